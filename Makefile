@@ -6,6 +6,7 @@
 #:       SAN=address       the unit tests with a sanitizer: address, undefined or thread
 #:       SUITES="unit cli" only these suites
 #:   make check-gpu        tensors on devices: over a stand-in driver, and on a GPU if there is one
+#:   make check-objects    object stores that others wrote: Ceph's and OpenStack's, on this machine
 #:   make check-source     the rules of CONTRIBUTING.md that a program can keep
 #:   make demo             a training in PyTorch, killed and resumed, beside the same with stock DCP
 #:   make demo-mpi         a training in C under MPI: saved, killed, resumed on fewer ranks
@@ -27,7 +28,7 @@ OPTIONS := $(if $(SAN),-Db_sanitize=$(SAN),$(if $(CI),--werror))
 # The job server is make's; ninja has its own.
 unexport MAKEFLAGS
 
-.PHONY: all check check-gpu check-source demo demo-mpi bench fuzz long combinations kills install clean help
+.PHONY: all check check-gpu check-objects check-source demo demo-mpi bench fuzz long combinations kills install clean help
 
 all:
 	@tools/setup build
@@ -42,6 +43,13 @@ check-gpu: all
 	@tools/setup python
 	@ninja -C $(BUILD) --quiet test-programs
 	@tests/gpu/run $(BUILD)
+
+check-objects: all
+	@tools/setup objects python
+	@ninja -C $(BUILD) --quiet test-programs
+	@PYTHONPATH=python SIDESTEP_LIBRARY=$(abspath $(BUILD))/libsidestep.so.0 \
+	    .venv/bin/python -m pytest -q -p no:cacheprovider \
+	    tests/objects -o "python_files=stores_*.py"
 
 check-source:
 	@tools/setup source
@@ -84,6 +92,7 @@ install: all
 
 clean:
 	rm -rf build build-address build-undefined build-thread build-fuzz
+	rm -f python/sidestep/_c/abi.py
 	rm -rf .mesonpy-* .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find python tests tools bench -name __pycache__ -prune -exec rm -rf {} +
 

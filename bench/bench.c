@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * bench.c -- measure what docs/internals/PERFORMANCE-METHOD.md has goals for: one line of JSON each
- * on stdout.  bench/run calls it, and makes a table of what it says.
+ * bench.c -- runs the measurements that docs/internals/PERFORMANCE-METHOD.md has goals for: each
+ * prints one line of JSON on stdout. bench/run calls it, and makes a table.
  *
  *      sidestep-bench --cli=build/sidestep --dir=DIR [--runs=5] [--mib=1024] PART...
  *

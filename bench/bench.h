@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * bench.h -- what the parts of the benchmark share.  Each measurement is a pair: what sidestep
- * does, and the plainest way to move the same bytes, timed in turns in one process, because only a
- * ratio within one run says something on a machine whose disk and memory change from minute to
- * minute. A program here stops at the first failure.
+ * bench.h -- what the parts of the benchmark share.
+ *
+ * Each measurement compares sidestep with the simplest way to move the same bytes. Both are timed
+ * in turns in one process, because disk and memory of a machine change from minute to minute, so
+ * only a ratio within one run is meaningful. A program stops at the first failure.
  */
 #ifndef BENCH_BENCH_H
 #define BENCH_BENCH_H
@@ -11,14 +12,15 @@
 #include "sidestep/sidestep.h"
 
 #define BENCH_MAX_RUNS 32u
-#define BENCH_REQUEST_BYTES ((size_t)8 << 20) /* of the plain reads and writes */
+#define BENCH_REQUEST_BYTES ((size_t)8 << 20) /* of the simple reads and writes */
 
 struct bench_samples {
     double seconds[BENCH_MAX_RUNS];
     unsigned count;
 };
 
-/* How ours and the reference's times make one number, and how that is compared with the goal. */
+/* How the times of sidestep and of the reference make one number, and how it compares with the
+ * goal. */
 enum bench_kind {
     BENCH_SPEED,    /* reference / ours; the goal is a lower bound */
     BENCH_STALL,    /* ours / reference; the goal is an upper bound */
@@ -31,16 +33,16 @@ enum bench_kind {
 
 struct bench_row {
     const char *what;
-    const char *reference; /* what it is compared with; NULL: nothing */
+    const char *reference; /* NULL: there is no reference */
     enum bench_kind kind;
     double goal;    /* 0: none, for information */
-    uint64_t bytes; /* that ours moves; 0: no throughput */
+    uint64_t bytes; /* that sidestep moves; 0: no throughput */
     struct bench_samples ours;
     struct bench_samples theirs;
 };
 
 struct bench {
-    const char *dir;     /* for files; on the disk to be measured */
+    const char *dir;     /* for files; on the measured disk */
     const char *cli;     /* the sidestep command */
     const char *tensors; /* LABEL=FILE, of codec.c; or NULL */
     unsigned runs;
@@ -50,43 +52,43 @@ struct bench {
 /* ---- report.c ---- */
 
 __attribute__((format(printf, 1, 2), noreturn)) void bench_die(const char *fmt, ...);
-/* Die unless ${status} is OK. */
+/* Exit unless ${status} is OK. */
 void bench_check(enum sidestep_status status, const struct sidestep_error *err);
 double bench_now(void); /* seconds */
-double bench_cpu(void); /* seconds of all threads of this process, the kernel's for them included */
+double bench_cpu(void); /* seconds of all threads of this process, in user and kernel mode */
 double bench_cpu_per_gib(double before, uint64_t bytes);
 void bench_add(struct bench_samples *samples, double seconds);
-/* One line of JSON on stdout. */
+/* Print one line of JSON on stdout. */
 void bench_report(const struct bench_row *row);
-/* Peak of resident memory since the last reset, and what is resident now. */
+/* Peak of resident memory since the last reset, and the present size. */
 void bench_peak_reset(void);
 uint64_t bench_peak_bytes(void);
 uint64_t bench_resident_bytes(void);
 
 /* ---- memory.c ---- */
 
-/* ${bytes} of zeroed, pre-faulted memory. */
+/* Allocate ${bytes} of zeroed, pre-faulted memory. */
 void *bench_map(uint64_t bytes, bool huge);
 void bench_unmap(void *memory, uint64_t bytes);
-/* Read all pages, so that none of them has to come back from the host within a timed run ... */
+/* Read all pages, so that the host does not have to provide them within a timed run ... */
 void bench_touch(const void *memory, uint64_t bytes);
-/* ... and have as many free ones warm for the page cache. */
+/* ... and touch as many free pages for the page cache. */
 void bench_warm_free(uint64_t bytes);
 /* Copy with ${threads} threads. */
 void bench_copy(void *to, const void *from, uint64_t bytes, unsigned threads);
 
 /* ---- files.c ---- */
 
-/* Sequential pwrite() of BENCH_REQUEST_BYTES, and fsync(), into a new file. */
+/* Write a new file with sequential pwrite() of BENCH_REQUEST_BYTES, and fsync(). */
 double bench_write_file(const char *path, const void *memory, uint64_t bytes, bool direct);
-/* Sequential read() of BENCH_REQUEST_BYTES; ${whole}: the file goes to ${memory}, else each piece;
- * ${direct}: past the page cache. */
+/* Read a file with sequential read() of BENCH_REQUEST_BYTES. ${whole}: to consecutive addresses of
+ * ${memory}, else each piece to its beginning. ${direct}: bypass the page cache. */
 double bench_read_file(const char *path, void *memory, bool whole, bool direct);
 uint64_t bench_file_bytes(const char *path);
-/* Out of the page cache, all files of a checkpoint; mincore() must agree. */
+/* Drop all files of a checkpoint from the page cache; mincore() must confirm it. */
 void bench_make_cold(const char *dir);
 void bench_make_warm(const char *dir);
-/* Delete a directory with all that is in it, and let the disk settle. */
+/* Delete a directory with its contents, and wait until the disk is idle. */
 void bench_remove(const char *path);
 
 /* ---- state.c ---- */
@@ -94,12 +96,12 @@ void bench_remove(const char *path);
 enum bench_layout {
     BENCH_WHOLE,
     BENCH_ROWS,    /* one of ${parts} blocks of rows */
-    BENCH_COLUMNS, /* all of ${parts} blocks of columns, each a shard of its own */
+    BENCH_COLUMNS, /* all of ${parts} blocks of columns, each as a shard */
 };
 
-/* 296 tensors of a decoder of 24 layers, in float32, one behind the other in one stretch of memory
- * of 4 KiB pages, 64 bytes aligned, as an allocator of the trainer might place them.  Padding is
- * zero.  The memory behind them has room for what a shard file has beside its data. */
+/* 296 tensors of a decoder of 24 layers, in float32, in one stretch of memory of 4 KiB pages, 64
+ * bytes aligned, as a trainer's allocator might place them. Padding is zero. The memory after them
+ * has room for the other bytes of a shard file. */
 #define BENCH_SLACK_BYTES ((uint64_t)16 << 20)
 struct bench_state {
     struct sidestep_state_dict *dict;
@@ -108,7 +110,7 @@ struct bench_state {
 };
 void bench_state_make(struct bench_state *state, uint64_t bytes, enum bench_layout layout,
                       int64_t parts, int64_t part);
-/* Values that no two pages share.  Of BENCH_WHOLE states. */
+/* Fill a BENCH_WHOLE state with values that differ in every page. */
 void bench_state_fill(struct bench_state *state, uint64_t seed);
 void bench_state_free(struct bench_state *state);
 

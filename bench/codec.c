@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * codec.c -- see bench.h: what the codecs alone save of real tensors, and what a core encodes and
- * decodes in a second.  No disk, no hashes, no other thread.
+ * codec.c -- measures how much the codecs save of real tensors, and what a core encodes and
+ * decodes per second: no disk, no hashes, no other thread.
  *
- * The tensors are those of a file that the caller names; each is an item, in parts as a save cuts
- * them.
+ * The caller names a file with the tensors. Each is an item, in parts as a save cuts them.
  */
 #include "bench.h"
 
@@ -15,7 +14,7 @@
 #include "codec/codec.h"
 
 #define PART_BYTES ((uint64_t)4 << 20)
-#define MIN_ITEM_BYTES 4096u /* what is smaller, no save encodes */
+#define MIN_ITEM_BYTES 4096u /* saves do not encode smaller items */
 
 struct tensors {
     uint8_t *memory;
@@ -24,11 +23,11 @@ struct tensors {
     size_t count;
 };
 
-/* What is wanted of a kind of tensors; 0: nothing. */
+/* Goals for a kind of tensors; 0: none. */
 struct goals {
     const char *label, *codec;
     double saved;          /* percent */
-    double encode, decode; /* bytes in a second */
+    double encode, decode; /* bytes per second */
 };
 static const struct goals goals[] = {
     {"bfloat16 weights", "zstd", 22, 0, 0},
@@ -89,7 +88,7 @@ static void encode_item(const struct codec *codec, struct codec_encoder *encoder
     buffer_release(&index);
 }
 
-/* Where decoded bytes are compared with what they were. */
+/* Compares decoded bytes with the original ones. */
 struct checking {
     struct codec_sink sink;
     uint8_t *to;
@@ -108,7 +107,7 @@ static enum sidestep_status put(struct codec_sink *sink, const uint8_t *bytes, s
     return SIDESTEP_OK;
 }
 
-/* As a load has it, whose tensor lies as it is stored. */
+/* Works as a load does for a tensor that is stored contiguously. */
 static uint8_t *room(struct codec_sink *sink, size_t length)
 {
     const struct checking *out = (struct checking *)sink;
@@ -132,7 +131,7 @@ struct measured {
     uint64_t stored;
 };
 
-/* All items once, there and back. */
+/* Encode and decode all items once. */
 static void measure_once(const struct codec *codec, const struct tensors *t, struct buffer *out,
                          uint8_t *back, struct measured *m)
 {

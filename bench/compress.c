@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * compress.c -- see bench.h: what compression saves, and what it costs, where a limit plays a disk
- * of a certain speed.
+ * compress.c -- measures what compression saves, and what it costs, with a write limit in place of
+ * a disk of known speed.
  *
- * The tensors are what a training state has: weights that are normal in each row, by a scale of
- * that row, in bf16 or float32; the first moment of Adam likewise, the second squared.
+ * The tensors resemble a training state: weights with a normal distribution in each row, with a
+ * scale of that row, in bf16 or float32; Adam's first moment likewise, the second one squared.
  */
 #include "bench.h"
 
@@ -20,7 +20,7 @@ enum content { WEIGHTS_BF16, WEIGHTS_FLOAT32, FIRST_MOMENT, SECOND_MOMENT, CONTE
 static const struct {
     const char *name;
     enum sidestep_dtype dtype;
-    double stored; /* goal: at most this part of it, by planes */
+    double stored; /* goal: planes store at most this fraction */
 } contents[CONTENTS] = {
     [WEIGHTS_BF16] = {"bf16 weights", SIDESTEP_BFLOAT16, 0.69},
     [WEIGHTS_FLOAT32] = {"float32 weights", SIDESTEP_FLOAT32, 0.85},
@@ -134,7 +134,7 @@ static struct sidestep_engine *open_engine(uint64_t bytes_per_second)
     return engine;
 }
 
-/* What is stored, and what a thread encodes in a second. */
+/* Measure what is stored, and what a thread encodes per second. */
 static void measure_gain(const struct bench *bench, struct pressing *p, enum content content,
                          enum sidestep_compress compress)
 {
@@ -164,7 +164,7 @@ static void measure_gain(const struct bench *bench, struct pressing *p, enum con
     bench_check(sidestep_engine_close(&engine, NULL), NULL);
 }
 
-/* Where the disk writes ${gigabytes} in a second: no more than 9 percent longer. */
+/* With a disk of ${gigabytes} GB/s: the save may take at most 9 percent longer. */
 static void measure_limited(const struct bench *bench, struct pressing *p, enum content content,
                             double gigabytes)
 {
@@ -185,7 +185,7 @@ static void measure_limited(const struct bench *bench, struct pressing *p, enum 
         snprintf(reference, sizeof(reference), "as they are, disk of %.1f GB/s", gigabytes);
         row.what = what;
         row.reference = reference;
-        /* The first ones take memory, and tell AUTO how fast the disk is. */
+        /* The first saves allocate memory, and tell AUTO how fast the disk is. */
         save(p, engine, SIDESTEP_COMPRESS_NONE, &info);
         save(p, engine, ways[way].compress, &info);
         for (unsigned run = 0; run < bench->runs; run++) {
@@ -207,7 +207,7 @@ static double load(const struct bench *bench, struct pressing *p, struct sideste
     return bench_now() - began;
 }
 
-/* From the page cache, by one thread: what a core decodes in a second. */
+/* Measure what a core decodes per second: from the page cache, by one thread. */
 static void measure_load(const struct bench *bench, struct pressing *p, enum content content,
                          enum sidestep_compress compress)
 {

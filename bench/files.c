@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* files.c -- see bench.h: the plainest way to write and to read a file, and the page cache. */
+/* files.c -- writes and reads files in the simplest way, and controls the page cache: see bench.h.
+ */
 #include "bench.h"
 
 #include <dirent.h>
@@ -18,7 +19,7 @@
 double bench_write_file(const char *path, const void *memory, uint64_t bytes, bool direct)
 {
     const unsigned char *from = memory;
-    /* The last sector is whole; the memory behind the state is mapped. */
+    /* Write a whole last sector; the memory after the state is mapped. */
     uint64_t length = direct ? (bytes + SECTOR_BYTES - 1) / SECTOR_BYTES * SECTOR_BYTES : bytes;
     double began = bench_now();
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | (direct ? O_DIRECT : 0), 0666);
@@ -63,7 +64,7 @@ uint64_t bench_file_bytes(const char *path)
     return (uint64_t)st.st_size;
 }
 
-/* Pages of the file that lie in the cache. */
+/* The number of pages of the file in the cache. */
 static uint64_t cached_pages(int fd, uint64_t bytes)
 {
     size_t pages = (bytes + SECTOR_BYTES - 1) / SECTOR_BYTES, cached = 0;
@@ -135,6 +136,6 @@ static int remove_one(const char *path, const struct stat *st, int flag, struct 
 void bench_remove(const char *path)
 {
     (void)nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
-    sync(); /* the blocks of what was removed are discarded now, not within the next run */
+    sync(); /* discard the freed blocks now, not within the next run */
     (void)usleep(SETTLE_US);
 }

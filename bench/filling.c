@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * filling.c -- see bench.h: a program that reads a file into its state with one read(2) while a
- * save under a small cap holds the state, and the disk takes 24 MB/s.  The call waits in the kernel
- * until there is room.  With a signal pending the kernel does not wait, but asks again and again:
- * how often are fault handlers told, and what does it take of processors?
+ * filling.c -- measures a program that reads a file into its state with one read(2), while a save
+ * with a small pool has the state write-protected, and the disk writes 24 MB/s.
+ *
+ * The call waits in the kernel until there is room. If a signal is pending, the kernel does not
+ * wait but retries again and again: how many faults do the handlers get, and how much processor
+ * time does it take?
  */
 #include "bench.h"
 
@@ -30,10 +32,10 @@ struct filling {
 
 static void take_signal(int number)
 {
-    (void)number; /* it interrupts what waits */
+    (void)number; /* interrupts a wait */
 }
 
-/* It comes while the call waits, and stays pending until that is done. */
+/* Send a signal while the call waits; it stays pending until the call returns. */
 static void send_signal_soon(void)
 {
     struct itimerval soon = {.it_value = {.tv_usec = 50000}};
@@ -121,7 +123,7 @@ static void measure(struct filling *f, unsigned runs)
     bench_report(&duration);
 }
 
-/* One tensor. */
+/* Make a state of one tensor. */
 static void make_state(struct filling *f)
 {
     struct sidestep_tensor tensor = SIDESTEP_TENSOR_INIT;

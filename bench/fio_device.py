@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""fio_device.py -- what fio makes of the disk, for information: the reference of saves is the plain loop of
-bench/save.c, which takes turns with ours.
+"""fio_device.py -- measures the disk with fio, for information. The reference of saves is the
+simple loop of bench/save.c, which takes turns with sidestep.
 
-Called by bench/run.  A fresh file of 4 MiB requests, O_DIRECT, preallocated, durable at the end; then the
-same file read.
+Called by bench/run. Writes a new file in 4 MiB requests, O_DIRECT, preallocated, durable at the
+end; then reads it.
 """
 import argparse
 import json
@@ -18,7 +18,7 @@ DEPTH = 8
 
 
 def seconds(path, direction, mib):
-    """Of one run of fio."""
+    """Seconds of one run of fio."""
     done = subprocess.run(
         ["fio", "--name=device", "--filename=" + path, f"--size={mib}m", "--rw=" + direction, "--bs=4m", "--direct=1",
          "--ioengine=io_uring", f"--iodepth={DEPTH}", "--fallocate=posix", "--end_fsync=1", "--output-format=json"],

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * forks.c -- see bench.h: a trainer whose two workers (of a data loader) are forked anew for every
- * epoch.  They share its huge pages, which its next step then splits: what the call of the save
- * after that costs, what it takes to put them together again, and what the next call costs.
+ * forks.c -- measures a trainer that forks two workers (of a data loader) in every epoch. They
+ * share its huge pages, which its next step then splits. What does the call of the next save cost,
+ * how long does it take to join the pages again, and what does the call after that cost?
  */
 #include "bench.h"
 
@@ -47,8 +47,8 @@ static void respawn_workers(struct forking *f)
     }
 }
 
-/* The call of a save.  ${mended}, if it is not NULL: how long a thread then put huge pages together
- * again, while the trainer computes. */
+/* Time the call of a save. ${mended}, unless NULL: how long a thread then joined huge pages again,
+ * while the trainer computes. */
 static double save(struct forking *f, double *mended)
 {
     struct sidestep_error err = {0};

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""gpu_bench.py [GIB] -- what a save of CUDA tensors costs a training: the call, the copy beside one
-large pinned copy of the same run, steps beside a copy, loads, and stock DCP with the same state.
+"""gpu_bench.py [GIB] -- measures what a save of CUDA tensors costs a training: the call, the copy
+compared with one large pinned copy, steps during a copy, loads, and stock DCP with the same
+state.
 
-Needs a GPU, and says so where there is none.  Prints one line of JSON per figure, and beside some
-what they should be: ``at_most`` and ``at_least`` (docs/GPU.md).
+Needs a GPU, and says so if there is none. Prints one line of JSON per figure, some with their
+goals ``at_most`` and ``at_least`` (docs/GPU.md).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def say(name: str, **figures: Any) -> None:
 
 
 def timed(work: Callable[[], Any]) -> float:
-    """Seconds, the device's work included."""
+    """Seconds, with the device's work."""
     torch.cuda.synchronize()
     began = time.perf_counter()
     work()
@@ -77,7 +78,7 @@ class Trainer:
 
 
 def lost_time(trainer: Trainer, save: Callable[[], Any], steps: int = 20) -> tuple[float, float]:
-    """Seconds that one save costs ``steps`` steps, and those of its call."""
+    """Seconds that one save costs ``steps`` steps, and the seconds of its call."""
     plain = statistics.median(
         timed(lambda: [trainer.step() for _ in range(steps)]) for _ in range(RUNS)
     )
@@ -106,7 +107,8 @@ def on_host(values: Any) -> Any:
 
 
 def load_seconds(values: Any, path: str) -> float:
-    """Of a load into ``values``; from the page cache if it has room, for host and device alike."""
+    """Seconds of a load into ``values``; from the page cache if it has room, for host and device
+    alike."""
     import sidestep
 
     return statistics.median(
@@ -115,7 +117,7 @@ def load_seconds(values: Any, path: str) -> float:
 
 
 def slowdown(trainer: Trainer, save: Callable[[], Any], copy_s: float) -> float:
-    """How much longer forward and backward take that lie wholly beside a copy of ``copy_s``."""
+    """How much longer forward and backward take if they run entirely during a copy of ``copy_s``."""
     one = statistics.median(timed(trainer.forward_and_backward) for _ in range(RUNS))
     count = max(1, int(copy_s / 2 / one))
 
@@ -134,7 +136,7 @@ def slowdown(trainer: Trainer, save: Callable[[], Any], copy_s: float) -> float:
 
 
 def timed_from_here(work: Callable[[], Any]) -> float:
-    """Seconds until the current stream is done, without waiting for other streams: the copy's."""
+    """Seconds until the current stream is done, without waiting for other streams."""
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     begin.record()
     work()
@@ -201,7 +203,7 @@ def main() -> None:
             lambda: stock.async_save(trainer.state(), checkpoint_id=paths[1], no_dist=True),
         )
         say("stock", lost_s=loss, call_s=call, ours_of_it=ours_lost / loss, at_most=1 / 20)
-        # Its best: pinned memory that is used again.
+        # The best case: pinned memory that is used again.
         stager = DefaultStager(StagingOptions(use_shared_memory=False, use_async_staging=False))
 
         def pinned() -> Any:

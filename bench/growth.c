@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* growth.c -- see bench.h: the same save and load of 1 GiB, 2, 4 ..., in turns, with memory for one
+/* growth.c -- measures the same save and load with 1 GiB, 2, 4 ..., in turns, with memory for one
  * state only. */
 #include "bench.h"
 

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * hold.c -- see bench.h: what an asynchronous save costs the trainer, by write protection and by
- * copy: the call alone, and all the time that is lost to it: the call, and the step after it (which
- * rewrites the whole state) against the same step without a save.  And what it takes of memory and
- * of processors, beside a trainer that waits until all is written; and the time lost under a cap.
+ * hold.c -- measures what an asynchronous save costs the trainer, by write protection and by copy:
+ * the time of the call, and all lost time: the call and the next step (which rewrites the whole
+ * state), minus the same step without a save. Also memory and processor time, with a trainer that
+ * waits until all is written; and the lost time with a small pool.
  */
 #include "bench.h"
 
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <time.h>
 
 /* What the trainer does between the call and the step. */
@@ -55,8 +54,8 @@ struct cost {
     double call;
     double lost;
     double processor; /* seconds, from the call until the trainer goes on */
-    double memory;    /* bytes, beyond what was resident: the peak */
-    double waited;    /* seconds: the longest that one write of the trainer's was held up */
+    double memory;    /* peak bytes, beyond what was resident */
+    double waited;    /* seconds: the longest wait of one write of the trainer */
 };
 
 static double processor_now(void)
@@ -109,7 +108,7 @@ static void measure(struct holding *h, enum trainer trainer, const char *pages)
     snprintf(lost_name, sizeof(lost_name), "cow, time lost, %s, %s", pages, trainer_names[trainer]);
     snprintf(waited_name, sizeof(waited_name), "cow, longest wait, %s, %s", pages,
              trainer_names[trainer]);
-    for (unsigned i = 0; i < 2; i++) /* it learns how this trainer is */
+    for (unsigned i = 0; i < 2; i++) /* the engine learns how this trainer behaves */
         (void)save_once(h, h->engines[0], trainer);
     for (unsigned i = 0; i < h->bench->runs; i++) {
         struct cost cow = save_once(h, h->engines[0], trainer);
@@ -144,8 +143,8 @@ static void open_engine(struct holding *h, unsigned i, enum sidestep_snapshot sn
     (void)save_once(h, h->engines[i], AFTER_THE_WRITE); /* plans */
 }
 
-/* Of a process that has but this engine.  The first save copies ahead; after some that need no
- * copies memory is given back. */
+/* Measure a process with only this engine. The first save copies ahead; after some that need no
+ * copies, memory is returned. */
 static void measure_memory(struct holding *h, uint64_t pool_bytes)
 {
     struct sidestep_error err = {0};
@@ -178,7 +177,7 @@ void bench_hold(const struct bench *bench, uint64_t bytes)
     measure_memory(&h, 0);
     open_engine(&h, 0, SIDESTEP_SNAPSHOT_COW, 0);
     open_engine(&h, 1, SIDESTEP_SNAPSHOT_COPY, 0);
-    /* The calm ones first: saves learn from the last ones. */
+    /* The calm ones first, because saves learn from the last ones. */
     for (unsigned t = TRAINERS; t-- != 0;)
         measure(&h, (enum trainer)t, "4 KiB pages");
     bench_check(sidestep_state_dict_huge_pages(h.state.dict, &report, &err), &err);
@@ -190,7 +189,7 @@ void bench_hold(const struct bench *bench, uint64_t bytes)
         measure(&h, (enum trainer)t, "huge pages");
     bench_check(sidestep_engine_close(&h.engines[0], &err), &err);
     h.resident = bench_resident_bytes();
-    measure_memory(&h, CAP_BYTES); /* one engine at a time protects a state */
+    measure_memory(&h, CAP_BYTES); /* only one engine at a time can protect a state */
     open_engine(&h, 0, SIDESTEP_SNAPSHOT_COW, CAP_BYTES);
     for (unsigned t = TRAINERS; t-- != 0;)
         measure(&h, (enum trainer)t, "huge pages, pool of 256 MiB");

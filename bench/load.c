@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* load.c -- see bench.h: how fast a checkpoint is read, with every byte checked. */
+/* load.c -- measures how fast a checkpoint is read, with every byte verified. */
 #include "bench.h"
 
 #include <fcntl.h>
@@ -21,7 +21,7 @@ struct loading {
     char shard[4200];
 };
 
-/* Bring the page cache in the wanted state, and the memory of both ways. */
+/* Prepare the page cache, and the memory of both ways. */
 static void prepare(struct loading *l, bool cold)
 {
     if (cold)

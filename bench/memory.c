@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * memory.c -- see bench.h.  On virtual machines free memory goes back to the host after a while and
- * its first touch is then ten times slower than a copy, so a run touches beforehand all that it
- * will need.
+ * memory.c -- allocates, touches and copies memory: see bench.h. On virtual machines free memory
+ * returns to the host after a while, and its first touch is then ten times slower than a copy. So
+ * a run touches all that it needs beforehand.
  */
 #include "bench.h"
 

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * plan.c -- see bench.h: what 64 ranks of 1,000 tensors each cost rank 0 beside the bytes.
+ * plan.c -- measures what 64 ranks of 1,000 tensors each cost rank 0, apart from the bytes.
  *
- * On one machine the ranks would only take each other's processors, so this part drives the
- * functions of the library directly, one rank after the other: the others' shards are written and
- * sealed, and then rank 0's work is timed: on the caller's thread, which stops the trainer, and in
- * the background (count, publish, commit).  The collectives are the host program's, and not in it.
+ * On one machine the ranks would compete for processors. So this part calls functions of the
+ * library directly, one rank after the other. The shards of the other ranks are written and
+ * sealed. Then the work of rank 0 is timed: on the caller's thread, which stops the trainer, and
+ * in the background (collect, publish, commit). The collectives are the host program's, and are
+ * not measured.
  */
 #include "bench.h"
 
@@ -31,7 +32,7 @@ struct planning {
     struct buffer plans;
     size_t sizes[RANKS];
     uint64_t digest;
-    struct save_plan plan; /* rank 0's */
+    struct save_plan plan; /* of rank 0 */
     struct image image;
     float data[COLUMNS];
     char path[4096];
@@ -61,7 +62,7 @@ static struct sidestep_state_dict *make_state(struct planning *p, int64_t rank)
     return state;
 }
 
-/* Rank 0's part of planning anew; the other ranks' tables have arrived. */
+/* Rank 0's part of planning; the other ranks' tables have arrived. */
 static double plan_anew(struct planning *p)
 {
     struct sidestep_error err = {0};
@@ -86,7 +87,7 @@ static double plan_anew(struct planning *p)
     return bench_now() - began;
 }
 
-/* The same when no layout has changed. */
+/* The same if no layout has changed. */
 static double plan_reused(struct planning *p)
 {
     struct sidestep_error err = {0};
@@ -151,7 +152,7 @@ static void open_commit(struct planning *p, struct commit *commit, unsigned rank
     bench_check(commit_open(commit, p->path, &err), &err);
 }
 
-/* All other ranks: their shards and their votes. */
+/* Write the shards and votes of all other ranks. */
 static void write_others(struct planning *p, const struct commit *first)
 {
     struct sidestep_error err = {0};
@@ -174,7 +175,7 @@ static void write_others(struct planning *p, const struct commit *first)
     }
 }
 
-/* Seconds of count, publish and commit; ${*metadata_bytes} of the file .metadata. */
+/* Seconds of collect, publish and commit; ${*metadata_bytes} of the file .metadata. */
 static double commit_all(struct planning *p, uint64_t *metadata_bytes, double *extra_bytes)
 {
     struct sidestep_error err = {0};

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""plots.py ROWS.json FOLDER -- pictures of a run of bench/run --json, as SVG without any library.
+"""plots.py ROWS.json FOLDER -- draws a run of bench/run --json as SVG, without a library.
 
-stall.svg     what an asynchronous save costs the trainer against the size of the state
+stall.svg     what an asynchronous save costs the trainer, by the size of the state
 timeline.svg  one save of each kind beside the steps of a trainer
-rates.svg     every measured speed beside the plain way, or the peer, that it was compared with
+rates.svg     every measured speed beside the reference that it was compared with
 """
 import html
 import json
@@ -51,7 +51,7 @@ def milliseconds(seconds):
 
 
 def stalls(rows):
-    """Label to [(GiB, seconds)]: calls and time lost by cow, and by copy where that is the reference."""
+    """Label to [(GiB, seconds)]: calls and time lost by cow, and by copy if that is the reference."""
     series = {}
     for row in rows:
         if row["kind"] != "stall" or not row["mib"] or not row["what"].startswith("cow call"):
@@ -90,8 +90,8 @@ def draw_stalls(rows, path):
 
 
 def draw_timelines(rows, path):
-    """A lane for each way to save: the call, then steps (computing, rewriting the state), and below
-    them until when the state is held and the checkpoint is written."""
+    """A lane for each way to save: the call and the steps (computing, rewriting the state); below,
+    until when the state is protected and the checkpoint is written."""
     lanes = {row["what"]: row for row in rows if row["kind"] == "timeline"}
     if not lanes:
         return False

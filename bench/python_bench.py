@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""python_bench.py -- sidestep and stock torch.distributed.checkpoint side by side, through Python.
+"""python_bench.py -- compares sidestep with stock torch.distributed.checkpoint, through Python.
 
-Called by bench/run; needs torch in .venv.  The state is that of a mixed-precision training: bfloat16
-parameters and two float32 moments of Adam, 300 tensors; or 10,000 small ones.  Both sides save and
-load the same tensors in turns; with --ranks each rank holds its DTensor shards of them.
+Called by bench/run; needs torch in .venv. The state is that of a mixed-precision training:
+bfloat16 parameters and two float32 moments of Adam, 300 tensors; or 10,000 small ones. Both save
+and load the same tensors in turns; with --ranks each rank holds its DTensor shards of them.
 """
 import argparse
 import functools
@@ -23,8 +23,8 @@ from torch_support import drop_from_cache, plain_read, report, settle, timed, wa
 
 import sidestep
 
-STEPS, SAVE_AT = 12, 4  # of the loop of a trainer
-LEARNING = 3  # loops that are not counted: memory is allocated, and ours learns when a trainer rewrites
+STEPS, SAVE_AT = 12, 4  # of a trainer's loop
+LEARNING = 3  # loops that are not counted: they allocate, and sidestep learns when a trainer rewrites
 
 
 # ---------------------------------------------------------------- the state
@@ -81,7 +81,7 @@ class Bench:
         return os.path.join(self.args.dir, "python-" + name)
 
     def together(self, seconds):
-        """The slowest rank's."""
+        """The time of the slowest rank."""
         if self.mesh is None:
             return seconds
         slowest = torch.tensor(seconds, dtype=torch.float64)
@@ -103,7 +103,7 @@ class Bench:
         self.barrier()
 
     def turns(self, *functions):
-        """Medians come later: each function once per run, in turns."""
+        """Run each function once per run, in turns; medians are computed later."""
         samples = [[] for _ in functions]
         for _ in range(self.args.runs):
             for function, sample in zip(functions, samples):
@@ -148,7 +148,7 @@ class Bench:
 
         def cold(function):
             self.barrier()
-            if self.rank == 0:  # memory that the page cache had a moment ago is fast to get again
+            if self.rank == 0:  # memory that the page cache has just freed is fast to allocate again
                 for file in files:
                     plain_read(file)
             self.barrier()
@@ -171,7 +171,7 @@ class Bench:
     # ------------------------------------------------------------ asynchronous
 
     def stock_variants(self):
-        """Name -> (async_save, close): what stock's users can choose between, in one process."""
+        """Name -> (async_save, close): the variants that stock torch offers in one process."""
         def reused(is_async):
             stager = DefaultStager(StagingOptions(
                 use_pinned_memory=False, use_shared_memory=False, use_async_staging=is_async,
@@ -195,7 +195,7 @@ class Bench:
             staging.result()
 
     def hold(self):
-        """From the call until the tensors may be changed."""
+        """Seconds from the call until the tensors may change."""
         path = self.path("hold")
 
         def run(save):
@@ -224,8 +224,8 @@ class Bench:
                     "async_save, " + names[theirs.index(best)], best)
 
     def loop(self, save):
-        """STEPS steps of a trainer that rewrites its state, one checkpoint among them.  Seconds that
-        it lost: the call, and what the steps beside the save took longer than those without one."""
+        """Run STEPS steps of a trainer that rewrites its state, with one checkpoint. Returns the
+        seconds that it lost: the call, and how much longer steps during the save took."""
         path, answer = self.path("loop"), None
         work = torch.randn(1536, 1536)
         quiet, beside, called = [], [], 0.0
@@ -267,7 +267,7 @@ class Bench:
             close()
 
     def memory(self):
-        """Most memory beyond the state while a save is in flight."""
+        """The peak of memory beyond the state while a save is in flight."""
         path = self.path("memory")
 
         def run(save):

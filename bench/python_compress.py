@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""python_compress.py -- compressed saves through Python beside stock torch's with its zstd extension.
+"""python_compress.py -- compares compressed saves through Python with stock torch's zstd
+extension.
 
-Called by bench/run with what real_states.py wrote; needs torch and zstandard in .venv.  The state is
-that of a mixed-precision training: bfloat16 weights and two float32 moments of Adam, repeated under
-other names until it has --mib; no codec sees more than one tensor at a time, so repeating is no gain.
+Called by bench/run with the output of real_states.py; needs torch and zstandard in .venv. The
+state is that of a mixed-precision training: bfloat16 weights and two float32 moments of Adam,
+repeated under other names until it has --mib. Codecs see one tensor at a time, so the repetition
+gains nothing.
 """
 import argparse
 import os
@@ -76,7 +78,8 @@ class Bench:
         return seconds, saved
 
     def saves(self):
-        """Until it is durable, and what is saved.  Stock's extension runs in one thread for each file."""
+        """Measure the time until it is durable, and the saved bytes. Stock's extension uses one
+        thread per file."""
         ways = {"none": self.ours("none"), "zstd": self.ours("zstd"), "planes": self.ours("planes"),
                 "stock": self.stock(1, None), "stock zstd": self.stock(1, [ZStandard()]),
                 "stock zstd, 2": self.stock(2, [ZStandard()])}
@@ -99,7 +102,7 @@ class Bench:
             self.report(f"bytes saved by {name}", "share", 0, [found[name][0][1]])
 
     def hold(self):
-        """How long the trainer is held: the same with and without."""
+        """Measure how long the trainer is stopped: the same with and without compression."""
         def run(compress):
             warm(tensors_of(self.state), self.bytes)
             writer = sidestep.Writer(self.path, compress=compress)
@@ -119,7 +122,7 @@ class Bench:
                     "without compression", found["none"])
 
     def gains(self):
-        """By dtype, all tensors of it together."""
+        """By dtype, all its tensors together."""
         for part, tensors in self.state.items():
             handle = sidestep.async_save(tensors, storage_writer=sidestep.Writer(self.path, compress="planes"))
             handle.result()

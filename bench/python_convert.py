@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""python_convert.py -- `sidestep convert` beside the ways that users of stock torch have, and beside a plain
+"""python_convert.py -- compares `sidestep convert` with what stock torch offers, and with a simple
 copy of the file.
 
-Called by bench/run; needs torch and safetensors in .venv.  Sources are not in the page cache, what is
-written is durable when a time ends (stock's tools leave that out; it is done for them).  Each way is a
-process of its own, for the sake of its memory; the time of starting Python and of importing torch is
-not counted against stock's.
+Called by bench/run; needs torch and safetensors in .venv. Sources are not in the page cache; the
+output is durable when a time ends (stock's tools do not do that, so it is done for them). Each way
+runs in a process of its own, to measure its memory. The time to start Python and to import torch
+does not count for stock.
 """
 import argparse
 import glob
@@ -85,7 +85,7 @@ STOCK = {function.__name__: function for function in
 
 
 def run_stock(name, source, target):
-    """In the process made for it: seconds on standard output."""
+    """Runs in the process made for it; prints seconds on standard output."""
     import warnings
 
     import safetensors.torch  # noqa: F401 -- so that its time is not counted
@@ -111,7 +111,7 @@ def make_checkpoint(mib, path):
 # ---------------------------------------------------------------- measuring
 
 def plain_copy(source, target):
-    """One file, O_DIRECT on both sides, a request after the other, durable at the end."""
+    """Copy one file, O_DIRECT on both sides, one request after the other, durable at the end."""
     buffer = mmap.mmap(-1, REQUEST)
     began = time.monotonic()
     reading = os.open(source, os.O_RDONLY | os.O_DIRECT)
@@ -147,8 +147,8 @@ class Bench:
         self.bytes = 0
 
     def make_sources(self):
-        """As sidestep writes them, which is what stock's readers take, too.  Not in this process: the
-        peak of a process begins with what the one had that started it."""
+        """Write sources with sidestep, which stock can read, too. In another process, because the
+        peak of a process begins with that of the process that started it."""
         command = [sys.executable, __file__, f"--make={self.args.mib}", self.path["dcp"]]
         subprocess.run(command, check=True)
         self.bytes = self.args.mib // MATRIX_MIB * MATRIX_MIB << 20

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""python_overhead.py -- what the Python side of a save costs beside the library's call: flattening
-the state and telling the library what changed.
+"""python_overhead.py -- measures what the Python side of a save costs beyond the library's call:
+flattening the state and telling the library what changed.
 
-Called by bench/run; needs torch in .venv.  For a layout that is known, and for a new one.
+Called by bench/run; needs torch in .venv. For a known layout, and for a new one.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch_support import report
 
-from sidestep._flatten import flatten
-from sidestep._state import StateCache, StateDict
+from sidestep._torch.flatten import flatten
+from sidestep._torch.state import StateCache, StateDict
 
 REPETITIONS = 15
 NEW_LEAF = 40e-6  # seconds
@@ -48,7 +48,7 @@ def sharded(count: int, mesh: Any) -> dict[str, Any]:
 
 
 def seconds_of(function: Callable[[], Any]) -> list[float]:
-    """Of each of REPETITIONS runs."""
+    """Seconds of each of REPETITIONS runs."""
     times = []
     for _ in range(REPETITIONS):
         start = time.perf_counter()
@@ -58,14 +58,14 @@ def seconds_of(function: Callable[[], Any]) -> list[float]:
 
 
 def fresh(state: Any) -> Any:
-    """What a state_dict() call makes: new containers, new tensors on the same memory."""
+    """What a state_dict() call returns: new containers, new tensors on the same memory."""
     if isinstance(state, dict):
         return {key: fresh(value) for key, value in state.items()}
     return state.detach() if isinstance(state, torch.Tensor) else state
 
 
 def measure(name: str, state: dict[str, Any], goal: float) -> None:
-    """``goal``: seconds, for a layout that is known; a new one may take NEW_LEAF more for each leaf."""
+    """``goal``: seconds for a known layout; a new one may take NEW_LEAF more for each leaf."""
     cache = StateCache()
     count = len(flatten(state))
     first = cache.get(flatten(state))

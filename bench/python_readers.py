@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""python_readers.py -- saves in the background beside a data loader that reads from the same disk,
-128 KiB at a time: what its reads and the saves take; called by bench/run."""
+"""python_readers.py -- measures saves in the background beside a data loader that reads from the
+same disk, 128 KiB at a time: times of its reads and of the saves; called by bench/run."""
 
 import mmap
 import multiprocessing
@@ -20,7 +20,7 @@ WAYS = {"0": "reads beside a save", "1": "with SIDESTEP_KEEP_PACE"}
 
 
 def save(path, mib, keep_pace, pipe):
-    """At each request a save, and its seconds."""
+    """Save at each request, and return the seconds."""
     os.environ["SIDESTEP_KEEP_PACE"] = keep_pace
     state = {f"t{i}": torch.full((1 << 22,), float(i)) for i in range(mib // 16)}
     sidestep.save(state, checkpoint_id=path)
@@ -33,7 +33,7 @@ def save(path, mib, keep_pace, pipe):
 
 
 def read(file, pipe):
-    """Mean and 99th percentile of a read while a save goes on (None: for a second), and its seconds."""
+    """Mean and 99th percentile of a read while a save runs (None: for a second), and its seconds."""
     memory, took, until = mmap.mmap(-1, SIZE), [], time.perf_counter() + 1
     if pipe is not None:
         pipe.send(True)
@@ -45,7 +45,7 @@ def read(file, pipe):
 
 
 def main(directory, mib, runs):
-    """Reads and saves take turns: without a save, with one that backs off, with one that does not."""
+    """Measure in turns: without a save, with one that backs off, with one that does not."""
     spawn, pipes = multiprocessing.get_context("spawn"), {None: None}
     with tempfile.TemporaryDirectory(dir=directory) as root, open(os.path.join(root, "data"), "wb") as data:
         for _ in range(mib):
@@ -55,7 +55,7 @@ def main(directory, mib, runs):
         for way in WAYS:
             pipes[way], theirs = spawn.Pipe()
             spawn.Process(target=save, args=(os.path.join(root, way), mib, way, theirs), daemon=True).start()
-            read(file, pipes[way])  # the first save asks for memory
+            read(file, pipes[way])  # the first save allocates memory
         runs = [{way: read(file, pipe) for way, pipe in pipes.items()} for _ in range(runs)]
         for way in WAYS:
             pipes[way].send(False)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""python_series.py -- what a series costs a training loop: asking whether to save, retention, finding
-where to go on among many checkpoints, and passing over damaged ones.
+"""python_series.py -- measures what a series costs a training loop: asking whether to save,
+retention, resuming among many checkpoints, and passing over damaged ones.
 
 Called by bench/run; needs torch in .venv.
 """
@@ -70,7 +70,7 @@ def two_ranks(directory: str, runs: int) -> list[float]:
 
 
 def retention(directory: str, runs: int) -> list[float]:
-    """What a save's call takes longer where the series deletes: medians of many saves."""
+    """How much longer a save's call takes if the series deletes: medians of many saves."""
     state = {"weight": torch.zeros(1 << 20)}
 
     def median_call(root: str, keep: Any) -> float:
@@ -91,8 +91,8 @@ def retention(directory: str, runs: int) -> list[float]:
 
 
 def frozen(directory: str, runs: int) -> None:
-    """Where nine tenths of the state are frozen: what a save writes, and how long it takes until it
-    is committed, beside one that writes all of it."""
+    """Nine tenths of the state are frozen: what a save writes, and how long until it is committed,
+    compared with one that writes everything."""
     base = {f"base.{i}": torch.randn(FROZEN_MIB << 18) for i in range(9)}
     times: dict[bool, list[float]] = {}
     for incremental in (True, False):
@@ -123,7 +123,7 @@ def frozen(directory: str, runs: int) -> None:
 
 
 def make_many(root: str) -> None:
-    """MANY small checkpoints of one run, each with a run's marks of its own."""
+    """MANY small checkpoints of one run, each with the run's annotations."""
     with sidestep.Checkpointer(root, signals=()) as checkpoints:
         for step in range(1, MANY + 1):
             checkpoints.save(step, {"weight": torch.zeros(16), "step": step})

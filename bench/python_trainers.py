@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""python_trainers.py -- what a checkpoint costs trainers of three kinds, by every way to save one.
+"""python_trainers.py -- measures what a checkpoint costs three kinds of trainers, by every way to
+save.
 
-Called by bench/run; needs torch in .venv.  A step multiplies matrices for a while (on one thread) and
-then rewrites all of the state, as an optimizer does.  The time lost is the call, and what the steps
-until the save has ended took longer than steps without one.  Rows of kind "timeline" have the steps
-and the phases of one save each, for plots.py.
+Called by bench/run; needs torch in .venv. A step multiplies matrices for a while (on one thread)
+and then rewrites all of the state, as an optimizer does. The lost time is that of the call, and
+how much longer the steps during the save took. Rows of kind "timeline" contain the steps and
+phases of one save each, for plots.py.
 """
 import argparse
 import functools
@@ -24,10 +25,10 @@ from torch_support import report, settle, warm
 
 import sidestep
 
-# Seconds of work in a step: more than any way to save needs, less than a disk needs for the state, none.
-# The calm one comes first: saves learn from the last ones.
+# Seconds of work in a step: more than any way to save needs, less than a disk needs for the state,
+# none. The calm one comes first, because saves learn from the last ones.
 TRAINERS = {"computes until it is written": 2.0, "computes 200 ms first": 0.2, "rewrites at once": 0.0}
-# Of ours beside the best of stock's, on pages of 4 KiB and on huge ones.
+# sidestep compared with the best of stock, on pages of 4 KiB and on huge ones.
 GOALS = {"rewrites at once": (0, 0), "computes 200 ms first": (1 / 5, 1 / 5),
          "computes until it is written": (1 / 8, 1 / 20)}
 
@@ -63,7 +64,7 @@ class Trainer:
 
 
 def staged(answer):
-    """Where stock copies behind the caller's back, the optimizer must wait for it."""
+    """If stock copies after the call has returned, the optimizer must wait for it."""
     staging = getattr(answer, "staging_completion", None)
     if staging is not None:
         staging.result()
@@ -82,10 +83,10 @@ class Bench:
         self.path = os.path.join(args.dir, "trainers")
 
     def ways(self):
-        """Name -> save(state, checkpoint_id=) of every way to save; the engine of a group reads its
-        environment when it is opened."""
+        """Name -> save(state, checkpoint_id=) of every way to save. The engine of a group reads
+        its environment when it is opened."""
         ways = {}
-        for snapshot in ("auto", "copy"):  # a second engine that protects the same state could not
+        for snapshot in ("auto", "copy"):  # a second engine could not protect the same state
             os.environ["SIDESTEP_SNAPSHOT"] = snapshot
             group = dist.new_group(backend="gloo")
             ways[snapshot] = functools.partial(sidestep.async_save, process_group=group)

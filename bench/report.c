@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* report.c -- see bench.h: clocks, samples, and one line of JSON for each measurement. */
+/* report.c -- clocks, samples, and one line of JSON for each measurement: see bench.h. */
 #include "bench.h"
 
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* reshard.c -- see bench.h: saved by rows on four ranks, loaded by columns on one. */
+/* reshard.c -- measures a load by columns on one rank of what four ranks saved by rows. */
 #include "bench.h"
 
 #include <stdio.h>
@@ -31,7 +31,7 @@ static int save_rows(struct sidestep_comm *comm, void *context)
     return 0;
 }
 
-/* One shard file after the other. */
+/* Read one shard file after the other. */
 static double read_shards(const struct resharding *r, void *buffer)
 {
     char path[4200];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* save.c -- see bench.h: how fast a blocking save is, and how long an asynchronous one stops the
+/* save.c -- measures how fast a blocking save is, and how long an asynchronous one stops the
  * trainer. */
 #include "bench.h"
 
@@ -9,7 +9,7 @@ struct saving {
     const struct bench *bench;
     struct bench_state state;
     struct sidestep_engine *engine;
-    void *copy;               /* of the state, for the plain copy: huge pages */
+    void *copy;               /* of the state, for the simple copy: huge pages */
     struct bench_samples cpu; /* of blocking saves */
     char checkpoint[4096];
     char file[4096];
@@ -111,7 +111,7 @@ static void measure_async(struct saving *s)
     bench_report(&row);
 }
 
-/* What a save takes beside the pool, which is there already. */
+/* Measure the memory of a save, without the pool, which exists already. */
 static void measure_memory(struct saving *s)
 {
     struct sidestep_error err = {0};

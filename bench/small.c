@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* small.c -- see bench.h: many small tensors against a few large ones of the same bytes. */
+/* small.c -- measures many small tensors against a few large ones with as many bytes. */
 #include "bench.h"
 
 #include <stdio.h>
@@ -14,7 +14,7 @@ struct layout {
     char checkpoint[4096];
 };
 
-/* ${count} tensors of equal size over ${memory}. */
+/* Make ${count} tensors of equal size in ${memory}. */
 static void make(struct layout *l, const struct bench *bench, unsigned char *memory, unsigned count)
 {
     const uint64_t bytes = SMALL_COUNT * SMALL_BYTES / count;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* state.c -- see bench.h: a model whose tensors are as many, as large and as small as real ones. */
+/* state.c -- makes a training state whose tensors are as many, as large and as small as real ones.
+ */
 #include "bench.h"
 
 #include <stdio.h>
@@ -15,7 +16,7 @@ struct making {
     enum bench_layout layout;
     int64_t parts, part;
     uint64_t at;
-    bool measuring; /* first pass: only how much memory it takes */
+    bool measuring; /* first pass: only compute the size */
 };
 
 static void add_box(struct making *m, const char *name, uint32_t ndim, const int64_t *shape,

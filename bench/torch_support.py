@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""torch_support.py -- clocks, caches and plain reads for the measurements in Python."""
+"""torch_support.py -- clocks, caches and simple reads for the measurements in Python."""
 import glob
 import json
 import mmap
@@ -22,7 +22,7 @@ def warm(tensors, size):
 
 
 def timed(function):
-    """(seconds, what it returned)."""
+    """Returns (seconds, result)."""
     began = time.monotonic()
     result = function()
     return time.monotonic() - began, result
@@ -42,7 +42,7 @@ def drop_from_cache(path):
 
 
 def settle(path):
-    """Remove what a run wrote, and let the disk come to rest."""
+    """Remove what a run wrote, and wait until the disk is idle."""
     shutil.rmtree(path, ignore_errors=True)
     os.sync()
     time.sleep(0.2)
@@ -56,6 +56,6 @@ def plain_read(path):
 
 
 def report(what, kind, goal, ours, reference="", theirs=None, size=0):
-    """A row for bench/run: samples of ours, and of ``reference`` where there is one."""
+    """A row for bench/run: samples of sidestep, and of ``reference`` if there is one."""
     print(json.dumps({"what": what, "kind": kind, "goal": goal, "bytes": size, "ours": ours,
                       "reference": reference, "theirs": theirs}), flush=True)

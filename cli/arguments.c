@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * arguments.c -- parse the command line.  getopt_long() is not used because it permutes argv,
- * prints by itself, and accepts abbreviations, which would make every new option a break.
+ * arguments.c -- parses the command line.  It does not use getopt_long(), which permutes argv,
+ * prints by itself, and accepts abbreviations, so that every new option could break a script.
  */
 #include "arguments.h"
 
@@ -26,7 +26,7 @@ static const char *command_prefix(const struct cli *cli)
     return cli->command != NULL ? cli->command->name : "sidestep";
 }
 
-/* Options that may follow here: the command's, then everybody's. */
+/* Find an option among those of the command, then among the global ones. */
 static const struct cli_option *find_option(const struct cli *cli, const char *name, size_t length,
                                             char letter)
 {
@@ -103,7 +103,7 @@ static enum sidestep_status take_option(struct parser *parser, const struct cli_
     return SIDESTEP_OK;
 }
 
-/* The argument that stands behind an option that takes one; NULL if there is none. */
+/* The next argument, as that of an option; NULL if there is none. */
 static const char *following(struct parser *parser)
 {
     return parser->next < parser->argc ? parser->argv[parser->next++] : NULL;
@@ -235,13 +235,17 @@ enum sidestep_status cli_arguments_parse(struct cli *cli, int argc, char *const 
     return SIDESTEP_OK;
 }
 
-bool cli_arguments_parse_number(const char *text, unsigned long max, unsigned long *number)
+bool cli_arguments_number(const struct cli *cli, enum cli_option_id id, uint64_t least,
+                          uint64_t most, uint64_t *number)
 {
+    const char *text = cli->options[id];
     char *end = NULL;
 
+    if (!cli_has_option(cli, id))
+        return true;
     if (text[0] < '0' || text[0] > '9')
         return false;
     errno = 0;
-    *number = strtoul(text, &end, 10);
-    return errno == 0 && *end == '\0' && *number >= 1 && *number <= max;
+    *number = strtoull(text, &end, 10);
+    return errno == 0 && *end == '\0' && *number >= least && *number <= most;
 }

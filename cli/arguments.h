@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* arguments.h -- from argv to struct cli, by the table of commands. */
+/* arguments.h -- parses argv into struct cli, by the table of commands. */
 #ifndef CLI_ARGUMENTS_H
 #define CLI_ARGUMENTS_H
 
 #include "cli.h"
 
 /**
- * cli_arguments_parse(cli, argc, argv, err): fill ${cli} from the arguments.  Options may stand
- * before or after the command and between operands; "--" ends them.  SIDESTEP_EINVAL with a
- * message for people: what is wrong, and what was probably meant.  ${cli}->command is set also
- * on failure if it was seen before the mistake.
+ * cli_arguments_parse(cli, argc, argv, err): fill ${cli} from the arguments.  Options may be before
+ * or after the command and between operands; "--" ends them.  SIDESTEP_EINVAL: the message says
+ * what is wrong, and what was probably meant.  If the command precedes the mistake, ${cli}->command
+ * is set.
  */
 enum sidestep_status cli_arguments_parse(struct cli *cli, int argc, char *const *argv,
                                          struct sidestep_error *err);
 
-/** cli_arguments_parse_number(text, max, &number): a decimal number from 1 to ${max}, whole. */
-bool cli_arguments_parse_number(const char *text, unsigned long max, unsigned long *number);
+/** cli_arguments_number(cli, id, least, most, &number): the argument of option ${id}, if it was
+ * given: decimal and whole.  False: it is no number from ${least} to ${most}. */
+bool cli_arguments_number(const struct cli *cli, enum cli_option_id id, uint64_t least,
+                          uint64_t most, uint64_t *number);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* baseline_io.c -- see baseline_io.h. */
+/* baseline_io.c -- reads and writes files for comparison: see baseline_io.h. */
 #include "baseline_io.h"
 
 #include "output.h"
@@ -45,7 +45,7 @@ unsigned char *cli_baseline_io_map(uint64_t bytes, struct sidestep_error *err)
                             (unsigned long long)(bytes >> 20));
         return NULL;
     }
-    /* The process ends when all is measured: no need to give back what lies before the first. */
+    /* What is before the first huge page is never freed, because the process ends soon. */
     map += (HUGE_BYTES - (uintptr_t)map % HUGE_BYTES) % HUGE_BYTES;
     (void)madvise(map, bytes, MADV_HUGEPAGE);
     memset(map, 0, bytes);
@@ -73,7 +73,7 @@ enum sidestep_status cli_baseline_io_write(const char *path, const unsigned char
     int fd = create(path, direct);
     bool ok = fd >= 0;
 
-    /* Not everywhere possible, and nowhere needed. */
+    /* Some file systems cannot reserve space, and nothing depends on it. */
     if (ok && fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, (off_t)bytes) != 0 && errno == ENOSPC)
         ok = false;
     for (uint64_t at = 0; ok && at < bytes; at += CLI_BASELINE_IO_BYTES)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* bench.c -- `sidestep bench`: arguments, and what the measurements add up to. */
+/* bench.c -- `sidestep bench`: parses arguments, and predicts the cost of saves. */
 #include "bench.h"
 
 #include "arguments.h"
@@ -19,7 +19,7 @@
 #define DEFAULT_RUNS 3
 #define DEFAULT_MTBF "24h"
 
-/* What a save of a given size would cost here, and how often it should be done. */
+/* The predicted cost of a save, and the best interval. */
 struct prediction {
     uint64_t state_bytes;
     double stall, background, load, mtbf; /* seconds */
@@ -29,7 +29,7 @@ struct prediction {
 
 static const struct {
     const char *name, *text;
-    enum cli_bench_metric reference; /* its rate is compared with that; itself: with nothing */
+    enum cli_bench_metric reference; /* RATIO compares with its rate; itself: no RATIO */
 } rows[CLI_BENCH_COUNT] = {
     [CLI_BENCH_COPY] = {"memory_copy", "memory: copy by one thread", CLI_BENCH_COPY},
     [CLI_BENCH_WRITE] = {"disk_write", "disk: write and fsync, 4 MiB at a time", CLI_BENCH_WRITE},
@@ -121,9 +121,8 @@ static void print_prediction(FILE *out, const struct prediction *p)
 
 static void print_json(const struct cli_bench *bench, const struct prediction *p)
 {
-    struct cli_json json = {.out = bench->cli->out};
+    struct cli_json json = cli_json_begin(bench->cli->out);
 
-    cli_json_open(&json, NULL, '{');
     cli_json_text(&json, "directory", bench->directory);
     cli_json_uint(&json, "bytes", bench->bytes);
     cli_json_bool(&json, "direct_io", bench->direct);
@@ -146,21 +145,20 @@ static void print_json(const struct cli_bench *bench, const struct prediction *p
     cli_json_real(&json, "failure_seconds", p->interval.lost_per_fail);
     cli_json_real(&json, "failure_share", p->interval.lost);
     cli_json_close(&json, '}');
-    cli_json_close(&json, '}');
     cli_json_end(&json);
 }
 
-/* An option's size in ${*bytes}, if it was given. */
+/* Set ${*bytes} to the size that an option gives, if it was given. */
 static bool take_size(const struct cli *cli, enum cli_option_id id, uint64_t *bytes)
 {
     return !cli_has_option(cli, id) || cli_parse_units_size(cli->options[id], bytes);
 }
 
-/* 0, or the exit status of a mistake in the arguments. */
+/* Returns 0, or the exit status of a mistake in the arguments. */
 static int take_arguments(struct cli_bench *bench, uint64_t *state_bytes, double *mtbf)
 {
     const struct cli *cli = bench->cli;
-    unsigned long runs = DEFAULT_RUNS;
+    uint64_t runs = DEFAULT_RUNS;
 
     if (!take_size(cli, CLI_OPTION_SIZE, &bench->bytes) || bench->bytes < MIN_BYTES)
         return cli_output_usage(cli, "bench: --size: '%s' is not a size of at least 16 MiB",
@@ -173,8 +171,7 @@ static int take_arguments(struct cli_bench *bench, uint64_t *state_bytes, double
     if (!cli_parse_units_time(mtbf_text(cli), mtbf))
         return cli_output_usage(cli, "bench: --mtbf: '%s' is not a time, like 6h or 2d",
                                 cli->options[CLI_OPTION_MTBF]);
-    if (cli_has_option(cli, CLI_OPTION_RUNS) &&
-        !cli_arguments_parse_number(cli->options[CLI_OPTION_RUNS], CLI_BENCH_MAX_RUNS, &runs))
+    if (!cli_arguments_number(cli, CLI_OPTION_RUNS, 1, CLI_BENCH_MAX_RUNS, &runs))
         return cli_output_usage(cli, "bench: --runs: '%s' is not a number from 1 to %d",
                                 cli->options[CLI_OPTION_RUNS], CLI_BENCH_MAX_RUNS);
     bench->runs = runs;

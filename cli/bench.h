@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* bench.h -- what `sidestep bench` measures, for who measures and who prints. */
+/* bench.h -- the measurements of `sidestep bench`, which bench.c prints. */
 #ifndef CLI_BENCH_H
 #define CLI_BENCH_H
 
@@ -11,7 +11,7 @@
 
 enum cli_bench_metric {
     CLI_BENCH_COPY,  /* memcpy() by one thread */
-    CLI_BENCH_WRITE, /* baseline_io.h */
+    CLI_BENCH_WRITE, /* by baseline_io.h */
     CLI_BENCH_READ,
     CLI_BENCH_STALL, /* of an asynchronous save: until the call returns */
     CLI_BENCH_SAVE,  /* from then until it is committed */
@@ -22,7 +22,7 @@ enum cli_bench_metric {
 struct cli_bench {
     const struct cli *cli;
     const char *directory;
-    uint64_t bytes; /* that each measurement moves */
+    uint64_t bytes; /* per measurement */
     uint64_t runs;
     bool direct; /* the plain write used O_DIRECT */
     double seconds[CLI_BENCH_COUNT][CLI_BENCH_MAX_RUNS];

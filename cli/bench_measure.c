@@ -2,9 +2,9 @@
 /*
  * bench_measure.c -- the measurements of `sidestep bench`.
  *
- * Disks and memories of virtual machines change from minute to minute, so what is compared takes
- * turns.  All memory is touched before, files are new, and what is read does not come from the page
- * cache.
+ * Disks and memories of virtual machines change from minute to minute, so measurements that are
+ * compared take turns.  All memory is touched before, files are new, and reads do not come from the
+ * page cache.
  */
 #include "bench.h"
 #include "verify_path.h"
@@ -37,7 +37,7 @@ struct measuring {
     struct sidestep_error *err;
 };
 
-/* Bytes that no storage can compress, or guess. */
+/* Fill with bytes that no storage can compress or deduplicate. */
 static void fill(unsigned char *memory, uint64_t bytes)
 {
     uint64_t *words = (uint64_t *)(void *)memory, x = 88172645463325252u;
@@ -105,8 +105,8 @@ static int remove_one(const char *path, const struct stat *st, int flag, struct 
     return remove(path);
 }
 
-/* Remove what was written, and let the disk come to rest: freed blocks are discarded now, not in
- * the next measurement. */
+/* Remove the files and wait until the disk is idle, so that it discards freed blocks now, not
+ * during the next measurement. */
 static void clear(const struct measuring *m, const char *path)
 {
     int fd = open(m->bench->directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -119,7 +119,7 @@ static void clear(const struct measuring *m, const char *path)
     (void)usleep(SETTLE_US);
 }
 
-/* After each step: how far it is, and whether to go on. */
+/* After each step: show the progress, and check for an interrupt. */
 static enum sidestep_status step_done(struct measuring *m, enum sidestep_status status)
 {
     m->done_bytes += m->bench->bytes;
@@ -186,7 +186,7 @@ static enum sidestep_status measure_load(struct measuring *m, uint64_t run)
 
 static enum sidestep_status measure_all(struct measuring *m)
 {
-    enum sidestep_status status = measure_save(m, 0); /* plans: not counted */
+    enum sidestep_status status = measure_save(m, 0); /* not counted, because it plans */
 
     clear(m, m->checkpoint);
     for (uint64_t run = 0; run < m->bench->runs && status == SIDESTEP_OK; run++) {

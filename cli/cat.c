@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * cat.c -- `sidestep cat`: the bytes of one tensor or object.
+ * cat.c -- `sidestep cat`: writes the bytes of one tensor or object.
  *
- * A tensor of any size goes out in boxes of at most PIECE_BYTES.  Row-major order makes such
- * boxes contiguous if they are one index wide in every dimension before the one that is cut,
- * and whole in every dimension behind it.
+ * It writes a tensor of any size in boxes of at most PIECE_BYTES.  In row-major order such a box
+ * is contiguous if it is one index wide in every dimension before the one that is cut, and whole in
+ * every dimension after it.
  */
 #include "cli.h"
 #include "memory.h"
@@ -18,7 +18,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define PIECE_BYTES ((uint64_t)48 << 20) /* the library has buffers of its own; 64 MiB together */
+#define PIECE_BYTES ((uint64_t)48 << 20) /* 64 MiB together with the library's buffers */
 
 /* The boxes of one tensor. */
 struct pieces {
@@ -57,7 +57,7 @@ static uint64_t pieces_size(struct pieces *pieces)
     return (uint64_t)pieces->lengths[cut] * pieces->row_bytes;
 }
 
-/* Move ${offsets} behind the box; false at the end of the tensor. */
+/* Move ${offsets} past the box; false at the end of the tensor. */
 static bool pieces_next(struct pieces *pieces)
 {
     uint32_t d = pieces->cut;
@@ -72,7 +72,7 @@ static bool pieces_next(struct pieces *pieces)
     return true;
 }
 
-/* Progress is drawn only where nothing else is: not between the bytes that a pager shows. */
+/* Progress is drawn only if the output is a file: a pager would show it between the bytes. */
 static bool output_is_file(void)
 {
     struct stat stat;
@@ -80,7 +80,7 @@ static bool output_is_file(void)
     return fstat(STDOUT_FILENO, &stat) == 0 && S_ISREG(stat.st_mode);
 }
 
-/* All pieces, in order; to standard output if ${write}, else only to see that they are sound. */
+/* Read all pieces, in order; write them to standard output if ${write}, else only verify them. */
 static enum sidestep_status read_pieces(const struct cli *cli,
                                         struct sidestep_checkpoint *checkpoint,
                                         const struct sidestep_entry *entry, void *buffer,
@@ -110,7 +110,7 @@ static enum sidestep_status read_pieces(const struct cli *cli,
     return status;
 }
 
-/* A tensor that fits in one piece, scalars included. */
+/* Copy a tensor that fits in one piece, scalars included. */
 static enum sidestep_status copy_whole(const struct cli *cli,
                                        struct sidestep_checkpoint *checkpoint,
                                        const struct sidestep_entry *entry, void *buffer,
@@ -127,7 +127,7 @@ static enum sidestep_status copy_whole(const struct cli *cli,
     return SIDESTEP_OK;
 }
 
-/* A header promises all that follows: a larger tensor is read once more, before it goes out. */
+/* A header promises all bytes, so verify a larger tensor completely before writing it. */
 static enum sidestep_status copy_pieces(const struct cli *cli,
                                         struct sidestep_checkpoint *checkpoint,
                                         const struct sidestep_entry *entry, void *buffer,
@@ -199,7 +199,7 @@ static enum sidestep_status cat_value(const struct cli *cli, struct sidestep_che
     if (status != SIDESTEP_OK)
         return status;
     cli_value_json(&json, NULL, value);
-    cli_json_end(&json);
+    fputc('\n', cli->out);
     sidestep_value_free(&value);
     return SIDESTEP_OK;
 }
@@ -250,7 +250,7 @@ int cli_cat_run(const struct cli *cli)
     if (isatty(STDOUT_FILENO) && !cli_has_option(cli, CLI_OPTION_FORCE) &&
         !cli_has_option(cli, CLI_OPTION_VALUE))
         return cli_output_usage(cli, "cat: standard output is a terminal; --force writes bytes to "
-                                     "it all the same");
+                                     "it nevertheless");
     status = sidestep_checkpoint_open(cli->operands[0], &checkpoint, &err);
     if (status == SIDESTEP_OK)
         status = cat_named(cli, checkpoint, &err);

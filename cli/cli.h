@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * cli.h -- what every command is given: its arguments, and the ways out (results, notes,
- * errors, exit status).
+ * cli.h -- what every command gets: its arguments and its output streams, and the exit statuses.
  */
 #ifndef CLI_CLI_H
 #define CLI_CLI_H
@@ -12,13 +11,13 @@
 
 #include <stdbool.h>
 #include <stdio.h>
+#include <string.h>
 
-/** Exit status of a process whose reader went away, as a shell shows a death by SIGPIPE. */
+/** Exit status if the reader of the output has gone, as of a death by SIGPIPE in a shell. */
 #define CLI_EXIT_STATUS_PIPE 141
 #define CLI_EXIT_STATUS_FAILED 1
-#define CLI_EXIT_STATUS_USAGE 2
 
-/** Arguments of options that may be given several times, all together. */
+/** The most arguments of options that may be given several times, all together. */
 #define CLI_MAX_REPEATED 256
 
 struct cli_repeated_argument {
@@ -26,17 +25,16 @@ struct cli_repeated_argument {
     const char *text;
 };
 
-/** One run of the command line.  Constant once parsing has filled it. */
+/** One run of the command line.  Parsing fills it; then it is constant. */
 struct cli {
     const struct cli_command *command;     /* NULL: none was given */
-    const char *options[CLI_OPTION_COUNT]; /* argument, or "" of one that takes none; NULL: not
-                                              given */
+    const char *options[CLI_OPTION_COUNT]; /* argument, or "" if it takes none; NULL: not given */
     struct cli_repeated_argument many[CLI_MAX_REPEATED];
     size_t many_count;
     const char *operands[CLI_MAX_OPERANDS];
     size_t operand_count;
-    FILE *out;  /* results; a write that fails ends the process with a message */
-    bool color; /* colour what goes to ${out} */
+    FILE *out;  /* results; a failed write ends the process with a message */
+    bool color; /* colour the results */
 };
 
 static inline bool cli_has_option(const struct cli *cli, enum cli_option_id id)
@@ -44,8 +42,8 @@ static inline bool cli_has_option(const struct cli *cli, enum cli_option_id id)
     return cli->options[id] != NULL;
 }
 
-/** cli_option_values(cli, id, texts): the arguments of an option that may be given several times,
- * in order; returns how many, at most CLI_MAX_REPEATED. */
+/** cli_option_values(cli, id, texts): set ${texts} to the arguments of an option that may be given
+ * several times, in order; returns how many, at most CLI_MAX_REPEATED. */
 static inline size_t cli_option_values(const struct cli *cli, enum cli_option_id id,
                                        const char *texts[CLI_MAX_REPEATED])
 {
@@ -55,6 +53,12 @@ static inline size_t cli_option_values(const struct cli *cli, enum cli_option_id
         if (cli->many[i].id == id)
             texts[count++] = cli->many[i].text;
     return count;
+}
+
+/** cli_is_lost_and_found(entry): a directory that file systems make, not a checkpoint. */
+static inline bool cli_is_lost_and_found(const struct sidestep_listed *entry)
+{
+    return entry->state == SIDESTEP_UNREADABLE && strcmp(entry->name, "lost+found") == 0;
 }
 
 #endif

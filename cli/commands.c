@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * commands.c -- the table of commands, global options and exit statuses.  What users read about
- * each command stands in commands_readonly.c and commands_other.c.
+ * commands.c -- the table of commands, global options and exit statuses.  The help texts of the
+ * commands are in commands_readonly.c and commands_other.c.
  */
 #include "commands.h"
 
@@ -12,7 +12,7 @@ const struct cli_option cli_commands_global_options[] = {
      .name = "json",
      .text = "Print results as one line of JSON on standard output, and an error as one line of "
              "JSON on standard error: {\"error\":{\"status\",\"message\",\"errno\",\"rank\"}}. "
-             "Field names are stable; sizes are integers, in bytes; what is unknown is null."},
+             "Field names are stable; sizes are integers, in bytes; unknown values are null."},
     {.id = CLI_OPTION_COLOR,
      .name = "color",
      .argument = "WHEN",
@@ -26,7 +26,7 @@ const struct cli_option cli_commands_global_options[] = {
     {.id = CLI_OPTION_VERBOSE,
      .letter = 'v',
      .name = "verbose",
-     .text = "Say more: exact times instead of ages, and where in the library an error arose."},
+     .text = "Print more: exact times instead of ages, and where in the library an error arose."},
     {.id = CLI_OPTION_HELP, .letter = 'h', .name = "help", .text = "Print the help and stop."},
     {.id = CLI_OPTION_VERSION,
      .letter = 'V',
@@ -39,7 +39,7 @@ const struct cli_exit cli_commands_exits[] = {
     {0, 0, "Done."},
     {1, 0, "Failed; the message says why."},
     {2, 0, "Wrong usage: unknown command or option, missing or wrong operand."},
-    {1, CLI_EXIT_DIFFERENT, "The two are not alike."},
+    {1, CLI_EXIT_DIFFERENT, "The two differ."},
     {2, CLI_EXIT_DIFFERENT,
      "Wrong usage, or a failure that has no status of its own; the message says why."},
     {3, CLI_EXIT_DAMAGE, "Damage: stored bytes do not match their checksum or format."},

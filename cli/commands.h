@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * commands.h -- the table of commands and options: the one place that says what exists.
- * Parsing, help, man pages and shell completion are all made from it, so they cannot differ.
+ * commands.h -- the table of all commands and options.  Parsing, help, man pages and shell
+ * completion are all made from it, so they cannot differ.
  */
 #ifndef CLI_COMMANDS_H
 #define CLI_COMMANDS_H
@@ -72,12 +72,12 @@ enum cli_option_id {
 struct cli_option {
     enum cli_option_id id;
     char letter;          /* "-a"; 0: none */
-    bool hidden;          /* parsed, but told to nobody */
+    bool hidden;          /* parsed, but not in help */
     bool many;            /* may be given several times: see cli_option_values() */
     const char *name;     /* "all" for "--all"; NULL ends a list */
     const char *argument; /* "WHEN"; NULL: the option takes none */
     const char *choices[CLI_MAX_CHOICES];
-    bool more_choices; /* than these: the command looks at it */
+    bool more_choices; /* there are others, which the command parses */
     const char *text;
 };
 
@@ -101,7 +101,7 @@ struct cli_example {
     const char *text;
 };
 
-/* Exit statuses that a command lists in its help, as bits; 0, 1 and 2 are everybody's. */
+/* Exit statuses that a command lists in its help, as bits; all commands have 0, 1 and 2. */
 #define CLI_EXIT_DAMAGE 1u
 #define CLI_EXIT_UNCOMMITTED 2u
 #define CLI_EXIT_UNSUPPORTED 4u
@@ -110,7 +110,7 @@ struct cli_example {
 #define CLI_EXIT_PERMISSION 32u
 #define CLI_EXIT_SPACE 64u
 #define CLI_EXIT_INTERRUPTED 128u
-#define CLI_EXIT_DIFFERENT 256u /* 1 and 2 mean what they mean to diff(1) */
+#define CLI_EXIT_DIFFERENT 256u /* 1 and 2 are those of diff(1) */
 
 struct cli_exit {
     int status; /* -1 ends the list */
@@ -130,7 +130,7 @@ struct cli_command {
     int (*run)(const struct cli *); /* the process's exit status */
 };
 
-extern const struct cli_command *const cli_commands[]; /* up to NULL */
+extern const struct cli_command *const cli_commands[]; /* NULL ends it */
 extern const struct cli_command cli_command_ls, cli_command_show, cli_command_latest,
     cli_command_verify, cli_command_cat, cli_command_diff, cli_command_convert, cli_command_gc,
     cli_command_prune, cli_command_watch, cli_command_pin, cli_command_unpin, cli_command_tag,
@@ -144,7 +144,7 @@ extern const char *const cli_commands_shells[];
 /** cli_commands_find(name): NULL if there is no such command. */
 const struct cli_command *cli_commands_find(const char *name);
 
-/* What the commands do, one file each. */
+/* The commands, one file each. */
 int cli_ls_run(const struct cli *cli);
 int cli_show_run(const struct cli *cli);
 int cli_latest_run(const struct cli *cli);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* commands_other.c -- the words of all other commands: see commands.h. */
+/* commands_other.c -- the help texts of all other commands: see commands.h. */
 #include "commands.h"
 
 const struct cli_command cli_command_convert = {
@@ -7,32 +7,31 @@ const struct cli_command cli_command_convert = {
     .summary = "convert to and from safetensors, torch.save() and others",
     .operands = {{"SRC", CLI_OPERAND_PATH, false}, {"DST", CLI_OPERAND_PATH, false}},
     .examples = {{"sidestep convert --model-only runs/7b/step-100 model",
-                  "The weights, as Hugging Face's libraries want them."},
-                 {"sidestep convert hub/model runs/7b/start", "And back: a checkpoint."},
+                  "The weights, in the form of Hugging Face's libraries."},
+                 {"sidestep convert hub/model runs/7b/start", "And back, to a checkpoint."},
                  {"sidestep convert --model-only --dtype=bfloat16 runs/7b/step-100 7b.pt",
                   "For torch.load(), in half the size."},
                  {"sidestep convert --rename='s/^transformer[.]/model./' old.safetensors new",
                   "With other names."}},
     .description =
-        {"SRC is a checkpoint (ours or torch's), a file of safetensors, a directory of them "
-         "(with an index, as of Hugging Face, or without), or a file of torch.save(). What it "
-         "is, its content says; pickles are never executed. DST is what --to says, or else what "
-         "its name says: .safetensors, .npz, .pt, .pth or .bin is a file; any other name is a "
-         "directory of safetensors if SRC is a checkpoint, and a checkpoint if not, or with "
+        {"SRC is a checkpoint (ours or torch's), a file of safetensors, a directory of them (with "
+         "an index, as from Hugging Face, or without), or a file of torch.save(). Its content "
+         "decides which; pickles are never executed. --to sets the format of DST. Without --to, "
+         "the name of DST decides: .safetensors, .npz, .pt, .pth or .bin is a file. Any other name "
+         "is a directory: safetensors if SRC is a checkpoint; a checkpoint otherwise, and with "
          "--partial.",
-         "It goes in pieces, by several threads, in less than 256 MiB of memory, but for what "
-         "cannot be had in pieces: an object, or a tensor that is compressed or not row-major. DST "
-         "appears when it is whole and durable, or not at all; what a killed conversion leaves is "
-         "removed by the next one, or by gc. SRC is not changed, and every byte of it that is "
-         "read is checked, as far as there are checksums.",
-         "Objects (all that is not a tensor) cannot be held by safetensors and npz, and by "
-         "torch.save() only if they are plain data. By default this is an error: see "
-         "--objects and --model-only.",
-         "--model-only takes the dict at the top of SRC that is called model, "
-         "model_state_dict, state_dict, module or app.model, without that name; where there is "
-         "none, all but the dicts that are called as those of optimizers, schedulers, data "
-         "loaders and random numbers are. Where two of the former are there, or what looks like "
-         "the state of an optimizer is left, it is an error: say what is wanted by --include."},
+         "Several threads convert in pieces, in less than 256 MiB of memory. Objects, and tensors "
+         "that are compressed or not row-major, are held whole. DST appears when it is whole and "
+         "durable, or not at all. The next conversion, or gc, removes what a killed one leaves. "
+         "SRC is not changed, and every byte that has a checksum is checked.",
+         "safetensors and npz cannot hold objects (everything that is not a tensor), and "
+         "torch.save() holds only plain data. By default such objects are an error: see --objects "
+         "and --model-only.",
+         "--model-only takes the dict at the top of SRC that is called model, model_state_dict, "
+         "state_dict, module or app.model, without that name. If there is none, it takes all but "
+         "the dicts with the usual names of optimizers, schedulers, data loaders and random "
+         "numbers. If there are two of the former, or if the rest seems to contain the state of an "
+         "optimizer, it is an error: select names with --include."},
     .json = "{\"source\",\"destination\",\"from\",\"to\",\"dry_run\",\"tensors\","
             "\"objects\",\"tensor_bytes\",\"bytes_read\",\"files\":[name],\"left_out\":"
             "[name],\"aside\",\"overflows\":[\"name: count\"],\"lost\":[\"name: reason\"]}",
@@ -48,45 +47,46 @@ const struct cli_command cli_command_convert = {
                  .many = true,
                  .name = "include",
                  .argument = "GLOB",
-                 .text = "Only names that match, with *, ? and [...] as in a shell. May be "
+                 .text = "Convert only names that match, with *, ? and [...] as in a shell. May be "
                          "given several times."},
                 {.id = CLI_OPTION_EXCLUDE,
                  .many = true,
                  .name = "exclude",
                  .argument = "GLOB",
-                 .text = "No names that match. May be given several times."},
+                 .text = "Do not convert names that match. May be given several times."},
                 {.id = CLI_OPTION_RENAME,
                  .many = true,
                  .name = "rename",
                  .argument = "s/A/B/",
-                 .text = "Names in DST, as by sed: A is an extended regular expression, B may "
-                         "have & and \\1 to \\9; g behind it: each match. May be given several "
+                 .text = "Rename as sed does: A is an extended regular expression; B may contain & "
+                         "and \\1 to \\9; a final g replaces every match. May be given several "
                          "times."},
                 {.id = CLI_OPTION_MAPPING,
                  .name = "mapping",
                  .argument = "FILE",
-                 .text = "The same from a JSON object of old and new names, after --rename."},
+                 .text = "Rename by a JSON object of old and new names, after --rename."},
                 {.id = CLI_OPTION_DTYPE,
                  .name = "dtype",
                  .argument = "DTYPE",
                  .text = "Convert floating-point tensors to float64, float32, float16, "
                          "bfloat16, float8_e4m3fn or float8_e5m2: to the nearest, ties to even. "
-                         "What overflows is counted, and said also with --quiet."},
+                         "Overflows are counted and reported, also with --quiet."},
                 {.id = CLI_OPTION_MAX_SHARD_SIZE,
                  .name = "max-shard-size",
                  .argument = "SIZE",
-                 .text = "Of a file in a directory of safetensors (5GB)."},
+                 .text = "Limit of a file in a directory of safetensors (5GB)."},
                 {.id = CLI_OPTION_OBJECTS,
                  .name = "objects",
                  .argument = "WHAT",
                  .choices = {"refuse", "skip", "aside"},
-                 .text = "What becomes of objects that the format cannot hold: refuse (the "
-                         "default), skip, or aside: into objects.pt in DST, or DST.objects.pt."},
+                 .text = "What to do with objects that the format cannot hold: refuse (the "
+                         "default), skip, or aside: write them to objects.pt in DST, or to "
+                         "DST.objects.pt."},
                 {.id = CLI_OPTION_PARTIAL,
                  .name = "partial",
-                 .text = "Of a damaged checkpoint: what can be read, and passes verification; "
-                         "what does not is left out and listed, and the exit status is 3, or 12 if "
-                         "nothing is wrong but that files may not be read."},
+                 .text = "Convert what can be read and verified of a damaged checkpoint. The rest "
+                         "is left out and listed, and the exit status is 3, or 12 if files may not "
+                         "be read but nothing is known to be damaged."},
                 {.id = CLI_OPTION_RANKS,
                  .name = "ranks",
                  .argument = "N",
@@ -97,21 +97,21 @@ const struct cli_command cli_command_convert = {
                  .choices = {"none", "zstd", "planes", "auto"},
                  .more_choices = true,
                  .text = "Compress the tensors of a checkpoint: none (the default), zstd (stock "
-                         "torch loads it), zstd:LEVEL (1 to 19: for what repeats, which weights "
-                         "do not), planes (smaller), or auto: planes."},
+                         "torch loads it), zstd:LEVEL (1 to 19: for repeated bytes, which weights "
+                         "do not have), planes (smaller), or auto, which means planes."},
                 {.id = CLI_OPTION_THREADS,
                  .letter = 'j',
                  .name = "threads",
                  .argument = "N",
-                 .text = "Use N threads, if 256 MiB of memory are enough for so many."},
+                 .text = "Use N threads, or as many as 256 MiB of memory suffice for."},
                 {.id = CLI_OPTION_FORCE,
                  .letter = 'f',
                  .name = "force",
-                 .text = "Replace DST, if it is what a conversion makes."},
+                 .text = "Replace DST, if it looks like the output of a conversion."},
                 {.id = CLI_OPTION_DRY_RUN,
                  .letter = 'n',
                  .name = "dry-run",
-                 .text = "Only say what would be written."},
+                 .text = "Only print what would be written."},
                 CLI_END_OPTIONS},
     .exits = CLI_EXIT_DAMAGE | CLI_EXIT_UNCOMMITTED | CLI_EXIT_UNSUPPORTED | CLI_EXIT_NOT_FOUND |
              CLI_EXIT_LOCKED | CLI_EXIT_PERMISSION | CLI_EXIT_SPACE | CLI_EXIT_INTERRUPTED,
@@ -122,20 +122,19 @@ const struct cli_command cli_command_gc = {
     .name = "gc",
     .summary = "remove what killed saves and deletes left behind",
     .operands = {{"PARENT", CLI_OPERAND_DIRECTORY, false}},
-    .examples = {{"sidestep gc --dry-run runs/7b", "What would go."},
+    .examples = {{"sidestep gc --dry-run runs/7b", "What would be removed."},
                  {"sidestep gc --yes runs/7b", "Remove it without asking."}},
     .description =
-        {"Removes leftovers directly in PARENT, and in the checkpoints that lie there: only "
-         "names that sidestep made, only those whose "
-         "owner is dead, never a checkpoint, never one that was set aside as bad. Asks first "
-         "if "
-         "standard input and standard error are terminals; elsewhere it does not ask.",
-         "Each removed path is one line; what was kept is listed with its reason."},
+        {"Removes leftovers directly in PARENT, and in the checkpoints there: only names that "
+         "sidestep made and whose owner is dead, never a checkpoint, never one that was set aside "
+         "as bad. Asks first if standard input and standard error are terminals; otherwise it "
+         "does not ask.",
+         "Each removed path is one line; whatever was kept is listed with the reason."},
     .json = "{\"dry_run\",\"removed\":[path],\"kept\":[\"path: reason\"],\"bytes\"}",
     .options = {{.id = CLI_OPTION_DRY_RUN,
                  .letter = 'n',
                  .name = "dry-run",
-                 .text = "Only say what would be removed."},
+                 .text = "Only print what would be removed."},
                 {.id = CLI_OPTION_YES, .letter = 'y', .name = "yes", .text = "Do not ask."},
                 CLI_END_OPTIONS},
     .exits = CLI_EXIT_NOT_FOUND | CLI_EXIT_LOCKED | CLI_EXIT_PERMISSION,
@@ -146,22 +145,21 @@ const struct cli_command cli_command_prune = {
     .name = "prune",
     .summary = "delete old checkpoints",
     .operands = {{"ROOT", CLI_OPERAND_DIRECTORY, false}},
-    .examples = {{"sidestep prune --keep-last 3 --dry-run runs/7b", "What would go."},
+    .examples = {{"sidestep prune --keep-last 3 --dry-run runs/7b", "What would be deleted."},
                  {"sidestep prune --keep-last 3 --keep-every 10000 --yes runs/7b",
                   "The last three, and those of every 10,000th step, stay."},
                  {"sidestep prune --keep-last 1 --keep-best 2 --metric loss runs/7b",
                   "And the two with the smallest loss."}},
     .description =
-        {"Deletes checkpoints of ours in ROOT that no option keeps. What stays in any case: "
-         "the newest one that is valid, those that are pinned, those that are damaged (they do "
-         "not count), those that cannot be read now, those that other programs wrote, and "
-         "directories with files that are not sidestep's. Each is listed as kept, with the reason. "
-         "A checkpoint of torch.distributed.checkpoint becomes one of sidestep's by 'sidestep "
-         "convert --to=dcp'. Those that a run left behind, by going back to an older one, go "
-         "first.",
-         "Refused while a run has ROOT open: that deletes for itself. Asks first if standard "
-         "input and standard error are terminals; elsewhere --yes or --dry-run must be given. "
-         "An interrupted deletion is finished by the next run, or by gc."},
+        {"Deletes our checkpoints in ROOT that no option keeps. These always stay: the newest one "
+         "that is valid, those that are pinned, those that are damaged (they do not count), those "
+         "that cannot be read now, those that other programs wrote, and directories with files "
+         "that are not sidestep's. Each is listed as kept, with the reason. 'sidestep convert "
+         "--to=dcp' turns a checkpoint of torch.distributed.checkpoint into one of sidestep's. "
+         "Checkpoints that a run left behind, by going back to an older one, are deleted first.",
+         "Refused while a run has ROOT open, because the run deletes by itself. Asks first if "
+         "standard input and standard error are terminals; otherwise --yes or --dry-run must be "
+         "given. The next run, or gc, finishes an interrupted deletion."},
     .json = "{\"dry_run\",\"removed\":[path],\"kept\":[\"path: reason\"],\"bytes\"}",
     .options = {{.id = CLI_OPTION_KEEP_LAST,
                  .name = "keep-last",
@@ -170,20 +168,20 @@ const struct cli_command cli_command_prune = {
                 {.id = CLI_OPTION_KEEP_EVERY,
                  .name = "keep-every",
                  .argument = "K",
-                 .text = "Keep those whose step is a multiple of K, too."},
+                 .text = "Also keep those whose step is a multiple of K."},
                 {.id = CLI_OPTION_KEEP_BEST,
                  .name = "keep-best",
                  .argument = "N",
-                 .text = "Keep the N best by --metric, too."},
+                 .text = "Also keep the N best by --metric."},
                 {.id = CLI_OPTION_METRIC,
                  .name = "metric",
                  .argument = "NAME",
-                 .text = "The metric of --keep-best; the smaller the better."},
-                {.id = CLI_OPTION_MAX, .name = "max", .text = "The larger the metric, the better."},
+                 .text = "The metric of --keep-best; smaller is better."},
+                {.id = CLI_OPTION_MAX, .name = "max", .text = "A larger metric is better."},
                 {.id = CLI_OPTION_DRY_RUN,
                  .letter = 'n',
                  .name = "dry-run",
-                 .text = "Only say what would be removed, and what would stay and why; "
+                 .text = "Only print what would be removed, and what would stay and why; "
                          "also while a run has ROOT open."},
                 {.id = CLI_OPTION_YES, .letter = 'y', .name = "yes", .text = "Do not ask."},
                 CLI_END_OPTIONS},
@@ -193,11 +191,12 @@ const struct cli_command cli_command_prune = {
 
 const struct cli_command cli_command_pin = {
     .name = "pin",
-    .summary = "protect a checkpoint from being deleted",
+    .summary = "protect a checkpoint from deletion",
     .operands = {{"CKPT", CLI_OPERAND_DIRECTORY, false}},
     .examples = {{"sidestep pin runs/7b/step-100", "It stays."}},
-    .description = {"No retention deletes a pinned checkpoint, and no save replaces it. It may "
-                    "be pinned while a run is using its directory."},
+    .description =
+        {"Retention does not delete a pinned checkpoint, and no save replaces it. It may "
+         "be pinned while a run has its directory open."},
     .json = "{\"path\",\"pinned\"}",
     .options = {CLI_END_OPTIONS},
     .exits = CLI_EXIT_NOT_FOUND | CLI_EXIT_PERMISSION | CLI_EXIT_SPACE,
@@ -206,10 +205,10 @@ const struct cli_command cli_command_pin = {
 
 const struct cli_command cli_command_unpin = {
     .name = "unpin",
-    .summary = "no longer protect a checkpoint",
+    .summary = "stop protecting a checkpoint",
     .operands = {{"CKPT", CLI_OPERAND_DIRECTORY, false}},
-    .examples = {{"sidestep unpin runs/7b/step-100", "It may go when its time comes."}},
-    .description = {"Takes back what pin did. Nothing is deleted by it."},
+    .examples = {{"sidestep unpin runs/7b/step-100", "Retention may delete it again."}},
+    .description = {"Undoes pin. It deletes nothing."},
     .json = "{\"path\",\"pinned\"}",
     .options = {CLI_END_OPTIONS},
     .exits = CLI_EXIT_NOT_FOUND | CLI_EXIT_PERMISSION | CLI_EXIT_SPACE,
@@ -218,15 +217,15 @@ const struct cli_command cli_command_unpin = {
 
 const struct cli_command cli_command_tag = {
     .name = "tag",
-    .summary = "put a tag on a checkpoint",
+    .summary = "add a tag to a checkpoint",
     .operands = {{"CKPT", CLI_OPERAND_DIRECTORY, false}, {"TAG", CLI_OPERAND_TEXT, false}},
     .examples = {{"sidestep tag runs/7b/step-100 release-1", "ls shows it."},
-                 {"sidestep tag --remove runs/7b/step-100 release-1", "Take it away."}},
-    .description = {"A tag is a word of letters, digits, '_' and '-'. It keeps nothing from "
-                    "being deleted: see pin."},
+                 {"sidestep tag --remove runs/7b/step-100 release-1", "Remove it."}},
+    .description = {"A tag is a word of letters, digits, '_' and '-'. It does not protect from "
+                    "deletion: see pin."},
     .json = "{\"path\",\"tag\",\"tagged\"}",
     .options =
-        {{.id = CLI_OPTION_REMOVE, .letter = 'r', .name = "remove", .text = "Take the tag away."},
+        {{.id = CLI_OPTION_REMOVE, .letter = 'r', .name = "remove", .text = "Remove the tag."},
          CLI_END_OPTIONS},
     .exits = CLI_EXIT_NOT_FOUND | CLI_EXIT_PERMISSION | CLI_EXIT_SPACE,
     .run = cli_tag_run,
@@ -239,8 +238,8 @@ const struct cli_command cli_command_rebuild = {
     .examples = {{"sidestep rebuild runs/7b/step-100", "Then it loads again."}},
     .description =
         {"Writes .metadata and the manifest of CKPT again, from the footers of its own shard "
-         "files. Refused where the shards do not make up one whole save, where a readable "
-         ".metadata is there, and for what torch wrote: its shards have no footers."},
+         "files. Refused if the shards are not one whole save, if there is a readable .metadata, "
+         "and for checkpoints of torch, whose shards have no footers."},
     .json = "{\"path\",\"rebuilt\"}",
     .options = {CLI_END_OPTIONS},
     .exits = CLI_EXIT_DAMAGE | CLI_EXIT_UNCOMMITTED | CLI_EXIT_UNSUPPORTED | CLI_EXIT_NOT_FOUND |
@@ -250,21 +249,22 @@ const struct cli_command cli_command_rebuild = {
 
 const struct cli_command cli_command_doctor = {
     .name = "doctor",
-    .summary = "say what this machine allows, and what to do about each no",
+    .summary = "report what this machine allows, and how to allow more",
     .operands = {{"DIRECTORY", CLI_OPERAND_DIRECTORY, true}},
-    .examples = {{"sidestep doctor /mnt/checkpoints", "For saves that go there."},
+    .examples = {{"sidestep doctor /mnt/checkpoints", "For saves to this directory."},
                  {"sidestep doctor --json | jq -r '.findings[] | select(.state == \"no\") | "
                   ".fix'",
                   "What to do."}},
     .description =
         {"Tries out, for this user and inside this container, what makes saves and loads fast: "
          "userfaultfd, huge pages, io_uring, O_DIRECT, priorities, the file system of "
-         "DIRECTORY (default: the current directory). Run it as the training job runs: rights, "
-         "limits and seccomp filters differ. Writes one page to a file without a name.",
-         "A state is one of: yes; partly (with a limit, which is said); no (sidestep does it "
-         "in another way, which costs something); fact. A no is no failure."},
+         "DIRECTORY (default: the current directory). Run it in the environment of the training "
+         "job, because rights, limits and seccomp filters differ. It writes one page to a file "
+         "without a name.",
+         "A state is one of: yes; partly (with a limit, which it names); no (sidestep does it in "
+         "another way, which costs something); fact. A no is not a failure."},
     .json = "{\"directory\",\"findings\":[{\"name\",\"state\",\"text\",\"fix\"}]}; fix is "
-            "null where nothing is to be done; other names may come.",
+            "null if there is nothing to do; later versions may add names.",
     .options = {CLI_END_OPTIONS},
     .exits = CLI_EXIT_NOT_FOUND | CLI_EXIT_PERMISSION,
     .run = cli_doctor_run,
@@ -275,23 +275,22 @@ const struct cli_command cli_command_bench = {
     .summary = "measure this disk and memory, and what saves cost here",
     .operands = {{"DIRECTORY", CLI_OPERAND_DIRECTORY, true}},
     .examples = {{"sidestep bench --state=80GiB /mnt/checkpoints",
-                  "What saves of 80 GiB by each process would cost there."},
+                  "The cost of saves of 80 GiB by each process there."},
                  {"sidestep bench --mtbf=6h --json /mnt/checkpoints | jq "
                   ".prediction.interval_seconds",
                   "How often to save, if something fails every six hours."}},
     .description =
-        {"Measures in turns, and prints medians: copying memory; writing a new file plainly "
-         "(O_DIRECT, fallocate, 4 MiB at a time, fsync) and reading it back; an asynchronous "
-         "save of the same size, checksums and commit included; and a load of it with every "
-         "byte verified. RATIO compares the stall with the copy, the save with the plain "
-         "write, the load with the plain read: 1 is as fast.",
-         "From this it says what a save of --state bytes by one process costs, and the "
-         "interval "
-         "between saves that loses the least time, by Young's and Daly's formula. Processes "
-         "that share a disk share its rate, so multiply.",
-         "Needs three times --size of memory and of free space. Its files lie in a directory "
-         ".sidestep-bench.* in DIRECTORY (default: the current directory), which is removed at "
-         "the end; a killed one leaves it behind."},
+        {"Measures several operations in turns, and prints medians: copying memory; writing a new "
+         "file plainly (O_DIRECT, fallocate, 4 MiB at a time, fsync) and reading it back; an "
+         "asynchronous save of the same size, with checksums and commit; and a load of it with "
+         "every byte verified. RATIO compares the stall with the copy, the save with the plain "
+         "write, and the load with the plain read: 1 is equally fast.",
+         "From this it predicts what a save of --state bytes by one process costs, and the "
+         "interval between saves that loses the least time, by Young's and Daly's formula. "
+         "Processes that share a disk share its rate, so multiply.",
+         "Needs three times --size of memory and of free space. Its files are in a directory "
+         ".sidestep-bench.* in DIRECTORY (default: the current directory), which it removes at the "
+         "end, unless it is killed."},
     .json = "{\"directory\",\"bytes\",\"direct_io\",\"seconds\":{\"memory_copy\",\"disk_write\","
             "\"disk_read\",\"save_stall\",\"save_background\",\"load\"},\"prediction\":{"
             "\"state_bytes\",\"stall_seconds\",\"background_seconds\",\"load_seconds\","
@@ -300,13 +299,12 @@ const struct cli_command cli_command_bench = {
     .options = {{.id = CLI_OPTION_SIZE,
                  .name = "size",
                  .argument = "SIZE",
-                 .text = "Bytes that each measurement moves (1GiB). The larger, the truer: small "
-                         "ones may end in a cache of the disk."},
+                 .text = "Bytes that each measurement moves (1GiB). Larger is more accurate: a "
+                         "cache of the disk may hold a small file."},
                 {.id = CLI_OPTION_STATE,
                  .name = "state",
                  .argument = "SIZE",
-                 .text = "The state of one process for which to say what saves cost; --size by "
-                         "default."},
+                 .text = "The state of one process whose saves to predict; --size by default."},
                 {.id = CLI_OPTION_RUNS,
                  .name = "runs",
                  .argument = "N",
@@ -338,8 +336,8 @@ const struct cli_command cli_command_help = {
     .name = "help",
     .summary = "print the help of a command",
     .operands = {{"COMMAND", CLI_OPERAND_COMMAND, true}},
-    .examples = {{"sidestep help", "What there is."},
-                 {"sidestep help verify", "All about one command; as its --help."}},
+    .examples = {{"sidestep help", "All commands."},
+                 {"sidestep help verify", "One command; the same as its --help."}},
     .description = {"The man pages have the same text: sidestep(1), sidestep-ls(1), and so on."},
     .json = "{\"commands\":[{\"name\",\"summary\",\"operands\",\"options\":[{\"name\","
             "\"letter\",\"argument\",\"text\"}]}],\"global_options\"}",
@@ -355,8 +353,8 @@ const struct cli_command cli_command_version = {
     .name = "version",
     .summary = "print the version",
     .examples = {{"sidestep version", "The command's version, and the library's if it differs."}},
-    .description = {"Prints the version of the command and, where it is another one, that of the "
-                    "library it runs with."},
+    .description = {"Prints the version of the command and, if it differs, that of the library "
+                    "that it runs with."},
     .json = "{\"version\",\"library_version\"}",
     .options = {CLI_END_OPTIONS},
     .run = cli_version_run,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* completion.c -- `sidestep completion`, and what the three scripts have in common. */
+/* completion.c -- `sidestep completion`, and what the scripts of the three shells share. */
 #include "completion.h"
 
 #include "cli.h"
@@ -54,17 +54,15 @@ void cli_completion_short_text(FILE *out, const char *text, const char *special)
 
 static void print_json(const struct cli *cli, const char *shell, void (*print)(FILE *out))
 {
-    struct cli_json json = {.out = cli->out};
+    struct cli_json json = cli_json_begin(cli->out);
     char *script = NULL;
     size_t length = 0;
     FILE *stream = cli_memory_stream(&script, &length);
 
     print(stream);
     cli_memory_stream_close(stream);
-    cli_json_open(&json, NULL, '{');
     cli_json_text(&json, "shell", shell);
     cli_json_text(&json, "script", script);
-    cli_json_close(&json, '}');
     cli_json_end(&json);
     free(script);
 }

@@ -11,13 +11,13 @@ void cli_completion_bash(FILE *out);
 void cli_completion_zsh(FILE *out);
 void cli_completion_fish(FILE *out);
 
-/* Names with spaces between them. */
+/* Print the names of the commands, with spaces between them. */
 void cli_completion_commands(FILE *out);
 void cli_completion_shells(FILE *out);
 void cli_completion_choices(FILE *out, const struct cli_option *option);
 
-/** cli_completion_short_text(out, text, special): the start of ${text} up to its first punctuation,
- * for between single quotes; characters in ${special} get a backslash. */
+/** cli_completion_short_text(out, text, special): print ${text} up to its first punctuation, to be
+ * put in single quotes; characters in ${special} get a backslash. */
 void cli_completion_short_text(FILE *out, const char *text, const char *special);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * completion_bash.c -- completion for bash.  It needs nothing of the bash-completion package, and
- * copes with '=' being a word of its own (COMP_WORDBREAKS).
+ * completion_bash.c -- completion for bash.  It does not need the bash-completion package, and it
+ * handles '=' as a separate word (COMP_WORDBREAKS).
  */
 #include "completion.h"
 
@@ -50,7 +50,7 @@ static void print_argument_case(FILE *out, const struct cli_option *options)
     }
 }
 
-/* A pattern of all options that take an argument. */
+/* Write a pattern that matches all options with an argument. */
 static void write_argument_pattern(char *pattern, size_t room, const struct cli_option *options)
 {
     for (const struct cli_option *option = options; option->name != NULL; option++) {

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* convert.c -- `sidestep convert`: options into those of sidestep_convert(), and what came of it.
- */
+/* convert.c -- `sidestep convert`: calls sidestep_convert(), and prints its report. */
 #include "arguments.h"
 #include "verify_path.h"
-#include "escape.h"
 #include "json.h"
 #include "output.h"
 #include "progress.h"
@@ -51,21 +49,17 @@ static void take_words(const struct cli *cli, struct sidestep_convert_options *o
                (cli_has_option(cli, CLI_OPTION_PARTIAL) ? SIDESTEP_CONVERT_PARTIAL : 0);
 }
 
-/* NULL, or the option whose argument is wrong. */
+/* Returns NULL, or which option has a wrong argument. */
 static const char *take_numbers(const struct cli *cli, struct sidestep_convert_options *o)
 {
-    unsigned long number = 0;
+    uint64_t threads = 0, ranks = 0;
 
-    if (cli_has_option(cli, CLI_OPTION_THREADS)) {
-        if (!cli_arguments_parse_number(cli->options[CLI_OPTION_THREADS], MAX_THREADS, &number))
-            return "threads: not a number from 1 to 64";
-        o->threads = (uint32_t)number;
-    }
-    if (cli_has_option(cli, CLI_OPTION_RANKS)) {
-        if (!cli_arguments_parse_number(cli->options[CLI_OPTION_RANKS], MAX_RANKS, &number))
-            return "ranks: not a number from 1 to 64";
-        o->ranks = (uint32_t)number;
-    }
+    if (!cli_arguments_number(cli, CLI_OPTION_THREADS, 1, MAX_THREADS, &threads))
+        return "threads: not a number from 1 to 64";
+    if (!cli_arguments_number(cli, CLI_OPTION_RANKS, 1, MAX_RANKS, &ranks))
+        return "ranks: not a number from 1 to 64";
+    o->threads = (uint32_t)threads;
+    o->ranks = (uint32_t)ranks;
     if (cli_has_option(cli, CLI_OPTION_MAX_SHARD_SIZE) &&
         !cli_parse_units_size(cli->options[CLI_OPTION_MAX_SHARD_SIZE], &o->max_shard_bytes))
         return "max-shard-size: not a size, as 5GB";
@@ -77,20 +71,10 @@ static const char *take_numbers(const struct cli *cli, struct sidestep_convert_o
     return NULL;
 }
 
-static void json_list(struct cli_json *json, const char *key, const char *const *texts,
-                      size_t count)
-{
-    cli_json_open(json, key, '[');
-    for (size_t i = 0; i < count; i++)
-        cli_json_text(json, NULL, texts[i]);
-    cli_json_close(json, ']');
-}
-
 static void print_json(const struct cli *cli, const struct sidestep_convert_report *report)
 {
-    struct cli_json json = {.out = cli->out};
+    struct cli_json json = cli_json_begin(cli->out);
 
-    cli_json_open(&json, NULL, '{');
     cli_json_text(&json, "source", cli->operands[0]);
     cli_json_text(&json, "destination", cli->operands[1]);
     cli_json_text(&json, "from", report->from);
@@ -100,12 +84,11 @@ static void print_json(const struct cli *cli, const struct sidestep_convert_repo
     cli_json_uint(&json, "objects", report->object_count);
     cli_json_uint(&json, "tensor_bytes", report->tensor_bytes);
     cli_json_uint(&json, "bytes_read", report->bytes_read);
-    json_list(&json, "files", report->files, report->file_count);
-    json_list(&json, "left_out", report->left_out, report->left_out_count);
+    cli_json_texts(&json, "files", report->files, report->file_count);
+    cli_json_texts(&json, "left_out", report->left_out, report->left_out_count);
     cli_json_text(&json, "aside", report->aside);
-    json_list(&json, "overflows", report->overflows, report->overflow_count);
-    json_list(&json, "lost", report->lost, report->lost_count);
-    cli_json_close(&json, '}');
+    cli_json_texts(&json, "overflows", report->overflows, report->overflow_count);
+    cli_json_texts(&json, "lost", report->lost, report->lost_count);
     cli_json_end(&json);
 }
 
@@ -127,8 +110,8 @@ static void print_text(const struct cli *cli, const struct sidestep_convert_repo
         cli_output_warning(cli, "lost: %s", report->lost[i]);
 }
 
-/* glibc would keep what one thread frees for that thread, and ranks have threads of their own: so
- * that memory stays bounded, large blocks are the system's as soon as they are freed. */
+/* Ranks have threads of their own, and glibc keeps freed memory for the thread that freed it.  To
+ * bound memory, return large blocks to the system as soon as they are freed. */
 static void bound_memory(void)
 {
 #ifdef M_MMAP_THRESHOLD
@@ -169,7 +152,7 @@ int cli_convert_run(const struct cli *cli)
         print_json(cli, &report);
     else
         print_text(cli, &report);
-    /* Without a report, for which there was no memory, nobody knows what is lost. */
+    /* Without a report, for lack of memory, nobody knows what is lost. */
     bool is_known = !cli_has_option(cli, CLI_OPTION_PARTIAL) || report.from != NULL;
     status = is_known ? report.lost_status : SIDESTEP_ECORRUPT;
     sidestep_convert_report_release(&report);

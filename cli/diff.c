@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * diff.c -- `sidestep diff`: what two checkpoints do not have in common.
+ * diff.c -- `sidestep diff`: compares two checkpoints.
  *
- * Its exit status is that of diff(1) and cmp(1): 0 alike, 1 not alike; so what elsewhere is 1, a
- * failure that has no status of its own, is 2 here.
+ * Its exit status is that of diff(1) and cmp(1): 0 the same, 1 different.  So a failure without a
+ * status of its own, 1 in other commands, is 2 here.
  */
 #include "arguments.h"
 #include "verify_path.h"
@@ -16,7 +16,6 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define MAX_THREADS 1024
@@ -53,9 +52,8 @@ static void json_numbers(struct cli_json *json, const struct sidestep_difference
 
 static void print_json(const struct cli *cli, const struct sidestep_diff_report *report)
 {
-    struct cli_json json = {.out = cli->out};
+    struct cli_json json = cli_json_begin(cli->out);
 
-    cli_json_open(&json, NULL, '{');
     cli_json_bool(&json, "same", report->same);
     cli_json_uint(&json, "same_count", report->same_count);
     cli_json_uint(&json, "same_by_hash", report->same_by_hash);
@@ -72,7 +70,6 @@ static void print_json(const struct cli *cli, const struct sidestep_diff_report 
         cli_json_close(&json, '}');
     }
     cli_json_close(&json, ']');
-    cli_json_close(&json, '}');
     cli_json_end(&json);
 }
 
@@ -97,7 +94,7 @@ static void add_index(struct cli_table *table, const struct sidestep_difference 
     cli_table_add(table, NULL, text);
 }
 
-/* Tensors that can be compared by numbers, and how far they are apart. */
+/* Print a table of tensors that differ, and by how much. */
 static void print_data(const struct cli *cli, const struct sidestep_diff_report *report)
 {
     static const struct cli_column columns[] = {{"DIFFERENT", true},
@@ -155,10 +152,9 @@ int cli_diff_run(const struct cli *cli)
     struct sidestep_diff_report report = {0};
     struct sidestep_error err = {0};
     struct cli_progress progress;
-    unsigned long threads = 0;
+    uint64_t threads = 0;
 
-    if (cli_has_option(cli, CLI_OPTION_THREADS) &&
-        !cli_arguments_parse_number(cli->options[CLI_OPTION_THREADS], MAX_THREADS, &threads))
+    if (!cli_arguments_number(cli, CLI_OPTION_THREADS, 1, MAX_THREADS, &threads))
         return cli_output_usage(cli, "diff: --threads: not a number from 1 to %d", MAX_THREADS);
     cli_interrupt_watch();
     cli_progress_begin(&progress, cli, cli->operands[0]);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* doctor.c -- `sidestep doctor`: what this machine allows, and what to do about each "no". */
+/* doctor.c -- `sidestep doctor`: prints what this machine allows, and how to allow more. */
 #include "cli.h"
 #include "escape.h"
 #include "json.h"
@@ -11,9 +11,8 @@
 static void print_json(const struct cli *cli, const char *directory,
                        const struct sidestep_doctor_report *report)
 {
-    struct cli_json json = {.out = cli->out};
+    struct cli_json json = cli_json_begin(cli->out);
 
-    cli_json_open(&json, NULL, '{');
     cli_json_text(&json, "directory", directory);
     cli_json_open(&json, "findings", '[');
     for (size_t i = 0; i < report->count; i++) {
@@ -27,7 +26,6 @@ static void print_json(const struct cli *cli, const char *directory,
         cli_json_close(&json, '}');
     }
     cli_json_close(&json, ']');
-    cli_json_close(&json, '}');
     cli_json_end(&json);
 }
 
@@ -46,7 +44,7 @@ static const char *style_of(enum sidestep_allowed state)
     return CLI_STYLE_DIM;
 }
 
-/* "no      io_uring          refused ...", and on a line of its own "fix: ...". */
+/* "no      io_uring          refused ...", and "fix: ..." on the next line. */
 static void print_finding(const struct cli *cli, const struct sidestep_finding *finding)
 {
     char state[16];

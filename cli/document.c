@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* document.c -- the two clothes of a document. */
+/* document.c -- prints a document as text for a terminal, or in roff. */
 #include "document.h"
 
 #include "table.h"
@@ -10,11 +10,11 @@
 #include <string.h>
 
 #define TEXT_COLUMNS 79
-#define ITEM_INDENT 17 /* shorter terms have their text beside them */
+#define ITEM_INDENT 17 /* the text of a shorter term is on the same line */
 #define NUMBER_TEXT_(x) #x
 #define NUMBER_TEXT(x) NUMBER_TEXT_(x)
 
-/* Roff reads '.' and "'" at the start of a line, '\' anywhere, and makes a hyphen of '-'. */
+/* Roff interprets '.' and "'" at the start of a line, '\' anywhere, and prints '-' as a hyphen. */
 static void roff_escape(FILE *out, const char *text)
 {
     if (*text == '.' || *text == '\'')
@@ -33,7 +33,7 @@ static void roff_escape(FILE *out, const char *text)
         else if (*text == '~')
             fputs("\\(ti", out);
         else if (*text == ',' && text[1] != ' ' && text[1] != '\0')
-            fputs(",\\:", out); /* long JSON may break here */
+            fputs(",\\:", out); /* allow a line break in long JSON */
         else
             fputc(*text, out);
     }
@@ -46,8 +46,8 @@ static void roff_line(FILE *out, const char *before, const char *text, const cha
     fputs(after, out);
 }
 
-/* Words of ${text}, filled into lines that start with ${indent} spaces.  ${column} are used of the
- * first line already. */
+/* Fill lines with the words of ${text}, indented by ${indent} spaces.  The first line has ${column}
+ * columns already. */
 static void text_fill(FILE *out, const char *text, size_t indent, size_t column)
 {
     bool begun = false;

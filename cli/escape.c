@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* escape.c -- a strict UTF-8 decoder and what it takes to print a stranger's text. */
+/* escape.c -- decodes UTF-8 strictly, and escapes text of unknown origin. */
 #include "escape.h"
 
 #include "memory.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <wchar.h>
 
@@ -33,7 +32,7 @@ size_t cli_escape_decode_utf8(const char *text, size_t length, uint32_t *charact
     return bytes;
 }
 
-/* Characters that reorder, hide or break what stands around them. */
+/* Characters that reorder, hide or break the text around them. */
 static bool is_deceptive(uint32_t c)
 {
     return c == 0x061c || c == 0x180e || (c >= 0x200b && c <= 0x200f) ||
@@ -97,7 +96,7 @@ char *cli_escape_text(const char *text)
     return escaped;
 }
 
-/* Needs a UTF-8 LC_CTYPE, which main() sets; without one, each character counts as one. */
+/* Needs a UTF-8 LC_CTYPE, which main() sets; without one, every character has width one. */
 static size_t character_width(uint32_t character)
 {
     int width = wcwidth((wchar_t)character);
@@ -131,7 +130,7 @@ void cli_escape_truncate(char *text, size_t columns)
 
         width += bytes > 0 ? character_width(character) : 1;
         if (width > columns) {
-            /* At least as many bytes follow ${keep} as the dots and the NUL need. */
+            /* ${keep} is so chosen that the dots and the NUL fit. */
             memcpy(text + keep, "...", 4);
             return;
         }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* format_units.c -- numbers as people read them. */
+/* format_units.c -- formats numbers for people. */
 #include "format_units.h"
 
 #include <inttypes.h>
@@ -71,7 +71,7 @@ void cli_format_units_real(char text[CLI_FORMAT_UNITS_BYTES], double number)
         if (strtod(text, NULL) == number)
             break;
     }
-    /* %g writes 100 with one digit as "1e+02"; below 1e16 people expect it plain. */
+    /* %g writes 100 with one digit as "1e+02"; people expect plain digits below 1e16. */
     if (strchr(text, 'e') != NULL && number > -1e16 && number < 1e16 &&
         (number >= 1e-4 || number <= -1e-4))
         snprintf(text, CLI_FORMAT_UNITS_BYTES, "%.0f", number);

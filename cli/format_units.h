@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* format_units.h -- numbers as people read them: bytes, ages, times, durations, floats. */
+/* format_units.h -- formats numbers for people: bytes, ages, times, durations, floats. */
 #ifndef CLI_FORMAT_UNITS_H
 #define CLI_FORMAT_UNITS_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/** Enough for everything that these functions write, NUL included. */
+/** Enough for all texts that these functions write, NUL included. */
 #define CLI_FORMAT_UNITS_BYTES 40
 
 /** "17 B", "1.5 KiB", "2.0 GiB". */
 void cli_format_units_size(char text[CLI_FORMAT_UNITS_BYTES], uint64_t bytes);
-/** "12 s", "5 min", "3 h", "2 d", "5 y"; nothing is younger than "0 s". */
+/** "12 s", "5 min", "3 h", "2 d", "5 y"; at least "0 s". */
 void cli_format_units_age(char text[CLI_FORMAT_UNITS_BYTES], int64_t seconds);
 /** "1:02", "3:00:07". */
 void cli_format_units_duration(char text[CLI_FORMAT_UNITS_BYTES], uint64_t seconds);

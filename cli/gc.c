@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* gc.c -- `sidestep gc`: remove leftovers. */
+/* gc.c -- `sidestep gc`: removes leftovers. */
 #include "removal.h"
 
 static enum sidestep_status collect(const struct cli *cli, uint32_t flags,

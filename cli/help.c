@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* help.c -- `sidestep help`, --help, and the man pages: the table of commands, told in order. */
+/* help.c -- `sidestep help`, --help, and the man pages, from the table of commands. */
 #include "help.h"
 
 #include "document.h"
@@ -50,7 +50,7 @@ static void print_options(struct cli_document *document, const char *title,
     }
 }
 
-/* Does a command's own row say what this status is? */
+/* Does another row, which only some commands have, describe this status? */
 static bool is_replaced(const struct cli_exit *row, unsigned exits)
 {
     for (const struct cli_exit *other = cli_commands_exits; other->status >= 0; other++)
@@ -96,10 +96,10 @@ static void print_command(struct cli_document *document, const struct cli_comman
 
 static void print_overview(struct cli_document *document)
 {
-    cli_document_title(document, "sidestep", "look at and look after training checkpoints");
+    cli_document_title(document, "sidestep", "inspect and manage training checkpoints");
     print_synopsis(document, NULL);
     cli_document_section(document, "EXAMPLES");
-    /* The first example of each command is the one to start with. */
+    /* The first example of each command, because it is the simplest. */
     for (const struct cli_command *const *at = cli_commands, *command; (command = *at) != NULL;
          at++)
         if (command->exits != 0)
@@ -110,8 +110,8 @@ static void print_overview(struct cli_document *document)
                            "files, written by sidestep or by torch. These commands need neither "
                            "torch nor Python, and execute nothing that a file contains.");
     cli_document_paragraph(document,
-                           "Results go to standard output, all else to standard error. Options may "
-                           "stand before or after operands; -- ends them.");
+                           "Results go to standard output, everything else to standard error. "
+                           "Options may be before or after operands; -- ends them.");
     cli_document_section(document, "COMMANDS");
     for (const struct cli_command *const *at = cli_commands, *command; (command = *at) != NULL;
          at++)
@@ -157,9 +157,8 @@ static void json_options(struct cli_json *json, const char *key, const struct cl
 
 static void print_json(FILE *out, const struct cli_command *only)
 {
-    struct cli_json json = {.out = out};
+    struct cli_json json = cli_json_begin(out);
 
-    cli_json_open(&json, NULL, '{');
     cli_json_open(&json, "commands", '[');
     for (const struct cli_command *const *at = cli_commands, *command; (command = *at) != NULL;
          at++) {
@@ -177,7 +176,6 @@ static void print_json(FILE *out, const struct cli_command *only)
     }
     cli_json_close(&json, ']');
     json_options(&json, "global_options", cli_commands_global_options);
-    cli_json_close(&json, '}');
     cli_json_end(&json);
 }
 
@@ -195,7 +193,8 @@ static int unknown_command(const struct cli *cli, const char *name)
 
         snprintf(names + used, sizeof(names) - used, "%s%s", used != 0 ? ", " : "", command->name);
     }
-    return cli_output_usage(cli, "help: unknown command '%.200s'; there are: %s", name, names);
+    return cli_output_usage(cli, "help: unknown command '%.200s'; the commands are: %s", name,
+                            names);
 }
 
 int cli_help_run(const struct cli *cli)

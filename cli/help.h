@@ -5,7 +5,7 @@
 
 #include "cli.h"
 
-/** cli_help_print(out, command, roff, color): of one command; NULL ${command}: the overview. */
+/** cli_help_print(out, command, roff, color): one command; NULL ${command}: the overview. */
 void cli_help_print(FILE *out, const struct cli_command *command, bool roff, bool color);
 
 #endif

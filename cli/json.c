@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* json.c -- a streaming JSON writer. */
+/* json.c -- writes JSON as a stream. */
 #include "json.h"
 
 #include "escape.h"
@@ -44,7 +44,7 @@ static void write_string(FILE *out, const char *text, size_t length)
     fputc('"', out);
 }
 
-/* What stands before a value: a comma if it is not the first, and its key. */
+/* Write what precedes a value: a comma if it is not the first, and its key. */
 static void begin(struct cli_json *json, const char *key)
 {
     if (json->comma)
@@ -69,9 +69,17 @@ void cli_json_close(struct cli_json *json, char bracket)
     json->comma = true;
 }
 
+struct cli_json cli_json_begin(FILE *out)
+{
+    struct cli_json json = {.out = out};
+
+    cli_json_open(&json, NULL, '{');
+    return json;
+}
+
 void cli_json_end(struct cli_json *json)
 {
-    fputc('\n', json->out);
+    fputs("}\n", json->out);
     json->comma = false;
 }
 
@@ -81,6 +89,14 @@ void cli_json_text(struct cli_json *json, const char *key, const char *text)
         cli_json_null(json, key);
     else
         cli_json_bytes(json, key, text, strlen(text));
+}
+
+void cli_json_texts(struct cli_json *json, const char *key, const char *const *texts, size_t count)
+{
+    cli_json_open(json, key, '[');
+    for (size_t i = 0; i < count; i++)
+        cli_json_text(json, NULL, texts[i]);
+    cli_json_close(json, ']');
 }
 
 void cli_json_bytes(struct cli_json *json, const char *key, const char *text, size_t length)
@@ -119,6 +135,14 @@ void cli_json_real(struct cli_json *json, const char *key, double number)
 void cli_json_bool(struct cli_json *json, const char *key, bool value)
 {
     cli_json_raw(json, key, value ? "true" : "false");
+}
+
+void cli_json_known(struct cli_json *json, const char *key, bool known, int64_t number)
+{
+    if (known)
+        cli_json_int(json, key, number);
+    else
+        cli_json_null(json, key);
 }
 
 void cli_json_null(struct cli_json *json, const char *key)

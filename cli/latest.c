@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* latest.c -- `sidestep latest`: the path alone, for scripts; what was passed over goes to standard
- * error. */
+/* latest.c -- `sidestep latest`: prints only the path, for scripts; notes on checkpoints that were
+ * passed over go to standard error. */
 #include "verify_path.h"
 #include "escape.h"
 #include "json.h"
@@ -12,14 +12,6 @@
 #include <time.h>
 #include <unistd.h>
 
-static void json_number(struct cli_json *json, const char *key, int64_t number)
-{
-    if (number >= 0)
-        cli_json_int(json, key, number);
-    else
-        cli_json_null(json, key);
-}
-
 static void json_passed(struct cli_json *json, const struct sidestep_latest_report *report)
 {
     cli_json_open(json, "passed_over", '[');
@@ -28,7 +20,7 @@ static void json_passed(struct cli_json *json, const struct sidestep_latest_repo
 
         cli_json_open(json, NULL, '{');
         cli_json_text(json, "path", passed->path);
-        json_number(json, "step", passed->step);
+        cli_json_known(json, "step", passed->step >= 0, passed->step);
         cli_json_text(json, "state", passed->state_name);
         cli_json_text(json, "reason", passed->reason);
         cli_json_close(json, '}');
@@ -38,19 +30,17 @@ static void json_passed(struct cli_json *json, const struct sidestep_latest_repo
 
 static void print_json(const struct cli *cli, const struct sidestep_latest_report *report)
 {
-    struct cli_json json = {.out = cli->out};
+    struct cli_json json = cli_json_begin(cli->out);
     int64_t age = report->saved_at >= 0 ? (int64_t)time(NULL) - report->saved_at : -1;
     char when[CLI_FORMAT_UNITS_BYTES];
     bool has_time = report->saved_at >= 0 && cli_format_units_time(when, report->saved_at);
 
-    cli_json_open(&json, NULL, '{');
     cli_json_text(&json, "path", report->path);
-    json_number(&json, "step", report->step);
+    cli_json_known(&json, "step", report->step >= 0, report->step);
     cli_json_text(&json, "saved_at", has_time ? when : NULL);
-    json_number(&json, "age_seconds", age);
+    cli_json_known(&json, "age_seconds", age >= 0, age);
     cli_json_text(&json, "layout", report->layout);
     json_passed(&json, report);
-    cli_json_close(&json, '}');
     cli_json_end(&json);
 }
 
@@ -60,12 +50,12 @@ static void print_path(const struct cli *cli, const char *path)
         cli_escape_write(cli->out, path, strlen(path));
         fputc('\n', cli->out);
     } else {
-        /* A script opens what it reads here: as it is. */
+        /* A script opens the path that it reads here, so it is unchanged. */
         fprintf(cli->out, "%s\n", path);
     }
 }
 
-/* After a failure, its message says of all that were tried why they were not taken. */
+/* Name what was passed over.  After a failure, the error message does it. */
 static void note_passed(const struct cli *cli, const struct sidestep_latest_report *report)
 {
     static const struct {

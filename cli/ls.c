@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* ls.c -- `sidestep ls`: the checkpoints in a directory. */
+/* ls.c -- `sidestep ls`: lists the checkpoints in a directory. */
 #include "cli.h"
 #include "json.h"
 #include "output.h"
@@ -12,29 +12,20 @@
 #include <time.h>
 #include <unistd.h>
 
-#define NAME_ROOM 600 /* two names, and what stands around the second */
-
-/* Of file systems, and nobody's checkpoint. */
-static bool is_lost_and_found(const struct sidestep_listed *entry)
-{
-    return entry->state == SIDESTEP_UNREADABLE && strcmp(entry->name, "lost+found") == 0;
-}
+#define NAME_ROOM 600 /* two names, and the text around the second */
 
 static bool is_wanted(const struct cli *cli, const struct sidestep_listed *entry)
 {
     return cli_has_option(cli, CLI_OPTION_ALL) ||
-           (entry->state != SIDESTEP_FOREIGN && !is_lost_and_found(entry));
+           (entry->state != SIDESTEP_FOREIGN && !cli_is_lost_and_found(entry));
 }
 
-static void json_marks(struct cli_json *json, const struct sidestep_listed *entry)
+static void json_annotations(struct cli_json *json, const struct sidestep_listed *entry)
 {
     cli_json_bool(json, "pinned", entry->is_pinned);
     cli_json_bool(json, "abandoned", entry->is_abandoned);
     cli_json_bool(json, "renamed", entry->is_renamed);
-    cli_json_open(json, "tags", '[');
-    for (uint32_t i = 0; i < entry->tag_count; i++)
-        cli_json_text(json, NULL, entry->tags[i]);
-    cli_json_close(json, ']');
+    cli_json_texts(json, "tags", entry->tags, entry->tag_count);
     cli_json_open(json, "metrics", '{');
     for (uint32_t i = 0; i < entry->metric_count; i++)
         cli_json_real(json, entry->metrics[i].name, entry->metrics[i].value);
@@ -49,10 +40,7 @@ static void json_entry(struct cli_json *json, const struct sidestep_listed *entr
     cli_json_open(json, NULL, '{');
     cli_json_text(json, "name", entry->name);
     cli_json_text(json, "path", entry->path);
-    if (entry->step >= 0)
-        cli_json_int(json, "step", entry->step);
-    else
-        cli_json_null(json, "step");
+    cli_json_known(json, "step", entry->step >= 0, entry->step);
     cli_json_text(json, "state", entry->state_name);
     if (entry->state != SIDESTEP_UNREADABLE) {
         cli_json_uint(json, "bytes", entry->bytes);
@@ -63,12 +51,9 @@ static void json_entry(struct cli_json *json, const struct sidestep_listed *entr
         cli_json_null(json, "files");
         cli_json_null(json, "shared_files");
     }
-    if (entry->ranks > 0)
-        cli_json_uint(json, "ranks", entry->ranks);
-    else
-        cli_json_null(json, "ranks");
+    cli_json_known(json, "ranks", entry->ranks > 0, entry->ranks);
     cli_json_text(json, "saved_at", has_time ? when : NULL);
-    json_marks(json, entry);
+    json_annotations(json, entry);
     cli_json_text(json, "layout", entry->layout);
     cli_json_text(json, "reason", entry->reason);
     cli_json_text(json, "target", entry->target);
@@ -77,15 +62,13 @@ static void json_entry(struct cli_json *json, const struct sidestep_listed *entr
 
 static void print_json(const struct cli *cli, const struct sidestep_list *list)
 {
-    struct cli_json json = {.out = cli->out};
+    struct cli_json json = cli_json_begin(cli->out);
 
-    cli_json_open(&json, NULL, '{');
     cli_json_open(&json, "checkpoints", '[');
     for (size_t i = 0; i < list->count; i++)
         if (is_wanted(cli, &list->entries[i]))
             json_entry(&json, &list->entries[i]);
     cli_json_close(&json, ']');
-    cli_json_close(&json, '}');
     cli_json_end(&json);
 }
 
@@ -110,14 +93,14 @@ static const char *style_of(enum sidestep_presence state)
     return NULL;
 }
 
-static bool has_marks(const struct sidestep_listed *entry)
+static bool has_annotations(const struct sidestep_listed *entry)
 {
     return entry->is_pinned || entry->is_abandoned || entry->is_renamed || entry->tag_count != 0 ||
            entry->metric_count != 0 || entry->shared_files != 0;
 }
 
-/* "pinned best loss=2.5"; what does not fit is left out, and --json has it. */
-static void add_marks(struct cli_table *table, const struct sidestep_listed *entry)
+/* "pinned best loss=2.5"; what does not fit is left out, and only --json prints it. */
+static void add_annotations(struct cli_table *table, const struct sidestep_listed *entry)
 {
     char text[160];
     size_t used = 0;
@@ -142,7 +125,7 @@ static void add_marks(struct cli_table *table, const struct sidestep_listed *ent
     cli_table_add(table, NULL, used != 0 ? text : "-");
 }
 
-/* A save under way has a hidden name, behind which that of its checkpoint stands. */
+/* A save under way has a hidden name; the name of its checkpoint follows. */
 static void add_name(struct cli_table *table, const struct sidestep_listed *entry)
 {
     char text[NAME_ROOM];
@@ -156,7 +139,7 @@ static void add_name(struct cli_table *table, const struct sidestep_listed *entr
 }
 
 static void add_row(struct cli_table *table, const struct sidestep_listed *entry, int64_t now,
-                    bool exact, bool with_marks)
+                    bool exact, bool with_annotations)
 {
     char text[CLI_FORMAT_UNITS_BYTES] = "-";
 
@@ -182,8 +165,8 @@ static void add_row(struct cli_table *table, const struct sidestep_listed *entry
     else
         cli_format_units_age(text, now - entry->saved_at);
     cli_table_add(table, NULL, text);
-    if (with_marks)
-        add_marks(table, entry);
+    if (with_annotations)
+        add_annotations(table, entry);
     add_name(table, entry);
 }
 
@@ -207,18 +190,18 @@ static void print_table(const struct cli *cli, const char *root, const struct si
     int64_t now = (int64_t)time(NULL);
     struct cli_table table;
     size_t rows = 0, hidden = 0;
-    bool with_marks = false;
+    bool with_annotations = false;
 
     for (size_t i = 0; i < list->count; i++)
-        with_marks |= is_wanted(cli, &list->entries[i]) && has_marks(&list->entries[i]);
-    if (with_marks) { /* only where there are any */
-        columns[6].title = "MARKS";
+        with_annotations |= is_wanted(cli, &list->entries[i]) && has_annotations(&list->entries[i]);
+    if (with_annotations) { /* only where there are any */
+        columns[6].title = "ANNOTATIONS";
         column_count++;
     }
     cli_table_init(&table, columns, column_count);
     for (size_t i = 0; i < list->count; i++) {
         if (is_wanted(cli, &list->entries[i])) {
-            add_row(&table, &list->entries[i], now, exact, with_marks);
+            add_row(&table, &list->entries[i], now, exact, with_annotations);
             rows++;
         } else {
             hidden++;
@@ -234,7 +217,7 @@ static void print_table(const struct cli *cli, const char *root, const struct si
                         hidden > 0 ? "; other directories are listed with --all" : "");
 }
 
-/* What is not whole, or cannot be told to be, and how that is known. */
+/* Say why entries are not whole, or why that is unknown. */
 static void note_reasons(const struct cli *cli, const struct sidestep_list *list)
 {
     for (size_t i = 0; i < list->count; i++) {
@@ -245,14 +228,14 @@ static void note_reasons(const struct cli *cli, const struct sidestep_list *list
                             entry->reason);
         else if (entry->state == SIDESTEP_DAMAGED || entry->state == SIDESTEP_BAD)
             cli_output_note(cli, "'%s' is damaged: %s", entry->name, entry->reason);
-        else if (entry->state == SIDESTEP_UNREADABLE && !is_lost_and_found(entry))
+        else if (entry->state == SIDESTEP_UNREADABLE && !cli_is_lost_and_found(entry))
             cli_output_note(cli, "'%s' cannot be read: %s", entry->name, entry->reason);
         else if (entry->state == SIDESTEP_FOREIGN && entry->step >= 0)
-            cli_output_note(cli, "'%s' is no checkpoint: %s", entry->name, entry->reason);
+            cli_output_note(cli, "'%s' is not a checkpoint: %s", entry->name, entry->reason);
     }
 }
 
-/* What cannot be looked into may be the checkpoint that somebody looks for. */
+/* A directory that cannot be looked into may be the checkpoint that somebody looks for. */
 static int judge(const struct cli *cli, const char *root, const struct sidestep_list *list)
 {
     struct sidestep_error err = {0};
@@ -260,7 +243,8 @@ static int judge(const struct cli *cli, const char *root, const struct sidestep_
     size_t count = 0;
 
     for (size_t i = 0; i < list->count; i++) {
-        if (list->entries[i].state != SIDESTEP_UNREADABLE || is_lost_and_found(&list->entries[i]))
+        if (list->entries[i].state != SIDESTEP_UNREADABLE ||
+            cli_is_lost_and_found(&list->entries[i]))
             continue;
         first = first != NULL ? first : &list->entries[i];
         count++;

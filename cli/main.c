@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* main.c -- the command line: parse, run one command, and end with its status. */
+/* main.c -- the command line: parses it, runs one command, and exits with its status. */
 #include "arguments.h"
 #include "help.h"
 #include "output.h"
 
 #include <fcntl.h>
 #include <locale.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A closed standard stream would give its number to the next file that is opened, and what is
- * printed would land in it.  Writing to what is put there instead fails. */
+/* If a standard stream is closed, the next file that is opened gets its number, and output would go
+ * into that file.  So open something to which a write fails. */
 static void keep_standard_streams(void)
 {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
@@ -21,7 +20,7 @@ static void keep_standard_streams(void)
             _exit(CLI_EXIT_STATUS_FAILED);
 }
 
-/* A usage error may come before --json was seen, and is to be JSON all the same. */
+/* A usage error may precede --json, and must be JSON too. */
 static bool asks_for_json(int argc, char *const *argv)
 {
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
@@ -30,7 +29,7 @@ static bool asks_for_json(int argc, char *const *argv)
     return false;
 }
 
-/* The checkpoint that a file looks to be of: ${path} without its last component, of ${length}. */
+/* Is ${path} a file in a checkpoint?  The checkpoint is its first ${*length} bytes. */
 static bool is_of_checkpoint(const char *path, size_t *length)
 {
     const char *slash = strrchr(path, '/');
@@ -43,7 +42,7 @@ static bool is_of_checkpoint(const char *path, size_t *length)
                             strcmp(name + bytes - strlen(".distcp"), ".distcp") == 0));
 }
 
-/* A file in the place of a directory is the user's mistake, not a checkpoint that is missing. */
+/* A file where a directory is expected is a usage error, not a missing checkpoint. */
 static bool is_file_for_directory(const struct cli *cli, size_t i, int *status)
 {
     const struct cli_operand *operand = &cli->command->operands[i];
@@ -95,7 +94,7 @@ int main(int argc, char **argv)
     struct cli cli = {0};
 
     keep_standard_streams();
-    /* For the width of characters alone; numbers keep their point. */
+    /* Only for the width of characters; numbers keep their decimal point. */
     (void)setlocale(LC_CTYPE, "C.UTF-8");
     (void)setvbuf(stderr, NULL, _IOLBF, 4096);
     cli.out = cli_output_open();

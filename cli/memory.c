@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* memory.c -- allocations that succeed or end the process; see memory.h for why. */
+/* memory.c -- allocations that end the process if they fail: see memory.h for the reason. */
 #include "memory.h"
 
 #include <sidestep/sidestep.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * npy.c -- the header of NumPy's .npy files, version 1.0 (numpy.lib.format):
- * "\x93NUMPY", 1, 0, u16le length, a Python dict, spaces, "\n"; all of it a multiple of 64 bytes.
- * Version 2.0 is for dicts over 65,535 bytes, which 64 dimensions cannot reach.
+ * npy.c -- writes the header of NumPy's .npy files, version 1.0 (numpy.lib.format):
+ * "\x93NUMPY", 1, 0, u16le length, a Python dict, spaces, "\n"; together a multiple of 64 bytes.
+ * Version 2.0 is for dicts of more than 65,535 bytes, which 64 dimensions cannot reach.
  */
 #include "npy.h"
 

@@ -5,7 +5,7 @@
 
 #include <sidestep/sidestep.h>
 
-/** Room for any header: SIDESTEP_MAX_NDIM lengths of 19 digits, and the rest. */
+/** Enough for any header: SIDESTEP_MAX_NDIM lengths of 19 digits, and the rest. */
 #define CLI_NPY_MAX_BYTES 2048
 
 /** cli_npy_descr(dtype): "<f4"; NULL if NumPy has no such dtype. */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * output.c -- results, notes, errors.
+ * output.c -- prints results, notes and errors.
  *
- * A result that did not arrive must not look like one: every failed write of results is noticed
- * at once, with its errno, which stdio alone would lose between a printf() and the exit.
+ * A lost result must not look like a success.  So every failed write of results is noticed at once,
+ * with its errno, which stdio would lose between printf() and exit.
  */
 #include "output.h"
 
@@ -16,7 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Ends the process without running exit handlers: stdio holds a lock of the failed stream. */
+/* End the process without exit handlers, because stdio holds a lock of the failed stream. */
 static void __attribute__((noreturn)) results_failed(int reason)
 {
     if (reason == EPIPE)
@@ -54,7 +54,7 @@ FILE *cli_output_open(void)
 
 int cli_output_close(FILE *out, int status)
 {
-    (void)fclose(out); /* flushes; results_write() judges */
+    (void)fclose(out); /* flushes; results_write() handles failures */
     /* Network file systems and quotas may report a lost write only here. */
     if (close(STDOUT_FILENO) != 0 && errno != EBADF)
         results_failed(errno);
@@ -104,7 +104,7 @@ static const char *status_name(int status)
     return names[status];
 }
 
-/* One write, so that lines of processes that share a terminal or a log do not mix. */
+/* Use one write, so that lines of processes that share a terminal or a log do not mix. */
 static void write_line(const char *before, const char *text, const char *after)
 {
     fputs(before, stderr);
@@ -114,7 +114,7 @@ static void write_line(const char *before, const char *text, const char *after)
     fflush(stderr);
 }
 
-/* A message from a library that gave none is still a sentence. */
+/* The message of an error, or of its status if the message is empty. */
 static const char *message_of(const struct sidestep_error *err)
 {
     return err->message[0] != '\0' ? err->message
@@ -135,11 +135,9 @@ int cli_output_error(const struct cli *cli, const struct sidestep_error *err)
 {
     (void)fflush(cli->out);
     if (cli_has_option(cli, CLI_OPTION_JSON)) {
-        struct cli_json json = {.out = stderr};
+        struct cli_json json = cli_json_begin(stderr);
 
-        cli_json_open(&json, NULL, '{');
         cli_output_json_error(&json, err);
-        cli_json_close(&json, '}');
         cli_json_end(&json);
         fflush(stderr);
     } else {
@@ -149,7 +147,7 @@ int cli_output_error(const struct cli *cli, const struct sidestep_error *err)
             snprintf(after, sizeof(after), " (%.40s)", err->where);
         write_line("sidestep: ", message_of(err), after);
     }
-    /* A failure whose status says success is a defect of its reporter, and still a failure. */
+    /* An error whose status is OK is a bug of whoever reports it; treat it as a failure. */
     return err->status == SIDESTEP_OK ? CLI_EXIT_STATUS_FAILED
                                       : sidestep_status_exit((enum sidestep_status)err->status);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * output.h -- the ways out of the process: results on standard output, all else on standard
- * error, and one exit status.
+ * output.h -- prints results on standard output, and everything else on standard error, and chooses
+ * the exit status.
  */
 #ifndef CLI_OUTPUT_H
 #define CLI_OUTPUT_H
@@ -10,26 +10,27 @@
 #include "json.h"
 
 /**
- * cli_output_open(): the stream for results.  A write to it that fails ends the process: quietly
- * where the reader went away, else with a message and the status of the reason.
+ * cli_output_open(): the stream for results.  If a write to it fails, the process ends: silently if
+ * the reader has gone, else with a message and the status of the reason.
  */
 FILE *cli_output_open(void);
 
-/** cli_output_close(out, status): flush and close the results; ${status} if that worked. */
+/** cli_output_close(out, status): flush and close the results; returns ${status} on success. */
 int cli_output_close(FILE *out, int status);
 
-/** cli_output_wants_color(choice): whether to colour standard output; ${choice} as --color has
- * it, or NULL. */
+/** cli_output_wants_color(choice): should standard output be coloured?  ${choice} is the argument
+ * of
+ * --color, or NULL. */
 bool cli_output_wants_color(const char *choice);
 
 /** cli_error_set(err, status, format, ...): fill ${err} as the library would; returns ${status}. */
 enum sidestep_status cli_error_set(struct sidestep_error *err, enum sidestep_status status,
                                    const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-/** cli_output_error(cli, err): print ${err}; returns the exit status that goes with it. */
+/** cli_output_error(cli, err): print ${err}; returns its exit status. */
 int cli_output_error(const struct cli *cli, const struct sidestep_error *err);
 
-/** cli_output_usage(cli, format, ...): a mistake of the user's, beyond what the table knows. */
+/** cli_output_usage(cli, format, ...): report a usage error that parsing does not find. */
 int cli_output_usage(const struct cli *cli, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
@@ -37,8 +38,8 @@ int cli_output_usage(const struct cli *cli, const char *format, ...)
 void cli_output_note(const struct cli *cli, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/** cli_output_warning(cli, format, ...): the same of what nobody may miss, so --quiet as well. With
- * --json, it is for the document to say. */
+/** cli_output_warning(cli, format, ...): the same, also with --quiet, because nobody should miss
+ * it. With --json, the document must contain it instead. */
 void cli_output_warning(const struct cli *cli, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 

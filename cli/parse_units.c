@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* parse_units.c -- see parse_units.h. */
+/* parse_units.c -- parses sizes and times: see parse_units.h. */
 #include "parse_units.h"
 
 #include <math.h>
@@ -14,7 +14,7 @@ struct unit {
     double factor;
 };
 
-/* A plain decimal number and a unit: no sign, exponent, or "inf". */
+/* Parse a plain decimal number and a unit; no sign, exponent, or "inf". */
 static bool parse(const char *text, const struct unit *units, size_t count, double max,
                   double *value)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* parse_units.h -- sizes and times as people type them. */
+/* parse_units.h -- parses sizes and times that people type. */
 #ifndef CLI_PARSE_UNITS_H
 #define CLI_PARSE_UNITS_H
 

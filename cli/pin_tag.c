@@ -1,22 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* pin_tag.c -- `sidestep pin`, `sidestep unpin` and `sidestep tag`. */
+/* pin_tag.c -- `sidestep pin`, `sidestep unpin` and `sidestep tag`: change annotations. */
 #include "cli.h"
 #include "json.h"
 #include "output.h"
 
-/* With --json, what is so now; else nothing: no news is good news. */
+/* Print the new state with --json; otherwise nothing. */
 static int finish(const struct cli *cli, const char *tag, const char *what, bool on)
 {
-    struct cli_json json = {.out = cli->out};
-
     if (!cli_has_option(cli, CLI_OPTION_JSON))
         return 0;
-    cli_json_open(&json, NULL, '{');
+    struct cli_json json = cli_json_begin(cli->out);
     cli_json_text(&json, "path", cli->operands[0]);
     if (tag != NULL)
         cli_json_text(&json, "tag", tag);
     cli_json_bool(&json, what, on);
-    cli_json_close(&json, '}');
     cli_json_end(&json);
     return 0;
 }

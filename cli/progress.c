@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* progress.c -- one line that says bytes, share, rate and time left. */
+/* progress.c -- draws one line with bytes, percentage, rate and time left. */
 #include "progress.h"
 
 #include "escape.h"
@@ -31,11 +31,11 @@ void cli_progress_begin(struct cli_progress *progress, const struct cli *cli, co
     *progress = (struct cli_progress){
         .label = label,
         .terminal = terminal,
-        /* With --json a program reads standard error, and wants errors there alone. */
+        /* With --json a program reads standard error, and expects only errors there. */
         .enabled = !cli_has_option(cli, CLI_OPTION_QUIET) &&
                    (terminal || !cli_has_option(cli, CLI_OPTION_JSON)),
         .begun_ns = now_ns(),
-        .shared.lock = PTHREAD_MUTEX_INITIALIZER,
+        .shared.busy = ATOMIC_FLAG_INIT,
     };
     progress->shared.drawn_ns = progress->begun_ns;
 }
@@ -85,8 +85,8 @@ void cli_progress_update(void *context, uint64_t done_bytes, uint64_t total_byte
 
     if (!progress->enabled)
         return;
-    /* Somebody else is drawing: what this thread knows will be drawn soon enough. */
-    if (pthread_mutex_trylock(&progress->shared.lock) != 0)
+    /* Another thread is drawing, and will draw this thread's progress soon. */
+    if (atomic_flag_test_and_set(&progress->shared.busy))
         return;
     now = now_ns();
     if (now - progress->shared.drawn_ns >= (progress->terminal ? REDRAW_NS : LINE_NS)) {
@@ -103,7 +103,7 @@ void cli_progress_update(void *context, uint64_t done_bytes, uint64_t total_byte
         progress->shared.drawn_ns = now;
         progress->shared.line_open = progress->terminal;
     }
-    pthread_mutex_unlock(&progress->shared.lock);
+    atomic_flag_clear(&progress->shared.busy);
 }
 
 void cli_progress_end(struct cli_progress *progress)
@@ -112,5 +112,4 @@ void cli_progress_end(struct cli_progress *progress)
         fputs("\r\033[K", stderr);
         fflush(stderr);
     }
-    pthread_mutex_destroy(&progress->shared.lock);
 }

@@ -1,26 +1,26 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * progress.h -- how far a long command is, on standard error: a line redrawn at most ten times
- * a second on a terminal, else a new line every ten seconds.
+ * progress.h -- shows the progress of a long command on standard error: on a terminal a line that
+ * is redrawn at most ten times a second, otherwise a new line every ten seconds.
  */
 #ifndef CLI_PROGRESS_H
 #define CLI_PROGRESS_H
 
 #include "cli.h"
 
-#include <pthread.h>
+#include <stdatomic.h>
 #include <stdint.h>
 
 struct cli_progress {
-    const char *label; /* constant from begin to end, as is ... */
-    bool enabled;      /* ... this ... */
-    bool terminal;     /* ... and this */
+    const char *label; /* this and the next two are constant from begin to end */
+    bool enabled;
+    bool terminal;
     int64_t begun_ns;
 
     struct {
-        pthread_mutex_t lock;
+        atomic_flag busy; /* set by the thread that draws, which alone uses the next two */
         int64_t drawn_ns;
-        bool line_open; /* the terminal's cursor stands behind a drawn line */
+        bool line_open; /* a line is drawn, and the cursor is behind it */
     } shared;
 };
 

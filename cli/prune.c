@@ -1,39 +1,24 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* prune.c -- `sidestep prune`: delete checkpoints that no option keeps. */
+/* prune.c -- `sidestep prune`: deletes checkpoints that no option keeps. */
+#include "arguments.h"
 #include "output.h"
 #include "removal.h"
 
-#include <errno.h>
-#include <stdlib.h>
-
-/* Digits alone, up to ${max}. */
-static bool parse_number(const char *text, unsigned long long max, unsigned long long *number)
-{
-    char *end;
-
-    if (text[0] < '0' || text[0] > '9')
-        return false;
-    errno = 0;
-    *number = strtoull(text, &end, 10);
-    return errno == 0 && *end == '\0' && *number <= max;
-}
-
-/* False: an option is no number. */
+/* False: option ${*wrong} is not a number. */
 static bool take_policy(const struct cli *cli, struct sidestep_retention *keep, const char **wrong)
 {
     const struct {
         enum cli_option_id id;
-        unsigned long long max;
+        uint64_t max;
         const char *name;
     } numbers[] = {{CLI_OPTION_KEEP_LAST, UINT32_MAX, "keep-last"},
                    {CLI_OPTION_KEEP_EVERY, UINT64_MAX, "keep-every"},
                    {CLI_OPTION_KEEP_BEST, UINT32_MAX, "keep-best"}};
-    unsigned long long values[3] = {0};
+    uint64_t values[3] = {0};
 
     for (int i = 0; i < 3; i++) {
         *wrong = numbers[i].name;
-        if (cli_has_option(cli, numbers[i].id) &&
-            !parse_number(cli->options[numbers[i].id], numbers[i].max, &values[i]))
+        if (!cli_arguments_number(cli, numbers[i].id, 0, numbers[i].max, &values[i]))
             return false;
     }
     *keep = (struct sidestep_retention){
@@ -53,7 +38,7 @@ static enum sidestep_status prune(const struct cli *cli, uint32_t flags,
     struct sidestep_retention keep;
     const char *wrong;
 
-    (void)take_policy(cli, &keep, &wrong); /* it was looked at before */
+    (void)take_policy(cli, &keep, &wrong); /* checked before */
     return sidestep_prune(cli->operands[0], &keep, flags, report, err);
 }
 
@@ -69,6 +54,6 @@ int cli_prune_run(const struct cli *cli)
     if (keep.keep_best != 0 && keep.metric == NULL)
         return cli_output_usage(cli, "prune: --keep-best needs --metric");
     if (cli_removal_needs_confirmation(cli) && !cli_removal_is_interactive())
-        return cli_output_usage(cli, "prune: give --yes or --dry-run, for nobody can be asked");
+        return cli_output_usage(cli, "prune: give --yes or --dry-run, because nobody can be asked");
     return cli_removal_run(cli, prune);
 }

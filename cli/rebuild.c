@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* rebuild.c -- `sidestep rebuild`: make a lost .metadata anew. */
+/* rebuild.c -- `sidestep rebuild`: writes a lost .metadata again. */
 #include "cli.h"
 #include "escape.h"
 #include "json.h"
@@ -15,12 +15,10 @@ int cli_rebuild_run(const struct cli *cli)
     if (sidestep_rebuild(path, &err) != SIDESTEP_OK)
         return cli_output_error(cli, &err);
     if (cli_has_option(cli, CLI_OPTION_JSON)) {
-        struct cli_json json = {.out = cli->out};
+        struct cli_json json = cli_json_begin(cli->out);
 
-        cli_json_open(&json, NULL, '{');
         cli_json_text(&json, "path", path);
         cli_json_bool(&json, "rebuilt", true);
-        cli_json_close(&json, '}');
         cli_json_end(&json);
     } else {
         fputs("rebuilt ", cli->out);

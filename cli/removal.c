@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* removal.c -- see removal.h. */
+/* removal.c -- asks and removes, for gc and prune: see removal.h. */
 #include "removal.h"
 
 #include "escape.h"
@@ -7,27 +7,18 @@
 #include "output.h"
 #include "format_units.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <unistd.h>
 
 static void print_json(const struct cli *cli, const struct sidestep_gc_report *report)
 {
-    struct cli_json json = {.out = cli->out};
+    struct cli_json json = cli_json_begin(cli->out);
 
-    cli_json_open(&json, NULL, '{');
     cli_json_bool(&json, "dry_run", cli_has_option(cli, CLI_OPTION_DRY_RUN));
-    cli_json_open(&json, "removed", '[');
-    for (size_t i = 0; i < report->removed_count; i++)
-        cli_json_text(&json, NULL, report->removed[i]);
-    cli_json_close(&json, ']');
-    cli_json_open(&json, "kept", '[');
-    for (size_t i = 0; i < report->kept_count; i++)
-        cli_json_text(&json, NULL, report->kept[i]);
-    cli_json_close(&json, ']');
+    cli_json_texts(&json, "removed", report->removed, report->removed_count);
+    cli_json_texts(&json, "kept", report->kept, report->kept_count);
     cli_json_uint(&json, "bytes", report->bytes);
-    cli_json_close(&json, '}');
     cli_json_end(&json);
 }
 
@@ -69,7 +60,7 @@ bool cli_removal_is_interactive(void)
     return isatty(STDIN_FILENO) && isatty(STDERR_FILENO);
 }
 
-/* Show what would go, and read the answer.  Nothing to remove needs no answer. */
+/* Print what would be removed, and read the answer.  If there is nothing to remove, do not ask. */
 static enum sidestep_status ask(const struct cli *cli, cli_removal_function *remove, bool *go,
                                 struct sidestep_error *err)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* removal.h -- what gc and prune share: ask where somebody can answer, remove, say what went. */
+/* removal.h -- what gc and prune share: ask on a terminal, remove, print what was removed. */
 #ifndef CLI_REMOVAL_H
 #define CLI_REMOVAL_H
 
@@ -12,7 +12,7 @@ typedef enum sidestep_status cli_removal_function(const struct cli *cli, uint32_
 
 /** Neither --yes nor --dry-run was given. */
 bool cli_removal_needs_confirmation(const struct cli *cli);
-/** Is there somebody who can answer? */
+/** Is there a terminal, and so somebody who can answer? */
 bool cli_removal_is_interactive(void);
 /** cli_removal_run(cli, remove): the process's exit status. */
 int cli_removal_run(const struct cli *cli, cli_removal_function *remove);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* show.c -- `sidestep show`: select entries by name and print them one of three ways. */
+/* show.c -- `sidestep show`: selects entries by name and prints them in one of three ways. */
 #include "show.h"
 
 #include "escape.h"
@@ -77,20 +77,13 @@ static void json_object(struct cli_json *json, struct cli_show *show,
 static void print_json(struct cli_show *show)
 {
     const struct sidestep_checkpoint_info *info = &show->info;
-    struct cli_json json = {.out = show->cli->out};
+    struct cli_json json = cli_json_begin(show->cli->out);
 
-    cli_json_open(&json, NULL, '{');
     cli_json_text(&json, "path", info->path);
     cli_json_text(&json, "format", info->format);
     cli_json_text(&json, "save_id", info->save_id[0] != '\0' ? info->save_id : NULL);
-    if (info->step >= 0)
-        cli_json_int(&json, "step", info->step);
-    else
-        cli_json_null(&json, "step");
-    if (info->world_size > 0)
-        cli_json_uint(&json, "world_size", info->world_size);
-    else
-        cli_json_null(&json, "world_size");
+    cli_json_known(&json, "step", info->step >= 0, info->step);
+    cli_json_known(&json, "world_size", info->world_size > 0, info->world_size);
     cli_json_uint(&json, "bytes", info->bytes);
     cli_json_uint(&json, "shared_bytes", info->shared_bytes);
     cli_json_text(&json, "damage", info->damage);
@@ -105,7 +98,6 @@ static void print_json(struct cli_show *show)
         if (show->entries[i]->is_object)
             json_object(&json, show, show->entries[i]);
     cli_json_close(&json, ']');
-    cli_json_close(&json, '}');
     cli_json_end(&json);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* show_entry.c -- the parts of one entry that several outputs of `sidestep show` print. */
+/* show_entry.c -- prints the parts of an entry that several outputs of `sidestep show` share. */
 #include "show.h"
 
 #include "escape.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* show_stats.c -- `sidestep show --stats`: what the elements of the tensors are like. */
+/* show_stats.c -- `sidestep show --stats`: reads tensors and prints statistics of their elements.
+ */
 #include "show.h"
 
 #include "verify_path.h"
@@ -79,7 +80,7 @@ void cli_show_stats(const struct cli_show *show)
     cli_table_print(&table, show->cli->out, show->cli->color);
 }
 
-/* JSON has no infinities. */
+/* Print a number; JSON has no infinities. */
 static void json_number(struct cli_json *json, const char *key, bool known, double number)
 {
     if (!known)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * show_tree.c -- `sidestep show --tree`: names nested at their dots.
+ * show_tree.c -- `sidestep show --tree`: prints names nested at their dots.
  *
- * Entries come sorted by name, so those under one prefix are neighbours: a branch is printed when
- * its first entry comes, with sums over the neighbours that follow.  Nothing recurses, and names
- * with more than MAX_DEPTH dots keep the rest in one piece.
+ * Entries are sorted by name, so those with a common prefix are neighbours.  A branch is printed
+ * before its first entry, with sums over the entries that follow.  Nothing recurses.  A name with
+ * more than MAX_DEPTH dots keeps the rest in one piece.
  */
 #include "show.h"
 
@@ -18,7 +18,7 @@
 #define MAX_DEPTH 24
 #define INDENT 2
 
-/* The length of the first ${depth} components of ${name} with the dot behind them; 0 if it has no
+/* The length of the first ${depth} components of ${name} with the dot after them; 0 if there is no
  * further component. */
 static size_t prefix_length(const char *name, size_t depth)
 {
@@ -54,7 +54,7 @@ static void print_branch(struct cli_show *show, size_t first, size_t depth, size
     fprintf(show->cli->out, "  (%zu, %s)\n", count, size);
 }
 
-/* "float32 [2, 3]  24 B" or "= 17"; to be freed. */
+/* "float32 [2, 3]  24 B" or "= 17"; the caller frees it. */
 static char *describe(struct cli_show *show, const struct sidestep_entry *entry)
 {
     char *text = NULL, *part;
@@ -79,7 +79,7 @@ static char *describe(struct cli_show *show, const struct sidestep_entry *entry)
 static void print_leaf(struct cli_show *show, const struct sidestep_entry *entry, size_t depth,
                        size_t start)
 {
-    /* First, as it may have a note to print. */
+    /* First, because it may print a note. */
     char *text = describe(show, entry);
 
     fprintf(show->cli->out, "%*s", (int)(depth * INDENT), "");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* suggest.c -- edit distance, and how near is near enough to be worth a suggestion. */
+/* suggest.c -- finds the nearest word by edit distance. */
 #include "suggest.h"
 
 #include "commands.h"
@@ -12,8 +12,10 @@ static size_t min_size(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* Optimal string alignment, row by row; a swap looks two rows back. */
-size_t cli_suggest_distance(const char *a, const char *b)
+/* The number of insertions, deletions, replacements and swaps of neighbours that turn ${a} into
+ * ${b}; both have at most CLI_SUGGEST_MAX bytes.  Computes the optimal string alignment row by row;
+ * a swap uses the row before the last one. */
+static size_t edit_distance(const char *a, const char *b)
 {
     size_t a_length = strlen(a), b_length = strlen(b);
     size_t rows[3][CLI_SUGGEST_MAX + 1];
@@ -40,7 +42,7 @@ size_t cli_suggest_distance(const char *a, const char *b)
 
 void cli_suggest_init(struct cli_suggest *suggest, const char *typed)
 {
-    /* One mistake is always forgiven, more only in longer words. */
+    /* Allow one mistake, and more in longer words. */
     size_t allowed = 1 + strlen(typed) / 4;
 
     *suggest = (struct cli_suggest){.typed = typed, .best_distance = allowed + 1};
@@ -52,8 +54,8 @@ void cli_suggest_offer(struct cli_suggest *suggest, const char *word)
 
     if (strlen(suggest->typed) > CLI_SUGGEST_MAX || strlen(word) > CLI_SUGGEST_MAX)
         return;
-    distance = cli_suggest_distance(suggest->typed, word);
-    /* All letters wrong is no typing mistake. */
+    distance = edit_distance(suggest->typed, word);
+    /* If every letter is wrong, it is not a typing mistake. */
     if (distance < suggest->best_distance && distance < strlen(word)) {
         suggest->best = word;
         suggest->best_distance = distance;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* table.c -- aligned columns for people. */
+/* table.c -- prints aligned columns. */
 #include "table.h"
 
 #include "escape.h"

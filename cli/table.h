@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* table.h -- aligned columns for people.  Cells are escaped on the way in. */
+/* table.h -- prints aligned columns.  Cells are escaped when they are added. */
 #ifndef CLI_TABLE_H
 #define CLI_TABLE_H
 
@@ -30,18 +30,18 @@ struct cli_table {
 #define CLI_STYLE_YELLOW "33"
 
 void cli_table_init(struct cli_table *table, const struct cli_column *columns, size_t count);
-/** cli_table_add(table, style, text): the next cell, from left to right, top to bottom; ${style}
- * NULL is plain. */
+/** cli_table_add(table, style, text): add a cell, from left to right, top to bottom; a NULL
+ * ${style} is plain. */
 void cli_table_add(struct cli_table *table, const char *style, const char *text);
-/** cli_table_add_escaped(table, style, text): the same for text that is escaped; takes it. */
+/** cli_table_add_escaped(table, style, text): add escaped text; takes ownership of it. */
 void cli_table_add_escaped(struct cli_table *table, const char *style, char *text);
-/** cli_table_add_size(table, bytes), cli_table_add_count(table, count): cells of numbers. */
+/** cli_table_add_size(table, bytes), cli_table_add_count(table, count): add a number. */
 void cli_table_add_size(struct cli_table *table, unsigned long long bytes);
 void cli_table_add_count(struct cli_table *table, unsigned long long count);
-/** cli_table_print(table, out, color): titles and rows, and release. */
+/** cli_table_print(table, out, color): print titles and rows, and release the table. */
 void cli_table_print(struct cli_table *table, FILE *out, bool color);
 
-/** cli_table_style(out, style, text): ${text} as it is, in a style; NULL ${style} is plain. */
+/** cli_table_style(out, style, text): print ${text} unescaped, in a style; NULL is plain. */
 void cli_table_style(FILE *out, const char *style, const char *text);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* value.c -- print decoded objects.  All recursion here ends at CLI_VALUE_MAX_DEPTH. */
+/* value.c -- prints decoded objects.  All recursion here ends at CLI_VALUE_MAX_DEPTH. */
 #include "value.h"
 
 #include "escape.h"
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of a key that is no string, as text. */
+/* Columns of a key that is not a string, as text. */
 #define KEY_COLUMNS 200
 
 static bool is_plain(const struct sidestep_value *value, unsigned depth)
@@ -25,7 +25,7 @@ static bool is_plain(const struct sidestep_value *value, unsigned depth)
     for (size_t i = 0; i < count; i++) {
         if (!is_plain(sidestep_value_item(value, i), depth + 1))
             return false;
-        /* A tuple as a key is printed as text; JSON has no better. */
+        /* A tuple as a key is printed as text, because JSON keys are strings. */
         if (kind == SIDESTEP_VALUE_DICT && !is_plain(sidestep_value_key(value, i), depth + 1))
             return false;
     }
@@ -37,10 +37,10 @@ bool cli_value_is_json(const struct sidestep_value *value)
     return is_plain(value, 0);
 }
 
-/* Text that stops growing when it is longer than anybody will see. */
+/* Text that stops growing when it is too long to be shown. */
 struct text {
     FILE *out;
-    size_t left; /* bytes, before they are escaped, each of which takes a column or more */
+    size_t left; /* bytes before escaping; each takes at least one column */
 };
 
 static void put(struct text *text, const char *bytes, size_t length)
@@ -146,7 +146,7 @@ char *cli_value_text(const struct sidestep_value *value, size_t columns)
 {
     char *escaped = NULL;
     size_t length = 0;
-    /* Of 4 bytes a character has at least one column, combining ones aside. */
+    /* A character of 4 bytes takes at least one column, except combining ones. */
     struct text text = {.out = cli_memory_stream(&escaped, &length), .left = columns * 4 + 4};
 
     put_value(&text, value, 0);

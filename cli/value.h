@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* value.h -- decoded objects, as JSON for programs and as Python-like text for people. */
+/* value.h -- prints decoded objects, as JSON for programs and as Python-like text for people. */
 #ifndef CLI_VALUE_H
 #define CLI_VALUE_H
 
@@ -10,15 +10,15 @@
 /** Deeper nesting than this is not printed. */
 #define CLI_VALUE_MAX_DEPTH 64
 
-/** cli_value_is_json(value): JSON can say it: no bytes, nothing opaque, not too deep. */
+/** cli_value_is_json(value): JSON can hold it: no bytes, nothing opaque, not too deep. */
 bool cli_value_is_json(const struct sidestep_value *value);
 
-/** cli_value_json(json, key, value): what JSON lacks becomes {"$bytes":"base64"} or
+/** cli_value_json(json, key, value): print JSON; other values become {"$bytes":"base64"} or
  * {"$opaque":"description"}. */
 void cli_value_json(struct cli_json *json, const char *key, const struct sidestep_value *value);
 
-/** cli_value_text(value, columns): like Python's repr(), escaped for people, at most ${columns}
- * wide with "..." where it was cut; to be freed. */
+/** cli_value_text(value, columns): text like Python's repr(), escaped, at most ${columns} wide, cut
+ * with "..."; the caller frees it. */
 char *cli_value_text(const struct sidestep_value *value, size_t columns);
 
 #endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * verify.c -- `sidestep verify`: one checkpoint, or whatever lies in a directory of them.
+ * verify.c -- `sidestep verify`: verifies one checkpoint, or all in a directory.
  *
- * Which of the two a path is, the library decides: what it calls uncommitted, but which has
- * checkpoints in it, is a directory of checkpoints.  There each entry of the listing is counted as
- * something, so that nothing that is there can be missing from the sum.
+ * The library decides which of the two a path is: a path that it calls uncommitted, but that
+ * contains checkpoints, is a directory of checkpoints.  Each entry of its listing is counted in
+ * some way, so that nothing is missing from the sum.
  */
 #include "arguments.h"
 #include "verify_path.h"
@@ -21,14 +21,14 @@
 
 #define MAX_THREADS 1024
 
-/* What a directory of checkpoints adds up to. */
+/* The counts for a directory of checkpoints. */
 struct sum {
     const struct cli *cli;
     struct cli_json checkpoints; /* only with --json */
     struct cli_json unfinished;
     uint64_t checked_bytes;
     size_t good, damaged, uncommitted, unreadable; /* all but the first are failures */
-    size_t dead, saving, trash, other;             /* these are none */
+    size_t dead, saving, trash, other;             /* not failures */
     size_t gone;                                   /* deleted before they were checked */
     int unreadable_status;                         /* of the first that could not be read */
 };
@@ -36,14 +36,13 @@ struct sum {
 static enum sidestep_status check(const struct cli *cli, const char *path,
                                   struct sidestep_verify_report *report, struct sidestep_error *err)
 {
-    unsigned long threads = 0;
+    uint64_t threads = 0;
 
-    if (cli_has_option(cli, CLI_OPTION_THREADS))
-        (void)cli_arguments_parse_number(cli->options[CLI_OPTION_THREADS], MAX_THREADS, &threads);
+    (void)cli_arguments_number(cli, CLI_OPTION_THREADS, 1, MAX_THREADS, &threads);
     return cli_verify_path(cli, path, threads, report, err);
 }
 
-/* "{" and what each kind of report has in common; the caller closes it. */
+/* Print "{" and the members that all reports share; the caller closes it. */
 static void json_report(struct cli_json *json, const struct sidestep_verify_report *report)
 {
     cli_json_bool(json, "ok", report->ok);
@@ -133,11 +132,9 @@ static int finish_one(const struct cli *cli, struct sidestep_verify_report *repo
     enum sidestep_status found = report->status;
 
     if (cli_has_option(cli, CLI_OPTION_JSON)) {
-        struct cli_json json = {.out = cli->out};
+        struct cli_json json = cli_json_begin(cli->out);
 
-        cli_json_open(&json, NULL, '{');
         json_report(&json, report);
-        cli_json_close(&json, '}');
         cli_json_end(&json);
     } else {
         print_report(cli, cli->operands[0], report);
@@ -172,7 +169,7 @@ static void json_entry(struct sum *sum, const struct sidestep_listed *entry,
     cli_json_close(json, '}');
 }
 
-/* It could not be checked. */
+/* Count and print a checkpoint that could not be checked. */
 static void add_failed(struct sum *sum, const struct sidestep_listed *entry,
                        const struct sidestep_error *err)
 {
@@ -219,7 +216,7 @@ static void print_state(const struct sum *sum, const char *style,
     fputc('\n', out);
 }
 
-/* A save that is under way or was killed: nobody takes it for a checkpoint. */
+/* Count and print a save that is under way or was killed; it is not a checkpoint. */
 static void add_unfinished(struct sum *sum, const struct sidestep_listed *entry)
 {
     struct cli_json *json = &sum->unfinished;
@@ -239,7 +236,7 @@ static void add_unfinished(struct sum *sum, const struct sidestep_listed *entry)
     cli_json_close(json, '}');
 }
 
-/* Fails only where the rest is not to be looked at. */
+/* Fails only if the other entries must not be checked. */
 static enum sidestep_status check_entry(struct sum *sum, const struct sidestep_listed *entry,
                                         struct sidestep_error *err)
 {
@@ -258,13 +255,7 @@ static enum sidestep_status check_entry(struct sum *sum, const struct sidestep_l
     return SIDESTEP_OK;
 }
 
-/* Of file systems, and nobody's checkpoint. */
-static bool is_lost_and_found(const struct sidestep_listed *entry)
-{
-    return entry->state == SIDESTEP_UNREADABLE && strcmp(entry->name, "lost+found") == 0;
-}
-
-/* Each entry is counted as something. */
+/* Count each entry in some way. */
 static enum sidestep_status add_entry(struct sum *sum, const struct sidestep_listed *entry,
                                       struct sidestep_error *err)
 {
@@ -278,7 +269,7 @@ static enum sidestep_status add_entry(struct sum *sum, const struct sidestep_lis
         return SIDESTEP_OK;
     case SIDESTEP_FOREIGN:
     case SIDESTEP_UNREADABLE:
-        if (is_lost_and_found(entry) ||
+        if (cli_is_lost_and_found(entry) ||
             (entry->state == SIDESTEP_FOREIGN && entry->layout == NULL)) {
             sum->other++;
             return SIDESTEP_OK;
@@ -309,9 +300,8 @@ static void json_sum(const struct sum *sum, bool ok, const char *checkpoints,
                   {"trash", sum->trash},
                   {"other", sum->other},
                   {"gone", sum->gone}};
-    struct cli_json json = {.out = sum->cli->out};
+    struct cli_json json = cli_json_begin(sum->cli->out);
 
-    cli_json_open(&json, NULL, '{');
     cli_json_bool(&json, "ok", ok);
     cli_json_uint(&json, "checked_bytes", sum->checked_bytes);
     cli_json_raw(&json, "checkpoints", checkpoints);
@@ -319,7 +309,6 @@ static void json_sum(const struct sum *sum, bool ok, const char *checkpoints,
     cli_json_open(&json, "counts", '{');
     for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++)
         cli_json_uint(&json, counts[i].key, counts[i].count);
-    cli_json_close(&json, '}');
     cli_json_close(&json, '}');
     cli_json_end(&json);
 }
@@ -365,7 +354,7 @@ static int verify_many(const struct cli *cli, const struct sidestep_list *list)
     char *checkpoints = NULL, *unfinished = NULL;
     size_t checkpoints_length = 0, unfinished_length = 0;
 
-    /* In memory until all is done: half a JSON document is worse than none. */
+    /* Keep JSON in memory until all is done: half a document is worse than none. */
     sum.checkpoints.out = cli_memory_stream(&checkpoints, &checkpoints_length);
     sum.unfinished.out = cli_memory_stream(&unfinished, &unfinished_length);
     cli_json_open(&sum.checkpoints, NULL, '[');
@@ -383,17 +372,17 @@ static int verify_many(const struct cli *cli, const struct sidestep_list *list)
     return exit_status;
 }
 
-/* Is there anything to count but what is no checkpoint? */
+/* Does the directory contain anything that should be counted? */
 static bool is_root(const struct sidestep_list *list)
 {
     for (size_t i = 0; i < list->count; i++)
         if ((list->entries[i].state != SIDESTEP_FOREIGN || list->entries[i].layout != NULL) &&
-            !is_lost_and_found(&list->entries[i]))
+            !cli_is_lost_and_found(&list->entries[i]))
             return true;
     return false;
 }
 
-/* ${err}: why it is no checkpoint. */
+/* ${err}: why it is not a checkpoint. */
 static int verify_root(const struct cli *cli, const struct sidestep_error *err)
 {
     struct sidestep_list list = {0};
@@ -412,10 +401,9 @@ int cli_verify_run(const struct cli *cli)
     struct sidestep_verify_report report = {0};
     struct sidestep_error err = {0};
     enum sidestep_status status;
-    unsigned long threads;
+    uint64_t threads;
 
-    if (cli_has_option(cli, CLI_OPTION_THREADS) &&
-        !cli_arguments_parse_number(cli->options[CLI_OPTION_THREADS], MAX_THREADS, &threads))
+    if (!cli_arguments_number(cli, CLI_OPTION_THREADS, 1, MAX_THREADS, &threads))
         return cli_output_usage(cli, "verify: --threads: '%s' is not a number from 1 to %d",
                                 cli->options[CLI_OPTION_THREADS], MAX_THREADS);
     cli_interrupt_watch();

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* verify_path.c -- see verify_path.h. */
+/* verify_path.c -- verifies one checkpoint, interruptibly: see verify_path.h. */
 #include "verify_path.h"
 
 #include "progress.h"
@@ -8,7 +8,7 @@
 #include <signal.h>
 #include <unistd.h>
 
-/* A signal handler has no context: this is where it and the library meet. */
+/* A signal handler has no context, so this is global. */
 static volatile bool interrupted;
 
 static void on_interrupt(int signal_number)

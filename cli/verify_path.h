@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* verify_path.h -- verifying one checkpoint, with progress, until somebody interrupts. */
+/* verify_path.h -- verifies one checkpoint, with progress, until it is interrupted. */
 #ifndef CLI_VERIFY_PATH_H
 #define CLI_VERIFY_PATH_H
 
 #include "cli.h"
 
-/** cli_interrupt_watch(): the first SIGINT or SIGTERM stops cli_verify_path(), a second one the
- * process. */
+/** cli_interrupt_watch(): make the first SIGINT or SIGTERM stop cli_verify_path(), and a second one
+ * the process. */
 void cli_interrupt_watch(void);
 
-/** cli_interrupt_received(): did one come? */
+/** cli_interrupt_received(): has there been one? */
 bool cli_interrupt_received(void);
 
-/** cli_interrupt_flag(): what becomes true then, for options of the library. */
+/** cli_interrupt_flag(): becomes true then; for options of the library. */
 const bool volatile *cli_interrupt_flag(void);
 
 /** cli_verify_path(cli, path, threads, report, err): sidestep_verify(); SIDESTEP_ECANCELLED if it
@@ -21,8 +21,7 @@ enum sidestep_status cli_verify_path(const struct cli *cli, const char *path, un
                                      struct sidestep_verify_report *report,
                                      struct sidestep_error *err);
 
-/** cli_verify_path_was_deleted(path): has it been deleted, so that what was found wrong with it is
- * no damage?
+/** cli_verify_path_was_deleted(path): has it been deleted?  Then problems with it are not damage.
  */
 bool cli_verify_path_was_deleted(const char *path);
 

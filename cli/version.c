@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* version.c -- `sidestep version`: the command and the library may be of different ages. */
+/* version.c -- `sidestep version`: prints the versions of the command and of the library. */
 #include "cli.h"
 #include "json.h"
 
@@ -13,12 +13,10 @@ int cli_version_run(const struct cli *cli)
     snprintf(own, sizeof(own), "%d.%d.%d", SIDESTEP_VERSION_MAJOR, SIDESTEP_VERSION_MINOR,
              SIDESTEP_VERSION_PATCH);
     if (cli_has_option(cli, CLI_OPTION_JSON)) {
-        struct cli_json json = {.out = cli->out};
+        struct cli_json json = cli_json_begin(cli->out);
 
-        cli_json_open(&json, NULL, '{');
         cli_json_text(&json, "version", own);
         cli_json_text(&json, "library_version", library);
-        cli_json_close(&json, '}');
         cli_json_end(&json);
     } else if (strcmp(own, library) == 0) {
         fprintf(cli->out, "sidestep %s\n", own);

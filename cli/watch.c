@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * watch.c -- `sidestep watch`: what is being saved, as storage shows it, again and again.
+ * watch.c -- `sidestep watch`: shows saves under way, as storage shows them, again and again.
  *
- * On a terminal the lines are redrawn; elsewhere each look is printed behind the one before, if
- * there is anything to say.  What becomes of a save is known when it is gone: its checkpoint is
- * there, or not.
+ * On a terminal the lines are redrawn.  Otherwise each look is printed after the one before, if it
+ * shows anything.  When a save has disappeared, its outcome is known: its checkpoint exists, or
+ * not.
  */
 #include "verify_path.h"
 #include "escape.h"
@@ -23,12 +23,12 @@
 
 #define NS_PER_S 1000000000ll
 #define DEFAULT_INTERVAL_NS NS_PER_S
-#define RATE_WEIGHT 0.3 /* of the newest look, in the rate that is shown */
+#define RATE_WEIGHT 0.3 /* of the newest rate in the average that is shown */
 
-/* A save, from the first look that found it. */
+/* A save, since it was first seen. */
 struct watched {
     char save_id[40];
-    char *name; /* of the checkpoint, or where it is written; ours */
+    char *name; /* of the checkpoint, or where it is written; owned */
     int64_t step;
     uint64_t written;
     int64_t seen_ns;
@@ -44,10 +44,10 @@ struct watch {
     bool is_json;
     int64_t interval_ns;
     struct watched *saves;
-    size_t drawn_lines; /* to be redrawn */
+    size_t drawn_lines; /* to redraw */
     bool has_said_nothing;
     bool has_looked;
-    enum sidestep_status unread_status; /* of what the last look could not look into */
+    enum sidestep_status unread_status; /* of a directory that the last look could not look into */
 };
 
 static int64_t now_ns(void)
@@ -58,7 +58,7 @@ static int64_t now_ns(void)
     return (int64_t)now.tv_sec * NS_PER_S + now.tv_nsec;
 }
 
-/* ---- what is known of a save from one look to the next */
+/* ---- what is remembered of a save */
 
 static struct watched *find(struct watch *watch, const struct sidestep_saving *saving)
 {
@@ -94,7 +94,7 @@ static void note(struct watched *w, const struct sidestep_saving *saving, int64_
     w->is_here = true;
 }
 
-/* What it will come to: what its files are made for, once all ranks have made theirs. */
+/* The final size: that of the files, once all ranks have made theirs. */
 static uint64_t total_bytes(const struct sidestep_saving *saving)
 {
     bool all_begun = saving->expected_ranks != 0 && saving->rank_count >= saving->expected_ranks;
@@ -103,7 +103,7 @@ static uint64_t total_bytes(const struct sidestep_saving *saving)
                                                                : saving->expected_bytes;
 }
 
-/* Seconds; < 0: not known. */
+/* In seconds; < 0: unknown. */
 static double time_left(const struct watched *w, const struct sidestep_saving *saving)
 {
     uint64_t total = total_bytes(saving);
@@ -113,7 +113,7 @@ static double time_left(const struct watched *w, const struct sidestep_saving *s
     return (double)(total - saving->written_bytes) / w->rate;
 }
 
-/* ---- JSON: one line a look */
+/* ---- JSON: one line per look */
 
 static void json_writers(struct cli_json *json, const struct sidestep_saving *saving)
 {
@@ -144,10 +144,7 @@ static void json_saving(struct cli_json *json, const struct sidestep_saving *sav
     cli_json_text(json, "name", saving->name);
     cli_json_text(json, "path", saving->path);
     cli_json_text(json, "save_id", saving->save_id);
-    if (saving->step >= 0)
-        cli_json_int(json, "step", saving->step);
-    else
-        cli_json_null(json, "step");
+    cli_json_known(json, "step", saving->step >= 0, saving->step);
     cli_json_text(json, "owner", saving->owner);
     cli_json_bool(json, "dead", saving->is_dead);
     cli_json_uint(json, "ranks", saving->rank_count);
@@ -161,7 +158,7 @@ static void json_saving(struct cli_json *json, const struct sidestep_saving *sav
     cli_json_close(json, '}');
 }
 
-/* What became of a save that is gone. */
+/* The outcome of a save that has disappeared. */
 enum ending { COMMITTED, GIVEN_UP, UNKNOWN };
 
 static enum ending find_ending(const struct watched *w, const struct sidestep_list *root,
@@ -202,9 +199,8 @@ static void json_ended(struct cli_json *json, const struct watched *w,
 static void print_json(struct watch *watch, const struct sidestep_saving_list *list,
                        const struct sidestep_list *root)
 {
-    struct cli_json json = {.out = watch->cli->out};
+    struct cli_json json = cli_json_begin(watch->cli->out);
 
-    cli_json_open(&json, NULL, '{');
     cli_json_open(&json, "saving", '[');
     for (size_t i = 0; i < list->count; i++)
         json_saving(&json, &list->entries[i], find(watch, &list->entries[i]));
@@ -214,15 +210,11 @@ static void print_json(struct watch *watch, const struct sidestep_saving_list *l
         if (!w->is_here)
             json_ended(&json, w, root);
     cli_json_close(&json, ']');
-    cli_json_open(&json, "unread", '[');
-    for (size_t i = 0; i < list->unread_count; i++)
-        cli_json_text(&json, NULL, list->unread[i]);
-    cli_json_close(&json, ']');
-    cli_json_close(&json, '}');
+    cli_json_texts(&json, "unread", list->unread, list->unread_count);
     cli_json_end(&json);
 }
 
-/* ---- for people */
+/* ---- text */
 
 /* "step-12  45 %  1.2 GiB of 2.6 GiB  310 MiB/s  0:05 left  3 ranks, 1 done" */
 static void print_saving(const struct cli *cli, const struct sidestep_saving *saving,
@@ -355,7 +347,7 @@ static enum sidestep_status look(struct watch *watch, struct sidestep_error *err
     return status;
 }
 
-/* An interrupt ends it sooner. */
+/* Wait until the next look; an interrupt ends the wait. */
 static void pause_between(const struct watch *watch)
 {
     struct timespec time = {.tv_sec = (time_t)(watch->interval_ns / NS_PER_S),
@@ -385,7 +377,7 @@ int cli_watch_run(const struct cli *cli)
     enum sidestep_status status = look(&watch, &err);
     while (status == SIDESTEP_OK && !cli_has_option(cli, CLI_OPTION_ONCE)) {
         pause_between(&watch);
-        if (cli_interrupt_received()) /* how it is meant to end */
+        if (cli_interrupt_received()) /* the normal end */
             break;
         status = look(&watch, &err);
     }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * checkpoint.c -- the example's use of sidestep, from which a trainer may copy.
+ * checkpoint.c -- the example's use of sidestep, to be copied into trainers.
  *
  * In Python, the checkpoint reads as
  *      {"model": {"ngram.weight": ..., ...},
@@ -29,9 +29,9 @@ static void complain(const struct checkpoints *c, const char *doing,
     fprintf(stderr, "train: rank %d: %s: %s (%s)\n", c->rank, doing, err->message, err->where);
 }
 
-/* ---------------------------------------------------------------- what the state is */
+/* ---------------------------------------------------------------- the state */
 
-/* dict[key] = value; a NULL ${value} says that memory was short when it was made. */
+/* dict[key] = value; a NULL ${value} means that memory was short. */
 static enum sidestep_status set(struct sidestep_value *dict, const char *key,
                                 struct sidestep_value *value, struct sidestep_error *err)
 {
@@ -86,7 +86,7 @@ static enum sidestep_status fill_config(struct sidestep_value *dict, const struc
         sidestep_value_free(&model);
         return status;
     }
-    return set(dict, "model", model, err); /* takes ${model}, also on failure */
+    return set(dict, "model", model, err); /* takes ownership of ${model}, also on failure */
 }
 
 static enum sidestep_status add_value(struct sidestep_state_dict *state, const char *name,
@@ -99,7 +99,7 @@ static enum sidestep_status add_value(struct sidestep_state_dict *state, const c
     return status;
 }
 
-/* Small things.  Where they are to be loaded, only their names are given. */
+/* Add the objects. For a load, only their names are given. */
 static enum sidestep_status add_objects(struct sidestep_state_dict *state, const struct training *t,
                                         bool loading, struct sidestep_error *err)
 {
@@ -126,7 +126,7 @@ static enum sidestep_status add_objects(struct sidestep_state_dict *state, const
     return status;
 }
 
-/* One parameter, or the ${slice} of one of its moments that this rank has. */
+/* Add one parameter, or the ${slice} of one of its moments on this rank. */
 static enum sidestep_status add_tensor(struct sidestep_state_dict *state, const char *group,
                                        const char *moment, const struct model_tensor *tensor,
                                        const struct slice *slice, float *data,
@@ -178,8 +178,8 @@ static enum sidestep_status add_tensors(struct sidestep_state_dict *state, struc
     return status;
 }
 
-/* The state as it is now, or, if ${loading}, as places to load it to.  Fails only for lack of
- * memory, on one rank alone, and so ends them all. */
+/* Describe the present state, or, if ${loading}, the memory to load to. Fails only if this rank is
+ * out of memory, and then ends all ranks. */
 static struct sidestep_state_dict *describe(const struct checkpoints *c, struct training *t,
                                             bool loading)
 {
@@ -200,7 +200,7 @@ static struct sidestep_state_dict *describe(const struct checkpoints *c, struct 
 
 /* ---------------------------------------------------------------- opening and resuming */
 
-/* A signal handler has no context: this is where it and the series meet. */
+/* A signal handler has no context, so this is global. */
 static struct sidestep_series *to_be_told;
 
 static void on_terminate(int number)
@@ -261,7 +261,7 @@ enum sidestep_status checkpoints_open(struct checkpoints *checkpoints, struct tr
     }
 
     handle_terminate(c->series);
-    /* So that the first save does not pay for memory; without it, it would. */
+    /* Prepare memory, so that the first save need not; saves work without this. */
     state = describe(c, training, false);
     if (sidestep_engine_prepare(c->engine, state, &err))
         complain(c, "prepare (going on)", &err);
@@ -269,7 +269,7 @@ enum sidestep_status checkpoints_open(struct checkpoints *checkpoints, struct tr
     return SIDESTEP_OK;
 }
 
-/* The small things of a loaded ${state}; the tensors are in place already. */
+/* Read the objects of a loaded ${state}; its tensors are loaded in place. */
 static enum sidestep_status read_objects(const struct checkpoints *c, struct training *t,
                                          const struct sidestep_state_dict *state)
 {
@@ -319,8 +319,8 @@ enum sidestep_status checkpoints_resume(struct checkpoints *checkpoints, struct 
 
 /* ---------------------------------------------------------------- saving */
 
-/* Wait until ${*save} (NULL: none) is a checkpoint or has failed, which every rank learns, and
- * write to the log what it has cost rank 0. */
+/* Wait until ${*save} (NULL: none) is a checkpoint or has failed, which every rank learns, and log
+ * what it has cost rank 0. */
 static void finish(struct checkpoints *c, struct sidestep_save **save, uint64_t step)
 {
     struct sidestep_error err = {0};
@@ -367,7 +367,7 @@ void checkpoints_save(struct checkpoints *checkpoints, struct training *training
         c->failed++;
     }
     sidestep_state_dict_free(&state);
-    finish(c, &before, c->saved_step); /* which the new one has waited for */
+    finish(c, &before, c->saved_step); /* the new save has waited for it */
     c->saved_step = training->step;
 }
 

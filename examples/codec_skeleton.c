@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * codec_skeleton.c -- a codec of one's own: runs of zeroes, as sparse gradients and masks have
- * them.
+ * codec_skeleton.c -- an example of a codec: it shortens runs of zeroes, as in sparse gradients
+ * and masks.
  *
- * A stored item is a row of records: how many bytes follow (4 bytes, little-endian), how many
- * zeroes come behind those (4 bytes), the bytes.  Records need nothing of each other, so those of
- * parts that several threads have encoded may stand one behind the other.
+ * A stored item is a sequence of records: the number of literal bytes (4 bytes, little-endian),
+ * the number of zeroes after them (4 bytes), the literal bytes. Records do not depend on each
+ * other, so records of parts that several threads have encoded can be concatenated.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@
 #include "skeletons.h"
 
 #define RECORD_BYTES 8u
-#define LEAST_RUN 32u /* of zeroes that is worth a record: so no part grows by more than one */
+#define LEAST_RUN 32u /* shorter runs get no record, so no part grows by more than one record */
 
 static void put_word(uint8_t *to, size_t word)
 {
@@ -37,7 +37,7 @@ static size_t zeroes_at(const uint8_t *bytes, size_t length)
     return n;
 }
 
-/* Where the next run of zeroes begins that is worth a record; ${length} if there is none. */
+/* Find the next run of zeroes that is worth a record; ${length} if there is none. */
 static size_t find_run(const uint8_t *bytes, size_t at, size_t length, size_t *zeroes)
 {
     while (at < length) {
@@ -50,7 +50,7 @@ static size_t find_run(const uint8_t *bytes, size_t at, size_t length, size_t *z
     return length;
 }
 
-/* Parts have some MiB, so that 4 bytes are enough for any number in them. */
+/* Parts have a few MiB, so 4 bytes are enough for any number in them. */
 static enum sidestep_status encode(void *context, void *encoder,
                                    const struct sidestep_codec_item *item, const void *part,
                                    uint64_t begin, size_t length,
@@ -74,7 +74,7 @@ static enum sidestep_status encode(void *context, void *encoder,
     return status;
 }
 
-/* ${length} stored bytes, put as they are; or, with ${to}, kept there. */
+/* Take ${length} stored bytes, and put them unchanged; or, with ${to}, copy them there. */
 static enum sidestep_status take(struct sidestep_codec_input *input, size_t length, uint8_t *to,
                                  struct sidestep_codec_output *output, struct sidestep_error *err)
 {
@@ -110,7 +110,7 @@ static enum sidestep_status put_zeroes(uint32_t count, struct sidestep_codec_out
     return SIDESTEP_OK;
 }
 
-/* No more comes out than sidestep_codec_put() lets through, whatever the records say. */
+/* sidestep_codec_put() limits the output, whatever the records say. */
 static enum sidestep_status decode(void *context, struct sidestep_codec_input *input, uint64_t most,
                                    struct sidestep_codec_output *output, struct sidestep_error *err)
 {

@@ -7,15 +7,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Four floats in one register of any CPU.  Each lane sums as a scalar would (-ffp-contract=off: no
- * fused multiply-add), so the width of the vector does not show in the result. */
+/* Four floats in one register of any CPU. Each lane sums like a scalar (-ffp-contract=off: no fused
+ * multiply-add), so the width of the vector does not affect the result. */
 typedef float vector __attribute__((vector_size(16), aligned(4), may_alias));
 enum { VECTOR = 4, TILE_ROWS = 4, TILE_COLUMNS = 2 * VECTOR };
 
-#define LEFT_OUT UINT32_MAX /* in place of a row */
+#define LEFT_OUT UINT32_MAX /* instead of a row */
 
 struct model_scratch {
-    uint32_t (*rows)[MODEL_ORDERS]; /* looked up per prediction */
+    uint32_t (*rows)[MODEL_ORDERS]; /* looked up, per prediction */
     unsigned char *targets;
     float *input; /* MODEL_BATCH x inputs */
     float *input_gradient;
@@ -25,7 +25,7 @@ struct model_scratch {
     float *transposed; /* of the larger weight */
 };
 
-/* A matrix read by rows or by columns. */
+/* A matrix that is read by rows or by columns. */
 struct operand {
     const float *data;
     size_t row_stride, column_stride;
@@ -55,7 +55,7 @@ static float *gradient(const struct model *model, enum model_tensor_id id)
     return model->gradient + model->tensors[id].offset;
 }
 
-/* One tile of multiply_add(): it stays in registers while ${inner} products are summed. */
+/* One tile of multiply_add(): its sums stay in registers. */
 static void multiply_add_tile(float *sum, struct operand a, const float *b, size_t inner,
                               size_t columns)
 {
@@ -125,7 +125,7 @@ static void lay_out(struct model *model)
     }
 }
 
-/* Uniform in [-scale, scale). */
+/* Fill with uniform numbers in [-scale, scale). */
 static void fill(const struct model *model, enum model_tensor_id id, double scale, uint64_t *random)
 {
     size_t count = model->tensors[id].rows * model->tensors[id].columns;
@@ -196,8 +196,8 @@ void model_release(struct model *model)
     *model = (struct model){0};
 }
 
-/* The embeddings of the bytes before ${next}, and the rows they came from.  One in eight is left
- * out at random, so that the model does not come to lean on long contexts that it saw once. */
+/* Look up the embeddings of the bytes before ${next}, and note their rows. One in eight is left out
+ * at random, so that the model does not rely on long contexts that it saw once. */
 static void look_up(const struct model *model, const unsigned char *next, uint64_t chance,
                     uint32_t rows[MODEL_ORDERS], float *input)
 {
@@ -229,7 +229,7 @@ static void layer_forward(const struct model *model, float *out, const float *in
                  columns);
 }
 
-/* The layer's two gradients, and that of its input from that of its output. */
+/* Compute the layer's two gradients, and the gradient of its input from that of its output. */
 static void layer_backward(const struct model *model, float *in_gradient, const float *in,
                            const float *out_gradient, enum model_tensor_id weight,
                            enum model_tensor_id bias)

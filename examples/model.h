@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * model.h -- a small language model over bytes, so that the example has something real to train:
- * the next byte is predicted from the eight before it.  Each suffix of those eight bytes (the
- * last one, the last two, ...) is hashed to a row of an embedding table; the eight rows side by
- * side pass through one hidden layer and a softmax.
+ * model.h -- a small language model over bytes, so that the example trains something real. It
+ * predicts the next byte from the eight bytes before it. Each suffix of those eight bytes (the
+ * last one, the last two, ...) is hashed to a row of an embedding table. The eight rows pass
+ * through one hidden layer and a softmax.
  *
- * Every sum is taken in an order that depends on sizes alone, so a micro-batch has the same
- * gradient, bit for bit, whichever process computes it.
+ * The order of every sum depends on sizes alone, so a micro-batch has the same gradient, bit for
+ * bit, in whichever process.
  */
 #ifndef EXAMPLE_MODEL_H
 #define EXAMPLE_MODEL_H
@@ -16,9 +16,9 @@
 
 enum {
     MODEL_ORDERS = 8,  /* bytes of context, and lookups per prediction */
-    MODEL_BYTES = 256, /* what a byte can be */
-    MODEL_LANES = 4,   /* places in the text that a micro-batch reads at once */
-    MODEL_LENGTH = 64, /* predictions per place */
+    MODEL_BYTES = 256, /* values of a byte */
+    MODEL_LANES = 4,   /* positions in the text that a micro-batch reads at once */
+    MODEL_LENGTH = 64, /* predictions per position */
     MODEL_BATCH = MODEL_LANES * MODEL_LENGTH,
 };
 
@@ -41,7 +41,7 @@ struct model_tensor {
 struct model {
     size_t table_rows; /* per order; a power of two */
     size_t width;      /* of one embedding */
-    size_t hidden;     /* all three: multiples of 16 */
+    size_t hidden;     /* all three are multiples of 16 */
     struct model_tensor tensors[MODEL_TENSORS];
     size_t count; /* floats in ${parameters}, and in ${gradient} */
     float *parameters;
@@ -49,10 +49,11 @@ struct model {
     struct model_scratch *scratch;
 };
 
-/* SplitMix64: the next of a sequence of random numbers whose whole state is ${*state}. */
+/* SplitMix64: the next number of a random sequence whose whole state is ${*state}. */
 uint64_t random_next(uint64_t *state);
 
-/* Sizes, memory, and the same random parameters on every rank.  0, or -1: out of memory. */
+/* Set sizes, allocate, and choose the same random parameters on every rank. 0, or -1: out of
+ * memory. */
 int model_init(struct model *model, size_t table_rows, size_t width, size_t hidden);
 void model_release(struct model *model);
 

@@ -33,7 +33,7 @@ int optimizer_init(struct optimizer *optimizer, struct model *model, MPI_Comm co
         o->count += o->slices[id].count;
         largest = o->slices[id].count > largest ? o->slices[id].count : largest;
     }
-    /* One float more: a rank may have no slice at all, and NULL shall mean out of memory. */
+    /* One float more, because a rank may have no slice, and NULL must mean out of memory. */
     o->first_moment = calloc(o->count + 1, sizeof(float));
     o->second_moment = calloc(o->count + 1, sizeof(float));
     o->sum = calloc(o->count + 1, sizeof(float));
@@ -59,7 +59,7 @@ void optimizer_release(struct optimizer *optimizer)
     *optimizer = (struct optimizer){0};
 }
 
-/* Where each rank's slice of a parameter lies in it. */
+/* Find each rank's slice of a parameter. */
 static void find_slices(struct optimizer *o, enum model_tensor_id id)
 {
     const struct model_tensor *tensor = &o->model->tensors[id];

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * optimizer.h -- data-parallel Adam, ZeRO stage 1: every rank has all parameters, and the moments
- * of a slice of the rows of each.  Gradients are summed in the order of micro-batches, whatever
- * rank they come from: 1, 2 and 4 ranks train the same model, bit for bit.
+ * of a slice of the rows of each. Gradients are summed in the order of micro-batches, so 1, 2 and
+ * 4 ranks train the same model, bit for bit.
  *
- * A failing MPI call ends the program, as MPI's default error handler has it.
+ * A failing MPI call ends the program, because that is MPI's default error handler.
  */
 #ifndef EXAMPLE_OPTIMIZER_H
 #define EXAMPLE_OPTIMIZER_H
@@ -24,7 +24,7 @@ struct slice {
 struct optimizer {
     MPI_Comm comm;
     int rank, size;
-    struct model *model; /* the caller's */
+    struct model *model; /* owned by the caller */
     struct slice slices[MODEL_TENSORS];
     size_t count; /* floats in each of the next three */
     float *first_moment, *second_moment, *sum;
@@ -36,11 +36,11 @@ struct optimizer {
 int optimizer_init(struct optimizer *optimizer, struct model *model, MPI_Comm comm);
 void optimizer_release(struct optimizer *optimizer);
 
-/* Add the gradients of ranks 0 .. ${ranks}-1, in that order.  Collective. */
+/* Add the gradients of ranks 0 .. ${ranks}-1, in that order. Collective. */
 void optimizer_add_gradients(struct optimizer *optimizer, int ranks);
 
-/* Step number ${step} (the first is 1) with the mean of ${micro_batches} gradients; then the sum is
- * zero again, and the parameters are the same everywhere.  Collective. */
+/* Do step number ${step} (the first is 1) with the mean of ${micro_batches} gradients. Then zero
+ * the sum, and make the parameters the same everywhere. Collective. */
 void optimizer_step(struct optimizer *optimizer, uint64_t step, double rate, int micro_batches);
 
 #endif

@@ -11,7 +11,7 @@
 
 enum { ROWS = 1024, COLUMNS = 1024, COUNT = ROWS * COLUMNS, STEP = 100 };
 
-/* What to save, or where to load it to; for loading, the number is only named. */
+/* Describe what to save, or where to load it to; for a load, the number is only named. */
 static enum sidestep_status describe(struct sidestep_state_dict **state, float *weight,
                                      struct sidestep_value *step, struct sidestep_error *err)
 {
@@ -30,7 +30,7 @@ static enum sidestep_status describe(struct sidestep_state_dict **state, float *
     if (!status)
         status = sidestep_state_dict_add_value(*state, "step", NULL, 0, step, err);
     if (status)
-        sidestep_value_free(&step); /* else the state has it */
+        sidestep_value_free(&step); /* otherwise the state owns it */
     return status;
 }
 
@@ -75,7 +75,7 @@ static enum sidestep_status save_and_load(const char *path, float *weight, float
     return status ? status : closed;
 }
 
-/* Exit status of the program. */
+/* Returns the exit status of the program. */
 static int run(const char *path, float *weight, float *loaded)
 {
     struct sidestep_error err = {0};

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* skeletons.h -- the smallest codec and the smallest store that work: to be copied and filled in.
- */
+/* skeletons.h -- the smallest codec and the smallest store that work, to copy and fill in. */
 #ifndef EXAMPLES_SKELETONS_H
 #define EXAMPLES_SKELETONS_H
 
@@ -9,7 +8,7 @@
 /* For sidestep_codec_register(). */
 extern const struct sidestep_codec codec_skeleton;
 
-/* A store in memory; NULL: there is none left. */
+/* A store in memory; NULL: memory is short. */
 struct store_skeleton;
 struct store_skeleton *store_skeleton_new(void);
 void store_skeleton_free(struct store_skeleton **store);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * store_skeleton.c -- a store of one's own: directories and files in the memory of this process.
+ * store_skeleton.c -- an example of a store: directories and files in the memory of this process.
  *
- * What a real one would do otherwise: dir_sync() and file_sync() would return when names and bytes
- * survive a power loss, several processes would see the same names, and writes of different threads
- * would not wait for each other.
+ * A real one differs: dir_sync() and file_sync() return when names and bytes survive a power loss,
+ * several processes see the same names, and writes of different threads do not wait for each
+ * other.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -16,8 +16,7 @@
 #include "skeletons.h"
 
 struct entry;
-/* A directory or a file; a handle of theirs is one of these.  It lives as long as it has a name or
- * a handle. */
+/* A directory or a file, and also a handle of it. It lives as long as it has a name or a handle. */
 struct node {
     bool is_directory;
     bool is_gone;        /* a directory without a name: nothing can be made in it */
@@ -34,7 +33,7 @@ struct entry {
 };
 
 struct store_skeleton {
-    pthread_mutex_t lock; /* of all that follows */
+    pthread_mutex_t lock; /* protects all that follows */
     struct node *root;
     uint64_t next_id;
 };
@@ -66,14 +65,14 @@ static void release(struct node *node)
     while (node->entries != NULL) {
         struct entry *entry = node->entries;
         node->entries = entry->next;
-        release(entry->node); /* as deep as directories are */
+        release(entry->node); /* recursion is as deep as the directories */
         free(entry);
     }
     free(node->bytes);
     free(node);
 }
 
-/* Where the entry of ${name} is pointed to from; *NULL if there is none. */
+/* The pointer to the entry of ${name}; *NULL if there is none. */
 static struct entry **find(struct node *directory, const char *name)
 {
     struct entry **at = &directory->entries;
@@ -92,7 +91,7 @@ static void drop(struct entry **at)
     free(entry);
 }
 
-/* A name for ${node}, which there is none of yet. */
+/* Give ${node} a name, which must not exist yet. */
 static bool add(struct node *directory, const char *name, struct node *node)
 {
     struct entry *entry = malloc(sizeof(*entry) + strlen(name) + 1);
@@ -107,7 +106,7 @@ static bool add(struct node *directory, const char *name, struct node *node)
     return true;
 }
 
-/* Down a path of names from ${node}; NULL: it leads nowhere. */
+/* Walk a path of names from ${node}; NULL: it does not exist. */
 static struct node *walk(struct node *node, const char *path)
 {
     char name[256];
@@ -161,7 +160,7 @@ static void node_close(void *context, void *node)
     pthread_mutex_unlock(&store->lock);
 }
 
-/* A new node; with ${out} it is open, too. */
+/* Make a node; with ${out} it is opened, too. */
 static enum sidestep_status make(struct store_skeleton *store, struct node *at, const char *name,
                                  bool is_directory, void **out, struct sidestep_error *err)
 {
@@ -176,7 +175,7 @@ static enum sidestep_status make(struct store_skeleton *store, struct node *at, 
     else if (node == NULL || !add(at, name, node))
         status = fail(err, SIDESTEP_ENOMEM, "create", name, ENOMEM);
     if (status == SIDESTEP_OK && out != NULL)
-        *out = node; /* the reference that it came with */
+        *out = node; /* the first reference is the caller's */
     else if (node != NULL)
         release(node);
     pthread_mutex_unlock(&store->lock);
@@ -222,8 +221,7 @@ static enum sidestep_status unlink_file(void *context, void *at, const char *nam
     return take_away(context, at, name, false, err);
 }
 
-/* ${each} may change the directory, so it is called without the lock, with names that were there.
- */
+/* Works without the lock on a copy of the names, because ${each} may change the directory. */
 static enum sidestep_status dir_list(void *context, void *dir,
                                      bool (*each)(void *each_context, const char *name),
                                      void *each_context, struct sidestep_error *err)
@@ -249,7 +247,7 @@ static enum sidestep_status dir_list(void *context, void *dir,
 static enum sidestep_status sync_node(void *context, void *node, struct sidestep_error *err)
 {
     (void)context, (void)node, (void)err;
-    return SIDESTEP_OK; /* it says below that it is volatile */
+    return SIDESTEP_OK; /* it reports below that it is volatile */
 }
 
 static enum sidestep_status traits(void *context, void *dir, struct sidestep_store_traits *out,
@@ -295,7 +293,7 @@ static enum sidestep_status stat_name(void *context, void *at, const char *name,
     return status;
 }
 
-/* Locked: is ${wanted} this node, or anywhere below it? */
+/* Locked: is ${wanted} this node, or below it? */
 static bool holds(const struct node *node, const struct node *wanted)
 {
     bool found = node == wanted;

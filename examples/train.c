@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * train.c -- a training that can be killed at any moment: a small language model (model.h) learns
- * to predict the next byte of a text, on any number of MPI ranks (optimizer.h), saving a
+ * train.c -- a training that can be killed at any moment. A small language model (model.h) learns
+ * to predict the next byte of a text, on any number of MPI ranks (optimizer.h), and saves a
  * checkpoint in the background every few steps (checkpoint.h).
  *
  *      mpicc.openmpi -O2 -ffp-contract=off train.c model.c optimizer.c checkpoint.c -lsidestep -lm
  *      mpirun -n 4 ./a.out --text book.txt --root checkpoints --resume
  *
- * The losses in the log do not depend on the number of ranks, nor on how often the training was
- * killed and resumed: they are printed as hexadecimal floats, to be compared bit for bit.
+ * The losses in the log depend neither on the number of ranks, nor on how often the training was
+ * killed and resumed. They are printed as hexadecimal floats, so they can be compared bit for bit.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -46,7 +46,7 @@ static double now_ms(void)
     return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
 }
 
-/* For what went wrong on this rank alone: end the others too. */
+/* End all ranks because of an error on this rank alone. */
 _Noreturn static void stop(int rank, const char *doing, const char *what, const char *why)
 {
     fprintf(stderr, "train: rank %d: %s '%s': %s\n", rank, doing, what, why);
@@ -54,7 +54,7 @@ _Noreturn static void stop(int rank, const char *doing, const char *what, const 
     abort();
 }
 
-/* A whole number from 1 on, or 0: it is none. */
+/* Parse an integer from 1 on; 0: it is not one. */
 static uint64_t number(const char *text)
 {
     char *end;
@@ -134,7 +134,7 @@ static unsigned char *read_text(int rank, const char *path, uint64_t *bytes)
     return text;
 }
 
-/* The loss of one micro-batch, with its gradient in the model. */
+/* Compute the loss of one micro-batch, and its gradient in the model. */
 static double train_micro_batch(struct training *t, const unsigned char *text, int index,
                                 uint64_t seed)
 {
@@ -146,12 +146,12 @@ static double train_micro_batch(struct training *t, const unsigned char *text, i
 
         lanes[i] = text + MODEL_ORDERS + lane * part + t->position;
     }
-    /* A sequence of its own for each micro-batch, whichever rank has it. */
+    /* Each micro-batch has its own sequence, whichever rank computes it. */
     seed += (uint64_t)index;
     return model_backward(&t->model, lanes, random_next(&seed));
 }
 
-/* The next ${optimizer.size} micro-batches at a time, one on each rank.  The mean loss. */
+/* Train ${optimizer.size} micro-batches at a time, one on each rank. Returns the mean loss. */
 static double train_step(struct training *t, const unsigned char *text)
 {
     struct optimizer *o = &t->optimizer;
@@ -164,7 +164,7 @@ static double train_step(struct training *t, const unsigned char *text)
 
         if (o->rank < active)
             losses[first + o->rank] = train_micro_batch(t, text, first + o->rank, seed);
-        /* All but one of each sum's terms are zero: it does not depend on their order. */
+        /* In each sum all terms but one are zero, so their order does not matter. */
         MPI_Allreduce(MPI_IN_PLACE, losses, MICRO_BATCHES, MPI_DOUBLE, MPI_SUM, o->comm);
         for (int i = first; i < first + active; i++)
             total += losses[i];
@@ -194,7 +194,7 @@ static void train(struct training *t, struct checkpoints *checkpoints, const str
     }
 }
 
-/* Exit status of the program. */
+/* Returns the exit status of the program. */
 static int run(struct training *t, const struct flags *flags, const unsigned char *text, FILE *log)
 {
     struct checkpoints checkpoints;
@@ -234,7 +234,7 @@ int main(int argc, char **argv)
         log = flags.log ? fopen(flags.log, "w") : stdout;
         if (!log)
             stop(rank, "open the log", flags.log, strerror(errno));
-        setvbuf(log, NULL, _IOLBF, 0); /* whole lines, also of one that is killed */
+        setvbuf(log, NULL, _IOLBF, 0); /* write whole lines, so that a kill cuts none */
     }
     text = read_text(rank, flags.text, &training.text_bytes);
     small = strcmp(flags.size, "small") == 0;

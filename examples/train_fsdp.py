@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Train a small language model with FSDP2, and go on where it stopped, on any number of ranks.
+"""Train a small language model with FSDP2, and resume where it stopped, on any number of ranks.
 
     torchrun --standalone --nproc-per-node 4 examples/train_fsdp.py --text FILE --root ckpt
 
-Run it again after whatever ended it: a kill, a signal, a crash, the end.  All that is sidestep's is in
-main(): a Checkpointer, resume, should_save and save.  Runs on CPUs with gloo.
+Run it again after whatever ended it: a kill, a signal, a crash, the end. The use of sidestep is in
+main(): a Checkpointer, resume, should_save and save. Runs on CPUs with gloo.
 """
 
 import argparse
@@ -43,7 +43,7 @@ def options():
 
 
 class Block(nn.Module):
-    """Attention and a feed-forward layer, each behind a norm."""
+    """Attention and a feed-forward layer, each after a norm."""
 
     def __init__(self, width):
         super().__init__()

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * archive_fuzz.c -- an item of a data file, of any contents; or, if it is no zip, the pickle in an
- * item, which a fuzzer would hardly change past the CRCs.
+ * archive_fuzz.c -- feeds any item of a data file to the parser; or, if the input is not a zip,
+ * the pickle in an item, because a fuzzer rarely changes a pickle without breaking the CRCs.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* What loading does with a tensor that was accepted: every element of it must be there. */
+/* Read a tensor that was accepted as a load does: every element must be there. */
 static void gather(const struct archive_tensor *tensor, const uint8_t *bytes, size_t size)
 {
     static const int64_t zeroes[SIDESTEP_MAX_NDIM];
@@ -76,7 +76,7 @@ static void put_fields(struct buffer *zip, const struct part *part)
     buffer_put_u16le(zip, 0);
 }
 
-/* An archive without CRCs. */
+/* Write an archive without CRCs. */
 static void wrap(struct buffer *zip, const struct part *parts, uint16_t count)
 {
     uint32_t offsets[8];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * footer_fuzz.c -- footers are read as hostile input.  The input is the end of a file; the items
- * before it are zeroes that nobody stored.  It is tried as it is, and with its hashes made right,
- * since no fuzzer finds a way past those.  What is accepted must be what we would have written.
+ * footer_fuzz.c -- feeds any footer to the parser. The input is the end of a file; the items
+ * before it are zeroes. It is tried as it is, and with correct hashes, because no fuzzer finds
+ * these. An accepted footer must be one that the library would write.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -56,7 +56,7 @@ static void try_file(const uint8_t *bytes, size_t size)
     if (footer_encode(&footer, ITEMS_BYTES + size, &again, NULL) != SIDESTEP_OK ||
         again.length != encoded)
         abort();
-    /* What stands behind the hashes for a feature that we do not know cannot be written again. */
+    /* The bytes of an unknown feature, after the hashes, cannot be written again. */
     if ((footer.optional_features & ~(uint64_t)FOOTER_OPTIONAL_INT_KEYS) != 0)
         return;
     if (encoded > size || memcmp(bytes + size - encoded, again.bytes, again.length) != 0)

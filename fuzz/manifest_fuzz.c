@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * manifest_fuzz.c -- manifests are read as hostile input: as they are, and with the hash of their
- * first line made right.  What is accepted must mean the same after it was written and read again.
+ * manifest_fuzz.c -- feeds any manifest to the parser: as it is, and with the correct hash of its
+ * first line. An accepted one must mean the same after it was written and read again.
  */
 #include <stdlib.h>
 #include <string.h>

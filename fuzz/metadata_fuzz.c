@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * metadata_fuzz.c -- `.metadata` is read as hostile input.  What is accepted must be sound, must
- * mean the same after it was written and read again, and must not change by being merged with
+ * metadata_fuzz.c -- feeds any `.metadata` to the parser. An accepted one must be consistent, must
+ * mean the same after it was written and read again, and must not change if it is merged with
  * itself.
  */
 #include <stdlib.h>
@@ -45,7 +45,7 @@ static void expect_sound(struct metadata *metadata)
             expect(box_check(&chunk->box, entry->shape, item_bytes != 0 ? item_bytes : 1, &err) ==
                    SIDESTEP_OK);
         }
-        /* What is written then. */
+        /* This is what is written then. */
         if (entry->path_length == 0) {
             struct sidestep_path_item *path = arena_new(&metadata->arena, 1, sizeof(*path));
             if (path == NULL)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * pickle_fuzz.c -- pickles are read as hostile input.  What becomes a value must be the same value
- * after it was written and read again, in memory that is bounded by the size of the input.
+ * pickle_fuzz.c -- feeds any pickle to the parser. A decoded value must be the same after it was
+ * written and read again, in memory that is bounded by the size of the input.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "base/owned.h"
 #include "format/pickle.h"
 
-/* Nodes of 48 bytes that one byte asks for, twice for arrays that grow, and what is always made. */
+/* One byte can ask for a node of 48 bytes, twice in a growing array; and there is a fixed part. */
 #define MEMORY_PER_BYTE 128u
 #define MEMORY_SLACK ((size_t)1 << 20)
 

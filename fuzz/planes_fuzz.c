@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* planes_fuzz.c -- items of any contents for both stream decoders, and for the one that decodes
- * chunks by themselves; what comes out stays within its limit. */
+/* planes_fuzz.c -- feeds any item to both stream decoders, and to the one that decodes chunks one
+ * by one; the output must stay within its limit. */
 #include <assert.h>
 #include <stdlib.h>
 
@@ -39,7 +39,7 @@ static void decode(const struct codec *codec, const uint8_t *data, size_t size)
     assert(status != SIDESTEP_OK || in.input.left == 0);
 }
 
-/* As the item of a tensor whose size is what the header says it is, as far as that can be. */
+/* Decode it as the item of a tensor of the size in the header, as far as possible. */
 static void decode_chunks(const uint8_t *data, size_t size)
 {
     static uint8_t chunk[CODEC_CHUNK_BYTES];

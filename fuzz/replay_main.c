@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * replay_main.c -- runs a fuzz target without a fuzzer, so that each `make check` keeps what
- * fuzzing has found: replay PATH... feeds each file, and all files of each folder, to
- * LLVMFuzzerTestOneInput(): whole, cut short, and with single bits turned.  Every input ends at a
- * page that cannot be read.  The output is TAP, one test per file.
+ * replay_main.c -- runs a fuzz target without a fuzzer, so that each `make check` repeats what
+ * fuzzing has found. replay PATH... feeds each file, and all files of each folder, to
+ * LLVMFuzzerTestOneInput(): whole, cut short, and with single bits flipped. Every input ends at an
+ * inaccessible page. The output is TAP, one test per file.
  */
 #include <fts.h>
 #include <stdbool.h>
@@ -15,7 +15,7 @@
 
 #include "../tests/support/guard.h"
 
-/* Per file; spread evenly over it. */
+/* Per file, spread evenly over it. */
 #define CUTS 64
 #define FLIPS 256
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * safetensors_fuzz.c -- headers and indexes of safetensors are read as hostile input.  What is
- * accepted means the same after it was written and read again.
+ * safetensors_fuzz.c -- feeds any header or index of safetensors to the parser. An accepted one
+ * must mean the same after it was written and read again.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,7 @@ static void expect(bool condition)
         abort();
 }
 
-/* Every tensor lies in the file. */
+/* Every tensor must be within the file. */
 static void check_places(const struct safetensors *found, uint64_t file_bytes)
 {
     for (size_t i = 0; i < found->count; i++) {
@@ -34,7 +34,7 @@ static void write_again(const struct safetensors *once)
     struct safetensors twice;
 
     if (safetensors_write_header(once->tensors, once->count, &file, NULL) != SIDESTEP_OK)
-        return; /* "__metadata__" is no tensor's name */
+        return; /* "__metadata__" is not a tensor's name */
     for (size_t i = 0; i < once->count; i++)
         if (once->tensors[i].bytes > (1u << 20))
             return;

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * torch_fuzz.c -- files of torch.save() are read as hostile input: as they are, and as a pickle in
- * a zip that is made around them.  Every tensor that is found lies in the file.
+ * torch_fuzz.c -- feeds any file of torch.save() to the parser: as it is, and as a pickle in a zip
+ * that is made around it. Every tensor must be within the file.
  */
 #include <stdlib.h>
-#include <string.h>
 
 #include "format/torch_file.h"
 #include "format/zip_writer.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* zstd_fuzz.c -- a compressed item of any contents; what comes out stays within its limit. */
+/* zstd_fuzz.c -- feeds any compressed item to the decoder; the output must stay within its limit.
+ */
 #include <assert.h>
 #include <stdlib.h>
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""The training of examples/train_fsdp.py, checkpointed by the functions that sidestep and stock torch
-have alike, with what each costs: for tools/demo.
+"""The training of examples/train_fsdp.py, checkpointed by the functions that sidestep and stock
+torch share, with the cost of each: for tools/demo.
 
-All that is sidestep's is the import below and the lines that call `dcp`; with --dcp stock the same
-lines call torch.distributed.checkpoint.  Runs on CPUs with gloo.
+Only the import below and the lines that call `dcp` are sidestep's; with --dcp stock the same lines
+call torch.distributed.checkpoint. Runs on CPUs with gloo.
 """
 
 import argparse
@@ -91,7 +91,8 @@ class Trainer:
 
 
 def newest(dcp, root):
-    """The newest checkpoint under root.  Stock torch has no such function: its users look for `.metadata`."""
+    """The newest checkpoint under root. Stock torch has no such function, so its users look for
+    `.metadata`."""
     if hasattr(dcp, "latest"):
         return dcp.latest(root)
     found = [p.parent for p in root.glob("step-*/.metadata")]
@@ -118,7 +119,7 @@ class Costs:
         self.peak = max(self.peak, peak)
 
     def report(self, losses, resumed_from):
-        """Summed or taken at the slowest over the ranks; to be called on all of them."""
+        """Summed over the ranks, or of the slowest; call it on all of them."""
         extra = torch.tensor(float(self.peak - self.quiet_peak))
         dist.all_reduce(extra)
         calls = torch.tensor(self.calls)
@@ -137,7 +138,7 @@ class Costs:
 
 
 def peak_memory():
-    """Bytes that this process has held at most since the last call (Linux)."""
+    """The most bytes that this process has held since the last call (Linux)."""
     with open("/proc/self/status", encoding="ascii") as status:
         peak = int(re.search(r"VmHWM:\s*(\d+)", status.read())[1]) * 1024
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
@@ -153,7 +154,8 @@ def main():
     if args.dcp == "stock":
         import torch.distributed.checkpoint as dcp
 
-        # On the group of the training its background collectives meet those of the training.
+        # On the group of the training its background collectives would mix with those of the
+        # training.
         extra = {"process_group": dist.new_group(backend="gloo")}
     else:
         dcp = importlib.import_module("sidestep")
@@ -177,7 +179,7 @@ def main():
         costs.note_memory(pending is not None)
         if trainer.step % args.save_every == 0:
             if pending is not None:
-                pending.result()  # an error of the last save is raised here
+                pending.result()  # raises an error of the last save
             start = time.perf_counter()
             pending = dcp.async_save(
                 state, checkpoint_id=args.root / f"step-{trainer.step}", **extra

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the demos share: a text to learn, a look at the disk, and comparing checkpoints byte by byte."""
+"""What the demos share: a text to learn, listing the disk, and comparing checkpoints byte by byte."""
 import glob
 import json
 import os
@@ -23,7 +23,7 @@ def fail(message):
 
 
 def output_of(*command, **options):
-    """What a command prints; the demo ends where it fails."""
+    """The output of a command; the demo ends if it fails."""
     done = subprocess.run(command, text=True, capture_output=True, **options)
     if done.returncode:
         fail(f"{' '.join(command)}: exit status {done.returncode}\n{done.stdout}{done.stderr}")
@@ -31,7 +31,7 @@ def output_of(*command, **options):
 
 
 def write_text(path):
-    """Something real to learn: Python's standard library, or else this repository."""
+    """A real text to learn: Python's standard library, or else this repository."""
     library = sysconfig.get_paths()["stdlib"]
     sources = sorted(glob.glob(os.path.join(library, "*.py")))
     what = f"Python's standard library ({library})"
@@ -47,7 +47,7 @@ def write_text(path):
 
 
 def parts_of(root):
-    """Files of a save that are being written right now."""
+    """Files of a save under way."""
     return glob.glob(os.path.join(glob.escape(root), ".sidestep.*.saving", "*.part"))
 
 
@@ -56,7 +56,7 @@ def listing(root):
 
 
 def compare_checkpoints(a, b):
-    """Every tensor of two checkpoints, byte by byte."""
+    """Compare every tensor of two checkpoints, byte by byte."""
     names = []
     for path in (a, b):
         output_of(SIDESTEP, "verify", path)
@@ -73,7 +73,7 @@ def compare_checkpoints(a, b):
 
 
 def descendants(top, is_ours):
-    """Processes below ${top} of which is_ours(pid) holds."""
+    """Processes below ${top} for which is_ours(pid) is true."""
     parents, ours = {}, []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -82,7 +82,7 @@ def descendants(top, is_ours):
             if is_ours(int(pid)):
                 ours.append(int(pid))
         except OSError:
-            continue  # it ended, or it is somebody else's
+            continue  # it ended, or belongs to another user
     found = []
     for pid in ours:
         above = parents.get(pid, 0)

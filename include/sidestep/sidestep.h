@@ -2,11 +2,11 @@
 /*
  * sidestep.h -- distributed, asynchronous checkpoints for model training.
  *
- * A training job holds its state (tensors and small objects) spread over many
- * ranks.  sidestep copies that state aside while training waits for a moment,
- * writes it in the background, and makes it appear as one directory: whole,
- * durable and verified, or not at all.  The directory is a PyTorch Distributed
- * Checkpoint (DCP): stock torch loads it, and sidestep loads torch's.
+ * The state of a training job (tensors and small objects) is sharded over many ranks.
+ * sidestep takes a snapshot of it while training waits for a moment, writes it in the
+ * background, and makes it appear as one directory: whole, durable and verified, or not at
+ * all.  The directory is a PyTorch Distributed Checkpoint (DCP): stock torch loads it, and
+ * sidestep loads torch's.
  *
  * The shortest program that saves and loads:
  *
@@ -23,26 +23,25 @@
  *          sidestep_save(engine, "ckpt/step-100", state, NULL, NULL, &err))
  *              fprintf(stderr, "%s\n", err.message);
  *
- * How this header is ordered: status and errors; what a state is; the engine;
- * saving; loading; series; looking at checkpoints without an engine; other formats; what a machine
- * allows.
+ * Order of this header: status and errors; the state; the engine; devices; saving; loading;
+ * series; looking at checkpoints without an engine; other formats; what a machine allows.
  *
  * Conventions, true for every function unless its comment says otherwise:
  *
- *  - Returns SIDESTEP_OK (0) or a status.  ${err} is the last parameter, may be
- *    NULL, is filled on failure and left untouched on success.
- *  - Nothing prints, exits, aborts, or raises a signal.
+ *  - A function returns SIDESTEP_OK (0) or a status.  ${err} is the last parameter and may
+ *    be NULL.  A failure fills it; a success leaves it untouched.
+ *  - No function prints, exits, aborts, or raises a signal.
  *  - Strings are UTF-8, NUL-terminated and copied.  Sizes and offsets are bytes.
  *    Shapes, offsets of boxes, and strides count elements, outermost dimension first.
- *  - Options structs start with struct_size; a zeroed field means "default".  A field
- *    or flag that this library does not know is refused, never ignored.
+ *  - Options structs start with struct_size.  A zeroed field means "default".  The library
+ *    refuses a field or flag that it does not know.
  *  - Destructors take a pointer to the handle, set it to NULL, and accept NULL.
- *  - "Collective" functions must be called by every rank of the engine's
- *    communicator in the same order.  They return the same status on every rank;
- *    err->rank says on which rank the reason lies (-1: on this one).
- *  - A handle may be used by one thread at a time.  sidestep_save_poll() and
- *    sidestep_save_wait() may be called from any thread.
- *  - No function may be called in a child after fork() on handles made before it.
+ *  - Every rank of the engine's communicator must call "collective" functions, in the same
+ *    order.  They return the same status on every rank.  err->rank names the rank that has
+ *    the reason (-1: this one).
+ *  - One thread at a time may use a handle.  Any thread may call sidestep_save_poll() and
+ *    sidestep_save_wait().
+ *  - After fork(), a child may not use handles that were made before.
  */
 #ifndef SIDESTEP_H
 #define SIDESTEP_H
@@ -62,7 +61,7 @@ extern "C" {
 #define SIDESTEP_API __attribute__((visibility("default")))
 #define SIDESTEP_MUST_USE __attribute__((warn_unused_result))
 
-/** sidestep_version(): "0.1.0", of the library that is loaded. */
+/** sidestep_version(): the version of the loaded library, as "0.1.0". */
 SIDESTEP_API const char *sidestep_version(void);
 
 /* ---------------------------------------------------------------- status and errors */
@@ -103,9 +102,9 @@ enum sidestep_status {
 };
 
 /**
- * struct sidestep_error: why a call failed.  Owned by the caller; no pointers inside,
- * so it can be copied, sent to another rank, or kept after the engine is gone.  Its
- * size never changes.  Too long a message is cut.
+ * struct sidestep_error: why a call failed.  The caller owns it.  It contains no pointers,
+ * so it can be copied, sent to another rank, or kept after the engine is closed.  Its size
+ * never changes.  A message that is too long is cut.
  */
 struct sidestep_error {
     int32_t status;       /* enum sidestep_status: branch on this ... */
@@ -116,27 +115,29 @@ struct sidestep_error {
     char message[704];    /* "save 'ckpt/step-12': write __3_0.distcp: No space left ..." */
 };
 
-/** sidestep_status_text(status): one static sentence for ${status}; never NULL. */
+/** sidestep_status_text(status): one static sentence that describes ${status}; never NULL. */
 SIDESTEP_API const char *sidestep_status_text(enum sidestep_status status);
 
 /** sidestep_status_exit(status): exit status of the command line for ${status}. */
 SIDESTEP_API int sidestep_status_exit(enum sidestep_status status);
 
 /*
- * Paths.  Every path that a function takes is one of a file system: absolute, or relative to the
- * working directory of the process.  What begins with SCHEME:// (a letter, then letters, digits,
- * '+', '-' and '.') is a URL and is refused with SIDESTEP_EUNSUPPORTED, and an empty path with
- * SIDESTEP_EINVAL; nothing is made or changed then.  A local path of that shape is given as
- * "./s3://x".
+ * Paths.  A path is one of a file system (absolute, or relative to the working directory of the
+ * process), or the URL "s3://BUCKET/PREFIX" of an S3-compatible object store (docs/OBJECTS.md).  A
+ * function that does not take such URLs, and every function with a URL of another scheme (a letter,
+ * then letters, digits, '+', '-' and '.', then "://"), fails with SIDESTEP_EUNSUPPORTED.  An empty
+ * path fails with SIDESTEP_EINVAL.  Such a call changes nothing.  Write a local path of that shape
+ * as "./s3://x".
  */
 
 /**
  * sidestep_check_path(path, err):
- * Say whether ${path} is one that the functions of the library take.  They all ask by themselves;
- * a program asks before it changes a path that it was given (makes it absolute, joins it to
- * another), because what comes of a URL then does not look like one.  Reads nothing, does not
- * block; any thread.
- * Errors: SIDESTEP_EINVAL: ${path} is NULL or empty.  SIDESTEP_EUNSUPPORTED: it is a URL.
+ * Check that the functions of the library accept ${path}.  They check it themselves; a program
+ * calls this before it changes a path that it was given (makes it absolute, joins it to another),
+ * because the result of changing a URL no longer looks like one.  Reads nothing, does not block;
+ * any thread.
+ * Errors: SIDESTEP_EINVAL: ${path} is NULL or empty, or no bucket or key can have this name.
+ * SIDESTEP_EUNSUPPORTED: it is a URL of another scheme than s3.
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status sidestep_check_path(const char *path,
                                                                         struct sidestep_error *err);
@@ -198,23 +199,22 @@ SIDESTEP_API enum sidestep_dtype sidestep_dtype_from_name(const char *name);
 #define SIDESTEP_MAX_PATH_ITEMS 64 /* depth of a nested state dict */
 #define SIDESTEP_MAX_RANKS 1048576
 
-/** In a path item: a key of a dict that is the integer ${index}; ${key} is NULL. */
+/** A path item is the integer key ${index} of a dict; ${key} is NULL. */
 #define SIDESTEP_PATH_INT_KEY 1u
 
 /**
  * struct sidestep_path_item: one step from the root of a nested state dict to a value: a
- * key of a dict (${key} not NULL), an index of a list (${key} NULL), or an integer that is the
- * key of a dict (${key} NULL, SIDESTEP_PATH_INT_KEY; may be negative).
- * {"optim", 0, "exp_avg"} is what Python calls state["optim"][0]["exp_avg"]; its name is
- * "optim.0.exp_avg", and a path that spells another name than its entry's is refused.
- * The name is the same whether 0 is an index of a list, the integer key 0 or the key "0": stock
- * torch is told "0" for both keys, and which of them are integers is recorded beside that, so
- * that sidestep finds {0: ...} again and stock torch reads on.
+ * key of a dict (${key} not NULL), an index of a list (${key} NULL), or an integer key of a dict
+ * (${key} NULL, SIDESTEP_PATH_INT_KEY; may be negative).
+ * {"optim", 0, "exp_avg"} is Python's state["optim"][0]["exp_avg"].  Its name is
+ * "optim.0.exp_avg".  A path that spells another name than its entry's is refused.
+ * The name is the same for index 0 of a list, the integer key 0 and the key "0".  Stock torch sees
+ * "0" for both keys.  sidestep records separately which keys are integers, so that it can restore
+ * {0: ...} while stock torch can still read the checkpoint.
  *
- * A path is needed where the nesting matters to who reads: stock torch turns
- * "optim.0.exp_avg" back into nested dicts and lists by the recorded path alone.  Without one, an
- * entry is a top-level key, dots and all; sidestep_load() finds entries by name and never looks at
- * paths.
+ * Give a path where the nesting matters to readers: stock torch turns "optim.0.exp_avg" back into
+ * nested dicts and lists by the recorded path alone.  An entry without a path is a top-level key,
+ * with all its dots.  sidestep_load() finds entries by name and never looks at paths.
  */
 struct sidestep_path_item {
     const char *key;
@@ -223,39 +223,39 @@ struct sidestep_path_item {
     uint32_t reserved; /* zero */
 };
 
-/** Every replica lists the same bytes; sidestep may write any part from any of them. */
+/** Every replica lists the same bytes; sidestep may write any part of them from any replica. */
 #define SIDESTEP_TENSOR_REPLICATED 1u
 /** Recorded for readers; the saved data is the same. */
 #define SIDESTEP_TENSOR_REQUIRES_GRAD 2u
-/** A device or a network card may write into its memory by itself.  Write protection does not stop
- * it, so the tensor is copied before the call returns.  Two kinds of pinned memory are found
- * without this flag: what CUDA has pinned; and what the kernel counts in VmPin (buffers that were
- * registered with io_uring, with RDMA, or by MPI, UCX or gloo over RDMA).  The kernel does not say
- * where that lies, so all tensors are copied while VmPin is not zero.  Set the flag for memory that
- * only VFIO, AF_XDP, V4L2 or a driver out of the kernel's tree has pinned: they count it elsewhere,
- * or nowhere.
+/** A device or a network card may write to the tensor's memory by itself.  Write protection does
+ * not stop such writes, so the tensor is copied before the call returns.  The library detects two
+ * kinds of pinned memory without this flag: memory that CUDA has pinned, and memory that the kernel
+ * counts in VmPin (buffers registered with io_uring, with RDMA, or by MPI, UCX or gloo over RDMA).
+ * The kernel does not say where the latter lies, so all tensors are copied while VmPin is not zero.
+ * Set the flag for memory that only VFIO, AF_XDP, V4L2 or a driver outside the kernel's tree has
+ * pinned: these count it elsewhere, or not at all.
  */
 #define SIDESTEP_TENSOR_PINNED 4u
-/** Only the CPU writes into its memory, pinned or not (parameters and moments of optimizers that
- * run on the CPU; devices may read).  So it may be write-protected, also while this process has
- * memory pinned. */
+/** Only the CPU writes to the tensor's memory, pinned or not (parameters and moments of optimizers
+ * that run on the CPU; devices may read).  So it may be write-protected, even while this process
+ * has pinned memory. */
 #define SIDESTEP_TENSOR_CPU_WRITES 8u
-/** A promise, for a tensor in device memory: after the call of a save nothing writes to it but what
- * stands behind sidestep_fence() on its stream.  So it may be copied beside the next forward and
- * backward.  For parameters and states of an optimizer that is fenced; not for what changes in
- * forward (statistics of batch normalization) or outside of optimizers.  It is no part of the
- * layout.
+/** A promise, for a tensor in device memory: after the call of a save, only work that is behind
+ * sidestep_fence() on its stream writes to it.  So it may be copied during the next forward and
+ * backward.  Set it for parameters and states of an optimizer whose step is fenced.  Do not set it
+ * for what changes in forward (statistics of batch normalization) or outside of optimizers.  The
+ * flag is not part of the layout.
  */
 #define SIDESTEP_TENSOR_FENCED 16u
 
 /**
- * struct sidestep_tensor: this rank's shard of one tensor: where it lies in memory, and
- * which box of the global tensor it is.  All arrays have ${ndim} elements.
+ * struct sidestep_tensor: this rank's shard of one tensor: its address, and its box in the
+ * global tensor.  All arrays have ${ndim} elements.
  *
- * Two entries of one state may carry the same name if their boxes differ (a rank that
- * holds several shards of a tensor).  A tensor that several ranks list with the same box
- * is saved once: by the lowest rank, or, with SIDESTEP_TENSOR_REPLICATED on all of them,
- * by whichever has the least to write, and in parts when it is large.
+ * Two entries of one state may have the same name if their boxes differ (a rank with several
+ * shards of a tensor).  If several ranks list a tensor with the same box, it is saved once: by
+ * the lowest rank.  With SIDESTEP_TENSOR_REPLICATED on all of them, the rank with the least to
+ * write saves it, and several ranks save parts of a large tensor.
  */
 struct sidestep_tensor {
     size_t struct_size;
@@ -266,14 +266,14 @@ struct sidestep_tensor {
     const int64_t *offsets; /* of this shard in it; NULL: zeros */
     const int64_t *lengths; /* of this shard; NULL: ${shape} */
     const int64_t *strides; /* of this shard in memory, in elements; NULL: row-major */
-    void *data;             /* first element of the shard; read by a save, written by a load; may
+    void *data;             /* first element of the shard; a save reads it, a load writes it; may
                                be NULL if the shard is empty.  In host memory, or in a device's,
                                see struct sidestep_stream */
     uint32_t flags;         /* SIDESTEP_TENSOR_* */
     uint32_t path_length;   /* 0: the path is the name alone */
     const struct sidestep_path_item *path;
-    uint32_t turn;     /* of SIDESTEP_TENSOR_FENCED, no part of the layout: tensors of an earlier
-                          turn are copied first, see sidestep_fence_until() */
+    uint32_t turn;     /* of SIDESTEP_TENSOR_FENCED: tensors with a lower turn are copied first, see
+                          sidestep_fence_until(); not part of the layout */
     uint32_t reserved; /* zero */
 };
 #define SIDESTEP_TENSOR_INIT                                                                       \
@@ -282,9 +282,9 @@ struct sidestep_tensor {
     }
 
 /*
- * Values: what Python would call None, bool, int, float, str, bytes, list, tuple, dict.
- * Built in C so that Python sees the real value, and decoded from checkpoints without
- * executing anything.  A value owns its children.
+ * Values: what Python calls None, bool, int, float, str, bytes, list, tuple, dict.  Python
+ * loads them as such, and sidestep decodes them without executing anything.  A value owns its
+ * children.
  */
 enum sidestep_value_kind {
     SIDESTEP_VALUE_NONE,
@@ -296,14 +296,14 @@ enum sidestep_value_kind {
     SIDESTEP_VALUE_LIST,
     SIDESTEP_VALUE_TUPLE,
     SIDESTEP_VALUE_DICT,
-    SIDESTEP_VALUE_OPAQUE, /* decoded only: something that is none of the above */
+    SIDESTEP_VALUE_OPAQUE, /* decoded only: none of the above */
 };
 struct sidestep_value;
 
 /*
  * Constructors return NULL when memory is short.  sidestep_value_append() and _set() take
- * ownership of what they are given, also on failure, and accept NULL (they then fail with
- * SIDESTEP_ENOMEM), so that calls nest:
+ * ownership of their arguments, also on failure.  They accept NULL (and then fail with
+ * SIDESTEP_ENOMEM), so calls can be nested:
  *      sidestep_value_set(dict, sidestep_value_str("lr"), sidestep_value_float(1e-4), &err)
  */
 SIDESTEP_API struct sidestep_value *sidestep_value_none(void);
@@ -319,21 +319,21 @@ SIDESTEP_API struct sidestep_value *sidestep_value_dict(void);
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_value_append(struct sidestep_value *seq, struct sidestep_value *item,
                       struct sidestep_error *err);
-/** sidestep_value_set(dict, key, item, err): set a key of a dict; takes both; replaces an equal
- * key. */
+/** sidestep_value_set(dict, key, item, err): set a key of a dict; takes ownership of both; replaces
+ * the value of an equal key. */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status sidestep_value_set(struct sidestep_value *dict,
                                                                        struct sidestep_value *key,
                                                                        struct sidestep_value *item,
                                                                        struct sidestep_error *err);
 SIDESTEP_API void sidestep_value_free(struct sidestep_value **value);
 
-/* Reading a value.  Pointers live as long as the value.  Asking for another kind than
- * sidestep_value_kind() says returns 0, 0.0, or NULL. */
+/* Reading a value.  Pointers live as long as the value.  A function for another kind than
+ * sidestep_value_kind() returns 0, 0.0, or NULL. */
 SIDESTEP_API enum sidestep_value_kind sidestep_value_kind(const struct sidestep_value *value);
 SIDESTEP_API bool sidestep_value_get_bool(const struct sidestep_value *value);
 SIDESTEP_API int64_t sidestep_value_get_int(const struct sidestep_value *value);
 SIDESTEP_API double sidestep_value_get_float(const struct sidestep_value *value);
-/** Bytes of a str, of bytes, or the description of an opaque one; ${length} may be NULL. */
+/** The bytes of a str or bytes, or the description of an opaque value; ${length} may be NULL. */
 SIDESTEP_API const char *sidestep_value_get_bytes(const struct sidestep_value *value,
                                                   size_t *length);
 /** Items of a list, tuple or dict. */
@@ -348,12 +348,12 @@ SIDESTEP_API const struct sidestep_value *sidestep_value_key(const struct sidest
 /**
  * sidestep_value_from_pickle(bytes, length, &value, err):
  * Decode a pickle (protocols 0 to 5) of plain data: None, bool, int, float, str, bytes, list,
- * tuple, dict, and what is made of them.  Nothing is executed or imported. An object that is
- * reached by several ways is copied for each of them. Errors: SIDESTEP_EUNSUPPORTED: a sound pickle
- * of what is not plain data (another class, an int beyond 64 bits, a container that contains
- * itself, a str that is not Unicode text) or of what copying makes larger than the library decodes:
- * let Python keep it as it is. SIDESTEP_ECORRUPT: no pickle.  ${*value} is the caller's, to be
- * freed with sidestep_value_free().
+ * tuple, dict, and containers of these.  Nothing is executed or imported.  An object that the
+ * pickle references several times is copied for each reference.
+ * Errors: SIDESTEP_ECORRUPT: not a pickle.  SIDESTEP_EUNSUPPORTED: a valid pickle of something
+ * else than plain data (another class, an int beyond 64 bits, a container that contains itself, a
+ * str that is not Unicode text), or one whose copies exceed what the library decodes: let Python
+ * keep it as it is.  The caller frees ${*value} with sidestep_value_free().
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_value_from_pickle(const void *bytes, size_t length, struct sidestep_value **value,
@@ -361,33 +361,33 @@ sidestep_value_from_pickle(const void *bytes, size_t length, struct sidestep_val
 
 /**
  * sidestep_value_to_pickle(value, &bytes, &length, err):
- * The pickle (protocol 3) of a value.  It names no class, so pickle.loads() of it runs nothing.
- * SIDESTEP_EUNSUPPORTED if there is a SIDESTEP_VALUE_OPAQUE in it.  ${*bytes} is the caller's, to
- * be freed with sidestep_bytes_free().
+ * Encode a value as a pickle (protocol 3).  The pickle names no class, so pickle.loads() executes
+ * nothing.  SIDESTEP_EUNSUPPORTED if the value contains a SIDESTEP_VALUE_OPAQUE.  The caller frees
+ * ${*bytes} with sidestep_bytes_free().
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_value_to_pickle(const struct sidestep_value *value, void **bytes, size_t *length,
                          struct sidestep_error *err);
 
 /*
- * A state dict: what this rank saves, or wants loaded.  It keeps copies of names, shapes
- * and objects, and the *addresses* of tensors: the memory stays the caller's and must be
- * valid until the save is RELEASED (see below), or the load has returned.
- * One state dict may be saved and loaded, any number of times, in any order: to resume and then
- * to go on saving needs only one.  A load gives its objects the loaded values.
+ * A state dict: what this rank saves, or loads into.  It keeps copies of names, shapes and
+ * objects, and the *addresses* of tensors.  The memory stays the caller's and must be valid until
+ * the save is RELEASED (see below), or the load has returned.
+ * A state dict may be saved and loaded any number of times, in any order, so one is enough to
+ * resume and then to go on saving.  A load gives its objects the loaded values.
  */
 struct sidestep_state_dict;
 
-/** sidestep_state_dict_new(&state, err): an empty one. */
+/** sidestep_state_dict_new(&state, err): make an empty one. */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_state_dict_new(struct sidestep_state_dict **state, struct sidestep_error *err);
-/** sidestep_state_dict_free(&state): not while a save of it is being staged. */
+/** sidestep_state_dict_free(&state): do not call it while a save of it is being staged. */
 SIDESTEP_API void sidestep_state_dict_free(struct sidestep_state_dict **state);
 
 /**
  * sidestep_state_dict_add_tensor(state, tensor, err): add one shard.
- * Errors: SIDESTEP_EINVAL names the tensor and what is wrong with it (no name, box outside
- * the shape, sizes that overflow, a NULL address with elements, the same box twice).
+ * Errors: SIDESTEP_EINVAL names the tensor and its defect (no name, box outside the shape,
+ * sizes that overflow, a NULL address with elements, the same box twice).
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_state_dict_add_tensor(struct sidestep_state_dict *state,
@@ -395,9 +395,9 @@ sidestep_state_dict_add_tensor(struct sidestep_state_dict *state,
 
 /**
  * sidestep_state_dict_add_value(state, name, path, path_length, value, err):
- * Add an object; Python sees ${value} under ${name}.  Takes ${value} on success.  To load an
- * object, add it with a NULL ${value}, load, and ask sidestep_state_dict_value().
- * Objects are saved by the lowest rank that lists them.
+ * Add an object; Python sees ${value} under ${name}.  Takes ownership of ${value} on success.  To
+ * load an object, add it with a NULL ${value}, load, and call sidestep_state_dict_value().  The
+ * lowest rank that lists an object saves it.
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_state_dict_add_value(struct sidestep_state_dict *state, const char *name,
@@ -406,8 +406,8 @@ sidestep_state_dict_add_value(struct sidestep_state_dict *state, const char *nam
 
 /**
  * sidestep_state_dict_add_bytes(state, name, path, path_length, bytes, length, err):
- * Add an object by its stored bytes, which are copied and written as they are.  Stock torch
- * reads them if they are what torch.save() makes.
+ * Add an object by its stored bytes, which are copied and written unchanged.  Stock torch
+ * reads them if torch.save() made them.
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_state_dict_add_bytes(struct sidestep_state_dict *state, const char *name,
@@ -416,8 +416,8 @@ sidestep_state_dict_add_bytes(struct sidestep_state_dict *state, const char *nam
 
 /**
  * sidestep_state_dict_set_value(state, name, value, err):
- * Give an object that was added before another value (taken on success): the step counter of this
- * step, say.  Objects are no part of the layout, so the next save need not plan again.
+ * Give an existing object another value (the step counter, for example).  Takes ownership of
+ * ${value} on success.  Objects are not part of the layout, so the next save need not plan again.
  * Errors: SIDESTEP_ENOTFOUND if there is no object of this name.
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
@@ -430,23 +430,22 @@ sidestep_state_dict_set_bytes(struct sidestep_state_dict *state, const char *nam
 
 /**
  * sidestep_state_dict_set_data(state, data, count, err):
- * The same layout at other addresses: ${data}[i] is the first element of the i-th tensor shard,
- * counted in the order in which they were added, objects left out; ${count} is the number of all
- * of them.  Everything else about a shard (strides too) stays.  All or none: on failure the state
- * is as before.
- * Errors: SIDESTEP_EINVAL if ${count} is another number, or an address is NULL where there are
- * elements.
+ * Give the tensors new addresses and keep the layout.  ${data}[i] is the first element of the i-th
+ * tensor shard, in the order in which they were added, without the objects.  ${count} is the number
+ * of all shards.  Everything else of a shard (strides too) stays.  All or none: a failure leaves
+ * the state as it was.
+ * Errors: SIDESTEP_EINVAL if ${count} is wrong, or an address is NULL for a shard with elements.
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_state_dict_set_data(struct sidestep_state_dict *state, void *const *data, size_t count,
                              struct sidestep_error *err);
 
-/** ${bytes} are a pickle of plain data; decoded as by sidestep_value_from_pickle(). */
+/** ${bytes} are a pickle of plain data, decoded as by sidestep_value_from_pickle(). */
 #define SIDESTEP_OBJECT_PICKLE 1u
-/** ${bytes} are stored as they are, as by sidestep_state_dict_set_bytes(). */
+/** ${bytes} are stored unchanged, as by sidestep_state_dict_set_bytes(). */
 #define SIDESTEP_OBJECT_STORED 2u
 
-/** struct sidestep_object: what one object of a state is from now on. */
+/** struct sidestep_object: the new contents of one object of a state. */
 struct sidestep_object {
     uint64_t index;    /* among the state's objects, in the order in which they were added */
     const void *bytes; /* copied */
@@ -457,9 +456,10 @@ struct sidestep_object {
 
 /**
  * sidestep_state_dict_set_objects(state, objects, count, err):
- * Give ${count} objects that were added before other contents, in one call; the others stay.  All
- * or none: on failure the state is as before.  Of two for the same object the later one counts.
- * Errors: SIDESTEP_ENOTFOUND: there is no object of this index.  SIDESTEP_EINVAL: another kind, or
+ * Give ${count} existing objects new contents, in one call; the others stay.  All or none: a
+ * failure leaves the state as it was.  If two entries are for the same object, the later one
+ * counts.
+ * Errors: SIDESTEP_ENOTFOUND: there is no object of this index.  SIDESTEP_EINVAL: unknown kind, or
  * NULL with a length.  Those of sidestep_value_from_pickle(), with the name of the object.
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
@@ -467,7 +467,7 @@ sidestep_state_dict_set_objects(struct sidestep_state_dict *state,
                                 const struct sidestep_object *objects, size_t count,
                                 struct sidestep_error *err);
 
-/** sidestep_state_dict_value(state, name): a loaded object, decoded; NULL if there is none. */
+/** sidestep_state_dict_value(state, name): a loaded object, decoded; NULL if it does not exist. */
 SIDESTEP_API const struct sidestep_value *
 sidestep_state_dict_value(const struct sidestep_state_dict *state, const char *name);
 /** sidestep_state_dict_bytes(state, name, &length): the stored bytes of a loaded object, or NULL.
@@ -478,10 +478,10 @@ SIDESTEP_API const void *sidestep_state_dict_bytes(const struct sidestep_state_d
 /* ---------------------------------------------------------------- ranks */
 
 /**
- * struct sidestep_comm: the host program's collectives.  sidestep has no network code of its
- * own.  Called only on the thread that calls a collective function of this header, never in
- * the background.  Each callback returns 0, or non-zero for failure, which must be seen on
- * every rank.  All are collective over ${size} ranks; buffers are host memory.
+ * struct sidestep_comm: the host program's collectives.  sidestep has no network code.  The
+ * callbacks run only on a thread that calls a collective function of this header, never in the
+ * background.  Each callback returns 0, or non-zero for a failure, which every rank must see.
+ * All are collective over ${size} ranks; buffers are in host memory.
  *
  * Ready-made: NULL for a single process; sidestep_mpi.h for MPI.
  */
@@ -490,12 +490,12 @@ struct sidestep_comm {
     void *context;
     int32_t rank;
     int32_t size;
-    /** Element-wise maximum of ${count} values over all ranks, result everywhere. */
+    /** Element-wise maximum of ${count} values over all ranks; every rank gets the result. */
     int (*all_reduce_max)(void *context, uint64_t *values, size_t count);
-    /** ${bytes} bytes from ${root} to everybody. */
+    /** Send ${bytes} bytes from ${root} to all ranks. */
     int (*broadcast)(void *context, void *buffer, size_t bytes, int32_t root);
-    /** ${send_bytes} from each rank to rank 0, one behind the other, in rank order, in
-        ${recv}; ${recv_bytes} has a size per rank.  Both are NULL elsewhere. */
+    /** Rank 0 gets ${send_bytes} from each rank into ${recv}, one after the other, in rank order;
+        ${recv_bytes} has a size per rank.  Both are NULL on the other ranks. */
     int (*gather)(void *context, const void *send, size_t send_bytes, void *recv,
                   const size_t *recv_bytes);
     /** The reverse of gather. */
@@ -506,83 +506,91 @@ struct sidestep_comm {
 /* ---------------------------------------------------------------- engine */
 
 /*
- * An engine owns threads, the staging pool and the communicator; it has no directory.
- * Usually one per process.
+ * An engine owns threads, the staging pool and the communicator.  It has no directory.  A process
+ * usually has one.
  *
- * File descriptors: an engine keeps none open but that of ${event_path}, a series has 3; a save
- * takes up to 10 while it is under way, a load or an open checkpoint up to 200 and 2 for each of
- * its threads, and each thread of them one more with io_uring, whatever the number of shards and
- * ranks. So 300 that are free are enough.  Where there are too few, a call fails with SIDESTEP_EIO
- * and err->sys_errno EMFILE or ENFILE.
+ * File descriptors: an engine keeps only ${event_path} open.  A series has 3.  A save uses up to
+ * 10.  A load or an open checkpoint uses up to 200, and 2 for each of its threads.  With io_uring,
+ * each thread of a save or load uses one more.  The numbers of shards and ranks do not matter, so
+ * 300 free descriptors are enough.  If there are too few, a call fails with SIDESTEP_EIO, and
+ * err->sys_errno is EMFILE or ENFILE.
  */
 struct sidestep_engine;
 
-/** Never use O_DIRECT, even where it is allowed: as SIDESTEP_IO_BUFFERED. */
+/** Never use O_DIRECT, even where it is allowed: like SIDESTEP_IO_BUFFERED. */
 #define SIDESTEP_ENGINE_NO_DIRECT_IO 1u
-/** Hold still by write protection also where the machine allows only the kind that cannot wait in
- * system calls: as long as a save has not RELEASED them, a read(2) or recv(2) into tensors fails
- * with EFAULT.  For programs whose tensors are written by their own code only. */
+/** Write-protect also where the machine allows only the kind that cannot wait in system calls.
+ * Until a save is RELEASED, a read(2) or recv(2) into its tensors then fails with EFAULT.  For
+ * programs in which only their own code writes to tensors. */
 #define SIDESTEP_ENGINE_USER_MODE_FAULTS 2u
-/** Background threads keep the priority they were started with. */
+/** Background threads keep the priority with which they were started. */
 #define SIDESTEP_ENGINE_KEEP_PRIORITY 4u
-/** Background writes go on as fast as they can while others read from the same disk. */
+/** Background writes do not slow down while others read from the same disk. */
 #define SIDESTEP_ENGINE_KEEP_PACE 8u
 
 /*
- * How a save holds the state still while training goes on.  What is written is the same: the state
- * at the time of the call, bit for bit.
+ * How a save keeps the snapshot while training goes on.  Either way it writes the state at the time
+ * of the call, bit for bit.
  *
  * COPY: the tensors are copied before sidestep_save_async() returns.
- * COW (copy on write): their pages are write-protected, with userfaultfd(2); the call returns at
- * once, and each stretch of 2 MiB is copied in the background, or when somebody writes to it, who
- * then waits for that copy (0.1-0.3 ms).  STAGED comes at once; RELEASED when all is copied: until
- * then the memory must not be freed, unmapped, moved or discarded, or the save fails (the program
- * goes on).  It may be written, also by system calls, and the process may fork.  It may be
- * registered with a device from the return of the call on, but not during the call: no thread may
- * write to the state then, and a registration counts as a write, as does a direct read (O_DIRECT)
- * that has not ended.
  *
- * Where memory changes in spite of its protection, the save fails with SIDESTEP_EINVAL and the name
- * of the tensor, and later saves of the engine copy: after MADV_GUARD_INSTALL, where pages are
- * merged (KSM), after another user of userfaultfd, and where a device that nobody counts changes
- * what is being written from where it lies.
+ * COW (copy-on-write): their pages are write-protected with userfaultfd(2), and the call returns at
+ * once.  Each granule of 2 MiB is copied in the background, or when the program writes to it; that
+ * write waits for the copy (0.1-0.3 ms).  The save is STAGED at once, and RELEASED when all is
+ * copied.  Before RELEASED:
+ *  - The memory must not be freed, unmapped, moved or discarded.  Otherwise the save fails, and the
+ *    program goes on.
+ *  - The program may write to it, also by system calls, and may fork.
+ *  - It may be registered with a device once the call has returned.
+ * During the call no thread may write to the state.  A registration counts as a write; so does a
+ * direct read (O_DIRECT) that has not ended.
  *
- * Chosen per tensor: private anonymous memory can be protected; files, shared memory, stacks,
- * SIDESTEP_TENSOR_PINNED, tensors that are not contiguous, and stretches of less than 1 MiB are
- * copied.  So is everything in blocking saves; where the machine refuses (userfaultfd needs
- * vm.unprivileged_userfaultfd=1, CAP_SYS_PTRACE or access to /dev/userfaultfd); where pool_bytes is
- * too small even for what cannot be protected; while this process has memory pinned for devices,
- * but for SIDESTEP_TENSOR_CPU_WRITES; and while it lets the kernel merge pages (KSM).  struct
- * sidestep_save_info says how much, and why. Under a pool_bytes that is smaller than the state, who
- * writes to it early may also have to wait for the disk, which makes room; so may who writes to
- * what is just being written from where it lies (${faults_disk}).
+ * If protected memory changes without a fault, the save fails with SIDESTEP_EINVAL and the name of
+ * the tensor, and later saves of the engine copy.  This happens after MADV_GUARD_INSTALL, where the
+ * kernel merges pages (KSM), after another use of userfaultfd, and where a device that the kernel
+ * does not count changes zero-copy memory.
+ *
+ * The choice is made per tensor.  Private anonymous memory can be protected.  Copied are: files,
+ * shared memory, stacks, SIDESTEP_TENSOR_PINNED, tensors that are not contiguous, and stretches of
+ * less than 1 MiB.  Everything is copied
+ *  - in blocking saves;
+ *  - where the machine refuses (userfaultfd needs vm.unprivileged_userfaultfd=1, CAP_SYS_PTRACE or
+ *    access to /dev/userfaultfd);
+ *  - where pool_bytes is too small even for what cannot be protected;
+ *  - while this process has memory pinned for devices, except SIDESTEP_TENSOR_CPU_WRITES;
+ *  - while the kernel may merge pages of this process (KSM).
+ * struct sidestep_save_info says how much was copied, and why.
+ *
+ * If pool_bytes is smaller than the state, an early write to the state may also wait for the disk
+ * to free pool memory.  So may a write to memory that is being written without a copy
+ * (${faults_disk}).
  */
 enum sidestep_snapshot {
-    SIDESTEP_SNAPSHOT_AUTO, /* COW, and COPY where the last saves showed that COW gains nothing:
-                               the trainer wrote to most of the state before it was copied */
+    SIDESTEP_SNAPSHOT_AUTO, /* COW; or COPY, if the last saves showed that COW gains nothing: the
+                               trainer wrote to most of the state before it was copied */
     SIDESTEP_SNAPSHOT_COPY,
     SIDESTEP_SNAPSHOT_COW, /* wherever it is possible */
 };
 
-/** How bytes go to storage and back.  Whatever is chosen, a file system that refuses O_DIRECT is
-    written and read through the page cache; struct sidestep_save_info says what was used. */
+/** How bytes go to storage and back.  If a file system refuses O_DIRECT, the page cache is used in
+    any case; struct sidestep_save_info says what was used. */
 enum sidestep_io {
     SIDESTEP_IO_AUTO,     /* io_uring where the kernel lets this process use it, else threads */
-    SIDESTEP_IO_URING,    /* sidestep_engine_open() fails where it does not */
+    SIDESTEP_IO_URING,    /* io_uring; sidestep_engine_open() fails where it is not allowed */
     SIDESTEP_IO_THREADS,  /* O_DIRECT, by threads that wait */
     SIDESTEP_IO_BUFFERED, /* through the page cache */
 };
 
 /**
- * Under write protection, when copies are made in the background.  Ahead of the disk: a trainer
- * that soon writes to the state again finds it copied already, and waits for nothing; it takes
- * memory for what the disk has not written yet, up to pool_bytes.  Or only when the disk is ready
- * for them, or the trainer writes: that takes 64 MiB, whatever the size, and tensors of
- * more than 1 MiB that are contiguous are written straight from their memory.
+ * When the background copies write-protected memory.  Either ahead of the disk: a trainer that
+ * soon writes to the state again finds it copied already and does not wait.  This takes memory for
+ * what the disk has not written yet, up to pool_bytes.  Or only when the disk is ready for it or
+ * the trainer writes to it: this takes 64 MiB, whatever the size of the state, and contiguous
+ * tensors of more than 1 MiB are zero-copy.
  */
 enum sidestep_copy_ahead {
     SIDESTEP_COPY_AHEAD_AUTO, /* from the start if the last saves showed that the trainer writes
-                                 before the disk is done; else once it does */
+                                 before the disk is done; else from its first writes on */
     SIDESTEP_COPY_AHEAD_ALWAYS,
     SIDESTEP_COPY_AHEAD_NEVER,
 };
@@ -592,28 +600,28 @@ struct sidestep_store; /* sidestep_extend.h */
 struct sidestep_engine_options {
     size_t struct_size;
     const struct sidestep_comm *comm; /* copied; NULL: a single process */
-    uint32_t threads;       /* of each kind (staging; hashing and I/O); 0: by the machine */
+    uint32_t threads;       /* of each kind (staging; hashing and I/O); 0: by number of cores */
     uint32_t flags;         /* SIDESTEP_ENGINE_* */
     uint64_t pool_bytes;    /* hard cap of staging memory on this rank, at least 16 MiB; 0: what
-                               the largest state so far needs.  Under a smaller cap a save by copy
-                               writes the rest before it returns, and says so; one by write
-                               protection lets who writes to the state wait */
+                               the largest state so far needs.  Under a smaller cap, a save by copy
+                               writes the rest before it returns, and reports that; under write
+                               protection, writes to the state may wait */
     uint64_t timeout_ms;    /* give up on a silent rank; 0: 600,000 */
-    const char *event_path; /* append one line of JSON per phase edge; NULL: none */
+    const char *event_path; /* append one line of JSON per phase begin and end; NULL: none */
     void (*on_event)(void *event_context, const char *json_line); /* from any thread */
     void *event_context;
     enum sidestep_io io;
-    uint32_t
-        io_depth; /* requests in flight, at most 64; 0: with io_uring 8, and after six saves of
-                     256 MiB or more, which try 4, 8 and 16, the smallest of these that writes as
-                     fast as any; else 4.  `sidestep bench` measures what serves a disk best */
+    uint32_t io_depth; /* requests in flight, at most 64.  0: 4; with io_uring 8.  With io_uring,
+                          six saves of 256 MiB or more try 4, 8 and 16, and later saves use the
+                          smallest of these that writes as fast as any.  `sidestep bench` measures
+                          which depth suits a disk */
     enum sidestep_snapshot snapshot;
     enum sidestep_copy_ahead copy_ahead;
     uint64_t write_bytes_per_second; /* limit of what this rank writes; 0: none */
     const char *background_cpus;     /* where background threads run, as "0-3,8"; NULL: anywhere */
-    const struct sidestep_store *store; /* where paths of this engine's saves, loads and series lie
-                                           (sidestep_extend.h); copied, its context must stay as
-                                           long as the engine and its handles; NULL: file systems */
+    const struct sidestep_store *store; /* storage of this engine's saves, loads and series
+                                           (sidestep_extend.h); NULL: file systems.  Copied; its
+                                           context must outlive the engine and its handles */
 };
 #define SIDESTEP_ENGINE_OPTIONS_INIT                                                               \
     {                                                                                              \
@@ -631,8 +639,8 @@ sidestep_engine_open(struct sidestep_engine **engine, const struct sidestep_engi
 /**
  * sidestep_engine_prepare(engine, state, err):
  * Allocate and pre-fault the staging pool for ${state}, and start what SIDESTEP_SNAPSHOT_COW needs,
- * so that the first save does not pay for it.  Optional.  Not collective.  Blocks (0.1-3 s per GiB,
- * by the machine).
+ * so that the first save need not.  Optional.  Not collective.  Blocks (0.1-3 s per GiB, depending
+ * on the machine).
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_engine_prepare(struct sidestep_engine *engine, const struct sidestep_state_dict *state,
@@ -641,10 +649,10 @@ sidestep_engine_prepare(struct sidestep_engine *engine, const struct sidestep_st
 /** struct sidestep_huge_pages: what sidestep_state_dict_huge_pages() found and did. */
 struct sidestep_huge_pages {
     size_t struct_size;
-    uint64_t bytes;      /* of the state, in stretches that huge pages can hold */
-    uint64_t huge_bytes; /* of them on huge pages now */
+    uint64_t bytes;      /* of the state: in stretches that huge pages can hold */
+    uint64_t huge_bytes; /* of ${bytes}: on huge pages now */
     uint64_t took_ns;
-    int32_t sys_errno; /* why others are not, for the first of them, or 0 */
+    int32_t sys_errno; /* why the first stretch that is not on huge pages is not, or 0 */
     uint32_t reserved; /* zero */
 };
 #define SIDESTEP_HUGE_PAGES_INIT                                                                   \
@@ -654,18 +662,19 @@ struct sidestep_huge_pages {
 
 /**
  * sidestep_state_dict_huge_pages(state, report, err):
- * Put the tensors of ${state} on huge pages, as far as whole ones fit: neither addresses nor
- * contents change, and threads that use them wait at most for the page that is being moved.  With
- * them write protection costs 1 ms per GiB at most instead of 20, and computing is often faster,
- * too. Optional, once after the state was built, and not while a save has not RELEASED the state
- * (what is protected stays as it is).  A fork(2) splits what is then written: where protecting
- * takes long, a background thread puts such pages together again between two saves (Linux 6.1; 1 to
- * 2 s per GiB; ${huge_bytes} of struct sidestep_save_info), in memory that has MADV_HUGEPAGE, as
- * this function gives it.
- * ${report} may be NULL.  Not collective.  Blocks: 0.2-3 s per GiB that has to be moved, nothing
- * for what is on huge pages already.  Needs Linux 6.1; before, the kernel is asked to do it by and
- * by, where transparent huge pages are enabled at all.
- * An allocator that gives huge pages from the start costs nothing: glibc with
+ * Put the tensors of ${state} on huge pages, as far as whole huge pages fit.  Addresses and
+ * contents stay.  A thread that uses the tensors waits at most for the page that is being moved. On
+ * huge pages, write protection costs at most 1 ms per GiB instead of 20, and computing is often
+ * faster. Optional; call it once after the state was built, and not between a save and its RELEASED
+ * (protected memory stays as it is).  ${report} may be NULL.  Not collective.  Blocks: 0.2-3 s per
+ * GiB that must be moved, no time for what is on huge pages already.  Needs Linux 6.1; an older
+ * kernel is asked to do it over time, if transparent huge pages are enabled at all.
+ *
+ * After a fork(2), writes split huge pages.  Where protecting takes long, a background thread joins
+ * such pages again between two saves (Linux 6.1; 1 to 2 s per GiB; ${huge_bytes} of struct
+ * sidestep_save_info), in memory that has MADV_HUGEPAGE, which this function sets.
+ *
+ * An allocator that provides huge pages from the start costs nothing: glibc with
  * GLIBC_TUNABLES=glibc.malloc.hugetlb=1, jemalloc with MALLOC_CONF=thp:always, or
  * /sys/kernel/mm/transparent_hugepage/enabled set to always.
  */
@@ -674,32 +683,33 @@ sidestep_state_dict_huge_pages(const struct sidestep_state_dict *state,
                                struct sidestep_huge_pages *report, struct sidestep_error *err);
 
 /*
- * A good neighbour.  Threads that hash and write in the background run in the idle class of
- * processor and disk, where the process may leave it again, else with a nice value of 10.  While
+ * Priority of background work.  Threads that hash and write in the background run in the idle class
+ * of processor and disk, if the process may leave it again; else with a nice value of 10.  While
  * somebody waits for a save (a blocking or streamed one, sidestep_save_wait(),
- * sidestep_save_finish(), the next save, close), it is done at full priority, and neither a pause
- * nor ${spread_ms} holds it; ${write_bytes_per_second} always does.
- * While anybody reads from the disk that it is written to (a data loader; the kernel counts that
- * for local disks), and nobody waits for it, one window of 4 MiB is written at a time, since
- * readers wait behind all that a disk has been given: ${backed_off_ns} of struct
- * sidestep_save_info.  Not with SIDESTEP_ENGINE_KEEP_PACE.
+ * sidestep_save_finish(), the next save, close), it runs at full priority, and neither a pause nor
+ * ${spread_ms} delays it.  ${write_bytes_per_second} always holds.
+ *
+ * While another program reads from the disk that a save writes to (a data loader, for example; the
+ * kernel counts reads of local disks), and nobody waits for the save, one window of 4 MiB is
+ * written at a time, because reads wait behind all writes that a disk has accepted.
+ * ${backed_off_ns} of struct sidestep_save_info reports it.  SIDESTEP_ENGINE_KEEP_PACE disables it.
  */
 
-/** sidestep_engine_pause(engine), sidestep_engine_resume(engine): between the two, background
-    writes stand still, after those in flight: for parts of training that nothing may disturb.  Any
-    thread. */
+/** sidestep_engine_pause(engine), sidestep_engine_resume(engine): stop background writes, after
+    those in flight, until the engine is resumed: for parts of training that nothing may disturb.
+    Any thread. */
 SIDESTEP_API void sidestep_engine_pause(struct sidestep_engine *engine);
 SIDESTEP_API void sidestep_engine_resume(struct sidestep_engine *engine);
 
 /**
  * sidestep_engine_close(&engine, err):
- * Wait for a save in flight, close the series that are open, stop the threads, free everything.
- * Collective.  Returns the sticky error: that of a save whose outcome nobody asked for.
- * The engine is gone in any case, also where its communicator is: then the callbacks' failure is
- * what is returned (SIDESTEP_EPEER), and nothing is left behind on this rank.
+ * Wait for saves in flight, close open series, stop the threads, free everything.  Collective.
+ * Returns the sticky error: that of a save whose outcome nobody asked for.
+ * The engine is closed in any case.  If its communicator fails, the call returns that failure
+ * (SIDESTEP_EPEER) and leaves nothing behind on this rank.
  * Handles of its saves and series stay valid until they are given to sidestep_save_finish() and
- * sidestep_series_close(), in any order; a save can still be waited for, a series does nothing
- * more.  No other thread may be in a call on any of them meanwhile.
+ * sidestep_series_close(), in any order.  A save can still be waited for; a series does nothing
+ * more.  During the call, no other thread may use any of them.
  */
 SIDESTEP_API enum sidestep_status sidestep_engine_close(struct sidestep_engine **engine,
                                                         struct sidestep_error *err);
@@ -707,37 +717,40 @@ SIDESTEP_API enum sidestep_status sidestep_engine_close(struct sidestep_engine *
 /* ---------------------------------------------------------------- devices */
 
 /*
- * Tensors in the memory of a CUDA device are saved and loaded where they are: an address is enough,
- * the driver is asked what it is.  That is done if the program has loaded the driver (libcuda.so.1)
- * itself, and never else; no context is made, the device's primary context is used.  Managed memory
- * counts as device memory.  SIDESTEP_CUDA=0 in the environment switches it off: saves and loads of
- * such tensors are then refused.
+ * Tensors in the memory of a CUDA device are saved and loaded in place.  Give the address; the
+ * library asks the driver where it is.  It does so only if the program has loaded the driver
+ * (libcuda.so.1).  It makes no context and uses the device's primary context.  Managed memory
+ * counts as device memory.  SIDESTEP_CUDA=0 in the environment switches this off: saves and loads
+ * of such tensors are then refused.
  *
- * A save does not wait for devices.  Streams of the library copy beside the program's, from the
- * point on that the program's streams have reached at the time of the call:
+ * A save does not wait for devices.  The library's streams copy beside the program's streams, from
+ * the point that these have reached at the time of the call:
  *
  *      the program's stream   step N | forward, backward of N+1      | fence | optimizer of N+1
  *      the library's                 | not FENCED |      FENCED             |
  *
- * When sidestep_save_async() returns, work that is submitted from then on to ${streams} of its
- * options may write to all tensors but those with SIDESTEP_TENSOR_FENCED: it waits, on the device,
- * until they are copied.  Work on other streams, and the host, may write once the save is STAGED
- * (sidestep_save_wait()), or behind sidestep_fence().  Tensors in host memory may be modified at
- * once, as ever.  Nothing may be freed before RELEASED.
+ * When sidestep_save_async() has returned:
+ *  - Work that the program then submits to ${streams} of the options may write to all tensors
+ *    without SIDESTEP_TENSOR_FENCED: it waits, on the device, until they are copied.
+ *  - Work on other streams, and the host, may write to them once the save is STAGED
+ *    (sidestep_save_wait()), or behind sidestep_fence().
+ *  - Tensors in host memory may be modified at once.
+ *  - Nothing may be freed before RELEASED.
  *
- * Staging memory is registered with the driver (pinned) when the first such save needs it; where
- * that is refused, copies go through pageable memory, the call waits for them, and struct
- * sidestep_save_info says so.  With a pool_bytes that is smaller than the state, windows of it are
- * copied when there is room: sidestep_fence() then waits until the last copy was submitted, and a
- * save waits in the call where more than half of the pool would be needed for what is not FENCED.
+ * Staging memory is registered with the driver (pinned) when the first such save needs it.  If the
+ * driver refuses, copies go through pageable memory, the call waits for them, and struct
+ * sidestep_save_info reports that.  If pool_bytes is smaller than the state, windows are copied as
+ * slots become free: sidestep_fence() then waits until the last copy was submitted, and a save
+ * waits in the call if tensors without FENCED would need more than half of the pool.
  *
- * A blocking save, and a load, have ended on the devices when they return.
+ * A blocking save, and a load, are complete on the devices when they return.
  *
- * To find a missing fence: SIDESTEP_FENCE_DEBUG=MS in the environment of sidestep_engine_open().
- * What is FENCED is then read in the call, which waits for that, and once more when it was written;
- * but not before the first sidestep_fence(), or MS milliseconds, have passed: more than a step
- * takes.  If it has changed, the save fails with SIDESTEP_EINVAL and a tensor's name.  STAGED comes
- * that much later, sidestep_fence() waits for it on the host, and training is slow.
+ * To find a missing fence, set SIDESTEP_FENCE_DEBUG=MS in the environment of
+ * sidestep_engine_open().  FENCED tensors are then read in the call, which waits for that.  They
+ * are read again when they are written, but not before the first sidestep_fence(), or before MS
+ * milliseconds have passed; choose more than a step takes.  If a tensor has changed, the save fails
+ * with SIDESTEP_EINVAL and its name.  STAGED comes that much later, sidestep_fence() waits for it
+ * on the host, and training is slow.
  */
 
 /** struct sidestep_stream: a stream of a device, as the driver and the runtime know it. */
@@ -747,18 +760,19 @@ struct sidestep_stream {
     void *stream;      /* CUstream, cudaStream_t; NULL: the legacy default stream */
 };
 
-/** sidestep_device_of(address): the device whose memory this is; -1: host memory, or no driver. */
+/** sidestep_device_of(address): the device that has this memory; -1: host memory, or no driver. */
 SIDESTEP_API int32_t sidestep_device_of(const void *address);
 
 struct sidestep_save; /* one save in flight, see below */
 /**
  * sidestep_fence(save, stream, err):
- * Work that is submitted to ${stream} from now on waits, on the device, until all that ${save}
- * copies from devices has been copied.  The host does not wait, unless copies have not been
- * submitted yet (see above), or a graph is being captured on the stream.  After STAGED it does
- * nothing. Not collective; the thread that saves.  Any number of times, for any number of streams.
- * Errors: SIDESTEP_EDEVICE, SIDESTEP_EINVAL: the driver refused; the tensors must then not be
- * written before sidestep_save_wait() has returned.
+ * Make work that is submitted to ${stream} from now on wait, on the device, until ${save} has
+ * copied everything that it copies from devices.  The host waits only if copies have not been
+ * submitted yet (see above), or if a graph is being captured on the stream.  After STAGED it does
+ * nothing.  Not collective; call it on the thread that saves, any number of times, for any number
+ * of streams.
+ * Errors: SIDESTEP_EDEVICE, SIDESTEP_EINVAL: the driver refused; do not write to the tensors before
+ * sidestep_save_wait() has returned.
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_fence(struct sidestep_save *save, const struct sidestep_stream *stream,
@@ -766,11 +780,11 @@ sidestep_fence(struct sidestep_save *save, const struct sidestep_stream *stream,
 
 /**
  * sidestep_fence_until(save, stream, turn, err):
- * As sidestep_fence(), but ${stream} waits only for what is not FENCED, and for FENCED tensors
- * whose turn is at most ${turn}: for programs with several optimizers that step one after the other
- * (in backward, say).  Tensors of an earlier turn are copied first; how far the device is, is known
- * every 32 MiB.  The fence is for all where pool_bytes is smaller than the state, and with
- * SIDESTEP_FENCE_DEBUG.
+ * Like sidestep_fence(), but ${stream} waits only for tensors without FENCED, and for FENCED
+ * tensors whose turn is at most ${turn}: for programs with several optimizers that step one after
+ * the other (in backward, for example).  Tensors with a lower turn are copied first.  The library
+ * sees the device's progress every 32 MiB.  If pool_bytes is smaller than the state, or with
+ * SIDESTEP_FENCE_DEBUG, the fence covers all tensors.
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_fence_until(struct sidestep_save *save, const struct sidestep_stream *stream,
@@ -787,11 +801,11 @@ sidestep_fence_until(struct sidestep_save *save, const struct sidestep_stream *s
  *
  * STAGED: the tensors may be modified.  RELEASED: their memory may be freed, unmapped or
  * resized (by copy at the same time as STAGED, see enum sidestep_snapshot).  WRITTEN: this rank's
- * bytes are durable.  COMMITTED: the checkpoint exists, on every rank's word, and survives power
- * loss.  ABORTED: it does not exist and never will.  UNKNOWN: nobody can tell yet; the message says
- * what is known, where to look and what to do.  So ends also a save whose path, or a directory
- * above it, was renamed or replaced meanwhile: the checkpoint is whole then, and the message says
- * where it is, if that can be found.
+ * bytes are durable.  COMMITTED: the checkpoint exists, all ranks have voted for it, and it
+ * survives power loss.  ABORTED: it does not exist and never will.  UNKNOWN: it may or may not
+ * exist; the message says what is known, where to look and what to do.  A save also ends as UNKNOWN
+ * if its path, or a directory above it, was renamed or replaced meanwhile.  The checkpoint is whole
+ * then, and the message says where it is, if that can be found.
  */
 enum sidestep_save_state {
     SIDESTEP_SAVE_STAGING,
@@ -803,35 +817,36 @@ enum sidestep_save_state {
     SIDESTEP_SAVE_UNKNOWN,
 };
 
-/** Refuse with SIDESTEP_EBUSY where the call would wait for an earlier save. */
+/** Fail with SIDESTEP_EBUSY instead of waiting for an earlier save. */
 #define SIDESTEP_SAVE_NOWAIT 1u
-/** Refuse with SIDESTEP_EEXISTS if the path holds a checkpoint, now or when this save is about to
- * commit.  The same on every rank. */
+/** Fail with SIDESTEP_EEXISTS if the path holds a checkpoint, now or when this save is about to
+ * commit.  Must be the same on every rank. */
 #define SIDESTEP_SAVE_NO_REPLACE 2u
-/** Nobody changes the state before the save is STAGED: the caller waits for it, say, but not in the
- * library.  Then nothing is write-protected or copied in the call; it is copied as it is written,
- * through 48 MiB of the pool whatever the size, and STAGED comes when the disk is nearly done.  Of
- * this rank; tensors on devices are staged as ever. */
+/** Nobody changes the state before the save is STAGED, because the caller waits for it, for
+ * example, outside of the library.  So the call neither write-protects nor copies anything.  The
+ * state is copied as it is written, through 48 MiB of the pool whatever its size, and STAGED comes
+ * when the disk is nearly done.  Holds for this rank; tensors on devices are staged as usual. */
 #define SIDESTEP_SAVE_STILL 4u
-/** Its failure is told by its handle alone; no later call is refused because of it.  For a program
- * that always asks, in a thread of its own, say: the next call may come before that thread has. Of
+/** Only the save's own handle reports its failure; no later call fails because of it.  For a
+ * program that always asks, but perhaps after its next call, in a thread of its own.  Holds for
  * this rank. */
 #define SIDESTEP_SAVE_NOT_STICKY 8u
 
 /*
  * Compression, of each tensor and object by itself, in the background: the call takes no longer.
- * What does not shrink (by 3 percent; less than 4 KiB never does) is stored as it is.  Lossless.
- * docs/COMPRESSION.md says what it gains, and what it costs.
+ * It is lossless.  What does not shrink by 3 percent, and what has less than 4 KiB, is stored
+ * uncompressed.  docs/COMPRESSION.md says what it gains, and what it costs.
  *
- * ZSTD is torch's own "stream.zstd/1", which stock torch loads where the package zstandard is
- * installed.  Weights repeat in no bytes, so it does not look for that unless it is given a level.
- * PLANES takes floating numbers apart into planes of bytes first: exponents shrink,
- * mantissas are left alone; smaller and faster than ZSTD, and read by sidestep, and by stock torch
- * with the extension that the Python package has.
+ * ZSTD is torch's "stream.zstd/1", which stock torch loads if the package zstandard is installed.
+ * Weights contain no repeated strings of bytes, so ZSTD searches for them only if it is given a
+ * level.
+ * PLANES first splits floating-point numbers into planes of bytes.  It compresses the exponents and
+ * leaves the mantissas alone.  Its files are smaller, and it is faster than ZSTD.  sidestep reads
+ * them, and stock torch does with the extension in the Python package.
  *
- * AUTO is PLANES where that makes saves faster: a tensor is compressed if a sample of it shows that
- * this is done faster than the disk would write it as it is.  How fast the disk is, earlier saves
- * of the engine have shown; the first one is written as it is.
+ * AUTO is PLANES where that makes saves faster: a tensor is compressed if a sample shows that
+ * compressing it is faster than writing it uncompressed.  The speed of the disk is known from
+ * earlier saves of the engine; the first save is uncompressed.
  */
 enum sidestep_compress {
     SIDESTEP_COMPRESS_NONE,
@@ -844,23 +859,23 @@ enum sidestep_compress {
 struct sidestep_save_options {
     size_t struct_size;
     uint32_t flags;    /* SIDESTEP_SAVE_* */
-    uint32_t has_step; /* non-zero: record ${step}.  A name like "ckpt/step-100" records none
-                          by itself: sidestep_list_root() goes by it for want of better */
+    uint32_t has_step; /* non-zero: record ${step}.  A name like "ckpt/step-100" does not record
+                          a step; sidestep_list_root() takes it from the name if none is recorded */
     uint64_t step;
     uint64_t deadline_ms; /* for the commit, since the last progress seen; 0: the engine's */
     const struct sidestep_error *failure; /* NULL, or why this rank cannot take part: see below */
-    uint64_t spread_ms; /* write evenly over this time, if the disk is faster: to be done before
-                           the next save, say, with the least disturbance; 0: as fast as it goes */
+    uint64_t spread_ms; /* if the disk is faster, spread the writes evenly over this time, to
+                           disturb training least before the next save; 0: write at full speed */
     enum sidestep_compress compress;       /* of this rank; ranks may differ */
     uint32_t stream_count;                 /* at most 64 */
-    const struct sidestep_stream *streams; /* that made the state, of devices that it lies on: see
-                                              there.  None: the default stream of each */
-    const char *codec; /* instead of ${compress}: the descriptor of a codec that the program has
-                          registered (sidestep_extend.h), or of one of ours; NULL: none.  AUTO: what
-                          it encodes faster than the disk would write */
-    uint32_t compress_level; /* of ZSTD: 1 to 19, libzstd's; 0: no search for bytes that repeat */
-    uint32_t queue; /* so many earlier saves, SIDESTEP_MAX_QUEUE at most, may still be under way
-                       when this one starts; 0: it waits for them.  See sidestep_save_async() */
+    const struct sidestep_stream *streams; /* the streams that made the state, of the devices that
+                                              hold it, see there.  None: the default streams */
+    const char *codec; /* instead of ${compress}: the descriptor of a codec of the library, or of
+                          one that the program has registered (sidestep_extend.h); NULL: none.  With
+                          AUTO: used where it is faster than the disk */
+    uint32_t compress_level; /* of ZSTD: libzstd's 1 to 19; 0: no search for repeated strings */
+    uint32_t queue; /* this save starts while at most this many earlier saves are under way; 0: it
+                       waits for them.  At most SIDESTEP_MAX_QUEUE; see sidestep_save_async() */
 };
 #define SIDESTEP_SAVE_OPTIONS_INIT                                                                 \
     {                                                                                              \
@@ -868,16 +883,16 @@ struct sidestep_save_options {
     }
 
 /*
- * ${failure}, of saves and loads: a rank that cannot take part (what makes up its state raised an
- * exception, say) must not leave the others waiting in a collective function.  It calls the same
- * function and gives its reason: a status that is not SIDESTEP_OK, and a message (${rank} is not
- * read).  Its state and path may be NULL.  Every rank then fails with that error, err->rank naming
- * the one that gave it (-1 on that rank itself); nothing is left on storage, and the next save or
- * load works.  If several ranks have a reason, the lowest rank's is told to those that have none.
- * Costs nothing where no rank fails.
+ * ${failure}, of saves and loads.  A rank that cannot take part (its state raised an exception, for
+ * example) must not leave the others waiting in a collective function.  It calls the same function
+ * and gives its reason: a status other than SIDESTEP_OK, and a message (${rank} is not read).  Its
+ * state and path may be NULL.  Then every rank fails with that error, and err->rank is the rank
+ * that gave it (-1 on that rank itself).  Nothing is left on storage, and the next save or load
+ * works.  If several ranks give a reason, the others get that of the lowest rank.  It costs nothing
+ * if no rank fails.
  */
 
-/** The layout was the one of the save before: no planning was needed. */
+/** The layout was that of the save before: no planning was needed. */
 #define SIDESTEP_SAVE_PLAN_REUSED 1u
 /** The pool was too small: part of the state was written before the call returned. */
 #define SIDESTEP_SAVE_STREAMED 2u
@@ -887,9 +902,9 @@ struct sidestep_save_options {
 #define SIDESTEP_SAVE_DIRECT_IO 8u
 /** Written through io_uring. */
 #define SIDESTEP_SAVE_URING 16u
-/** Device memory was copied through pageable memory, since staging memory cannot be pinned. */
+/** Device memory was copied through pageable memory, because staging memory cannot be pinned. */
 #define SIDESTEP_SAVE_PAGEABLE 32u
-/** It started while an earlier save was under way, and was written after that. */
+/** It started while an earlier save was under way, and was written after that one. */
 #define SIDESTEP_SAVE_QUEUED 64u
 
 /** struct sidestep_gain: what compression gained, and what it cost. */
@@ -901,18 +916,18 @@ struct sidestep_gain {
 #define SIDESTEP_GAINS 32
 
 /**
- * struct sidestep_save_info: how far a save is and what it cost this rank.  Times in
- * nanoseconds; those of phases that have not ended are 0.
+ * struct sidestep_save_info: how far a save is and what it cost this rank.  Times are in
+ * nanoseconds; times of phases that have not ended are 0.
  */
 struct sidestep_save_info {
     size_t struct_size;
     enum sidestep_save_state state;
     uint32_t flags;       /* SIDESTEP_SAVE_PLAN_REUSED ... */
     char save_id[40];     /* 32 hexadecimal digits */
-    uint64_t bytes_total; /* this rank writes; with compression, more than that until WRITTEN */
+    uint64_t bytes_total; /* this rank writes; with compression, an upper bound until WRITTEN */
     uint64_t bytes_staged;
     uint64_t bytes_written;
-    uint64_t call_ns;    /* the trainer was stopped */
+    uint64_t call_ns;    /* the call stopped the trainer for this time ... */
     uint64_t wait_ns;    /* ... of which waiting for an earlier save */
     uint64_t plan_ns;    /* ... agreeing and planning */
     uint64_t pool_ns;    /* ... allocating the pool (first save) */
@@ -921,37 +936,38 @@ struct sidestep_save_info {
     uint64_t commit_ns;  /* in the background: from WRITTEN to COMMITTED */
     uint64_t held_ns;    /* ... of write_ns: held back by a pause, a limit or spread_ms */
     uint64_t release_ns; /* in the background: from STAGED to RELEASED; 0: at the same time */
-    enum sidestep_snapshot snapshot; /* COW if any tensor was held so, else COPY */
-    uint32_t
-        io_depth; /* requests in flight, at most, while it was written; known from WRITTEN on */
-    uint64_t cow_bytes;     /* of tensors: write-protected in the call ... */
-    uint64_t copy_bytes;    /* ... and copied in it */
-    uint64_t faults;        /* writes by the program that had to wait: known from RELEASED on */
-    uint64_t faults_waited; /* ... for a copy that was under way already */
-    uint64_t fault_bytes;   /* copied because of them */
-    uint64_t fault_ns;      /* that they waited, all threads together */
-    uint64_t fault_max_ns;  /* the longest */
-    char copy_reason[128];  /* why what is large enough to be protected was copied, or "" */
-    uint64_t faults_disk;   /* of faults: that had to wait for the disk (enum sidestep_snapshot) */
-    uint64_t pool_bytes;    /* of the pool, that were needed at once; known from WRITTEN on */
-    uint64_t ahead_bytes;   /* copied in the background, ahead of the disk */
-    uint64_t live_bytes;    /* written straight from the tensors, without a copy */
+    enum sidestep_snapshot snapshot; /* COW if any tensor was write-protected, else COPY */
+    uint32_t io_depth;               /* most requests in flight; known from WRITTEN on */
+    uint64_t cow_bytes;              /* of tensors: write-protected in the call ... */
+    uint64_t copy_bytes;             /* ... and copied in it */
+    uint64_t faults;        /* writes by the program that waited; known from RELEASED on ... */
+    uint64_t faults_waited; /* ... of which for a copy that was under way already */
+    uint64_t fault_bytes;   /* copied because of such writes */
+    uint64_t fault_ns;      /* time that they waited, all threads together */
+    uint64_t fault_max_ns;  /* the longest wait */
+    char
+        copy_reason[128]; /* why tensors that are large enough to be protected were copied, or "" */
+    uint64_t faults_disk; /* of ${faults}: waited for the disk (enum sidestep_snapshot) */
+    uint64_t pool_bytes;  /* most of the pool that was in use at once; known from WRITTEN on */
+    uint64_t ahead_bytes; /* copied in the background, ahead of the disk */
+    uint64_t live_bytes;  /* zero-copy: written from the tensors' memory */
     /* With compression, of this rank's tensors and objects; known once WRITTEN; else 0. */
     uint64_t raw_bytes;
     uint64_t stored_bytes;
     uint64_t encode_ns;
     struct sidestep_gain gains[SIDESTEP_GAINS]; /* by enum sidestep_dtype; [0]: objects */
-    uint64_t device_bytes; /* of tensors: copied from devices; no part of cow and copy_bytes ... */
-    uint64_t fenced_bytes; /* ... of which SIDESTEP_TENSOR_FENCED */
-    uint64_t device_ns;    /* from the beginning of the call until they were copied */
-    uint64_t fence_ns;     /* the host waited in sidestep_fence() */
-    char pin_reason[128];  /* with SIDESTEP_SAVE_PAGEABLE: why, else "" */
-    uint64_t linked_bytes; /* of bytes_total: shared with an earlier checkpoint, not written
-                              (SIDESTEP_SERIES_INCREMENTAL); known from WRITTEN on */
-    char link_reason[128]; /* why what could have been shared was written, or "" */
-    uint64_t huge_bytes; /* after it: of tensors, put on huge pages again, which a fork(2) had split
-                            (sidestep_state_dict_huge_pages()) ... */
-    uint64_t huge_ns;    /* ... in this time of a background thread */
+    uint64_t
+        device_bytes; /* of tensors: copied from devices; not in cow_bytes and copy_bytes ... */
+    uint64_t fenced_bytes;  /* ... of which SIDESTEP_TENSOR_FENCED */
+    uint64_t device_ns;     /* from the beginning of the call until they were copied */
+    uint64_t fence_ns;      /* the host waited in sidestep_fence() */
+    char pin_reason[128];   /* with SIDESTEP_SAVE_PAGEABLE: why, else "" */
+    uint64_t linked_bytes;  /* of bytes_total: shared with an earlier checkpoint, not written
+                               (SIDESTEP_SERIES_INCREMENTAL); known from WRITTEN on */
+    char link_reason[128];  /* why tensors that could have been shared were written, or "" */
+    uint64_t huge_bytes;    /* of tensors: put on huge pages again after the save, because a fork(2)
+                               had split them (sidestep_state_dict_huge_pages()) ... */
+    uint64_t huge_ns;       /* ... in this time of a background thread */
     uint64_t backed_off_ns; /* of write_ns: one write at a time, as others read from the disk */
 };
 #define SIDESTEP_SAVE_INFO_INIT                                                                    \
@@ -961,14 +977,14 @@ struct sidestep_save_info {
 
 /**
  * sidestep_save_async(engine, path, state, options, &save, err):
- * Snapshot ${state} and write it in the background as the directory ${path}.  Collective:
- * every rank gives the same ${path} on shared storage.
+ * Take a snapshot of ${state} and write it in the background as the directory ${path}.
+ * Collective: every rank gives the same ${path} on shared storage.
  *
- * ${path} may be new, an empty directory, an older checkpoint (it is replaced, atomically),
- * or a directory with other files (they are kept).  Its parent must exist.  SIDESTEP_ENOTFOUND
- * names the first component that is missing, or is no directory (then ${sys_errno} is ENOTDIR).
+ * ${path} may be new, an empty directory, an older checkpoint (which is replaced atomically), or a
+ * directory with other files (which stay).  Its parent must exist.  SIDESTEP_ENOTFOUND names the
+ * first component that is missing, or is not a directory (then ${sys_errno} is ENOTDIR).
  *
- * A save replaces only the checkpoint that was there when this was called.  If another save to
+ * A save replaces only the checkpoint that was there at the time of the call.  If another save to
  * ${path}, of this or of another process, has committed since, this one ends with SIDESTEP_EEXISTS:
  * the message names both saves, and what is there stays.  So a process that was stopped, or waited
  * for its storage, cannot replace a newer checkpoint when it goes on.  To replace it after all,
@@ -978,25 +994,24 @@ struct sidestep_save_info {
  * either is deleted.
  *
  * SIDESTEP_ENOSPC: the storage is full, and what was there stays.  The message says how many bytes
- * this rank's files take and how many were free.  On rank 0 it also says how many bytes it would
- * free to delete all checkpoints beside ${path} but the newest.
+ * this rank's files take and how many were free.  On rank 0 it also says how many bytes become free
+ * if all checkpoints beside ${path} except the newest are deleted.
  *
- * Returns once the tensors may be modified, i.e. when they have been copied or write-protected
+ * Returns once the tensors may be modified, that is, when they have been copied or write-protected
  * (enum sidestep_snapshot), not when they are durable.  Their memory must stay until RELEASED;
- * ${state} itself is no longer needed.  Waits for an earlier save unless SIDESTEP_SAVE_NOWAIT or
- * ${queue}.  On success ${*save} is owned by the caller and must be given to
- * sidestep_save_finish().  On failure
- * ${*save} is NULL, nothing was made, and earlier checkpoints are untouched. An error of an earlier
- * save whose outcome nobody asked for is returned here, before anything is done, once; but for one
- * that was started with SIDESTEP_SAVE_NOT_STICKY.
+ * ${state} itself is no longer needed.  Waits for an earlier save, unless SIDESTEP_SAVE_NOWAIT or
+ * ${queue} is set.  On success the caller owns ${*save} and must give it to
+ * sidestep_save_finish().  On failure ${*save} is NULL, nothing was made, and earlier checkpoints
+ * are untouched.  If an earlier save failed and nobody asked for its outcome, the call does nothing
+ * and returns that error, once, unless that save had SIDESTEP_SAVE_NOT_STICKY.
  *
- * With a ${queue} of n it does not wait while no more than n earlier saves are under way.  They are
- * written one after the other, so checkpoints come to exist in the order of the calls; one that
- * fails keeps none behind it from that.  A save that starts while another is under way is copied,
- * into memory of its own: as much as the state takes, as often as there are such saves.  Under
- * ${pool_bytes}, which holds for all together, and where memory is short, it waits until there is
- * room.  It also waits for all others if it goes to the path of one of them, is incremental or of
- * tensors on devices, or if one of them is.
+ * With a ${queue} of n, the call does not wait while at most n earlier saves are under way.  Saves
+ * are written one after the other, so checkpoints come to exist in the order of the calls.  One
+ * that fails does not stop those behind it.  A save that starts while another is under way is
+ * copied to memory of its own, of the size of the state.  ${pool_bytes} holds for all of them
+ * together: under it, and if memory is short, a save waits until there is room.  A save also waits
+ * for all others if it, or one of them, is incremental or of tensors on devices, or if one has the
+ * same path.
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_save_async(struct sidestep_engine *engine, const char *path,
@@ -1005,7 +1020,7 @@ sidestep_save_async(struct sidestep_engine *engine, const char *path,
                     struct sidestep_error *err);
 
 /**
- * sidestep_save_poll(save, info): fill ${info} with what is known now.  Never blocks on
+ * sidestep_save_poll(save, info): fill ${info} with what is known now.  Never waits for
  * storage; any thread.  SIDESTEP_EINVAL if struct_size is not set.
  */
 SIDESTEP_API enum sidestep_status sidestep_save_poll(struct sidestep_save *save,
@@ -1014,7 +1029,7 @@ SIDESTEP_API enum sidestep_status sidestep_save_poll(struct sidestep_save *save,
 /**
  * sidestep_save_wait(save, state, timeout_ms, err):
  * Block until the save has reached ${state} or ended.  SIDESTEP_OK: reached.
- * SIDESTEP_ETIMEDOUT: not yet, after ${timeout_ms} (< 0: for ever); the save goes on.
+ * SIDESTEP_ETIMEDOUT: not reached after ${timeout_ms} (< 0: no limit); the save goes on.
  * Otherwise the reason why it never will.  Not collective; any thread.
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
@@ -1023,22 +1038,23 @@ sidestep_save_wait(struct sidestep_save *save, enum sidestep_save_state state, i
 
 /**
  * sidestep_save_watch(save, state, timeout_ms, err):
- * The same, for a thread that is none of training's: the save is not hurried.
+ * The same, but the save stays in the background: for a thread for which training does not wait.
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_save_watch(struct sidestep_save *save, enum sidestep_save_state state, int64_t timeout_ms,
                     struct sidestep_error *err);
 
 /**
- * sidestep_save_hurry(save): from now on it is done as if somebody waited for it.  Any thread.
+ * sidestep_save_hurry(save): run it at full priority from now on, as if somebody waited.  Any
+ * thread.
  */
 SIDESTEP_API void sidestep_save_hurry(struct sidestep_save *save);
 
 /**
- * sidestep_save_cancel(save): give it up, soon: it is ABORTED with SIDESTEP_EABORTED, and what was
- * at its path stays.  The state may be changed and its memory given back once the save has ended
- * (sidestep_save_wait()), not before; the handle is still to be finished.  Does nothing once this
- * rank has said yes (WRITTEN; rank 0: once it commits).  Not collective: one rank is enough, and
+ * sidestep_save_cancel(save): give it up soon.  It ends ABORTED with SIDESTEP_EABORTED, and what
+ * was at its path stays.  The state may be changed and its memory freed once the save has ended
+ * (sidestep_save_wait()), not before.  The handle must still be finished.  Does nothing once this
+ * rank has voted (WRITTEN; on rank 0: once it commits).  Not collective: one rank is enough, and
  * the others learn which.  Does not block; any thread.
  */
 SIDESTEP_API void sidestep_save_cancel(struct sidestep_save *save);
@@ -1046,7 +1062,7 @@ SIDESTEP_API void sidestep_save_cancel(struct sidestep_save *save);
 /**
  * sidestep_save_finish(&save, info, err):
  * Wait until the checkpoint is COMMITTED or has failed, fill ${info} (may be NULL), and
- * release ${*save}, in every case.  Not collective.  NULL ${*save} is a no-op.
+ * release ${*save}, in every case.  Not collective.  A no-op if ${*save} is NULL.
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_save_finish(struct sidestep_save **save, struct sidestep_save_info *info,
@@ -1054,7 +1070,7 @@ sidestep_save_finish(struct sidestep_save **save, struct sidestep_save_info *inf
 
 /**
  * sidestep_save(engine, path, state, options, info, err):
- * The same, blocking until COMMITTED.  Collective; every rank gets the coordinator's verdict.
+ * The same, blocking until COMMITTED.  Collective; every rank gets the outcome of rank 0.
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_save(struct sidestep_engine *engine, const char *path,
@@ -1065,16 +1081,16 @@ sidestep_save(struct sidestep_engine *engine, const char *path,
 
 enum sidestep_verify_mode {
     SIDESTEP_VERIFY_READ, /* default: check every byte that is read */
-    /* Check everything before the first tensor is touched.  For what is no checkpoint
-       (sidestep_load() of safetensors, torch.save()), which has no hashes, as SIDESTEP_VERIFY_READ:
-       the CRC32 of a tensor of torch.save() is checked as it is read. */
+    /* Check everything before the first tensor is touched.  Like SIDESTEP_VERIFY_READ for
+       safetensors and torch.save() files, which have no hashes: the CRC32 of a tensor of
+       torch.save() is checked as the tensor is read. */
     SIDESTEP_VERIFY_BEFORE,
-    /* Files, sizes, names, ids; tensors are taken as they are stored, but what has to be decoded
-       (objects, what is compressed) is checked. */
+    /* Check files, sizes, names and ids.  Tensors are loaded as they are stored, but whatever must
+       be decoded (objects, compressed items) is checked. */
     SIDESTEP_VERIFY_STRUCTURE,
 };
 
-/** Missing and mismatched names are reported, not an error. */
+/** Missing and mismatched names are reported, and are not an error. */
 #define SIDESTEP_LOAD_PARTIAL 1u
 /** Names in the checkpoint that the state lacks are an error. */
 #define SIDESTEP_LOAD_STRICT 2u
@@ -1085,8 +1101,8 @@ struct sidestep_load_options {
     enum sidestep_verify_mode verify;
     const struct sidestep_error *failure;  /* NULL, or why this rank cannot take part: see struct
                                               sidestep_save_options */
-    const struct sidestep_stream *streams; /* whose work the load waits for before it writes to
-                                              tensors on devices.  None: the default streams */
+    const struct sidestep_stream *streams; /* the load waits for the work of these streams before
+                                              it writes to devices.  None: the default streams */
     uint32_t stream_count;                 /* at most 64 */
     uint32_t reserved;                     /* zero */
 };
@@ -1119,12 +1135,12 @@ SIDESTEP_API void sidestep_load_report_release(struct sidestep_load_report *repo
 
 /**
  * sidestep_load(engine, path, state, options, report, err):
- * Fill the tensors and objects of ${state} from the checkpoint ${path}: ours or torch's, saved
+ * Load the tensors and objects of ${state} from the checkpoint ${path}: ours or torch's, saved
  * by any number of ranks in any sharding.  Collective: all ranks load the same save, or all
- * fail.  Writes, locks and renames nothing on storage.  Blocks.
- * On failure the contents of the tensors are unspecified (unless the error came before the
- * first byte: missing and mismatched names do, and tensors in memory that may not be written, which
- * are SIDESTEP_EINVAL).  ${report} may be NULL.
+ * fail.  Writes, locks and renames nothing on storage.  Blocks.  ${report} may be NULL.
+ * After a failure the contents of the tensors are unspecified, unless the error came before the
+ * first byte.  Missing and mismatched names do, and tensors in memory that may not be written
+ * (SIDESTEP_EINVAL).
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_load(struct sidestep_engine *engine, const char *path, struct sidestep_state_dict *state,
@@ -1134,10 +1150,10 @@ sidestep_load(struct sidestep_engine *engine, const char *path, struct sidestep_
 /* ---------------------------------------------------------------- series */
 
 /*
- * A series is a directory of checkpoints of one run, "step-<n>".  Opening it takes the lock,
- * starts a new incarnation that fences every earlier one, and clears what they left.
+ * A series: the checkpoints of one run, "step-<n>", in one directory.  Opening it takes the lease,
+ * starts a new incarnation that stops every earlier one, and removes what they left.
  *
- * A run that looks after itself:
+ * A run that resumes and saves by itself:
  *
  *      struct sidestep_retention keep = {.struct_size = sizeof(keep), .keep_last = 3};
  *      struct sidestep_series_options options = {.struct_size = sizeof(options),
@@ -1154,25 +1170,27 @@ sidestep_load(struct sidestep_engine *engine, const char *path, struct sidestep_
  */
 struct sidestep_series;
 
-/** Of two metrics the larger one is the better one (else the smaller). */
+/** A larger metric is better (else a smaller one). */
 #define SIDESTEP_RETENTION_MAX 1u
 
 /**
- * struct sidestep_retention: which checkpoints stay; all others of the run are deleted, once a
- * newer one is committed, in the background, by rank 0.  What stays in any case: the newest one
- * that is valid, those that are pinned, those that somebody is reading (a load, an open checkpoint;
- * they go the next time), those that are damaged (and they do not count), those of
- * other runs and of other programs, directories with files that are not ours, and everything while
- * the outcome of a save is UNKNOWN or before this incarnation has committed one of its own.
+ * struct sidestep_retention: which checkpoints stay.  All others of the run are deleted once a
+ * newer one is committed, in the background, by rank 0.  These always stay:
+ *  - the newest one that is valid;
+ *  - those that are pinned;
+ *  - those that somebody is reading (a load, an open checkpoint), until the next time;
+ *  - those that are damaged (and they do not count);
+ *  - those of other runs and of other programs, and directories with files that are not ours;
+ *  - all, while the outcome of a save is UNKNOWN, or before this incarnation has committed one;
+ *  - with a ${keep_last} of 2 or more, the newest one that shares no file with the newest.
  * Those that a resume left behind (see sidestep_series_load_step()) go first.
- * With a ${keep_last} of 2 or more, the newest that shares no file with the newest one stays, too.
  */
 struct sidestep_retention {
     size_t struct_size;
     uint32_t flags;      /* SIDESTEP_RETENTION_* */
-    uint32_t keep_last;  /* the newest; 0 and 1: that one alone */
-    uint64_t keep_every; /* and those whose step is a multiple of it; 0: none */
-    uint32_t keep_best;  /* and the best by ${metric}; 0: none */
+    uint32_t keep_last;  /* so many of the newest; 0 and 1: only the newest */
+    uint64_t keep_every; /* also those whose step is a multiple of it; 0: none */
+    uint32_t keep_best;  /* also so many of the best by ${metric}; 0: none */
     uint32_t reserved;
     const char *metric; /* see sidestep_series_note() */
 };
@@ -1181,52 +1199,52 @@ struct sidestep_retention {
         .struct_size = sizeof(struct sidestep_retention)                                           \
     }
 
-/** Listen to sidestep_series_request(): sidestep_series_should_save() then agrees now and then. */
+/** Accept sidestep_series_request(): sidestep_series_should_save() then agrees now and then. */
 #define SIDESTEP_SERIES_REQUESTS 1u
-/** A save that is due by an interval, while the one before is under way, is left out. */
+/** Skip a save that is due by an interval while the one before is still under way. */
 #define SIDESTEP_SERIES_SKIP_BUSY 2u
-/** Resume also from what another run made (it counts as this run's from then on). */
+/** Resume also from checkpoints of another run (they count as this run's from then on). */
 #define SIDESTEP_SERIES_ANY_RUN 4u
-/** A save for which the storage has less space than the newest checkpoint takes (the last one that
-    was saved, or resumed from, or is found at opening) fails at once, with SIDESTEP_ENOSPC, instead
-    of when the storage is full. */
+/** A save fails at once with SIDESTEP_ENOSPC if the storage has less space than the newest
+    checkpoint takes (the last one that was saved, resumed from, or found at opening).  Without the
+    flag it fails when the storage is full. */
 #define SIDESTEP_SERIES_CHECK_SPACE 8u
-/** The same, but first all that the retention may let go goes, but the newest: ${keep_last},
-    ${keep_every} and ${keep_best} do not hold then.  What is pinned stays; and so does everything
-    before this run has committed one of its own, after each opening ("sidestep prune" makes room by
-    hand). */
+/** The same, but first delete everything that retention may delete, except the newest checkpoint:
+    ${keep_last}, ${keep_every} and ${keep_best} do not hold then.  What is pinned stays.  After
+   each opening, everything stays until this run has committed a checkpoint ("sidestep prune" makes
+   room by hand). */
 #define SIDESTEP_SERIES_MAKE_ROOM 16u
-/** Incremental: tensors that two saves in a row found equal, 1 MiB of them at least on a rank, are
-    written once more, into a file of their own, and later checkpoints of this engine share it (by
-    hard links) as long as they stay as they are; so they cost a read of memory, and no payload.  If
-    one of them changes, all are written anew, and so they are after 16 links, and where the storage
-    refuses links (${link_reason}).  A bad block in such a file damages all checkpoints that share
-    it: so a retention with a ${keep_last} of 2 or more also keeps the newest checkpoint that shares
-    no file with the newest.  What is shared is never compressed. */
+/** Incremental saves.  If two saves in a row find at least 1 MiB of tensors of a rank unchanged,
+    the second one writes these tensors to a file of their own.  Later checkpoints of this engine
+    share it, by hard links, while the tensors stay unchanged.  Then they cost a read of memory, and
+    nothing is written.  If one of them changes, all are written anew; so they are after 16 links,
+    and where the storage refuses links (${link_reason}).  A bad block in such a file damages all
+    checkpoints that share it, so a retention with a ${keep_last} of 2 or more also keeps the newest
+    checkpoint that shares no file with the newest.  Shared tensors are never compressed. */
 #define SIDESTEP_SERIES_INCREMENTAL 32u
 
 struct sidestep_series_options {
     size_t struct_size;
     uint32_t flags;        /* SIDESTEP_SERIES_* */
-    uint32_t max_restarts; /* so many runs may resume from a checkpoint and end without having
-                              committed another one or closed the series; then the one before it
-                              has its turn.  0: any number */
-    const char *prefix; /* of the checkpoints' names, which are this and the step ("step-42"), not
-                           padded; NULL: "step-".  '/', '%', '{' and '}' are refused.  Names of
-                           other kinds: ${name} */
+    uint32_t max_restarts; /* after so many runs have resumed from a checkpoint, and ended without
+                              having committed another one or closed the series, a resume takes the
+                              checkpoint before it.  0: any number */
+    const char *prefix; /* a checkpoint's name is this and the step, not padded ("step-42"); NULL:
+                           "step-".  '/', '%', '{' and '}' are refused.  For other names use
+                           ${name} */
     const struct sidestep_retention *retention; /* copied; NULL: all stay */
     /* For sidestep_series_should_save(): */
     uint64_t interval_steps; /* 0: none */
     uint64_t interval_ms;    /* 0: none */
-    uint64_t check_ms;       /* how soon a request is noticed, about; 0: 5,000 */
-    uint64_t mtbf_ms;        /* the job fails about that often: the interval follows from that and
-                                from what saves are measured to cost; 0: it does not */
-    double max_lost;         /* with ${mtbf_ms}: the part of time that saves and repeated work may
-                                take, 0.02 say: the longest interval that keeps it; 0, or if none
-                                does: the interval at which least is lost */
-    const char *name; /* of the checkpoints, in the place of ${prefix}: a template with {step}, or
-                         {step:08} (zeroes in front, to 1 to 20 digits), once: "step_{step:08}",
-                         "step-{step}.dcp"; NULL: prefix and step.  See sidestep_name_of_step() */
+    uint64_t check_ms;       /* a request is noticed about this soon; 0: 5,000 */
+    uint64_t mtbf_ms;        /* mean time between failures of the job: the interval is chosen by it
+                                and by the measured cost of saves; 0: it is not */
+    double max_lost;         /* with ${mtbf_ms}: the fraction of time that saves and repeated work
+                                may take, 0.02 for example; the longest such interval is chosen.  0,
+                                or if there is none: the interval that loses least */
+    const char *name; /* template of the checkpoints' names, instead of ${prefix}.  Contains {step}
+                         once, or {step:08} (zero-padded, to 1 to 20 digits): "step_{step:08}",
+                         "step-{step}.dcp".  NULL: prefix and step.  See sidestep_name_of_step() */
 };
 #define SIDESTEP_SERIES_OPTIONS_INIT                                                               \
     {                                                                                              \
@@ -1235,9 +1253,9 @@ struct sidestep_series_options {
 
 /**
  * sidestep_series_open(engine, root, options, &series, err):
- * Collective.  Makes ${root} if its parent exists.  SIDESTEP_ELOCKED names host and pid of
- * the process that holds it.  SIDESTEP_EDISAGREE: the ranks have other roots, names, flags or
- * intervals, so that one of them would save alone.  SIDESTEP_EINVAL: see sidestep_name_of_step().
+ * Collective.  Makes ${root} if its parent exists.  SIDESTEP_ELOCKED names host and pid of the
+ * process that holds the lease.  SIDESTEP_EDISAGREE: the ranks have different roots, names, flags
+ * or intervals, so one of them would save alone.  SIDESTEP_EINVAL: see sidestep_name_of_step().
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_series_open(struct sidestep_engine *engine, const char *root,
@@ -1246,12 +1264,13 @@ sidestep_series_open(struct sidestep_engine *engine, const char *root,
 
 /**
  * sidestep_name_of_step(naming, step, name, err):
- * How a series of this ${name} calls the checkpoint of ${step}: "step_{step:08}" and 42 make
- * "step_00000042".  A step with more digits than that has all of them.
- * SIDESTEP_EINVAL: {step} does not stand in it exactly once, or with a format other than {step:0N}
- * or {step:0Nd}, N from 1 to 20; it starts with a dot; a digit stands beside {step}; more than 63
- * bytes stand before or behind it; it ends as names of sidestep's own files do (".distcp", ".part",
- * ".saving", ...); or has '/', '%', a quote, a backslash, a control character, or is no UTF-8.
+ * The name that a series with this ${name} gives the checkpoint of ${step}: "step_{step:08}" and 42
+ * make "step_00000042".  A step with more digits is not cut.
+ * SIDESTEP_EINVAL: the template does not contain {step} exactly once; its format is not {step:0N}
+ * or {step:0Nd}, N from 1 to 20; it starts with a dot; a digit is next to {step}; more than 63
+ * bytes are before or after it; it ends like names of sidestep's own files (".distcp", ".part",
+ * ".saving", ...); it contains '/', '%', a quote, a backslash or a control character; or it is not
+ * UTF-8.
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_name_of_step(const char *naming, uint64_t step, char name[256],
@@ -1259,17 +1278,17 @@ sidestep_name_of_step(const char *naming, uint64_t step, char name[256],
 
 /**
  * sidestep_step_of_name(naming, name, &step, err):
- * The step whose name this is.  SIDESTEP_ENOTFOUND: none's, by this template: "step_{step:08}"
- * never makes "step_42".
+ * The step that has this name.  SIDESTEP_ENOTFOUND: the template never makes this name:
+ * "step_{step:08}" never makes "step_42".
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_step_of_name(const char *naming, const char *name, uint64_t *step,
                       struct sidestep_error *err);
 
 /**
- * sidestep_series_save_async(...): as sidestep_save_async() to ROOT/step-<step>.  SIDESTEP_EEXISTS
- * if that step is committed already, unless a resume has left it behind: then it is replaced, but
- * not if it is pinned.
+ * sidestep_series_save_async(...): like sidestep_save_async() to ROOT/step-<step>.
+ * SIDESTEP_EEXISTS if that step is committed already.  If a resume has left it behind and it is not
+ * pinned, it is replaced instead.
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_series_save_async(struct sidestep_series *series, uint64_t step,
@@ -1286,20 +1305,20 @@ sidestep_series_save(struct sidestep_series *series, uint64_t step,
 
 /**
  * sidestep_series_load(series, state, options, &step, report, err):
- * Load the newest checkpoint that verifies.  Collective.  One that does not verify, after a
- * second, uncached read, is set aside as .bad (if it is ours) and the next older one is
- * tried; so it is when somebody deletes it meanwhile.  Passed over are also: those that an earlier
- * resume left behind, those of another run, and those from which too many runs have come to nothing
- * (${max_restarts}).  From then on the run goes on from there: newer checkpoints, if there are any,
- * are of a line that has ended.  No resume chooses them, retention lets them go, and a save of
- * their step replaces them.
- * SIDESTEP_ENOTFOUND: nothing there yet.  SIDESTEP_ECORRUPT: there are checkpoints, but none that
- * is valid (SIDESTEP_EMISMATCH: none that may be resumed from); the message lists what was rejected
- * and why.  SIDESTEP_EPERM, SIDESTEP_EIO, SIDESTEP_ENOMEM: one could not be read, which says
- * nothing of whether it is valid (permission, storage that fails, too few descriptors).  Then
- * nothing is changed and no older one is taken: it has to be made readable, or an older step to be
- * named (sidestep_series_load_step()).
- * ${*step} is set on success; ${rejected} may be NULL, else receives the same list.
+ * Load the newest checkpoint that verifies.  Collective.  If one does not verify, also in a second,
+ * uncached read, it is set aside as .bad (if it is ours) and the next older one is tried; so it is
+ * if somebody deletes one meanwhile.  These are passed over: checkpoints that an earlier resume
+ * left behind, those of another run, and those from which too many runs have resumed in vain
+ * (${max_restarts}).  The run then goes on from the loaded checkpoint.  Newer checkpoints, if there
+ * are any, are left behind: no resume chooses them, retention deletes them, and a save of their
+ * step replaces them.
+ * SIDESTEP_ENOTFOUND: there is no checkpoint yet.  SIDESTEP_ECORRUPT: there are checkpoints, but
+ * none is valid (SIDESTEP_EMISMATCH: none may be resumed from); the message lists what was rejected
+ * and why.  SIDESTEP_EPERM, SIDESTEP_EIO, SIDESTEP_ENOMEM: one could not be read (permission,
+ * storage that fails, too few descriptors), so nobody knows whether it is valid.  Then nothing is
+ * changed and no older one is taken.  Make it readable, or name an older step
+ * (sidestep_series_load_step()).
+ * A success sets ${*step}.  ${rejected} may be NULL; otherwise it receives the same list.
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_series_load(struct sidestep_series *series, struct sidestep_state_dict *state,
@@ -1310,9 +1329,9 @@ sidestep_series_load(struct sidestep_series *series, struct sidestep_state_dict 
 /**
  * sidestep_series_load_step(series, step, state, options, report, err):
  * Go back to ${step}: load that checkpoint and no other, and go on from there, as above.
- * Collective.  Whoever only wants to look at it calls sidestep_load().
- * SIDESTEP_ENOTFOUND: there is none of this step, or somebody has deleted it meanwhile.  What is
- * wrong with it is an error; it is not set aside.
+ * Collective.  To only look at it, call sidestep_load().
+ * SIDESTEP_ENOTFOUND: this step has no checkpoint, or somebody has deleted it meanwhile.  If it is
+ * damaged, the call fails and does not set it aside.
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_series_load_step(struct sidestep_series *series, uint64_t step,
@@ -1320,22 +1339,22 @@ sidestep_series_load_step(struct sidestep_series *series, uint64_t step,
                           const struct sidestep_load_options *options,
                           struct sidestep_load_report *report, struct sidestep_error *err);
 
-/** Why a save is due: the interval, ... */
+/** Why a save is due: an interval has passed. */
 #define SIDESTEP_DUE_INTERVAL 1u
-/** ... a rank has asked for one, ... */
+/** A rank has asked for one. */
 #define SIDESTEP_DUE_SAVE 2u
-/** ... or for the end of the run: this is the last one. Set from then on. */
+/** A rank has asked for a last one before the run ends.  Set from then on. */
 #define SIDESTEP_DUE_STOP 4u
 
 /**
  * sidestep_series_should_save(series, step, &due, err):
  * Is a save due at ${step}?  ${*due} is 0 or SIDESTEP_DUE_*, and the same on every rank, whatever
- * their clocks say and whichever of them was asked to save.  To be called by every rank after the
- * same steps, usually each.
- * Most calls do not communicate: the ranks agree (one all-reduce of five words) at steps on which
- * they have agreed before, about every ${check_ms}, as rank 0 foresees it from the time that steps
- * take; and never if saves are due only by ${interval_steps}.  An agreement that fails is
- * SIDESTEP_EPEER.
+ * their clocks say and whichever rank was asked to save.  Every rank calls it after the same steps,
+ * usually after each.
+ * Most calls do not communicate.  The ranks agree (one all-reduce of five words) at steps that the
+ * last agreement chose, about every ${check_ms}; rank 0 predicts them from the time that steps
+ * take.  If saves are due only by ${interval_steps}, they never communicate.  If an agreement
+ * fails, the call fails with SIDESTEP_EPEER.
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_series_should_save(struct sidestep_series *series, uint64_t step, uint32_t *due,
@@ -1343,33 +1362,34 @@ sidestep_series_should_save(struct sidestep_series *series, uint64_t step, uint3
 
 /**
  * sidestep_series_quiet_until(series, step):
- * For bindings to which each call is dear: the first step, from ${step} on, at which
- * sidestep_series_should_save() has to be called.  Until then it says 0 and talks to nobody, as
- * long as steps do not go back; UINT64_MAX: always.  Not collective, and the same on every rank.
+ * For bindings in which each call is expensive: the first step, from ${step} on, at which
+ * sidestep_series_should_save() must be called.  Before that step it would say 0 without
+ * communicating, as long as steps do not go back.  UINT64_MAX: it never needs to be called.  Not
+ * collective; the same on every rank.
  */
 SIDESTEP_API uint64_t sidestep_series_quiet_until(const struct sidestep_series *series,
                                                   uint64_t step);
 
 /**
  * sidestep_series_request(series, what):
- * Ask for a save (SIDESTEP_DUE_SAVE), or for one and then the end (SIDESTEP_DUE_STOP), on any rank,
- * from any thread, or from a signal handler.  Needs SIDESTEP_SERIES_REQUESTS.
+ * Ask for a save (SIDESTEP_DUE_SAVE), or for a last one (SIDESTEP_DUE_STOP), on any rank, from any
+ * thread, or from a signal handler.  Needs SIDESTEP_SERIES_REQUESTS.
  */
 SIDESTEP_API void sidestep_series_request(struct sidestep_series *series, uint32_t what);
 
 struct sidestep_series_status {
     size_t struct_size;
-    uint64_t interval_ms; /* between saves, as of now; 0: not by time */
-    uint64_t skipped;     /* saves that were left out (SIDESTEP_SERIES_SKIP_BUSY) */
+    uint64_t interval_ms; /* between saves, at present; 0: not by time */
+    uint64_t skipped;     /* saves that were skipped (SIDESTEP_SERIES_SKIP_BUSY) */
     uint64_t agreements;  /* of sidestep_series_should_save() */
-    double lost;          /* with ${mtbf_ms}: the part of time that is expected to be lost */
+    double lost;          /* with ${mtbf_ms}: the fraction of time that will probably be lost */
     uint64_t queued;      /* saves that started while another was under way (${queue}) */
 };
 #define SIDESTEP_SERIES_STATUS_INIT                                                                \
     {                                                                                              \
         .struct_size = sizeof(struct sidestep_series_status)                                       \
     }
-/** sidestep_series_status(series, status): as known on this rank; times are rank 0's to know.
+/** sidestep_series_status(series, status): as this rank knows it; only rank 0 knows times.
     SIDESTEP_EINVAL if struct_size is not set. */
 SIDESTEP_API enum sidestep_status sidestep_series_status(struct sidestep_series *series,
                                                          struct sidestep_series_status *status);
@@ -1380,11 +1400,12 @@ struct sidestep_metric {
 };
 /**
  * sidestep_series_note(series, step, metrics, metric_count, tags, tag_count, err):
- * What is to be known of the checkpoint of ${step}: metrics (for ${keep_best}) and tags (spelled as
- * names of metrics are).  Not collective: rank 0's words count, those of others are ignored.
- * Before the save of that step is started, they become durable with it, in the background; after it
- * was committed, before this returns.  A metric replaces what was noted before under its name.
- * Errors: SIDESTEP_EINVAL for a name.  SIDESTEP_EBUSY: the save of ${step} is under way.
+ * Annotate the checkpoint of ${step}: with metrics (for ${keep_best}) and tags (which allow the
+ * same characters).  Not collective: rank 0's call counts, those of other ranks are ignored. Before
+ * the save of that step is started: the annotations become durable with it, in the background.
+ * After it was committed: they are durable when this returns.  A metric replaces an earlier one of
+ * the same name. Errors: SIDESTEP_EINVAL for a name.  SIDESTEP_EBUSY: the save of ${step} is under
+ * way.
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_series_note(struct sidestep_series *series, uint64_t step,
@@ -1394,10 +1415,10 @@ sidestep_series_note(struct sidestep_series *series, uint64_t step,
 struct sidestep_gc_report;
 /**
  * sidestep_series_prune(series, report, err):
- * Delete now what the retention lets go, and say what went since the last call, in the background
- * too.  Not collective, and from any thread: rank 0 does it, on others the report is empty.
- * ${report} is as of sidestep_gc(), and released alike.  A checkpoint that cannot be deleted is
- * among those that are kept.
+ * Delete now what the retention lets go, and report all deletions since the last call, those in the
+ * background too.  Not collective; any thread.  Rank 0 does it; on other ranks the report is empty.
+ * ${report} is that of sidestep_gc(), and is released in the same way.  A checkpoint that cannot be
+ * deleted is listed as kept.
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_series_prune(struct sidestep_series *series, struct sidestep_gc_report *report,
@@ -1405,40 +1426,41 @@ sidestep_series_prune(struct sidestep_series *series, struct sidestep_gc_report 
 
 /**
  * sidestep_series_delete(series, step, err):
- * Delete one committed checkpoint of this series.  Collective.  Refused with SIDESTEP_ELOCKED:
- * the newest one that verifies, one that is pinned or being read, any while an outcome is UNKNOWN,
- * and any before this incarnation has committed one of its own.
+ * Delete one committed checkpoint of this series.  Collective.  SIDESTEP_ELOCKED: it is the newest
+ * one that verifies, it is pinned or being read, an outcome is UNKNOWN, or this incarnation has not
+ * committed one yet.
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_series_delete(struct sidestep_series *series, uint64_t step, struct sidestep_error *err);
 
 /**
  * sidestep_series_close(&series, err):
- * Wait for its saves, release the lock.  Collective.  After sidestep_engine_close(), which did all
- * that, it only frees the handle, and other functions of the series return SIDESTEP_EINVAL.
+ * Wait for its saves, release the lease.  Collective.  After sidestep_engine_close(), which does
+ * the same, it only frees the handle; other functions of the series return SIDESTEP_EINVAL then.
  */
 SIDESTEP_API enum sidestep_status sidestep_series_close(struct sidestep_series **series,
                                                         struct sidestep_error *err);
 
 /* ---------------------------------------------------------------- looking at checkpoints */
 
-/* None of what follows needs an engine, and none but sidestep_gc(), sidestep_rebuild(),
- * sidestep_prune(), sidestep_pin(), sidestep_tag(), sidestep_convert() and sidestep_doctor() writes
+/* The following functions need no engine.  Only sidestep_gc(), sidestep_rebuild(),
+ * sidestep_prune(), sidestep_pin(), sidestep_tag(), sidestep_convert() and sidestep_doctor() write
  * to storage. */
 
 enum sidestep_presence {
     SIDESTEP_COMMITTED,  /* exists */
-    SIDESTEP_SAVING,     /* being written, or it cannot be told whether it still is */
+    SIDESTEP_SAVING,     /* being written, or nobody can tell whether it still is */
     SIDESTEP_TRASH,      /* being deleted */
     SIDESTEP_BAD,        /* failed verification, set aside */
-    SIDESTEP_FOREIGN,    /* a directory that is none of the above, a file with tensors that is no
-                            checkpoint, or a symbolic link */
-    SIDESTEP_UNREADABLE, /* a directory that could not be looked into: it may be any of the above */
-    SIDESTEP_COMPLETE,   /* a whole checkpoint of another program, that is no DCP: see ${layout} */
-    SIDESTEP_INCOMPLETE, /* one of another program's that is not whole: see ${reason} */
-    SIDESTEP_DEAD,       /* left behind by a killed save: sidestep_gc() removes it */
-    SIDESTEP_DAMAGED,    /* a checkpoint of which files are missing, cut short, or not to be
-                            understood: see ${reason} */
+    SIDESTEP_FOREIGN,    /* another directory, a file with tensors that is not a checkpoint, or a
+                            symbolic link */
+    SIDESTEP_UNREADABLE, /* a directory that could not be looked into: it may be any of the others
+                          */
+    SIDESTEP_COMPLETE,   /* another program's whole checkpoint, not a DCP: see ${layout} */
+    SIDESTEP_INCOMPLETE, /* another program's checkpoint, not whole: see ${reason} */
+    SIDESTEP_DEAD,       /* left by a killed save: sidestep_gc() removes it */
+    SIDESTEP_DAMAGED,    /* a checkpoint with files that are missing, cut short, or cannot be
+                            parsed: see ${reason} */
 };
 
 struct sidestep_listed {
@@ -1456,28 +1478,28 @@ struct sidestep_listed {
     const char *run_id;   /* of the series that wrote it; NULL: none */
     uint64_t incarnation; /* of that series, counted from 1; 0: none */
     bool is_pinned;
-    bool is_abandoned; /* a resume has left it behind: it is of a line that has ended */
-    bool is_renamed;   /* a series saved it under another name than this: it was copied, or renamed,
-                          since.  No resume picks it unasked, and nothing deletes it */
+    bool is_abandoned; /* a resume has left it behind */
+    bool is_renamed;   /* a series saved it under another name, so it was copied or renamed.  No
+                          resume chooses it by itself, and nothing deletes it */
     uint32_t tag_count;
     uint32_t metric_count;
-    uint32_t shared_files; /* of ${files}: written by an earlier save, whose checkpoint has them,
-                              too (SIDESTEP_SERIES_INCREMENTAL) */
+    uint32_t shared_files; /* of ${files}: written by an earlier save, whose checkpoint shares
+                              them (SIDESTEP_SERIES_INCREMENTAL) */
     const char *const *tags;
     const struct sidestep_metric *metrics;
-    const char *layout; /* the program whose form it has, by its name and files: "lightning",
-                           "torchtitan", "transformers", "accelerate", "megatron", "deepspeed";
-                           "dcp": shards without .metadata; of FOREIGN, "safetensors" or "torch" if
-                           it has tensors.  NULL: ours, or none that is known */
-    const char *reason; /* why no resume takes it unasked: what is wrong with it ("optimizer.pt is
-                           cut short"), or, whole as it is, "is of another run (...)".  NULL only if
-                           it is committed or complete */
+    const char *layout; /* the program that uses this form, by names and files: "lightning",
+                           "torchtitan", "transformers", "accelerate", "megatron", "deepspeed".
+                           "dcp": shards without .metadata.  FOREIGN with tensors: "safetensors" or
+                           "torch".  NULL: ours, or an unknown form */
+    const char *reason; /* what is wrong with it ("optimizer.pt is cut short"), or, if it is whole,
+                           why no resume chooses it by itself ("is of another run (...)").  NULL
+                           only if it is committed or complete */
     const char *naming; /* the template of its series' names; NULL: they are a prefix and the step,
                            or no series saved it */
-    const char *target; /* of a save (SAVING, DEAD): the checkpoint that it is, or was, to become;
-                           NULL: unknown, or no save */
-    enum sidestep_status status; /* UNREADABLE, DAMAGED: what opening it gave (EPERM, EIO, ECORRUPT
-                                    ...); else SIDESTEP_OK */
+    const char *target; /* SAVING, DEAD: the checkpoint that the save makes or made; NULL: unknown,
+                           or not a save */
+    enum sidestep_status status; /* UNREADABLE, DAMAGED: the status of opening it (EPERM, EIO,
+                                    ECORRUPT ...); else SIDESTEP_OK */
     uint32_t reserved;
 };
 struct sidestep_list {
@@ -1486,44 +1508,43 @@ struct sidestep_list {
     void *owner;
 };
 /**
- * sidestep_list_root(root, list, err): what lies under ${root}, hidden names included.  A
- * checkpoint is COMMITTED only if all of its files are there, can be opened, and have the size that
- * they should have; their bytes are for sidestep_verify() to check.  Checkpoints of other programs
- * are known by their names and files, and tried for completeness in the way that fits each: what is
- * written last must be there, and no file may be cut short; a file that says which is the latest
- * vouches for nothing.  Nothing of sidestep deletes or renames them.  Symbolic links are listed as
- * FOREIGN, and not followed.  Up to 4 threads look.  SIDESTEP_ENOTFOUND if ${root} is not a
- * directory.
+ * sidestep_list_root(root, list, err): list what is under ${root}, hidden names included.  A
+ * checkpoint is COMMITTED only if all its files are there, can be opened, and have the right size;
+ * sidestep_verify() checks their bytes.  Checkpoints of other programs are recognized by their
+ * names and files.  Each form has its own check for completeness: the file that is written last
+ * must be there, and no file may be cut short; a file that names the latest checkpoint proves
+ * nothing. sidestep never deletes or renames them.  Symbolic links are listed as FOREIGN, and not
+ * followed. Uses up to 4 threads.  SIDESTEP_ENOTFOUND if ${root} is not a directory.
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_list_root(const char *root, struct sidestep_list *list, struct sidestep_error *err);
 SIDESTEP_API void sidestep_list_release(struct sidestep_list *list);
 
-/** struct sidestep_writer: one rank of a save, as far as storage shows it. */
+/** struct sidestep_writer: one rank of a save, as storage shows it. */
 struct sidestep_writer {
     uint32_t rank;
     uint32_t reserved;
-    const char *state_name; /* "writing"; "sealed" (written, not voted for yet); "done" (its bytes
-                               are durable); "failed" */
+    const char *state_name; /* "writing"; "sealed": written, but not voted for; "done": its bytes
+                               are durable; "failed" */
     uint64_t bytes;         /* of its files */
-    uint64_t written_bytes; /* of them there already */
+    uint64_t written_bytes; /* of ${bytes}: already written */
 };
 /** struct sidestep_saving: a save that is under way, or that was killed. */
 struct sidestep_saving {
-    const char *name; /* of the checkpoint that it is to become; NULL: unknown */
+    const char *name; /* of the checkpoint that it makes; NULL: unknown */
     const char *path; /* where it is being written */
     const char *save_id;
-    const char *owner; /* "process 4711 on node-3", as its mark says; NULL: unknown */
-    int64_t step;      /* by its mark, or its name; -1: unknown */
-    bool is_dead;      /* whoever began it has ended: it will not be finished.  False where storage
-                          cannot tell */
+    const char *owner; /* "process 4711 on node-3", from its pending marker; NULL: unknown */
+    int64_t step;      /* from its pending marker, or its name; -1: unknown */
+    bool is_dead;      /* the process that began it has ended: it will not be finished.  False where
+                          storage cannot tell */
     uint32_t rank_count; /* ranks that have begun to write; more may follow */
     uint32_t done_count; /* ... of which: */
     uint32_t failed_count;
-    uint64_t bytes; /* of all files that are there */
+    uint64_t bytes; /* of all its files so far */
     uint64_t written_bytes;
-    uint64_t expected_bytes; /* what the newest checkpoint under the root takes; 0: there is none */
-    uint32_t expected_ranks; /* that wrote it; 0: unknown */
+    uint64_t expected_bytes; /* of the newest checkpoint under the root; 0: there is none */
+    uint32_t expected_ranks; /* that wrote that one; 0: unknown */
     uint32_t reserved;
     const struct sidestep_writer *writers; /* ${rank_count}, by rank */
 };
@@ -1531,37 +1552,36 @@ struct sidestep_saving_list {
     size_t count;
     const struct sidestep_saving *entries; /* by step, then by name */
     void *owner;
-    size_t unread_count; /* "PATH: REASON": directories that could not be looked into, in which
-                            there may be a save */
+    size_t unread_count; /* "PATH: REASON": directories that could not be looked into, and may
+                            contain a save */
     const char *const *unread;
-    enum sidestep_status
-        unread_status; /* of the first: EPERM, EIO ...; SIDESTEP_OK: there is none */
+    enum sidestep_status unread_status; /* of the first: EPERM, EIO ...; SIDESTEP_OK: none */
     uint32_t reserved;
 };
 /**
- * sidestep_list_saving(root, list, err): what is being saved under ${root}, from what lies there:
- * nobody is asked, and nobody notices.  Files are made with their final size, so what is written of
- * them is told by the holes that they still have; on storage that does not tell, it is all, or
- * nothing.  SIDESTEP_ENOTFOUND if ${root} is not a directory.
+ * sidestep_list_saving(root, list, err): list the saves under ${root}, from what is on storage.  It
+ * asks no process, and disturbs none.  Files are made with their final size, so holes in a file
+ * show what is not written yet; on storage that does not report holes, a file counts as all or
+ * nothing. SIDESTEP_ENOTFOUND if ${root} is not a directory.
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_list_saving(const char *root, struct sidestep_saving_list *list,
                      struct sidestep_error *err);
 SIDESTEP_API void sidestep_saving_list_release(struct sidestep_saving_list *list);
 
-/** A checkpoint that is newer than the one that was found, and why it was not taken. */
+/** A checkpoint that is newer than the one that was found, and why it was not chosen. */
 struct sidestep_passed_over {
     const char *path;
-    const char *state_name; /* as in a listing; "damaged": it was tried.  "committed": it may be
-                               whole, and ${reason} says why no resume takes it unasked */
+    const char *state_name; /* as in a listing.  "damaged": it was tried.  "committed": it may be
+                               whole, and ${reason} says why no resume chooses it by itself */
     const char *reason;     /* "file '__1_0.distcp': it is missing" */
     int64_t step;           /* -1: unknown */
-    enum sidestep_status status; /* what it failed with; SIDESTEP_OK: it was not tried */
+    enum sidestep_status status; /* with which it failed; SIDESTEP_OK: it was not tried */
     uint32_t reserved;
 };
 struct sidestep_latest_report {
-    const char *path;   /* of what was found; NULL: nothing */
-    const char *layout; /* of that: see struct sidestep_listed; NULL: ours, or none that is known */
+    const char *path;   /* of the checkpoint; NULL: none was found */
+    const char *layout; /* of the checkpoint: see struct sidestep_listed */
     int64_t step;       /* -1: unknown */
     int64_t saved_at;   /* seconds since 1970, for people; -1: unknown */
     size_t passed_count;
@@ -1570,24 +1590,24 @@ struct sidestep_latest_report {
 };
 struct sidestep_verify_options;
 /**
- * sidestep_find_latest(root, verify, options, report, err): the newest checkpoint under ${root}
- * that passes ${verify}, and so what a resume of a series there takes.  What a run has left behind
- * by going back, what another run made, and what was copied or renamed is passed over (only what a
- * series that is opened with ${max_restarts} or SIDESTEP_SERIES_ANY_RUN makes of it is not known
- * here).  Where there is none that sidestep can load, it is the newest that is complete in another
- * program's form (which only SIDESTEP_VERIFY_STRUCTURE can tell: it has no checksums).  Beside a
- * run that deletes what it replaces, the root is looked at anew where what was found has gone.
+ * sidestep_find_latest(root, verify, options, report, err): find the newest checkpoint under
+ * ${root} that passes ${verify}: the one that a resume of a series there takes.  It passes over
+ * checkpoints that a resume has left behind, those of another run, and those that were copied or
+ * renamed.  (It does not know whether the series is opened with ${max_restarts} or
+ * SIDESTEP_SERIES_ANY_RUN.)  If sidestep can load none, it is the newest that is complete in
+ * another program's form; only SIDESTEP_VERIFY_STRUCTURE accepts these, because they have no
+ * checksums.  If a run deletes what was found meanwhile, the root is listed again.
  *
- * ${report} names what was passed over, also after a failure; release it in each case.  ${options}:
- * threads, progress of each checkpoint that is read, and cancel, as of sidestep_verify(); may be
- * NULL.  Blocks while it reads; any thread; not collective.
+ * ${report} names the checkpoints that were passed over, also after a failure; release it in each
+ * case.  ${options}: threads, progress of each checkpoint that is read, and cancel, as for
+ * sidestep_verify(); may be NULL.  Blocks while it reads; any thread; not collective.
  *
- * Errors as sidestep_series_load(): SIDESTEP_ENOTFOUND: there is none yet.  SIDESTEP_ECORRUPT:
- * there are some, and none is valid.  SIDESTEP_EMISMATCH: none that a resume takes unasked.
- * SIDESTEP_EPERM, SIDESTEP_EIO: one cannot be read now, which says nothing of whether it is valid,
- * so nothing older is taken.  Besides, SIDESTEP_EINVAL if ${root} is itself a checkpoint, a file,
- * or a link that leads nowhere,
- * SIDESTEP_ELOCKED if each one went before it could be looked at, SIDESTEP_ECANCELLED.
+ * Errors as for sidestep_series_load(): SIDESTEP_ENOTFOUND: there is none yet.  SIDESTEP_ECORRUPT:
+ * there are some, and none is valid.  SIDESTEP_EMISMATCH: a resume chooses none of them by itself.
+ * SIDESTEP_EPERM, SIDESTEP_EIO: one cannot be read now, so nobody knows whether it is valid, and no
+ * older one is chosen.  Also: SIDESTEP_EINVAL if ${root} is itself a checkpoint, a file, or a
+ * dangling link; SIDESTEP_ELOCKED if each one was deleted before it was looked at;
+ * SIDESTEP_ECANCELLED.
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_find_latest(const char *root, enum sidestep_verify_mode verify,
@@ -1596,15 +1616,15 @@ sidestep_find_latest(const char *root, enum sidestep_verify_mode verify,
 SIDESTEP_API void sidestep_latest_report_release(struct sidestep_latest_report *report);
 
 /**
- * sidestep_latest(root, verify, &path, err): the path alone of what sidestep_find_latest() finds,
- * to be freed with sidestep_string_free(); with the same errors.
+ * sidestep_latest(root, verify, &path, err): the path of what sidestep_find_latest() finds; with
+ * the same errors.  Free it with sidestep_string_free().
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_latest(const char *root, enum sidestep_verify_mode verify, char **path,
                 struct sidestep_error *err);
 SIDESTEP_API void sidestep_string_free(char **string);
 
-/** A checkpoint opened for reading.  Its files stay open, so a delete does not hurt. */
+/** A checkpoint opened for reading.  Its files stay open, so it stays readable if it is deleted. */
 struct sidestep_checkpoint;
 
 struct sidestep_checkpoint_info {
@@ -1619,13 +1639,13 @@ struct sidestep_checkpoint_info {
     uint64_t bytes; /* of its files */
     size_t tensor_count;
     size_t object_count;
-    uint64_t shared_bytes; /* of ${bytes}: written by an earlier save, whose checkpoint has them,
-                              too (SIDESTEP_SERIES_INCREMENTAL) */
-    size_t damaged_count;  /* of its files: missing, cut short, of another save */
-    const char *damage;    /* "file '__1_0.distcp': it is missing", of the first; NULL: none */
-    size_t unread_count;   /* of its files that cannot be read now: they may be whole */
-    const char *unread;    /* "file '__1_0.distcp': ... Permission denied", of the first; or NULL */
-    enum sidestep_status unread_status; /* of that: EPERM, EIO ...; SIDESTEP_OK: there is none */
+    uint64_t shared_bytes; /* of ${bytes}: written by an earlier save, whose checkpoint shares
+                              them (SIDESTEP_SERIES_INCREMENTAL) */
+    size_t damaged_count;  /* files that are missing, cut short, or of another save */
+    const char *damage;    /* of the first: "file '__1_0.distcp': it is missing"; NULL: none */
+    size_t unread_count;   /* files that cannot be read now; they may be whole */
+    const char *unread;    /* of the first: "file '__1_0.distcp': ... Permission denied"; or NULL */
+    enum sidestep_status unread_status; /* of the first: EPERM, EIO ...; SIDESTEP_OK: none */
     uint32_t reserved2;
 };
 #define SIDESTEP_CHECKPOINT_INFO_INIT                                                              \
@@ -1633,7 +1653,7 @@ struct sidestep_checkpoint_info {
         .struct_size = sizeof(struct sidestep_checkpoint_info)                                     \
     }
 
-/** One stored chunk of a tensor, or the bytes of an object (then ndim is 0). */
+/** One stored chunk of a tensor, or the bytes of an object (with an ndim of 0). */
 struct sidestep_chunk {
     const int64_t *offsets;
     const int64_t *lengths;
@@ -1646,21 +1666,22 @@ struct sidestep_entry {
     const char *name;
     bool is_object;
     enum sidestep_dtype dtype;
-    const char *dtype_name; /* also where dtype is SIDESTEP_DTYPE_NONE; NULL for objects */
+    const char *dtype_name; /* set even if dtype is SIDESTEP_DTYPE_NONE; NULL for objects */
     uint32_t ndim;
     const int64_t *shape;
     uint64_t bytes;     /* of the whole tensor; stored bytes of an object */
     size_t chunk_count; /* 1 for an object */
     const struct sidestep_chunk *chunks;
-    uint32_t path_length; /* 0: none is recorded, and ${path} is NULL */
+    uint32_t path_length; /* 0: no path is recorded, and ${path} is NULL */
     const struct sidestep_path_item *path;
 };
 
 /**
- * sidestep_checkpoint_open(path, &checkpoint, err): of torch's or of ours, or another thing that
- * holds tensors: see enum sidestep_format.  A checkpoint of which files are damaged is opened, too:
- * what lies in the others can be read, and reading what does not fails and says in which file it
- * lies and what is wrong with that; ${damage} of struct sidestep_checkpoint_info.
+ * sidestep_checkpoint_open(path, &checkpoint, err): open a checkpoint, of torch or ours, or another
+ * file with tensors: see enum sidestep_format.  A checkpoint with damaged files is opened, too.
+ * Whatever is in its other files can be read.  Reading from a damaged one fails, and the message
+ * says which file it is and what is wrong with it; see ${damage} of struct
+ * sidestep_checkpoint_info.
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_checkpoint_open(const char *path, struct sidestep_checkpoint **checkpoint,
@@ -1670,7 +1691,8 @@ SIDESTEP_API void sidestep_checkpoint_close(struct sidestep_checkpoint **checkpo
 SIDESTEP_API enum sidestep_status
 sidestep_checkpoint_info(const struct sidestep_checkpoint *checkpoint,
                          struct sidestep_checkpoint_info *info);
-/** Tensors and objects together, sorted by name; entries live as long as the checkpoint. */
+/** The number of tensors and objects; they are sorted by name, and live as long as the checkpoint.
+ */
 SIDESTEP_API size_t sidestep_checkpoint_count(const struct sidestep_checkpoint *checkpoint);
 SIDESTEP_API const struct sidestep_entry *
 sidestep_checkpoint_entry(const struct sidestep_checkpoint *checkpoint, size_t i);
@@ -1680,7 +1702,7 @@ sidestep_checkpoint_find(const struct sidestep_checkpoint *checkpoint, const cha
 
 /**
  * sidestep_checkpoint_read_tensor(checkpoint, name, offsets, lengths, data, bytes, err):
- * Read a box of a tensor into ${data}: row-major, contiguous, little-endian; ${bytes} must be the
+ * Read a box of a tensor into ${data}: row-major, contiguous, little-endian.  ${bytes} must be the
  * box's size.  NULL ${offsets} and ${lengths}: the whole tensor.  Every byte is verified.
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
@@ -1688,45 +1710,57 @@ sidestep_checkpoint_read_tensor(struct sidestep_checkpoint *checkpoint, const ch
                                 const int64_t *offsets, const int64_t *lengths, void *data,
                                 size_t bytes, struct sidestep_error *err);
 
-/** sidestep_checkpoint_read_bytes(..., &bytes, &length): the stored bytes of an object, to be
-    freed with sidestep_bytes_free(). */
+/** sidestep_checkpoint_read_bytes(..., &bytes, &length): the stored bytes of an object.  Free them
+    with sidestep_bytes_free(). */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_checkpoint_read_bytes(struct sidestep_checkpoint *checkpoint, const char *name,
                                void **bytes, size_t *length, struct sidestep_error *err);
 SIDESTEP_API void sidestep_bytes_free(void **bytes);
 /**
+ * sidestep_read_file(path, name, most, &bytes, &length, err):
+ * Read file ${name} of the directory or URL ${path} as a whole, such as ".metadata". Free ${*bytes}
+ * with sidestep_bytes_free(). Nothing is verified. Blocks; any thread.
+ *
+ * Errors: SIDESTEP_ENOTFOUND: there is none. SIDESTEP_ECORRUPT: it has more than ${most} bytes.
+ * SIDESTEP_EUNSAFE: it is no regular file. SIDESTEP_EPERM, SIDESTEP_EIO, SIDESTEP_ETIMEDOUT: it
+ * cannot be read now. SIDESTEP_EINVAL, SIDESTEP_EUNSUPPORTED: ${path} (sidestep_check_path()).
+ */
+SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
+sidestep_read_file(const char *path, const char *name, uint64_t most, void **bytes, size_t *length,
+                   struct sidestep_error *err);
+/**
  * sidestep_decode(transform, stored, length, most, &bytes, &bytes_length, err):
- * Undo a transform: ${stored} are the ${length} bytes of an item that a checkpoint has with
- * ${transform} ("stream.zstd/1", "sidestep.planes/1"), for programs that read files by themselves.
- * ${bytes}: the item, freed with sidestep_bytes_free().  SIDESTEP_ECORRUPT: it is damaged, or has
- * more than ${most} bytes.  Hashes are not looked at.
+ * Decode an item, for programs that read the files by themselves.  ${stored} are its ${length}
+ * bytes, and ${transform} is what the checkpoint records for it ("stream.zstd/1",
+ * "sidestep.planes/1").  Free ${bytes}, the item, with sidestep_bytes_free().  SIDESTEP_ECORRUPT:
+ * it is damaged, or has more than ${most} bytes.  Hashes are not checked.
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_decode(const char *transform, const void *stored, size_t length, uint64_t most,
                 void **bytes, size_t *bytes_length, struct sidestep_error *err);
-/** sidestep_checkpoint_read_value(..., &value): an object, decoded; freed with
+/** sidestep_checkpoint_read_value(..., &value): an object, decoded.  Free it with
  * sidestep_value_free(). */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_checkpoint_read_value(struct sidestep_checkpoint *checkpoint, const char *name,
                                struct sidestep_value **value, struct sidestep_error *err);
 
-/** What the elements of a tensor are like. */
+/** Statistics of the elements of a tensor. */
 struct sidestep_tensor_stats {
     const char *name; /* the caller's */
     uint64_t element_count;
     uint64_t nan_count;
     uint64_t inf_count;
-    uint32_t has_range; /* not 0: ${min} and ${max}, of all but NaN; there is one such element */
-    uint32_t has_mean;  /* not 0: ${mean}, of those that are finite; there is one such element */
-    double min;         /* neither: complex ones, and those that are bits and no numbers */
+    uint32_t has_range; /* not 0: ${min} and ${max} are set, over all elements except NaN */
+    uint32_t has_mean;  /* not 0: ${mean} is set, over the finite elements */
+    double min; /* none of the three for complex dtypes, and for dtypes that are only bits */
     double max;
     double mean;
 };
 
 /**
  * sidestep_checkpoint_stats(checkpoint, stats, count, options, err):
- * Read the tensors stats[i].name, and fill in all else.  Every byte is verified, as far as there
- * are checksums.  ${options}: threads, progress and cancel as of sidestep_verify(); may be NULL.
+ * Read the tensors stats[i].name, and fill in the other fields.  Every byte that has a checksum is
+ * verified.  ${options}: threads, progress and cancel as for sidestep_verify(); may be NULL.
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status sidestep_checkpoint_stats(
     struct sidestep_checkpoint *checkpoint, struct sidestep_tensor_stats *stats, size_t count,
@@ -1741,7 +1775,7 @@ struct sidestep_problem {
                        * "io", "permission": it could not be read, so it may be whole. */
     const char *message;
 };
-/** A file that was read to its end, and has nothing that tells whether its bytes are right. */
+/** A file that was read to its end, but has no checksum of its bytes. */
 struct sidestep_unchecked {
     const char *file; /* relative to the path that was verified */
     const char *what; /* "safetensors" (whole in its structure), "JSON", "a pickle" ... */
@@ -1753,12 +1787,12 @@ struct sidestep_verify_report {
     size_t problem_count;
     const struct sidestep_problem *problems;
     void *owner;
-    enum sidestep_status status; /* what the problems come to: SIDESTEP_OK: there are none;
-                                    ECORRUPT: there is damage; EUNCOMMITTED: not all of it was
-                                    written; EPERM, EIO: nothing worse is known than that files may
-                                    not be, or could not be, read */
+    enum sidestep_status status; /* of all problems together: SIDESTEP_OK: there are none;
+                                    ECORRUPT: there is damage; EUNCOMMITTED: it was not written
+                                    completely; EPERM, EIO: files may not, or could not, be read,
+                                    and nothing worse is known */
     uint32_t reserved;
-    size_t unchecked_count; /* what other programs wrote without checksums; no problem */
+    size_t unchecked_count; /* files that other programs wrote without checksums; not problems */
     const struct sidestep_unchecked *unchecked;
 };
 struct sidestep_verify_options {
@@ -1775,15 +1809,15 @@ struct sidestep_verify_options {
     }
 
 /**
- * sidestep_verify(path, options, report, err): read everything at ${path}, and check every byte for
- * which there is a hash.  SIDESTEP_OK: it was read, see report->status.
+ * sidestep_verify(path, options, report, err): read everything at ${path}, and check every byte
+ * that has a hash.  SIDESTEP_OK: it was read; report->status is the result.
  *
- * For torch's own checkpoints that is structure, coverage, and CRC32 where it was written.  What
- * other programs wrote is gone through file by file: DCPs in directories, files of torch.save()
- * (CRC32), safetensors (structure); what has no checksums is named in report->unchecked.  ${path}
- * may be a file, a directory of which the form is known (see ${layout} of struct sidestep_listed),
- * or one with files of tensors and no checkpoints.  Of a file that may not be read there is one
- * problem, and not one for each tensor in it.
+ * Of torch's own checkpoints it checks structure, coverage, and CRC32 where it was written.  It
+ * checks what other programs wrote file by file: DCPs in directories, files of torch.save()
+ * (CRC32), safetensors (structure).  report->unchecked names what has no checksums.  ${path} may be
+ * a file, a directory of a known form (see ${layout} of struct sidestep_listed), or a directory
+ * with files of tensors and no checkpoints.  A file that may not be read is one problem, not one
+ * for each of its tensors.
  *
  * Errors: SIDESTEP_EUNCOMMITTED: there is no checkpoint.  SIDESTEP_ENOTFOUND, SIDESTEP_EPERM,
  * SIDESTEP_EIO: it could not be opened.  SIDESTEP_ECANCELLED.
@@ -1793,7 +1827,7 @@ sidestep_verify(const char *path, const struct sidestep_verify_options *options,
                 struct sidestep_verify_report *report, struct sidestep_error *err);
 SIDESTEP_API void sidestep_verify_report_release(struct sidestep_verify_report *report);
 
-/** struct sidestep_difference: a name that two checkpoints do not have in common, or not alike. */
+/** struct sidestep_difference: a name that only one of two checkpoints has, or that differs. */
 struct sidestep_difference {
     const char *name;
     const char *kind;    /* "only_a", "only_b", "kind" (tensor or object), "dtype", "shape", "value"
@@ -1801,9 +1835,9 @@ struct sidestep_difference {
     const char *message; /* in words */
     /* Of "data" only: */
     uint64_t element_count; /* elements whose bits differ */
-    double max_abs;         /* the largest |a - b|; infinity where one is NaN and the other is not;
-                               NaN for dtypes that are no numbers */
-    double max_rel;         /* the largest |a - b| / max(|a|, |b|); infinity and NaN likewise */
+    double max_abs;         /* the largest |a - b|; infinity where only one of them is NaN; NaN for
+                               dtypes that are not numbers */
+    double max_rel;         /* the largest |a - b| / max(|a|, |b|); infinity and NaN as above */
     uint32_t ndim;
     uint32_t reserved;
     const int64_t *first; /* index of the first element that differs */
@@ -1811,9 +1845,9 @@ struct sidestep_difference {
 struct sidestep_diff_report {
     bool same;
     uint32_t reserved;
-    size_t same_count;   /* names that are alike, ... */
-    size_t same_by_hash; /* ... of which tensors whose stored hashes say so: they were not read */
-    uint64_t read_bytes; /* of tensors, of each of the two */
+    size_t same_count;   /* names that do not differ ... */
+    size_t same_by_hash; /* ... of which tensors with equal stored hashes: they were not read */
+    uint64_t read_bytes; /* of tensors, from each of the two */
     size_t difference_count;
     const struct sidestep_difference *differences; /* by name */
     void *owner;
@@ -1832,18 +1866,18 @@ struct sidestep_diff_options {
     }
 
 /**
- * sidestep_diff(a, b, options, report, err): compare two checkpoints by name: what they hold, and
- * how far apart it is, whoever wrote them and in whatever sharding.  SIDESTEP_OK: they were
- * compared, see report->same.  What is read is verified; tensors that were saved with equal hashes
- * are not read.  Memory is bounded (about 100 MiB, and what the names take), but for chunks without
- * hashes of blocks, which are torch's: those are held whole.
+ * sidestep_diff(a, b, options, report, err): compare two checkpoints by name: which tensors and
+ * objects they have, and by how much these differ.  Programs and shardings may differ. SIDESTEP_OK:
+ * they were compared; see report->same.  All that is read is verified; tensors with equal stored
+ * hashes are not read.  It uses about 100 MiB, and memory for the names; torch's chunks, which have
+ * no hashes of blocks, are held whole.
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_diff(const char *a, const char *b, const struct sidestep_diff_options *options,
               struct sidestep_diff_report *report, struct sidestep_error *err);
 SIDESTEP_API void sidestep_diff_report_release(struct sidestep_diff_report *report);
 
-/** Only say what would be removed. */
+/** Only report what would be removed. */
 #define SIDESTEP_GC_DRY_RUN 1u
 struct sidestep_gc_report {
     size_t removed_count;
@@ -1854,8 +1888,8 @@ struct sidestep_gc_report {
     void *owner;
 };
 /**
- * sidestep_gc(parent, flags, report, err): remove what killed saves and deletes left in
- * ${parent}.  Touches only names of ours whose owner is dead; never a checkpoint, never .bad.
+ * sidestep_gc(parent, flags, report, err): remove what killed saves and deletes left in ${parent}.
+ * Touches only our own names whose owner is dead; never a checkpoint, never .bad.
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status sidestep_gc(const char *parent, uint32_t flags,
                                                                 struct sidestep_gc_report *report,
@@ -1864,8 +1898,8 @@ SIDESTEP_API void sidestep_gc_report_release(struct sidestep_gc_report *report);
 
 /**
  * sidestep_prune(root, retention, flags, report, err):
- * What a series does by itself, by hand: of the checkpoints of ours under ${root}, whichever run
- * made them, delete what ${retention} lets go.  ${flags}: SIDESTEP_GC_DRY_RUN.  ${report} is as of
+ * Do by hand what a series does by itself: of our checkpoints under ${root}, whichever run made
+ * them, delete what ${retention} lets go.  ${flags}: SIDESTEP_GC_DRY_RUN.  ${report} is that of
  * sidestep_gc().  SIDESTEP_ELOCKED: a run has the series open.
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
@@ -1873,20 +1907,21 @@ sidestep_prune(const char *root, const struct sidestep_retention *retention, uin
                struct sidestep_gc_report *report, struct sidestep_error *err);
 
 /**
- * sidestep_pin(path, on, err): protect a checkpoint from retention, or no longer.  Durable when it
- * returns; it may be done while a run has the series open.  SIDESTEP_ENOTFOUND: it is not there, or
- * was deleted meanwhile.
+ * sidestep_pin(path, on, err): protect a checkpoint from retention (${on}), or no longer.  Durable
+ * when it returns.  A run may have the series open.  SIDESTEP_ENOTFOUND: it does not exist, or was
+ * deleted meanwhile.
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status sidestep_pin(const char *path, bool on,
                                                                  struct sidestep_error *err);
-/** sidestep_tag(path, tag, on, err): put a tag on a checkpoint, or take it away; as above. */
+/** sidestep_tag(path, tag, on, err): add a tag to a checkpoint, or remove it; like sidestep_pin().
+ */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_tag(const char *path, const char *tag, bool on, struct sidestep_error *err);
 
 /**
- * sidestep_rebuild(path, err): write `.metadata` and manifest anew from the shards' own
- * footers, for a directory whose `.metadata` was lost or damaged.  Refused where the shards do
- * not make up one whole save, and where a readable `.metadata` is there.
+ * sidestep_rebuild(path, err): write `.metadata` and manifest anew from the footers of the shards,
+ * for a directory whose `.metadata` was lost or damaged.  Refused if the shards are not one whole
+ * save, or if there is a readable `.metadata`.
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status sidestep_rebuild(const char *path,
                                                                      struct sidestep_error *err);
@@ -1894,11 +1929,11 @@ SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status sidestep_rebuild(const char 
 /* ---------------------------------------------------------------- other formats */
 
 /*
- * Where a path is read (sidestep_load(), sidestep_checkpoint_open(), sidestep_convert()), it may be
- * a checkpoint, and also: a file of safetensors; a directory of them, as Hugging Face's libraries
- * write it; a file of torch.save() (the zip format, of dicts and lists, taken apart as a save of
- * torch.distributed.checkpoint takes them apart).  What it is, its content says.  Nothing in a
- * pickle is executed.  Safetensors have no checksums: of them only sizes and structure are checked.
+ * A path that is read (sidestep_load(), sidestep_checkpoint_open(), sidestep_convert()) may be
+ * a checkpoint, or: a file of safetensors; a directory of them, as Hugging Face's libraries write
+ * it; a file of torch.save() (the zip format, of dicts and lists, flattened as
+ * torch.distributed.checkpoint does).  The content decides which it is.  Nothing in a pickle is
+ * executed.  Safetensors have no checksums: only sizes and structure are checked.
  */
 
 enum sidestep_format {
@@ -1909,51 +1944,51 @@ enum sidestep_format {
     SIDESTEP_FORMAT_NPZ,         /* a file of NumPy's savez() */
 };
 
-/** What becomes of objects that the format cannot hold: all of them in safetensors and npz; in
- * torch.save(), those that are more than None, bool, int, float, str, bytes, list, tuple, dict. */
+/** What to do with objects that the format cannot hold: all objects in safetensors and npz; in
+ * torch.save(), those that are not None, bool, int, float, str, bytes, list, tuple or dict. */
 enum sidestep_objects {
     SIDESTEP_OBJECTS_REFUSE, /* fail, and name the first */
     SIDESTEP_OBJECTS_SKIP,   /* leave them out; the report lists them */
-    SIDESTEP_OBJECTS_ASIDE,  /* into a file of torch.save(), a dict by name: "objects.pt" in a
-                                directory, DST.objects.pt beside a file.  What is more than data is
-                                kept there as bytes: the file that torch.save() made of it */
+    SIDESTEP_OBJECTS_ASIDE,  /* write them to a file of torch.save(), as a dict by name:
+                                "objects.pt" in a directory, DST.objects.pt beside a file.  Objects
+                                that are not plain data become the bytes of a torch.save() file */
 };
 
-/** Replace what is at the destination, if it is what a conversion makes. */
+/** Replace what is at the destination, if it looks like the output of a conversion. */
 #define SIDESTEP_CONVERT_REPLACE 1u
 /** Only the weights: see sidestep_convert(). */
 #define SIDESTEP_CONVERT_MODEL_ONLY 2u
-/** Do everything up to the first byte of data; the report says what there would be. */
+/** Do everything but write data; the report says what would be written. */
 #define SIDESTEP_CONVERT_DRY_RUN 4u
-/* Of a damaged checkpoint: what can be read, and verified; what cannot is left out, and reported */
+/** Convert what can be read and verified of a damaged checkpoint; leave out and report the rest. */
 #define SIDESTEP_CONVERT_PARTIAL 8u
 
 struct sidestep_convert_options {
     size_t struct_size;
     enum sidestep_format to;
     enum sidestep_objects objects;
-    uint32_t flags; /* SIDESTEP_CONVERT_* */
-    uint32_t ranks; /* DCP: shard files, as if so many ranks had saved, at most 64; 0: 1.  They are
-                       written one after the other */
-    uint32_t threads; /* 0: by the machine; at most 64.  No more run than memory is for: 16 to a
-                         checkpoint, 8 where it is compressed, at a level of zstd 4, from 10 on 3;
-                         and 10 to files */
-    enum sidestep_dtype dtype;  /* of all tensors of float64, float32, float16, bfloat16,
-                                   float8_e4m3fn and float8_e5m2: converted to it, rounded to
-                                   nearest,  ties to even; NONE: as they are */
-    uint64_t max_shard_bytes;   /* of tensors in a file of a directory of safetensors; 0: 5 GB.  One
-                                   that is larger is alone in its file */
-    const char *const *include; /* patterns as of fnmatch(3), of names in the source */
+    uint32_t flags;   /* SIDESTEP_CONVERT_* */
+    uint32_t ranks;   /* DCP: write shard files as so many ranks would, one after the other; at most
+                         64; 0: 1 */
+    uint32_t threads; /* at most 64; 0: by number of cores.  Memory limits them further: to a
+                         checkpoint 16; compressed 8, with a level of zstd 4, from level 10 on 3; to
+                         files 10 */
+    enum sidestep_dtype dtype;  /* convert all tensors of float64, float32, float16, bfloat16,
+                                   float8_e4m3fn and float8_e5m2 to it, rounding to nearest, ties
+                                   to even; NONE: leave them */
+    uint64_t max_shard_bytes;   /* of tensors in one safetensors file of a directory; 0: 5 GB.  A
+                                   larger tensor gets a file of its own */
+    const char *const *include; /* patterns of fnmatch(3) for names in the source */
     size_t include_count;       /* 0: all */
     const char *const *exclude;
     size_t exclude_count;
-    const char *const *rename; /* "s/PATTERN/REPLACEMENT/", a POSIX extended regular expression;
-                                  \1 to \9 and & in the replacement; g behind it: all matches.
-                                  One after the other, each to all names */
+    const char *const *rename; /* "s/PATTERN/REPLACEMENT/": a POSIX extended regular expression;
+                                  \1 to \9 and & in the replacement; a final g: all matches.
+                                  Each is applied to all names, one after the other */
     size_t rename_count;
     const char *mapping;  /* a file: a JSON object of names and new names; after ${rename} */
-    const char *compress; /* DCP: "none", "zstd", "zstd:LEVEL", "planes", or "auto", which here is
-                             planes: no training waits for it; NULL: none */
+    const char *compress; /* DCP: "none", "zstd", "zstd:LEVEL", "planes", or "auto", which here
+                             means planes, because no training waits; NULL: none */
     void (*on_progress)(void *context, uint64_t done_bytes, uint64_t total_bytes);
     void *context;
     const bool volatile *cancel; /* set to true to stop with SIDESTEP_ECANCELLED; may be NULL */
@@ -1970,16 +2005,16 @@ struct sidestep_convert_report {
     size_t object_count;   /* in the destination */
     uint64_t tensor_bytes; /* in the destination */
     uint64_t bytes_read;   /* from storage */
-    size_t file_count;     /* of the destination, relative to it; one that is a file: its name */
+    size_t file_count;     /* files of the destination, relative to it; a single file: its name */
     const char *const *files;
     size_t left_out_count; /* names of objects that are not in the destination */
     const char *const *left_out;
-    const char *aside;     /* path of what SIDESTEP_OBJECTS_ASIDE made; NULL: nothing */
-    size_t overflow_count; /* "NAME: COUNT": tensors of which elements became infinite or NaN by the
-                              conversion to ${dtype} */
+    const char *aside;     /* path of the file that SIDESTEP_OBJECTS_ASIDE made; NULL: none */
+    size_t overflow_count; /* "NAME: COUNT": tensors with elements that became infinite or NaN in
+                              the conversion to ${dtype} */
     const char *const *overflows;
     size_t lost_count; /* "NAME: REASON": tensors and objects that SIDESTEP_CONVERT_PARTIAL left
-                          out, as they are damaged or cannot be read */
+                          out, because they are damaged or cannot be read */
     const char *const *lost;
     void *owner;
     enum sidestep_status lost_status; /* SIDESTEP_OK: nothing is lost.  ECORRUPT: there is damage.
@@ -1989,42 +2024,43 @@ struct sidestep_convert_report {
 
 /**
  * sidestep_convert(source, destination, options, report, err):
- * Write what is at ${source} to ${destination} in another format, or in the same with other names,
- * types or files.  By this process alone, in pieces: memory stays below 256 MiB whatever the size,
- * but for objects, compressed tensors and those that are not stored row-major, which are decoded
- * one by one.  Every byte that is read is checked, as far as the source has checksums.  ${options}
- * and ${report} may be NULL.
+ * Write what is at ${source} to ${destination} in another format, or in the same format with other
+ * names, dtypes or files.  This process does it alone, in pieces: memory stays below 256 MiB
+ * whatever the size.  The exceptions are objects, compressed tensors, and tensors that are not
+ * stored row-major, which are decoded one by one.  Every byte that has a checksum is checked.
+ * ${options} and ${report} may be NULL.
  *
- * The destination is there whole and durable when this returns, or not at all; its parent must
+ * The destination is whole and durable when this returns, or it does not exist.  Its parent must
  * exist.  It must not exist before, or be an empty directory, unless SIDESTEP_CONVERT_REPLACE.
- * What a killed conversion leaves beside it, the next one to the same destination removes, or
- * sidestep_gc().  ${source} is not touched.
+ * The next conversion to the same destination, or sidestep_gc(), removes what a killed one left
+ * beside it.  ${source} is not changed.
  *
- * AUTO: a destination that ends in .safetensors, .npz, .pt, .pth or .bin is a file of that kind;
- * any other is a directory: DCP, unless ${source} is a checkpoint: then safetensors.  With
- * SIDESTEP_CONVERT_PARTIAL it is DCP always, since what is left of a checkpoint is to be one again,
- * and safetensors cannot hold its objects.
+ * AUTO: a destination that ends in .safetensors, .npz, .pt, .pth or .bin is a file of that kind.
+ * Any other is a directory: safetensors if ${source} is a checkpoint, else DCP.  With
+ * SIDESTEP_CONVERT_PARTIAL it is always DCP, because the rest of a checkpoint should be a
+ * checkpoint again, and safetensors cannot hold its objects.
  *
- * SIDESTEP_CONVERT_MODEL_ONLY: where the source has a dict called model, model_state_dict,
- * state_dict, module or app.model at its top, that dict alone, its name taken off; else all but
- * the dicts at its top that are called optim, optimizer, optimizers, optimizer_state_dict,
+ * SIDESTEP_CONVERT_MODEL_ONLY: if the source has a dict called model, model_state_dict,
+ * state_dict, module or app.model at its top, take only that dict, without its name.  Else take all
+ * but the dicts at its top that are called optim, optimizer, optimizers, optimizer_state_dict,
  * optimizer_states, opt, lr_scheduler, lr_schedulers, lr_scheduler_state_dict, scheduler,
- * dataloader, train_state, rng, rng_state and loops; and in both cases no objects.  EMISMATCH,
- * with what is at the top: two of the former are there, or of the latter, what is left has the
- * state of an optimizer.
+ * dataloader, train_state, rng, rng_state and loops.  Never take objects.  EMISMATCH, with the
+ * names at the top: there are two of the former dicts, or what is left without the latter contains
+ * the state of an optimizer.
  *
- * SIDESTEP_CONVERT_PARTIAL: of a checkpoint that is damaged.  All of it is verified first, as by
- * sidestep_verify() (with ${on_progress}, which then starts anew), and what does not pass is left
- * out; SIDESTEP_ECORRUPT if no tensor does, or if its metadata or manifest is what is damaged.
+ * SIDESTEP_CONVERT_PARTIAL, for a damaged checkpoint: all of it is verified first, as by
+ * sidestep_verify() (with ${on_progress}, which then starts anew), and what fails is left out.
+ * SIDESTEP_ECORRUPT if no tensor passes, or if the metadata or the manifest is damaged.
  *
- * Tensors of a DCP or torch.save() destination are nested as they were, unless they were renamed:
- * then, and where the source has names alone, they are at the top.  Two names of one tensor in
- * torch.save() stay that in torch.save(), and become two tensors elsewhere.
+ * Tensors in a DCP or torch.save() destination keep their nesting.  If they were renamed, or if the
+ * source has only names, they are at the top.  Two names of one tensor in torch.save() stay so in
+ * torch.save(), and become two tensors elsewhere.
  *
  * Errors: SIDESTEP_EEXISTS, SIDESTEP_EINVAL for an option, SIDESTEP_EUNSUPPORTED for what the
  * format cannot hold, SIDESTEP_EMISMATCH if nothing is selected or two names become one, those of
  * reading, those of sidestep_save() (SIDESTEP_EUNKNOWN, too), SIDESTEP_ENOSPC, SIDESTEP_EIO,
- * SIDESTEP_ECANCELLED.  If memory is short only when all is done, the report is zeros.
+ * SIDESTEP_ECANCELLED.  If only the report runs out of memory, the conversion succeeds and the
+ * report is zeros.
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_convert(const char *source, const char *destination,
@@ -2036,9 +2072,9 @@ SIDESTEP_API void sidestep_convert_report_release(struct sidestep_convert_report
 
 enum sidestep_allowed {
     SIDESTEP_ALLOWED_NO, /* sidestep does it in another way, which costs something: see ${fix} */
-    SIDESTEP_ALLOWED_PARTLY, /* with a limit, which ${text} says */
+    SIDESTEP_ALLOWED_PARTLY, /* with a limit: see ${text} */
     SIDESTEP_ALLOWED_YES,
-    SIDESTEP_ALLOWED_FACT, /* nothing to be allowed: worth knowing */
+    SIDESTEP_ALLOWED_FACT, /* needs no permission; worth knowing */
 };
 struct sidestep_finding {
     const char *name;       /* "io_uring", "direct_io" ...: stable; new ones may come */
@@ -2056,8 +2092,8 @@ struct sidestep_doctor_report {
 /**
  * sidestep_doctor(directory, report, err):
  * Try out what makes saves and loads fast here: for this process, with this user's rights, and for
- * files in ${directory}.  Makes a file of one page there, unlinked before it is used; where that
- * is not allowed, the findings say so.  A "no" is a finding, not a failure.
+ * files in ${directory}.  Makes a file of one page there, and unlinks it before use.  If that is
+ * not allowed, the findings say so.  A "no" is a finding, not a failure.
  * SIDESTEP_ENOTFOUND if there is no such directory.
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status

@@ -2,8 +2,8 @@
 /*
  * sidestep_mpi.h -- the collectives of sidestep.h over MPI.
  *
- * Header-only: compiled into your program, with the MPI that it uses, so that one libsidestep
- * serves every MPI.  C11 or C++11; MPI 3.0 or later.
+ * Header-only: your program compiles it with its own MPI, so one libsidestep serves every MPI.  C11
+ * or C++11; MPI 3.0 or later.
  *
  *      struct sidestep_comm comm;
  *      struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
@@ -16,14 +16,14 @@
  *      sidestep_engine_close(&engine, &err);
  *      sidestep_mpi_comm_free(&comm);
  *
- * MPI is called only by the thread that calls a collective function of sidestep.h, never in the
- * background: MPI_THREAD_FUNNELED suffices if that is the thread that initialized MPI.
+ * Only the thread that calls a collective function of sidestep.h calls MPI, never a background
+ * thread.  MPI_THREAD_FUNNELED suffices if that thread has initialized MPI.
  *
  * Over RDMA (InfiniBand, RoCE, EFA), MPI registers the memory that it sends from and receives into,
- * and keeps it registered.  A network card writes there without a page fault, so asynchronous saves
- * copy the state as long as the process has anything registered (VmPin in /proc/self/status is not
- * zero; copy_reason of struct sidestep_save_info says so).  Mark tensors that MPI never receives
- * into with SIDESTEP_TENSOR_CPU_WRITES: they are write-protected all the same.
+ * and keeps it registered.  A network card writes there without a page fault.  So asynchronous
+ * saves copy the state while the process has registered memory (VmPin in /proc/self/status is not
+ * zero; copy_reason of struct sidestep_save_info reports it).  Give tensors into which MPI never
+ * receives the flag SIDESTEP_TENSOR_CPU_WRITES: they are write-protected nevertheless.
  */
 #ifndef SIDESTEP_MPI_H
 #define SIDESTEP_MPI_H
@@ -36,7 +36,7 @@
 
 #include "sidestep.h"
 
-/* MPI counts in int: more bytes than this travel in pieces.  At most 1 GiB. */
+/* MPI counts in int, so larger messages are sent in pieces.  At most 1 GiB. */
 #ifndef SIDESTEP_MPI_PIECE_BYTES
 #define SIDESTEP_MPI_PIECE_BYTES 1073741824
 #endif
@@ -48,21 +48,21 @@ struct sidestep_mpi_context {
     int size;
 };
 
-/* Names that end in "_" are this header's own. */
+/* Names that end in "_" are private to this header. */
 
-/* sidestep_mpi_piece_(): how many of ${bytes} travel next. */
+/* sidestep_mpi_piece_(): how many of ${bytes} to send next. */
 static inline int sidestep_mpi_piece_(size_t bytes)
 {
     return bytes < (size_t)SIDESTEP_MPI_PIECE_BYTES ? (int)bytes : (int)SIDESTEP_MPI_PIECE_BYTES;
 }
 
-/* The first failure of two results, for calls that must be made whatever became of earlier ones. */
+/* The first failure of two results, for calls that must be made even after a failure. */
 static inline int sidestep_mpi_first_(int earlier, int later)
 {
     return earlier != MPI_SUCCESS ? earlier : later;
 }
 
-/* Everybody learns whether somebody failed. */
+/* Tell all ranks whether one of them failed. */
 static inline int sidestep_mpi_agree_(const struct sidestep_mpi_context *mpi, int failure)
 {
     int failed = failure != MPI_SUCCESS;
@@ -75,15 +75,15 @@ static inline int sidestep_mpi_agree_(const struct sidestep_mpi_context *mpi, in
     return failed ? MPI_ERR_OTHER : MPI_SUCCESS;
 }
 
-/* Turns the order of unsigned numbers into that of signed ones, and back. */
+/* Map the order of unsigned numbers to that of signed ones, and back. */
 static inline void sidestep_mpi_flip_(uint64_t *values, size_t count)
 {
     for (size_t i = 0; i < count; i++)
         values[i] ^= (uint64_t)1 << 63;
 }
 
-/* sidestep_mpi_all_reduce_max_(): see struct sidestep_comm.  Not with MPI_UINT64_T: MPICH 4.0
- * compares those as signed numbers. */
+/* sidestep_mpi_all_reduce_max_(): see struct sidestep_comm.  It does not use MPI_UINT64_T, because
+ * MPICH 4.0 compares those as signed numbers. */
 static inline int sidestep_mpi_all_reduce_max_(void *context, uint64_t *values, size_t count)
 {
     const struct sidestep_mpi_context *mpi = (const struct sidestep_mpi_context *)context;
@@ -117,8 +117,8 @@ static inline int sidestep_mpi_broadcast_(void *context, void *buffer, size_t by
     return result;
 }
 
-/* sidestep_mpi_send_(): to one rank, however much; goes on after a failure, as the other side
- * does, so that neither waits for ever. */
+/* sidestep_mpi_send_(): send any number of bytes to one rank.  It goes on after a failure, as the
+ * receiver does, so that neither waits for ever. */
 static inline int sidestep_mpi_send_(const struct sidestep_mpi_context *mpi, const char *from,
                                      size_t bytes, int to)
 {
@@ -149,14 +149,14 @@ static inline int sidestep_mpi_receive_(const struct sidestep_mpi_context *mpi, 
     return result;
 }
 
-/* How the parts of all ranks travel: one call of MPI's if all of them together fit an int. */
+/* How the parts of all ranks are sent: in one MPI call if all of them together fit an int. */
 #define SIDESTEP_MPI_FAILED_ 0
 #define SIDESTEP_MPI_AT_ONCE_ 1
 #define SIDESTEP_MPI_ONE_BY_ONE_ 2
 
 /*
- * Rank 0, which alone knows all sizes, decides and tells.  For AT_ONCE it gets ${*counts}, to be
- * freed, with the displacements behind the counts; elsewhere ${*counts} is NULL.
+ * Rank 0, which alone knows all sizes, decides and tells the others.  For AT_ONCE it gets
+ * ${*counts}, with the displacements after the counts, and frees it.  Otherwise ${*counts} is NULL.
  */
 static inline int sidestep_mpi_way_(const struct sidestep_mpi_context *mpi, const size_t *bytes,
                                     int **counts)
@@ -246,9 +246,9 @@ static inline int sidestep_mpi_scatter_(void *context, const void *send, const s
 
 /**
  * sidestep_mpi_comm(comm, &out): fill ${out} for sidestep_engine_options.comm.  Collective over
- * ${comm}, which must be an intra-communicator.  Works on a duplicate, so nothing of ours meets
- * your messages; errors on it are returned, not fatal.  MPI_SUCCESS or an MPI error code.
- * ${out} is to be given back with sidestep_mpi_comm_free(), after sidestep_engine_close().
+ * ${comm}, which must be an intra-communicator.  It uses a duplicate, so its messages never mix
+ * with yours; errors on the duplicate are returned, not fatal.  MPI_SUCCESS or an MPI error code.
+ * Release ${out} with sidestep_mpi_comm_free(), after sidestep_engine_close().
  */
 static inline int sidestep_mpi_comm(MPI_Comm comm, struct sidestep_comm *out)
 {
@@ -290,8 +290,8 @@ static inline int sidestep_mpi_comm(MPI_Comm comm, struct sidestep_comm *out)
 }
 
 /**
- * sidestep_mpi_comm_free(comm): give back what sidestep_mpi_comm() filled.  Collective; before
- * MPI_Finalize().  Accepts NULL, and a ${comm} that was given back already.
+ * sidestep_mpi_comm_free(comm): release what sidestep_mpi_comm() filled.  Collective; before
+ * MPI_Finalize().  Accepts NULL, and a ${comm} that was released already.
  */
 static inline void sidestep_mpi_comm_free(struct sidestep_comm *comm)
 {

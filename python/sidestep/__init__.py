@@ -29,61 +29,38 @@ from typing import TYPE_CHECKING, Any
 from . import _names
 
 if TYPE_CHECKING:
-    from ._abi import VERSION as __version__
-    from ._abi import Status
-    from ._checkpointer import Checkpointer
-    from ._convert import Converted, convert
-    from ._environment import environment
-    from ._errors import Error
-    from ._export import Final, export
-    from ._extension import Planes, extension_registry
-    from ._fence import fence_optimizers
-    from ._filling import Loaded
-    from ._handle import SaveHandle
-    from ._huge_pages import huge_pages
-    from ._latest import latest
-    from ._load import load
-    from ._marks import pin, tag
-    from ._paused import paused
-    from ._plugins import Reader, Writer
-    from ._read import load_metadata, read
-    from ._save import async_save, save
-    from ._signals import Preempted
-    from ._stats import TensorStats, stats
-    from ._train_state import TrainState
+    from ._c.abi import VERSION as __version__
+    from ._c.abi import Status as Status
+    from ._c.errors import Error as Error
+    from ._checkpointer import Checkpointer as Checkpointer
+    from ._convert import Converted as Converted
+    from ._convert import Final as Final
+    from ._convert import convert as convert
+    from ._convert import export as export
+    from ._environment import environment as environment
+    from ._filling import Loaded as Loaded
+    from ._handle import SaveHandle as SaveHandle
+    from ._huge_pages import huge_pages as huge_pages
+    from ._paused import paused as paused
+    from ._read import TensorStats as TensorStats
+    from ._read import load_metadata as load_metadata
+    from ._read import read as read
+    from ._read import stats as stats
+    from ._roots import latest as latest
+    from ._roots import pin as pin
+    from ._roots import tag as tag
+    from ._signals import Preempted as Preempted
+    from ._torch.extension import Planes as Planes
+    from ._torch.extension import extension_registry as extension_registry
+    from ._torch.fence import fence_optimizers as fence_optimizers
+    from ._torch.load import load as load
+    from ._torch.plugins import Reader as Reader
+    from ._torch.plugins import Writer as Writer
+    from ._torch.save import async_save as async_save
+    from ._torch.save import save as save
+    from ._train_state import TrainState as TrainState
 
-__all__ = [
-    "Checkpointer",
-    "Converted",
-    "Error",
-    "Final",
-    "Loaded",
-    "Planes",
-    "Preempted",
-    "Reader",
-    "SaveHandle",
-    "Status",
-    "TensorStats",
-    "TrainState",
-    "Writer",
-    "__version__",
-    "async_save",
-    "convert",
-    "environment",
-    "export",
-    "extension_registry",
-    "fence_optimizers",
-    "huge_pages",
-    "latest",
-    "load",
-    "load_metadata",
-    "paused",
-    "pin",
-    "read",
-    "save",
-    "stats",
-    "tag",
-]
+__all__ = ["__version__", *_names.OURS]
 
 _names.install(__name__)
 

@@ -7,20 +7,22 @@ import ctypes
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any
 
-from . import _abi
-from ._checked import a_path, a_text
-from ._errors import check
-from ._flatten import Index
-from ._gone import when_gone
-from ._library import lib
+from ._c import abi
+from ._c.calls import call, call_for_bytes, when_gone
+from ._c.checked import a_path, a_text
+from ._c.errors import check
+from ._c.library import lib
+from ._torch.flatten import Index
 
 
 @dataclass(frozen=True)
 class ChunkMetadata:
-    """One stored box of a tensor.  ``offsets`` and ``lengths`` count elements, the rest bytes."""
+    """One stored box of a tensor.  ``offsets`` and ``lengths`` count elements, the rest bytes.
+
+    transform  "stream.zstd/1", say, if the bytes are compressed
+    """
 
     offsets: tuple[int, ...]
     lengths: tuple[int, ...]
@@ -28,18 +30,19 @@ class ChunkMetadata:
     file_offset: int
     file_bytes: int
     transform: str | None
-    """``"stream.zstd/1"`` if the bytes are compressed."""
 
 
 @dataclass(frozen=True)
 class TensorMetadata:
-    """A stored tensor."""
+    """A stored tensor.
+
+    path   keys from the root of the nested state: str, int, or ``Index`` for a place in a list
+    dtype  torch's name: "bfloat16"
+    """
 
     name: str
     path: tuple[str | int, ...]
-    """Keys from the root of the nested state: str, int, or ``Index`` for a place in a list."""
     dtype: str
-    """torch's name: ``"bfloat16"``."""
     shape: tuple[int, ...]
     bytes: int
     chunks: tuple[ChunkMetadata, ...]
@@ -47,40 +50,41 @@ class TensorMetadata:
 
 @dataclass(frozen=True)
 class ObjectMetadata:
-    """A stored object: anything but a tensor."""
+    """A stored object: anything but a tensor.  ``bytes``: as stored."""
 
     name: str
     path: tuple[str | int, ...]
     bytes: int
-    """As stored."""
     file: str
 
 
 @dataclass(frozen=True)
 class CheckpointMetadata:
-    """What a checkpoint holds."""
+    """What a checkpoint holds.
+
+    format      "dcp" (torch's) or "sidestep" (the same with our footers and manifest)
+    world_size  ranks that wrote it
+    bytes       of its files
+    damage      what is wrong with its files: missing, cut short, of another save; None: nothing, as
+                far as sizes and ids tell
+    unread      which of its files cannot be read now, and may be whole; None: none
+    """
 
     path: str
     format: str
-    """``"dcp"`` (torch's) or ``"sidestep"`` (the same with our footers and manifest)."""
     save_id: str | None
     step: int | None
     world_size: int | None
-    """Ranks that wrote it."""
     bytes: int
-    """Of its files."""
     tensors: dict[str, TensorMetadata]
     objects: dict[str, ObjectMetadata]
     damage: str | None = None
-    """What is wrong with its files: missing, cut short, of another save; None: nothing that their
-    sizes and ids tell."""
     unread: str | None = None
-    """Which of its files cannot be read now, and may be whole; None: none."""
 
 
 @dataclass(frozen=True)
 class Saved:
-    """As much of an entry as a load wants to know."""
+    """What a load needs to know of an entry."""
 
     is_object: bool
     dtype: str | None
@@ -93,33 +97,30 @@ def text_of(value: bytes | None) -> str:
 
 
 def _first_of(text: bytes | None, count: int) -> str | None:
-    """The first of ``count``, and how many more there are."""
+    """The first text of ``count``, and how many more there are."""
     if text is None:
         return None
     return text_of(text) + (f"; and {count - 1} more" if count > 1 else "")
 
 
-def _shape(entry: Any) -> tuple[int, ...]:
-    return tuple(entry.shape[: entry.ndim]) if entry.ndim else ()
-
-
 def _path_of(entry: Any) -> tuple[str | int, ...]:
     items: list[str | int] = []
-    for i in range(entry.path_length):
-        item = entry.path[i]
+    for item in entry.path[: entry.path_length]:
         if item.key is not None:
             items.append(text_of(item.key))
-        elif item.flags & _abi.PATH_INT_KEY:
-            items.append(int(item.index))
         else:
-            items.append(Index(item.index))
+            items.append(item.index if item.flags & abi.PATH_INT_KEY else Index(item.index))
     return tuple(items) or (text_of(entry.name),)
+
+
+def _numbers(array: Any, count: int) -> tuple[int, ...]:
+    return tuple(array[:count]) if count else ()
 
 
 def _chunk_of(chunk: Any, ndim: int) -> ChunkMetadata:
     return ChunkMetadata(
-        tuple(chunk.offsets[:ndim]) if ndim else (),
-        tuple(chunk.lengths[:ndim]) if ndim else (),
+        _numbers(chunk.offsets, ndim),
+        _numbers(chunk.lengths, ndim),
         text_of(chunk.file),
         chunk.file_offset,
         chunk.file_bytes,
@@ -128,8 +129,8 @@ def _chunk_of(chunk: Any, ndim: int) -> ChunkMetadata:
 
 
 def _close(handle: ctypes.c_void_p) -> None:
-    """No-op if it was closed already."""
-    lib().sidestep_checkpoint_close(ctypes.byref(handle))
+    """Nothing, if it was closed already."""
+    lib().sidestep_checkpoint_close(handle)
 
 
 class Checkpoint:
@@ -139,44 +140,24 @@ class Checkpoint:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._handle = ctypes.c_void_p()
-        err = _abi.ErrorInfo()
-        check(
-            lib().sidestep_checkpoint_open(
-                os.fsencode(a_path(path, "path")), ctypes.byref(self._handle), ctypes.byref(err)
-            ),
-            err,
-        )
-        when_gone(self, _close, self._handle)
-
-    def close(self) -> None:
-        """Close its files."""
-        _close(self._handle)
+        self.handle = ctypes.c_void_p()
+        call(lib().sidestep_checkpoint_open, os.fsencode(a_path(path, "path")), self.handle)
+        when_gone(self, _close, self.handle)
 
     def __enter__(self) -> Checkpoint:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        where: TracebackType | None,
-    ) -> None:
-        self.close()
+    def __exit__(self, *exception: object) -> None:
+        _close(self.handle)
 
     def _entries(self) -> Iterator[Any]:
         library = lib()
-        for i in range(library.sidestep_checkpoint_count(self._handle)):
-            yield library.sidestep_checkpoint_entry(self._handle, i).contents
+        for i in range(library.sidestep_checkpoint_count(self.handle)):
+            yield library.sidestep_checkpoint_entry(self.handle, i).contents
 
     def names(self) -> list[str]:
         """Of all tensors and objects, sorted."""
         return [text_of(entry.name) for entry in self._entries()]
-
-    @property
-    def handle(self) -> ctypes.c_void_p:
-        """The library's."""
-        return self._handle
 
     def is_object(self, name: str) -> bool:
         """Whether what is stored under ``name`` is no tensor."""
@@ -189,18 +170,17 @@ class Checkpoint:
             data = a_text(name, "name")
         except ValueError:  # no checkpoint has such a name
             return None
-        found = lib().sidestep_checkpoint_find(self._handle, data)
+        found = lib().sidestep_checkpoint_find(self.handle, data)
         if not found:
             return None
         entry = found.contents
         dtype = None if entry.dtype_name is None else text_of(entry.dtype_name)
-        return Saved(bool(entry.is_object), dtype, _shape(entry))
+        return Saved(bool(entry.is_object), dtype, _numbers(entry.shape, entry.ndim))
 
     def describe(self) -> CheckpointMetadata:
         """All there is to know without reading data."""
-        info = _abi.sized(_abi.CheckpointInfo)
-        status = lib().sidestep_checkpoint_info(self._handle, ctypes.byref(info))
-        check(status, _abi.ErrorInfo())
+        info = abi.CheckpointInfo()
+        check(lib().sidestep_checkpoint_info(self.handle, info), abi.ErrorInfo())
         tensors: dict[str, TensorMetadata] = {}
         objects: dict[str, ObjectMetadata] = {}
         for entry in self._entries():
@@ -209,9 +189,15 @@ class Checkpoint:
                 file = text_of(entry.chunks[0].file) if entry.chunk_count else ""
                 objects[name] = ObjectMetadata(name, path, entry.bytes, file)
                 continue
-            chunks = tuple(_chunk_of(entry.chunks[i], entry.ndim) for i in range(entry.chunk_count))
-            dtype = text_of(entry.dtype_name)
-            tensors[name] = TensorMetadata(name, path, dtype, _shape(entry), entry.bytes, chunks)
+            chunks = entry.chunks[: entry.chunk_count]
+            tensors[name] = TensorMetadata(
+                name,
+                path,
+                text_of(entry.dtype_name),
+                _numbers(entry.shape, entry.ndim),
+                entry.bytes,
+                tuple(_chunk_of(chunk, entry.ndim) for chunk in chunks),
+            )
         return CheckpointMetadata(
             text_of(info.path),
             text_of(info.format),
@@ -238,36 +224,11 @@ class Checkpoint:
         def array(values: Sequence[int] | None) -> Any:
             return None if values is None else (ctypes.c_int64 * max(len(values), 1))(*values)
 
-        err = _abi.ErrorInfo()
-        check(
-            lib().sidestep_checkpoint_read_tensor(
-                self._handle,
-                a_text(name, "name"),
-                array(offsets),
-                array(lengths),
-                address,
-                size,
-                ctypes.byref(err),
-            ),
-            err,
-        )
+        box = array(offsets), array(lengths)
+        read = lib().sidestep_checkpoint_read_tensor
+        call(read, self.handle, a_text(name, "name"), *box, address, size)
 
     def stored(self, name: str) -> bytes:
         """The stored bytes of an object: a ``torch.save()`` file."""
-        data = ctypes.c_void_p()
-        length = ctypes.c_size_t()
-        err = _abi.ErrorInfo()
-        check(
-            lib().sidestep_checkpoint_read_bytes(
-                self._handle,
-                a_text(name, "name"),
-                ctypes.byref(data),
-                ctypes.byref(length),
-                ctypes.byref(err),
-            ),
-            err,
-        )
-        try:
-            return ctypes.string_at(data, length.value)
-        finally:
-            lib().sidestep_bytes_free(ctypes.byref(data))
+        read = lib().sidestep_checkpoint_read_bytes
+        return call_for_bytes(read, self.handle, a_text(name, "name"))

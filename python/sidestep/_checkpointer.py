@@ -9,19 +9,16 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, Optional, Union
+from typing import Any, Literal, NoReturn, Optional, Union
 
-from . import _abi
-from ._abi import Status
-from ._arguments import Interval, functions, how_saved, places, series_config
-from ._checked import a_path, a_state, a_step, one_of
-from ._dropped import close_when_dropped
+from ._c import abi
+from ._c.abi import Status
+from ._c.checked import a_count, a_function, a_number, a_path, a_state, a_step, absolute, one_of
+from ._c.errors import Error
+from ._convert import Final, export
 from ._engine import engine_for
 from ._environment import GRACE_S, environment, tell_about_job
-from ._errors import Error
 from ._exit import end_within
-from ._failures import Failures
-from ._fence import fence_optimizers
 from ._filling import (
     Loaded,
     agree_on_latest,
@@ -31,16 +28,16 @@ from ._filling import (
     go_on,
     is_over_already,
 )
-from ._flatten import flatten, is_stateful
 from ._handle import SaveHandle, take_sticky, wait_for_turn, wait_until
-from ._hooks import Hooks
-from ._options import Ways
+from ._hooks import Failures, Hooks
+from ._options import Interval, Ways, check_compression, check_spread, series_options
 from ._parents import try_make_parents
-from ._series import Series, SeriesStatus
+from ._roots import latest, pin
+from ._roots import tag as _tag
+from ._series import Series, SeriesStatus, close_when_dropped
 from ._signals import Preempted, Signals
-
-if TYPE_CHECKING:
-    from ._export import Final
+from ._torch.fence import fence_optimizers
+from ._torch.flatten import flatten, is_stateful
 
 log = logging.getLogger("sidestep")
 
@@ -146,27 +143,30 @@ class Checkpointer:
         on_failed: Optional[Callable[[int, Error], object]] = None,
         on_deleted: Optional[Callable[[str], object]] = None,
     ) -> None:
-        self.root = os.path.abspath(a_path(root, "root"))
+        self.root = absolute(a_path(root, "root"))
         self._failures = Failures()
-        how_saved(final, compress, spread_s, max_failures, grace_s, exit_code)
-        functions(
-            on_staged=on_staged,
-            on_committed=on_committed,
-            on_failed=on_failed,
-            on_deleted=on_deleted,
-        )
+        if final is not None and not isinstance(final, Final):
+            raise TypeError(f"final={final!r} is no sidestep.Final")
+        check_compression(compress)
+        check_spread(spread_s)
+        self._max_failures = a_count(max_failures, "max_failures")
+        self._grace_s = GRACE_S if grace_s is None else a_number(grace_s, "grace_s")
+        if exit_code is not None:
+            a_count(exit_code, "exit_code", most=255)
+        callbacks = on_staged, on_committed, on_failed, on_deleted
+        for name_of, callback in zip(("staged", "committed", "failed", "deleted"), callbacks):
+            a_function(callback, f"on_{name_of}")
         self._final, self._compress, self._spread_s = final, compress, spread_s
-        self._grace_s = GRACE_S if grace_s is None else grace_s
         self._is_ending = False  # a signal came, or another rank told
         self._is_late = False  # and the grace time is over
         self.environment = environment()
         self._at_signal = one_of("at_signal", at_signal, ("save", "finish", "abort"))
         self._exit_code = exit_code
-        self._max_failures = max_failures
         if fence:
             fence_optimizers()
         self._due = 0
-        self._queue = places(busy, queue)
+        queue = a_count(queue, "queue", least=1, most=abi.MAX_QUEUE)
+        self._queue = queue if busy == "queue" else 0
         self._saves: list[SaveHandle] = []  # that are under way, or failed and nobody was told
         self._last: Optional[SaveHandle] = None
         self._last_step = -1
@@ -175,7 +175,7 @@ class Checkpointer:
         self._engine = engine_for(process_group, no_dist=no_dist, ways=ways)
         self._engine.comm.ends_at = float("inf")
         self._signals = Signals(signals, self._asked_to_stop)
-        config = series_config(
+        options = series_options(
             interval=interval,
             check_s=min(5.0, self._grace_s / 4) if self._signals.numbers else 0.0,
             mtbf=mtbf,
@@ -195,14 +195,12 @@ class Checkpointer:
             failure = try_make_parents(self.root)  # then opening fails on all ranks
             tell_about_job(self.environment, self._engine.size)
         try:
-            self._series = Series(self._engine, self.root, config)
+            self._series = Series(self._engine, self.root, options)
         except Error as refusal:
             raise refusal from failure
         close_when_dropped(self, self._series, self._signals)
-        prunes = config.keep_last is not None and self._engine.rank == 0
-        self._hooks = Hooks(
-            on_staged, on_committed, on_failed, on_deleted, self._series if prunes else None
-        )
+        prunes = bool(options.retention) and self._engine.rank == 0
+        self._hooks = Hooks(*callbacks, self._series if prunes else None)
         self._signals.install()
 
     @property
@@ -231,16 +229,16 @@ class Checkpointer:
     @property
     def stopping(self) -> bool:
         """All ranks have agreed that the run ends: the save that is due is the last one."""
-        return bool(self._due & _abi.DUE_STOP)
+        return bool(self._due & abi.DUE_STOP)
 
     def request_save(self) -> None:
         """Ask for a save, on any rank, from any thread or signal handler: soon `should_save` says
         yes on all."""
-        self._series.request(_abi.DUE_SAVE)
+        self._series.request(abi.DUE_SAVE)
 
     def request_stop(self) -> None:
         """The same, for a last save and the end, as a signal does."""
-        self._series.request(_abi.DUE_STOP)
+        self._series.request(abi.DUE_STOP)
 
     def status(self) -> SeriesStatus:
         """The interval as of now, what was skipped, what is expected to be lost."""
@@ -329,22 +327,16 @@ class Checkpointer:
 
     def pin(self, step: int, on: bool = True) -> None:
         """Protect a checkpoint from retention, or no longer.  Not collective."""
-        from ._marks import pin
-
         pin(self._series.path_of(step), on)
 
     def tag(self, step: int, tag: str, on: bool = True) -> None:
         """Put a tag on a checkpoint, or take it away.  Not collective."""
-        from ._marks import tag as put
-
-        put(self._series.path_of(step), tag, on)
+        _tag(self._series.path_of(step), tag, on)
 
     # -- load
 
     def latest(self) -> Optional[str]:
         """The path of the newest checkpoint that is whole, or None; see `sidestep.latest`."""
-        from ._latest import latest
-
         return latest(self.root)
 
     def resume(
@@ -468,7 +460,7 @@ class Checkpointer:
     def _asked_to_stop(self) -> None:
         """In the handler of a signal."""
         self._end_in(self._grace_s)
-        self._series.request(_abi.DUE_STOP)
+        self._series.request(abi.DUE_STOP)
 
     def _end_in(self, seconds: float) -> None:
         """From now on: nothing is waited for any longer than so, nor than the job lives."""
@@ -486,7 +478,7 @@ class Checkpointer:
         self._end_in((longest - self._engine.max_of(longest - int(left * 1e3))) / 1e3)
 
     def _prepared(self, state: Any) -> Any:
-        from ._save import call_stateful
+        from ._torch.save import call_stateful
 
         if is_stateful(state):
             values = state.state_dict()
@@ -497,7 +489,7 @@ class Checkpointer:
 
     def _finish_last(self, handle: SaveHandle, metrics: Any, tags: Any) -> SaveHandle:
         """The end of a run whose last step was saved as any other."""
-        from ._load import agree
+        from ._torch.load import agreed
 
         try:
             self._finish(handle)
@@ -505,33 +497,22 @@ class Checkpointer:
             if handle.peek() is not None:
                 self._last_step = -1  # the next call saves anew
             raise
-        failure: Optional[BaseException] = None
-        try:
+        with agreed(self._engine, handle.path):
             self._series.note(self._last_step, metrics, tags)
-        except BaseException as reason:
-            failure = reason
-        agree(self._engine, handle.path, failure)
         if self.stopping:
             self._stop(handle)
         return handle
 
     def _finish(self, handle: SaveHandle) -> None:
         """Committed, and in the format that was asked for."""
-        from ._export import export
-        from ._load import agree
+        from ._torch.load import agreed
 
-        failure: Optional[BaseException] = None
-        try:
+        together = agreed(self._engine, handle.path, Exception)
+        with together if self._final is not None else contextlib.nullcontext():
             if not handle.wait_until(self._engine.comm.waits_until):
                 self._give_up(f"save '{handle.path}' was not committed within the grace time")
             if self._final is not None and self._engine.rank == 0:
                 export(handle.path, self._final.path_in(self.root), self._final)
-        except Exception as reason:
-            failure = reason
-        if self._final is not None:
-            agree(self._engine, handle.path, failure)
-        elif failure is not None:
-            raise failure
 
     def _stop(self, handle: Optional[SaveHandle]) -> None:
         """The end of the run: what is under way is committed, or the grace time is over."""

@@ -13,7 +13,7 @@ import ctypes
 import datetime
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Optional, Union
 
 from ._comm_base import Comm, Lost
@@ -42,26 +42,12 @@ class GroupComm(Comm):
     def __init__(
         self, group: Any, generation: Union[int, str] = 0, timeout: Optional[float] = None
     ) -> None:
-        super().__init__(group.rank(), group.size(), timeout)
         self._group = weakref.ref(group)
-        self._generation = generation
-        self._store: Any = None
-
-    def _board(self) -> Any:
-        if self._store is None:
-            group = self._group()
-            if group is not None:
-                self._store = board_of(group, self._generation)
-        return self._store
-
-    def _let_go(self) -> None:
-        self._store = None
+        opens = _opener(self._group, generation)
+        super().__init__(group.rank(), group.size(), timeout, opens)
 
     def _pg(self) -> Any:
-        group = self._group()
-        if group is None:
-            raise Lost("the process group was destroyed")
-        return group
+        return _alive(self._group)
 
     def _options(self, kind: str, **fields: Any) -> Any:
         import torch.distributed as dist
@@ -191,15 +177,8 @@ class StoreComm(Comm):
     def __init__(
         self, store: Any, rank: int, size: int, prefix: str, timeout_s: Optional[float] = None
     ) -> None:
-        super().__init__(rank, size, timeout_s)
-        self._store = store
-        self._prefix = prefix
+        super().__init__(rank, size, timeout_s, lambda: _corner(prefix, store))
         self._litter: list[str] = []
-
-    def _board(self) -> Any:
-        from torch.distributed.distributed_c10d import PrefixStore
-
-        return PrefixStore(self._prefix, self._store)
 
     # -- values of any size under a key
 
@@ -301,8 +280,7 @@ class StoreComm(Comm):
 
 
 class GroupStoreComm(StoreComm):
-    """Over the store of a process group, which is let go between calls: whoever destroys the group
-    wants its sockets closed."""
+    """Over the store of a process group."""
 
     name = "the group's key-value store"
 
@@ -310,19 +288,15 @@ class GroupStoreComm(StoreComm):
         self, group: Any, generation: Union[int, str] = 0, timeout: Optional[float] = None
     ) -> None:
         super().__init__(None, group.rank(), group.size(), "", timeout)
-        self._group = weakref.ref(group)
-        self._generation = generation
+        self._open_board = _opener(weakref.ref(group), generation)
 
-    def _board(self) -> Any:
-        if self._store is None:
-            group = self._group()
-            if group is None:
-                raise Lost("the process group was destroyed")
-            self._store = board_of(group, self._generation)
-        return self._store
 
-    def _let_go(self) -> None:
-        self._store = None
+def _alive(group: Any) -> Any:
+    """The process group of a weak reference."""
+    found = group()
+    if found is None:
+        raise Lost("the process group was destroyed")
+    return found
 
 
 def _of_size(part: bytes, length: int, rank: int) -> bytearray:
@@ -344,11 +318,21 @@ def group_store(group: Any) -> Any:
         return distributed_c10d._get_process_group_store(group)
 
 
-def board_of(group: Any, generation: Union[int, str]) -> Any:
-    """A corner of the group's store that is the library's, per attempt at talking."""
+def _corner(prefix: str, store: Any) -> Any:
+    """The keys of ``store`` that begin with ``prefix``."""
     from torch.distributed.distributed_c10d import PrefixStore
 
-    return PrefixStore(f"sidestep/{group.group_name}/{generation}", group_store(group))
+    return PrefixStore(prefix, store)
+
+
+def _opener(group: Any, generation: Union[int, str]) -> Callable[[], Any]:
+    """Opens a corner of the group's store that is the library's, per attempt at talking."""
+
+    def opens() -> Any:
+        found = _alive(group)
+        return _corner(f"sidestep/{found.group_name}/{generation}", group_store(found))
+
+    return opens
 
 
 def has_cpu_backend(group: Any) -> bool:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What all ways of talking to other ranks share: callbacks of the library that cannot be torn by a
-signal, deadlines that name who is silent, and exceptions that are carried past the C code.
+"""What all ways of talking to other ranks share: callbacks that a signal cannot tear, deadlines
+that name who is silent, and exceptions that are carried past the C code.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Optional
 
-from . import _abi
-from ._errors import Error, make_error
+from ._c import abi
+from ._c.errors import Error, make_error
 
 DEFAULT_TIMEOUT_S = 600.0
 PULSE_S = 1.0  # between two looks at whether another rank has given up
@@ -39,21 +39,18 @@ def timeout_s() -> float:
 class Lost(Exception):
     """The ranks could not agree.  ``rank`` is the one to blame, or -1."""
 
-    def __init__(self, text: str, *, status: _abi.Status = _abi.Status.EPEER, rank: int = -1):
+    def __init__(self, text: str, *, status: abi.Status = abi.Status.EPEER, rank: int = -1):
         super().__init__(text)
         self.status = status
         self.rank = rank
 
 
 class Told(Lost):
-    """Another rank has said that it gives up.  ``is_reason``: of itself, not of a third."""
+    """Another rank has said that it gives up.  ``is_reason``: the reason is its own."""
 
     def __init__(self, text: str, rank: int, is_reason: bool) -> None:
         super().__init__(text, rank=rank)
         self.is_reason = is_reason
-
-
-# ---------------------------------------------------------------- signals
 
 
 # Those that a program may have a handler for that raises.
@@ -97,14 +94,11 @@ class _Signals:
             self.count += 1
 
     def break_off(self) -> None:
-        """Raise what was held back, if the user is in a hurry or was patient for long enough."""
+        """Raise what was held back: at the second signal, or after some seconds."""
         if self.raised is None:
             return
         if self.count > 1 or time.monotonic() - self.since > GRACE_S:
             raise self.raised
-
-
-# ---------------------------------------------------------------- what all have in common
 
 
 class Comm:
@@ -123,45 +117,43 @@ class Comm:
 
     name = "alone"
 
-    def __init__(self, rank: int = 0, size: int = 1, timeout: Optional[float] = None) -> None:
+    def __init__(
+        self,
+        rank: int = 0,
+        size: int = 1,
+        timeout: Optional[float] = None,
+        open_board: Optional[Callable[[], Any]] = None,
+    ) -> None:
+        """``open_board``: makes a key-value store that is ours alone, of which a call lets go."""
         self.rank = rank
         self.size = size
         self.timeout = timeout_s() if timeout is None else timeout
         self.failed: Optional[str] = None
         self.ends_at = float("inf")
         self.reserve_s = 0.0
+        self._open_board = open_board
+        self._opened_board: Any = None
         self._carried: Optional[BaseException] = None
         self._signals = _Signals()
         self._op = 0
         self._what = ""
         self._began = self._looked = 0.0
-        self.struct = _abi.sized(_abi.Comm)
-        self.struct.rank = rank
-        self.struct.size = size
+        self.struct = abi.Comm(rank=rank, size=size)
         if size > 1:
             self._set_callbacks(weakref.ref(self))
 
     def _set_callbacks(self, me: Callable[[], Optional[Comm]]) -> None:
-        def all_reduce_max(_: Any, values: Any, count: int) -> int:
-            comm = me()
-            return 1 if comm is None else comm._run(comm._all_reduce_max, values, count)
+        def callback(kind: Any, name: str) -> Any:
+            def run(_context: Any, *arguments: Any) -> int:
+                comm = me()
+                return 1 if comm is None else comm._run(getattr(comm, name), *arguments)
 
-        def broadcast(_: Any, buffer: int, length: int, root: int) -> int:
-            comm = me()
-            return 1 if comm is None else comm._run(comm._broadcast, buffer, length, root)
+            return kind(run)
 
-        def gather(_: Any, send: int, length: int, into: int, lengths: Any) -> int:
-            comm = me()
-            return 1 if comm is None else comm._run(comm._gather, send, length, into, lengths)
-
-        def scatter(_: Any, send: int, lengths: Any, into: int, length: int) -> int:
-            comm = me()
-            return 1 if comm is None else comm._run(comm._scatter, send, lengths, into, length)
-
-        self.struct.all_reduce_max = _abi.AllReduceMax(all_reduce_max)
-        self.struct.broadcast = _abi.Broadcast(broadcast)
-        self.struct.gather = _abi.Gather(gather)
-        self.struct.scatter = _abi.Scatter(scatter)
+        self.struct.all_reduce_max = callback(abi.AllReduceMax, "_all_reduce_max")
+        self.struct.broadcast = callback(abi.Broadcast, "_broadcast")
+        self.struct.gather = callback(abi.Gather, "_gather")
+        self.struct.scatter = callback(abi.Scatter, "_scatter")
 
     # -- what the engine uses
 
@@ -198,7 +190,7 @@ class Comm:
             self._carried = None
 
     def close(self) -> None:
-        """Nothing goes over this any more; calls of the library that try fail at once."""
+        """Use it no more: calls of the library that try fail at once."""
         self.failed = self.failed or "its engine is closed"
 
     def max_all(self, numbers: list[int]) -> list[int]:
@@ -210,7 +202,7 @@ class Comm:
         return list(words)
 
     def waits_until(self) -> float:
-        """When storage is not waited for any more."""
+        """The time, by time.monotonic(), after which storage is not waited for any more."""
         return self.ends_at - self.reserve_s
 
     def give_up(self, reason: str) -> None:
@@ -220,7 +212,7 @@ class Comm:
             self._tell_others(f"rank {self.rank}: {reason}", is_reason=True)
 
     def _error(self, carried: Exception, doing: str) -> Error:
-        status, rank = _abi.Status.EPEER, None
+        status, rank = abi.Status.EPEER, None
         if isinstance(carried, Lost):
             status, rank = carried.status, carried.rank if carried.rank >= 0 else None
         text = f"{doing}: {self.failed}" if doing else str(self.failed)
@@ -229,7 +221,7 @@ class Comm:
     # -- callbacks
 
     def _run(self, action: Callable[..., None], *arguments: Any) -> int:
-        """0, or 1 after having kept the exception and told the others."""
+        """Run one collective.  Returns 0; 1 after it has kept the exception and told the others."""
         try:
             if self.failed is not None:
                 raise Lost(self.failed)
@@ -260,20 +252,20 @@ class Comm:
         absent = self._roll_call()
         if absent:
             self.failed += f"; {_ranks(absent)} did not come"
-            status = problem.status if isinstance(problem, Lost) else _abi.Status.EPEER
+            status = problem.status if isinstance(problem, Lost) else abi.Status.EPEER
             self._carried = Lost(self.failed, status=status, rank=absent[0])
             self._carried.__cause__ = problem
 
     # -- for all that wait
 
     def _pulse(self) -> None:
-        """Between two slices of a wait.  Raises if there is no more use in waiting."""
+        """Called between two slices of a wait.  Raises if waiting has become useless."""
         self._signals.break_off()
         now = time.monotonic()
         if now - self._began > self.timeout:
-            raise Lost(f"not done after {self.timeout:g} s", status=_abi.Status.ETIMEDOUT)
+            raise Lost(f"not done after {self.timeout:g} s", status=abi.Status.ETIMEDOUT)
         if now > self.ends_at:
-            raise Lost("the grace time is over", status=_abi.Status.ETIMEDOUT)
+            raise Lost("the grace time is over", status=abi.Status.ETIMEDOUT)
         if now - self._looked > PULSE_S:
             self._looked = now
             self._say_here()
@@ -299,10 +291,13 @@ class Comm:
 
     def _board(self) -> Any:
         """A key-value store that is ours alone, or None."""
-        return None
+        if self._opened_board is None and self._open_board is not None:
+            self._opened_board = self._open_board()
+        return self._opened_board
 
     def _let_go(self) -> None:
-        """After a call: keep nothing of the group that its owner may want to destroy."""
+        """Close the store after a call: whoever destroys the group wants its sockets closed."""
+        self._opened_board = None
 
     def _tell_others(self, text: str, *, is_reason: bool) -> None:
         try:

@@ -1,19 +1,20 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What is at one path, to another, in another format: the library's conversion."""
+"""Checkpoints in other formats: the library's conversion, and the last checkpoint of a run."""
 
 from __future__ import annotations
 
 import ctypes
 import logging
 import os
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Optional, Union
 
-from . import _abi
-from ._cancel import run_cancellable
-from ._checked import MAX_STEP, a_count, a_function, a_path, a_text, one_of, some_texts
-from ._library import lib
+from ._c import abi
+from ._c.calls import run_cancellable, texts
+from ._c.checked import MAX_STEP, a_count, a_function, a_path, a_text, one_of, some_texts, words_of
+from ._c.library import lib
 
 if TYPE_CHECKING:
     import torch
@@ -22,36 +23,39 @@ logger = logging.getLogger("sidestep")
 
 PathLike = Union[str, "os.PathLike[str]"]
 
-_FORMATS = {kind.name[len("FORMAT_") :].lower(): kind for kind in _abi.Format}
-_OBJECTS = {kind.name[len("OBJECTS_") :].lower(): kind for kind in _abi.Objects}
+_FORMATS, _OBJECTS = words_of(abi.Format, "FORMAT_"), words_of(abi.Objects, "OBJECTS_")
 _UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "KIB": 1 << 10, "MIB": 1 << 20}
 _UNITS["GIB"] = 1 << 30
 
 
 @dataclass(frozen=True)
 class Converted:
-    """What a conversion made."""
+    """What a conversion made.
+
+    source_format  "sidestep", "dcp", "safetensors" or "torch"
+    format         "dcp", "safetensors", "torch" or "npz"
+    tensors        how many
+    objects        how many
+    bytes          of the tensors, in the destination
+    files          of the destination; those of a checkpoint are not listed
+    left_out       names of objects that are not in the destination
+    aside          the file that has them, with ``objects="aside"``
+    overflows      "NAME: COUNT": elements that became infinite or NaN by the conversion to `dtype`
+    lost           "NAME: REASON": what is damaged, and so left out, with ``partial=True``
+    bytes_read     from the files of the source, but for what describes the tensors
+    """
 
     source_format: str
-    """``"sidestep"``, ``"dcp"``, ``"safetensors"`` or ``"torch"``."""
     format: str
-    """``"dcp"``, ``"safetensors"``, ``"torch"`` or ``"npz"``."""
     tensors: int
     objects: int
     bytes: int
-    """Of the tensors, in the destination."""
     files: tuple[str, ...]
-    """Of the destination; those of a checkpoint are not listed."""
     left_out: tuple[str, ...]
-    """Names of objects that are not in the destination."""
     aside: Optional[str]
-    """The file that has them, with ``objects="aside"``."""
     overflows: tuple[str, ...]
-    """``"NAME: COUNT"``: elements that became infinite or NaN by the conversion to ``dtype``."""
     lost: tuple[str, ...]
-    """``"NAME: REASON"``: what is damaged, and so left out, with ``partial=True``."""
     bytes_read: int
-    """From the files of the source, what describes the tensors not counted."""
 
 
 def size_of(text: Union[int, str]) -> int:
@@ -121,52 +125,52 @@ def convert(
     selected, EINVAL, ENOSPC, EIO, and those of `sidestep.read`.  An interrupt (KeyboardInterrupt)
     stops it, and nothing is left.
     """
-    a_function(progress, "progress")
-    options, kept = _options(to, objects, dtype, include, exclude, rename, progress)
+    options = _options(to, objects, dtype, progress)
     options.flags = (
-        _abi.CONVERT_REPLACE * bool(replace)
-        | _abi.CONVERT_MODEL_ONLY * bool(model_only)
-        | _abi.CONVERT_DRY_RUN * bool(dry_run)
-        | _abi.CONVERT_PARTIAL * bool(partial)
+        abi.CONVERT_REPLACE * bool(replace)
+        | abi.CONVERT_MODEL_ONLY * bool(model_only)
+        | abi.CONVERT_DRY_RUN * bool(dry_run)
+        | abi.CONVERT_PARTIAL * bool(partial)
     )
+    for field, words in (("include", include), ("exclude", exclude), ("rename", rename)):
+        array = some_texts(words, field)
+        setattr(options, field, (ctypes.c_char_p * max(len(array), 1))(*array))
+        setattr(options, f"{field}_count", len(array))
     options.mapping = None if mapping is None else os.fsencode(a_path(mapping, "mapping"))
     options.compress = None if compress is None else a_text(compress, "compress")
     options.max_shard_bytes = size_of(max_shard_size)
     options.ranks, options.threads = a_count(ranks, "ranks"), a_count(threads, "threads")
-    report = _abi.ConvertReport()
     places = a_path(source, "source"), a_path(destination, "destination")
-    _run(os.fsencode(places[0]), os.fsencode(places[1]), options, report)
-    del kept
+    report = abi.ConvertReport()
+    arguments = *map(os.fsencode, places), options, report
     try:
+        run_cancellable("sidestep-convert", options, lib().sidestep_convert, *arguments)
         return _converted(report)
     finally:
-        lib().sidestep_convert_report_release(ctypes.byref(report))
+        lib().sidestep_convert_report_release(report)
+
+
+def _dtype(dtype: Any) -> int:
+    """The library's number.  ValueError: it is no dtype of torch's."""
+    name = str(dtype).rpartition(".")[2].upper()
+    if name not in abi.Dtype.__members__:
+        raise ValueError(f"dtype={dtype!r} is no dtype of torch's")
+    return abi.Dtype[name]
 
 
 def _options(
     to: Optional[str],
     objects: str,
     dtype: Union[torch.dtype, str, None],
-    include: Iterable[str],
-    exclude: Iterable[str],
-    rename: Iterable[str],
     progress: Optional[Callable[[int, int], None]],
-) -> tuple[Any, list[Any]]:
-    """The options, and what must live as long."""
-    options = _abi.sized(_abi.ConvertOptions)
-    kept: list[Any] = []
+) -> Any:
+    a_function(progress, "progress")
     one_of("to", to, (None, *_FORMATS))
-    options.to = _FORMATS[to or "auto"]
-    options.objects = _OBJECTS[one_of("objects", objects, _OBJECTS)]
+    options = abi.ConvertOptions(
+        to=_FORMATS[to or "auto"], objects=_OBJECTS[one_of("objects", objects, _OBJECTS)]
+    )
     if dtype is not None:
-        name = str(dtype).rpartition(".")[2].upper()
-        if name not in _abi.Dtype.__members__:
-            raise ValueError(f"dtype={dtype!r} is no dtype of torch's")
-        options.dtype = _abi.Dtype[name]
-    for field, texts in (("include", include), ("exclude", exclude), ("rename", rename)):
-        array = some_texts(texts, field)
-        setattr(options, field, (ctypes.c_char_p * max(len(array), 1))(*array))
-        setattr(options, f"{field}_count", len(array))
+        options.dtype = _dtype(dtype)
     if progress is not None:
 
         def tell(context: Optional[int], done: int, total: int) -> None:
@@ -175,27 +179,8 @@ def _options(
             except Exception:
                 logger.exception("the progress callback failed")
 
-        options.on_progress = _abi.OnProgress(tell)
-        kept.append(options.on_progress)
-    return options, kept
-
-
-def _run(source: bytes, destination: bytes, options: Any, report: Any) -> None:
-    try:
-        run_cancellable(
-            "sidestep-convert",
-            options,
-            lambda err: lib().sidestep_convert(
-                source, destination, ctypes.byref(options), ctypes.byref(report), err
-            ),
-        )
-    except BaseException:
-        lib().sidestep_convert_report_release(ctypes.byref(report))
-        raise
-
-
-def _texts(array: Any, count: int) -> tuple[str, ...]:
-    return tuple(os.fsdecode(array[i]) for i in range(count))
+        options.on_progress = abi.OnProgress(tell)
+    return options
 
 
 def _converted(report: Any) -> Converted:
@@ -205,10 +190,74 @@ def _converted(report: Any) -> Converted:
         report.tensor_count,
         report.object_count,
         report.tensor_bytes,
-        _texts(report.files, report.file_count),
-        _texts(report.left_out, report.left_out_count),
+        texts(report.files, report.file_count),
+        texts(report.left_out, report.left_out_count),
         None if report.aside is None else os.fsdecode(report.aside),
-        _texts(report.overflows, report.overflow_count),
-        _texts(report.lost, report.lost_count),
+        texts(report.overflows, report.overflow_count),
+        texts(report.lost, report.lost_count),
         report.bytes_read,
+    )
+
+
+# ---------------------------------------------------------------- the last checkpoint of a run
+
+
+@dataclass(frozen=True)
+class Final:
+    """The format of the last checkpoint of a run.
+
+    format          "safetensors": a directory with ``model.safetensors``, or several files and
+                    ``model.safetensors.index.json``; "torch": one file, for ``torch.load``; "dcp":
+                    a checkpoint as the others are, but of the model alone, or of another dtype
+    path            relative to the root of the checkpoints; None: "final" or "final.pt"
+    only            names that begin with this and a dot are taken, without it; None: all tensors
+    dtype           floating-point tensors are converted to it; None: as they are
+    max_shard_size  of a file of safetensors: bytes, or "5GB"
+    """
+
+    format: Literal["safetensors", "torch", "dcp"] = "safetensors"
+    path: Optional[str] = None
+    only: Optional[str] = "model"
+    dtype: Optional[torch.dtype] = None
+    max_shard_size: Union[int, str] = "5GB"
+
+    def __post_init__(self) -> None:
+        one_of("format", self.format, ("safetensors", "torch", "dcp"))
+        size_of(self.max_shard_size)
+        if self.path is not None:
+            a_path(self.path, "path")
+        if self.only is not None:
+            a_text(self.only, "only")
+        if self.dtype is not None:
+            _dtype(self.dtype)
+
+    def path_in(self, root: str) -> str:
+        """Where it goes."""
+        return os.path.join(root, self.path or ("final.pt" if self.format == "torch" else "final"))
+
+
+def export(checkpoint: PathLike, path: PathLike, final: Optional[Final] = None) -> None:
+    """Write the tensors of ``checkpoint`` (of ours or torch's) to ``path`` in another format:
+    `convert`, with what `Final` has of it.  What an earlier export left there is replaced.
+
+    Errors: those of `convert`.
+    """
+    if not isinstance(final, (Final, type(None))):
+        raise TypeError(f"final={final!r} is no sidestep.Final")
+    final = final or Final(only=None)
+    include: list[str] = []
+    rename: list[str] = []
+    if final.only:
+        include = [re.sub(r"([*?\[\\])", r"[\1]", final.only) + ".*"]
+        rename = [f"s\x01^{re.escape(final.only)}[.]\x01\x01"]
+    convert(
+        checkpoint,
+        path,
+        to=final.format,
+        include=include,
+        rename=rename,
+        dtype=final.dtype,
+        objects="skip",
+        max_shard_size=final.max_shard_size,
+        replace=True,
     )

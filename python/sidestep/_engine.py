@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Engines: one per group of ranks, made on first use, gone with the group; and what a process owes
-them when it forks or ends.
+"""Engines: one per group of ranks, made on first use, gone with the group; and forks.
 
-An engine is used by one thread at a time, which waits its turn here.  Only that thread talks to
-other ranks.
+One thread at a time uses an engine; others wait for their turn here.  Only the thread whose turn it
+is talks to other ranks.
 """
 
 from __future__ import annotations
@@ -21,29 +20,25 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Optional
 
-from . import _abi
+from ._c import abi
+from ._c.calls import texts
+from ._c.checked import words_of
+from ._c.errors import Error, check, error_info, make_error, reworded
+from ._c.library import lib
 from ._comm import comm_of
 from ._comm_base import Comm, timeout_s
-from ._device import streams_of
-from ._errors import Error, check, error_info, make_error
 from ._exit import at_exit, ending
-from ._fence import fences
 from ._handle import SaveHandle, in_background, take_sticky, wait_for_turn
-from ._library import lib
-from ._options import COPY_AHEAD, Ways, choice, compression, milliseconds, number
+from ._options import COPY_AHEAD, Ways, choice, compression, number, spread_ms
+from ._torch.device import streams_of
+from ._torch.fence import fences
 
 if TYPE_CHECKING:
-    from ._state import StateCache, StateDict
+    from ._torch.state import StateCache, StateDict
 
 log = logging.getLogger("sidestep")
 
-_VERIFY = {
-    "read": _abi.VerifyMode.VERIFY_READ,
-    "before": _abi.VerifyMode.VERIFY_BEFORE,
-    "structure": _abi.VerifyMode.VERIFY_STRUCTURE,
-}
-
-
+_VERIFY = words_of(abi.VerifyMode, "VERIFY_")
 _ANY = Ways()
 LoadCall = Callable[[Any, Any, Any], int]  # options, report, error: a status
 
@@ -77,6 +72,7 @@ class Engine:
     """
 
     def __init__(self, comm: Comm, *, pool_bytes: int = 0, ways: Ways = _ANY) -> None:
+        """``pool_bytes``: staging memory, where the environment does not say it; 0: as needed."""
         self.comm = comm
         self._ways = ways
         self._pool_bytes = pool_bytes
@@ -96,7 +92,7 @@ class Engine:
         at_exit()
 
     def _open(self) -> None:
-        options = _abi.sized(_abi.EngineOptions)
+        options = abi.EngineOptions()
         options.comm = ctypes.pointer(self.comm.struct)
         options.threads = number("SIDESTEP_THREADS")
         options.pool_bytes = number("SIDESTEP_POOL_BYTES") or self._pool_bytes
@@ -104,19 +100,14 @@ class Engine:
         options.copy_ahead = choice("SIDESTEP_COPY_AHEAD", COPY_AHEAD)
         options.write_bytes_per_second = number("SIDESTEP_WRITE_BYTES_PER_SECOND")
         if number("SIDESTEP_KEEP_PACE") != 0:
-            options.flags |= _abi.ENGINE_KEEP_PACE
+            options.flags |= abi.ENGINE_KEEP_PACE
         cpus = os.environ.get("SIDESTEP_BACKGROUND_CPUS")
         options.background_cpus = cpus.encode() if cpus else None
         options.timeout_ms = max(1, int(timeout_s() * 1000))
         events = os.environ.get("SIDESTEP_EVENTS")
         if events:
             options.event_path = os.fsencode(events.replace("{rank}", str(self.rank)))
-        err = _abi.ErrorInfo()
-        with self.comm.calling():
-            status = lib().sidestep_engine_open(
-                ctypes.byref(self._pointer), ctypes.byref(options), ctypes.byref(err)
-            )
-        self.check(status, err)
+        self.call(lib().sidestep_engine_open, self._pointer, options)
 
     # -- what others use
 
@@ -124,7 +115,7 @@ class Engine:
     def states(self) -> StateCache:
         cache: Optional[StateCache] = getattr(self._states, "cache", None)
         if cache is None:
-            from ._state import StateCache
+            from ._torch.state import StateCache
 
             cache = self._states.cache = StateCache()
         return cache
@@ -156,18 +147,19 @@ class Engine:
     ) -> SaveHandle:
         """Save ``state`` as the directory ``path``; returns once its tensors may be modified.
 
-        Collective.  Waits until no more than ``queue`` saves are under way.  ``series``: as its
-        checkpoint of ``step``, which is what ``path`` is then.  ``compress``: None is what
-        SIDESTEP_COMPRESS says, or "none".
-        ``still``: nobody modifies them meanwhile, so they are copied only as they are written, and
-        this returns, or raises what a signal's handler has raised, when that has been done.
-        ``spread_s``: written evenly over this time unless somebody waits for it; None is what
-        SIDESTEP_SPREAD_MS says, or as fast as it goes.
-        ``result`` makes what the handle's result() is, on
-        first use.  ``failure``: this rank cannot take part; all the others fail with an `Error`
-        that names this rank and gives the reason, and here ``failure`` itself is raised.
-        An earlier save that failed, and that nobody asked about, is raised now, before anything is
-        done, unless an exception is being handled already.
+        Collective.  An earlier save that failed, and that nobody asked about, is raised now, before
+        anything is done, unless an exception is being handled already.
+
+        failure   this rank cannot take part: all others fail with an `Error` that names this rank
+                  and gives the reason, and here ``failure`` itself is raised
+        result    makes what the handle's result() is, on first use
+        series    as its checkpoint of ``step``, which is what ``path`` is then
+        compress  None: what SIDESTEP_COMPRESS says, or "none"
+        spread_s  written evenly over this time unless somebody waits; None: what SIDESTEP_SPREAD_MS
+                  says, or as fast as it goes
+        still     nobody modifies the tensors meanwhile: they are copied only as they are written,
+                  and this returns, or raises what a signal's handler has raised, when that is done
+        queue     so many saves may still be under way; for the others it waits
         """
         doing = f"save '{os.fspath(path)}'"
         with self.turn(doing):
@@ -177,18 +169,14 @@ class Engine:
             failure = interrupted or failure or self._sticky()
             if failure is not None and self.size == 1:
                 raise failure
-            options = _abi.sized(_abi.SaveOptions)
+            # The handle's thread asks for the outcome, and `_sticky` tells it.
+            options = abi.SaveOptions(queue=queue, flags=abi.SAVE_NOT_STICKY)
             if step is not None:
                 options.has_step, options.step = 1, step
-            options.queue = queue
-            options.flags = _abi.SAVE_NOT_STICKY  # the handle's thread asks, and `_sticky` tells
-            if no_replace:
-                options.flags |= _abi.SAVE_NO_REPLACE
-            if still:
-                options.flags |= _abi.SAVE_STILL
+            options.flags |= abi.SAVE_NO_REPLACE * no_replace | abi.SAVE_STILL * still
             try:
                 options.compress, options.compress_level = compression(compress)
-                options.spread_ms = milliseconds("SIDESTEP_SPREAD_MS", spread_s)
+                options.spread_ms = spread_ms(spread_s)
             except Error as wrong:
                 if self.size == 1:
                     raise
@@ -196,7 +184,7 @@ class Engine:
             if failure is not None:
                 options.failure = ctypes.pointer(error_info(failure, doing))
             if interrupted is not None:
-                options.flags = _abi.SAVE_NOWAIT
+                options.flags = abi.SAVE_NOWAIT
             return self._start(path, state, options, failure, result, waited_s, series, still)
 
     def load(
@@ -225,14 +213,11 @@ class Engine:
                 failure = ValueError(f"verify={verify!r} is none of {', '.join(_VERIFY)}")
             if failure is not None and self.size == 1:
                 raise failure
-            options = _abi.sized(_abi.LoadOptions)
-            options.flags = (_abi.LOAD_PARTIAL if partial else 0) | (
-                _abi.LOAD_STRICT if strict else 0
-            )
+            options = abi.LoadOptions(flags=abi.LOAD_PARTIAL * partial | abi.LOAD_STRICT * strict)
             if failure is not None:
                 options.failure = ctypes.pointer(error_info(failure, doing))
             else:
-                options.verify = int(_VERIFY[verify])
+                options.verify = _VERIFY[verify]
             return self._load(path, state, options, failure, call)
 
     def any_rank(self, mine: bool) -> bool:
@@ -271,7 +256,7 @@ class Engine:
                 save.reach()
             if self._pointer:
                 with self.comm.calling():
-                    lib().sidestep_engine_close(ctypes.byref(self._pointer), None)
+                    lib().sidestep_engine_close(self._pointer, None)
             self._states = threading.local()
 
     def __enter__(self) -> Engine:
@@ -282,21 +267,20 @@ class Engine:
 
     # -- inside
 
-    # (these two also for what is built on an engine)
-
     @contextmanager
     def turn(self, doing: str, *, closing: bool = False) -> Iterator[None]:
-        """Alone with the engine.  Threads wait for each other; Ctrl-C ends the wait."""
+        """Wait for other threads to be done with the engine, and keep them out.  Ctrl-C ends the
+        wait."""
         if os.getpid() != self._pid:
             raise make_error(
                 f"{doing}: the engine belongs to process {self._pid}, which forked this one",
-                status=_abi.Status.EFORKED,
+                status=abi.Status.EFORKED,
             )
         if self._user == threading.get_ident():
             raise make_error(
                 f"{doing}: called from a signal handler or a callback, in the middle of another "
                 "call on the same ranks",
-                status=_abi.Status.EBUSY,
+                status=abi.Status.EBUSY,
             )
         with self._lock:
             if not self._pointer and not closing:
@@ -308,8 +292,8 @@ class Engine:
                 self._user = None
 
     def _wait_for_turn(self, queue: int) -> Optional[BaseException]:
-        """Until the engine can take a save.  What interrupted the wait, which the other ranks, who
-        wait for this one, must be told of."""
+        """Wait until the engine can take a save.  Returns what interrupted the wait: the other
+        ranks wait for this one, and must be told."""
         try:
             if wait_for_turn(self._saves, queue, self.comm.waits_until):
                 return None
@@ -317,28 +301,22 @@ class Engine:
             return interrupted
         return make_error(
             "the grace time is over, and an earlier save is still under way",
-            status=_abi.Status.ETIMEDOUT,
+            status=abi.Status.ETIMEDOUT,
             own_rank=self.rank,
         )
 
     def _sticky(self) -> Optional[BaseException]:
-        """The error of an earlier save that nobody was told of, unless it would hide another one:
-        then it stays for the next call (it has been logged)."""
+        """The error of an earlier save that nobody was told of.
+
+        None while another exception is being handled, which it would hide: the next call raises it.
+        """
         if sys.exc_info()[1] is not None:
             return None
         error = take_sticky(self._saves)
         if error is None:
             return None
-        sticky = make_error(
-            f"the save before this one failed: {error.message}",
-            status=error.status,
-            errno=error.errno,
-            rank=error.rank,
-            tensor=error.tensor,
-            file=error.file,
-            where=error.where,
-            failures=error.failures,
-        )
+        message = f"the save before this one failed: {error.message}"
+        sticky = reworded(error, message, failures=error.failures)
         sticky.__cause__ = error
         return sticky
 
@@ -346,14 +324,14 @@ class Engine:
         self,
         path: str | os.PathLike[str],
         state: Optional[StateDict],
-        options: _abi.SaveOptions,
+        options: abi.SaveOptions,
         failure: Optional[BaseException],
         result: Optional[Callable[[], Any]],
         waited_s: float,
         series: Optional[ctypes.c_void_p],
         still: bool,
     ) -> SaveHandle:
-        save, err = ctypes.c_void_p(), _abi.ErrorInfo()
+        save, err = ctypes.c_void_p(), abi.ErrorInfo()
         handle: Optional[SaveHandle] = None
         pointer = state.pointer if state is not None else None
         devices = frozenset(state.devices) if state is not None else frozenset()
@@ -361,23 +339,16 @@ class Engine:
         if devices:
             options.streams = streams_of(devices)
             options.stream_count = len(devices)
-        rest = ctypes.byref(options), ctypes.byref(save), ctypes.byref(err)
+        rest = options, save, err
         with self.comm.calling():
             if series is not None:
                 status = lib().sidestep_series_save_async(series, options.step, pointer, *rest)
             else:
                 status = lib().sidestep_save_async(self._pointer, os.fsencode(path), pointer, *rest)
-            if status == _abi.Status.OK:
+            if status == abi.Status.OK:
                 keep = state.take_storages() if state is not None else None
-                handle = SaveHandle(
-                    self,
-                    save,
-                    os.fspath(path),
-                    keep=keep,
-                    result=result,
-                    waited_s=waited_s,
-                    devices=devices,
-                )
+                how: dict[str, Any] = {"keep": keep, "result": result, "waited_s": waited_s}
+                handle = SaveHandle(self, save, os.fspath(path), devices=devices, **how)
                 self._saves = [save for save in self._saves if save.is_open] + [handle]
                 if late:  # before anything can interrupt us: steps must wait for it
                     fences.add(handle)
@@ -396,35 +367,40 @@ class Engine:
         self,
         path: str | os.PathLike[str],
         state: Optional[StateDict],
-        options: _abi.LoadOptions,
+        options: abi.LoadOptions,
         failure: Optional[BaseException],
         call: Optional[LoadCall],
     ) -> LoadReport:
-        found, err = _abi.sized(_abi.LoadReport), _abi.ErrorInfo()
-        rest = ctypes.byref(options), ctypes.byref(found), ctypes.byref(err)
+        found = abi.LoadReport()
         pointer = state.pointer if state is not None else None
         if state is not None and state.devices:
             options.streams = streams_of(state.devices)
             options.stream_count = len(state.devices)
         try:
-            with self.comm.calling():
-                if call is not None:
-                    status = call(*rest)
-                else:
-                    status = lib().sidestep_load(self._pointer, os.fsencode(path), pointer, *rest)
-            self.check(status, err, failure)
+            if call is not None:
+                self.call(call, options, found, failure=failure)
+            else:
+                where = self._pointer, os.fsencode(path), pointer
+                self.call(lib().sidestep_load, *where, options, found, failure=failure)
             return LoadReport(
-                bytes_loaded=found.bytes_loaded,
-                bytes_read=found.bytes_read,
-                missing=_names(found.missing, found.missing_count),
-                unexpected=_names(found.unexpected, found.unexpected_count),
-                mismatched=_names(found.mismatched, found.mismatched_count),
+                found.bytes_loaded,
+                found.bytes_read,
+                list(texts(found.missing, found.missing_count)),
+                list(texts(found.unexpected, found.unexpected_count)),
+                list(texts(found.mismatched, found.mismatched_count)),
             )
         finally:
-            lib().sidestep_load_report_release(ctypes.byref(found))
+            lib().sidestep_load_report_release(found)
+
+    def call(self, function: Any, *arguments: Any, failure: Optional[BaseException] = None) -> None:
+        """Call a function of the library that talks to other ranks; `check` what it reports."""
+        err = abi.ErrorInfo()
+        with self.comm.calling():
+            status = function(*arguments, err)
+        self.check(status, err, failure)
 
     def check(
-        self, status: int, err: _abi.ErrorInfo, failure: Optional[BaseException] = None
+        self, status: int, err: abi.ErrorInfo, failure: Optional[BaseException] = None
     ) -> None:
         """Raise the first reason: a signal, this rank's own failure, the ranks, the rest."""
         if failure is not None:
@@ -435,16 +411,11 @@ class Engine:
         check(status, err, rank=self.rank)
 
 
-def _names(array: Any, count: int) -> list[str]:
-    return [array[i].decode("utf-8", "replace") for i in range(count)]
-
-
 # ---------------------------------------------------------------- one engine per group
 
 
 class _Slot:
-    """The place in the registry of a group, or of processes that are alone (group None), with one
-    choice of ways."""
+    """The engine of one process group (None: of this process alone), with one choice of `Ways`."""
 
     def __init__(self, group: Any, ways: Ways, orphans: deque[Engine]) -> None:
         self.ways = ways
@@ -506,7 +477,7 @@ _registry = _Registry()
 
 
 def open_engines() -> list[Engine]:
-    """Those of this process that `engine_for` has opened."""
+    """The engines of this process that `engine_for` has opened."""
     with _registry.lock:
         return [slot.engine for slot in _registry.slots.values() if slot.engine is not None]
 
@@ -529,14 +500,6 @@ def engine_alone() -> Engine:
     return engine_for(no_dist=True)
 
 
-def engine_of(comm: Comm, *, pool_bytes: int = 0, ways: Optional[Ways] = None) -> Engine:
-    """A new engine for ``comm``, to be closed by the caller (a context manager).
-
-    ``pool_bytes``: staging memory, where the environment does not say it; 0: what the state needs.
-    """
-    return Engine(comm, pool_bytes=pool_bytes, ways=ways or _ANY)
-
-
 def _group_of(process_group: Any) -> Any:
     if process_group is None and "torch" not in sys.modules:
         return None
@@ -550,7 +513,7 @@ def _group_of(process_group: Any) -> Any:
     if group in _registry.inherited:
         raise make_error(
             f"the process group belongs to process {os.getppid()}, which forked this one",
-            status=_abi.Status.EFORKED,
+            status=abi.Status.EFORKED,
         )
     return group
 

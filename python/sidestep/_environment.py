@@ -45,15 +45,10 @@ class Environment:
 
 # How each is known, and its names for rank, size and local rank.  The first that fits: a torchrun
 # within a Slurm job has its own ranks.
+_OMPI = "OMPI_COMM_WORLD_"
 _LAUNCHERS = (
     ("torchrun", "TORCHELASTIC_RUN_ID", "RANK", "WORLD_SIZE", "LOCAL_RANK"),
-    (
-        "openmpi",
-        "OMPI_COMM_WORLD_SIZE",
-        "OMPI_COMM_WORLD_RANK",
-        "OMPI_COMM_WORLD_SIZE",
-        "OMPI_COMM_WORLD_LOCAL_RANK",
-    ),
+    ("openmpi", f"{_OMPI}SIZE", f"{_OMPI}RANK", f"{_OMPI}SIZE", f"{_OMPI}LOCAL_RANK"),
     ("mpich", "PMI_SIZE", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
     ("slurm", "SLURM_PROCID", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"),
     ("env", "WORLD_SIZE", "RANK", "WORLD_SIZE", "LOCAL_RANK"),
@@ -72,17 +67,17 @@ def environment(variables: Optional[Mapping[str, str]] = None) -> Environment:
             launcher, (rank, size, local) = name, numbers
             break
     end = _number(env, "SLURM_JOB_END_TIME")
-    restarts = (
-        _number(env, name) for name in ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT")
-    )
+    counts = ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT")
+    host = env.get("MASTER_ADDR") or env.get("SLURM_LAUNCH_NODE_IPADDR")
+    port = env.get("MASTER_PORT")
     return Environment(
         launcher=launcher,
         rank=rank,
         world_size=size,
         local_rank=local,
-        master=_master(env),
+        master=f"{host}:{port}" if host and port else host or None,
         job=env.get("SLURM_JOB_ID") or env.get("TORCHELASTIC_RUN_ID") or None,
-        restarts=sum(number or 0 for number in restarts),
+        restarts=sum(_number(env, name) or 0 for name in counts),
         ends_at=float(end) if end is not None else None,
     )
 
@@ -105,9 +100,3 @@ def _number(env: Mapping[str, str], name: str) -> Optional[int]:
     """A number that is not negative; None if there is none, or something else."""
     text = env.get(name, "")
     return int(text) if text.isascii() and text.isdigit() else None
-
-
-def _master(env: Mapping[str, str]) -> Optional[str]:
-    host = env.get("MASTER_ADDR") or env.get("SLURM_LAUNCH_NODE_IPADDR")
-    port = env.get("MASTER_PORT")
-    return f"{host}:{port}" if host and port else host or None

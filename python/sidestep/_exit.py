@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a process owes to its saves in flight when it ends."""
+"""The end of the interpreter: it waits for the saves in flight."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import os
 import sys
 import time
 
+from ._c.errors import Error
 from ._comm_base import timeout_s
-from ._errors import Error
 from ._handle import in_flight
 
 log = logging.getLogger("sidestep")
@@ -45,8 +45,8 @@ def end_within(seconds: float) -> None:
 
 
 def drain() -> None:
-    """Wait for the saves in flight, as long as the deadline for silent ranks allows, or until the
-    job's grace time is over."""
+    """Wait for the saves in flight, up to the deadline for silent ranks or the end of the job's
+    grace time."""
     ending.drained = True
     try:
         until = min(ending.until, time.monotonic() + timeout_s())

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
-from ._abi import Status
-from ._checked import a_state
-from ._errors import Error, make_error
-from ._flatten import Leaf, is_stateful
+from ._c.abi import Status
+from ._c.checked import a_state
+from ._c.errors import Error, make_error, reworded
 from ._series import Series
+from ._torch.flatten import Leaf, is_stateful
 
 log = logging.getLogger("sidestep")
 
@@ -38,39 +38,34 @@ class Loaded:
 
 
 def check_target(state: Any) -> None:
-    """TypeError: no checkpoint can fill it.  Also where there is none yet: else the next start of
-    the job would be the first to say it."""
+    """TypeError: no checkpoint can fill ``state``.  Asked also where there is no checkpoint yet."""
     if not is_stateful(state):
         a_state(state, "state")
 
 
 def fill_from(series: Series, step: int, state: Any, *, rejected: str = "", **how: Any) -> Loaded:
     """Fill ``state``, a dict or one ``Stateful``, from the checkpoint of ``step``.  Collective.
-    ``how``: strict, exact and verify of `_load.fill`."""
-    from ._load import fill
+    ``how``: strict, exact and verify of `How`."""
+    from ._torch.load import How, fill
 
     path = series.path_of(step)
-    report = fill(
-        state,
-        path,
-        engine=series.engine,
-        optional=_optional(state),
-        whole=is_stateful(state),
-        **how,
-    )
+    options = How(optional=_optional(state), whole=is_stateful(state), **how)
+    report = fill(state, path, series.engine, options)
     return Loaded(step, path, report.missing, report.unexpected, report.mismatched, rejected)
 
 
 def go_back(series: Series, step: int, state: Any, **how: Any) -> Loaded:
-    """The same, and go on from there: newer ones are left behind once ``state`` is filled."""
+    """Fill ``state`` as `fill_from`, and go on from there: newer checkpoints are left behind."""
     loaded = fill_from(series, step, state, **how)
     series.load(_nothing(), step=step, verify="structure", partial=True)
     return loaded
 
 
 def go_on(series: Series, state: Any, *, verify: str, **how: Any) -> Optional[Loaded]:
-    """Fill ``state`` from the newest checkpoint that is valid, and go on from there; None: there is
-    none yet.  Collective.  What "read" finds to be damaged is set aside, and an older one taken."""
+    """Fill ``state`` from the newest valid checkpoint, and go on from there; None: there is none.
+
+    Collective.  What "read" finds to be damaged is set aside, and an older one is taken.
+    """
     while True:
         try:
             choosing = "structure" if verify == "read" else verify  # it is checked when it is read
@@ -92,32 +87,25 @@ def go_on(series: Series, state: Any, *, verify: str, **how: Any) -> Optional[Lo
 
 
 def is_over_already(error: Error, path: str) -> Error:
-    """``error``, why a last save is refused, of a run that has done nothing since it resumed."""
-    return make_error(
+    """The refusal of a last save, for a run that has done nothing since it resumed."""
+    return reworded(
+        error,
         f"{error.message}; the run was over when it resumed, and '{path}' has all of it: save with "
         "final=True only if the step is another one than resume() has returned, and export what is "
         f"there by sidestep.export('{path}', ...)",
-        status=error.status,
-        errno=error.errno,
-        rank=error.rank,
-        where=error.where,
     )
 
 
 def agree_on_latest(series: Series, latest: Callable[[], Optional[str]]) -> int:
-    """The step of rank 0's choice, on all ranks."""
-    from ._load import agree
+    """The step of the checkpoint that rank 0 chooses, on all ranks."""
+    from ._torch.load import agreed
 
     engine = series.engine
     mine = 0  # 1 above the step; 0: none
-    failure: Optional[BaseException] = None
-    try:
+    with agreed(engine, series.root):
         path = latest() if engine.rank == 0 else None
         step = series.step_of(path) if path is not None else None
         mine = step + 1 if step is not None else 0
-    except BaseException as reason:
-        failure = reason
-    agree(engine, series.root, failure)
     chosen = engine.max_of(mine)
     if chosen == 0:
         raise make_error(f"there is no checkpoint in '{series.root}'", status=Status.ENOTFOUND)
@@ -125,14 +113,14 @@ def agree_on_latest(series: Series, latest: Callable[[], Optional[str]]) -> int:
 
 
 def _nothing() -> Any:
-    """A state without any tensor: to choose a checkpoint is to load that."""
-    from ._state import StateDict
+    """A state without tensors: loading it chooses a checkpoint, and reads nothing."""
+    from ._torch.state import StateDict
 
     return StateDict([], for_load=True)
 
 
 def _optional(state: Any) -> Callable[[Leaf], bool]:
-    """What a checkpoint may lack: each part of the state says so of its own names."""
+    """Says which names a checkpoint may lack.  Each part of the state says so of its own names."""
 
     def may(leaf: Leaf) -> bool:
         part, name = state, leaf.name

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A save in flight, as its caller holds it: a future of the checkpoint, with its stages as futures.
 
-One thread per save in flight waits in C, without the GIL, and sets the futures in order; it is the
-only one that touches the library's handle, but for `progress()`.
+One thread per save in flight waits in C, without the GIL, and sets the futures in order.
 """
 
 from __future__ import annotations
 
+import _thread
 import asyncio
 import concurrent.futures
 import ctypes
@@ -20,24 +20,43 @@ from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Optional
 
-from . import _abi
-from ._abi import SaveState
-from ._condition import Condition
-from ._device import streams_of
-from ._errors import Error, error_of
-from ._kept import Kept, with_cause
-from ._library import lib
+from ._c import abi
+from ._c.abi import SaveState
+from ._c.errors import Error, error_of
+from ._c.library import lib
 from ._progress import Progress as Progress
 from ._progress import progress_of, state_name
+from ._torch.device import streams_of
+from ._torch.kept import Kept, with_cause
 
 log = logging.getLogger("sidestep")
 _LAST_TURN = 0xFFFFFFFF
 SLICE_S = 0.2  # of a wait, after which its end may be another one
 
 
+class _Condition(_thread.RLock):  # type: ignore[misc]
+    """What `concurrent.futures.Future` needs of `threading.Condition`, and safe from interrupts.
+
+    The ``with`` of `threading.Condition` runs Python code with the lock held: an interrupt there
+    leaves it locked, and the future never completes.  The lock's own ``with`` is one step of the
+    interpreter.
+    """
+
+    def __init__(self) -> None:
+        self._waiters = threading.Condition(self)
+
+    def wait(self, timeout: Optional[float] = None) -> bool:
+        """As `threading.Condition.wait`."""
+        return self._waiters.wait(timeout)
+
+    def notify_all(self) -> None:
+        """As `threading.Condition.notify_all`."""
+        self._waiters.notify_all()
+
+
 class _Stage(concurrent.futures.Future[Any]):
-    """A future that the library completes: it cannot be cancelled, and whoever asks it for the
-    outcome of a save has been told of its failure."""
+    """A future that the library completes.  It cannot be cancelled.  A failure that somebody asked
+    for is not raised again by a later save."""
 
     def __init__(self, owner: Optional[SaveHandle] = None) -> None:
         super().__init__()
@@ -46,8 +65,8 @@ class _Stage(concurrent.futures.Future[Any]):
         self.set_running_or_notify_cancel()
 
     def _renew(self) -> None:
-        """Its locks, free whoever held them."""
-        self._condition = Condition()  # type: ignore[assignment]
+        """Make new locks, whoever holds the old ones."""
+        self._condition = _Condition()  # type: ignore[assignment]
         gate = self._gate = threading.Lock()
         gate.acquire()
         super().add_done_callback(lambda _: gate.release())
@@ -73,7 +92,7 @@ class _Stage(concurrent.futures.Future[Any]):
     def add_done_callback(self, fn: Callable[[Any], object]) -> None:
         """As in `concurrent.futures`.  Runs on the package's thread once the stage is reached, or
         at once.  There, whatever it raises is logged, SystemExit too."""
-        super().add_done_callback(_Contained(fn))
+        super().add_done_callback(_contained(fn))
 
     def _ask(self, timeout: Optional[float]) -> None:
         self._hurry()
@@ -81,8 +100,11 @@ class _Stage(concurrent.futures.Future[Any]):
             raise concurrent.futures.TimeoutError
 
     def reach(self, timeout: Optional[float] = None) -> bool:
-        """Wait for it without asking how it went; whether it is done.  Whoever is interrupted here
-        keeps nobody from completing it: a gate that stays shut delays others by a slice."""
+        """Wait for it, without asking how it went; returns whether it is done.
+
+        An interrupt here keeps nobody from completing it: at worst the gate stays shut, which
+        delays others by a slice.
+        """
         until = math.inf if timeout is None else time.monotonic() + timeout
         while not self.done():
             left = until - time.monotonic()
@@ -98,16 +120,13 @@ class _Stage(concurrent.futures.Future[Any]):
             self._owner.hurry()
 
     def _told(self) -> None:
-        """The outcome was given to somebody, if there is one that failed."""
+        """Note that a failure, if there is one, was told to somebody."""
         if self.done() and self.peek() is not None and self._owner is not None:
             self._owner._was_told = True
 
     def peek(self) -> Optional[BaseException]:
-        """The exception, without having asked for it; None if not done."""
+        """The exception; None if there is none, or it is not done.  Does not count as told."""
         return super().exception() if self.done() else None
-
-    def pending(self) -> bool:
-        return not self.done()
 
     def settle(self, error: Optional[BaseException], value: Any = None) -> None:
         if error is None:
@@ -116,21 +135,20 @@ class _Stage(concurrent.futures.Future[Any]):
             self.set_exception(error)
 
 
-class _Contained:
-    """A callback that cannot end the thread that others wait for."""
+def _contained(fn: Callable[[Any], object]) -> Callable[[Any], object]:
+    """Wraps a callback, so that it cannot end the thread that others wait for."""
 
-    def __init__(self, fn: Callable[[Any], object]) -> None:
-        self._fn = fn
-
-    def __call__(self, future: Any) -> None:
+    def run(future: Any) -> None:
         try:
-            self._fn(future)
+            fn(future)
         except Exception:
             raise  # concurrent.futures logs it
         except BaseException:
             if not isinstance(threading.current_thread(), _Waiter):
                 raise
             log.exception("a callback of a save raised")
+
+    return run
 
 
 class SaveHandle(_Stage):
@@ -177,7 +195,7 @@ class SaveHandle(_Stage):
         self._was_told = False
         self._holding = threading.Lock()
         self._holds = 1  # of its waiter
-        self._info = _abi.sized(_abi.SaveInfo)
+        self._info = abi.SaveInfo()
         _in_flight[id(self)] = self
         self._poll()
         for state, stage in self._stages()[:2]:
@@ -233,7 +251,7 @@ class SaveHandle(_Stage):
         return True
 
     def hurry(self) -> None:
-        """From now on at full priority and speed, as if somebody waited for it."""
+        """Go on at full priority and speed, as if somebody waited for it."""
         with self._lock:
             if self._pointer:
                 lib().sidestep_save_hurry(self._pointer)
@@ -257,20 +275,20 @@ class SaveHandle(_Stage):
         self.fence_until(None, stream)
 
     def fence_until(self, turn: Optional[int], stream: Any = None) -> None:
-        """The same, but only for what optimizers write to up to ``turn`` (`_fence`); None: all."""
+        """`fence`, but only for what optimizers write to up to ``turn`` (`Fences`); None: all."""
         if self.staged.done() or not self._devices:
             return
         last = _LAST_TURN if turn is None else turn
         if stream is None:
             streams = list(streams_of(self._devices))
         else:
-            streams = [_abi.Stream(stream.device_index, 0, stream.cuda_stream)]
+            streams = [abi.Stream(stream.device_index, 0, stream.cuda_stream)]
         for one in streams:
-            err = _abi.ErrorInfo()
+            err = abi.ErrorInfo()
             with self._lock:
                 status = 0
                 if self._pointer:
-                    status = lib().sidestep_fence_until(self._pointer, one, last, ctypes.byref(err))
+                    status = lib().sidestep_fence_until(self._pointer, one, last, err)
             if status:
                 log.warning("%s: waiting instead", err.message.decode("utf-8", "replace"))
                 self.staged.reach()
@@ -310,7 +328,7 @@ class SaveHandle(_Stage):
         return not self.done() or (self.peek() is not None and not self._was_told)
 
     def take_sticky(self) -> Optional[Error]:
-        """Its error, if nobody was told; once."""
+        """Its error, if nobody was told yet.  It counts as told then."""
         error = self.peek()
         if not isinstance(error, Error) or self._was_told:
             return None
@@ -318,13 +336,13 @@ class SaveHandle(_Stage):
         return error
 
     def hold(self) -> None:
-        """The end of the interpreter waits for `let_go` too."""
+        """Let the end of the interpreter wait until `let_go`, too."""
         with self._holding:
             self._holds += 1
             _in_flight[id(self)] = self
 
     def let_go(self) -> None:
-        """Of what was held."""
+        """Undo one `hold`."""
         with self._holding:
             self._holds -= 1
             if self._holds == 0:
@@ -342,7 +360,7 @@ class SaveHandle(_Stage):
     def _poll(self) -> None:
         with self._lock:
             if self._pointer:
-                lib().sidestep_save_poll(self._pointer, ctypes.byref(self._info))
+                lib().sidestep_save_poll(self._pointer, self._info)
 
     def _reach(self, state: SaveState, stage: _Stage) -> None:
         if state == SaveState.SAVE_RELEASED:
@@ -353,7 +371,7 @@ class SaveHandle(_Stage):
         """Follow the save to its end.  On a waiter's thread."""
         error: Optional[Error] = None
         for state, stage in self._stages():
-            if stage.pending():
+            if not stage.done():
                 error = error or self._await(state)
                 if error is None:
                     self._reach(state, stage)
@@ -369,8 +387,8 @@ class SaveHandle(_Stage):
             self.let_go()
 
     def _await(self, state: SaveState) -> Optional[Error]:
-        err = _abi.ErrorInfo()
-        status = lib().sidestep_save_watch(self._pointer, int(state), -1, ctypes.byref(err))
+        err = abi.ErrorInfo()
+        status = lib().sidestep_save_watch(self._pointer, int(state), -1, err)
         if not status:
             return None
         return with_cause(error_of(status, err, rank=self._engine.rank), self._keep)
@@ -379,10 +397,10 @@ class SaveHandle(_Stage):
         self._poll()
         with self._lock:
             # Its verdict is known already; what is left is to give the handle back.
-            lib().sidestep_save_finish(ctypes.byref(self._pointer), None, None)
+            lib().sidestep_save_finish(self._pointer, None, None)
 
     def _report(self, error: Optional[Error]) -> None:
-        """The one line per save."""
+        """Log the one line of this save."""
         p = progress_of(self._info, self._waited_s)
         if error is not None:
             log.error("rank %d: %s", self._engine.rank, error)
@@ -407,10 +425,10 @@ class SaveHandle(_Stage):
         )
 
     def _after_fork(self) -> None:
-        """In the child: nobody will ever complete it, and the parent's callbacks stay there."""
+        """In a child of fork(): nobody completes it here.  Callbacks run in the parent only."""
         error = Error(  # and not torch's: an import has no place here
             f"save '{self.path}' belongs to process {os.getppid()}, which forked this one",
-            status=_abi.Status.EFORKED,
+            status=abi.Status.EFORKED,
         )
         self._pointer = ctypes.c_void_p()
         self._lock = threading.Lock()
@@ -421,7 +439,7 @@ class SaveHandle(_Stage):
             stage._waiters.clear()
             stage._done_callbacks.clear()  # type: ignore[attr-defined]
             stage._renew()
-            if stage.pending():
+            if not stage.done():
                 stage.settle(error)
 
 
@@ -436,15 +454,15 @@ def _size(count: float) -> str:
 def wait_for_turn(
     saves: Sequence[SaveHandle], queue: int = 0, ends_at: Optional[Callable[[], float]] = None
 ) -> bool:
-    """Until an engine is done with all of them (the oldest comes first) but ``queue``; False: it
-    was not by ``ends_at``, as in `wait_until`."""
+    """Wait until an engine is done with all ``saves`` (the oldest comes first) but ``queue``.
+    Returns False if it was not by ``ends_at``, as in `wait_until`."""
     waiting = [save for save in saves if not save.has_turned]
     return all(save.wait_for_turn(ends_at) for save in waiting[: max(0, len(waiting) - queue)])
 
 
 def wait_until(stage: _Stage, ends_at: Callable[[], float]) -> bool:
-    """Whether it is done by ``ends_at``, by the clock of time.monotonic(), which a signal may bring
-    nearer meanwhile."""
+    """Wait for ``stage`` until ``ends_at``, by the clock of time.monotonic(); a signal may bring
+    that nearer meanwhile.  Returns whether it is done."""
     while True:
         left = ends_at() - time.monotonic()
         if stage.reach(min(SLICE_S, left)):
@@ -454,7 +472,7 @@ def wait_until(stage: _Stage, ends_at: Callable[[], float]) -> bool:
 
 
 def take_sticky(saves: Sequence[SaveHandle]) -> Optional[Error]:
-    """The first error of theirs that nobody was told of; once."""
+    """The first error of these saves that nobody was told of.  It counts as told then."""
     return next((error for error in (save.take_sticky() for save in saves) if error), None)
 
 
@@ -462,7 +480,8 @@ def take_sticky(saves: Sequence[SaveHandle]) -> Optional[Error]:
 
 
 class _Waiter(threading.Thread):
-    """Waits for one save after the other; as many as saves were ever in flight at once."""
+    """A thread that waits for one save after the other.  There are as many as saves were ever in
+    flight at once."""
 
     def __init__(self) -> None:
         super().__init__(name="sidestep-wait", daemon=True)
@@ -484,7 +503,7 @@ _in_flight: dict[int, SaveHandle] = {}
 
 
 def in_background(job: Callable[[], None]) -> None:
-    """Run it on a thread that waits; here, if the interpreter starts no more threads."""
+    """Run ``job`` on a waiting thread; on this one if the interpreter starts no more threads."""
     try:
         waiter = _idle.pop()
     except IndexError:
@@ -498,8 +517,8 @@ def in_background(job: Callable[[], None]) -> None:
 
 
 def hand_over(job: Callable[[], None]) -> None:
-    """Run it on a thread that waits already, if there is one.  Starts none and takes no lock, so
-    this may be called in the middle of anything."""
+    """Run ``job`` on a waiting thread that is idle, if there is one.  Starts none and takes no
+    lock, so it may be called between any two instructions."""
     try:
         waiter = _idle.pop()
     except IndexError:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The callbacks of a `Checkpointer`: what became of its saves, and what was deleted."""
+"""What a `Checkpointer` tells of its saves: the callbacks, and how many have failed."""
 
 from __future__ import annotations
 
@@ -8,25 +8,47 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple, Optional
+from typing import Optional
 
-from ._errors import Error
+from ._c.errors import Error
 from ._handle import SaveHandle, in_background
 from ._series import Series
 
 log = logging.getLogger("sidestep")
 
 
-class _Watched(NamedTuple):
-    step: int
-    handle: SaveHandle
+class Failures:
+    """Counts failed saves, in their order, and when it is asked: whoever has waited for a save may
+    ask before its callbacks were called."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()  # a signal's handler may ask, too
+        self._waiting: list[SaveHandle] = []  # the oldest comes first
+        self._total = 0
+        self._in_a_row = 0
+
+    def add(self, save: SaveHandle) -> None:
+        """One that has begun."""
+        with self._lock:
+            self._waiting.append(save)
+
+    def count(self) -> tuple[int, int]:
+        """All of them, and those since the last save that was committed."""
+        with self._lock:
+            while self._waiting and self._waiting[0].done():
+                failed = isinstance(self._waiting.pop(0).peek(), Error)
+                self._total += failed
+                self._in_a_row = self._in_a_row + 1 if failed else 0
+            return self._total, self._in_a_row
 
 
 class Hooks:
-    """None of them is called on a thread of the program: the training and the saves go on
-    meanwhile.  Those about saves are called one after the other: each save is staged before it has
-    ended, and they end in the order of the calls.  The end of the interpreter waits for them.
-    ``prunes``: the series that deletes on this rank, if any does."""
+    """The callbacks.  They run on threads of the package, while training and saves go on.
+
+    Those about saves are called one after the other: each save is staged before it has ended, and
+    they end in the order of the calls.  The end of the interpreter waits for them.
+    ``prunes``: the series that deletes on this rank, if any does.
+    """
 
     def __init__(
         self,
@@ -40,17 +62,16 @@ class Hooks:
         self._deleted, self._prunes = deleted, prunes
         self._deleting = threading.RLock()
         self._lock = threading.Lock()  # of the next three
-        self._open: deque[_Watched] = deque()  # have not ended, as far as was told
-        self._jobs: deque[tuple[Callable[[_Watched], None], _Watched]] = deque()
+        self._open: deque[tuple[int, SaveHandle]] = deque()  # have not ended, as far as was told
+        self._jobs: deque[tuple[Callable[[int, SaveHandle], None], int, SaveHandle]] = deque()
         self._runs = False
 
     def watch(self, step: int, handle: SaveHandle) -> None:
         """Tell of this save, and of what is deleted after it."""
-        save = _Watched(step, handle)
         handle.hold()
-        handle.staged.add_done_callback(lambda _: self._stage(save))
+        handle.staged.add_done_callback(lambda _: self._stage(step, handle))
         with self._lock:
-            self._open.append(save)
+            self._open.append((step, handle))
         handle.add_done_callback(lambda _: self._end())
 
     def tell_deleted(self) -> None:
@@ -59,40 +80,40 @@ class Hooks:
         if deleted is None or series is None:
             return
         with self._deleting, contextlib.suppress(Error):  # close() waits; the next save comes again
-            for path in series.prune().deleted:
+            for path in series.prune():
                 try:
                     deleted(path)
                 except Exception:
                     log.exception("on_deleted of '%s'", path)
 
-    def _tell_staged(self, save: _Watched) -> None:
-        if self._staged is not None and save.handle.staged.peek() is None:
-            self._staged(save.step, save.handle)
+    def _tell_staged(self, step: int, handle: SaveHandle) -> None:
+        if self._staged is not None and handle.staged.peek() is None:
+            self._staged(step, handle)
 
-    def _tell_end(self, save: _Watched) -> None:
+    def _tell_end(self, step: int, handle: SaveHandle) -> None:
         try:
-            error = save.handle.peek()
+            error = handle.peek()
             if isinstance(error, Error):
                 if self._failed is not None:
-                    self._failed(save.step, error)
+                    self._failed(step, error)
                 return
             if self._deleted is not None and self._prunes is not None:
                 in_background(self.tell_deleted)
             if self._committed is not None:
-                self._committed(save.step, save.handle)
+                self._committed(step, handle)
         finally:
-            save.handle.let_go()
+            handle.let_go()
 
-    def _stage(self, save: _Watched) -> None:
+    def _stage(self, step: int, handle: SaveHandle) -> None:
         with self._lock:
-            self._jobs.append((self._tell_staged, save))
+            self._jobs.append((self._tell_staged, step, handle))
         self._start()
 
     def _end(self) -> None:
         """One has ended: it is told of when those before it have, too."""
         with self._lock:
-            while self._open and self._open[0].handle.done():
-                self._jobs.append((self._tell_end, self._open.popleft()))
+            while self._open and self._open[0][1].done():
+                self._jobs.append((self._tell_end, *self._open.popleft()))
         self._start()
 
     def _start(self) -> None:
@@ -108,8 +129,8 @@ class Hooks:
                 if not self._jobs:
                     self._runs = False
                     return
-                tell, save = self._jobs.popleft()
+                tell, step, handle = self._jobs.popleft()
             try:
-                tell(save)
+                tell(step, handle)
             except BaseException:
-                log.exception("a callback of save '%s' raised", save.handle.path)
+                log.exception("a callback of save '%s' raised", handle.path)

@@ -2,8 +2,8 @@
 """Where the public names of the package come from: ours first, torch's for all the others.
 
 A script that says ``import sidestep as dcp`` goes on to say ``dcp.FileSystemWriter``,
-``dcp.state_dict.get_state_dict`` or ``from sidestep.staging import DefaultStager``.  All of that is
-looked up in torch.distributed.checkpoint when it is asked for, and not before.
+``dcp.state_dict.get_state_dict`` or ``from sidestep.staging import DefaultStager``.  All of these
+are torch's, imported when they are asked for.
 """
 
 from __future__ import annotations
@@ -21,62 +21,39 @@ _TORCH = "torch.distributed.checkpoint"
 
 # Our names, and the module of this package that has each.
 OURS = {
-    "Checkpointer": "_checkpointer",
-    "Converted": "_convert",
-    "Error": "_errors",
-    "Planes": "_extension",
-    "Final": "_export",
-    "Loaded": "_filling",
-    "Preempted": "_signals",
-    "Reader": "_plugins",
-    "SaveHandle": "_handle",
-    "Status": "_abi",
-    "TrainState": "_train_state",
-    "Writer": "_plugins",
-    "async_save": "_save",
-    "environment": "_environment",
-    "extension_registry": "_extension",
-    "convert": "_convert",
-    "export": "_export",
-    "huge_pages": "_huge_pages",
-    "paused": "_paused",
-    "latest": "_latest",
-    "load": "_load",
-    "load_metadata": "_read",
-    "fence_optimizers": "_fence",
-    "pin": "_marks",
-    "read": "_read",
-    "save": "_save",
-    "stats": "_stats",
-    "TensorStats": "_stats",
-    "tag": "_marks",
+    name: module
+    for module, names in {
+        "_c.abi": "Status",
+        "_c.errors": "Error",
+        "_checkpointer": "Checkpointer",
+        "_convert": "Converted Final convert export",
+        "_environment": "environment",
+        "_filling": "Loaded",
+        "_handle": "SaveHandle",
+        "_huge_pages": "huge_pages",
+        "_paused": "paused",
+        "_read": "TensorStats load_metadata read stats",
+        "_roots": "latest pin tag",
+        "_signals": "Preempted",
+        "_torch.extension": "Planes extension_registry",
+        "_torch.fence": "fence_optimizers",
+        "_torch.load": "load",
+        "_torch.plugins": "Reader Writer",
+        "_torch.save": "async_save save",
+        "_train_state": "TrainState",
+    }.items()
+    for name in names.split()
 }
 
 # torch's modules in which a name is looked for, those that people import from first.
+# fmt: off
 _MODULES = (
-    "state_dict",
-    "stateful",
-    "filesystem",
-    "default_planner",
-    "planner",
-    "staging",
-    "storage",
-    "metadata",
-    "state_dict_saver",
-    "state_dict_loader",
-    "format_utils",
-    "api",
-    "hf_storage",
-    "quantized_hf_storage",
-    "optimizer",
-    "planner_helpers",
-    "utils",
-    "logger",
-    "logging_handlers",
-    "resharding",
-    "_extension",
-    "_fsspec_filesystem",
+    "state_dict", "stateful", "filesystem", "default_planner", "planner", "staging", "storage",
+    "metadata", "state_dict_saver", "state_dict_loader", "format_utils", "api", "hf_storage",
+    "quantized_hf_storage", "optimizer", "planner_helpers", "utils", "logger", "logging_handlers",
+    "resharding", "_extension", "_fsspec_filesystem",
 )
+# fmt: on
 
 
 def find(name: str) -> Any:
@@ -87,7 +64,7 @@ def find(name: str) -> Any:
     if name in OURS:
         return getattr(importlib.import_module(f"sidestep.{OURS[name]}"), name)
     if name == "__version__":
-        from ._abi import VERSION
+        from ._c.abi import VERSION
 
         return VERSION
     if not name.startswith("_") and (torch := _module(_TORCH)) is not None:

@@ -1,42 +1,31 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Options of the library as users write them: the environment's words, and their numbers."""
+"""Options of the library as users write them: arguments, and words of the environment."""
 
 from __future__ import annotations
 
+import datetime
 import os
 from collections.abc import Mapping
+from ctypes import pointer
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any, Optional
+from typing import Any, Optional, Union
 
-from . import _abi
-from ._errors import make_error
+from ._c import abi
+from ._c.checked import MAX_STEP, a_count, a_number, a_text, one_of, words_of
+from ._c.errors import make_error
 
-IO: dict[str, int] = {
-    "auto": _abi.Io.IO_AUTO,
-    "uring": _abi.Io.IO_URING,
-    "threads": _abi.Io.IO_THREADS,
-    "buffered": _abi.Io.IO_BUFFERED,
-}
+Interval = Union[int, datetime.timedelta, tuple[int, datetime.timedelta], None]
 
-SNAPSHOT = {
-    "auto": _abi.Snapshot.SNAPSHOT_AUTO,
-    "copy": _abi.Snapshot.SNAPSHOT_COPY,
-    "cow": _abi.Snapshot.SNAPSHOT_COW,
-}
+_IO, _SNAPSHOT = words_of(abi.Io, "IO_"), words_of(abi.Snapshot, "SNAPSHOT_")
+_COMPRESS = words_of(abi.Compress, "COMPRESS_")
+COPY_AHEAD = words_of(abi.CopyAhead, "COPY_AHEAD_")
+_ZSTD_LEVELS = 19
+_IOS = f"{', '.join(_IO)}, nor one with ':' and a number"
+_COMPRESSIONS = f"none, zstd, zstd:1 to zstd:{_ZSTD_LEVELS}, planes, auto"
 
-COMPRESS = {
-    "none": _abi.Compress.COMPRESS_NONE,
-    "zstd": _abi.Compress.COMPRESS_ZSTD,
-    "planes": _abi.Compress.COMPRESS_PLANES,
-    "auto": _abi.Compress.COMPRESS_AUTO,
-}
 
-COPY_AHEAD = {
-    "auto": _abi.CopyAhead.COPY_AHEAD_AUTO,
-    "always": _abi.CopyAhead.COPY_AHEAD_ALWAYS,
-    "never": _abi.CopyAhead.COPY_AHEAD_NEVER,
-}
+# ---------------------------------------------------------------- the environment
 
 
 def number(variable: str) -> int:
@@ -49,53 +38,20 @@ def number(variable: str) -> int:
     return int(text)
 
 
-def is_spread(seconds: Any) -> bool:
-    """Is this a time to spread a save over?"""
-    return isinstance(seconds, Real) and 0 <= float(seconds) < 1e9
+def choice(variable: str, choices: Mapping[str, int]) -> int:
+    """Which of ``choices`` the environment names in ``variable``; nothing: the first."""
+    text = os.environ.get(variable) or next(iter(choices))
+    if text not in choices:
+        raise make_error(f"{variable} is '{text}', none of: {', '.join(choices)}")
+    return choices[text]
 
 
-def milliseconds(variable: str, seconds: Optional[float]) -> int:
-    """``seconds``, or the milliseconds that the environment says in ``variable``."""
-    if seconds is None:
-        return number(variable)
-    if not is_spread(seconds):
-        raise make_error(f"{seconds!r} is no number of seconds to spread a save over")
-    return round(seconds * 1000)
-
-
-ZSTD_LEVELS = 19
-COMPRESSIONS = f"none, zstd, zstd:1 to zstd:{ZSTD_LEVELS}, planes, auto"
-
-
-def parse_compression(text: Any) -> Optional[tuple[int, int]]:
-    """The library's number of ``"planes"`` or ``"zstd:3"``, and the level (0: none).
-
-    None: it is neither, or no text.
-    """
-    if not isinstance(text, str):
-        return None
-    name, colon, level = text.partition(":")
-    if not colon:
-        return (COMPRESS[text], 0) if text in COMPRESS else None
-    if name != "zstd" or not (level.isascii() and level.isdigit() and len(level) < 4):
-        return None
-    return (COMPRESS[name], int(level)) if 1 <= int(level) <= ZSTD_LEVELS else None
-
-
-def compression(wanted: Optional[str]) -> tuple[int, int]:
-    """The same of ``wanted``, or of what SIDESTEP_COMPRESS says; an `Error` if it is neither."""
-    text = wanted if wanted is not None else os.environ.get("SIDESTEP_COMPRESS") or "none"
-    found = parse_compression(text)
-    if found is None:
-        said = f"SIDESTEP_COMPRESS is '{text}'," if wanted is None else f"compress={text!r} is"
-        raise make_error(f"{said} none of: {COMPRESSIONS}")
-    return found
+# ---------------------------------------------------------------- engines
 
 
 @dataclass(frozen=True)
 class Ways:
-    """How an engine holds the state still and moves its bytes, where the caller says it; None: as
-    the environment does.
+    """How an engine holds the state still and moves its bytes; None: as the environment says.
 
     snapshot     "auto", "cow" or "copy"; SIDESTEP_SNAPSHOT
     io           "auto", "uring", "threads" or "buffered", or one of them with the number of
@@ -108,54 +64,153 @@ class Ways:
     io: Optional[str] = None
     user_faults: Optional[bool] = None
 
-    def set_in(self, options: _abi.EngineOptions) -> None:
-        """`Error`: a word means nothing."""
-        options.snapshot = (
-            choice("SIDESTEP_SNAPSHOT", SNAPSHOT)
-            if self.snapshot is None
-            else SNAPSHOT[self.snapshot]
-        )
-        options.io, options.io_depth = io(self.io)
-        asked = number("SIDESTEP_USER_FAULTS") != 0
-        if asked if self.user_faults is None else self.user_faults:
-            options.flags |= _abi.ENGINE_USER_MODE_FAULTS
-
     def check(self) -> Ways:
         """ValueError: a word of the caller's means nothing."""
-        if self.snapshot is not None and self.snapshot not in list(SNAPSHOT):
-            raise ValueError(f"snapshot={self.snapshot!r} is none of: {', '.join(SNAPSHOT)}")
-        if self.io is not None and _parse_io(self.io) is None:
-            raise ValueError(f"io={self.io!r} is none of: {IOS}")
+        if self.snapshot is not None:
+            one_of("snapshot", self.snapshot, list(_SNAPSHOT))
+        if self.io is not None and _parse(self.io, _IO, _IO, 999) is None:
+            raise ValueError(f"io={self.io!r} is none of: {_IOS}")
         return self
 
+    def set_in(self, options: abi.EngineOptions) -> None:
+        """`Error`: a word of the environment means nothing."""
+        asked = number("SIDESTEP_USER_FAULTS") != 0
+        if asked if self.user_faults is None else self.user_faults:
+            options.flags |= abi.ENGINE_USER_MODE_FAULTS
+        if self.snapshot is None:
+            options.snapshot = choice("SIDESTEP_SNAPSHOT", _SNAPSHOT)
+        else:
+            options.snapshot = _SNAPSHOT[self.snapshot]
+        text = self.io if self.io is not None else os.environ.get("SIDESTEP_IO") or "auto"
+        found = _parse(text, _IO, _IO, 999)
+        if found is None:
+            raise make_error(f"SIDESTEP_IO is '{text}', none of: {_IOS}")
+        options.io, options.io_depth = found[0], found[1] or number("SIDESTEP_IO_DEPTH")
 
-def choice(variable: str, choices: Mapping[str, int]) -> int:
-    """Which of ``choices`` the environment names in ``variable``; nothing: the first."""
-    text = os.environ.get(variable) or next(iter(choices))
-    if text not in choices:
-        raise make_error(f"{variable} is '{text}', none of: {', '.join(choices)}")
-    return choices[text]
 
+def _parse(
+    text: Any, words: Mapping[str, int], numbered: Mapping[str, int], most: int
+) -> Optional[tuple[int, int]]:
+    """The library's number of "planes", and 0; of "zstd:3", and 3.  None: ``text`` is neither.
 
-IOS = f"{', '.join(IO)}, nor one with ':' and a number"
-
-
-def _parse_io(text: Any) -> Optional[tuple[int, Optional[int]]]:
-    """The library's number of "uring" or "uring:16", and how many requests; None: it is neither, or
-    no text."""
-    if not isinstance(text, str):
+    ``numbered``: the words that may have a number, from 1 to ``most``.
+    """
+    name, colon, digits = text.partition(":") if isinstance(text, str) else ("", "", "")
+    if name not in words:
         return None
-    name, colon, depth = text.partition(":")
-    good = depth.isascii() and depth.isdigit() and len(depth) < 4 and int(depth) > 0
-    if name not in IO or (colon and not good):
-        return None
-    return IO[name], int(depth) if colon else None
+    if not colon:
+        return words[name], 0
+    good = name in numbered and digits.isascii() and digits.isdigit() and len(digits) < 4
+    return (words[name], int(digits)) if good and 1 <= int(digits) <= most else None
 
 
-def io(wanted: Optional[str] = None) -> tuple[int, int]:
-    """The same of ``wanted``, or of what SIDESTEP_IO says; how many requests (0: nothing)."""
-    text = wanted if wanted is not None else os.environ.get("SIDESTEP_IO") or "auto"
-    found = _parse_io(text)
+# ---------------------------------------------------------------- saves
+
+
+def compression(wanted: Optional[str]) -> tuple[int, int]:
+    """The library's number of ``wanted``, or of what SIDESTEP_COMPRESS says, and the level of zstd
+    (0: none).  `Error`: it means nothing."""
+    text = wanted if wanted is not None else os.environ.get("SIDESTEP_COMPRESS") or "none"
+    found = _parse(text, _COMPRESS, {"zstd": 0}, _ZSTD_LEVELS)
     if found is None:
-        raise make_error(f"SIDESTEP_IO is '{text}', none of: {IOS}")
-    return found[0], number("SIDESTEP_IO_DEPTH") if found[1] is None else found[1]
+        said = f"SIDESTEP_COMPRESS is '{text}'," if wanted is None else f"compress={text!r} is"
+        raise make_error(f"{said} none of: {_COMPRESSIONS}")
+    return found
+
+
+def check_compression(wanted: Optional[str]) -> None:
+    """ValueError: it means nothing."""
+    if wanted is not None and _parse(wanted, _COMPRESS, {"zstd": 0}, _ZSTD_LEVELS) is None:
+        raise ValueError(f"compress={wanted!r} is none of: {_COMPRESSIONS}")
+
+
+def _is_spread(seconds: Any) -> bool:
+    return isinstance(seconds, Real) and 0 <= float(seconds) < 1e9
+
+
+def spread_ms(seconds: Optional[float]) -> int:
+    """The time to spread a save over: ``seconds``, or what SIDESTEP_SPREAD_MS says."""
+    if seconds is None:
+        return number("SIDESTEP_SPREAD_MS")
+    if not _is_spread(seconds):
+        raise make_error(f"{seconds!r} is no number of seconds to spread a save over")
+    return round(seconds * 1000)
+
+
+def check_spread(seconds: Optional[float]) -> None:
+    """ValueError: it is no time."""
+    if seconds is not None and not _is_spread(seconds):
+        raise ValueError(f"spread_s={seconds!r} is no number of seconds to spread a save over")
+
+
+# ---------------------------------------------------------------- series
+
+
+def series_options(
+    *,
+    interval: Interval,
+    check_s: float,
+    mtbf: Optional[datetime.timedelta],
+    max_lost: float,
+    busy: str,
+    keep_last_n: Optional[int],
+    keep_every: int,
+    keep_best: Optional[tuple[str, int, str]],
+    on_full: Optional[str],
+    incremental: bool,
+    max_restarts: int,
+    any_run: bool,
+    name: str,
+) -> abi.SeriesOptions:
+    """Of these arguments of `Checkpointer`.  ValueError, TypeError: the first that is wrong."""
+    if mtbf is not None and not isinstance(mtbf, datetime.timedelta):
+        raise TypeError("mtbf: a datetime.timedelta")
+    options = abi.SeriesOptions(flags=_series_flags(busy, on_full, any_run, incremental))
+    options.interval_steps, seconds = _steps_and_seconds(interval)
+    options.interval_ms = int(seconds * 1000)
+    options.check_ms = max(1, int(check_s * 1000)) if check_s else 0
+    options.mtbf_ms = int(a_number(mtbf.total_seconds(), "mtbf") * 1000) if mtbf is not None else 0
+    options.max_lost = a_number(max_lost, "max_lost")
+    options.max_restarts = a_count(max_restarts, "max_restarts")
+    text = a_text(name, "name")
+    options.name = text if b"{" in text else text + b"{step}"
+    retention = abi.Retention(keep_every=a_count(keep_every, "keep_every", most=MAX_STEP))
+    if keep_best is not None:
+        if not isinstance(keep_best, tuple) or len(keep_best) != 3:
+            raise ValueError(f"keep_best={keep_best!r} is no (metric, number, 'min' or 'max')")
+        metric, count, best = keep_best
+        retention.metric = a_text(metric, "keep_best: the metric")
+        retention.keep_best = a_count(count, "keep_best")
+        if one_of("keep_best", best, ("min", "max")) == "max":
+            retention.flags = abi.RETENTION_MAX
+        if keep_last_n is None:
+            raise ValueError("keep_best without keep_last_n keeps all")
+    if keep_last_n is not None:
+        retention.keep_last = a_count(keep_last_n, "keep_last_n")
+        options.retention = pointer(retention)
+    return options
+
+
+def _steps_and_seconds(interval: Interval) -> tuple[int, float]:
+    """0: none of these."""
+    steps, seconds = 0, 0.0
+    for one in interval if isinstance(interval, tuple) else (interval,):
+        if isinstance(one, datetime.timedelta):
+            seconds = a_number(one.total_seconds(), "interval")
+        elif isinstance(one, int):
+            steps = a_count(one, "interval", most=MAX_STEP)
+        elif one is not None:
+            raise TypeError("interval: steps as an int, a datetime.timedelta, or a tuple of both")
+    return steps, seconds
+
+
+def _series_flags(busy: str, on_full: Optional[str], any_run: bool, incremental: bool) -> int:
+    by_busy = {"wait": 0, "skip": abi.SERIES_SKIP_BUSY, "queue": 0}
+    by_space = {None: 0, "fail": abi.SERIES_CHECK_SPACE, "make_room": abi.SERIES_MAKE_ROOM}
+    return (
+        abi.SERIES_REQUESTS
+        | by_busy[one_of("busy", busy, by_busy)]
+        | by_space[one_of("on_full", on_full, by_space)]
+        | abi.SERIES_INCREMENTAL * bool(incremental)
+        | abi.SERIES_ANY_RUN * bool(any_run)
+    )

@@ -7,8 +7,9 @@ import errno
 import os
 from typing import Optional
 
-from ._abi import Status
-from ._errors import Error, error_of_os, make_error
+from ._c.abi import Status
+from ._c.checked import is_url
+from ._c.errors import Error, error_of_os, make_error
 
 
 def make_parents(path: str) -> None:
@@ -16,6 +17,8 @@ def make_parents(path: str) -> None:
 
     Errors: `Error`: what is in the way, or may not be written to.
     """
+    if is_url(path):  # object stores have no directories
+        return
     parent = os.path.dirname(os.path.abspath(path))
     missing = []
     while not os.path.isdir(parent):
@@ -41,14 +44,14 @@ def _sync_directory(path: str) -> None:
 
 
 def _cannot_make(path: str, directory: str, reason: OSError) -> Error:
-    if os.path.lexists(directory) and not os.path.isdir(directory):
-        return make_error(
-            f"save '{path}': '{directory}' is not a directory, so nothing can lie below it; choose "
-            "another path",
-            status=Status.ENOTFOUND,
-            errno=errno.ENOTDIR,
-        )
-    return error_of_os(f"save '{path}': make the directory '{directory}'", reason)
+    if not os.path.lexists(directory) or os.path.isdir(directory):
+        return error_of_os(f"save '{path}': make the directory '{directory}'", reason)
+    return make_error(
+        f"save '{path}': '{directory}' is not a directory, so nothing can lie below it; choose "
+        "another path",
+        status=Status.ENOTFOUND,
+        errno=errno.ENOTDIR,
+    )
 
 
 def try_make_parents(path: str) -> Optional[Error]:

@@ -21,9 +21,9 @@ def paused() -> Iterator[None]:
         with sidestep.paused():
             answer(request)
 
-    A save that somebody waits for (`SaveHandle.result`, `wait`, the next save, the end) goes on
-    nevertheless, and so do those of engines that are first used meanwhile.  Blocks may be nested,
-    and threads may have theirs side by side: writes go on when the last one is left.
+    A save that somebody waits for (`SaveHandle.result`, `wait`, the next save, the end) goes on,
+    and so do those of engines that are first used meanwhile.  Blocks may be nested, and threads may
+    have theirs side by side: writes go on when the last one is left.
     """
     global _depth
     with _lock:

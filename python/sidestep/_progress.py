@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
-from . import _abi
-from ._abi import SaveState
-from ._library import lib
+from ._c import abi
+from ._c.library import lib
 
 
 @dataclass(frozen=True)
@@ -112,63 +112,37 @@ class Progress:
 
 def state_name(state: int) -> str:
     """As `Progress.state` says it."""
-    return SaveState(state).name[len("SAVE_") :].lower()
+    return abi.SaveState(state).name[len("SAVE_") :].lower()
 
 
-def progress_of(info: _abi.SaveInfo, waited_s: float) -> Progress:
+_FLAGS = {
+    "plan_reused": abi.SAVE_PLAN_REUSED,
+    "streamed": abi.SAVE_STREAMED,
+    "volatile": abi.SAVE_VOLATILE,
+    "direct_io": abi.SAVE_DIRECT_IO,
+    "pageable": abi.SAVE_PAGEABLE,
+    "queued": abi.SAVE_QUEUED,
+}
+
+
+def progress_of(info: abi.SaveInfo, waited_s: float) -> Progress:
     """``waited_s``: in Python, for an earlier save."""
-    return Progress(
-        state=state_name(info.state),
-        save_id=info.save_id.decode("ascii", "replace"),
-        bytes_total=info.bytes_total,
-        bytes_staged=info.bytes_staged,
-        bytes_written=info.bytes_written,
-        call_s=info.call_ns / 1e9 + waited_s,
-        wait_s=info.wait_ns / 1e9 + waited_s,
-        plan_s=info.plan_ns / 1e9,
-        pool_s=info.pool_ns / 1e9,
-        stage_s=info.stage_ns / 1e9,
-        write_s=info.write_ns / 1e9,
-        commit_s=info.commit_ns / 1e9,
-        plan_reused=bool(info.flags & _abi.SAVE_PLAN_REUSED),
-        streamed=bool(info.flags & _abi.SAVE_STREAMED),
-        volatile=bool(info.flags & _abi.SAVE_VOLATILE),
-        direct_io=bool(info.flags & _abi.SAVE_DIRECT_IO),
-        io_depth=info.io_depth,
-        snapshot="cow" if info.snapshot == _abi.Snapshot.SNAPSHOT_COW else "copy",
-        cow_bytes=info.cow_bytes,
-        copy_bytes=info.copy_bytes,
-        copy_reason=info.copy_reason.decode("utf-8", "replace"),
-        release_s=info.release_ns / 1e9,
-        faults=info.faults,
-        faults_waited=info.faults_waited,
-        fault_bytes=info.fault_bytes,
-        fault_s=info.fault_ns / 1e9,
-        fault_max_s=info.fault_max_ns / 1e9,
-        faults_disk=info.faults_disk,
-        pool_bytes=info.pool_bytes,
-        ahead_bytes=info.ahead_bytes,
-        live_bytes=info.live_bytes,
-        raw_bytes=info.raw_bytes,
-        stored_bytes=info.stored_bytes,
-        encode_s=info.encode_ns / 1e9,
-        gains=_gains(info),
-        device_bytes=info.device_bytes,
-        fenced_bytes=info.fenced_bytes,
-        device_s=info.device_ns / 1e9,
-        fence_s=info.fence_ns / 1e9,
-        pageable=bool(info.flags & _abi.SAVE_PAGEABLE),
-        queued=bool(info.flags & _abi.SAVE_QUEUED),
-        pin_reason=info.pin_reason.decode("utf-8", "replace"),
-        linked_bytes=info.linked_bytes,
-        link_reason=info.link_reason.decode("utf-8", "replace"),
-        huge_bytes=info.huge_bytes,
-        huge_s=info.huge_ns / 1e9,
-        backed_off_s=info.backed_off_ns / 1e9,
-    )
+    found: dict[str, Any] = {name: bool(info.flags & flag) for name, flag in _FLAGS.items()}
+    found["state"] = state_name(info.state)
+    found["snapshot"] = "cow" if info.snapshot == abi.Snapshot.SNAPSHOT_COW else "copy"
+    found["gains"] = _gains(info)
+    for field in fields(Progress):  # all others are the library's, but for times in seconds
+        if field.name.endswith("_s"):
+            found[field.name] = getattr(info, f"{field.name[:-2]}_ns") / 1e9
+        elif field.name not in found:
+            value = getattr(info, field.name)
+            found[field.name] = value.decode("utf-8", "replace") if type(value) is bytes else value
+    found["call_s"] += waited_s
+    found["wait_s"] += waited_s
+    return Progress(**found)
 
 
-def _gains(info: _abi.SaveInfo) -> dict[str, tuple[int, int, float]]:
+def _gains(info: abi.SaveInfo) -> dict[str, tuple[int, int, float]]:
     gains = {}
     for number, gain in enumerate(info.gains):
         if gain.raw_bytes:

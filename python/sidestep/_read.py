@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Looking into a checkpoint without a template: what it holds, and its values."""
+"""Looking into a checkpoint without a template: what it holds, its values, what they are like."""
 
 from __future__ import annotations
 
@@ -8,19 +8,23 @@ import importlib.util
 import operator
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any, Optional, Union
 
-from ._abi import Status
-from ._checked import a_path, a_text
-from ._checkpoint import Checkpoint, CheckpointMetadata, ObjectMetadata, TensorMetadata
-from ._errors import make_error
-from ._flatten import Leaf, set_leaf
-from ._library import lib
-from ._objects import decode
+from ._c import abi
+from ._c.abi import Status
+from ._c.calls import run_cancellable
+from ._c.checked import a_count, a_path, a_text, some_texts
+from ._c.errors import make_error, refuse
+from ._c.library import lib
+from ._checkpoint import Checkpoint, CheckpointMetadata, ObjectMetadata, TensorMetadata, text_of
+from ._torch.flatten import Leaf, set_leaf
+from ._torch.objects import decode
 
 PathLike = Union[str, "os.PathLike[str]"]
 Entry = Union[TensorMetadata, ObjectMetadata]
+Box = tuple[Optional[tuple[int, ...]], tuple[int, ...]]  # offsets (None: all of it), lengths
 
 # Of what NumPy has, where torch is not installed.
 _NUMPY = {
@@ -67,36 +71,31 @@ def read(
         a_text(name, "name")
     with Checkpoint(path) as checkpoint:
         if name is None:
-            if offsets is not None or lengths is not None:
+            if (offsets, lengths) != (None, None):
                 raise ValueError("offsets and lengths are of one tensor: which name?")
             return _read_all(checkpoint, allow_pickle)
         saved = checkpoint.find(name)
         if saved is None:
-            raise make_error(
-                f"'{path}' has no tensor or object '{name}'",
-                status=Status.ENOTFOUND,
-                tensor=name,
-            )
+            message = f"'{path}' has no tensor or object '{name}'"
+            raise make_error(message, status=Status.ENOTFOUND, tensor=name)
         if saved.is_object:
-            if offsets is not None or lengths is not None:
+            if (offsets, lengths) != (None, None):
                 raise ValueError(f"'{name}' is an object: it has no part at {offsets}")
             return decode(name, checkpoint.stored(name), allow_pickle=allow_pickle)
-        shape = saved.shape
-        if offsets is not None or lengths is not None:
-            offsets, shape = _check_box(name, saved.shape, offsets, lengths)
-        return _read_tensor(checkpoint, name, saved.dtype or "", offsets, shape)
+        box = _check_box(name, saved.shape, offsets, lengths)
+        return _read_tensor(checkpoint, name, saved.dtype or "", box)
 
 
-def _check_box(
-    name: str,
-    shape: tuple[int, ...],
-    offsets: Optional[Sequence[int]],
-    lengths: Optional[Sequence[int]],
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _check_box(name: str, shape: tuple[int, ...], *box: Optional[Sequence[int]]) -> Box:
     """Offsets and lengths as integers.  TypeError, ValueError."""
-    if offsets is None or lengths is None:
-        raise ValueError(f"'{name}': a part has offsets and lengths")
-    offsets, lengths = _integers(name, offsets), _integers(name, lengths)
+    if box == (None, None):
+        return None, shape
+    try:
+        offsets, lengths = (tuple(map(operator.index, part)) for part in box if part is not None)
+    except ValueError:
+        raise ValueError(f"'{name}': a part has offsets and lengths") from None
+    except TypeError:
+        raise TypeError(f"'{name}': offsets and lengths are lists of integers, not {box}") from None
     if not len(offsets) == len(lengths) == len(shape) or any(
         offset < 0 or length < 0 or offset + length > size
         for offset, length, size in zip(offsets, lengths, shape)
@@ -105,15 +104,6 @@ def _check_box(
             f"'{name}': {list(lengths)} at {list(offsets)} is not inside of {list(shape)}"
         )
     return offsets, lengths
-
-
-def _integers(name: str, values: Sequence[int]) -> tuple[int, ...]:
-    try:
-        return tuple(operator.index(value) for value in values)
-    except TypeError:
-        raise TypeError(
-            f"'{name}': offsets and lengths are lists of integers, which {values!r} is not"
-        ) from None
 
 
 def _read_all(checkpoint: Checkpoint, allow_pickle: bool) -> dict[Any, Any]:
@@ -141,8 +131,8 @@ def _read_by_torch(checkpoint: Checkpoint, path: str, entries: list[Entry]) -> I
     import torch
 
     from ._engine import engine_alone
-    from ._load import dtype_of
-    from ._state import StateDict
+    from ._torch.load import dtype_of
+    from ._torch.state import StateDict
 
     values: list[Any] = [
         torch.empty(entry.shape, dtype=dtype_of(entry.name, entry.dtype))
@@ -162,7 +152,7 @@ def _read_by_torch(checkpoint: Checkpoint, path: str, entries: list[Entry]) -> I
 def _read_one_by_one(checkpoint: Checkpoint, path: str, entries: list[Entry]) -> Iterable[Any]:
     for entry in entries:
         if isinstance(entry, TensorMetadata):
-            yield _read_tensor(checkpoint, entry.name, entry.dtype, None, entry.shape)
+            yield _read_tensor(checkpoint, entry.name, entry.dtype, (None, entry.shape))
         else:
             yield checkpoint.stored(entry.name)
 
@@ -172,57 +162,81 @@ def _order(entry: Any) -> list[tuple[int, int, str]]:
     return [(0, int(key), "") if isinstance(key, int) else (1, 0, key) for key in entry.path]
 
 
-# ---------------------------------------------------------------- tensors
-
-
-def _read_tensor(
-    checkpoint: Checkpoint,
-    name: str,
-    dtype: str,
-    offsets: Optional[Sequence[int]],
-    shape: tuple[int, ...],
-) -> Any:
-    size = prod(shape) * _element_size(name, dtype)
+def _read_tensor(checkpoint: Checkpoint, name: str, dtype: str, box: Box) -> Any:
+    """A torch.Tensor; without torch a NumPy array, or a memoryview of the bytes."""
+    offsets, shape = box
     lengths = None if offsets is None else shape
+    known = lib().sidestep_dtype_from_name(dtype.encode())
+    size = prod(shape) * lib().sidestep_dtype_size(known)
+    if known == abi.Dtype.DTYPE_NONE:
+        refuse(name, f"saved with dtype {dtype}, which is not known here")
+    made: Any
     if importlib.util.find_spec("torch") is not None:
-        return _torch_tensor(checkpoint, name, dtype, offsets, shape)
-    if dtype in _NUMPY and importlib.util.find_spec("numpy") is not None:
+        import torch
+
+        from ._torch.load import dtype_of
+
+        made = torch.empty(shape, dtype=dtype_of(name, dtype))
+        address = made.data_ptr() or None
+    elif dtype in _NUMPY and importlib.util.find_spec("numpy") is not None:
         import numpy
 
-        array = numpy.empty(shape, dtype=dtype)
-        checkpoint.read_box(name, offsets, lengths, array.ctypes.data, size)
-        return array
-    data = bytearray(size)
-    address = ctypes.addressof((ctypes.c_char * size).from_buffer(data)) if size else None
+        made = numpy.empty(shape, dtype=dtype)
+        address = made.ctypes.data
+    else:
+        made = memoryview(bytearray(size))
+        address = ctypes.addressof((ctypes.c_char * size).from_buffer(made)) if size else None
     checkpoint.read_box(name, offsets, lengths, address, size)
-    return memoryview(data)
+    return made
 
 
-def _torch_tensor(
-    checkpoint: Checkpoint,
-    name: str,
-    dtype: str,
-    offsets: Optional[Sequence[int]],
-    shape: tuple[int, ...],
-) -> Any:
-    import torch
-
-    from ._load import dtype_of
-
-    tensor = torch.empty(shape, dtype=dtype_of(name, dtype))
-    size = tensor.numel() * tensor.element_size()
-    lengths = None if offsets is None else shape
-    checkpoint.read_box(name, offsets, lengths, tensor.data_ptr() or None, size)
-    return tensor
+# ---------------------------------------------------------------- statistics
 
 
-def _element_size(name: str, dtype: str) -> int:
-    library = lib()
-    size = library.sidestep_dtype_size(library.sidestep_dtype_from_name(dtype.encode()))
-    if size == 0:
-        raise make_error(
-            f"'{name}': saved with dtype {dtype}, which is not known here",
-            status=Status.EUNSUPPORTED,
-            tensor=name,
-        )
-    return int(size)
+@dataclass(frozen=True)
+class TensorStats:
+    """What the elements of one tensor are like.
+
+    elements        how many there are
+    nan, inf        how many are that; the others are finite
+    min, max        of all but NaN; None: there is none, or they are complex, or bits and no numbers
+    mean            of those that are finite; None as above
+    """
+
+    elements: int
+    nan: int
+    inf: int
+    min: Optional[float]
+    max: Optional[float]
+    mean: Optional[float]
+
+
+def stats(
+    path: PathLike, names: Optional[Iterable[str]] = None, *, threads: int = 0
+) -> dict[str, TensorStats]:
+    """What the elements of the tensors ``names`` (None: all) at ``path`` are like.
+
+    ``path``: whatever `sidestep.load` reads.  Every byte is read once, by several threads, in
+    pieces, and checked.  Like ``sidestep show --stats``.
+
+    Errors: `Error`: ENOTFOUND for a name that is not there, EINVAL for an object's, EUNSUPPORTED
+    for a dtype that has no numbers here; those of `sidestep.read`.
+    """
+    with Checkpoint(path) as checkpoint:
+        if names is None:
+            names = [name for name in checkpoint.names() if not checkpoint.is_object(name)]
+        wanted = some_texts(names, "names")
+        found = (abi.TensorStats * max(len(wanted), 1))()
+        for one, name in zip(found, wanted):
+            one.name = name
+        options = abi.VerifyOptions(threads=a_count(threads, "threads"))
+        function = lib().sidestep_checkpoint_stats
+        arguments = checkpoint.handle, found, len(wanted), options
+        run_cancellable("sidestep-stats", options, function, *arguments)
+        return {text_of(name): _stats_of(one) for name, one in zip(wanted, found)}
+
+
+def _stats_of(one: Any) -> TensorStats:
+    least, most = (one.min, one.max) if one.has_range else (None, None)
+    mean = one.mean if one.has_mean else None
+    return TensorStats(one.element_count, one.nan_count, one.inf_count, least, most, mean)

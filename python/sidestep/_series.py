@@ -7,42 +7,29 @@ Its saves are the engine's: one is written at a time, whether of the series or n
 from __future__ import annotations
 
 import ctypes
+import logging
 import os
 import threading
+import warnings
 import weakref
+from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Optional
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Optional
 
-from . import _abi
-from ._checked import a_step, metrics_of, some_texts
-from ._dropped import close_left
+from ._c import abi
+from ._c.calls import call, texts, when_gone
+from ._c.checked import a_step, metrics_of, some_texts
+from ._c.errors import Error, reworded
+from ._c.library import lib
 from ._engine import Engine, LoadReport
-from ._errors import Error, check, make_error
-from ._handle import SaveHandle
-from ._library import lib
+from ._handle import SaveHandle, hand_over
 
 if TYPE_CHECKING:
-    from ._state import StateDict
+    from ._signals import Signals
+    from ._torch.state import StateDict
 
-
-@dataclass
-class SeriesConfig:
-    """What `sidestep_series_options` says; see the header."""
-
-    keep_last: Optional[int] = None
-    keep_every: int = 0
-    keep_best: int = 0
-    metric: Optional[str] = None
-    best_is_max: bool = False
-    interval_steps: int = 0
-    interval_s: float = 0.0
-    check_s: float = 0.0
-    mtbf_s: float = 0.0
-    max_lost: float = 0.0
-    max_restarts: int = 0
-    name: str = "step-{step}"
-    flags: int = 0
+log = logging.getLogger("sidestep")
 
 
 @dataclass(frozen=True)
@@ -61,45 +48,28 @@ class SeriesStatus:
     queued: int = 0
 
 
-@dataclass(frozen=True)
-class Pruned:
-    """What retention has deleted, and what it has kept, with the reason ("path: reason")."""
-
-    deleted: list[str] = field(default_factory=list)
-    kept: list[str] = field(default_factory=list)
-    bytes: int = 0
-
-
 class Series:
     """``struct sidestep_series``.  Opening, saving, loading and closing are collective."""
 
-    def __init__(self, engine: Engine, root: str, config: SeriesConfig) -> None:
+    def __init__(self, engine: Engine, root: str, options: abi.SeriesOptions) -> None:
         self.engine = engine
         self.root = root
-        self._template = config.name.encode()
+        self._template = options.name
         self._pointer = ctypes.c_void_p()
         self._pid = os.getpid()
         self._pruning = threading.Lock()  # it is not closed meanwhile
         self._asking = threading.RLock()  # nor meanwhile; a signal handler may ask too
         self._asked = 0  # the step of the last `should_save`
         self._quiet_until = 0  # up to that step the answer is no
-        options, _retention = _options(config)
-        err = _abi.ErrorInfo()
         close_left()
-        with engine.turn(f"open series '{root}'"), engine.comm.calling():
-            status = lib().sidestep_series_open(
-                engine.pointer,
-                os.fsencode(root),
-                ctypes.byref(options),
-                ctypes.byref(self._pointer),
-                ctypes.byref(err),
-            )
         try:
-            engine.check(status, err)
+            with engine.turn(f"open series '{root}'"):
+                where = engine.pointer, os.fsencode(root)
+                engine.call(lib().sidestep_series_open, *where, options, self._pointer)
         except BaseException as problem:
             # An interrupt, when it was open already: nobody will close it.
-            lib().sidestep_series_close(ctypes.byref(self._pointer), None)
-            if isinstance(problem, Error) and problem.status == _abi.Status.ELOCKED:
+            lib().sidestep_series_close(self._pointer, None)
+            if isinstance(problem, Error) and problem.status == abi.Status.ELOCKED:
                 raise _in_use(root, problem) from None
             raise
         _all.add(self)
@@ -109,118 +79,69 @@ class Series:
         """In this process, and not closed."""
         return bool(self._pointer) and not self.is_of_parent
 
+    @property
+    def is_of_parent(self) -> bool:
+        """This process is a child of fork(), and has no part in it."""
+        return self._pid != os.getpid()
+
     def _opened(self) -> ctypes.c_void_p:
         """RuntimeError: it is closed."""
         if not self._pointer:
             raise RuntimeError(f"the checkpoints in '{self.root}' are closed")
         return self._pointer
 
-    @property
-    def is_of_parent(self) -> bool:
-        """This process is a child of fork(), and has no part in it."""
-        return self._pid != os.getpid()
-
     def path_of(self, step: int) -> str:
         """Of the checkpoint of ``step``."""
-        name, err = ctypes.create_string_buffer(256), _abi.ErrorInfo()
-        check(lib().sidestep_name_of_step(self._template, a_step(step), name, err), err)
+        name = ctypes.create_string_buffer(256)
+        call(lib().sidestep_name_of_step, self._template, a_step(step), name)
         return os.path.join(self.root, os.fsdecode(name.value))
 
     def step_of(self, path: str) -> Optional[int]:
         """Of the checkpoint with this name; None: it is none of this series'."""
-        step, err = ctypes.c_uint64(), _abi.ErrorInfo()
-        name = os.fsencode(os.path.basename(path))
-        status = lib().sidestep_step_of_name(self._template, name, ctypes.byref(step), err)
-        return step.value if status == _abi.Status.OK else None
+        step, name = ctypes.c_uint64(), os.fsencode(os.path.basename(path))
+        status = lib().sidestep_step_of_name(self._template, name, step, None)
+        return step.value if status == abi.Status.OK else None
 
-    def save_async(
-        self,
-        step: int,
-        state: Optional[StateDict],
-        *,
-        failure: Optional[BaseException] = None,
-        compress: Optional[str] = None,
-        spread_s: Optional[float] = None,
-        queue: int = 0,
-    ) -> SaveHandle:
-        """As `Engine.save_async`, to ROOT/step-<step>."""
-        return self.engine.save_async(
-            self.path_of(step),
-            state,
-            step=step,
-            failure=failure,
-            series=self._opened(),
-            compress=compress,
-            spread_s=spread_s,
-            queue=queue,
-        )
+    def save_async(self, step: int, state: Optional[StateDict], **options: Any) -> SaveHandle:
+        """As `Engine.save_async`, as the checkpoint of ``step``."""
+        path, series = self.path_of(step), self._opened()
+        return self.engine.save_async(path, state, step=step, series=series, **options)
 
     def load(
-        self,
-        state: Optional[StateDict],
-        *,
-        step: Optional[int] = None,
-        partial: bool = False,
-        strict: bool = False,
-        verify: str = "read",
-        failure: Optional[BaseException] = None,
+        self, state: StateDict, *, step: Optional[int] = None, **options: Any
     ) -> tuple[int, LoadReport, str]:
-        """The step that was loaded, what was found, and what was passed over."""
-        found = ctypes.c_uint64(step or 0)
+        """As `Engine.load`, from the checkpoint of ``step``, or from the newest that is valid.
+
+        Returns the step that was loaded, what was found, and what was passed over.
+        """
+        found, rejected = ctypes.c_uint64(step or 0), ctypes.create_string_buffer(2048)
         self._opened()
-        rejected = ctypes.create_string_buffer(2048)
 
-        def call(options: object, report: object, err: object) -> int:
+        def load(options: Any, report: Any, err: Any) -> int:
+            series, pointer = self._pointer, state.pointer
             if step is not None:
-                return int(
-                    lib().sidestep_series_load_step(
-                        self._pointer,
-                        step,
-                        state.pointer if state is not None else None,
-                        options,
-                        report,
-                        err,
-                    )
-                )
-            return int(
-                lib().sidestep_series_load(
-                    self._pointer,
-                    state.pointer if state is not None else None,
-                    options,
-                    ctypes.byref(found),
-                    report,
-                    rejected,
-                    err,
-                )
-            )
+                function = lib().sidestep_series_load_step
+                return int(function(series, step, pointer, options, report, err))
+            function = lib().sidestep_series_load
+            return int(function(series, pointer, options, found, report, rejected, err))
 
-        report = self.engine.load(
-            self.root,
-            state,
-            partial=partial,
-            strict=strict,
-            verify=verify,
-            failure=failure,
-            call=call,
-        )
+        report = self.engine.load(self.root, state, call=load, **options)
         return found.value, report, rejected.value.decode("utf-8", "replace")
 
     def should_save(self, step: int) -> int:
         """DUE_* bits, the same on every rank."""
-        # Nothing follows from the step, and nobody talks.
+        # Up to there nothing follows from the step, and nobody talks.
         if type(step) is int and self._asked < step < self._quiet_until:
             self._asked = step
             return 0
         self._opened()
         step = a_step(step)
-        due, err = ctypes.c_uint32(), _abi.ErrorInfo()
-        engine = self.engine
-        if engine.size == 1:
-            check(lib().sidestep_series_should_save(self._pointer, step, due, err), err)
+        due, function = ctypes.c_uint32(), lib().sidestep_series_should_save
+        if self.engine.size == 1:
+            call(function, self._pointer, step, due)
         else:
-            with engine.turn("agree on a save"), engine.comm.calling():
-                status = lib().sidestep_series_should_save(self._pointer, step, due, err)
-            engine.check(status, err)
+            with self.engine.turn("agree on a save"):
+                self.engine.call(function, self._pointer, step, due)
         self._asked = step
         self._quiet_until = lib().sidestep_series_quiet_until(self._pointer, step + 1)
         return due.value
@@ -236,66 +157,51 @@ class Series:
     def note(self, step: int, metrics: Mapping[str, float], tags: Sequence[str]) -> None:
         """Metrics and tags of the checkpoint of ``step``.  Rank 0's count.  A word is one tag."""
         pairs = metrics_of(metrics or {})
-        texts = some_texts([tags] if isinstance(tags, str) else tags or (), "tags")
-        if not pairs and not texts:
+        words = some_texts([tags] if isinstance(tags, str) else tags or (), "tags")
+        if not pairs and not words:
             return
         self._opened()
-        numbers = (_abi.Metric * max(1, len(pairs)))()
-        for place, (name, value) in zip(numbers, pairs):
-            place.name, place.value = name, value
-        words = (ctypes.c_char_p * max(1, len(texts)))(*texts)
-        err = _abi.ErrorInfo()
-        status = lib().sidestep_series_note(
-            self._pointer, a_step(step), numbers, len(pairs), words, len(texts), ctypes.byref(err)
+        call(
+            lib().sidestep_series_note,
+            self._pointer,
+            a_step(step),
+            (abi.Metric * max(1, len(pairs)))(*(abi.Metric(*pair) for pair in pairs)),
+            len(pairs),
+            (ctypes.c_char_p * max(1, len(words)))(*words),
+            len(words),
+            rank=self.engine.rank,
         )
-        check(status, err, rank=self.engine.rank)
 
-    def prune(self) -> Pruned:
-        """Delete what retention lets go.  On rank 0; any thread."""
-        report, err = _abi.GcReport(), _abi.ErrorInfo()
-        with self._pruning:
-            if not self._pointer:
-                return Pruned()
-            status = lib().sidestep_series_prune(
-                self._pointer, ctypes.byref(report), ctypes.byref(err)
-            )
-        check(status, err, rank=self.engine.rank)
+    def prune(self) -> tuple[str, ...]:
+        """Delete what retention lets go.  The paths of what was deleted.  On rank 0; any thread."""
+        report = abi.GcReport()
         try:
-            return Pruned(
-                [os.fsdecode(report.removed[i]) for i in range(report.removed_count)],
-                [os.fsdecode(report.kept[i]) for i in range(report.kept_count)],
-                report.bytes,
-            )
+            with self._pruning:
+                if self._pointer:
+                    function = lib().sidestep_series_prune
+                    call(function, self._pointer, report, rank=self.engine.rank)
+            return texts(report.removed, report.removed_count)
         finally:
-            lib().sidestep_gc_report_release(ctypes.byref(report))
+            lib().sidestep_gc_report_release(report)
 
     def status(self) -> SeriesStatus:
         """Of `should_save`; times are rank 0's to know.  Any thread; all zero when it is closed."""
-        status = _abi.sized(_abi.SeriesStatus)
+        now = abi.SeriesStatus()
         if not self.is_of_parent:
             with self._asking:
-                lib().sidestep_series_status(self._pointer, ctypes.byref(status))
-        return SeriesStatus(
-            status.interval_ms / 1e3,
-            status.skipped,
-            status.agreements,
-            status.lost,
-            status.queued,
-        )
+                lib().sidestep_series_status(self._pointer, now)
+        interval_s = now.interval_ms / 1e3
+        return SeriesStatus(interval_s, now.skipped, now.agreements, now.lost, now.queued)
 
     def close(self) -> None:
         """Wait for its saves, delete what is to be deleted, give the lock back."""
         if not self._pointer or self.is_of_parent:
             return
         self._quiet_until = 0
-        err = _abi.ErrorInfo()
-        engine = self.engine
-        turn = engine.turn(f"close series '{self.root}'", closing=True)
-        with turn, self._pruning, engine.comm.calling():
+        with self.engine.turn(f"close series '{self.root}'", closing=True), self._pruning:
             with self._asking:
                 pointer, self._pointer = self._pointer, ctypes.c_void_p()
-            status = lib().sidestep_series_close(ctypes.byref(pointer), ctypes.byref(err))
-        engine.check(status, err)
+            self.engine.call(lib().sidestep_series_close, pointer)
 
 
 _all: weakref.WeakSet[Series] = weakref.WeakSet()
@@ -303,35 +209,62 @@ _all: weakref.WeakSet[Series] = weakref.WeakSet()
 
 def _in_use(root: str, error: Error) -> Error:
     """``error``, with what to do if it is this process that has the root."""
-    mine = any(one.is_open and os.path.realpath(one.root) == os.path.realpath(root) for one in _all)
-    if not mine:
+    root = os.path.realpath(root)
+    if not any(one.is_open and os.path.realpath(one.root) == root for one in _all):
         return error
-    return make_error(
+    return reworded(
+        error,
         f"{error.message}, which is this process: close the Checkpointer that has it open before "
         "you make another one (leaving its with block, or del, does that, too)",
-        status=error.status,
-        errno=error.errno,
-        rank=error.rank,
-        where=error.where,
     )
 
 
-def _options(config: SeriesConfig) -> tuple[_abi.SeriesOptions, _abi.Retention]:
-    """The retention is returned to be kept alive."""
-    options, retention = _abi.sized(_abi.SeriesOptions), _abi.sized(_abi.Retention)
-    if config.keep_last is not None:
-        retention.keep_last = config.keep_last
-        retention.keep_every = config.keep_every
-        retention.keep_best = config.keep_best
-        retention.metric = config.metric.encode() if config.metric else None
-        retention.flags = _abi.RETENTION_MAX if config.best_is_max else 0
-        options.retention = ctypes.pointer(retention)
-    options.name = config.name.encode()
-    options.flags = config.flags
-    options.max_restarts = config.max_restarts
-    options.interval_steps = config.interval_steps
-    options.interval_ms = int(config.interval_s * 1000)
-    options.check_ms = max(1, int(config.check_s * 1000)) if config.check_s else 0
-    options.mtbf_ms = int(config.mtbf_s * 1000)
-    options.max_lost = config.max_lost
-    return options, retention
+# ---------------------------------------------------------------- dropped without close()
+
+# A finalizer runs in the middle of anything.  It closes nothing itself: that waits for saves, and
+# takes locks that its thread may hold.  An idle thread does it, or whoever opens the next series.
+_left: deque[Series] = deque()  # its append() and popleft() are atomic: any thread's collection
+_closing = threading.Lock()
+
+
+def close_when_dropped(owner: Any, series: Series, signals: Signals) -> None:
+    """When ``owner`` is dropped without having closed ``series``: a ResourceWarning, and the root
+    is given back if no other rank has a part in that."""
+    when_gone(owner, _leave, series, signals)
+
+
+def _leave(series: Series, signals: Signals) -> None:
+    if not series.is_open:
+        return
+    signals.remove()
+    alone = series.engine.size == 1  # closing is collective
+    if alone:
+        _left.append(series)
+        hand_over(close_left)
+    warnings.warn(
+        f"a Checkpointer of '{series.root}' was dropped without close(); "
+        + ("it is closed now" if alone else "its ranks keep the root locked until they end"),
+        ResourceWarning,
+        stacklevel=3,
+    )
+
+
+def close_left() -> None:
+    """Close what was dropped.  Waits for its saves."""
+    with _closing:
+        while _left:
+            series = _left.popleft()
+            try:
+                series.close()
+            except Exception as error:
+                log.error("close '%s', which was dropped: %s", series.root, error)
+
+
+def _after_fork_in_child() -> None:
+    """What was left is the parent's."""
+    global _closing
+    _left.clear()
+    _closing = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""All that a training run has to remember, as one ``Stateful``: so that a run that resumes goes on
-as if it had never stopped, to the last bit of its losses.
+"""All that a training run has to remember, as one ``Stateful``.
+
+A run that resumes with it goes on as if it had never stopped, to the last bit of its losses.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import random
 import sys
 from typing import Any
 
-from ._flatten import is_stateful
+from ._torch.flatten import is_stateful
 
 # What names begin with that a checkpoint may lack: of ranks that were not there when it was saved,
 # and of parameters that no optimizer had stepped yet, while torch makes states for all when it is

@@ -27,7 +27,12 @@ PRELOAD = [
     "torch.distributed.tensor",
     "torch.distributed.device_mesh",
     "sidestep._engine",
-    "sidestep._state",
+    "sidestep._torch.state",
+    "sidestep._torch.plugins",
+    "torch._dynamo",  # with the first step of an optimizer
+    # What the modules of tests import, in which the functions are that ranks run.
+    "pytest",
+    "hypothesis",
 ]
 GRACE_S = 15.0  # for the others, once one rank has raised
 

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from sidestep._flatten import flatten
 from sidestep._handle import SaveHandle
-from sidestep._state import StateDict
+from sidestep._torch.flatten import flatten
+from sidestep._torch.state import StateDict
 
 
 def state(engine: Any, values: dict[str, Any]) -> StateDict:

@@ -1,20 +1,23 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""_abi and _prototypes say what sidestep.h says: every struct, number and function."""
+"""The generated module _c.abi says what sidestep.h says: every struct, number and function."""
 
 from __future__ import annotations
 
 import ctypes
 import re
 import shutil
+import subprocess
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from header import Function, Header, Measured, measure, parse
+from header import ROOT, Function, Header, Measured, measure, parse
 
-from sidestep import _abi
-from sidestep._library import lib
-from sidestep._prototypes import PROTOTYPES
+from sidestep._c import abi
+from sidestep._c.abi import PROTOTYPES
+from sidestep._c.library import lib
 
 COMPILER = shutil.which("gcc") or shutil.which("cc")
 PLAIN = {
@@ -28,7 +31,7 @@ PLAIN = {
     "int64_t": ctypes.c_int64,
     "uint64_t": ctypes.c_uint64,
 }
-# Where _abi departs on purpose from the type that the rules below give.
+# Where tools/make-abi departs on purpose from the type that the rules below give.
 DEPARTURES = {
     # bytes that may hold zeros, by address: c_char_p would cut them
     ("sidestep_value_get_bytes", "result"): ctypes.c_void_p,
@@ -132,7 +135,7 @@ def wrong_prototypes(prototypes: dict[str, Any], header: Header) -> list[str]:
         pairs = [("result", result, function.result)]
         pairs += [(i, *pair) for i, pair in enumerate(zip(parameters, function.parameters))]
         for place, ours, theirs in pairs:
-            expected = DEPARTURES.get((name, place)) or ctype_of(theirs, _abi, header)
+            expected = DEPARTURES.get((name, place)) or ctype_of(theirs, abi, header)
             expected = as_parameter(expected)
             if ours is not expected:
                 wrong.append(f"{name}, {place}: is {ours}, not {expected}")
@@ -152,19 +155,19 @@ def measured(header: Header, tmp_path_factory: pytest.TempPathFactory) -> Measur
 
 
 def test_structs(header: Header, measured: Measured) -> None:
-    assert wrong_structs(_abi, header, measured) == []
+    assert wrong_structs(abi, header, measured) == []
     assert len(header.structs) >= 20
     assert len(measured.offsets) >= 130
     ours = {
         name
-        for name, kind in vars(_abi).items()
+        for name, kind in vars(abi).items()
         if isinstance(kind, type) and issubclass(kind, ctypes.Structure)
-    } - {"Structure"}
+    } - {"Structure", "Sized"}
     assert ours == {class_name(name) for name in header.structs}
 
 
 def test_numbers(header: Header, measured: Measured) -> None:
-    assert wrong_numbers(_abi, header, measured) == []
+    assert wrong_numbers(abi, header, measured) == []
     assert len(header.enums) >= 6
     assert len(header.numbers) >= 15
 
@@ -182,8 +185,24 @@ def test_the_library_has_all() -> None:
 
 
 def test_sized() -> None:
-    assert _abi.sized(_abi.SaveInfo).struct_size == ctypes.sizeof(_abi.SaveInfo)
-    assert _abi.sized(_abi.Tensor).name is None
+    assert abi.SaveInfo().struct_size == ctypes.sizeof(abi.SaveInfo)
+    assert abi.Tensor().name is None
+    assert abi.SaveOptions(step=3).step == 3
+
+
+def test_a_field_that_does_not_exist_cannot_be_set() -> None:
+    with pytest.raises(AttributeError):
+        abi.SaveOptions().stepp = 1
+
+
+def test_the_module_is_made_of_this_header(tmp_path: Path) -> None:
+    """What the tests run with is what tools/make-abi writes now."""
+    pytest.importorskip("pycparser")
+    if COMPILER is None:
+        pytest.skip("no C compiler")
+    made = tmp_path / "abi.py"
+    subprocess.run([sys.executable, str(ROOT / "tools" / "make-abi"), str(made)], check=True)
+    assert made.read_text() == Path(abi.__file__).read_text()
 
 
 def with_fields(kind: type[ctypes.Structure], fields: list[Any]) -> type[ctypes.Structure]:
@@ -202,17 +221,16 @@ WRONG_STRUCTS = {
         (name, ctypes.c_int32 if name == "flags" else kind) for name, kind in fields
     ],
     "a pointer to another": lambda fields: [
-        (name, ctypes.POINTER(_abi.PathItem) if name == "failure" else kind)
-        for name, kind in fields
+        (name, ctypes.POINTER(abi.PathItem) if name == "failure" else kind) for name, kind in fields
     ],
 }
 
 
 @pytest.mark.parametrize("how", WRONG_STRUCTS)
 def test_a_wrong_struct_is_found(how: str, header: Header, measured: Measured) -> None:
-    wrong = with_fields(_abi.SaveOptions, WRONG_STRUCTS[how](list(_abi.SaveOptions._fields_)))
-    abi = SimpleNamespace(**{**vars(_abi), "SaveOptions": wrong})
-    found = wrong_structs(abi, header, measured)
+    wrong = with_fields(abi.SaveOptions, WRONG_STRUCTS[how](list(abi.SaveOptions._fields_)))
+    other = SimpleNamespace(**{**vars(abi), "SaveOptions": wrong})
+    found = wrong_structs(other, header, measured)
     assert found
     assert all("sidestep_save_options" in problem for problem in found)
 
@@ -233,5 +251,5 @@ def test_a_wrong_prototype_is_found(name: str, prototype: Any, header: Header) -
 
 
 def test_a_wrong_number_is_found(header: Header, measured: Measured) -> None:
-    abi = SimpleNamespace(**{**vars(_abi), "SAVE_VOLATILE": 3, "VERSION": "0.0.9"})
-    assert len(wrong_numbers(abi, header, measured)) == 2
+    other = SimpleNamespace(**{**vars(abi), "SAVE_VOLATILE": 3, "VERSION": "0.0.9"})
+    assert len(wrong_numbers(other, header, measured)) == 2

@@ -20,9 +20,9 @@ import torch.distributed.checkpoint as stock
 
 import sidestep
 from sidestep import Checkpointer, Error, Final, Reader, Status, TrainState, Writer
-from sidestep._checked import MAX_STEP
+from sidestep._c.checked import MAX_STEP
 
-URLS = ("s3://bucket/x", "gs://bucket", "file:///tmp/x", "S3A+x.1://y")
+URLS = ("S3://bucket/x", "gs://bucket", "file:///tmp/x", "S3A+x.1://y")
 
 
 def a_state() -> dict[str, Any]:

@@ -17,8 +17,8 @@ from ranks import Died, run_ranks
 
 import sidestep._comm as comm_module
 import sidestep._comm_base as base
+from sidestep._c.errors import Error
 from sidestep._comm import Comm, GroupComm, StoreComm, comm_of
-from sidestep._errors import Error
 
 # ---------------------------------------------------------------- as the library calls it
 

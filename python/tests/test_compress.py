@@ -209,7 +209,7 @@ def test_words_that_are_none_are_refused(
 
 
 def test_damaged_items_are_refused_by_stock_too(tmp_path: pathlib.Path) -> None:
-    from sidestep._extension import decode
+    from sidestep._torch.extension import decode
 
     with pytest.raises(dcp.Error, match="planes"):
         decode("sidestep.planes/1", b"SSPLANES" + bytes(60))

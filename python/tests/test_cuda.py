@@ -20,7 +20,8 @@ import torch
 from standin import DeviceTensor, Driver, device_tensor
 
 import sidestep
-from sidestep import _device, _shards
+from sidestep._torch import device as _device
+from sidestep._torch import shards as _shards
 
 ELEMENTS = 1 << 18
 _drivers: list[Driver] = []  # one for the process: engines keep contexts

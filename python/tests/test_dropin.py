@@ -538,28 +538,29 @@ def test_a_url_that_torch_reaches_goes_to_stock(
     """With a warning for each scheme, not for each checkpoint."""
     pytest.importorskip("fsspec")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sidestep._stock._told", set())
+    monkeypatch.setattr("sidestep._torch.stock._told", set())
     for step in (1, 2):
         dcp.save(a_state(step), checkpoint_id=f"memory://bucket/step-{step}")
     for step in (1, 2):
         assert loaded(dcp.load, f"memory://bucket/step-{step}")["step"] == step
     said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert said == [
-        "torch's own save() is used: checkpoint_id is a URL (memory://), and sidestep has file "
-        "systems only"
+        "torch's own save() is used: checkpoint_id is a URL (memory://), and sidestep knows only "
+        "file systems and s3://"
     ]
     assert not any(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("url", ["no-such-scheme://bucket/x", "s3://bucket/x"])
+@pytest.mark.parametrize("url", ["no-such-scheme://bucket/x", "gs://bucket/x"])
 def test_a_url_that_nobody_reaches_is_refused(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, url: str
 ) -> None:
-    if url.startswith("s3") and importlib.util.find_spec("s3fs"):
-        pytest.skip("s3fs is installed: torch would reach it")
+    if url.startswith("gs") and importlib.util.find_spec("gcsfs"):
+        pytest.skip("gcsfs is installed: torch would reach it")
     monkeypatch.chdir(tmp_path)
     for use in (dcp.save, dcp.async_save, dcp.load):
-        with pytest.raises(dcp.Error, match="is a URL, .*nor can torch's own storage: ") as told:
+        expected = "is a URL that cannot .*nor can torch.s own storage: "
+        with pytest.raises(dcp.Error, match=expected) as told:
             use(a_state(), checkpoint_id=url)
         assert told.value.status == dcp.Status.EUNSUPPORTED
     assert not any(tmp_path.iterdir())

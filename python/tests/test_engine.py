@@ -20,9 +20,9 @@ from ranks import Died, run_ranks
 from saving import held_saves, load, save, state
 
 import sidestep._engine as engine_module
+from sidestep._c.errors import Error
 from sidestep._comm import Comm, StoreComm
-from sidestep._engine import Engine, LoadReport, engine_alone, engine_for, engine_of
-from sidestep._errors import Error
+from sidestep._engine import Engine, LoadReport, engine_alone, engine_for
 
 
 def tensors(fill: float, n: int = 100) -> dict[str, Any]:
@@ -111,7 +111,7 @@ def test_settings_that_are_wrong(
 ) -> None:
     monkeypatch.setenv(variable, value)
     with pytest.raises(Error, match=message.replace("(", r"\(")):
-        engine_of(Comm())
+        Engine(Comm())
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_a_depth_that_is_told(
     variable: str, value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(variable, value)
-    with engine_of(Comm()) as engine:
+    with Engine(Comm()) as engine:
         handle = save(engine, tmp_path / "c", tensors(1, 10_000))
         handle.result()
         assert handle.progress().io_depth == 13
@@ -130,7 +130,7 @@ def test_a_depth_that_is_told(
 @pytest.mark.parametrize("snapshot", ["auto", "copy", "cow"])
 def test_snapshots(snapshot: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SIDESTEP_SNAPSHOT", snapshot)
-    with engine_of(Comm()) as engine:
+    with Engine(Comm()) as engine:
         handle = save(engine, tmp_path / "c", tensors(1, 2_000_000))
         handle.result()
         progress = handle.progress()
@@ -149,7 +149,7 @@ def test_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SIDESTEP_SNAPSHOT", "copy")
     monkeypatch.setenv("SIDESTEP_EVENTS", str(tmp_path / "events-{rank}"))
     before = len(os.listdir("/proc/self/task"))
-    with engine_of(Comm()) as engine:
+    with Engine(Comm()) as engine:
         assert len(os.listdir("/proc/self/task")) == before
         handle = save(engine, tmp_path / "c", tensors(1, 10_000_000))
         assert handle.progress().streamed
@@ -165,7 +165,7 @@ def test_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_closed_engine(tmp_path: Path) -> None:
-    engine = engine_of(Comm())
+    engine = Engine(Comm())
     handle = save(engine, tmp_path / "c", tensors(1))
     engine.close()
     assert handle.done()
@@ -535,14 +535,14 @@ def test_one_rank_cannot_open() -> None:
 
 
 def test_plugins_own_engine(tmp_path: Path) -> None:
-    """engine_of(): a world of threads over a store."""
+    """Engine(): a world of threads over a store."""
     import torch.distributed as dist
 
     store = dist.HashStore()
     values: list[float] = [0.0, 0.0]
 
     def rank_main(rank: int) -> None:
-        with engine_of(StoreComm(store, rank, 2, "p", 30.0)) as engine:
+        with Engine(StoreComm(store, rank, 2, "p", 30.0)) as engine:
             save(engine, tmp_path / "c", tensors(7)).result(30)
             values[rank] = found(engine, tmp_path / "c")
 

@@ -15,9 +15,9 @@ import textwrap
 
 import pytest
 
-from sidestep import _errors
-from sidestep._abi import ErrorInfo, Status
-from sidestep._errors import Error, check, error_info, error_of, make_error, status_of
+from sidestep._c import errors as _errors
+from sidestep._c.abi import ErrorInfo, Status
+from sidestep._c.errors import Error, check, error_info, error_of, make_error, status_of
 
 WORDS = b"save 'ckpt/step-12': tensor 'model.weight': write '__3_0.distcp': No space left on device"
 
@@ -82,7 +82,7 @@ def test_bytes_that_are_no_text() -> None:
 @pytest.mark.parametrize(
     "message, tensor, file",
     [
-        ("'a.b': strides take the shard out of memory", "a.b", None),
+        ("'a.b': strides put the shard outside of memory", "a.b", None),
         ("save 'runs/7': 'a.b': boxes of several ranks overlap", "a.b", None),
         ("'__0_0.distcp': a size of 7 bytes", None, "__0_0.distcp"),
         ("save 'x': rank 0 gave it up", None, None),
@@ -135,7 +135,7 @@ def test_failures_as_stock_has_them() -> None:
     assert stack[-1].name == "error_of" or stack
     theirs = {0: _wrapped(ValueError("a")), 5: _wrapped(KeyError("b"))}
     with pytest.raises(Error) as caught:
-        check(4, an_info(), failures=theirs)
+        raise make_error("x", failures=theirs)
     assert caught.value.failures == theirs
     # stock's own text for it can be made of it, and ours is what is printed
     assert "CheckpointException ranks:" not in str(caught.value)
@@ -161,7 +161,7 @@ def test_pickle(protocol: int) -> None:
         """Cannot be pickled."""
 
     failures = {1: _wrapped(Local("local words")), 2: _wrapped(ValueError("plain"))}
-    error = error_of(4, an_info(), failures=failures)
+    error = make_error("x", status=Status.ENOSPC, failures=failures)
     again = pickle.loads(pickle.dumps(error, protocol))
     assert same(error, again)
     assert isinstance(again, CheckpointException)
@@ -186,8 +186,8 @@ def test_pickled_with_torch_and_read_without() -> None:
 
 def test_without_torch() -> None:
     printed = without_torch("""
-        from sidestep._abi import ErrorInfo
-        from sidestep._errors import Error, check
+        from sidestep._c.abi import ErrorInfo
+        from sidestep._c.errors import Error, check
         try:
             check(3, ErrorInfo(status=3, rank=1, message=b"words"))
         except Error as error:

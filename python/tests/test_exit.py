@@ -65,10 +65,10 @@ EVERYTHING = """
 from sidestep import Checkpointer
 from sidestep._checkpoint import Checkpoint
 from sidestep._comm import Comm
-from sidestep._device import buffers
-from sidestep._engine import engine_of
-from sidestep._flatten import flatten
-from sidestep._state import StateDict
+from sidestep._torch.device import buffers
+from sidestep._engine import Engine
+from sidestep._torch.flatten import flatten
+from sidestep._torch.state import StateDict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
 
@@ -110,7 +110,7 @@ class Waiting(Comm):  # in Python alone: a daemon thread that ends in C++ aborts
             self._pulse()
 
 def wait_for_a_rank():
-    engine_of(Waiting(0, 2))  # the other one never comes
+    Engine(Waiting(0, 2))  # the other one never comes
 
 for work in (convert, wait_for_a_rank):
     threading.Thread(target=work, daemon=True).start()
@@ -157,8 +157,8 @@ import os, sys, warnings
 import sidestep
 from sidestep._checkpoint import Checkpoint
 from sidestep._engine import engine_alone
-from sidestep._flatten import Leaf
-from sidestep._state import StateDict
+from sidestep._torch.flatten import Leaf
+from sidestep._torch.state import StateDict
 
 state = StateDict([Leaf("step", ("step",), 7)])
 handle = engine_alone().save_async(f"{sys.argv[1]}/c", state)

@@ -14,10 +14,13 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 import sidestep
-from sidestep import _abi, _device, _fence, _state
-from sidestep._fence import Fences
-from sidestep._flatten import flatten
-from sidestep._state import StateCache
+from sidestep._c import abi
+from sidestep._torch import device as _device
+from sidestep._torch import fence as _fence
+from sidestep._torch import state as _state
+from sidestep._torch.fence import Fences
+from sidestep._torch.flatten import flatten
+from sidestep._torch.state import StateCache
 
 
 class Handle:
@@ -227,4 +230,4 @@ def test_a_fence_of_a_save_without_devices_does_nothing(tmp_path: Any) -> None:
 
 def test_host_tensors_are_no_devices() -> None:
     assert not _device.is_direct(torch.ones(3))
-    assert sidestep.Status.EDEVICE == _abi.Status.EDEVICE
+    assert sidestep.Status.EDEVICE == abi.Status.EDEVICE

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from torch.distributed.checkpoint import _version
 from torch.distributed.checkpoint._nested_dict import flatten_state_dict, unflatten_state_dict
 
-from sidestep._flatten import MAX_DEPTH, Index, flatten, flatten_as_2_3, set_leaf
+from sidestep._torch.flatten import MAX_DEPTH, Index, flatten, flatten_as_2_3, set_leaf
 
 KEYS = st.one_of(
     st.sampled_from(["a", "b", "a.b", "0", "1", "", "weight", "ä"]),
@@ -236,7 +236,7 @@ def test_where_a_value_cannot_be_put() -> None:
 
 def test_flattening_needs_no_torch() -> None:
     code = (
-        "import sys; from sidestep._flatten import flatten; "
+        "import sys; from sidestep._torch.flatten import flatten; "
         "assert [x.name for x in flatten({'a': {'b': [1], 'c': [{}, 2]}})] == ['a.b', 'a.c.1']; "
         "assert 'torch' not in sys.modules"
     )

@@ -22,7 +22,7 @@ from saving import held_saves, load, save
 
 import sidestep
 from sidestep._comm import Comm
-from sidestep._engine import engine_alone, engine_of
+from sidestep._engine import Engine, engine_alone
 from sidestep._handle import Progress, SaveHandle, in_flight
 
 
@@ -155,7 +155,7 @@ def test_memory_that_is_moved_before_released_is_named(
     state = {"first": torch.ones(1 << 20), "step": 1, "moved": torch.ones(16 << 20)}
     state["last"] = torch.ones(1 << 20)
     monkeypatch.setenv("SIDESTEP_COPY_AHEAD", "never")
-    with engine_of(Comm()) as engine:
+    with Engine(Comm()) as engine:
         engine.pause(True)
         try:
             handle = save(engine, tmp_path / "c", state)

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from sidestep import _abi, _library
+from sidestep._c import abi
+from sidestep._c import library as _library
 
 
 def compiled(folder: Path, name: str, text: str, *options: str) -> Path:
@@ -58,7 +59,7 @@ def test_another_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
 def test_another_version(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: str) -> None:
     text = f'const char *sidestep_version(void) {{ return "{version}"; }}\n'
     other = compiled(tmp_path, "other", text)
-    assert f"is version {version}; this package needs {_abi.VERSION}" in message(monkeypatch, other)
+    assert f"is version {version}; this package needs {abi.VERSION}" in message(monkeypatch, other)
 
 
 def test_an_older_build(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -81,7 +82,7 @@ def test_what_it_needs_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 def test_places(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     package = tmp_path / "sidestep"
     package.mkdir()
-    monkeypatch.setattr(_library, "__file__", str(package / "_library.py"))
+    monkeypatch.setattr(_library, "__file__", str(package / "_c" / "library.py"))
     monkeypatch.setenv("SIDESTEP_LIBRARY", "/named")
     assert [path for path, _ in _library._places()] == ["/named"]
     monkeypatch.delenv("SIDESTEP_LIBRARY")
@@ -109,7 +110,7 @@ def run_python(text: str) -> str:
 def test_many_threads_load_it_once() -> None:
     printed = run_python("""
         import threading
-        from sidestep import _library
+        from sidestep._c import library as _library
         opened, barrier = [], threading.Barrier(16)
         real = _library._open
         _library._open = lambda path: opened.append(path) or real(path)
@@ -128,7 +129,7 @@ def test_many_threads_load_it_once() -> None:
 def test_a_child_of_fork_is_not_stuck_behind_a_thread_of_its_parent() -> None:
     printed = run_python("""
         import os, signal
-        from sidestep import _library
+        from sidestep._c import library as _library
         with _library._lock:
             child = os.fork()
             if child == 0:

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,13 +39,6 @@ def check(name, count=16):
     assert all(bool((targets[f"w{i}"] == i).all()) for i in range(count))
     return count
 """
-
-
-@pytest.fixture(scope="module")
-def scripts() -> Iterator[Scripts]:
-    server = Scripts()
-    yield server
-    server.close()
 
 
 @pytest.fixture

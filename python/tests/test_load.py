@@ -22,7 +22,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
 import sidestep
-from sidestep import Error, Reader, Status, _load
+from sidestep import Error, Reader, Status
+from sidestep._torch import load as _load
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 

@@ -17,7 +17,7 @@ import torch.distributed.checkpoint as dcp  # noqa: E402
 from torch.distributed.checkpoint import metadata as classes  # noqa: E402
 
 from sidestep import Error, Status  # noqa: E402
-from sidestep._metadata import Opaque, lazy_metadata, read_metadata, unpickle  # noqa: E402
+from sidestep._torch.metadata import Opaque, lazy_metadata, read_metadata, unpickle  # noqa: E402
 
 GOLDEN = pathlib.Path(__file__).resolve().parents[2] / "tests" / "golden"
 CHECKPOINTS = sorted(path.parent for path in GOLDEN.glob("torch-*/*/.metadata"))

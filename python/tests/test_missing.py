@@ -11,7 +11,7 @@ import torch
 
 import sidestep
 from sidestep import Checkpointer, Error, Status, TrainState
-from sidestep._missing import missing_error, nearest_names
+from sidestep._torch.missing import missing_error, nearest_names
 
 
 def model() -> torch.nn.Module:

@@ -22,10 +22,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sidestep import _objects
-from sidestep._abi import OBJECT_PICKLE, OBJECT_STORED, Status
-from sidestep._errors import Error
-from sidestep._objects import decode, encode
+from sidestep._c.abi import OBJECT_PICKLE, OBJECT_STORED, Status
+from sidestep._c.errors import Error
+from sidestep._torch import objects as _objects
+from sidestep._torch.objects import decode, encode
 
 
 class Color(enum.IntEnum):
@@ -95,7 +95,7 @@ def test_plain_data_goes_through_the_library_both_ways(value: Any) -> None:
     assert kind == OBJECT_PICKLE
     assert same(pickle.loads(data), value)
     pickled = _objects._pickle_of_archive(stored(value))
-    assert pickled is not None and _objects._is_plain(pickled)
+    assert pickled is not None and _objects.value_of(pickled)
     assert same(decode("x", stored(value)), value)
 
 

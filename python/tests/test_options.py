@@ -11,7 +11,8 @@ import torch
 from ranks import run_ranks
 
 import sidestep
-from sidestep import Checkpointer, SaveHandle, Writer, _abi
+from sidestep import Checkpointer, SaveHandle, Writer
+from sidestep._c import abi
 from sidestep._options import Ways
 
 STATE = {"w": torch.ones(4 << 20)}
@@ -46,12 +47,12 @@ def test_arguments_choose(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_user_faults(monkeypatch: pytest.MonkeyPatch) -> None:
     def flags(asked: Any) -> int:
-        options = _abi.sized(_abi.EngineOptions)
+        options = abi.EngineOptions()
         Ways(user_faults=asked).set_in(options)
         return int(options.flags)
 
     assert [flags(asked) for asked in (None, False, True)] == [0, 0, 2]
-    assert _abi.ENGINE_USER_MODE_FAULTS == 2
+    assert abi.ENGINE_USER_MODE_FAULTS == 2
     monkeypatch.setenv("SIDESTEP_USER_FAULTS", "1")
     assert [flags(asked) for asked in (None, False, True)] == [2, 0, 2]
 

@@ -24,7 +24,7 @@ from torch.distributed.checkpoint.planner import LoadPlan
 from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
 
 import sidestep
-import sidestep._plugins
+import sidestep._torch.plugins
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 
@@ -123,7 +123,8 @@ def test_validate_checkpoint_id(tmp_path: pathlib.Path) -> None:
     for kind in (sidestep.Writer, sidestep.Reader):
         assert kind.validate_checkpoint_id(tmp_path)
         assert kind.validate_checkpoint_id("some/path")
-        assert not kind.validate_checkpoint_id("s3://bucket/path")
+        assert kind.validate_checkpoint_id("s3://bucket/path")
+        assert not kind.validate_checkpoint_id("gs://bucket/path")
 
 
 def test_reset(tmp_path: pathlib.Path) -> None:
@@ -210,7 +211,7 @@ def test_a_planner_that_converts(tmp_path: pathlib.Path) -> None:
 def test_a_state_larger_than_the_staging_memory(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sidestep._plugins, "POOL_BYTES", 16 << 20)
+    monkeypatch.setattr(sidestep._torch.plugins, "POOL_BYTES", 16 << 20)
     state = {f"w{i}": torch.arange(1 << 18) * (i + 1) for i in range(24)}  # 2 MiB each
     dcp.save(state, storage_writer=sidestep.Writer(tmp_path / "a"))
     target = {name: torch.zeros_like(value) for name, value in state.items()}

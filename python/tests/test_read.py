@@ -17,7 +17,7 @@ from states import DTYPES, filled, ordered, same
 
 import sidestep
 from sidestep import Error, Status, load_metadata, read
-from sidestep._flatten import Index
+from sidestep._torch.flatten import Index
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 

@@ -9,7 +9,6 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -287,7 +286,7 @@ class Failing:
 
         def wait(handle: SaveHandle, which: Any) -> Any:
             error = real(handle, which)
-            if self.left and which == sidestep._abi.SaveState.SAVE_COMMITTED:
+            if self.left and which == sidestep._c.abi.SaveState.SAVE_COMMITTED:
                 self.left -= 1
                 return Error("lost", status=Status.EIO)
             return error
@@ -335,13 +334,6 @@ def test_an_exception_of_the_body_is_not_hidden(tmp_path: Path) -> None:
     checkpoints.close()
     with open_at(tmp_path):  # and the lock is free
         pass
-
-
-@pytest.fixture(scope="module")
-def scripts() -> Iterator[Scripts]:
-    server = Scripts()
-    yield server
-    server.close()
 
 
 TRAINING = """

@@ -10,7 +10,6 @@ import os
 import random
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -51,13 +50,6 @@ with sidestep.Checkpointer(folder / "root", interval=5, keep_last_n=2) as checkp
             checkpoints.save(state.step, state)
 print("done", flush=True)
 """
-
-
-@pytest.fixture(scope="module")
-def scripts() -> Iterator[Scripts]:
-    server = Scripts()
-    yield server
-    server.close()
 
 
 def losses(folder: Path) -> dict[int, set[str]]:

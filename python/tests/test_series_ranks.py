@@ -18,7 +18,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -62,13 +61,6 @@ while children:
             os.kill(other, signal.SIGKILL)
 os._exit(0 if worst == 0 else 1)
 """
-
-
-@pytest.fixture(scope="module")
-def scripts() -> Iterator[Scripts]:
-    server = Scripts()
-    yield server
-    server.close()
 
 
 class Forked:

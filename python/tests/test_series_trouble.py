@@ -22,8 +22,8 @@ import torch
 from ranks import run_ranks
 from saving import held_saves
 
-from sidestep import Checkpointer, Error, Final, Preempted, Status, _dropped, export
-from sidestep._abi import SaveState
+from sidestep import Checkpointer, Error, Final, Preempted, Status, _series, export
+from sidestep._c.abi import SaveState
 from sidestep._engine import Engine
 from sidestep._handle import SaveHandle, _Waiter, in_flight
 
@@ -149,7 +149,7 @@ def test_others_need_not_wait_for_the_next_opening(tmp_path: Path) -> None:
     open_at(tmp_path / "other").save(1, state_of(1)).wait()
     dropped(tmp_path / "r")
     until = time.monotonic() + 60
-    while _dropped._left or _dropped._closing.locked():
+    while _series._left or _series._closing.locked():
         assert time.monotonic() < until
         time.sleep(0.001)
     assert run_ranks(1, resumed_there, tmp_path / "r", init=None) == [1]

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from torch.distributed.tensor._utils import _compute_local_shape_and_global_offset
 from torch.distributed.tensor.placement_types import Replicate, Shard, _StridedShard
 
-from sidestep import _shards
-from sidestep._abi import TENSOR_REPLICATED, TENSOR_REQUIRES_GRAD, Dtype, Status
-from sidestep._errors import Error
-from sidestep._shards import Shards, is_host, is_writable, shards_of
+from sidestep._c.abi import TENSOR_REPLICATED, TENSOR_REQUIRES_GRAD, Dtype, Status
+from sidestep._c.errors import Error
+from sidestep._torch import shards as _shards
+from sidestep._torch.shards import Shards, is_host, is_writable, shards_of
 
 seen: collections.Counter[str] = collections.Counter()
 

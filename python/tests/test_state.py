@@ -19,15 +19,16 @@ import ranks
 import torch
 import torch.distributed.checkpoint as dcp
 
-from sidestep import _device, _state
-from sidestep._abi import ErrorInfo, Status
-from sidestep._device import HostBuffers
+from sidestep._c.abi import ErrorInfo, Status
+from sidestep._c.errors import Error
 from sidestep._engine import engine_alone
-from sidestep._errors import Error
-from sidestep._flatten import Leaf, flatten
-from sidestep._objects import decode
-from sidestep._shards import Piece, Shards
-from sidestep._state import StateCache, StateDict
+from sidestep._torch import device as _device
+from sidestep._torch import state as _state
+from sidestep._torch.device import HostBuffers
+from sidestep._torch.flatten import Leaf, flatten
+from sidestep._torch.objects import decode
+from sidestep._torch.shards import Piece, Shards
+from sidestep._torch.state import StateCache, StateDict
 
 warnings.filterwarnings("ignore", message=".*(torch.distributed is unavailable|TypedStorage).*")
 

@@ -13,6 +13,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted((ROOT / "python").rglob("*.py"))
+GENERATED = ROOT / "python" / "sidestep" / "_c" / "abi.py"
 
 
 def run(*command: str) -> None:
@@ -60,7 +61,7 @@ def test_how_files_begin_and_end() -> None:
         text = file.read_text()
         assert text.startswith("# SPDX-License-Identifier: BSD-3-Clause\n"), file
         assert ast.get_docstring(ast.parse(text)), f"{file} does not say why it exists"
-        assert text.count("\n") <= 600, file
+        assert text.count("\n") <= 600 or file == GENERATED, file
 
 
 def test_public_functions_and_classes_are_documented() -> None:

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* decode.c -- sidestep_decode(): codecs for those who read files of checkpoints by themselves. */
+/* decode.c -- sidestep_decode(): decodes items for programs that read checkpoint files themselves.
+ */
 #include "base/base.h"
 #include "codec/codec.h"
 #include "sidestep/sidestep.h"

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* engine.c -- an engine is opened, prepared, paused and closed. */
+/* engine.c -- opens, prepares, pauses and closes an engine. */
 #include "engine/engine.h"
 
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/base.h"
@@ -13,8 +12,8 @@
 
 #define ENGINE_DEFAULT_TIMEOUT_MS 600000u
 #define ENGINE_MAX_THREADS 64u
-/* Where the user does not say: threads that write, and requests in flight.  Of 4, 8 and 16 none was
- * better on the disks that were measured; those of large arrays want more than one. */
+/* Defaults of writing threads and of requests in flight.  On the measured disks, none of 4, 8 and
+ * 16 was better; disks of large arrays need more than one. */
 #define ENGINE_DEFAULT_WRITERS 4u
 #define ENGINE_DEFAULT_URING_WRITERS 2u /* they only hash */
 #define ENGINE_DEFAULT_URING_DEPTH 8u
@@ -25,7 +24,7 @@ _Static_assert(sizeof(struct sidestep_engine_options) == 104, "a field was added
     ((uint32_t)SIDESTEP_ENGINE_NO_DIRECT_IO | SIDESTEP_ENGINE_USER_MODE_FAULTS |                   \
      SIDESTEP_ENGINE_KEEP_PRIORITY | SIDESTEP_ENGINE_KEEP_PACE)
 
-/* The caller's reference, and all that the engine owns. */
+/* Release the caller's reference, and what the engine owns. */
 static void engine_shut(struct sidestep_engine *engine)
 {
     while (engine->series != NULL)
@@ -49,14 +48,14 @@ static enum sidestep_status start_threads(struct sidestep_engine *engine, uint32
                        : engine->io.ring ? (uint32_t)min_u64(cpus, ENGINE_DEFAULT_URING_WRITERS)
                                          : engine->io.depth;
 
-    /* The thread that waits for them works along. */
+    /* The thread that waits for them works, too. */
     TRY(workers_new(stagers - 1, "sidestep-stage", &engine->stagers, err));
     engine->write_threads = writers;
     return workers_new((unsigned)max_u64(writers, stagers) - 1, "sidestep-write", &engine->writers,
                        err);
 }
 
-/* What this process may use, and what it was told to. */
+/* Choose the way to storage, by the options and by what this process may use. */
 static enum sidestep_status choose_io(struct sidestep_engine *engine, uint32_t io, uint32_t depth,
                                       struct sidestep_error *err)
 {
@@ -129,13 +128,14 @@ enum sidestep_status sidestep_engine_open(struct sidestep_engine **out,
     }
     *out = NULL;
     trace_init();
-    if (engine == NULL) /* the other ranks will see the communicator fail */
+    if (engine == NULL) /* without this rank, the communicator fails on the others */
         return FAIL_NOMEM(err, sizeof(*engine));
     *engine = (struct sidestep_engine){.references = 1,
                                        .pid = getpid(),
                                        .store = store_posix(),
                                        .clock = clock_system(),
                                        .events = {.fd = -1}};
+    buckets_init(&engine->buckets);
     enum sidestep_status status = comm_init(&engine->comm, host, err);
     if (status == SIDESTEP_OK) {
         status = engine_open_local(engine, options, err);
@@ -160,7 +160,7 @@ enum sidestep_status sidestep_engine_prepare(struct sidestep_engine *engine,
     TRY(engine_check(engine, err));
     if (state == NULL)
         return FAIL(err, SIDESTEP_EINVAL, "state is NULL");
-    save_queue_wait_idle(engine); /* they use pools */
+    save_queue_wait_idle(engine); /* queued saves use pools */
     (void)devices_detect_driver(&engine->devices);
     for (size_t i = 0; i < state->count; i++) {
         const struct state_entry *entry = &state->entries[i];
@@ -202,7 +202,7 @@ enum sidestep_status sidestep_engine_close(struct sidestep_engine **out, struct 
         return SIDESTEP_OK;
     *out = NULL;
     if (engine->pid != getpid())
-        return engine_check(engine, err); /* its threads are not here: leave it alone */
+        return engine_check(engine, err); /* its threads are in the parent: leave it alone */
     enum sidestep_status status = save_queue_drain_all(engine, err);
     engine_shut(engine);
     return status;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* huge_pages.c -- give a caller's tensors huge pages: what makes write protection cheap. */
-#include <stdlib.h>
+/* huge_pages.c -- puts tensors on huge pages, which make write protection cheap. */
 #include <string.h>
 #include <sys/mman.h>
 
@@ -14,7 +13,7 @@ static void collapse(uint64_t begin, uint64_t end, struct sidestep_huge_pages *r
 {
     void *memory = (void *)(uintptr_t)begin;
 
-    /* For what cannot be had at once, and for pages that are touched later. */
+    /* For pages that cannot be moved now, and for those that are touched later. */
     (void)madvise(memory, end - begin, MADV_HUGEPAGE);
     for (uint64_t at = begin; at < end; at += HUGE_PAGE_BYTES) {
         bool made = huge_page_collapse(at);

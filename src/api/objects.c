@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * objects.c -- values from and to Python's pickles, for bindings that hold an object as its pickle
- * and have many of them: one call for all that have changed.
+ * objects.c -- converts values from and to Python's pickles, for bindings that keep an object as
+ * its pickle; one call sets all objects that have changed.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -31,7 +31,7 @@ enum sidestep_status sidestep_value_to_pickle(const struct sidestep_value *value
 
     if (value == NULL || bytes == NULL || length == NULL)
         return FAIL(err, SIDESTEP_EINVAL, "%s is NULL",
-                    value == NULL ? "value" : "the place for the pickle");
+                    value == NULL ? "value" : "bytes or length");
     TRY(pickle_write_plain_value(&pickle, value, err));
     *length = pickle.length;
     *bytes = TAKE(pickle.bytes);
@@ -40,7 +40,7 @@ enum sidestep_status sidestep_value_to_pickle(const struct sidestep_value *value
 
 /* ---- many objects at once ---- */
 
-/* What an entry will hold. */
+/* The new contents of an entry. */
 struct change {
     struct state_entry *entry;
     struct sidestep_value *value;
@@ -67,7 +67,7 @@ static enum sidestep_status read_object(const struct sidestep_object *object, st
 {
     if (object->reserved != 0 ||
         (object->kind != SIDESTEP_OBJECT_PICKLE && object->kind != SIDESTEP_OBJECT_STORED))
-        return FAIL(err, SIDESTEP_EINVAL, "there are no objects of kind %u", object->kind);
+        return FAIL(err, SIDESTEP_EINVAL, "unknown kind %u", object->kind);
     if (object->bytes == NULL && object->length != 0)
         return FAIL(err, SIDESTEP_EINVAL, "%zu bytes at NULL", object->length);
     if (object->kind == SIDESTEP_OBJECT_PICKLE)
@@ -81,7 +81,7 @@ static enum sidestep_status read_object(const struct sidestep_object *object, st
     return SIDESTEP_OK;
 }
 
-/* Everything that can fail. */
+/* Do everything that can fail. */
 static enum sidestep_status read_objects(struct sidestep_state_dict *state,
                                          const struct sidestep_object *objects, size_t count,
                                          struct changes *changes, struct sidestep_error *err)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* version.c -- which library is loaded; a program compares it with the header it was built with. */
+/* version.c -- the version of the loaded library, for comparison with that of the header. */
 #include "sidestep/sidestep.h"
 
 #define JOIN_(major, minor, patch) #major "." #minor "." #patch

@@ -10,11 +10,11 @@
  * readers and writers of bytes (cursor.h, buffer.h), checked sums (checked.h), threads (thread.h,
  * workers.h) and time (clock.h, so that tests can simulate it).
  *
- * Ownership: an arena owns what was allocated from it and frees it as a whole.  Everything else is
- * owned by the struct that holds the pointer; OWNED marks a local that owns.
+ * Ownership: an arena owns what was allocated from it, and frees all of it at once.  The struct
+ * that holds a pointer owns everything else.  OWNED marks a local that owns.
  *
- * Threads: functions may be called by any thread unless their header says otherwise.  A struct has
- * no lock of its own, except for workers, budgets and what is in a member called "shared".
+ * Threads: any thread may call a function, unless its header says otherwise.  A struct has no lock,
+ * except for workers, budgets and members called "shared" (lock.h).
  *
  * Failure: a function that can fail returns enum sidestep_status and fills a struct
  * sidestep_error. Nothing prints, exits or aborts.  fault.h lets tests fail each allocation and
@@ -31,6 +31,7 @@
 #include "base/error.h"
 #include "base/fault.h"
 #include "base/hash_table.h"
+#include "base/lock.h"
 #include "base/memory.h"
 #include "base/nontemporal_copy.h"
 #include "base/options.h"

@@ -7,34 +7,35 @@
 void budget_init(struct budget *budget, uint64_t limit)
 {
     *budget = (struct budget){.limit = limit};
-    pthread_mutex_init(&budget->shared.lock, NULL);
-    pthread_cond_init(&budget->shared.given, NULL);
+    lock_init(&budget->shared.lock, LOCK_BUDGET);
+    lock_condition_init(&budget->shared.returned);
 }
 
 void budget_destroy(struct budget *budget)
 {
-    assert(budget->shared.taken == 0);
-    pthread_cond_destroy(&budget->shared.given);
-    pthread_mutex_destroy(&budget->shared.lock);
+    lock_alone(&budget->shared.lock);
+    assert(budget->shared.used == 0);
+    lock_condition_destroy(&budget->shared.returned);
+    lock_destroy(&budget->shared.lock);
 }
 
 void budget_acquire(struct budget *budget, uint64_t amount)
 {
-    pthread_mutex_lock(&budget->shared.lock);
-    while (budget->shared.taken != 0 &&
-           (budget->shared.taken > budget->limit || amount > budget->limit - budget->shared.taken))
-        pthread_cond_wait(&budget->shared.given, &budget->shared.lock);
-    budget->shared.taken += amount;
-    if (budget->shared.taken > budget->shared.most)
-        budget->shared.most = budget->shared.taken;
-    pthread_mutex_unlock(&budget->shared.lock);
+    lock_acquire(&budget->shared.lock);
+    while (budget->shared.used != 0 &&
+           (budget->shared.used > budget->limit || amount > budget->limit - budget->shared.used))
+        lock_wait(&budget->shared.lock, &budget->shared.returned);
+    budget->shared.used += amount;
+    if (budget->shared.used > budget->shared.peak)
+        budget->shared.peak = budget->shared.used;
+    lock_release(&budget->shared.lock);
 }
 
 void budget_return(struct budget *budget, uint64_t amount)
 {
-    pthread_mutex_lock(&budget->shared.lock);
-    assert(amount <= budget->shared.taken);
-    budget->shared.taken -= amount;
-    pthread_cond_broadcast(&budget->shared.given);
-    pthread_mutex_unlock(&budget->shared.lock);
+    lock_acquire(&budget->shared.lock);
+    assert(amount <= budget->shared.used);
+    budget->shared.used -= amount;
+    lock_wake_all(&budget->shared.returned);
+    lock_release(&budget->shared.lock);
 }

@@ -1,28 +1,31 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * budget.h -- a sum that threads share, of memory, say: who wants more than is left waits for
- * others to give back.  One who wants more than there ever is gets it alone.
+ * budget.h -- limits what threads use together, of memory for example.
+ *
+ * A thread that asks for more than is left waits until others return enough.  A thread that asks
+ * for more than the limit waits until nobody else holds any.
  */
 #ifndef BASE_BUDGET_H
 #define BASE_BUDGET_H
 
-#include <pthread.h>
 #include <stdint.h>
+
+#include "base/lock.h"
 
 struct budget {
     uint64_t limit;
     struct {
-        pthread_mutex_t lock;
-        pthread_cond_t given;
-        uint64_t taken; /* more than ${limit} in one hand only */
-        uint64_t most;  /* that ${taken} ever was */
+        struct lock lock LOCK_KIND(BUDGET);
+        struct lock_condition returned;
+        uint64_t used GUARDED_BY(&lock); /* more than ${limit} only if one thread holds all of it */
+        uint64_t peak GUARDED_BY(&lock); /* the largest ${used} so far */
     } shared;
 };
 
 void budget_init(struct budget *budget, uint64_t limit);
-/* Everything was given back. */
+/* Call it after everything was returned. */
 void budget_destroy(struct budget *budget);
-/* A thread that has taken some takes no more before it has given that back. */
+/* Wait for ${amount}.  A thread that holds some must return it first: it would wait for itself. */
 void budget_acquire(struct budget *budget, uint64_t amount);
 void budget_return(struct budget *budget, uint64_t amount);
 

@@ -80,7 +80,7 @@ void buffer_printf(struct buffer *b, const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(to, (size_t)length + 1, fmt, args);
     va_end(args);
-    b->length--; /* the NUL */
+    b->length--; /* without the NUL */
 }
 
 enum sidestep_status buffer_check(const struct buffer *b, struct sidestep_error *err)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * buffer.h -- a growing byte buffer for encoders.  Failure sticks: after a failed allocation
- * all later puts do nothing, and buffer_check() says so once at the end.
+ * buffer.h -- a growing byte buffer for encoders.  After a failed allocation all later puts do
+ * nothing, so an encoder checks once, at the end, with buffer_check().
  */
 #ifndef BASE_BUFFER_H
 #define BASE_BUFFER_H
@@ -23,7 +23,7 @@ struct buffer {
 void buffer_release(struct buffer *b);
 #define OWNED_BUFFER __attribute__((cleanup(buffer_release))) struct buffer
 
-/* Room for ${n} more bytes, which the caller fills; NULL on failure. */
+/* Append ${n} bytes, which the caller fills.  NULL on failure. */
 uint8_t *buffer_extend_slow(struct buffer *b, size_t n);
 static inline uint8_t *buffer_extend(struct buffer *b, size_t n)
 {

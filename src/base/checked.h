@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* checked.h -- arithmetic on sizes that come from outside: the result, or false. */
+/* checked.h -- arithmetic on sizes.  The checked functions return false on overflow. */
 #ifndef BASE_CHECKED_H
 #define BASE_CHECKED_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* clock.h -- time through a seam, so that tests can simulate it. */
+/* clock.h -- tells the time and sleeps, through functions that tests replace. */
 #ifndef BASE_CLOCK_H
 #define BASE_CLOCK_H
 

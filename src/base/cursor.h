@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * cursor.h -- bounded reading of untrusted bytes.  Every get moves forward or fails, and a
- * failure sticks: after the first one all later gets return zeroes, so a parser may read a
- * whole header and check `overrun` once.  No pointer arithmetic on input exists elsewhere.
+ * cursor.h -- reads untrusted bytes, and never past their end.
+ *
+ * Each get moves forward or fails.  After the first failure all later gets return zero, so a parser
+ * may read a whole header and check `overrun` once.  Pointer arithmetic on input is only here.
  */
 #ifndef BASE_CURSOR_H
 #define BASE_CURSOR_H
@@ -38,17 +39,6 @@ static inline const uint8_t *cursor_take(struct cursor *c, size_t n)
     }
     c->position += n;
     return c->bytes + c->position - n;
-}
-
-/* Go to an absolute position. */
-static inline bool cursor_seek(struct cursor *c, size_t position)
-{
-    if (c->overrun || position > c->length) {
-        c->overrun = true;
-        return false;
-    }
-    c->position = position;
-    return true;
 }
 
 static inline uint64_t cursor_le_(struct cursor *c, unsigned bytes)

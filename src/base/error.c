@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* error.c -- status texts, and the sentences of struct sidestep_error. */
+/* error.c -- the texts of statuses, and the messages of struct sidestep_error. */
 #include "base/error.h"
 
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
-
-#include "base/owned.h"
 
 _Static_assert(sizeof(struct sidestep_error) == 768, "part of the ABI");
 
@@ -60,9 +58,8 @@ enum sidestep_status error_set(struct sidestep_error *err, enum sidestep_status 
 }
 
 #ifdef SIDESTEP_FAULTS
-/* For tests alone: does ${message} already say ${what}?  Only if that names something, in quotes.
- */
-static bool is_said(const char *message, const char *what)
+/* In tests: does ${message} say ${what} already?  Asked only of a ${what} with a name in quotes. */
+static bool is_repeated(const char *message, const char *what)
 {
     const char *found = strstr(message, what);
 
@@ -83,7 +80,7 @@ void error_wrap(struct sidestep_error *err, const char *fmt, ...)
     int used = vsnprintf(text, sizeof(text), fmt, args);
     va_end(args);
 #ifdef SIDESTEP_FAULTS
-    assert(!is_said(err->message, text));
+    assert(!is_repeated(err->message, text));
 #endif
     if (used >= 0 && (size_t)used < sizeof(text))
         snprintf(text + used, sizeof(text) - (size_t)used, ": %s", err->message);
@@ -91,10 +88,11 @@ void error_wrap(struct sidestep_error *err, const char *fmt, ...)
     errno = saved;
 }
 
-void error_copy(struct sidestep_error *err, const struct sidestep_error *why)
+enum sidestep_status error_copy(struct sidestep_error *err, const struct sidestep_error *why)
 {
     if (err != NULL)
         *err = *why;
+    return (enum sidestep_status)why->status;
 }
 
 enum sidestep_status error_from_errno(int sys_errno)
@@ -133,8 +131,8 @@ enum sidestep_status error_from_callback(const char *what, const char *name, con
     if (status == SIDESTEP_OK)
         return SIDESTEP_OK;
     why->message[sizeof(why->message) - 1] = '\0';
-    if ((int)status < 0 || status > SIDESTEP_ECANCELLED)
-        return FAIL(err, SIDESTEP_EINVAL, "%s '%s': %s() returns %d, which is no status", what,
+    if ((int)status < 0 || status > ERROR_LAST_STATUS)
+        return FAIL(err, SIDESTEP_EINVAL, "%s '%s': %s() returns %d, which is not a status", what,
                     name, function, (int)status);
     return error_set(err, status, why->sys_errno, HERE, "%s '%s': %s()%s%s", what, name, function,
                      why->message[0] != '\0' ? ": " : " fails", why->message);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* error.h -- one way to fail: a status to branch on and a sentence to read. */
+/* error.h -- the one way to fail: a status to branch on, and a sentence to read. */
 #ifndef BASE_ERROR_H
 #define BASE_ERROR_H
 
@@ -8,36 +8,37 @@
 #include <stdarg.h>
 
 /*
- * error_set() starts the sentence where the failure is seen; error_wrap() puts "what we were
- * doing" in front of it on the way up, at most once per layer: "what: rest"; error_copy() hands
- * on what was said in an error of one's own.  All accept err == NULL, and keep errno.  In tests
- * error_wrap() asserts that the sentence does not name the same thing twice.
+ * error_set() writes the sentence where the failure happens.  On the way up, each layer may call
+ * error_wrap() once, to put in front what it was doing: "what: rest".  error_copy() copies an error
+ * from another struct.  All accept err == NULL, and keep errno.  In tests error_wrap() asserts that
+ * the sentence does not name the same thing twice.
  */
 enum sidestep_status error_set(struct sidestep_error *err, enum sidestep_status status,
                                int sys_errno, const char *where, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
 void error_wrap(struct sidestep_error *err, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
-void error_copy(struct sidestep_error *err, const struct sidestep_error *why);
+/* Returns the status of ${why}. */
+enum sidestep_status error_copy(struct sidestep_error *err, const struct sidestep_error *why);
 
-/* The status that an errno of a storage call means to a caller (ENOSPC, EDQUOT and EFBIG: no
- * space; EACCES, EPERM, EROFS: permission; ENOENT: not found; ...; anything else: EIO). */
+/* The status for the errno of a storage call.  EIO if no other status fits. */
 enum sidestep_status error_from_errno(int sys_errno);
 
-/* The last of the statuses, which are numbered from 0 on. */
+/* The last status.  Statuses are numbered from 0. */
 #define ERROR_LAST_STATUS SIDESTEP_EDEVICE
 
 #define ERROR_STR_(x) #x
 #define ERROR_STR(x) ERROR_STR_(x)
 #define HERE __FILE_NAME__ ":" ERROR_STR(__LINE__)
 
-/* Fail here: for a reason we found ourselves; because the kernel said so (status from errno). */
+/* Fail here.  FAIL: for a reason that we found.  FAIL_SYS: a system call failed, and errno gives
+ * the status. */
 #define FAIL(err, status, ...) error_set((err), (status), 0, HERE, __VA_ARGS__)
 #define FAIL_SYS(err, ...) error_set((err), error_from_errno(errno), errno, HERE, __VA_ARGS__)
 #define FAIL_NOMEM(err, bytes)                                                                     \
     error_set((err), SIDESTEP_ENOMEM, ENOMEM, HERE, "cannot allocate %zu bytes", (size_t)(bytes))
 
-/* Evaluate; on failure return it to our caller.  Locals clean themselves up. */
+/* Evaluate ${expr}, and return its status if it failed.  Locals clean themselves up. */
 #define TRY(expr)                                                                                  \
     do {                                                                                           \
         enum sidestep_status try_status_ = (expr);                                                 \
@@ -45,8 +46,17 @@ enum sidestep_status error_from_errno(int sys_errno);
             return try_status_;                                                                    \
     } while (0)
 
-/* What a function that a program gave us has returned and said, as an error of ours: ${what} is
- * "the codec", ${name} its name. */
+/* Evaluate; on failure wrap the error as error_wrap() does.  The value is the status. */
+#define WRAP(status, err, ...)                                                                     \
+    ({                                                                                             \
+        enum sidestep_status wrap_status_ = (status);                                              \
+        if (wrap_status_ != SIDESTEP_OK)                                                           \
+            error_wrap((err), __VA_ARGS__);                                                        \
+        wrap_status_;                                                                              \
+    })
+
+/* Turn the status and the error of a callback, which belongs to the program, into ours.  ${what} is
+ * "the codec" for example, and ${name} its name. */
 enum sidestep_status error_from_callback(const char *what, const char *name, const char *function,
                                          enum sidestep_status status, struct sidestep_error *why,
                                          struct sidestep_error *err);

@@ -1,33 +1,35 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* fault.c -- see fault.h.  The only mutable statics besides the trace mask, and for tests only. */
+/* fault.c -- see fault.h.  Its state is global and mutable, and only in builds for tests. */
 #include "base/fault.h"
 
 #ifdef SIDESTEP_FAULTS
 #include <errno.h>
-#include <pthread.h>
 #include <string.h>
 #include <time.h>
 
-static struct {
-    pthread_mutex_t lock;
-    const char *prefix;
-    unsigned long nth;
-    bool sticky;
-    int sys_errno;
-    unsigned long hits;
-    const char *fired;
-    const char *slow_prefix;
-    unsigned slow_us;
-    unsigned seed;
-} fault = {.lock = PTHREAD_MUTEX_INITIALIZER};
+#include "base/lock.h"
 
-/* Locked: how long to sleep at ${point}. */
-static unsigned delay_us(const char *point)
+static struct {
+    struct lock lock LOCK_KIND(FAULT);
+    const char *prefix GUARDED_BY(&lock);
+    unsigned long nth GUARDED_BY(&lock);
+    bool sticky GUARDED_BY(&lock);
+    int sys_errno GUARDED_BY(&lock);
+    unsigned long hits GUARDED_BY(&lock);
+    const char *fired GUARDED_BY(&lock);
+    const char *delay_prefix GUARDED_BY(&lock);
+    unsigned max_delay_us GUARDED_BY(&lock);
+    unsigned seed GUARDED_BY(&lock);
+} fault = {.lock = LOCK_INITIALIZER(FAULT)};
+
+/* How long to sleep at ${point}.  The caller holds the lock. */
+static unsigned delay_us(const char *point) REQUIRES(&fault.lock)
 {
-    if (fault.slow_us == 0 || strncmp(point, fault.slow_prefix, strlen(fault.slow_prefix)) != 0)
+    if (fault.max_delay_us == 0 ||
+        strncmp(point, fault.delay_prefix, strlen(fault.delay_prefix)) != 0)
         return 0;
     fault.seed = fault.seed * 1103515245u + 12345u;
-    return (fault.seed >> 8) % fault.slow_us;
+    return (fault.seed >> 8) % fault.max_delay_us;
 }
 
 /* Does ${point} start with one of ${prefixes}, "one|two|three"? */
@@ -47,7 +49,7 @@ bool fault_hit(const char *point)
 {
     bool fire = false;
 
-    pthread_mutex_lock(&fault.lock);
+    lock_acquire(&fault.lock);
     unsigned us = delay_us(point);
     if (fault.nth != 0 && matches(point, fault.prefix)) {
         fault.hits++;
@@ -56,7 +58,7 @@ bool fault_hit(const char *point)
             fault.fired = point;
     }
     int sys_errno = fault.sys_errno;
-    pthread_mutex_unlock(&fault.lock);
+    lock_release(&fault.lock);
     if (us != 0)
         (void)nanosleep(&(struct timespec){.tv_nsec = (long)us * 1000}, NULL);
     if (fire)
@@ -66,37 +68,37 @@ bool fault_hit(const char *point)
 
 void fault_arm(const char *prefix, unsigned long nth, bool sticky, int sys_errno)
 {
-    pthread_mutex_lock(&fault.lock);
+    lock_acquire(&fault.lock);
     fault.prefix = prefix;
     fault.nth = nth;
     fault.sticky = sticky;
     fault.sys_errno = sys_errno;
     fault.hits = 0;
     fault.fired = NULL;
-    pthread_mutex_unlock(&fault.lock);
+    lock_release(&fault.lock);
 }
 
 void fault_delay(const char *prefix, unsigned max_us)
 {
-    pthread_mutex_lock(&fault.lock);
-    fault.slow_prefix = prefix;
-    fault.slow_us = max_us;
-    pthread_mutex_unlock(&fault.lock);
+    lock_acquire(&fault.lock);
+    fault.delay_prefix = prefix;
+    fault.max_delay_us = max_us;
+    lock_release(&fault.lock);
 }
 
 const char *fault_fired(void)
 {
-    pthread_mutex_lock(&fault.lock);
+    lock_acquire(&fault.lock);
     const char *fired = fault.fired;
-    pthread_mutex_unlock(&fault.lock);
+    lock_release(&fault.lock);
     return fired;
 }
 
 unsigned long fault_hits(void)
 {
-    pthread_mutex_lock(&fault.lock);
+    lock_acquire(&fault.lock);
     unsigned long hits = fault.hits;
-    pthread_mutex_unlock(&fault.lock);
+    lock_release(&fault.lock);
     return hits;
 }
 #else

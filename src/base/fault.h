@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * fault.h -- fault points for tests; nothing in release builds.
+ * fault.h -- fault points, where tests make a call fail.  Release builds have none.
  *
- * Each fallible primitive calls fault_hit("point") once.  A test arms "fail the n-th hit", or
- * "the n-th and all later ones", runs the whole operation, and looks at what a reader would see.
- * With n = 1, 2, 3 ... until nothing fires, every failure path is executed.
+ * Each primitive that can fail calls fault_hit("point") once.  A test arms "fail the n-th hit", or
+ * "the n-th and all later ones", runs the whole operation, and checks what a reader would see.
+ * With n = 1, 2, 3 ... until no point fires, it executes every failure path.
  */
 #ifndef BASE_FAULT_H
 #define BASE_FAULT_H
@@ -14,15 +14,16 @@
 #ifdef SIDESTEP_FAULTS
 /* Count a hit; true: fail now (errno is set to the armed one). */
 bool fault_hit(const char *point);
-/* Fail the ${nth} hit (from 1; 0 disarms) of points whose name starts with ${prefix} ("": all;
- * "a|b": with either) with ${sys_errno}; with ${sticky}, all later ones too.  Resets the counters.
- */
+/* Fail the ${nth} hit (from 1; 0 disarms) of the points whose name starts with ${prefix} ("": all
+ * points, "a|b": with either) with ${sys_errno}.  sticky: fail all later ones too.  Resets the
+ * counters. */
 void fault_arm(const char *prefix, unsigned long nth, bool sticky, int sys_errno);
-/* At points whose name starts with ${prefix}, sleep for up to ${max_us} first, at random, to bring
- * threads into orders that never happen otherwise; 0: no more. */
+/* At the points whose name starts with ${prefix}, first sleep for up to ${max_us}, at random.  This
+ * brings threads into orders that are rare otherwise.  0: do not sleep any more. */
 void fault_delay(const char *prefix, unsigned max_us);
-/* The point that failed first since fault_arm(), or NULL.  How many hits were counted. */
+/* The point that failed first since fault_arm(), or NULL. */
 const char *fault_fired(void);
+/* Hits of the armed points since fault_arm(). */
 unsigned long fault_hits(void);
 #else
 #define fault_hit(point) false

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * hash_table.h -- names to indices: an open-addressing hash table with a random seed (names come
- * from files, so an attacker may choose them).  Keeps pointers to the names, not copies.
+ * hash_table.h -- finds the index of a name: a hash table with open addressing.
+ *
+ * The seed is random, because names come from files, and an attacker may choose them.  The table
+ * keeps pointers to the names, not copies.
  */
 #ifndef BASE_HASH_TABLE_H
 #define BASE_HASH_TABLE_H
@@ -18,13 +20,13 @@ struct hash_table {
 void hash_table_release(struct hash_table *t);
 #define OWNED_HASH_TABLE __attribute__((cleanup(hash_table_release))) struct hash_table
 
-/* Make room for ${count} names, so that those need not be put in their places several times. */
+/* Allocate for ${count} names, so that the table does not grow in steps. */
 enum sidestep_status hash_table_reserve(struct hash_table *t, size_t count,
                                         struct sidestep_error *err);
-/* Index stored under ${name}, or SIZE_MAX. */
+/* The index stored under ${name}, or SIZE_MAX. */
 size_t hash_table_find(const struct hash_table *t, const char *name);
-/* Store ${index} under ${name}, which must outlive the table; if the name is there already,
- * ${*existing} is its index and nothing changes, else SIZE_MAX. */
+/* Store ${index} under ${name}, which must outlive the table.  If the table has the name already,
+ * nothing changes, and ${*existing} is its index; else SIZE_MAX. */
 enum sidestep_status hash_table_insert(struct hash_table *t, const char *name, size_t index,
                                        size_t *existing, struct sidestep_error *err);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* memory.c -- the only malloc, and arenas. */
+/* memory.c -- see memory.h. */
 #include "base/memory.h"
 
 #include <stdio.h>
@@ -10,8 +10,9 @@
 #include "base/checked.h"
 #include "base/fault.h"
 
+#define MIN_ARRAY_CAPACITY 64u
 #define ARENA_BLOCK_BYTES ((size_t)4 << 10)
-#define ARENA_MAX_BLOCK_BYTES ((size_t)2 << 20) /* of those that are shared by many */
+#define ARENA_MAX_BLOCK_BYTES ((size_t)2 << 20) /* of a block for many small allocations */
 #define ARENA_HUGE_BYTES ((size_t)2 << 20)
 #define ARENA_ALIGN 16u
 
@@ -19,7 +20,7 @@ struct arena_block {
     struct arena_block *next;
     size_t used;
     size_t size;
-    size_t mapped; /* bytes of the mapping that it is; 0: it is malloc'ed */
+    size_t mapped; /* bytes of the block's own mapping; 0: it is malloc'ed */
     _Alignas(ARENA_ALIGN) unsigned char bytes[];
 };
 
@@ -37,6 +38,17 @@ void *memory_resize(void *block, size_t count, size_t size)
     return reallocarray(block, count != 0 ? count : 1, size != 0 ? size : 1);
 }
 
+void *memory_grow(void *array, size_t *capacity, size_t count, size_t item_bytes)
+{
+    if (count < *capacity)
+        return array;
+    size_t wanted = max_u64(*capacity != 0 ? *capacity * 2 : MIN_ARRAY_CAPACITY, count + 1);
+    void *grown = memory_resize(array, wanted, item_bytes);
+    if (grown != NULL)
+        *capacity = wanted;
+    return grown;
+}
+
 char *memory_strdup(const char *text)
 {
     size_t bytes = strlen(text) + 1;
@@ -45,9 +57,9 @@ char *memory_strdup(const char *text)
     return copy != NULL ? memcpy(copy, text, bytes) : NULL;
 }
 
-/* A block of a mapping of its own.  What holds the structure of 100,000 tensors is touched once and
- * given back: with pages of 4 KiB a fifth of the time of a load went into that.  The program's heap
- * is none of our business, so it is not asked to have huge pages. */
+/* Map a block on its own, with huge pages.  A load of 100,000 tensors touches each page of its
+ * arenas once and frees them; with pages of 4 KiB this takes a fifth of the load's time.  The heap
+ * belongs to the program, so we do not ask for huge pages there. */
 static struct arena_block *map_block(size_t bytes)
 {
     size_t mapped = (size_t)round_up(bytes, ARENA_HUGE_BYTES);
@@ -86,7 +98,7 @@ static struct arena_block *new_block(size_t size)
     return block;
 }
 
-/* Blocks grow with the arena, up to a limit. */
+/* The size of the next block: blocks grow with the arena, up to a limit. */
 static size_t block_bytes(const struct arena *arena)
 {
     size_t size = ARENA_BLOCK_BYTES;
@@ -104,7 +116,7 @@ static struct arena_block *arena_grow(struct arena *arena, size_t bytes)
 
     if (block == NULL)
         return NULL;
-    /* A block of its own for something large goes behind the one that is being filled. */
+    /* A block for one large allocation goes behind the block that is being filled. */
     if (alone && arena->blocks != NULL) {
         block->next = arena->blocks->next;
         arena->blocks->next = block;
@@ -142,6 +154,16 @@ char *arena_strndup(struct arena *arena, const char *text, size_t length)
     if (copy != NULL && length != 0)
         memcpy(copy, text, length);
     return copy;
+}
+
+enum sidestep_status arena_copy_text(struct arena *arena, const char *text, const char **copy,
+                                     struct sidestep_error *err)
+{
+    *copy = NULL;
+    if (text == NULL || text[0] == '\0')
+        return SIDESTEP_OK;
+    *copy = arena_strndup(arena, text, strlen(text));
+    return *copy != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, strlen(text) + 1);
 }
 
 void *arena_copy(struct arena *arena, const void *bytes, size_t length)

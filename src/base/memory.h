@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * memory.h -- the only malloc.  Allocation can fail, is a fault point ("memory"), and never
- * aborts.  An arena holds the structure of one operation and is freed at once.
+ * memory.h -- allocates memory; nothing else in the library calls malloc.
+ *
+ * Allocation can fail, is a fault point ("memory"), and never aborts.  An arena holds the structs
+ * of one operation, and is freed as a whole.
  */
 #ifndef BASE_MEMORY_H
 #define BASE_MEMORY_H
@@ -11,21 +13,35 @@
 
 #include "base/error.h"
 
-/* NULL when memory is short or count * size overflows; zeroed.  Freed with free(). */
+/* Zeroed memory, to be freed with free().  NULL: memory is short, or count * size overflows. */
 void *memory_new(size_t count, size_t size);
-/* Like reallocarray(3); the old block stays valid on failure.  New bytes are not zeroed. */
+/* As reallocarray(3): on failure the old block stays valid.  New bytes are not zeroed. */
 void *memory_resize(void *block, size_t count, size_t size);
 char *memory_strdup(const char *text);
+/* Make room for item ${count} of ${array}, which has ${*capacity} items.  Returns the array, which
+ * may have moved.  NULL: memory is short, and ${array} stays valid. */
+void *memory_grow(void *array, size_t *capacity, size_t count, size_t item_bytes);
+/* The same for a typed array and its capacity.  On failure it returns ENOMEM to our caller. */
+#define TRY_GROW(array, capacity, count, err)                                                      \
+    do {                                                                                           \
+        void *grown_ = memory_grow((array), &(capacity), (count), sizeof(*(array)));               \
+        if (grown_ == NULL)                                                                        \
+            return FAIL_NOMEM((err), ((count) + 1) * sizeof(*(array)));                            \
+        (array) = grown_;                                                                          \
+    } while (0)
 
-/* Blocks from an arena are zeroed, aligned to 16, and live until arena_release().  A zeroed
- * arena is valid and empty.  ${limit}: total bytes it may take, 0: no limit. */
+/* Memory from an arena is zeroed, aligned to 16 bytes, and lives until arena_release().  A zeroed
+ * arena is valid and empty. */
 struct arena {
     struct arena_block *blocks;
     size_t used_bytes;
-    size_t limit_bytes;
+    size_t limit_bytes; /* of ${used_bytes}; 0: no limit */
 };
 void *arena_new(struct arena *arena, size_t count, size_t size);
 char *arena_strndup(struct arena *arena, const char *text, size_t length);
+/* Copy ${text}; NULL and "" become NULL. */
+enum sidestep_status arena_copy_text(struct arena *arena, const char *text, const char **copy,
+                                     struct sidestep_error *err);
 void *arena_copy(struct arena *arena, const void *bytes, size_t length);
 char *arena_printf(struct arena *arena, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void arena_release(struct arena *arena);

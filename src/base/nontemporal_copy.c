@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * nontemporal_copy.c -- see nontemporal_copy.h.  The memcpy() of glibc does the same, but only for
- * single copies of a good part of the shared cache, which is more than a piece of a state that
- * several threads copy. Like there, several pages are copied side by side, to keep as many banks of
- * memory busy.
+ * nontemporal_copy.c -- see nontemporal_copy.h.
+ *
+ * The memcpy() of glibc does this only for copies as large as a good part of the shared cache.  The
+ * pieces that several threads copy of a state are smaller.  As glibc does, we copy several pages
+ * side by side, which keeps several banks of memory busy.
  */
 #include "base/nontemporal_copy.h"
 
@@ -14,9 +15,9 @@
 #include <emmintrin.h>
 
 #define PAGE_BYTES 4096u
-#define PAGES 4u                        /* side by side */
-#define RUN_BYTES 256u                  /* of one page, before the next one's turn */
-#define SMALL_BYTES ((size_t)256 << 10) /* below it the caches serve better */
+#define PAGES 4u                      /* side by side */
+#define RUN_BYTES 256u                /* copied from one page, before the next page's turn */
+#define MIN_BYTES ((size_t)256 << 10) /* memcpy() is faster for less, because of the caches */
 
 static void copy_run(__m128i *to, const __m128i *from)
 {
@@ -30,13 +31,13 @@ static void copy_run(__m128i *to, const __m128i *from)
     }
 }
 
-/* Copies a multiple of PAGES * PAGE_BYTES; returns how many bytes. */
+/* Copy a multiple of PAGES * PAGE_BYTES, and return the number of bytes. */
 static size_t copy_pages(unsigned char *to, const unsigned char *from, size_t bytes)
 {
     const size_t group = (size_t)PAGES * PAGE_BYTES;
     size_t at = 0;
 
-    if (bytes < SMALL_BYTES || (uintptr_t)to % sizeof(__m128i) != 0)
+    if (bytes < MIN_BYTES || (uintptr_t)to % sizeof(__m128i) != 0)
         return 0;
     for (; bytes - at >= group; at += group)
         for (size_t run = 0; run < PAGE_BYTES; run += RUN_BYTES)

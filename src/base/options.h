@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* options.h -- copy a caller's options struct of any age into ours. */
+/* options.h -- copies an options struct of a program that was built with any version. */
 #ifndef BASE_OPTIONS_H
 #define BASE_OPTIONS_H
 
@@ -7,8 +7,9 @@
 
 #include "base/error.h"
 
-/* Zero-fills what an older program did not know; refuses what this library does not know.
- * ${theirs} may be NULL (all defaults).  struct_size comes first in every options struct. */
+/* Fields that an older program does not know become zero.  Fields that this library does not know
+ * must be zero.  ${theirs} may be NULL: all defaults.  Every options struct begins with its
+ * struct_size. */
 static inline enum sidestep_status options_copy(void *ours, size_t our_size, const void *theirs,
                                                 const char *what, struct sidestep_error *err)
 {

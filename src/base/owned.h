@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* owned.h -- ownership visible in the declaration: an owned local cleans itself up. */
+/* owned.h -- locals that own: each cleans up when it goes out of scope. */
 #ifndef BASE_OWNED_H
 #define BASE_OWNED_H
 

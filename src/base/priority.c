@@ -11,7 +11,7 @@
 #include "base/fault.h"
 #include "base/thread.h"
 
-/* About a tenth of a busy processor: a save that nobody can hasten still comes to an end. */
+/* Gets about a tenth of a busy processor, so that a save which cannot be raised still ends. */
 #define LOWERED_NICE 10
 
 static bool set_policy(pid_t thread, int policy)
@@ -37,7 +37,7 @@ static void *probe(void *argument)
     struct priority_rights *rights = argument;
     pid_t self = priority_self();
 
-    if (sched_getscheduler(0) != SCHED_OTHER) /* somebody chose that: it is not ours to undo */
+    if (sched_getscheduler(0) != SCHED_OTHER) /* the user chose another class: keep it */
         return NULL;
     rights->idle_io = set_io_class(self, IOPRIO_CLASS_IDLE);
     rights->idle = set_policy(self, SCHED_IDLE);

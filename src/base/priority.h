@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * priority.h -- how much of processors and disks a thread may take: what happens behind a
- * trainer's back should cost it nothing, and what it waits for should be done at once.
+ * priority.h -- the priority of a thread for processors and disks.
  *
- * Everybody may give way; to be raised again needs RLIMIT_NICE or CAP_SYS_NICE.  So a thread that
- * could not be raised is not lowered as far: under a trainer that uses all processors a thread of
- * the idle class would hardly get on, however long somebody waits for it.
+ * Work in the background should not slow the trainer down.  Work that the trainer waits for should
+ * be done at once.
+ *
+ * Any thread may be lowered.  To raise it again, the process needs RLIMIT_NICE or CAP_SYS_NICE.
+ * Without these, a thread is not lowered to the idle class: if the trainer uses all processors, it
+ * would make almost no progress, however long somebody waits for it.
  */
 #ifndef BASE_PRIORITY_H
 #define BASE_PRIORITY_H
@@ -14,18 +16,18 @@
 #include <sys/types.h>
 
 struct priority_rights {
-    bool idle;    /* the idle class of the processor may be entered */
-    bool raise;   /* ... and left again */
-    bool idle_io; /* the idle class of the disk */
+    bool idle;    /* a thread may enter the idle class of the processor ... */
+    bool raise;   /* ... and leave it again */
+    bool idle_io; /* a thread may enter the idle class of the disk */
 };
 
-/* Try it out on a thread of its own.  What cannot be tried is not allowed. */
+/* Find out the rights, by trying on a new thread.  If no thread starts, there are none. */
 struct priority_rights priority_probe(void);
 /* The calling thread, as the functions below name it. */
 pid_t priority_self(void);
-/* A thread of this process gives way to others as far as ${rights} make sense; or no longer, which
- * does nothing where ${rights} do not allow it. */
+/* Lower a thread of this process, as far as it can be raised again or still makes progress. */
 void priority_lower(pid_t thread, const struct priority_rights *rights);
+/* Undo priority_lower(), as far as ${rights} allow. */
 void priority_raise(pid_t thread, const struct priority_rights *rights);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* source.h -- "read n bytes at an offset": what a parser needs of a file, and no more. */
+/* source.h -- reads bytes at an offset: all that a parser needs of a file. */
 #ifndef BASE_SOURCE_H
 #define BASE_SOURCE_H
 
@@ -12,10 +12,10 @@ struct source {
     /* Fill ${to} with exactly ${bytes} bytes from ${offset}, or fail.  Thread-safe. */
     enum sidestep_status (*read_at)(const struct source *source, void *to, size_t bytes,
                                     uint64_t offset, struct sidestep_error *err);
-    const void *context; /* the implementation's */
+    const void *context; /* for ${read_at} */
 };
 
-/* read_at() with the bounds checked first. */
+/* Check the bounds, then read. */
 static inline enum sidestep_status source_read(const struct source *source, void *to, size_t bytes,
                                                uint64_t offset, struct sidestep_error *err)
 {
@@ -34,7 +34,7 @@ static inline enum sidestep_status source_memory_read_at(const struct source *so
     return SIDESTEP_OK;
 }
 
-/* A source over memory, which must outlive it. */
+/* A source that reads from memory.  The memory must outlive it. */
 static inline struct source source_from_memory(const void *bytes, size_t length)
 {
     return (struct source){.length = length, .read_at = source_memory_read_at, .context = bytes};

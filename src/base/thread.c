@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <signal.h>
 
+#include "base/checked.h"
 #include "base/fault.h"
 
 enum sidestep_status thread_start(pthread_t *thread, const char *name, void *(*run)(void *),
@@ -30,4 +31,9 @@ unsigned thread_cpu_count(void)
         return 1;
     int count = CPU_COUNT(&set);
     return count > 0 ? (unsigned)count : 1;
+}
+
+unsigned thread_choose_count(unsigned wanted, unsigned least, unsigned most)
+{
+    return wanted != 0 ? wanted : (unsigned)max_u64(least, min_u64(most, thread_cpu_count()));
 }

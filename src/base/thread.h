@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* thread.h -- start a named thread with all signals blocked (the trainer's handlers are not ours).
- */
+/* thread.h -- starts threads. */
 #ifndef BASE_THREAD_H
 #define BASE_THREAD_H
 
@@ -8,10 +7,15 @@
 
 #include "base/error.h"
 
+/* Start a thread with all signals blocked, so that it never runs a handler of the trainer.
+ * ${name}: at most 15 characters. */
 enum sidestep_status thread_start(pthread_t *thread, const char *name, void *(*run)(void *),
                                   void *argument, struct sidestep_error *err);
 
-/* CPUs that this process may use, at least 1. */
+/* The number of CPUs that this process may use, at least 1. */
 unsigned thread_cpu_count(void);
+
+/* ${wanted}, or if it is 0 the number of CPUs, but from ${least} to ${most}. */
+unsigned thread_choose_count(unsigned wanted, unsigned least, unsigned most);
 
 #endif

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * trace.h -- SIDESTEP_TRACE=plan,commit (or =all) prints those topics to stderr, one line each.
- * Off, a TRACE costs one load and one test.  Traces are for developers; what a user must know
- * goes into struct sidestep_error and the event stream.
+ * trace.h -- messages for developers: SIDESTEP_TRACE=plan,commit (or =all) prints these topics to
+ * stderr, one line per message.
+ *
+ * If it is off, a TRACE costs one load and one test.  What a user must know goes into
+ * struct sidestep_error and the event stream instead.
  */
 #ifndef BASE_TRACE_H
 #define BASE_TRACE_H
 
-#define TRACE_TOPICS(X) X(plan) X(stage) X(store) X(comm) X(save) X(load) X(commit)
+#define TRACE_TOPICS(X) X(plan) X(stage) X(store) X(comm) X(save) X(load) X(commit) X(object)
 
 enum trace_topic {
 #define TRACE_TOPIC_ENUM(topic) TRACE_##topic,
@@ -15,8 +17,9 @@ enum trace_topic {
 #undef TRACE_TOPIC_ENUM
 };
 
-extern unsigned trace_mask; /* a bit per topic; set once by trace_init() */
-void trace_init(void);      /* reads the environment; cheap, idempotent */
+extern unsigned trace_mask; /* a bit per topic; set by trace_init() */
+/* Read the environment.  Cheap, and may be called again. */
+void trace_init(void);
 void trace_print(enum trace_topic topic, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 

@@ -1,13 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* utf8.h -- is this text what `.metadata` may hold as a name? */
+/* utf8.h -- checks and writes UTF-8: names in `.metadata`, and texts of JSON and pickles. */
 #ifndef BASE_UTF8_H
 #define BASE_UTF8_H
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
-/* Well-formed UTF-8 (Unicode table 3-7: no overlong forms, no surrogates, nothing above U+10FFFF)
- * without NUL. */
+/* Is it well-formed UTF-8 without NUL?  As in table 3-7 of Unicode: no overlong forms, no
+ * surrogates, nothing above U+10FFFF. */
 bool utf8_is_valid(const char *text, size_t length);
+/* The bytes before the first one that is not UTF-8, or ${length}.  It accepts what a str of Python
+ * may contain: NULs and lone surrogates, too. */
+size_t utf8_python_prefix(const char *text, size_t length);
+/* Write a code point of at most 0x10ffff, or a surrogate, and return its 1 to 4 bytes. */
+size_t utf8_put(char *to, uint32_t code);
 
 #endif

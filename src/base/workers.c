@@ -4,10 +4,10 @@
 
 #include <assert.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 
 #include "base/fault.h"
+#include "base/lock.h"
 #include "base/memory.h"
 #include "base/thread.h"
 
@@ -16,10 +16,10 @@ struct workers {
     unsigned count; /* threads that were started */
     pthread_t *threads;
     struct {
-        pthread_mutex_t lock;
-        pthread_cond_t changed;
-        struct workers_job *first; /* jobs with copies still wanted */
-        bool stop;
+        struct lock lock LOCK_KIND(WORKERS);
+        struct lock_condition changed;
+        struct workers_job *first GUARDED_BY(&lock); /* jobs with copies still wanted */
+        bool stop GUARDED_BY(&lock);
     } shared;
 };
 
@@ -36,24 +36,24 @@ static void *worker_main(void *argument)
 {
     struct workers *w = argument;
 
-    pthread_mutex_lock(&w->shared.lock);
+    lock_acquire(&w->shared.lock);
     while (!w->shared.stop) {
         struct workers_job *job = w->shared.first;
         if (job == NULL) {
-            pthread_cond_wait(&w->shared.changed, &w->shared.lock);
+            lock_wait(&w->shared.lock, &w->shared.changed);
             continue;
         }
         assert(job->wanted > 0);
         job->running++;
         if (--job->wanted == 0)
             unlink_job(w, job);
-        pthread_mutex_unlock(&w->shared.lock);
+        lock_release(&w->shared.lock);
         job->run(job->context);
-        pthread_mutex_lock(&w->shared.lock);
+        lock_acquire(&w->shared.lock);
         job->running--;
-        pthread_cond_broadcast(&w->shared.changed);
+        lock_wake_all(&w->shared.changed);
     }
-    pthread_mutex_unlock(&w->shared.lock);
+    lock_release(&w->shared.lock);
     return NULL;
 }
 
@@ -66,8 +66,8 @@ enum sidestep_status workers_new(unsigned count, const char *name, struct worker
     if (w == NULL)
         return FAIL_NOMEM(err, sizeof(*w));
     w->name = name;
-    pthread_mutex_init(&w->shared.lock, NULL);
-    pthread_cond_init(&w->shared.changed, NULL);
+    lock_init(&w->shared.lock, LOCK_WORKERS);
+    lock_condition_init(&w->shared.changed);
     w->threads = memory_new(count, sizeof(*w->threads));
     if (w->threads == NULL) {
         workers_free(&w);
@@ -92,15 +92,15 @@ void workers_free(struct workers **workers)
     if (w == NULL)
         return;
     *workers = NULL;
-    pthread_mutex_lock(&w->shared.lock);
+    lock_acquire(&w->shared.lock);
     assert(w->shared.first == NULL);
     w->shared.stop = true;
-    pthread_cond_broadcast(&w->shared.changed);
-    pthread_mutex_unlock(&w->shared.lock);
+    lock_wake_all(&w->shared.changed);
+    lock_release(&w->shared.lock);
     for (unsigned i = 0; i < w->count; i++)
         pthread_join(w->threads[i], NULL);
-    pthread_cond_destroy(&w->shared.changed);
-    pthread_mutex_destroy(&w->shared.lock);
+    lock_condition_destroy(&w->shared.changed);
+    lock_destroy(&w->shared.lock);
     free(w->threads);
     free(w);
 }
@@ -117,25 +117,25 @@ void workers_start(struct workers *w, struct workers_job *job, unsigned width)
     job->next = NULL;
     if (job->wanted == 0)
         return;
-    pthread_mutex_lock(&w->shared.lock);
+    lock_acquire(&w->shared.lock);
     struct workers_job **at = &w->shared.first;
     while (*at != NULL)
         at = &(*at)->next;
     *at = job;
-    pthread_cond_broadcast(&w->shared.changed);
-    pthread_mutex_unlock(&w->shared.lock);
+    lock_wake_all(&w->shared.changed);
+    lock_release(&w->shared.lock);
 }
 
 void workers_wait(struct workers *w, struct workers_job *job)
 {
-    pthread_mutex_lock(&w->shared.lock);
+    lock_acquire(&w->shared.lock);
     if (job->wanted != 0) {
         job->wanted = 0;
         unlink_job(w, job);
     }
     while (job->running != 0)
-        pthread_cond_wait(&w->shared.changed, &w->shared.lock);
-    pthread_mutex_unlock(&w->shared.lock);
+        lock_wait(&w->shared.lock, &w->shared.changed);
+    lock_release(&w->shared.lock);
 }
 
 void workers_run_limited(struct workers *w, unsigned width, void (*run)(void *context),

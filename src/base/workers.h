@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * workers.h -- a fixed gang of threads.  A job is a function that pulls its own work (from an
- * atomic counter, say) until there is none; the gang runs up to ${width} copies of it at once.
- * The caller may run a copy itself.  All signals are blocked in the threads.
+ * workers.h -- a fixed number of threads that run jobs.
+ *
+ * A job is a function that takes pieces of work (from an atomic counter, for example) until none is
+ * left.  The workers run up to ${width} copies of it at once, and the caller may run one, too.  All
+ * signals are blocked in the threads.
  */
 #ifndef BASE_WORKERS_H
 #define BASE_WORKERS_H
@@ -14,29 +16,30 @@ struct workers;
 struct workers_job {
     void (*run)(void *context);
     void *context;
-    /* The gang's. */
+    /* Used by the workers. */
     unsigned wanted;  /* copies not yet started */
-    unsigned running; /* copies being run */
+    unsigned running; /* copies that run now */
     struct workers_job *next;
 };
 
-/* ${count} threads; 0 is legal (then only callers run jobs).  ${name}: 15 characters at most. */
+/* Start ${count} threads.  0 is allowed: then only callers run jobs.  ${name}: at most 15
+ * characters. */
 enum sidestep_status workers_new(unsigned count, const char *name, struct workers **out,
                                  struct sidestep_error *err);
-/* Waits for nothing: all jobs must have been waited for. */
+/* Call it after workers_wait() for each job. */
 void workers_free(struct workers **workers);
 unsigned workers_count(const struct workers *workers);
 
-/* Queue ${job} (the caller's memory, until workers_wait()) for ${width} threads. */
+/* Queue ${job} for up to ${width} threads.  ${job} must stay valid until workers_wait(). */
 void workers_start(struct workers *workers, struct workers_job *job, unsigned width);
-/* Until no copy is running.  Copies not yet started by then are dropped: so the job must be
- * complete whenever one copy has returned and none is running, and with no thread free (or
- * with 0 threads) the caller runs job->run itself first. */
+/* Wait until no copy runs.  Copies that have not started are dropped.  So the work must be complete
+ * when one copy has returned and none runs; and where perhaps no thread is free, the caller runs
+ * job->run first. */
 void workers_wait(struct workers *workers, struct workers_job *job);
 
-/* run() on the caller and on up to all threads; returns when all copies have returned. */
+/* Run a copy on the caller and on each free thread.  Return when all copies have returned. */
 void workers_run(struct workers *workers, void (*run)(void *context), void *context);
-/* The same, ${width} copies at most, the caller's among them. */
+/* The same, with at most ${width} copies, the caller's included. */
 void workers_run_limited(struct workers *workers, unsigned width, void (*run)(void *context),
                          void *context);
 

@@ -7,6 +7,7 @@
 #include "commit/commit.h"
 #include "catalog/annotations.h"
 #include "catalog/list.h"
+#include "object/object.h"
 
 /* A checkpoint at a path, and the annotations of its root. */
 struct annotating {
@@ -20,6 +21,7 @@ static void annotating_release(struct annotating *m)
 {
     store_dir_close(m->dir);
     commit_close(&m->path);
+    object_path_close(&m->path.store);
 }
 
 /* Find the save id of the checkpoint now at the path. The listing finds it, because it knows every
@@ -33,7 +35,7 @@ static enum sidestep_status find_save_id(struct annotating *m, bool *has_id,
 
     memcpy(root, m->path.path, length);
     root[length > 1 ? length - 1 : length] = '\0';
-    TRY(list_root(m->path.store, root, &list, err));
+    TRY(list_root(m->path.store, root, 0, &list, err));
     for (size_t i = 0; i < list.count; i++) {
         const struct sidestep_listed *entry = &list.entries[i];
         if (strcmp(entry->name, m->path.name) != 0)
@@ -56,7 +58,7 @@ static enum sidestep_status annotating_open(struct annotating *m, const char *pa
 {
     struct store_dir *parent;
 
-    m->path.store = store_posix();
+    TRY(object_path_open(path, &m->path.store, err));
     TRY(commit_open(&m->path, path, err));
     TRY(find_save_id(m, &m->has_id, m->save_id, err));
     parent = m->path.parent;
@@ -100,19 +102,13 @@ static enum sidestep_status annotate(enum annotation_kind kind, const char *path
 
 enum sidestep_status sidestep_pin(const char *path, bool on, struct sidestep_error *err)
 {
-    enum sidestep_status status = annotate(ANNOTATION_PIN, path, NULL, on, err);
-
-    if (status != SIDESTEP_OK)
-        error_wrap(err, "%s '%s'", on ? "pin" : "unpin", path != NULL ? path : "");
-    return status;
+    return WRAP(annotate(ANNOTATION_PIN, path, NULL, on, err), err, "%s '%s'", on ? "pin" : "unpin",
+                path != NULL ? path : "");
 }
 
 enum sidestep_status sidestep_tag(const char *path, const char *tag, bool on,
                                   struct sidestep_error *err)
 {
-    enum sidestep_status status = annotate(ANNOTATION_TAG, path, tag, on, err);
-
-    if (status != SIDESTEP_OK)
-        error_wrap(err, "tag '%s'", path != NULL ? path : "");
-    return status;
+    return WRAP(annotate(ANNOTATION_TAG, path, tag, on, err), err, "tag '%s'",
+                path != NULL ? path : "");
 }

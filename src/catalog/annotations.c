@@ -205,7 +205,7 @@ static enum sidestep_status format_name(enum annotation_kind kind, const char *t
                      : snprintf(out, FILE_NAME_BYTES, "%s.%s", kind_names[kind], name);
 
     if (length < 0 || length >= FILE_NAME_BYTES)
-        return FAIL(err, SIDESTEP_EINVAL, "the name '%s' is too long for a mark", name);
+        return FAIL(err, SIDESTEP_EINVAL, "the name '%s' is too long for an annotation", name);
     return SIDESTEP_OK;
 }
 
@@ -226,14 +226,7 @@ enum sidestep_status annotations_set(struct store_dir *dir, enum annotation_kind
     if (bytes.length > ANNOTATIONS_MAX_TEXT)
         return FAIL(err, SIDESTEP_EINVAL, "more than %u bytes about '%s'", ANNOTATIONS_MAX_TEXT,
                     name);
-    enum sidestep_status status = small_file_write(dir, tmp, bytes.bytes, bytes.length, err);
-    if (status == SIDESTEP_OK)
-        status = store_rename(dir, tmp, dir, file, STORE_REPLACE, err);
-    if (status != SIDESTEP_OK) {
-        (void)store_unlink(dir, tmp, NULL);
-        return status;
-    }
-    return store_dir_sync(dir, err);
+    return small_file_replace(dir, file, tmp, bytes.bytes, bytes.length, err);
 }
 
 enum sidestep_status annotations_remove(struct store_dir *dir, enum annotation_kind kind,
@@ -249,8 +242,7 @@ enum sidestep_status annotations_remove(struct store_dir *dir, enum annotation_k
         return SIDESTEP_OK;
     if (status == SIDESTEP_OK)
         return store_dir_sync(dir, err);
-    error_copy(err, &why);
-    return status;
+    return error_copy(err, &why);
 }
 
 bool annotations_may_exist(struct store_dir *dir, enum annotation_kind kind, const char *name)

@@ -35,10 +35,7 @@ static bool is_like(const char *name, const char *begin, const char *end)
 
 static bool has(const struct foreign_layouts_probe *probe, const char *name)
 {
-    for (size_t i = 0; i < probe->names->count; i++)
-        if (strcmp(probe->names->names[i], name) == 0)
-            return true;
-    return false;
+    return name_list_contains(probe->names, name);
 }
 
 /* The first name with this beginning and end, or NULL. */
@@ -158,14 +155,14 @@ static enum sidestep_status check_index(struct foreign_layouts_probe *probe, con
     TRY(read_json(probe->dir, name, &index, err));
     json_t *map = json_object_get(index, "weight_map");
     if (!json_is_object(map))
-        return set_reason(probe, err, " is no index", name);
+        return set_reason(probe, err, " is not an index", name);
     json_object_foreach(map, tensor, file)
     {
         const char *shard = json_string_value(file);
         if (probe->reason != NULL)
             break;
         if (shard == NULL || !file_name_is_beneath(shard, strlen(shard)))
-            return set_reason(probe, err, " names what is no file", name);
+            return set_reason(probe, err, " names something that is not a file", name);
         if (strcmp(shard, last) != 0) /* consecutive tensors are mostly in one file */
             TRY(check_file(probe, probe->dir, shard, err));
         last = shard;
@@ -230,8 +227,7 @@ static enum sidestep_status check_folder(struct foreign_layouts_probe *probe, co
         return set_reason(probe, err, " has no .metadata", name);
     if (status == SIDESTEP_OK || reader_status_is_damage(status))
         return status == SIDESTEP_OK ? status : set_damage(probe, name, why.message, err);
-    error_copy(err, &why);
-    return status;
+    return error_copy(err, &why);
 }
 
 static enum sidestep_status check_weights(struct foreign_layouts_probe *probe,

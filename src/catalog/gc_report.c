@@ -8,20 +8,14 @@
 static void add_text(struct gc_report *c, const char ***texts, size_t *count, size_t *capacity,
                      const char *text)
 {
-    if (*count == *capacity) {
-        size_t new_capacity = *capacity != 0 ? *capacity * 2 : 16;
-        const char **resized = memory_resize(*texts, new_capacity, sizeof(*resized));
-        if (resized == NULL) {
-            c->failed = true;
-            return;
-        }
-        *texts = resized;
-        *capacity = new_capacity;
-    }
-    if (text == NULL)
+    const char **grown = memory_grow(*texts, capacity, *count, sizeof(*grown));
+
+    if (grown != NULL)
+        *texts = grown;
+    if (grown == NULL || text == NULL)
         c->failed = true;
     else
-        (*texts)[(*count)++] = text;
+        grown[(*count)++] = text;
 }
 
 struct gc_report *gc_report_new(const char *parent)

@@ -3,15 +3,15 @@
 #include "catalog/lease.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/base.h"
+#include "catalog/lease_objects.h"
 #include "commit/commit.h"
+#include "object/object.h"
 
 #define LEASE_LOCK "lock"
-#define LEASE_STATE "state"
 #define LEASE_STATE_NEW "state.new"
 #define LEASE_MAX_BYTES 4096u
 #define LEASE_DELETES ", which deletes"
@@ -137,21 +137,26 @@ static enum sidestep_status take_lock(struct lease *lease, bool starts_run,
     return SIDESTEP_OK;
 }
 
-/* The text is "run <id> incarnation <n>". */
-enum sidestep_status lease_read(struct store_dir *dir, char run_id[SAVE_ID_HEX],
-                                uint64_t *incarnation, struct sidestep_error *err)
+/* The text is "run <id> incarnation <n>"; on object stores, lines with token and holder follow. */
+static enum sidestep_status read_state(struct store_dir *dir, struct lease_state *state,
+                                       struct sidestep_error *err)
 {
     OWNED_BUFFER text = {0};
-    uint8_t id[SAVE_ID_BYTES];
-    unsigned long long number = 0;
 
     TRY(small_file_read(dir, LEASE_STATE, 0, LEASE_MAX_BYTES, &text, err));
     buffer_put_u8(&text, 0);
     TRY(buffer_check(&text, err));
-    if (sscanf((const char *)text.bytes, "run %32s incarnation %llu\n", run_id, &number) != 2 ||
-        strlen(run_id) != SAVE_ID_HEX - 1 || !hash_from_hex(run_id, SAVE_ID_BYTES, id))
-        return FAIL(err, SIDESTEP_ECORRUPT, "'%s' is damaged", LEASE_STATE);
-    *incarnation = number;
+    return lease_state_parse((const char *)text.bytes, state, err);
+}
+
+enum sidestep_status lease_read(struct store_dir *dir, char run_id[SAVE_ID_HEX],
+                                uint64_t *incarnation, struct sidestep_error *err)
+{
+    struct lease_state state;
+
+    TRY(read_state(dir, &state, err));
+    memcpy(run_id, state.run_id, SAVE_ID_HEX);
+    *incarnation = state.incarnation;
     return SIDESTEP_OK;
 }
 
@@ -176,10 +181,7 @@ static enum sidestep_status next_incarnation(struct lease *lease, bool is_new,
     lease->incarnation++;
     snprintf(text, sizeof(text), "run %s incarnation %llu\n", lease->run_id,
              (unsigned long long)lease->incarnation);
-    (void)store_unlink(lease->dir, LEASE_STATE_NEW, NULL);
-    TRY(small_file_write(lease->dir, LEASE_STATE_NEW, text, strlen(text), err));
-    TRY(store_rename(lease->dir, LEASE_STATE_NEW, lease->dir, LEASE_STATE, STORE_REPLACE, err));
-    return store_dir_sync(lease->dir, err);
+    return small_file_replace(lease->dir, LEASE_STATE, LEASE_STATE_NEW, text, strlen(text), err);
 }
 
 /*
@@ -209,6 +211,8 @@ static enum sidestep_status acquire(struct lease *lease, const char *root, bool 
     TRY(open_root(lease, root, err));
     TRY(make_dir(lease->root, FILE_NAME_SERIES_DIR, err));
     TRY(store_dir_open(lease->store, lease->root, FILE_NAME_SERIES_DIR, &lease->dir, err));
+    if (object_store_client(lease->store) != NULL)
+        return starts_run ? lease_objects_acquire(lease, err) : SIDESTEP_OK;
     TRY(take_lock(lease, starts_run, err));
     enum sidestep_status status = lease_read(lease->dir, lease->run_id, &lease->incarnation, err);
     if (is_lost(status) && !starts_run)
@@ -237,10 +241,8 @@ enum sidestep_status lease_acquire_to_delete(struct lease *lease, struct store *
 
     *lease = (struct lease){.store = store};
     enum sidestep_status status = acquire(lease, root, false, &why);
-    if (status == SIDESTEP_ENOSPC && lease->is_locked) {
-        (void)store_unlink(lease->dir, LEASE_STATE_NEW, NULL);
+    if (status == SIDESTEP_ENOSPC && lease->is_locked)
         return SIDESTEP_OK;
-    }
     if (status != SIDESTEP_OK) {
         lease_release(lease);
         error_copy(err, &why);
@@ -248,14 +250,15 @@ enum sidestep_status lease_acquire_to_delete(struct lease *lease, struct store *
     return status;
 }
 
-static enum sidestep_status report_successor(struct lease *lease, struct sidestep_error *err)
+static enum sidestep_status report_successor(struct lease *lease, const char *holder,
+                                             struct sidestep_error *err)
 {
     OWNED_FILE *lock = NULL; /* opened by name: it may be another file than ours */
-    struct holder holder;
-    const char *who = "another process";
+    struct holder of_lock;
+    const char *who = holder[0] != '\0' ? holder : "another process";
 
-    if (store_file_open(lease->dir, LEASE_LOCK, 0, &lock, NULL) == SIDESTEP_OK)
-        who = read_holder(lock, &holder);
+    if (holder[0] == '\0' && store_file_open(lease->dir, LEASE_LOCK, 0, &lock, NULL) == SIDESTEP_OK)
+        who = read_holder(lock, &of_lock);
     return FAIL(err, SIDESTEP_EABORTED,
                 "incarnation %llu of this series has ended: it was taken over by %s; checkpoints "
                 "that were committed are safe, and this run can commit no more",
@@ -264,16 +267,16 @@ static enum sidestep_status report_successor(struct lease *lease, struct sideste
 
 enum sidestep_status lease_check(struct lease *lease, struct sidestep_error *err)
 {
-    char run_id[SAVE_ID_HEX];
-    uint64_t incarnation = 0;
+    struct lease_state state = {0};
+    enum sidestep_status status = read_state(lease->dir, &state, err);
 
-    enum sidestep_status status = lease_read(lease->dir, run_id, &incarnation, err);
-    if (status == SIDESTEP_OK && strcmp(run_id, lease->run_id) == 0 &&
-        incarnation == lease->incarnation)
+    if (status == SIDESTEP_OK && strcmp(state.run_id, lease->run_id) == 0 &&
+        state.incarnation == lease->incarnation &&
+        (lease->token[0] == '\0' || strcmp(state.token, lease->token) == 0))
         return SIDESTEP_OK;
     if (status != SIDESTEP_OK && !is_lost(status))
         return status;
-    return report_successor(lease, err);
+    return report_successor(lease, state.holder, err);
 }
 
 enum sidestep_status lease_check_root(struct lease *lease, struct store_dir *root,

@@ -10,17 +10,22 @@
 
 #include "commit/commit.h"
 
+#define LEASE_STATE "state"
+
 struct lease {
     struct store *store;
     struct store_dir *root; /* the root of the series */
     struct store_dir *dir;  /* ROOT/.sidestep */
     struct store_file *lock;
-    bool is_locked; /* false: this storage has no locks */
+    bool is_locked;          /* false: this storage has no locks */
+    char token[SAVE_ID_HEX]; /* on object stores (lease_objects.h), what proves that the incarnation
+                                is ours; "": it is not needed, or none was taken */
     char run_id[SAVE_ID_HEX];
     uint64_t incarnation;
 };
 
-/* Make ${root} if it is missing, take the lock, and start a new incarnation durably. Waits up to 30
+/* On object stores, which have no locks, see lease_objects.h. Otherwise:
+ * Make ${root} if it is missing, take the lock, and start a new incarnation durably. Waits up to 30
  * s for a holder that only deletes. ELOCKED: the message names the holder. */
 enum sidestep_status lease_acquire(struct lease *lease, struct store *store, const char *root,
                                    struct sidestep_error *err);
@@ -30,7 +35,8 @@ enum sidestep_status lease_read(struct store_dir *dir, char run_id[SAVE_ID_HEX],
                                 uint64_t *incarnation, struct sidestep_error *err);
 /* Like lease_acquire(), for a caller that only deletes. Does not start a run if there is none yet.
  * If there is no space to write the next incarnation, the lock alone is enough, because deleting
- * makes space. */
+ * makes space. On object stores it takes no incarnation, because that would end the run that saves
+ * there, and a deletion harms none. */
 enum sidestep_status lease_acquire_to_delete(struct lease *lease, struct store *store,
                                              const char *root, struct sidestep_error *err);
 /* Do we still own the series? EABORTED: a later incarnation has taken over. Any thread may call

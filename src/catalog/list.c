@@ -9,6 +9,7 @@
 #include "commit/commit.h"
 #include "catalog/listing.h"
 #include "format/format.h"
+#include "object/object.h"
 
 static const char *const presence_names[] = {
     [SIDESTEP_COMMITTED] = "committed", [SIDESTEP_SAVING] = "saving",
@@ -22,13 +23,6 @@ void listing_set_state(struct sidestep_listed *entry, enum sidestep_presence sta
 {
     entry->state = state;
     entry->state_name = presence_names[state];
-}
-
-enum sidestep_status listing_set_reason(struct listing *l, struct sidestep_listed *entry,
-                                        const char *reason, struct sidestep_error *err)
-{
-    entry->reason = arena_strndup(&l->arena, reason, strlen(reason));
-    return entry->reason != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, strlen(reason));
 }
 
 const char *const *list_origins(const struct sidestep_list *list, const char *save_id,
@@ -71,12 +65,13 @@ static enum sidestep_status add_entry(struct listing *l, const char *name,
         entry->status = status;
     }
     listing_set_state(entry, entry->state);
-    if (status != SIDESTEP_OK && l->with_unreadable && !is_ours && has_digit(name))
+    if (status != SIDESTEP_OK && (l->flags & LIST_WITH_UNREADABLE) != 0 && !is_ours &&
+        has_digit(name))
         entry->state = SIDESTEP_COMMITTED; /* list_is_unreadable() looks at its state_name */
     else if (status != SIDESTEP_OK)
-        TRY(listing_set_reason(l, entry, why.message, err));
+        TRY(arena_copy_text(&l->arena, why.message, &entry->reason, err));
     entry->name = arena_strndup(&l->arena, name, strlen(name));
-    entry->path = arena_printf(&l->arena, "%s/%s", l->root, name);
+    entry->path = arena_printf(&l->arena, "%.*s/%s", l->root_bytes, l->root, name);
     if (entry->name == NULL || entry->path == NULL)
         return FAIL_NOMEM(err, strlen(name));
     entry->is_renamed =
@@ -126,6 +121,8 @@ static enum sidestep_status fill_once(struct listing *l, struct sidestep_error *
     OWNED_NAMES struct name_list names = {0};
 
     clear_listing(l);
+    if (object_store_client(l->store) != NULL)
+        TRY(object_store_remember(l->root_dir, err));
     TRY(name_list_read(l->root_dir, &names, err));
     l->entries = arena_new(&l->arena, names.count, sizeof(*l->entries));
     l->sharing = arena_new(&l->arena, names.count, sizeof(*l->sharing));
@@ -137,7 +134,7 @@ static enum sidestep_status fill_once(struct listing *l, struct sidestep_error *
     infer_unreadable_steps(l);
     list_sort(l->entries, l->count);
     TRY(listing_mark_skipped(l, err));
-    return l->with_check ? listing_check(l, err) : SIDESTEP_OK;
+    return (l->flags & LIST_CHECKED) != 0 ? listing_check(l, err) : SIDESTEP_OK;
 }
 
 /* Make the listing, and start over if names disappeared meanwhile: then names that replaced them
@@ -151,19 +148,17 @@ static enum sidestep_status fill_listing(struct listing *l, struct sidestep_erro
     }
 }
 
-/* Make a listing. ${how} has the options; the rest is filled in here. */
-static enum sidestep_status list_any(struct store *store, const char *root,
-                                     const struct listing *how, struct sidestep_list *list,
-                                     struct sidestep_error *err)
+/* Make a listing, as ${flags} say. */
+enum sidestep_status list_root(struct store *store, const char *root, uint32_t flags,
+                               struct sidestep_list *list, struct sidestep_error *err)
 {
     struct listing *l = memory_new(1, sizeof(*l));
 
     *list = (struct sidestep_list){0};
     if (l == NULL)
         return FAIL_NOMEM(err, sizeof(*l));
-    *l = *how;
-    l->store = store;
-    l->root = root;
+    *l = (struct listing){
+        .store = store, .root = root, .root_bytes = (int)object_url_trimmed(root), .flags = flags};
     enum sidestep_status status = store_dir_open(store, NULL, root, &l->root_dir, err);
     if (status == SIDESTEP_OK)
         status = fill_listing(l, err);
@@ -172,24 +167,6 @@ static enum sidestep_status list_any(struct store *store, const char *root,
     if (status != SIDESTEP_OK)
         sidestep_list_release(list);
     return status;
-}
-
-enum sidestep_status list_root(struct store *store, const char *root, struct sidestep_list *list,
-                               struct sidestep_error *err)
-{
-    return list_any(store, root, &(struct listing){0}, list, err);
-}
-
-enum sidestep_status list_root_checked(struct store *store, const char *root,
-                                       struct sidestep_list *list, struct sidestep_error *err)
-{
-    return list_any(store, root, &(struct listing){.with_check = true}, list, err);
-}
-
-enum sidestep_status list_candidates(struct store *store, const char *root,
-                                     struct sidestep_list *list, struct sidestep_error *err)
-{
-    return list_any(store, root, &(struct listing){.with_unreadable = true}, list, err);
 }
 
 enum sidestep_status list_check_readable(const struct sidestep_listed *entry,
@@ -233,8 +210,9 @@ enum sidestep_status sidestep_list_root(const char *root, struct sidestep_list *
 {
     if (root == NULL || list == NULL)
         return FAIL(err, SIDESTEP_EINVAL, "root or list is NULL");
-    enum sidestep_status status = list_root_checked(store_posix(), root, list, err);
-    if (status != SIDESTEP_OK)
-        error_wrap(err, "list '%s'", root);
-    return status;
+    OWNED_STORE *store = NULL;
+    enum sidestep_status status = object_path_open(root, &store, err);
+    if (status == SIDESTEP_OK)
+        status = list_root(store, root, LIST_CHECKED, list, err);
+    return WRAP(status, err, "list '%s'", root);
 }

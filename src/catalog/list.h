@@ -6,24 +6,22 @@
 #include "base/base.h"
 #include "store/store.h"
 
-/* List ${root} by names and manifests. A committed checkpoint may turn out to be damaged: this is
- * for callers that open what they choose. Starts over if names disappear meanwhile. */
-enum sidestep_status list_root(struct store *store, const char *root, struct sidestep_list *list,
-                               struct sidestep_error *err);
-/* sidestep_list_root() on any store: like list_root(), but a committed checkpoint is whole, as far
- * as names and sizes show. */
-enum sidestep_status list_root_checked(struct store *store, const char *root,
-                                       struct sidestep_list *list, struct sidestep_error *err);
-/* Like list_root(), to choose a checkpoint to resume from. A directory that has a checkpoint's name
- * but cannot be read now counts as committed. So it is tried, and the reason is reported instead of
- * skipping it silently. */
-enum sidestep_status list_candidates(struct store *store, const char *root,
-                                     struct sidestep_list *list, struct sidestep_error *err);
+/* A committed checkpoint is whole, as far as names and sizes show; for answers to a user. */
+#define LIST_CHECKED 1u
+/* A directory that has a checkpoint's name but cannot be read now counts as committed. So a resume
+ * tries it, and the reason is reported instead of skipping it silently. */
+#define LIST_WITH_UNREADABLE 2u
+/* List ${root} by names and manifests. Without LIST_CHECKED, a committed checkpoint may turn out to
+ * be damaged: this is for callers that open what they choose. Starts over if names disappear
+ * meanwhile. */
+enum sidestep_status list_root(struct store *store, const char *root, uint32_t flags,
+                               struct sidestep_list *list, struct sidestep_error *err);
 
 /* Call it before an entry of list_root() is annotated. EPERM, EIO: the entry could not be read. */
 enum sidestep_status list_check_readable(const struct sidestep_listed *entry,
                                          struct sidestep_error *err);
-/* Is an entry of list_candidates() listed as committed only because it could not be read? */
+/* Is an entry of a list with LIST_WITH_UNREADABLE listed as committed only because it could not be
+ * read? */
 bool list_is_unreadable(const struct sidestep_listed *entry);
 
 /* Is it a symbolic link? A link is listed as FOREIGN, and not followed. */

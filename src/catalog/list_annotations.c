@@ -122,9 +122,7 @@ enum sidestep_status listing_mark_skipped(struct listing *l, struct sidestep_err
         if (entry->state != SIDESTEP_COMMITTED ||
             !lineage_should_skip(&rule, &l->annotations, entry, why))
             continue;
-        entry->reason = arena_strndup(&l->arena, why, strlen(why));
-        if (entry->reason == NULL)
-            return FAIL_NOMEM(err, strlen(why));
+        TRY(arena_copy_text(&l->arena, why, &entry->reason, err));
     }
     return SIDESTEP_OK;
 }

@@ -8,7 +8,6 @@
  * a load would open it. That gives the reason, and tells damage from what cannot be read now.
  */
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -106,7 +105,7 @@ static enum sidestep_status take_verdict(struct listing *l, struct sidestep_list
         listing_set_state(entry, reader_status_is_damage(verdict->status) ? SIDESTEP_DAMAGED
                                                                           : SIDESTEP_UNREADABLE);
     }
-    return listing_set_reason(l, entry, verdict->why.message, err);
+    return arena_copy_text(&l->arena, verdict->why.message, &entry->reason, err);
 }
 
 enum sidestep_status listing_check(struct listing *l, struct sidestep_error *err)

@@ -16,6 +16,7 @@ struct contents {
     bool has_marker;
     char save_id[SAVE_ID_HEX]; /* in the name of the last manifest seen */
     size_t manifests;
+    bool is_gone; /* the manifest, since it was listed */
     uint32_t ranks;
 };
 
@@ -27,8 +28,6 @@ static void note_name(struct contents *c, const char *name)
         c->has_metadata = true;
     else if (strcmp(name, "__0.metadata") == 0)
         c->has_rank_metadata = true;
-    else if (parsed.kind == FILE_NAME_PENDING)
-        c->has_marker = true;
     else if (parsed.kind == FILE_NAME_MANIFEST) {
         memcpy(c->save_id, parsed.save_id, sizeof(c->save_id));
         c->manifests++;
@@ -64,7 +63,9 @@ static enum sidestep_status read_manifest(struct store_dir *dir, struct contents
     if (status != SIDESTEP_OK)
         return FAIL(err, status, "%s cannot be read", FILE_NAME_METADATA);
     file_name_format(FILE_NAME_MANIFEST, c->save_id, 0, 0, name);
-    TRY(small_file_read(dir, name, 0, MANIFEST_MAX_BYTES, &bytes, err));
+    status = small_file_read(dir, name, 0, MANIFEST_MAX_BYTES, &bytes, err);
+    c->is_gone = status == SIDESTEP_ENOTFOUND;
+    TRY(status);
     return manifest_decode(bytes.bytes, bytes.length, arena, manifest, err);
 }
 
@@ -103,20 +104,17 @@ static enum sidestep_status take_manifest(struct listing *l, struct store_dir *d
     struct manifest manifest;
 
     enum sidestep_status status = read_manifest(dir, c, &arena, &manifest, err);
+    l->has_changed |= c->is_gone;
     if (status != SIDESTEP_OK)
         return reader_status_is_damage(status) ? SIDESTEP_OK : status; /* not another program's */
-    entry->save_id = arena_strndup(&l->arena, manifest.save_id, strlen(manifest.save_id));
-    if (manifest.run_id[0] != '\0')
-        entry->run_id = arena_strndup(&l->arena, manifest.run_id, strlen(manifest.run_id));
+    TRY(arena_copy_text(&l->arena, manifest.save_id, &entry->save_id, err));
+    TRY(arena_copy_text(&l->arena, manifest.run_id, &entry->run_id, err));
+    TRY(arena_copy_text(&l->arena, manifest.naming, &entry->naming, err));
     entry->incarnation = manifest.incarnation;
     entry->ranks = manifest.world_size;
     entry->saved_at = manifest.saved_at;
     if (manifest.step >= 0)
         entry->step = manifest.step;
-    if (manifest.naming[0] != '\0')
-        entry->naming = arena_strndup(&l->arena, manifest.naming, strlen(manifest.naming));
-    if (entry->save_id == NULL)
-        return FAIL_NOMEM(err, sizeof(manifest.save_id));
     return take_origins(l, &manifest, entry, err);
 }
 
@@ -188,13 +186,13 @@ static enum sidestep_status describe_save(struct listing *l, const struct owner 
     if (who == NULL)
         return FAIL_NOMEM(err, sizeof(*marker));
     entry->state = owner->is_dead ? SIDESTEP_DEAD : SIDESTEP_SAVING;
-    entry->target = target[0] != '\0' ? arena_strndup(&l->arena, target, strlen(target)) : NULL;
+    TRY(arena_copy_text(&l->arena, target, &entry->target, err));
     entry->reason = arena_printf(
         &l->arena,
         owner->is_dead ? "the save of %s%s%s was killed%s; 'sidestep gc' removes it"
                        : "the save of %s%s%s is under way%s",
         target[0] != '\0' ? "'" : "a checkpoint", target, target[0] != '\0' ? "'" : "", who);
-    if (entry->reason == NULL || (target[0] != '\0' && entry->target == NULL))
+    if (entry->reason == NULL)
         return FAIL_NOMEM(err, sizeof(*marker));
     if (entry->step < 0)
         entry->step = marker->step >= 0 ? marker->step : step_name_parse(target);
@@ -202,7 +200,7 @@ static enum sidestep_status describe_save(struct listing *l, const struct owner 
 }
 
 static enum sidestep_status take_owner(struct listing *l, const char *name, struct store_dir *dir,
-                                       const struct name_list *names, struct sidestep_listed *entry,
+                                       const struct name_list *saves, struct sidestep_listed *entry,
                                        struct sidestep_error *err)
 {
     struct file_name own = file_name_parse(name);
@@ -214,11 +212,8 @@ static enum sidestep_status take_owner(struct listing *l, const char *name, stru
         TRY(find_owner(dir, own.save_id, &owner, err));
         return describe_save(l, &owner, owner.marker.target, entry, err);
     }
-    for (size_t i = 0; i < names->count; i++) {
-        struct file_name parsed = file_name_parse(names->names[i]);
-        if (parsed.kind == FILE_NAME_PENDING)
-            TRY(find_owner(dir, parsed.save_id, &owner, err));
-    }
+    for (size_t i = 0; i < saves->count; i++)
+        TRY(find_owner(dir, saves->names[i], &owner, err));
     return describe_save(l, &owner, name, entry, err);
 }
 
@@ -251,13 +246,14 @@ static enum sidestep_status take_layout(struct listing *l, const char *name, str
                                         const struct name_list *names,
                                         struct sidestep_listed *entry, struct sidestep_error *err)
 {
-    struct foreign_layouts_probe probe = {.root = l->root_dir,
-                                          .name = name,
-                                          .path = arena_printf(&l->arena, "%s/%s", l->root, name),
-                                          .dir = dir,
-                                          .names = names,
-                                          .step = step_name_parse(name),
-                                          .arena = &l->arena};
+    struct foreign_layouts_probe probe = {
+        .root = l->root_dir,
+        .name = name,
+        .path = arena_printf(&l->arena, "%.*s/%s", l->root_bytes, l->root, name),
+        .dir = dir,
+        .names = names,
+        .step = step_name_parse(name),
+        .arena = &l->arena};
 
     if (entry->save_id != NULL ||
         (entry->state != SIDESTEP_COMMITTED && entry->state != SIDESTEP_FOREIGN))
@@ -288,7 +284,7 @@ static void take_reason(struct sidestep_listed *entry)
         [SIDESTEP_TRASH] = "it is being deleted, or that was cut short: 'sidestep gc' finishes it",
         [SIDESTEP_BAD] = "a resume found it damaged, and set it aside",
         [SIDESTEP_FOREIGN] = "it is not known to be a checkpoint",
-        [SIDESTEP_DAMAGED] = "its .metadata is missing: 'sidestep rebuild' makes it anew",
+        [SIDESTEP_DAMAGED] = "its .metadata is missing: 'sidestep rebuild' writes it again",
     };
 
     if (entry->state == SIDESTEP_DAMAGED)
@@ -337,15 +333,18 @@ static enum sidestep_status look_into_dir(struct listing *l, const char *name,
                                           struct sidestep_listed *entry, struct sidestep_error *err)
 {
     OWNED_NAMES struct name_list names = {0};
+    OWNED_NAMES struct name_list saves = {0};
     OWNED_DIR *dir = NULL;
     struct contents contents = {0};
 
     TRY(store_dir_open(l->store, l->root_dir, name, &dir, err));
     TRY(read_contents(dir, &names, &contents, entry, err));
+    TRY(owner_find_saves(dir, &names, &saves, err));
+    contents.has_marker = saves.count != 0;
     entry->state = classify(name, &contents);
     entry->ranks = contents.ranks;
     TRY(take_manifest(l, dir, &contents, entry, err));
-    TRY(take_owner(l, name, dir, &names, entry, err));
+    TRY(take_owner(l, name, dir, &saves, entry, err));
     TRY(take_layout(l, name, dir, &names, entry, err));
     take_reason(entry);
     return SIDESTEP_OK;

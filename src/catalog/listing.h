@@ -19,9 +19,9 @@ struct listing {
     struct store *store;
     struct store_dir *root_dir;
     const char *root;
-    bool with_unreadable; /* list_candidates() */
-    bool with_check;      /* list_root_checked() */
-    bool has_changed;     /* a name changed or disappeared while it was looked into */
+    int root_bytes;   /* of ${root} before the slash that a name follows */
+    uint32_t flags;   /* of list_root() */
+    bool has_changed; /* a name changed or disappeared while it was looked into */
     struct annotations annotations;
     char run_id[SAVE_ID_HEX]; /* of the series; "": there is no series */
     uint64_t incarnation;
@@ -36,8 +36,6 @@ enum sidestep_status listing_read_entry(struct listing *l, const char *name,
                                         struct sidestep_listed *entry, struct sidestep_error *err);
 
 void listing_set_state(struct sidestep_listed *entry, enum sidestep_presence state);
-enum sidestep_status listing_set_reason(struct listing *l, struct sidestep_listed *entry,
-                                        const char *reason, struct sidestep_error *err);
 
 /* list_check.c: which of the committed checkpoints are damaged, or cannot be read? */
 enum sidestep_status listing_check(struct listing *l, struct sidestep_error *err);

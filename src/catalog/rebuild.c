@@ -2,7 +2,6 @@
 /* rebuild.c -- sidestep_gc() and sidestep_rebuild(), the two functions that write outside a
  * save. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -11,12 +10,14 @@
 #include "checkpoint/checkpoint.h"
 #include "catalog/gc_report.h"
 #include "format/format.h"
+#include "object/object.h"
 
 /* ---- gc ---- */
 
 enum sidestep_status sidestep_gc(const char *parent, uint32_t flags,
                                  struct sidestep_gc_report *report, struct sidestep_error *err)
 {
+    OWNED_STORE *store = NULL; /* closed after ${dir} */
     OWNED_DIR *dir = NULL;
 
     if (parent == NULL || report == NULL)
@@ -24,11 +25,12 @@ enum sidestep_status sidestep_gc(const char *parent, uint32_t flags,
     *report = (struct sidestep_gc_report){0};
     if ((flags & ~SIDESTEP_GC_DRY_RUN) != 0)
         return FAIL(err, SIDESTEP_EUNSUPPORTED, "gc: unknown flags 0x%x", flags);
-    TRY(store_dir_open(store_posix(), NULL, parent, &dir, err));
+    TRY(object_path_open(parent, &store, err));
+    TRY(store_dir_open(store, NULL, parent, &dir, err));
     struct gc_report *c = gc_report_new(parent);
     if (c == NULL)
         return FAIL_NOMEM(err, sizeof(*c));
-    struct sweep sweep = {.store = store_posix(),
+    struct sweep sweep = {.store = store,
                           .parent = dir,
                           .mode = SWEEP_ALL,
                           .dry_run = (flags & SIDESTEP_GC_DRY_RUN) != 0,
@@ -42,9 +44,7 @@ enum sidestep_status sidestep_gc(const char *parent, uint32_t flags,
         gc_report_free(c);
     else
         status = gc_report_finish(c, report, err);
-    if (status != SIDESTEP_OK)
-        error_wrap(err, "gc '%s'", parent);
-    return status;
+    return WRAP(status, err, "gc '%s'", parent);
 }
 
 /* ---- rebuild ---- */
@@ -142,14 +142,9 @@ static enum sidestep_status write_rebuilt(struct rebuilding *r, struct metadata 
     TRY(manifest_encode(&r->manifest, &manifest, err));
     file_name_format(FILE_NAME_MANIFEST, r->manifest.save_id, 0, 0, name);
     file_name_format(FILE_NAME_METADATA_TMP, r->manifest.save_id, 0, 0, tmp);
-    (void)store_unlink(r->dir, tmp, NULL);
     /* The old manifest stays until the new one is whole, because only it contains step and run. */
-    TRY(small_file_write(r->dir, tmp, manifest.bytes, manifest.length, err));
-    TRY(store_rename(r->dir, tmp, r->dir, name, STORE_REPLACE, err));
-    TRY(small_file_write(r->dir, tmp, bytes.bytes, bytes.length, err));
-    TRY(store_dir_sync(r->dir, err));
-    TRY(store_rename(r->dir, tmp, r->dir, FILE_NAME_METADATA, STORE_REPLACE, err));
-    return store_dir_sync(r->dir, err);
+    TRY(small_file_replace(r->dir, name, tmp, manifest.bytes, manifest.length, err));
+    return small_file_replace(r->dir, FILE_NAME_METADATA, tmp, bytes.bytes, bytes.length, err);
 }
 
 /* Check the shards against the old manifest. A shared shard has the id of another save, so only the
@@ -228,20 +223,20 @@ static enum sidestep_status rebuild(struct rebuilding *r, const char *path,
 enum sidestep_status sidestep_rebuild(const char *path, struct sidestep_error *err)
 {
     struct rebuilding r = {0};
+    OWNED_STORE *store = NULL;
     struct reader *reader = NULL;
 
     if (path == NULL)
         return FAIL(err, SIDESTEP_EINVAL, "path is NULL");
-    if (reader_open(store_posix(), path, READER_PARSE_METADATA, &reader, NULL) == SIDESTEP_OK) {
+    TRY(object_path_open(path, &store, err));
+    if (reader_open(store, path, READER_PARSE_METADATA, &reader, NULL) == SIDESTEP_OK) {
         reader_close(&reader);
         return FAIL(err, SIDESTEP_EEXISTS, "rebuild '%s': it is a whole checkpoint already", path);
     }
-    enum sidestep_status status = store_dir_open(store_posix(), NULL, path, &r.dir, err);
+    enum sidestep_status status = store_dir_open(store, NULL, path, &r.dir, err);
     if (status == SIDESTEP_OK)
         status = rebuild(&r, path, err);
     store_dir_close(r.dir);
     arena_release(&r.arena);
-    if (status != SIDESTEP_OK)
-        error_wrap(err, "rebuild '%s'", path);
-    return status;
+    return WRAP(status, err, "rebuild '%s'", path);
 }

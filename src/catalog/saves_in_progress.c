@@ -16,6 +16,7 @@
 #include "base/base.h"
 #include "commit/commit.h"
 #include "catalog/list.h"
+#include "object/object.h"
 
 #define MAX_RANGES 4096u /* ranges of data in one file that are counted one by one */
 
@@ -33,6 +34,7 @@ struct rank_seen {
 struct scan {
     struct arena arena;
     const char *root;
+    struct store *store;
     struct sidestep_saving *entries;
     size_t count;
     size_t capacity;
@@ -106,10 +108,7 @@ static enum sidestep_status take_target(struct scan *l, const struct probed_dir 
     entry->step = in_place ? step_name_parse(target) : marker->step;
     if (entry->step < 0)
         entry->step = in_place ? marker->step : step_name_parse(target);
-    if (target[0] != '\0' &&
-        (entry->name = arena_strndup(&l->arena, target, strlen(target))) == NULL)
-        return FAIL_NOMEM(err, strlen(target));
-    return SIDESTEP_OK;
+    return arena_copy_text(&l->arena, target, &entry->name, err);
 }
 
 /* Read the pending marker of the save. If that fails, the fields stay unknown. */
@@ -142,14 +141,7 @@ static enum sidestep_status find_rank(struct scan *l, uint32_t rank, struct rank
             *out = &l->ranks[i];
             return SIDESTEP_OK;
         }
-    if (l->rank_count == l->rank_capacity) {
-        size_t capacity = l->rank_capacity != 0 ? l->rank_capacity * 2 : 64;
-        struct rank_seen *ranks = memory_resize(l->ranks, capacity, sizeof(*ranks));
-        if (ranks == NULL)
-            return FAIL_NOMEM(err, capacity * sizeof(*ranks));
-        l->ranks = ranks;
-        l->rank_capacity = capacity;
-    }
+    TRY_GROW(l->ranks, l->rank_capacity, l->rank_count, err);
     *out = &l->ranks[l->rank_count++];
     **out = (struct rank_seen){.rank = rank, .state = WRITING};
     return SIDESTEP_OK;
@@ -180,6 +172,56 @@ static enum sidestep_status note_name(struct scan *l, int dir, const char *name,
                                                                : FAILED;
     if (state > rank->state)
         rank->state = state;
+    return SIDESTEP_OK;
+}
+
+/* Record a rank of save ${id} on an object store, by ${name} below ".sidestep/<id>/". */
+static enum sidestep_status note_vote(struct scan *l, const char *name, struct sidestep_error *err)
+{
+    static const char *const kinds[] = {
+        [WRITING] = "alive.", [DONE] = "yes.", [FAILED] = "failed."};
+    struct rank_seen *seen = NULL;
+
+    for (size_t state = 0; state < ARRAY_LENGTH(kinds); state++) {
+        size_t length = kinds[state] != NULL ? strlen(kinds[state]) : 0;
+        if (length == 0 || strncmp(name, kinds[state], length) != 0)
+            continue;
+        int64_t rank = file_name_parse_number(name + length, strchr(name, '\0'));
+        if (rank < 0 || rank > UINT32_MAX)
+            continue;
+        TRY(find_rank(l, (uint32_t)rank, &seen, err));
+        if ((enum writer_state)state > seen->state)
+            seen->state = (enum writer_state)state;
+    }
+    return SIDESTEP_OK;
+}
+
+/* Record the ranks of save ${id} on an object store. Objects appear when they are complete, so what
+ * is written of a shard is not seen before. */
+static enum sidestep_status note_objects(struct scan *l, const struct probed_dir *probed,
+                                         const char *id, struct sidestep_error *err)
+{
+    OWNED_NAMES struct name_list votes = {0};
+    OWNED_DIR *dir = NULL;
+    char path[FILE_NAME_BYTES];
+
+    for (size_t i = 0; i < probed->names.count; i++) {
+        struct file_name parsed = file_name_parse(probed->names.names[i]);
+        struct rank_seen *rank = NULL;
+        struct store_stat stat;
+        if (parsed.kind != FILE_NAME_SHARD || strcmp(parsed.save_id, id) != 0 ||
+            store_stat(probed->dir, probed->names.names[i], &stat, NULL) != SIDESTEP_OK)
+            continue;
+        TRY(find_rank(l, parsed.rank, &rank, err));
+        rank->state = SEALED;
+        rank->bytes += stat.size;
+        rank->written += stat.size;
+    }
+    snprintf(path, sizeof(path), FILE_NAME_SERIES_DIR "/%s", id);
+    TRY(store_dir_open(l->store, probed->dir, path, &dir, err));
+    TRY(name_list_read(dir, &votes, err));
+    for (size_t i = 0; i < votes.count; i++)
+        TRY(note_vote(l, votes.names[i], err));
     return SIDESTEP_OK;
 }
 
@@ -215,38 +257,31 @@ static enum sidestep_status take_ranks(struct scan *l, struct sidestep_saving *e
     return SIDESTEP_OK;
 }
 
-static struct sidestep_saving *new_entry(struct scan *l, struct sidestep_error *err)
+static enum sidestep_status new_entry(struct scan *l, struct sidestep_saving **out,
+                                      struct sidestep_error *err)
 {
-    if (l->count == l->capacity) {
-        size_t capacity = l->capacity != 0 ? l->capacity * 2 : 16;
-        struct sidestep_saving *entries = memory_resize(l->entries, capacity, sizeof(*entries));
-        if (entries == NULL) {
-            (void)FAIL_NOMEM(err, capacity * sizeof(*entries));
-            return NULL;
-        }
-        l->entries = entries;
-        l->capacity = capacity;
-    }
-    struct sidestep_saving *entry = &l->entries[l->count++];
-    *entry = (struct sidestep_saving){.step = -1};
-    return entry;
+    TRY_GROW(l->entries, l->capacity, l->count, err);
+    *out = &l->entries[l->count++];
+    **out = (struct sidestep_saving){.step = -1};
+    return SIDESTEP_OK;
 }
 
 /* Fill an entry for save ${id} in ${probed}. */
 static enum sidestep_status add_save(struct scan *l, const struct probed_dir *probed,
                                      const char *id, bool in_place, struct sidestep_error *err)
 {
-    struct sidestep_saving *entry = new_entry(l, err);
+    struct sidestep_saving *entry = NULL;
 
-    if (entry == NULL)
-        return SIDESTEP_ENOMEM;
+    TRY(new_entry(l, &entry, err));
     entry->path = arena_printf(&l->arena, "%s/%s", l->root, probed->name);
     entry->save_id = arena_strndup(&l->arena, id, strlen(id));
     if (entry->path == NULL || entry->save_id == NULL)
         return FAIL_NOMEM(err, strlen(probed->name));
     l->rank_count = 0;
     TRY(take_owner(l, probed, in_place, entry, err));
-    for (size_t i = 0; i < probed->names.count; i++)
+    if (object_store_client(l->store) != NULL)
+        TRY(note_objects(l, probed, id, err));
+    for (size_t i = 0; probed->fd >= 0 && i < probed->names.count; i++)
         TRY(note_name(l, probed->fd, probed->names.names[i], id, in_place, err));
     return take_ranks(l, entry, err);
 }
@@ -258,6 +293,8 @@ static enum sidestep_status open_dir(struct store_dir *root, const char *path,
 {
     TRY(store_dir_open(root->store, root, probed->name, &probed->dir, err));
     TRY(name_list_read(probed->dir, &probed->names, err));
+    if (object_store_client(root->store) != NULL)
+        return SIDESTEP_OK;
     probed->fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     return probed->fd >= 0 ? SIDESTEP_OK : FAIL_SYS(err, "open directory '%s'", probed->name);
 }
@@ -283,6 +320,7 @@ static enum sidestep_status scan_dir(struct scan *l, struct store_dir *root, con
                                      struct sidestep_error *err)
 {
     OWNED_BY(probed_dir_release) struct probed_dir probed = {.name = name, .fd = -1};
+    OWNED_NAMES struct name_list saves = {0};
     struct file_name own = file_name_parse(name);
     struct sidestep_error why = {0};
     struct store_stat stat;
@@ -298,11 +336,9 @@ static enum sidestep_status scan_dir(struct scan *l, struct store_dir *root, con
         return note_unread(l, path, name, &why, err);
     if (own.kind == FILE_NAME_SAVING)
         return add_save(l, &probed, own.save_id, false, err);
-    for (size_t i = 0; i < probed.names.count; i++) {
-        struct file_name parsed = file_name_parse(probed.names.names[i]);
-        if (parsed.kind == FILE_NAME_PENDING)
-            TRY(add_save(l, &probed, parsed.save_id, true, err));
-    }
+    TRY(owner_find_saves(probed.dir, &probed.names, &saves, err));
+    for (size_t i = 0; i < saves.count; i++)
+        TRY(add_save(l, &probed, saves.names[i], true, err));
     return SIDESTEP_OK;
 }
 
@@ -313,7 +349,7 @@ static enum sidestep_status set_expected(struct scan *l, struct sidestep_error *
 
     if (l->count == 0)
         return SIDESTEP_OK;
-    TRY(list_root(store_posix(), l->root, &list, err));
+    TRY(list_root(l->store, l->root, 0, &list, err));
     for (size_t i = list.count; i-- > 0;) {
         if (list.entries[i].state != SIDESTEP_COMMITTED || list_is_skipped(&list.entries[i]))
             continue;
@@ -340,7 +376,9 @@ static enum sidestep_status scan_root(struct scan *l, struct sidestep_error *err
     OWNED_NAMES struct name_list names = {0};
     OWNED_DIR *root = NULL;
 
-    TRY(store_dir_open(store_posix(), NULL, l->root, &root, err));
+    TRY(store_dir_open(l->store, NULL, l->root, &root, err));
+    if (object_store_client(l->store) != NULL)
+        TRY(object_store_remember(root, err));
     TRY(name_list_read(root, &names, err));
     l->unread = arena_new(&l->arena, names.count, sizeof(*l->unread));
     if (l->unread == NULL)
@@ -378,7 +416,10 @@ enum sidestep_status sidestep_list_saving(const char *root, struct sidestep_savi
     if (l == NULL)
         return FAIL_NOMEM(err, sizeof(*l));
     l->root = root;
-    enum sidestep_status status = scan_root(l, err);
+    enum sidestep_status status = object_path_open(root, &l->store, err);
+    if (status == SIDESTEP_OK)
+        status = scan_root(l, err);
+    object_path_close(&l->store);
     if (status != SIDESTEP_OK) {
         free_scan(l);
         error_wrap(err, "look for saves under '%s'", root);

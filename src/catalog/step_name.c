@@ -82,7 +82,7 @@ enum sidestep_status sidestep_step_of_name(const char *template, const char *nam
         return FAIL(err, SIDESTEP_EINVAL, "template, name or step is NULL");
     TRY(name_template_from_text(template, &naming, err));
     if (!name_template_parse_name(&naming, name, step))
-        return FAIL(err, SIDESTEP_ENOTFOUND, "'%s' is no name that '%s' makes of a step",
+        return FAIL(err, SIDESTEP_ENOTFOUND, "'%s' is not a name that '%s' makes of a step",
                     display_name(name).text, display_name(template).text);
     return SIDESTEP_OK;
 }

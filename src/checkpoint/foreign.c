@@ -199,7 +199,7 @@ static enum sidestep_status check_index(const struct reader *r,
 
         TRY(hash_table_insert(&listed, index_entries[i].name, i, &existing, err));
         if (existing != SIZE_MAX)
-            return FAIL(err, SIDESTEP_ECORRUPT, "%s: '%s' is in it twice", SAFETENSORS_INDEX_NAME,
+            return FAIL(err, SIDESTEP_ECORRUPT, "%s: '%s' occurs twice", SAFETENSORS_INDEX_NAME,
                         display_name(index_entries[i].name).text);
         if (entry == NULL || strcmp(entry->chunks[0].storage.file, index_entries[i].file) != 0)
             return FAIL(err, SIDESTEP_ECORRUPT, "%s: '%s' is not in '%s', where it should be",
@@ -264,23 +264,11 @@ static enum sidestep_status open_indexed(struct reader *r, char *text, uint32_t 
     OWNED_NAMES struct name_list names = {0};
     struct safetensors_index_entry *index_entries = NULL;
     size_t count = 0;
-    enum sidestep_status status =
-        safetensors_index_read(text, &r->arena, &index_entries, &count, err);
-
-    if (status != SIDESTEP_OK) {
-        error_wrap(err, SAFETENSORS_INDEX_NAME);
-        return status;
-    }
+    TRY(WRAP(safetensors_index_read(text, &r->arena, &index_entries, &count, err), err,
+             SAFETENSORS_INDEX_NAME));
     TRY(list_index_files(index_entries, count, &names, err));
     TRY(add_files(r, &names, flags, err));
     return check_index(r, index_entries, count, err);
-}
-
-static bool ends_with(const char *text, const char *suffix)
-{
-    size_t length = strlen(text);
-
-    return length > strlen(suffix) && strcmp(text + length - strlen(suffix), suffix) == 0;
 }
 
 static enum sidestep_status open_directory(struct reader *r, uint32_t flags, bool *is_foreign,
@@ -292,13 +280,12 @@ static enum sidestep_status open_directory(struct reader *r, uint32_t flags, boo
 
     TRY(store_dir_open(r->store, NULL, r->path, &dir, err));
     TRY(name_list_read(dir, &names, err));
-    for (size_t i = 0; i < names.count; i++) {
-        if (strcmp(names.names[i], FILE_NAME_METADATA) == 0 ||
-            strcmp(names.names[i], "__0.metadata") == 0)
-            return SIDESTEP_OK;
-        if (ends_with(names.names[i], SUFFIX))
+    if (name_list_contains(&names, FILE_NAME_METADATA) ||
+        name_list_contains(&names, "__0.metadata"))
+        return SIDESTEP_OK;
+    for (size_t i = 0; i < names.count; i++)
+        if (file_name_has_suffix(names.names[i], SUFFIX))
             TRY(name_list_add(&files, names.names[i], err));
-    }
     TRY(read_index(r, &text, err));
     *is_foreign = text != NULL || files.count != 0;
     if (!*is_foreign)

@@ -43,13 +43,14 @@ enum sidestep_status missing_metadata_error(struct store_dir *dir, struct sidest
     one = find_checkpoint(dir, &names);
     if (has_lost_metadata(&names))
         return FAIL(err, SIDESTEP_EUNCOMMITTED,
-                    "its %s is missing ('sidestep rebuild' makes a lost one anew)",
+                    "its %s is missing ('sidestep rebuild' writes a lost one again)",
                     FILE_NAME_METADATA);
     if (one == NULL)
         return FAIL(err, SIDESTEP_EUNCOMMITTED, "there is no %s", FILE_NAME_METADATA);
-    return FAIL(err, SIDESTEP_EUNCOMMITTED,
-                "there is no %s; but checkpoints lie in it, as '%s': name the one that is meant",
-                FILE_NAME_METADATA, display_name(one).text);
+    return FAIL(
+        err, SIDESTEP_EUNCOMMITTED,
+        "there is no %s; the directory contains checkpoints, for example '%s': name one of them",
+        FILE_NAME_METADATA, display_name(one).text);
 }
 
 bool absent_is_lost(struct store *store, const char *path)

@@ -14,13 +14,6 @@
 
 #define READER_TRIES 5u
 
-static bool is_our_id(const char *id)
-{
-    uint8_t bytes[SAVE_ID_BYTES];
-
-    return id != NULL && strlen(id) == SAVE_ID_HEX - 1 && hash_from_hex(id, SAVE_ID_BYTES, bytes);
-}
-
 /* Read the rank-local metadata of a save without collectives: `__0.metadata`, `__1.metadata` ... */
 static enum sidestep_status read_rank_local(struct reader *r, struct sidestep_error *err)
 {
@@ -41,10 +34,7 @@ static enum sidestep_status read_rank_local(struct reader *r, struct sidestep_er
         if (status == SIDESTEP_OK)
             status = dcp_metadata_merge(&r->metadata, &part, err);
         r->record_bytes += bytes.length;
-        if (status != SIDESTEP_OK) {
-            error_wrap(err, "%s", name);
-            return status;
-        }
+        TRY(WRAP(status, err, "%s", name));
     }
     return SIDESTEP_OK;
 }
@@ -90,9 +80,7 @@ static enum sidestep_status find_listed(struct reader *r, uint32_t flags,
         manifest.file_count != 0;
     if (!r->is_listed)
         return SIDESTEP_OK;
-    r->metadata.save_id =
-        arena_strndup(&r->metadata.arena, manifest.save_id, strlen(manifest.save_id));
-    return r->metadata.save_id != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, SAVE_ID_HEX);
+    return arena_copy_text(&r->metadata.arena, manifest.save_id, &r->metadata.save_id, err);
 }
 
 static enum sidestep_status parse_metadata(struct reader *r, uint32_t flags,
@@ -123,9 +111,7 @@ static enum sidestep_status read_metadata(struct reader *r, uint32_t flags,
         status = parse_metadata(r, flags, err);
     if (status == SIDESTEP_ENOTFOUND)
         return read_rank_local(r, err);
-    if (status != SIDESTEP_OK)
-        error_wrap(err, FILE_NAME_METADATA);
-    return status;
+    return WRAP(status, err, FILE_NAME_METADATA);
 }
 
 static enum sidestep_status read_manifest(struct reader *r, uint32_t flags,
@@ -135,7 +121,7 @@ static enum sidestep_status read_manifest(struct reader *r, uint32_t flags,
     char name[FILE_NAME_BYTES];
     uint64_t metadata_bytes = r->manifest.metadata_bytes;
 
-    if (!is_our_id(r->metadata.save_id))
+    if (!file_name_is_save_id(r->metadata.save_id))
         return SIDESTEP_OK;
     file_name_format(FILE_NAME_MANIFEST, r->metadata.save_id, 0, 0, name);
     enum sidestep_status status =
@@ -151,10 +137,7 @@ static enum sidestep_status read_manifest(struct reader *r, uint32_t flags,
          memcmp(r->manifest.metadata_sha256, r->manifest_sha256, HASH_SHA256_BYTES) != 0))
         status = FAIL(err, SIDESTEP_ECORRUPT, "%s is not the one that it was made with",
                       FILE_NAME_METADATA);
-    if (status != SIDESTEP_OK) {
-        error_wrap(err, "manifest '%s'", name);
-        return status;
-    }
+    TRY(WRAP(status, err, "manifest '%s'", name));
     hash_sha256(bytes.bytes, bytes.length, r->manifest_sha256);
     r->record_bytes += bytes.length;
     r->has_manifest = true;

@@ -2,11 +2,9 @@
 /* reader_file.c -- opens a data file and checks it against the manifest or .metadata; see
  * reader.h. */
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
-#include "commit/commit.h"
 #include "checkpoint/reader.h"
 
 /* Check the length of a file. A file with an intact end was not truncated: it is of another save or
@@ -79,8 +77,7 @@ static enum sidestep_status check_stock_file(struct reader_file *file, struct si
         return FAIL(err, SIDESTEP_ECORRUPT, "it belongs to save %s, which %s does not name", origin,
                     FILE_NAME_METADATA);
     }
-    error_copy(err, &why);
-    return status;
+    return error_copy(err, &why);
 }
 
 /* Check that ${now} is the file that was opened. A file with hashes of ours may change its ctime:
@@ -172,10 +169,8 @@ static enum sidestep_status check_file(struct reader *r, size_t i, uint32_t flag
         return FAIL(err, SIDESTEP_ECORRUPT, "%s",
                     status == SIDESTEP_ENOTFOUND ? "it is missing" : why.message);
     }
-    if (status != SIDESTEP_OK) {
-        error_copy(err, &why);
-        return status;
-    }
+    if (status != SIDESTEP_OK)
+        return error_copy(err, &why);
     return r->has_manifest ? check_footer(r, file, &r->manifest.files[i], err)
                            : check_stock_file(file, err);
 }

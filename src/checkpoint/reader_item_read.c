@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* reader_item_read.c -- reads one stored item as a whole into memory; see reader.h. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"

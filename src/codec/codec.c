@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* codec.c -- see codec.h: the table of codecs, and what they share. */
+/* codec.c -- see codec.h: the table of codecs, and their inputs. */
 #include "codec/codec.h"
 
 #include <string.h>
@@ -36,14 +36,14 @@ enum sidestep_status codec_input_read(struct codec_input *input, void *to, size_
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status take_memory(struct codec_input *input, size_t most,
+static enum sidestep_status take_memory(struct codec_input *input, size_t max,
                                         const uint8_t **bytes, size_t *length,
                                         struct sidestep_error *err)
 {
     struct codec_memory_input *in = (struct codec_memory_input *)input;
 
     (void)err;
-    *length = (size_t)min_u64(most, input->left);
+    *length = (size_t)min_u64(max, input->left);
     *bytes = in->bytes;
     in->bytes += *length;
     input->left -= *length;

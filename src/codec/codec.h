@@ -1,27 +1,29 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * codec.h -- transforms of whole items, and the hashes of all bytes.
+ * codec.h -- codecs, which compress items, and the hashes of all bytes.
  *
- * What goes in is the item as it would lie in the file (head, data and tail of a tensor's archive;
- * an object); what comes out is stored instead.  The codecs: zstd, planes (bytes of floats
- * regrouped, then zstd), and those that a program registers.
+ * What comes in: an item as it is without a codec (head, data and tail of a tensor's archive, or an
+ * object).
+ * What goes out: the bytes that are stored instead.  The codecs are zstd, planes (regroups the
+ * bytes of floats, then uses zstd), and those that a program registers.
  *
- * An encoder is given an item in parts, which need not come in order, nor in one thread: a part is
- * encoded by itself, and the parts, one behind the other, are the stored item.  So many threads
- * encode a large item, and no one waits until all of it is there.
+ * An encoder takes an item in parts, in any order, and on any thread.  It encodes each part on its
+ * own, and the encoded parts, one after the other, are the stored item.  So many threads can encode
+ * one large item, and can begin before all of it exists.
  *
- * A decoder pulls stored bytes from a codec_input and pushes decoded ones into a codec_sink.  Its
- * input is hostile: it allocates what its limits say, never what the input says.
+ * A decoder pulls stored bytes from a codec_input, and pushes decoded bytes into a codec_sink.  The
+ * input is not trusted: a decoder allocates what its limits allow, not what the input asks for.
  *
- * Ownership: an encoder or decoder belongs to the caller that made it, and is used by one thread
- * at a time.  Hashes (hash.h) have no state that threads share.
+ * Ownership: the caller that made an encoder or decoder owns it.
+ *
+ * Threads: one at a time may use an encoder or decoder.  Hashes (hash.h) share no state.
  */
 #ifndef CODEC_CODEC_H
 #define CODEC_CODEC_H
 
 #include "base/base.h"
 
-/* Data are cut into parts at multiples of this only: planes are taken from as much at once. */
+/* Parts begin at multiples of this in the data, because the planes codec works on such chunks. */
 #define CODEC_CHUNK_BYTES ((uint64_t)1 << 20)
 
 struct codec_item {
@@ -31,56 +33,57 @@ struct codec_item {
     enum sidestep_dtype dtype; /* NONE: an object */
 };
 
-/* Bytes [begin, begin + length) of an item; begin, if it lies in the data, at a multiple of
- * CODEC_CHUNK_BYTES of them. */
+/* Bytes [begin, begin + length) of an item.  If ${begin} lies in the data, it is a multiple of
+ * CODEC_CHUNK_BYTES after ${data_offset}. */
 struct codec_part {
     const uint8_t *bytes;
     uint64_t begin;
     uint64_t length;
 };
 
-/* Where stored bytes come from, in order.  take(): some more of them, at most ${most}, at least 1;
- * never called when none are left. */
+/* Stored bytes, in order.  take() returns the next ones, at least 1 and at most ${max}.  It is not
+ * called when none are left. */
 struct codec_input {
     uint64_t left;
-    enum sidestep_status (*take)(struct codec_input *input, size_t most, const uint8_t **bytes,
+    enum sidestep_status (*take)(struct codec_input *input, size_t max, const uint8_t **bytes,
                                  size_t *length, struct sidestep_error *err);
 };
-/* Exactly ${bytes} of them; ECORRUPT if there are fewer. */
+/* Read exactly ${bytes}.  ECORRUPT: there are fewer. */
 enum sidestep_status codec_input_read(struct codec_input *input, void *to, size_t bytes,
                                       struct sidestep_error *err);
 
-/* Where decoded bytes go, in order. */
+/* Takes decoded bytes, in order. */
 struct codec_sink {
     enum sidestep_status (*put)(struct codec_sink *sink, const uint8_t *bytes, size_t length,
                                 struct sidestep_error *err);
-    /* NULL, or: room for the next ${length} bytes where they are wanted in the end, from where they
-     * are put then; NULL: there is none. */
+    /* Saves a copy: returns the final place of the next ${length} bytes.  The decoder writes them
+     * there, and then calls put() with this address.  NULL: no such place, also as a function. */
     uint8_t *(*room)(struct codec_sink *sink, size_t length);
 };
 
-/* An input over memory, for who has all of it. */
+/* An input that reads from memory. */
 struct codec_memory_input {
     struct codec_input input;
     const uint8_t *bytes;
 };
 void codec_memory_input_init(struct codec_memory_input *in, const void *bytes, size_t length);
 
-struct codec_encoder; /* of one thread, for any number of items */
-struct codec_decoder; /* likewise, for chunks */
+struct codec_encoder; /* for any number of items */
+struct codec_decoder; /* for any number of chunks */
 
-/* For items whose data was coded in chunks of CODEC_CHUNK_BYTES, the last one less, that can be
- * decoded by themselves.  What is read is as hostile as for decode(). */
+/* Decodes single chunks of an item, if its data was encoded in chunks of CODEC_CHUNK_BYTES (the
+ * last one may be shorter).  The input is not trusted. */
 struct codec_chunk_ops {
-    /* Where they lie among the ${stored_bytes} that ${source} has from ${offset} on: chunk i in
-     * [places[i], places[i + 1]), counted from ${offset}.  ${places} has room for one more than
-     * there are.  Not OK: decode() is to say what is wrong.  (item->bytes is not asked for.) */
+    /* Find the chunks in the ${stored_bytes} of ${source} from ${offset} on: chunk i lies in
+     * [places[i], places[i + 1]), counted from ${offset}.  ${places} has one element more than
+     * there are chunks.  item->bytes is ignored.  On failure call decode(), which says what is
+     * wrong. */
     enum sidestep_status (*locate)(const struct codec_item *item, const struct source *source,
                                    uint64_t offset, uint64_t stored_bytes, uint64_t *places,
                                    struct sidestep_error *err);
     enum sidestep_status (*decoder_new)(struct codec_decoder **out, struct sidestep_error *err);
     void (*decoder_free)(struct codec_decoder *decoder); /* accepts NULL */
-    /* One of them, to exactly ${bytes}. */
+    /* Decode one chunk to exactly ${bytes}. */
     enum sidestep_status (*decode)(struct codec_decoder *decoder, const struct codec_item *item,
                                    const uint8_t *coded, size_t coded_bytes, uint8_t *to,
                                    size_t bytes, struct sidestep_error *err);
@@ -95,29 +98,30 @@ struct codec {
     enum sidestep_status (*encoder_new)(const struct codec *self, struct codec_encoder **out,
                                         struct sidestep_error *err);
     void (*encoder_free)(struct codec_encoder *encoder);
-    /* Append ${part}, encoded, to ${out}, and to ${index} what is to stand behind the last part:
-     * the indices of all parts, one behind the other. */
+    /* Append the encoded ${part} to ${out}, and its index to ${index}.  The indices of all parts,
+     * in order, are stored after the last part. */
     enum sidestep_status (*encode)(struct codec_encoder *encoder, const struct codec_item *item,
                                    const struct codec_part *part, struct buffer *out,
                                    struct buffer *index, struct sidestep_error *err);
-    /* Decode one item of at most ${most} bytes.  ECORRUPT: it is not one that encode() makes, or
-     * larger.  All of the input is read. */
+    /* Decode one item of at most ${max} bytes.  ECORRUPT: encode() did not make it, or it is
+     * larger.  Reads all of the input. */
     enum sidestep_status (*decode)(const struct codec *self, struct codec_input *input,
-                                   uint64_t most, struct codec_sink *sink,
+                                   uint64_t max, struct codec_sink *sink,
                                    struct sidestep_error *err);
-    const struct codec_chunk_ops *chunks; /* NULL: items are decoded from their beginning only */
+    const struct codec_chunk_ops *chunks; /* NULL: items can be decoded only as a whole */
 };
 
 extern const struct codec codec_zstd;   /* torch's own "stream.zstd": one frame */
 extern const struct codec codec_planes; /* planes.h */
-/* codec_zstd, which looks for no matches (0), or one that does, at a level of libzstd. */
+/* 0: codec_zstd, which does not search for matches.  1 to CODEC_ZSTD_LEVELS: the codec that
+ * searches at this level of libzstd. */
 #define CODEC_ZSTD_LEVELS 19u
 const struct codec *codec_zstd_level(unsigned level);
 
-/* By the descriptor of stored items; NULL: neither one of ours nor one that was registered. */
+/* The codec with this descriptor, ours or a program's.  NULL: there is none. */
 const struct codec *codec_find(const char *descriptor);
 
-/* The rest of what other folders use of this one. */
+/* The headers of this folder that other folders use. */
 #include "codec/hash.h"
 #include "codec/zstd.h"
 

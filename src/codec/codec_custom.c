@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * codec_custom.c -- see codec_custom.h: a list that only grows, and the way from our calls to
- * theirs.
+ * codec_custom.c -- see codec_custom.h: the list of registered codecs, and calls to their
+ * functions.
  *
- * It is the one thing that all engines of a process share: what decodes is needed wherever
- * something is read, and much that reads (verify, conversions, the loading of a file) has no
- * engine.
+ * All engines of a process share the list, which only grows.  Decoders are needed wherever items
+ * are read, and verify, conversions and loads of files have no engine.
  */
 #include "codec/codec_custom.h"
 
-#include <assert.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +15,7 @@
 #include "base/base.h"
 #include "sidestep/sidestep_extend.h"
 
-_Static_assert(sizeof(struct sidestep_codec) == 56, "a field was added: see to it below");
+_Static_assert(sizeof(struct sidestep_codec) == 56, "a field was added: handle it below");
 
 #define DESCRIPTOR_BYTES 64u
 
@@ -25,22 +23,22 @@ struct custom {
     struct codec codec;
     struct sidestep_codec theirs;
     char descriptor[DESCRIPTOR_BYTES];
-    struct custom *next; /* constant, once it is in the list */
+    struct custom *next; /* constant while it is in the list */
 };
 
 static _Atomic(struct custom *) customs;
 
-/* ---- what they are given */
+/* ---- inputs and outputs */
 
 struct sidestep_codec_input {
     struct codec_input *input;
 };
 
-/* To a buffer, or to a sink of which so many bytes are left. */
+/* A buffer, or a sink. */
 struct sidestep_codec_output {
     struct buffer *buffer;
     struct codec_sink *sink;
-    uint64_t left;
+    uint64_t left; /* bytes that ${sink} may still take */
 };
 
 uint64_t sidestep_codec_left(const struct sidestep_codec_input *input)
@@ -55,7 +53,7 @@ enum sidestep_status sidestep_codec_take(struct sidestep_codec_input *input, siz
     const uint8_t *some = NULL;
 
     if (most == 0)
-        return FAIL(err, SIDESTEP_EINVAL, "at most 0 bytes are asked for");
+        return FAIL(err, SIDESTEP_EINVAL, "it asks for at most 0 bytes");
     if (input->input->left == 0)
         return FAIL(err, SIDESTEP_ECORRUPT, "the stored bytes end early");
     TRY(input->input->take(input->input, most, &some, length, err));
@@ -71,18 +69,17 @@ enum sidestep_status sidestep_codec_put(struct sidestep_codec_output *output, co
         return buffer_check(output->buffer, err);
     }
     if (length > output->left)
-        return FAIL(err, SIDESTEP_ECORRUPT, "more comes out of it than the item has");
+        return FAIL(err, SIDESTEP_ECORRUPT, "it decodes to more bytes than the item has");
     output->left -= length;
     return length != 0 ? output->sink->put(output->sink, bytes, length, err) : SIDESTEP_OK;
 }
 
-/* ---- our calls to theirs */
+/* ---- calls to the program's functions */
 
 #define THEIRS(custom, function, why, err, ...)                                                    \
     error_from_callback("the codec", (custom)->descriptor, #function,                              \
                         (custom)->theirs.function(__VA_ARGS__), why, err)
 
-/* Of one thread. */
 struct codec_encoder {
     const struct custom *custom;
     void *theirs;
@@ -122,23 +119,23 @@ static enum sidestep_status encode(struct codec_encoder *encoder, const struct c
                                                .data_offset = item->data_offset,
                                                .data_bytes = item->data_bytes,
                                                .dtype = item->dtype};
-    struct sidestep_codec_output to = {.buffer = out}, behind = {.buffer = index};
+    struct sidestep_codec_output to = {.buffer = out}, index_to = {.buffer = index};
     struct sidestep_error why = {.rank = -1};
 
     return THEIRS(custom, encode, &why, err, custom->theirs.context, encoder->theirs, &theirs,
-                  part->bytes, part->begin, (size_t)part->length, &to, &behind, &why);
+                  part->bytes, part->begin, (size_t)part->length, &to, &index_to, &why);
 }
 
 static enum sidestep_status decode(const struct codec *self, struct codec_input *input,
-                                   uint64_t most, struct codec_sink *sink,
+                                   uint64_t max, struct codec_sink *sink,
                                    struct sidestep_error *err)
 {
     const struct custom *custom = (const struct custom *)self;
     struct sidestep_codec_input in = {.input = input};
-    struct sidestep_codec_output out = {.sink = sink, .left = most};
+    struct sidestep_codec_output out = {.sink = sink, .left = max};
     struct sidestep_error why = {.rank = -1};
 
-    TRY(THEIRS(custom, decode, &why, err, custom->theirs.context, &in, most, &out, &why));
+    TRY(THEIRS(custom, decode, &why, err, custom->theirs.context, &in, max, &out, &why));
     if (input->left != 0)
         return FAIL(err, SIDESTEP_ECORRUPT, "the codec '%s' leaves %llu stored bytes unread",
                     custom->descriptor, (unsigned long long)input->left);
@@ -166,7 +163,7 @@ static bool is_descriptor(const char *text)
            name + version + 2 <= DESCRIPTOR_BYTES;
 }
 
-/* False: there is one of this descriptor. */
+/* False: there is a codec with this descriptor. */
 static bool add(struct custom *custom)
 {
     custom->next = atomic_load(&customs);
@@ -202,6 +199,6 @@ enum sidestep_status sidestep_codec_register(const struct sidestep_codec *codec,
                                    .decode = decode};
     if (!add(custom))
         return FAIL(err, SIDESTEP_EEXISTS, "there is a codec '%s' already", custom->descriptor);
-    (void)TAKE(custom); /* the list's, for good */
+    (void)TAKE(custom); /* the list owns it, for good */
     return SIDESTEP_OK;
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* codec_custom.h -- codecs that a program brings along: sidestep_extend.h. */
+/* codec_custom.h -- codecs that a program registers (sidestep_extend.h). */
 #ifndef CODEC_CODEC_CUSTOM_H
 #define CODEC_CODEC_CUSTOM_H
 
 #include "codec/codec.h"
 
-/* By its descriptor; NULL: none was registered.  What was is never freed. */
+/* The registered codec with this descriptor.  NULL: there is none.  Codecs are never freed. */
 const struct codec *codec_custom_find(const char *descriptor);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* hash.c -- see hash.h; the algorithms are those of libxxhash, ISA-L, zlib and nettle. */
+/* hash.c -- see hash.h.  The algorithms come from libxxhash, ISA-L, zlib and nettle. */
 #include "codec/hash.h"
 
 #include <isa-l/crc.h>
@@ -9,7 +9,7 @@
 
 #include "base/base.h"
 
-/* The library's variants by CPU, a third faster where it ships them.  Same hashes. */
+/* Variants of libxxhash for each CPU: the same hashes, a third faster. */
 #if defined(__x86_64__) && __has_include(<xxh_x86dispatch.h>)
 #include <xxh_x86dispatch.h>
 #endif
@@ -23,7 +23,7 @@ uint64_t hash_block(const void *bytes, size_t length)
     return XXH3_64bits(bytes, length);
 }
 
-/* A struct hash_stream is libxxhash's own state. */
+/* A struct hash_stream is a state of libxxhash. */
 struct hash_stream *hash_stream_new(void)
 {
     XXH3_state_t *state = fault_hit("memory") ? NULL : XXH3_createState();
@@ -68,7 +68,7 @@ uint32_t hash_crc32(uint32_t crc, const void *bytes, size_t length)
 
 uint32_t hash_crc32_combine(uint32_t crc_a, uint32_t crc_b, uint64_t length_b)
 {
-    /* zlib takes a signed length; lengths of this size come from nowhere. */
+    /* zlib takes a signed length.  No length is large enough for this to matter. */
     return (uint32_t)crc32_combine(crc_a, crc_b, (z_off_t)(length_b & INT64_MAX));
 }
 

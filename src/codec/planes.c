@@ -10,10 +10,10 @@
 #include "codec/planes_layout.h"
 #include "codec/zstd_encode.h"
 
-/* A plane is looked at before time is spent on it: so many of its bytes, evenly. */
+/* A sample of so many bytes, evenly spread, tells whether a plane is worth encoding. */
 #define SAMPLE_BYTES 4096u
-/* The chance that two bytes of it are equal, over what it is where all values are as likely: from
- * here on, entropy coding gains some percent. */
+/* From this on, entropy coding saves some percent: the chance that two bytes of a plane are equal,
+ * divided by the chance if all values were equally frequent. */
 #define WORTH_COLLISIONS 1.3
 
 struct codec_encoder {
@@ -45,7 +45,7 @@ static enum sidestep_status encoder_new(const struct codec *self, struct codec_e
     return SIDESTEP_OK;
 }
 
-/* Of what the elements consist: complex ones of two. */
+/* Choose the width and rotation.  A complex element counts as two elements. */
 static void choose_width(enum sidestep_dtype dtype, struct planes_header *header)
 {
     header->width = 1;
@@ -93,7 +93,7 @@ static void put_header(const struct planes_header *header, struct buffer *out)
     buffer_put_u64le(out, header->data_offset);
 }
 
-/* What a sample says of a plane: worth coding, or one value throughout (then it is looked at). */
+/* Does a sample show that encoding saves bytes? */
 static bool is_worth_coding(const uint8_t *plane, size_t length)
 {
     uint32_t counts[256] = {0};
@@ -102,14 +102,14 @@ static bool is_worth_coding(const uint8_t *plane, size_t length)
 
     for (size_t i = 0; i < length; i += step, n++)
         counts[plane[i]]++;
-    if (n < 256) /* too few to tell */
+    if (n < 256) /* too few bytes to tell */
         return true;
     for (unsigned i = 0; i < 256; i++)
         equal += (double)counts[i] * ((double)counts[i] - 1);
     return equal * 256 >= WORTH_COLLISIONS * (double)n * (double)(n - 1);
 }
 
-/* Append the plane; returns the word that says how. */
+/* Append the plane.  ${*word}: its method and its bytes. */
 static enum sidestep_status put_plane(ZSTD_CCtx *coder, const uint8_t *plane, size_t length,
                                       struct buffer *out, uint32_t *word,
                                       struct sidestep_error *err)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* planes_decode.c -- see planes.h: the decoder.  Every number comes from a file. */
+/* planes_decode.c -- see planes.h: the decoder.  Its input is not trusted. */
 #include <stdlib.h>
 #include <string.h>
 #include <zstd.h>
@@ -13,7 +13,7 @@
 
 struct codec_decoder {
     ZSTD_DCtx *zstd;
-    uint8_t planes[CODEC_CHUNK_BYTES]; /* those that were coded */
+    uint8_t planes[CODEC_CHUNK_BYTES]; /* decoded ones, before they are joined */
 };
 
 static void decoder_free(struct codec_decoder *decoder)
@@ -29,7 +29,7 @@ static enum sidestep_status decoder_new(struct codec_decoder **out, struct sides
 
     if (decoder == NULL)
         return FAIL_NOMEM(err, sizeof(*decoder));
-    /* The room is not cleared: that would take as long as decoding some of it. */
+    /* ${planes} is not zeroed, because that takes as long as decoding some of it. */
     decoder->zstd = fault_hit("memory") ? NULL : ZSTD_createDCtx();
     if (decoder->zstd == NULL) {
         decoder_free(decoder);
@@ -39,7 +39,7 @@ static enum sidestep_status decoder_new(struct codec_decoder **out, struct sides
     return SIDESTEP_OK;
 }
 
-enum sidestep_status planes_header_read(const uint8_t bytes[PLANES_HEADER_BYTES], uint64_t most,
+static enum sidestep_status read_header(const uint8_t bytes[PLANES_HEADER_BYTES], uint64_t max,
                                         struct planes_header *out, struct sidestep_error *err)
 {
     struct cursor c = cursor_from_memory(bytes, PLANES_HEADER_BYTES);
@@ -65,9 +65,9 @@ enum sidestep_status planes_header_read(const uint8_t bytes[PLANES_HEADER_BYTES]
         out->data_bytes % out->width != 0 || (out->width == 1 && out->rotated))
         return FAIL_PLANES(err, "elements of %u bytes in data of %llu", out->width,
                            (unsigned long long)out->data_bytes);
-    if (out->bytes > most)
+    if (out->bytes > max)
         return FAIL_PLANES(err, "it holds %llu bytes, at most %llu fit",
-                           (unsigned long long)out->bytes, (unsigned long long)most);
+                           (unsigned long long)out->bytes, (unsigned long long)max);
     if (!checked_add(out->data_offset, out->data_bytes, &data_end) || data_end > out->bytes ||
         out->data_offset > PLANES_MAX_ENVELOPE_BYTES ||
         out->bytes - data_end > PLANES_MAX_ENVELOPE_BYTES)
@@ -77,7 +77,8 @@ enum sidestep_status planes_header_read(const uint8_t bytes[PLANES_HEADER_BYTES]
     return SIDESTEP_OK;
 }
 
-/* One plane of ${bytes}, coded as ${word} says; ${*plane}: where it is now, ${room} or ${coded}. */
+/* Decode one plane of ${bytes} as ${word} says.  ${*plane} points to the result, in ${room} or
+ * ${coded}. */
 static enum sidestep_status decode_plane(struct codec_decoder *decoder, uint32_t word,
                                          const uint8_t *coded, size_t bytes, uint8_t *room,
                                          const uint8_t **plane, struct sidestep_error *err)
@@ -90,10 +91,10 @@ static enum sidestep_status decode_plane(struct codec_decoder *decoder, uint32_t
         *plane = coded;
         return coded_bytes == bytes
                    ? SIDESTEP_OK
-                   : FAIL_PLANES(err, "a plane of %zu bytes where %zu belong", coded_bytes, bytes);
+                   : FAIL_PLANES(err, "a plane has %zu bytes instead of %zu", coded_bytes, bytes);
     case PLANES_CONSTANT:
         if (coded_bytes != 1)
-            return FAIL_PLANES(err, "a constant of %zu bytes", coded_bytes);
+            return FAIL_PLANES(err, "a constant has %zu bytes", coded_bytes);
         memset(room, coded[0], bytes);
         return SIDESTEP_OK;
     case PLANES_ZSTD:
@@ -107,17 +108,17 @@ static enum sidestep_status decode_plane(struct codec_decoder *decoder, uint32_t
     if (ZSTD_isError(decoded))
         return FAIL_PLANES(err, "a plane is damaged: %s", ZSTD_getErrorName(decoded));
     if (decoded != bytes)
-        return FAIL_PLANES(err, "a plane of %zu bytes where %zu belong", decoded, bytes);
+        return FAIL_PLANES(err, "a plane has %zu bytes instead of %zu", decoded, bytes);
     return SIDESTEP_OK;
 }
 
-/* A chunk: its words, and behind them, or elsewhere, its planes. */
+/* An encoded chunk.  The planes follow the words, or lie elsewhere. */
 struct coded_chunk {
     const uint8_t *words, *planes;
     size_t planes_bytes;
 };
 
-/* ... decoded to exactly ${bytes}. */
+/* Decode ${chunk} to exactly ${bytes}. */
 static enum sidestep_status decode_chunk(struct codec_decoder *decoder,
                                          const struct planes_header *header,
                                          const struct coded_chunk *chunk, uint8_t *to, size_t bytes,
@@ -144,7 +145,7 @@ static enum sidestep_status decode_chunk(struct codec_decoder *decoder,
     return SIDESTEP_OK;
 }
 
-/* ${bytes} as they are, from input to sink. */
+/* Copy ${bytes} from ${input} to ${sink}. */
 static enum sidestep_status pass(struct codec_input *input, uint64_t bytes, struct codec_sink *sink,
                                  struct sidestep_error *err)
 {
@@ -160,7 +161,7 @@ static enum sidestep_status pass(struct codec_input *input, uint64_t bytes, stru
     return SIDESTEP_OK;
 }
 
-/* Memory of a decoder of whole items. */
+/* The memory to decode a whole item, chunk by chunk. */
 struct chunks {
     struct codec_decoder *decoder;
     uint8_t coded[PLANES_CHUNK_MAX_BYTES];
@@ -174,7 +175,7 @@ static void free_chunks(struct chunks **chunks)
     free(*chunks);
 }
 
-/* The next ${bytes}: where they are, if they are there in one piece, else read to ${room}. */
+/* Get the next ${bytes}.  ${*at}: where the input has them, if in one piece; else ${room}. */
 static enum sidestep_status take_all(struct codec_input *input, size_t bytes, uint8_t *room,
                                      const uint8_t **at, struct sidestep_error *err)
 {
@@ -191,7 +192,6 @@ static enum sidestep_status take_all(struct codec_input *input, size_t bytes, ui
     return codec_input_read(input, room + length, bytes - length, err);
 }
 
-/* The next chunk. */
 static enum sidestep_status read_chunk(struct codec_input *input, unsigned width,
                                        struct chunks *chunks, struct coded_chunk *chunk,
                                        struct sidestep_error *err)
@@ -203,7 +203,7 @@ static enum sidestep_status read_chunk(struct codec_input *input, unsigned width
     for (unsigned p = 0; p < width; p++)
         bytes += cursor_u32le(&c) & PLANES_BYTES_MASK;
     if (bytes > sizeof(chunks->coded) - 4 * width)
-        return FAIL_PLANES(err, "a chunk of %llu bytes", (unsigned long long)bytes);
+        return FAIL_PLANES(err, "a chunk has %llu bytes", (unsigned long long)bytes);
     chunk->words = chunks->coded;
     chunk->planes_bytes = (size_t)bytes;
     return take_all(input, chunk->planes_bytes, chunks->coded + 4 * width, &chunk->planes, err);
@@ -230,7 +230,7 @@ static enum sidestep_status decode_chunks(struct codec_input *input,
 }
 
 enum sidestep_status planes_decode(const struct codec *self, struct codec_input *input,
-                                   uint64_t most, struct codec_sink *sink,
+                                   uint64_t max, struct codec_sink *sink,
                                    struct sidestep_error *err)
 {
     uint8_t bytes[PLANES_HEADER_BYTES];
@@ -239,7 +239,7 @@ enum sidestep_status planes_decode(const struct codec *self, struct codec_input 
 
     (void)self;
     TRY(codec_input_read(input, bytes, sizeof(bytes), err));
-    TRY(planes_header_read(bytes, most, &header, err));
+    TRY(read_header(bytes, max, &header, err));
     OWNED_BY(free_chunks) struct chunks *chunks = memory_resize(NULL, 1, sizeof(*chunks));
     if (chunks == NULL)
         return FAIL_NOMEM(err, sizeof(*chunks));
@@ -249,22 +249,22 @@ enum sidestep_status planes_decode(const struct codec *self, struct codec_input 
     TRY(decode_chunks(input, &header, chunks, sink, &index, err));
     TRY(pass(input, header.bytes - header.data_offset - header.data_bytes, sink, err));
     if (input->left != index.length)
-        return FAIL_PLANES(err, "an index of %llu bytes where %zu belong",
+        return FAIL_PLANES(err, "the index has %llu bytes instead of %zu",
                            (unsigned long long)input->left, index.length);
     for (size_t at = 0; at < index.length;) {
         const uint8_t *some;
         size_t length;
         TRY(input->take(input, index.length - at, &some, &length, err));
         if (memcmp(some, index.bytes + at, length) != 0)
-            return FAIL_PLANES(err, "the index does not say where its chunks are");
+            return FAIL_PLANES(err, "the index does not match the chunks");
         at += length;
     }
     return SIDESTEP_OK;
 }
 
-/* ---- chunks by themselves */
+/* ---- single chunks */
 
-/* The index says where chunks end; nothing of it is believed that does not come out even. */
+/* Read the index, which has the bytes of each chunk.  Their sum must fill [begin, end). */
 static enum sidestep_status read_index(const struct source *source, uint64_t at, uint64_t begin,
                                        uint64_t end, uint64_t count, uint64_t *places,
                                        struct sidestep_error *err)
@@ -279,13 +279,13 @@ static enum sidestep_status read_index(const struct source *source, uint64_t at,
         uint32_t bytes = cursor_u32le(&c);
         places[i] = begin;
         if (bytes > PLANES_CHUNK_MAX_BYTES || bytes > end - begin)
-            return FAIL_PLANES(err, "a chunk of %u bytes in its index", bytes);
+            return FAIL_PLANES(err, "the index has a chunk of %u bytes", bytes);
         begin += bytes;
     }
     places[count] = begin;
     return begin == end
                ? SIDESTEP_OK
-               : FAIL_PLANES(err, "its index leaves %llu bytes", (unsigned long long)(end - begin));
+               : FAIL_PLANES(err, "the index omits %llu bytes", (unsigned long long)(end - begin));
 }
 
 static enum sidestep_status locate(const struct codec_item *item, const struct source *source,
@@ -299,10 +299,10 @@ static enum sidestep_status locate(const struct codec_item *item, const struct s
     if (offset > source->length || stored_bytes > source->length - offset || around > stored_bytes)
         return FAIL_PLANES(err, "it is truncated");
     TRY(source_read(source, bytes, sizeof(bytes), offset, err));
-    TRY(planes_header_read(bytes, UINT64_MAX, &header, err));
+    TRY(read_header(bytes, UINT64_MAX, &header, err));
     if (header.width != expected.width || header.rotated != expected.rotated ||
         header.data_bytes != expected.data_bytes || header.data_offset != expected.data_offset)
-        return FAIL_PLANES(err, "its header is not that of the tensor");
+        return FAIL_PLANES(err, "its header does not match the tensor");
     uint64_t tail = header.bytes - header.data_bytes - header.data_offset;
     if (header.data_offset + tail > stored_bytes - around)
         return FAIL_PLANES(err, "it is truncated");
@@ -311,10 +311,10 @@ static enum sidestep_status locate(const struct codec_item *item, const struct s
                       count, places, err);
 }
 
-static enum sidestep_status decode_by_itself(struct codec_decoder *decoder,
-                                             const struct codec_item *item, const uint8_t *coded,
-                                             size_t coded_bytes, uint8_t *to, size_t bytes,
-                                             struct sidestep_error *err)
+static enum sidestep_status decode_single(struct codec_decoder *decoder,
+                                          const struct codec_item *item, const uint8_t *coded,
+                                          size_t coded_bytes, uint8_t *to, size_t bytes,
+                                          struct sidestep_error *err)
 {
     struct planes_header header = planes_header_for_item(item);
     size_t words = 4 * (size_t)header.width;
@@ -329,4 +329,4 @@ static enum sidestep_status decode_by_itself(struct codec_decoder *decoder,
 const struct codec_chunk_ops planes_chunk_ops = {.locate = locate,
                                                  .decoder_new = decoder_new,
                                                  .decoder_free = decoder_free,
-                                                 .decode = decode_by_itself};
+                                                 .decode = decode_single};

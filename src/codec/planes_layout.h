@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* planes_layout.h -- what encoder and decoder of planes share, and nobody else includes. */
+/* planes_layout.h -- what the encoder and the decoder of planes share. */
 #ifndef CODEC_PLANES_LAYOUT_H
 #define CODEC_PLANES_LAYOUT_H
 
@@ -14,24 +14,24 @@
 
 enum planes_method {
     PLANES_STORED,   /* as it is */
-    PLANES_CONSTANT, /* one byte, which all of them are */
+    PLANES_CONSTANT, /* one byte, which all bytes of the plane are */
     PLANES_ZSTD,     /* one zstd frame */
 };
 
-/* Take ${bytes} of elements apart into planes, highest byte first, each of bytes / width ... */
+/* Split ${bytes} of elements into planes, highest byte first, each of bytes / width. */
 void planes_split(const uint8_t *from, size_t bytes, unsigned width, bool rotate, uint8_t *to);
-/* ... and together again.  */
+/* The reverse. */
 void planes_join(const uint8_t *const planes[], size_t bytes, unsigned width, bool rotate,
                  uint8_t *to);
 
-/* What encoders write of ${item}. */
+/* The header that encoders write for ${item}. */
 struct planes_header planes_header_for_item(const struct codec_item *item);
 
 /* codec_planes.chunks */
 extern const struct codec_chunk_ops planes_chunk_ops;
 /* codec_planes.decode */
 enum sidestep_status planes_decode(const struct codec *self, struct codec_input *input,
-                                   uint64_t most, struct codec_sink *sink,
+                                   uint64_t max, struct codec_sink *sink,
                                    struct sidestep_error *err);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* planes_split.c -- see planes_layout.h: the loops over each byte, written so that compilers make
- * vectors of them (with -O3: src/meson.build). */
+/* planes_split.c -- see planes_layout.h: the loops over all bytes, written so that compilers
+ * vectorize them (with -O3: src/meson.build). */
 #include <assert.h>
 #include <string.h>
 
@@ -10,10 +10,10 @@
 #error "elements are little-endian, here and in files"
 #endif
 
-/* Elements per round: a constant, so that compilers need not ask how many there are. */
+/* Elements per round.  With a constant number of turns, compilers vectorize better. */
 #define ROUND ((size_t)1024)
 
-/* What all elements have in common, for each width: load and store, and the rotation by one bit. */
+/* For elements of a width: load, store, and rotate by one bit to the left or right. */
 #define ELEMENT(type, width)                                                                       \
     static inline type load_##width(const uint8_t *from, size_t i)                                 \
     {                                                                                              \
@@ -35,7 +35,7 @@
         return (type)(v >> 1 | v << (8 * (width)-1));                                              \
     }
 
-/* Rounds of ROUND elements, with a count that is known, and the rest. */
+/* Call ${round} for each ROUND elements, and for the rest. */
 #define ROUNDS(round, from, count, rotate, to)                                                     \
     do {                                                                                           \
         size_t at_ = 0;                                                                            \
@@ -50,7 +50,7 @@ ELEMENT(uint16_t, 2)
 ELEMENT(uint32_t, 4)
 ELEMENT(uint64_t, 8)
 
-/* Planes two by two: more outputs than that in one loop, and compilers give up. */
+/* Two planes at a time: compilers do not vectorize loops with more outputs. */
 #define SPLIT(type, width)                                                                         \
     INLINE split_round_##width(const uint8_t *restrict from, size_t at, size_t n, size_t count,    \
                                bool rotate, uint8_t *restrict to)                                  \

@@ -2,7 +2,6 @@
 /* zstd.c -- see zstd.h. */
 #include "codec/zstd.h"
 
-#include <stdlib.h>
 #include <zstd.h>
 #include <zstd_errors.h>
 
@@ -20,10 +19,10 @@ static void free_decoder(ZSTD_DCtx **decoder)
     ZSTD_freeDCtx(*decoder); /* accepts NULL */
 }
 
-/* What the frame's header (RFC 8878, 3.1.1.1) asks for. */
+/* The header of a frame (RFC 8878, 3.1.1.1). */
 struct frame {
     uint64_t window_bytes;
-    uint64_t content_bytes; /* NO_CONTENT_SIZE: not said */
+    uint64_t content_bytes; /* NO_CONTENT_SIZE: the frame does not tell */
     uint32_t dictionary;
 };
 
@@ -67,7 +66,7 @@ static enum sidestep_status read_frame_header(const void *stored, size_t stored_
     return c.overrun ? FAIL(err, SIDESTEP_ECORRUPT, "zstd: the frame is truncated") : SIDESTEP_OK;
 }
 
-/* Everything that can be refused before a byte is decoded. */
+/* Refuse what can be refused before decoding. */
 static enum sidestep_status check_header(const void *stored, size_t stored_bytes,
                                          uint64_t max_bytes, struct sidestep_error *err)
 {
@@ -101,7 +100,7 @@ static enum sidestep_status check_frame(const void *stored, size_t stored_bytes,
     return SIDESTEP_OK;
 }
 
-/* Twice the room, up to ${limit}. */
+/* Double the capacity, up to ${limit}. */
 static enum sidestep_status grow(void **bytes, ZSTD_outBuffer *out, uint64_t limit,
                                  struct sidestep_error *err)
 {
@@ -117,11 +116,11 @@ static enum sidestep_status grow(void **bytes, ZSTD_outBuffer *out, uint64_t lim
     return SIDESTEP_OK;
 }
 
-/* Decode the frame into ${*bytes}, which grows; at most ${max_bytes} come out. */
+/* Decode the frame into ${*bytes}, which grows up to ${max_bytes}. */
 static enum sidestep_status decode_frame(ZSTD_DCtx *decoder, ZSTD_inBuffer *in, uint64_t max_bytes,
                                          void **bytes, size_t *length, struct sidestep_error *err)
 {
-    /* One byte more than allowed, to see that there is more. */
+    /* One byte more than allowed, to notice a frame that is too large. */
     uint64_t limit = min_u64(max_bytes, SIZE_MAX / 2 - 1) + 1;
     ZSTD_outBuffer out = {0};
     size_t wanted = 1;
@@ -183,7 +182,7 @@ enum sidestep_status zstd_decode(const void *stored, size_t stored_bytes, uint64
     return SIDESTEP_OK;
 }
 
-/* What comes out of some input, into the sink; ${*wanted}: 0 at the end of the frame. */
+/* Decode all of ${in} into ${sink}.  ${*wanted} is 0 at the end of the frame. */
 static enum sidestep_status push(ZSTD_DCtx *decoder, ZSTD_inBuffer *in, ZSTD_outBuffer *out,
                                  uint64_t *room, struct codec_sink *sink, size_t *wanted,
                                  struct sidestep_error *err)

@@ -8,16 +8,16 @@
 struct block {
     uint8_t *header;
     unsigned type;
-    size_t bytes; /* behind the header */
+    size_t bytes; /* after the header */
 };
 
-/* Tables that blocks of this part have had so far. */
+/* The tables that blocks of this part have defined so far. */
 struct tables {
     bool literals;
     bool symbols[3]; /* of literal lengths, offsets, match lengths */
 };
 
-/* Bytes of the literals section (RFC 8878, 3.1.1.3.1) at ${b}; 0: it is cut off. */
+/* The bytes of the literals section (RFC 8878, 3.1.1.3.1) at ${b}.  0: it is cut off. */
 static size_t literals_bytes(const uint8_t *b, size_t length)
 {
     unsigned type = length != 0 ? b[0] & 3 : 0, format = length != 0 ? b[0] >> 2 & 3 : 0;
@@ -38,13 +38,13 @@ static size_t literals_bytes(const uint8_t *b, size_t length)
     return header + size;
 }
 
-/* Bytes of the sequence count at ${b} (3.1.1.3.2.1), by its first. */
+/* The bytes of a count of sequences (3.1.1.3.2.1) that begins with ${first}. */
 static size_t count_bytes(uint8_t first)
 {
     return first < 128 ? 1 : first < 255 ? 2 : 3;
 }
 
-static enum zstd_dependency look_at_sequences(const uint8_t *b, size_t length,
+static enum zstd_dependency inspect_sequences(const uint8_t *b, size_t length,
                                               struct tables *tables)
 {
     size_t modes = length != 0 ? count_bytes(b[0]) : 0;
@@ -62,7 +62,7 @@ static enum zstd_dependency look_at_sequences(const uint8_t *b, size_t length,
     return ZSTD_DEPENDENCY_OFFSETS;
 }
 
-static enum zstd_dependency look_at(const struct block *block, struct tables *tables)
+static enum zstd_dependency inspect_block(const struct block *block, struct tables *tables)
 {
     const uint8_t *body = block->header + ZSTD_BLOCK_HEADER_BYTES;
 
@@ -74,7 +74,7 @@ static enum zstd_dependency look_at(const struct block *block, struct tables *ta
     if ((body[0] & 3) == LITERALS_TREELESS && !tables->literals)
         return ZSTD_DEPENDENCY_FULL;
     tables->literals = tables->literals || (body[0] & 3) >= 2;
-    return look_at_sequences(body + literals, block->bytes - literals, tables);
+    return inspect_sequences(body + literals, block->bytes - literals, tables);
 }
 
 static void set_last(uint8_t *header, bool last)
@@ -84,7 +84,7 @@ static void set_last(uint8_t *header, bool last)
 
 enum zstd_dependency zstd_blocks_find_dependency(uint8_t *bytes, size_t length, bool last)
 {
-    enum zstd_dependency most = ZSTD_DEPENDENCY_NONE;
+    enum zstd_dependency max = ZSTD_DEPENDENCY_NONE;
     struct tables tables = {0};
     uint8_t *header = NULL;
 
@@ -98,8 +98,8 @@ enum zstd_dependency zstd_blocks_find_dependency(uint8_t *bytes, size_t length, 
         block.bytes = block.type == ZSTD_BLOCK_RLE ? 1 : word >> 3;
         if (block.bytes > length - at - ZSTD_BLOCK_HEADER_BYTES)
             return ZSTD_DEPENDENCY_FULL;
-        enum zstd_dependency need = look_at(&block, &tables);
-        most = need > most ? need : most;
+        enum zstd_dependency need = inspect_block(&block, &tables);
+        max = need > max ? need : max;
         header = block.header;
         set_last(header, false);
         at += ZSTD_BLOCK_HEADER_BYTES + block.bytes;
@@ -107,7 +107,7 @@ enum zstd_dependency zstd_blocks_find_dependency(uint8_t *bytes, size_t length, 
     if (header == NULL)
         return ZSTD_DEPENDENCY_FULL;
     set_last(header, last);
-    return most;
+    return max;
 }
 
 void zstd_block_write_header(uint8_t to[ZSTD_BLOCK_HEADER_BYTES], enum zstd_block_type type,

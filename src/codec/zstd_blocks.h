@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* zstd_blocks.h -- the blocks that libzstd made of a part, looked at from outside (RFC
- * 8878, 3.1.1.2): may they stand in a frame behind those of another part? */
+/* zstd_blocks.h -- inspects blocks of zstd (RFC 8878, 3.1.1.2): may the blocks of one part follow
+ * those of another part in one frame? */
 #ifndef CODEC_ZSTD_BLOCKS_H
 #define CODEC_ZSTD_BLOCKS_H
 
@@ -12,15 +12,16 @@
 
 enum zstd_block_type { ZSTD_BLOCK_RAW, ZSTD_BLOCK_RLE, ZSTD_BLOCK_COMPRESSED };
 
-/* What blocks need of those before them.  Matches further back than the part, and repeated offsets,
- * are not told: that takes decoding. */
+/* What blocks may need from the blocks before them. */
 enum zstd_dependency {
-    ZSTD_DEPENDENCY_NONE,    /* ... and they have no sequences */
-    ZSTD_DEPENDENCY_OFFSETS, /* they have sequences; tables of symbols are their own */
-    ZSTD_DEPENDENCY_FULL,    /* a table from before, or they are no whole blocks */
+    ZSTD_DEPENDENCY_NONE,    /* nothing: they have no sequences */
+    ZSTD_DEPENDENCY_OFFSETS, /* they have sequences, which may refer to bytes or repeated offsets
+                                from before: only decoding tells */
+    ZSTD_DEPENDENCY_FULL,    /* a table of symbols; or they are not whole blocks */
 };
 
-/* Looks at all ${length} bytes, and marks the last block as the frame's last, or not. */
+/* Inspect the blocks that fill ${length} bytes, and set or clear the last block's mark as the last
+ * of its frame. */
 enum zstd_dependency zstd_blocks_find_dependency(uint8_t *bytes, size_t length, bool last);
 void zstd_block_write_header(uint8_t to[ZSTD_BLOCK_HEADER_BYTES], enum zstd_block_type type,
                              size_t size, bool last);

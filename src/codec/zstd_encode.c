@@ -2,10 +2,10 @@
 /*
  * zstd_encode.c -- see zstd_encode.h, and RFC 8878 for the bytes.
  *
- * An item is one frame, because torch's reader stops behind the first.  Each part is coded as a
- * frame of its own, of which the blocks are taken.  What a block may need of those before it are
- * matches, repeated offsets and tables of symbols; a fresh coder has no tables, and that there are
- * no sequences is not trusted but checked: else the part is stored in raw blocks.
+ * An item is one frame, because torch's reader stops after the first.  So each part is encoded as a
+ * frame, and only its blocks are stored.  A block may refer to matches, repeated offsets and tables
+ * of symbols from before it.  A part's first block has no tables to refer to.  If a check finds
+ * sequences, the part is stored in raw blocks instead.
  */
 #define ZSTD_STATIC_LINKING_ONLY /* ZSTD_c_literalCompressionMode */
 #include "codec/zstd_encode.h"
@@ -19,7 +19,7 @@
 #include "codec/zstd.h"
 #include "codec/zstd_blocks.h"
 
-#define WINDOW_LOG 17                                   /* one block: what a decoder has to keep */
+#define WINDOW_LOG 17                                   /* a decoder must keep one block */
 #define WINDOW_BYTE ((uint8_t)((WINDOW_LOG - 10) << 3)) /* as in RFC 8878, 3.1.1.1.2 */
 #define DESCRIPTOR_WITH_SIZE 0xC0u                      /* eight bytes of content size */
 
@@ -29,7 +29,7 @@ enum sidestep_status zstd_encoder_new(ZSTD_CCtx **out, struct sidestep_error *er
 
     if (coder == NULL)
         return FAIL(err, SIDESTEP_ENOMEM, "zstd: no memory for an encoder");
-    /* The fastest search, with steps longer than a block. */
+    /* The fastest search for matches, with steps longer than a block, so that it finds none. */
     ZSTD_CCtx_setParameter(coder, ZSTD_c_compressionLevel, 1);
     ZSTD_CCtx_setParameter(coder, ZSTD_c_strategy, ZSTD_fast);
     ZSTD_CCtx_setParameter(coder, ZSTD_c_targetLength, ZSTD_TARGETLENGTH_MAX);
@@ -37,7 +37,7 @@ enum sidestep_status zstd_encoder_new(ZSTD_CCtx **out, struct sidestep_error *er
     ZSTD_CCtx_setParameter(coder, ZSTD_c_windowLog, WINDOW_LOG);
     ZSTD_CCtx_setParameter(coder, ZSTD_c_contentSizeFlag, 0);
     ZSTD_CCtx_setParameter(coder, ZSTD_c_checksumFlag, 0);
-    /* A libzstd that does not have this one stores literals as they are: larger, not wrong. */
+    /* A libzstd without this parameter stores literals as they are: larger, but not wrong. */
     ZSTD_CCtx_setParameter(coder, ZSTD_c_literalCompressionMode, ZSTD_ps_enable);
     *out = coder;
     return SIDESTEP_OK;
@@ -126,11 +126,11 @@ static void encoder_free(struct codec_encoder *encoder)
 }
 
 enum sidestep_status zstd_decode_item(const struct codec *self, struct codec_input *input,
-                                      uint64_t most, struct codec_sink *sink,
+                                      uint64_t max, struct codec_sink *sink,
                                       struct sidestep_error *err)
 {
     (void)self;
-    return zstd_decode_stream(input, most, sink, err);
+    return zstd_decode_stream(input, max, sink, err);
 }
 
 const struct codec codec_zstd = {.descriptor = "stream.zstd/1",

@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * zstd_level.c -- "stream.zstd/1" with matches, at libzstd's levels: for what repeats, as tokens,
- * indices and text do, and weights do not.
+ * zstd_level.c -- encodes "stream.zstd/1" with matches, at the levels of libzstd.  For data where
+ * strings of bytes repeat, such as tokens, indices and text; not for weights.
  *
- * An item is one frame here, too, whose parts several threads code.  The part that begins the item
- * is a frame of its own without its end.  Any other part stands behind bytes that its thread does
- * not know, so it is coded behind a few bytes of ours, which leave the coder with three repeated
- * offsets that do not fit what follows; what is stored are the blocks behind those.  That they
- * need nothing of what is really in front of them is then not believed but tried: decoded behind so
- * many zeroes, and behind as many ones, with repeated offsets that reach there, they must give
- * the part both times.  (A match that begins in front of the part, whether its offset is coded or
- * repeated, copies a zero once and a one the other time, and the part has one of them there.)  A
- * part that fails is coded without matches: seldom but at levels 1 and 2, which find so little that
- * an offset of ours may stay until it fits something.
+ * An item is one frame, whose parts several threads encode.  The first part is encoded as the
+ * beginning of a frame.  The thread of any other part does not know the bytes in front of it, so it
+ * first encodes a primer: a few bytes that leave the encoder with three repeated offsets which do
+ * not fit what follows.  Only the blocks after the primer are stored.
+ *
+ * A trial shows whether these blocks depend on what is really in front of them.  They are decoded
+ * twice, once after enough bytes of 0x00 and once after enough bytes of 0xff, with repeated offsets
+ * that reach there, and must give the part both times.  A match that begins in front of the part
+ * copies 0x00 once and 0xff once, and the part has at most one of them at that place.
+ *
+ * A part that fails the trial is encoded without matches.  This is rare, except at levels 1 and 2:
+ * they find so few matches that an offset of the primer may last until it fits something.
  */
 #define ZSTD_STATIC_LINKING_ONLY /* ZSTD_c_srcSizeHint */
 #include <assert.h>
@@ -25,20 +27,20 @@
 #include "codec/zstd_blocks.h"
 #include "codec/zstd_encode.h"
 
-#define WINDOW_LOG 22 /* a part */
-/* Half of the memory, and of what is left of text 0.3 % more. */
+#define WINDOW_LOG 22 /* one part */
+/* From SLOW_LEVEL on: takes half of the memory, and makes encoded text 0.3 % larger. */
 #define SLOW_WINDOW_LOG 21
 #define SLOW_LEVEL 10
-#define RANDOM_BYTES 64u /* of each of the three strings that repeat */
-/* Between them: so that their offsets differ, and are odd multiples of 4.  Small numbers in 8 bytes
- * each have zeroes where they are the same number of bytes apart, but not at those distances. */
+#define RANDOM_BYTES 64u /* of each of the three strings that repeat in the primer */
+/* Spaces between the strings make their offsets different, and odd multiples of 4.  Small numbers
+ * of 8 bytes each have equal zeroes at multiples of 8, but not at these distances. */
 #define FIRST_SPACE_BYTES 4u
 #define SPACE_BYTES 8u
-#define BEHIND_BYTES 32u /* libzstd looks for no match in the last few bytes */
+#define BEHIND_BYTES 32u /* libzstd does not search for matches in the last few bytes */
 #define PRIMER_BYTES (6u * RANDOM_BYTES + FIRST_SPACE_BYTES + 2u * SPACE_BYTES + BEHIND_BYTES)
 #define OFFSETS 3u
 #define TRIAL_WINDOW_BYTE ((uint8_t)((ZSTD_WINDOW_LOG_MAX - 10) << 3))
-#define MATCH_BYTES 3u /* the shortest there is */
+#define MATCH_BYTES 3u /* the shortest match */
 
 struct zstd_level {
     struct codec codec;
@@ -49,20 +51,20 @@ struct codec_encoder {
     ZSTD_CCtx *coder;
     ZSTD_DCtx *decoder;
     unsigned window_log;
-    struct codec_encoder *plain; /* codec_zstd's */
+    struct codec_encoder *plain; /* of codec_zstd, for parts that fail the trial */
     uint8_t primer[PRIMER_BYTES];
-    struct buffer trial;   /* a frame */
-    struct buffer decoded; /* of which only the capacity is used */
+    struct buffer trial;   /* the frame of a trial */
+    struct buffer decoded; /* only its capacity is used */
 };
 
-/* Three strings, and the same again, each further from itself than the one before. */
+/* Make three strings, and repeat them, each at a larger distance than the one before. */
 static void make_primer(uint8_t to[PRIMER_BYTES])
 {
     uint32_t seed = 1;
     size_t repeated = OFFSETS * RANDOM_BYTES + FIRST_SPACE_BYTES;
 
     for (size_t i = 0; i < PRIMER_BYTES; i++) {
-        seed = seed * 1664525u + 1013904223u; /* Knuth's, "Numerical Recipes": any would do */
+        seed = seed * 1664525u + 1013904223u; /* any generator would serve */
         to[i] = (uint8_t)(seed >> 24);
     }
     for (size_t k = 0; k < OFFSETS; k++)
@@ -92,7 +94,7 @@ static enum sidestep_status prepare(struct codec_encoder *encoder, int level,
     ZSTD_CCtx_setParameter(encoder->coder, ZSTD_c_compressionLevel, level);
     encoder->window_log = level < SLOW_LEVEL ? WINDOW_LOG : SLOW_WINDOW_LOG;
     ZSTD_CCtx_setParameter(encoder->coder, ZSTD_c_windowLog, (int)encoder->window_log);
-    /* Tables for a part, not for any length: at level 19, that is 35 MiB instead of 85. */
+    /* Makes the tables as large as a part needs: at level 19, 35 MiB instead of 85 MiB. */
     ZSTD_CCtx_setParameter(encoder->coder, ZSTD_c_srcSizeHint, 1 << encoder->window_log);
     ZSTD_CCtx_setParameter(encoder->coder, ZSTD_c_contentSizeFlag, 0);
     ZSTD_CCtx_setParameter(encoder->coder, ZSTD_c_checksumFlag, 0);
@@ -117,7 +119,7 @@ static enum sidestep_status encoder_new(const struct codec *self, struct codec_e
     return SIDESTEP_OK;
 }
 
-/* Append ${bytes}, coded, and all that is in the coder; ${out} has room. */
+/* Encode ${bytes}, and append all that the encoder has to ${out}, which is large enough. */
 static enum sidestep_status code(ZSTD_CCtx *coder, const void *bytes, size_t length,
                                  ZSTD_EndDirective how, ZSTD_outBuffer *out,
                                  struct sidestep_error *err)
@@ -131,7 +133,7 @@ static enum sidestep_status code(ZSTD_CCtx *coder, const void *bytes, size_t len
     return SIDESTEP_OK;
 }
 
-/* Append the blocks of ${part}, coded behind the primer; ${*begin}: where they do. */
+/* Append the primer and ${part}, encoded.  ${*begin}: where the blocks of ${part} begin. */
 static enum sidestep_status code_part(struct codec_encoder *encoder, const struct codec_part *part,
                                       struct buffer *out, size_t *begin, struct sidestep_error *err)
 {
@@ -156,8 +158,9 @@ static enum sidestep_status code_part(struct codec_encoder *encoder, const struc
     return SIDESTEP_OK;
 }
 
-/* A block of three sequences without literals, each of a match of MATCH_BYTES, at offsets from
- * ${offset} on: afterwards they are the repeated ones.  All three tables have one symbol. */
+/* Append a block that makes ${offset}, ${offset} + 1 and ${offset} + 2 the repeated offsets.  It
+ * has three sequences without literals, each a match of MATCH_BYTES.  Its tables have one symbol
+ * each. */
 static void put_offsets(uint64_t offset, struct buffer *out)
 {
     enum { ONE_SYMBOL_EACH = 0x54, NO_LITERALS = 0 };
@@ -166,7 +169,8 @@ static void put_offsets(uint64_t offset, struct buffer *out)
 
     while (offset >> (code + 1) != 0)
         code++;
-    /* Read from the end, behind a bit that is set: so the last sequence comes first. */
+    /* Decoders read bits from the end, before which they skip a set bit: the last sequence comes
+     * first. */
     for (unsigned k = 0; k < OFFSETS; k++)
         for (unsigned bit = 0; bit < code; bit++, bits++)
             if (((offset + k) >> bit & 1) != 0)
@@ -180,7 +184,7 @@ static void put_offsets(uint64_t offset, struct buffer *out)
     buffer_put(out, stream, stream_bytes);
 }
 
-/* Do ${blocks} give ${part}, behind nothing but bytes of ${value}? */
+/* Do ${blocks} decode to ${part}, if only bytes of ${value} are in front of them? */
 static enum sidestep_status try_blocks(struct codec_encoder *encoder, const struct codec_part *part,
                                        const uint8_t *blocks, size_t length, uint8_t value,
                                        bool *right, struct sidestep_error *err)
@@ -217,7 +221,8 @@ static enum sidestep_status try_blocks(struct codec_encoder *encoder, const stru
     return SIDESTEP_OK;
 }
 
-/* May ${blocks} stand behind any bytes?  Marks the last of them as the frame's, or not. */
+/* Do ${blocks} decode to ${part} whatever is in front of them?  Sets or clears the last block's
+ * mark as the last of its frame. */
 static enum sidestep_status check_blocks(struct codec_encoder *encoder,
                                          const struct codec_part *part, bool last, uint8_t *blocks,
                                          size_t length, bool *right, struct sidestep_error *err)

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * comm.c -- the host's callbacks, made safe to use: sizes are exchanged before bytes, and what a
- * rank finds wrong by itself (no memory, above all) goes through a vote, so that no rank is left
- * waiting in a collective that another has skipped.  Every failure of a callback ends the
- * conversation: the host promises that all ranks see it.
+ * comm.c -- collective functions on top of the program's callbacks.
+ *
+ * Ranks exchange sizes before bytes.  A rank that fails on its own (mostly for lack of memory) says
+ * so in comm_agree_all(), so that no rank waits in a collective that another one skips.  If a
+ * callback fails, the function returns at once: the program promises that the callback fails on all
+ * ranks.
  */
 #include "comm/comm.h"
 
@@ -89,10 +91,10 @@ static enum sidestep_status host_scatter_all(struct comm *comm, const void *send
 
 /* ---- a size per rank */
 
-/* The sizes as they travel: 64 bits each, so that ranks may differ in size_t. */
+/* The sizes that ranks exchange: 64 bits each, so that ranks may differ in size_t. */
 struct size_table {
     uint64_t *wire;
-    size_t *wire_bytes; /* 8 for each rank: what the callbacks want to know */
+    size_t *wire_bytes; /* the argument of the callbacks: 8 for each rank */
 };
 
 static void size_table_release(struct size_table *table)
@@ -101,7 +103,7 @@ static void size_table_release(struct size_table *table)
     free(table->wire_bytes);
 }
 
-/* Rank 0 needs the table; the others only learn whether rank 0 got it. */
+/* Rank 0 allocates the table.  The others learn whether it succeeded. */
 static enum sidestep_status size_table_new_all(struct comm *comm, struct size_table *table,
                                                struct sidestep_error *err)
 {
@@ -127,7 +129,7 @@ void comm_parts_release(struct comm_parts *parts)
     *parts = (struct comm_parts){0};
 }
 
-/* Room for the parts of all ranks. */
+/* Allocate the parts of all ranks. */
 static enum sidestep_status parts_new(struct comm_parts *parts, const uint64_t *sizes, size_t count,
                                       struct sidestep_error *err)
 {
@@ -185,7 +187,7 @@ enum sidestep_status comm_scatter_all(struct comm *comm, const struct comm_parts
 {
     OWNED_BY(size_table_release) struct size_table table = {0};
     enum sidestep_status mine = SIDESTEP_OK;
-    OWNED void *room = NULL;
+    OWNED void *buffer = NULL;
     uint64_t size = 0;
     bool is_root = comm->rank == 0;
 
@@ -194,20 +196,20 @@ enum sidestep_status comm_scatter_all(struct comm *comm, const struct comm_parts
         fill_sizes(comm, parts, table.wire);
     TRY(host_scatter_all(comm, table.wire, table.wire_bytes, &size, sizeof(size), err));
     if (size < SIZE_MAX)
-        room = memory_new(1, (size_t)size);
-    if (room == NULL)
+        buffer = memory_new(1, (size_t)size);
+    if (buffer == NULL)
         mine = FAIL_NOMEM(err, (size_t)size);
     TRY(comm_agree_all(comm, mine, err));
-    TRY(host_scatter_all(comm, is_root ? parts->bytes : NULL, is_root ? parts->sizes : NULL, room,
+    TRY(host_scatter_all(comm, is_root ? parts->bytes : NULL, is_root ? parts->sizes : NULL, buffer,
                          (size_t)size, err));
-    *received = TAKE(room);
+    *received = TAKE(buffer);
     *bytes = (size_t)size;
     return SIDESTEP_OK;
 }
 
-/* ---- vote */
+/* ---- agreement */
 
-/* What to tell the others: the caller's error, or what can be said where it gave none. */
+/* Set ${own} to the error to send: the caller's, or one made from the status if it gave none. */
 static void own_error(enum sidestep_status mine, const struct sidestep_error *err,
                       struct sidestep_error *own)
 {
@@ -217,47 +219,48 @@ static void own_error(enum sidestep_status mine, const struct sidestep_error *er
         (void)FAIL(own, mine, "%s", sidestep_status_text(mine));
 }
 
-/* ${heard} is what ${rank} said; an error that it relays itself keeps the rank it came from. */
-static enum sidestep_status peer_failed(struct sidestep_error *heard, int32_t rank,
+/* Report the error that ${rank} sent.  If it names another rank already, that name stays. */
+static enum sidestep_status peer_failed(struct sidestep_error *received, int32_t rank,
                                         struct sidestep_error *err)
 {
-    heard->message[sizeof(heard->message) - 1] = '\0';
-    heard->where[sizeof(heard->where) - 1] = '\0';
-    if (heard->rank < 0) {
-        error_wrap(heard, "rank %d", rank);
-        heard->rank = rank;
+    received->message[sizeof(received->message) - 1] = '\0';
+    received->where[sizeof(received->where) - 1] = '\0';
+    if (received->rank < 0) {
+        error_wrap(received, "rank %d", rank);
+        received->rank = rank;
     }
-    if (heard->status <= SIDESTEP_OK || heard->status > ERROR_LAST_STATUS)
-        heard->status = SIDESTEP_EPEER; /* a newer library's, perhaps */
-    error_copy(err, heard);
-    return (enum sidestep_status)heard->status;
+    if (received->status <= SIDESTEP_OK || received->status > ERROR_LAST_STATUS)
+        received->status = SIDESTEP_EPEER; /* perhaps the rank has a newer library */
+    error_copy(err, received);
+    return (enum sidestep_status)received->status;
 }
 
-/* ${failed}: 0, or a number that is the larger the lower the rank.  ${said} comes back as what
- * the lowest rank that failed says. */
-static enum sidestep_status hear_all(struct comm *comm, uint64_t failed,
-                                     struct sidestep_error *said, struct sidestep_error *err)
+/* ${failed}: 0, or the world size minus the rank, so that the maximum is of the lowest rank that
+ * failed.  ${own} is this rank's error, and becomes that rank's. */
+static enum sidestep_status exchange_errors_all(struct comm *comm, uint64_t failed,
+                                                struct sidestep_error *own,
+                                                struct sidestep_error *err)
 {
     TRY(comm_reduce_max_all(comm, &failed, 1, err));
     if (failed == 0)
         return SIDESTEP_OK;
     if (failed > (uint64_t)comm->size)
         return FAIL(err, SIDESTEP_EPEER,
-                    "collective 'all_reduce_max' gave a number nobody brought");
+                    "collective 'all_reduce_max' returned a number that no rank passed");
     int32_t lowest = comm->size - (int32_t)failed;
-    TRY(comm_broadcast_all(comm, said, sizeof(*said), lowest, err));
+    TRY(comm_broadcast_all(comm, own, sizeof(*own), lowest, err));
     if (lowest == comm->rank)
-        return (enum sidestep_status)said->status; /* the caller has the reason already */
-    return peer_failed(said, lowest, err);
+        return (enum sidestep_status)own->status; /* the caller has the reason already */
+    return peer_failed(own, lowest, err);
 }
 
 enum sidestep_status comm_agree_all(struct comm *comm, enum sidestep_status mine,
                                     struct sidestep_error *err)
 {
-    struct sidestep_error said = {0};
+    struct sidestep_error own = {0};
 
     if (mine == SIDESTEP_OK)
-        return hear_all(comm, 0, &said, err);
-    own_error(mine, err, &said);
-    return hear_all(comm, (uint64_t)(comm->size - comm->rank), &said, err);
+        return exchange_errors_all(comm, 0, &own, err);
+    own_error(mine, err, &own);
+    return exchange_errors_all(comm, (uint64_t)(comm->size - comm->rank), &own, err);
 }

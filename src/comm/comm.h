@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * comm.h -- ranks talking, in words of 64 bits.
+ * comm.h -- collective communication between ranks.
  *
  * Functions that end in _all are collective: every rank calls them, unconditionally, with no early
- * return between two of them; a local failure is carried into comm_agree_all() instead, after
- * which all ranks agree.
+ * return between two of them.  A rank that fails on its own passes its status to comm_agree_all(),
+ * after which all ranks have the same status.
  *
- * What comes in: the communicator of the program (struct sidestep_comm: barrier, broadcast,
- * gather), or none, for one rank.
- * What goes out: agreed statuses, the first error of any rank, sums, and tables at rank 0.
+ * What comes in: the communicator of the program (struct sidestep_comm: all-reduce, broadcast,
+ * gather, scatter), or none, for one rank.
+ * What goes out: a common status, the error of the lowest rank that failed, maxima, and tables at
+ * rank 0.
  *
  * Ownership: the program's communicator must live as long as the engine.
  *
- * Threads: one thread at a time, the one that calls collective functions.  Background threads
- * never communicate: they speak through files (commit/).
+ * Threads: one at a time, the one that calls collective functions.  Background threads never call
+ * them; they exchange files instead (commit/).
  *
  * local_ranks.h runs several ranks as threads of one process, for conversions and tests.
  */
@@ -28,38 +29,38 @@ struct comm {
     int32_t size;
 };
 
-/* Copy and check the host's callbacks; NULL: a single process. */
+/* Copy and check the program's callbacks.  NULL: a single process. */
 enum sidestep_status comm_init(struct comm *comm, const struct sidestep_comm *host,
                                struct sidestep_error *err);
 
-/* A callback that fails is SIDESTEP_EPEER: "collective 'gather' failed". */
+/* In all of these, EPEER: a callback failed ("collective 'gather' failed"). */
 enum sidestep_status comm_reduce_max_all(struct comm *comm, uint64_t *values, size_t count,
                                          struct sidestep_error *err);
 enum sidestep_status comm_broadcast_all(struct comm *comm, void *buffer, size_t bytes, int32_t root,
                                         struct sidestep_error *err);
 
-/* What rank 0 gets from comm_gather_all(); elsewhere all NULL. */
+/* The bytes of all ranks, on rank 0.  On other ranks all fields are NULL. */
 struct comm_parts {
     unsigned char *bytes;
     size_t *sizes;   /* per rank */
-    size_t *offsets; /* per rank, in ${bytes}: one behind the other, without gaps */
+    size_t *offsets; /* per rank, in ${bytes}; without gaps */
 };
 void comm_parts_release(struct comm_parts *parts);
 enum sidestep_status comm_gather_all(struct comm *comm, const void *send, size_t bytes,
                                      struct comm_parts *parts, struct sidestep_error *err);
-/* ${parts} of rank 0 to everybody; ${*received} is malloc'ed. */
+/* Send each rank its part of rank 0's ${parts}.  The caller frees ${*received}. */
 enum sidestep_status comm_scatter_all(struct comm *comm, const struct comm_parts *parts,
                                       void **received, size_t *bytes, struct sidestep_error *err);
 
 /*
- * Everybody brings its status; everybody leaves with success, or with the status and the message of
- * the lowest rank that failed (err->rank says which), so that programs that branch on the status do
- * the same thing on every rank.  One all-reduce, and one broadcast on failure.
+ * Each rank passes its status.  All ranks return OK, or the status and the message of the lowest
+ * rank that failed (err->rank says which).  So programs that branch on the status do the same on
+ * every rank.  It takes one all-reduce, and on failure one broadcast.
  */
 enum sidestep_status comm_agree_all(struct comm *comm, enum sidestep_status mine,
                                     struct sidestep_error *err);
 
-/* The rest of what other folders use of this one. */
+/* The headers of this folder that other folders use. */
 #include "comm/local_ranks.h"
 
 #endif

@@ -1,26 +1,29 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * local_ranks.c -- see local_ranks.h.  A collective is: lay what you bring on the table; wait for
- * all; take what is yours from the others' memory; wait for all, since they may take from yours.
+ * local_ranks.c -- see local_ranks.h.
+ *
+ * In a collective, each rank puts the address of its bytes into a table and waits for all ranks.
+ * Then it copies what it needs from the other ranks' memory, and waits for all ranks again, because
+ * they copy from its memory.
  */
 #include "comm/local_ranks.h"
 
 #include <pthread.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
 
 struct hub {
     int32_t size;
-    const void **table; /* per rank: what it brings */
-    size_t *sizes;      /* per rank: its bytes, for scatter those that it wants */
+    const void **table; /* per rank: the address of its bytes */
+    size_t *sizes;      /* per rank: the number of its bytes; in a scatter, of those it gets */
     struct {
-        pthread_mutex_t lock;
-        pthread_cond_t changed;
-        int32_t arrived;
-        uint64_t round;
-        bool broken; /* a rank is not there, and never will be */
+        struct lock lock LOCK_KIND(RANKS);
+        struct lock_condition changed;
+        int32_t arrived GUARDED_BY(&lock);
+        uint64_t round GUARDED_BY(&lock);
+        bool broken
+            GUARDED_BY(&lock); /* a rank has left, and will not come to any further collective */
     } shared;
 };
 
@@ -36,32 +39,33 @@ struct rank {
     struct sidestep_error err;
 };
 
-/* Until all ranks are here; 0, or not if they never will be. */
+/* Wait for all ranks.  Not 0: a rank has left. */
 static int meet(struct hub *hub)
 {
-    pthread_mutex_lock(&hub->shared.lock);
+    lock_acquire(&hub->shared.lock);
     uint64_t round = hub->shared.round;
     if (++hub->shared.arrived == hub->size) {
         hub->shared.arrived = 0;
         hub->shared.round++;
-        pthread_cond_broadcast(&hub->shared.changed);
+        lock_wake_all(&hub->shared.changed);
     }
     while (hub->shared.round == round && !hub->shared.broken)
-        pthread_cond_wait(&hub->shared.changed, &hub->shared.lock);
+        lock_wait(&hub->shared.lock, &hub->shared.changed);
     int failed = hub->shared.round == round;
-    pthread_mutex_unlock(&hub->shared.lock);
+    lock_release(&hub->shared.lock);
     return failed;
 }
 
 static void break_up(struct hub *hub)
 {
-    pthread_mutex_lock(&hub->shared.lock);
+    lock_acquire(&hub->shared.lock);
     hub->shared.broken = true;
-    pthread_cond_broadcast(&hub->shared.changed);
-    pthread_mutex_unlock(&hub->shared.lock);
+    lock_wake_all(&hub->shared.changed);
+    lock_release(&hub->shared.lock);
 }
 
-static int lay(struct rank *r, const void *bytes, size_t size)
+/* Put this rank's bytes into the table, and wait for all ranks. */
+static int put(struct rank *r, const void *bytes, size_t size)
 {
     r->hub->table[r->comm.rank] = bytes;
     r->hub->sizes[r->comm.rank] = size;
@@ -77,20 +81,20 @@ static void copy(void *to, const void *from, size_t bytes)
 static int all_reduce_max(void *context, uint64_t *values, size_t count)
 {
     struct rank *r = context;
-    OWNED uint64_t *most = memory_new(count, sizeof(*most));
+    OWNED uint64_t *maxima = memory_new(count, sizeof(*maxima));
 
-    if (lay(r, most != NULL ? values : NULL, count) != 0)
+    if (put(r, maxima != NULL ? values : NULL, count) != 0)
         return 1;
     int failed = 0;
     for (int32_t i = 0; i < r->hub->size; i++) {
         const uint64_t *theirs = r->hub->table[i];
-        failed |= theirs == NULL || most == NULL;
+        failed |= theirs == NULL || maxima == NULL;
         for (size_t k = 0; !failed && k < count; k++)
-            most[k] = theirs[k] > most[k] ? theirs[k] : most[k];
+            maxima[k] = max_u64(theirs[k], maxima[k]);
     }
     if (meet(r->hub) != 0 || failed)
         return 1;
-    copy(values, most, count * sizeof(*values));
+    copy(values, maxima, count * sizeof(*values));
     return 0;
 }
 
@@ -98,7 +102,7 @@ static int broadcast(void *context, void *buffer, size_t bytes, int32_t root)
 {
     struct rank *r = context;
 
-    if (lay(r, buffer, bytes) != 0)
+    if (put(r, buffer, bytes) != 0)
         return 1;
     if (r->comm.rank != root)
         copy(buffer, r->hub->table[root], bytes);
@@ -111,7 +115,7 @@ static int gather(void *context, const void *send, size_t send_bytes, void *recv
     struct rank *r = context;
 
     (void)recv_bytes;
-    if (lay(r, send, send_bytes) != 0)
+    if (put(r, send, send_bytes) != 0)
         return 1;
     for (int32_t i = 0; r->comm.rank == 0 && i < r->hub->size; i++) {
         copy(recv, r->hub->table[i], r->hub->sizes[i]);
@@ -127,7 +131,7 @@ static int scatter(void *context, const void *send, const size_t *send_bytes, vo
     const char *at;
 
     (void)send_bytes;
-    if (lay(r, send, recv_bytes) != 0)
+    if (put(r, send, recv_bytes) != 0)
         return 1;
     at = r->hub->table[0];
     for (int32_t i = 0; i < r->comm.rank; i++)
@@ -141,37 +145,38 @@ static void *run(void *argument)
     struct rank *r = argument;
 
     r->status = r->main(&r->comm, r->context, &r->err);
-    if (r->status != SIDESTEP_OK) /* it may have been the only one to leave */
+    if (r->status != SIDESTEP_OK) /* others may wait for it in a collective */
         break_up(r->hub);
     return NULL;
 }
 
-static void start(struct rank *ranks, struct hub *hub, struct sidestep_error *err,
-                  enum sidestep_status *status)
+/* Start the threads, run rank 0, and join.  Fails if a thread does not start. */
+static enum sidestep_status run_threads(struct rank *ranks, struct hub *hub,
+                                        struct sidestep_error *err)
 {
-    *status = SIDESTEP_OK;
-    for (int32_t i = 1; i < hub->size && *status == SIDESTEP_OK; i++) {
-        *status = thread_start(&ranks[i].thread, "sidestep-rank", run, &ranks[i], err);
-        ranks[i].started = *status == SIDESTEP_OK;
+    enum sidestep_status status = SIDESTEP_OK;
+
+    for (int32_t i = 1; i < hub->size && status == SIDESTEP_OK; i++) {
+        status = thread_start(&ranks[i].thread, "sidestep-rank", run, &ranks[i], err);
+        ranks[i].started = status == SIDESTEP_OK;
     }
-    if (*status == SIDESTEP_OK)
+    if (status == SIDESTEP_OK)
         (void)run(&ranks[0]);
     else
         break_up(hub);
     for (int32_t i = 1; i < hub->size; i++)
         if (ranks[i].started)
             (void)pthread_join(ranks[i].thread, NULL);
+    return status;
 }
 
 static enum sidestep_status run_all(struct hub *hub, struct rank *ranks, struct sidestep_error *err)
 {
-    enum sidestep_status status;
-
-    pthread_mutex_init(&hub->shared.lock, NULL);
-    pthread_cond_init(&hub->shared.changed, NULL);
-    start(ranks, hub, err, &status);
-    pthread_cond_destroy(&hub->shared.changed);
-    pthread_mutex_destroy(&hub->shared.lock);
+    lock_init(&hub->shared.lock, LOCK_RANKS);
+    lock_condition_init(&hub->shared.changed);
+    enum sidestep_status status = run_threads(ranks, hub, err);
+    lock_condition_destroy(&hub->shared.changed);
+    lock_destroy(&hub->shared.lock);
     for (int32_t i = 0; i < hub->size; i++) {
         enum sidestep_status own = ranks[i].status;
         bool says_more = status == SIDESTEP_EPEER && own != SIDESTEP_EPEER;

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* local_ranks.h -- ranks that are threads of one process: a communicator for work that one process
- * does as if it were many. */
+/* local_ranks.h -- runs several ranks as threads of one process, with a communicator. */
 #ifndef COMM_LOCAL_RANKS_H
 #define COMM_LOCAL_RANKS_H
 
 #include "base/base.h"
 
-/* Run ${main} on ${size} ranks, each a thread; rank 0 is the caller.  Returns the status and error
- * of the lowest rank that failed, of those that say more than that another one has; once one has
- * returned a failure, collectives fail.  ENOMEM or EIO, before any rank runs anything that others
- * wait for: the threads could not be had. */
+/*
+ * Run ${main} on ${size} ranks, each on a thread of its own.  Rank 0 runs on the caller's thread.
+ * Returns the status and the error of the lowest rank that failed.  EPEER only if no rank failed
+ * with another status: it only says that another rank failed.  Once a rank has returned a failure,
+ * collectives fail on all ranks.
+ * ENOMEM: a thread could not start.  Then collectives fail on the ranks that started.
+ */
 enum sidestep_status local_ranks_run(int32_t size,
                                      enum sidestep_status (*main)(const struct sidestep_comm *comm,
                                                                   void *context,

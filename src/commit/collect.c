@@ -15,17 +15,8 @@
 
 #include "base/base.h"
 #include "commit/commit_marker.h"
+#include "commit/files_form.h"
 #include "commit/small_file.h"
-#include "plan/plan.h"
-
-/* What one listing of the directory shows: votes, failures, and growing files. */
-struct tally {
-    struct commit *commit;
-    uint8_t *voted; /* per rank */
-    uint32_t yes_count;
-    int64_t failed_rank; /* -1: none */
-    uint64_t progress;   /* differs between listings if anything has changed */
-};
 
 static bool tally_name(void *context, const char *name)
 {
@@ -39,6 +30,7 @@ static bool tally_name(void *context, const char *name)
         !tally->voted[parsed.rank]) {
         tally->voted[parsed.rank] = 1;
         tally->yes_count++;
+        assert(tally->yes_count <= tally->commit->world_size);
     } else if (parsed.kind == FILE_NAME_FAILED &&
                (tally->failed_rank < 0 || parsed.rank < tally->failed_rank)) {
         tally->failed_rank = parsed.rank;
@@ -50,14 +42,25 @@ static bool tally_name(void *context, const char *name)
     return true;
 }
 
+enum sidestep_status files_count_votes(struct tally *tally, struct sidestep_error *err)
+{
+    return store_dir_list(tally->commit->dir, tally_name, tally, err);
+}
+
+void files_read_failure(struct commit *commit, uint32_t rank, struct sidestep_error *why)
+{
+    char name[FILE_NAME_BYTES];
+
+    file_name_format(FILE_NAME_FAILED, commit->save_id, rank, 0, name);
+    (void)commit_read_reason(commit->dir, name, why, NULL);
+}
+
 static enum sidestep_status report_failed(struct commit *commit, uint32_t rank,
                                           struct sidestep_error *err)
 {
     struct sidestep_error why = {0};
-    char name[FILE_NAME_BYTES];
 
-    file_name_format(FILE_NAME_FAILED, commit->save_id, rank, 0, name);
-    (void)commit_read_reason(commit->dir, name, &why, NULL);
+    commit->form->read_failure(commit, rank, &why);
     enum sidestep_status status =
         FAIL(err, SIDESTEP_EPEER, "rank %u: %.600s", rank,
              why.message[0] != '\0'
@@ -75,6 +78,7 @@ static enum sidestep_status report_silent(struct commit *commit, const struct ta
 
     while (rank < commit->world_size && tally->voted[rank])
         rank++;
+    assert(rank < commit->world_size); /* or all have voted, and nobody waits */
     enum sidestep_status status = FAIL(
         err, SIDESTEP_ETIMEDOUT,
         "no word from rank %u for %.1f s (%u of %u ranks have written their shards); if nothing "
@@ -111,18 +115,19 @@ static enum sidestep_status wait_for_votes(struct commit *commit, struct sideste
     struct backoff backoff = {.max_ms = COMMIT_POLL_MAX_MS};
     uint64_t last_progress = 0, since = clock_now(commit->clock), asked = since;
 
+    assert(commit->world_size != 0);
     if (voted == NULL)
         return FAIL_NOMEM(err, commit->world_size);
     for (;;) {
         tally.failed_rank = -1;
         tally.progress = 0;
         TRY(commit_check_cancelled(commit, err));
-        TRY(store_dir_list(commit->dir, tally_name, &tally, err));
+        TRY(commit->form->count_votes(&tally, err));
         if (tally.failed_rank >= 0)
             return report_failed(commit, (uint32_t)tally.failed_rank, err);
         if (tally.yes_count == commit->world_size)
             return SIDESTEP_OK;
-        if (!commit_has_marker(commit, commit->dir)) /* the votes are gone, too */
+        if (!commit_is_pending(commit)) /* the votes are gone, too */
             return commit_report_removed(commit, err);
         if (tally.progress != last_progress) {
             last_progress = tally.progress;
@@ -176,16 +181,10 @@ static bool was_committed(const struct commit *commit, const struct commit_share
 static enum sidestep_status share(struct commit_shared *shared,
                                   const struct commit_shared_file *file, struct sidestep_error *err)
 {
+    assert(shared->count <= shared->capacity);
     if (file->shard == 0)
         return SIDESTEP_OK;
-    if (shared->count == shared->capacity) {
-        size_t capacity = shared->capacity != 0 ? 2 * shared->capacity : 8;
-        struct commit_shared_file *files = memory_resize(shared->files, capacity, sizeof(*files));
-        if (files == NULL)
-            return FAIL_NOMEM(err, capacity * sizeof(*files));
-        shared->files = files;
-        shared->capacity = capacity;
-    }
+    TRY_GROW(shared->files, shared->capacity, shared->count, err);
     shared->files[shared->count++] = *file;
     return SIDESTEP_OK;
 }
@@ -218,10 +217,9 @@ static enum sidestep_status read_shard(struct commit *commit, struct commit_cont
     TRY(store_file_stat(file, stat, err));
     struct source source = small_file_source(file, stat->size);
     TRY(footer_read(&source, &contents->arena, footer, row->footer_sha256, err));
-    row->name = arena_strndup(&contents->arena, name, strlen(name));
     row->bytes = stat->size;
     hash_to_hex(footer->save_id, SAVE_ID_BYTES, row->origin);
-    return row->name != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, FILE_NAME_BYTES);
+    return arena_copy_text(&contents->arena, name, &row->name, err);
 }
 
 static enum sidestep_status check_shard(struct commit *commit, struct commit_contents *contents,
@@ -229,9 +227,9 @@ static enum sidestep_status check_shard(struct commit *commit, struct commit_con
                                         struct manifest_file *row, struct sidestep_error *err)
 {
     struct store_stat stat;
-    char name[FILE_NAME_BYTES];
+    char written[FILE_NAME_BYTES], name[FILE_NAME_BYTES];
 
-    file_name_format(FILE_NAME_SHARD, commit->in_place ? commit->save_id : "", rank, shard, name);
+    commit->form->shard_names(commit, rank, shard, written, name);
     enum sidestep_status status = read_shard(commit, contents, name, footer, row, &stat, err);
     if (status == SIDESTEP_OK && (footer->rank != rank || footer->shard != shard))
         status = FAIL(err, SIDESTEP_ECORRUPT, "it belongs to another save, rank or shard");
@@ -241,9 +239,7 @@ static enum sidestep_status check_shard(struct commit *commit, struct commit_con
         if (status == SIDESTEP_OK)
             status = share(&contents->shared, &file, err);
     }
-    if (status != SIDESTEP_OK)
-        error_wrap(err, "check shard '%s'", name);
-    return status;
+    return WRAP(status, err, "check shard '%s'", name);
 }
 
 static enum sidestep_status grow_files(struct commit_contents *contents, size_t files,
@@ -252,6 +248,7 @@ static enum sidestep_status grow_files(struct commit_contents *contents, size_t 
     struct footer *footers = arena_new(&contents->arena, files, sizeof(*footers));
     struct manifest_file *rows = arena_new(&contents->arena, files, sizeof(*rows));
 
+    assert(files >= contents->manifest.file_count);
     if (footers == NULL || rows == NULL)
         return FAIL_NOMEM(err, files * (sizeof(*footers) + sizeof(*rows)));
     if (contents->manifest.file_count != 0) {
@@ -277,6 +274,7 @@ static enum sidestep_status check_shards(struct commit *commit, struct commit_co
                 TRY(grow_files(contents, capacity *= 2, err));
             TRY(check_shard(commit, contents, rank, shard, &contents->footers[at],
                             &contents->manifest.files[at], err));
+            assert(contents->footers[at].rank == rank && contents->footers[at].shard == shard);
             if (shard == 0)
                 shards = contents->footers[at].shard_count;
             contents->manifest.file_count++;
@@ -299,7 +297,7 @@ enum sidestep_status commit_collect_votes(struct commit *commit, struct commit_c
     OWNED const char **names = NULL;
     struct manifest *manifest = &contents->manifest;
 
-    assert(commit->rank == 0 && commit->dir != NULL);
+    assert(commit->rank == 0 && commit->dir != NULL && manifest->file_count == 0);
     TRY(wait_for_votes(commit, err));
     TRY(check_shards(commit, contents, err));
     names = memory_new(manifest->file_count, sizeof(*names));
@@ -319,12 +317,9 @@ enum sidestep_status commit_collect_votes(struct commit *commit, struct commit_c
     memcpy(manifest->naming, commit->naming, sizeof(manifest->naming));
     manifest->world_size = commit->world_size;
     manifest->saved_at = (int64_t)time(NULL);
-    contents->metadata.save_id =
-        arena_strndup(&contents->metadata.arena, commit->save_id, strlen(commit->save_id));
-    contents->metadata.checkpoint_id =
-        arena_strndup(&contents->metadata.arena, commit->path, strlen(commit->path));
-    if (contents->metadata.save_id == NULL || contents->metadata.checkpoint_id == NULL)
-        return FAIL_NOMEM(err, strlen(commit->path));
+    struct metadata *metadata = &contents->metadata;
+    TRY(arena_copy_text(&metadata->arena, commit->save_id, &metadata->save_id, err));
+    TRY(arena_copy_text(&metadata->arena, commit->path, &metadata->checkpoint_id, err));
     TRACE(commit, "save %s: %zu files, %zu entries", commit->save_id, manifest->file_count,
           contents->metadata.count);
     return SIDESTEP_OK;

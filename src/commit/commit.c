@@ -11,10 +11,8 @@
 #include <unistd.h>
 
 #include "base/base.h"
-#include "commit/commit_marker.h"
-#include "commit/sweep.h"
-
-#define BEGIN_TRIES 16u /* a try is lost only if somebody sweeps at that moment */
+#include "commit/form.h"
+#include "object/object.h"
 
 void commit_set_save_id(struct commit *commit, const uint8_t save_id[SAVE_ID_BYTES])
 {
@@ -53,6 +51,7 @@ static enum sidestep_status split_path(struct commit *commit, const char *path, 
         strlen(slash + 1) >= sizeof(commit->name))
         return error_set(err, SIDESTEP_EINVAL, ENAMETOOLONG, HERE, "'%s'", path);
     snprintf(commit->name, sizeof(commit->name), "%s", slash + 1);
+    assert(commit->name[0] != '\0');
     *slash = '\0';
     *parent = memory_strdup(commit->path[0] != '\0' ? commit->path : "/");
     *slash = '/';
@@ -98,23 +97,31 @@ static enum sidestep_status open_parent(struct commit *commit, const char *paren
     if (status == SIDESTEP_ENOTFOUND)
         return report_missing(commit, parent, err);
     error_wrap(&why, "open the parent directory");
-    error_copy(err, &why);
-    return status;
+    return error_copy(err, &why);
 }
 
-enum sidestep_status commit_open(struct commit *commit, const char *path,
-                                 struct sidestep_error *err)
+/* Names of sidestep's own files cannot be those of checkpoints. */
+static enum sidestep_status check_name(const struct commit *commit, struct sidestep_error *err)
+{
+    if (file_name_parse(commit->name).kind != FILE_NAME_NONE ||
+        strcmp(commit->name, FILE_NAME_SERIES_DIR) == 0)
+        return FAIL(err, SIDESTEP_EINVAL, "'%s' is a name that sidestep keeps for itself",
+                    commit->name);
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status open_files(struct commit *commit, const char *path,
+                                       struct sidestep_error *err)
 {
     OWNED char *parent = NULL;
     OWNED_DIR *name = NULL;
     struct store_traits traits;
 
+    assert(commit->store != NULL && commit->parent == NULL && commit->dir == NULL);
+    commit->form = &commit_form_files;
     TRY(location_check(path, err));
     TRY(split_path(commit, path, &parent, err));
-    if (file_name_parse(commit->name).kind != FILE_NAME_NONE ||
-        strcmp(commit->name, FILE_NAME_SERIES_DIR) == 0)
-        return FAIL(err, SIDESTEP_EINVAL, "'%s' is a name that sidestep keeps for itself",
-                    commit->name);
+    TRY(check_name(commit, err));
     TRY(open_parent(commit, parent, err));
     TRY(store_dir_traits(commit->parent, &traits, err));
     commit->is_volatile = traits.is_volatile;
@@ -127,97 +134,13 @@ enum sidestep_status commit_open(struct commit *commit, const char *path,
     return SIDESTEP_OK;
 }
 
-/* Choose swap or in-place form: does NAME exist? Opens it if it is a directory, or a link to
- * one. */
-static enum sidestep_status choose_form(struct commit *commit, struct sidestep_error *err)
+enum sidestep_status commit_open(struct commit *commit, const char *path,
+                                 struct sidestep_error *err)
 {
-    struct store_stat stat;
-    enum sidestep_status status = store_stat(commit->parent, commit->name, &stat, err);
-
-    commit->in_place = false;
-    if (status == SIDESTEP_ENOTFOUND)
-        return SIDESTEP_OK;
-    TRY(status);
-    if (stat.kind == STORE_FILE)
-        return FAIL(err, SIDESTEP_EEXISTS, "'%s' is a file", commit->path);
-    status = store_dir_open(commit->store, NULL, commit->path, &commit->dir, err);
-    if (status == SIDESTEP_ENOTFOUND)
-        return FAIL(err, SIDESTEP_EEXISTS, "'%s' is there, but is no directory", commit->path);
-    TRY(status);
-    commit->in_place = true;
-    TRY(commit_read_identity(commit->dir, &commit->previous, err));
-    if (commit->previous != 0 && commit->no_replace)
-        return FAIL(err, SIDESTEP_EEXISTS, "'%s' holds a checkpoint already", commit->path);
-    return SIDESTEP_OK;
-}
-
-/* Open the saving directory, and create a locked marker in it. ENOTFOUND: somebody swept the
- * directory before the lock was taken. */
-static enum sidestep_status make_saving(struct commit *commit, const char *name,
-                                        struct sidestep_error *err)
-{
-    TRY(store_dir_open(commit->store, commit->parent, name, &commit->dir, err));
-    TRY(store_dir_stat(commit->dir, &commit->dir_identity, err));
-    TRY(commit_marker_create(commit, err));
-    if (commit_owns_name(commit, name))
-        return SIDESTEP_OK;
-    return FAIL(err, SIDESTEP_ENOTFOUND, "'%s' was removed by another process", name);
-}
-
-/* Make the saving directory and its marker. A sweep may remove the directory while it has no locked
- * marker, because then it looks like that of a dead process. So try again. */
-static enum sidestep_status begin_swap(struct commit *commit, struct sidestep_error *err)
-{
-    enum sidestep_status status = SIDESTEP_ENOTFOUND;
-    char name[FILE_NAME_BYTES];
-
-    file_name_format(FILE_NAME_SAVING, commit->save_id, 0, 0, name);
-    for (unsigned i = 0; status == SIDESTEP_ENOTFOUND && i < BEGIN_TRIES; i++) {
-        store_file_discard(TAKE(commit->marker));
-        store_dir_close(TAKE(commit->dir));
-        TRY(store_dir_make(commit->parent, name, err));
-        status = make_saving(commit, name, err);
-    }
-    return status;
-}
-
-static enum sidestep_status begin_in_place(struct commit *commit, struct sidestep_error *err)
-{
-    TRY(store_dir_stat(commit->dir, &commit->dir_identity, err));
-    return commit_marker_create(commit, err);
-}
-
-/* Remove what a failed begin made. Nobody else knows of it yet. */
-static void undo_begin(struct commit *commit)
-{
-    char name[FILE_NAME_BYTES];
-
-    if (commit->marker != NULL) {
-        file_name_format(FILE_NAME_PENDING, commit->save_id, 0, 0, name);
-        (void)store_unlink(commit->dir, name, NULL);
-    }
-    if (!commit->in_place) {
-        file_name_format(FILE_NAME_SAVING, commit->save_id, 0, 0, name);
-        (void)store_dir_remove(commit->parent, name, NULL);
-    }
-}
-
-/* Begin in the form that was chosen. */
-static enum sidestep_status begin_chosen(struct commit *commit, struct sidestep_error *err)
-{
-    commit->began_at = (int64_t)time(NULL);
-    /* Before our marker exists, so that the sweep does not take it for a leftover. */
-    if (commit->in_place)
-        sweep_in_place(commit->parent, commit->dir);
-    if (commit->run_id[0] == '\0')
-        sweep_one_off(commit->store, commit->parent, commit->name);
-    enum sidestep_status status =
-        commit->in_place ? begin_in_place(commit, err) : begin_swap(commit, err);
-    if (status != SIDESTEP_OK) {
-        undo_begin(commit);
-        error_wrap(err, "begin");
-    }
-    return status;
+    if (object_store_client(commit->store) == NULL)
+        return open_files(commit, path, err);
+    TRY(commit_open_objects(commit, path, err));
+    return check_name(commit, err);
 }
 
 enum sidestep_status commit_begin(struct commit *commit, const uint8_t save_id[SAVE_ID_BYTES],
@@ -225,33 +148,16 @@ enum sidestep_status commit_begin(struct commit *commit, const uint8_t save_id[S
 {
     assert(commit->rank == 0 && commit->parent != NULL);
     commit_set_save_id(commit, save_id);
-    TRY(choose_form(commit, err));
-    return begin_chosen(commit, err);
+    commit->began_at = (int64_t)time(NULL);
+    return commit->form->begin(commit, err);
 }
 
 enum sidestep_status commit_begin_export(struct commit *commit,
                                          const uint8_t save_id[SAVE_ID_BYTES],
                                          struct sidestep_error *err)
 {
-    assert(commit->rank == 0 && commit->parent != NULL);
-    commit_set_save_id(commit, save_id);
-    commit->in_place = false;
-    return begin_chosen(commit, err);
-}
-
-/* Try once: is the directory of rank 0, or its marker in NAME, visible? */
-static enum sidestep_status try_join(struct commit *commit, struct sidestep_error *err)
-{
-    char name[FILE_NAME_BYTES];
-    struct store_stat stat;
-
-    if (!commit->in_place) {
-        file_name_format(FILE_NAME_SAVING, commit->save_id, 0, 0, name);
-        return store_dir_open(commit->store, commit->parent, name, &commit->dir, err);
-    }
-    TRY(store_dir_open(commit->store, NULL, commit->path, &commit->dir, err));
-    file_name_format(FILE_NAME_PENDING, commit->save_id, 0, 0, name);
-    return store_stat(commit->dir, name, &stat, err);
+    commit->is_export = true;
+    return commit_begin(commit, save_id, err);
 }
 
 enum sidestep_status commit_join(struct commit *commit, struct sidestep_error *err)
@@ -259,10 +165,11 @@ enum sidestep_status commit_join(struct commit *commit, struct sidestep_error *e
     uint64_t start = clock_now(commit->clock);
     struct backoff backoff = {.max_ms = COMMIT_POLL_MAX_MS};
 
+    assert(commit->parent != NULL && commit->save_id[0] != '\0');
     if (commit->dir != NULL)
         return SIDESTEP_OK; /* this is rank 0, which made it */
     for (;;) {
-        enum sidestep_status status = try_join(commit, err);
+        enum sidestep_status status = commit->form->try_join(commit, err);
         if (status == SIDESTEP_OK)
             return store_dir_stat(commit->dir, &commit->dir_identity, err);
         enum sidestep_status aborted = commit_check_aborted(commit, err); /* made, then removed */
@@ -286,8 +193,70 @@ enum sidestep_status commit_join(struct commit *commit, struct sidestep_error *e
 
 void commit_close(struct commit *commit)
 {
-    store_file_discard(TAKE(commit->marker));
+    if (commit->form != NULL)
+        commit->form->close(commit);
     store_dir_close(TAKE(commit->dir));
     store_dir_close(TAKE(commit->spare));
     store_dir_close(TAKE(commit->parent));
+}
+
+bool commit_is_pending(const struct commit *commit)
+{
+    return commit->form->has_marker(commit);
+}
+
+enum sidestep_status commit_check_aborted(struct commit *commit, struct sidestep_error *err)
+{
+    return commit->form->check_aborted(commit, err);
+}
+
+void commit_retract(struct commit *commit)
+{
+    commit->form->retract(commit);
+}
+
+void commit_vote_no(struct commit *commit, const struct sidestep_error *why)
+{
+    if (commit->dir != NULL)
+        commit->form->vote_no(commit, why);
+}
+
+enum sidestep_status commit_vote_yes(struct commit *commit, struct sidestep_error *err)
+{
+    assert(commit->dir != NULL);
+    return commit->form->vote_yes(commit, err);
+}
+
+enum sidestep_status commit_publish(struct commit *commit, struct commit_contents *contents,
+                                    enum commit_outcome *outcome, struct sidestep_error *err)
+{
+    assert(commit->rank == 0 && commit->dir != NULL);
+    *outcome = COMMIT_ABORTED;
+    assert(contents->manifest.world_size == commit->world_size); /* I5: all votes are counted */
+    enum sidestep_status status = commit->form->publish(commit, contents, outcome, err);
+    assert((status == SIDESTEP_OK) == (*outcome == COMMIT_COMMITTED)); /* I4 */
+    TRACE(commit, "save %s: outcome %d", commit->save_id, (int)*outcome);
+    if (status != SIDESTEP_OK) {
+        if (err != NULL)
+            err->status = (int32_t)status;
+        error_wrap(err, "commit");
+    }
+    return status;
+}
+
+void commit_abort(struct commit *commit, const struct sidestep_error *why)
+{
+    if (commit->dir != NULL)
+        commit->form->abort(commit, why);
+}
+
+enum commit_outcome commit_poll_outcome(struct commit *commit, struct sidestep_error *err)
+{
+    return commit->form->poll_outcome(commit, err);
+}
+
+void commit_remove_outcome(struct commit *commit)
+{
+    if (commit->form != NULL) /* else it was never opened */
+        commit->form->remove_outcome(commit);
 }

@@ -50,6 +50,9 @@
  * A shard may be a hard link to a shard of an earlier checkpoint. It counts as written and synced
  * only if rank 0 has seen it, file and footer, in a checkpoint that rank 0 committed.
  *
+ * There are three forms (form.h). On object stores, where nothing can be renamed or locked, the
+ * steps are those of object_form.h. On file systems there are two (files_form.c):
+ *
  * The swap form makes a new directory. The in-place form serves when NAME exists already: an empty
  * directory, an older checkpoint, a user's own files, a mount point, or a symbolic link to one.
  */
@@ -69,6 +72,8 @@
 enum commit_outcome { COMMIT_UNDECIDED, COMMIT_COMMITTED, COMMIT_ABORTED, COMMIT_UNKNOWN };
 
 struct commit;
+struct commit_form;    /* form.h */
+struct commit_objects; /* object_form.h */
 /* Callbacks by which a series can stop a save. check() runs right before the rename that commits:
  * does the series still hold its lock, and is its incarnation current? */
 struct commit_guard {
@@ -119,11 +124,14 @@ struct commit {
     char name[FILE_NAME_BYTES];   /* last component of ${path} */
     struct store_dir *parent;
     struct store_dir *spare; /* closed to free a descriptor when none is left */
+    const struct commit_form *form;
+    struct commit_objects *objects; /* the form's own, if ${store} is an object store; or NULL */
 
     /* Rank 0: set by commit_begin(). Other ranks: set by the caller, from the agreement. */
     char save_id[SAVE_ID_HEX];
     uint8_t save_id_bytes[SAVE_ID_BYTES];
-    bool in_place;
+    bool in_place;     /* on file systems */
+    bool is_export;    /* set by commit_begin_export() */
     int64_t began_at;  /* rank 0: seconds since 1970, for messages */
     uint64_t previous; /* commit_identity() of NAME's .metadata at the start; 0: none */
 
@@ -177,6 +185,8 @@ enum sidestep_status commit_shard_link(struct commit *commit, uint32_t shard, co
 /* Remove the .part file of a created or linked shard, so that it can be made again. */
 enum sidestep_status commit_shard_remove(struct commit *commit, uint32_t shard,
                                          struct sidestep_error *err);
+/* Does storage show the marker of rank 0, or does it not answer? */
+bool commit_is_pending(const struct commit *commit);
 /* Bytes that this rank's shards occupy on the medium now. */
 uint64_t commit_shards_stored(const struct commit *commit);
 /* The final name of shard ${shard} of this rank. */
@@ -245,6 +255,10 @@ bool commit_owns_name(const struct commit *commit, const char *name);
 /* Call it right before the rename that commits: has the program cancelled the save, and does
  * ${commit->guard} allow it? */
 enum sidestep_status commit_check_guard(struct commit *commit, struct sidestep_error *err);
+/* After the commit, where no lock keeps others away: does the series still allow it? EUNKNOWN: it
+ * was taken over, maybe before the commit. */
+enum sidestep_status commit_check_still_held(struct commit *commit, enum commit_outcome *outcome,
+                                             struct sidestep_error *err);
 /* After the commit: does ${path} still lead to ${dir}, which contains the file ${holds}? EUNKNOWN:
  * no; the message says where that directory is, if it can be found. Closes ${commit->spare}. */
 enum sidestep_status commit_check_path(struct commit *commit, struct store_dir *dir,
@@ -266,6 +280,7 @@ enum sidestep_status commit_exchange_metadata(struct commit *commit, struct side
 #include "commit/commit_marker.h"
 #include "commit/lock_file.h"
 #include "commit/name_list.h"
+#include "commit/object_delete.h"
 #include "commit/owner.h"
 #include "commit/referenced_files.h"
 #include "commit/small_file.h"

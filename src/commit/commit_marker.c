@@ -2,6 +2,7 @@
 /* commit_marker.c -- writes and reads pending markers; see commit_marker.h. */
 #include "commit/commit_marker.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -31,6 +32,7 @@ enum sidestep_status commit_marker_create(struct commit *commit, struct sidestep
 {
     char name[FILE_NAME_BYTES];
 
+    assert(commit->rank == 0 && commit->dir != NULL && commit->marker == NULL);
     file_name_format(FILE_NAME_PENDING, commit->save_id, 0, 0, name);
     enum sidestep_status status =
         lock_file_create(commit, commit->dir, name, LOCK_FILE_NEW, &commit->marker, err);
@@ -44,6 +46,7 @@ enum sidestep_status commit_marker_link(struct commit *commit, struct store_dir 
 {
     char marker[FILE_NAME_BYTES];
 
+    assert(commit->dir != NULL && dir != NULL);
     file_name_format(FILE_NAME_PENDING, commit->save_id, 0, 0, marker);
     return store_link(commit->dir, marker, dir, name, NULL);
 }

@@ -5,7 +5,7 @@
  * that a `.metadata` is the one that was built need not parse it. */
 #include "commit/commit.h"
 
-#include <stdlib.h>
+#include <assert.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -72,6 +72,7 @@ static void fill_item(struct metadata_entry *entry, const struct footer *footer,
         .transform = item->transform != 0 ? footer->transforms[item->transform - 1] : NULL,
     };
 
+    assert(item->transform <= footer->transform_count);
     if (entry->is_object)
         entry->storage = storage;
     else
@@ -85,6 +86,7 @@ static enum sidestep_status check_tiling(const struct metadata_entry *entry, str
     enum tiling_result result;
     size_t culprit = 0;
 
+    assert(!entry->is_object);
     for (size_t i = 0; i < entry->chunk_count; i++)
         boxes[i] = entry->chunks[i].box;
     TRY(tiling_check(entry->ndim, entry->shape, boxes, entry->chunk_count, &result, &culprit, err));
@@ -101,6 +103,7 @@ static enum sidestep_status count_items(struct gather *g, struct sidestep_error 
     for (size_t f = 0; f < g->count; f++)
         for (size_t i = 0; i < g->footers[f].count; i++)
             TRY(count_item(g, &g->footers[f].items[i], entry_of++, err));
+    assert((size_t)(entry_of - g->entry_of) >= g->out->count);
     return SIDESTEP_OK;
 }
 
@@ -137,6 +140,7 @@ enum sidestep_status commit_metadata_from_footers(const struct footer *footers,
     OWNED size_t *entry_of = NULL;
     size_t total = 0;
 
+    assert(out->count == 0 && out->entries == NULL);
     for (size_t f = 0; f < count; f++)
         total += footers[f].count;
     entry_of = memory_new(total, sizeof(*entry_of));

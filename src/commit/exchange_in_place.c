@@ -9,6 +9,7 @@
  * not undo the first one. It could bring back a .metadata whose owner has noticed the loss, and has
  * deleted its files.
  */
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -67,6 +68,7 @@ enum sidestep_status commit_check_replaceable(struct commit *commit, struct side
 {
     uint64_t now;
 
+    assert(commit->dir != NULL);
     TRY(commit_read_identity(commit->dir, &now, err));
     if (now == 0 || (now == commit->previous && !commit->no_replace))
         return SIDESTEP_OK;
@@ -87,8 +89,7 @@ static enum sidestep_status take_turn(struct commit *commit, struct store_file *
     if (status == SIDESTEP_ELOCKED)
         error_wrap(&why, "another save of '%s' has not ended its commit for %.1f s", commit->path,
                    (double)commit->timeout_ns / 1e9);
-    error_copy(err, &why);
-    return status;
+    return error_copy(err, &why);
 }
 
 static void end_turn(struct commit *commit, struct store_file *turn)
@@ -107,10 +108,8 @@ static enum sidestep_status compare_and_rename(struct commit *commit, const char
     enum sidestep_status status = store_stat(commit->dir, FILE_NAME_METADATA, old, &why);
     bool is_there = status == SIDESTEP_OK;
 
-    if (!is_there && status != SIDESTEP_ENOTFOUND) {
-        error_copy(err, &why);
-        return status;
-    }
+    if (!is_there && status != SIDESTEP_ENOTFOUND)
+        return error_copy(err, &why);
     TRY(commit_check_replaceable(commit, err));
     TRY(commit_check_guard(commit, err));
     status = store_rename(commit->dir, tmp, commit->dir, FILE_NAME_METADATA,
@@ -157,6 +156,7 @@ enum sidestep_status commit_exchange_metadata(struct commit *commit, struct side
     struct store_stat old = {0};
     char tmp[FILE_NAME_BYTES];
 
+    assert(commit->rank == 0 && commit->in_place && commit->dir != NULL);
     file_name_format(FILE_NAME_METADATA_TMP, commit->save_id, 0, 0, tmp);
     TRY(take_turn(commit, &turn, err));
     enum sidestep_status status = compare_and_rename(commit, tmp, &old, err);

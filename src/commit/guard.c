@@ -2,6 +2,8 @@
 /* guard.c -- checks whether a save may go on: the program can cancel it, and its series can end. */
 #include "commit/commit.h"
 
+#include <assert.h>
+
 enum sidestep_status commit_check_cancelled(const struct commit *commit, struct sidestep_error *err)
 {
     if (commit->cancelled == NULL || !atomic_load(commit->cancelled))
@@ -13,6 +15,26 @@ enum sidestep_status commit_check_guard(struct commit *commit, struct sidestep_e
 {
     const struct commit_guard *guard = commit->guard;
 
+    assert(commit->rank == 0);
     TRY(commit_check_cancelled(commit, err));
     return guard != NULL ? guard->check(guard->context, commit, err) : SIDESTEP_OK;
+}
+
+enum sidestep_status commit_check_still_held(struct commit *commit, enum commit_outcome *outcome,
+                                             struct sidestep_error *err)
+{
+    const struct commit_guard *guard = commit->guard;
+
+    if (guard == NULL || guard->holds(guard->context, commit, err) == SIDESTEP_OK ||
+        fault_hit("object.still_held")) /* wrong on purpose: tests must notice it */
+        return SIDESTEP_OK;
+    *outcome = COMMIT_UNKNOWN;
+    error_wrap(
+        err,
+        "'%s' was committed and is whole, but its series has another owner now, or it cannot "
+        "be seen who owns it, so a run that resumes may have passed it over",
+        commit->path);
+    if (err != NULL)
+        err->status = SIDESTEP_EUNKNOWN;
+    return SIDESTEP_EUNKNOWN;
 }

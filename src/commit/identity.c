@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* identity.c -- finds out whose checkpoint, and whose directory, a name on storage leads to. */
+#include <assert.h>
 #include <string.h>
 #include <xxhash.h>
 
@@ -39,10 +40,8 @@ enum sidestep_status commit_read_identity(struct store_dir *dir, uint64_t *ident
         status = small_file_read(dir, FILE_NAME_METADATA, 0, DCP_METADATA_MAX_BYTES, &bytes, &why);
     if (status == SIDESTEP_ENOTFOUND)
         return SIDESTEP_OK;
-    if (status != SIDESTEP_OK) {
-        error_copy(err, &why);
-        return status;
-    }
+    if (status != SIDESTEP_OK)
+        return error_copy(err, &why);
     status = dcp_metadata_read(bytes.bytes, bytes.length, &metadata, NULL);
     if (status == SIDESTEP_ENOMEM) /* with more memory the result would differ */
         return FAIL_NOMEM(err, bytes.length);
@@ -56,6 +55,7 @@ bool commit_owns_name(const struct commit *commit, const char *name)
 {
     struct store_stat stat;
 
+    assert(commit->parent != NULL);
     return store_stat(commit->parent, name, &stat, NULL) == SIDESTEP_OK &&
            stat.inode == commit->dir_identity.inode && stat.device == commit->dir_identity.device;
 }

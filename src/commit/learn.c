@@ -6,8 +6,11 @@
  */
 #include "commit/commit.h"
 
+#include <assert.h>
+
 #include "base/base.h"
 #include "commit/commit_marker.h"
+#include "commit/files_form.h"
 
 /* The directory of the outcome file: the parent of the saving directory, or NAME. */
 static struct store_dir *outcome_dir(const struct commit *commit)
@@ -15,7 +18,7 @@ static struct store_dir *outcome_dir(const struct commit *commit)
     return commit->in_place ? commit->dir : commit->parent;
 }
 
-enum sidestep_status commit_check_aborted(struct commit *commit, struct sidestep_error *err)
+enum sidestep_status files_check_aborted(struct commit *commit, struct sidestep_error *err)
 {
     struct sidestep_error why = {0};
     char name[FILE_NAME_BYTES];
@@ -31,10 +34,11 @@ enum sidestep_status commit_check_aborted(struct commit *commit, struct sidestep
                 commit->save_id, commit->path);
 }
 
-void commit_remove_outcome(struct commit *commit)
+void files_remove_outcome(struct commit *commit)
 {
     char name[FILE_NAME_BYTES];
 
+    assert(commit->rank == 0);
     if (outcome_dir(commit) == NULL)
         return;
     file_name_format(FILE_NAME_OUTCOME, commit->save_id, 0, 0, name);
@@ -48,6 +52,7 @@ static bool may_be_our_dir(struct commit *commit, const char *name)
     struct store_stat stat;
     enum sidestep_status status = store_stat(commit->parent, name, &stat, NULL);
 
+    assert(!commit->in_place && commit->parent != NULL);
     return status != SIDESTEP_ENOTFOUND &&
            (status != SIDESTEP_OK || (stat.inode == commit->dir_identity.inode &&
                                       stat.device == commit->dir_identity.device));
@@ -75,15 +80,7 @@ static enum commit_outcome learn_from(struct commit *commit, struct store_dir *d
         return COMMIT_UNDECIDED;
     if (commit_read_identity(dir, &identity, NULL) != SIDESTEP_OK)
         return COMMIT_UNDECIDED; /* storage does not answer: ask again */
-    if (identity == commit_identity(commit->save_id))
-        return COMMIT_COMMITTED;
-    if (identity == 0 || identity == commit->previous)
-        return COMMIT_ABORTED;
-    (void)FAIL(err, SIDESTEP_EUNKNOWN,
-               "'%s' holds another save now; save %s may have been committed and then replaced, or "
-               "not: save again if it is still wanted",
-               commit->path, commit->save_id);
-    return COMMIT_UNKNOWN;
+    return commit_judge_identity(commit, identity, err);
 }
 
 /* Use the directory that this rank holds, if it is NAME. The path may lead elsewhere by now; then
@@ -100,16 +97,11 @@ static enum commit_outcome learn_from_name(struct commit *commit, struct sideste
     return status == SIDESTEP_ENOTFOUND ? COMMIT_ABORTED : COMMIT_UNDECIDED;
 }
 
-static void report_given_up(const struct commit *commit, struct sidestep_error *err)
-{
-    (void)FAIL(err, SIDESTEP_EABORTED, "rank 0 gave up save %s of '%s'", commit->save_id,
-               commit->path);
-}
-
-enum commit_outcome commit_poll_outcome(struct commit *commit, struct sidestep_error *err)
+enum commit_outcome files_poll_outcome(struct commit *commit, struct sidestep_error *err)
 {
     char saving[FILE_NAME_BYTES];
 
+    assert(commit->rank != 0);
     if (commit_check_aborted(commit, err) != SIDESTEP_OK)
         return COMMIT_ABORTED;
     file_name_format(FILE_NAME_SAVING, commit->save_id, 0, 0, saving);
@@ -118,6 +110,6 @@ enum commit_outcome commit_poll_outcome(struct commit *commit, struct sidestep_e
     enum commit_outcome outcome = learn_from_name(commit, err);
     /* Rank 0's reason may have become visible meanwhile. */
     if (outcome == COMMIT_ABORTED && commit_check_aborted(commit, err) == SIDESTEP_OK)
-        report_given_up(commit, err);
+        commit_report_given_up(commit, err);
     return outcome;
 }

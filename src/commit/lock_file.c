@@ -3,6 +3,8 @@
  * lock_file.h. */
 #include "commit/lock_file.h"
 
+#include <assert.h>
+
 #include "base/base.h"
 #include "commit/commit.h"
 
@@ -13,6 +15,7 @@ enum sidestep_status lock_file_acquire(struct store_dir *dir, const char *name,
 {
     struct store_stat locked, named;
 
+    assert(file != NULL);
     TRY(store_file_lock(file, true, err));
     TRY(store_file_stat(file, &locked, err));
     TRY(store_stat(dir, name, &named, err));
@@ -38,9 +41,7 @@ static enum sidestep_status open_file(struct store_dir *dir, const char *name,
         if (status == SIDESTEP_ENOTFOUND)
             return report_swept(name, err);
     }
-    if (status != SIDESTEP_OK)
-        error_copy(err, &why);
-    return status;
+    return status == SIDESTEP_OK ? status : error_copy(err, &why);
 }
 
 /* ELOCKED: try again. */
@@ -69,10 +70,8 @@ static enum sidestep_status wait_for_lock(struct commit *commit, struct store_di
         enum sidestep_status status = try_make(dir, name, kind, file, &why);
         if (status == SIDESTEP_OK)
             return SIDESTEP_OK;
-        if (status != SIDESTEP_ELOCKED || clock_now(commit->clock) - began > commit->timeout_ns) {
-            error_copy(err, &why);
-            return status;
-        }
+        if (status != SIDESTEP_ELOCKED || clock_now(commit->clock) - began > commit->timeout_ns)
+            return error_copy(err, &why);
         TRY(commit_check_cancelled(commit, err));
         backoff_sleep(&backoff, commit->clock);
     }
@@ -85,6 +84,7 @@ enum sidestep_status lock_file_create(struct commit *commit, struct store_dir *d
     OWNED_FILE *file = NULL;
     enum sidestep_status status = wait_for_lock(commit, dir, name, kind, &file, err);
 
+    assert(*out == NULL);
     if (status == SIDESTEP_OK || status == SIDESTEP_EUNSUPPORTED)
         *out = TAKE(file);
     else if (file != NULL && kind == LOCK_FILE_NEW)

@@ -2,6 +2,7 @@
 /* name_list.c -- reads and sorts the names in a directory; see name_list.h. */
 #include "commit/name_list.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,19 +16,21 @@ void name_list_release(struct name_list *list)
 enum sidestep_status name_list_add(struct name_list *list, const char *name,
                                    struct sidestep_error *err)
 {
-    if (list->count == list->capacity) {
-        size_t capacity = list->capacity != 0 ? list->capacity * 2 : 32;
-        char **names = memory_resize(list->names, capacity, sizeof(*names));
-        if (names == NULL)
-            return FAIL_NOMEM(err, capacity * sizeof(*names));
-        list->names = names;
-        list->capacity = capacity;
-    }
+    assert(list->count <= list->capacity);
+    TRY_GROW(list->names, list->capacity, list->count, err);
     char *copy = arena_strndup(&list->arena, name, strlen(name));
     if (copy == NULL)
         return FAIL_NOMEM(err, strlen(name));
     list->names[list->count++] = copy;
     return SIDESTEP_OK;
+}
+
+bool name_list_contains(const struct name_list *list, const char *name)
+{
+    for (size_t i = 0; i < list->count; i++)
+        if (strcmp(list->names[i], name) == 0)
+            return true;
+    return false;
 }
 
 struct reading {

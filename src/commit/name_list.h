@@ -19,6 +19,7 @@ void name_list_release(struct name_list *list);
 
 enum sidestep_status name_list_add(struct name_list *list, const char *name,
                                    struct sidestep_error *err);
+bool name_list_contains(const struct name_list *list, const char *name);
 enum sidestep_status name_list_read(struct store_dir *dir, struct name_list *list,
                                     struct sidestep_error *err);
 

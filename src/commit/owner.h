@@ -9,6 +9,7 @@
 #define COMMIT_OWNER_H
 
 #include "commit/commit_marker.h"
+#include "commit/name_list.h"
 
 struct owner {
     struct commit_marker marker;
@@ -23,5 +24,9 @@ struct owner {
  * read. */
 enum sidestep_status owner_read(struct store_dir *dir, const char *save_id, struct owner *owner,
                                 struct sidestep_error *err);
+
+/* The ids of the saves that have a marker in ${dir}, a directory with ${names}. */
+enum sidestep_status owner_find_saves(struct store_dir *dir, const struct name_list *names,
+                                      struct name_list *save_ids, struct sidestep_error *err);
 
 #endif

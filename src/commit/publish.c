@@ -8,33 +8,31 @@
 
 #include "base/base.h"
 #include "commit/commit_marker.h"
+#include "commit/files_form.h"
 #include "commit/small_file.h"
 #include "commit/sweep.h"
 #include "format/format.h"
 
-static enum sidestep_status write_manifest(struct commit *commit, struct commit_contents *contents,
-                                           const struct buffer *metadata,
+enum sidestep_status commit_encode_records(struct commit_contents *contents,
+                                           struct buffer *metadata, struct buffer *manifest,
                                            struct sidestep_error *err)
 {
-    OWNED_BUFFER bytes = {0};
-    char name[FILE_NAME_BYTES];
-
+    TRY(dcp_metadata_write(metadata, &contents->metadata, err));
     contents->manifest.metadata_bytes = metadata->length;
     hash_sha256(metadata->bytes, metadata->length, contents->manifest.metadata_sha256);
-    TRY(manifest_encode(&contents->manifest, &bytes, err));
-    file_name_format(FILE_NAME_MANIFEST, commit->save_id, 0, 0, name);
-    return small_file_write(commit->dir, name, bytes.bytes, bytes.length, err);
+    return manifest_encode(&contents->manifest, manifest, err);
 }
 
 /* Write the manifest and .metadata.<id>, and sync their contents. The caller syncs the names. */
 static enum sidestep_status write_records(struct commit *commit, struct commit_contents *contents,
                                           struct sidestep_error *err)
 {
-    OWNED_BUFFER metadata = {0};
-    char tmp[FILE_NAME_BYTES];
+    OWNED_BUFFER metadata = {0}, manifest = {0};
+    char name[FILE_NAME_BYTES], tmp[FILE_NAME_BYTES];
 
-    TRY(dcp_metadata_write(&metadata, &contents->metadata, err));
-    TRY(write_manifest(commit, contents, &metadata, err));
+    TRY(commit_encode_records(contents, &metadata, &manifest, err));
+    file_name_format(FILE_NAME_MANIFEST, commit->save_id, 0, 0, name);
+    TRY(small_file_write(commit->dir, name, manifest.bytes, manifest.length, err));
     file_name_format(FILE_NAME_METADATA_TMP, commit->save_id, 0, 0, tmp);
     return small_file_write(commit->dir, tmp, metadata.bytes, metadata.length, err);
 }
@@ -43,6 +41,7 @@ static void unlink_votes(struct commit *commit)
 {
     char name[FILE_NAME_BYTES];
 
+    assert(commit->rank == 0);
     for (uint32_t rank = 0; rank < commit->world_size; rank++) {
         file_name_format(FILE_NAME_VOTE, commit->save_id, rank, 0, name);
         (void)store_unlink(commit->dir, name, NULL);
@@ -54,6 +53,7 @@ static void remove_marker(struct commit *commit)
 {
     char name[FILE_NAME_BYTES];
 
+    assert(commit->rank == 0 && commit->marker != NULL);
     file_name_format(FILE_NAME_PENDING, commit->save_id, 0, 0, name);
     (void)store_unlink(commit->dir, name, NULL);
     store_file_discard(TAKE(commit->marker));
@@ -64,6 +64,7 @@ static void remove_marker(struct commit *commit)
 static enum sidestep_status rename_to_name(struct commit *commit, const char *saving,
                                            struct sidestep_error *err)
 {
+    assert(commit->rank == 0 && !commit->in_place); /* I3 */
     enum sidestep_status status =
         store_rename(commit->parent, saving, commit->parent, commit->name, STORE_NOREPLACE, err);
     if (status == SIDESTEP_EUNSUPPORTED) /* rename(2) replaces only an empty directory */
@@ -77,6 +78,7 @@ static enum sidestep_status swap_publish(struct commit *commit, struct commit_co
 {
     char tmp[FILE_NAME_BYTES];
 
+    assert(!commit->in_place);
     unlink_votes(commit);
     TRY(write_records(commit, contents, err));
     file_name_format(FILE_NAME_METADATA_TMP, commit->save_id, 0, 0, tmp);
@@ -94,6 +96,7 @@ static enum sidestep_status explain_rename(struct commit *commit, const char *sa
                                            enum sidestep_status status,
                                            enum commit_outcome *outcome, struct sidestep_error *err)
 {
+    assert(status != SIDESTEP_OK && *outcome == COMMIT_ABORTED);
     if (status == SIDESTEP_ENOTFOUND)
         return commit_report_removed(commit, err);
     if (commit_owns_name(commit, saving))
@@ -110,6 +113,7 @@ static enum sidestep_status confirm(struct commit *commit, enum commit_outcome *
     enum sidestep_status status = SIDESTEP_OK;
     char manifest[FILE_NAME_BYTES];
 
+    assert(commit->dir != NULL && *outcome == COMMIT_ABORTED);
     *outcome = COMMIT_UNKNOWN;
     if (commit->in_place)
         status = store_dir_sync(commit->dir, err);
@@ -157,6 +161,7 @@ static enum sidestep_status in_place_commit(struct commit *commit, struct commit
                                             enum commit_outcome *outcome,
                                             struct sidestep_error *err)
 {
+    assert(commit->in_place && *outcome == COMMIT_ABORTED);
     TRY(write_records(commit, contents, err));
     TRY(store_dir_sync(commit->dir, err));
     enum sidestep_status status = commit_exchange_metadata(commit, err);
@@ -178,6 +183,7 @@ static enum sidestep_status move_shards(struct commit *commit, struct store_dir 
                                         struct commit_contents *contents,
                                         struct sidestep_error *err)
 {
+    assert(!commit->in_place && into != commit->dir);
     for (size_t i = 0; i < contents->manifest.file_count; i++) {
         struct manifest_file *row = &contents->manifest.files[i];
         const struct footer *footer = &contents->footers[i];
@@ -189,9 +195,7 @@ static enum sidestep_status move_shards(struct commit *commit, struct store_dir 
         if (status == SIDESTEP_EUNSUPPORTED)
             status = store_rename(commit->dir, row->name, into, name, STORE_REPLACE, err);
         TRY(status);
-        row->name = arena_strndup(&contents->arena, name, strlen(name));
-        if (row->name == NULL)
-            return FAIL_NOMEM(err, sizeof(name));
+        TRY(arena_copy_text(&contents->arena, name, &row->name, err));
     }
     return store_dir_sync(into, err);
 }
@@ -241,6 +245,7 @@ static enum sidestep_status finish_in_name(struct commit *commit, struct commit_
 {
     struct commit in_name = *commit;
 
+    assert(!commit->in_place && *outcome == COMMIT_ABORTED);
     in_name.in_place = true;
     in_name.dir = NULL;
     in_name.marker = NULL;
@@ -269,36 +274,21 @@ static enum sidestep_status finish_in_name(struct commit *commit, struct commit_
     return status;
 }
 
-enum sidestep_status commit_publish(struct commit *commit, struct commit_contents *contents,
-                                    enum commit_outcome *outcome, struct sidestep_error *err)
+enum sidestep_status files_publish(struct commit *commit, struct commit_contents *contents,
+                                   enum commit_outcome *outcome, struct sidestep_error *err)
 {
-    enum sidestep_status status;
-
-    assert(commit->rank == 0 && commit->dir != NULL);
-    *outcome = COMMIT_ABORTED;
-    if (commit->in_place) {
-        status = in_place_commit(commit, contents, outcome, err);
-    } else {
-        status = swap_publish(commit, contents, err);
-        if (status == SIDESTEP_OK)
-            status = swap_commit(commit, contents, outcome, err);
-    }
-    TRACE(commit, "save %s: outcome %d", commit->save_id, (int)*outcome);
-    if (status != SIDESTEP_OK) {
-        if (err != NULL)
-            err->status = (int32_t)status;
-        error_wrap(err, "commit");
-    }
-    return status;
+    if (commit->in_place)
+        return in_place_commit(commit, contents, outcome, err);
+    TRY(swap_publish(commit, contents, err));
+    return swap_commit(commit, contents, outcome, err);
 }
 
-void commit_abort(struct commit *commit, const struct sidestep_error *why)
+void files_abort(struct commit *commit, const struct sidestep_error *why)
 {
     char name[FILE_NAME_BYTES], saving[FILE_NAME_BYTES], trash[FILE_NAME_BYTES];
     enum sidestep_status status = SIDESTEP_OK;
 
-    if (commit->dir == NULL)
-        return;
+    assert(commit->rank == 0);
     store_dir_close(TAKE(commit->spare));
     file_name_format(FILE_NAME_SAVING, commit->save_id, 0, 0, saving);
     file_name_format(FILE_NAME_TRASH, commit->save_id, 0, 0, trash);

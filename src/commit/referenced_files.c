@@ -3,12 +3,14 @@
  * referenced_files.h. */
 #include "commit/referenced_files.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/base.h"
 #include "commit/name_list.h"
 #include "commit/small_file.h"
 #include "format/format.h"
+#include "object/object.h"
 
 void referenced_files_release(struct referenced_files *referenced)
 {
@@ -56,18 +58,43 @@ static enum sidestep_status add_file(struct referenced_files *referenced, const 
 static enum sidestep_status add_listed(struct referenced_files *referenced,
                                        const struct manifest *manifest)
 {
+    assert(referenced->save_id == NULL && referenced->metadata.count == 0);
     referenced->is_listed = true;
-    referenced->save_id =
-        arena_strndup(&referenced->arena, manifest->save_id, strlen(manifest->save_id));
-    if (referenced->save_id == NULL)
-        return SIDESTEP_ENOMEM;
+    TRY(arena_copy_text(&referenced->arena, manifest->save_id, &referenced->save_id, NULL));
     for (size_t i = 0; i < manifest->file_count; i++)
         TRY(add_file(referenced, manifest->files[i].name));
     return SIDESTEP_OK;
 }
 
+static enum sidestep_status add_copy(struct referenced_files *referenced, const char *file)
+{
+    if (file == NULL || hash_table_find(&referenced->files, file) != SIZE_MAX)
+        return SIDESTEP_OK;
+    const char *copy = arena_strndup(&referenced->arena, file, strlen(file));
+    return copy != NULL ? add_file(referenced, copy) : SIDESTEP_ENOMEM;
+}
+
+enum sidestep_status referenced_files_take(const struct metadata *metadata,
+                                           struct referenced_files *out)
+{
+    const char *save_id = metadata->save_id;
+
+    *out = (struct referenced_files){0};
+    if (save_id != NULL &&
+        (out->save_id = arena_strndup(&out->arena, save_id, strlen(save_id))) == NULL)
+        return SIDESTEP_ENOMEM;
+    for (size_t i = 0; i < metadata->count; i++) {
+        const struct metadata_entry *entry = &metadata->entries[i];
+        TRY(add_copy(out, entry->storage.file));
+        for (size_t c = 0; c < entry->chunk_count; c++)
+            TRY(add_copy(out, entry->chunks[c].storage.file));
+    }
+    return SIDESTEP_OK;
+}
+
 static enum sidestep_status add_stored(struct referenced_files *referenced)
 {
+    assert(!referenced->is_listed && referenced->save_id == NULL);
     referenced->save_id = referenced->metadata.save_id;
     for (size_t i = 0; i < referenced->metadata.count; i++) {
         const struct metadata_entry *entry = &referenced->metadata.entries[i];
@@ -87,6 +114,20 @@ bool referenced_files_has_metadata(struct store *store, struct store_dir *parent
            store_stat(dir, FILE_NAME_METADATA, &stat, NULL) == SIDESTEP_OK;
 }
 
+enum sidestep_status referenced_files_parse(struct store_dir *dir, const struct buffer *bytes,
+                                            struct referenced_files *out)
+{
+    uint8_t sha256[HASH_SHA256_BYTES];
+    struct manifest manifest;
+
+    *out = (struct referenced_files){0};
+    hash_sha256(bytes->bytes, bytes->length, sha256);
+    if (referenced_files_find_manifest(dir, sha256, bytes->length, &out->arena, &manifest))
+        return add_listed(out, &manifest);
+    TRY(dcp_metadata_read(bytes->bytes, bytes->length, &out->metadata, NULL));
+    return add_stored(out);
+}
+
 enum sidestep_status referenced_files_read(struct store_dir *dir, const char *name,
                                            struct referenced_files *out)
 {
@@ -96,6 +137,10 @@ enum sidestep_status referenced_files_read(struct store_dir *dir, const char *na
     struct manifest manifest;
 
     *out = (struct referenced_files){0};
+    if (object_store_client(dir->store) != NULL) { /* one request instead of many */
+        TRY(small_file_read(dir, name, 0, DCP_METADATA_MAX_BYTES, &bytes, NULL));
+        return referenced_files_parse(dir, &bytes, out);
+    }
     TRY(small_file_hash(dir, name, 0, DCP_METADATA_MAX_BYTES, &length, sha256, NULL));
     if (referenced_files_find_manifest(dir, sha256, length, &out->arena, &manifest))
         return add_listed(out, &manifest);

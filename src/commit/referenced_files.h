@@ -38,6 +38,14 @@ bool referenced_files_has_metadata(struct store *store, struct store_dir *parent
 enum sidestep_status referenced_files_read(struct store_dir *dir, const char *name,
                                            struct referenced_files *out);
 
+/* The same for the content of a .metadata in ${dir}. */
+enum sidestep_status referenced_files_parse(struct store_dir *dir, const struct buffer *bytes,
+                                            struct referenced_files *out);
+/* Take the save id and the names of files from ${metadata}, as copies. Release ${*out} also after a
+ * failure. */
+enum sidestep_status referenced_files_take(const struct metadata *metadata,
+                                           struct referenced_files *out);
+
 /* Checkpoint ${name} in ${parent} was that of ${save_id}. Has another save replaced it? false also
  * if that cannot be decided. */
 bool referenced_files_was_replaced(struct store_dir *parent, const char *name, const char *save_id);

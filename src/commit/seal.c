@@ -8,15 +8,13 @@
 
 #include "base/base.h"
 #include "commit/commit_marker.h"
+#include "commit/files_form.h"
 
-/* In the in-place form names of shards contain the save id, so that two saves cannot mix. */
 static void shard_names(const struct commit *commit, uint32_t shard, char part[FILE_NAME_BYTES],
                         char final[FILE_NAME_BYTES])
 {
-    const char *id = commit->in_place ? commit->save_id : "";
-
-    file_name_format(FILE_NAME_PART, id, commit->rank, shard, part);
-    file_name_format(FILE_NAME_SHARD, id, commit->rank, shard, final);
+    assert(commit->save_id[0] != '\0');
+    commit->form->shard_names(commit, commit->rank, shard, part, final);
 }
 
 static void note_shard(struct commit *commit, uint32_t shard)
@@ -56,6 +54,7 @@ enum sidestep_status commit_shard_remove(struct commit *commit, uint32_t shard,
 {
     char part[FILE_NAME_BYTES], final[FILE_NAME_BYTES];
 
+    assert(commit->dir != NULL);
     shard_names(commit, shard, part, final);
     enum sidestep_status status = store_unlink(commit->dir, part, err);
     return status == SIDESTEP_ENOTFOUND ? SIDESTEP_OK : status;
@@ -65,6 +64,7 @@ uint64_t commit_shards_stored(const struct commit *commit)
 {
     uint64_t stored = 0;
 
+    assert(commit->shards == 0 || commit->dir != NULL);
     for (uint32_t shard = 0; shard < commit->shards; shard++) {
         char names[2][FILE_NAME_BYTES];
         shard_names(commit, shard, names[0], names[1]);
@@ -87,10 +87,17 @@ void commit_shard_name(const struct commit *commit, uint32_t shard, char name[FI
 enum sidestep_status commit_shard_seal(struct commit *commit, uint32_t shard,
                                        struct store_file *file, struct sidestep_error *err)
 {
+    assert(commit->dir != NULL && file != NULL);
+    return commit->form->seal(commit, shard, file, err);
+}
+
+enum sidestep_status files_seal(struct commit *commit, uint32_t shard, struct store_file *file,
+                                struct sidestep_error *err)
+{
     char part[FILE_NAME_BYTES], final[FILE_NAME_BYTES];
     OWNED_FILE *owned = file;
 
-    assert(commit->dir != NULL && file != NULL);
+    assert(shard < commit->shards);
     shard_names(commit, shard, part, final);
     TRY(store_file_sync(owned, err));
     TRY(store_file_close(TAKE(owned), err));
@@ -108,22 +115,19 @@ static bool may_be_done(enum sidestep_status status)
     return status == SIDESTEP_EIO || status == SIDESTEP_ENOMEM || status == SIDESTEP_EEXISTS;
 }
 
-enum sidestep_status commit_vote_yes(struct commit *commit, struct sidestep_error *err)
+enum sidestep_status files_vote_yes(struct commit *commit, struct sidestep_error *err)
 {
     char name[FILE_NAME_BYTES];
     struct sidestep_error why;
     OWNED_FILE *file = NULL;
 
-    assert(commit->dir != NULL);
     TRY(store_dir_sync(commit->dir, err));
     file_name_format(FILE_NAME_VOTE, commit->save_id, commit->rank, 0, name);
     enum sidestep_status status = store_file_create(commit->dir, name, 0, &file, &why);
     if (status == SIDESTEP_OK)
         return SIDESTEP_OK;
-    if (commit->rank == 0 || !may_be_done(status)) {
-        error_copy(err, &why);
-        return status;
-    }
+    if (commit->rank == 0 || !may_be_done(status))
+        return error_copy(err, &why);
     /* I5: rank 0 may have counted the vote already, and even removed it, so it cannot be taken
      * back. If it was not created, and cannot be created now, the deadline of rank 0 ends the
      * save. */
@@ -139,17 +143,18 @@ static bool has_given_up(const struct commit *commit)
     char name[FILE_NAME_BYTES];
     struct store_stat stat;
 
+    assert(commit->in_place && commit->dir != NULL);
     file_name_format(FILE_NAME_OUTCOME, commit->save_id, 0, 0, name);
     return store_stat(commit->dir, name, &stat, NULL) == SIDESTEP_OK ||
            !commit_has_marker(commit, commit->dir);
 }
 
-void commit_vote_no(struct commit *commit, const struct sidestep_error *why)
+void files_vote_no(struct commit *commit, const struct sidestep_error *why)
 {
     char name[FILE_NAME_BYTES], part[FILE_NAME_BYTES], final[FILE_NAME_BYTES];
     struct store_file *file = NULL;
 
-    if (commit->dir == NULL || (commit->in_place && has_given_up(commit)))
+    if (commit->in_place && has_given_up(commit))
         return;
     store_dir_close(TAKE(commit->spare));
     file_name_format(FILE_NAME_FAILED, commit->save_id, commit->rank, 0, name);
@@ -164,10 +169,11 @@ void commit_vote_no(struct commit *commit, const struct sidestep_error *why)
     }
 }
 
-void commit_retract(struct commit *commit)
+void files_retract(struct commit *commit)
 {
     char name[FILE_NAME_BYTES], part[FILE_NAME_BYTES], final[FILE_NAME_BYTES];
 
+    assert(commit->rank != 0); /* rank 0 sweeps */
     if (!commit->in_place || commit->dir == NULL)
         return;
     for (uint32_t shard = 0; shard < commit->shards; shard++) {

@@ -2,7 +2,21 @@
 /* small_file.c -- reads, hashes and writes small files; see small_file.h. */
 #include "commit/small_file.h"
 
+#include <stdio.h>
+
 #include "base/base.h"
+#include "object/object.h"
+
+/* The key of ${name} in ${dir}, a prefix of an object store. */
+static enum sidestep_status key_of(struct store_dir *dir, const char *name,
+                                   char key[OBJECT_KEY_BYTES], struct sidestep_error *err)
+{
+    int used = snprintf(key, OBJECT_KEY_BYTES, "%s%s", object_store_prefix(dir), name);
+
+    if (used < 0 || (size_t)used >= OBJECT_KEY_BYTES)
+        return error_set(err, SIDESTEP_EINVAL, ENAMETOOLONG, HERE, "the key of '%s'", name);
+    return SIDESTEP_OK;
+}
 
 static enum sidestep_status open_file(struct store_dir *dir, const char *name, uint32_t flags,
                                       uint64_t max, struct store_file **file, uint64_t *length,
@@ -22,9 +36,15 @@ static enum sidestep_status open_file(struct store_dir *dir, const char *name, u
 enum sidestep_status small_file_read(struct store_dir *dir, const char *name, uint32_t flags,
                                      uint64_t max, struct buffer *out, struct sidestep_error *err)
 {
+    struct object_client *client = object_store_client(dir->store);
     OWNED_FILE *file = NULL;
+    char key[OBJECT_KEY_BYTES];
     uint64_t length;
 
+    if (client != NULL) { /* one request instead of two */
+        TRY(key_of(dir, name, key, err));
+        return client->ops->get_all(client, key, max, out, NULL, err);
+    }
     TRY(open_file(dir, name, flags, max, &file, &length, err));
     uint8_t *to = buffer_extend(out, length);
     TRY(buffer_check(out, err));
@@ -51,6 +71,34 @@ enum sidestep_status small_file_write(struct store_dir *dir, const char *name, c
     TRY(store_file_write_at(file, bytes, length, 0, err));
     TRY(store_file_sync(file, err));
     return store_file_close(TAKE(file), err);
+}
+
+static enum sidestep_status write_and_rename(struct store_dir *dir, const char *name,
+                                             const char *tmp, const void *bytes, size_t length,
+                                             struct sidestep_error *err)
+{
+    TRY(small_file_write(dir, tmp, bytes, length, err));
+    return store_rename(dir, tmp, dir, name, STORE_REPLACE, err);
+}
+
+enum sidestep_status small_file_replace(struct store_dir *dir, const char *name, const char *tmp,
+                                        const void *bytes, size_t length,
+                                        struct sidestep_error *err)
+{
+    struct object_client *client = object_store_client(dir->store);
+    char key[OBJECT_KEY_BYTES];
+
+    if (client != NULL) {
+        TRY(key_of(dir, name, key, err));
+        return client->ops->put(client, key, bytes, length, NULL, NULL, err);
+    }
+    (void)store_unlink(dir, tmp, NULL);
+    enum sidestep_status status = write_and_rename(dir, name, tmp, bytes, length, err);
+    if (status != SIDESTEP_OK) {
+        (void)store_unlink(dir, tmp, NULL);
+        return status;
+    }
+    return store_dir_sync(dir, err);
 }
 
 static enum sidestep_status source_file_read_at(const struct source *source, void *to, size_t bytes,

@@ -17,6 +17,12 @@ enum sidestep_status small_file_hash(struct store_dir *dir, const char *name, ui
 /* Create a file, write and sync its content, and close it. The name is not durable yet. */
 enum sidestep_status small_file_write(struct store_dir *dir, const char *name, const void *bytes,
                                       size_t length, struct sidestep_error *err);
+/* Make or replace a file as a whole: readers see the old content or the new. It is durable on
+ * return with OK. After an error either may be there. ${tmp} is a name in ${dir} that nobody else
+ * uses meanwhile; object stores need none. */
+enum sidestep_status small_file_replace(struct store_dir *dir, const char *name, const char *tmp,
+                                        const void *bytes, size_t length,
+                                        struct sidestep_error *err);
 /* Make a source that reads an open file of ${length} bytes. ${file} must outlive it. */
 struct source small_file_source(struct store_file *file, uint64_t length);
 

@@ -2,12 +2,15 @@
 /* sweep.c -- removes dead saving and trash directories from a parent directory; see sweep.h. */
 #include "commit/sweep.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/base.h"
 #include "commit/commit_marker.h"
 #include "commit/lock_file.h"
 #include "commit/name_list.h"
+#include "commit/object_delete.h"
+#include "object/object.h"
 
 /* Rename a directory. A target that is not empty is never replaced. */
 static enum sidestep_status rename_directory(struct store_dir *parent, const char *from,
@@ -126,8 +129,7 @@ enum sidestep_status sweep_empty_trash(struct store_dir *parent, const char *tra
     } while (status == SIDESTEP_EEXISTS && unlinked > 0);
     if (status == SIDESTEP_OK || status == SIDESTEP_ENOTFOUND)
         return SIDESTEP_OK;
-    error_copy(err, &why);
-    return status;
+    return error_copy(err, &why);
 }
 
 uint64_t sweep_reclaimable_bytes(struct store_dir *parent, const char *name)
@@ -156,13 +158,14 @@ static const char *find_owner(struct sweep *sweep, struct store_dir *dir, const 
 {
     char name[FILE_NAME_BYTES];
 
+    assert(*marker == NULL);
     *text = (struct commit_marker){0};
     file_name_format(FILE_NAME_PENDING, save_id, 0, 0, name);
     enum sidestep_status status = store_file_open(dir, name, STORE_WRITE, marker, NULL);
     if (status == SIDESTEP_ENOTFOUND)
-        return "it has no mark";
+        return "it has no pending marker";
     if (status != SIDESTEP_OK || commit_marker_read(*marker, text, NULL) != SIDESTEP_OK)
-        return "its mark cannot be read";
+        return "its pending marker cannot be read";
     if (sweep->mode == SWEEP_SERIES && text->run_id[0] != '\0')
         return NULL; /* fenced by the lock of the series, even if its owner is alive */
     if (commit_marker_is_elsewhere(dir, text))
@@ -303,6 +306,7 @@ static enum sidestep_status fence(struct sweep *sweep, const char *name, struct 
     OWNED_FILE *marker = NULL; /* keeps the lock during the rename */
     enum sidestep_status status = SIDESTEP_OK;
 
+    assert(parsed.kind == FILE_NAME_SAVING || parsed.kind == FILE_NAME_TRASH); /* I6 */
     if (parsed.kind == FILE_NAME_SAVING && remove_empty(sweep, name))
         return SIDESTEP_OK;
     if (store_dir_open(sweep->store, sweep->parent, name, &dir, NULL) != SIDESTEP_OK) {
@@ -348,6 +352,7 @@ static void remove_outcomes(struct sweep *sweep, const struct name_list *names)
 static enum sidestep_status empty_doomed(struct sweep *sweep, const struct name_list *names,
                                          const struct doomed *doomed, struct sidestep_error *err)
 {
+    assert(doomed->before.count == doomed->trash.count);
     if (doomed->trash.count == 0)
         return SIDESTEP_OK;
     TRY(store_dir_sync(sweep->parent, err));
@@ -371,6 +376,9 @@ enum sidestep_status sweep_parent(struct sweep *sweep, struct sidestep_error *er
     static const enum file_name_kind kinds[] = {FILE_NAME_TRASH, FILE_NAME_SAVING};
     OWNED_NAMES struct name_list names = {0};
 
+    assert((sweep->mode == SWEEP_ONE_OFF) == (sweep->target != NULL));
+    if (object_store_client(sweep->parent->store) != NULL)
+        return object_sweep_root(sweep, err);
     TRY(name_list_read(sweep->parent, &names, err));
     for (size_t k = 0; k < ARRAY_LENGTH(kinds); k++) {
         OWNED_BY(doomed_release) struct doomed doomed = {0};

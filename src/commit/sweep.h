@@ -33,7 +33,8 @@ struct sweep {
     void *context;
 };
 
-/* Fence dead saves in the parent, and empty their directories. Best effort within a directory.
+/* On an object store: object_sweep_root(). Otherwise:
+ * Fence dead saves in the parent, and empty their directories. Best effort within a directory.
  * Fails if the parent cannot be listed or synced. */
 enum sidestep_status sweep_parent(struct sweep *sweep, struct sidestep_error *err);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* sweep_in_place.c -- removes files of dead and replaced saves from inside a checkpoint
  * directory. */
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,7 @@
 #include "commit/referenced_files.h"
 #include "commit/small_file.h"
 #include "commit/sweep.h"
+#include "object/object.h"
 
 /* Is the file damaged, so that trying again cannot help? */
 static bool is_damage(enum sidestep_status status)
@@ -39,6 +41,7 @@ static void report_removed(struct remover *remover, const char *name, uint64_t b
     char path[2 * FILE_NAME_BYTES];
     size_t existing;
 
+    assert(sweep != NULL && sweep->removed != NULL);
     if (is_dry(remover) &&
         (hash_table_find(&remover->reported, name) != SIZE_MAX ||
          hash_table_insert(&remover->reported, name, 0, &existing, NULL) != SIDESTEP_OK))
@@ -66,13 +69,6 @@ static bool unlink_unless(struct remover *remover, const char *file, const struc
 {
     return file == NULL || strchr(file, '/') != NULL || hash_table_find(keep, file) != SIZE_MAX ||
            is_unlinked(remover, file);
-}
-
-static bool is_our_id(const char *id)
-{
-    uint8_t bytes[SAVE_ID_BYTES];
-
-    return id != NULL && strlen(id) == SAVE_ID_HEX - 1 && hash_from_hex(id, SAVE_ID_BYTES, bytes);
 }
 
 /* Unlink the files that a manifest of sidestep lists, and the manifest. It lists files that
@@ -109,7 +105,7 @@ static bool unlink_files(struct remover *remover, const struct referenced_files 
         for (size_t c = 0; c < entry->chunk_count; c++)
             done &= unlink_unless(remover, entry->chunks[c].storage.file, keep);
     }
-    if (done && is_our_id(old->save_id))
+    if (done && file_name_is_save_id(old->save_id))
         done = unlink_listed(remover, old->save_id, keep);
     return done;
 }
@@ -223,6 +219,7 @@ static bool lock_markers(struct swept_dir *swept)
 {
     struct store_traits traits;
 
+    assert(swept->markers == NULL && swept->ended == NULL);
     swept->markers = memory_new(swept->names.count, sizeof(struct store_file *));
     swept->ended = memory_new(swept->names.count, sizeof(bool));
     if (swept->markers == NULL || swept->ended == NULL ||
@@ -305,7 +302,7 @@ static bool is_garbage(const struct swept_dir *swept, const struct file_name *pa
     if (had_marker)
         return swept->can_read || !swept->has_metadata;
     return parsed->kind == FILE_NAME_PART || parsed->kind == FILE_NAME_OUTCOME ||
-           (swept->can_read && is_our_id(swept->current.save_id));
+           (swept->can_read && file_name_is_save_id(swept->current.save_id));
 }
 
 static bool had_marker(const struct swept_dir *swept, const char *save_id)
@@ -354,6 +351,7 @@ static void sweep_name(struct swept_dir *swept, const char *name)
 
 static void sweep_ended(struct swept_dir *swept)
 {
+    assert(swept->markers != NULL && swept->ended != NULL);
     for (size_t i = 0; i < swept->names.count; i++)
         if (swept->ended[i])
             sweep_name(swept, swept->names.names[i]);
@@ -417,6 +415,8 @@ enum sidestep_status sweep_child_dirs(struct sweep *sweep, struct sidestep_error
 {
     OWNED_NAMES struct name_list names = {0};
 
+    if (object_store_client(sweep->parent->store) != NULL)
+        return SIDESTEP_OK; /* sweep_parent() has done it */
     TRY(name_list_read(sweep->parent, &names, err));
     for (size_t i = 0; i < names.count; i++) {
         struct store_stat stat;

@@ -3,10 +3,11 @@
  * unknown_outcome.c -- checks where a committed path leads, and reports what is known of a save
  * whose files were moved or whose outcome is unknown.
  */
+#include <assert.h>
 #include <string.h>
 
 #include "base/base.h"
-#include "commit/commit.h"
+#include "commit/form.h"
 
 /* Is ${path} the directory ${dir}? Fails if storage does not answer. */
 static enum sidestep_status compare(struct store_dir *dir, const char *path, bool *is_same,
@@ -24,10 +25,8 @@ static enum sidestep_status compare(struct store_dir *dir, const char *path, boo
         status = store_dir_stat(dir, &held, &why);
     if (status == SIDESTEP_OK)
         status = store_dir_stat(now, &found, &why);
-    if (status != SIDESTEP_OK) {
-        error_copy(err, &why);
-        return status;
-    }
+    if (status != SIDESTEP_OK)
+        return error_copy(err, &why);
     *is_same = held.inode == found.inode && held.device == found.device;
     return SIDESTEP_OK;
 }
@@ -63,6 +62,7 @@ enum sidestep_status commit_check_path(struct commit *commit, struct store_dir *
 {
     bool is_same;
 
+    assert(dir != NULL);
     store_dir_close(TAKE(commit->spare)); /* so that a descriptor is free */
     if (compare(dir, path, &is_same, err) == SIDESTEP_OK)
         return is_same ? SIDESTEP_OK : report_moved(dir, path, holds, err);
@@ -98,4 +98,24 @@ enum sidestep_status commit_report_unsure(const struct commit *commit, struct si
                "to see whether it holds save %s, or save again",
                commit->path, commit->save_id);
     return SIDESTEP_EUNKNOWN;
+}
+
+enum commit_outcome commit_judge_identity(const struct commit *commit, uint64_t identity,
+                                          struct sidestep_error *err)
+{
+    if (identity == commit_identity(commit->save_id))
+        return COMMIT_COMMITTED;
+    if (identity == 0 || identity == commit->previous)
+        return COMMIT_ABORTED;
+    (void)FAIL(err, SIDESTEP_EUNKNOWN,
+               "'%s' holds another save now; save %s may have been committed and then replaced, or "
+               "not: save again if it is still wanted",
+               commit->path, commit->save_id);
+    return COMMIT_UNKNOWN;
+}
+
+void commit_report_given_up(const struct commit *commit, struct sidestep_error *err)
+{
+    (void)FAIL(err, SIDESTEP_EABORTED, "rank 0 gave up save %s of '%s'", commit->save_id,
+               commit->path);
 }

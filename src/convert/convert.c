@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * convert.c -- sidestep_convert(): what is at one path, to another, in another format.
+ * convert.c -- sidestep_convert(): writes a checkpoint or file in another format.
  *
- * The source is whatever checkpoint/reader.h can open: checkpoints and what checkpoint/foreign.h
- * knows. The destination is a save (convert_dcp.c), or files whose every byte has its place before
- * the first is written (convert_write.c, and a file for each format).  Both ask convert_read() for
- * stretches of tensors, which asks tensor_reader.h.
+ * The source is anything that checkpoint/reader.h can open: checkpoints, and the formats of
+ * checkpoint/foreign.h. The destination is either a save (convert_dcp.c), or files that are laid
+ * out completely before their first byte is written (convert_write.c, and one file per format).
+ * Both call convert_read() for stretches of tensors, which calls tensor_reader.h.
  */
 #include "convert/convert.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
 #include "format/format.h"
 #include "model/model.h"
+#include "object/object.h"
 
-#define MIN_THREADS 4u /* reads and writes in flight, also where there are fewer cores */
+#define MIN_THREADS 4u /* reads and writes in flight, even if there are fewer cores */
 #define MAX_THREADS 6u
-#define FILE_THREADS 10u /* into files: so many fit into the memory that the header promises */
+#define FILE_THREADS 10u /* to files: the memory that sidestep.h promises suffices for these */
 #define LIMIT_THREADS 64u
 #define LIMIT_RANKS 64u
 #define LISTED_OVERFLOWS 1000u
@@ -33,13 +33,6 @@ static const char *const format_names[] = {
     [SIDESTEP_FORMAT_NPZ] = "npz",
 };
 
-static bool ends_with(const char *text, const char *suffix)
-{
-    size_t length = strlen(text);
-
-    return length > strlen(suffix) && strcmp(text + length - strlen(suffix), suffix) == 0;
-}
-
 /* ---------------------------------------------------------------- options */
 
 static enum sidestep_status check_options(const struct sidestep_convert_options *o,
@@ -52,8 +45,8 @@ static enum sidestep_status check_options(const struct sidestep_convert_options 
         return FAIL(err, SIDESTEP_EUNSUPPORTED, "convert options: unknown flags 0x%x",
                     o->flags & ~flags);
     if ((unsigned)o->to > SIDESTEP_FORMAT_NPZ || (unsigned)o->objects > SIDESTEP_OBJECTS_ASIDE)
-        return FAIL(err, SIDESTEP_EINVAL, "convert options: format %d, objects %d", (int)o->to,
-                    (int)o->objects);
+        return FAIL(err, SIDESTEP_EINVAL, "convert options: unknown format %d or objects %d",
+                    (int)o->to, (int)o->objects);
     if (o->ranks > LIMIT_RANKS || o->threads > LIMIT_THREADS)
         return FAIL(err, SIDESTEP_EINVAL, "convert options: at most %u ranks and %u threads",
                     LIMIT_RANKS, LIMIT_THREADS);
@@ -63,23 +56,24 @@ static enum sidestep_status check_options(const struct sidestep_convert_options 
                                                           : "a dtype that does not exist");
     struct sidestep_save_options how;
     if (o->compress != NULL && !convert_parse_compression(o->compress, &how))
-        return FAIL(
-            err, SIDESTEP_EUNSUPPORTED,
-            "compression '%.100s'; there are none, zstd, zstd:1 to zstd:19, planes and auto",
-            o->compress);
+        return FAIL(err, SIDESTEP_EUNSUPPORTED,
+                    "unknown compression '%.100s'; known are none, zstd, zstd:1 to zstd:19, planes "
+                    "and auto",
+                    o->compress);
     return SIDESTEP_OK;
 }
 
 static enum sidestep_format infer(const struct convert *c)
 {
-    if (ends_with(c->destination, ".safetensors"))
+    if (file_name_has_suffix(c->destination, ".safetensors"))
         return SIDESTEP_FORMAT_SAFETENSORS;
-    if (ends_with(c->destination, ".npz"))
+    if (file_name_has_suffix(c->destination, ".npz"))
         return SIDESTEP_FORMAT_NPZ;
-    if (ends_with(c->destination, ".pt") || ends_with(c->destination, ".pth") ||
-        ends_with(c->destination, ".bin"))
+    if (file_name_has_suffix(c->destination, ".pt") ||
+        file_name_has_suffix(c->destination, ".pth") ||
+        file_name_has_suffix(c->destination, ".bin"))
         return SIDESTEP_FORMAT_TORCH;
-    /* What is left of a checkpoint is to be one again, with its objects. */
+    /* What is left of a damaged checkpoint becomes a checkpoint again, with its objects. */
     bool is_rescue = (c->options.flags & SIDESTEP_CONVERT_PARTIAL) != 0;
     return c->reader->foreign == NULL && !is_rescue ? SIDESTEP_FORMAT_SAFETENSORS
                                                     : SIDESTEP_FORMAT_DCP;
@@ -110,15 +104,15 @@ static enum sidestep_status open_bytes(struct convert *c, struct sidestep_error 
 /* Names of files that conversions to a directory make. */
 static bool is_known(const char *name)
 {
-    return ends_with(name, ".safetensors") || strcmp(name, SAFETENSORS_INDEX_NAME) == 0 ||
-           strcmp(name, "objects.pt") == 0;
+    return file_name_has_suffix(name, ".safetensors") ||
+           strcmp(name, SAFETENSORS_INDEX_NAME) == 0 || strcmp(name, "objects.pt") == 0;
 }
 
 static enum sidestep_status write_files(struct convert *c, const struct sidestep_value *aside,
                                         struct sidestep_error *err)
 {
-    bool is_file =
-        c->to != SIDESTEP_FORMAT_SAFETENSORS || ends_with(c->destination, ".safetensors");
+    bool is_file = c->to != SIDESTEP_FORMAT_SAFETENSORS ||
+                   file_name_has_suffix(c->destination, ".safetensors");
     bool replace = (c->options.flags & SIDESTEP_CONVERT_REPLACE) != 0;
     struct export export;
     enum sidestep_status status = export_begin(&export, store_posix(), clock_system(),
@@ -162,7 +156,8 @@ static enum sidestep_status convert_with(struct convert *c, struct sidestep_erro
         STORE_DIRECT | READER_FOREIGN | (partial ? READER_TOLERANT | READER_SALVAGE : 0);
 
     TRY(location_check(c->destination, err)); /* before anything is read */
-    enum sidestep_status status = reader_open(store_posix(), c->source, flags, &c->reader, err);
+    TRY(object_path_open(c->source, &c->store, err));
+    enum sidestep_status status = reader_open(c->store, c->source, flags, &c->reader, err);
     if (status != SIDESTEP_OK) {
         error_wrap(err, "open '%s'", c->source);
         return status;
@@ -220,8 +215,7 @@ static const char *name_of_source(const struct reader *r)
     return r->foreign != NULL ? r->foreign->format : r->has_manifest ? "sidestep" : "dcp";
 }
 
-/* What was converted is there, also if there is no memory for the report of it: that stays empty.
- */
+/* If memory is short, the report stays empty: the conversion has succeeded. */
 static void fill_report(struct convert *c, struct sidestep_convert_report *report)
 {
     struct arena *arena = memory_new(1, sizeof(*arena));
@@ -270,10 +264,11 @@ static void release(struct convert *c)
         sidestep_value_free(&c->objects[i].value);
     tensor_reader_free(&c->bytes);
     reader_close(&c->reader);
+    object_path_close(&c->store);
     hash_table_release(&c->damaged);
     arena_release(&c->arena);
     free(c->files);
-    pthread_mutex_destroy(&c->shared.lock);
+    lock_destroy(&c->shared.lock);
 }
 
 enum sidestep_status sidestep_convert(const char *source, const char *destination,
@@ -289,10 +284,8 @@ enum sidestep_status sidestep_convert(const char *source, const char *destinatio
         return FAIL(err, SIDESTEP_EINVAL, "source or destination is NULL");
     TRY(options_copy(&c.options, sizeof(c.options), theirs, "convert options", err));
     TRY(check_options(&c.options, err));
-    c.threads = c.options.threads != 0
-                    ? c.options.threads
-                    : (unsigned)max_u64(MIN_THREADS, min_u64(MAX_THREADS, thread_cpu_count()));
-    pthread_mutex_init(&c.shared.lock, NULL);
+    c.threads = thread_choose_count(c.options.threads, MIN_THREADS, MAX_THREADS);
+    lock_init(&c.shared.lock, LOCK_CONVERT);
     enum sidestep_status status = convert_with(&c, err);
     if (status == SIDESTEP_OK && report != NULL)
         fill_report(&c, report);

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* convert.h -- sidestep_convert() from the inside: what convert*.c share. */
+/* convert.h -- data and functions that the files of sidestep_convert() share. */
 #ifndef CONVERT_CONVERT_H
 #define CONVERT_CONVERT_H
 
-#include <pthread.h>
 #include <stdatomic.h>
 
 #include "convert/export.h"
@@ -11,18 +10,16 @@
 #include "load/load.h"
 
 #define CONVERT_WINDOW_BYTES ((uint64_t)16 << 20) /* what a thread writes at once */
-#define CONVERT_SCRATCH_BYTES                                                                      \
-    ((uint64_t)4 << 20) /* elements before and after they are converted                            \
-                         */
+#define CONVERT_SCRATCH_BYTES ((uint64_t)4 << 20) /* elements, before and after conversion */
 
 /* A tensor of the destination. */
 struct convert_tensor {
     const struct metadata_entry *from;
-    size_t entry; /* its number in the source's metadata */
+    size_t entry; /* index in the metadata of the source */
     const char *name;
     enum sidestep_dtype dtype;
     uint64_t bytes;
-    uint32_t path_length; /* 0: the name alone */
+    uint32_t path_length; /* 0: the path is the name alone */
     const struct sidestep_path_item *path;
     _Atomic uint64_t overflows;
 };
@@ -32,7 +29,7 @@ struct convert_object {
     const char *name;
     uint32_t path_length;
     const struct sidestep_path_item *path;
-    struct sidestep_value *value; /* owned; for formats that take values */
+    struct sidestep_value *value; /* owned; set for formats that hold values */
 };
 
 struct convert {
@@ -42,9 +39,10 @@ struct convert {
     const char *destination;
     unsigned threads;
     struct arena arena;
+    struct store *store; /* of the source; owned, see object/object_path.h */
     struct reader *reader;
     struct tensor_reader *bytes;
-    struct convert_tensor *tensors; /* in the order in which the source has them stored */
+    struct convert_tensor *tensors; /* in the order in which the source stores them */
     size_t tensor_count;
     struct convert_object *objects;
     size_t object_count;
@@ -53,95 +51,96 @@ struct convert {
     size_t file_count, file_room;
     const char **left_out;
     size_t left_out_count;
-    struct hash_table damaged; /* names in the source that did not pass the verification ... */
-    const char **reasons;      /* ... and why, by their numbers there */
-    const char **lost;         /* "NAME: REASON", of those that were wanted */
+    struct hash_table damaged; /* names in the source that failed verification ... */
+    const char **reasons;      /* ... and why, by their numbers in the table */
+    const char **lost;         /* "NAME: REASON", of those that were selected */
     size_t lost_count;
-    enum sidestep_status lost_status; /* what is wrong with the source: verify_findings_judge() */
-    const char *aside;                /* the file's name */
-    atomic_bool failed;               /* a rank that saves: then shared.err says why */
+    enum sidestep_status lost_status; /* of the source: verify_findings_judge() */
+    const char *aside;                /* name of the file with the objects */
+    atomic_bool failed;               /* a rank failed to save; shared.err says why */
     struct {
-        pthread_mutex_t lock;
-        uint64_t done_bytes;
-        struct sidestep_error err;
+        struct lock lock LOCK_KIND(CONVERT);
+        uint64_t done_bytes GUARDED_BY(&lock);
+        struct sidestep_error err GUARDED_BY(&lock);
     } shared;
 };
 
-/* ---- convert_select.c: which tensors and objects, and what they are called ---- */
+/* ---- convert_select.c: which tensors and objects are converted, and their new names ---- */
 
 enum sidestep_status convert_select(struct convert *c, struct sidestep_error *err);
 
-/* ---- convert_partial.c: what of a damaged source can be had ---- */
+/* ---- convert_partial.c: what can be read of a damaged source ---- */
 
-/* Verify it, and note what did not pass. */
+/* Verify the source, and record what fails. */
 enum sidestep_status convert_find_damaged(struct convert *c, struct sidestep_error *err);
-/* Is ${entry}, which is wanted, such a one?  Then that is noted for the report. */
+/* Is ${entry}, which was selected, damaged?  If so, record it for the report. */
 enum sidestep_status convert_is_damaged(struct convert *c, const struct metadata_entry *entry,
                                         bool *is_lost, struct sidestep_error *err);
 /* ---- convert_model.c: which part of a training state is its model ---- */
 
 struct convert_model {
-    bool wanted;      /* it alone; else all is */
-    const char *name; /* the dict at the top that is the model; NULL: all but known others */
+    bool wanted; /* convert the model only; else everything */
+    const char
+        *name; /* the dict at the top that is the model; NULL: all but the other known ones */
 };
-/* EMISMATCH: several parts could be it, or one that is none would be taken for it. */
+/* EMISMATCH: several dicts could be the model, or the rest contains the state of an optimizer. */
 enum sidestep_status convert_model_find(const struct convert *c, struct convert_model *model,
                                         struct sidestep_error *err);
 bool convert_model_contains(const struct convert_model *model, const struct metadata_entry *entry);
-/* Steps of the entry's path that the model's name is. */
+/* The number of steps of the entry's path that spell the model's name. */
 uint32_t convert_model_prefix_length(const struct convert_model *model,
                                      const struct metadata_entry *entry);
 
 /* ---- convert_rename.c ---- */
 
 struct convert_renames;
-/* Compile the expressions, read the mapping.  NULL: there are none. */
+/* Compile the expressions and read the mapping.  ${*renames} is NULL if there are none. */
 enum sidestep_status convert_renames_new(const struct convert *c, struct convert_renames **out,
                                          struct sidestep_error *err);
 void convert_renames_free(struct convert_renames **renames);
-/* The new name, in the arena, or ${name} itself. */
+/* The new name, in the arena; ${name} itself if it does not change. */
 enum sidestep_status convert_renames_apply(const struct convert_renames *renames,
                                            struct arena *arena, const char *name, const char **out,
                                            struct sidestep_error *err);
 
 /* ---- convert_read.c: the bytes of the destination's tensors ---- */
 
-/* Bytes [begin, begin + bytes) of ${box} of a tensor, as the destination wants them.  Any thread.
- */
+/* Read bytes [begin, begin + bytes) of ${box} of a tensor, converted for the destination.  Any
+ * thread. */
 enum sidestep_status convert_read(struct convert *c, size_t tensor, const struct box *box,
                                   uint64_t begin, uint64_t bytes, uint8_t *to,
                                   struct sidestep_error *err);
-/* ${bytes} more are done, ${*is_last}: all are; ECANCELLED if that is wanted.  Any thread. */
+/* Add ${bytes} to the progress.  ${*is_last}: all are done.  ECANCELLED if the caller cancelled.
+ * Any thread. */
 enum sidestep_status convert_add_progress(struct convert *c, uint64_t bytes, bool *is_last,
                                           struct sidestep_error *err);
-/* The whole tensor. */
+/* The box of the whole tensor. */
 struct box convert_tensor_box(const struct convert_tensor *tensor);
 
 /* ---- convert_objects.c ---- */
 
-/* As a checkpoint stores it; malloc'ed. */
+/* The bytes of an object as a checkpoint stores it; malloc'ed. */
 enum sidestep_status convert_object_bytes(struct convert *c, const struct convert_object *o,
                                           void **bytes, size_t *length, struct sidestep_error *err);
-/* Leave only those that the format can hold, with their values; the others are refused, left out,
- * or put into the dict ${aside}, as the options say.  ${held}: it holds plain data; else nothing.
- */
+/* Keep only objects that the format can hold, with their values.  Refuse the others, leave them
+ * out, or put them into the dict ${aside}, as the options say.  ${held}: the format holds plain
+ * data; otherwise it holds no objects. */
 enum sidestep_status convert_filter_objects(struct convert *c, bool held,
                                             struct sidestep_value *aside,
                                             struct sidestep_error *err);
-/* Note that an object is not in the destination. */
+/* Record that an object is not in the destination. */
 enum sidestep_status convert_skip_object(struct convert *c, const struct convert_object *o,
                                          struct sidestep_error *err);
 enum sidestep_status convert_write_aside(struct convert *c, struct export *export,
                                          const struct sidestep_value *dict,
                                          struct sidestep_error *err);
 
-/* ---- convert_write.c: files that are laid out beforehand, written by several threads ---- */
+/* ---- convert_write.c: several threads write files that are laid out beforehand ---- */
 
 enum convert_segment_kind {
     CONVERT_SEGMENT_BYTES,    /* known beforehand */
     CONVERT_SEGMENT_TENSOR,   /* all of a tensor */
-    CONVERT_SEGMENT_DEFERRED, /* known when the CRCs of the tensors before it are: from struct late
-                               */
+    CONVERT_SEGMENT_DEFERRED, /* known when the CRCs of the tensors before it are known */
 };
 
 struct convert_segment {
@@ -149,22 +148,23 @@ struct convert_segment {
     uint64_t offset; /* in the file */
     uint64_t length;
     size_t tensor;
-    const uint8_t *bytes; /* of BYTES; of LATE once they are known */
+    const uint8_t *bytes; /* of BYTES; of DEFERRED once they are known */
     uint32_t crc;         /* of TENSOR, so far */
 };
 
 struct convert_file {
     const char *name;
     uint64_t bytes;
-    struct convert_segment *segments; /* one behind the other, without gaps */
+    struct convert_segment *segments; /* in order, without gaps */
     size_t count, room;
-    /* NULL: no CRCs, and no LATE segments.  Else: the bytes of segment ${i}; all tensors before it
-     * have their CRCs.  One thread at a time. */
-    enum sidestep_status (*late)(struct convert_file *file, size_t i, struct sidestep_error *err);
+    /* Make the bytes of segment ${i}, which is DEFERRED; all tensors before it have their CRCs.
+     * One thread at a time.  NULL: the file has no CRCs, and no such segments. */
+    enum sidestep_status (*fill_deferred)(struct convert_file *file, size_t i,
+                                          struct sidestep_error *err);
     void *context;
 };
 
-/* Add a segment behind the others. */
+/* Append a segment. */
 enum sidestep_status convert_file_add_segment(struct convert_file *file,
                                               struct convert_segment segment,
                                               struct sidestep_error *err);
@@ -172,9 +172,6 @@ enum sidestep_status convert_file_add_segment(struct convert_file *file,
 enum sidestep_status convert_write(struct convert *c, struct export *export,
                                    struct convert_file *files, size_t count,
                                    struct sidestep_error *err);
-/* Note a file of the destination for the report. */
-enum sidestep_status convert_report_file(struct convert *c, const char *name,
-                                         struct sidestep_error *err);
 
 /* ---- the formats: lay out, write, publish ---- */
 
@@ -182,10 +179,10 @@ enum sidestep_status convert_to_safetensors(struct convert *c, struct export *ex
                                             struct sidestep_error *err);
 enum sidestep_status convert_to_zip(struct convert *c, struct export *export,
                                     struct sidestep_error *err);
-/* What ${compress} of the options means for a save; false: nothing. */
+/* Set the options of a save that ${name}, the option ${compress}, means; false: none. */
 bool convert_parse_compression(const char *name, struct sidestep_save_options *how);
 enum sidestep_status convert_to_dcp(struct convert *c, struct sidestep_error *err);
-/* So many threads fit into its memory. */
+/* The number of threads that the memory suffices for. */
 unsigned convert_dcp_max_threads(const struct convert *c);
 
 #endif

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * convert_dcp.c -- to a checkpoint of ours: a save like any other, of a state whose tensors are
- * read while they are saved, through a small pool.
+ * convert_dcp.c -- conversion to a checkpoint: a save whose tensors are read from the source while
+ * they are saved, through a small pool.
  *
- * Ranks save one after the other (save_memory_turn.c), each with all threads: so what a conversion
- * takes does not grow with their number.
+ * Ranks save one after the other (save_memory_turn.c), each with all threads.  So memory does not
+ * grow with the number of ranks.
  */
 #include <semaphore.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -17,7 +16,7 @@
 #include "save/save.h"
 #include "model/model.h"
 
-#define HIGH_LEVEL 10u /* of zstd: from here on it takes more memory */
+#define HIGH_LEVEL 10u /* of zstd: from this level on it takes more memory */
 
 static enum sidestep_status read_stretch(struct convert *c, size_t tensor, const struct box *box,
                                          uint64_t begin, uint64_t bytes, uint8_t *to,
@@ -27,11 +26,11 @@ static enum sidestep_status read_stretch(struct convert *c, size_t tensor, const
 
     TRY(convert_read(c, tensor, box, begin, bytes, to, err));
     TRY(convert_add_progress(c, bytes, &is_last, err));
-    /* Whatever is wrong with what was read must be known before the save commits. */
+    /* Every error of the source must be known before the save commits. */
     return is_last ? tensor_reader_finish(c->bytes, err) : SIDESTEP_OK;
 }
 
-/* Where one rank has failed, those whose turn has not come need not begin: they say the same. */
+/* After a rank has failed, ranks that have not had their turn fail at once with its error. */
 static enum sidestep_status read_tensor(void *context, size_t tensor, const struct box *box,
                                         uint64_t begin, uint64_t bytes, uint8_t *to,
                                         struct sidestep_error *err)
@@ -42,14 +41,14 @@ static enum sidestep_status read_tensor(void *context, size_t tensor, const stru
 
     if (!atomic_load(&c->failed))
         status = read_stretch(c, tensor, box, begin, bytes, to, &why);
-    pthread_mutex_lock(&c->shared.lock);
+    lock_acquire(&c->shared.lock);
     if (status != SIDESTEP_OK && !atomic_exchange(&c->failed, true))
         c->shared.err = why;
     if (atomic_load(&c->failed)) {
         status = (enum sidestep_status)c->shared.err.status;
         error_copy(err, &c->shared.err);
     }
-    pthread_mutex_unlock(&c->shared.lock);
+    lock_release(&c->shared.lock);
     return status;
 }
 
@@ -65,7 +64,7 @@ static enum sidestep_status add_object(struct convert *c, const struct convert_o
     if (status == SIDESTEP_OK)
         return sidestep_state_dict_add_bytes(state, o->name, o->path, o->path_length, bytes, length,
                                              err);
-    /* Only of torch.save(), where an object has no bytes of its own that could be kept. */
+    /* Only in torch.save() files, where an object has no bytes of its own to keep. */
     if (status == SIDESTEP_EUNSUPPORTED && c->options.objects == SIDESTEP_OBJECTS_SKIP)
         return convert_skip_object(c, o, err);
     error_copy(err, &why);
@@ -85,7 +84,7 @@ static enum sidestep_status fill_state(struct convert *c, const struct state_sou
                                        struct sidestep_state_dict *state,
                                        struct sidestep_error *err)
 {
-    /* All ranks have all; the save divides it among them. */
+    /* Every rank has all tensors; the save divides them among the ranks. */
     uint32_t replicated = c->options.ranks > 1 ? SIDESTEP_TENSOR_REPLICATED : 0;
 
     for (size_t i = 0; i < c->tensor_count; i++) {
@@ -104,14 +103,14 @@ static enum sidestep_status fill_state(struct convert *c, const struct state_sou
     return add_objects(c, state, err);
 }
 
-/* What the ranks save together. */
+/* Arguments of save(), the same for all ranks. */
 struct saving {
     struct convert *c;
     const struct sidestep_state_dict *state;
     sem_t turn;
 };
 
-/* "zstd:LEVEL". */
+/* Parse "zstd:LEVEL". */
 static bool zstd_level(const char *name, struct sidestep_save_options *how)
 {
     static const char prefix[] = "zstd:";
@@ -129,8 +128,8 @@ static bool zstd_level(const char *name, struct sidestep_save_options *how)
     return level >= 1 && level <= CODEC_ZSTD_LEVELS;
 }
 
-/* The first save of an engine knows nothing of its disk, so AUTO would never compress here; and
- * there is no training to keep from waiting. */
+/* AUTO would never compress here, because the first save of an engine does not know the speed of
+ * its disk.  It means PLANES: no training waits. */
 bool convert_parse_compression(const char *name, struct sidestep_save_options *how)
 {
     static const struct {
@@ -149,8 +148,8 @@ bool convert_parse_compression(const char *name, struct sidestep_save_options *h
     return zstd_level(name, how);
 }
 
-/* What fits into the memory that the header promises.  Beside the pool, a thread has what it reads
- * with, a window that it has encoded, and its encoder. */
+/* How many threads fit into the memory that sidestep.h promises.  Each needs its read buffers, an
+ * encoded window, and its encoder. */
 static struct room {
     uint64_t pool_bytes;
     unsigned threads;
@@ -159,7 +158,7 @@ static struct room {
     struct sidestep_save_options how = SIDESTEP_SAVE_OPTIONS_INIT;
 
     if (compress != NULL)
-        (void)convert_parse_compression(compress, &how); /* convert.c has asked the same */
+        (void)convert_parse_compression(compress, &how); /* convert.c has checked it */
     if (how.compress == SIDESTEP_COMPRESS_NONE)
         return (struct room){.pool_bytes = (uint64_t)64 << 20, .threads = 16};
     if (how.compress_level == 0)
@@ -173,7 +172,7 @@ unsigned convert_dcp_max_threads(const struct convert *c)
     return room_for(c->options.compress).threads;
 }
 
-/* On each rank. */
+/* Runs on each rank. */
 static enum sidestep_status save(const struct sidestep_comm *comm, void *context,
                                  struct sidestep_error *err)
 {
@@ -188,8 +187,7 @@ static enum sidestep_status save(const struct sidestep_comm *comm, void *context
     options.pool_bytes = room_for(c->options.compress).pool_bytes;
     how.flags = (c->options.flags & SIDESTEP_CONVERT_REPLACE) != 0 ? 0 : SIDESTEP_SAVE_NO_REPLACE;
     if (c->options.compress != NULL)
-        (void)convert_parse_compression(c->options.compress,
-                                        &how); /* convert.c has asked the same */
+        (void)convert_parse_compression(c->options.compress, &how); /* convert.c has checked it */
     how.has_step = c->reader->has_manifest && c->reader->manifest.step >= 0;
     how.step = how.has_step != 0 ? (uint64_t)c->reader->manifest.step : 0;
     TRY(sidestep_engine_open(&engine, &options, err));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* convert_model.c -- which part of a training state is its model: by the names that training
- * programs give to the parts, or not at all. */
+/* convert_model.c -- finds the model in a training state, by the names that training programs
+ * give to its parts. */
 #include <string.h>
 
 #include "base/base.h"
@@ -9,10 +9,10 @@
 
 #define LISTED_TOPS 20u
 
-/* Dicts at the top of training states that are the weights ... */
+/* Dicts at the top of training states that hold the weights ... */
 static const char *const model_names[] = {"model", "model_state_dict", "state_dict", "module",
                                           "app.model"};
-/* ... and those that are not. */
+/* ... and those that hold something else. */
 static const char *const other_names[] = {"optim",
                                           "optimizer",
                                           "optimizers",
@@ -29,11 +29,11 @@ static const char *const other_names[] = {"optim",
                                           "rng_state",
                                           "loops"};
 
-/* Ends of names that only states of optimizers have. */
+/* Suffixes of names that only optimizers use. */
 static const char *const optimizer_ends[] = {".exp_avg", ".exp_avg_sq", ".momentum_buffer",
                                              ".max_exp_avg_sq"};
 
-/* Is ${top} the first step to the entry?  In sources without paths: of its name. */
+/* Is ${top} the first step of the entry's path?  A source without paths: of its name. */
 static bool is_under(const struct metadata_entry *entry, const char *top)
 {
     size_t length = strlen(top);
@@ -59,9 +59,9 @@ static bool is_under_any(const struct metadata_entry *entry, const char *const *
     return false;
 }
 
-/* ---------------------------------------------------------------- what there is instead */
+/* ---------------------------------------------------------------- names at the top */
 
-/* The first step to the entry: a key at the top. */
+/* The first step of the entry's path: a key at the top. */
 static const char *top_of(struct arena *arena, const struct metadata_entry *entry)
 {
     char decimal[PATH_ITEM_DECIMAL_BYTES];
@@ -102,8 +102,8 @@ static enum sidestep_status refuse(const struct metadata *m, struct sidestep_err
 
     TRY(list_tops(m, &tops, err));
     return FAIL(err, SIDESTEP_EMISMATCH,
-                "which part of it is the model? '%s'%s%s%s %s; say it by names that are to be "
-                "included; at its top are %s",
+                "which part of it is the model? '%s'%s%s%s %s; select names with the option "
+                "include; at its top are %s",
                 display_name(a).text, b != NULL ? " and '" : "", b != NULL ? b : "",
                 b != NULL ? "'" : "", why, (const char *)tops.bytes);
 }
@@ -121,9 +121,9 @@ static bool is_optimizer(const struct metadata_entry *entry)
     return strstr(entry->name, ".param_groups.") != NULL;
 }
 
-/* ---------------------------------------------------------------- what is the model */
+/* ---------------------------------------------------------------- choosing the model */
 
-/* Where no part is known to be the model, what is left may not be the state of an optimizer. */
+/* If no part is known to be the model, the rest must not contain the state of an optimizer. */
 static enum sidestep_status check_rest(const struct metadata *m, const struct convert_model *model,
                                        struct sidestep_error *err)
 {
@@ -143,7 +143,7 @@ static bool has_tensors(const struct metadata *m, const char *top)
     return false;
 }
 
-/* Safetensors are weights already; elsewhere names alone are told by what stands beside them. */
+/* Safetensors hold only weights.  In other sources, names at the top decide. */
 enum sidestep_status convert_model_find(const struct convert *c, struct convert_model *model,
                                         struct sidestep_error *err)
 {

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* convert_objects.c -- objects on their way to a format that cannot hold all of them. */
-#include <stdlib.h>
+/* convert_objects.c -- objects that a format cannot hold: refuses, skips or sets them aside. */
 #include <string.h>
 
 #include "base/base.h"
@@ -20,7 +19,7 @@ enum sidestep_status convert_object_bytes(struct convert *c, const struct conver
     return status;
 }
 
-/* As plain data.  EUNSUPPORTED: it is more. */
+/* Decode as plain data.  EUNSUPPORTED: it is something else. */
 static enum sidestep_status read_value(struct convert *c, const struct convert_object *o,
                                        struct sidestep_value **value, struct sidestep_error *err)
 {
@@ -34,7 +33,7 @@ static enum sidestep_status read_value(struct convert *c, const struct convert_o
     return status;
 }
 
-/* What is to be kept aside of an object: its value, or all of its stored bytes. */
+/* Put an object into the dict that is written aside: its value, or all its stored bytes. */
 static enum sidestep_status keep_aside(struct convert *c, const struct convert_object *o,
                                        struct sidestep_value *dict, struct sidestep_error *err)
 {
@@ -69,7 +68,7 @@ enum sidestep_status convert_skip_object(struct convert *c, const struct convert
     return SIDESTEP_OK;
 }
 
-/* The object's value, or, as asked, nothing. */
+/* Decode object ${i}; if the format cannot hold it, do what the options say. */
 static enum sidestep_status take(struct convert *c, size_t i, bool held,
                                  struct sidestep_value *aside, struct sidestep_error *err)
 {
@@ -78,7 +77,7 @@ static enum sidestep_status take(struct convert *c, size_t i, bool held,
     enum sidestep_status status =
         held || o->from->unreadable != NULL
             ? read_value(c, o, &o->value, &why)
-            : FAIL(&why, SIDESTEP_EUNSUPPORTED, "object '%s': the format has tensors alone",
+            : FAIL(&why, SIDESTEP_EUNSUPPORTED, "object '%s': the format holds only tensors",
                    display_name(o->name).text);
 
     if (status == SIDESTEP_EUNSUPPORTED && c->options.objects != SIDESTEP_OBJECTS_REFUSE) {
@@ -88,11 +87,10 @@ static enum sidestep_status take(struct convert *c, size_t i, bool held,
     if (status != SIDESTEP_OK)
         error_copy(err, &why);
     if (status == SIDESTEP_EUNSUPPORTED)
-        error_wrap(
-            err,
-            "%zu objects (a checkpoint, dcp, can hold them; objects=skip leaves out what "
-            "cannot be held, objects=aside keeps it in a file beside; or take the model only)",
-            c->object_count);
+        error_wrap(err,
+                   "%zu objects (a checkpoint, dcp, can hold them; objects=skip leaves them out, "
+                   "objects=aside writes them to a second file; or convert the model only)",
+                   c->object_count);
     return status;
 }
 

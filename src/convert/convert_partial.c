@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* convert_partial.c -- what of a damaged checkpoint can be had: all that passes its verification.
- */
-#include <stdlib.h>
+/* convert_partial.c -- finds what can be converted of a damaged checkpoint: all that passes
+ * verification. */
 #include <string.h>
 
 #include "base/base.h"
 #include "convert/convert.h"
 #include "verify/verify.h"
 
-/* Of what lies in a file that is lost: what is wrong with that. */
+/* Why an item is lost; if its whole file is lost, what is wrong with the file. */
 static const char *reason_of(const struct reader *r, const struct sidestep_problem *problem)
 {
     size_t i = problem->file != NULL ? hash_table_find(&r->file_names, problem->file) : SIZE_MAX;
@@ -18,7 +17,7 @@ static const char *reason_of(const struct reader *r, const struct sidestep_probl
     return r->files[i].message;
 }
 
-/* The first reason of each name; a tensor may have several. */
+/* Record the first problem of each name; a tensor may have several. */
 static enum sidestep_status note(struct convert *c, const struct sidestep_problem *problem,
                                  struct sidestep_error *err)
 {
@@ -52,7 +51,7 @@ static enum sidestep_status note_all(struct convert *c, const struct verify_find
 enum sidestep_status convert_find_damaged(struct convert *c, struct sidestep_error *err)
 {
     OWNED_BY(workers_free) struct workers *workers = NULL;
-    struct verify_findings findings = {.most = SIZE_MAX};
+    struct verify_findings findings = {.max_count = SIZE_MAX};
     const struct verify_options options = {.names_unread = true,
                                            .on_progress = c->options.on_progress,
                                            .context = c->options.context,
@@ -60,7 +59,7 @@ enum sidestep_status convert_find_damaged(struct convert *c, struct sidestep_err
 
     if (c->reader->foreign != NULL)
         return FAIL(err, SIDESTEP_EUNSUPPORTED,
-                    "only a checkpoint has what tells which part of it is damaged: this is %s",
+                    "only a checkpoint has hashes that show which part is damaged: this is %s",
                     c->reader->foreign->format);
     TRY(workers_new(c->threads - 1, "sidestep-verify", &workers, err));
     enum sidestep_status status = verify_reader(c->reader, workers, &options, &findings, err);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* convert_read.c -- the bytes of a destination's tensors: those of the source, converted. */
+/* convert_read.c -- reads tensors of the source and converts them to the destination's dtype. */
 #include <string.h>
 
 #include "base/base.h"
@@ -14,7 +14,7 @@ struct box convert_tensor_box(const struct convert_tensor *tensor)
         .ndim = tensor->from->ndim, .offsets = zeros, .lengths = tensor->from->shape};
 }
 
-/* Elements [first, last) of the box, of which bytes [begin, begin + bytes) are wanted. */
+/* Read elements [first, last) of the box, and store bytes [begin, begin + bytes) of them. */
 static enum sidestep_status read_elements(struct convert *c, struct convert_tensor *t,
                                           const struct box *box, uint64_t first, uint64_t last,
                                           uint8_t *stored, uint8_t *made,
@@ -45,7 +45,7 @@ static enum sidestep_status read_cast(struct convert *c, struct convert_tensor *
     for (uint64_t next; first < last; first = next) {
         next = min_u64(last, first + most);
         TRY(read_elements(c, t, box, first, next, stored, made, err));
-        /* Of the first and the last element, only a part may be wanted. */
+        /* Of the first and the last element, perhaps only a part is needed. */
         uint64_t from = max_u64(begin, first * size), until = min_u64(begin + bytes, next * size);
         memcpy(to + (from - begin), made + (from - first * size), until - from);
     }
@@ -69,12 +69,12 @@ enum sidestep_status convert_add_progress(struct convert *c, uint64_t bytes, boo
                                           struct sidestep_error *err)
 {
     if (c->options.cancel != NULL && *c->options.cancel)
-        return FAIL(err, SIDESTEP_ECANCELLED, "cancelled, as asked");
-    pthread_mutex_lock(&c->shared.lock);
+        return FAIL(err, SIDESTEP_ECANCELLED, "the caller cancelled it");
+    lock_acquire(&c->shared.lock);
     c->shared.done_bytes += bytes;
     *is_last = bytes != 0 && c->shared.done_bytes == c->total_bytes;
     if (c->options.on_progress != NULL)
         c->options.on_progress(c->options.context, c->shared.done_bytes, c->total_bytes);
-    pthread_mutex_unlock(&c->shared.lock);
+    lock_release(&c->shared.lock);
     return SIDESTEP_OK;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * convert_rename.c -- other names, as the user wants them: sed's "s" command with extended regular
- * expressions, and a table.
+ * convert_rename.c -- renames tensors and objects: by sed's "s" command with extended regular
+ * expressions, and by a table.
  */
 #include <regex.h>
 #include <stdlib.h>
@@ -21,7 +21,7 @@
 struct expression {
     regex_t regex;
     bool compiled;
-    bool all; /* matches, not only the first */
+    bool all; /* replace all matches, not only the first */
     const char *replacement;
 };
 
@@ -51,7 +51,7 @@ void convert_renames_free(struct convert_renames **out)
     free(r);
 }
 
-/* Up to the next ${delimiter} that has no backslash in front of it; "\DELIMITER" is that character.
+/* Read up to the next ${delimiter} without a backslash before it; "\DELIMITER" is that character.
  * NULL: there is none. */
 static char *take_field(struct arena *arena, const char **at, char delimiter)
 {
@@ -112,7 +112,7 @@ static enum sidestep_status add_mapped(struct convert_renames *r, const char *fr
     }
     TRY(hash_table_insert(&r->mapping, from, r->mapped_count, &existing, err));
     if (existing != SIZE_MAX)
-        return FAIL(err, SIDESTEP_EINVAL, "'%s' is in it twice", display_name(from).text);
+        return FAIL(err, SIDESTEP_EINVAL, "'%s' occurs twice", display_name(from).text);
     r->mapped[r->mapped_count++] = to;
     return SIDESTEP_OK;
 }
@@ -248,7 +248,7 @@ enum sidestep_status convert_renames_apply(const struct convert_renames *r, stru
         TRY(buffer_check(&text, err));
         if (text.length == 0 || text.length > SIDESTEP_MAX_NAME ||
             !utf8_is_valid((const char *)text.bytes, text.length))
-            return FAIL(err, SIDESTEP_EINVAL, "rename makes no name of '%s'",
+            return FAIL(err, SIDESTEP_EINVAL, "rename makes an invalid name of '%s'",
                         display_name(name).text);
         now = arena_strndup(arena, (const char *)text.bytes, text.length);
         if (now == NULL)
@@ -256,7 +256,7 @@ enum sidestep_status convert_renames_apply(const struct convert_renames *r, stru
     }
     size_t i = r != NULL ? hash_table_find(&r->mapping, now) : SIZE_MAX;
     if (i != SIZE_MAX && (r->mapped[i][0] == '\0' || strlen(r->mapped[i]) > SIDESTEP_MAX_NAME))
-        return FAIL(err, SIDESTEP_EINVAL, "the mapping makes no name of '%s'",
+        return FAIL(err, SIDESTEP_EINVAL, "the mapping makes an invalid name of '%s'",
                     display_name(name).text);
     if (i != SIZE_MAX)
         now = arena_strndup(arena, r->mapped[i], strlen(r->mapped[i]));

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * convert_safetensors.c -- to one file of safetensors, or to a directory as Hugging Face's
- * libraries write and read it: model.safetensors, or files of at most so many bytes and an index.
+ * convert_safetensors.c -- lays out one file of safetensors, or a directory in the form of Hugging
+ * Face's libraries: model.safetensors, or several files of limited size and an index.
  */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,7 +12,7 @@
 
 #define DEFAULT_SHARD_BYTES ((uint64_t)5000000000u) /* Hugging Face's */
 
-/* Where a tensor goes. */
+/* The file of a tensor, and its offset there. */
 struct placed {
     size_t tensor;
     size_t file;
@@ -23,12 +22,12 @@ struct placed {
 struct layout {
     struct convert *c;
     struct convert_file *files;
-    size_t file_count; /* with tensors; the index, if there is one, stands behind them */
+    size_t file_count; /* with tensors; the index, if there is one, follows them */
     struct placed *order;
     struct arena arena; /* names and headers */
 };
 
-/* In the order of storage, as many to a file as fit. */
+/* Fill files in the order of storage, up to the size limit. */
 static enum sidestep_status place(struct layout *l, bool one_file, struct sidestep_error *err)
 {
     const struct convert *c = l->c;
@@ -55,7 +54,7 @@ static enum sidestep_status place(struct layout *l, bool one_file, struct sidest
     return SIDESTEP_OK;
 }
 
-/* In a file, larger elements first, so that each tensor is aligned: readers map them. */
+/* Larger elements come first in a file, so that each tensor is aligned: readers map files. */
 static int compare_placed(const void *a, const void *b)
 {
     const struct placed *x = a, *y = b;
@@ -76,7 +75,7 @@ static const char *name_file(struct layout *l, const char *only, size_t i)
                : arena_printf(&l->arena, "model-%05zu-of-%05zu.safetensors", i + 1, l->file_count);
 }
 
-/* The file of tensors [first, last) of the order. */
+/* Lay out the file with tensors [first, last) of the order. */
 static enum sidestep_status lay_out_file(struct layout *l, struct convert_file *file, size_t first,
                                          size_t last, struct sidestep_error *err)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* convert_select.c -- which tensors and objects of the source go to the destination, and what they
- * are called and made of there. */
+/* convert_select.c -- decides which tensors and objects of the source are converted, and their
+ * names, paths and dtypes in the destination. */
 #include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,10 +9,10 @@
 #include "convert/convert.h"
 #include "model/model.h"
 
-struct selecting {
+struct selector {
     struct convert *c;
     struct convert_renames *renames;
-    struct convert_model model; /* if that alone is wanted */
+    struct convert_model model; /* if only the model is converted */
     struct sidestep_error *err;
 };
 
@@ -24,7 +24,7 @@ static bool matches_any(const char *name, const char *const *patterns, size_t co
     return false;
 }
 
-static bool is_wanted(const struct selecting *s, const struct metadata_entry *entry)
+static bool is_wanted(const struct selector *s, const struct metadata_entry *entry)
 {
     const struct sidestep_convert_options *o = &s->c->options;
 
@@ -39,10 +39,10 @@ static bool is_wanted(const struct selecting *s, const struct metadata_entry *en
     return !matches_any(entry->name, o->exclude, o->exclude_count);
 }
 
-/* Its name and path there. */
-static enum sidestep_status name_it(const struct selecting *s, const struct metadata_entry *entry,
-                                    const char **name, const struct sidestep_path_item **path,
-                                    uint32_t *path_length)
+/* Set the name and path in the destination. */
+static enum sidestep_status set_name(const struct selector *s, const struct metadata_entry *entry,
+                                     const char **name, const struct sidestep_path_item **path,
+                                     uint32_t *path_length)
 {
     const char *old = entry->name;
 
@@ -60,7 +60,7 @@ static enum sidestep_status name_it(const struct selecting *s, const struct meta
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status add_tensor(const struct selecting *s, size_t i)
+static enum sidestep_status add_tensor(const struct selector *s, size_t i)
 {
     struct convert *c = s->c;
     const struct metadata_entry *entry = &c->reader->metadata.entries[i];
@@ -74,22 +74,22 @@ static enum sidestep_status add_tensor(const struct selecting *s, size_t i)
     if (c->options.dtype != SIDESTEP_DTYPE_NONE && cast_is_supported(entry->dtype))
         t->dtype = c->options.dtype;
     t->bytes = box_volume(&whole) * sidestep_dtype_size(t->dtype);
-    TRY(name_it(s, entry, &t->name, &t->path, &t->path_length));
+    TRY(set_name(s, entry, &t->name, &t->path, &t->path_length));
     c->total_bytes += t->bytes;
     c->tensor_count++;
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status add_object(const struct selecting *s, size_t i)
+static enum sidestep_status add_object(const struct selector *s, size_t i)
 {
     struct convert *c = s->c;
     struct convert_object *o = &c->objects[c->object_count++];
 
     o->from = &c->reader->metadata.entries[i];
-    return name_it(s, o->from, &o->name, &o->path, &o->path_length);
+    return set_name(s, o->from, &o->name, &o->path, &o->path_length);
 }
 
-static enum sidestep_status select_entries(const struct selecting *s)
+static enum sidestep_status select_entries(const struct selector *s)
 {
     const struct metadata *m = &s->c->reader->metadata;
 
@@ -152,7 +152,7 @@ static enum sidestep_status refuse_nothing(const struct convert *c, struct sides
 
 enum sidestep_status convert_select(struct convert *c, struct sidestep_error *err)
 {
-    struct selecting s = {.c = c, .err = err};
+    struct selector s = {.c = c, .err = err};
 
     if ((c->options.flags & SIDESTEP_CONVERT_MODEL_ONLY) != 0)
         TRY(convert_model_find(c, &s.model, err));

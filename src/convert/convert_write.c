@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * convert_write.c -- files that are laid out beforehand, written by several threads.
+ * convert_write.c -- several threads write files that are laid out beforehand.
  *
- * All files together are cut into windows, at multiples of a window's size, so that whole windows
- * go past the page cache.  Each thread takes the next window, fills it and writes it.  Where bytes
- * depend on the CRC of the tensors before them, a thread waits, before it writes, until all windows
- * before its own are filled: the threads that fill them wait for nobody behind them.
+ * All files together are cut into windows, at multiples of the window size, so that whole windows
+ * bypass the page cache.  Each thread takes the next window, fills it and writes it.  Some bytes
+ * depend on the CRCs of the tensors before them.  So before a thread writes a window, it waits
+ * until all earlier windows are filled.  This cannot deadlock: a thread waits only for earlier
+ * windows.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +21,7 @@ struct window {
     size_t file;
     uint64_t offset;
     uint64_t length;
-    size_t first; /* segment that has its first byte */
+    size_t first; /* segment that contains its first byte */
 };
 
 struct writing {
@@ -35,10 +36,10 @@ struct writing {
     _Atomic unsigned next_thread;
     atomic_bool stop;
     struct {
-        pthread_mutex_t lock;
-        pthread_cond_t changed;
-        size_t filled; /* windows, from the first on */
-        struct sidestep_error err;
+        struct lock lock LOCK_KIND(CONVERT_WRITE);
+        struct lock_condition changed;
+        size_t filled GUARDED_BY(&lock); /* all windows before it are filled */
+        struct sidestep_error err GUARDED_BY(&lock);
     } shared;
 };
 
@@ -60,8 +61,8 @@ enum sidestep_status convert_file_add_segment(struct convert_file *file,
     return SIDESTEP_OK;
 }
 
-enum sidestep_status convert_report_file(struct convert *c, const char *name,
-                                         struct sidestep_error *err)
+static enum sidestep_status report_file(struct convert *c, const char *name,
+                                        struct sidestep_error *err)
 {
     if (c->file_count == c->file_room) {
         size_t room = c->file_room != 0 ? c->file_room * 2 : 8;
@@ -82,14 +83,14 @@ enum sidestep_status convert_report_file(struct convert *c, const char *name,
 
 static void fail(struct writing *w, const struct sidestep_error *why)
 {
-    pthread_mutex_lock(&w->shared.lock);
+    lock_acquire(&w->shared.lock);
     if (!atomic_exchange(&w->stop, true))
         w->shared.err = *why;
-    pthread_cond_broadcast(&w->shared.changed);
-    pthread_mutex_unlock(&w->shared.lock);
+    lock_wake_all(&w->shared.changed);
+    lock_release(&w->shared.lock);
 }
 
-/* The part of a segment that lies in a window: [begin, end) of the segment, ${at} in the window. */
+/* The part of a segment in a window: [begin, end) of the segment, ${at} in the window. */
 struct part {
     uint64_t begin;
     uint64_t end;
@@ -133,7 +134,7 @@ static enum sidestep_status fill(struct writing *w, const struct window *window,
     return SIDESTEP_OK;
 }
 
-/* The CRCs of what is in a window, in the order of its segments. */
+/* Compute the CRCs of a window's bytes, in the order of its segments. */
 static void hash(const struct writing *w, const struct window *window, const uint8_t *buffer,
                  uint32_t *crcs)
 {
@@ -146,7 +147,7 @@ static void hash(const struct writing *w, const struct window *window, const uin
     }
 }
 
-/* Locked, and all windows before this one are filled: go through its segments in order. */
+/* Finish a window's segments in order.  Call it locked, when all earlier windows are filled. */
 static enum sidestep_status finish_locked(struct writing *w, const struct window *window,
                                           uint8_t *buffer, const uint32_t *crcs,
                                           struct sidestep_error *err)
@@ -164,13 +165,13 @@ static enum sidestep_status finish_locked(struct writing *w, const struct window
         if (s->kind != CONVERT_SEGMENT_DEFERRED)
             continue;
         if (s->bytes == NULL)
-            TRY(file->late(file, i, err));
+            TRY(file->fill_deferred(file, i, err));
         memcpy(buffer + part.at, s->bytes + part.begin, part.end - part.begin);
     }
     return SIDESTEP_OK;
 }
 
-/* Wait for the windows before this one; then what depends on them. */
+/* Wait until all earlier windows are filled, then finish this one. */
 static enum sidestep_status finish(struct writing *w, size_t i, uint8_t *buffer,
                                    struct sidestep_error *err)
 {
@@ -178,7 +179,7 @@ static enum sidestep_status finish(struct writing *w, size_t i, uint8_t *buffer,
     const struct convert_file *file = &w->files[window->file];
     size_t count = 0;
 
-    if (file->late == NULL)
+    if (file->fill_deferred == NULL)
         return SIDESTEP_OK;
     while (reaches(file, window, window->first + count))
         count++;
@@ -186,15 +187,15 @@ static enum sidestep_status finish(struct writing *w, size_t i, uint8_t *buffer,
     if (crcs == NULL)
         return FAIL_NOMEM(err, count * sizeof(*crcs));
     hash(w, window, buffer, crcs);
-    pthread_mutex_lock(&w->shared.lock);
+    lock_acquire(&w->shared.lock);
     while (w->shared.filled != i && !atomic_load(&w->stop))
-        pthread_cond_wait(&w->shared.changed, &w->shared.lock);
+        lock_wait(&w->shared.lock, &w->shared.changed);
     enum sidestep_status status = SIDESTEP_OK;
     if (!atomic_load(&w->stop))
         status = finish_locked(w, window, buffer, crcs, err);
     w->shared.filled = i + 1;
-    pthread_cond_broadcast(&w->shared.changed);
-    pthread_mutex_unlock(&w->shared.lock);
+    lock_wake_all(&w->shared.changed);
+    lock_release(&w->shared.lock);
     return status;
 }
 
@@ -203,7 +204,7 @@ static enum sidestep_status write_window(struct writing *w, size_t i, uint8_t *b
 {
     const struct window *window = &w->windows[i];
     struct store_file *file = w->handles[window->file];
-    uint64_t whole = round_down(window->length, 4096); /* a file's end is no whole page */
+    uint64_t whole = round_down(window->length, 4096); /* a file may end within a page */
 
     TRY(fill(w, window, buffer, err));
     TRY(finish(w, i, buffer, err));
@@ -249,7 +250,7 @@ static void run(void *context)
     }
 }
 
-/* ---------------------------------------------------------------- the whole */
+/* ---------------------------------------------------------------- all files */
 
 static enum sidestep_status cut_windows(struct writing *w, struct sidestep_error *err)
 {
@@ -286,9 +287,9 @@ static enum sidestep_status create_files(struct writing *w, struct export *expor
     for (size_t f = 0; f < w->count; f++) {
         TRY(export_create_file(export, w->files[f].name, STORE_DIRECT, &w->handles[f], err));
         TRY(store_file_allocate(w->handles[f], w->files[f].bytes, err));
-        /* Requests that extend a file wait for each other. */
+        /* Set the size now, because writes that extend a file wait for each other. */
         TRY(store_file_truncate(w->handles[f], w->files[f].bytes, err));
-        TRY(convert_report_file(w->c, w->files[f].name, err));
+        TRY(report_file(w->c, w->files[f].name, err));
     }
     return SIDESTEP_OK;
 }
@@ -302,6 +303,7 @@ static enum sidestep_status write_all(struct writing *w, struct sidestep_error *
     TRY(workers_new(threads - 1, "sidestep-conv", &workers, err));
     workers_run(workers, run, w);
     workers_free(&workers);
+    lock_alone(&w->shared.lock);
     if (!atomic_load(&w->stop))
         return SIDESTEP_OK;
     error_copy(err, &w->shared.err);
@@ -314,7 +316,7 @@ static enum sidestep_status write_with(struct writing *w, struct export *export,
     TRY(cut_windows(w, err));
     TRY(create_files(w, export, err));
     TRY(write_all(w, err));
-    /* Before it is worth to wait for storage. */
+    /* Find errors of the source before waiting for the sync. */
     TRY(tensor_reader_finish(w->c->bytes, err));
     for (size_t f = 0; f < w->count; f++) {
         TRY(store_file_sync(w->handles[f], err));
@@ -342,8 +344,8 @@ enum sidestep_status convert_write(struct convert *c, struct export *export,
 {
     struct writing w = {.c = c, .files = files, .count = count};
 
-    pthread_mutex_init(&w.shared.lock, NULL);
-    pthread_cond_init(&w.shared.changed, NULL);
+    lock_init(&w.shared.lock, LOCK_CONVERT_WRITE);
+    lock_condition_init(&w.shared.changed);
     enum sidestep_status status = write_with(&w, export, err);
     if (status == SIDESTEP_ENOSPC)
         explain_full(&w, export, err);
@@ -352,7 +354,7 @@ enum sidestep_status convert_write(struct convert *c, struct export *export,
     pool_release(&w.buffers);
     free(w.windows);
     free(w.handles);
-    pthread_cond_destroy(&w.shared.changed);
-    pthread_mutex_destroy(&w.shared.lock);
+    lock_condition_destroy(&w.shared.changed);
+    lock_destroy(&w.shared.lock);
     return status;
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * convert_zip.c -- to a file that is a zip: of torch.save(), which has a pickle and the storages of
- * tensors, and NumPy's .npz, which has an array to a member.
+ * convert_zip.c -- lays out a file in zip format: of torch.save(), with a pickle and the storages
+ * of tensors, or NumPy's .npz, with one array per member.
  *
- * All but the CRCs is known beforehand: headers are written as they are, and what repeats CRCs
- * (descriptors, the directory) when the data before it has been read.
+ * Everything except CRCs is known beforehand.  Headers are written at once.  Descriptors and the
+ * directory contain CRCs; they are written when the data before them has been read.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,10 +19,10 @@
 #define ID_DIGITS 40
 #define OTHER_MEMBERS 6u /* of torch.save(), beside the storages */
 
-/* What a segment stands for. */
-struct meaning {
-    size_t member;     /* of a descriptor, or of the data in front of one */
-    uint32_t head_crc; /* of what the member has in front of the tensor: the header of an array */
+/* The member that a segment belongs to. */
+struct segment_info {
+    size_t member;     /* of a tensor, or of a descriptor */
+    uint32_t head_crc; /* of the member's bytes before the tensor: the header of an array */
     uint64_t head_bytes;
 };
 
@@ -30,30 +30,30 @@ struct layout {
     struct convert *c;
     struct convert_file file;
     struct zip_writer writer;
-    struct buffer literal; /* of the segment that is being laid out */
+    struct buffer literal; /* bytes of the segment that is being laid out */
     struct arena arena;
-    struct meaning *meanings; /* per segment of the file */
-    size_t meaning_room;
+    struct segment_info *infos; /* per segment of the file */
+    size_t info_capacity;
     bool is_torch;
     uint64_t names_hash;
 };
 
 static enum sidestep_status add_segment(struct layout *l, struct convert_segment segment,
-                                        const struct meaning *meaning, struct sidestep_error *err)
+                                        const struct segment_info *info, struct sidestep_error *err)
 {
-    if (l->file.count == l->meaning_room) {
-        size_t room = l->meaning_room != 0 ? l->meaning_room * 2 : 64;
-        struct meaning *meanings = memory_resize(l->meanings, room, sizeof(*meanings));
-        if (meanings == NULL)
-            return FAIL_NOMEM(err, room * sizeof(*meanings));
-        l->meanings = meanings;
-        l->meaning_room = room;
+    if (l->file.count == l->info_capacity) {
+        size_t room = l->info_capacity != 0 ? l->info_capacity * 2 : 64;
+        struct segment_info *infos = memory_resize(l->infos, room, sizeof(*infos));
+        if (infos == NULL)
+            return FAIL_NOMEM(err, room * sizeof(*infos));
+        l->infos = infos;
+        l->info_capacity = room;
     }
-    l->meanings[l->file.count] = *meaning;
+    l->infos[l->file.count] = *info;
     return convert_file_add_segment(&l->file, segment, err);
 }
 
-/* What was written into the literal becomes a segment. */
+/* Turn the bytes of the literal into a segment. */
 static enum sidestep_status flush(struct layout *l, struct sidestep_error *err)
 {
     TRY(buffer_check(&l->literal, err));
@@ -65,40 +65,40 @@ static enum sidestep_status flush(struct layout *l, struct sidestep_error *err)
     struct convert_segment segment = {
         .kind = CONVERT_SEGMENT_BYTES, .length = l->literal.length, .bytes = bytes};
     l->literal.length = 0;
-    return add_segment(l, segment, &(struct meaning){0}, err);
+    return add_segment(l, segment, &(struct segment_info){0}, err);
 }
 
-/* A member: ${head} and then a tensor. */
+/* Add a member: ${head}, if any, then a tensor. */
 static enum sidestep_status add_member(struct layout *l, const char *name, size_t tensor,
                                        const struct buffer *head, struct sidestep_error *err)
 {
     uint64_t bytes = l->c->tensors[tensor].bytes, head_bytes = head != NULL ? head->length : 0;
-    struct meaning meaning = {.member = l->writer.count, .head_bytes = head_bytes};
+    struct segment_info info = {.member = l->writer.count, .head_bytes = head_bytes};
 
     struct zip_writer_member *member =
         zip_writer_begin_member(&l->writer, name, head_bytes + bytes);
     if (head != NULL) {
         buffer_put(&l->literal, head->bytes, head->length);
-        meaning.head_crc = hash_crc32(0, head->bytes, head->length);
+        info.head_crc = hash_crc32(0, head->bytes, head->length);
         zip_writer_skip(&l->writer, head->length);
     }
     TRY(flush(l, err));
     zip_writer_skip(&l->writer, bytes);
     struct convert_segment data = {
         .kind = CONVERT_SEGMENT_TENSOR, .length = bytes, .tensor = tensor};
-    TRY(add_segment(l, data, &meaning, err));
+    TRY(add_segment(l, data, &info, err));
     unsigned length = zip_writer_descriptor_bytes(member);
-    l->writer.out = NULL; /* only count */
+    l->writer.out = NULL; /* count only */
     zip_writer_end_member(&l->writer, member, 0);
     l->writer.out = &l->literal;
     if (length == 0)
         return SIDESTEP_OK;
     return add_segment(l,
                        (struct convert_segment){.kind = CONVERT_SEGMENT_DEFERRED, .length = length},
-                       &meaning, err);
+                       &info, err);
 }
 
-/* ---------------------------------------------------------------- what comes late */
+/* ---------------------------------------------------------------- segments with CRCs */
 
 static void put_tail(struct layout *l, struct zip_writer *w, char id[ID_DIGITS + 1])
 {
@@ -111,11 +111,12 @@ static void put_tail(struct layout *l, struct zip_writer *w, char id[ID_DIGITS +
     zip_writer_finish(w);
 }
 
-/* The bytes of segment ${i}: the descriptor of a member, or all that stands at the end. */
-static enum sidestep_status late(struct convert_file *file, size_t i, struct sidestep_error *err)
+/* Make the bytes of segment ${i}: the descriptor of a member, or the end of the file. */
+static enum sidestep_status fill_deferred(struct convert_file *file, size_t i,
+                                          struct sidestep_error *err)
 {
     struct layout *l = file->context;
-    const struct meaning *meaning = &l->meanings[i];
+    const struct segment_info *info = &l->infos[i];
     char id[ID_DIGITS + 1];
     OWNED_BUFFER bytes = {0};
 
@@ -123,10 +124,10 @@ static enum sidestep_status late(struct convert_file *file, size_t i, struct sid
     l->writer.position = file->segments[i].offset;
     if (i + 1 < file->count) {
         const struct convert_segment *data = &file->segments[i - 1];
-        uint32_t crc = meaning->head_bytes == 0
+        uint32_t crc = info->head_bytes == 0
                            ? data->crc
-                           : hash_crc32_combine(meaning->head_crc, data->crc, data->length);
-        zip_writer_end_member(&l->writer, &l->writer.members[meaning->member], crc);
+                           : hash_crc32_combine(info->head_crc, data->crc, data->length);
+        zip_writer_end_member(&l->writer, &l->writer.members[info->member], crc);
     } else {
         put_tail(l, &l->writer, id);
     }
@@ -135,7 +136,7 @@ static enum sidestep_status late(struct convert_file *file, size_t i, struct sid
     return file->segments[i].bytes != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, bytes.length);
 }
 
-/* Count what stands at the end. */
+/* Add a segment for the end of the file. */
 static enum sidestep_status add_tail(struct layout *l, struct sidestep_error *err)
 {
     struct zip_writer w = l->writer;
@@ -145,22 +146,23 @@ static enum sidestep_status add_tail(struct layout *l, struct sidestep_error *er
     put_tail(l, &w, id);
     struct convert_segment tail = {.kind = CONVERT_SEGMENT_DEFERRED,
                                    .length = w.position - l->writer.position};
-    TRY(add_segment(l, tail, &(struct meaning){0}, err));
-    /* From here on late() writes: CRCs are folded in again, as they become known. */
+    TRY(add_segment(l, tail, &(struct segment_info){0}, err));
+    /* The CRCs of members without a descriptor are known already; fill_deferred() adds the others.
+     */
     l->writer.crc_hash = 0;
     for (size_t i = 0; i < l->writer.count; i++)
         if (l->writer.members[i].crc != 0)
             zip_writer_fold_crc(&l->writer, l->writer.members[i].crc);
-    l->file.late = late;
+    l->file.fill_deferred = fill_deferred;
     l->file.context = l;
     return SIDESTEP_OK;
 }
 
 /* ---------------------------------------------------------------- torch.save() */
 
-/* Tensors that are the same bytes of one file share a storage, as they did. */
-static enum sidestep_status find_ties(const struct convert *c, size_t *storages,
-                                      struct sidestep_error *err)
+/* Tensors that are the same bytes of the source file share a storage, as in the source. */
+static enum sidestep_status find_shared_storages(const struct convert *c, size_t *storages,
+                                                 struct sidestep_error *err)
 {
     OWNED_HASH_TABLE seen = {0};
     OWNED_ARENA keys = {0};
@@ -191,7 +193,7 @@ static enum sidestep_status find_ties(const struct convert *c, size_t *storages,
     return SIDESTEP_OK;
 }
 
-/* Tensors come sorted by storage: back to the order in which the source names them. */
+/* Tensors are sorted by storage; restore the order of the source. */
 static int compare_entries(const void *a, const void *b)
 {
     const struct torch_write_entry *x = a, *y = b;
@@ -240,7 +242,7 @@ static enum sidestep_status lay_out_torch(struct layout *l, struct sidestep_erro
 
     if (storages == NULL)
         return FAIL_NOMEM(err, l->c->tensor_count * sizeof(*storages));
-    TRY(find_ties(l->c, storages, err));
+    TRY(find_shared_storages(l->c, storages, err));
     TRY(make_pickle(l, storages, &pickle, err));
     zip_writer_add_member(&l->writer, "data.pkl", pickle.bytes, pickle.length);
     zip_writer_add_member(&l->writer, ".format_version", "1", 1);
@@ -248,7 +250,7 @@ static enum sidestep_status lay_out_torch(struct layout *l, struct sidestep_erro
     zip_writer_add_member(&l->writer, "byteorder", "little", 6);
     l->names_hash = XXH3_64bits(pickle.bytes, pickle.length);
     for (size_t i = 0; i < l->c->tensor_count; i++) {
-        if (storages[i] != next) /* one that is there already */
+        if (storages[i] != next) /* shared, and there already */
             continue;
         const char *name = arena_printf(&l->arena, "data/%zu", next++);
         if (name == NULL)
@@ -303,7 +305,7 @@ enum sidestep_status convert_to_zip(struct convert *c, struct export *export,
     if (status == SIDESTEP_OK)
         status = convert_write(c, export, &l.file, 1, err);
     free(l.writer.members);
-    free(l.meanings);
+    free(l.infos);
     free(l.file.segments);
     buffer_release(&l.literal);
     arena_release(&l.arena);

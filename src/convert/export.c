@@ -2,7 +2,6 @@
 /* export.c -- see export.h. */
 #include "convert/export.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -13,7 +12,8 @@ static void format(const struct export *e, enum file_name_kind kind, char name[F
     file_name_format(kind, e->commit.save_id, 0, 0, name);
 }
 
-/* A directory whose files are all of the kind that would be there again.  ${*count}: how many. */
+/* Check that a conversion may replace the directory: it contains only ${is_known} names.
+ * ${*count}: how many. */
 static enum sidestep_status check_names(const struct export *e, const char *name, size_t *count,
                                         struct sidestep_error *err)
 {
@@ -53,7 +53,7 @@ static enum sidestep_status check_destination(struct export *e, struct sidestep_
         return SIDESTEP_OK;
     TRY(status);
     if (stat.kind != (e->is_file ? STORE_FILE : STORE_DIRECTORY))
-        return FAIL(err, SIDESTEP_EEXISTS, "'%s' exists, and is no %s", e->commit.path,
+        return FAIL(err, SIDESTEP_EEXISTS, "'%s' exists, and is not a %s", e->commit.path,
                     e->is_file ? "file" : "directory");
     if (!e->is_file)
         return check_directory(e, err);
@@ -92,8 +92,9 @@ enum sidestep_status export_create_file(struct export *e, const char *name, uint
     return store_file_create(e->commit.dir, name, flags, file, err);
 }
 
-/* From the hidden directory into the parent. */
-static enum sidestep_status put_file(struct export *e, const char *name, struct sidestep_error *err)
+/* Rename a file from the hidden directory to the parent. */
+static enum sidestep_status rename_file(struct export *e, const char *name,
+                                        struct sidestep_error *err)
 {
     enum store_rename_mode mode = e->replace ? STORE_REPLACE : STORE_NOREPLACE;
     enum sidestep_status status =
@@ -104,8 +105,8 @@ static enum sidestep_status put_file(struct export *e, const char *name, struct 
     return status;
 }
 
-/* The new directory goes back to where it came from, and what it replaced too. */
-static void take_back(struct export *e)
+/* Rename the new directory back, and what it replaced too. */
+static void undo_rename(struct export *e)
 {
     char saving[FILE_NAME_BYTES];
 
@@ -115,15 +116,16 @@ static void take_back(struct export *e)
                            e->exists ? STORE_EXCHANGE : STORE_NOREPLACE, NULL);
 }
 
-/* The hidden directory becomes the destination; what was there takes its name, to be removed: if
- * nobody has put anything else there since it was looked at, a checkpoint say. */
-static enum sidestep_status put_directory(struct export *e, struct sidestep_error *err)
+/* Rename the hidden directory to the destination.  An exchange gives the old one the hidden name,
+ * to be removed.  Then check it again: somebody may have put something else there, a checkpoint for
+ * example. */
+static enum sidestep_status rename_directory(struct export *e, struct sidestep_error *err)
 {
     char saving[FILE_NAME_BYTES];
     size_t count;
 
     format(e, FILE_NAME_SAVING, saving);
-    if (!e->exists) /* or empty: then the rename replaces it */
+    if (!e->exists) /* or it is empty: then the rename replaces it */
         return store_rename(e->commit.parent, saving, e->commit.parent, e->commit.name,
                             STORE_REPLACE, err);
     enum sidestep_status status = store_rename(e->commit.parent, saving, e->commit.parent,
@@ -135,11 +137,11 @@ static enum sidestep_status put_directory(struct export *e, struct sidestep_erro
     TRY(status);
     status = check_names(e, saving, &count, err);
     if (status != SIDESTEP_OK)
-        take_back(e);
+        undo_rename(e);
     return status;
 }
 
-/* What the exchange took out: all of it is known. */
+/* Remove the directory that the exchange took out. */
 static void remove_old(struct export *e)
 {
     char saving[FILE_NAME_BYTES], marker[FILE_NAME_BYTES];
@@ -152,8 +154,8 @@ static void remove_old(struct export *e)
         (void)sweep_empty_trash(e->commit.parent, saving, NULL, NULL);
 }
 
-/* The marks have done their duty. */
-static void remove_marks(struct export *e)
+/* Remove both markers, which only the hidden directory needs. */
+static void remove_markers(struct export *e)
 {
     char name[FILE_NAME_BYTES];
 
@@ -163,7 +165,7 @@ static void remove_marks(struct export *e)
     (void)store_unlink(e->commit.dir, name, NULL);
 }
 
-/* The one file, and the other.  A new one whose name may not be durable is taken back. */
+/* Publish both files.  If a new name may not be durable, remove it. */
 static enum sidestep_status publish_files(struct export *e, struct sidestep_error *err)
 {
     const char *const names[] = {e->side, e->commit.name};
@@ -172,7 +174,7 @@ static enum sidestep_status publish_files(struct export *e, struct sidestep_erro
 
     for (int i = 0; i < 2 && status == SIDESTEP_OK; i++) {
         if (names[i] != NULL)
-            status = put_file(e, names[i], err);
+            status = rename_file(e, names[i], err);
         put[i] = names[i] != NULL && status == SIDESTEP_OK;
     }
     if (status == SIDESTEP_OK)
@@ -185,20 +187,20 @@ static enum sidestep_status publish_files(struct export *e, struct sidestep_erro
 
 static enum sidestep_status publish_directory(struct export *e, struct sidestep_error *err)
 {
-    TRY(put_directory(e, err));
+    TRY(rename_directory(e, err));
     enum sidestep_status status = store_dir_sync(e->commit.parent, err);
     if (status != SIDESTEP_OK) {
-        take_back(e);
+        undo_rename(e);
         return status;
     }
-    remove_marks(e);
+    remove_markers(e);
     if (e->exists)
         remove_old(e);
-    store_dir_close(TAKE(e->commit.dir)); /* it is the user's now */
+    store_dir_close(TAKE(e->commit.dir)); /* published: export_end() must not remove it */
     return status;
 }
 
-/* Is it where it was asked for? */
+/* Does the destination's path still lead to the parent that we wrote to? */
 static enum sidestep_status check_path(struct export *e, struct sidestep_error *err)
 {
     char parent[COMMIT_PATH_BYTES];
@@ -222,7 +224,7 @@ void export_end(struct export *e)
 
     if (e->commit.dir != NULL) {
         format(e, FILE_NAME_SAVING, saving);
-        /* Not what was replaced, where that could not be put back. */
+        /* Do not remove what was replaced, if it could not be put back. */
         if (commit_owns_name(&e->commit, saving))
             (void)sweep_empty_trash(e->commit.parent, saving, NULL, NULL);
     }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * export.h -- how files that are no checkpoint come to exist: whole and durable, or not at all.
+ * export.h -- publishes files that are not a checkpoint: whole and durable, or not at all.
  *
- * They are written in a hidden directory beside the destination, of the kind that saves have (with
- * a locked mark, so that what a killed process leaves is known for what it is, and swept), and a
- * second mark that says that all files in it are ours, whatever they are called.  One rename then
- * puts the directory, or the one file in it, in its place.
+ * The files are written in a hidden directory beside the destination, like those of saves.  A
+ * locked pending marker shows that a process is writing it, so that a sweep can remove what a
+ * killed process leaves.  A second marker says that all files in it are ours, whatever their names.
+ * One rename then publishes the directory, or the one file in it.
  */
 #ifndef CONVERT_EXPORT_H
 #define CONVERT_EXPORT_H
@@ -15,25 +15,25 @@
 struct export
 {
     struct commit commit;
-    bool is_file; /* the destination; else a directory */
+    bool is_file; /* the destination is a file; else a directory */
     bool replace;
-    bool exists; /* something is in its place already */
+    bool exists; /* the destination exists and is not an empty directory */
     bool (*is_known)(const char *name);
-    const char *side; /* beside a file, or NULL: the name of another one, that goes with it */
+    const char *side; /* name of a second file, beside the first; or NULL */
 };
 
-/* Look at ${path}, and make the hidden directory.  EEXISTS: what is there must not be replaced: by
- * ${replace}, a file is replaced by a file, and a directory of files whose names ${is_known} by
- * one. On failure nothing is left behind.  export_end() in any case. */
+/* Check ${path}, and make the hidden directory.  EEXISTS: what is there must not be replaced.  With
+ * ${replace}, a file may replace a file, and a directory may replace one whose names all satisfy
+ * ${is_known}.  On failure nothing is left behind.  Call export_end() in any case. */
 enum sidestep_status export_begin(struct export *e, struct store *store, struct clock *clock,
                                   const char *path, bool is_file, bool replace,
                                   bool (*is_known)(const char *name), struct sidestep_error *err);
-/* A new file: of the directory; or the one, called e->commit.name, or e->side. */
+/* Create a file: any in a directory; otherwise only e->commit.name and e->side. */
 enum sidestep_status export_create_file(struct export *e, const char *name, uint32_t flags,
                                         struct store_file **file, struct sidestep_error *err);
-/* Put all in its place.  The files have been synced and closed.  On failure the destination is as
- * it was; a file that was to be replaced may be the new one, whose name may not be durable.
- * EUNKNOWN: all was put in its place, but the path does not lead there any more. */
+/* Publish everything.  The files must be synced and closed.  On failure the destination is as it
+ * was, except that a file that was to be replaced may be replaced by the new one, not durably.
+ * EUNKNOWN: everything was published, but the path no longer leads there. */
 enum sidestep_status export_publish(struct export *e, struct sidestep_error *err);
 /* Remove what was not published; close all handles. */
 void export_end(struct export *e);

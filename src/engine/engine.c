@@ -28,10 +28,20 @@ enum sidestep_status engine_copy_failure(const struct sidestep_error *failure,
     own.rank = -1;
     memset(own.reserved, 0, sizeof(own.reserved));
     if (own.status <= SIDESTEP_OK || own.status > ERROR_LAST_STATUS)
-        return FAIL(err, SIDESTEP_EINVAL, "options.failure has status %d, which is no failure: %s",
-                    own.status, own.message);
+        return FAIL(err, SIDESTEP_EINVAL,
+                    "options.failure has status %d, which is not a failure: %s", own.status,
+                    own.message);
     error_copy(err, &own);
     return (enum sidestep_status)own.status;
+}
+
+enum sidestep_status engine_find_store(struct sidestep_engine *engine, const char *path,
+                                       struct store **out, struct sidestep_error *err)
+{
+    *out = engine->store;
+    if (engine->own_store != NULL || !object_url_is_one(path))
+        return SIDESTEP_OK;
+    return buckets_find(&engine->buckets, path, out, err);
 }
 
 void engine_retain(struct sidestep_engine *engine)
@@ -44,6 +54,7 @@ void engine_release(struct sidestep_engine *engine)
     if (atomic_fetch_sub(&engine->references, 1) != 1)
         return;
     throttle_destroy(&engine->throttle);
+    buckets_release(&engine->buckets);
     store_custom_free(&engine->own_store);
     free(engine);
 }

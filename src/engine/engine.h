@@ -26,6 +26,7 @@
 
 #include "base/base.h"
 #include "comm/comm.h"
+#include "engine/buckets.h"
 #include "engine/events.h"
 #include "engine/throttle.h"
 #include "snapshot/snapshot.h"
@@ -43,6 +44,7 @@ struct sidestep_engine {
     struct comm comm;
     struct store *store;
     struct store *own_store; /* made from options.store, or NULL */
+    struct buckets buckets;  /* object stores; has a lock of its own */
     struct clock *clock;
     uint32_t flags;
     struct store_queue_config io;
@@ -66,6 +68,11 @@ enum sidestep_status engine_copy_failure(const struct sidestep_error *failure,
                                          struct sidestep_error *err);
 /* EFORKED in a child of the process that opened the engine. */
 enum sidestep_status engine_check(const struct sidestep_engine *engine, struct sidestep_error *err);
+
+/* The store of ${path}: a bucket if it is a URL, unless the program brought a store of its own. It
+ * lives as long as the engine. EINVAL, EPERM, EUNSUPPORTED: object_path.h. */
+enum sidestep_status engine_find_store(struct sidestep_engine *engine, const char *path,
+                                       struct store **out, struct sidestep_error *err);
 
 void engine_retain(struct sidestep_engine *engine);
 void engine_release(struct sidestep_engine *engine);

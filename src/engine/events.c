@@ -19,11 +19,7 @@ enum sidestep_status events_open(struct events *events,
         .fd = -1, .rank = rank, .on_event = options->on_event, .context = options->event_context};
     if (options->event_path == NULL)
         return SIDESTEP_OK;
-    enum sidestep_status status = location_check(options->event_path, err);
-    if (status != SIDESTEP_OK) {
-        error_wrap(err, "the event file");
-        return status;
-    }
+    TRY(WRAP(location_check(options->event_path, err), err, "the event file"));
     events->fd = open(options->event_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (events->fd < 0)
         return FAIL_SYS(err, "open the event file '%s'", options->event_path);

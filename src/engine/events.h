@@ -7,7 +7,6 @@
 #define ENGINE_EVENTS_H
 
 #include <jansson.h>
-#include <pthread.h>
 
 #include "base/base.h"
 

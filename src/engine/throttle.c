@@ -61,24 +61,20 @@ static enum sidestep_status take_cpus(struct throttle *n, const char *cpus,
 enum sidestep_status throttle_init(struct throttle *n, bool lower, uint64_t bytes_per_second,
                                    const char *cpus, struct sidestep_error *err)
 {
-    pthread_condattr_t monotonic;
-
     *n = (struct throttle){.lower = lower, .bytes_per_second = bytes_per_second};
     if (lower)
         n->rights = priority_probe();
-    pthread_mutex_init(&n->shared.lock, NULL);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&n->shared.changed, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    lock_init(&n->shared.lock, LOCK_THROTTLE);
+    lock_condition_init(&n->shared.changed);
     return cpus != NULL ? take_cpus(n, cpus, err) : SIDESTEP_OK;
 }
 
 void throttle_destroy(struct throttle *n)
 {
+    lock_alone(&n->shared.lock);
     assert(n->shared.count == 0);
-    pthread_cond_destroy(&n->shared.changed);
-    pthread_mutex_destroy(&n->shared.lock);
+    lock_condition_destroy(&n->shared.changed);
+    lock_destroy(&n->shared.lock);
 }
 
 void throttle_attach_thread(struct throttle *n)
@@ -87,12 +83,12 @@ void throttle_attach_thread(struct throttle *n)
 
     if (n->pinned)
         (void)sched_setaffinity(self, sizeof(n->cpus), &n->cpus);
-    pthread_mutex_lock(&n->shared.lock);
+    lock_acquire(&n->shared.lock);
     assert(n->shared.count < THROTTLE_MAX_THREADS);
     n->shared.threads[n->shared.count++] = self;
     if (n->lower && n->shared.waiting == 0)
         priority_lower(self, &n->rights);
-    pthread_mutex_unlock(&n->shared.lock);
+    lock_release(&n->shared.lock);
 }
 
 void throttle_detach_thread(struct throttle *n)
@@ -100,65 +96,66 @@ void throttle_detach_thread(struct throttle *n)
     pid_t self = priority_self();
     size_t i = 0;
 
-    pthread_mutex_lock(&n->shared.lock);
+    lock_acquire(&n->shared.lock);
     while (n->shared.threads[i] != self)
         i++;
     assert(i < n->shared.count);
     n->shared.threads[i] = n->shared.threads[--n->shared.count];
     if (n->lower)
         priority_raise(self, &n->rights);
-    pthread_mutex_unlock(&n->shared.lock);
+    lock_release(&n->shared.lock);
 }
 
 /* Locked. */
 static void change_all(struct throttle *n,
                        void (*change)(pid_t thread, const struct priority_rights *rights))
+    REQUIRES(&n->shared.lock)
 {
     for (size_t i = 0; n->lower && i < n->shared.count; i++)
         change(n->shared.threads[i], &n->rights);
-    pthread_cond_broadcast(&n->shared.changed);
+    lock_wake_all(&n->shared.changed);
 }
 
 void throttle_wait_begin(struct throttle *n)
 {
-    pthread_mutex_lock(&n->shared.lock);
+    lock_acquire(&n->shared.lock);
     if (n->shared.waiting++ == 0)
         change_all(n, priority_raise);
-    pthread_mutex_unlock(&n->shared.lock);
+    lock_release(&n->shared.lock);
 }
 
 void throttle_wait_end(struct throttle *n)
 {
-    pthread_mutex_lock(&n->shared.lock);
+    lock_acquire(&n->shared.lock);
     assert(n->shared.waiting > 0);
     if (--n->shared.waiting == 0)
         change_all(n, priority_lower);
-    pthread_mutex_unlock(&n->shared.lock);
+    lock_release(&n->shared.lock);
 }
 
 void throttle_restore_priority(struct throttle *n)
 {
     pid_t self = priority_self();
 
-    pthread_mutex_lock(&n->shared.lock);
+    lock_acquire(&n->shared.lock);
     if (n->lower && n->shared.waiting == 0)
         priority_lower(self, &n->rights);
-    pthread_mutex_unlock(&n->shared.lock);
+    lock_release(&n->shared.lock);
 }
 
 void throttle_set_paused(struct throttle *n, bool paused)
 {
-    pthread_mutex_lock(&n->shared.lock);
+    lock_acquire(&n->shared.lock);
     n->shared.paused = paused;
-    pthread_cond_broadcast(&n->shared.changed);
-    pthread_mutex_unlock(&n->shared.lock);
+    lock_wake_all(&n->shared.changed);
+    lock_release(&n->shared.lock);
 }
 
 bool throttle_is_idle(struct throttle *n)
 {
-    pthread_mutex_lock(&n->shared.lock);
+    lock_acquire(&n->shared.lock);
     bool is_free = n->shared.waiting == 0 && !n->shared.paused;
-    pthread_mutex_unlock(&n->shared.lock);
+    lock_release(&n->shared.lock);
     return is_free;
 }
 
@@ -180,19 +177,19 @@ static void sample_readers(struct throttle *n, uint64_t now)
 {
     uint64_t bytes;
 
-    pthread_mutex_lock(&n->shared.lock);
+    lock_acquire(&n->shared.lock);
     bool due = disk_activity_claim_sample(&n->shared.readers, now);
-    pthread_mutex_unlock(&n->shared.lock);
+    lock_release(&n->shared.lock);
     if (!due || !disk_activity_read_counter(n->shared.readers.path, &bytes))
         return;
-    pthread_mutex_lock(&n->shared.lock);
+    lock_acquire(&n->shared.lock);
     disk_activity_record_sample(&n->shared.readers, bytes, now);
-    pthread_mutex_unlock(&n->shared.lock);
+    lock_release(&n->shared.lock);
 }
 
 /* Locked: how long ${bytes} must wait from ${now}.  0: they are counted, and may be written. */
 static uint64_t wait_time(struct throttle *n, uint64_t bytes, uint64_t bytes_per_second, bool hurry,
-                          uint64_t now)
+                          uint64_t now) REQUIRES(&n->shared.lock)
 {
     uint64_t rate = n->bytes_per_second;
 
@@ -218,9 +215,9 @@ bool throttle_try_acquire(struct throttle *n, uint64_t bytes, uint64_t bytes_per
     uint64_t now = clock_now(clock_system());
 
     sample_readers(n, now);
-    pthread_mutex_lock(&n->shared.lock);
+    lock_acquire(&n->shared.lock);
     uint64_t left = wait_time(n, bytes, bytes_per_second, hurry != NULL && atomic_load(hurry), now);
-    pthread_mutex_unlock(&n->shared.lock);
+    lock_release(&n->shared.lock);
     return left == 0;
 }
 
@@ -230,16 +227,13 @@ uint64_t throttle_acquire(struct throttle *n, uint64_t bytes, uint64_t bytes_per
     uint64_t began = clock_now(clock_system()), now = began, left;
 
     sample_readers(n, now);
-    pthread_mutex_lock(&n->shared.lock);
+    lock_acquire(&n->shared.lock);
     while (!atomic_load(stop) &&
            (left = wait_time(n, bytes, bytes_per_second, hurry != NULL && atomic_load(hurry),
                              now)) != 0) {
-        uint64_t until = now + min_u64(left, SLICE_NS);
-        struct timespec at = {.tv_sec = (time_t)(until / NS_PER_S),
-                              .tv_nsec = (long)(until % NS_PER_S)};
-        (void)pthread_cond_timedwait(&n->shared.changed, &n->shared.lock, &at);
+        (void)lock_wait_until(&n->shared.lock, &n->shared.changed, now + min_u64(left, SLICE_NS));
         now = clock_now(clock_system());
     }
-    pthread_mutex_unlock(&n->shared.lock);
+    lock_release(&n->shared.lock);
     return now - began;
 }

@@ -8,7 +8,6 @@
 #ifndef ENGINE_THROTTLE_H
 #define ENGINE_THROTTLE_H
 
-#include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 
@@ -26,14 +25,14 @@ struct throttle {
     cpu_set_t cpus;
     bool keeps_pace; /* do not back off while others read from the disk */
     struct {
-        pthread_mutex_t lock;
-        pthread_cond_t changed;
+        struct lock lock LOCK_KIND(THROTTLE);
+        struct lock_condition changed;
         _Atomic unsigned waiting; /* threads that wait for a save; may be read without the lock */
-        bool paused;
-        pid_t threads[THROTTLE_MAX_THREADS]; /* background threads at work */
-        size_t count;
-        uint64_t next_ns; /* when the next bytes may be written */
-        struct disk_activity readers;
+        bool paused GUARDED_BY(&lock);
+        pid_t threads[THROTTLE_MAX_THREADS] GUARDED_BY(&lock); /* background threads at work */
+        size_t count GUARDED_BY(&lock);
+        uint64_t next_ns GUARDED_BY(&lock); /* when the next bytes may be written */
+        struct disk_activity readers GUARDED_BY(&lock);
     } shared;
 };
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* archive_dtype.c -- the table of element types, and making stored elements plain. */
+/* archive_dtype.c -- see archive_dtype.h, and archive_tensor_resolve(). */
 #include "format/archive_dtype.h"
 
 #include <assert.h>
@@ -31,7 +31,7 @@ static const struct archive_dtype dtypes[SIDESTEP_DTYPE_END] = {
     [SIDESTEP_COMPLEX32] = {NULL, 2, true, SIGN},
     [SIDESTEP_FLOAT8_E4M3FN] = {NULL, 1, false, SIGN},
     [SIDESTEP_FLOAT8_E5M2] = {NULL, 1, false, SIGN},
-    /* In the "fnuz" types the sign bit alone is NaN, so that -0 is not a flip of +0. */
+    /* In the "fnuz" types, +0 with the sign bit flipped is NaN. */
     [SIDESTEP_FLOAT8_E4M3FNUZ] = {NULL, 1, false, NEVER},
     [SIDESTEP_FLOAT8_E5M2FNUZ] = {NULL, 1, false, NEVER},
     [SIDESTEP_FLOAT8_E8M0FNU] = {NULL, 1, false, NEVER},
@@ -59,7 +59,8 @@ enum sidestep_dtype archive_dtype_from_storage(const char *storage)
     return SIDESTEP_DTYPE_NONE;
 }
 
-/* What to do to the components of an element; [0]: real, or the only one, [1]: imaginary. */
+/* How to change the components of an element.  [0]: the real or only one, [1]: the imaginary one.
+ */
 struct change {
     bool swap;
     bool negate_integer;
@@ -71,7 +72,7 @@ static inline uint64_t swap_bytes(uint64_t value, unsigned width)
     return __builtin_bswap64(value) >> (64 - 8 * width);
 }
 
-/* Inlined per width, so that loads and stores are single instructions. */
+/* Inlined for each width, so that loads and stores are single instructions. */
 static inline __attribute__((always_inline)) void
 change_components(unsigned char *at, uint64_t count, unsigned width, const struct change *change)
 {

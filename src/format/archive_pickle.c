@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * archive_pickle.c -- see archive_pickle.h.  Protocol 2, as Python's pickler emits it: values in
- * their shortest form, and everything that could be met again memoised.
+ * archive_pickle.c -- see archive_pickle.h.  Protocol 2, as Python's pickler writes it: values in
+ * their shortest form, and a memo number for everything that may come again.
  */
 #include "format/archive_pickle.h"
 
@@ -13,9 +13,9 @@
 #include "format/archive_dtype.h"
 
 struct pickle {
-    uint8_t *bytes; /* ARCHIVE_PICKLE_BUFFER_BYTES of them */
+    uint8_t *bytes; /* of ARCHIVE_PICKLE_BUFFER_BYTES */
     size_t length;
-    uint8_t memo; /* next number */
+    uint8_t memo; /* the next number */
 };
 
 static void pickle_op(struct pickle *p, char opcode)

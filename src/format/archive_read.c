@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * archive_read.c -- archives that torch of any version, or another writer, made.
+ * archive_read.c -- reads archives of any version of torch, or of another writer.
  *
- * Only data.pkl, the storages and the version are needed; a byte order may be named; everything
- * else is ignored, as torch does.
+ * It reads data.pkl, the storages, the version and, if there is one, the byte order.  It ignores
+ * all other members, as torch does.
  */
 #include "format/archive.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "format/archive_dtype.h"
 #include "format/archive_rebuild.h"
 #include "format/archive_zip.h"
 
@@ -21,12 +20,12 @@
 /* A plain tensor of 64 dimensions needs less than 2 KiB. */
 #define TENSOR_PICKLE_BYTES ((uint64_t)1 << 20)
 
-/* Nodes for ${bytes} of pickle: more than data needs, less than an attacker would like. */
+/* The limit for the nodes of a pickle of ${bytes}: more than any real data needs. */
 #define NODE_BYTES(bytes) (((size_t)256 << 20) + 16 * (size_t)(bytes))
 
 static enum sidestep_status check_version(struct archive_zip *zip, struct sidestep_error *err)
 {
-    /* torch looks in this order. */
+    /* torch looks for them in this order. */
     const struct archive_member *member = archive_zip_find(zip, ".data/version");
     const uint8_t *text = NULL;
     unsigned version = 0;
@@ -41,7 +40,7 @@ static enum sidestep_status check_version(struct archive_zip *zip, struct sidest
         version = version * 10 + (unsigned)(text[i] - '0');
     bool is_number = i != 0 && (i == member->size || (text[i] == '\n' && i + 1 == member->size));
     if (!is_number || version == 0)
-        return FAIL(err, SIDESTEP_ECORRUPT, "archive: its version is no number");
+        return FAIL(err, SIDESTEP_ECORRUPT, "archive: its version is not a number");
     if (version > VERSION_MAX)
         return FAIL(err, SIDESTEP_EUNSUPPORTED, "archive: version %u is newer than %u", version,
                     VERSION_MAX);
@@ -85,32 +84,20 @@ enum sidestep_status archive_read_pickle(struct archive_zip *zip, uint64_t max_b
     return pickle_parse(arena, bytes, (size_t)member->size, NULL, root, err);
 }
 
-/*
- * Find the storage's bytes.  Their number must be exactly what the pickle says: with fewer, torch
- * 2.6 read memory that nobody had written; what more would mean nobody has said, and torch 2.14
- * refuses it.
- */
 static enum sidestep_status find_storage(const struct archive_zip *zip,
-                                         const struct archive_storage *storage,
+                                         const struct archive_storage *storage, bool is_big,
                                          struct archive_tensor *tensor, struct sidestep_error *err)
 {
     char name[KEY_MAX + sizeof("data/")];
 
     size_t digits = strspn(storage->key, "0123456789");
     if (digits == 0 || digits > KEY_MAX || storage->key[digits] != '\0')
-        return FAIL(err, SIDESTEP_ECORRUPT, "archive: the storage's key is no number");
+        return FAIL(err, SIDESTEP_ECORRUPT, "archive: the storage's key is not a number");
     snprintf(name, sizeof(name), "data/%s", storage->key);
     const struct archive_member *member = archive_zip_find(zip, name);
     if (member == NULL)
         return FAIL(err, SIDESTEP_ECORRUPT, "archive: it has no %s", name);
-    if (member->size != storage->bytes)
-        return FAIL(err, SIDESTEP_ECORRUPT, "archive: %s has %llu bytes, data.pkl wants %llu", name,
-                    (unsigned long long)member->size, (unsigned long long)storage->bytes);
-    tensor->data_offset = member->data_offset;
-    tensor->data_bytes = member->size;
-    tensor->data_crc = member->crc;
-    tensor->has_crc = member->has_crc;
-    return SIDESTEP_OK;
+    return archive_rebuild_set_data(tensor, storage, member, is_big, err);
 }
 
 enum sidestep_status archive_tensor_read(const struct source *source, uint64_t offset,
@@ -128,8 +115,7 @@ enum sidestep_status archive_tensor_read(const struct source *source, uint64_t o
     TRY(archive_read_byte_order(&zip, &is_big, err));
     TRY(archive_read_pickle(&zip, TENSOR_PICKLE_BYTES, &nodes, &root, err));
     TRY(archive_rebuild_parse_tensor(root, &tensor, &storage, err));
-    TRY(find_storage(&zip, &storage, &tensor, err));
-    tensor.swapped = is_big && archive_dtype_of(tensor.dtype)->component_bytes > 1;
+    TRY(find_storage(&zip, &storage, is_big, &tensor, err));
     *out = tensor;
     return SIDESTEP_OK;
 }

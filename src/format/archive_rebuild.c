@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * archive_rebuild.c -- see archive_rebuild.h.  The two calls that make a plain tensor are
+ * archive_rebuild.c -- see archive_rebuild.h.  Two calls make a plain tensor:
  *
  *   _rebuild_tensor_v2(storage, offset, size, stride, requires_grad, hooks[, metadata])
  *   _rebuild_tensor_v3(storage, offset, size, stride, requires_grad, hooks, dtype[, metadata])
  *
- * of torch._utils, where storage is the persistent id ('storage', class, key, location, count).
+ * Both are in torch._utils.  storage is the persistent id ('storage', class, key, location, count).
  */
 #include "format/archive_rebuild.h"
 
@@ -13,11 +13,12 @@
 
 #include "base/base.h"
 #include "format/archive_dtype.h"
+#include "format/archive_zip.h"
 #include "model/model.h"
 
 #define MAX_TENSOR_BYTES ((uint64_t)1 << 62)
 
-/* What torch's other ways to rebuild something make, so that the refusal can say it. */
+/* Other functions of torch, and what they make, for the message that refuses them. */
 static const struct {
     const char *function;
     const char *makes;
@@ -36,7 +37,7 @@ static const struct {
      "a tensor of a device without storages"},
 };
 
-/* The arguments of the call, by meaning. */
+/* The call, with its arguments by name. */
 struct rebuild {
     bool is_v3;
     const struct pickle_node *storage;
@@ -44,8 +45,8 @@ struct rebuild {
     const struct pickle_node *size;
     const struct pickle_node *stride;
     const struct pickle_node *hooks;
-    const struct pickle_node *dtype;    /* v3 */
-    const struct pickle_node *metadata; /* NULL: not given */
+    const struct pickle_node *dtype;    /* only in v3 */
+    const struct pickle_node *metadata; /* NULL: none */
 };
 
 static bool is_tuple(const struct pickle_node *node, size_t count)
@@ -73,7 +74,7 @@ static enum sidestep_status refuse_call(const struct pickle_node *callable,
             return FAIL(err, SIDESTEP_EUNSUPPORTED,
                         "it is %s (%s), and only plain tensors can be read",
                         other_functions[i].makes, strchr(other_functions[i].function, ' ') + 1);
-    return FAIL(err, SIDESTEP_EUNSAFE, "archive: data.pkl calls '%s', which makes no tensor",
+    return FAIL(err, SIDESTEP_EUNSAFE, "archive: data.pkl calls '%s', which does not make a tensor",
                 display_name(callable->as.text.bytes).text);
 }
 
@@ -105,7 +106,7 @@ static enum sidestep_status match_call(const struct pickle_node *root, struct re
     return SIDESTEP_OK;
 }
 
-/* Hooks are functions: only an empty OrderedDict() means a plain tensor. */
+/* Hooks are functions.  A plain tensor has an empty OrderedDict() of them. */
 static enum sidestep_status check_hooks(const struct pickle_node *hooks, struct sidestep_error *err)
 {
     bool is_empty = hooks->kind == PICKLE_NONE ||
@@ -135,7 +136,7 @@ static enum sidestep_status read_dtype(const struct pickle_node *class,
              strchr(dtype->as.text.bytes, '.') == NULL)
         *out = sidestep_dtype_from_name(dtype->as.text.bytes + 6);
     if (*out == SIDESTEP_DTYPE_NONE)
-        return FAIL(err, SIDESTEP_EUNSUPPORTED, "archive: '%s' is no type that can be read",
+        return FAIL(err, SIDESTEP_EUNSUPPORTED, "archive: the type '%s' cannot be read",
                     display_name(named->as.text.bytes).text);
     return SIDESTEP_OK;
 }
@@ -177,7 +178,7 @@ static enum sidestep_status read_geometry(const struct rebuild *call, struct arc
 
         if (!is_count(length) || !is_count(stride))
             return FAIL(err, SIDESTEP_ECORRUPT,
-                        "archive: dimension %zu has a length or stride that is no number >= 0", i);
+                        "archive: the length or stride of dimension %zu is not a number >= 0", i);
         tensor->shape[i] = length->as.integer;
         tensor->strides[i] = stride->as.integer;
     }
@@ -186,8 +187,9 @@ static enum sidestep_status read_geometry(const struct rebuild *call, struct arc
     return SIDESTEP_OK;
 }
 
-/* All sizes are >= 0.  The volume is bounded even where strides of 0 make it larger than the
- * storage, and dimensions of 0 count as 1, so that no product of theirs overflows anywhere. */
+/* Check that all elements lie inside the storage.  All sizes are >= 0.  Strides of 0 can make the
+ * volume larger than the storage, so the volume has a limit of its own.  There, dimensions of 0
+ * count as 1, so that no product of lengths overflows later. */
 static enum sidestep_status check_bounds(struct archive_tensor *tensor, uint64_t storage_bytes,
                                          struct sidestep_error *err)
 {
@@ -211,7 +213,7 @@ static enum sidestep_status check_bounds(struct archive_tensor *tensor, uint64_t
     uint64_t elements = storage_bytes / item;
     if (is_empty ? tensor->storage_offset > elements : !fits || last >= elements)
         return FAIL(
-            err, SIDESTEP_ECORRUPT, "archive: shape %s reaches out of its storage of %llu bytes",
+            err, SIDESTEP_ECORRUPT, "archive: shape %s does not fit its storage of %llu bytes",
             display_shape(tensor->ndim, tensor->shape).text, (unsigned long long)storage_bytes);
     tensor->row_major = box_is_row_major(tensor->ndim, tensor->shape, tensor->strides);
     return SIDESTEP_OK;
@@ -266,4 +268,21 @@ enum sidestep_status archive_rebuild_parse_tensor(const struct pickle_node *root
     TRY(read_geometry(&call, tensor, err));
     TRY(check_bounds(tensor, storage->bytes, err));
     return read_metadata(call.metadata, tensor, err);
+}
+
+enum sidestep_status archive_rebuild_set_data(struct archive_tensor *tensor,
+                                              const struct archive_storage *storage,
+                                              const struct archive_member *member, bool is_big,
+                                              struct sidestep_error *err)
+{
+    if (member->size != storage->bytes)
+        return FAIL(err, SIDESTEP_ECORRUPT, "data/%s has %llu bytes, data.pkl wants %llu",
+                    display_name(storage->key).text, (unsigned long long)member->size,
+                    (unsigned long long)storage->bytes);
+    tensor->data_offset = member->data_offset;
+    tensor->data_bytes = member->size;
+    tensor->data_crc = member->crc;
+    tensor->has_crc = member->has_crc;
+    tensor->swapped = is_big && archive_dtype_of(tensor->dtype)->component_bytes > 1;
+    return SIDESTEP_OK;
 }

@@ -1,25 +1,36 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* archive_rebuild.h -- what the pickle of a tensor says, without rebuilding anything. */
+/* archive_rebuild.h -- reads the pickle of a tensor, without calling anything. */
 #ifndef FORMAT_ARCHIVE_REBUILD_H
 #define FORMAT_ARCHIVE_REBUILD_H
 
 #include "format/archive.h"
 #include "format/pickle.h"
 
-/* The storage that the tensor is a view of. */
+/* The storage with the tensor's elements. */
 struct archive_storage {
-    const char *key; /* its bytes are the member data/<key>; lives as long as the nodes */
+    const char *key; /* the member data/<key> has its bytes; lives as long as the nodes */
     uint64_t bytes;
 };
 
 /*
- * Fill ${tensor} (data_*, has_crc and swapped left alone) from ${root}.  Every element that it
- * addresses lies inside the storage.  ECORRUPT; EUNSUPPORTED: torch's, but not a plain tensor;
- * EUNSAFE: not torch's.
+ * Set ${tensor}, except data_*, has_crc and swapped, from ${root}.  Checks that all its elements
+ * lie inside the storage.  ECORRUPT; EUNSUPPORTED: a call of torch that does not make a plain
+ * tensor; EUNSAFE: another call.
  */
 enum sidestep_status archive_rebuild_parse_tensor(const struct pickle_node *root,
                                                   struct archive_tensor *tensor,
                                                   struct archive_storage *storage,
                                                   struct sidestep_error *err);
+
+struct archive_member;
+/*
+ * Set the rest of ${tensor}: its data are in ${member}.  ECORRUPT: this has not exactly the bytes
+ * that the pickle says.  With fewer, torch 2.6 reads uninitialised memory; with more, torch 2.14
+ * refuses the file.
+ */
+enum sidestep_status archive_rebuild_set_data(struct archive_tensor *tensor,
+                                              const struct archive_storage *storage,
+                                              const struct archive_member *member, bool is_big,
+                                              struct sidestep_error *err);
 
 #endif

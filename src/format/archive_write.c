@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * archive_write.c -- archives as torch.save() of torch >= 2.7 writes them, byte for byte: which
- * members, and how the serialization id is made.
+ * archive_write.c -- writes archives with the same bytes as torch.save() of torch >= 2.7: the
+ * members, and the serialization id.
  */
 #include "format/archive.h"
 
@@ -21,9 +21,9 @@
 #define MAX_MEMBERS 8u
 #define ID_DIGITS 40
 #define VERSION "3\n"
-#define ZIP_DESCRIPTOR_CRC 4 /* bytes in front of it in a descriptor */
+#define ZIP_DESCRIPTOR_CRC 4 /* offset of the CRC in a descriptor */
 
-/* Half of the serialization id: a hash of the members' names, which are always the same. */
+/* The first half of the serialization id: a hash of the members' names, which never change. */
 #define NAMES_HASH_TENSOR 15728199511854643026ull
 #define NAMES_HASH_OBJECT 2908468677762923104ull
 
@@ -37,7 +37,7 @@ static struct zip_writer writer_over(struct zip_writer_member members[MAX_MEMBER
 static const char *const first_names[ARCHIVE_HEAD_MEMBERS] = {"data.pkl", ".format_version",
                                                               ".storage_alignment", "byteorder"};
 
-/* What stands in front of the storage. */
+/* The members before the storage. */
 static void put_first_members(struct zip_writer *w, const void *pickle, size_t pickle_bytes)
 {
     zip_writer_add_member(w, first_names[0], pickle, pickle_bytes);
@@ -46,14 +46,14 @@ static void put_first_members(struct zip_writer *w, const void *pickle, size_t p
     zip_writer_add_member(w, first_names[3], "little", 6);
 }
 
-/* A number in 20 digits, without printf(), which is slow where tensors are small. */
+/* Write a number with 20 digits.  printf() would be slow for a checkpoint of small tensors. */
 static void put_digits(char to[ID_DIGITS / 2], uint64_t number)
 {
     for (unsigned i = ID_DIGITS / 2; i-- > 0; number /= 10)
         to[i] = (char)('0' + number % 10);
 }
 
-/* What stands behind the storage. */
+/* The members after the storage. */
 static void put_last_members(struct zip_writer *w, uint64_t names_hash)
 {
     char id[ID_DIGITS];
@@ -98,7 +98,7 @@ static enum sidestep_status check_tensor(enum sidestep_dtype dtype, uint32_t ndi
     return SIDESTEP_OK;
 }
 
-/* Everything in front of the first byte of data. */
+/* Write everything before the first byte of data. */
 static void put_tensor_head(struct zip_writer *w, const struct archive_plain_tensor *tensor)
 {
     uint8_t pickle[ARCHIVE_PICKLE_BUFFER_BYTES];
@@ -108,14 +108,14 @@ static void put_tensor_head(struct zip_writer *w, const struct archive_plain_ten
     (void)zip_writer_begin_member(w, DATA_NAME, tensor->bytes);
 }
 
-/* Everything behind the last byte of data, where w->position is. */
+/* Write everything after the last byte of data, where w->position is. */
 static void put_tensor_tail(struct zip_writer *w, uint32_t data_crc)
 {
     zip_writer_end_member(w, &w->members[w->count - 1], data_crc);
     put_last_members(w, NAMES_HASH_TENSOR);
 }
 
-/* What the tail will repeat of the head, which ${w} has written. */
+/* Set ${layout} from the head that ${w} has written. */
 static void note_head(const struct zip_writer *w, uint64_t data_bytes,
                       struct archive_tensor_layout *layout)
 {
@@ -129,7 +129,7 @@ static void note_head(const struct zip_writer *w, uint64_t data_bytes,
     layout->data_header = (uint32_t)w->members[ARCHIVE_HEAD_MEMBERS].offset;
 }
 
-/* ${w} as it was when it had written the head. */
+/* Restore ${w} to its state after the head. */
 static void resume_behind_head(struct zip_writer *w, const struct archive_tensor_layout *layout)
 {
     for (size_t i = 0; i < ARCHIVE_HEAD_MEMBERS; i++) {
@@ -173,8 +173,8 @@ static bool is_same_layout(const struct archive_tensor_layout *a,
            a->data_header == b->data_header && memcmp(a->head, b->head, sizeof(a->head)) == 0;
 }
 
-/* torch sees every write that starts like a data descriptor as one, so that such data changes
- * the serialization id. */
+/* torch takes each write that starts like a data descriptor for one.  So such data changes the
+ * serialization id. */
 static void fold_data_quirk(struct zip_writer *w, uint64_t data_bytes, const uint8_t first_bytes[8])
 {
     uint32_t words[2];
@@ -186,7 +186,7 @@ static void fold_data_quirk(struct zip_writer *w, uint64_t data_bytes, const uin
         zip_writer_fold_crc(w, words[1]);
 }
 
-/* The tail to w->out. */
+/* Write the tail to w->out. */
 static void make_tail(struct zip_writer *w, const struct archive_tensor_layout *layout,
                       uint32_t data_crc, const uint8_t first_bytes[8])
 {
@@ -214,7 +214,7 @@ void archive_tail_cache_release(struct archive_tail_cache *last)
     buffer_release(&last->bytes);
 }
 
-/* Where a member's CRC stands in the tail. */
+/* The offsets of a member's CRC in the tail. */
 static void find_crcs(const struct zip_writer_member *member, uint64_t tail_at, size_t crcs[2])
 {
     for (int i = 0; i < 2; i++)
@@ -230,7 +230,7 @@ static enum sidestep_status new_tail(struct archive_tail_cache *last,
     uint64_t tail_at = layout->head_bytes + layout->data_bytes;
 
     last->bytes.length = 0;
-    last->layout = (struct archive_tensor_layout){0}; /* of no tensor, if this fails */
+    last->layout = (struct archive_tensor_layout){0}; /* matches no tensor if this fails */
     make_tail(&w, layout, data_crc, first_bytes);
     TRY(buffer_check(&last->bytes, err));
     find_crcs(&members[ARCHIVE_HEAD_MEMBERS], tail_at, last->data_crcs);
@@ -249,7 +249,7 @@ static void put_crc(struct archive_tail_cache *last, const size_t at[2], uint32_
             memcpy(last->bytes.bytes + at[i], &little, sizeof(little));
 }
 
-/* What put_tensor_tail() does to a tail that is there, of the same layout. */
+/* Change the last tail as put_tensor_tail() would write it. */
 static void change_tail(struct archive_tail_cache *last, uint32_t data_crc,
                         const uint8_t first_bytes[8])
 {
@@ -272,9 +272,7 @@ enum sidestep_status archive_tensor_write_tail_cached(
     struct archive_tail_cache *last, const struct archive_tensor_layout *layout, uint32_t data_crc,
     const uint8_t first_bytes[8], struct buffer *tail, struct sidestep_error *err)
 {
-    bool alike = last->layout.tail_bytes != 0 && is_same_layout(&last->layout, layout);
-
-    if (alike)
+    if (last->layout.tail_bytes != 0 && is_same_layout(&last->layout, layout))
         change_tail(last, data_crc, first_bytes);
     else
         TRY(new_tail(last, layout, data_crc, first_bytes, err));

@@ -3,8 +3,6 @@
  * (zip64). */
 #include "format/archive_zip.h"
 
-#include <stdlib.h>
-
 #include "base/base.h"
 #include "codec/codec.h"
 #include "format/archive.h"
@@ -17,7 +15,7 @@
 #define SCRATCH_BYTES (2u * UINT16_MAX) /* a name and an extra */
 #define VERIFY_BYTES ((size_t)1 << 20)
 
-/* What a zip may ask for. */
+/* The limits of a zip: an item, or a large file. */
 struct zip_limits {
     uint64_t records;
     uint64_t directory_bytes;
@@ -28,24 +26,24 @@ static const struct zip_limits zip_limits[] = {
     {ARCHIVE_LARGE_MAX_RECORDS, ARCHIVE_LARGE_MAX_DIRECTORY_BYTES, ARCHIVE_LARGE_MAX_PICKLE_BYTES},
 };
 
-#define FLAG_ENCRYPTED 0x2041u /* plainly, strongly, and the directory */
+#define FLAG_ENCRYPTED 0x2041u /* the three flags for encryption */
 #define FLAG_DESCRIPTOR 0x0008u
 #define FLAG_UTF8 0x0800u
 
 #define U64(n) ((unsigned long long)(n))
 #define NAMED(entry) (int)min_u64((entry)->name_length, 96), (entry)->name /* for %.*s */
 
-/* What the end records say of the directory. */
+/* The end records: where the directory is. */
 struct zip_end {
     uint64_t count;
     uint64_t bytes;
     uint64_t offset;
-    uint64_t end; /* where the end records start */
+    uint64_t end; /* offset of the end records */
 };
 
 /* One entry of the directory. */
 struct zip_entry {
-    const char *name; /* whole */
+    const char *name; /* with the prefix */
     size_t name_length;
     uint16_t flags;
     uint16_t method;
@@ -60,7 +58,7 @@ void archive_zip_release(struct archive_zip *zip)
     arena_release(&zip->arena);
 }
 
-/* Read inside the slice, from the ends read before where possible. */
+/* Read bytes of the zip, from the ends in memory if possible. */
 static enum sidestep_status zip_read(const struct archive_zip *zip, void *to, size_t bytes,
                                      uint64_t at, struct sidestep_error *err)
 {
@@ -90,14 +88,14 @@ static enum sidestep_status read_ends(struct archive_zip *zip, struct sidestep_e
     return SIDESTEP_OK;
 }
 
-/* A field of the classic end record agrees with the zip64 one if it is the same or says "see
- * there". */
-static bool agrees(uint64_t classic, uint64_t real, uint64_t see_there)
+/* Does a field of the classic end record agree with the zip64 one?  It has the same value, or the
+ * mark that refers to the zip64 record. */
+static bool agrees(uint64_t classic, uint64_t real, uint64_t mark)
 {
-    return classic == real || classic == see_there;
+    return classic == real || classic == mark;
 }
 
-/* With a locator in front of the classic end record, the zip64 end record is authoritative. */
+/* Read the zip64 end record, which has priority if a locator precedes the classic end record. */
 static enum sidestep_status read_end64(const struct archive_zip *zip, uint64_t locator_at,
                                        struct zip_end *end, struct sidestep_error *err)
 {
@@ -111,9 +109,7 @@ static enum sidestep_status read_end64(const struct archive_zip *zip, uint64_t l
     uint32_t disks = cursor_u32le(&c);
     if (disk != 0 || disks != 1 || locator_at < END64_BYTES || at != locator_at - END64_BYTES)
         return FAIL(err, SIDESTEP_ECORRUPT,
-                    "zip: the zip64 locator points at %llu, not in front "
-                    "of itself",
-                    U64(at));
+                    "zip: the zip64 locator points at %llu, not at the record before it", U64(at));
     TRY(zip_read(zip, bytes, END64_BYTES, at, err));
     c = cursor_from_memory(bytes, END64_BYTES);
     uint32_t signature = cursor_u32le(&c);
@@ -148,7 +144,7 @@ static enum sidestep_status read_end(const struct archive_zip *zip, struct zip_e
     end->end = zip->length - END_BYTES;
     TRY(zip_read(zip, bytes, END_BYTES, end->end, err));
     uint32_t signature = cursor_u32le(&c);
-    uint32_t disks = cursor_u32le(&c); /* this one and the directory's */
+    uint32_t disks = cursor_u32le(&c); /* the number of this disk, and of the directory's disk */
     uint16_t count_here = cursor_u16le(&c);
     end->count = cursor_u16le(&c);
     end->bytes = cursor_u32le(&c);
@@ -156,11 +152,11 @@ static enum sidestep_status read_end(const struct archive_zip *zip, struct zip_e
     uint16_t comment_bytes = cursor_u16le(&c);
     if (signature != ZIP_END_SIGNATURE || comment_bytes != 0)
         return FAIL(err, SIDESTEP_ECORRUPT,
-                    "zip: no end record in the last %u bytes (truncated, "
-                    "or something follows)",
+                    "zip: no end record in the last %u bytes (truncated, or something follows)",
                     END_BYTES);
     if (disks != 0 || count_here != end->count)
-        return FAIL(err, SIDESTEP_ECORRUPT, "zip: the end record tells of several disks");
+        return FAIL(err, SIDESTEP_ECORRUPT,
+                    "zip: the end record is of an archive on several disks");
 
     uint8_t locator[4] = {0};
     if (end->end >= LOCATOR_BYTES)
@@ -194,8 +190,8 @@ static enum sidestep_status check_end(const struct zip_end *end, const struct zi
     return SIDESTEP_OK;
 }
 
-/* Find the zip64 record among ${extra}'s; a zeroed cursor if there is none.  False: the list is
- * damaged, or has two of them. */
+/* Find the zip64 record in ${extra}.  A zeroed cursor: there is none.  False: the list is damaged,
+ * or has two of them. */
 static bool find_zip64(struct cursor extra, struct cursor *zip64)
 {
     bool found = false;
@@ -216,7 +212,8 @@ static bool find_zip64(struct cursor extra, struct cursor *zip64)
     return !extra.overrun;
 }
 
-/* The directory's zip64 record holds exactly the values that did not fit, in this order. */
+/* Read the zip64 record of an entry of the directory.  It has the values that do not fit into 32
+ * bits, in this order. */
 static enum sidestep_status read_central_zip64(struct cursor extra, struct zip_entry *entry,
                                                struct sidestep_error *err)
 {
@@ -249,8 +246,8 @@ static enum sidestep_status check_features(const struct zip_entry *entry,
                     NAMED(entry), entry->flags);
     if (entry->stored_size != entry->size)
         return FAIL(err, SIDESTEP_ECORRUPT,
-                    "zip: '%.*s' is stored, yet takes %llu bytes for its %llu", NAMED(entry),
-                    U64(entry->stored_size), U64(entry->size));
+                    "zip: '%.*s' is not compressed, but %llu bytes are stored for its %llu",
+                    NAMED(entry), U64(entry->stored_size), U64(entry->size));
     return SIDESTEP_OK;
 }
 
@@ -297,13 +294,13 @@ static bool has_descriptor(const struct zip_entry *entry)
     return (entry->flags & FLAG_DESCRIPTOR) != 0;
 }
 
-/* A local value may be left for the descriptor to say (0), or must be the directory's. */
-static bool matches(uint64_t local, uint64_t real, bool may_be_left)
+/* Does a value of a local header match the directory's?  It may be 0 if a descriptor has it. */
+static bool matches(uint64_t local, uint64_t real, bool may_be_zero)
 {
-    return local == real || (may_be_left && local == 0);
+    return local == real || (may_be_zero && local == 0);
 }
 
-/* Local zip64: both sizes, or the offset (only torch writes it here), or all three. */
+/* A local zip64 record has both sizes, or the offset (only torch writes this), or all three. */
 static bool local_zip64_matches(struct cursor zip64, const struct zip_entry *entry)
 {
     bool has_sizes = zip64.length == 16 || zip64.length == 24;
@@ -355,29 +352,29 @@ static enum sidestep_status read_local_fixed(const struct archive_zip *zip,
 static bool local_sizes_match(const struct zip_local *local, struct cursor zip64,
                               const struct zip_entry *entry)
 {
-    bool is_elsewhere =
+    bool is_in_zip64 =
         zip64.length >= 16 && local->stored_size == UINT32_MAX && local->size == UINT32_MAX;
 
     if (zip64.bytes != NULL && !local_zip64_matches(zip64, entry))
         return false;
-    return is_elsewhere || (matches(local->stored_size, entry->size, has_descriptor(entry)) &&
-                            matches(local->size, entry->size, has_descriptor(entry)));
+    return is_in_zip64 || (matches(local->stored_size, entry->size, has_descriptor(entry)) &&
+                           matches(local->size, entry->size, has_descriptor(entry)));
 }
 
-/* Compare the local header with the directory's entry: ${*data_offset} is where the data starts,
- * ${*is_zip64} whether sizes in the descriptor have 8 bytes. */
+/* Compare the local header with the directory's entry.  ${*data_offset}: where the data starts.
+ * ${*is_zip64}: sizes in the descriptor have 8 bytes. */
 static enum sidestep_status read_local(struct archive_zip *zip, const struct zip_entry *entry,
                                        uint64_t *data_offset, bool *is_zip64,
                                        struct sidestep_error *err)
 {
-    uint8_t few[256];
-    uint8_t *text = few; /* name and extra */
+    uint8_t small[256];
+    uint8_t *text = small; /* name and extra */
     struct zip_local local = {0};
     struct cursor zip64;
 
     TRY(read_local_fixed(zip, entry, &local, err));
     size_t text_bytes = local.name_length + local.extra_bytes;
-    if (text_bytes > sizeof(few)) {
+    if (text_bytes > sizeof(small)) {
         if (zip->scratch == NULL)
             zip->scratch = arena_new(&zip->arena, SCRATCH_BYTES, 1);
         if (zip->scratch == NULL)
@@ -401,7 +398,7 @@ static enum sidestep_status read_local(struct archive_zip *zip, const struct zip
     return SIDESTEP_OK;
 }
 
-/* Check the descriptor at ${at}; ${*end} is where it ends. */
+/* Check the descriptor at ${at}.  ${*end}: where it ends. */
 static enum sidestep_status read_descriptor(const struct archive_zip *zip,
                                             const struct zip_entry *entry, uint64_t at,
                                             bool is_zip64, uint64_t *end,
@@ -419,14 +416,12 @@ static enum sidestep_status read_descriptor(const struct archive_zip *zip,
     if (signature != ZIP_DESCRIPTOR_SIGNATURE || crc != entry->crc || stored_size != entry->size ||
         size != entry->size)
         return FAIL(err, SIDESTEP_ECORRUPT,
-                    "zip: '%.*s': the data descriptor differs from the "
-                    "directory",
-                    NAMED(entry));
+                    "zip: '%.*s': the data descriptor differs from the directory", NAMED(entry));
     *end = at + length;
     return SIDESTEP_OK;
 }
 
-/* Place one member, which must start at ${*next}; moves that behind it. */
+/* Find the data of a member, which must start at ${*next}, and set ${*next} to its end. */
 static enum sidestep_status place_member(struct archive_zip *zip, const struct zip_entry *entry,
                                          uint64_t directory_offset, uint64_t *next,
                                          struct archive_member *member, struct sidestep_error *err)
@@ -436,7 +431,7 @@ static enum sidestep_status place_member(struct archive_zip *zip, const struct z
 
     if (entry->header_offset != *next)
         return FAIL(err, SIDESTEP_ECORRUPT,
-                    "zip: '%.*s' starts at %llu, but what is in front of it ends at %llu",
+                    "zip: '%.*s' starts at %llu, but the member before it ends at %llu",
                     NAMED(entry), U64(entry->header_offset), U64(*next));
     TRY(read_local(zip, entry, &member->data_offset, &is_zip64, err));
     member->size = entry->size;
@@ -450,7 +445,7 @@ static enum sidestep_status place_member(struct archive_zip *zip, const struct z
     return SIDESTEP_OK;
 }
 
-/* Cut the prefix, which must be the same one component everywhere. */
+/* Remove the prefix, which must be the same component in all names. */
 static enum sidestep_status cut_prefix(const struct zip_entry *entry, const char **prefix,
                                        size_t *prefix_length, struct archive_member *member,
                                        struct sidestep_error *err)
@@ -463,7 +458,7 @@ static enum sidestep_status cut_prefix(const struct zip_entry *entry, const char
     }
     if (*prefix_length < 2 || entry->name_length <= *prefix_length ||
         memcmp(entry->name, *prefix, *prefix_length) != 0)
-        return FAIL(err, SIDESTEP_ECORRUPT, "zip: '%.*s' does not lie in the archive's one folder",
+        return FAIL(err, SIDESTEP_ECORRUPT, "zip: '%.*s' is not in the folder of the other members",
                     NAMED(entry));
     member->name = entry->name + *prefix_length;
     member->name_length = entry->name_length - *prefix_length;
@@ -493,8 +488,7 @@ static enum sidestep_status read_directory(struct archive_zip *zip, const struct
     zip->count = end->count;
     if (cursor_remaining(&c) != 0 || next != end->offset)
         return FAIL(err, SIDESTEP_ECORRUPT,
-                    "zip: bytes in front of or inside the directory belong "
-                    "to no member");
+                    "zip: bytes before or inside the directory belong to no member");
     return archive_zip_check_unique(zip, err);
 }
 
@@ -508,7 +502,7 @@ enum sidestep_status archive_zip_open(struct archive_zip *zip, const struct sour
                     "zip: %llu bytes at offset %llu lie outside the file's %llu bytes", U64(length),
                     U64(offset), U64(source->length));
     const struct zip_limits *limits = &zip_limits[zip->is_large];
-    /* The directory, its members, and what is loaded: two small members and one pickle. */
+    /* Enough for the directory, its members, and to load two small members and one pickle. */
     zip->arena.limit_bytes = (size_t)(limits->directory_bytes + limits->pickle_bytes + (1u << 20) +
                                       (zip->is_large ? limits->directory_bytes * 2 : 0));
     zip->source = source;

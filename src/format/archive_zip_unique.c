@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * archive_zip_unique.c -- does a zip have a name twice?  torch finds members without regard to
- * case, so names that differ only in case are the same.
+ * archive_zip_unique.c -- refuses a zip with two members of one name.  torch ignores case when it
+ * finds members, so names that differ only in case are the same.
  */
 #include <strings.h>
 
@@ -10,11 +10,11 @@
 
 static enum sidestep_status refuse(const struct archive_member *m, struct sidestep_error *err)
 {
-    return FAIL(err, SIDESTEP_ECORRUPT, "zip: '%.*s' is there twice",
+    return FAIL(err, SIDESTEP_ECORRUPT, "zip: it has '%.*s' twice",
                 (int)min_u64(m->name_length, 96), m->name);
 }
 
-/* Of an item, which has few: needs nothing that could fail. */
+/* For an item, which has few members.  Allocates nothing. */
 static enum sidestep_status check_pairs(const struct archive_zip *zip, struct sidestep_error *err)
 {
     for (size_t i = 1; i < zip->count; i++)

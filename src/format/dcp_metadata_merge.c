@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * dcp_metadata_merge.c -- one picture of a checkpoint from the rank-local metadata of its ranks.
- * The tables of names and chunks are kept from call to call, so that merging all ranks takes time
+ * dcp_metadata_merge.c -- see dcp_metadata.h: merges the metadata of single ranks.
+ *
+ * ${into} keeps its tables of names and chunks from call to call, so that the time for all ranks is
  * linear in the number of chunks.
  */
 #include "format/dcp_metadata.h"
@@ -15,7 +16,7 @@
 struct merger {
     struct metadata *into;
     struct sidestep_error *err;
-    /* File names stand at many chunks: the last one copied. */
+    /* The last file name, and its copy: most chunks have the same as the chunk before. */
     const char *file_from, *file;
 };
 
@@ -63,7 +64,7 @@ static enum sidestep_status copy_path(struct merger *m, const struct metadata_en
     return SIDESTEP_OK;
 }
 
-/* ${array}, of ${count} items, with room for ${more}. */
+/* ${array}, of ${count} items, or a copy of it, with room for ${more}. */
 static void *grown(struct merger *m, void *array, size_t item_bytes, size_t count, size_t more,
                    size_t *capacity)
 {
@@ -84,7 +85,7 @@ static void *grown(struct merger *m, void *array, size_t item_bytes, size_t coun
     return bigger;
 }
 
-/* Everything but the chunks. */
+/* Add an entry, without its chunks. */
 static enum sidestep_status add_entry(struct merger *m, const struct metadata_entry *from,
                                       size_t *index)
 {

@@ -10,18 +10,6 @@
 
 #define MAX_CHECKPOINT_ID 65536u
 
-static const struct pickle_node *argument(const struct pickle_node *call, size_t i)
-{
-    const struct pickle_node *args = call->as.call.args;
-
-    return args->kind == PICKLE_TUPLE && i < args->as.seq.count ? args->as.seq.items[i] : NULL;
-}
-
-static bool is_kind(const struct pickle_node *node, enum pickle_kind kind)
-{
-    return node != NULL && node->kind == kind;
-}
-
 static bool is_call_of(const struct pickle_node *node, const char *global)
 {
     return node->kind == PICKLE_REDUCE && pickle_is_global(node->as.call.callable, global);
@@ -40,23 +28,23 @@ static const struct pickle_node *class_of(const struct pickle_node *node)
     if (node->kind == PICKLE_OBJECT)
         return node->as.call.callable;
     if (is_call_of(node, "copyreg _reconstructor") || is_call_of(node, "copy_reg _reconstructor"))
-        return argument(node, 0);
+        return pickle_argument(node, 0);
     return NULL;
 }
 
 bool dcp_nodes_is_instance(const struct pickle_node *node, const char *class)
 {
-    const struct pickle_node *is = class_of(node);
+    const struct pickle_node *its_class = class_of(node);
 
-    return is != NULL && pickle_is_global(is, class);
+    return its_class != NULL && pickle_is_global(its_class, class);
 }
 
-/* The symbol that ${node} is, calls or instantiates, or NULL. */
+/* The symbol that ${node} is, calls or instantiates.  NULL: none. */
 static const struct pickle_node *symbol_of(const struct pickle_node *node)
 {
     const struct pickle_node *class = class_of(node);
 
-    if (is_kind(class, PICKLE_GLOBAL))
+    if (pickle_is_kind(class, PICKLE_GLOBAL))
         return class;
     while (node->kind == PICKLE_REDUCE || node->kind == PICKLE_OBJECT)
         node = node->as.call.callable;
@@ -105,7 +93,7 @@ struct pickle_node *dcp_nodes_field(const struct pickle_node *fields, const char
 enum sidestep_status dcp_nodes_text(const struct dcp_nodes *n, struct pickle_node *node,
                                     const char *what, size_t max, const char **text)
 {
-    if (!is_kind(node, PICKLE_STR))
+    if (!pickle_is_kind(node, PICKLE_STR))
         return dcp_nodes_type_error(n, node, what, "a str");
     if (node->as.text.length > max)
         return FAIL(n->err, SIDESTEP_EUNSUPPORTED, "%s has %zu bytes, the limit is %zu", what,
@@ -124,9 +112,9 @@ enum sidestep_status dcp_nodes_text(const struct dcp_nodes *n, struct pickle_nod
 enum sidestep_status dcp_nodes_count(const struct dcp_nodes *n, const struct pickle_node *node,
                                      const char *what, uint64_t *count)
 {
-    if (is_kind(node, PICKLE_BIGINT))
+    if (pickle_is_kind(node, PICKLE_BIGINT))
         return FAIL(n->err, SIDESTEP_ECORRUPT, "%s does not fit in 63 bits", what);
-    if (!is_kind(node, PICKLE_INT))
+    if (!pickle_is_kind(node, PICKLE_INT))
         return dcp_nodes_type_error(n, node, what, "an int");
     if (node->as.integer < 0)
         return FAIL(n->err, SIDESTEP_ECORRUPT, "%s is %lld", what, (long long)node->as.integer);
@@ -157,30 +145,31 @@ static enum sidestep_status copy_integers(const struct dcp_nodes *n, struct pick
 enum sidestep_status dcp_nodes_size(const struct dcp_nodes *n, const struct pickle_node *node,
                                     const char *what, uint32_t *ndim, const int64_t **lengths)
 {
-    const struct pickle_node *is = node;
+    const struct pickle_node *tuple = node;
 
-    if (node != NULL && is_call_of(node, "torch Size") && is_kind(argument(node, 0), PICKLE_TUPLE))
-        is = argument(node, 0);
-    if (!is_kind(is, PICKLE_TUPLE))
-        return dcp_nodes_type_error(n, is, what, "a torch.Size");
-    if (is->as.seq.count > SIDESTEP_MAX_NDIM)
+    if (node != NULL && is_call_of(node, "torch Size") &&
+        pickle_is_kind(pickle_argument(node, 0), PICKLE_TUPLE))
+        tuple = pickle_argument(node, 0);
+    if (!pickle_is_kind(tuple, PICKLE_TUPLE))
+        return dcp_nodes_type_error(n, tuple, what, "a torch.Size");
+    if (tuple->as.seq.count > SIDESTEP_MAX_NDIM)
         return FAIL(n->err, SIDESTEP_EUNSUPPORTED, "%s has %zu dimensions, the limit is %d", what,
-                    is->as.seq.count, SIDESTEP_MAX_NDIM);
-    if (is->kept == NULL)
-        TRY(copy_integers(n, (struct pickle_node *)is, what));
-    *ndim = (uint32_t)is->as.seq.count;
-    *lengths = is->kept;
+                    tuple->as.seq.count, SIDESTEP_MAX_NDIM);
+    if (tuple->kept == NULL)
+        TRY(copy_integers(n, (struct pickle_node *)tuple, what));
+    *ndim = (uint32_t)tuple->as.seq.count;
+    *lengths = tuple->kept;
     return SIDESTEP_OK;
 }
 
-/* "torch float32": one of the families of torch's element types, known to us or not. */
+/* Is it a dtype of torch, like "torch float32"?  Also one that sidestep does not know. */
 static bool is_dtype(const struct pickle_node *node)
 {
     static const char *const families[] = {"float", "bfloat",  "int",  "uint",  "bool",
                                            "bits",  "complex", "qint", "quint", "bcomplex"};
     static const char alphabet[] = "abcdefghijklmnopqrstuvwxyz0123456789_";
 
-    if (!is_kind(node, PICKLE_GLOBAL) || strncmp(node->as.text.bytes, "torch ", 6) != 0)
+    if (!pickle_is_kind(node, PICKLE_GLOBAL) || strncmp(node->as.text.bytes, "torch ", 6) != 0)
         return false;
     const char *name = node->as.text.bytes + 6;
     if (name[strspn(name, alphabet)] != '\0')
@@ -210,12 +199,12 @@ enum sidestep_status dcp_nodes_check_layout(const struct dcp_nodes *n,
     if (pickle_is_global(node, "torch strided"))
         return SIDESTEP_OK;
     if (!is_call_of(node, "torch.serialization _get_layout") ||
-        !is_kind(argument(node, 0), PICKLE_STR))
+        !pickle_is_kind(pickle_argument(node, 0), PICKLE_STR))
         return dcp_nodes_type_error(n, node, "layout", "a torch.layout");
-    if (strcmp(argument(node, 0)->as.text.bytes, "torch.strided") != 0)
+    if (strcmp(pickle_argument(node, 0)->as.text.bytes, "torch.strided") != 0)
         return FAIL(n->err, SIDESTEP_EUNSUPPORTED,
                     "the layout is '%s', only torch.strided is known",
-                    display_name(argument(node, 0)->as.text.bytes).text);
+                    display_name(pickle_argument(node, 0)->as.text.bytes).text);
     return SIDESTEP_OK;
 }
 
@@ -231,19 +220,19 @@ enum sidestep_status dcp_nodes_check_memory_format(const struct dcp_nodes *n,
 
     if (is_one_of(node, formats, ARRAY_LENGTH(formats)))
         return SIDESTEP_OK;
-    /* By value; by name, as some versions of Python 3.11 did. */
+    /* A member of an enum, by value; or by name, as some versions of Python 3.11 write it. */
     if (node->kind == PICKLE_REDUCE &&
         is_one_of(node->as.call.callable, enums, ARRAY_LENGTH(enums)) &&
-        is_kind(argument(node, 0), PICKLE_INT))
+        pickle_is_kind(pickle_argument(node, 0), PICKLE_INT))
         return SIDESTEP_OK;
     if ((is_call_of(node, "builtins getattr") || is_call_of(node, "__builtin__ getattr")) &&
-        is_one_of(argument(node, 0), enums, ARRAY_LENGTH(enums)) &&
-        is_kind(argument(node, 1), PICKLE_STR))
+        is_one_of(pickle_argument(node, 0), enums, ARRAY_LENGTH(enums)) &&
+        pickle_is_kind(pickle_argument(node, 1), PICKLE_STR))
         return SIDESTEP_OK;
     return dcp_nodes_type_error(n, node, "memory_format", "a torch.memory_format");
 }
 
-/* The parts of a pathlib object, joined. */
+/* Join the parts of a pathlib object. */
 static enum sidestep_status join_path(const struct dcp_nodes *n, const struct pickle_node *parts,
                                       const char *what, const char **path)
 {

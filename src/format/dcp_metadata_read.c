@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * dcp_metadata_read.c -- from torch's pickle of `Metadata` to struct metadata, for what torch 2.0
- * and later write.  Only known classes in known places are interpreted.
+ * dcp_metadata_read.c -- see dcp_metadata.h: converts torch's pickle of `Metadata`, of torch 2.0
+ * and later, to struct metadata.  It interprets only known classes in known places.
  */
 #include "format/dcp_metadata.h"
 
@@ -17,7 +17,7 @@
 #define OLD_CLASSES "torch.distributed._shard.sharded_tensor.metadata "
 #define MAX_FILE_NAME 4095u
 
-/* Memory for the nodes: a multiple of the file's size, with room for small files. */
+/* The limit for the nodes is NODES_SLACK, plus NODES_FACTOR times the file's size. */
 #define NODES_SLACK ((size_t)64 << 20)
 #define NODES_FACTOR 24u
 
@@ -26,13 +26,13 @@ struct reader {
     struct metadata *out;
     struct sidestep_error *err;
     size_t length;     /* of the pickle */
-    size_t chunks;     /* met so far */
-    size_t path_items; /* met so far */
+    size_t chunks;     /* read so far */
+    size_t path_items; /* read so far */
 };
 
 /* ---------------------------------------------------------------- tensors */
 
-/* What box_check() refuses is here an error of the file. */
+/* As box_check(), but ECORRUPT: the box comes from the file. */
 static enum sidestep_status check_box(struct reader *r, const struct box *box,
                                       const struct metadata_entry *entry)
 {
@@ -98,7 +98,7 @@ static enum sidestep_status read_box(struct reader *r, const struct pickle_node 
     return check_box(r, box, entry);
 }
 
-/* Add ${box} to the chunks of entry ${i}, where there is room for it. */
+/* Add ${box} to the chunks of entry ${i}, which have room for it. */
 static enum sidestep_status add_chunk(struct reader *r, size_t i, const struct box *box)
 {
     struct metadata_entry *entry = &r->out->entries[i];
@@ -193,7 +193,7 @@ static enum sidestep_status read_entries(struct reader *r, const struct pickle_n
 
 /* ---------------------------------------------------------------- storage_data */
 
-/* A list of names as one text, with commas. */
+/* Join a list of names with commas. */
 static enum sidestep_status read_transforms(struct reader *r, struct pickle_node *list,
                                             const char **transform)
 {
@@ -249,7 +249,7 @@ static enum sidestep_status read_storage(struct reader *r, const struct pickle_n
     return SIDESTEP_OK;
 }
 
-/* Where the item is kept that a MetadataIndex means; NULL: it means none. */
+/* Find the storage of the item that a MetadataIndex means.  NULL: there is no such item. */
 static enum sidestep_status find_item(struct reader *r, const struct pickle_node *key,
                                       const char **name, struct metadata_storage **storage)
 {
@@ -300,7 +300,7 @@ static enum sidestep_status read_storage_data(struct reader *r, const struct pic
     return SIDESTEP_OK;
 }
 
-/* "(0, 4)", as torch shows offsets; cut when it is long. */
+/* Write offsets as torch shows them, "(0, 4)".  A long text is cut. */
 static void show_offsets(const struct box *box, char *text, size_t size)
 {
     size_t used = (size_t)snprintf(text, size, "(");
@@ -371,8 +371,8 @@ static enum sidestep_status read_path(struct reader *r, const struct pickle_node
     return SIDESTEP_OK;
 }
 
-/* Planners of others put what they want here: only what looks like the default planner's paths is
- * taken, for the names that there are. */
+/* Read paths like those of the default planner, for names that exist.  Ignore the rest: other
+ * planners may store anything here. */
 static enum sidestep_status read_planner_data(struct reader *r, const struct pickle_node *dict)
 {
     for (size_t k = 0; dict != NULL && dict->kind == PICKLE_DICT && k < dict->as.seq.count;
@@ -387,7 +387,8 @@ static enum sidestep_status read_planner_data(struct reader *r, const struct pic
     return SIDESTEP_OK;
 }
 
-/* The positions in a tuple as bits: ascending, so that there is one way to say it. */
+/* Read the positions in a tuple as bits.  They must ascend, so that there is one way to write
+ * them. */
 static enum sidestep_status read_positions(struct reader *r, const struct pickle_node *tuple,
                                            uint64_t *positions)
 {
@@ -402,15 +403,15 @@ static enum sidestep_status read_positions(struct reader *r, const struct pickle
                             "a position of " DCP_METADATA_INT_KEYS, &position));
         if (position < next || position >= SIDESTEP_MAX_PATH_ITEMS)
             return FAIL(r->err, SIDESTEP_ECORRUPT,
-                        DCP_METADATA_INT_KEYS ": position %llu stands in the wrong place",
+                        DCP_METADATA_INT_KEYS ": position %llu is out of order or too large",
                         (unsigned long long)position);
         *positions |= (uint64_t)1 << position;
     }
     return SIDESTEP_OK;
 }
 
-/* Which keys of paths are integers: our own attribute.  A tool that took entries away may have left
- * their names here. */
+/* Read which keys of paths are integers, from our own attribute.  Ignore names that do not exist: a
+ * tool may have removed their entries. */
 static enum sidestep_status read_int_keys(struct reader *r, const struct pickle_node *dict)
 {
     if (dict != NULL && dict->kind != PICKLE_DICT)
@@ -426,11 +427,11 @@ static enum sidestep_status read_int_keys(struct reader *r, const struct pickle_
         if (i == SIZE_MAX || r->out->entries[i].path_length == 0)
             continue;
         struct metadata_entry *entry = &r->out->entries[i];
-        /* The path is in our arena: const to those who are given it. */
+        /* The path is in our arena; it is const only for others. */
         if (!path_set_int_keys((struct sidestep_path_item *)(uintptr_t)entry->path,
                                entry->path_length, positions))
             return FAIL(r->err, SIDESTEP_ECORRUPT,
-                        "'%s': " DCP_METADATA_INT_KEYS " names keys that are no integers",
+                        "'%s': " DCP_METADATA_INT_KEYS " names keys that are not integers",
                         display_name(name).text);
     }
     return SIDESTEP_OK;

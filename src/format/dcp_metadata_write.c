@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * dcp_metadata_write.c -- `.metadata` as torch 2.4 and later load it: protocol 4, in one frame.
- * Names are spelled once; a chunk's offsets are one object in both places.  A MetadataIndex is
- * built before the dict hashes it.
+ * dcp_metadata_write.c -- see dcp_metadata.h: writes `.metadata` for torch 2.4 and later, with
+ * protocol 4 in one frame.
+ *
+ * It writes each name once, and a chunk's offsets once for both of their places.  It fills each
+ * MetadataIndex before it becomes a key, because the dict hashes it then.
  */
 #include "format/dcp_metadata.h"
 
 #include <assert.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -19,7 +20,8 @@
 
 /* ---------------------------------------------------------------- state_dict_metadata */
 
-/* The state of a TensorProperties: (dtype, layout, requires_grad, memory format, pin_memory). */
+/* Write a TensorProperties.  Its state: (dtype, layout, requires_grad, memory format, pin_memory).
+ */
 static enum sidestep_status put_properties(struct dcp_writer *w, const struct metadata_entry *entry)
 {
     const char *name = sidestep_dtype_name(entry->dtype);
@@ -187,8 +189,8 @@ static enum sidestep_status put_positions(struct dcp_writer *w, uint64_t positio
     return SIDESTEP_OK;
 }
 
-/* By name, the positions in its path of keys that are integers: torch keeps an attribute that it
- * does not know.  Not there where there are none. */
+/* Write for each name which items of its path are integer keys, unless none is.  torch keeps an
+ * attribute that it does not know. */
 static enum sidestep_status put_int_keys(struct dcp_writer *w, const struct metadata *metadata)
 {
     size_t count = 0;
@@ -252,6 +254,7 @@ static enum sidestep_status put_storage(struct dcp_writer *w, const struct metad
     return SIDESTEP_OK;
 }
 
+/* Counts the pairs of a dict, which are written in batches. */
 struct batch {
     size_t total;
     size_t done;
@@ -332,7 +335,7 @@ static enum sidestep_status put_storage_data(struct dcp_writer *w, const struct 
     return SIDESTEP_OK;
 }
 
-/* ---------------------------------------------------------------- the whole */
+/* ---------------------------------------------------------------- the whole pickle */
 
 static enum sidestep_status put_storage_meta(struct dcp_writer *w, const struct metadata *metadata)
 {
@@ -359,7 +362,7 @@ static enum sidestep_status put_metadata(struct dcp_writer *w, const struct meta
     TRY(dcp_writer_reserve(w, DCP_WRITER_RESERVED_BYTES));
     dcp_writer_op(w, OP_PROTO);
     dcp_writer_op(w, 4);
-    dcp_writer_op(w, OP_FRAME); /* its length comes last */
+    dcp_writer_op(w, OP_FRAME); /* its length is filled in at the end */
     dcp_writer_le(w, 0, 8);
     TRY(dcp_writer_prologue(w));
     dcp_writer_begin_object(w, DCP_MEMO_METADATA);

@@ -18,7 +18,7 @@ static const struct {
 #undef CONSTANT_ROW
 };
 
-#define WORD_MIN_BYTES 5u /* LONG_BINGET takes as much */
+#define WORD_MIN_BYTES 5u /* LONG_BINGET, which refers to a word, takes as much */
 
 enum sidestep_status dcp_writer_reserve(struct dcp_writer *w, size_t bytes)
 {

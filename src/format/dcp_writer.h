@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * dcp_writer.h -- opcodes of a `.metadata` into a buffer, fast: room is reserved for a group of
- * them, and each is then a store or two.
+ * dcp_writer.h -- writes the opcodes of a `.metadata` into a buffer.
  *
- * The pickle starts with all symbols and words that it will use, each pushed, memoised and popped
- * again: so they have the first memo numbers, and two bytes refer to them wherever they stand.
+ * It is fast because it reserves memory for a group of opcodes at a time.
+ *
+ * The pickle starts with all symbols and words that it uses.  Each is pushed, memoised and popped.
+ * So these have the first memo numbers, and two bytes refer to each of them later.
  */
 #ifndef FORMAT_DCP_WRITER_H
 #define FORMAT_DCP_WRITER_H
@@ -13,8 +14,8 @@
 
 #define DCP_MODULE "torch.distributed.checkpoint.metadata"
 #define DCP_WRITER_MAX_INT_BYTES 11u /* LONG1 of 9 bytes */
-#define DCP_WRITER_RESERVED_BYTES                                                                  \
-    256u /* more than any group of opcodes without texts and sizes takes */
+/* More than any group of opcodes without texts and sizes takes. */
+#define DCP_WRITER_RESERVED_BYTES 256u
 
 enum dcp_opcode {
     OP_MARK = '(',
@@ -50,7 +51,7 @@ enum dcp_opcode {
     OP_FRAME = 0x95,
 };
 
-/* What stands at the start, in the order of memo numbers: X(name, module or NULL, text). */
+/* The symbols and words, in the order of their memo numbers: X(name, module or NULL, text). */
 #define DCP_CONSTANTS(X)                                                                           \
     X(METADATA, DCP_MODULE, "Metadata")                                                            \
     X(TENSOR, DCP_MODULE, "TensorStorageMetadata")                                                 \
@@ -84,14 +85,14 @@ enum dcp_constant {
 #define CONSTANT_ENUM(name, module, text) DCP_MEMO_##name,
     DCP_CONSTANTS(CONSTANT_ENUM)
 #undef CONSTANT_ENUM
-    /* Made by calls: a layout and a memory format. */
+    /* A layout and a memory format, which calls make. */
     DCP_MEMO_STRIDED,
     DCP_MEMO_CONTIGUOUS,
     DCP_MEMO_END
 };
 _Static_assert(DCP_MEMO_END <= 256, "BINGET has one byte");
 
-/* Texts that may be met again: a direct-mapped cache, in which the last one wins. */
+/* A direct-mapped cache of texts that may come again. */
 #define DCP_WRITER_CACHE_SLOTS 4096u
 struct dcp_cached_text {
     const char *text;
@@ -101,29 +102,29 @@ struct dcp_cached_text {
 
 struct dcp_writer {
     struct buffer *out;
-    uint8_t *at; /* inside ${out}, where dcp_writer_reserve() has made room */
+    uint8_t *at; /* where to write next, in the memory of ${out} */
     struct sidestep_error *err;
-    uint32_t memo;                          /* next number */
-    uint32_t states[SIDESTEP_DTYPE_END][2]; /* of TensorProperties, by requires_grad */
+    uint32_t memo;                          /* the next number */
+    uint32_t states[SIDESTEP_DTYPE_END][2]; /* memo numbers of TensorProperties, by requires_grad */
     uint32_t *names;                        /* memo numbers, by entry */
-    uint32_t *offsets;                      /* ... and by chunk, all entries in a row */
+    uint32_t *offsets;                      /* memo numbers, by chunk, of all entries in a row */
     struct dcp_cached_text *words;          /* DCP_WRITER_CACHE_SLOTS of them, zeroed */
 };
 
-/* Room for ${bytes} at w->at, which the caller then moves. */
+/* Reserve ${bytes} at w->at, which the caller moves as it writes. */
 enum sidestep_status dcp_writer_reserve(struct dcp_writer *w, size_t bytes);
-/* A str of ${length} bytes; EINVAL if it is not UTF-8.  Leaves room for DCP_WRITER_RESERVED_BYTES
- * more. */
+/* Write a str of ${length} bytes, and reserve DCP_WRITER_RESERVED_BYTES.  EINVAL: it is not UTF-8.
+ */
 enum sidestep_status dcp_writer_text(struct dcp_writer *w, const char *text, size_t length);
-/* A str that may be met again, as file names and keys of paths are. */
+/* The same for a str that may come again, such as a file name or a key of a path. */
 enum sidestep_status dcp_writer_cached_text(struct dcp_writer *w, const char *text);
 enum sidestep_status dcp_writer_text_or_none(struct dcp_writer *w, const char *text);
-/* A short str, into reserved room. */
+/* Write a short str into reserved memory. */
 void dcp_writer_short_text(struct dcp_writer *w, const char *text);
-/* The start. */
+/* Write the symbols and words with which the pickle starts. */
 enum sidestep_status dcp_writer_prologue(struct dcp_writer *w);
 
-/* ---------------------------------------------------------------- into reserved room */
+/* ---------------------------------------------------------------- into reserved memory */
 
 static inline void dcp_writer_op(struct dcp_writer *w, uint8_t opcode)
 {
@@ -136,7 +137,6 @@ static inline void dcp_writer_le(struct dcp_writer *w, uint64_t value, unsigned 
         *w->at++ = (uint8_t)(value >> (8 * i));
 }
 
-/* A constant. */
 static inline void dcp_writer_get_constant(struct dcp_writer *w, enum dcp_constant k)
 {
     dcp_writer_op(w, OP_BINGET);
@@ -167,7 +167,7 @@ static inline void dcp_writer_int(struct dcp_writer *w, uint64_t value)
         dcp_writer_op(w, OP_BININT);
         dcp_writer_le(w, value, 4);
     } else {
-        /* LONG1, with a bit for the sign. */
+        /* LONG1 has a bit for the sign. */
         unsigned bytes = (64 - (unsigned)__builtin_clzll(value)) / 8 + 1;
         dcp_writer_op(w, OP_LONG1);
         dcp_writer_op(w, (uint8_t)bytes);
@@ -191,7 +191,7 @@ static inline void dcp_writer_size(struct dcp_writer *w, uint32_t ndim, const in
     dcp_writer_op(w, OP_REDUCE);
 }
 
-/* An object of class ${k}, and the start of its fields. */
+/* Begin an object of class ${k}, and its fields. */
 static inline void dcp_writer_begin_object(struct dcp_writer *w, enum dcp_constant k)
 {
     dcp_writer_get_constant(w, k);

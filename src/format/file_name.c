@@ -22,7 +22,7 @@ static const struct {
     const char *suffix;
 } rank_suffixes[] = {{FILE_NAME_VOTE, ".yes"}, {FILE_NAME_FAILED, ".failed"}};
 
-/* The take_ functions move ${*at} over what they recognise, or leave it and return false. */
+/* The take_ functions move ${*at} past what they recognise; otherwise they return false. */
 static bool take_text(const char **at, const char *text)
 {
     size_t length = strlen(text);
@@ -64,7 +64,7 @@ static bool take_number(const char **at, uint32_t *out)
     return true;
 }
 
-/* What follows ".sidestep." */
+/* Parse what follows ".sidestep." */
 static enum file_name_kind parse_hidden(const char *at, struct file_name *out)
 {
     if (take_text(&at, "manifest."))
@@ -77,7 +77,7 @@ static enum file_name_kind parse_hidden(const char *at, struct file_name *out)
     return FILE_NAME_NONE;
 }
 
-/* What follows "__" */
+/* Parse what follows "__". */
 static enum file_name_kind parse_ranked(const char *at, struct file_name *out)
 {
     if (!take_number(&at, &out->rank))
@@ -142,11 +142,16 @@ void file_name_format(enum file_name_kind kind, const char *save_id, uint32_t ra
             snprintf(out, FILE_NAME_BYTES, "__%u.%s%s", rank, save_id, rank_suffixes[i].suffix);
 }
 
+bool file_name_is_save_id(const char *id)
+{
+    return id != NULL && is_save_id(id) && id[SAVE_ID_HEX - 1] == '\0';
+}
+
 bool file_name_has_suffix(const char *name, const char *ending)
 {
-    size_t length = strlen(name), least = strlen(ending);
+    size_t length = strlen(name), ending_length = strlen(ending);
 
-    return length >= least && strcmp(name + length - least, ending) == 0;
+    return length >= ending_length && strcmp(name + length - ending_length, ending) == 0;
 }
 
 int64_t file_name_parse_number(const char *digits, const char *end)
@@ -180,7 +185,7 @@ const char *file_name_reserved_suffix(const char *name)
 
 bool file_name_is_beneath(const char *path, size_t length)
 {
-    size_t begin = 0; /* of the component at hand */
+    size_t begin = 0; /* of the current component */
 
     if (length == 0 || length > NAMES_MAX_PATH)
         return false;

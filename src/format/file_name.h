@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * file_name.h -- the names on disk, in one place.  Hidden names never contain the target's name, so
- * that other tools' finders ("step-(\d+)" anywhere in a name) do not take them for checkpoints.
+ * file_name.h -- all names of files and directories on storage.
+ *
+ * Hidden names never contain the name of the checkpoint, so that tools which search for
+ * "step-(\d+)" anywhere in a name do not take them for checkpoints.
  */
 #ifndef FORMAT_FILE_NAME_H
 #define FORMAT_FILE_NAME_H
@@ -12,13 +14,13 @@
 
 #include "format/footer.h"
 
-#define FILE_NAME_BYTES 256 /* bytes of any name below, NUL included */
+#define FILE_NAME_BYTES 256 /* enough for any name below, with its NUL */
 #define FILE_NAME_METADATA ".metadata"
 #define FILE_NAME_SERIES_DIR ".sidestep"
 #define NAMES_COMMIT_LOCK ".sidestep.committing"
 
 enum file_name_kind {
-    FILE_NAME_NONE,         /* not one of ours */
+    FILE_NAME_NONE,         /* not a name of sidestep */
     FILE_NAME_SAVING,       /* .sidestep.<id>.saving    directory */
     FILE_NAME_TRASH,        /* .sidestep.<id>.trash     directory */
     FILE_NAME_BAD,          /* .sidestep.<id>.bad       directory */
@@ -28,10 +30,10 @@ enum file_name_kind {
     FILE_NAME_VOTE,         /* __<rank>.<id>.yes        file */
     FILE_NAME_FAILED,       /* __<rank>.<id>.failed     file */
     FILE_NAME_SHARD,        /* __<rank>_<n>.<id>.distcp or __<rank>_<n>.distcp (id "") */
-    FILE_NAME_PART,         /* the same with ".part" behind */
+    FILE_NAME_PART,         /* the same, followed by ".part" */
     FILE_NAME_METADATA_TMP, /* .metadata.<id> */
     FILE_NAME_EXPORT,       /* .sidestep.<id>.export    file */
-    FILE_NAME_LOCK,         /* NAMES_COMMIT_LOCK: no id; not for file_name_format() */
+    FILE_NAME_LOCK,         /* NAMES_COMMIT_LOCK; not for file_name_format() */
 };
 struct file_name {
     enum file_name_kind kind;
@@ -39,21 +41,24 @@ struct file_name {
     uint32_t rank;
     uint32_t shard;
 };
-/* Strict: exactly the forms above, 32 lower-case hexadecimal digits, no leading zeroes. */
+/* Parse a name.  It must have exactly one of the forms above, with 32 lower-case hexadecimal digits
+ * and no leading zeroes. */
 struct file_name file_name_parse(const char *name);
 
-/* Write the name of ${kind} into ${out}.  ${save_id} may be "" for SHARD and PART only. */
+/* Write the name of ${kind} to ${out}.  ${save_id} may be "" only for SHARD and PART. */
 void file_name_format(enum file_name_kind kind, const char *save_id, uint32_t rank, uint32_t shard,
                       char out[FILE_NAME_BYTES]);
 
+/* Is it the id of a save by sidestep?  NULL is none. */
+bool file_name_is_save_id(const char *id);
 bool file_name_has_suffix(const char *name, const char *ending);
-/* The number that [digits, end), which are digits, say; -1: there is none, or it is too large. */
+/* The number that the digits [digits, end) write.  -1: there are none, or it is too large. */
 int64_t file_name_parse_number(const char *digits, const char *end);
-/* The ending of ${name} that is one of names above, and so of no checkpoint; NULL: it has none. */
+/* The suffix of ${name} that only sidestep's own files have.  NULL: it has none of them. */
 const char *file_name_reserved_suffix(const char *name);
 
-/* A relative path that stays beneath its directory: not empty, not absolute, no "." or ".." or
- * empty component, no NUL or control byte, at most 4,095 bytes. */
+/* Is it a relative path that stays beneath its directory?  It is not empty or absolute, has no
+ * empty component, no "." or "..", no NUL or control byte, and at most 4,095 bytes. */
 bool file_name_is_beneath(const char *path, size_t length);
 
 #endif

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* footer.c -- write the footer of a shard: see footer.h, and docs/FORMAT.md for the bytes. */
+/* footer.c -- see footer.h: writes the footer of a shard. */
 #include "format/footer.h"
 
 #include <assert.h>
 #include <endian.h>
-#include <inttypes.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -21,7 +20,7 @@ static bool box_is_whole(const struct footer_item *item)
 
 uint8_t footer_item_flags(const struct footer_item *item)
 {
-    uint64_t bits = 0; /* of all numbers; an offset or length is never above its shape */
+    uint64_t bits = 0; /* of all numbers: offsets and lengths never exceed the shape */
     uint8_t flags = item->is_object ? FOOTER_FLAG_OBJECT : 0;
     unsigned width = 0;
 
@@ -39,7 +38,7 @@ uint8_t footer_item_flags(const struct footer_item *item)
     return flags;
 }
 
-/* Stored as an index of a list; an integer key is stored as the text that stock torch sees. */
+/* Is it stored as an index of a list?  An integer key is stored as the text that torch reads. */
 static bool is_index(const struct sidestep_path_item *item)
 {
     return item->key == NULL && !path_item_is_int_key(item);
@@ -50,7 +49,7 @@ static uint64_t dimension_bytes(uint8_t flags)
     return (uint64_t)1 << ((flags & FOOTER_FLAG_WIDTH_MASK) >> FOOTER_FLAG_WIDTH_SHIFT);
 }
 
-/* Of the item's part of the text area. */
+/* The bytes that an item has in the text area. */
 static uint64_t item_text_bytes(const struct footer_item *item)
 {
     uint8_t flags = footer_item_flags(item);
@@ -69,10 +68,10 @@ static uint64_t item_text_bytes(const struct footer_item *item)
 struct footer_sizes {
     uint64_t text_bytes; /* a multiple of 8 */
     uint64_t blocks;
-    uint64_t int_keys;        /* items that have any */
+    uint64_t int_keys;        /* items with integer keys */
     uint64_t transform_bytes; /* of the names */
     uint64_t extension_bytes;
-    uint64_t total; /* footer and trailer */
+    uint64_t total; /* of the footer and the trailer */
 };
 static struct footer_sizes measure(const struct footer *footer)
 {
@@ -102,7 +101,7 @@ uint64_t footer_encoded_bytes(const struct footer *footer)
     return measure(footer).total;
 }
 
-/* Where the next bytes of each area go: all of them are made in one pass over the items. */
+/* The place of the next bytes in each area.  One pass over the items writes all areas. */
 struct areas {
     uint8_t *records;
     uint8_t *text;
@@ -238,7 +237,7 @@ static void put_transforms(const struct footer *footer, const struct footer_size
         put_bytes(at, footer->transforms[i], strlen(footer->transforms[i]) + 1);
 }
 
-/* Footer without trailer at ${start}, where there is room for it; returns its end. */
+/* Write the footer without the trailer to ${start}, and return its end. */
 static uint8_t *put_footer(const struct footer *footer, const struct footer_sizes *sizes,
                            uint8_t *start)
 {
@@ -259,7 +258,7 @@ static uint8_t *put_footer(const struct footer *footer, const struct footer_size
     return areas.blocks;
 }
 
-/* The trailer at ${at}, behind the footer that begins at ${start}; returns its end. */
+/* Write the trailer to ${at}, after the footer that begins at ${start}, and return its end. */
 static uint8_t *put_trailer(const struct footer *footer, const uint8_t *start, uint8_t *at)
 {
     size_t footer_bytes = (size_t)(at - start);

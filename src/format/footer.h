@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * footer.h -- what makes a shard file self-describing.
+ * footer.h -- writes and reads the footer of a shard file, which describes its items.
  *
  *      items and zero padding | footer | trailer (64 bytes)
  *
- * The footer lists the items with their boxes, places and hashes; the trailer, at the very end,
- * finds and guards it.  Stock readers never look there.  All integers little-endian; docs/FORMAT.md
- * has the bytes.
+ * The footer lists the items with their boxes, places and hashes.  The trailer, at the very end,
+ * has the footer's size and hash.  torch never reads either.  All integers are little-endian.
+ * docs/FORMAT.md specifies the bytes.
  */
 #ifndef FORMAT_FOOTER_H
 #define FORMAT_FOOTER_H
@@ -18,11 +18,12 @@
 #define FOOTER_TRAILER_BYTES 64u
 #define FOOTER_MAX_BYTES ((uint64_t)1 << 30)
 #define FOOTER_MAX_ITEMS ((uint64_t)1 << 24)
-/* Whoever reads a whole file does it in pieces of some MiB that end in neither of these. */
-#define FOOTER_MAX_GAP_BYTES ((uint64_t)4 << 20)      /* in front of, between and behind items */
+/* Code that reads a whole file does not split gaps or envelopes, so it needs memory for the
+ * largest. */
+#define FOOTER_MAX_GAP_BYTES ((uint64_t)4 << 20)      /* before, between and after items */
 #define FOOTER_MAX_ENVELOPE_BYTES ((uint64_t)1 << 20) /* head and tail of a tensor together */
 #define FOOTER_MAX_TRANSFORMS 255u
-#define FOOTER_MAX_TRANSFORM_BYTES 1100u /* of a name: as many as `.metadata` may have, joined */
+#define FOOTER_MAX_TRANSFORM_BYTES 1100u /* of a name; enough for all of `.metadata`, joined */
 #define SAVE_ID_BYTES 16u
 #define SAVE_ID_HEX 33u /* 32 digits and a NUL */
 
@@ -39,11 +40,12 @@ struct footer_item {
     uint64_t offset;      /* of the item in the file */
     uint64_t bytes;       /* of the item in the file: head + data + tail */
     uint64_t data_offset; /* of the data, from ${offset}; 0 for objects.  With a transform: in the
-                             item as it is when the transform is undone */
-    uint64_t data_bytes;  /* stored bytes of the data: what block hashes cover; objects: ${bytes} */
-    uint64_t raw_bytes;   /* before any transform */
-    uint32_t transform;   /* 0: none; else all of the item is data, and footer.transforms[it - 1] */
-    uint64_t envelope_hash;  /* hash_block() of head followed by tail, before any transform; 0 for
+                             item before the transform */
+    uint64_t data_bytes;  /* stored bytes of the data, which the block hashes cover; for objects and
+                             with a transform: ${bytes} */
+    uint64_t raw_bytes;   /* of the data before any transform */
+    uint32_t transform;   /* 0: none; else footer.transforms[transform - 1] */
+    uint64_t envelope_hash;  /* hash_block() of the head and the tail, before any transform; 0 for
                                 objects */
     struct hash128 raw_hash; /* hash_block_list() of the raw data's block hashes */
     uint64_t block_count;    /* hash_block_count(data_bytes) */
@@ -51,29 +53,29 @@ struct footer_item {
 };
 
 struct footer {
-    uint8_t save_id[SAVE_ID_BYTES]; /* of the save that wrote the file: its origin */
+    uint8_t save_id[SAVE_ID_BYTES]; /* of the save that wrote the file */
     uint32_t rank;
-    uint32_t shard;       /* number among the shards of this rank */
-    uint32_t shard_count; /* of this rank, in the checkpoint */
+    uint32_t shard;       /* its number among the shards of this rank */
+    uint32_t shard_count; /* shards of this rank in the checkpoint */
     uint32_t world_size;
-    uint64_t layout_digest;     /* of the agreement */
-    uint64_t required_features; /* a bit unknown to the reader: refuse */
-    uint64_t optional_features; /* a bit unknown to the reader: ignore */
+    uint64_t layout_digest;     /* on which the ranks agreed */
+    uint64_t required_features; /* the reader refuses the file if it does not know a bit */
+    uint64_t optional_features; /* the reader ignores bits that it does not know */
     size_t count;
     struct footer_item *items; /* by offset, not overlapping */
-    uint64_t begin;            /* where in the file a footer lies that was read */
+    uint64_t begin;            /* set by footer_read(): offset of the footer in the file */
     size_t transform_count;
     const char *const *transforms; /* as in `.metadata`: "stream.zstd/1" */
 };
-/* All of these are set, or not, by footer_encode(). */
-#define FOOTER_REQUIRED_TRANSFORMS 1u /* items may be transformed; the names are in a part */
+/* The features that footer_encode() sets if they apply. */
+#define FOOTER_REQUIRED_TRANSFORMS 1u /* items may have transforms */
 #define FOOTER_KNOWN_REQUIRED FOOTER_REQUIRED_TRANSFORMS
 #define FOOTER_OPTIONAL_INT_KEYS 1u   /* some keys of paths are integers */
-#define FOOTER_OPTIONAL_TRANSFORMS 2u /* with the required feature, for its part */
+#define FOOTER_OPTIONAL_TRANSFORMS 2u /* the names of transforms; set with the required feature */
 
-/* Bytes that footer_encode() will append: known before any hash is. */
+/* The bytes that footer_encode() will append.  They do not depend on the hashes. */
 uint64_t footer_encoded_bytes(const struct footer *footer);
-/* Append footer and trailer; they start at ${file_offset} of the file. */
+/* Append the footer and the trailer, which start at ${file_offset} of the file. */
 enum sidestep_status footer_encode(const struct footer *footer, uint64_t file_offset,
                                    struct buffer *out, struct sidestep_error *err);
 
@@ -86,15 +88,15 @@ struct footer_trailer {
     uint64_t layout_digest;
 };
 /*
- * ENOTFOUND: there is no trailer of ours: a stock file, or one whose end was lost, which only the
- * manifest can tell.  ECORRUPT: there is, and it is damaged.
+ * ENOTFOUND: there is no trailer of sidestep.  torch wrote the file, or its end is lost; only the
+ * manifest can tell which.  ECORRUPT: the trailer is damaged.
  */
 enum sidestep_status footer_trailer_read(const struct source *file, struct footer_trailer *out,
                                          struct sidestep_error *err);
 /*
- * Read and check trailer and footer of ${file}; ${out} lives in ${arena}.  Every number is checked:
- * items inside the file, boxes inside shapes, counts, names, features.  ${sha256} (may be NULL)
- * receives the SHA-256 of footer and trailer, which the manifest repeats.
+ * Read and check the trailer and the footer of ${file}.  ${out} lives in ${arena}.  Checks all
+ * numbers: items lie inside the file, boxes inside shapes; counts, names, features.  ${sha256} (may
+ * be NULL) is set to the SHA-256 of the footer and the trailer, which the manifest has, too.
  */
 enum sidestep_status footer_read(const struct source *file, struct arena *arena, struct footer *out,
                                  uint8_t sha256[HASH_SHA256_BYTES], struct sidestep_error *err);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* footer_check.c -- what must be true of a footer, whether we are about to write it or have just
- * read it. */
+/* footer_check.c -- checks a footer before it is written, and after it was read. */
 #include <string.h>
 
 #include "base/base.h"
 #include "format/footer_layout.h"
 #include "model/model.h"
 
-/* Numbers in files are positions in SIDESTEP_DTYPE_MAP; the list may only grow at its end. */
+/* In files, the number of a dtype is its position in SIDESTEP_DTYPE_MAP.  This list may only grow
+ * at its end. */
 _Static_assert(SIDESTEP_FLOAT64 == 1 && SIDESTEP_BOOL == 12 && SIDESTEP_COMPLEX32 == 16 &&
                    SIDESTEP_FLOAT8_E8M0FNU == 21 && SIDESTEP_BCOMPLEX32 == 28,
                "numbers of dtypes are part of the format");
@@ -59,20 +59,20 @@ static enum sidestep_status check_tensor(const struct footer_item *item,
         return FAIL_ITEM(item, status, err, "%s", why.message);
     uint64_t raw_bytes = box_volume(&item->box) * item_bytes;
     if (item->raw_bytes != raw_bytes)
-        return FAIL_ITEM(item, status, err, "%llu bytes of data where its box has %llu",
+        return FAIL_ITEM(item, status, err, "%llu bytes of data, but its box has %llu",
                          (unsigned long long)item->raw_bytes, (unsigned long long)raw_bytes);
     if (item->transform != 0)
         return item->data_offset > FOOTER_MAX_ENVELOPE_BYTES || item->data_bytes != item->bytes
                    ? FAIL_ITEM(item, status, err,
-                               "a transformed tensor of which %llu of %llu bytes are data, behind "
-                               "a head of %llu",
+                               "a transformed tensor has %llu bytes of data in %llu, and a head of "
+                               "%llu",
                                (unsigned long long)item->data_bytes,
                                (unsigned long long)item->bytes,
                                (unsigned long long)item->data_offset)
                    : SIDESTEP_OK;
     if (item->data_offset > UINT32_MAX || !checked_add(item->data_offset, item->data_bytes, &end) ||
         end > item->bytes)
-        return FAIL_ITEM(item, status, err, "data at %llu + %llu lie outside the %llu bytes of it",
+        return FAIL_ITEM(item, status, err, "data at %llu + %llu lie outside its %llu bytes",
                          (unsigned long long)item->data_offset,
                          (unsigned long long)item->data_bytes, (unsigned long long)item->bytes);
     if (item->bytes - item->data_bytes > FOOTER_MAX_ENVELOPE_BYTES)
@@ -89,7 +89,7 @@ static enum sidestep_status check_object(const struct footer_item *item,
     if (item->dtype != SIDESTEP_DTYPE_NONE || item->ndim != 0 || item->requires_grad)
         return FAIL_ITEM(item, status, err, "an object with dtype, shape or requires_grad");
     if (item->data_offset != 0 || item->data_bytes != item->bytes || item->envelope_hash != 0)
-        return FAIL_ITEM(item, status, err, "an object whose data are not all of it");
+        return FAIL_ITEM(item, status, err, "the data of an object are not the whole object");
     return SIDESTEP_OK;
 }
 
@@ -99,21 +99,21 @@ static enum sidestep_status check_hashes(const struct footer_item *item,
     uint64_t blocks = hash_block_count(item->data_bytes);
 
     if (item->transform == 0 && item->raw_bytes != item->data_bytes)
-        return FAIL_ITEM(item, status, err, "%llu stored bytes for %llu, without a transform",
+        return FAIL_ITEM(item, status, err, "%llu bytes stored for %llu, without a transform",
                          (unsigned long long)item->data_bytes, (unsigned long long)item->raw_bytes);
     if (item->block_count != blocks)
-        return FAIL_ITEM(item, status, err, "%llu block hashes where %llu bytes have %llu",
+        return FAIL_ITEM(item, status, err, "%llu block hashes, but %llu bytes have %llu",
                          (unsigned long long)item->block_count,
                          (unsigned long long)item->data_bytes, (unsigned long long)blocks);
     if (item->transform != 0)
-        return SIDESTEP_OK; /* its hash is that of what is stored nowhere */
+        return SIDESTEP_OK; /* ${raw_hash} covers the raw data, whose hashes are not stored */
     struct hash128 list = hash_block_list(item->blocks, (size_t)item->block_count);
     if (list.low != item->raw_hash.low || list.high != item->raw_hash.high)
-        return FAIL_ITEM(item, status, err, "its hash is not that of its block hashes");
+        return FAIL_ITEM(item, status, err, "its hash does not match its block hashes");
     return SIDESTEP_OK;
 }
 
-/* ${*begin}: the first byte that the item may use; becomes the first behind it. */
+/* ${*begin}: the first byte that the item may use.  Set to the end of the item. */
 static enum sidestep_status check_item(const struct footer *footer, size_t i, uint64_t *begin,
                                        uint64_t end, enum sidestep_status status,
                                        struct sidestep_error *err)
@@ -127,14 +127,14 @@ static enum sidestep_status check_item(const struct footer *footer, size_t i, ui
                          "transform number %u is newer than this library", item->transform);
     if (item->offset < *begin)
         return FAIL_ITEM(item, status, err,
-                         "starts at %llu, before the end of the item in front of it (%llu)",
+                         "starts at %llu, before the end of the previous item (%llu)",
                          (unsigned long long)item->offset, (unsigned long long)*begin);
     if (!checked_add(item->offset, item->bytes, &item_end) || item_end > end)
         return FAIL_ITEM(item, status, err, "%llu + %llu lie outside the %llu bytes of all items",
                          (unsigned long long)item->offset, (unsigned long long)item->bytes,
                          (unsigned long long)end);
     if (item->offset - *begin > FOOTER_MAX_GAP_BYTES)
-        return FAIL_ITEM(item, status, err, "a gap of %llu bytes in front of it (at most %llu)",
+        return FAIL_ITEM(item, status, err, "a gap of %llu bytes before it (at most %llu)",
                          (unsigned long long)(item->offset - *begin),
                          (unsigned long long)FOOTER_MAX_GAP_BYTES);
     TRY(item->is_object ? check_object(item, status, err) : check_tensor(item, status, err));
@@ -191,7 +191,7 @@ enum sidestep_status footer_check(const struct footer *footer, uint64_t end,
     for (size_t i = 0; i < footer->count; i++)
         TRY(check_item(footer, i, &begin, end, status, err));
     if (end - begin > FOOTER_MAX_GAP_BYTES)
-        return FAIL(err, status, "a gap of %llu bytes behind the last item (at most %llu)",
+        return FAIL(err, status, "a gap of %llu bytes after the last item (at most %llu)",
                     (unsigned long long)(end - begin), (unsigned long long)FOOTER_MAX_GAP_BYTES);
     return SIDESTEP_OK;
 }

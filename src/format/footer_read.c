@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* footer_read.c -- read footer and trailer of a shard, as hostile input. */
+/* footer_read.c -- see footer.h: reads the footer and the trailer of a shard, which are not
+ * trusted. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +18,7 @@ static enum sidestep_status trailer_parse(const uint8_t bytes[FOOTER_TRAILER_BYT
                                           uint64_t file_bytes, struct footer_trailer *out,
                                           struct sidestep_error *err)
 {
-    uint8_t mended[FOOTER_TRAILER_BYTES];
+    uint8_t repaired[FOOTER_TRAILER_BYTES];
     struct cursor c = cursor_from_memory(bytes, FOOTER_TRAILER_BYTES);
     bool has_magic =
         memcmp(cursor_take(&c, FOOTER_MAGIC_BYTES), FOOTER_TRAILER_MAGIC, FOOTER_MAGIC_BYTES) == 0;
@@ -29,10 +30,11 @@ static enum sidestep_status trailer_parse(const uint8_t bytes[FOOTER_TRAILER_BYT
     out->footer_hash = cursor_u64le(&c);
     out->layout_digest = cursor_u64le(&c);
 
-    /* A flipped bit in the magic must not make a stock file of ours: hash as if it were right. */
-    memcpy(mended, bytes, sizeof(mended));
-    memcpy(mended, FOOTER_TRAILER_MAGIC, FOOTER_MAGIC_BYTES);
-    bool hash_fits = hash_block(mended, FOOTER_TRAILER_HASHED_BYTES) == cursor_u64le(&c);
+    /* With a flipped bit in the magic, the file must not pass for one of torch.  So compute the
+     * hash with the right magic. */
+    memcpy(repaired, bytes, sizeof(repaired));
+    memcpy(repaired, FOOTER_TRAILER_MAGIC, FOOTER_MAGIC_BYTES);
+    bool hash_fits = hash_block(repaired, FOOTER_TRAILER_HASHED_BYTES) == cursor_u64le(&c);
     if (!has_magic && !hash_fits)
         return FAIL(err, SIDESTEP_ENOTFOUND, "the file does not end with a trailer of sidestep");
     if (!has_magic || !hash_fits)
@@ -64,12 +66,12 @@ enum sidestep_status footer_trailer_read(const struct source *file, struct foote
     return trailer_load(file, bytes, out, err);
 }
 
-/* The areas of a footer that is being read. */
+/* The areas of a footer, as far as they are not read yet. */
 struct areas {
     struct arena *arena;
     struct cursor records;
     struct cursor text;
-    const uint64_t *blocks; /* not yet given to an item */
+    const uint64_t *blocks;
     uint64_t blocks_left;
     struct cursor extensions;
 };
@@ -108,8 +110,7 @@ static enum sidestep_status read_box(struct areas *areas, uint8_t flags, struct 
     return SIDESTEP_OK;
 }
 
-/* ${length} bytes and a NUL from the text area, with no NUL among them; NULL: they are not there.
- */
+/* Read ${length} bytes and a NUL from the text area.  NULL: the text is cut off, or has a NUL. */
 static const char *read_string(struct areas *areas, size_t length)
 {
     const uint8_t *bytes = cursor_take(&areas->text, length + 1);
@@ -119,7 +120,8 @@ static const char *read_string(struct areas *areas, size_t length)
     return (const char *)bytes;
 }
 
-/* Items whose texts are the parts of the name, of which ${parts} is a copy to be cut up. */
+/* Read a path whose items are the parts of the name.  ${parts} is a copy of the name, which is cut
+ * into the texts of the items. */
 static bool read_joined_path(struct areas *areas, struct cursor parts, uint32_t count,
                              struct sidestep_path_item *path)
 {
@@ -204,7 +206,7 @@ static enum sidestep_status read_item(struct areas *areas, struct footer_item *i
         return FAIL_FORMAT(err, "its shape or name is cut off");
     TRY(read_path(areas, flags, name_bytes, item, err));
     if (footer_item_flags(item) != flags)
-        return FAIL_FORMAT(err, "flags 0x%02x where 0x%02x belong", flags, footer_item_flags(item));
+        return FAIL_FORMAT(err, "flags 0x%02x instead of 0x%02x", flags, footer_item_flags(item));
 
     item->block_count = hash_block_count(item->data_bytes);
     item->blocks = areas->blocks;
@@ -216,7 +218,7 @@ static enum sidestep_status read_item(struct areas *areas, struct footer_item *i
     return SIDESTEP_OK;
 }
 
-/* Read the header at ${c} into ${out}, and find the areas behind it. */
+/* Read the header at ${c} into ${out}, and find the areas after it. */
 static enum sidestep_status read_header(struct cursor *c, struct footer *out, struct areas *areas,
                                         struct sidestep_error *err)
 {
@@ -239,10 +241,10 @@ static enum sidestep_status read_header(struct cursor *c, struct footer *out, st
         return FAIL(err, SIDESTEP_EUNSUPPORTED, "version %u is newer than this library", version);
     if (version == 0)
         return FAIL_FORMAT(err, "version 0");
-    /* What a required feature changes is not known: nothing behind the header may be read. */
+    /* A required feature may change anything after the header, so check features first. */
     TRY(footer_check_header(out, SIDESTEP_ECORRUPT, err));
     if (extension_bytes != 0 && out->optional_features == 0)
-        return FAIL_FORMAT(err, "extensions, but no feature that has any");
+        return FAIL_FORMAT(err, "there are extensions, but no feature that uses them");
     if (count > FOOTER_MAX_ITEMS || text_bytes % 8 != 0 || text_bytes > room || blocks > room / 8 ||
         count * FOOTER_RECORD_BYTES + text_bytes + blocks * 8 + extension_bytes != room)
         return FAIL_FORMAT(err,
@@ -252,7 +254,7 @@ static enum sidestep_status read_header(struct cursor *c, struct footer *out, st
     size_t record_bytes = (size_t)count * FOOTER_RECORD_BYTES;
     areas->records = cursor_from_memory(cursor_take(c, record_bytes), record_bytes);
     areas->text = cursor_from_memory(cursor_take(c, (size_t)text_bytes), (size_t)text_bytes);
-    /* Everything before is a multiple of 8, and so is the address of the first byte. */
+    /* Aligned: all sizes before it are multiples of 8, and so is the address of the first byte. */
     areas->blocks = (const void *)cursor_take(c, (size_t)blocks * 8);
     areas->blocks_left = blocks;
     areas->extensions =
@@ -261,22 +263,22 @@ static enum sidestep_status read_header(struct cursor *c, struct footer *out, st
     return SIDESTEP_OK;
 }
 
-/* The part for ${bit} of the extensions.  Each of the ${features} has one at most, and none else.
- */
+/* Find the extension of feature ${bit}.  False: there is none, or extensions are damaged, or one
+ * belongs to no feature of ${features}, or two to the same. */
 static bool find_part(struct cursor extensions, uint64_t features, uint32_t bit,
                       struct cursor *part)
 {
     bool found = false;
 
     while (cursor_remaining(&extensions) != 0) {
-        uint32_t of = cursor_u32le(&extensions);
+        uint32_t feature = cursor_u32le(&extensions);
         size_t bytes = cursor_u32le(&extensions);
         const uint8_t *start = cursor_take(&extensions, bytes);
 
-        if (start == NULL || of >= 64 || (features >> of & 1) == 0)
+        if (start == NULL || feature >= 64 || (features >> feature & 1) == 0)
             return false;
-        features &= ~((uint64_t)1 << of);
-        if (of == bit) {
+        features &= ~((uint64_t)1 << feature);
+        if (feature == bit) {
             *part = cursor_from_memory(start, bytes);
             found = true;
         }
@@ -284,11 +286,11 @@ static bool find_part(struct cursor extensions, uint64_t features, uint32_t bit,
     return found;
 }
 
-/* Which keys are integers.  All of it must be as footer_encode() writes it. */
+/* Read which keys are integers.  Accepts only what footer_encode() writes. */
 static enum sidestep_status read_int_keys(struct cursor extensions, struct footer *out,
                                           struct sidestep_error *err)
 {
-    uint64_t next = 0; /* the least number that the next item may have */
+    uint64_t next = 0; /* the smallest number that the next item may have */
     struct cursor part = {0};
 
     if (!find_part(extensions, out->optional_features, FOOTER_INT_KEYS_BIT, &part) ||
@@ -300,7 +302,7 @@ static enum sidestep_status read_int_keys(struct cursor extensions, struct foote
         if (part.overrun || number < next || number >= out->count || integers == 0)
             return FAIL_FORMAT(err, "the list of integer keys is malformed");
         const struct footer_item *item = &out->items[number];
-        /* The path is in our arena: const to those who are given it. */
+        /* The path is in our arena; it is const only for others. */
         if (!path_set_int_keys((struct sidestep_path_item *)(uintptr_t)item->path,
                                item->path_length, integers))
             return FAIL_FORMAT(err, "'%s': integer keys 0x%" PRIx64 " that its path does not have",
@@ -310,7 +312,7 @@ static enum sidestep_status read_int_keys(struct cursor extensions, struct foote
     return SIDESTEP_OK;
 }
 
-/* The names of transforms, each with its NUL. */
+/* Read the names of transforms.  A NUL follows each. */
 static enum sidestep_status read_transforms(struct areas *areas, struct footer *out,
                                             struct sidestep_error *err)
 {
@@ -368,7 +370,7 @@ static enum sidestep_status footer_parse(const uint8_t *bytes, size_t length, ui
     size_t padding = cursor_remaining(&areas.text);
     for (size_t i = 0; i < padding; i++)
         if (padding >= 8 || cursor_u8(&areas.text) != 0)
-            return FAIL_FORMAT(err, "something lies behind the text of the last item");
+            return FAIL_FORMAT(err, "bytes follow the text of the last item");
     if (areas.blocks_left != 0)
         return FAIL_FORMAT(err, "%" PRIu64 " hashes belong to no item", areas.blocks_left);
     TRY(read_extensions(&areas, out, err));

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * format.h -- bytes on disk, one file per format, written and parsed.
+ * format.h -- writes and parses the formats of files, one file for each format.
  *
  * The formats: DCP's `.metadata` (dcp_metadata.h), items as torch.save() archives (archive.h), the
  * footer of a shard (footer.h), the manifest of a checkpoint (manifest.h), safetensors, files of
  * torch.save(), .npy, and the names of files (file_name.h, name_template.h).  docs/FORMAT.md
- * explains those that are sidestep's own.
+ * explains the formats of sidestep.
  *
  * What comes in: structs of model/, to be written; or bytes of a file, to be parsed.
  * What goes out: bytes in a buffer, or structs of model/.
  *
- * Trust: all bytes are hostile.  A parser checks every length before it reads, allocates what its
- * limits allow, never recurses to a depth that the file chooses, and executes nothing: a pickle is
- * data.  Each parser has a fuzz target in fuzz/.
+ * Trust: no bytes are trusted.  A parser checks every length before it reads, allocates what its
+ * limits allow, never lets the file choose the depth of a recursion, and executes nothing: a pickle
+ * is data.  Each parser has a fuzz target in fuzz/.
  *
- * Ownership: what a parser returns lives in the arena or struct that the caller passed.
+ * Ownership: the results of a parser live in the arena or struct that the caller passed.
  *
  * Threads: no state is shared, so any thread may write or parse.  Nothing here opens a file: bytes
  * come through base/source.h.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * json_reader.c -- see json_reader.h.  The NUL at the end of the text is no part of any token, so
- * that every scan stops there at the latest; so does it at a NUL inside, which JSON does not allow.
+ * json_reader.c -- see json_reader.h.  No token contains a NUL, so each scan stops at the NUL at
+ * the end of the text, or at a NUL inside, which JSON does not allow.
  */
 #include "format/json_reader.h"
 
@@ -20,7 +20,7 @@ struct json_reader json_reader_init(char *text)
     return (struct json_reader){.text = text};
 }
 
-/* The first byte of the next token; NUL at the end, and after a failure. */
+/* The first byte of the next token.  NUL: the end, or a failure. */
 static char next_byte(struct json_reader *j)
 {
     if (j->problem != NULL)
@@ -42,9 +42,9 @@ static bool take(struct json_reader *j, const char *token)
 void json_reader_enter(struct json_reader *j, char bracket)
 {
     if (next_byte(j) != bracket) {
-        set_problem(j, bracket == '{' ? "an object belongs here" : "an array belongs here");
+        set_problem(j, bracket == '{' ? "an object is expected" : "an array is expected");
     } else if (j->depth == JSON_READER_MAX_DEPTH) {
-        set_problem(j, "too many arrays and objects in each other");
+        set_problem(j, "arrays and objects are nested too deep");
     } else {
         j->depth++;
         j->position++;
@@ -59,12 +59,12 @@ bool json_reader_next(struct json_reader *j, char closing_bracket, bool *first)
         return false;
     }
     if (!*first && !take(j, ","))
-        set_problem(j, "a comma or a closing bracket belongs here");
+        set_problem(j, "a comma or a closing bracket is expected");
     *first = false;
     return j->problem == NULL;
 }
 
-/* Four digits at ${at}; UINT32_MAX: they are none. */
+/* Four hexadecimal digits at ${at}.  UINT32_MAX: they are something else. */
 static uint32_t hex4(const char *at)
 {
     uint32_t value = 0;
@@ -81,7 +81,8 @@ static uint32_t hex4(const char *at)
     return value;
 }
 
-/* The code point of "\uXXXX", or of a pair of surrogates, and its length in the text. */
+/* The code point of "\uXXXX", or of a pair of surrogates, and its length in the text.
+ * UINT32_MAX: it is wrong. */
 static uint32_t escaped_code_point(const char *at, size_t *length)
 {
     uint32_t code = hex4(at + 2);
@@ -96,18 +97,8 @@ static uint32_t escaped_code_point(const char *at, size_t *length)
     return 0x10000 + ((code - 0xd800) << 10 | (low - 0xdc00));
 }
 
-static size_t put_utf8(char *to, uint32_t code)
-{
-    size_t length = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
-    static const unsigned char leads[] = {0, 0, 0xc0, 0xe0, 0xf0};
-
-    for (size_t i = length; i-- > 1; code >>= 6)
-        to[i] = (char)(0x80 | (code & 0x3f));
-    to[0] = (char)(leads[length] | code);
-    return length;
-}
-
-/* Decode the escape at ${from} to ${to}, which is not behind it; 0: it is none. */
+/* Decode the escape at ${from} to ${to}, which is at the same place or before it.  Returns its
+ * length; 0: it is wrong. */
 static size_t take_escape(const char *from, char *to, size_t *written)
 {
     static const char letters[] = "\"\\/bfnrt";
@@ -123,14 +114,14 @@ static size_t take_escape(const char *from, char *to, size_t *written)
     uint32_t code = from[1] == 'u' ? escaped_code_point(from, &length) : UINT32_MAX;
     if (code == 0 || code == UINT32_MAX || (code >= 0xdc00 && code <= 0xdfff))
         return 0;
-    *written = put_utf8(to, code);
+    *written = utf8_put(to, code);
     return length;
 }
 
 const char *json_reader_string(struct json_reader *j)
 {
     if (next_byte(j) != '"') {
-        set_problem(j, "a string belongs here");
+        set_problem(j, "a string is expected");
         return "";
     }
     char *begin = j->text + j->position + 1;
@@ -164,11 +155,11 @@ const char *json_reader_key(struct json_reader *j)
     const char *key = json_reader_string(j);
 
     if (!take(j, ":"))
-        set_problem(j, "a colon belongs here");
+        set_problem(j, "a colon is expected");
     return j->problem == NULL ? key : "";
 }
 
-/* Of the number at ${at}, by the grammar of RFC 8259, section 6; 0: it is none. */
+/* The length of the number at ${at}, by RFC 8259, section 6.  0: it is not a number. */
 static size_t number_length(const char *at, bool *is_integer)
 {
     static const char digits[] = "0123456789";
@@ -206,7 +197,7 @@ int64_t json_reader_integer(struct json_reader *j)
     uint64_t magnitude = 0;
 
     if (length == 0 || !is_integer) {
-        set_problem(j, "an integer belongs here");
+        set_problem(j, "an integer is expected");
         return 0;
     }
     for (size_t i = first == '-'; i < length; i++)
@@ -237,13 +228,13 @@ static void skip_scalar(struct json_reader *j)
         return;
     size_t length = j->problem == NULL ? number_length(j->text + j->position, &is_integer) : 0;
     if (length == 0)
-        set_problem(j, "a value belongs here");
+        set_problem(j, "a value is expected");
     j->position += length;
 }
 
 void json_reader_skip(struct json_reader *j)
 {
-    char closing[JSON_READER_MAX_DEPTH + 1]; /* bracket of each level */
+    char closing[JSON_READER_MAX_DEPTH + 1]; /* the closing bracket of each level */
     unsigned outside = j->depth;
 
     do {
@@ -255,7 +246,7 @@ void json_reader_skip(struct json_reader *j)
         } else {
             skip_scalar(j);
         }
-        /* Out of all levels that end here; stays in front of the next value, if there is one. */
+        /* Leave all levels that end here, and go to the next value, if there is one. */
         while (j->depth > outside && j->problem == NULL) {
             bool in_object = closing[j->depth] == '}';
             if (json_reader_next(j, closing[j->depth], &first)) {
@@ -271,5 +262,5 @@ void json_reader_skip(struct json_reader *j)
 void json_reader_end(struct json_reader *j)
 {
     if (next_byte(j) != '\0')
-        set_problem(j, "something behind the end");
+        set_problem(j, "something follows the end");
 }

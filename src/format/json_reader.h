@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * json_reader.h -- strict JSON (RFC 8259), read in one pass, without a tree, an allocation or
- * recursion.  A library with a tree would need memory of many times the text's size, and the one
- * at hand drops bytes of strings, silently, when memory is short.
+ * json_reader.h -- reads strict JSON (RFC 8259) in one pass, without allocations or recursion.
  *
- * Like a cursor, a failure sticks: after the first one every get returns "nothing" (false, 0, "")
- * and changes nothing, so that a caller may read a whole object and look at ${problem} once.
+ * The usual libraries build a tree, which takes many times the memory of the text, and json-c loses
+ * bytes of strings, without an error, when memory is short.
+ *
+ * After the first failure each function returns "nothing" (false, 0, "") and changes nothing.  So a
+ * caller may read a whole object, and check ${problem} once.
  */
 #ifndef FORMAT_JSON_READER_H
 #define FORMAT_JSON_READER_H
@@ -14,16 +15,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define JSON_READER_MAX_DEPTH 8 /* of arrays and objects in each other */
+#define JSON_READER_MAX_DEPTH 8 /* of nested arrays and objects */
 
 struct json_reader {
-    char *text;      /* the caller's, writable: strings are decoded where they stand */
-    size_t position; /* of what is read next, or where the problem is */
+    char *text;      /* the caller's; strings are decoded in place */
+    size_t position; /* of the next token, or of the problem */
     unsigned depth;
     const char *problem; /* NULL: none */
 };
 
-/* ${text} ends with a NUL, and must outlive all strings that were read from it. */
+/* ${text} ends with a NUL, and must outlive the strings read from it. */
 struct json_reader json_reader_init(char *text);
 
 /*
@@ -33,21 +34,21 @@ struct json_reader json_reader_init(char *text);
  *          ... read or skip one value ...
  *      }
  *
- * json_reader_next() goes over the comma or the closing bracket.
+ * json_reader_next() skips the comma or the closing bracket.
  */
 void json_reader_enter(struct json_reader *j, char bracket);
 bool json_reader_next(struct json_reader *j, char closing_bracket, bool *first);
 const char *json_reader_key(struct json_reader *j);
 
-/* UTF-8, without NUL. */
+/* Read a string: UTF-8 without NUL. */
 const char *json_reader_string(struct json_reader *j);
-/* A number without fraction or exponent that fits. */
+/* Read a number without fraction or exponent, of at most 64 bits. */
 int64_t json_reader_integer(struct json_reader *j);
-/* Go over a null, if one comes next. */
+/* Skip a null, if one comes next. */
 bool json_reader_null(struct json_reader *j);
-/* Go over one value of any type. */
+/* Skip one value of any type. */
 void json_reader_skip(struct json_reader *j);
-/* Nothing but white space may be left. */
+/* Check that only white space is left. */
 void json_reader_end(struct json_reader *j);
 
 #endif

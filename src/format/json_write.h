@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* json_write.h -- text as a string of JSON (RFC 8259, section 7). */
+/* json_write.h -- writes strings of JSON (RFC 8259, section 7). */
 #ifndef FORMAT_JSON_WRITE_H
 #define FORMAT_JSON_WRITE_H
 

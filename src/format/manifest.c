@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* manifest.c -- write a manifest; what must be true of one.  See manifest.h. */
+/* manifest.c -- see manifest.h: checks and writes a manifest. */
 #include "format/manifest.h"
 
 #include <inttypes.h>
@@ -11,17 +11,16 @@
 #include "format/file_name.h"
 #include "model/model.h"
 
-/* Room for one entry of "files" but for its name, and for all that comes before them. */
-#define FILE_TEXT_BYTES 192u
-#define HEAD_TEXT_BYTES 1024u
+#define FILE_TEXT_BYTES 192u  /* enough for an entry of "files" without its name */
+#define HEAD_TEXT_BYTES 1024u /* enough for all before "files" */
 
 static bool is_save_id(const char *text)
 {
     return strspn(text, "0123456789abcdef") == SAVE_ID_HEX - 1 && text[SAVE_ID_HEX - 1] == '\0';
 }
 
-/* Names of data files: ASCII that every file system keeps and no terminal or parser takes for
- * anything else. */
+/* Is it a good name of a data file?  Only ASCII that every file system keeps, and that is special
+ * to no terminal or parser. */
 static bool is_file_name(const char *name)
 {
     static const char allowed[] = "abcdefghijklmnopqrstuvwxyz"
@@ -76,7 +75,8 @@ enum sidestep_status manifest_check_features(const struct manifest *manifest,
     return SIDESTEP_OK;
 }
 
-/* One way to spell it, so that equal ones are equal texts. */
+/* Check that the template is valid, and spelled in the one way, so that equal ones are equal texts.
+ */
 static enum sidestep_status check_naming(const char *template, enum sidestep_status status,
                                          struct sidestep_error *err)
 {
@@ -123,10 +123,10 @@ static void put_hex(const uint8_t *bytes, size_t length, struct buffer *out)
     if (to == NULL)
         return;
     hash_to_hex(bytes, length, to);
-    out->length--; /* the NUL */
+    out->length--; /* without the NUL */
 }
 
-/* A clock that is wrong must not fail a save: the time is for people, and clamped. */
+/* Clamps the time, because a wrong clock must not fail a save. */
 static void put_time(int64_t seconds, struct buffer *out)
 {
     int64_t clamped = seconds < 0 ? 0 : seconds > SHOWN_MAX_TIME ? SHOWN_MAX_TIME : seconds;
@@ -161,7 +161,7 @@ static void put_head(const struct manifest *manifest, struct buffer *out)
     buffer_put_text(out, "\"}");
 }
 
-/* No string here needs an escape: manifest_check() has seen them. */
+/* manifest_check() made sure that no string needs an escape. */
 static void put_file(const struct manifest_file *file, struct buffer *out)
 {
     buffer_put_text(out, "{\"name\":\"");

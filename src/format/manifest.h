@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * manifest.h -- `.sidestep.manifest.<save id>`: which files make up a checkpoint, with sizes and
- * hashes.  Two lines of text: a JSON object, and "sha256 <hex>" of the first line with its newline.
+ * manifest.h -- writes and reads `.sidestep.manifest.<save id>`, which lists the files of a
+ * checkpoint, with their sizes and hashes.
+ *
+ * It has two lines of text: a JSON object, and "sha256 <hex>" of the first line with its newline.
  */
 #ifndef FORMAT_MANIFEST_H
 #define FORMAT_MANIFEST_H
@@ -18,20 +20,20 @@
 struct manifest_file {
     const char *name;
     uint64_t bytes;
-    uint8_t
-        footer_sha256[HASH_SHA256_BYTES]; /* of footer and trailer, which hold all other hashes */
-    char origin[SAVE_ID_HEX];             /* save id in the trailer; the manifest's own, mostly */
+    /* Of the footer and the trailer, which have all other hashes. */
+    uint8_t footer_sha256[HASH_SHA256_BYTES];
+    char origin[SAVE_ID_HEX]; /* the save id in the trailer: that of another save for a link */
 };
 
 struct manifest {
     char save_id[SAVE_ID_HEX];
-    char run_id[SAVE_ID_HEX];                 /* "" for a one-off save */
-    uint64_t incarnation;                     /* of a series; 0: one-off */
-    int64_t step;                             /* -1: none */
-    char naming[NAME_TEMPLATE_MAX_BYTES + 1]; /* the template of its series' names; "": a name is a
-                                             prefix and the step, or it is a one-off save */
+    char run_id[SAVE_ID_HEX]; /* of a series; "": none */
+    uint64_t incarnation;     /* of a series; 0: none */
+    int64_t step;             /* -1: none */
+    /* The template of the series' names.  "": a name is a prefix and the step; or no series. */
+    char naming[NAME_TEMPLATE_MAX_BYTES + 1];
     uint32_t world_size;
-    int64_t saved_at; /* seconds since 1970: for people */
+    int64_t saved_at; /* seconds since 1970, for people */
     uint64_t required_features;
     uint64_t optional_features;
     uint64_t metadata_bytes; /* of .metadata */
@@ -40,13 +42,13 @@ struct manifest {
     struct manifest_file *files;
 };
 
-/* EINVAL where manifest_decode() would refuse it.  A saved_at outside the years 1970 to 9999 is
- * clamped: a wrong clock must not fail a save. */
+/* Append the text.  EINVAL: manifest_decode() would refuse it.  A saved_at outside the years 1970
+ * to 9999 is clamped, because a wrong clock must not fail a save. */
 enum sidestep_status manifest_encode(const struct manifest *manifest, struct buffer *out,
                                      struct sidestep_error *err);
-/* Strings live in ${arena}.  Checks the hash line first, then every field: types, ranges, names
- * that are one component or stay beneath the directory and consist of [A-Za-z0-9._/-], no name
- * twice; unknown JSON keys are ignored.  On failure ${out} is zeroed. */
+/* Parse the text; strings live in ${arena}.  Checks the hash first, then every field: types,
+ * ranges, and names of files, which stay beneath the directory, consist of [A-Za-z0-9._/-], and
+ * come once. Ignores unknown JSON keys.  On failure ${out} is zeroed. */
 enum sidestep_status manifest_decode(const void *bytes, size_t length, struct arena *arena,
                                      struct manifest *out, struct sidestep_error *err);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* manifest_read.c -- read a manifest, as hostile input. */
+/* manifest_read.c -- see manifest.h: reads a manifest, which is not trusted. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,9 +9,8 @@
 #include "model/model.h"
 
 #define FAIL_FORMAT(err, ...) FAIL(err, SIDESTEP_ECORRUPT, __VA_ARGS__)
-#define FIRST_FILES 16u /* room for so many at first */
 
-/* Cut the JSON, newline included, off in front of the line with its hash, if that is right. */
+/* Check the hash in the second line.  ${*json_length}: the first line, with its newline. */
 static enum sidestep_status check_hash_line(const char *text, size_t length, size_t *json_length,
                                             struct sidestep_error *err)
 {
@@ -35,7 +34,7 @@ static enum sidestep_status check_hash_line(const char *text, size_t length, siz
     return SIDESTEP_OK;
 }
 
-/* The value that was just read under ${key}: is it what was expected? */
+/* Check that the value of ${key}, which was just read, has the expected type. */
 static enum sidestep_status check_value(const struct json_reader *j, const char *key,
                                         struct sidestep_error *err)
 {
@@ -67,7 +66,7 @@ static enum sidestep_status get_count(struct json_reader *j, const char *key, ui
     return SIDESTEP_OK;
 }
 
-/* A string of any content: manifest_check() looks at it. */
+/* Read a string.  manifest_check() checks its content. */
 static enum sidestep_status get_text(struct json_reader *j, const char *key, char *out, size_t room,
                                      struct sidestep_error *err)
 {
@@ -98,7 +97,7 @@ static enum sidestep_status get_sha256(struct json_reader *j, const char *key,
     return SIDESTEP_OK;
 }
 
-/* 16 digits: as a number, readers that have only doubles would lose bits. */
+/* Read 16 digits.  A JSON number would lose bits in readers that have only doubles. */
 static enum sidestep_status get_features(struct json_reader *j, const char *key, uint64_t *out,
                                          struct sidestep_error *err)
 {
@@ -111,14 +110,14 @@ static enum sidestep_status get_features(struct json_reader *j, const char *key,
     return SIDESTEP_OK;
 }
 
-/* The keys of an object, each of which must be there once; but ${optional}, if it is there. */
+/* The keys of an object.  Each must come once; those in ${optional} may be absent. */
 struct keys {
     const char *const *names;
     unsigned count; /* <= 32 */
     uint32_t optional, seen;
 };
 
-/* Which of them ${key} is; count: none. */
+/* Set ${*out} to the number of ${key}; ${keys->count}: it is unknown. */
 static enum sidestep_status find_key(struct keys *keys, const char *key, unsigned *out,
                                      struct sidestep_error *err)
 {
@@ -127,7 +126,7 @@ static enum sidestep_status find_key(struct keys *keys, const char *key, unsigne
         if (strcmp(key, keys->names[*out]) != 0)
             continue;
         if ((keys->seen & bit) != 0)
-            return FAIL_FORMAT(err, "\"%s\" stands twice", key);
+            return FAIL_FORMAT(err, "\"%s\" appears twice", key);
         keys->seen |= bit;
         return SIDESTEP_OK;
     }
@@ -198,13 +197,7 @@ static enum sidestep_status read_files(struct json_reader *j, struct arena *aren
 
     json_reader_enter(j, '[');
     for (bool first = true; json_reader_next(j, ']', &first); out->file_count++) {
-        if (out->file_count == room) {
-            room = room != 0 ? room * 2 : FIRST_FILES;
-            struct manifest_file *more = memory_resize(files, room, sizeof(*files));
-            if (more == NULL)
-                return FAIL_NOMEM(err, room * sizeof(*files));
-            files = more;
-        }
+        TRY_GROW(files, room, out->file_count, err);
         files[out->file_count] = (struct manifest_file){0};
         TRY(read_file(j, &files[out->file_count], err));
     }
@@ -213,7 +206,8 @@ static enum sidestep_status read_files(struct json_reader *j, struct arena *aren
     return out->files != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, out->file_count * sizeof(*files));
 }
 
-/* The first three keys, in this order, say whether the rest may be understood. */
+/* Read the first three keys, which come in this order.  They decide whether the rest may be read.
+ */
 static enum sidestep_status read_version(struct json_reader *j, bool *first, struct manifest *out,
                                          struct sidestep_error *err)
 {

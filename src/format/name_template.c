@@ -28,9 +28,9 @@ enum sidestep_status name_template_from_prefix(const char *prefix, struct name_t
 
     if (strpbrk(prefix, "%{}") != NULL)
         return FAIL(err, SIDESTEP_EINVAL,
-                    "series prefix '%s' looks like a template, and is none: names are the prefix "
-                    "and the step's number ('step-' makes 'step-42'); a template is given as the "
-                    "name ('step_{step:08}')",
+                    "series prefix '%s' looks like a template, but names are the prefix and the "
+                    "step's number ('step-' makes 'step-42'); pass a template as the name "
+                    "('step_{step:08}')",
                     display_name(prefix).text);
     if (length == 0 || length > NAME_TEMPLATE_MAX_PREFIX || strchr(prefix, '/') != NULL ||
         prefix[0] == '.' || starts_or_ends_with_digit(prefix, ""))
@@ -56,7 +56,7 @@ static bool has_refused_byte(const char *text)
     return !utf8_is_valid(text, length);
 }
 
-/* What follows FIELD, up to the brace: nothing, or ":0N" or ":0Nd".  Moves ${*at} behind it. */
+/* Parse what follows FIELD, up to the brace: nothing, ":0N" or ":0Nd".  Moves ${*at} past it. */
 static bool take_digits(const char **at, uint32_t *digits)
 {
     const char *from = *at;
@@ -74,7 +74,7 @@ static bool take_digits(const char **at, uint32_t *digits)
     return *from == '}';
 }
 
-/* Of a template that can be taken apart: can its names be told from others, and be read back? */
+/* Check that names of a template can be read back, and are not names of other files. */
 static enum sidestep_status check_parts(const char *template, const struct name_template *naming,
                                         struct sidestep_error *err)
 {
@@ -88,9 +88,8 @@ static enum sidestep_status check_parts(const char *template, const struct name_
                     "series name '%s': a digit beside {step} could not be told from its number",
                     template);
     if (reserved != NULL)
-        return FAIL(err, SIDESTEP_EINVAL,
-                    "series name '%s': '%s' is how names of sidestep's own files end", template,
-                    reserved);
+        return FAIL(err, SIDESTEP_EINVAL, "series name '%s': sidestep's own files end in '%s'",
+                    template, reserved);
     return SIDESTEP_OK;
 }
 
@@ -103,30 +102,29 @@ enum sidestep_status name_template_from_text(const char *template, struct name_t
 
     if (has_refused_byte(template))
         return FAIL(err, SIDESTEP_EINVAL,
-                    "series name '%s': '/', '%%', '\"', '\\', control characters and what is no "
-                    "UTF-8 are refused",
+                    "series name '%s': '/', '%%', '\"', '\\', control characters and bytes that "
+                    "are not UTF-8 are refused",
                     shown.text);
     if (field == NULL || strncmp(field, FIELD, strlen(FIELD)) != 0)
         return FAIL(
             err, SIDESTEP_EINVAL,
-            "series name '%s': {step} has to stand in it, as in 'step-{step}', and no other "
-            "brace",
+            "series name '%s': it must contain {step}, as in 'step-{step}', and no other brace",
             shown.text);
     suffix += strlen(FIELD);
     if (!take_digits(&suffix, &out.digits))
         return FAIL(err, SIDESTEP_EINVAL,
-                    "series name '%s': {step} is the number as it is, {step:08} or {step:08d} "
-                    "fills it with zeroes to 8 digits (1 to %u); nothing else is",
+                    "series name '%s': only {step}, the number, and {step:08} or {step:08d}, the "
+                    "number with zeroes to 8 digits (1 to %u), are known",
                     shown.text, NAME_TEMPLATE_MAX_DIGITS);
     if (strpbrk(suffix, "{}") != NULL || memchr(template, '}', (size_t)(field - template)) != NULL)
         return FAIL(err, SIDESTEP_EINVAL,
-                    "series name '%s': {step} has to stand in it once, and no other brace",
+                    "series name '%s': it must contain {step} once, and no other brace",
                     shown.text);
     if ((size_t)(field - template) > NAME_TEMPLATE_MAX_PREFIX ||
         strlen(suffix) > NAME_TEMPLATE_MAX_SUFFIX)
         return FAIL(err, SIDESTEP_EINVAL,
-                    "series name '%s': at most %u bytes before {step}, and %u behind it",
-                    shown.text, NAME_TEMPLATE_MAX_PREFIX, NAME_TEMPLATE_MAX_SUFFIX);
+                    "series name '%s': at most %u bytes before {step}, and %u after it", shown.text,
+                    NAME_TEMPLATE_MAX_PREFIX, NAME_TEMPLATE_MAX_SUFFIX);
     memcpy(out.prefix, template, (size_t)(field - template));
     memcpy(out.suffix, suffix, strlen(suffix));
     TRY(check_parts(shown.text, &out, err));

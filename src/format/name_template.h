@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * name_template.h -- how the checkpoints of a series are called: what stands before and behind the
- * number of the step, and how many digits it has.  Each step has one name, and each name one step
- * at most.
+ * name_template.h -- the names of the checkpoints of a series: a prefix, the number of the step,
+ * and a suffix.  Each step has one name, and each name has at most one step.
  */
 #ifndef FORMAT_NAME_TEMPLATE_H
 #define FORMAT_NAME_TEMPLATE_H
@@ -13,7 +12,7 @@
 #include "base/base.h"
 #include "format/file_name.h"
 
-#define NAME_TEMPLATE_MAX_PREFIX 63u /* bytes, as below */
+#define NAME_TEMPLATE_MAX_PREFIX 63u /* bytes */
 #define NAME_TEMPLATE_MAX_SUFFIX 63u
 #define NAME_TEMPLATE_MAX_DIGITS 20u /* of a number of 64 bits */
 #define NAME_TEMPLATE_MAX_NAME                                                                     \
@@ -24,26 +23,28 @@
 struct name_template {
     char prefix[NAME_TEMPLATE_MAX_PREFIX + 1];
     char suffix[NAME_TEMPLATE_MAX_SUFFIX + 1];
-    uint32_t digits; /* at least so many, with zeroes in front: 1 to 20 */
+    uint32_t digits; /* 1 to 20; shorter numbers begin with zeroes */
 };
 
-/* ${prefix} and the number.  EINVAL: it could not be read back, or is meant otherwise. */
+/* Names are ${prefix} and the number.  EINVAL: they could not be read back, or ${prefix} looks like
+ * a template. */
 enum sidestep_status name_template_from_prefix(const char *prefix, struct name_template *naming,
                                                struct sidestep_error *err);
-/* "step_{step:08}", "step_{step:08d}", "{step}.dcp".  EINVAL likewise; and as the text is to stand
- * in JSON as it is, for control bytes, quotes, backslashes and what is no UTF-8. */
+/* Parse a template: "step_{step:08}", "step_{step:08d}", "{step}.dcp".  EINVAL: names could not be
+ * read back, or it has control bytes, quotes or backslashes, or is not UTF-8.  So a template needs
+ * no escapes in JSON. */
 enum sidestep_status name_template_from_text(const char *template, struct name_template *naming,
                                              struct sidestep_error *err);
-/* The template of it, spelled in the one way in which it is written down. */
+/* Write the template, in the one spelling that manifests have. */
 void name_template_to_text(const struct name_template *naming,
                            char template[NAME_TEMPLATE_MAX_BYTES + 1]);
 
-/* Is a name the prefix and the number, as who knows no template takes it? */
+/* Is a name just the prefix and the number?  Versions without templates know only such names. */
 bool name_template_is_prefix_only(const struct name_template *naming);
 
 void name_template_format_name(const struct name_template *naming, uint64_t step,
                                char name[FILE_NAME_BYTES]);
-/* Is it exactly the name of a step (of at most INT64_MAX)?  Which. */
+/* Is it exactly the name of a step (at most INT64_MAX)?  Sets ${*step}. */
 bool name_template_parse_name(const struct name_template *naming, const char *name, uint64_t *step);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * npy.c -- see npy.h and numpy.lib.format: "\x93NUMPY", 1, 0, u16le length, a Python dict, spaces,
- * "\n".  Version 2.0 is for dicts over 65,535 bytes, which 64 dimensions cannot reach.
+ * npy.c -- see npy.h, and numpy.lib.format: "\x93NUMPY", 1, 0, u16le length, a Python dict, spaces,
+ * "\n".  Version 2.0 is for dicts of more than 65,535 bytes, but 64 dimensions need less.
  */
 #include "format/npy.h"
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * pickle.c -- the machine that reads pickles as data: a stack, a memo, and nodes.
+ * pickle.c -- see pickle.h: the machine that reads pickles, with a stack, a memo, and nodes.
  *
- * Budget: an opcode makes at most one node and a copy of the bytes it brings along, nodes that
- * one byte can ask for are shared, and memo indices are bounded by the length of the input.
+ * Memory is linear in the input: an opcode makes at most one node and a copy of its argument, nodes
+ * of opcodes of one byte are shared, and the length of the input limits memo indices.
  */
 #include "format/pickle.h"
 
@@ -15,8 +15,8 @@
 #include "format/pickle_parser.h"
 
 #define FIRST_CAPACITY 64u
-#define MEMO_SLACK 1024u        /* a hand-made memo may have gaps */
-#define GLOBAL_SLACK (1u << 20) /* bytes of names from shared strings */
+#define MEMO_SLACK 1024u        /* indices beyond the input's length: a memo may have gaps */
+#define GLOBAL_SLACK (1u << 20) /* bytes of names beyond the input's length */
 
 static enum sidestep_status grow(struct pickle_parser *p, void **array, size_t *capacity,
                                  size_t item_bytes, size_t wanted)
@@ -36,7 +36,8 @@ static enum sidestep_status grow(struct pickle_parser *p, void **array, size_t *
 
 /* ---------------------------------------------------------------- the stack */
 
-static size_t fence(const struct pickle_parser *p)
+/* The height of the stack below the last mark, or 0. */
+static size_t bottom(const struct pickle_parser *p)
 {
     return p->mark_count != 0 ? p->marks[p->mark_count - 1] : 0;
 }
@@ -60,7 +61,7 @@ enum sidestep_status pickle_pop(struct pickle_parser *p, struct pickle_node **no
 
 enum sidestep_status pickle_top(struct pickle_parser *p, struct pickle_node **node)
 {
-    if (p->depth == fence(p))
+    if (p->depth == bottom(p))
         return PICKLE_FAIL(p, SIDESTEP_ECORRUPT, "nothing on the stack");
     *node = p->stack[p->depth - 1];
     return SIDESTEP_OK;
@@ -191,7 +192,7 @@ enum sidestep_status pickle_push_global(struct pickle_parser *p, const char *mod
     size_t length = module_length + 1 + name_length;
     struct pickle_node *node;
 
-    /* Both may be shared strings, of which a few bytes make long names. */
+    /* Both may be shared strings, so a few bytes of input could make many long names. */
     p->global_bytes += length;
     if (p->global_bytes > p->length + GLOBAL_SLACK)
         return PICKLE_FAIL(p, SIDESTEP_ECORRUPT,
@@ -324,40 +325,40 @@ enum sidestep_status pickle_parse_with_status(enum sidestep_status beyond, struc
     return SIDESTEP_OK;
 }
 
-static void spread_add(uint32_t *total, struct pickle_node *node)
+static void add_tree_size(uint32_t *total, struct pickle_node *node)
 {
     uint32_t more = node != NULL ? pickle_tree_size(node) : 0;
 
     *total = more < UINT32_MAX - *total ? *total + more : UINT32_MAX;
 }
 
-/* Recursion: no deeper than PICKLE_MAX_DEPTH. */
+/* Recurses at most PICKLE_MAX_DEPTH deep. */
 uint32_t pickle_tree_size(struct pickle_node *node)
 {
     uint32_t total = 1;
 
-    if (node->spread != 0)
-        return node->spread;
+    if (node->tree_size != 0)
+        return node->tree_size;
     switch (node->kind) {
     case PICKLE_LIST:
     case PICKLE_TUPLE:
     case PICKLE_DICT:
     case PICKLE_SET:
         for (size_t i = 0; i < node->as.seq.count; i++)
-            spread_add(&total, node->as.seq.items[i]);
+            add_tree_size(&total, node->as.seq.items[i]);
         break;
     case PICKLE_REDUCE:
     case PICKLE_OBJECT:
     case PICKLE_PERSID:
-        spread_add(&total, node->as.call.callable);
-        spread_add(&total, node->as.call.args);
-        spread_add(&total, node->as.call.state);
-        spread_add(&total, node->as.call.items);
+        add_tree_size(&total, node->as.call.callable);
+        add_tree_size(&total, node->as.call.args);
+        add_tree_size(&total, node->as.call.state);
+        add_tree_size(&total, node->as.call.items);
         break;
     default:
         break;
     }
-    node->spread = total;
+    node->tree_size = total;
     return total;
 }
 
@@ -366,11 +367,23 @@ bool pickle_is_global(const struct pickle_node *node, const char *module_and_nam
     return node->kind == PICKLE_GLOBAL && strcmp(node->as.text.bytes, module_and_name) == 0;
 }
 
+bool pickle_is_kind(const struct pickle_node *node, enum pickle_kind kind)
+{
+    return node != NULL && node->kind == kind;
+}
+
+const struct pickle_node *pickle_argument(const struct pickle_node *call, size_t i)
+{
+    const struct pickle_node *args = call->as.call.args;
+
+    return args->kind == PICKLE_TUPLE && i < args->as.seq.count ? args->as.seq.items[i] : NULL;
+}
+
 struct pickle_node *pickle_dict_get(const struct pickle_node *dict, const char *key)
 {
     size_t length = strlen(key);
 
-    /* Of equal keys Python keeps the last value. */
+    /* If a key comes twice, Python uses the last value. */
     for (size_t i = dict->kind == PICKLE_DICT ? dict->as.seq.count : 0; i >= 2; i -= 2) {
         const struct pickle_node *at = dict->as.seq.items[i - 2];
         if (at->kind == PICKLE_STR && at->as.text.length == length &&

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * pickle_objects.c -- the opcodes that make and fill containers, and those that call, construct or
- * look up: these make a node that says so, and do no more.
+ * look up.  The latter only make a node that describes the call, object or symbol.
  */
 #include <assert.h>
 
@@ -91,7 +91,7 @@ static bool is_call(const struct pickle_node *node)
     return node->kind == PICKLE_REDUCE || node->kind == PICKLE_OBJECT;
 }
 
-/* ${target} itself if it is of ${kind}; if it is an object, what it is filled with. */
+/* Get the container to fill: ${target} itself if it has ${kind}; for an object, its items. */
 static enum sidestep_status find_container(struct pickle_parser *p, struct pickle_node *target,
                                            enum pickle_kind kind, struct pickle_node **container)
 {
@@ -133,7 +133,7 @@ static enum sidestep_status fill(struct pickle_parser *p, enum pickle_kind kind,
     TRY(find_container(p, target, kind, &container));
     if (container == target)
         return pickle_extend(p, target, items, count);
-    /* The items are the object's: whether it may change decides whether its container may. */
+    /* The container belongs to the object, so it may change as long as the object may. */
     for (size_t i = 0; i < count; i++)
         TRY(pickle_attach(p, target, items[i]));
     TRY(pickle_extend(p, container, items, count));
@@ -235,7 +235,7 @@ static enum sidestep_status push_call(struct pickle_parser *p, enum pickle_kind 
     return pickle_push(p, node);
 }
 
-/* REDUCE and NEWOBJ: callable, args. */
+/* REDUCE and NEWOBJ, with callable and args on the stack. */
 enum sidestep_status pickle_run_call(struct pickle_parser *p)
 {
     struct pickle_node *callable, *args;
@@ -247,7 +247,7 @@ enum sidestep_status pickle_run_call(struct pickle_parser *p)
     return push_call(p, p->opcode == 'R' ? PICKLE_REDUCE : PICKLE_OBJECT, callable, args);
 }
 
-/* The arguments become a tuple of both kinds of them, if there are any by keyword. */
+/* If there are keyword arguments, the node's args are a tuple of both: (args, kwargs). */
 enum sidestep_status pickle_run_newobj_ex(struct pickle_parser *p)
 {
     struct pickle_node *class, *both[2], *args;
@@ -282,7 +282,7 @@ enum sidestep_status pickle_run_inst(struct pickle_parser *p)
     struct pickle_node **items, *class;
     size_t count;
 
-    /* The class goes onto the stack above the arguments, and both come off together. */
+    /* Push the class above the arguments, and pop both together. */
     TRY(pickle_run_global(p));
     TRY(pickle_pop_mark(p, &items, &count));
     assert(count > 0);
@@ -297,7 +297,7 @@ enum sidestep_status pickle_run_obj(struct pickle_parser *p)
 
     TRY(pickle_pop_mark(p, &items, &count));
     if (count == 0)
-        return PICKLE_FAIL(p, SIDESTEP_ECORRUPT, "no class behind the mark");
+        return PICKLE_FAIL(p, SIDESTEP_ECORRUPT, "no class after the mark");
     return push_object(p, items[0], items + 1, count - 1);
 }
 
@@ -308,7 +308,7 @@ enum sidestep_status pickle_run_build(struct pickle_parser *p)
     TRY(pickle_pop(p, &state));
     TRY(pickle_top(p, &object));
     if (!is_call(object) || object->as.call.state != NULL)
-        return PICKLE_FAIL(p, SIDESTEP_ECORRUPT, "state for what is no object, or has state");
+        return PICKLE_FAIL(p, SIDESTEP_ECORRUPT, "state for a value that cannot take it");
     TRY(pickle_attach(p, object, state));
     object->as.call.state = state;
     return SIDESTEP_OK;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * pickle_opcodes.c -- what each opcode of protocols 0 to 5 does to the stack.  (Their definition
- * is Lib/pickletools.py of CPython.)  Here: framing, stack, memo, scalars, and the table.
+ * pickle_opcodes.c -- the table of the opcodes of protocols 0 to 5, and those for framing, stack,
+ * memo and scalars.  Lib/pickletools.py of CPython defines them.
  */
 #include <string.h>
 
@@ -24,7 +24,7 @@ static enum sidestep_status argument(struct pickle_parser *p, unsigned width, ui
     return p->in.overrun ? argument_missing(p) : SIDESTEP_OK;
 }
 
-/* A length of ${width} bytes, and as many bytes. */
+/* Read a length of ${width} bytes, and as many bytes. */
 static enum sidestep_status counted(struct pickle_parser *p, unsigned width, const uint8_t **bytes,
                                     size_t *length)
 {
@@ -86,7 +86,7 @@ static enum sidestep_status run_stop(struct pickle_parser *p)
 
 static enum sidestep_status run_extension(struct pickle_parser *p)
 {
-    return PICKLE_FAIL(p, SIDESTEP_EUNSAFE, "an extension code stands for a class that it hides");
+    return PICKLE_FAIL(p, SIDESTEP_EUNSAFE, "an extension code hides the name of a class");
 }
 
 static enum sidestep_status run_out_of_band(struct pickle_parser *p)

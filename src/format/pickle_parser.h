@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * pickle_parser.h -- the parser's state, for pickle.c (the machine) and for what the opcodes do:
- * pickle_opcodes.c, pickle_objects.c, and pickle_text.c (an argument that is a line of text).
+ * pickle_parser.h -- the state of the parser.  pickle.c has the machine.  pickle_opcodes.c,
+ * pickle_objects.c and pickle_text.c (arguments that are lines of text) have the opcodes.
  *
- * No graph has a cycle: what becomes part of another node is sealed first, and a sealed node
- * does not change.  So heights are final when they are computed, and a walk ends.
+ * No graph has a cycle: a node is sealed when it becomes part of another, and a sealed node does
+ * not change.  So heights are final when they are computed, and a walk over the graph ends.
  */
 #ifndef FORMAT_PICKLE_PARSER_H
 #define FORMAT_PICKLE_PARSER_H
@@ -13,7 +13,7 @@
 #include "format/pickle.h"
 
 struct pickle_parser {
-    struct cursor in; /* ends where the frame ends, while there is one */
+    struct cursor in; /* in a frame, it ends at the frame's end */
     size_t length;    /* of the whole input */
     bool in_frame;
     size_t opcode_at;
@@ -21,7 +21,7 @@ struct pickle_parser {
     bool stopped;
     struct arena *arena;
     struct sidestep_error *err;
-    enum sidestep_status beyond; /* what a limit means that the pickle exceeds */
+    enum sidestep_status beyond; /* the status if the pickle exceeds a limit */
     struct pickle_node **stack;
     size_t depth;
     size_t stack_capacity;
@@ -31,8 +31,8 @@ struct pickle_parser {
     struct pickle_node **memo;
     size_t memo_capacity;
     size_t memo_count;
-    size_t global_bytes; /* made by STACK_GLOBAL so far */
-    /* Immutable nodes that one byte or two of input ask for, made once each. */
+    size_t global_bytes; /* of the names of all symbols so far */
+    /* Constant nodes for opcodes of one or two bytes.  Each is made once. */
     struct pickle_node *none, *no, *yes, *empty_tuple;
     struct pickle_node *small[256];
 };
@@ -43,20 +43,20 @@ struct pickle_opcode {
 };
 extern const struct pickle_opcode pickle_opcodes[256];
 
-/* Fail, naming opcode and offset.  (The value is spelled out for compilers that warn of what is
- * not set on failure.) */
+/* Fail with the opcode and the offset.  The value is ${status} itself, so that compilers do not
+ * warn of variables that are not set on failure. */
 #define PICKLE_FAIL(p, status, fmt, ...)                                                           \
     ((void)FAIL((p)->err, status, "pickle: %s at byte %zu: " fmt,                                  \
                 pickle_opcodes[(p)->opcode].name, (p)->opcode_at, ##__VA_ARGS__),                  \
      (status))
 
-/* The stack.  Nothing below the last mark can be reached. */
+/* The stack.  The last mark hides what is below it. */
 enum sidestep_status pickle_push(struct pickle_parser *p, struct pickle_node *node);
 enum sidestep_status pickle_pop(struct pickle_parser *p, struct pickle_node **node);
-/* The top stays. */
+/* Get the top of the stack, which stays there. */
 enum sidestep_status pickle_top(struct pickle_parser *p, struct pickle_node **node);
 enum sidestep_status pickle_mark(struct pickle_parser *p);
-/* Take the last mark and what is above it; ${items} are valid until the next push. */
+/* Remove the last mark and what is above it.  ${items} are valid until the next push. */
 enum sidestep_status pickle_pop_mark(struct pickle_parser *p, struct pickle_node ***items,
                                      size_t *count);
 
@@ -66,23 +66,23 @@ enum sidestep_status pickle_memo_get(struct pickle_parser *p, uint64_t index);
 /* Nodes. */
 enum sidestep_status pickle_node_new(struct pickle_parser *p, enum pickle_kind kind,
                                      struct pickle_node **node);
-/* STR, BYTES, BIGINT or GLOBAL with a copy of ${bytes}. */
+/* Make a STR, BYTES, BIGINT or GLOBAL with a copy of ${bytes}. */
 enum sidestep_status pickle_text_new(struct pickle_parser *p, enum pickle_kind kind,
                                      const void *bytes, size_t length, struct pickle_node **node);
 enum sidestep_status pickle_push_text(struct pickle_parser *p, enum pickle_kind kind,
                                       const void *bytes, size_t length);
 enum sidestep_status pickle_push_int(struct pickle_parser *p, int64_t integer);
-/* From little-endian two's complement of any length. */
+/* ${bytes} are little-endian two's complement of any length. */
 enum sidestep_status pickle_push_long(struct pickle_parser *p, const uint8_t *bytes, size_t length);
 enum sidestep_status pickle_push_float(struct pickle_parser *p, double real);
-/* GLOBAL "module name". */
+/* Push the GLOBAL "module name". */
 enum sidestep_status pickle_push_global(struct pickle_parser *p, const char *module,
                                         size_t module_length, const char *name, size_t name_length);
 
-/* ${child} becomes part of ${parent}, which is not sealed. */
+/* Seal ${child}, which becomes part of ${parent}.  EUNSUPPORTED: ${parent} is sealed. */
 enum sidestep_status pickle_attach(struct pickle_parser *p, struct pickle_node *parent,
                                    struct pickle_node *child);
-/* Add ${items} to a LIST, TUPLE or SET, or pairs of them to a DICT. */
+/* Append ${items} to a LIST, TUPLE or SET, or as pairs to a DICT. */
 enum sidestep_status pickle_extend(struct pickle_parser *p, struct pickle_node *seq,
                                    struct pickle_node **items, size_t count);
 
@@ -94,7 +94,7 @@ enum sidestep_status pickle_run_long(struct pickle_parser *p);
 enum sidestep_status pickle_run_float(struct pickle_parser *p);
 enum sidestep_status pickle_run_string(struct pickle_parser *p);
 enum sidestep_status pickle_run_unicode(struct pickle_parser *p);
-/* Python 2's str: text if it is ASCII, else bytes. */
+/* Push a str of Python 2: a STR if it is ASCII, else BYTES. */
 enum sidestep_status pickle_push_str8(struct pickle_parser *p, const void *bytes, size_t length);
 
 /* pickle_objects.c. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * pickle_text.c -- the opcodes of protocol 0, whose argument is a line of text: Python's
- * spelling of numbers and strings, without its locale and without quadratic conversions.
+ * pickle_text.c -- the opcodes of protocol 0 whose argument is a line of text: numbers and strings
+ * as Python writes them.  It does not depend on the locale, and takes no quadratic time.
  */
 #include <locale.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #include "base/base.h"
 #include "format/pickle_parser.h"
 
-#define MAX_FLOAT_TEXT 63u /* repr() of a float has 24 characters at most */
+#define MAX_FLOAT_TEXT 63u /* repr() of a float has at most 24 characters */
 #define DIGITS_AT_ONCE 9u
 #define BILLION 1000000000u
 #define MAX_LIMBS (PICKLE_MAX_DIGITS / DIGITS_AT_ONCE + 2)
@@ -43,7 +43,7 @@ enum sidestep_status pickle_line_index(struct pickle_parser *p, uint64_t *index)
 
     TRY(pickle_line(p, &line, &length));
     if (!is_digits(line, length) || length > 18)
-        return PICKLE_FAIL(p, SIDESTEP_ECORRUPT, "no memo index");
+        return PICKLE_FAIL(p, SIDESTEP_ECORRUPT, "not a memo index");
     *index = 0;
     for (size_t i = 0; i < length; i++)
         *index = *index * 10 + (uint64_t)(line[i] - '0');
@@ -75,7 +75,7 @@ static enum sidestep_status push_decimal(struct pickle_parser *p, const char *te
     size_t at = negative, count = 0;
 
     if (!is_digits(text + at, length - at))
-        return PICKLE_FAIL(p, SIDESTEP_ECORRUPT, "no decimal number");
+        return PICKLE_FAIL(p, SIDESTEP_ECORRUPT, "not a decimal number");
     if (length - at > PICKLE_MAX_DIGITS)
         return PICKLE_FAIL(p, p->beyond, "%zu digits, the limit is %d", length - at,
                            PICKLE_MAX_DIGITS);
@@ -85,7 +85,7 @@ static enum sidestep_status push_decimal(struct pickle_parser *p, const char *te
             digits = digits * 10 + (uint32_t)(text[at] - '0');
         count = multiply_add(limbs, count, factor, digits);
     }
-    /* One limb more has the sign. */
+    /* One more limb for the sign. */
     count++;
     for (size_t i = 0, borrow = 1; negative && i < count; i++) {
         limbs[i] = ~limbs[i] + (uint32_t)borrow;
@@ -144,7 +144,7 @@ enum sidestep_status pickle_run_float(struct pickle_parser *p)
         freelocale(c);
     }
     if (length == 0 || length > MAX_FLOAT_TEXT || end != text + length)
-        return PICKLE_FAIL(p, SIDESTEP_ECORRUPT, "no number with a fraction");
+        return PICKLE_FAIL(p, SIDESTEP_ECORRUPT, "not a float");
     return pickle_push_float(p, real);
 }
 
@@ -168,7 +168,7 @@ static int hex_digit(char c)
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* ${digits} hexadecimal digits at ${text}; false if they are not there. */
+/* Read ${digits} hexadecimal digits at ${text}.  False: there are fewer. */
 static bool take_hex(const char *text, size_t left, size_t digits, uint32_t *value)
 {
     *value = 0;
@@ -190,7 +190,8 @@ static size_t take_octal(const char *text, size_t left, uint32_t *value)
     return used;
 }
 
-/* One escape of a byte string, behind its backslash.  Returns what it took; 0: not an escape. */
+/* Decode an escape of a byte string, after its backslash.  Returns the bytes that it has; 0: it is
+ * not an escape. */
 static size_t take_escape(const char *text, size_t left, char **out)
 {
     static const char letters[] = "\\\\''\"\"a\ab\bf\fn\nr\rt\tv\v";
@@ -211,7 +212,7 @@ static size_t take_escape(const char *text, size_t left, char **out)
     return used;
 }
 
-/* What Python 2's repr() of a str wrote. */
+/* A str as repr() of Python 2 writes it. */
 enum sidestep_status pickle_run_string(struct pickle_parser *p)
 {
     const char *line;
@@ -235,27 +236,7 @@ enum sidestep_status pickle_run_string(struct pickle_parser *p)
     return pickle_push_str8(p, decoded, (size_t)(out - decoded));
 }
 
-/* Lone surrogates too, as Python's "surrogatepass" does. */
-static void put_utf8(char **out, uint32_t c)
-{
-    if (c < 0x80) {
-        *(*out)++ = (char)c;
-        return;
-    }
-    if (c < 0x800) {
-        *(*out)++ = (char)(0xc0 | c >> 6);
-    } else if (c < 0x10000) {
-        *(*out)++ = (char)(0xe0 | c >> 12);
-        *(*out)++ = (char)(0x80 | (c >> 6 & 0x3f));
-    } else {
-        *(*out)++ = (char)(0xf0 | c >> 18);
-        *(*out)++ = (char)(0x80 | (c >> 12 & 0x3f));
-        *(*out)++ = (char)(0x80 | (c >> 6 & 0x3f));
-    }
-    *(*out)++ = (char)(0x80 | (c & 0x3f));
-}
-
-/* "raw-unicode-escape": \uXXXX and \UXXXXXXXX, everything else Latin-1. */
+/* "raw-unicode-escape": \uXXXX, \UXXXXXXXX, and all else is Latin-1. */
 enum sidestep_status pickle_run_unicode(struct pickle_parser *p)
 {
     const char *line;
@@ -275,7 +256,7 @@ enum sidestep_status pickle_run_unicode(struct pickle_parser *p)
                 return PICKLE_FAIL(p, SIDESTEP_ECORRUPT, "a broken escape in a string");
             used = digits + 2;
         }
-        put_utf8(&out, c);
+        out += utf8_put(out, c);
         i += used;
     }
     return pickle_push_text(p, PICKLE_STR, decoded, (size_t)(out - decoded));

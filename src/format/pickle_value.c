@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * pickle_value.c -- from nodes to value trees.  A call of one of a few well-known symbols is
- * replaced by what it is known to make; every other symbol ends up as a text that names it.
+ * pickle_value.c -- see pickle.h: converts nodes to value trees.  Calls of a few well-known symbols
+ * become what the call would make.  All other symbols become a text with their name.
  *
- * A graph with shared parts may be exponentially larger as a tree, so the number of values is
- * bounded, and so are the bytes of text below shared nodes (all other text is met once).
+ * As a tree, a graph with shared parts may be exponentially larger.  So there are limits for the
+ * number of values, and for the bytes of text in shared nodes.  All other text is copied once.
  */
 #include <stdio.h>
 #include <string.h>
@@ -17,13 +17,13 @@
 
 struct conversion {
     bool plain;                  /* refuse what is not plain data */
-    enum sidestep_status beyond; /* what a limit means that the tree exceeds */
+    enum sidestep_status beyond; /* the status if the tree exceeds a limit */
     size_t values;
     size_t shared_bytes;
     struct sidestep_error *err;
 };
 
-/* Recursion: no deeper than the graph, PICKLE_MAX_DEPTH. */
+/* Recurses at most PICKLE_MAX_DEPTH deep. */
 static enum sidestep_status convert(struct conversion *c, const struct pickle_node *node,
                                     bool shared, struct sidestep_value **out);
 
@@ -124,7 +124,7 @@ static enum sidestep_status set_pair(struct conversion *c, struct sidestep_value
     return sidestep_value_set(dict, TAKE(key_value), item_value, c->err);
 }
 
-/* A DICT, a LIST of pairs, or NULL. */
+/* ${node}: a DICT, a LIST of pairs, or NULL. */
 static enum sidestep_status make_dict(struct conversion *c, const struct pickle_node *node,
                                       bool shared, struct sidestep_value **out)
 {
@@ -148,7 +148,7 @@ static enum sidestep_status make_dict(struct conversion *c, const struct pickle_
 
 /* ---------------------------------------------------------------- plain data */
 
-/* Protocols 0 to 2 have no bytes: they call for them. */
+/* Is it a call that makes bytes?  Protocols 0 to 2 have no opcode for bytes. */
 static bool is_call_for_bytes(const struct pickle_node *node)
 {
     return node->kind == PICKLE_REDUCE && node->as.call.state == NULL &&
@@ -169,14 +169,14 @@ static enum sidestep_status refuse(struct conversion *c, const struct pickle_nod
                                             : symbol->kind == PICKLE_SET    ? "set"
                                             : symbol->kind == PICKLE_BYTES  ? "bytearray"
                                                                             : "object");
-    return FAIL(c->err, SIDESTEP_EUNSUPPORTED, "pickle: no plain data: %s", name.text);
+    return FAIL(c->err, SIDESTEP_EUNSUPPORTED, "pickle: not plain data: %s", name.text);
 }
 
 static enum sidestep_status check_plain(struct conversion *c, const struct pickle_node *node)
 {
     switch (node->kind) {
     case PICKLE_STR:
-        return pickle_is_utf8(node->as.text.bytes, node->as.text.length)
+        return utf8_python_prefix(node->as.text.bytes, node->as.text.length) == node->as.text.length
                    ? SIDESTEP_OK
                    : FAIL(c->err, SIDESTEP_ECORRUPT, "pickle: a str is not UTF-8");
     case PICKLE_BYTES:
@@ -196,22 +196,11 @@ static enum sidestep_status check_plain(struct conversion *c, const struct pickl
 
 /* ---------------------------------------------------------------- well-known calls */
 
-static const struct pickle_node *argument(const struct pickle_node *call, size_t i)
-{
-    const struct pickle_node *args = call->as.call.args;
-
-    return args->kind == PICKLE_TUPLE && i < args->as.seq.count ? args->as.seq.items[i] : NULL;
-}
-
-static bool is_kind(const struct pickle_node *node, enum pickle_kind kind)
-{
-    return node != NULL && node->kind == kind;
-}
-
-/* Looking at them is charged too: a shared list may be looked at often. */
+/* This look at the list counts towards the limit, too, because a shared list may be looked at
+ * often. */
 static bool is_list_of_pairs(struct conversion *c, const struct pickle_node *node)
 {
-    if (!is_kind(node, PICKLE_LIST))
+    if (!pickle_is_kind(node, PICKLE_LIST))
         return false;
     for (size_t i = 0; i < node->as.seq.count; i++, c->values++) {
         const struct pickle_node *pair = node->as.seq.items[i];
@@ -222,16 +211,16 @@ static bool is_list_of_pairs(struct conversion *c, const struct pickle_node *nod
     return true;
 }
 
-/* The functions below leave ${*out} NULL if the call is not of the shape that they know. */
+/* The functions below leave ${*out} NULL if they do not know a call with such arguments. */
 
-/* OrderedDict(), OrderedDict([[key, value], ...]), defaultdict(factory), each with items set
- * afterwards; Counter({...}). */
+/* OrderedDict(), OrderedDict([[key, value], ...]), defaultdict(factory), each perhaps with items
+ * that are set later; Counter({...}). */
 static enum sidestep_status call_dict(struct conversion *c, const struct pickle_node *call,
                                       bool shared, struct sidestep_value **out)
 {
-    const struct pickle_node *first = argument(call, 0), *items = call->as.call.items;
+    const struct pickle_node *first = pickle_argument(call, 0), *items = call->as.call.items;
 
-    if (is_kind(items, PICKLE_DICT) || first == NULL || first->kind == PICKLE_GLOBAL)
+    if (pickle_is_kind(items, PICKLE_DICT) || first == NULL || first->kind == PICKLE_GLOBAL)
         return items == NULL || items->kind == PICKLE_DICT ? make_dict(c, items, shared, out)
                                                            : SIDESTEP_OK;
     if (first->kind == PICKLE_DICT || is_list_of_pairs(c, first))
@@ -243,17 +232,17 @@ static enum sidestep_status call_dict(struct conversion *c, const struct pickle_
 static enum sidestep_status call_sequence(struct conversion *c, const struct pickle_node *call,
                                           bool shared, struct sidestep_value **out)
 {
-    const struct pickle_node *first = argument(call, 0);
+    const struct pickle_node *first = pickle_argument(call, 0);
     bool is_set = pickle_is_global(call->as.call.callable, "builtins set") ||
                   pickle_is_global(call->as.call.callable, "__builtin__ set");
 
-    if (!is_kind(first, PICKLE_LIST) && !is_kind(first, PICKLE_TUPLE))
+    if (!pickle_is_kind(first, PICKLE_LIST) && !pickle_is_kind(first, PICKLE_TUPLE))
         return SIDESTEP_OK;
     return make_sequence(c, is_set ? SIDESTEP_VALUE_LIST : SIDESTEP_VALUE_TUPLE, first, shared,
                          out);
 }
 
-/* UTF-8 of characters below 256, one byte each; false if there are others. */
+/* Convert UTF-8 to Latin-1.  False: there are characters above 255. */
 static bool to_latin1(struct sidestep_value *text)
 {
     unsigned char *bytes = (unsigned char *)text->as.text.bytes;
@@ -277,8 +266,8 @@ static bool to_latin1(struct sidestep_value *text)
 
 static bool is_latin1(const struct pickle_node *name)
 {
-    return is_kind(name, PICKLE_STR) && (strcmp(name->as.text.bytes, "latin1") == 0 ||
-                                         strcmp(name->as.text.bytes, "latin-1") == 0);
+    return pickle_is_kind(name, PICKLE_STR) && (strcmp(name->as.text.bytes, "latin1") == 0 ||
+                                                strcmp(name->as.text.bytes, "latin-1") == 0);
 }
 
 /* _codecs.encode(str, 'latin1'), bytes(), bytearray(), bytearray(bytes),
@@ -287,18 +276,18 @@ static enum sidestep_status call_bytes(struct conversion *c, const struct pickle
                                        bool shared, struct sidestep_value **out)
 {
     OWNED_BY(sidestep_value_free) struct sidestep_value *text = NULL;
-    const struct pickle_node *first = argument(call, 0);
+    const struct pickle_node *first = pickle_argument(call, 0);
 
     if (first == NULL && !pickle_is_global(call->as.call.callable, "_codecs encode")) {
         TRY(charge(c, 0, false));
         return made(c, value_new_text(SIDESTEP_VALUE_BYTES, "", 0), out);
     }
-    if (is_kind(first, PICKLE_BYTES) && argument(call, 1) == NULL)
+    if (pickle_is_kind(first, PICKLE_BYTES) && pickle_argument(call, 1) == NULL)
         return make_text(c, SIDESTEP_VALUE_BYTES, first, shared, out);
-    if (is_kind(first, PICKLE_REDUCE) && argument(call, 1) == NULL &&
+    if (pickle_is_kind(first, PICKLE_REDUCE) && pickle_argument(call, 1) == NULL &&
         pickle_is_global(first->as.call.callable, "_codecs encode")) {
         TRY(convert(c, first, shared, &text));
-    } else if (is_kind(first, PICKLE_STR) && is_latin1(argument(call, 1))) {
+    } else if (pickle_is_kind(first, PICKLE_STR) && is_latin1(pickle_argument(call, 1))) {
         TRY(make_text(c, SIDESTEP_VALUE_STR, first, shared, &text));
         if (!to_latin1(text))
             return SIDESTEP_OK;
@@ -312,9 +301,9 @@ static enum sidestep_status call_bytes(struct conversion *c, const struct pickle
 static enum sidestep_status call_layout(struct conversion *c, const struct pickle_node *call,
                                         bool shared, struct sidestep_value **out)
 {
-    if (!is_kind(argument(call, 0), PICKLE_STR))
+    if (!pickle_is_kind(pickle_argument(call, 0), PICKLE_STR))
         return SIDESTEP_OK;
-    return make_text(c, SIDESTEP_VALUE_OPAQUE, argument(call, 0), shared, out);
+    return make_text(c, SIDESTEP_VALUE_OPAQUE, pickle_argument(call, 0), shared, out);
 }
 
 static const struct {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * pickle_write.c -- values as Python's own pickler writes them with protocol 2, byte for byte
- * where no object is met twice: the same opcodes, batches and memo numbers.  torch.load() with
- * weights_only=True accepts nothing newer.
+ * pickle_write.c -- see pickle.h: writes values with protocol 2, with the same opcodes, batches and
+ * memo numbers as Python's pickler.  The bytes are the same if no object comes twice.
+ * torch.load() with weights_only=True accepts no newer protocol.
  */
 #include <string.h>
 
@@ -15,13 +15,13 @@
 struct writer {
     struct buffer *out;
     struct sidestep_error *err;
-    uint32_t memo;      /* next number */
-    uint32_t encode_at; /* memo numbers of _codecs.encode and of its second argument */
-    uint32_t latin1_at;
-    bool plain; /* protocol 3, which has bytes */
+    uint32_t memo;      /* the next number */
+    uint32_t encode_at; /* the memo number of _codecs.encode */
+    uint32_t latin1_at; /* the memo number of its second argument */
+    bool plain;         /* protocol 3, which has an opcode for bytes */
 };
 
-/* Recursion: no deeper than VALUE_MAX_DEPTH. */
+/* Recurses at most VALUE_MAX_DEPTH deep. */
 static enum sidestep_status put_value(struct writer *w, const struct sidestep_value *value);
 
 static uint32_t put_memo(struct writer *w)
@@ -45,25 +45,25 @@ static void put_get(struct writer *w, uint32_t index)
         buffer_put_u32le(w->out, index);
 }
 
-static void put_int(struct writer *w, int64_t value)
+void pickle_write_int(struct buffer *out, int64_t value)
 {
     if (value >= 0 && value < 1 << 8) {
-        buffer_put_u8(w->out, 'K'); /* BININT1 */
-        buffer_put_u8(w->out, (uint8_t)value);
+        buffer_put_u8(out, 'K'); /* BININT1 */
+        buffer_put_u8(out, (uint8_t)value);
     } else if (value >= 0 && value < 1 << 16) {
-        buffer_put_u8(w->out, 'M'); /* BININT2 */
-        buffer_put_u16le(w->out, (uint16_t)value);
+        buffer_put_u8(out, 'M'); /* BININT2 */
+        buffer_put_u16le(out, (uint16_t)value);
     } else if (value >= INT32_MIN && value <= INT32_MAX) {
-        buffer_put_u8(w->out, 'J'); /* BININT */
-        buffer_put_u32le(w->out, (uint32_t)value);
+        buffer_put_u8(out, 'J'); /* BININT */
+        buffer_put_u32le(out, (uint32_t)value);
     } else {
-        /* LONG1: the fewest bytes that hold the number and its sign. */
+        /* LONG1, with the fewest bytes for the number and its sign. */
         unsigned bits = 65 - (unsigned)__builtin_clzll((uint64_t)(value ^ value >> 63));
         unsigned bytes = (bits + 7) / 8;
-        buffer_put_u8(w->out, 0x8a);
-        buffer_put_u8(w->out, (uint8_t)bytes);
+        buffer_put_u8(out, 0x8a);
+        buffer_put_u8(out, (uint8_t)bytes);
         for (unsigned i = 0; i < bytes; i++)
-            buffer_put_u8(w->out, (uint8_t)((uint64_t)value >> (8 * i)));
+            buffer_put_u8(out, (uint8_t)((uint64_t)value >> (8 * i)));
     }
 }
 
@@ -76,38 +76,6 @@ static void put_float(struct writer *w, double value)
     buffer_put_u64le(w->out, __builtin_bswap64(bits));
 }
 
-/* Bytes of one character of UTF-8, surrogates included; 0: not one. */
-static size_t character(const unsigned char *p, size_t left)
-{
-    size_t bytes = p[0] < 0x80 ? 1 : p[0] < 0xc2 ? 0 : p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : 4;
-
-    if (bytes > left || p[0] > 0xf4)
-        return 0;
-    for (size_t i = 1; i < bytes; i++)
-        if ((p[i] & 0xc0) != 0x80)
-            return 0;
-    if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xf0 && p[1] < 0x90) ||
-        (p[0] == 0xf4 && p[1] > 0x8f))
-        return 0;
-    return bytes;
-}
-
-/* The first byte that is not UTF-8, or ${length}. */
-static size_t text_bytes(const char *bytes, size_t length)
-{
-    size_t i = 0;
-
-    for (size_t step; i < length; i += step)
-        if ((step = character((const unsigned char *)bytes + i, length - i)) == 0)
-            break;
-    return i;
-}
-
-bool pickle_is_utf8(const char *bytes, size_t length)
-{
-    return text_bytes(bytes, length) == length;
-}
-
 static enum sidestep_status put_str(struct writer *w, const struct sidestep_value *value)
 {
     const char *text = value->as.text.bytes;
@@ -115,7 +83,7 @@ static enum sidestep_status put_str(struct writer *w, const struct sidestep_valu
 
     if (length > UINT32_MAX)
         return FAIL(w->err, SIDESTEP_EUNSUPPORTED, "a str of %zu bytes", length);
-    size_t valid = text_bytes(text, length);
+    size_t valid = utf8_python_prefix(text, length);
     if (valid != length)
         return FAIL(w->err, SIDESTEP_EINVAL, "a str is not UTF-8 at byte %zu", valid);
     buffer_put_u8(w->out, 'X'); /* BINUNICODE */
@@ -140,8 +108,8 @@ static void put_latin1(struct writer *w, const unsigned char *bytes, size_t leng
     put_memo(w);
 }
 
-/* Protocol 2 has no bytes: _codecs.encode('...', 'latin1').  (For b'' Python writes a call of
- * `bytes`, which weights_only refuses.) */
+/* Protocol 2 has no opcode for bytes, so this writes _codecs.encode('...', 'latin1').  For b'',
+ * Python writes a call of `bytes`, but weights_only refuses that. */
 static enum sidestep_status put_bytes(struct writer *w, const struct sidestep_value *value)
 {
     const unsigned char *bytes = (const unsigned char *)value->as.text.bytes;
@@ -238,7 +206,7 @@ static enum sidestep_status put_dict(struct writer *w, const struct sidestep_val
         buffer_put_u8(w->out, 's'); /* SETITEM */
         return SIDESTEP_OK;
     }
-    /* Python looks for more after every full batch: an empty one may be the last. */
+    /* As in Python, a batch follows each full batch, even if it is empty. */
     do {
         batch = pairs > BATCH ? BATCH : pairs;
         buffer_put_u8(w->out, '(');
@@ -260,7 +228,7 @@ static enum sidestep_status put_value(struct writer *w, const struct sidestep_va
         buffer_put_u8(w->out, value->as.boolean ? 0x88 : 0x89); /* NEWTRUE, NEWFALSE */
         return SIDESTEP_OK;
     case SIDESTEP_VALUE_INT:
-        put_int(w, value->as.integer);
+        pickle_write_int(w->out, value->as.integer);
         return SIDESTEP_OK;
     case SIDESTEP_VALUE_FLOAT:
         put_float(w, value->as.real);
@@ -306,13 +274,6 @@ enum sidestep_status pickle_write_fragment(struct buffer *out, const struct side
     struct writer w = {.out = out, .err = err, .encode_at = NOT_YET, .latin1_at = NOT_YET};
 
     return put_value(&w, value);
-}
-
-void pickle_write_int(struct buffer *out, int64_t value)
-{
-    struct writer w = {.out = out};
-
-    put_int(&w, value);
 }
 
 enum sidestep_status pickle_write_value(struct buffer *out, const struct sidestep_value *value,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* safetensors.c -- see safetensors.h: the header of one file. */
+/* safetensors.c -- see safetensors.h: reads and writes the header of one file. */
 #include "format/safetensors.h"
 
 #include <inttypes.h>
@@ -34,13 +34,8 @@ static const char *const names[SIDESTEP_DTYPE_END] = {
     [SIDESTEP_FLOAT8_E4M3FNUZ] = "F8_E4M3FNUZ",
     [SIDESTEP_FLOAT8_E5M2FNUZ] = "F8_E5M2FNUZ",
     [SIDESTEP_FLOAT8_E8M0FNU] = "F8_E8M0",
-    [SIDESTEP_FLOAT4_E2M1FN_X2] = "F4", /* its shapes count values, torch's count pairs */
+    [SIDESTEP_FLOAT4_E2M1FN_X2] = "F4", /* shapes count values here, but pairs in torch */
 };
-
-const char *safetensors_dtype_name(enum sidestep_dtype dtype)
-{
-    return (unsigned)dtype < SIDESTEP_DTYPE_END ? names[dtype] : NULL;
-}
 
 static enum sidestep_dtype dtype_from_name(const char *name)
 {
@@ -75,11 +70,11 @@ struct reading {
     struct arena *arena;
     struct safetensors_tensor *tensors;
     size_t count, room;
-    const char *places; /* SAFETENSORS_SHARDS_KEY, or NULL */
+    const char *places; /* the text of SAFETENSORS_SHARDS_KEY; NULL: none */
     struct sidestep_error *err;
 };
 
-/* The three members of a tensor, as far as they were there. */
+/* The three members of a tensor, as far as the file has them. */
 struct fields {
     const char *dtype;
     bool has_shape;
@@ -136,7 +131,7 @@ static enum sidestep_status read_fields(struct reading *r, const char *name, str
     return SIDESTEP_OK;
 }
 
-/* Two values to a byte, which torch counts as one element. */
+/* Convert a shape in values to one in pairs, which torch counts. */
 static bool halve_last(struct fields *f)
 {
     if (f->ndim == 0 || f->shape[f->ndim - 1] % 2 != 0)
@@ -153,7 +148,7 @@ static enum sidestep_status make_tensor(struct reading *r, const char *name, str
 
     if (f->dtype == NULL || !f->has_shape || f->offset_count != 2 || f->offsets[0] < 0 ||
         f->offsets[1] < f->offsets[0])
-        return FAIL(r->err, SIDESTEP_ECORRUPT, "'%s' has no sound dtype, shape and data_offsets",
+        return FAIL(r->err, SIDESTEP_ECORRUPT, "'%s' has no valid dtype, shape and data_offsets",
                     display_name(name).text);
     enum sidestep_dtype dtype = dtype_from_name(f->dtype);
     if (dtype == SIDESTEP_DTYPE_NONE)
@@ -197,16 +192,9 @@ static enum sidestep_status add_tensor(struct reading *r, const char *name)
 
     TRY(read_fields(r, name, &fields));
     if (r->json.problem != NULL)
-        return SIDESTEP_OK; /* said at the end */
+        return SIDESTEP_OK; /* read_header() reports it */
     TRY(check_name(name, r->err));
-    if (r->count == r->room) {
-        size_t room = r->room != 0 ? r->room * 2 : 64;
-        struct safetensors_tensor *tensors = memory_resize(r->tensors, room, sizeof(*tensors));
-        if (tensors == NULL)
-            return FAIL_NOMEM(r->err, room * sizeof(*tensors));
-        r->tensors = tensors;
-        r->room = room;
-    }
+    TRY_GROW(r->tensors, r->room, r->count, r->err);
     TRY(make_tensor(r, name, &fields, &r->tensors[r->count]));
     r->count++;
     return SIDESTEP_OK;
@@ -250,7 +238,7 @@ static enum sidestep_status check_names(struct reading *r, struct safetensors *a
     for (size_t i = 0; i < all->count; i++) {
         TRY(hash_table_insert(&table, all->tensors[i].name, i, &existing, err));
         if (existing != SIZE_MAX)
-            return FAIL(err, SIDESTEP_ECORRUPT, "'%s' is in it twice",
+            return FAIL(err, SIDESTEP_ECORRUPT, "it has '%s' twice",
                         display_name(all->tensors[i].name).text);
     }
     return r->places != NULL ? safetensors_read_shard_offsets(r->places, all, &table, r->arena, err)
@@ -267,7 +255,8 @@ static int compare_places(const void *a, const void *b)
     return x->bytes < y->bytes ? -1 : x->bytes > y->bytes;
 }
 
-/* The data follow each other without gap or overlap, from the header to the end of the file. */
+/* Check that the data follow each other, without gap or overlap, from the header to the end of the
+ * file. */
 static enum sidestep_status check_places(struct safetensors *all, uint64_t data_offset,
                                          uint64_t data_bytes, struct sidestep_error *err)
 {
@@ -282,13 +271,12 @@ static enum sidestep_status check_places(struct safetensors *all, uint64_t data_
     for (size_t i = 0; i < all->count; i++) {
         if (sorted[i]->offset != next)
             return FAIL(err, SIDESTEP_ECORRUPT,
-                        "'%s' starts at byte %" PRIu64 " of the data, where %s %" PRIu64,
-                        display_name(sorted[i]->name).text, sorted[i]->offset,
-                        sorted[i]->offset < next ? "others reach to" : "others end at", next);
-        next += sorted[i]->bytes; /* both have at most 62 bits, and so has the sum, see below */
+                        "'%s' starts at byte %" PRIu64 " of the data, but others end at %" PRIu64,
+                        display_name(sorted[i]->name).text, sorted[i]->offset, next);
+        next += sorted[i]->bytes; /* cannot overflow: each has at most 62 bits */
         if (next > data_bytes)
             return FAIL(err, SIDESTEP_ECORRUPT,
-                        "'%s' ends at byte %" PRIu64 " of the data, of which there are %" PRIu64,
+                        "'%s' ends at byte %" PRIu64 " of the data, which has %" PRIu64,
                         display_name(sorted[i]->name).text, next, data_bytes);
         sorted[i]->offset += data_offset;
     }
@@ -299,7 +287,7 @@ static enum sidestep_status check_places(struct safetensors *all, uint64_t data_
     return SIDESTEP_OK;
 }
 
-/* The text of the header, with a NUL behind it. */
+/* Load the text of the header, and a NUL after it. */
 static enum sidestep_status load_header(const struct source *source, struct arena *arena,
                                         char **text, uint64_t *length, struct sidestep_error *err)
 {
@@ -377,13 +365,12 @@ enum sidestep_status safetensors_write_header(const struct safetensors_tensor *t
     buffer_put_u64le(out, 0);
     buffer_put_text(out, "{\"" METADATA "\":{\"format\":\"pt\"}");
     for (size_t i = 0; i < count; i++) {
-        if (safetensors_dtype_name(tensors[i].dtype) == NULL ||
+        if (names[tensors[i].dtype] == NULL ||
             (tensors[i].dtype == SIDESTEP_FLOAT4_E2M1FN_X2 && tensors[i].ndim == 0))
             return FAIL(err, SIDESTEP_EUNSUPPORTED, "'%s': safetensors has no %s",
                         display_name(tensors[i].name).text, sidestep_dtype_name(tensors[i].dtype));
         if (strcmp(tensors[i].name, METADATA) == 0)
-            return FAIL(err, SIDESTEP_EUNSUPPORTED, "safetensors keeps the name '%s' for itself",
-                        METADATA);
+            return FAIL(err, SIDESTEP_EUNSUPPORTED, "safetensors reserves the name '%s'", METADATA);
         put_tensor(&tensors[i], &at, out);
     }
     buffer_put_text(out, "}");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* safetensors_index.c -- see safetensors.h: which file of a model has which tensor. */
+/* safetensors_index.c -- see safetensors.h: reads and writes the index, which says which file of a
+ * model has which tensor. */
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -20,16 +20,9 @@ static enum sidestep_status add_place(struct places *p, const char *name, const 
                                       struct sidestep_error *err)
 {
     if (!file_name_is_beneath(file, strlen(file)) || strchr(file, '/') != NULL)
-        return FAIL(err, SIDESTEP_EUNSAFE, "it says that '%s' is in '%s', which is no file's name",
+        return FAIL(err, SIDESTEP_EUNSAFE, "the file of '%s' is '%s', which is not a file name",
                     display_name(name).text, display_name(file).text);
-    if (p->count == p->room) {
-        size_t room = p->room != 0 ? p->room * 2 : 64;
-        struct safetensors_index_entry *items = memory_resize(p->items, room, sizeof(*items));
-        if (items == NULL)
-            return FAIL_NOMEM(err, room * sizeof(*items));
-        p->items = items;
-        p->room = room;
-    }
+    TRY_GROW(p->items, p->room, p->count, err);
     p->items[p->count++] = (struct safetensors_index_entry){.name = name, .file = file};
     return SIDESTEP_OK;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* safetensors_shards.c -- see safetensors.h: files of which each holds pieces of tensors, as
- * torch's HuggingFaceStorageWriter writes them with save_distributed.  Where a piece lies in its
- * tensor says a text in the header's metadata, JSON within JSON: {"w": {"saved_offsets": [2, 0]}}.
+/*
+ * safetensors_shards.c -- see safetensors.h: reads where pieces lie in their tensors.  torch's
+ * HuggingFaceStorageWriter with save_distributed writes files with pieces of tensors.  Their
+ * offsets are a text in the header's metadata, JSON within JSON: {"w": {"saved_offsets": [2, 0]}}.
  */
 #include "base/base.h"
 #include "format/json_reader.h"
@@ -10,7 +11,7 @@
 
 #include <string.h>
 
-/* The offsets of one tensor; ${*count}: how many there were. */
+/* Read the offsets of one tensor.  ${*count}: how many there are. */
 static void read_piece(struct json_reader *json, int64_t offsets[SIDESTEP_MAX_NDIM], size_t *count)
 {
     *count = SIZE_MAX;
@@ -33,13 +34,13 @@ static void read_piece(struct json_reader *json, int64_t offsets[SIDESTEP_MAX_ND
 static enum sidestep_status set_place(struct safetensors_tensor *tensor, const int64_t *offsets,
                                       size_t count, struct arena *arena, struct sidestep_error *err)
 {
-    bool sound = count == tensor->ndim;
+    bool valid = count == tensor->ndim;
     int64_t end;
 
-    for (size_t i = 0; sound && i < count; i++)
-        sound = offsets[i] >= 0 && !__builtin_add_overflow(offsets[i], tensor->shape[i], &end);
-    if (!sound)
-        return FAIL(err, SIDESTEP_ECORRUPT, "'%s' has no sound place in " SAFETENSORS_SHARDS_KEY,
+    for (size_t i = 0; valid && i < count; i++)
+        valid = offsets[i] >= 0 && !__builtin_add_overflow(offsets[i], tensor->shape[i], &end);
+    if (!valid)
+        return FAIL(err, SIDESTEP_ECORRUPT, "'%s' has no valid place in " SAFETENSORS_SHARDS_KEY,
                     display_name(tensor->name).text);
     tensor->place = arena_copy(arena, offsets, count * sizeof(*offsets));
     return tensor->place != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, count * sizeof(*offsets));

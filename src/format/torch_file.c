@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "format/archive_dtype.h"
 #include "format/archive_rebuild.h"
 #include "format/archive_zip.h"
 #include "format/pickle.h"
@@ -16,8 +15,8 @@
 struct walk {
     struct arena *arena;
     const struct archive_zip *zip;
-    struct hash_table members; /* index of a member by its name */
-    bool is_big;               /* byte order */
+    struct hash_table members; /* from names to indices of members */
+    bool is_big;               /* big-endian */
     struct torch_file_entry *entries;
     size_t count, room;
     struct sidestep_path_item path[SIDESTEP_MAX_PATH_ITEMS];
@@ -25,9 +24,9 @@ struct walk {
     struct sidestep_error *err;
 };
 
-/* ---------------------------------------------------------------- what a node is */
+/* ---------------------------------------------------------------- kinds of nodes */
 
-/* The dict that a node is or makes; NULL: it is none. */
+/* The dict that a node is, or would make.  NULL: it is something else. */
 static const struct pickle_node *mapping_of(const struct pickle_node *node)
 {
     static const struct pickle_node empty = {.kind = PICKLE_DICT};
@@ -44,7 +43,7 @@ static const struct pickle_node *mapping_of(const struct pickle_node *node)
     return items->kind == PICKLE_DICT ? items : NULL;
 }
 
-/* The call that makes the tensor; NULL: it is none. */
+/* The call that makes the tensor.  NULL: ${node} is not a tensor. */
 static const struct pickle_node *tensor_of(const struct pickle_node *node, bool *requires_grad)
 {
     *requires_grad = false;
@@ -62,34 +61,34 @@ static const struct pickle_node *tensor_of(const struct pickle_node *node, bool 
             return NULL;
     }
     const char *callable = node->as.call.callable->as.text.bytes;
-    bool is_one = strncmp(callable, "torch._utils _rebuild_", 22) == 0 ||
-                  strcmp(callable, "torch._tensor _rebuild_from_type_v2") == 0;
-    return is_one ? node : NULL;
+    bool makes_tensor = strncmp(callable, "torch._utils _rebuild_", 22) == 0 ||
+                        strcmp(callable, "torch._tensor _rebuild_from_type_v2") == 0;
+    return makes_tensor ? node : NULL;
 }
 
-static bool is_taken_apart(struct pickle_node *node);
+static bool is_flattened(struct pickle_node *node);
 
-static bool has_parts(const struct pickle_node *list)
+static bool has_tensors_or_dicts(const struct pickle_node *list)
 {
     bool requires_grad;
 
     for (size_t i = 0; i < list->as.seq.count; i++)
         if (tensor_of(list->as.seq.items[i], &requires_grad) != NULL ||
-            is_taken_apart(list->as.seq.items[i]))
+            is_flattened(list->as.seq.items[i]))
             return true;
     return false;
 }
 
-/* Each list is looked into once, as it may be reached in any number of ways.  Recursion: no deeper
- * than the pickle's own limit. */
-static bool is_taken_apart(struct pickle_node *node)
+/* Looks into each list once, because it may be reached in many ways.  Recurses at most
+ * PICKLE_MAX_DEPTH deep. */
+static bool is_flattened(struct pickle_node *node)
 {
     if (mapping_of(node) != NULL)
         return true;
     if (node->kind != PICKLE_LIST)
         return false;
     if (!node->noted) {
-        node->note = has_parts(node);
+        node->note = has_tensors_or_dicts(node);
         node->noted = true;
     }
     return node->note;
@@ -100,7 +99,7 @@ static bool is_text_key(const struct pickle_node *key)
     return key->kind == PICKLE_STR && utf8_is_valid(key->as.text.bytes, key->as.text.length);
 }
 
-/* Can all keys be steps of a path? */
+/* Can all keys be items of a path? */
 static bool has_names(const struct pickle_node *mapping)
 {
     for (size_t i = 0; i < mapping->as.seq.count; i += 2)
@@ -111,7 +110,7 @@ static bool has_names(const struct pickle_node *mapping)
 
 /* ---------------------------------------------------------------- entries */
 
-/* The name that the path spells, and a copy of it. */
+/* Set the entry's path, and its name. */
 static enum sidestep_status name_entry(struct walk *w, struct torch_file_entry *entry)
 {
     OWNED_BUFFER name = {0};
@@ -140,14 +139,7 @@ static enum sidestep_status new_entry(struct walk *w, struct torch_file_entry **
     if (w->count == TORCH_FILE_MAX_ENTRIES)
         return FAIL(w->err, SIDESTEP_EUNSUPPORTED, "torch.save: it has more than %u values",
                     TORCH_FILE_MAX_ENTRIES);
-    if (w->count == w->room) {
-        size_t room = w->room != 0 ? w->room * 2 : 64;
-        struct torch_file_entry *entries = memory_resize(w->entries, room, sizeof(*entries));
-        if (entries == NULL)
-            return FAIL_NOMEM(w->err, room * sizeof(*entries));
-        w->entries = entries;
-        w->room = room;
-    }
+    TRY_GROW(w->entries, w->room, w->count, w->err);
     *out = &w->entries[w->count];
     **out = (struct torch_file_entry){0};
     return name_entry(w, *out);
@@ -163,19 +155,10 @@ static enum sidestep_status find_storage(struct walk *w, const struct archive_st
 
     if (i == SIZE_MAX)
         return FAIL(err, SIDESTEP_ECORRUPT, "it has no 'data/%s'", display_name(storage->key).text);
-    const struct archive_member *member = &w->zip->members[i];
-    if (member->size != storage->bytes)
-        return FAIL(err, SIDESTEP_ECORRUPT, "%s has %llu bytes, data.pkl wants %llu", name,
-                    (unsigned long long)member->size, (unsigned long long)storage->bytes);
-    tensor->data_offset = member->data_offset;
-    tensor->data_bytes = member->size;
-    tensor->data_crc = member->crc;
-    tensor->has_crc = member->has_crc;
-    tensor->swapped = w->is_big && archive_dtype_of(tensor->dtype)->component_bytes > 1;
-    return SIDESTEP_OK;
+    return archive_rebuild_set_data(tensor, storage, &w->zip->members[i], w->is_big, err);
 }
 
-/* A tensor of a kind that cannot be read is as good as any object that cannot: the others can. */
+/* Add a tensor that cannot be read.  The others still can. */
 static enum sidestep_status add_unreadable(struct walk *w, struct torch_file_entry *entry,
                                            const struct sidestep_error *why)
 {
@@ -226,7 +209,7 @@ static enum sidestep_status add_object(struct walk *w, const struct pickle_node 
 
 /* ---------------------------------------------------------------- the walk */
 
-/* Recursion: no deeper than SIDESTEP_MAX_PATH_ITEMS. */
+/* Recurses at most SIDESTEP_MAX_PATH_ITEMS deep. */
 static enum sidestep_status walk_value(struct walk *w, struct pickle_node *node);
 
 static enum sidestep_status walk_step(struct walk *w, const struct sidestep_path_item *step,
@@ -279,7 +262,7 @@ static enum sidestep_status walk_value(struct walk *w, struct pickle_node *node)
         return add_tensor(w, tensor, requires_grad);
     if (mapping != NULL && (mapping->as.seq.count != 0 || w->depth == 0) && has_names(mapping))
         return walk_mapping(w, mapping);
-    if (mapping == NULL && node->kind == PICKLE_LIST && is_taken_apart(node))
+    if (mapping == NULL && node->kind == PICKLE_LIST && is_flattened(node))
         return walk_list(w, node);
     return add_object(w, node);
 }
@@ -291,7 +274,7 @@ static enum sidestep_status walk_root(struct walk *w, struct pickle_node *root)
 
     if (tensor_of(root, &requires_grad) != NULL)
         return walk_step(w, &only, root);
-    if (!is_taken_apart(root) || (mapping_of(root) != NULL && !has_names(mapping_of(root)))) {
+    if (!is_flattened(root) || (mapping_of(root) != NULL && !has_names(mapping_of(root)))) {
         const struct pickle_node *class = root->kind == PICKLE_REDUCE || root->kind == PICKLE_OBJECT
                                               ? root->as.call.callable
                                               : NULL;
@@ -332,14 +315,14 @@ static enum sidestep_status check_names(const struct walk *w)
         TRY(hash_table_insert(&names, w->entries[i].name, i, &existing, w->err));
         if (existing != SIZE_MAX)
             return FAIL(w->err, SIDESTEP_EUNSUPPORTED,
-                        "torch.save: two of its values are called '%s', as names are their keys "
-                        "joined by dots",
+                        "torch.save: two of its values have the name '%s': the keys, joined by "
+                        "dots",
                         display_name(w->entries[i].name).text);
     }
     return SIDESTEP_OK;
 }
 
-/* No name, path or shape is larger: who has less left has run into the limit. */
+/* Larger than any name, path or shape.  With less memory left, the arena's limit was reached. */
 #define LARGEST_PART ((size_t)8 << 10)
 
 static enum sidestep_status walk_within(struct walk *w, struct pickle_node *root, uint64_t bytes)
@@ -349,16 +332,16 @@ static enum sidestep_status walk_within(struct walk *w, struct pickle_node *root
 
     if (nodes > TORCH_FILE_MAX_NODES(bytes))
         return FAIL(w->err, SIDESTEP_EUNSUPPORTED,
-                    "torch.save: parts of it are in so many places that it has %s%u nodes; %llu "
-                    "can be read of a pickle of %llu bytes",
+                    "torch.save: shared parts make it a tree of %s%u nodes; the limit is %llu for "
+                    "a pickle of %llu bytes",
                     nodes == UINT32_MAX ? "more than " : "", nodes,
                     (unsigned long long)TORCH_FILE_MAX_NODES(bytes), (unsigned long long)bytes);
     arena->limit_bytes = arena->used_bytes + TORCH_FILE_MAX_MEMORY(bytes);
     enum sidestep_status status = walk_root(w, root);
     if (status == SIDESTEP_ENOMEM && arena->limit_bytes - arena->used_bytes < LARGEST_PART)
         status = FAIL(w->err, SIDESTEP_EUNSUPPORTED,
-                      "torch.save: names and shapes of its values take more than %zu bytes, which "
-                      "is the most for a pickle of %llu",
+                      "torch.save: names and shapes of its values take more than %zu bytes, the "
+                      "limit for a pickle of %llu bytes",
                       TORCH_FILE_MAX_MEMORY(bytes), (unsigned long long)bytes);
     return status;
 }
@@ -370,7 +353,7 @@ static enum sidestep_status read_with(struct walk *w, struct archive_zip *zip,
 
     TRY(archive_read_byte_order(zip, &w->is_big, w->err));
     TRY(archive_read_pickle(zip, ARCHIVE_LARGE_MAX_PICKLE_BYTES, w->arena, &root, w->err));
-    w->arena->limit_bytes = 0; /* names of members are bounded by what was read */
+    w->arena->limit_bytes = 0; /* the directory limits the names of members */
     TRY(index_members(w));
     TRY(walk_within(w, root, archive_zip_find(zip, "data.pkl")->size));
     w->arena->limit_bytes = 0;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* torch_write.c -- see torch_write.h: a tree from paths, and its pickle.  Nothing is memoised. */
+/* torch_write.c -- see torch_write.h: makes a tree from paths, and writes its pickle, without a
+ * memo. */
 #include "format/torch_write.h"
 
 #include <stdio.h>
@@ -12,7 +13,7 @@
 #include "model/model.h"
 
 #define BATCH 1000u
-#define MAX_HOLES 100000u /* None at places of lists that have no value */
+#define MAX_HOLES 100000u /* places of lists without a value, which become None */
 
 enum node_kind { NODE_NEW, NODE_DICT, NODE_LIST, NODE_LEAF };
 
@@ -21,7 +22,7 @@ struct node {
     struct sidestep_path_item step;        /* from the parent */
     size_t first, last, next;              /* children and siblings; SIZE_MAX: none */
     size_t count;                          /* of children */
-    int64_t length;                        /* of a list: its highest index and 1 */
+    int64_t length;                        /* of a list: its highest index plus 1 */
     const struct torch_write_entry *entry; /* of a leaf */
 };
 
@@ -29,28 +30,21 @@ struct tree {
     struct arena arena;
     struct node *nodes;
     size_t count, room;
-    struct hash_table children; /* "PARENT KIND STEP" to node */
+    struct hash_table children; /* from "PARENT KIND STEP" to nodes */
     struct sidestep_error *err;
 };
 
 static enum sidestep_status new_node(struct tree *t, const struct sidestep_path_item *step,
                                      size_t *out)
 {
-    if (t->count == t->room) {
-        size_t room = t->room != 0 ? t->room * 2 : 64;
-        struct node *nodes = memory_resize(t->nodes, room, sizeof(*nodes));
-        if (nodes == NULL)
-            return FAIL_NOMEM(t->err, room * sizeof(*nodes));
-        t->nodes = nodes;
-        t->room = room;
-    }
+    TRY_GROW(t->nodes, t->room, t->count, t->err);
     *out = t->count++;
     t->nodes[*out] =
         (struct node){.step = *step, .first = SIZE_MAX, .last = SIZE_MAX, .next = SIZE_MAX};
     return SIDESTEP_OK;
 }
 
-/* What a step makes of the node that it starts from. */
+/* The kind of a node with a child at ${step}. */
 static enum node_kind kind_of(const struct sidestep_path_item *step)
 {
     return step->key == NULL && !path_item_is_int_key(step) ? NODE_LIST : NODE_DICT;
@@ -63,7 +57,7 @@ static enum sidestep_status conflict(const struct tree *t, const struct torch_wr
                 display_name(entry->name).text);
 }
 
-/* The child of ${parent} at ${step}, made if it is not there. */
+/* Go from node ${*at} to its child at ${step}.  Make the child if it does not exist. */
 static enum sidestep_status descend(struct tree *t, size_t *at,
                                     const struct sidestep_path_item *step,
                                     const struct torch_write_entry *entry)
@@ -138,7 +132,7 @@ static void put_global(struct buffer *out, const char *global)
     buffer_put_u8(out, '\n');
 }
 
-/* As a tuple. */
+/* Write a tuple. */
 static void put_integers(struct buffer *out, const int64_t *numbers, uint32_t count)
 {
     buffer_put_u8(out, '('); /* MARK */
@@ -169,14 +163,10 @@ static void put_storage(struct buffer *out, const struct torch_write_entry *e, u
 static void put_tensor(struct buffer *out, const struct torch_write_entry *e)
 {
     bool is_v3 = archive_dtype_of(e->dtype)->storage == NULL;
-    int64_t strides[SIDESTEP_MAX_NDIM], stride = 1;
-    uint64_t elements = 1;
+    int64_t strides[SIDESTEP_MAX_NDIM];
+    uint64_t elements = box_volume(&(struct box){.ndim = e->ndim, .lengths = e->shape});
 
-    for (uint32_t d = e->ndim; d-- > 0;) {
-        strides[d] = stride; /* torch's: a dimension of 0 counts as 1 */
-        stride *= e->shape[d] != 0 ? e->shape[d] : 1;
-        elements *= (uint64_t)e->shape[d];
-    }
+    box_row_major_strides(e->ndim, e->shape, strides);
     put_global(out, is_v3 ? "torch._utils _rebuild_tensor_v3" : "torch._utils _rebuild_tensor_v2");
     buffer_put_u8(out, '(');
     put_storage(out, e, elements);
@@ -191,7 +181,7 @@ static void put_tensor(struct buffer *out, const struct torch_write_entry *e)
     buffer_put_text(out, "tR"); /* TUPLE, REDUCE */
 }
 
-/* Recursion: no deeper than SIDESTEP_MAX_PATH_ITEMS. */
+/* Recurses at most SIDESTEP_MAX_PATH_ITEMS deep. */
 static enum sidestep_status put_node(const struct tree *t, size_t i, struct buffer *out);
 
 static enum sidestep_status put_dict(const struct tree *t, const struct node *dict,
@@ -224,9 +214,9 @@ static enum sidestep_status put_list(const struct tree *t, const struct node *li
     OWNED size_t *places = NULL;
 
     if (list->length < 0 || (uint64_t)list->length > list->count + MAX_HOLES)
-        return FAIL(t->err, SIDESTEP_EUNSUPPORTED, "a list has %zu values, the last of number %lld",
+        return FAIL(t->err, SIDESTEP_EUNSUPPORTED, "a list has %zu values, but the last index %lld",
                     list->count, (long long)list->length - 1);
-    places = memory_new((size_t)list->length, sizeof(*places)); /* node and 1; 0: none */
+    places = memory_new((size_t)list->length, sizeof(*places)); /* node plus 1; 0: none */
     if (places == NULL)
         return FAIL_NOMEM(t->err, (size_t)list->length * sizeof(*places));
     for (size_t i = list->first; i != SIZE_MAX; i = t->nodes[i].next)

@@ -10,7 +10,7 @@
 #include "codec/codec.h"
 #include "format/archive_zip.h"
 
-#define RECORD_BYTES 112u /* more than the longest has, the end of the archive */
+#define RECORD_BYTES 112u /* more than the longest record, that at the end of the archive */
 
 static inline void put(struct zip_writer *w, const void *bytes, size_t n)
 {
@@ -19,9 +19,10 @@ static inline void put(struct zip_writer *w, const void *bytes, size_t n)
     w->position += n;
 }
 
-/* A header, which is put as a whole: a checkpoint of small tensors is mostly headers. */
+/* A header, which is written at once: this is fast, and a checkpoint of small tensors is mostly
+ * headers. */
 struct record {
-    unsigned length; /* begins as 0 */
+    unsigned length; /* 0 at first */
     uint8_t bytes[RECORD_BYTES];
 };
 
@@ -44,7 +45,7 @@ static void put_record(struct zip_writer *w, const struct record *r)
     put(w, r->bytes, r->length);
 }
 
-/* A value that does not fit into 32 bits, or is the mark for that. */
+/* Does a value not fit into 32 bits?  UINT32_MAX is the mark for such a value. */
 static bool is_big(uint64_t value)
 {
     return value >= UINT32_MAX;
@@ -60,7 +61,7 @@ static bool is_zip64(const struct zip_writer_member *member)
     return is_big(member->size) || is_big(member->offset);
 }
 
-/* ${stored_size}: the local header knows only the size, and says 0. */
+/* ${stored_size}: 0 in the local header, as torch writes it. */
 static void add_zip64_extra(struct record *r, const struct zip_writer_member *member,
                             uint64_t stored_size)
 {
@@ -82,7 +83,7 @@ static unsigned zip64_extra_bytes(const struct zip_writer_member *member)
 
 static uint16_t member_flags(const struct zip_writer_member *member)
 {
-    return member->size != 0 ? 0x0808 : 0x0800; /* a descriptor follows; the name is UTF-8 */
+    return member->size != 0 ? 0x0808 : 0x0800; /* 8: a descriptor follows; 0x800: UTF-8 names */
 }
 
 static void put_name(struct zip_writer *w, const char *name)
@@ -110,7 +111,7 @@ struct zip_writer_member *zip_writer_begin_member(struct zip_writer *w, const ch
     add_le(&r, 0, 2);
     add_le(&r, member_flags(member), 2);
     add_le(&r, 0, 6); /* method, time, date */
-    add_le(&r, 0, 4); /* CRC and sizes: see the descriptor */
+    add_le(&r, 0, 4); /* CRC and sizes are in the descriptor */
     add_le(&r, 0, 8);
     add_le(&r, name_bytes, 2);
     add_le(&r, zip64_extra_bytes(member) + 4 + pad, 2);
@@ -126,7 +127,7 @@ struct zip_writer_member *zip_writer_begin_member(struct zip_writer *w, const ch
     return member;
 }
 
-/* boost's hash_combine, as torch has it. */
+/* boost's hash_combine, which torch uses. */
 static uint64_t combine(uint64_t seed, uint32_t crc)
 {
     return seed ^ ((uint64_t)crc + 0x9e3779b9u + (seed << 6) + (seed >> 2));

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * zip_writer.h -- zips as torch.save() of torch >= 2.7 writes them, byte for byte: stored members,
- * each with a descriptor behind it and padded so that its data is aligned; zip64 where a value
- * needs it.  Other readers of zips (Python's, NumPy's) find all that they need.
+ * zip_writer.h -- writes zips with the same bytes as torch.save() of torch >= 2.7.
  *
- * The writer keeps the position in the archive itself, so the data of a member may be left out of
- * what is written (zip_writer_skip()), and all of it may only be counted.
+ * Members are not compressed.  Padding aligns their data, and a descriptor follows each.  Values
+ * that need it use zip64.  Python and NumPy read these zips, too.
+ *
+ * The writer counts the position in the archive.  So somebody else may write the data of a member
+ * (zip_writer_skip()), and the writer may only count, without writing.
  */
 #ifndef FORMAT_ZIP_WRITER_H
 #define FORMAT_ZIP_WRITER_H
@@ -19,34 +20,34 @@ struct zip_writer_member {
     uint64_t offset; /* of the local header */
     uint64_t size;
     uint32_t crc;
-    uint64_t crc_at[2]; /* where in the archive it stands: descriptor (0: has none), directory */
+    uint64_t crc_at[2]; /* offsets in the archive of its CRC: in the descriptor (0: there is none),
+                           and in the directory */
 };
 
 struct zip_writer {
     const char *prefix; /* of all names: "archive/" */
     struct zip_writer_member *members;
-    size_t room; /* for members; the caller's */
+    size_t room; /* of ${members}, which the caller owns */
     size_t count;
     struct buffer *out; /* NULL: only count */
     uint64_t position;  /* in the archive */
-    uint64_t crc_hash;  /* of the CRCs so far, as torch's serialization id has it */
+    uint64_t crc_hash;  /* of the CRCs so far, as in torch's serialization id */
 };
 
-/* Begin a member: its data begins at w->position afterwards, aligned.  ${name} must outlive ${w}.
- */
+/* Begin a member.  Its data begins at the new w->position, aligned.  ${name} must outlive ${w}. */
 struct zip_writer_member *zip_writer_begin_member(struct zip_writer *w, const char *name,
                                                   uint64_t size);
-/* Bytes of the data of the member that was begun, written by others. */
+/* Skip ${bytes} of the member's data, which somebody else writes. */
 void zip_writer_skip(struct zip_writer *w, uint64_t bytes);
-/* End the member whose data is at w->position. */
+/* End the member whose data ends at w->position. */
 void zip_writer_end_member(struct zip_writer *w, struct zip_writer_member *member, uint32_t crc);
-/* How many bytes zip_writer_end_member() writes. */
+/* The bytes that zip_writer_end_member() writes. */
 unsigned zip_writer_descriptor_bytes(const struct zip_writer_member *member);
-/* A whole member. */
+/* Write a whole member. */
 void zip_writer_add_member(struct zip_writer *w, const char *name, const void *bytes, size_t size);
 /* Fold a CRC into w->crc_hash. */
 void zip_writer_fold_crc(struct zip_writer *w, uint32_t crc);
-/* The directory and the end records. */
+/* Write the directory and the end records. */
 void zip_writer_finish(struct zip_writer *w);
 
 #endif

@@ -1,24 +1,23 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* checkpoint.c -- looking into one checkpoint without an engine: entries, tensors, objects. */
+/* checkpoint.c -- opens one checkpoint without an engine: its entries, tensors and objects. */
 #include "inspect/checkpoint.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
 #include "checkpoint/checkpoint.h"
 #include "load/load.h"
+#include "object/object.h"
 #include "verify/verify.h"
 #include "store/store.h"
 
 #define CHECKPOINT_THREADS 8u
-#define CHECKPOINT_MIN_THREADS 4u /* reads in flight, also where there are fewer cores */
+#define CHECKPOINT_MIN_THREADS 4u /* reads in flight, even if there are fewer cores */
 
 static unsigned thread_count(void)
 {
-    return (unsigned)max_u64(CHECKPOINT_MIN_THREADS,
-                             min_u64(CHECKPOINT_THREADS, thread_cpu_count()));
+    return thread_choose_count(0, CHECKPOINT_MIN_THREADS, CHECKPOINT_THREADS);
 }
 
 static struct sidestep_chunk as_chunk(const struct metadata_storage *storage, const struct box *box)
@@ -81,7 +80,7 @@ static enum sidestep_status fill_entries(struct sidestep_checkpoint *c, struct s
     return SIDESTEP_OK;
 }
 
-/* The first of those that ${*count} counts. */
+/* Count a file in ${*count}, and keep the message of the first. */
 static enum sidestep_status note_file(struct sidestep_checkpoint *c, const struct reader_file *file,
                                       size_t *count, const char **first, struct sidestep_error *err)
 {
@@ -91,7 +90,7 @@ static enum sidestep_status note_file(struct sidestep_checkpoint *c, const struc
     return *first != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, strlen(file->name));
 }
 
-/* What is wrong with a file, and what only could not be read. */
+/* List the files that are damaged, and those that could not be read. */
 static enum sidestep_status fill_problems(struct sidestep_checkpoint *c, struct sidestep_error *err)
 {
     const struct reader *r = c->reader;
@@ -113,17 +112,17 @@ static enum sidestep_status fill_problems(struct sidestep_checkpoint *c, struct 
     return SIDESTEP_OK;
 }
 
-/* Where files are damaged, what lies in the others can be had. */
-static enum sidestep_status open_reader(const char *path, struct reader **out,
+/* If files are damaged, open the others. */
+static enum sidestep_status open_reader(struct store *store, const char *path, struct reader **out,
                                         struct sidestep_error *err)
 {
     const uint32_t flags = READER_SHARED_LOCK | READER_FOREIGN;
-    enum sidestep_status status = reader_open(store_posix(), path, flags, out, err);
+    enum sidestep_status status = reader_open(store, path, flags, out, err);
 
     if (status == SIDESTEP_OK)
         return SIDESTEP_OK;
     if (status != SIDESTEP_ENOMEM &&
-        reader_open(store_posix(), path, flags | READER_TOLERANT, out, NULL) == SIDESTEP_OK)
+        reader_open(store, path, flags | READER_TOLERANT, out, NULL) == SIDESTEP_OK)
         return SIDESTEP_OK;
     error_wrap(err, "open '%s'", path);
     return status;
@@ -138,7 +137,9 @@ enum sidestep_status sidestep_checkpoint_open(const char *path, struct sidestep_
     *out = NULL;
     if (c == NULL)
         return FAIL_NOMEM(err, sizeof(*c));
-    enum sidestep_status status = open_reader(path, &c->reader, err);
+    enum sidestep_status status = object_path_open(path, &c->store, err);
+    if (status == SIDESTEP_OK)
+        status = open_reader(c->store, path, &c->reader, err);
     if (status == SIDESTEP_OK)
         status = fill_problems(c, err);
     if (status == SIDESTEP_OK)
@@ -159,6 +160,7 @@ void sidestep_checkpoint_close(struct sidestep_checkpoint **checkpoint)
     *checkpoint = NULL;
     workers_free(&c->workers);
     reader_close(&c->reader);
+    object_path_close(&c->store);
     arena_release(&c->arena);
     free(c);
 }
@@ -216,7 +218,7 @@ const struct sidestep_entry *sidestep_checkpoint_find(const struct sidestep_chec
     return bsearch(&key, checkpoint->entries, checkpoint->count, sizeof(key), compare_entries);
 }
 
-/* Load one name: a state of one entry, planned and fetched like any other. */
+/* Load one name, as a load of a state with one entry. */
 static enum sidestep_status fetch_one(struct sidestep_checkpoint *c,
                                       struct sidestep_state_dict *state, struct sidestep_error *err)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* checkpoint.h -- struct sidestep_checkpoint from the inside. */
+/* checkpoint.h -- the contents of struct sidestep_checkpoint. */
 #ifndef INSPECT_CHECKPOINT_H
 #define INSPECT_CHECKPOINT_H
 
@@ -7,16 +7,17 @@
 #include "checkpoint/checkpoint.h"
 
 struct sidestep_checkpoint {
+    struct store *store; /* owned, see object/object_path.h */
     struct reader *reader;
     struct workers *workers; /* NULL until something is read */
     struct arena arena;
     struct sidestep_entry *entries; /* sorted by name */
     size_t count;
-    /* Of its files: see struct sidestep_checkpoint_info. */
+    /* See struct sidestep_checkpoint_info. */
     const char *damage, *unread;
     size_t damaged_count, unread_count;
     enum sidestep_status unread_status;
-    uint64_t unread_bytes; /* as the manifest has them */
+    uint64_t unread_bytes; /* of these files, according to the manifest */
 };
 
 #endif

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* checkpoint_stats.c -- sidestep_checkpoint_stats(): each tensor once, in stretches, by a gang. */
-#include <pthread.h>
+/* checkpoint_stats.c -- sidestep_checkpoint_stats(): several threads read tensors in stretches. */
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -10,7 +8,7 @@
 #include "load/load.h"
 #include "model/model.h"
 
-#define STRETCH_BYTES ((uint64_t)4 << 20) /* a multiple of every element's */
+#define STRETCH_BYTES ((uint64_t)4 << 20) /* a multiple of every element size */
 #define MIN_THREADS 4u
 #define MAX_THREADS 8u
 
@@ -18,9 +16,9 @@ struct work {
     struct reader *reader;
     struct tensor_reader *bytes;
     struct sidestep_tensor_stats *stats;
-    size_t *entries;  /* per tensor: its number in the metadata */
-    size_t *order;    /* of tensors: as they are stored */
-    uint64_t *starts; /* per tensor in that order: stretches before it */
+    size_t *entries;  /* per tensor: its index in the metadata */
+    size_t *order;    /* the tensors, in the order in which they are stored */
+    uint64_t *starts; /* per tensor in that order: the number of stretches before it */
     size_t count;
     uint64_t stretch_count;
     uint64_t total_bytes;
@@ -28,10 +26,10 @@ struct work {
     _Atomic uint64_t next;
     atomic_bool stop;
     struct {
-        pthread_mutex_t lock;
-        struct tensor_stats *summaries; /* per tensor */
-        uint64_t done_bytes;
-        struct sidestep_error err;
+        struct lock lock LOCK_KIND(STATS);
+        struct tensor_stats *summaries GUARDED_BY(&lock); /* per tensor */
+        uint64_t done_bytes GUARDED_BY(&lock);
+        struct sidestep_error err GUARDED_BY(&lock);
     } shared;
 };
 
@@ -50,7 +48,7 @@ static uint64_t bytes_of(const struct work *w, size_t tensor)
     return box_volume(&box) * sidestep_dtype_size(entry->dtype);
 }
 
-/* The tensor of a stretch: the last that starts at it or before. */
+/* The tensor that contains a stretch. */
 static size_t find_tensor(const struct work *w, uint64_t stretch)
 {
     size_t low = 0, high = w->count;
@@ -78,13 +76,13 @@ static enum sidestep_status do_stretch(struct work *w, uint64_t i, uint8_t *buff
     TRY(tensor_reader_read(w->bytes, w->entries[tensor], &box, begin, bytes, buffer, err));
     tensor_stats_add(&summary, entry->dtype, buffer, bytes / sidestep_dtype_size(entry->dtype));
     if (w->options->cancel != NULL && *w->options->cancel)
-        return FAIL(err, SIDESTEP_ECANCELLED, "cancelled, as asked");
-    pthread_mutex_lock(&w->shared.lock);
+        return FAIL(err, SIDESTEP_ECANCELLED, "the caller cancelled it");
+    lock_acquire(&w->shared.lock);
     tensor_stats_merge(&w->shared.summaries[tensor], &summary);
     w->shared.done_bytes += bytes;
     if (w->options->on_progress != NULL)
         w->options->on_progress(w->options->context, w->shared.done_bytes, w->total_bytes);
-    pthread_mutex_unlock(&w->shared.lock);
+    lock_release(&w->shared.lock);
     return SIDESTEP_OK;
 }
 
@@ -100,10 +98,10 @@ static void run(void *context)
         status = do_stretch(w, i, buffer, &why);
     if (status == SIDESTEP_OK)
         return;
-    pthread_mutex_lock(&w->shared.lock);
+    lock_acquire(&w->shared.lock);
     if (!atomic_exchange(&w->stop, true))
         w->shared.err = why;
-    pthread_mutex_unlock(&w->shared.lock);
+    lock_release(&w->shared.lock);
 }
 
 static enum sidestep_status find_tensors(struct work *w, bool *wanted, struct sidestep_error *err)
@@ -153,7 +151,7 @@ static void cut(struct work *w)
     }
 }
 
-static void fill_stats(struct work *w)
+static void fill_stats(struct work *w) REQUIRES(&w->shared.lock)
 {
     for (size_t i = 0; i < w->count; i++) {
         const struct metadata_entry *entry = &w->reader->metadata.entries[w->entries[i]];
@@ -184,6 +182,7 @@ static enum sidestep_status run_gang(struct work *w, unsigned threads, struct si
     TRY(workers_new(threads - 1, "sidestep-stats", &workers, err));
     workers_run(workers, run, w);
     workers_free(&workers);
+    lock_alone(&w->shared.lock);
     if (atomic_load(&w->stop)) {
         error_copy(err, &w->shared.err);
         return (enum sidestep_status)w->shared.err.status;
@@ -201,12 +200,11 @@ static enum sidestep_status make_stats(struct work *w, struct sidestep_error *er
     OWNED size_t *order = memory_new(w->count, sizeof(*order));
     OWNED uint64_t *starts = memory_new(w->count, sizeof(*starts));
     OWNED struct tensor_stats *summaries = memory_new(w->count, sizeof(*summaries));
-    unsigned threads = w->options->threads;
+    unsigned threads = thread_choose_count(w->options->threads, MIN_THREADS, MAX_THREADS);
 
     if (wanted == NULL || entries == NULL || order == NULL || starts == NULL || summaries == NULL)
         return FAIL_NOMEM(err, w->count * sizeof(*summaries));
-    if (threads == 0)
-        threads = (unsigned)max_u64(MIN_THREADS, min_u64(MAX_THREADS, thread_cpu_count()));
+    lock_alone(&w->shared.lock);
     w->entries = entries, w->order = order, w->starts = starts, w->shared.summaries = summaries;
     for (size_t i = 0; i < w->count; i++)
         summaries[i] = (struct tensor_stats)TENSOR_STATS_INIT;
@@ -233,8 +231,8 @@ enum sidestep_status sidestep_checkpoint_stats(struct sidestep_checkpoint *check
                     options.flags, options.threads);
     struct work w = {
         .reader = checkpoint->reader, .stats = stats, .count = count, .options = &options};
-    pthread_mutex_init(&w.shared.lock, NULL);
+    lock_init(&w.shared.lock, LOCK_STATS);
     enum sidestep_status status = make_stats(&w, err);
-    pthread_mutex_destroy(&w.shared.lock);
+    lock_destroy(&w.shared.lock);
     return status;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * diff.c -- sidestep_diff(): what two checkpoints have in common, by name, and how far apart the
- * rest is.  Tensors whose stored hashes are equal are not read.
+ * diff.c -- sidestep_diff(): compares two checkpoints by name.  Tensors whose stored hashes are
+ * equal are not read.
  */
 #include "inspect/diff.h"
 
@@ -11,9 +11,10 @@
 #include "base/base.h"
 #include "format/format.h"
 #include "model/model.h"
+#include "object/object.h"
 #include "store/store.h"
 
-#define DIFF_MIN_THREADS 4u /* reads in flight, also where there are fewer cores */
+#define DIFF_MIN_THREADS 4u /* reads in flight, even if there are fewer cores */
 #define DIFF_MAX_THREADS 8u
 
 _Static_assert(sizeof(struct sidestep_diff_options) == 40, "a field was added: apply it below");
@@ -65,7 +66,7 @@ static enum diff_kind compare_headers(const struct metadata_entry *a,
     return DIFF_SAME;
 }
 
-/* All names of both, in order. */
+/* Pair the names of both checkpoints, in order. */
 static enum sidestep_status make_pairs(struct diff *diff, struct sidestep_error *err)
 {
     OWNED const struct metadata_entry **a = NULL, **b = NULL;
@@ -110,7 +111,7 @@ static void free_value(struct sidestep_value **value)
     sidestep_value_free(value);
 }
 
-/* The same value may be pickled in more than one way; what cannot be decoded is its bytes. */
+/* A value can have several pickles, so decode both.  If that fails, compare the bytes. */
 static enum sidestep_status compare_values(const void *a, size_t a_length, const void *b,
                                            size_t b_length, bool *same, struct sidestep_error *err)
 {
@@ -190,7 +191,7 @@ static const char *describe_pair(struct arena *arena, const struct diff_pair *pa
     }
 }
 
-/* Where in a tensor of this shape element ${number} is. */
+/* The index of element ${number} in a tensor of this shape. */
 static const int64_t *index_of(struct arena *arena, const struct metadata_entry *entry,
                                uint64_t number)
 {
@@ -254,7 +255,7 @@ static enum sidestep_status make_report(const struct diff *diff,
     return SIDESTEP_OK;
 }
 
-/* ---- all of it */
+/* ---- the comparison */
 
 static enum sidestep_status compare_all(struct diff *diff, struct sidestep_error *err)
 {
@@ -284,16 +285,16 @@ static enum sidestep_status open_both(struct diff *diff, struct sidestep_error *
     unsigned threads = diff->options->threads;
 
     for (int side = 0; side < 2; side++) {
-        enum sidestep_status status =
-            reader_open(store_posix(), diff->paths[side], flags, &diff->readers[side], err);
+        enum sidestep_status status = object_path_open(diff->paths[side], &diff->stores[side], err);
+        if (status == SIDESTEP_OK)
+            status = reader_open(diff->stores[side], diff->paths[side], flags, &diff->readers[side],
+                                 err);
         if (status != SIDESTEP_OK) {
             error_wrap(err, "open checkpoint '%s'", diff->paths[side]);
             return status;
         }
     }
-    if (threads == 0)
-        threads =
-            (unsigned)max_u64(DIFF_MIN_THREADS, min_u64(DIFF_MAX_THREADS, thread_cpu_count()));
+    threads = thread_choose_count(threads, DIFF_MIN_THREADS, DIFF_MAX_THREADS);
     return workers_new(threads - 1, "sidestep-diff", &diff->workers, err);
 }
 
@@ -321,7 +322,9 @@ enum sidestep_status sidestep_diff(const char *a, const char *b,
     }
     free(diff.pairs);
     workers_free(&diff.workers);
-    reader_close(&diff.readers[0]);
-    reader_close(&diff.readers[1]);
+    for (int side = 0; side < 2; side++) {
+        reader_close(&diff.readers[side]);
+        object_path_close(&diff.stores[side]);
+    }
     return status;
 }

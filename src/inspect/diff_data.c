@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * diff_data.c -- see diff.h: tensors, in batches of bounded size.  A batch is made of parts, boxes
- * of tensors, which are read from both checkpoints by the way of a load, every byte verified, and
- * then compared by all threads in slices.
+ * diff_data.c -- compares tensors, in batches of bounded size.  A batch consists of parts, which
+ * are boxes of tensors.  Parts are read from both checkpoints as by a load, with every byte
+ * verified.  Then all threads compare them in slices.
  */
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/base.h"
 #include "inspect/diff.h"
 #include "load/load.h"
 
 #define PART_MAX 4096u                  /* of one batch */
-#define SLICE_BYTES ((uint64_t)1 << 20) /* compared by one thread at a time */
+#define SLICE_BYTES ((uint64_t)1 << 20) /* what a thread compares at once */
 
 /* A box of a tensor. */
 struct part {
@@ -21,14 +20,14 @@ struct part {
     int64_t *offsets;
     int64_t *lengths;
     uint64_t bytes;
-    uint64_t place; /* in the buffers */
+    uint64_t place; /* offset in the buffers */
 };
 
 struct slice {
     const struct part *part;
-    uint64_t begin; /* elements of the part */
+    uint64_t begin; /* element of the part */
     uint64_t end;
-    struct tensor_difference sum; /* with numbers of elements of the part */
+    struct tensor_difference sum; /* counts elements of the part */
 };
 
 struct batch {
@@ -36,10 +35,10 @@ struct batch {
     struct arena arena; /* boxes */
     struct part parts[PART_MAX];
     size_t count;
-    uint64_t bytes;   /* of the buffers: each part begins with a page */
+    uint64_t bytes;   /* used of each buffer: every part begins at a page */
     uint64_t payload; /* of the parts */
     uint8_t *buffers[2];
-    uint64_t room; /* of each */
+    uint64_t room; /* size of each buffer */
     struct slice *slices;
     size_t slice_count;
     _Atomic size_t next_slice;
@@ -72,7 +71,7 @@ static enum sidestep_status sort_chunks(const struct metadata_entry *entry,
     return SIDESTEP_OK;
 }
 
-/* The item of ours that a chunk is, or NULL. */
+/* The item that stores a chunk, if sidestep wrote it; else NULL. */
 static const struct footer_item *find_ours(const struct reader *reader,
                                            const struct metadata_storage *storage)
 {
@@ -179,7 +178,7 @@ static void compare_slices(void *context)
     }
 }
 
-/* The number in the whole tensor of element ${number} of a part. */
+/* The index in the whole tensor of element ${number} of a part. */
 static uint64_t in_tensor(const struct part *part, uint64_t number)
 {
     const struct metadata_entry *entry = part->pair->a;
@@ -203,7 +202,7 @@ static void add_slice(const struct slice *slice)
     pair->kind = DIFF_DATA;
     pair->sum.count += slice->sum.count;
     pair->sum.first = min_u64(pair->sum.first, in_tensor(slice->part, slice->sum.first));
-    /* A NaN is one of all slices: of a dtype that is no number. */
+    /* If one max_abs is NaN, all are: the dtype is not a number. */
     if (!(pair->sum.max_abs >= slice->sum.max_abs))
         pair->sum.max_abs = slice->sum.max_abs;
     if (!(pair->sum.max_rel >= slice->sum.max_rel))
@@ -224,7 +223,7 @@ static enum sidestep_status get_buffers(struct batch *batch, struct sidestep_err
     return SIDESTEP_OK;
 }
 
-/* Read and compare what has come together, and begin another batch. */
+/* Read and compare the batch, and begin another one. */
 static enum sidestep_status flush(struct batch *batch, struct sidestep_error *err)
 {
     const struct sidestep_diff_options *options = batch->diff->options;
@@ -278,7 +277,7 @@ static enum sidestep_status add_part(struct batch *batch, struct diff_pair *pair
     return SIDESTEP_OK;
 }
 
-/* Can any stretch of it be read and checked by itself, on both sides? */
+/* Can stretches of both tensors be read and checked one by one? */
 static bool is_ranged(const struct diff *diff, const struct diff_pair *pair)
 {
     for (int side = 0; side < 2; side++) {
@@ -290,8 +289,8 @@ static bool is_ranged(const struct diff *diff, const struct diff_pair *pair)
     return true;
 }
 
-/* Boxes that are one index wide before the dimension that is cut, and whole behind it: such boxes
- * are contiguous. */
+/* Add boxes that are one index wide before the dimension that is cut, and whole after it, because
+ * such boxes are contiguous. */
 static enum sidestep_status add_rows(struct batch *batch, struct diff_pair *pair,
                                      struct sidestep_error *err)
 {
@@ -335,7 +334,7 @@ static enum sidestep_status add_tensor(struct batch *batch, struct diff_pair *pa
         return add_part(batch, pair, zeroes, entry->shape, err);
     if (is_ranged(batch->diff, pair))
         return add_rows(batch, pair, err);
-    for (size_t i = 0; i < entry->chunk_count; i++) /* whole, each once */
+    for (size_t i = 0; i < entry->chunk_count; i++) /* each chunk, as a whole */
         TRY(add_part(batch, pair, entry->chunks[i].box.offsets, entry->chunks[i].box.lengths, err));
     return SIDESTEP_OK;
 }

@@ -1,10 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* doctor.c -- the public call that reports what this machine allows. */
+/* doctor.c -- sidestep_doctor(): reports what this machine allows. */
 #include "inspect/doctor.h"
 
 #include <stdlib.h>
 
 #include "base/base.h"
+#include "object/object.h"
+
+static enum sidestep_status check_storage(struct doctor *doctor, const char *directory,
+                                          struct sidestep_error *err)
+{
+    OWNED_STORE *store = NULL;
+
+    TRY(object_path_open(directory, &store, err));
+    return object_store_client(store) != NULL ? doctor_check_objects(doctor, store, directory, err)
+                                              : doctor_check_storage(doctor, directory, err);
+}
 
 void sidestep_doctor_report_release(struct sidestep_doctor_report *report)
 {
@@ -28,7 +39,7 @@ enum sidestep_status sidestep_doctor(const char *directory, struct sidestep_doct
         return FAIL_NOMEM(err, sizeof(*doctor));
     *report = (struct sidestep_doctor_report){.findings = doctor->findings, .owner = doctor};
     doctor_check_kernel(doctor);
-    enum sidestep_status status = doctor_check_storage(doctor, directory, err);
+    enum sidestep_status status = check_storage(doctor, directory, err);
     if (status == SIDESTEP_OK && doctor->no_memory)
         status = FAIL_NOMEM(err, sizeof(*doctor));
     report->count = doctor->count;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* doctor_findings.c -- see doctor_findings.h. */
+/* doctor_findings.c -- adds findings to the list of doctor_findings.h. */
 #include "inspect/doctor_findings.h"
 
 #include <assert.h>
@@ -45,4 +45,14 @@ void doctor_read_line(const char *path, char *text, size_t room)
 
     text[n > 0 ? n : 0] = '\0';
     text[strcspn(text, "\n")] = '\0';
+}
+
+void doctor_add_writable(struct doctor *doctor, enum sidestep_status status, const char *can,
+                         const struct sidestep_error *why)
+{
+    bool is_writable = status == SIDESTEP_OK;
+
+    doctor_add_finding(doctor, "writable", is_writable ? SIDESTEP_ALLOWED_YES : SIDESTEP_ALLOWED_NO,
+                       is_writable ? NULL : "Save somewhere else, or change the rights.", "%s",
+                       is_writable ? can : why->message);
 }

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* doctor_findings.h -- the list of findings that sidestep_doctor() reports, and how checks add to
- * it. */
+/* doctor_findings.h -- the list of findings that sidestep_doctor() reports. */
 #ifndef INSPECT_DOCTOR_FINDINGS_H
 #define INSPECT_DOCTOR_FINDINGS_H
 
@@ -19,7 +18,12 @@ struct doctor {
 void doctor_add_finding(struct doctor *doctor, const char *name, enum sidestep_allowed state,
                         const char *fix, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
-/* The beginning of a small file of the kernel's, without the newline; "" if it cannot be read. */
+/* Read the beginning of a small kernel file, without the newline; "" if it cannot be read. */
 void doctor_read_line(const char *path, char *text, size_t room);
+
+/* Add whether something can be made there. ${status} and ${why}: how that went; ${can}: what to say
+ * if it went well. */
+void doctor_add_writable(struct doctor *doctor, enum sidestep_status status, const char *can,
+                         const struct sidestep_error *why);
 
 #endif

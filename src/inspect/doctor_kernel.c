@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * doctor_kernel.c -- see doctor.h: what kernel, container and limits leave to this process.  What
- * can be tried is tried, since a seccomp filter is seen in no file.
+ * doctor_kernel.c -- checks what kernel, container and limits allow this process.  It tries what it
+ * can, because no file shows a seccomp filter.
  */
 #include "inspect/doctor.h"
 
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -18,7 +17,7 @@
 #include "store/store.h"
 
 #define KIB_PER_GIB 1048576.0
-#define CALL_CACHESTAT 451 /* glibc does not know it yet */
+#define CALL_CACHESTAT 451 /* not in glibc yet */
 
 static void look_at_system(struct doctor *doctor)
 {
@@ -42,7 +41,7 @@ static void look_at_system(struct doctor *doctor)
 
 /* ---- userfaultfd */
 
-/* As saves open it: whether and how is found out nowhere else.  False: refused, ${why} says it. */
+/* Open it as saves do, because only saves know how.  False: refused, for the reason ${why}. */
 static bool open_userfaultfd(struct uffd *uffd, bool *user_mode, struct sidestep_error *why)
 {
     *user_mode = false;
@@ -51,8 +50,7 @@ static bool open_userfaultfd(struct uffd *uffd, bool *user_mode, struct sidestep
         *user_mode = true;
         status = uffd_open(uffd, true, why);
     }
-    return status == SIDESTEP_OK ||
-           why->sys_errno == EINVAL; /* EINVAL: but cannot do what we need */
+    return status == SIDESTEP_OK || why->sys_errno == EINVAL; /* EINVAL: it lacks what we need */
 }
 
 static void look_at_write_protection(struct doctor *doctor, const struct uffd *uffd)
@@ -65,7 +63,7 @@ static void look_at_write_protection(struct doctor *doctor, const struct uffd *u
     else if (uffd->populates)
         doctor_add_finding(
             doctor, "write_protection", SIDESTEP_ALLOWED_PARTLY, newer,
-            "pages that were never touched are not protected, and have to be read first");
+            "pages that were never touched are not protected, and must be read first");
     else
         doctor_add_finding(doctor, "write_protection", SIDESTEP_ALLOWED_YES, NULL,
                            "also of pages that were never touched");
@@ -76,7 +74,7 @@ static void look_at_userfaultfd(struct doctor *doctor)
     static const char *const fix =
         "Any of: sysctl -w vm.unprivileged_userfaultfd=1; give the process CAP_SYS_PTRACE; give it "
         "read and write access to /dev/userfaultfd. In a container, the seccomp profile must allow "
-        "the system call userfaultfd, or the device be passed in (--device /dev/userfaultfd).";
+        "the system call userfaultfd, or the device must be passed in (--device /dev/userfaultfd).";
     struct sidestep_error why = {0};
     struct uffd uffd;
     bool user_mode;
@@ -115,7 +113,7 @@ static void look_at_huge_pages(struct doctor *doctor)
     else if (enabled[0] == '\0' || strstr(enabled, "[never]") != NULL)
         doctor_add_finding(doctor, "huge_pages", SIDESTEP_ALLOWED_NO,
                            "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled (as root)",
-                           "the system gives none: copying and protecting memory take longer");
+                           "the system provides none: copying and protecting memory take longer");
     else
         doctor_add_finding(doctor, "huge_pages", SIDESTEP_ALLOWED_YES, NULL, "%s",
                            strstr(enabled, "[always]") != NULL
@@ -137,7 +135,7 @@ static void look_at_locked_memory(struct doctor *doctor)
                            (double)limit.rlim_cur / (1 << 20));
 }
 
-/* What keeps saves from write-protecting the state, whatever the kernel allows. */
+/* Check what makes saves copy the state, whatever the kernel allows. */
 static void look_at_bypasses(struct doctor *doctor)
 {
     struct sidestep_error why = {0};
@@ -150,13 +148,13 @@ static void look_at_bypasses(struct doctor *doctor)
     else if (bypass.pinned_bytes != 0)
         doctor_add_finding(
             doctor, "pinned_memory", SIDESTEP_ALLOWED_PARTLY,
-            "Mark tensors to which no device writes with SIDESTEP_TENSOR_CPU_WRITES, or "
+            "Set SIDESTEP_TENSOR_CPU_WRITES for tensors to which no device writes, or "
             "unregister buffers (io_uring, RDMA, MPI) before a save.",
             "this process has %.1f MiB pinned for devices: saves copy the state",
             (double)bypass.pinned_bytes / (1 << 20));
     else
         doctor_add_finding(doctor, "pinned_memory", SIDESTEP_ALLOWED_FACT, NULL,
-                           "none of this process is pinned for devices");
+                           "this process has no memory pinned for devices");
     if (bypass.merges)
         doctor_add_finding(
             doctor, "merged_memory", SIDESTEP_ALLOWED_PARTLY,
@@ -174,10 +172,10 @@ static void look_at_io_uring(struct doctor *doctor)
 
     doctor_read_line("/proc/sys/kernel/io_uring_disabled", disabled, sizeof(disabled));
     if (failure == 0)
-        doctor_add_finding(
-            doctor, "io_uring", SIDESTEP_ALLOWED_YES, NULL,
-            "many requests in flight from few threads: 8, then what the first large saves "
-            "find to be enough of 4, 8 and 16, unless io_depth says how many");
+        doctor_add_finding(doctor, "io_uring", SIDESTEP_ALLOWED_YES, NULL,
+                           "many requests in flight from few threads: 8; after some large saves "
+                           "the best of 4, 8 and "
+                           "16, unless io_depth is set");
     else if (disabled[0] == '1' || disabled[0] == '2')
         doctor_add_finding(
             doctor, "io_uring", SIDESTEP_ALLOWED_NO, "sysctl -w kernel.io_uring_disabled=0",
@@ -201,14 +199,14 @@ static void look_at_cachestat(struct doctor *doctor)
     } range = {0};
     uint64_t result[5];
     errno = 0;
-    /* Of no file: EBADF where the call is known. */
+    /* The descriptor is invalid: EBADF if the call exists. */
     if (syscall(CALL_CACHESTAT, -1, &range, result, 0) != 0 && errno == EBADF)
-        doctor_add_finding(doctor, "cachestat", SIDESTEP_ALLOWED_YES, NULL,
-                           "loads take from the page cache what is there, the rest past it");
+        doctor_add_finding(
+            doctor, "cachestat", SIDESTEP_ALLOWED_YES, NULL,
+            "loads read cached pages from the page cache, and bypass it for the rest");
     else
         doctor_add_finding(doctor, "cachestat", SIDESTEP_ALLOWED_NO, "Use Linux 6.5 or newer.",
-                           "not in Linux %s: loads read from the disk also what the page cache has",
-                           release);
+                           "not in Linux %s: loads read cached pages from the disk, too", release);
 }
 
 static void look_at_priorities(struct doctor *doctor)
@@ -235,7 +233,7 @@ static void look_at_priorities(struct doctor *doctor)
     else
         doctor_add_finding(
             doctor, "io_priority", SIDESTEP_ALLOWED_YES, NULL,
-            "idle class in the background, where the disk's scheduler knows classes");
+            "idle class in the background, if the disk's scheduler supports classes");
 }
 
 /* ---- devices */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * doctor_storage.c -- see doctor.h: what files in a directory can do.  Tried with the store that
- * saves use, on a file that has no name any more when it is tried.
+ * doctor_storage.c -- checks what files in a directory can do, with the store that saves use, on a
+ * file that is unlinked before it is used.
  */
 #include "inspect/doctor.h"
 
@@ -17,7 +17,8 @@
 
 #define MAX_ALIGNMENT 65536u
 
-/* A finding that could not be made is one, too: nobody shall take its absence for a yes. */
+/* Report a check that failed as "not known", because nobody should take a missing finding for yes.
+ */
 static void add_unknown(struct doctor *doctor, const char *name, const char *why)
 {
     doctor_add_finding(doctor, name, SIDESTEP_ALLOWED_FACT, NULL, "not known: %s", why);
@@ -36,7 +37,7 @@ static void look_at_file_system(struct doctor *doctor, struct store_dir *dir, co
         if (traits.is_volatile)
             doctor_add_finding(doctor, "durable", SIDESTEP_ALLOWED_NO,
                                "Save to a directory on a disk or on network storage.",
-                               "%s lies in memory: nothing there survives a crash of the machine",
+                               "%s is in memory: nothing there survives a crash of the machine",
                                traits.type_name);
         else
             doctor_add_finding(doctor, "durable", SIDESTEP_ALLOWED_YES, NULL, "file system %s",
@@ -56,13 +57,13 @@ static void look_at_file_system(struct doctor *doctor, struct store_dir *dir, co
         add_unknown(doctor, "free_space", strerrordesc_np(errno));
 }
 
-/* The scheduler that stands between brackets; "" where there is no such file. */
+/* Read the name of the disk's I/O scheduler, which is in brackets; "" if there is no such file. */
 static void read_scheduler(uint64_t device, char *name, size_t room)
 {
     char path[96], line[128];
 
     name[0] = '\0';
-    for (unsigned up = 0; up < 2 && name[0] == '\0'; up++) { /* a partition has that of its disk */
+    for (unsigned up = 0; up < 2 && name[0] == '\0'; up++) { /* a partition uses that of its disk */
         snprintf(path, sizeof(path), "/sys/dev/block/%u:%u%s/queue/scheduler", major(device),
                  minor(device), up != 0 ? "/.." : "");
         doctor_read_line(path, line, sizeof(line));
@@ -89,7 +90,7 @@ static void look_at_scheduler(struct doctor *doctor, struct store_dir *dir)
     if (name[0] == '\0')
         doctor_add_finding(
             doctor, "disk_scheduler", SIDESTEP_ALLOWED_FACT, NULL,
-            "no single disk of this host: background writes go on at full speed while "
+            "not a single disk of this host: background writes go on at full speed while "
             "training reads");
     else if (strcmp(name, "bfq") == 0)
         doctor_add_finding(
@@ -103,12 +104,12 @@ static void look_at_scheduler(struct doctor *doctor, struct store_dir *dir)
     else
         doctor_add_finding(
             doctor, "disk_scheduler", SIDESTEP_ALLOWED_PARTLY, fix,
-            "%s knows no priorities: background writes compete with training's reads, one "
+            "%s has no priorities: background writes compete with training's reads, one "
             "at a time",
             name);
 }
 
-/* A direct write shows what the kernel only then refuses. */
+/* Try a direct write, because the kernel may accept O_DIRECT at open and refuse the write. */
 static void look_at_direct_io(struct doctor *doctor, struct store_file *file)
 {
     static const uint8_t page[MAX_ALIGNMENT] __attribute__((aligned(MAX_ALIGNMENT)));
@@ -143,15 +144,16 @@ static void look_at_locks(struct doctor *doctor, struct store_file *file)
     enum sidestep_status status = store_file_lock(file, true, &why);
     doctor->no_memory = doctor->no_memory || status == SIDESTEP_ENOMEM;
     if (status == SIDESTEP_OK)
-        doctor_add_finding(doctor, "locks", SIDESTEP_ALLOWED_YES, NULL,
-                           "a series has one owner, and leftovers are told from work in progress");
+        doctor_add_finding(
+            doctor, "locks", SIDESTEP_ALLOWED_YES, NULL,
+            "a series has one owner, and leftovers can be told from saves under way");
     else
         doctor_add_finding(doctor, "locks", SIDESTEP_ALLOWED_NO,
                            "Mount with locks (NFS 4, or without nolock; Lustre with -o flock).",
                            "%s", why.message);
 }
 
-/* Who may write to a directory may rename and delete what is in it, whoever made it. */
+/* Who may write to a directory may rename and delete all that is in it. */
 static void look_at_rights(struct doctor *doctor, const char *directory)
 {
     struct stat st;
@@ -204,10 +206,7 @@ enum sidestep_status doctor_check_storage(struct doctor *doctor, const char *dir
         error_copy(err, &why);
         return status;
     }
-    doctor_add_finding(doctor, "writable",
-                       status == SIDESTEP_OK ? SIDESTEP_ALLOWED_YES : SIDESTEP_ALLOWED_NO,
-                       status == SIDESTEP_OK ? NULL : "Save somewhere else, or change the rights.",
-                       "%s", status == SIDESTEP_OK ? "files can be made here" : why.message);
+    doctor_add_writable(doctor, status, "files can be made here", &why);
     if (status == SIDESTEP_OK) {
         look_at_direct_io(doctor, file);
         look_at_locks(doctor, file);

@@ -20,18 +20,19 @@ struct compressed_item_decoder {
 void compressed_item_decoders_init(struct compressed_item_decoders *decoders)
 {
     *decoders = (struct compressed_item_decoders){.free = NULL};
-    pthread_mutex_init(&decoders->lock, NULL);
+    lock_init(&decoders->lock, LOCK_DECODERS);
 }
 
 void compressed_item_decoders_release(struct compressed_item_decoders *decoders)
 {
+    lock_alone(&decoders->lock);
     for (struct compressed_item_decoder *bench = decoders->free, *next; bench != NULL;
          bench = next) {
         next = bench->next;
         bench->chunks->decoder_free(bench->decoder);
         free(bench);
     }
-    pthread_mutex_destroy(&decoders->lock);
+    lock_destroy(&decoders->lock);
 }
 
 static enum sidestep_status take_bench(struct compressed_item_decoders *decoders,
@@ -39,14 +40,14 @@ static enum sidestep_status take_bench(struct compressed_item_decoders *decoders
                                        struct compressed_item_decoder **out,
                                        struct sidestep_error *err)
 {
-    pthread_mutex_lock(&decoders->lock);
+    lock_acquire(&decoders->lock);
     struct compressed_item_decoder **at = &decoders->free;
     while (*at != NULL && (*at)->chunks != chunks)
         at = &(*at)->next;
     *out = *at;
     if (*at != NULL)
         *at = (*at)->next;
-    pthread_mutex_unlock(&decoders->lock);
+    lock_release(&decoders->lock);
     if (*out != NULL)
         return SIDESTEP_OK;
     struct compressed_item_decoder *bench = memory_resize(NULL, 1, sizeof(*bench));
@@ -65,10 +66,10 @@ static enum sidestep_status take_bench(struct compressed_item_decoders *decoders
 static void give_bench(struct compressed_item_decoders *decoders,
                        struct compressed_item_decoder *bench)
 {
-    pthread_mutex_lock(&decoders->lock);
+    lock_acquire(&decoders->lock);
     bench->next = decoders->free;
     decoders->free = bench;
-    pthread_mutex_unlock(&decoders->lock);
+    lock_release(&decoders->lock);
 }
 
 /* Can its chunks be decoded separately?  With one chunk nothing is gained. */

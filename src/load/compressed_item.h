@@ -11,8 +11,6 @@
 #ifndef LOAD_COMPRESSED_ITEM_H
 #define LOAD_COMPRESSED_ITEM_H
 
-#include <pthread.h>
-
 #include "codec/codec.h"
 #include "checkpoint/checkpoint.h"
 
@@ -32,8 +30,8 @@ struct compressed_item {
 
 /* Decoder state of a thread, kept for the next thread that decodes. */
 struct compressed_item_decoders {
-    pthread_mutex_t lock;
-    struct compressed_item_decoder *free; /* linked list */
+    struct lock lock LOCK_KIND(DECODERS);
+    struct compressed_item_decoder *free GUARDED_BY(&lock); /* linked list */
 };
 
 /* Find the chunks of ${item}, which must outlive ${out}.  ${all}: all chunks will be decoded. */

@@ -11,7 +11,6 @@
 #include "load/fetch.h"
 
 #include <assert.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,22 +61,15 @@ struct fetch {
     _Atomic uint64_t bytes_read;
     _Atomic bool failed;
     struct {
-        pthread_mutex_t lock;
-        struct sidestep_error err;
+        struct lock lock LOCK_KIND(FETCH);
+        struct sidestep_error err GUARDED_BY(&lock);
     } shared;
 };
 
 static enum sidestep_status add_job(struct fetch *f, const struct job *job,
                                     struct sidestep_error *err)
 {
-    if (f->job_count == f->job_capacity) {
-        size_t capacity = f->job_capacity != 0 ? f->job_capacity * 2 : 64;
-        struct job *jobs = memory_resize(f->jobs, capacity, sizeof(*jobs));
-        if (jobs == NULL)
-            return FAIL_NOMEM(err, capacity * sizeof(*jobs));
-        f->jobs = jobs;
-        f->job_capacity = capacity;
-    }
+    TRY_GROW(f->jobs, f->job_capacity, f->job_count, err);
     f->jobs[f->job_count++] = *job;
     return SIDESTEP_OK;
 }
@@ -112,14 +104,7 @@ static bool can_join(const struct job *last, const struct reader_file *file, uin
 static enum sidestep_status append_piece(struct fetch *f, const struct piece *piece,
                                          struct sidestep_error *err)
 {
-    if (f->piece_count == f->piece_capacity) {
-        size_t capacity = f->piece_capacity != 0 ? f->piece_capacity * 2 : 64;
-        struct piece *pieces = memory_resize(f->pieces, capacity, sizeof(*pieces));
-        if (pieces == NULL)
-            return FAIL_NOMEM(err, capacity * sizeof(*pieces));
-        f->pieces = pieces;
-        f->piece_capacity = capacity;
-    }
+    TRY_GROW(f->pieces, f->piece_capacity, f->piece_count, err);
     f->pieces[f->piece_count++] = *piece;
     return SIDESTEP_OK;
 }
@@ -402,10 +387,10 @@ static void consume_job(void *context, size_t i, uint8_t *bytes, enum sidestep_s
     }
     if (status == SIDESTEP_OK)
         return;
-    pthread_mutex_lock(&f->shared.lock);
+    lock_acquire(&f->shared.lock);
     if (!atomic_exchange(&f->failed, true))
         f->shared.err = why;
-    pthread_mutex_unlock(&f->shared.lock);
+    lock_release(&f->shared.lock);
 }
 
 static bool has_failed(void *context)
@@ -431,6 +416,7 @@ static enum sidestep_status fetch_with(struct fetch *f, struct workers *workers,
     TRY(parallel_read_run(&many, workers, err));
     if (!atomic_load(&f->failed))
         return SIDESTEP_OK;
+    lock_alone(&f->shared.lock);
     error_copy(err, &f->shared.err);
     return (enum sidestep_status)f->shared.err.status;
 }
@@ -441,11 +427,11 @@ enum sidestep_status fetch_run(struct reader *reader, const struct load_plan *pl
 {
     struct fetch f = {.reader = reader, .plan = plan, .direct = direct, .devices = devices};
 
-    pthread_mutex_init(&f.shared.lock, NULL);
+    lock_init(&f.shared.lock, LOCK_FETCH);
     compressed_item_decoders_init(&f.decoders);
     enum sidestep_status status = fetch_with(&f, workers, err);
     *bytes_read = atomic_load(&f.bytes_read);
-    pthread_mutex_destroy(&f.shared.lock);
+    lock_destroy(&f.shared.lock);
     compressed_item_decoders_release(&f.decoders);
     for (size_t c = 0; f.compressed != NULL && c < plan->count; c++)
         compressed_item_close(&f.compressed[c]);

@@ -2,7 +2,6 @@
 /* fetch_item.c -- reads items that must be read completely; see fetch_item.h. */
 #include "load/fetch_item.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"

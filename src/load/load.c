@@ -46,8 +46,10 @@ static enum sidestep_status open_all(struct sidestep_engine *engine, const char 
     uint64_t pair[2] = {0};
 
     for (unsigned attempt = 0;; attempt++) {
-        enum sidestep_status status =
-            reader_open(engine->store, path, flags | READER_SHARED_LOCK, reader, err);
+        struct store *store = NULL;
+        enum sidestep_status status = engine_find_store(engine, path, &store, err);
+        if (status == SIDESTEP_OK)
+            status = reader_open(store, path, flags | READER_SHARED_LOCK, reader, err);
         TRY(comm_agree_all(&engine->comm, status, err));
         memcpy(&pair[0], (*reader)->manifest_sha256, sizeof(pair[0]));
         pair[1] = ~pair[0];
@@ -238,9 +240,7 @@ enum sidestep_status load_path_all(struct sidestep_engine *engine, const char *p
                           reader != NULL ? (json_int_t)reader->bytes : 0, "bytes_read",
                           (json_int_t)bytes_read));
     reader_close(&reader);
-    if (status != SIDESTEP_OK)
-        error_wrap(err, "load '%s'", path);
-    return status;
+    return WRAP(status, err, "load '%s'", path);
 }
 
 enum sidestep_status sidestep_load(struct sidestep_engine *engine, const char *path,

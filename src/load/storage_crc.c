@@ -16,14 +16,7 @@ struct storage_crc_part {
 enum sidestep_status storage_crc_add(struct storage_crc *s, uint64_t begin, uint64_t bytes,
                                      uint32_t crc, struct sidestep_error *err)
 {
-    if (s->count == s->capacity) {
-        size_t capacity = s->capacity != 0 ? s->capacity * 2 : 4;
-        struct storage_crc_part *parts = memory_resize(s->parts, capacity, sizeof(*parts));
-        if (parts == NULL)
-            return FAIL_NOMEM(err, capacity * sizeof(*parts));
-        s->parts = parts;
-        s->capacity = capacity;
-    }
+    TRY_GROW(s->parts, s->capacity, s->count, err);
     s->parts[s->count++] = (struct storage_crc_part){.begin = begin, .bytes = bytes, .crc = crc};
     return SIDESTEP_OK;
 }

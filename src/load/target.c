@@ -103,9 +103,7 @@ static enum sidestep_status write_to_device(struct devices *devices, const struc
     enum sidestep_status settled = devices_synchronize(devices, device, devices->devices[device].in,
                                                        status == SIDESTEP_OK ? err : NULL);
     status = status != SIDESTEP_OK ? status : settled;
-    if (status != SIDESTEP_OK)
-        error_wrap(err, "copy tensor '%s' to device %d", target->name, device);
-    return status;
+    return WRAP(status, err, "copy tensor '%s' to device %d", target->name, device);
 }
 
 enum sidestep_status target_write_bytes(struct devices *devices, const struct box *stored,

@@ -2,7 +2,7 @@
 /* tensor_reader.c -- reads row-major byte ranges of tensors; see tensor_reader.h. */
 #include "load/tensor_reader.h"
 
-#include <pthread.h>
+#include <assert.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,11 +34,11 @@ struct tensor_reader {
     unsigned buffer_count;
     _Atomic uint64_t total;
     struct {
-        pthread_mutex_t lock;
-        pthread_cond_t changed;
-        struct read_buffer *free;
-        uint64_t cached_bytes;
-        uint64_t uses;
+        struct lock lock LOCK_KIND(TENSOR_READER);
+        struct lock_condition changed;
+        struct read_buffer *free GUARDED_BY(&lock);
+        uint64_t cached_bytes GUARDED_BY(&lock);
+        uint64_t uses GUARDED_BY(&lock);
     } shared;
 };
 
@@ -47,6 +47,7 @@ struct tensor_reader {
 static enum sidestep_status make_buffers(struct tensor_reader *t, unsigned buffers,
                                          struct sidestep_error *err)
 {
+    lock_alone(&t->shared.lock);
     t->buffers = memory_new(buffers, sizeof(*t->buffers));
     if (t->buffers == NULL)
         return FAIL_NOMEM(err, buffers * sizeof(*t->buffers));
@@ -69,8 +70,8 @@ enum sidestep_status tensor_reader_open(struct reader *reader, const bool *wante
     if (t == NULL)
         return FAIL_NOMEM(err, sizeof(*t));
     t->reader = reader;
-    pthread_mutex_init(&t->shared.lock, NULL);
-    pthread_cond_init(&t->shared.changed, NULL);
+    lock_init(&t->shared.lock, LOCK_TENSOR_READER);
+    lock_condition_init(&t->shared.changed);
     enum sidestep_status status = chunk_sources_find(reader, wanted, &t->sources, err);
     if (status == SIDESTEP_OK)
         status = make_buffers(t, buffers, err);
@@ -90,8 +91,8 @@ void tensor_reader_free(struct tensor_reader **out)
     *out = NULL;
     for (unsigned i = 0; i < t->buffer_count; i++)
         pool_release(&t->buffers[i].memory);
-    pthread_cond_destroy(&t->shared.changed);
-    pthread_mutex_destroy(&t->shared.lock);
+    lock_condition_destroy(&t->shared.changed);
+    lock_destroy(&t->shared.lock);
     free(t->buffers);
     chunk_sources_release(&t->sources);
     free(t);
@@ -106,22 +107,22 @@ uint64_t tensor_reader_bytes_read(const struct tensor_reader *t)
 
 static struct read_buffer *acquire_buffer(struct tensor_reader *t)
 {
-    pthread_mutex_lock(&t->shared.lock);
+    lock_acquire(&t->shared.lock);
     while (t->shared.free == NULL)
-        pthread_cond_wait(&t->shared.changed, &t->shared.lock);
+        lock_wait(&t->shared.lock, &t->shared.changed);
     struct read_buffer *buffer = t->shared.free;
     t->shared.free = buffer->next;
-    pthread_mutex_unlock(&t->shared.lock);
+    lock_release(&t->shared.lock);
     return buffer;
 }
 
 static void return_buffer(struct tensor_reader *t, struct read_buffer *buffer)
 {
-    pthread_mutex_lock(&t->shared.lock);
+    lock_acquire(&t->shared.lock);
     buffer->next = t->shared.free;
     t->shared.free = buffer;
-    pthread_cond_broadcast(&t->shared.changed);
-    pthread_mutex_unlock(&t->shared.lock);
+    lock_wake_all(&t->shared.changed);
+    lock_release(&t->shared.lock);
 }
 
 /* Make bytes [offset, offset + length) of ${file} available in the buffer.  Reads whole pages, as
@@ -132,18 +133,15 @@ static enum sidestep_status fill_buffer(struct tensor_reader *t, struct read_buf
                                         uint64_t length, const uint8_t **bytes,
                                         struct sidestep_error *err)
 {
+    assert(length <= TENSOR_READER_REQUEST_BYTES);
     if (buffer->file != file || offset < buffer->begin || offset + length > buffer->end) {
         uint64_t begin = round_down(offset, PAGE_BYTES);
         uint64_t end = round_up(offset + length, PAGE_BYTES);
 
         end = min_u64(max_u64(end, begin + READ_AHEAD_BYTES), file->source.length);
         buffer->file = NULL;
-        enum sidestep_status status =
-            source_read(&file->source, buffer->memory.bytes, end - begin, begin, err);
-        if (status != SIDESTEP_OK) {
-            error_wrap(err, "file '%s'", file->name);
-            return status;
-        }
+        TRY(WRAP(source_read(&file->source, buffer->memory.bytes, end - begin, begin, err), err,
+                 "file '%s'", file->name));
         buffer->file = file;
         buffer->begin = begin;
         buffer->end = end;
@@ -197,10 +195,10 @@ static enum sidestep_status read_without_blocks(struct tensor_reader *t, struct 
     }
     if (!checks)
         return SIDESTEP_OK;
-    pthread_mutex_lock(&t->shared.lock);
+    lock_acquire(&t->shared.lock);
     enum sidestep_status status = storage_crc_add(
         &storage->read_crcs, p->data_offset - storage->offset + first, last - first, crc, err);
-    pthread_mutex_unlock(&t->shared.lock);
+    lock_release(&t->shared.lock);
     return status;
 }
 
@@ -319,6 +317,7 @@ static enum sidestep_status decode(struct chunk_source **sources, size_t count, 
 /* Locked: free the least recently used buffers, except that of ${keep}, until the cache is within
  * its limit. */
 static void shrink(struct tensor_reader *t, const struct chunk_source *keep)
+    REQUIRES(&t->shared.lock)
 {
     while (t->shared.cached_bytes > TENSOR_READER_CACHE_BYTES) {
         struct chunk_source *oldest = NULL;
@@ -331,6 +330,7 @@ static void shrink(struct tensor_reader *t, const struct chunk_source *keep)
         }
         if (oldest == NULL)
             return;
+        assert(chunk_source_decoded_bytes(oldest) <= t->shared.cached_bytes);
         free(TAKE(oldest->decoded));
         t->shared.cached_bytes -= chunk_source_decoded_bytes(oldest);
     }
@@ -353,20 +353,21 @@ static size_t choose(struct chunk_source *p, struct chunk_source **chosen)
 
 /* Locked; releases the lock while it decodes. */
 static enum sidestep_status decode_with_others(struct tensor_reader *t, struct chunk_source *p,
-                                               struct sidestep_error *err)
+                                               struct sidestep_error *err) REQUIRES(&t->shared.lock)
 {
     size_t most = p->decode_together ? p->storage->count : 1;
     OWNED struct chunk_source **chosen = memory_new(most, sizeof(*chosen));
     OWNED uint8_t **decoded = memory_new(most, sizeof(*decoded));
 
+    assert(!p->decoding && p->decoded == NULL);
     if (chosen == NULL || decoded == NULL)
         return FAIL_NOMEM(err, most * sizeof(*chosen));
     size_t count = choose(p, chosen);
     for (size_t i = 0; i < count; i++)
         chosen[i]->decoding = true;
-    pthread_mutex_unlock(&t->shared.lock);
+    lock_release(&t->shared.lock);
     enum sidestep_status status = decode(chosen, count, decoded, err);
-    pthread_mutex_lock(&t->shared.lock);
+    lock_acquire(&t->shared.lock);
     for (size_t i = 0; i < count; i++) {
         chosen[i]->decoding = false;
         chosen[i]->decoded = decoded[i];
@@ -378,18 +379,18 @@ static enum sidestep_status decode_with_others(struct tensor_reader *t, struct c
         p->storage->has_unrecorded_reads = true;
     atomic_fetch_add(&t->total,
                      p->storage != NULL ? p->decode_item->storage_bytes : p->chunk->storage.length);
-    pthread_cond_broadcast(&t->shared.changed);
+    lock_wake_all(&t->shared.changed);
     return status;
 }
 
 /* Locked: make the decoded bytes of ${p} available.  The first thread that needs them decodes. */
 static enum sidestep_status obtain(struct tensor_reader *t, struct chunk_source *p,
-                                   struct sidestep_error *err)
+                                   struct sidestep_error *err) REQUIRES(&t->shared.lock)
 {
     enum sidestep_status status = SIDESTEP_OK;
 
     while (p->decoding)
-        pthread_cond_wait(&t->shared.changed, &t->shared.lock);
+        lock_wait(&t->shared.lock, &t->shared.changed);
     if (p->decoded == NULL)
         status = decode_with_others(t, p, err);
     p->last_use = ++t->shared.uses;
@@ -401,15 +402,16 @@ static enum sidestep_status read_whole(struct tensor_reader *t, struct chunk_sou
                                        uint64_t first, uint64_t last, const struct wanted *w,
                                        struct sidestep_error *err)
 {
-    pthread_mutex_lock(&t->shared.lock);
+    lock_acquire(&t->shared.lock);
     enum sidestep_status status = obtain(t, p, err);
     p->pins++;
-    pthread_mutex_unlock(&t->shared.lock);
+    lock_release(&t->shared.lock);
     if (status == SIDESTEP_OK)
         copy_to_target(p, first, last - first, p->decoded + first, w);
-    pthread_mutex_lock(&t->shared.lock);
+    lock_acquire(&t->shared.lock);
+    assert(p->pins != 0);
     p->pins--;
-    pthread_mutex_unlock(&t->shared.lock);
+    lock_release(&t->shared.lock);
     return status;
 }
 

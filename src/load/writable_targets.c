@@ -26,15 +26,12 @@ static void visit_mapping(void *context, uint64_t begin, uint64_t end, bool writ
 
     if (writable || read_only->no_memory)
         return;
-    if (read_only->count == read_only->capacity) {
-        size_t capacity = read_only->capacity != 0 ? 2 * read_only->capacity : 256;
-        struct byte_range *grown = memory_resize(read_only->ranges, capacity, sizeof(*grown));
-        read_only->no_memory = grown == NULL;
-        if (read_only->no_memory)
-            return;
-        read_only->ranges = grown;
-        read_only->capacity = capacity;
-    }
+    struct byte_range *grown =
+        memory_grow(read_only->ranges, &read_only->capacity, read_only->count, sizeof(*grown));
+    read_only->no_memory = grown == NULL;
+    if (grown == NULL)
+        return;
+    read_only->ranges = grown;
     read_only->ranges[read_only->count++] = (struct byte_range){begin, end};
 }
 

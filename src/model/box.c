@@ -1,23 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * box.c -- moving elements between a tensor in memory and the row-major bytes of a stored chunk:
- * the inner loop of every save and load.
+ * box.c -- see box.h.  It has the inner loop of every save and load.
  *
- * The common part of two boxes is walked as a nest of loops over "units": the longest pieces that
- * lie together on both sides.  Dimensions that continue each other on both sides are merged
- * first, so a contiguous shard is one unit and one memcpy, whatever its number of dimensions.
+ * To copy the common part of two boxes, nested loops go over "units": the longest pieces that are
+ * contiguous on both sides.  Dimensions that continue each other on both sides are merged first, so
+ * a contiguous shard is one unit and one memcpy, whatever its number of dimensions.
  */
 #include "model/box.h"
 
 #include <assert.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
 
 #define MAX_TENSOR_BYTES (((uint64_t)1 << 62) - 1)
-/* Units a side of the tiles in which planes are copied: a tile of 8-byte units fits into L1, and
- * a transposed plane uses each cache line whole before it is evicted. */
+/* Planes are copied in square tiles with this many units a side.  A tile of 8-byte units fits into
+ * the L1 cache, so a transposed plane uses all of each cache line before the line is evicted. */
 #define TILE_UNITS 32u
 
 static enum sidestep_status check_volume(uint32_t ndim, const int64_t *shape, size_t item_bytes,
@@ -96,7 +94,7 @@ bool box_intersect(const struct box *a, const struct box *b, int64_t *offsets, i
 
 void box_row_major_strides(uint32_t ndim, const int64_t *lengths, int64_t *strides)
 {
-    uint64_t stride = 1; /* unsigned: may wrap, for a box without elements only */
+    uint64_t stride = 1; /* unsigned, because it may wrap if the box has no elements */
 
     for (uint32_t d = ndim; d-- > 0;) {
         strides[d] = (int64_t)stride;
@@ -121,7 +119,7 @@ bool box_is_row_major(uint32_t ndim, const int64_t *lengths, const int64_t *stri
 
 /* ---------------------------------------------------------------- the walk */
 
-/* One loop of the nest: how often, and bytes from one turn to the next on each side. */
+/* One of the nested loops: its turns, and the bytes from one turn to the next on each side. */
 struct loop {
     uint64_t count;
     int64_t a_step;
@@ -129,11 +127,11 @@ struct loop {
 };
 
 /*
- * The common part of two boxes, sides A and B.  loops[0] is the innermost; there are always at
- * least two, so that planes need no special case.
+ * The common part of two boxes, on sides A and B.  loops[0] is the innermost.  There are always at
+ * least two loops, so that planes need no special case.
  */
 struct walk {
-    uint64_t unit; /* bytes that lie together on both sides */
+    uint64_t unit; /* bytes that are contiguous on both sides */
     uint32_t depth;
     struct loop loops[SIDESTEP_MAX_NDIM + 2];
 };
@@ -178,7 +176,7 @@ static int64_t bytes_to(uint32_t ndim, const int64_t *outer, const int64_t *inne
     return elements * (int64_t)item_bytes;
 }
 
-/* Next turn of the loops from ${from} outwards; false at the end. */
+/* Go to the next turn of loops[from]; where a loop ends, of the next outer one.  False: the end. */
 static bool walk_carry(const struct walk *walk, uint64_t *turns, uint32_t from)
 {
     for (uint32_t i = 0; i < from && i < walk->depth; i++)
@@ -192,8 +190,9 @@ static bool walk_carry(const struct walk *walk, uint64_t *turns, uint32_t from)
 }
 
 /*
- * To the first unit that ends behind byte ${position} of side A, counted from the walk's first
- * byte.  A must be row-major: each loop's step covers the loops within it.  False: there is none.
+ * Go to the first unit that ends behind byte ${position} of side A, counted from the walk's first
+ * byte.  A must be row-major: each loop's step covers the loops inside it.  False: there is no such
+ * unit.
  */
 static bool walk_seek(const struct walk *walk, uint64_t position, uint64_t *turns)
 {
@@ -242,7 +241,7 @@ static void copy_units(char *to, int64_t to_step, const char *from, int64_t from
     }
 }
 
-/* ${rows} turns of loops[1], each with ${columns} turns of loops[0], from A to B or back. */
+/* Copy ${rows} turns of loops[1], each with ${columns} turns of loops[0], from A to B or back. */
 static void copy_plane(const struct walk *walk, char *a, char *b, uint64_t rows, uint64_t columns,
                        bool a_to_b)
 {
@@ -291,8 +290,8 @@ static void copy_bytes(char *a, char *b, uint64_t bytes, bool a_to_b)
 }
 
 /*
- * The state of a transfer: buffer[0] is byte ${begin} of side A, counted as walk_seek() does.  The
- * range may begin before the walk's first byte, so positions are signed here.
+ * The state of a transfer.  buffer[0] is byte ${begin} of side A, counted as in walk_seek().
+ * Positions are signed, because the range may begin before the walk's first byte.
  */
 struct transfer {
     const struct walk *walk;
@@ -306,7 +305,8 @@ struct transfer {
     uint64_t moved;
 };
 
-/* ${rows} turns of loops[1], each with ${columns} of loops[0]: the first unit is at ${position}. */
+/* Transfer ${rows} turns of loops[1], each with ${columns} turns of loops[0].  The first unit is at
+ * ${position}. */
 static void transfer_plane(struct transfer *t, int64_t position, char *memory, uint64_t rows,
                            uint64_t columns)
 {
@@ -331,7 +331,7 @@ static void transfer_plane(struct transfer *t, int64_t position, char *memory, u
     }
 }
 
-/* A part of a unit. */
+/* Transfer a part of a unit. */
 static void transfer_cut(struct transfer *t, int64_t position, char *memory, uint64_t bytes)
 {
     uint64_t at = (uint64_t)(position - t->begin);
@@ -345,7 +345,8 @@ static void transfer_cut(struct transfer *t, int64_t position, char *memory, uin
     t->visit(t->context, &found);
 }
 
-/* The part in the range of ${count} units of one row, the first at ${row} and ${b}. */
+/* Transfer what lies in the range of ${count} units of one row.  The first unit is at ${row} and
+ * ${b}. */
 static void transfer_units(struct transfer *t, int64_t row, char *b, uint64_t count)
 {
     struct loop inner = t->walk->loops[0];
@@ -357,13 +358,13 @@ static void transfer_units(struct transfer *t, int64_t row, char *b, uint64_t co
 
         if (position >= t->end)
             return;
-        if (position >= t->begin && unit <= t->end - position) { /* whole ones, at once */
+        if (position >= t->begin && unit <= t->end - position) { /* all whole units at once */
             uint64_t whole = (uint64_t)((t->end - unit - position) / inner.a_step) + 1;
 
             whole = min_u64(whole, count - i);
             transfer_plane(t, position, memory, 1, whole);
             i += whole - 1;
-        } else { /* cut at an end of the range */
+        } else { /* an end of the range cuts this unit */
             int64_t skip = position < t->begin ? t->begin - position : 0;
             int64_t stop = unit > t->end - position ? t->end - position : unit;
 
@@ -372,7 +373,7 @@ static void transfer_units(struct transfer *t, int64_t row, char *b, uint64_t co
     }
 }
 
-/* Rows from turns[1] on that lie in the range whole. */
+/* The number of rows, from turns[1] on, that lie in the range as a whole. */
 static uint64_t whole_rows(const struct transfer *t, const uint64_t *turns, int64_t position)
 {
     struct loop inner = t->walk->loops[0], outer = t->walk->loops[1];
@@ -409,7 +410,7 @@ static void transfer_run(struct transfer *t, uint64_t *turns)
     } while (walk_carry(walk, turns, 1));
 }
 
-/* ${t}: which way, or whom to tell. */
+/* ${t} has the direction and the buffer, or whom to call. */
 static uint64_t transfer(const struct box *stored, uint64_t begin, uint64_t bytes,
                          const struct box_memory *memory, struct transfer *t)
 {
@@ -483,7 +484,7 @@ void box_copy(const struct box_memory *from, const struct box_memory *to)
 }
 
 void box_mark_blocks(const struct box *stored, const struct box *wanted, size_t item_bytes,
-                     size_t block_bytes, uint8_t *bitmap)
+                     size_t block_bytes, uint8_t *marks)
 {
     int64_t offsets[SIDESTEP_MAX_NDIM], lengths[SIDESTEP_MAX_NDIM];
     int64_t strides[SIDESTEP_MAX_NDIM] = {0};
@@ -498,14 +499,14 @@ void box_mark_blocks(const struct box *stored, const struct box *wanted, size_t 
     uint64_t first =
         (uint64_t)bytes_to(stored->ndim, stored->offsets, offsets, strides, item_bytes);
 
-    /* From block to block, not from run to run: a thin column has a million runs. */
+    /* Go from block to block, not from run to run: a thin column has a million runs. */
     for (uint64_t position = 0; walk_seek(&walk, position, turns);) {
         uint64_t at = 0;
 
         for (uint32_t i = 0; i < walk.depth; i++)
             at += turns[i] * (uint64_t)walk.loops[i].a_step;
         uint64_t block = (first + max_u64(at, position)) / block_bytes;
-        bitmap[block] = 1;
+        marks[block] = 1;
         position = (block + 1) * block_bytes - first;
     }
 }

@@ -6,7 +6,7 @@
 
 #include "sidestep/sidestep.h"
 
-/* Elements of the common part that stand in front of element ${n} of ${box}. */
+/* The number of elements of the common part that come before element ${n} of ${box}. */
 static uint64_t count_before(const struct box *box, const struct box *common, uint64_t n)
 {
     int64_t at[SIDESTEP_MAX_NDIM];
@@ -31,7 +31,7 @@ static uint64_t count_before(const struct box *box, const struct box *common, ui
     return count;
 }
 
-/* Where element ${k} of the common part stands in ${in}. */
+/* The number in ${in} of element ${k} of the common part. */
 static uint64_t place_of(const struct box *common, uint64_t k, const struct box *in)
 {
     uint64_t place = 0, stride = 1;
@@ -62,7 +62,7 @@ bool box_range(const struct box *box, uint64_t begin, uint64_t end, size_t item_
         return false;
     *first = place_of(&common, from, chunk) * item_bytes;
     *last = (place_of(&common, to - 1, chunk) + 1) * item_bytes;
-    /* Of an element at either end, only a part may be meant. */
+    /* The range may begin or end inside an element. */
     if (place_of(&common, from, box) == first_element)
         *first += begin % item_bytes;
     if (place_of(&common, to - 1, box) == last_element)

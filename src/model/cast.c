@@ -2,9 +2,9 @@
 /*
  * cast.c -- see cast.h.
  *
- * Every type is a sign, an exponent and a fraction of so many bits, and every value of every type
- * is a double.  So one reader to double and one writer from it do for all pairs, and the pairs that
- * weights are made of have loops of their own, which compilers turn into vector code.
+ * Each type is a sign, an exponent and a fraction, with a number of bits for each.  Each value of
+ * each type is also a double.  So widen() to a double and narrow() from a double serve all pairs of
+ * types.  The usual pairs of weights have loops of their own, which compilers vectorize.
  */
 #include "model/cast.h"
 
@@ -15,7 +15,7 @@ struct format {
     unsigned bytes;
     unsigned exponent_bits;
     unsigned fraction_bits;
-    bool has_infinity; /* else the largest exponent is one as others, and all ones are NaN */
+    bool has_infinity; /* if not, the largest exponent is usual, and only all ones is NaN */
 };
 
 static const struct format formats[SIDESTEP_DTYPE_END] = {
@@ -46,7 +46,7 @@ static int bias_of(const struct format *f)
     return (1 << (f->exponent_bits - 1)) - 1;
 }
 
-/* The bits of the double that is this value. */
+/* Convert the bits of a value of ${f} to the bits of the same double. */
 static uint64_t widen(const struct format *f, uint64_t bits)
 {
     unsigned shift = DOUBLE_FRACTION - f->fraction_bits;
@@ -65,7 +65,7 @@ static uint64_t widen(const struct format *f, uint64_t bits)
                fraction << shift;
     if (fraction == 0)
         return sign;
-    /* A small one: its highest bit becomes the hidden one. */
+    /* A subnormal: its highest bit becomes the hidden bit. */
     unsigned top = 63 - (unsigned)__builtin_clzll(fraction);
     uint64_t rest = (fraction << (DOUBLE_FRACTION - top)) & (((uint64_t)1 << DOUBLE_FRACTION) - 1);
     uint64_t at = (uint64_t)(1 - bias_of(f) + DOUBLE_BIAS) + top - f->fraction_bits;
@@ -80,12 +80,12 @@ static uint64_t round_off(uint64_t value, unsigned bits)
     if (bits > 62)
         return 0;
     uint64_t half = (uint64_t)1 << (bits - 1), rest = value & (((uint64_t)1 << bits) - 1);
-    uint64_t kept = value >> bits;
+    uint64_t high = value >> bits;
 
-    return kept + (rest > half || (rest == half && (kept & 1) != 0));
+    return high + (rest > half || (rest == half && (high & 1) != 0));
 }
 
-/* The bits of the value of ${f} that is nearest to a double; ${*overflows} counts. */
+/* Convert the bits of a double to those of the nearest value of ${f}.  Counts overflows. */
 static uint64_t narrow(const struct format *f, uint64_t bits, uint64_t *overflows)
 {
     unsigned shift = DOUBLE_FRACTION - f->fraction_bits;
@@ -111,14 +111,14 @@ static uint64_t narrow(const struct format *f, uint64_t bits, uint64_t *overflow
         magnitude = round_off((uint64_t)1 << DOUBLE_FRACTION | fraction,
                               shift + 1 + (exponent < -64 ? 64u : (unsigned)-exponent));
     if ((bits << 1) >> 53 == 0)
-        magnitude = 0; /* zero, and what is too small to be rounded to anything else */
+        magnitude = 0; /* zero, and subnormal doubles, which all round to zero */
     if (magnitude < infinity)
         return sign | magnitude;
     ++*overflows;
     return sign | infinity;
 }
 
-/* The loops for the pairs of most weights: the same results. */
+/* Loops for the usual pairs of weights.  They give the same results as widen() and narrow(). */
 
 static uint64_t float32_to_bfloat16(const unsigned char *from, unsigned char *to, size_t count)
 {
@@ -150,7 +150,6 @@ static uint64_t bfloat16_to_float32(const unsigned char *from, unsigned char *to
     return 0;
 }
 
-/* Adding a number whose last bit is the half's last bit rounds as wanted. */
 static uint64_t float32_to_float16(const unsigned char *from, unsigned char *to, size_t count)
 {
     uint64_t overflows = 0;
@@ -162,7 +161,7 @@ static uint64_t float32_to_float16(const unsigned char *from, unsigned char *to,
         memcpy(&bits, from + 4 * i, 4);
         uint32_t sign = bits >> 16 & 0x8000, rest = bits & 0x7fffffff;
         memcpy(&value, &rest, 4);
-        value += magic; /* below 2^-14: a half's last bit is the last bit of 0.5 + value */
+        value += magic; /* for subnormal halves, this sum rounds at the half's last bit */
         memcpy(&small, &value, 4);
         small -= 0x3f000000;
         uint32_t normal = (rest - 0x38000000 + 0xfff + (rest >> 13 & 1)) >> 13;
@@ -178,7 +177,7 @@ static uint64_t float32_to_float16(const unsigned char *from, unsigned char *to,
     return overflows;
 }
 
-/* The exponent is moved by a multiplication, which makes small ones normal, too. */
+/* A multiplication changes the exponent's bias.  It also makes subnormals normal. */
 static uint64_t float16_to_float32(const unsigned char *from, unsigned char *to, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
@@ -191,14 +190,14 @@ static uint64_t float16_to_float32(const unsigned char *from, unsigned char *to,
         value *= scale;
         uint32_t bits;
         memcpy(&bits, &value, 4);
-        bits = rest >= 0x0f800000 ? rest | 0x7f800000 : bits; /* infinite, or NaN */
+        bits = rest >= 0x0f800000 ? rest | 0x7f800000 : bits; /* infinity or NaN */
         bits |= sign;
         memcpy(to + 4 * i, &bits, 4);
     }
     return 0;
 }
 
-/* There are only so many values of one byte. */
+/* Look up each byte in a table of all 256 values. */
 static uint64_t byte_to_float32(const struct format *source, const unsigned char *from,
                                 unsigned char *to, size_t count)
 {

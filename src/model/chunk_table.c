@@ -31,7 +31,7 @@ static uint64_t hash_of(const struct chunk_table *t, size_t entry, uint32_t ndim
     return ndim != 0 ? XXH3_64bits_withSeed(offsets, ndim * sizeof(*offsets), of_entry) : of_entry;
 }
 
-/* The slot of this chunk, or the free one where it belongs. */
+/* The slot of this chunk, or the free slot for it. */
 static struct chunk_table_slot *find_slot(const struct chunk_table *t,
                                           const struct metadata *metadata, size_t entry,
                                           const int64_t *offsets, uint64_t hash)

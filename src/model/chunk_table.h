@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * chunk_table.h -- finds a chunk by its tensor and its offsets.  A seeded hash table (offsets
- * come from files), which keeps indices and reads the offsets where they are.
+ * chunk_table.h -- finds a chunk by its tensor and its offsets: a hash table.
+ *
+ * The seed is random, because the offsets come from files.  The table keeps indices, and reads the
+ * offsets in the metadata.
  */
 #ifndef MODEL_CHUNK_TABLE_H
 #define MODEL_CHUNK_TABLE_H
@@ -19,11 +21,11 @@ struct chunk_table {
 
 void chunk_table_release(struct chunk_table *t);
 
-/* Index of the chunk of ${metadata}->entries[entry] that begins at ${offsets}, or SIZE_MAX. */
+/* The index of the chunk of ${metadata}->entries[entry] that begins at ${offsets}, or SIZE_MAX. */
 size_t chunk_table_find(const struct chunk_table *t, const struct metadata *metadata, size_t entry,
                         const int64_t *offsets);
-/* Add ${chunk} of ${entry}.  If the table has a chunk with these offsets, ${*existing} is its
- * index and nothing changes, else SIZE_MAX. */
+/* Add ${chunk} of ${entry}.  If the table has a chunk with these offsets already, nothing changes,
+ * and ${*existing} is its index; else SIZE_MAX. */
 enum sidestep_status chunk_table_insert(struct chunk_table *t, const struct metadata *metadata,
                                         size_t entry, size_t chunk, size_t *existing,
                                         struct sidestep_error *err);

@@ -13,16 +13,16 @@
 struct display_text display_name(const char *name)
 {
     struct display_text shown;
-    size_t used = 0, fits = 0; /* ${fits}: where it may be cut for the ellipsis */
+    size_t used = 0, cut = 0; /* ${cut}: where the ellipsis goes if the name is too long */
 
     for (const unsigned char *c = (const unsigned char *)name; *c != '\0'; c++) {
         bool control = *c < 0x20 || *c == 0x7f;
         size_t bytes = control ? sizeof("\\x00") - 1 : 1;
 
         if ((*c & 0xc0) != 0x80 && used + sizeof(ELLIPSIS) <= sizeof(shown.text))
-            fits = used;
+            cut = used;
         if (used + bytes >= sizeof(shown.text)) {
-            memcpy(shown.text + fits, ELLIPSIS, sizeof(ELLIPSIS));
+            memcpy(shown.text + cut, ELLIPSIS, sizeof(ELLIPSIS));
             return shown;
         }
         if (control)
@@ -35,7 +35,7 @@ struct display_text display_name(const char *name)
     return shown;
 }
 
-/* ${offsets} may be NULL: then lengths alone. */
+/* ${offsets} may be NULL: then it shows lengths only. */
 static struct display_text show_numbers(uint32_t ndim, const int64_t *offsets,
                                         const int64_t *lengths)
 {

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * display.h -- names, shapes, boxes and times as texts that fit into a message.  What is too long
- * is cut (between characters) and ends in "...", so that the reason behind it is still read;
- * control characters of names become "\xNN", so that no name speaks to a terminal.
+ * display.h -- names, shapes, boxes and times as texts for messages.
+ *
+ * A text that is too long is cut between characters and ends in "...", so that the reason behind it
+ * still fits into the message.  Control characters of names become "\xNN", so that a name cannot
+ * control a terminal.
  */
 #ifndef MODEL_DISPLAY_H
 #define MODEL_DISPLAY_H
@@ -15,12 +17,12 @@ struct display_text {
     char text[168];
 };
 
-/* Used in place: FAIL(err, ..., "'%s' ...", display_name(name).text) */
+/* Used as an argument: FAIL(err, ..., "'%s' ...", display_name(name).text) */
 struct display_text display_name(const char *name);
 struct display_text display_shape(uint32_t ndim, const int64_t *lengths); /* "[2,3]" */
 struct display_text display_box(const struct box *box);                   /* "[0:2,4:8]" */
-/* "2026-01-02T03:04:05Z", of seconds since 1970; a time that is not in the years 1970 to 9999 is
- * shown as the nearest that is. */
+/* "2026-01-02T03:04:05Z", from seconds since 1970.  A time outside the years 1970 to 9999 becomes
+ * the nearest time inside. */
 struct display_text shown_time(int64_t seconds);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* dtype_numbers.c -- see dtype_numbers.h.  Most floats are read by cast.h; the others as the papers
- * on 8-bit formats (Noune 2022; OCP 2023) define them. */
+/* dtype_numbers.c -- see dtype_numbers.h.  cast.h reads most floats.  The papers on 8-bit formats
+ * (Noune 2022; OCP 2023) define the others. */
 #include "model/dtype_numbers.h"
 
 #include <math.h>
@@ -9,7 +9,7 @@
 
 #include "model/cast.h"
 
-/* A float of 8 bits that has no infinity and one NaN, in the place of -0: "fnuz". */
+/* "fnuz": a float of 8 bits without infinity, and with one NaN, which has the bits of -0. */
 static double read_fnuz(unsigned mantissa_bits, int bias, uint8_t bits)
 {
     unsigned mantissa = bits & ((1u << mantissa_bits) - 1);
@@ -51,7 +51,7 @@ bool dtype_is_numeric(enum sidestep_dtype dtype)
     }
 }
 
-/* One loop for each way of reading an element: no float that cast.h knows. */
+/* A loop that reads each element as ${type} and converts it with ${expression}. */
 #define EACH(type, expression)                                                                     \
     for (size_t i = 0; i < count; i++) {                                                           \
         type x;                                                                                    \
@@ -60,7 +60,7 @@ bool dtype_is_numeric(enum sidestep_dtype dtype)
     }                                                                                              \
     break
 
-/* Of a ${dtype} that is not complex. */
+/* ${dtype} is not complex. */
 static void read_real(enum sidestep_dtype dtype, const uint8_t *at, size_t count, double *out)
 {
     if (cast_is_supported(dtype)) {

@@ -19,7 +19,7 @@ enum sidestep_status metadata_index_names(struct metadata *metadata, struct side
         size_t existing;
         TRY(hash_table_insert(&metadata->names, metadata->entries[i].name, i, &existing, err));
         if (existing != SIZE_MAX)
-            return FAIL(err, SIDESTEP_ECORRUPT, "'%s' stands twice in the metadata",
+            return FAIL(err, SIDESTEP_ECORRUPT, "'%s' appears twice in the metadata",
                         metadata->entries[i].name);
     }
     return SIDESTEP_OK;
@@ -34,7 +34,8 @@ enum sidestep_status metadata_index_chunks(struct metadata *metadata, struct sid
             size_t existing;
             TRY(chunk_table_insert(&metadata->chunks, metadata, i, c, &existing, err));
             if (existing != SIZE_MAX)
-                return FAIL(err, SIDESTEP_ECORRUPT, "tensor '%s': chunks %zu and %zu stand at %s",
+                return FAIL(err, SIDESTEP_ECORRUPT,
+                            "tensor '%s': chunks %zu and %zu are both at %s",
                             display_name(entry->name).text, existing, c,
                             display_shape(entry->ndim, entry->chunks[c].box.offsets).text);
         }

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * metadata.h -- what a checkpoint holds and where: the contents of DCP's `.metadata`, in our
- * words.  Made by format/dcp_metadata.c (from torch's pickle) and by commit/ (from footers).
+ * metadata.h -- what a checkpoint contains and where: the contents of DCP's `.metadata`.
+ *
+ * format/dcp_metadata_read.c makes it from torch's pickle, commit/ from footers, and checkpoint/
+ * from files of other formats.
  */
 #ifndef MODEL_METADATA_H
 #define MODEL_METADATA_H
@@ -27,7 +29,7 @@ struct metadata_entry {
     const char *name;
     bool is_object;
     /* Tensors. */
-    enum sidestep_dtype dtype; /* NONE: a dtype that we do not know */
+    enum sidestep_dtype dtype; /* NONE: an unknown dtype */
     const char *dtype_name;    /* torch's, without "torch." */
     uint32_t ndim;
     const int64_t *shape;
@@ -37,8 +39,8 @@ struct metadata_entry {
     struct metadata_chunk *chunks;
     /* Objects. */
     struct metadata_storage storage;
-    const char *unreadable; /* why it cannot be read at all; NULL: it can, as far as is known */
-    /* planner_data: the path in the nested state dict; 0: none recorded. */
+    const char *unreadable; /* why nobody can read it; NULL: no reason is known */
+    /* planner_data: the path in the nested state dict.  0: not recorded. */
     uint32_t path_length;
     const struct sidestep_path_item *path;
 };
@@ -56,9 +58,9 @@ struct metadata {
 
 void metadata_release(struct metadata *metadata);
 #define OWNED_METADATA __attribute__((cleanup(metadata_release))) struct metadata
-/* Build the table of names; ECORRUPT if a name stands twice. */
+/* Build the table of names.  ECORRUPT: two entries have one name. */
 enum sidestep_status metadata_index_names(struct metadata *metadata, struct sidestep_error *err);
-/* Build the table of chunks; ECORRUPT if two chunks of a tensor stand at the same offsets. */
+/* Build the table of chunks.  ECORRUPT: two chunks of a tensor have the same offsets. */
 enum sidestep_status metadata_index_chunks(struct metadata *metadata, struct sidestep_error *err);
 const struct metadata_entry *metadata_find(const struct metadata *metadata, const char *name);
 

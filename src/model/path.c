@@ -41,7 +41,7 @@ uint64_t path_int_keys(const struct sidestep_path_item *path, uint32_t path_leng
     return integers;
 }
 
-/* "-" and digits, without leading zeroes, of a number that has 64 bits: as it is written. */
+/* Parse "-" and digits, without leading zeroes, that fit into 64 bits. */
 static bool parse_decimal(const char *text, int64_t *number)
 {
     bool negative = text[0] == '-';

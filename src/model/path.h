@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* path.h -- paths of nested state dicts: what their items are called, and which are integer keys.
- */
+/* path.h -- paths of nested state dicts: the texts of their items, and their integer keys. */
 #ifndef MODEL_PATH_H
 #define MODEL_PATH_H
 
@@ -10,10 +9,10 @@
 
 _Static_assert(SIDESTEP_MAX_PATH_ITEMS <= 64, "path_int_keys() has a bit for each item");
 
-/* The item as it stands in a name: its key, or its number in ${decimal}. */
+/* The item's text in a name: its key, or its number, written to ${decimal}. */
 const char *path_item_text(const struct sidestep_path_item *item,
                            char decimal[PATH_ITEM_DECIMAL_BYTES]);
-/* Torch's rule: a fully qualified name is the texts of its path joined by '.'. */
+/* Is ${name} the texts of ${path}, joined by '.'?  This is torch's rule for FQNs. */
 bool path_matches_name(const char *name, const struct sidestep_path_item *path,
                        uint32_t path_length);
 
@@ -21,12 +20,12 @@ static inline bool path_item_is_int_key(const struct sidestep_path_item *item)
 {
     return (item->flags & SIDESTEP_PATH_INT_KEY) != 0;
 }
-/* Bit i: item i is an integer key. */
+/* Bit i is set if item i is an integer key. */
 uint64_t path_int_keys(const struct sidestep_path_item *path, uint32_t path_length);
 /*
- * The reverse, for a path in which integer keys are still the texts that stock torch sees: make
- * item i an integer key for each bit i of ${integers}.  False, with nothing changed, if a bit
- * stands for no item, or for one that is no key, or no number as path_item_text() writes it.
+ * The reverse, for a path where integer keys are still texts, as stock torch reads them: for each
+ * bit i of ${integers}, make item i an integer key.  False, and nothing changes: there is no such
+ * item, or it is not a key, or its text is not a number as path_item_text() writes it.
  */
 bool path_set_int_keys(struct sidestep_path_item *path, uint32_t path_length, uint64_t integers);
 

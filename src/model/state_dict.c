@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * state_dict.c -- collecting what a rank saves or wants loaded.  Everything that can be wrong with
- * a single rank's state is refused here, at the call that brings it, with the tensor's name: later
- * stages rely on it.  An add either happens whole or changes nothing.
+ * state_dict.c -- collects the tensors and objects that a rank saves or loads.
+ *
+ * Each add checks everything about an entry that one rank can check, and names the tensor if it
+ * refuses it.  Later stages rely on these checks.  An add that fails changes nothing.
  */
 #include "model/state_dict.h"
 
@@ -19,8 +20,7 @@
 #define TENSOR_FLAGS                                                                               \
     (SIDESTEP_TENSOR_REPLICATED | SIDESTEP_TENSOR_REQUIRES_GRAD | SIDESTEP_TENSOR_PINNED |         \
      SIDESTEP_TENSOR_CPU_WRITES | SIDESTEP_TENSOR_FENCED)
-/* From the first to the last byte of a shard in memory. */
-#define MAX_EXTENT_BYTES ((uint64_t)1 << 62)
+#define MAX_EXTENT_BYTES ((uint64_t)1 << 62) /* from the first to the last byte of a shard */
 
 enum sidestep_status sidestep_state_dict_new(struct sidestep_state_dict **state,
                                              struct sidestep_error *err)
@@ -148,7 +148,7 @@ static enum sidestep_status check_path(const char *name, const struct sidestep_p
     return SIDESTEP_OK;
 }
 
-/* Fill entry->name and its path with copies.  No path: one item, the name. */
+/* Copy the name and the path into ${entry}.  Without a path, the name is its one item. */
 static enum sidestep_status copy_names(struct arena *arena, const char *name,
                                        const struct sidestep_path_item *path, uint32_t path_length,
                                        struct state_entry *entry, struct sidestep_error *err)
@@ -189,7 +189,7 @@ static uint64_t hash_box(const struct sidestep_state_dict *state, size_t first,
     return XXH3_64bits_withSeed(box->lengths, bytes, seed);
 }
 
-/* The slot of the shard of name ${first} with ${box}, or the free one where it belongs. */
+/* The slot of the shard with ${box} and the name of entry ${first}, or the free slot for it. */
 static size_t *find_box(const struct sidestep_state_dict *state, size_t first,
                         const struct box *box)
 {
@@ -229,14 +229,7 @@ static enum sidestep_status reserve_entry(struct sidestep_state_dict *state,
     if (state->count >= STATE_MAX_ENTRIES)
         return FAIL(err, SIDESTEP_EINVAL, "the state has %zu entries already, which is the limit",
                     state->count);
-    if (state->count < state->capacity)
-        return SIDESTEP_OK;
-    size_t capacity = state->capacity != 0 ? state->capacity * 2 : MIN_CAPACITY;
-    struct state_entry *entries = memory_resize(state->entries, capacity, sizeof(*entries));
-    if (entries == NULL)
-        return FAIL_NOMEM(err, capacity * sizeof(*entries));
-    state->entries = entries;
-    state->capacity = capacity;
+    TRY_GROW(state->entries, state->capacity, state->count, err);
     return SIDESTEP_OK;
 }
 
@@ -262,11 +255,11 @@ enum sidestep_status state_entry_check_memory(const struct state_entry *entry, c
             !checked_mul(bytes, item, &bytes) || !checked_add(*side, bytes, side) ||
             *side > MAX_EXTENT_BYTES)
             return FAIL(err, SIDESTEP_EINVAL,
-                        "'%s': strides[%u] is %lld, which takes the shard out of memory",
+                        "'%s': strides[%u] is %lld, which puts the shard outside of memory",
                         display_name(entry->name).text, d, (long long)stride);
     }
     if (below > (uintptr_t)data || above + item > UINTPTR_MAX - (uintptr_t)data)
-        return FAIL(err, SIDESTEP_EINVAL, "'%s': strides %s take the shard out of memory",
+        return FAIL(err, SIDESTEP_EINVAL, "'%s': strides %s put the shard outside of memory",
                     display_name(entry->name).text,
                     display_shape(entry->ndim, entry->strides).text);
     return SIDESTEP_OK;
@@ -296,7 +289,7 @@ static enum sidestep_status check_header(const struct sidestep_tensor *tensor,
     return check_path(tensor->name, tensor->path, tensor->path_length, err);
 }
 
-/* Shards of one name agree in shape and dtype, and differ in their boxes. */
+/* Check that shards with one name have the same shape and dtype, and different boxes. */
 static enum sidestep_status check_same_name(const struct sidestep_state_dict *state,
                                             const struct state_entry *first,
                                             const struct state_entry *entry,
@@ -320,7 +313,8 @@ static enum sidestep_status check_same_name(const struct sidestep_state_dict *st
     return SIDESTEP_OK;
 }
 
-/* Copies of the four arrays of ${tensor}, one behind the other; what is NULL gets its default. */
+/* Copy the four arrays of ${tensor}, one behind the other.  An array that is NULL gets its
+ * default. */
 static enum sidestep_status copy_arrays(struct arena *arena, const struct sidestep_tensor *tensor,
                                         struct state_entry *entry, struct sidestep_error *err)
 {
@@ -353,7 +347,7 @@ static enum sidestep_status copy_arrays(struct arena *arena, const struct sidest
     return SIDESTEP_OK;
 }
 
-/* Put a checked entry behind the others.  All room was reserved; only a new name may need more. */
+/* Append a checked entry.  All memory was reserved, except for the table of names. */
 static enum sidestep_status append(struct sidestep_state_dict *state, struct state_entry *entry,
                                    struct sidestep_error *err)
 {
@@ -472,7 +466,7 @@ enum sidestep_status sidestep_state_dict_add_bytes(struct sidestep_state_dict *s
     if (length != 0)
         memcpy(copy, bytes, length);
     TRY(add_object(state, name, path, path_length, NULL, copy, length, err));
-    copy = NULL; /* the state's now */
+    copy = NULL; /* the state owns it now */
     return SIDESTEP_OK;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tensor_difference.c -- see tensor_difference.h.  Most of what is compared is equal, so bytes are
- * looked at first, in runs, and numbers only where those differ. */
+/* tensor_difference.c -- see tensor_difference.h.  Most elements are equal, so it first compares
+ * the bytes of a run of elements, and looks at the numbers only if those differ. */
 #include "model/tensor_difference.h"
 
 #include <math.h>
@@ -28,7 +28,7 @@ static void note(struct tensor_difference *sum, double distance, double size)
     sum->max_rel = fmax(sum->max_rel, relative);
 }
 
-/* Doubles round integers of 64 bits, and near ones would look equal. */
+/* For integers of 64 bits: as doubles they are rounded, so close ones would look equal. */
 static bool note_wide(struct tensor_difference *sum, enum sidestep_dtype dtype, const void *a,
                       const void *b)
 {
@@ -51,8 +51,8 @@ static bool note_wide(struct tensor_difference *sum, enum sidestep_dtype dtype, 
     return true;
 }
 
-/* |x - y|; two NaNs, of whatever bits, are not apart. */
-static double apart(double x, double y)
+/* |x - y|; 0 for two NaNs, even if their bits differ. */
+static double distance_of(double x, double y)
 {
     return x == y || (isnan(x) && isnan(y)) ? 0 : fabs(x - y);
 }
@@ -63,21 +63,21 @@ static void note_number(struct tensor_difference *sum, bool is_complex, const st
     double x = a->real[i], y = b->real[i];
 
     if (is_complex)
-        note(sum, hypot(apart(x, y), apart(a->imaginary[i], b->imaginary[i])),
+        note(sum, hypot(distance_of(x, y), distance_of(a->imaginary[i], b->imaginary[i])),
              fmax(hypot(x, a->imaginary[i]), hypot(y, b->imaginary[i])));
     else
-        note(sum, apart(x, y), fmax(fabs(x), fabs(y)));
+        note(sum, distance_of(x, y), fmax(fabs(x), fabs(y)));
 }
 
-/* Some of these differ. */
+/* Add a run of elements, of which at least one differs. */
 static void add_run(struct tensor_difference *sum, enum sidestep_dtype dtype, const uint8_t *a,
                     const uint8_t *b, uint64_t first, size_t count)
 {
     size_t bytes = sidestep_dtype_size(dtype);
-    bool is_complex = dtype_is_complex(dtype), is_known = dtype_is_numeric(dtype);
+    bool is_complex = dtype_is_complex(dtype), is_numeric = dtype_is_numeric(dtype);
     struct numbers x, y;
 
-    if (is_known) {
+    if (is_numeric) {
         dtype_read_numbers(dtype, a, count, x.real, x.imaginary);
         dtype_read_numbers(dtype, b, count, y.real, y.imaginary);
     } else {
@@ -88,7 +88,7 @@ static void add_run(struct tensor_difference *sum, enum sidestep_dtype dtype, co
             continue;
         sum->first = min_u64(sum->first, first + i);
         sum->count++;
-        if (is_known && !note_wide(sum, dtype, a + i * bytes, b + i * bytes))
+        if (is_numeric && !note_wide(sum, dtype, a + i * bytes, b + i * bytes))
             note_number(sum, is_complex, &x, &y, i);
     }
 }

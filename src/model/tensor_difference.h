@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tensor_difference.h -- how far the elements of two tensors of one dtype are apart. */
+/* tensor_difference.h -- how much the elements of two tensors with one dtype differ. */
 #ifndef MODEL_TENSOR_DIFFERENCE_H
 #define MODEL_TENSOR_DIFFERENCE_H
 
@@ -9,11 +9,11 @@
 
 struct tensor_difference {
     uint64_t count; /* elements whose bits differ */
-    uint64_t first; /* the number of the first of them; if there is none: UINT64_MAX */
+    uint64_t first; /* the index of the first of them; UINT64_MAX: none differs */
     /*
-     * The largest |a - b|, and the largest |a - b| / max(|a|, |b|); infinite where one of the two
-     * is NaN and the other is not, or both are infinite and differ.  NaN for dtypes that are no
-     * numbers, and where nothing differs 0.
+     * The largest |a - b|, and the largest |a - b| / max(|a|, |b|).  Infinite if one of the two is
+     * NaN and the other is not, or if both are infinite and differ.  NaN if the dtype is not
+     * numeric.  0 if nothing differs.
      */
     double max_abs;
     double max_rel;
@@ -23,7 +23,7 @@ struct tensor_difference {
         .first = UINT64_MAX                                                                        \
     }
 
-/* Compare elements [begin, end) of ${a} and ${b}, and add what is found. */
+/* Compare elements [begin, end) of ${a} and ${b}, and add the result to ${sum}. */
 void tensor_difference_add(struct tensor_difference *sum, enum sidestep_dtype dtype, const void *a,
                            const void *b, uint64_t begin, uint64_t end);
 

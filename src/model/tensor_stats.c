@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * tensor_stats.c -- see tensor_stats.h.  Elements become floats or doubles, some hundred at a time,
- * and are then looked at several at a time.
+ * tensor_stats.c -- see tensor_stats.h.  Small floats become float32 in batches, and vector
+ * operations look at several of them at a time.
  */
 #include "model/tensor_stats.h"
 
@@ -12,8 +12,8 @@
 #include "model/cast.h"
 #include "model/dtype_numbers.h"
 
-#define BATCH 1024u
-#define LANES 4u
+#define BATCH 1024u /* elements converted at a time */
+#define LANES 4u    /* elements of a vector */
 
 enum shape { NOT_A_NUMBER, FLOAT, DOUBLE, INTEGER, COMPLEX };
 
@@ -69,13 +69,13 @@ typedef float four_floats __attribute__((vector_size(4 * LANES)));
 typedef int32_t four_integers __attribute__((vector_size(4 * LANES)));
 typedef double four_doubles __attribute__((vector_size(8 * LANES)));
 
-/* Where ${which} is all ones ${a}, else ${b}. */
+/* In each lane: ${a} if ${which} is all ones, else ${b}. */
 static four_floats choose(four_integers which, four_floats a, four_floats b)
 {
     return (four_floats)((which & (four_integers)a) | (~which & (four_integers)b));
 }
 
-/* LANES numbers at a time; ${count} is a multiple of it. */
+/* ${count} is a multiple of LANES. */
 static void add_floats(struct tensor_stats *s, const float *numbers, size_t count)
 {
     four_floats low = (four_floats){0} + __builtin_inff(), high = -low;
@@ -121,7 +121,7 @@ static void add_double(struct tensor_stats *s, double x)
     }
 }
 
-/* An element with two parts: is either NaN, or infinite? */
+/* Counts elements, NaNs and infinities. */
 static void add_complex(struct tensor_stats *s, enum sidestep_dtype dtype, const unsigned char *at,
                         size_t count)
 {

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * value.c -- trees of Python-like values.
+ * value.c -- see value.h.
  *
- * Every value knows its container.  So a tree is freed without recursion, a value cannot be put
- * into two containers or into itself, and the depth of a tree is bounded when it is built: code
- * that walks one may recurse.
+ * Every value knows its container.  So a tree is freed without recursion, and a value cannot be put
+ * into two containers or into itself.  The depth of a tree is limited when it is built, so code
+ * that walks a tree may recurse.
  */
 #include "model/value.h"
 
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -131,7 +130,7 @@ static void free_node(struct sidestep_value *value)
     free(value);
 }
 
-/* Leaves first, going back up by the parents. */
+/* Frees leaves first, and goes back up by ${parent}. */
 static void free_tree(struct sidestep_value *root)
 {
     struct sidestep_value *at = root;
@@ -152,7 +151,7 @@ void sidestep_value_free(struct sidestep_value **value)
 {
     if (value == NULL)
         return;
-    /* A value inside a container is the container's. */
+    /* The container frees the values inside. */
     if (*value != NULL && (*value)->parent == NULL)
         free_tree(*value);
     *value = NULL;
@@ -176,7 +175,7 @@ static enum sidestep_status reserve(struct sidestep_value *seq, size_t more,
     return SIDESTEP_OK;
 }
 
-/* ${item} is ${seq}, or one of the containers around it. */
+/* Is ${item} ${seq} itself, or one of the containers around it? */
 static bool is_around(const struct sidestep_value *seq, const struct sidestep_value *item)
 {
     for (const struct sidestep_value *up = seq; up != NULL; up = up->parent)
@@ -213,8 +212,8 @@ static void adopt(struct sidestep_value *seq, struct sidestep_value *item)
         up->height = height++;
 }
 
-/* What is given away is freed on failure, unless that would free ${seq} or what another container
- * owns (see sidestep_value_free()). */
+/* On failure ${item} is freed, unless it contains ${seq}.  sidestep_value_free() does not free a
+ * value that another container owns. */
 enum sidestep_status sidestep_value_append(struct sidestep_value *seq, struct sidestep_value *item,
                                            struct sidestep_error *err)
 {
@@ -314,7 +313,7 @@ const struct sidestep_value *sidestep_value_key(const struct sidestep_value *val
     return value->as.seq.items[2 * i];
 }
 
-/* Recursion: no deeper than VALUE_MAX_DEPTH. */
+/* Recurses at most VALUE_MAX_DEPTH deep. */
 bool value_equal(const struct sidestep_value *a, const struct sidestep_value *b)
 {
     if (a->kind != b->kind)

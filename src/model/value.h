@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* value.h -- struct sidestep_value from the inside; the public functions are in value.c. */
+/* value.h -- the inside of struct sidestep_value: trees of Python-like values. */
 #ifndef MODEL_VALUE_H
 #define MODEL_VALUE_H
 
@@ -11,13 +11,13 @@ struct value_keys;
 
 struct sidestep_value {
     enum sidestep_value_kind kind;
-    uint32_t height; /* containers on the longest way down; an upper bound after replacements */
+    uint32_t height; /* containers on the longest path to a leaf; too large after a replacement */
     struct sidestep_value *parent; /* the container that owns it, or NULL */
     union {
         bool boolean;
         int64_t integer;
         double real;
-        struct { /* STR, BYTES, OPAQUE (a description); NUL behind the end */
+        struct { /* STR, BYTES, OPAQUE (a description); a NUL follows the text */
             char *bytes;
             size_t length;
         } text;
@@ -25,15 +25,15 @@ struct sidestep_value {
             struct sidestep_value **items;
             size_t count; /* pointers in ${items} */
             size_t capacity;
-            struct value_keys *keys; /* index over the keys of a larger dict, or NULL */
+            struct value_keys *keys; /* the index of a large dict; else NULL */
         } seq;
     } as;
 };
 
-/* ${length} bytes that may hold NULs. */
+/* A text of ${length} bytes, which may contain NULs. */
 struct sidestep_value *value_new_text(enum sidestep_value_kind kind, const char *bytes,
                                       size_t length);
-/* Same kind and content; dicts in the same order; floats by bits. */
+/* Do they have the same kind and content?  Dicts must have the same order, floats the same bits. */
 bool value_equal(const struct sidestep_value *a, const struct sidestep_value *b);
 
 #endif

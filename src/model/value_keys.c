@@ -10,7 +10,7 @@
 
 #include "base/base.h"
 
-#define SEARCHED_PAIRS 16u /* dicts up to here have no index */
+#define SEARCHED_PAIRS 16u /* a dict with at most so many pairs has no index */
 #define MIN_CAPACITY 64u
 
 struct value_keys {
@@ -33,7 +33,7 @@ bool value_keys_is_hashable(const struct sidestep_value *key)
     return true;
 }
 
-/* A bool, or a float without a fraction, is the integer that it equals. */
+/* The integer that ${v} equals, as in Python.  False: none. */
 static bool as_integer(const struct sidestep_value *v, int64_t *integer)
 {
     switch (v->kind) {
@@ -53,7 +53,7 @@ static bool as_integer(const struct sidestep_value *v, int64_t *integer)
     }
 }
 
-/* False if the key equals no other: NaN, an opaque value, a tuple with one of them. */
+/* False: the key equals no other key, because it is NaN or opaque, or a tuple that contains one. */
 static bool hash_of(const struct sidestep_value *key, uint64_t seed, uint64_t *hash)
 {
     int64_t integer;
@@ -84,11 +84,11 @@ static bool hash_of(const struct sidestep_value *key, uint64_t seed, uint64_t *h
 
 static bool keys_equal(const struct sidestep_value *a, const struct sidestep_value *b)
 {
-    int64_t of_a, of_b;
-    bool a_is_integer = as_integer(a, &of_a), b_is_integer = as_integer(b, &of_b);
+    int64_t a_integer, b_integer;
+    bool a_is_integer = as_integer(a, &a_integer), b_is_integer = as_integer(b, &b_integer);
 
     if (a_is_integer || b_is_integer)
-        return a_is_integer && b_is_integer && of_a == of_b;
+        return a_is_integer && b_is_integer && a_integer == b_integer;
     if (a->kind != b->kind)
         return false;
     switch (a->kind) {
@@ -113,7 +113,7 @@ static const struct sidestep_value *key_of_pair(const struct sidestep_value *dic
     return dict->as.seq.items[2 * pair];
 }
 
-/* The slot of ${key}, or the free one where it belongs. */
+/* The slot of ${key}, or the free slot for it. */
 static struct key_slot *find_slot(struct value_keys *keys, const struct sidestep_value *dict,
                                   const struct sidestep_value *key, uint64_t hash)
 {

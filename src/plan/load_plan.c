@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * load_plan.c -- from names to stored chunks.  The metadata comes from a file: its boxes are
- * checked here before anything is computed from them, and a tensor that they do not make up whole
- * is refused, since a load that leaves parts of a tensor as they were looks like one that worked.
+ * load_plan.c -- see load_plan.h.
+ *
+ * The metadata comes from a file, so its boxes are checked before they are used.  A shard that the
+ * chunks do not cover is refused, because a load that leaves a part of a tensor unchanged looks
+ * like a load that worked.
  */
 #include "plan/load_plan.h"
 
@@ -25,10 +27,10 @@ struct builder {
     struct sidestep_state_dict *state;
     struct load_plan *plan;
     size_t chunk_capacity; /* of plan->chunks */
-    uint8_t *wanted; /* per entry of the metadata: is there one of its name in the state?  NULL:
-                      * nobody asks */
-    size_t next;     /* in the metadata: behind the entry that was found last */
-    /* Of the tensor at hand. */
+    uint8_t *wanted; /* per entry of the metadata: does the state have its name?  NULL: unexpected
+                      * names are not listed */
+    size_t next;     /* the entry of the metadata after the one found last */
+    /* For the current tensor. */
     struct box *boxes;
     size_t box_capacity;
     size_t *counts;
@@ -53,34 +55,18 @@ static void builder_release(struct builder *b)
     free(b->pairs);
 }
 
-/* Room for one more than ${count}. */
-static enum sidestep_status grow(void **array, size_t *capacity, size_t count, size_t size,
-                                 struct sidestep_error *err)
-{
-    if (count < *capacity)
-        return SIDESTEP_OK;
-    size_t want = max_u64(*capacity != 0 ? *capacity * 2 : 64, count + 1);
-    void *bigger = memory_resize(*array, want, size);
-    if (bigger == NULL)
-        return FAIL_NOMEM(err, want * size);
-    *array = bigger;
-    *capacity = want;
-    return SIDESTEP_OK;
-}
-
 static enum sidestep_status add_chunk(struct builder *b, const struct load_plan_chunk *chunk,
                                       struct sidestep_error *err)
 {
-    void *chunks = b->plan->chunks;
+    struct load_plan *plan = b->plan;
 
     if (chunk->storage->file == NULL)
         return FAIL(err, SIDESTEP_ECORRUPT, "'%s': the metadata does not say where %s%s is stored",
                     display_name(chunk->entry->name).text,
                     chunk->entry->is_object ? "the object" : "the chunk ",
                     chunk->entry->is_object ? "" : display_box(&chunk->box).text);
-    TRY(grow(&chunks, &b->chunk_capacity, b->plan->count, sizeof(*chunk), err));
-    b->plan->chunks = chunks;
-    b->plan->chunks[b->plan->count++] = *chunk;
+    TRY_GROW(plan->chunks, b->chunk_capacity, plan->count, err);
+    plan->chunks[plan->count++] = *chunk;
     return SIDESTEP_OK;
 }
 
@@ -92,8 +78,8 @@ static struct state_entry *next_shard(const struct sidestep_state_dict *state,
     return shard->next_same_name != SIZE_MAX ? &state->entries[shard->next_same_name] : NULL;
 }
 
-/* An expanded tensor has several elements at one address: a load would write them over each
- * other, and the last one would win. */
+/* Refuse an expanded tensor: it has several elements at one address, which would overwrite each
+ * other. */
 static enum sidestep_status check_shard(const struct state_entry *shard, struct sidestep_error *err)
 {
     if (box_volume(&shard->box) == 0)
@@ -107,7 +93,7 @@ static enum sidestep_status check_shard(const struct state_entry *shard, struct 
     return SIDESTEP_OK;
 }
 
-/* Copy the chunks' boxes side by side, checked. */
+/* Check the chunks' boxes, and copy them to ${boxes}. */
 static enum sidestep_status check_chunks(const struct metadata_entry *entry, struct box *boxes,
                                          struct sidestep_error *err)
 {
@@ -145,7 +131,7 @@ static enum sidestep_status check_tiling(const struct metadata_entry *entry,
     return SIDESTEP_OK;
 }
 
-/* The chunks of a tensor leave gaps: are those of ${shard}, b->pairs[from ..], enough for it? */
+/* The chunks of a tensor leave gaps.  Check that those of ${shard}, b->pairs[from ..], cover it. */
 static enum sidestep_status check_coverage(const struct builder *b,
                                            const struct metadata_entry *entry,
                                            const struct state_entry *shard, size_t from,
@@ -177,7 +163,7 @@ static enum sidestep_status check_coverage(const struct builder *b,
     return SIDESTEP_OK;
 }
 
-/* All chunks that ${shard} needs, to b->pairs. */
+/* Append all chunks that ${shard} needs to b->pairs. */
 static enum sidestep_status pair_shard(struct builder *b, const struct overlap_index *index,
                                        struct state_entry *shard, struct sidestep_error *err)
 {
@@ -186,13 +172,11 @@ static enum sidestep_status pair_shard(struct builder *b, const struct overlap_i
 
     overlap_index_find(index, &shard->box, &from, &to);
     for (size_t i = from; i < to; i++) {
-        void *pairs = b->pairs;
         size_t chunk = overlap_index_box_number(index, i);
 
         if (!box_intersect(&b->boxes[chunk], &shard->box, offsets, lengths))
             continue;
-        TRY(grow(&pairs, &b->pair_capacity, b->pair_count, sizeof(*b->pairs), err));
-        b->pairs = pairs;
+        TRY_GROW(b->pairs, b->pair_capacity, b->pair_count, err);
         b->pairs[b->pair_count++] = (struct pair){chunk, shard};
     }
     return SIDESTEP_OK;
@@ -221,7 +205,7 @@ static enum sidestep_status pair_shards(struct builder *b, const struct metadata
     return SIDESTEP_OK;
 }
 
-/* From pairs to chunks with their targets, in the order of the shards. */
+/* Add the chunks of b->pairs to the plan, with their targets in the order of the shards. */
 static enum sidestep_status add_chunks(struct builder *b, const struct metadata_entry *entry,
                                        struct sidestep_error *err)
 {
@@ -241,7 +225,7 @@ static enum sidestep_status add_chunks(struct builder *b, const struct metadata_
 
         if (targets == 0)
             continue;
-        counts[i] = b->plan->count - first; /* from now on: where the chunk is */
+        counts[i] = b->plan->count - first; /* from here on: the chunk's place in the plan */
         TRY(add_chunk(
             b,
             &(struct load_plan_chunk){
@@ -257,18 +241,6 @@ static enum sidestep_status add_chunks(struct builder *b, const struct metadata_
     return SIDESTEP_OK;
 }
 
-/* Room for as many boxes and counts as the tensor at hand has chunks: not one allocation each. */
-static enum sidestep_status make_room(struct builder *b, size_t chunks, struct sidestep_error *err)
-{
-    void *boxes = b->boxes, *counts = b->counts;
-
-    TRY(grow(&boxes, &b->box_capacity, chunks, sizeof(*b->boxes), err));
-    b->boxes = boxes;
-    TRY(grow(&counts, &b->count_capacity, chunks, sizeof(*b->counts), err));
-    b->counts = counts;
-    return SIDESTEP_OK;
-}
-
 static enum sidestep_status plan_tensor(struct builder *b, const struct metadata_entry *entry,
                                         struct state_entry *first, struct sidestep_error *err)
 {
@@ -276,7 +248,8 @@ static enum sidestep_status plan_tensor(struct builder *b, const struct metadata
     size_t shards = 0;
     bool gaps = false;
 
-    TRY(make_room(b, entry->chunk_count, err));
+    TRY_GROW(b->boxes, b->box_capacity, entry->chunk_count, err);
+    TRY_GROW(b->counts, b->count_capacity, entry->chunk_count, err);
     for (const struct state_entry *s = first; s != NULL; s = next_shard(b->state, s), shards++)
         TRY(check_shard(s, err));
     TRY(check_chunks(entry, b->boxes, err));
@@ -341,7 +314,7 @@ static enum sidestep_status add_mismatch(struct load_plan *plan, const struct me
     return SIDESTEP_OK;
 }
 
-/* States are mostly loaded in the order in which they were saved. */
+/* Find an entry by name.  Try the next one first: a load mostly has the order of the save. */
 static const struct metadata_entry *find_saved(struct builder *b, const char *name)
 {
     const struct metadata *metadata = b->metadata;
@@ -356,7 +329,7 @@ static const struct metadata_entry *find_saved(struct builder *b, const char *na
     return saved;
 }
 
-/* ${wanted} is the first entry of its name. */
+/* ${wanted} is the first entry with its name. */
 static enum sidestep_status plan_name(struct builder *b, struct state_entry *wanted,
                                       struct sidestep_error *err)
 {
@@ -381,14 +354,14 @@ static void find_unexpected(struct builder *b)
             b->plan->unexpected[b->plan->unexpected_count++] = b->metadata->entries[i].name;
 }
 
-/* ---------------------------------------------------------------- all of it */
+/* ---------------------------------------------------------------- the whole plan */
 
 static int compare_texts(const void *a, const void *b)
 {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* By file, then by offset; then in any fixed order. */
+/* Order by file, then by offset, then in any fixed order. */
 static int compare_chunks(const void *a, const void *b)
 {
     const struct load_plan_chunk *x = a, *y = b;
@@ -432,8 +405,7 @@ static void sort(struct load_plan *plan)
     qsort(plan->missing, plan->missing_count, sizeof(const char *), compare_texts);
     qsort(plan->unexpected, plan->unexpected_count, sizeof(const char *), compare_texts);
     qsort(plan->mismatched, plan->mismatched_count, sizeof(const char *), compare_texts);
-    /* States are mostly loaded in the order in which they were saved. */
-    if (!are_sorted(plan))
+    if (!are_sorted(plan)) /* they mostly are */
         qsort(plan->chunks, plan->count, sizeof(*plan->chunks), compare_chunks);
 }
 

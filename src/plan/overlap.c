@@ -6,7 +6,7 @@
 
 #include "base/base.h"
 
-/* Pairs that are compared one by one sooner than sorted. */
+/* So few pairs of a box and a lookup are compared faster than sorted. */
 #define FEW_PAIRS 256u
 
 void overlap_index_release(struct overlap_index *index)
@@ -26,7 +26,7 @@ static enum sidestep_status choose_dimension(const struct box *boxes, size_t cou
                                              uint32_t *dimension, struct sidestep_error *err)
 {
     OWNED int64_t *begins = memory_new(count, sizeof(*begins));
-    size_t most = 0;
+    size_t best = 0;
 
     if (begins == NULL)
         return FAIL_NOMEM(err, count * sizeof(*begins));
@@ -38,15 +38,15 @@ static enum sidestep_status choose_dimension(const struct box *boxes, size_t cou
         qsort(begins, count, sizeof(*begins), compare_numbers);
         for (size_t i = 1; i < count; i++)
             distinct += begins[i] != begins[i - 1];
-        if (distinct > most) {
-            most = distinct;
+        if (distinct > best) {
+            best = distinct;
             *dimension = d;
         }
     }
     return SIDESTEP_OK;
 }
 
-/* ${reach} holds the begin until all are sorted. */
+/* Until all boxes are sorted, ${reach} is the offset. */
 static int compare_begins(const void *a, const void *b)
 {
     const struct overlap_box *x = a, *y = b;
@@ -103,7 +103,7 @@ void overlap_index_find(const struct overlap_index *index, const struct box *box
         return;
     int64_t begin = box->offsets[index->dimension];
     int64_t end = begin + box->lengths[index->dimension];
-    while (low < high) { /* the first that reaches beyond ${begin} */
+    while (low < high) { /* find the first box that reaches beyond ${begin} */
         size_t middle = low + (high - low) / 2;
 
         if (index->boxes[middle].reach > begin)
@@ -112,7 +112,7 @@ void overlap_index_find(const struct overlap_index *index, const struct box *box
             low = middle + 1;
     }
     *from = low;
-    for (high = index->count; low < high;) { /* the first that does not begin before ${end} */
+    for (high = index->count; low < high;) { /* find the first box that begins at ${end} or later */
         size_t middle = low + (high - low) / 2;
 
         if (index->boxes[middle].box.offsets[index->dimension] < end)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * save_plan.c -- on rank 0, from what everybody has to who writes what.
+ * save_plan.c -- see save_plan.h: makes the plans, on rank 0.
  *
- * First everything that has only one possible writer: boxes that one rank has, boxes of which some
- * copy is not declared replicated (copies may differ, so it is always the lowest rank's), objects.
- * Then what is replicated, largest first, each to the rank with the fewest bytes so far.  The
- * result depends on the tables alone, so that the same layout gives the same plan at each save.
+ * It first assigns what has only one possible writer: boxes that one rank has, objects, and boxes
+ * that some rank does not declare replicated.  Copies of the latter may differ, so the lowest rank
+ * always writes them.  Then it assigns the replicated boxes.  The result depends only on the
+ * tables, so the same layout gives the same plan at each save.
  */
 #include "plan/save_plan.h"
 
@@ -24,21 +24,21 @@ struct shared_box {
     struct plan_claim **claims;
     size_t count;
     uint64_t bytes;
-    size_t order; /* in which they were found: makes the sort total */
+    size_t order; /* in which they were found; it makes the sort unambiguous */
 };
 
-/* A rank that might write a shared box, with what it has to write so far. */
+/* A rank that might write a shared box. */
 struct candidate {
-    uint64_t load;
+    uint64_t load; /* bytes that it writes so far */
     struct plan_claim *claim;
 };
 
 struct builder {
     struct plan_tables *tables;
-    struct arena arena; /* what follows */
-    uint64_t *load;     /* bytes to write so far, by rank */
-    struct box *boxes;  /* distinct ones of the tensor at hand */
-    size_t *box_claims; /* where in its claims each begins */
+    struct arena arena; /* for all below */
+    uint64_t *load;     /* per rank: bytes that it writes so far */
+    struct box *boxes;  /* distinct boxes of the current tensor */
+    size_t *box_claims; /* the first claim of each of them */
     struct candidate *candidates;
     struct shared_box *shared;
     size_t shared_count;
@@ -49,19 +49,18 @@ static void builder_release(struct builder *b)
     arena_release(&b->arena);
 }
 
-/* Scratch for the name with the most claims, and room for all shared boxes. */
+/* Allocate scratch arrays for the name with the most claims, and for all shared boxes. */
 static enum sidestep_status builder_init(struct builder *b, struct sidestep_error *err)
 {
     const struct plan_tables *tables = b->tables;
-    size_t most = 1;
+    size_t claims = 1;
 
     for (size_t i = 0; i < tables->name_count; i++)
-        if (tables->names[i].claim_count > most)
-            most = tables->names[i].claim_count;
+        claims = max_u64(claims, tables->names[i].claim_count);
     b->load = arena_new(&b->arena, tables->world_size, sizeof(*b->load));
-    b->boxes = arena_new(&b->arena, most, sizeof(*b->boxes));
-    b->box_claims = arena_new(&b->arena, most + 1, sizeof(*b->box_claims));
-    b->candidates = arena_new(&b->arena, most, sizeof(*b->candidates));
+    b->boxes = arena_new(&b->arena, claims, sizeof(*b->boxes));
+    b->box_claims = arena_new(&b->arena, claims + 1, sizeof(*b->box_claims));
+    b->candidates = arena_new(&b->arena, claims, sizeof(*b->candidates));
     b->shared = arena_new(&b->arena, tables->count / 2, sizeof(*b->shared));
     if (b->load == NULL || b->boxes == NULL || b->box_claims == NULL || b->candidates == NULL ||
         b->shared == NULL)
@@ -177,7 +176,7 @@ static bool is_replicated(struct plan_claim *const *claims, size_t count)
     return count > 1;
 }
 
-/* Give each box to its only possible writer, or put it aside for balance(). */
+/* Assign each box to its only possible writer, or leave it to balance(). */
 static enum sidestep_status plan_tensor(struct builder *b, const struct plan_entry *name,
                                         struct sidestep_error *err)
 {
@@ -186,7 +185,7 @@ static enum sidestep_status plan_tensor(struct builder *b, const struct plan_ent
 
     TRY(group_boxes(b, name, &box_count, err));
     TRY(check_tiling(b, name, box_count, err));
-    /* A tensor without elements exists too: its lowest rank writes one box of no bytes. */
+    /* A tensor without elements is saved, too: its lowest rank writes one box of 0 bytes. */
     if (box_volume(&(struct box){name->ndim, name->shape, name->shape}) == 0)
         give_whole(b, first, 0);
     for (size_t k = 0; k < box_count; k++) {
@@ -216,7 +215,7 @@ static enum sidestep_status plan_object(const struct plan_entry *name, struct si
     return SIDESTEP_OK;
 }
 
-/* ---------------------------------------------------------------- what is replicated */
+/* ---------------------------------------------------------------- replicated boxes */
 
 static int compare_shared(const void *a, const void *b)
 {
@@ -243,7 +242,7 @@ static int compare_candidates_by_rank(const void *a, const void *b)
     return x->claim->rank < y->claim->rank ? -1 : x->claim->rank > y->claim->rank;
 }
 
-/* The outermost dimension that has rows: cut there, a part is contiguous in memory and file. */
+/* The outermost dimension with several rows.  If a box is cut there, each part is contiguous. */
 static uint32_t row_dimension(const struct box *box)
 {
     uint32_t d = 0;
@@ -253,7 +252,7 @@ static uint32_t row_dimension(const struct box *box)
     return d;
 }
 
-/* In how many parts of at least PLAN_SPLIT_BYTES / 2 a shared box is written. */
+/* The number of parts, of at least PLAN_SPLIT_BYTES / 2 each, in which a shared box is written. */
 static size_t part_count(const struct shared_box *shared)
 {
     const struct box *box = &shared->claims[0]->box;
@@ -262,13 +261,13 @@ static size_t part_count(const struct shared_box *shared)
     if (shared->bytes <= PLAN_SPLIT_BYTES || d == box->ndim)
         return 1;
     uint64_t rows = (uint64_t)box->lengths[d], row_bytes = shared->bytes / rows;
-    uint64_t least_rows = (PLAN_SPLIT_BYTES / 2 + row_bytes - 1) / row_bytes;
-    uint64_t parts = rows / least_rows;
+    uint64_t min_rows = (PLAN_SPLIT_BYTES / 2 + row_bytes - 1) / row_bytes;
+    uint64_t parts = rows / min_rows;
 
     return parts < 1 ? 1 : parts < shared->count ? (size_t)parts : shared->count;
 }
 
-/* Rows [begin, begin + rows) of the box of ${claim}. */
+/* Assign rows [begin, begin + rows) of its box to ${claim}. */
 static enum sidestep_status give_rows(struct builder *b, struct plan_claim *claim, uint32_t d,
                                       int64_t begin, int64_t rows, uint64_t row_bytes,
                                       struct sidestep_error *err)
@@ -289,7 +288,8 @@ static enum sidestep_status give_rows(struct builder *b, struct plan_claim *clai
     return SIDESTEP_OK;
 }
 
-/* Equal parts, in the order of the ranks, to the ${parts} candidates with the least to write. */
+/* Assign equal parts, in the order of the ranks, to the ${parts} candidates with the fewest bytes.
+ */
 static enum sidestep_status split(struct builder *b, const struct shared_box *shared, size_t parts,
                                   struct sidestep_error *err)
 {
@@ -335,9 +335,10 @@ static enum sidestep_status balance(struct builder *b, struct sidestep_error *er
     return SIDESTEP_OK;
 }
 
-/* ---------------------------------------------------------------- all of it */
+/* ---------------------------------------------------------------- the whole plan */
 
-/* Of all that the plan depends on.  The tables hold the ranks' own digests, and these the paths. */
+/* The digest of all that the plan depends on.  The tables contain the digests of the ranks, which
+ * cover the paths, too. */
 static uint64_t digest_of(const void *const *tables, const size_t *table_bytes, uint32_t world_size,
                           struct arena *arena)
 {
@@ -359,7 +360,7 @@ enum sidestep_status save_plan_build(const void *const *tables, const size_t *ta
     OWNED_BY(builder_release) struct builder b = {.tables = &decoded};
 
     if (world_size < 1 || world_size > SIDESTEP_MAX_RANKS)
-        return FAIL(err, SIDESTEP_EINVAL, "%u ranks; there may be 1 to %u", world_size,
+        return FAIL(err, SIDESTEP_EINVAL, "%u ranks; the limits are 1 and %u", world_size,
                     SIDESTEP_MAX_RANKS);
     TRY(save_plan_table_decode(tables, table_bytes, world_size, &decoded, err));
     TRY(builder_init(&b, err));

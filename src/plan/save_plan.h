@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * save_plan.h -- who writes what.  Each rank encodes its state as a table; rank 0 gathers the
- * tables, removes duplicates, balances by bytes, checks that each tensor is tiled exactly, and
- * sends each rank the list of what it writes.
+ * save_plan.h -- decides which rank writes what.
+ *
+ * Each rank encodes its state as a table.  Rank 0 gathers the tables, removes replicas, balances by
+ * bytes, checks that the boxes tile each tensor, and sends each rank the list of what it writes.
  */
 #ifndef PLAN_SAVE_PLAN_H
 #define PLAN_SAVE_PLAN_H
@@ -10,23 +11,23 @@
 #include "base/base.h"
 #include "model/model.h"
 
-/* A tensor that is declared replicated by all who list it, and larger than this, is split. */
+/* A replicated box that is larger than this is split. */
 #define PLAN_SPLIT_BYTES ((uint64_t)8 << 20)
 
 /*
- * Digest of this rank's layout: names, kinds, dtypes, shapes, boxes, flags, paths, order.  Sizes of
- * objects and addresses are no part of it.  Never 0.
+ * The digest of this rank's layout: names, kinds, dtypes, shapes, boxes, flags, paths, order.  It
+ * does not cover sizes of objects and addresses.  Never 0.
  */
 uint64_t save_plan_digest(const struct sidestep_state_dict *state);
 
-/* Append this rank's table for rank 0. */
+/* Append this rank's table, for rank 0. */
 enum sidestep_status save_plan_table_encode(const struct sidestep_state_dict *state,
                                             struct buffer *out, struct sidestep_error *err);
 
 /* What one rank writes, in file order: tensors as in its state, then objects. */
 struct save_plan_item {
-    size_t entry;   /* index in the rank's own state dict */
-    struct box box; /* the part of it, in global coordinates; unused for objects */
+    size_t entry;   /* index in the rank's state dict */
+    struct box box; /* the part to write, in global coordinates; unused for objects */
 };
 struct save_plan {
     struct arena arena;
@@ -37,19 +38,21 @@ struct save_plan {
 void save_plan_release(struct save_plan *plan);
 
 /*
- * On rank 0: from ${world_size} tables make ${world_size} plans, encoded one behind the other in
- * ${out}; sizes[r] is the length of rank r's.  EINVAL names tensor and ranks: shapes, dtypes or
- * kinds that differ between ranks, boxes that overlap, gaps, a name that is a tensor here and an
- * object there. Rules: a box listed by several ranks is written once: by the lowest, or, if all of
- * them declare it REPLICATED, by the one with the fewest bytes so far (ties: lowest; the largest
- * boxes are given away first), split by rows between them when larger than PLAN_SPLIT_BYTES, into
- * parts of half of that at least.  Boxes without elements are written only where the whole tensor
- * has none: one, by the lowest rank.  Objects: by the lowest rank that lists them.
+ * On rank 0: from ${world_size} tables make ${world_size} plans, encoded one after the other in
+ * ${out}.  sizes[r] is the length of rank r's plan.  EINVAL, which names the tensor and the ranks:
+ * shapes, dtypes or kinds differ between ranks, boxes overlap, or they leave gaps.
+ *
+ * The rules: A box that several ranks list is written once.  The lowest of them writes it, unless
+ * all declare it REPLICATED.  Then the one with the fewest bytes so far writes it (the lowest of
+ * several such); the largest boxes are assigned first.  If it is larger than PLAN_SPLIT_BYTES, it
+ * is split by rows between them, into parts of at least half of that.  A box without elements is
+ * written only if the whole tensor has none: one box, by the lowest rank.  The lowest rank that
+ * lists an object writes it.
  */
 enum sidestep_status save_plan_build(const void *const *tables, const size_t *table_bytes,
                                      uint32_t world_size, struct buffer *out, size_t *sizes,
                                      struct sidestep_error *err);
-/* Decode what rank 0 sent, against this rank's own state. */
+/* Decode a plan from rank 0, and check it against this rank's state. */
 enum sidestep_status save_plan_decode(const void *bytes, size_t length,
                                       const struct sidestep_state_dict *state,
                                       struct save_plan *out, struct sidestep_error *err);

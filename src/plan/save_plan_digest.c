@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * save_plan_digest.c -- is this rank's layout the one of the last save?  Computed at each save on
- * the trainer's thread, so it allocates nothing and feeds the hash in large pieces.
+ * save_plan_digest.c -- hashes this rank's layout, to tell whether it is that of the last save.
  *
- * The encoding is canonical: every text and array is preceded by its length, so no two layouts have
- * the same bytes; numbers are little-endian.
+ * It runs at each save on the trainer's thread.  So it allocates nothing, and passes large pieces
+ * to the hash.  Each text and array has its length in front, so different layouts give different
+ * bytes. Numbers are little-endian.
  */
 #include "plan/save_plan.h"
 
@@ -24,7 +24,7 @@ struct digest {
 
 static void digest_flush(struct digest *d)
 {
-    (void)XXH3_64bits_update(&d->state, d->pending, d->used); /* fails for NULL only */
+    (void)XXH3_64bits_update(&d->state, d->pending, d->used); /* fails only for NULL */
     d->used = 0;
 }
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * save_plan_encoding.c -- what rank 0 tells each rank, as bytes and back.
+ * save_plan_encoding.c -- encodes and decodes the plan that rank 0 sends to each rank.
  *
  *      u32 magic, u32 number of items, u64 digest of the global plan
  *      each item: u32 entry, u8 form; if it is a part: i64 offsets[ndim], lengths[ndim]
  *
- * Little-endian.  Tensors come first, then objects, both in the order of the rank's state, and no
- * entry stands twice: that is checked on the way in, since the bytes come from another process.
+ * Little-endian.  Tensors come first, then objects, both in the order of the rank's state.  No
+ * entry comes twice.  The decoder checks this, because the bytes come from another process.
  */
 #include "plan/save_plan_encoding.h"
 
@@ -73,21 +73,21 @@ void save_plan_release(struct save_plan *plan)
     *plan = (struct save_plan){0};
 }
 
-/* ${box} is a part of ${whole}. */
+/* Is ${box} a part of ${whole}? */
 static bool is_inside(const struct box *box, const struct box *whole)
 {
     for (uint32_t d = 0; d < box->ndim; d++) {
         int64_t begin = box->offsets[d], whole_end = whole->offsets[d] + whole->lengths[d];
 
         if (begin < whole->offsets[d] || box->lengths[d] < 0 ||
-            box->lengths[d] > whole_end - begin) /* negative behind the end */
+            box->lengths[d] > whole_end - begin) /* the right side may be negative */
             return false;
     }
     return true;
 }
 
-/* The plan keeps boxes of its own: it may be used again with another state of the same layout.
- * False: these bytes are no item, or (${*status}) memory is short. */
+/* Copies boxes, because the plan may be used again with another state of the same layout.
+ * False: these bytes are not an item; or ${*status} says that memory is short. */
 static bool decode_item(struct cursor *c, const struct sidestep_state_dict *state,
                         struct arena *arena, struct save_plan_item *item,
                         enum sidestep_status *status, struct sidestep_error *err)
@@ -142,7 +142,7 @@ static enum sidestep_status decode_items(struct cursor *c, const struct sidestep
                               position);
     }
     if (cursor_remaining(c) != 0)
-        return FAIL(err, SIDESTEP_ECORRUPT, "the plan from rank 0 has %zu bytes behind its end",
+        return FAIL(err, SIDESTEP_ECORRUPT, "the plan from rank 0 has %zu bytes after its end",
                     cursor_remaining(c));
     return SIDESTEP_OK;
 }

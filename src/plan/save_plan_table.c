@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * save_plan_table.c -- a rank's state as compact bytes for rank 0, and back.
+ * save_plan_table.c -- encodes a rank's state as a table for rank 0, and decodes it.
  *
- *      u32 magic, u32 number of entries, u64 digest of the layout (paths are in it alone)
+ *      u32 magic, u32 number of entries, u64 digest of the layout (only this covers paths)
  *      each entry: u8 kind, u16 length of the name, the name, NUL;
  *      a tensor: u8 dtype, u8 ndim, u32 flags, i64 shape[ndim], offsets[ndim], lengths[ndim]
  *
- * Little-endian.  Another layout of these bytes gets another magic number.
+ * Little-endian.  If this layout changes, the magic number changes.
  */
 #include "plan/save_plan_table.h"
 
@@ -66,7 +66,7 @@ void save_plan_table_release(struct plan_tables *tables)
 
 /* ---------------------------------------------------------------- decoding */
 
-/* One entry as it stands in a table. */
+/* One entry of a table. */
 struct decoded {
     const char *name;
     bool is_object;
@@ -87,7 +87,7 @@ static bool decode_name(struct cursor *c, const char **name)
     return *name != NULL && (*name)[length] == '\0' && strlen(*name) == length;
 }
 
-/* False: these bytes are no entry.  ENOMEM is told apart by ${*status}. */
+/* False: these bytes are not an entry; or ${*status} says that memory is short. */
 static bool decode_entry(struct cursor *c, struct arena *arena, struct decoded *out,
                          enum sidestep_status *status, struct sidestep_error *err)
 {
@@ -115,7 +115,7 @@ static bool decode_entry(struct cursor *c, struct arena *arena, struct decoded *
     return !c->overrun;
 }
 
-/* The same name from two ranks means the same tensor. */
+/* Check that two ranks mean the same tensor or object by a name. */
 static enum sidestep_status compare_names(const struct plan_entry *first,
                                           const struct decoded *entry, uint32_t rank,
                                           struct sidestep_error *err)
@@ -139,7 +139,7 @@ static enum sidestep_status compare_names(const struct plan_entry *first,
     return SIDESTEP_OK;
 }
 
-/* Find or make the name of ${entry}; check it against what others said of it. */
+/* Find or add the name of ${entry}, and compare the entry with those of other ranks. */
 static enum sidestep_status add_name(struct plan_tables *out, const struct decoded *entry,
                                      uint32_t rank, size_t *name, struct sidestep_error *err)
 {
@@ -185,14 +185,14 @@ static enum sidestep_status add_claim(struct plan_tables *out, const struct deco
     return SIDESTEP_OK;
 }
 
-/* Read a table's head; ${*entries} is bounded by the bytes that follow. */
+/* Read a table's head.  The bytes that follow limit ${*entries}. */
 static enum sidestep_status decode_head(struct cursor *c, uint32_t rank, size_t *entries,
                                         struct sidestep_error *err)
 {
     uint32_t magic = cursor_u32le(c);
 
     *entries = cursor_u32le(c);
-    (void)cursor_u64le(c); /* the digest: a part of the bytes that the plan's digest covers */
+    (void)cursor_u64le(c); /* the digest of the plan covers these bytes */
     if (!c->overrun && magic != TABLE_MAGIC)
         return FAIL(err, SIDESTEP_EDISAGREE,
                     "rank %u sent a table of another version of this library", rank);
@@ -223,7 +223,7 @@ static enum sidestep_status decode_table(struct plan_tables *out, struct cursor 
         TRY(add_claim(out, &entry, rank, err));
     }
     if (cursor_remaining(c) != 0)
-        return FAIL(err, SIDESTEP_ECORRUPT, "the table of rank %u has %zu bytes behind its end",
+        return FAIL(err, SIDESTEP_ECORRUPT, "the table of rank %u has %zu bytes after its end",
                     rank, cursor_remaining(c));
     return SIDESTEP_OK;
 }

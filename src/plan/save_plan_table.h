@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * save_plan_table.h -- what the ranks have, as rank 0 sees it: their tables decoded into claims,
- * grouped by name.  The tables come from other processes and are read as untrusted input.
+ * save_plan_table.h -- decodes the ranks' tables, on rank 0, into claims grouped by name.  The
+ * tables come from other processes, and are not trusted.
  */
 #ifndef PLAN_SAVE_PLAN_TABLE_H
 #define PLAN_SAVE_PLAN_TABLE_H
@@ -15,17 +15,17 @@ struct plan_claim {
     uint32_t name; /* index in plan_tables.names */
     uint32_t flags;
     struct box box;
-    const struct box *part; /* what it is to write of it; NULL: nothing */
+    const struct box *part; /* what the rank writes of it; NULL: nothing */
 };
 
-/* A tensor or object, with everybody who has it. */
+/* A tensor or object, with the claims of all ranks that have it. */
 struct plan_entry {
     const char *name;
     bool is_object;
     enum sidestep_dtype dtype;
     uint32_t ndim;
     const int64_t *shape;
-    uint32_t first_rank; /* the lowest that lists it */
+    uint32_t first_rank; /* the lowest rank that lists it */
     size_t claim_count;
     struct plan_claim **claims; /* by rank, then by entry */
 };
@@ -35,7 +35,7 @@ struct plan_tables {
     uint32_t world_size;
     struct plan_claim *claims; /* by rank, then by entry */
     size_t count;
-    size_t *first; /* world_size + 1: claims of rank r are [first[r], first[r + 1]) */
+    size_t *first; /* world_size + 1 of them: rank r has the claims [first[r], first[r + 1]) */
     struct plan_entry *names;
     size_t name_count;
     struct hash_table index;
@@ -43,8 +43,8 @@ struct plan_tables {
 
 void save_plan_table_release(struct plan_tables *tables);
 
-/* The bytes of ${tables} must outlive ${out}, which holds names in them.  EINVAL where ranks differ
- * in kind, shape or dtype of a name, ECORRUPT for what no encoder makes; both name the rank. */
+/* The bytes of ${tables} must outlive ${out}, which points to names in them.  EINVAL: ranks differ
+ * in the kind, shape or dtype of a name.  ECORRUPT: a table is damaged.  Both name the rank. */
 enum sidestep_status save_plan_table_decode(const void *const *tables, const size_t *table_bytes,
                                             uint32_t world_size, struct plan_tables *out,
                                             struct sidestep_error *err);

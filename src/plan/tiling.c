@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * tiling.c -- an exact check, without comparing every box with every other one.
+ * tiling.c -- see tiling.h: an exact check that does not compare each box with each other one.
  *
- * Take how often each cell of the tensor is covered, and of that function the difference along
- * each dimension in turn.  The difference of one box is +1 or -1 at each of its 2^d corners and 0
- * elsewhere, and taking differences loses nothing (summing up undoes it).  So boxes tile a tensor
- * if and only if their signed corners add up to those of the tensor: sort all corners, and compare.
- * Dimensions that every box spans are left out first, so d is the number of sharded dimensions.
+ * Count for each cell of the tensor how many boxes cover it, and take the difference of this
+ * function along each dimension in turn.  For one box, the result is +1 or -1 at each of its 2^d
+ * corners, and 0 elsewhere.  Summing up undoes the differences, so no information is lost.  So
+ * boxes tile a tensor if and only if their signed corners add up to those of the tensor.  To
+ * compare them, sort all corners.  Dimensions that every box spans are left out, so d is the number
+ * of sharded dimensions.
  *
- * Only when that fails, a sweep looks for two boxes that overlap.
+ * Only if this fails, a sweep searches for two boxes that overlap.
  */
 #include "plan/tiling.h"
 
@@ -18,13 +19,13 @@
 
 __extension__ typedef unsigned __int128 uint128;
 
-/* With more sharded dimensions than this, corners are counted only while they are few. */
+/* With more sharded dimensions than this, corners are used only if they are few. */
 #define ALWAYS_CORNERS_NDIM 6u
 #define MAX_CORNERS ((size_t)1 << 20)
 /* Pairs of boxes that a sweep compares before it gives up. */
 #define MAX_SWEEP_STEPS ((uint64_t)100 * 1000 * 1000)
 
-/* The boxes that have elements, and the dimensions in which they differ. */
+/* The boxes that have elements, and the sharded dimensions. */
 struct tiling {
     const int64_t *shape;
     const struct box *boxes;
@@ -75,13 +76,13 @@ static int compare_corners(const void *a, const void *b)
 }
 
 /*
- * The corners of one box, as 2 * position + (1 if negative).  A corner's position is the number of
- * the cell there.  Corners on the far edges have no cell, and share the number of another corner,
- * but nothing is lost: with x^position for each corner, those of a box are the polynomial of its
- * cells times the product of (1 - x^step) over the dimensions, the same for all boxes, and a
- * product with a polynomial that is not 0 can be undone.
- * It fits: there are under 2^62 cells, and since each dimension has 2 at least, the farthest
- * corner's position is under 2^62 * (1 + 1/2 + 1/4 ...).
+ * Set ${out} to the corners of one box, as 2 * position + (1 if negative).  A corner's position is
+ * the number of its cell.  Corners at the far edges have no cell, and share the number of another
+ * corner.  The check stays exact: write each corner as x^position.  Then the corners of a box are
+ * the polynomial of its cells, times the product of (1 - x^step) over the dimensions.  This product
+ * is the same for all boxes, and a multiplication with a polynomial that is not 0 can be undone.
+ * Positions do not overflow: there are less than 2^62 cells, and each dimension has at least 2, so
+ * the farthest corner is below 2^62 * (1 + 1/2 + 1/4 ...).
  */
 static void put_corners(const struct tiling *t, const int64_t *offsets, const int64_t *lengths,
                         unsigned negative, uint64_t *out)
@@ -107,7 +108,7 @@ static void put_corners(const struct tiling *t, const int64_t *offsets, const in
     }
 }
 
-/* Do the signed corners of all boxes, less those of the tensor, add up to nothing? */
+/* Do the signed corners of all boxes, minus those of the tensor, add up to 0 everywhere? */
 static enum sidestep_status corners_cancel(const struct tiling *t, bool *cancel,
                                            struct sidestep_error *err)
 {
@@ -161,11 +162,11 @@ static void sort_spans(const struct tiling *t, uint32_t dimension, struct span *
     qsort(spans, t->count, sizeof(*spans), compare_spans);
 }
 
-/* The dimension with the most distinct offsets: the sweep has the fewest boxes side by side. */
+/* The dimension with the most distinct offsets: there, the sweep compares the fewest pairs. */
 static uint32_t best_dimension(const struct tiling *t, struct span *spans)
 {
     uint32_t best = 0;
-    size_t most = 0;
+    size_t best_distinct = 0;
 
     for (uint32_t i = 0; i < t->ndim; i++) {
         size_t distinct = 1;
@@ -173,15 +174,16 @@ static uint32_t best_dimension(const struct tiling *t, struct span *spans)
         sort_spans(t, t->dimensions[i], spans);
         for (size_t k = 1; k < t->count; k++)
             distinct += spans[k].begin != spans[k - 1].begin;
-        if (distinct > most) {
-            most = distinct;
+        if (distinct > best_distinct) {
+            best_distinct = distinct;
             best = t->dimensions[i];
         }
     }
     return best;
 }
 
-/* Look for two boxes that overlap; false: none, or (${*gave_up}) too many pairs to look at. */
+/* Search for two boxes that overlap.  False: none; or, with ${*gave_up}, there are too many pairs.
+ */
 static bool sweep(const struct tiling *t, const struct span *spans, size_t *culprit, bool *gave_up)
 {
     int64_t offsets[SIDESTEP_MAX_NDIM], lengths[SIDESTEP_MAX_NDIM];
@@ -203,7 +205,7 @@ static bool sweep(const struct tiling *t, const struct span *spans, size_t *culp
     return false;
 }
 
-/* Boxes without dimensions in which they differ are all the same one. */
+/* Without sharded dimensions, all boxes are the same box. */
 static enum sidestep_status find_overlap(const struct tiling *t, size_t *culprit, bool *found,
                                          bool *gave_up, struct sidestep_error *err)
 {
@@ -224,7 +226,7 @@ static enum sidestep_status find_overlap(const struct tiling *t, size_t *culprit
 
 /* ---------------------------------------------------------------- both */
 
-/* More, as many, or fewer elements in the boxes than in the tensor: 1, 0, -1. */
+/* Do the boxes have more (1), as many (0) or fewer (-1) elements than the tensor? */
 static int compare_volumes(const struct tiling *t, uint32_t ndim)
 {
     uint64_t volume = box_volume(&(struct box){ndim, t->shape, t->shape});
@@ -235,7 +237,7 @@ static int compare_volumes(const struct tiling *t, uint32_t ndim)
     return sum < volume ? -1 : sum > volume;
 }
 
-/* Is it one box, and all of the tensor?  So are most. */
+/* Is there one box that is the whole tensor?  This is the usual case. */
 static bool is_whole(uint32_t ndim, const int64_t *shape, const struct box *boxes, size_t count)
 {
     if (count != 1)

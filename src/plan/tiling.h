@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tiling.h -- do these boxes cover a tensor exactly: no gap, no overlap? */
+/* tiling.h -- checks that boxes tile a tensor: without gaps, and without overlap. */
 #ifndef PLAN_TILING_H
 #define PLAN_TILING_H
 
@@ -8,10 +8,10 @@
 enum tiling_result { TILING_EXACT, TILING_GAP, TILING_OVERLAP };
 
 /*
- * Boxes were accepted by box_check().  Those without elements are ignored.  O(n log n) for any
- * sharding that occurs, and bounded for any other.  Where there are gaps and overlaps, the overlap
- * is reported.  ${culprit} (may be NULL): of two boxes that overlap, the index of the later one;
- * SIZE_MAX where there is none, or where looking for it took too long.  Fails only for lack of
+ * box_check() must have accepted the boxes.  Boxes without elements are ignored.  The time is
+ * O(n log n) for any usual sharding, and limited for any other.  If there are both gaps and
+ * overlaps, the result is OVERLAP.  ${culprit} (may be NULL): the index of the later one of two
+ * boxes that overlap; SIZE_MAX: none overlap, or the search took too long.  Fails only for lack of
  * memory.
  */
 enum sidestep_status tiling_check(uint32_t ndim, const int64_t *shape, const struct box *boxes,

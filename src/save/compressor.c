@@ -118,7 +118,8 @@ static enum sidestep_status prepare(struct compressor *compressor, struct pipeli
     assert(compressor->p == NULL);
     compressor->p = p;
     compressor->buffers = buffers;
-    compressor->shared.encode_next = compressor->shared.append_next = p->image->kept_windows;
+    compressor->shared.encode_next = compressor->shared.append_next =
+        p->image->unchanged_file_windows;
     TRY(prepare_buffers(buffers, count_windows(threads), blocks, workers, err));
     compressor->items = arena_new(&compressor->arena, p->image->count, sizeof(*compressor->items));
     compressor->blocks = arena_new(&compressor->arena, blocks, sizeof(*compressor->blocks));
@@ -146,37 +147,39 @@ struct compressor_thread {
     struct store_request *free; /* list of unused requests */
 };
 
-/* The functions below are called with the pipeline's lock held.  They release it for slow work. */
+/* The functions below release the lock of the pipeline for slow work. */
 
 /* Put ${block} back to the front of the write queue. */
 static void return_full_block(struct compressor *compressor, struct compressor_block *block)
+    REQUIRES(&compressor->p->shared.lock)
 {
     block->next = compressor->shared.write_queue;
     compressor->shared.write_queue = block;
     if (block->next == NULL)
         compressor->shared.write_queue_end = &block->next;
+    assert(compressor->shared.writing != 0);
     compressor->shared.writing--;
-    pthread_cond_broadcast(&compressor->p->shared.changed);
+    lock_wake_all(&compressor->p->shared.changed);
 }
 
 /* Take a full block and start to write it.  If the bandwidth limit forbids that now: wait if
  * ${waits}, otherwise return false, because this thread may have windows to encode. */
 static bool start_block(struct compressor_thread *thread, bool waits)
+    REQUIRES(&thread->compressor->p->shared.lock)
 {
-    struct compressor *compressor = thread->compressor;
-    struct pipeline *p = compressor->p;
-    struct compressor_block *block = compressor->shared.write_queue;
+    struct compressor_block *block = thread->compressor->shared.write_queue;
     struct store_request *request = thread->free;
 
-    compressor->shared.write_queue = block->next;
-    if (compressor->shared.write_queue == NULL)
-        compressor->shared.write_queue_end = &compressor->shared.write_queue;
-    compressor->shared.writing++;
-    pthread_mutex_unlock(&p->shared.lock);
-    uint64_t held_ns = waits ? pipeline_acquire_bandwidth(p, block->length) : 0;
-    if (!waits && !pipeline_try_acquire_bandwidth(p, block->length)) {
-        pthread_mutex_lock(&p->shared.lock);
-        return_full_block(compressor, block);
+    assert(block != NULL && request != NULL);
+    thread->compressor->shared.write_queue = block->next;
+    if (thread->compressor->shared.write_queue == NULL)
+        thread->compressor->shared.write_queue_end = &thread->compressor->shared.write_queue;
+    thread->compressor->shared.writing++;
+    lock_release(&thread->compressor->p->shared.lock);
+    uint64_t held_ns = waits ? pipeline_acquire_bandwidth(thread->compressor->p, block->length) : 0;
+    if (!waits && !pipeline_try_acquire_bandwidth(thread->compressor->p, block->length)) {
+        lock_acquire(&thread->compressor->p->shared.lock);
+        return_full_block(thread->compressor, block);
         return false;
     }
     thread->free = request->next;
@@ -185,38 +188,37 @@ static bool start_block(struct compressor_thread *thread, bool waits)
                                       .bytes = block->length,
                                       .offset = block->offset,
                                       .is_write = true,
-                                      .tag = (size_t)(block - compressor->blocks)};
+                                      .tag = (size_t)(block - thread->compressor->blocks)};
     store_queue_submit(&thread->queue, request);
-    pthread_mutex_lock(&p->shared.lock);
-    p->shared.held_ns += held_ns;
+    lock_acquire(&thread->compressor->p->shared.lock);
+    thread->compressor->p->shared.held_ns += held_ns;
     return true;
 }
 
 static void end_block(struct compressor_thread *thread, struct store_request *request)
+    REQUIRES(&thread->compressor->p->shared.lock)
 {
-    struct compressor *compressor = thread->compressor;
-    struct pipeline *p = compressor->p;
-    struct compressor_block *block = &compressor->blocks[request->tag];
+    struct compressor_block *block = &thread->compressor->blocks[request->tag];
 
     if (request->status != SIDESTEP_OK)
-        pipeline_fail_locked(p, &request->err);
-    p->shared.written_bytes += block->length;
-    compressor->shared.writing--;
-    block->next = compressor->shared.free;
-    compressor->shared.free = block;
-    compressor->shared.free_count++;
+        pipeline_fail_locked(thread->compressor->p, &request->err);
+    thread->compressor->p->shared.written_bytes += block->length;
+    assert(thread->compressor->shared.writing != 0);
+    thread->compressor->shared.writing--;
+    block->next = thread->compressor->shared.free;
+    thread->compressor->shared.free = block;
+    thread->compressor->shared.free_count++;
     request->next = thread->free;
     thread->free = request;
-    pthread_cond_broadcast(&p->shared.changed);
+    lock_wake_all(&thread->compressor->p->shared.changed);
 }
 
 static void wait_for_block(struct compressor_thread *thread)
+    REQUIRES(&thread->compressor->p->shared.lock)
 {
-    struct pipeline *p = thread->compressor->p;
-
-    pthread_mutex_unlock(&p->shared.lock);
+    lock_release(&thread->compressor->p->shared.lock);
     struct store_request *request = store_queue_wait(&thread->queue);
-    pthread_mutex_lock(&p->shared.lock);
+    lock_acquire(&thread->compressor->p->shared.lock);
     end_block(thread, request);
 }
 
@@ -225,7 +227,7 @@ static struct compressed_window *window_at(const struct compressor *compressor, 
     return &compressor->buffers->windows[i % compressor->buffers->window_count];
 }
 
-static bool may_encode(const struct compressor *compressor)
+static bool may_encode(const struct compressor *compressor) REQUIRES(&compressor->p->shared.lock)
 {
     return compressor->shared.encode_next < compressor->p->shared.hashed &&
            compressor->shared.encode_next <
@@ -233,22 +235,22 @@ static bool may_encode(const struct compressor *compressor)
 }
 
 static void encode_next(struct compressor_thread *thread)
+    REQUIRES(&thread->compressor->p->shared.lock)
 {
-    struct compressor *compressor = thread->compressor;
-    struct pipeline *p = compressor->p;
     struct sidestep_error why = {0};
-    size_t i = compressor->shared.encode_next++;
+    size_t i = thread->compressor->shared.encode_next++;
 
-    pthread_mutex_unlock(&p->shared.lock);
-    enum sidestep_status status = compressor_encode(compressor, thread->encoder, i, &why);
-    pthread_mutex_lock(&p->shared.lock);
+    lock_release(&thread->compressor->p->shared.lock);
+    enum sidestep_status status = compressor_encode(thread->compressor, thread->encoder, i, &why);
+    lock_acquire(&thread->compressor->p->shared.lock);
     if (status != SIDESTEP_OK)
-        pipeline_fail_locked(p, &why);
-    window_at(compressor, i)->ready = true;
-    pthread_cond_broadcast(&p->shared.changed);
+        pipeline_fail_locked(thread->compressor->p, &why);
+    assert(!window_at(thread->compressor, i)->ready);
+    window_at(thread->compressor, i)->ready = true;
+    lock_wake_all(&thread->compressor->p->shared.changed);
 }
 
-static bool may_append(const struct compressor *compressor)
+static bool may_append(const struct compressor *compressor) REQUIRES(&compressor->p->shared.lock)
 {
     size_t i = compressor->shared.append_next;
 
@@ -257,63 +259,61 @@ static bool may_append(const struct compressor *compressor)
            compressor->shared.free_count >= COMPRESSOR_WINDOW_BLOCKS;
 }
 
-static void append_next(struct compressor *compressor)
+static void append_next(struct compressor *compressor) REQUIRES(&compressor->p->shared.lock)
 {
-    struct pipeline *p = compressor->p;
     struct sidestep_error why = {0};
     size_t i = compressor->shared.append_next;
 
+    assert(!compressor->shared.appending && window_at(compressor, i)->ready);
     compressor->shared.appending = true;
-    pthread_mutex_unlock(&p->shared.lock);
+    lock_release(&compressor->p->shared.lock);
     enum sidestep_status status = compressor_append(compressor, i, &why);
-    pthread_mutex_lock(&p->shared.lock);
+    lock_acquire(&compressor->p->shared.lock);
     if (status != SIDESTEP_OK)
-        pipeline_fail_locked(p, &why);
+        pipeline_fail_locked(compressor->p, &why);
     compressor->shared.appending = false;
     window_at(compressor, i)->ready = false;
     compressor->shared.append_next++;
-    pipeline_window_done(p, i);
+    pipeline_window_done(compressor->p, i);
 }
 
-static bool is_done(const struct compressor *compressor)
+static bool is_done(const struct compressor *compressor) REQUIRES(&compressor->p->shared.lock)
 {
     return compressor->shared.append_next == compressor->p->image->window_count &&
            compressor->shared.write_queue == NULL && compressor->shared.writing == 0;
 }
 
 static bool may_start(struct compressor_thread *thread)
+    REQUIRES(&thread->compressor->p->shared.lock)
 {
-    struct compressor *compressor = thread->compressor;
 
-    return compressor->shared.write_queue != NULL && store_queue_has_room(&thread->queue) &&
-           pipeline_can_add_request(compressor->p, compressor->shared.writing);
+    return thread->compressor->shared.write_queue != NULL && store_queue_has_room(&thread->queue) &&
+           pipeline_can_add_request(thread->compressor->p, thread->compressor->shared.writing);
 }
 
 /* Take one step.  Steps that keep the disk busy come first. */
-static void step(struct compressor_thread *thread)
+static void step(struct compressor_thread *thread) REQUIRES(&thread->compressor->p->shared.lock)
 {
-    struct compressor *compressor = thread->compressor;
-    struct pipeline *p = compressor->p;
     struct store_request *done = store_queue_poll(&thread->queue);
 
     if (done != NULL)
         end_block(thread, done);
     else if (may_start(thread) && start_block(thread, false))
         return;
-    else if (may_append(compressor))
-        append_next(compressor);
-    else if (may_encode(compressor))
+    else if (may_append(thread->compressor))
+        append_next(thread->compressor);
+    else if (may_encode(thread->compressor))
         encode_next(thread);
-    else if (pipeline_can_hash(p))
-        pipeline_hash_next(p);
-    else if (pipeline_stage_next(p))
+    else if (pipeline_can_hash(thread->compressor->p))
+        pipeline_hash_next(thread->compressor->p);
+    else if (pipeline_stage_next(thread->compressor->p))
         return;
     else if (may_start(thread))
         (void)start_block(thread, true);
     else if (thread->queue.in_flight != 0)
         wait_for_block(thread);
     else
-        pthread_cond_wait(&p->shared.changed, &p->shared.lock);
+        lock_wait(&thread->compressor->p->shared.lock, &thread->compressor->p->shared.changed);
 }
 
 struct compress_job {
@@ -339,13 +339,13 @@ static void compress_windows(void *context)
     }
     if (compressor->codec->encoder_new(compressor->codec, &thread.encoder, &why) != SIDESTEP_OK)
         pipeline_fail(p, &why);
-    pthread_mutex_lock(&p->shared.lock);
-    while (!p->shared.failed && !is_done(compressor)) {
+    lock_acquire(&thread.compressor->p->shared.lock);
+    while (!p->shared.failed && !is_done(thread.compressor)) {
         step(&thread);
         pipeline_restore_priority(p);
     }
     p->shared.used_ring = p->shared.used_ring || thread.queue.ring_count != 0;
-    pthread_mutex_unlock(&p->shared.lock);
+    lock_release(&thread.compressor->p->shared.lock);
     store_queue_close(&thread.queue); /* after a failure, requests may still read the blocks */
     compressor->codec->encoder_free(thread.encoder);
     pipeline_writer_end(p);

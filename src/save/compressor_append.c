@@ -14,17 +14,17 @@ static void next_block(struct compressor *compressor)
     struct compressor_output *output = &compressor->output;
     struct pipeline *p = compressor->p;
 
-    pthread_mutex_lock(&p->shared.lock);
+    lock_acquire(&p->shared.lock);
     if (output->block != NULL) {
         *compressor->shared.write_queue_end = output->block;
         compressor->shared.write_queue_end = &output->block->next;
-        pthread_cond_broadcast(&p->shared.changed);
+        lock_wake_all(&p->shared.changed);
     }
     output->block = compressor->shared.free;
     assert(output->block != NULL);
     compressor->shared.free = output->block->next;
     compressor->shared.free_count--;
-    pthread_mutex_unlock(&p->shared.lock);
+    lock_release(&p->shared.lock);
     output->block->next = NULL;
     output->block->length = 0;
     output->block->offset = output->offset;
@@ -86,6 +86,7 @@ static enum sidestep_status begin_item(struct compressor *compressor,
 
     f->offset = part->encoded ? round_up(output->offset, ENCODED_ALIGN)
                               : image_align_offset(f, output->offset);
+    assert(f->offset >= output->offset && output->hashed == 0);
     append(compressor, NULL, f->offset - output->offset);
     if (!part->encoded)
         return SIDESTEP_OK;
@@ -162,10 +163,10 @@ enum sidestep_status compressor_append(struct compressor *compressor, size_t i,
         return SIDESTEP_OK;
     append(compressor, NULL, round_up(output->offset, IMAGE_ALIGN) - output->offset);
     if (output->block != NULL && output->block->length != 0) {
-        pthread_mutex_lock(&compressor->p->shared.lock);
+        lock_acquire(&compressor->p->shared.lock);
         *compressor->shared.write_queue_end = output->block;
         compressor->shared.write_queue_end = &output->block->next;
-        pthread_mutex_unlock(&compressor->p->shared.lock);
+        lock_release(&compressor->p->shared.lock);
         output->block = NULL;
     }
     return SIDESTEP_OK;

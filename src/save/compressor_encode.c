@@ -22,14 +22,7 @@ static bool is_smaller(uint64_t stored, uint64_t raw)
 static enum sidestep_status add_part(struct compressed_window *window,
                                      const struct compressor_part *part, struct sidestep_error *err)
 {
-    if (window->part_count == window->part_capacity) {
-        size_t capacity = window->part_capacity != 0 ? 2 * window->part_capacity : 64;
-        struct compressor_part *parts = memory_resize(window->parts, capacity, sizeof(*parts));
-        if (parts == NULL)
-            return FAIL_NOMEM(err, capacity * sizeof(*parts));
-        window->parts = parts;
-        window->part_capacity = capacity;
-    }
+    TRY_GROW(window->parts, window->part_capacity, window->part_count, err);
     window->parts[window->part_count++] = *part;
     return SIDESTEP_OK;
 }
@@ -105,21 +98,21 @@ static enum sidestep_status decide(struct compressor *compressor, struct codec_e
     struct compressor_item *item = &compressor->items[part->item];
     enum sidestep_status status = SIDESTEP_OK;
 
-    pthread_mutex_lock(&p->shared.lock);
+    lock_acquire(&p->shared.lock);
     while (item->decision == COMPRESSOR_SAMPLING && !p->shared.failed)
-        pthread_cond_wait(&p->shared.changed, &p->shared.lock);
+        lock_wait(&p->shared.lock, &p->shared.changed);
     if (item->decision == COMPRESSOR_UNDECIDED) {
         bool shrinks = false;
         item->decision = COMPRESSOR_SAMPLING;
-        pthread_mutex_unlock(&p->shared.lock);
+        lock_release(&p->shared.lock);
         status = try_sample(compressor, encoder, window, &p->image->items[part->item].footer, part,
                             &shrinks, err);
-        pthread_mutex_lock(&p->shared.lock);
+        lock_acquire(&p->shared.lock);
         item->decision = shrinks ? COMPRESSOR_ENCODE : COMPRESSOR_STORE;
-        pthread_cond_broadcast(&p->shared.changed);
+        lock_wake_all(&p->shared.changed);
     }
     *encode = item->decision == COMPRESSOR_ENCODE;
-    pthread_mutex_unlock(&p->shared.lock);
+    lock_release(&p->shared.lock);
     return status;
 }
 
@@ -152,6 +145,7 @@ enum sidestep_status compressor_encode(struct compressor *compressor, struct cod
         &compressor->buffers->windows[i % compressor->buffers->window_count];
     uint8_t *bytes = pool_slots_get(compressor->p->slots, i);
 
+    assert(i < image->window_count && bytes != NULL);
     window->out.length = 0;
     window->index.length = 0;
     window->part_count = 0;
@@ -169,10 +163,7 @@ enum sidestep_status compressor_encode(struct compressor *compressor, struct cod
         enum sidestep_status status = compress_part(compressor, encoder, window, &part, err);
         if (status == SIDESTEP_OK)
             status = add_part(window, &part, err);
-        if (status != SIDESTEP_OK) {
-            error_wrap(err, "encode '%s'", f->name);
-            return status;
-        }
+        TRY(WRAP(status, err, "encode '%s'", f->name));
     }
     return SIDESTEP_OK;
 }

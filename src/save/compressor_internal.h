@@ -78,7 +78,7 @@ struct compressor {
     struct compressor_buffers *buffers;
     struct compressor_block *blocks;
     struct compressor_output output;
-    struct { /* under the pipeline's lock */
+    struct { /* under the lock of the pipeline, which functions that use it REQUIRE */
         size_t encode_next;
         size_t append_next;
         bool appending;

@@ -2,6 +2,7 @@
 /* incremental.c -- links or writes the shard of unchanged tensors; see incremental.h. */
 #include "save/incremental.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,20 +47,23 @@ struct unchanged_write {
     struct sidestep_save *save;
     const struct save_shard *shard;
     struct store_file
-        *linked;             /* the previous checkpoint's file, linked under our name; NULL: none */
-    struct store_file *file; /* the new file, if one is written */
-    bool *skipped;           /* per window: it is in ${linked}, so it was not written */
-    pthread_mutex_t lock;    /* protects ${file} and ${skipped} */
+        *linked; /* the previous checkpoint's file, linked under our name; NULL: none */
+    struct {
+        struct lock lock LOCK_KIND(INCREMENTAL);
+        struct store_file *file GUARDED_BY(&lock); /* the new file, if one is written */
+        /* Per window: it is in ${linked}, so it was not written. */
+        bool *skipped GUARDED_BY(&lock);
+    } shared;
 };
 
 static void set_link_reason(struct sidestep_save *save, const struct sidestep_error *why)
 {
     struct sidestep_save_info *info = &save->shared.info;
 
-    pthread_mutex_lock(&save->shared.lock);
+    lock_acquire(&save->shared.lock);
     snprintf(info->link_reason, sizeof(info->link_reason), "%.*s",
              (int)sizeof(info->link_reason) - 1, why->message);
-    pthread_mutex_unlock(&save->shared.lock);
+    lock_release(&save->shared.lock);
 }
 
 static enum sidestep_status link_last(struct unchanged_write *k, struct sidestep_error *err)
@@ -86,12 +90,15 @@ static enum sidestep_status link_last(struct unchanged_write *k, struct sidestep
 
 /* Create a new file, in place of the link, if there is one. */
 static enum sidestep_status write_new(struct unchanged_write *k, struct sidestep_error *err)
+    REQUIRES(&k->shared.lock)
 {
+    assert(k->shared.file == NULL);
     TRY(commit_shard_remove(&k->save->commit, INCREMENTAL_UNCHANGED_SHARD, err));
-    return save_shard_file_create(k->save, k->shard, &k->file, err);
+    return save_shard_file_create(k->save, k->shard, &k->shared.file, err);
 }
 
 static enum sidestep_status begin(struct unchanged_write *k, struct sidestep_error *err)
+    REQUIRES(&k->shared.lock)
 {
     const struct incremental_shard *last = &k->save->engine->saver->incremental.last;
     struct sidestep_error why = {0};
@@ -111,13 +118,14 @@ static enum sidestep_status choose(void *context, size_t window, struct store_fi
     struct unchanged_write *k = context;
     enum sidestep_status status = SIDESTEP_OK;
 
-    pthread_mutex_lock(&k->lock);
-    if (k->file == NULL && unchanged_matches_previous(k->save->pipeline.image, window))
-        k->skipped[window] = true;
-    else if (k->file == NULL)
+    assert(window < k->save->pipeline.image->unchanged_file_windows);
+    lock_acquire(&k->shared.lock);
+    if (k->shared.file == NULL && unchanged_matches_previous(k->save->pipeline.image, window))
+        k->shared.skipped[window] = true;
+    else if (k->shared.file == NULL)
         status = write_new(k, err);
-    *file = k->skipped[window] ? NULL : k->file;
-    pthread_mutex_unlock(&k->lock);
+    *file = k->shared.skipped[window] ? NULL : k->shared.file;
+    lock_release(&k->shared.lock);
     return status;
 }
 
@@ -129,13 +137,15 @@ static enum sidestep_status copy_window(struct unchanged_write *k, size_t i, uin
     struct image *image = k->save->pipeline.image;
     const struct image_window *w = &image->windows[i];
 
+    lock_alone(&k->shared.lock);
+    assert(k->linked != NULL && k->shared.file != NULL);
     TRY(store_file_read_at(k->linked, buffer, w->bytes, w->offset, err));
     if (!unchanged_matches_hashes(image, i, buffer))
         return FAIL(err, SIDESTEP_ECORRUPT, "bytes %llu to %llu are not what was written there",
                     (unsigned long long)w->offset, (unsigned long long)(w->offset + w->bytes));
     image_stage_non_tensor_data(image, i, buffer);
     TRY(image_finish_window(image, i, buffer, err));
-    return store_file_write_at(k->file, buffer, w->bytes, w->offset, err);
+    return store_file_write_at(k->shared.file, buffer, w->bytes, w->offset, err);
 }
 
 static enum sidestep_status copy_skipped(struct unchanged_write *k, struct sidestep_error *err)
@@ -144,8 +154,10 @@ static enum sidestep_status copy_skipped(struct unchanged_write *k, struct sides
     OWNED uint8_t *buffer = NULL;
     enum sidestep_status status = SIDESTEP_OK;
 
-    for (size_t i = 0; status == SIDESTEP_OK && i < k->save->pipeline.image->kept_windows; i++) {
-        if (!k->skipped[i])
+    lock_alone(&k->shared.lock);
+    for (size_t i = 0; status == SIDESTEP_OK && i < k->save->pipeline.image->unchanged_file_windows;
+         i++) {
+        if (!k->shared.skipped[i])
             continue;
         if (buffer == NULL && (buffer = memory_new(IMAGE_WINDOW_MAX_BYTES, 1)) == NULL)
             return FAIL_NOMEM(err, IMAGE_WINDOW_MAX_BYTES);
@@ -165,12 +177,14 @@ static enum sidestep_status write_unchanged(struct unchanged_write *k, struct si
     struct pipeline_target choice = {.choose = choose, .context = k};
     struct pipeline_writers writers = {&engine->io, engine->writers, engine->write_threads};
 
-    k->skipped = memory_new(save->pipeline.image->kept_windows, sizeof(*k->skipped));
-    if (k->skipped == NULL)
-        return FAIL_NOMEM(err, save->pipeline.image->kept_windows);
+    size_t windows = save->pipeline.image->unchanged_file_windows;
+    lock_alone(&k->shared.lock); /* but while the writers run */
+    k->shared.skipped = memory_new(windows, sizeof(*k->shared.skipped));
+    if (k->shared.skipped == NULL)
+        return FAIL_NOMEM(err, windows);
     TRY(begin(k, err));
     TRY(pipeline_write_unchanged(&save->pipeline, &choice, &writers, err));
-    return k->file != NULL ? copy_skipped(k, err) : SIDESTEP_OK;
+    return k->shared.file != NULL ? copy_skipped(k, err) : SIDESTEP_OK;
 }
 
 enum sidestep_status incremental_write_unchanged(struct sidestep_save *save,
@@ -180,16 +194,17 @@ enum sidestep_status incremental_write_unchanged(struct sidestep_save *save,
 {
     struct unchanged_write k = {.save = save, .shard = shard};
 
-    pthread_mutex_init(&k.lock, NULL);
+    lock_init(&k.shared.lock, LOCK_INCREMENTAL);
     enum sidestep_status status = write_unchanged(&k, err);
-    pthread_mutex_destroy(&k.lock);
-    free(k.skipped);
+    lock_destroy(&k.shared.lock);
+    lock_alone(&k.shared.lock);
+    free(k.shared.skipped);
     if (status == SIDESTEP_OK) {
-        *linked = k.file == NULL;
-        *file = *linked ? TAKE(k.linked) : TAKE(k.file);
+        *linked = k.shared.file == NULL;
+        *file = *linked ? TAKE(k.linked) : TAKE(k.shared.file);
     }
     store_file_discard(k.linked);
-    store_file_discard(k.file);
+    store_file_discard(k.shared.file);
     TRACE(save, "rank %u: kept shard %s", save->commit.rank, *linked ? "linked" : "written");
     return status;
 }
@@ -201,6 +216,7 @@ enum sidestep_status incremental_record_unchanged(struct sidestep_save *save,
     struct incremental_state *state = &save->engine->saver->incremental;
     struct incremental_shard *next = &state->next;
 
+    assert(state->pending);
     TRY(store_file_stat(file, &next->stat, err));
     next->links = linked ? state->last.links + 1 : 0;
     next->exists = true;
@@ -209,8 +225,8 @@ enum sidestep_status incremental_record_unchanged(struct sidestep_save *save,
     commit_shard_name(&save->commit, INCREMENTAL_UNCHANGED_SHARD, next->name);
     if (!linked)
         return SIDESTEP_OK;
-    pthread_mutex_lock(&save->shared.lock);
+    lock_acquire(&save->shared.lock);
     save->shared.info.linked_bytes = next->stat.size;
-    pthread_mutex_unlock(&save->shared.lock);
+    lock_release(&save->shared.lock);
     return SIDESTEP_OK;
 }

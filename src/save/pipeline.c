@@ -25,6 +25,7 @@ enum sidestep_status pipeline_init(struct pipeline *p, struct image *image, stru
                                    uint64_t pool_bytes, struct sidestep_error *err)
 {
     assert(pool_bytes <= pool->length);
+    lock_alone(&p->shared.lock);
     *p = (struct pipeline){
         .image = image, .pool = pool, .pool_bytes = pool_bytes, .end_window = image->window_count};
     TRY(pool_slots_new(&p->slots, image, err));
@@ -37,49 +38,52 @@ enum sidestep_status pipeline_init(struct pipeline *p, struct image *image, stru
     p->shares_pool = pool_bytes < pipeline_full_pool_bytes(image);
     assert(!p->shares_pool || pool_bytes >= PIPELINE_MIN_POOL_BYTES);
     set_slots(p);
-    pthread_mutex_init(&p->shared.lock, NULL);
-    pthread_cond_init(&p->shared.changed, NULL);
+    lock_init(&p->shared.lock, LOCK_PIPELINE);
+    lock_condition_init(&p->shared.changed);
     return SIDESTEP_OK;
 }
 
 void pipeline_release(struct pipeline *p)
 {
+    lock_alone(&p->shared.lock);
     if (p->shared.states == NULL)
         return;
+    assert(p->stagers == NULL); /* nobody stages any more */
     free(p->shared.states);
     p->shared.states = NULL;
     pool_slots_free(&p->slots);
-    pthread_cond_destroy(&p->shared.changed);
-    pthread_mutex_destroy(&p->shared.lock);
+    lock_condition_destroy(&p->shared.changed);
+    lock_destroy(&p->shared.lock);
 }
 
 void pipeline_fail_locked(struct pipeline *p, const struct sidestep_error *why)
 {
+    assert(why->status != SIDESTEP_OK);
     if (!p->shared.failed)
         p->shared.err = *why;
     p->shared.failed = true;
     atomic_store(&p->stop, true);
-    pthread_cond_broadcast(&p->shared.changed);
+    lock_wake_all(&p->shared.changed);
 }
 
 void pipeline_fail(struct pipeline *p, const struct sidestep_error *why)
 {
-    pthread_mutex_lock(&p->shared.lock);
+    lock_acquire(&p->shared.lock);
     pipeline_fail_locked(p, why);
-    pthread_mutex_unlock(&p->shared.lock);
+    lock_release(&p->shared.lock);
 }
 
 void pipeline_get_progress(struct pipeline *p, uint64_t *staged_bytes, uint64_t *written_bytes)
 {
-    pthread_mutex_lock(&p->shared.lock);
+    lock_acquire(&p->shared.lock);
     *staged_bytes = p->shared.staged_bytes;
     *written_bytes = p->shared.written_bytes;
-    pthread_mutex_unlock(&p->shared.lock);
+    lock_release(&p->shared.lock);
 }
 
 /* Locked: is there a window to stage, and a slot for it?  Slots are acquired in window order, as
  * pool_slots.h requires. */
-static bool may_stage(struct pipeline *p)
+static bool may_stage(struct pipeline *p) REQUIRES(&p->shared.lock)
 {
     bool ahead = p->cow == NULL || atomic_load(&p->copiers_started);
 
@@ -93,13 +97,13 @@ static bool take_stage(struct pipeline *p, size_t *i)
 {
     bool taken = false;
 
-    pthread_mutex_lock(&p->shared.lock);
+    lock_acquire(&p->shared.lock);
     while (!p->shared.failed && p->shared.stage_next < p->image->window_count &&
            !(taken = may_stage(p)))
-        pthread_cond_wait(&p->shared.changed, &p->shared.lock);
+        lock_wait(&p->shared.lock, &p->shared.changed);
     if (taken)
         *i = p->shared.stage_next++;
-    pthread_mutex_unlock(&p->shared.lock);
+    lock_release(&p->shared.lock);
     return taken;
 }
 
@@ -133,12 +137,14 @@ static bool stage_window(struct pipeline *p, size_t i)
 
 void pipeline_count_staged(struct pipeline *p, size_t i)
 {
-    pthread_mutex_lock(&p->shared.lock);
+    lock_acquire(&p->shared.lock);
+    assert(p->shared.states[i] == (p->shared.zero_copy[i] ? WINDOW_HASHED : WINDOW_EMPTY));
+    assert(p->shared.staged < p->image->window_count);
     p->shared.states[i] = WINDOW_STAGED;
     p->shared.staged_bytes += p->image->windows[i].bytes;
     bool last = ++p->shared.staged == p->image->window_count;
-    pthread_cond_broadcast(&p->shared.changed);
-    pthread_mutex_unlock(&p->shared.lock);
+    lock_wake_all(&p->shared.changed);
+    lock_release(&p->shared.lock);
     if (last && p->released != NULL)
         p->released(p->context);
 }
@@ -168,6 +174,7 @@ void pipeline_stage(struct pipeline *p, struct workers *workers)
 bool pipeline_protect(struct pipeline *p, struct cow *cow, struct workers *workers,
                       void (*released)(void *context), void *context)
 {
+    assert(p->cow == NULL);
     if (!cow_begin_snapshot(cow, p->image, p->slots, p->pool, workers)) {
         set_slots(p);
         return false;
@@ -178,11 +185,6 @@ bool pipeline_protect(struct pipeline *p, struct cow *cow, struct workers *worke
     p->context = context;
     p->stagers = workers;
     return true;
-}
-
-void pipeline_set_offload(struct pipeline *p, struct offload *offload)
-{
-    p->offload = offload;
 }
 
 uint8_t *pipeline_reserve_eager(struct pipeline *p, uint64_t bytes)
@@ -245,6 +247,7 @@ static void copy_ahead(void *context)
 
 void pipeline_start_staging(struct pipeline *p, uint64_t fault_threshold)
 {
+    assert(p->stagers != NULL && p->released != NULL);
     p->fault_threshold = fault_threshold;
     p->writers_stage = fault_threshold != 0 || workers_count(p->stagers) == 0;
     p->staging = (struct workers_job){.run = copy_ahead, .context = p};
@@ -270,9 +273,9 @@ bool pipeline_stage_next(struct pipeline *p)
     if (!p->writers_stage || p->shared.stage_next >= p->end_window || !may_stage(p))
         return false;
     size_t i = p->shared.stage_next++;
-    pthread_mutex_unlock(&p->shared.lock);
+    lock_release(&p->shared.lock);
     (void)pipeline_stage_taken(p, i);
-    pthread_mutex_lock(&p->shared.lock);
+    lock_acquire(&p->shared.lock);
     return true;
 }
 

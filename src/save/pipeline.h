@@ -15,13 +15,11 @@
  * writers as the pool has capacity.
  *
  * In either case, the devices' own streams copy tensors on devices into the windows
- * (pipeline_set_offload()).  If the call has nothing else to wait for, it does not wait for them
+ * (${offload}).  If the call has nothing else to wait for, it does not wait for them
  * (pipeline_defer_staging()).
  */
 #ifndef SAVE_PIPELINE_H
 #define SAVE_PIPELINE_H
-
-#include <pthread.h>
 
 #include "base/base.h"
 #include "engine/engine.h"
@@ -60,26 +58,30 @@ struct pipeline {
     size_t end_window; /* only windows before this one are written now */
     atomic_bool stop;  /* copy of shared.failed, for waits outside the lock */
     struct {
-        pthread_mutex_t lock;
-        pthread_cond_t changed;
-        uint8_t *states;    /* per window: enum window_state */
-        uint8_t *zero_copy; /* per window: it is written from the tensor's memory */
-        size_t stage_next;
-        size_t staged;
-        size_t hash_next;
-        size_t hashed;      /* all windows before it are hashed */
-        size_t write_first; /* all windows before it are written, maybe some after it too */
-        size_t write_next;
-        size_t written;
-        uint64_t staged_bytes;
-        uint64_t written_bytes;
-        uint64_t live_bytes;
-        uint64_t held_ns;          /* sum over the writers: waits for the throttle */
-        uint64_t backed_off_ns;    /* back-off because others read from the disk ... */
-        uint64_t backed_off_at_ns; /* ... up to this time, if it goes on; else 0 */
-        bool used_ring;            /* a window went through io_uring */
-        bool failed;
-        struct sidestep_error err; /* the first error */
+        struct lock lock LOCK_KIND(PIPELINE);
+        struct lock_condition changed;
+        uint8_t *states GUARDED_BY(&lock); /* per window: enum window_state */
+        /* Per window: it is written from the tensor's memory. */
+        uint8_t *zero_copy GUARDED_BY(&lock);
+        size_t stage_next GUARDED_BY(&lock);
+        size_t staged GUARDED_BY(&lock);
+        size_t hash_next GUARDED_BY(&lock);
+        size_t hashed GUARDED_BY(&lock); /* all windows before it are hashed */
+        /* All windows before it are written, maybe some after it too. */
+        size_t write_first GUARDED_BY(&lock);
+        size_t write_next GUARDED_BY(&lock);
+        size_t written GUARDED_BY(&lock);
+        uint64_t staged_bytes GUARDED_BY(&lock);
+        uint64_t written_bytes GUARDED_BY(&lock);
+        uint64_t live_bytes GUARDED_BY(&lock);
+        uint64_t held_ns GUARDED_BY(&lock); /* sum over the writers: waits for the throttle */
+        /* Back-off because others read from the disk ... */
+        uint64_t backed_off_ns GUARDED_BY(&lock);
+        uint64_t
+            backed_off_at_ns GUARDED_BY(&lock); /* ... up to this time, if it goes on; else 0 */
+        bool used_ring GUARDED_BY(&lock);       /* a window went through io_uring */
+        bool failed GUARDED_BY(&lock);
+        struct sidestep_error err GUARDED_BY(&lock); /* the first error */
     } shared;
 };
 
@@ -98,9 +100,6 @@ void pipeline_stage(struct pipeline *p, struct workers *workers);
  */
 bool pipeline_protect(struct pipeline *p, struct cow *cow, struct workers *workers,
                       void (*released)(void *context), void *context);
-/* ${offload}, which has begun, brings the tensors on devices.  Call before pipeline_stage(),
- * pipeline_protect() or pipeline_defer_staging(). */
-void pipeline_set_offload(struct pipeline *p, struct offload *offload);
 /* Reserve ${bytes} of a shared pool for eager copies.  NULL: too few would be left for windows. */
 uint8_t *pipeline_reserve_eager(struct pipeline *p, uint64_t bytes);
 /*

@@ -12,29 +12,30 @@ enum window_state { WINDOW_EMPTY, WINDOW_STAGED, WINDOW_HASHED, WINDOW_WRITTEN }
 void pipeline_writer_begin(struct pipeline *p);
 void pipeline_writer_end(struct pipeline *p);
 /* Locked: may the next window be written, as far as other windows are concerned? */
-bool pipeline_can_start_write(struct pipeline *p);
+bool pipeline_can_start_write(struct pipeline *p) REQUIRES(&p->shared.lock);
 /* Locked: may one more write start beside ${in_flight} others, or do readers need the disk? */
-bool pipeline_can_add_request(struct pipeline *p, size_t in_flight);
+bool pipeline_can_add_request(struct pipeline *p, size_t in_flight) REQUIRES(&p->shared.lock);
 /* Wait until the throttle lets ${bytes} be written.  Returns the nanoseconds waited. */
 uint64_t pipeline_acquire_bandwidth(struct pipeline *p, uint64_t bytes);
 /* The same without waiting; false: not now. */
 bool pipeline_try_acquire_bandwidth(struct pipeline *p, uint64_t bytes);
 /* Stage window ${i}, which the caller has taken; false: the save has failed. */
-bool pipeline_stage_taken(struct pipeline *p, size_t i);
+bool pipeline_stage_taken(struct pipeline *p, size_t i) EXCLUDES(&p->shared.lock);
 /* Count window ${i} as staged.  The last one releases the state. */
-void pipeline_count_staged(struct pipeline *p, size_t i);
+void pipeline_count_staged(struct pipeline *p, size_t i) EXCLUDES(&p->shared.lock);
 /* Call after the writers: wait until staging has ended.  Returns the first failure. */
 enum sidestep_status pipeline_finish(struct pipeline *p, struct sidestep_error *err);
-/* The functions below are called with p->shared.lock held. */
-void pipeline_fail_locked(struct pipeline *p, const struct sidestep_error *why);
+/* Record the failure.  The first one counts. */
+void pipeline_fail_locked(struct pipeline *p, const struct sidestep_error *why)
+    REQUIRES(&p->shared.lock);
 /* Is there a window to hash? */
-bool pipeline_can_hash(const struct pipeline *p);
+bool pipeline_can_hash(const struct pipeline *p) REQUIRES(&p->shared.lock);
 /* Take the next window and hash it.  Releases the lock in the meantime. */
-void pipeline_hash_next(struct pipeline *p);
+void pipeline_hash_next(struct pipeline *p) REQUIRES(&p->shared.lock);
 /* Stage a window, if writers stage.  Releases the lock in the meantime.  False: there was none. */
-bool pipeline_stage_next(struct pipeline *p);
+bool pipeline_stage_next(struct pipeline *p) REQUIRES(&p->shared.lock);
 /* Window ${i} is no longer needed: return its slot. */
-void pipeline_window_done(struct pipeline *p, size_t i);
+void pipeline_window_done(struct pipeline *p, size_t i) REQUIRES(&p->shared.lock);
 /* Lower the priority of this thread again, if a waiting trainer had raised it. */
 void pipeline_restore_priority(struct pipeline *p);
 

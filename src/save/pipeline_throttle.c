@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* pipeline_throttle.c -- throttles the writers of a pipeline; see engine/throttle.h. */
+#include <assert.h>
+
 #include "save/pipeline_internal.h"
 
 #include "base/base.h"
@@ -33,6 +35,7 @@ bool pipeline_can_start_write(struct pipeline *p)
 {
     if (p->shared.write_next >= min_u64(p->shared.hashed, p->end_window))
         return false;
+    assert(p->shared.written <= p->shared.write_next);
     while (p->shared.write_first < p->shared.write_next &&
            p->shared.states[p->shared.write_first] == WINDOW_WRITTEN)
         p->shared.write_first++;

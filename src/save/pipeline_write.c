@@ -30,17 +30,19 @@ struct writer {
 };
 
 /* Locked. */
-static void count_hashed(struct pipeline *p, size_t i)
+static void count_hashed(struct pipeline *p, size_t i) REQUIRES(&p->shared.lock)
 {
+    assert(p->shared.states[i] == (p->shared.zero_copy[i] ? WINDOW_EMPTY : WINDOW_STAGED));
     p->shared.states[i] = WINDOW_HASHED;
     while (p->shared.hashed < p->image->window_count &&
            p->shared.states[p->shared.hashed] == WINDOW_HASHED)
         p->shared.hashed++;
-    pthread_cond_broadcast(&p->shared.changed);
+    assert(p->shared.hashed <= p->shared.hash_next);
+    lock_wake_all(&p->shared.changed);
 }
 
 /* Locked: is the window before ${i} hashed, if the hash of ${i} continues it? */
-static bool hash_follows(const struct pipeline *p, size_t i)
+static bool hash_follows(const struct pipeline *p, size_t i) REQUIRES(&p->shared.lock)
 {
     return !image_hash_needs_previous(p->image, i) || p->shared.states[i - 1] >= WINDOW_HASHED;
 }
@@ -54,11 +56,12 @@ bool pipeline_can_hash(const struct pipeline *p)
 
 void pipeline_hash_next(struct pipeline *p)
 {
+    assert(pipeline_can_hash(p));
     size_t i = p->shared.hash_next++;
 
-    pthread_mutex_unlock(&p->shared.lock);
+    lock_release(&p->shared.lock);
     image_hash(p->image, i, pool_slots_get(p->slots, i));
-    pthread_mutex_lock(&p->shared.lock);
+    lock_acquire(&p->shared.lock);
     count_hashed(p, i);
 }
 
@@ -76,7 +79,7 @@ static bool can_write_from(const struct write_job *job, const void *memory,
 }
 
 /* Locked: can window ${i} be zero-copy?  Not once copiers run: they are faster than the writers. */
-static bool is_zero_copy(const struct writer *writer, size_t i)
+static bool is_zero_copy(const struct writer *writer, size_t i) REQUIRES(&writer->p->shared.lock)
 {
     const struct pipeline *p = writer->p;
 
@@ -89,41 +92,42 @@ static bool is_zero_copy(const struct writer *writer, size_t i)
 
 /* Locked: is it time for the next zero-copy window?  Only a few are hashed ahead, because a trainer
  * that writes to the tensor waits until they are written. */
-static bool next_is_zero_copy(const struct writer *writer)
+static bool next_is_zero_copy(const struct writer *writer) REQUIRES(&writer->p->shared.lock)
 {
-    const struct pipeline *p = writer->p;
-    size_t i = p->shared.hash_next;
+    size_t i = writer->p->shared.hash_next;
 
-    return i == p->shared.stage_next && i - p->shared.write_next < PIPELINE_ZERO_COPY_AHEAD &&
-           is_zero_copy(writer, i) && hash_follows(p, i);
+    return i == writer->p->shared.stage_next &&
+           i - writer->p->shared.write_next < PIPELINE_ZERO_COPY_AHEAD && is_zero_copy(writer, i) &&
+           hash_follows(writer->p, i);
 }
 
 /* Locked: hash window ${i} in the tensor's memory.  Releases the lock in the meantime. */
-static void hash_zero_copy(struct writer *writer, size_t i)
+static void hash_zero_copy(struct writer *writer, size_t i) REQUIRES(&writer->p->shared.lock)
 {
-    struct pipeline *p = writer->p;
     struct sidestep_error why = {0};
     bool zero_copy, hashed;
 
-    pthread_mutex_unlock(&p->shared.lock);
-    hashed = cow_begin_zero_copy(p->cow, p->image, i, &zero_copy, &why) == SIDESTEP_OK;
+    lock_release(&writer->p->shared.lock);
+    hashed =
+        cow_begin_zero_copy(writer->p->cow, writer->p->image, i, &zero_copy, &why) == SIDESTEP_OK;
     if (!hashed) {
-        pipeline_fail(p, &why);
-    } else if (!zero_copy && (hashed = pipeline_stage_taken(p, i))) {
-        image_hash(p->image, i, pool_slots_get(p->slots, i));
+        pipeline_fail(writer->p, &why);
+    } else if (!zero_copy && (hashed = pipeline_stage_taken(writer->p, i))) {
+        image_hash(writer->p->image, i, pool_slots_get(writer->p->slots, i));
     } else if (zero_copy && fault_hit("pipeline.early")) {
-        (void)cow_end_zero_copy(p->cow, p->image, i,
+        (void)cow_end_zero_copy(writer->p->cow, writer->p->image, i,
                                 NULL); /* wrong on purpose: tests must notice it */
     }
-    pthread_mutex_lock(&p->shared.lock);
-    p->shared.zero_copy[i] = zero_copy;
+    lock_acquire(&writer->p->shared.lock);
+    writer->p->shared.zero_copy[i] = zero_copy;
     if (hashed)
-        count_hashed(p, i);
+        count_hashed(writer->p, i);
 }
 
 /* Where window ${i} is written from.  Writers only read it, except that they write the tails of
- * items, which no zero-copy window contains. */
-static uint8_t *window_memory(struct pipeline *p, size_t i)
+ * items, which no zero-copy window contains.  Not checked: from the moment when a window is hashed,
+ * nobody changes whether it is zero-copy. */
+static LOCK_UNCHECKED uint8_t *window_memory(struct pipeline *p, size_t i)
 {
     return p->shared.zero_copy[i] ? cow_zero_copy_address(p->cow, p->image, i)
                                   : pool_slots_get(p->slots, i);
@@ -150,64 +154,65 @@ static void count_written(struct pipeline *p, size_t i);
 
 /* Locked: finish window ${i}, which is taken, and start to write it.  Releases the lock in the
  * meantime. */
-static void start_window(struct writer *writer, size_t i)
+static void start_window(struct writer *writer, size_t i) REQUIRES(&writer->p->shared.lock)
 {
-    struct pipeline *p = writer->p;
-    const struct image_window *w = &p->image->windows[i];
+    const struct image_window *w = &writer->p->image->windows[i];
     struct store_request *request = writer->free;
     struct sidestep_error why = {0};
     struct store_file *file;
     uint64_t held_ns = 0;
 
-    pthread_mutex_unlock(&p->shared.lock);
+    assert(request != NULL && i < writer->p->end_window);
+    lock_release(&writer->p->shared.lock);
     enum sidestep_status status = finish_window(writer, i, &file, &held_ns, &why);
     if (status == SIDESTEP_OK && file != NULL) {
         writer->free = request->next;
         *request = (struct store_request){.file = file,
-                                          .memory = window_memory(p, i),
+                                          .memory = window_memory(writer->p, i),
                                           .bytes = w->bytes,
                                           .offset = w->offset - writer->job->begin,
                                           .is_write = true,
                                           .tag = i};
         store_queue_submit(&writer->queue, request);
     }
-    pthread_mutex_lock(&p->shared.lock);
-    p->shared.held_ns += held_ns;
+    lock_acquire(&writer->p->shared.lock);
+    writer->p->shared.held_ns += held_ns;
     if (status != SIDESTEP_OK)
-        pipeline_fail_locked(p, &why);
+        pipeline_fail_locked(writer->p, &why);
     else if (file == NULL)
-        count_written(p, i);
+        count_written(writer->p, i);
 }
 
 void pipeline_window_done(struct pipeline *p, size_t i)
 {
+    assert(p->shared.written < p->shared.hashed && p->shared.written < p->shared.staged);
     /* Hashing does not look at states before ${hashed} any more. */
     p->shared.states[i] = WINDOW_WRITTEN;
     pool_slots_return(p->slots, i);
     if (p->cow != NULL)
         cow_retry_waiters(p->cow);
     p->shared.written++;
-    pthread_cond_broadcast(&p->shared.changed);
+    lock_wake_all(&p->shared.changed);
 }
 
 /* Locked, released in the meantime: zero-copy window ${i} is written, so it is staged.  False: the
  * save has failed. */
-static bool end_zero_copy(struct pipeline *p, size_t i)
+static bool end_zero_copy(struct pipeline *p, size_t i) REQUIRES(&p->shared.lock)
 {
     struct sidestep_error why = {0};
 
-    pthread_mutex_unlock(&p->shared.lock);
+    lock_release(&p->shared.lock);
     if (cow_end_zero_copy(p->cow, p->image, i, &why) == SIDESTEP_OK)
         pipeline_count_staged(p, i);
     else
         pipeline_fail(p, &why);
-    pthread_mutex_lock(&p->shared.lock);
+    lock_acquire(&p->shared.lock);
     p->shared.live_bytes += p->image->windows[i].bytes;
     return why.status == SIDESTEP_OK;
 }
 
 /* Locked: window ${i} is written, or need not be. */
-static void count_written(struct pipeline *p, size_t i)
+static void count_written(struct pipeline *p, size_t i) REQUIRES(&p->shared.lock)
 {
     if (p->shared.zero_copy[i] && !end_zero_copy(p, i))
         return;
@@ -218,6 +223,7 @@ static void count_written(struct pipeline *p, size_t i)
 /* Locked, released in the meantime: the write of a window has failed.  If the trainer has unmapped
  * its memory, the error names the tensor instead of the file. */
 static void fail_window(struct pipeline *p, const struct store_request *request)
+    REQUIRES(&p->shared.lock)
 {
     bool no_memory = request->err.sys_errno == EFAULT && p->shared.zero_copy[request->tag];
 
@@ -227,49 +233,47 @@ static void fail_window(struct pipeline *p, const struct store_request *request)
 
 /* Locked: the window of ${request} is written, or the write has failed. */
 static void end_window(struct writer *writer, struct store_request *request)
+    REQUIRES(&writer->p->shared.lock)
 {
-    struct pipeline *p = writer->p;
 
     if (request->status != SIDESTEP_OK)
-        fail_window(p, request);
+        fail_window(writer->p, request);
     else
-        count_written(p, request->tag);
+        count_written(writer->p, request->tag);
     request->next = writer->free;
     writer->free = request;
 }
 
 /* Locked: wait until a write of this thread ends.  Releases the lock in the meantime. */
-static void wait_for_window(struct writer *writer)
+static void wait_for_window(struct writer *writer) REQUIRES(&writer->p->shared.lock)
 {
-    struct pipeline *p = writer->p;
-
-    pthread_mutex_unlock(&p->shared.lock);
+    lock_release(&writer->p->shared.lock);
     struct store_request *request = store_queue_wait(&writer->queue);
-    pthread_mutex_lock(&p->shared.lock);
+    lock_acquire(&writer->p->shared.lock);
     end_window(writer, request);
 }
 
 /* Locked: take one step.  Steps that keep the disk busy come first. */
-static void write_step(struct writer *writer)
+static void write_step(struct writer *writer) REQUIRES(&writer->p->shared.lock)
 {
-    struct pipeline *p = writer->p;
     struct store_request *done = store_queue_poll(&writer->queue);
 
     if (done != NULL) {
         end_window(writer, done);
-    } else if (pipeline_can_start_write(p) && store_queue_has_room(&writer->queue)) {
-        start_window(writer, p->shared.write_next++);
-    } else if (pipeline_can_hash(p)) {
-        pipeline_hash_next(p);
+    } else if (pipeline_can_start_write(writer->p) && store_queue_has_room(&writer->queue)) {
+        start_window(writer, writer->p->shared.write_next++);
+    } else if (pipeline_can_hash(writer->p)) {
+        pipeline_hash_next(writer->p);
     } else if (next_is_zero_copy(writer)) {
-        p->shared.stage_next++;
-        hash_zero_copy(writer, p->shared.hash_next++);
-    } else if (!is_zero_copy(writer, p->shared.stage_next) && pipeline_stage_next(p)) {
+        writer->p->shared.stage_next++;
+        hash_zero_copy(writer, writer->p->shared.hash_next++);
+    } else if (!is_zero_copy(writer, writer->p->shared.stage_next) &&
+               pipeline_stage_next(writer->p)) {
         return;
     } else if (writer->queue.in_flight != 0) {
         wait_for_window(writer);
     } else {
-        pthread_cond_wait(&p->shared.changed, &p->shared.lock);
+        lock_wait(&writer->p->shared.lock, &writer->p->shared.changed);
     }
 }
 
@@ -285,18 +289,19 @@ static void write_windows(void *context)
         writer.requests[i].next = writer.free;
         writer.free = &writer.requests[i];
     }
-    pthread_mutex_lock(&p->shared.lock);
+    lock_acquire(&writer.p->shared.lock);
     while (!p->shared.failed && p->shared.written < p->end_window) {
         write_step(&writer);
         pipeline_restore_priority(p);
     }
     p->shared.used_ring = p->shared.used_ring || writer.queue.ring_count != 0;
-    pthread_mutex_unlock(&p->shared.lock);
+    lock_release(&writer.p->shared.lock);
     store_queue_close(&writer.queue); /* after a failure, requests may still read the pool */
     pipeline_writer_end(p);
 }
 
 static enum sidestep_status first_failure(const struct pipeline *p, struct sidestep_error *err)
+    REQUIRES(&p->shared.lock)
 {
     if (!p->shared.failed)
         return SIDESTEP_OK;
@@ -307,7 +312,10 @@ static enum sidestep_status first_failure(const struct pipeline *p, struct sides
 enum sidestep_status pipeline_finish(struct pipeline *p, struct sidestep_error *err)
 {
     pipeline_finish_staging(p);
-    return first_failure(p, err);
+    lock_acquire(&p->shared.lock);
+    enum sidestep_status status = first_failure(p, err);
+    lock_release(&p->shared.lock);
+    return status;
 }
 
 enum sidestep_status pipeline_write_unchanged(struct pipeline *p,
@@ -317,14 +325,14 @@ enum sidestep_status pipeline_write_unchanged(struct pipeline *p,
 {
     struct write_job job = {.p = p, .target = target, .writers = writers};
 
-    assert(p->image->kept_windows != 0);
-    p->end_window = p->image->kept_windows;
+    assert(p->image->unchanged_file_windows != 0);
+    p->end_window = p->image->unchanged_file_windows;
     workers_run_limited(writers->workers, writers->threads, write_windows, &job);
     p->end_window = p->image->window_count;
     /* Other threads may still be staging. */
-    pthread_mutex_lock(&p->shared.lock);
+    lock_acquire(&p->shared.lock);
     enum sidestep_status status = first_failure(p, err);
-    pthread_mutex_unlock(&p->shared.lock);
+    lock_release(&p->shared.lock);
     return status;
 }
 
@@ -333,7 +341,7 @@ enum sidestep_status pipeline_write(struct pipeline *p, struct store_file *file,
                                     struct sidestep_error *err)
 {
     struct write_job job = {
-        .p = p, .file = file, .begin = p->image->kept_bytes, .writers = writers};
+        .p = p, .file = file, .begin = p->image->unchanged_file_bytes, .writers = writers};
 
     workers_run_limited(writers->workers, writers->threads, write_windows, &job);
     return pipeline_finish(p, err);

@@ -10,7 +10,6 @@
  */
 #include <assert.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
 
@@ -43,6 +42,8 @@ enum agreement {
     AGREE_REPORTED, /* place in the queue of the failed save that this call reports; 0: none */
     AGREE_COUNT,
 };
+
+_Static_assert(SAVE_ID_BYTES == 2 * sizeof(uint64_t), "it is AGREE_ID_0 and AGREE_ID_1");
 
 /* One call of save_start_all() on one rank. */
 struct starting {
@@ -113,8 +114,8 @@ static void set_commit(struct starting *s, const struct sidestep_save_options *o
     struct commit *commit = &s->save->commit;
     uint64_t timeout_ms = options->deadline_ms != 0 ? options->deadline_ms : s->engine->timeout_ms;
 
+    assert(commit->parent == NULL && commit->dir == NULL);
     *commit = (struct commit){
-        .store = s->engine->store,
         .clock = s->engine->clock,
         .cancelled = &s->save->cancelled,
         .rank = (uint32_t)s->engine->comm.rank,
@@ -157,7 +158,7 @@ static enum sidestep_status bind_image(struct starting *s, struct sidestep_error
         TRY(build_image(s, err));
     /* Items that are encoded are never zero-copy. */
     slot->image.cut_at_data = held && s->save->compressor == NULL;
-    slot->image.splits = s->save->incremental;
+    slot->image.splits_file = s->save->incremental;
     if (s->save->incremental)
         TRY(incremental_plan(&engine->saver->incremental, &slot->image, err));
     TRY(image_bind(&slot->image, &engine->saver->plan, s->state, err));
@@ -216,6 +217,7 @@ static enum sidestep_status start_local(struct starting *s, const char *path,
         return FAIL(err, SIDESTEP_EINVAL, "step %llu is too large",
                     (unsigned long long)save->options.step);
     s->still = s->blocking || (save->options.flags & SIDESTEP_SAVE_STILL) != 0;
+    lock_alone(&save->shared.lock); /* no other thread knows it yet */
     save->shared.is_reported = (save->options.flags & SIDESTEP_SAVE_NOT_STICKY) != 0;
     if (save->options.queue > SIDESTEP_MAX_QUEUE)
         return FAIL(err, SIDESTEP_EINVAL, "save options: a queue of %u is more than %u",
@@ -223,6 +225,7 @@ static enum sidestep_status start_local(struct starting *s, const char *path,
     TRY(enter_queue(s, err));
     TRY(save_choose_codec(save, err));
     set_commit(s, &save->options);
+    TRY(engine_find_store(s->engine, path, &save->commit.store, err));
     TRY(commit_open(&save->commit, path, err));
     if (!utf8_is_valid(save->commit.path, strlen(save->commit.path)))
         return FAIL(err, SIDESTEP_EINVAL, "the path is not UTF-8, and .metadata has to record it");
@@ -348,13 +351,13 @@ static void set_staged(struct starting *s, uint64_t from)
 {
     struct sidestep_save *save = s->save;
 
-    pthread_mutex_lock(&save->shared.lock);
+    lock_acquire(&save->shared.lock);
     save->staged_ns = clock_now(s->engine->clock);
     s->info->stage_ns = save->staged_ns - from;
     s->info->call_ns = save->staged_ns - s->began_ns;
     if (save->pipeline.offload != NULL)
         s->info->device_ns = s->info->call_ns;
-    pthread_mutex_unlock(&save->shared.lock);
+    lock_release(&save->shared.lock);
     save_advance(save, SIDESTEP_SAVE_STAGED, NULL);
 }
 
@@ -389,12 +392,12 @@ static void on_staged_in_background(void *context)
     struct sidestep_save *save = context;
     struct sidestep_save_info *info = &save->shared.info;
 
-    pthread_mutex_lock(&save->shared.lock);
+    lock_acquire(&save->shared.lock);
     uint64_t from = save->staged_ns;
     save->staged_ns = clock_now(save->engine->clock);
     info->stage_ns = save->staged_ns - from;
     info->call_ns += info->stage_ns;
-    pthread_mutex_unlock(&save->shared.lock);
+    lock_release(&save->shared.lock);
     save_advance(save, SIDESTEP_SAVE_STAGED, NULL);
     save_advance(save, SIDESTEP_SAVE_RELEASED, NULL);
 }
@@ -422,11 +425,12 @@ static void on_released(void *context)
     struct sidestep_save *save = context;
     struct cow_stats stats;
 
+    assert(save->pipeline.cow != NULL);
     cow_get_stats(save->pipeline.cow, &stats);
-    pthread_mutex_lock(&save->shared.lock);
+    lock_acquire(&save->shared.lock);
     snapshot_policy_report_stats(&stats, &save->shared.info);
     save->shared.info.release_ns = clock_now(save->engine->clock) - save->staged_ns;
-    pthread_mutex_unlock(&save->shared.lock);
+    lock_release(&save->shared.lock);
     save_advance(save, SIDESTEP_SAVE_RELEASED, NULL);
 }
 
@@ -444,7 +448,7 @@ static bool protect(struct starting *s, struct cow *cow)
     snapshot_policy_report_stats(&stats, s->info);
     s->info->snapshot = SIDESTEP_SNAPSHOT_COW;
     set_staged(s, from);
-    snapshot_policy_record_protect(&s->engine->saver->snapshot_policy, s->info->stage_ns);
+    s->engine->saver->snapshot_policy.protect_ns = s->info->stage_ns;
     save->pipeline.trims_pool = snapshot_policy_can_trim_pool(&s->engine->saver->snapshot_policy);
     pipeline_start_staging(
         &save->pipeline, snapshot_policy_choose_copy_threshold(&s->engine->saver->snapshot_policy));
@@ -557,7 +561,9 @@ enum sidestep_status save_finish_all(struct sidestep_save **out, struct sidestep
     save_join_runner(save);
     if (comm->rank == 0) {
         verdict.state = save_get_state(save);
+        lock_acquire(&save->shared.lock);
         verdict.err = save->shared.err;
+        lock_release(&save->shared.lock);
     }
     enum sidestep_status status = comm_broadcast_all(comm, &verdict, sizeof(verdict), 0, NULL);
     if (status == SIDESTEP_OK && save_get_state(save) == SIDESTEP_SAVE_WRITTEN &&

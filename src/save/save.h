@@ -60,18 +60,18 @@ struct sidestep_save {
     uint64_t staged_ns;  /* when it was STAGED, by the engine's clock */
 
     struct {
-        pthread_mutex_t lock;
-        pthread_cond_t changed;
-        unsigned references;
-        bool may_run;      /* the runner may start ... */
-        bool must_stop;    /* ... or must end at once */
-        bool runner_ended; /* the runner has ended */
-        bool is_polling;   /* a thread is asking storage for the outcome */
-        bool is_urgent;    /* it counts as waited for until the runner has ended */
-        bool is_reported;  /* its end was reported to a caller */
-        enum sidestep_save_state state;
-        struct sidestep_error err; /* set once ABORTED or UNKNOWN */
-        struct sidestep_save_info info;
+        struct lock lock LOCK_KIND(SAVE);
+        struct lock_condition changed;
+        unsigned references GUARDED_BY(&lock);
+        bool may_run GUARDED_BY(&lock);      /* the runner may start ... */
+        bool must_stop GUARDED_BY(&lock);    /* ... or must end at once */
+        bool runner_ended GUARDED_BY(&lock); /* the runner has ended */
+        bool is_polling GUARDED_BY(&lock);   /* a thread is asking storage for the outcome */
+        bool is_urgent GUARDED_BY(&lock);   /* it counts as waited for until the runner has ended */
+        bool is_reported GUARDED_BY(&lock); /* its end was reported to a caller */
+        enum sidestep_save_state state GUARDED_BY(&lock);
+        struct sidestep_error err GUARDED_BY(&lock); /* set once ABORTED or UNKNOWN */
+        struct sidestep_save_info info GUARDED_BY(&lock);
     } shared;
 };
 

@@ -19,18 +19,15 @@ enum sidestep_status save_new(struct sidestep_engine *engine, struct sidestep_sa
                               struct sidestep_error *err)
 {
     struct sidestep_save *save = memory_new(1, sizeof(*save));
-    pthread_condattr_t monotonic;
 
     *out = NULL;
     if (save == NULL)
         return FAIL_NOMEM(err, sizeof(*save));
     engine_retain(engine);
     save->engine = engine;
-    pthread_mutex_init(&save->shared.lock, NULL);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&save->shared.changed, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    lock_init(&save->shared.lock, LOCK_SAVE);
+    lock_condition_init(&save->shared.changed);
+    lock_alone(&save->shared.lock);
     save->shared.references = 1;
     *out = save;
     return SIDESTEP_OK;
@@ -38,26 +35,29 @@ enum sidestep_status save_new(struct sidestep_engine *engine, struct sidestep_sa
 
 void save_retain(struct sidestep_save *save)
 {
-    pthread_mutex_lock(&save->shared.lock);
+    lock_acquire(&save->shared.lock);
+    assert(save->shared.references != 0);
     save->shared.references++;
-    pthread_mutex_unlock(&save->shared.lock);
+    lock_release(&save->shared.lock);
 }
 
 void save_release(struct sidestep_save *save)
 {
-    pthread_mutex_lock(&save->shared.lock);
+    lock_acquire(&save->shared.lock);
+    assert(save->shared.references != 0);
     bool last = --save->shared.references == 0;
-    pthread_mutex_unlock(&save->shared.lock);
+    lock_release(&save->shared.lock);
     if (!last)
         return;
     save_join_runner(save);
+    assert(!save->has_runner);
     if (save->previous != NULL) /* its runner was never started */
         save_release(save->previous);
     commit_close(&save->commit);
     pipeline_release(&save->pipeline);
     compressor_free(&save->compressor);
-    pthread_cond_destroy(&save->shared.changed);
-    pthread_mutex_destroy(&save->shared.lock);
+    lock_condition_destroy(&save->shared.changed);
+    lock_destroy(&save->shared.lock);
     engine_release(save->engine);
     free(save);
 }
@@ -73,6 +73,7 @@ static const char *const state_events[] = {
     [SIDESTEP_SAVE_COMMITTED] = "committed", [SIDESTEP_SAVE_ABORTED] = "aborted",
     [SIDESTEP_SAVE_UNKNOWN] = "unknown",
 };
+_Static_assert(ARRAY_LENGTH(state_events) == SIDESTEP_SAVE_UNKNOWN + 1, "each state has an event");
 
 /* "uring", "direct" or "buffered"; NULL while it is unknown. */
 static const char *io_name(const struct sidestep_save_info *info)
@@ -91,7 +92,10 @@ static void name_save(const struct sidestep_save *save, struct sidestep_error *e
 
 /* Locked: the status that is reported to the caller. */
 static enum sidestep_status report_end(const struct sidestep_save *save, struct sidestep_error *err)
+    REQUIRES(&save->shared.lock)
 {
+    assert(save->shared.state > SIDESTEP_SAVE_COMMITTED);
+    assert(save->shared.err.status != SIDESTEP_OK);
     error_copy(err, &save->shared.err);
     name_save(save, err);
     return (enum sidestep_status)save->shared.err.status;
@@ -135,66 +139,70 @@ void save_emit_started(struct sidestep_save *save)
 void save_advance(struct sidestep_save *save, enum sidestep_save_state state,
                   const struct sidestep_error *err)
 {
-    pthread_mutex_lock(&save->shared.lock);
+    lock_acquire(&save->shared.lock);
     bool forward = state > save->shared.state && !save_state_is_final(save->shared.state);
+    assert(state <= SIDESTEP_SAVE_COMMITTED || (err != NULL && err->status != SIDESTEP_OK));
     if (forward) {
+        /* This rank has said yes, so its shards are durable. */
+        assert(state != SIDESTEP_SAVE_COMMITTED || save->shared.state == SIDESTEP_SAVE_WRITTEN);
         save->shared.state = state;
         if (err != NULL)
             save->shared.err = *err;
-        pthread_cond_broadcast(&save->shared.changed);
+        lock_wake_all(&save->shared.changed);
     }
     struct sidestep_save_info info = save->shared.info;
-    pthread_mutex_unlock(&save->shared.lock);
+    lock_release(&save->shared.lock);
     if (forward)
         emit_state(save, state, &info, err);
 }
 
 enum sidestep_save_state save_get_state(struct sidestep_save *save)
 {
-    pthread_mutex_lock(&save->shared.lock);
+    lock_acquire(&save->shared.lock);
     enum sidestep_save_state state = save->shared.state;
-    pthread_mutex_unlock(&save->shared.lock);
+    lock_release(&save->shared.lock);
     return state;
 }
 
 uint32_t save_get_flags(struct sidestep_save *save)
 {
-    pthread_mutex_lock(&save->shared.lock);
+    lock_acquire(&save->shared.lock);
     uint32_t flags = save->shared.info.flags;
-    pthread_mutex_unlock(&save->shared.lock);
+    lock_release(&save->shared.lock);
     return flags;
 }
 
 void save_unblock_runner(struct sidestep_save *save, bool cancel)
 {
-    pthread_mutex_lock(&save->shared.lock);
+    lock_acquire(&save->shared.lock);
+    assert(!save->shared.may_run); /* it starts once */
     save->shared.may_run = true;
     save->shared.must_stop = cancel;
-    pthread_cond_broadcast(&save->shared.changed);
-    pthread_mutex_unlock(&save->shared.lock);
+    lock_wake_all(&save->shared.changed);
+    lock_release(&save->shared.lock);
 }
 
 bool save_runner_has_ended(struct sidestep_save *save)
 {
-    pthread_mutex_lock(&save->shared.lock);
+    lock_acquire(&save->shared.lock);
     bool has_ended = !save->has_runner || save->shared.runner_ended;
-    pthread_mutex_unlock(&save->shared.lock);
+    lock_release(&save->shared.lock);
     return has_ended;
 }
 
 void save_join_runner(struct sidestep_save *save)
 {
-    pthread_mutex_lock(&save->shared.lock);
+    lock_acquire(&save->shared.lock);
     bool waits = save->has_runner && !save->shared.runner_ended;
-    pthread_mutex_unlock(&save->shared.lock);
+    lock_release(&save->shared.lock);
     if (waits) /* otherwise other saves, which are paused, would go on for nothing */
         throttle_wait_begin(&save->engine->throttle);
-    pthread_mutex_lock(&save->shared.lock);
+    lock_acquire(&save->shared.lock);
     while (save->has_runner && !save->shared.runner_ended)
-        pthread_cond_wait(&save->shared.changed, &save->shared.lock);
+        lock_wait(&save->shared.lock, &save->shared.changed);
     bool mine = save->has_runner;
     save->has_runner = false;
-    pthread_mutex_unlock(&save->shared.lock);
+    lock_release(&save->shared.lock);
     if (mine)
         pthread_join(save->runner, NULL);
     if (waits)
@@ -208,13 +216,13 @@ static void close_storage(struct sidestep_save *save)
 {
     struct commit held = {0};
 
-    pthread_mutex_lock(&save->shared.lock);
+    lock_acquire(&save->shared.lock);
     if (save->shared.state == SIDESTEP_SAVE_COMMITTED && !save->shared.is_polling) {
         held.dir = TAKE(save->commit.dir);
         held.spare = TAKE(save->commit.spare);
         held.parent = TAKE(save->commit.parent);
     }
-    pthread_mutex_unlock(&save->shared.lock);
+    lock_release(&save->shared.lock);
     commit_close(&held);
 }
 
@@ -263,37 +271,29 @@ static void poll_outcome(struct sidestep_save *save, uint64_t waited_ns)
     }
 }
 
-static void timed_wait(struct sidestep_save *save, uint64_t ms)
+static void timed_wait(struct sidestep_save *save, uint64_t ms) REQUIRES(&save->shared.lock)
 {
-    struct timespec until;
-
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += (time_t)(ms / 1000);
-    until.tv_nsec += (long)(ms % 1000) * 1000000;
-    if (until.tv_nsec >= 1000000000) {
-        until.tv_sec++;
-        until.tv_nsec -= 1000000000;
-    }
-    (void)pthread_cond_timedwait(&save->shared.changed, &save->shared.lock, &until);
+    (void)lock_wait_until(&save->shared.lock, &save->shared.changed,
+                          clock_now(clock_system()) + ms * 1000000);
 }
 
 /* Locked.  Wait once.  Polls storage first, if this rank has nothing else to wait for. */
 static void wait_once(struct sidestep_save *save, uint64_t since, uint64_t *slice_ms,
-                      uint64_t left_ms)
+                      uint64_t left_ms) REQUIRES(&save->shared.lock)
 {
     bool ask = save->commit.rank != 0 && save->shared.runner_ended && !save->shared.is_polling &&
                save->shared.state == SIDESTEP_SAVE_WRITTEN;
 
     if (ask) {
         save->shared.is_polling = true;
-        pthread_mutex_unlock(&save->shared.lock);
+        lock_release(&save->shared.lock);
         poll_outcome(save, clock_now(save->engine->clock) - since);
-        pthread_mutex_lock(&save->shared.lock);
+        lock_acquire(&save->shared.lock);
         save->shared.is_polling = false;
-        pthread_cond_broadcast(&save->shared.changed);
-        pthread_mutex_unlock(&save->shared.lock);
+        lock_wake_all(&save->shared.changed);
+        lock_release(&save->shared.lock);
         close_storage(save);
-        pthread_mutex_lock(&save->shared.lock);
+        lock_acquire(&save->shared.lock);
         if (save_state_is_final(save->shared.state))
             return;
     }
@@ -310,7 +310,7 @@ enum sidestep_status sidestep_save_watch(struct sidestep_save *save, enum sidest
     uint64_t since = clock_now(save->engine->clock), slice_ms = 1;
     enum sidestep_status status = SIDESTEP_OK;
 
-    pthread_mutex_lock(&save->shared.lock);
+    lock_acquire(&save->shared.lock);
     while (save->shared.state < state && !save_state_is_final(save->shared.state)) {
         uint64_t waited = (clock_now(save->engine->clock) - since) / 1000000;
         if (timeout_ms >= 0 && waited >= (uint64_t)timeout_ms) {
@@ -326,7 +326,7 @@ enum sidestep_status sidestep_save_watch(struct sidestep_save *save, enum sidest
         save->shared.is_reported = true;
         status = report_end(save, err);
     }
-    pthread_mutex_unlock(&save->shared.lock);
+    lock_release(&save->shared.lock);
     return status;
 }
 
@@ -346,10 +346,10 @@ void sidestep_save_hurry(struct sidestep_save *save)
     if (save == NULL || engine_check(save->engine, NULL) != SIDESTEP_OK)
         return;
     throttle_wait_begin(&save->engine->throttle);
-    pthread_mutex_lock(&save->shared.lock);
+    lock_acquire(&save->shared.lock);
     bool first = !save->shared.is_urgent && !save->shared.runner_ended;
     save->shared.is_urgent = save->shared.is_urgent || first;
-    pthread_mutex_unlock(&save->shared.lock);
+    lock_release(&save->shared.lock);
     if (!first) /* else the runner ends it */
         throttle_wait_end(&save->engine->throttle);
 }
@@ -360,10 +360,10 @@ void sidestep_save_cancel(struct sidestep_save *save)
 
     if (save == NULL || engine_check(save->engine, NULL) != SIDESTEP_OK)
         return;
-    pthread_mutex_lock(&save->shared.lock);
+    lock_acquire(&save->shared.lock);
     bool runs = !save->shared.runner_ended;
     save->shared.is_reported = save->shared.is_reported || runs; /* the program knows already */
-    pthread_mutex_unlock(&save->shared.lock);
+    lock_release(&save->shared.lock);
     if (!runs)
         return;
     atomic_store(&save->cancelled, true);
@@ -378,11 +378,11 @@ enum sidestep_status sidestep_save_poll(struct sidestep_save *save, struct sides
         save->engine->pid != getpid())
         return SIDESTEP_EINVAL;
     size_t size = info->struct_size;
-    pthread_mutex_lock(&save->shared.lock);
+    lock_acquire(&save->shared.lock);
     struct sidestep_save_info now = save->shared.info;
     now.state = save->shared.state;
-    pthread_mutex_unlock(&save->shared.lock);
-    if (save->pipeline.shared.states != NULL)
+    lock_release(&save->shared.lock);
+    if (save->pipeline.slots != NULL)
         pipeline_get_progress(&save->pipeline, &now.bytes_staged, &now.bytes_written);
     if (now.state >= SIDESTEP_SAVE_WRITTEN && now.state <= SIDESTEP_SAVE_COMMITTED)
         now.bytes_written = now.bytes_total; /* includes the footer */
@@ -416,20 +416,18 @@ enum sidestep_status save_take_unreported_error(struct sidestep_save *save,
 {
     enum sidestep_status status = SIDESTEP_OK;
 
-    pthread_mutex_lock(&save->shared.lock);
+    lock_acquire(&save->shared.lock);
     if (save->shared.state > SIDESTEP_SAVE_COMMITTED && !save->shared.is_reported) {
         save->shared.is_reported = true;
         status = report_end(save, err);
     }
-    pthread_mutex_unlock(&save->shared.lock);
-    if (status != SIDESTEP_OK)
-        error_wrap(err, "the save before this one failed");
-    return status;
+    lock_release(&save->shared.lock);
+    return WRAP(status, err, "the save before this one failed");
 }
 
 void save_mark_reported(struct sidestep_save *save)
 {
-    pthread_mutex_lock(&save->shared.lock);
+    lock_acquire(&save->shared.lock);
     save->shared.is_reported = true;
-    pthread_mutex_unlock(&save->shared.lock);
+    lock_release(&save->shared.lock);
 }

@@ -7,12 +7,15 @@
  * is written, on the runner's thread.  No collective call happens in between.  While the
  * coordinator waits for votes it holds no turn, and sees the other ranks' files grow.
  */
+#include <assert.h>
+
 #include "save/save.h"
 
 void save_memory_turn_begin(struct sidestep_save *save)
 {
     if (save->engine->saver->turn == NULL)
         return;
+    assert(!save->has_memory_turn);
     while (sem_wait(save->engine->saver->turn) != 0) {
         /* EINTR, by a signal of the program */
     }

@@ -5,6 +5,7 @@
  *
  * snapshot/offload.h copies them.
  */
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -46,12 +47,12 @@ static void on_offloaded(void *context)
 
     if (save->pipeline.cow != NULL)
         cow_get_stats(save->pipeline.cow, &stats);
-    pthread_mutex_lock(&save->shared.lock);
+    lock_acquire(&save->shared.lock);
     if (save->pipeline.cow != NULL)
         snapshot_policy_report_stats(&stats, info);
     info->device_ns = now - save->staged_ns;
     save->staged_ns = now;
-    pthread_mutex_unlock(&save->shared.lock);
+    lock_release(&save->shared.lock);
     if (!save->checks_fences)
         set_staged(save);
 }
@@ -90,6 +91,7 @@ static bool begin(struct sidestep_save *save, bool blocking)
     enum sidestep_status status = SIDESTEP_OK;
     uint8_t *aside = NULL;
 
+    assert(p->offload == NULL && engine->saver->offload.bytes != 0);
     save->checks_fences = !blocking && engine->saver->offload.promise_ms != 0 &&
                           engine->saver->offload.late_bytes != 0;
     if (save->checks_fences)
@@ -103,7 +105,7 @@ static bool begin(struct sidestep_save *save, bool blocking)
             aside = pipeline_reserve_eager(p, offload_eager_bytes(&engine->saver->offload));
         status = offload_begin_shared_pool(&engine->saver->offload, aside, &why);
     }
-    pipeline_set_offload(p, &engine->saver->offload);
+    p->offload = &engine->saver->offload;
     if (status != SIDESTEP_OK) {
         offload_drain(&engine->saver->offload);
         pipeline_fail(p, &why);
@@ -130,7 +132,7 @@ static void protect_host_tensors(struct sidestep_save *save)
         snapshot_policy_note_cow_failure(&engine->saver->snapshot_policy, info->copy_reason);
         return;
     }
-    snapshot_policy_force_copy_ahead(&engine->saver->snapshot_policy);
+    engine->saver->snapshot_policy.copied_ahead = true;
     cow_get_stats(cow, &stats);
     snapshot_policy_report_stats(&stats, info);
     info->snapshot = SIDESTEP_SNAPSHOT_COW;
@@ -148,11 +150,11 @@ bool save_offload(struct sidestep_save *save, bool blocking, uint64_t began_ns)
     protect_host_tensors(save);
     pipeline_defer_staging(&save->pipeline, engine->stagers, on_offloaded, save);
     save->staged_ns = began_ns; /* the start, until it is STAGED */
-    pthread_mutex_lock(&save->shared.lock);
+    lock_acquire(&save->shared.lock);
     uint64_t now = clock_now(engine->clock);
     info->stage_ns = now - from;
     info->call_ns = now - began_ns;
-    pthread_mutex_unlock(&save->shared.lock);
+    lock_release(&save->shared.lock);
     pipeline_start_staging(&save->pipeline, 0);
     save_unblock_runner(save, false);
     return true;
@@ -177,6 +179,7 @@ static bool await_submission(struct sidestep_save *save)
 {
     struct offload *offload = &save->engine->saver->offload;
 
+    assert(save->pipeline.offload == offload);
     while (!offload_wait_submitted(offload, FENCE_SLICE_MS))
         if (atomic_load(&save->pipeline.stop)) {
             offload_drain(offload);
@@ -198,12 +201,10 @@ static enum sidestep_status fence(struct sidestep_save *save, const struct sides
         sidestep_save_hurry(save);
     if (await_submission(save))
         status = offload_fence(&engine->saver->offload, stream, turn, err);
-    pthread_mutex_lock(&save->shared.lock);
+    lock_acquire(&save->shared.lock);
     save->shared.info.fence_ns += clock_now(engine->clock) - from;
-    pthread_mutex_unlock(&save->shared.lock);
-    if (status != SIDESTEP_OK)
-        error_wrap(err, "fence of save '%s'", save->commit.path);
-    return status;
+    lock_release(&save->shared.lock);
+    return WRAP(status, err, "fence of save '%s'", save->commit.path);
 }
 
 /* With SIDESTEP_FENCE_DEBUG: wait until the work submitted to ${stream} is done and the save was
@@ -217,10 +218,10 @@ static enum sidestep_status fence_checked(struct sidestep_save *save,
 
     offload_fence_check_trigger(offload);
     sidestep_save_hurry(save);
-    pthread_mutex_lock(&save->shared.lock);
+    lock_acquire(&save->shared.lock);
     while (save->shared.state < SIDESTEP_SAVE_STAGED)
-        pthread_cond_wait(&save->shared.changed, &save->shared.lock);
-    pthread_mutex_unlock(&save->shared.lock);
+        lock_wait(&save->shared.lock, &save->shared.changed);
+    lock_release(&save->shared.lock);
     return status;
 }
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* save_plan_all.c -- plans a save with all ranks: tables go to rank 0, plans come back. */
-#include <stdlib.h>
 
 #include "base/base.h"
 #include "save/save.h"
@@ -53,7 +52,5 @@ enum sidestep_status save_plan_all(struct sidestep_engine *engine,
         status = save_plan_decode(mine, bytes, state, &engine->saver->plan, err);
         status = comm_agree_all(comm, status, err);
     }
-    if (status != SIDESTEP_OK)
-        error_wrap(err, "plan");
-    return status;
+    return WRAP(status, err, "plan");
 }

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* save_pool.c -- reserves and releases staging pools, and pins them for devices. */
+#include <assert.h>
+
 #include "save/save.h"
 
 enum sidestep_status save_pool_reserve(struct sidestep_engine *engine, struct pool *pool,
@@ -14,6 +16,7 @@ enum sidestep_status save_pool_reserve(struct sidestep_engine *engine, struct po
         node = pin ? devices_numa_node(&engine->devices) : -1;
     }
     TRY(pool_reserve_on_node(pool, bytes, node, workers, err));
+    assert(pool->length >= bytes);
     if (pin)
         (void)devices_pin_pool(&engine->devices, pool);
     return SIDESTEP_OK;

@@ -90,6 +90,7 @@ enum sidestep_status save_queue_acquire_slot(struct sidestep_engine *engine,
 {
     struct save_queue *queue = &engine->saver->queue;
 
+    assert(allowed <= SIDESTEP_MAX_QUEUE);
     for (unsigned busy; (busy = count_busy(engine)) > allowed;) {
         if (nowait)
             return refuse(queue->saves[busy - 1], err);
@@ -136,6 +137,7 @@ static void exchange(struct save_slot *a, struct save_slot *b)
 {
     struct pool pool = a->pool;
 
+    assert(a != b);
     a->pool = b->pool;
     b->pool = pool;
 }
@@ -169,7 +171,9 @@ static bool wait_for_oldest(struct sidestep_engine *engine, struct sidestep_save
     if (busy == 0)
         return false;
     save_join_runner(engine->saver->queue.saves[busy - 1]);
+    lock_acquire(&save->shared.lock);
     save->shared.info.wait_ns += clock_now(engine->clock) - from;
+    lock_release(&save->shared.lock);
     return true;
 }
 
@@ -181,6 +185,7 @@ enum sidestep_status save_queue_reserve_pool(struct sidestep_engine *engine,
     struct workers *workers = at_once ? engine->stagers : NULL;
     bool nowait = (save->options.flags & SIDESTEP_SAVE_NOWAIT) != 0;
 
+    assert(slot != NULL);
     while (!has_room(engine, slot, bytes)) {
         if (take_over(engine, slot, bytes))
             continue;
@@ -235,6 +240,7 @@ uint64_t save_queue_pack_verdicts(const struct sidestep_engine *engine)
 /* Has save ${i} ended on rank 0?  Sets ${*state}. */
 static bool has_ended(uint64_t verdicts, unsigned i, enum sidestep_save_state *state)
 {
+    assert(i < SAVE_QUEUE_MAX);
     uint64_t verdict = verdicts >> (i * VERDICT_BITS) & ((1u << VERDICT_BITS) - 1);
 
     *state = verdict != 0 ? (enum sidestep_save_state)(verdict - 1) : SIDESTEP_SAVE_STAGING;
@@ -276,10 +282,13 @@ void save_queue_add(struct sidestep_engine *engine, struct sidestep_save *save)
     struct sidestep_save *before = save_queue_newest_unfinished(engine);
 
     assert(queue->count < SAVE_QUEUE_MAX);
+    assert(save->previous == NULL && !save_queue_contains(engine, save));
     if (before != NULL) {
         save_retain(before);
         save->previous = before;
+        lock_acquire(&save->shared.lock);
         save->shared.info.flags |= SIDESTEP_SAVE_QUEUED;
+        lock_release(&save->shared.lock);
     }
     memmove(queue->saves + 1, queue->saves, queue->count * sizeof(queue->saves[0]));
     save_retain(save);

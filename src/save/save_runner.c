@@ -5,7 +5,7 @@
  * On rank 0 it also counts votes, publishes and commits.  It calls no collectives: the votes are on
  * storage.
  */
-#include <stdlib.h>
+#include <assert.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -18,11 +18,11 @@
 /* Wait until the thread that started the save lets it run; false: end at once. */
 static bool wait_for_start(struct sidestep_save *save)
 {
-    pthread_mutex_lock(&save->shared.lock);
+    lock_acquire(&save->shared.lock);
     while (!save->shared.may_run)
-        pthread_cond_wait(&save->shared.changed, &save->shared.lock);
+        lock_wait(&save->shared.lock, &save->shared.changed);
     bool go = !save->shared.must_stop;
-    pthread_mutex_unlock(&save->shared.lock);
+    lock_release(&save->shared.lock);
     return go;
 }
 
@@ -33,10 +33,10 @@ static void wait_for_previous(struct sidestep_save *save)
 
     if (before == NULL)
         return;
-    pthread_mutex_lock(&before->shared.lock);
+    lock_acquire(&before->shared.lock);
     while (!before->shared.runner_ended)
-        pthread_cond_wait(&before->shared.changed, &before->shared.lock);
-    pthread_mutex_unlock(&before->shared.lock);
+        lock_wait(&before->shared.lock, &before->shared.changed);
+    lock_release(&before->shared.lock);
     save_release(before);
 }
 
@@ -54,6 +54,7 @@ static enum sidestep_status write_and_vote(struct sidestep_save *save, struct si
 static void fail(struct sidestep_save *save, enum sidestep_save_state state,
                  struct sidestep_error *why)
 {
+    assert(state > SIDESTEP_SAVE_COMMITTED && why->status != SIDESTEP_OK);
     save_explain_space(save, why);
     TRACE(save, "rank %u: save '%s': %s", save->commit.rank, save->commit.path, why->message);
     pipeline_fail(&save->pipeline, why); /* staging may still be under way */
@@ -73,6 +74,7 @@ static enum sidestep_status decide(struct sidestep_save *save, enum commit_outco
 {
     struct commit_contents count = {0};
 
+    assert(save->commit.rank == 0);
     *outcome = COMMIT_ABORTED;
     enum sidestep_status status = commit_collect_votes(&save->commit, &count, err);
     if (status == SIDESTEP_OK)
@@ -90,9 +92,9 @@ static void set_time(struct sidestep_save *save, uint64_t *field, uint64_t from_
 {
     uint64_t now = clock_now(save->engine->clock);
 
-    pthread_mutex_lock(&save->shared.lock);
+    lock_acquire(&save->shared.lock);
     *field = now - from_ns;
-    pthread_mutex_unlock(&save->shared.lock);
+    lock_release(&save->shared.lock);
 }
 
 /* Replace ${why} by the cause.  If the coordinator has given up and removed what this rank was
@@ -109,7 +111,7 @@ static void read_abort_reason(struct sidestep_save *save, struct sidestep_error 
              guard->holds(guard->context, &save->commit, &reason) == SIDESTEP_EABORTED)
         *why = reason;
     else if (why->status == SIDESTEP_ENOTFOUND && save->commit.dir != NULL &&
-             !commit_has_marker(&save->commit, save->commit.dir))
+             !commit_is_pending(&save->commit))
         (void)commit_report_removed(&save->commit, why);
 }
 
@@ -142,6 +144,7 @@ static void run(struct sidestep_save *save)
     set_time(save, &save->shared.info.commit_ns, began);
     if (status != SIDESTEP_OK && outcome == COMMIT_ABORTED)
         read_abort_reason(save, &why);
+    assert((status == SIDESTEP_OK) == (outcome == COMMIT_COMMITTED));
     if (status == SIDESTEP_OK) {
         commit_close(&save->commit); /* storage is not needed any more: it may be unmounted */
         save_advance(save, SIDESTEP_SAVE_COMMITTED, NULL);
@@ -161,10 +164,10 @@ static void recover_huge_pages(struct sidestep_save *save)
         return;
     huge_page_recovery_run(engine->saver->snapshot_policy.cow, &engine->throttle, engine->clock,
                            &again);
-    pthread_mutex_lock(&save->shared.lock);
+    lock_acquire(&save->shared.lock);
     info->huge_bytes = again.bytes;
     info->huge_ns = again.took_ns;
-    pthread_mutex_unlock(&save->shared.lock);
+    lock_release(&save->shared.lock);
     events_emit(&engine->events, "huge_pages",
                 json_pack("{s:s, s:I, s:I}", "save_id", save->commit.save_id, "huge_bytes",
                           (json_int_t)again.bytes, "huge_ns", (json_int_t)again.took_ns));
@@ -179,11 +182,12 @@ void *save_runner_main(void *argument)
         run(save);
         recover_huge_pages(save);
     }
-    pthread_mutex_lock(&save->shared.lock);
+    lock_acquire(&save->shared.lock);
+    assert(!save->shared.runner_ended);
     save->shared.runner_ended = true;
     bool hurried = save->shared.is_urgent;
-    pthread_cond_broadcast(&save->shared.changed);
-    pthread_mutex_unlock(&save->shared.lock);
+    lock_wake_all(&save->shared.changed);
+    lock_release(&save->shared.lock);
     if (hurried)
         throttle_wait_end(&save->engine->throttle);
     return NULL;

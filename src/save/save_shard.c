@@ -3,7 +3,6 @@
 #include "save/save_shard.h"
 
 #include <assert.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -17,7 +16,7 @@ static struct footer make_footer(const struct sidestep_save *save, const struct 
     struct footer footer = {
         .rank = commit->rank,
         .shard = shard->number,
-        .shard_count = image->kept_windows != 0 ? 2 : 1,
+        .shard_count = image->unchanged_file_windows != 0 ? 2 : 1,
         .world_size = commit->world_size,
         .layout_digest = commit->layout_digest,
         .count = shard->count,
@@ -50,9 +49,9 @@ static struct footer make_compressed_footer(const struct sidestep_save *save,
 
 static void add_total(struct sidestep_save *save, uint64_t bytes, uint64_t instead_of)
 {
-    pthread_mutex_lock(&save->shared.lock);
+    lock_acquire(&save->shared.lock);
     save->shared.info.bytes_total += bytes - instead_of;
-    pthread_mutex_unlock(&save->shared.lock);
+    lock_release(&save->shared.lock);
 }
 
 static enum sidestep_status write_footer(struct sidestep_save *save, const struct save_shard *shard,
@@ -77,16 +76,17 @@ static void record_io(struct sidestep_save *save, struct store_file *file)
 {
     uint32_t flags = store_file_alignment(file) != 0 ? SIDESTEP_SAVE_DIRECT_IO : 0;
 
+    lock_alone(&save->pipeline.shared.lock); /* the writers have ended */
     if (save->pipeline.shared.used_ring)
         flags |= SIDESTEP_SAVE_URING;
-    pthread_mutex_lock(&save->shared.lock);
+    lock_acquire(&save->shared.lock);
     save->shared.info.flags |= flags;
     save->shared.info.held_ns = save->pipeline.shared.held_ns;
     save->shared.info.backed_off_ns = save->pipeline.shared.backed_off_ns;
     save->shared.info.pool_bytes = pool_slots_peak_bytes(save->pipeline.slots);
     save->shared.info.live_bytes = save->pipeline.shared.live_bytes;
     save->shared.info.ahead_bytes = atomic_load(&save->pipeline.ahead_bytes);
-    pthread_mutex_unlock(&save->shared.lock);
+    lock_release(&save->shared.lock);
 }
 
 /* Record the bytes saved by compression, per dtype and in total. */
@@ -94,7 +94,7 @@ static void record_gains(struct sidestep_save *save)
 {
     struct sidestep_save_info *info = &save->shared.info;
 
-    pthread_mutex_lock(&save->shared.lock);
+    lock_acquire(&save->shared.lock);
     for (size_t dtype = 0; dtype < SIDESTEP_DTYPE_END; dtype++) {
         const struct compressor_gain *gain = &compressor_gains(save->compressor)[dtype];
         info->gains[dtype] = (struct sidestep_gain){.raw_bytes = gain->raw_bytes,
@@ -104,7 +104,7 @@ static void record_gains(struct sidestep_save *save)
         info->stored_bytes += gain->stored_bytes;
         info->encode_ns += gain->encode_ns;
     }
-    pthread_mutex_unlock(&save->shared.lock);
+    lock_release(&save->shared.lock);
 }
 
 static enum sidestep_status write_body(struct sidestep_save *save, struct store_file *file,
@@ -117,9 +117,9 @@ static enum sidestep_status write_body(struct sidestep_save *save, struct store_
 
     if (save->compressor != NULL)
         kind.depth = engine->io.depth;
-    pthread_mutex_lock(&save->shared.lock);
+    lock_acquire(&save->shared.lock);
     save->shared.info.io_depth = kind.depth;
-    pthread_mutex_unlock(&save->shared.lock);
+    lock_release(&save->shared.lock);
     if (save->compressor == NULL)
         return pipeline_write(&save->pipeline, file, &crew, err);
     TRY(compressor_write(save->compressor, &save->pipeline, &engine->saver->compressor_buffers,
@@ -134,25 +134,29 @@ static void split_image(struct sidestep_save *save, struct footer_item *items,
                         struct save_shard *own, struct save_shard *kept)
 {
     const struct image *image = save->pipeline.image;
-    size_t kept_count = image->kept_windows != 0 ? image->kept_count : 0;
+    size_t unchanged_file_items =
+        image->unchanged_file_windows != 0 ? image->unchanged_file_items : 0;
 
+    assert(unchanged_file_items <= image->count &&
+           image->unchanged_file_bytes <= image->body_bytes);
     *kept = (struct save_shard){.number = INCREMENTAL_UNCHANGED_SHARD,
-                                .count = kept_count,
-                                .body_bytes = image->kept_bytes,
+                                .count = unchanged_file_items,
+                                .body_bytes = image->unchanged_file_bytes,
                                 .items = items};
-    *own = (struct save_shard){.first = kept_count,
-                               .count = image->count - kept_count,
-                               .begin = image->kept_bytes,
-                               .body_bytes = image->body_bytes - image->kept_bytes,
-                               .items = items + kept_count};
+    *own = (struct save_shard){.first = unchanged_file_items,
+                               .count = image->count - unchanged_file_items,
+                               .begin = image->unchanged_file_bytes,
+                               .body_bytes = image->body_bytes - image->unchanged_file_bytes,
+                               .items = items + unchanged_file_items};
     for (int i = 0; i < 2; i++) {
         struct save_shard *shard = i == 0 ? own : kept;
         struct footer footer = make_footer(save, shard);
         shard->total_bytes = shard->body_bytes + footer_encoded_bytes(&footer);
     }
-    pthread_mutex_lock(&save->shared.lock);
-    save->shared.info.bytes_total = own->total_bytes + (kept_count != 0 ? kept->total_bytes : 0);
-    pthread_mutex_unlock(&save->shared.lock);
+    lock_acquire(&save->shared.lock);
+    save->shared.info.bytes_total =
+        own->total_bytes + (unchanged_file_items != 0 ? kept->total_bytes : 0);
+    lock_release(&save->shared.lock);
 }
 
 /* Write the unchanged shard.  It is made durable last, because memory may be protected until all is
@@ -173,6 +177,7 @@ static enum sidestep_status seal(struct sidestep_save *save, const struct save_s
     OWNED_FILE *first = kept_file;
     OWNED_FILE *last = own_file;
 
+    assert(last != NULL && (!linked || first != NULL));
     TRY(commit_check_aborted(&save->commit, err));
     if (first != NULL) {
         TRY(incremental_record_unchanged(save, first, linked, err));
@@ -190,6 +195,18 @@ static void watch_disk(struct sidestep_save *save, struct store_file *file)
         throttle_watch_disk(&save->engine->throttle, stat.device);
 }
 
+/* Limit the bandwidth, so that the write takes as long as the options say. */
+static void spread_writes(struct sidestep_save *save)
+{
+    if (save->options.spread_ms == 0)
+        return;
+    lock_acquire(&save->shared.lock);
+    double bytes = (double)save->shared.info.bytes_total;
+    lock_release(&save->shared.lock);
+    save->pipeline.bytes_per_second =
+        max_u64(1, (uint64_t)(bytes * 1000 / (double)save->options.spread_ms));
+}
+
 enum sidestep_status save_write_shards(struct sidestep_save *save, struct sidestep_error *err)
 {
     struct image *image = save->pipeline.image;
@@ -205,10 +222,7 @@ enum sidestep_status save_write_shards(struct sidestep_save *save, struct sidest
     TRY(save_shard_file_create(save, &own, &file, err));
     watch_disk(save, file);
     save->pipeline.throttle = &save->engine->throttle;
-    if (save->options.spread_ms != 0)
-        save->pipeline.bytes_per_second =
-            max_u64(1, (uint64_t)((double)save->shared.info.bytes_total * 1000 /
-                                  (double)save->options.spread_ms));
+    spread_writes(save);
     if (kept.count != 0)
         TRY(write_unchanged(save, &kept, &kept_file, &linked, err));
     TRY(write_body(save, file, err));

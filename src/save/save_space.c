@@ -21,9 +21,9 @@ static void describe(struct sidestep_save *save, char words[SPACE_REPORT_BYTES])
 
 static uint64_t needed_by(struct sidestep_save *save)
 {
-    pthread_mutex_lock(&save->shared.lock);
+    lock_acquire(&save->shared.lock);
     uint64_t needed = save->shared.info.bytes_total;
-    pthread_mutex_unlock(&save->shared.lock);
+    lock_release(&save->shared.lock);
     return needed;
 }
 

@@ -2,6 +2,7 @@
 /* saver.c -- opens and closes what an engine keeps from one save to the next; see saver.h. */
 #include "save/save.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 static enum sidestep_status check_options(const struct sidestep_engine_options *options,
@@ -23,6 +24,7 @@ enum sidestep_status saver_new(struct sidestep_engine *engine,
                                const struct sidestep_engine_options *options,
                                struct sidestep_error *err)
 {
+    assert(engine->saver == NULL);
     TRY(check_options(options, err));
     struct saver *saver = memory_new(1, sizeof(*saver));
     if (saver == NULL)
@@ -45,7 +47,7 @@ void saver_finish(struct sidestep_engine *engine)
     if (engine->saver == NULL)
         return;
     save_queue_release(engine);
-    snapshot_policy_close(&engine->saver->snapshot_policy);
+    cow_close(&engine->saver->snapshot_policy.cow);
 }
 
 void saver_leave_devices(struct sidestep_engine *engine)

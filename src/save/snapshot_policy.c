@@ -3,6 +3,7 @@
  * snapshot_policy.h. */
 #include "save/snapshot_policy.h"
 
+#include <assert.h>
 #include <stdio.h>
 
 #include "base/base.h"
@@ -37,11 +38,6 @@ void snapshot_policy_open(struct snapshot_policy *policy)
                    &policy->unavailable_reason);
 }
 
-void snapshot_policy_close(struct snapshot_policy *policy)
-{
-    cow_close(&policy->cow);
-}
-
 static unsigned next_backoff(unsigned backoff, unsigned first)
 {
     return backoff == 0 ? first : (unsigned)min_u64(2 * backoff, MAX_BACKOFF_SAVES);
@@ -69,6 +65,7 @@ static void update(struct snapshot_policy *policy)
 
     if (policy->is_up_to_date)
         return;
+    assert(policy->cow != NULL);
     policy->is_up_to_date = true;
     cow_get_stats(policy->cow, &stats);
     update_copy_ahead(policy, &stats);
@@ -93,13 +90,9 @@ bool snapshot_policy_can_use_cow(struct snapshot_policy *policy)
 void snapshot_policy_note_cow_failure(struct snapshot_policy *policy,
                                       char reason[SNAPSHOT_POLICY_REASON_BYTES])
 {
+    assert(policy->cow != NULL);
     policy->is_up_to_date = true;
     snprintf(reason, SNAPSHOT_POLICY_REASON_BYTES, "%s", cow_failure_reason(policy->cow));
-}
-
-void snapshot_policy_record_protect(struct snapshot_policy *policy, uint64_t ns)
-{
-    policy->protect_ns = ns;
 }
 
 void snapshot_policy_record_copy(struct snapshot_policy *policy, uint64_t bytes, uint64_t ns)
@@ -123,11 +116,6 @@ uint64_t snapshot_policy_choose_copy_threshold(struct snapshot_policy *policy)
     if (policy->copy_ahead_saves_left != 0)
         policy->copy_ahead_saves_left--;
     return policy->copied_ahead ? 0 : COPY_AHEAD_FAULTS;
-}
-
-void snapshot_policy_force_copy_ahead(struct snapshot_policy *policy)
-{
-    policy->copied_ahead = true;
 }
 
 struct cow *snapshot_policy_choose(struct snapshot_policy *policy, const struct image *image,

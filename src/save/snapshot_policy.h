@@ -38,7 +38,6 @@ struct snapshot_policy {
 
 /* Open what cow needs, if cow is requested.  Keeps the error as the reason if that fails. */
 void snapshot_policy_open(struct snapshot_policy *policy);
-void snapshot_policy_close(struct snapshot_policy *policy);
 /* May the next save use cow?  Otherwise it is copied. */
 bool snapshot_policy_can_use_cow(struct snapshot_policy *policy);
 /*
@@ -50,15 +49,11 @@ struct cow *snapshot_policy_choose(struct snapshot_policy *policy, const struct 
 /* Protecting has failed for that save.  Sets ${reason}. */
 void snapshot_policy_note_cow_failure(struct snapshot_policy *policy,
                                       char reason[SNAPSHOT_POLICY_REASON_BYTES]);
-/* Record how long protecting took, or how long a save by copy took to copy ${bytes}. */
-void snapshot_policy_record_protect(struct snapshot_policy *policy, uint64_t ns);
 void snapshot_policy_record_copy(struct snapshot_policy *policy, uint64_t bytes, uint64_t ns);
 /* Did the last saves show that the trainer needs no pool memory for copies? */
 bool snapshot_policy_can_trim_pool(const struct snapshot_policy *policy);
 /* After how many page faults the copiers begin.  Call after snapshot_policy_choose(). */
 uint64_t snapshot_policy_choose_copy_threshold(struct snapshot_policy *policy);
-/* Call instead: the copiers begin at once.  Such a save does not show when the trainer writes. */
-void snapshot_policy_force_copy_ahead(struct snapshot_policy *policy);
 void snapshot_policy_report_stats(const struct cow_stats *stats, struct sidestep_save_info *info);
 /* Add the statistics of an event to ${fields}.  Adds nothing if memory is short. */
 void snapshot_policy_report_event(const struct sidestep_save_info *info, json_t *fields);

@@ -101,14 +101,11 @@ static enum sidestep_status pass_over(const struct choose_options *how,
                                       enum sidestep_status status, const struct sidestep_error *why,
                                       struct sidestep_error *err)
 {
-    if (status == SIDESTEP_ECANCELLED) {
-        error_copy(err, why);
-        return status;
-    }
+    if (status == SIDESTEP_ECANCELLED)
+        return error_copy(err, why);
     if (!reader_status_is_damage(status)) {
         struct sidestep_error named = *why;
-        if (strstr(named.message, entry->path) == NULL)
-            error_wrap(&named, "'%s'", entry->path);
+        error_wrap(&named, "checkpoint '%s'", entry->path);
         return choose_fail_unreadable(&named, err);
     }
     return how->reject != NULL ? how->reject(how->context, entry, why, err) : SIDESTEP_OK;

@@ -9,6 +9,7 @@
 #include "base/base.h"
 #include "commit/commit.h"
 #include "checkpoint/checkpoint.h"
+#include "object/object.h"
 #include "selection/choose.h"
 
 #define THREADS 4u /* if the caller sets no number */
@@ -182,8 +183,7 @@ static enum sidestep_status fail_root(const char *root, enum sidestep_status sta
     if (status == SIDESTEP_ENOTFOUND && (why->sys_errno == ENOTDIR || is_dangling))
         return FAIL(err, SIDESTEP_EINVAL, "'%s' is %s", root,
                     is_dangling ? "a symbolic link that leads nowhere" : "no directory");
-    error_copy(err, why);
-    return status;
+    return error_copy(err, why);
 }
 
 /* Look once.  ${*gone}: what was found was deleted in the meantime, so look again. */
@@ -196,7 +196,7 @@ static enum sidestep_status look(const char *root, struct choose_options *how,
     struct sidestep_error why = {.rank = -1};
 
     *gone = false;
-    enum sidestep_status status = list_candidates(how->store, root, &list, &why);
+    enum sidestep_status status = list_root(how->store, root, LIST_WITH_UNREADABLE, &list, &why);
     if (status != SIDESTEP_OK)
         return fail_root(root, status, &why, err);
     f->passed = arena_new(&f->arena, list.count, sizeof(*f->passed));
@@ -264,6 +264,7 @@ enum sidestep_status sidestep_find_latest(const char *root, enum sidestep_verify
                                           struct sidestep_error *err)
 {
     OWNED_BY(workers_free) struct workers *workers = NULL;
+    OWNED_STORE *store = NULL;
     struct sidestep_verify_options options;
 
     if (root == NULL || report == NULL)
@@ -273,13 +274,14 @@ enum sidestep_status sidestep_find_latest(const char *root, enum sidestep_verify
     if (options.flags != 0)
         return FAIL(err, SIDESTEP_EUNSUPPORTED, "verify options: unknown flags 0x%x",
                     options.flags);
+    TRY(object_path_open(root, &store, err));
     if (verify != SIDESTEP_VERIFY_STRUCTURE)
         TRY(workers_new((options.threads != 0 ? options.threads : THREADS) - 1, "sidestep-verify",
                         &workers, err));
     const struct verify_options inner = {
         .on_progress = options.on_progress, .context = options.context, .cancel = options.cancel};
     struct choose_options how = {
-        .store = store_posix(), .mode = verify, .workers = workers, .options = &inner};
+        .store = store, .mode = verify, .workers = workers, .options = &inner};
     return find(root, &how, report, err);
 }
 

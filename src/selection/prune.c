@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "commit/commit.h"
 #include "catalog/catalog.h"
+#include "object/object.h"
 #include "verify/verify.h"
 
 #define WAS_REPLACED "another save has replaced it meanwhile"
@@ -19,13 +19,13 @@ struct prune_listing {
     struct sidestep_listed *entries;
     struct retention_item *items;
     size_t count;
-    struct annotations marks;
+    struct annotations annotations;
 };
 
 static void prune_listing_release(struct prune_listing *l)
 {
     sidestep_list_release(&l->list);
-    annotations_release(&l->marks);
+    annotations_release(&l->annotations);
     free(l->entries);
     free(l->items);
 }
@@ -70,36 +70,75 @@ static enum sidestep_status lock_readers(struct store_dir *root, const char *nam
  * place since it was judged, by a save that takes none of our locks, or it may have been pinned.
  * In the trash it cannot be replaced any more, and whoever pins checks that the checkpoint still
  * exists. */
-static const char *find_late_objection(struct store_dir *root, struct store_dir *marks,
+static const char *find_late_objection(struct store_dir *root, struct store_dir *annotations_dir,
                                        const char *trash, const char *name, const char *save_id)
 {
     if (save_id != NULL && (referenced_files_was_replaced(root, trash, save_id) ||
                             !sweep_has_only_own_files(root, trash)))
         return WAS_REPLACED;
-    return marks != NULL && annotations_may_exist(marks, ANNOTATION_PIN, name) ? IS_PINNED : NULL;
+    return annotations_dir != NULL && annotations_may_exist(annotations_dir, ANNOTATION_PIN, name)
+               ? IS_PINNED
+               : NULL;
 }
 
-enum sidestep_status prune_delete(struct store_dir *root, struct store_dir *marks, const char *name,
-                                  const char *save_id, uint64_t *bytes, struct sidestep_error *err)
+static bool is_pinned(struct store_dir *annotations_dir, const char *name)
+{
+    return annotations_dir != NULL && !fault_hit("prune.pin") && /* wrong on purpose */
+           annotations_may_exist(annotations_dir, ANNOTATION_PIN, name);
+}
+
+static void remove_annotations(struct store_dir *annotations_dir, const char *name)
 {
     OWNED_ANNOTATIONS about = {0};
+
+    if (annotations_dir != NULL && annotations_read(annotations_dir, &about, NULL) == SIDESTEP_OK)
+        annotations_remove_checkpoint(annotations_dir, &about, name);
+}
+
+/* Whoever pins checks afterwards that the checkpoint exists. So a pin that comes before .metadata
+ * is gone is seen here, or fails there. */
+static enum sidestep_status delete_objects(struct store_dir *root,
+                                           struct store_dir *annotations_dir, const char *name,
+                                           const char *save_id, uint64_t *bytes,
+                                           struct sidestep_error *err)
+{
+    OWNED_DOOMED doomed = {0};
+
+    TRY(object_delete_look(root, name, save_id, &doomed, err));
+    TRY(object_delete_hide(&doomed, err));
+    if (is_pinned(annotations_dir, name)) {
+        TRY(object_delete_restore(&doomed, err));
+        return FAIL(err, SIDESTEP_ELOCKED, IS_PINNED);
+    }
+    if (bytes != NULL)
+        *bytes += object_delete_bytes(&doomed);
+    object_delete_rest(&doomed);
+    remove_annotations(annotations_dir, name);
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status prune_delete(struct store_dir *root, struct store_dir *annotations_dir,
+                                  const char *name, const char *save_id, uint64_t *bytes,
+                                  struct sidestep_error *err)
+{
     uint8_t id[SAVE_ID_BYTES];
     char hex[SAVE_ID_HEX], trash[FILE_NAME_BYTES];
     OWNED_FILE *lock = NULL;
 
+    if (object_store_client(root->store) != NULL)
+        return delete_objects(root, annotations_dir, name, save_id, bytes, err);
     TRY(lock_readers(root, name, &lock, err));
     TRY(random_bytes(id, sizeof(id), err));
     hash_to_hex(id, sizeof(id), hex);
     TRY(sweep_move_to_trash(root, name, hex, err));
     file_name_format(FILE_NAME_TRASH, hex, 0, 0, trash);
-    const char *objection = find_late_objection(root, marks, trash, name, save_id);
+    const char *objection = find_late_objection(root, annotations_dir, trash, name, save_id);
     if (objection != NULL) {
         TRY(sweep_restore(root, trash, name, err));
         return FAIL(err, SIDESTEP_ELOCKED, "%s", objection);
     }
     enum sidestep_status status = sweep_empty_trash(root, trash, bytes, err);
-    if (marks != NULL && annotations_read(marks, &about, NULL) == SIDESTEP_OK)
-        annotations_remove_checkpoint(marks, &about, name);
+    remove_annotations(annotations_dir, name);
     return status;
 }
 
@@ -115,13 +154,13 @@ static bool is_in_scope(const struct prune *p, struct sidestep_listed *entry)
 }
 
 /* Why it is not ours to delete, and what would make it ours; NULL: it is ours. */
-static const char *find_stranger(const struct prune *p, const struct annotations *marks,
+static const char *find_stranger(const struct prune *p, const struct annotations *annotations,
                                  const struct sidestep_listed *entry)
 {
     if (entry->save_id == NULL)
         return "sidestep did not write it, and deletes only what it wrote ('sidestep convert "
                "--to=dcp' makes a checkpoint of sidestep's of it)";
-    if (annotations_find(marks, ANNOTATION_ADOPTED, entry->name, entry->save_id) != NULL)
+    if (annotations_find(annotations, ANNOTATION_ADOPTED, entry->name, entry->save_id) != NULL)
         return NULL;
     if (entry->is_renamed)
         return "it was saved under another name, and copied or renamed (a run that resumes from it "
@@ -131,11 +170,11 @@ static const char *find_stranger(const struct prune *p, const struct annotations
     return NULL;
 }
 
-static struct retention_item make_item(const struct prune *p, const struct annotations *marks,
+static struct retention_item make_item(const struct prune *p, const struct annotations *annotations,
                                        const struct sidestep_listed *entry)
 {
     struct retention_item item = {.step = entry->step,
-                                  .stranger = find_stranger(p, marks, entry),
+                                  .stranger = find_stranger(p, annotations, entry),
                                   .is_pinned = entry->is_pinned,
                                   .save_id = entry->save_id};
 
@@ -183,8 +222,8 @@ static void report_others(const struct prune *p, const struct sidestep_listed *e
 static enum sidestep_status look(struct prune *p, struct prune_listing *l,
                                  struct sidestep_error *err)
 {
-    TRY(list_root(p->store, p->path, &l->list, err));
-    TRY(annotations_read(p->marks, &l->marks, err));
+    TRY(list_root(p->store, p->path, 0, &l->list, err));
+    TRY(annotations_read(p->annotations_dir, &l->annotations, err));
     l->entries = memory_new(l->list.count + 1, sizeof(*l->entries));
     l->items = memory_new(l->list.count + 1, sizeof(*l->items));
     if (l->entries == NULL || l->items == NULL)
@@ -198,7 +237,7 @@ static enum sidestep_status look(struct prune *p, struct prune_listing *l,
     }
     list_sort(l->entries, l->count);
     for (size_t i = 0; i < l->count; i++) {
-        l->items[i] = make_item(p, &l->marks, &l->entries[i]);
+        l->items[i] = make_item(p, &l->annotations, &l->entries[i]);
         l->items[i].origins =
             list_origins(&l->list, l->entries[i].save_id, &l->items[i].origin_count);
     }
@@ -269,13 +308,19 @@ static enum sidestep_status check(struct prune *p, struct prune_listing *l,
 
 /* What prune_delete() would report, for a dry run.  Changes nothing; takes a lock and releases it
  * at once. */
-static enum sidestep_status try_delete(const struct prune *p, const char *name, uint64_t *bytes,
-                                       struct sidestep_error *err)
+static enum sidestep_status try_delete(const struct prune *p, const char *name, const char *save_id,
+                                       uint64_t *bytes, struct sidestep_error *err)
 {
+    OWNED_DOOMED doomed = {0};
     OWNED_FILE *lock = NULL;
 
+    if (object_store_client(p->root->store) != NULL) {
+        TRY(object_delete_look(p->root, name, save_id, &doomed, err));
+        *bytes = object_delete_bytes(&doomed);
+        return SIDESTEP_OK;
+    }
     TRY(lock_readers(p->root, name, &lock, err));
-    if (p->marks != NULL && is_read_only(p->marks))
+    if (p->annotations_dir != NULL && is_read_only(p->annotations_dir))
         return FAIL(err, SIDESTEP_EPERM, "%s of its series may not be written to",
                     FILE_NAME_SERIES_DIR);
     *bytes = sweep_reclaimable_bytes(p->root, name);
@@ -285,11 +330,14 @@ static enum sidestep_status try_delete(const struct prune *p, const char *name, 
 /* Why it cannot be deleted after all; NULL: it can, and is claimed. */
 static const char *find_objection(const struct prune *p, const struct sidestep_listed *entry)
 {
-    if (!sweep_has_only_own_files(p->root, entry->name))
+    bool is_object = object_store_client(p->root->store) != NULL; /* object_delete_look() asks it */
+
+    if (!is_object && !sweep_has_only_own_files(p->root, entry->name))
         return "it holds files that are not ours, or a save";
-    if (referenced_files_was_replaced(p->root, entry->name, entry->save_id))
+    if (!is_object && referenced_files_was_replaced(p->root, entry->name, entry->save_id))
         return WAS_REPLACED;
-    if (p->marks != NULL && annotations_may_exist(p->marks, ANNOTATION_PIN, entry->name))
+    if (p->annotations_dir != NULL &&
+        annotations_may_exist(p->annotations_dir, ANNOTATION_PIN, entry->name))
         return IS_PINNED;
     if (p->claim != NULL && !p->claim(p->context, entry))
         return "a save is about to replace it";
@@ -309,9 +357,10 @@ static enum sidestep_status remove_one(struct prune *p, const struct sidestep_li
         keep(p, entry, objection);
         return SIDESTEP_OK;
     }
-    enum sidestep_status status =
-        p->dry_run ? try_delete(p, entry->name, &bytes, &refusal)
-                   : prune_delete(p->root, p->marks, entry->name, entry->save_id, &bytes, &refusal);
+    enum sidestep_status status = p->dry_run
+                                      ? try_delete(p, entry->name, entry->save_id, &bytes, &refusal)
+                                      : prune_delete(p->root, p->annotations_dir, entry->name,
+                                                     entry->save_id, &bytes, &refusal);
     if (p->unclaim != NULL)
         p->unclaim(p->context);
     if (status != SIDESTEP_OK) {
@@ -358,11 +407,9 @@ static enum sidestep_status prune_locked(struct prune *p, struct lease *lease,
     enum sidestep_status status =
         store_dir_open(p->store, p->root, FILE_NAME_SERIES_DIR, &dir, &why);
 
-    if (status != SIDESTEP_OK && status != SIDESTEP_ENOTFOUND) {
-        error_copy(err, &why);
-        return status;
-    }
-    p->marks = dir;
+    if (status != SIDESTEP_OK && status != SIDESTEP_ENOTFOUND)
+        return error_copy(err, &why);
+    p->annotations_dir = dir;
     if (dir != NULL && !p->dry_run)
         TRY(lease_acquire_to_delete(lease, p->store, p->path, err));
     return prune_run(p, err);
@@ -374,6 +421,7 @@ enum sidestep_status sidestep_prune(const char *root, const struct sidestep_rete
 {
     struct retention retention;
     struct lease lease = {0};
+    OWNED_STORE *store = NULL; /* closed after ${dir} */
     OWNED_DIR *dir = NULL;
 
     if (root == NULL || theirs == NULL || report == NULL)
@@ -382,8 +430,9 @@ enum sidestep_status sidestep_prune(const char *root, const struct sidestep_rete
     if ((flags & ~SIDESTEP_GC_DRY_RUN) != 0)
         return FAIL(err, SIDESTEP_EUNSUPPORTED, "prune: unknown flags 0x%x", flags);
     TRY(retention_copy(&retention, theirs, err));
-    TRY(store_dir_open(store_posix(), NULL, root, &dir, err));
-    struct prune prune = {.store = store_posix(),
+    TRY(object_path_open(root, &store, err));
+    TRY(store_dir_open(store, NULL, root, &dir, err));
+    struct prune prune = {.store = store,
                           .path = root,
                           .root = dir,
                           .retention = &retention,
@@ -397,7 +446,5 @@ enum sidestep_status sidestep_prune(const char *root, const struct sidestep_rete
         gc_report_free(prune.report);
     else
         status = gc_report_finish(prune.report, report, err);
-    if (status != SIDESTEP_OK)
-        error_wrap(err, "prune '%s'", root);
-    return status;
+    return WRAP(status, err, "prune '%s'", root);
 }

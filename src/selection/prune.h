@@ -13,7 +13,7 @@ struct prune {
     struct store *store;
     const char *path; /* of the root */
     struct store_dir *root;
-    struct store_dir *marks; /* ROOT/.sidestep; NULL: there is none */
+    struct store_dir *annotations_dir; /* ROOT/.sidestep; NULL: there is none */
     const struct retention *retention;
     const struct name_template *naming; /* only names of this form; NULL: all that have a step */
     const char *run_id;                 /* only checkpoints of this run; NULL: of any run */
@@ -39,7 +39,8 @@ enum sidestep_status prune_run(struct prune *prune, struct sidestep_error *err);
 
 /* Delete one checkpoint without asking the policy.  Durable when it returns OK.  ELOCKED: somebody
  * is reading it, or it is not that of ${save_id} any more (NULL: delete whatever it is). */
-enum sidestep_status prune_delete(struct store_dir *root, struct store_dir *marks, const char *name,
-                                  const char *save_id, uint64_t *bytes, struct sidestep_error *err);
+enum sidestep_status prune_delete(struct store_dir *root, struct store_dir *annotations_dir,
+                                  const char *name, const char *save_id, uint64_t *bytes,
+                                  struct sidestep_error *err);
 
 #endif

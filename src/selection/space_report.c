@@ -14,15 +14,15 @@ static bool look(struct store_dir *root, const char *path, const char *run_id, u
 {
     static const struct retention only_newest = {.wanted = true};
     struct gc_report *report = gc_report_new(path);
-    OWNED_DIR *marks = NULL;
+    OWNED_DIR *annotations_dir = NULL;
 
     if (report == NULL)
         return false;
-    (void)store_dir_open(root->store, root, FILE_NAME_SERIES_DIR, &marks, NULL);
+    (void)store_dir_open(root->store, root, FILE_NAME_SERIES_DIR, &annotations_dir, NULL);
     struct prune prune = {.store = root->store,
                           .path = path,
                           .root = root,
-                          .marks = marks,
+                          .annotations_dir = annotations_dir,
                           .retention = &only_newest,
                           .run_id = run_id,
                           .dry_run = true,

@@ -14,6 +14,7 @@
 #include "commit/commit.h"
 #include "catalog/catalog.h"
 #include "load/load.h"
+#include "object/object.h"
 #include "series/series.h"
 #include "verify/verify.h"
 
@@ -46,9 +47,9 @@ static enum sidestep_status guard_check(void *context, const struct commit *comm
 static void record_outcomes(struct sidestep_series *series)
 {
     series_record_outcomes(series);
-    pthread_mutex_lock(&series->shared.lock);
+    lock_acquire(&series->shared.lock);
     bool has_committed = series->shared.has_committed;
-    pthread_mutex_unlock(&series->shared.lock);
+    lock_release(&series->shared.lock);
     if (!has_committed || series->has_progressed || series->lease.dir == NULL)
         return;
     series->has_progressed = true;
@@ -67,7 +68,7 @@ static enum sidestep_status take_due(struct sidestep_series *series,
     if (options->interval_ms > max_ms || check_ms > max_ms || options->mtbf_ms > max_ms ||
         !(options->max_lost >= 0 && options->max_lost < 1))
         return FAIL(err, SIDESTEP_EINVAL,
-                    "series options: a time is too long, or max_lost is no part of 1");
+                    "series options: a time is too long, or max_lost is not between 0 and 1");
     series->due =
         (struct schedule){.interval_steps = options->interval_steps,
                           .interval_ns = options->interval_ms * 1000000,
@@ -112,20 +113,21 @@ static enum sidestep_status take_options(struct sidestep_series *series, const c
         return FAIL(err, SIDESTEP_EINVAL,
                     "the root is not UTF-8, and .metadata has to record the path of a checkpoint");
     TRY(take_naming(series, &options, err));
-    snprintf(series->root, sizeof(series->root), "%s", root);
+    snprintf(series->root, sizeof(series->root), "%.*s", (int)object_url_trimmed(root), root);
     return SIDESTEP_OK;
 }
 
 /* Take the lease, fence off earlier incarnations, and remove what they left. */
 static enum sidestep_status open_lease(struct sidestep_series *series, struct sidestep_error *err)
 {
-    TRY(lease_acquire(&series->lease, series->engine->store, series->root, err));
+    TRY(engine_find_store(series->engine, series->root, &series->store, err));
+    TRY(lease_acquire(&series->lease, series->store, series->root, err));
     memcpy(series->run_id, series->lease.run_id, sizeof(series->run_id));
     series->incarnation = series->lease.incarnation;
     series->guard =
         (struct commit_guard){.check = guard_check, .holds = guard_holds, .context = series};
     struct sweep sweep = {
-        .store = series->engine->store, .parent = series->lease.root, .mode = SWEEP_SERIES};
+        .store = series->store, .parent = series->lease.root, .mode = SWEEP_SERIES};
     TRY(sweep_parent(&sweep, err));
     TRY(series_estimate_space(series, err));
     return series_start_pruner(series, err);
@@ -143,9 +145,11 @@ struct sidestep_series *series_shut_down(struct sidestep_series *series)
     series_stop_pruner(series);
     if (series->lease.dir != NULL)
         series_reset_restarts(series); /* an orderly end is not a failed restart */
+    lock_alone(&series->prune_lock);
     gc_report_free(TAKE(series->prune_report));
     series_free_annotations(series);
     lease_release(&series->lease);
+    assert(!series->is_shut && !series->has_pruner);
     series->next = NULL;
     series->is_shut = true;
     return next;
@@ -160,9 +164,9 @@ static void series_free(struct sidestep_series *series)
     if (*at != NULL)
         *at = series_shut_down(series);
     engine_release(series->engine);
-    pthread_cond_destroy(&series->shared.changed);
-    pthread_mutex_destroy(&series->shared.lock);
-    pthread_mutex_destroy(&series->prune_lock);
+    lock_condition_destroy(&series->shared.changed);
+    lock_destroy(&series->shared.lock);
+    lock_destroy(&series->prune_lock);
     free(series);
 }
 
@@ -237,9 +241,9 @@ enum sidestep_status sidestep_series_open(struct sidestep_engine *engine, const 
         free(series);
         return status;
     }
-    pthread_mutex_init(&series->shared.lock, NULL);
-    pthread_mutex_init(&series->prune_lock, NULL);
-    pthread_cond_init(&series->shared.changed, NULL);
+    lock_init(&series->shared.lock, LOCK_SERIES);
+    lock_init(&series->prune_lock, LOCK_PRUNE);
+    lock_condition_init(&series->shared.changed);
     engine_retain(engine);
     series->engine = engine;
     series->next = engine->series;
@@ -303,9 +307,9 @@ static uint64_t release_ended(struct sidestep_series *series)
         series_record_outcome(series, oldest);
         busy_ns = duration_of(oldest);
         series_pending_remove(series, oldest);
-        pthread_mutex_lock(&series->shared.lock);
+        lock_acquire(&series->shared.lock);
         series->save_count--;
-        pthread_mutex_unlock(&series->shared.lock);
+        lock_release(&series->shared.lock);
         save_release(oldest);
     }
     return busy_ns;
@@ -315,11 +319,11 @@ static void add_save(struct sidestep_series *series, struct sidestep_save *save)
 {
     assert(series->save_count < ARRAY_LENGTH(series->saves));
     save_retain(save);
-    pthread_mutex_lock(&series->shared.lock);
+    lock_acquire(&series->shared.lock);
     memmove(series->saves + 1, series->saves, series->save_count * sizeof(series->saves[0]));
     series->saves[0] = save;
     series->save_count++;
-    pthread_mutex_unlock(&series->shared.lock);
+    lock_release(&series->shared.lock);
 }
 
 /* A save of the same name is under way, and the caller does not want to wait: fail this one. */

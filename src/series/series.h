@@ -43,6 +43,7 @@ struct series_pending_save {
 
 struct sidestep_series {
     struct sidestep_engine *engine; /* a reference */
+    struct store *store;            /* rank 0: of the root; the engine owns it */
     struct sidestep_series *next;   /* in the engine's list */
     bool is_shut;                   /* the engine was closed: only the handle is left */
 
@@ -71,23 +72,25 @@ struct sidestep_series {
     /* Rank 0's pruning thread (series_prune.c); none if nothing is to be deleted. */
     bool has_pruner;
     pthread_t pruner;
-    pthread_mutex_t prune_lock; /* held while a thread prunes */
-    struct gc_report
-        *prune_report; /* under prune_lock: what was deleted since the caller last asked */
+    struct lock prune_lock LOCK_KIND(PRUNE); /* held while a thread prunes */
+    struct gc_report *
+        prune_report GUARDED_BY(&prune_lock); /* deleted since the caller last asked */
 
     struct {
-        pthread_mutex_t lock;
-        pthread_cond_t changed;
-        struct sidestep_save *awaited[SAVE_QUEUE_MAX + 1]; /* the pruner's references, in order */
-        unsigned awaited_count;
-        bool stop;
-        bool has_committed; /* a save of this incarnation is committed */
-        bool has_settled;   /* and what earlier incarnations left is removed, or being removed */
-        bool has_unknown;   /* an outcome is UNKNOWN: nothing is deleted */
-        uint64_t
-            newest_bytes; /* of the newest whole checkpoint that was saved or resumed; 0: none */
-        struct series_pending_save saving[SAVE_QUEUE_MAX + 1];
-        char deleting[FILE_NAME_BYTES]; /* no save of that name may start */
+        struct lock lock LOCK_KIND(SERIES);
+        struct lock_condition changed;
+        /* The pruner's references, in order. */
+        struct sidestep_save *awaited[SAVE_QUEUE_MAX + 1] GUARDED_BY(&lock);
+        unsigned awaited_count GUARDED_BY(&lock);
+        bool stop GUARDED_BY(&lock);
+        bool has_committed GUARDED_BY(&lock); /* a save of this incarnation is committed */
+        /* And what earlier incarnations left is removed, or being removed. */
+        bool has_settled GUARDED_BY(&lock);
+        bool has_unknown GUARDED_BY(&lock); /* an outcome is UNKNOWN: nothing is deleted */
+        /* Of the newest whole checkpoint that was saved or resumed; 0: none. */
+        uint64_t newest_bytes GUARDED_BY(&lock);
+        struct series_pending_save saving[SAVE_QUEUE_MAX + 1] GUARDED_BY(&lock);
+        char deleting[FILE_NAME_BYTES] GUARDED_BY(&lock); /* no save of that name may start */
     } shared;
 };
 
@@ -99,7 +102,8 @@ enum sidestep_status series_check(const struct sidestep_series *series, struct s
 struct sidestep_save *series_find_in_flight(const struct sidestep_series *series, const char *name);
 /* Record how a save has ended.  Only rank 0's answer is used; any thread. */
 void series_record_outcome(struct sidestep_series *series, struct sidestep_save *save);
-void series_record_outcome_locked(struct sidestep_series *series, struct sidestep_save *save);
+void series_record_outcome_locked(struct sidestep_series *series, struct sidestep_save *save)
+    REQUIRES(&series->shared.lock);
 /* Record how all saves have ended.  With the first commit of this incarnation, also remove the
  * pending markers that a killed incarnation left in committed checkpoints. */
 void series_record_outcomes(struct sidestep_series *series);
@@ -148,8 +152,9 @@ void series_pending_cancel(struct sidestep_series *series, const char *name);
 void series_pending_attach(struct sidestep_series *series, const char *name,
                            const struct sidestep_save *save);
 void series_pending_remove(struct sidestep_series *series, const struct sidestep_save *save);
-/* Rank 0, locked: is a save of ${name} under way, or its outcome unknown? */
-bool series_is_pending(const struct sidestep_series *series, const char *name);
+/* Rank 0: is a save of ${name} under way, or its outcome unknown? */
+bool series_is_pending(const struct sidestep_series *series, const char *name)
+    REQUIRES(&series->shared.lock);
 /* Rank 0, called by the save's guard: write the annotations.  If that fails, an event says so and
  * the save goes on: a checkpoint is worth more than its annotations. */
 void series_write_annotations(struct sidestep_series *series, const struct commit *commit);
@@ -163,9 +168,6 @@ enum sidestep_status series_start_pruner(struct sidestep_series *series,
 void series_notify_pruner(struct sidestep_series *series, struct sidestep_save *save);
 /* Wait until everything that can be deleted is deleted, and end the thread. */
 void series_stop_pruner(struct sidestep_series *series);
-/* Rank 0: may this incarnation delete anything now?  ELOCKED with the reason if not. */
-enum sidestep_status series_check_can_delete(struct sidestep_series *series,
-                                             struct sidestep_error *err);
 /* Rank 0: is there space for another checkpoint?  Deletes old ones to make space, if it may. */
 enum sidestep_status series_check_space(struct sidestep_series *series, struct sidestep_error *err);
 

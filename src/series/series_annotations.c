@@ -114,7 +114,7 @@ static enum sidestep_status annotate_committed(struct sidestep_series *series, c
 
     if (series_find_in_flight(series, name) != NULL)
         return FAIL(err, SIDESTEP_EBUSY, "the save of '%s' is under way", name);
-    TRY(list_root(series->engine->store, series->root, &list, err));
+    TRY(list_root(series->store, series->root, 0, &list, err));
     for (size_t i = 0; i < list.count; i++) {
         const struct sidestep_listed *entry = &list.entries[i];
         if (strcmp(entry->name, name) != 0)
@@ -154,14 +154,13 @@ enum sidestep_status sidestep_series_note(struct sidestep_series *series, uint64
     if (series->engine->comm.rank != 0)
         return SIDESTEP_OK;
     name_template_format_name(&series->naming, step, name);
-    enum sidestep_status status = note(series, name, metrics, metric_count, tags, tag_count, err);
-    if (status != SIDESTEP_OK)
-        error_wrap(err, "note on '%s/%s'", series->root, name);
-    return status;
+    return WRAP(note(series, name, metrics, metric_count, tags, tag_count, err), err,
+                "note on '%s/%s'", series->root, name);
 }
 
 /* Locked: the entry of ${name}; "": an unused entry; NULL: none. */
 static struct series_pending_save *find(struct sidestep_series *series, const char *name)
+    REQUIRES(&series->shared.lock)
 {
     for (size_t i = 0; i < ARRAY_LENGTH(series->shared.saving); i++)
         if (strcmp(series->shared.saving[i].notes.name, name) == 0)
@@ -177,38 +176,41 @@ void series_pending_add(struct sidestep_series *series, const char *name)
     if (strcmp(next_notes.name, name) != 0)
         drop(&next_notes);
     snprintf(next_notes.name, sizeof(next_notes.name), "%s", name);
-    pthread_mutex_lock(&series->shared.lock);
+    lock_acquire(&series->shared.lock);
     while (strcmp(series->shared.deleting, name) == 0)
-        pthread_cond_wait(&series->shared.changed, &series->shared.lock);
+        lock_wait(&series->shared.lock, &series->shared.changed);
     struct series_pending_save *slot = find(series, name); /* maybe of a save that has ended */
     if (slot == NULL)
         slot = find(series, "");
     assert(slot != NULL); /* there are more entries than saves that may be under way */
     drop(&slot->notes);
     *slot = (struct series_pending_save){.notes = next_notes};
-    pthread_mutex_unlock(&series->shared.lock);
+    lock_release(&series->shared.lock);
 }
 
 void series_pending_cancel(struct sidestep_series *series, const char *name)
 {
-    pthread_mutex_lock(&series->shared.lock);
+    lock_acquire(&series->shared.lock);
     struct series_pending_save *slot = find(series, name);
+    assert(slot != NULL && slot->save == NULL); /* it was added, and no save has begun */
     series->next_notes = slot->notes;
     *slot = (struct series_pending_save){0};
-    pthread_mutex_unlock(&series->shared.lock);
+    lock_release(&series->shared.lock);
 }
 
 void series_pending_attach(struct sidestep_series *series, const char *name,
                            const struct sidestep_save *save)
 {
-    pthread_mutex_lock(&series->shared.lock);
-    find(series, name)->save = save;
-    pthread_mutex_unlock(&series->shared.lock);
+    lock_acquire(&series->shared.lock);
+    struct series_pending_save *slot = find(series, name);
+    assert(slot != NULL && slot->save == NULL);
+    slot->save = save;
+    lock_release(&series->shared.lock);
 }
 
 void series_pending_remove(struct sidestep_series *series, const struct sidestep_save *save)
 {
-    pthread_mutex_lock(&series->shared.lock);
+    lock_acquire(&series->shared.lock);
     for (size_t i = 0; i < ARRAY_LENGTH(series->shared.saving); i++) {
         struct series_pending_save *slot = &series->shared.saving[i];
         if (slot->save != save)
@@ -216,7 +218,7 @@ void series_pending_remove(struct sidestep_series *series, const struct sidestep
         drop(&slot->notes);
         *slot = (struct series_pending_save){0};
     }
-    pthread_mutex_unlock(&series->shared.lock);
+    lock_release(&series->shared.lock);
 }
 
 bool series_is_pending(const struct sidestep_series *series, const char *name)
@@ -232,14 +234,14 @@ void series_write_annotations(struct sidestep_series *series, const struct commi
     struct sidestep_error why = {0};
     struct series_annotations notes = {0};
 
-    pthread_mutex_lock(&series->shared.lock);
+    lock_acquire(&series->shared.lock);
     struct series_pending_save *slot = find(series, commit->name);
     if (slot != NULL) {
         notes = slot->notes; /* without the name: the save is under way */
         slot->notes.metrics = NULL;
         slot->notes.tags = (struct name_list){0};
     }
-    pthread_mutex_unlock(&series->shared.lock);
+    lock_release(&series->shared.lock);
     if (write_annotations(series->lease.dir, commit->name, commit->save_id, notes.metrics,
                           (const char *const *)notes.tags.names, notes.tags.count,
                           &why) != SIDESTEP_OK)

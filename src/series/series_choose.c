@@ -12,6 +12,7 @@
 #include "base/base.h"
 #include "commit/commit.h"
 #include "catalog/catalog.h"
+#include "object/object.h"
 #include "selection/selection.h"
 #include "series/series.h"
 #include "verify/verify.h"
@@ -27,13 +28,13 @@ struct members {
     struct sidestep_list list;
     struct sidestep_listed *entries;
     size_t count;
-    struct annotations marks;
+    struct annotations annotations;
 };
 
 static void members_release(struct members *m)
 {
     sidestep_list_release(&m->list);
-    annotations_release(&m->marks);
+    annotations_release(&m->annotations);
     free(m->entries);
 }
 
@@ -41,8 +42,8 @@ static enum sidestep_status find_members(struct sidestep_series *series, struct 
                                          struct sidestep_error *err)
 {
     TRY(store_dir_sync(series->lease.root, err)); /* a name that is seen is durable */
-    TRY(list_candidates(series->engine->store, series->root, &m->list, err));
-    TRY(annotations_read(series->lease.dir, &m->marks, err));
+    TRY(list_root(series->store, series->root, LIST_WITH_UNREADABLE, &m->list, err));
+    TRY(annotations_read(series->lease.dir, &m->annotations, err));
     m->entries = memory_new(m->list.count + 1, sizeof(*m->entries));
     if (m->entries == NULL)
         return FAIL_NOMEM(err, m->list.count * sizeof(*m->entries));
@@ -77,7 +78,7 @@ static void note_rejected(struct choosing *c, const struct sidestep_listed *entr
 static unsigned long restarts_of(const struct members *m, const struct sidestep_listed *entry)
 {
     const struct annotation *mark =
-        annotations_find(&m->marks, ANNOTATION_RESTARTS, entry->name, entry->save_id);
+        annotations_find(&m->annotations, ANNOTATION_RESTARTS, entry->name, entry->save_id);
 
     return mark != NULL ? strtoul(mark->text, NULL, 10) : 0;
 }
@@ -99,7 +100,7 @@ static bool is_passed_over(const struct sidestep_series *series, const struct me
     struct lineage_filter rule = make_lineage_filter(series);
     unsigned long restarts = restarts_of(m, entry);
 
-    if (lineage_should_skip(&rule, &m->marks, entry, why))
+    if (lineage_should_skip(&rule, &m->annotations, entry, why))
         return true;
     if (series->max_restarts == 0 || restarts < series->max_restarts)
         return false;
@@ -121,6 +122,8 @@ static enum sidestep_status quarantine(void *context, const struct sidestep_list
     bool is_damage = why->status == SIDESTEP_ECORRUPT || why->status == SIDESTEP_EUNSAFE;
     if (entry->save_id == NULL || !is_damage)
         return SIDESTEP_OK;
+    if (object_store_client(choosing->series->store) != NULL)
+        return SIDESTEP_OK; /* no rename there: it is passed over, and looked at again each time */
     file_name_format(FILE_NAME_BAD, entry->save_id, 0, 0, bad);
     TRY(lease_check(lease, err));
     if (referenced_files_was_replaced(lease->root, entry->name, entry->save_id))
@@ -162,7 +165,7 @@ static enum sidestep_status sync_member(struct sidestep_series *series, const ch
 {
     OWNED_DIR *dir = NULL;
 
-    TRY(store_dir_open(series->engine->store, series->lease.root, name, &dir, err));
+    TRY(store_dir_open(series->store, series->lease.root, name, &dir, err));
     return store_dir_sync(dir, err);
 }
 
@@ -178,7 +181,7 @@ static enum sidestep_status choose_once(struct choosing *choosing, enum sidestep
     TRY(find_members(series, &m, err));
     size_t passed = remove_passed_over(choosing, &m);
     struct sidestep_list list = {.count = m.count, .entries = m.entries};
-    struct choose_options how = {.store = series->engine->store,
+    struct choose_options how = {.store = series->store,
                                  .mode = mode,
                                  .workers = series->engine->stagers,
                                  .reject = quarantine,
@@ -208,9 +211,7 @@ enum sidestep_status series_choose(struct sidestep_series *series, enum sidestep
     do
         status = choose_once(&choosing, mode, step, &gone, &why);
     while (gone); /* so the list gets shorter each time */
-    if (status != SIDESTEP_OK)
-        error_copy(err, &why);
-    return status;
+    return status == SIDESTEP_OK ? status : error_copy(err, &why);
 }
 
 enum sidestep_status series_find_step(struct sidestep_series *series, uint64_t step,
@@ -337,7 +338,7 @@ enum sidestep_status series_record_resume(struct sidestep_series *series, uint64
         if ((uint64_t)entry->step == step) {
             series_record_bytes(series, entry->bytes);
             TRY(record_start(series, &m, entry, err));
-        } else if (lineage_should_skip(&rule, &m.marks, entry, why)) {
+        } else if (lineage_should_skip(&rule, &m.annotations, entry, why)) {
             continue;
         } else if (is_there) {
             TRY(record_abandoned(series, entry, err));
@@ -372,8 +373,7 @@ enum sidestep_status series_check_free(struct sidestep_series *series, const cha
     OWNED_DIR *dir = NULL;
     uint64_t identity = 0;
 
-    if (store_dir_open(series->engine->store, series->lease.root, name, &dir, NULL) !=
-            SIDESTEP_OK ||
+    if (store_dir_open(series->store, series->lease.root, name, &dir, NULL) != SIDESTEP_OK ||
         commit_read_identity(dir, &identity, NULL) != SIDESTEP_OK || identity == 0)
         return SIDESTEP_OK; /* if something is in the way, the save reports it */
     if (strcmp(series->resumed_name, name) == 0)

@@ -32,9 +32,9 @@ static enum sidestep_status is_damaged_all(struct sidestep_series *series, const
 {
     *damaged = 0;
     if (series->engine->comm.rank == 0)
-        *damaged = reader_status_is_damage(verify_path(series->engine->store, path,
-                                                       SIDESTEP_VERIFY_BEFORE, STORE_DROP_CACHE,
-                                                       series->engine->stagers, NULL, NULL));
+        *damaged = reader_status_is_damage(verify_path(series->store, path, SIDESTEP_VERIFY_BEFORE,
+                                                       STORE_DROP_CACHE, series->engine->stagers,
+                                                       NULL, NULL));
     return comm_reduce_max_all(&series->engine->comm, damaged, 1, err);
 }
 
@@ -72,16 +72,16 @@ load_once_all(struct sidestep_series *series, struct sidestep_state_dict *state,
  * From the choice until it is recorded: wait for saves under way, which belong to the lineage that
  * may be left, and must be visible; and stop the pruner, whose plan would be outdated.
  */
-static void begin_resume(struct sidestep_series *series)
+static void begin_resume(struct sidestep_series *series) ACQUIRE(&series->prune_lock)
 {
     if (series->save_count != 0)
         save_join_runner(series->saves[0]); /* earlier ones end before it */
-    pthread_mutex_lock(&series->prune_lock);
+    lock_acquire(&series->prune_lock);
 }
 
-static void end_resume(struct sidestep_series *series)
+static void end_resume(struct sidestep_series *series) RELEASE(&series->prune_lock)
 {
-    pthread_mutex_unlock(&series->prune_lock);
+    lock_release(&series->prune_lock);
 }
 
 /* All ranks have loaded ${step}: record that the run goes on from it. */

@@ -7,7 +7,6 @@
  */
 #include <assert.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -15,12 +14,13 @@
 #include "selection/selection.h"
 #include "series/series.h"
 
-enum sidestep_status series_check_can_delete(struct sidestep_series *series,
+/* Rank 0: may this incarnation delete anything now?  ELOCKED with the reason if not. */
+static enum sidestep_status check_can_delete(struct sidestep_series *series,
                                              struct sidestep_error *err)
 {
-    pthread_mutex_lock(&series->shared.lock);
+    lock_acquire(&series->shared.lock);
     bool has_committed = series->shared.has_committed, has_unknown = series->shared.has_unknown;
-    pthread_mutex_unlock(&series->shared.lock);
+    lock_release(&series->shared.lock);
     if (has_unknown)
         return FAIL(err, SIDESTEP_ELOCKED, "the outcome of a save is unknown");
     if (!has_committed)
@@ -34,7 +34,7 @@ enum sidestep_status series_check_can_delete(struct sidestep_series *series,
 
 static enum sidestep_status may_delete(void *context, struct sidestep_error *err)
 {
-    return series_check_can_delete(context, err);
+    return check_can_delete(context, err);
 }
 
 /* False while a save of ours is pending: what it has made visible may not be durable yet. */
@@ -42,9 +42,9 @@ static bool is_settled(void *context, const struct sidestep_listed *entry)
 {
     struct sidestep_series *series = context;
 
-    pthread_mutex_lock(&series->shared.lock);
+    lock_acquire(&series->shared.lock);
     bool is_unsettled = series_is_pending(series, entry->name);
-    pthread_mutex_unlock(&series->shared.lock);
+    lock_release(&series->shared.lock);
     return !is_unsettled;
 }
 
@@ -52,11 +52,11 @@ static bool claim(void *context, const struct sidestep_listed *entry)
 {
     struct sidestep_series *series = context;
 
-    pthread_mutex_lock(&series->shared.lock);
+    lock_acquire(&series->shared.lock);
     bool is_busy = series_is_pending(series, entry->name);
     if (!is_busy)
         snprintf(series->shared.deleting, FILE_NAME_BYTES, "%s", entry->name);
-    pthread_mutex_unlock(&series->shared.lock);
+    lock_release(&series->shared.lock);
     return !is_busy;
 }
 
@@ -64,10 +64,10 @@ static void unclaim(void *context)
 {
     struct sidestep_series *series = context;
 
-    pthread_mutex_lock(&series->shared.lock);
+    lock_acquire(&series->shared.lock);
     series->shared.deleting[0] = '\0';
-    pthread_cond_broadcast(&series->shared.changed);
-    pthread_mutex_unlock(&series->shared.lock);
+    lock_wake_all(&series->shared.changed);
+    lock_release(&series->shared.lock);
 }
 
 static void emit_deleted(void *context, const struct sidestep_listed *entry, uint64_t bytes)
@@ -79,19 +79,18 @@ static void emit_deleted(void *context, const struct sidestep_listed *entry, uin
                           "bytes", (json_int_t)bytes));
 }
 
-/* Call with prune_lock held.  Reports only the deletions: what is kept follows from the last
- * run. */
+/* Reports only the deletions: what is kept follows from the last run. */
 static enum sidestep_status prune(struct sidestep_series *series, const struct retention *retention,
-                                  struct sidestep_error *err)
+                                  struct sidestep_error *err) REQUIRES(&series->prune_lock)
 {
     if (series->prune_report == NULL)
         series->prune_report = gc_report_new(series->root);
     if (series->prune_report != NULL)
         series->prune_report->kept_count = 0;
-    struct prune prune = {.store = series->engine->store,
+    struct prune prune = {.store = series->store,
                           .path = series->root,
                           .root = series->lease.root,
-                          .marks = series->lease.dir,
+                          .annotations_dir = series->lease.dir,
                           .retention = retention,
                           .naming = &series->naming,
                           .run_id = series->run_id,
@@ -116,19 +115,17 @@ enum sidestep_status sidestep_series_prune(struct sidestep_series *series,
     if (series->engine->comm.rank != 0)
         return SIDESTEP_OK;
     series_record_outcomes(series); /* the thread may not have recorded them yet */
-    pthread_mutex_lock(&series->prune_lock);
+    lock_acquire(&series->prune_lock);
     enum sidestep_status status = prune(series, &series->retention, err);
     struct gc_report *prune_report = TAKE(series->prune_report);
-    pthread_mutex_unlock(&series->prune_lock);
+    lock_release(&series->prune_lock);
     if (status != SIDESTEP_OK)
         gc_report_free(prune_report);
     else if (prune_report == NULL)
         status = FAIL_NOMEM(err, sizeof(*prune_report));
     else
         status = gc_report_finish(prune_report, report, err);
-    if (status != SIDESTEP_OK)
-        error_wrap(err, "prune '%s'", series->root);
-    return status;
+    return WRAP(status, err, "prune '%s'", series->root);
 }
 
 /* ---- delete one by name ---- */
@@ -142,7 +139,7 @@ static enum sidestep_status may_delete_step(struct sidestep_series *series, cons
     if (series_find_in_flight(series, NULL) != NULL)
         return FAIL(err, SIDESTEP_ELOCKED, "a save is in flight");
     series_record_outcomes(series);
-    TRY(series_check_can_delete(series, err));
+    TRY(check_can_delete(series, err));
     TRY(series_choose(series, SIDESTEP_VERIFY_STRUCTURE, &newest, rejected, err));
     if (newest == step)
         return FAIL(err, SIDESTEP_ELOCKED, "it is the newest that is valid");
@@ -170,14 +167,12 @@ enum sidestep_status sidestep_series_delete(struct sidestep_series *series, uint
     TRY(series_check(series, err));
     name_template_format_name(&series->naming, step, name);
     if (series->engine->comm.rank == 0) {
-        pthread_mutex_lock(&series->prune_lock);
+        lock_acquire(&series->prune_lock);
         status = delete_step(series, name, step, err);
-        pthread_mutex_unlock(&series->prune_lock);
+        lock_release(&series->prune_lock);
     }
     status = comm_agree_all(&series->engine->comm, status, err);
-    if (status != SIDESTEP_OK)
-        error_wrap(err, "delete '%s/%s'", series->root, name);
-    return status;
+    return WRAP(status, err, "delete '%s/%s'", series->root, name);
 }
 
 /* ---- the thread ---- */
@@ -185,16 +180,17 @@ enum sidestep_status sidestep_series_delete(struct sidestep_series *series, uint
 /* Wait until ${save} has ended.  True: it is committed. */
 static bool await(struct sidestep_series *series, struct sidestep_save *save)
 {
-    pthread_mutex_lock(&save->shared.lock);
+    lock_acquire(&save->shared.lock);
     while (!save->shared.runner_ended)
-        pthread_cond_wait(&save->shared.changed, &save->shared.lock);
-    pthread_mutex_unlock(&save->shared.lock);
+        lock_wait(&save->shared.lock, &save->shared.changed);
+    lock_release(&save->shared.lock);
     series_record_outcome(series, save);
     return save_get_state(save) == SIDESTEP_SAVE_COMMITTED;
 }
 
 /* Locked: take the oldest save to wait for; NULL: none. */
 static struct sidestep_save *take_awaited(struct sidestep_series *series)
+    REQUIRES(&series->shared.lock)
 {
     struct sidestep_save **awaited = series->shared.awaited, *oldest = awaited[0];
 
@@ -209,25 +205,25 @@ static void *pruner_main(void *argument)
 {
     struct sidestep_series *series = argument;
 
-    pthread_mutex_lock(&series->shared.lock);
+    lock_acquire(&series->shared.lock);
     for (;;) {
         while (series->shared.awaited_count == 0 && !series->shared.stop)
-            pthread_cond_wait(&series->shared.changed, &series->shared.lock);
+            lock_wait(&series->shared.lock, &series->shared.changed);
         struct sidestep_save *save = take_awaited(series);
         if (save == NULL)
             break;
-        pthread_mutex_unlock(&series->shared.lock);
+        lock_release(&series->shared.lock);
         bool committed = await(series, save);
         save_release(save);
         if (committed) {
-            pthread_mutex_lock(&series->prune_lock);
+            lock_acquire(&series->prune_lock);
             (void)prune(series, &series->retention,
                         NULL); /* a failure is tried again after the next save */
-            pthread_mutex_unlock(&series->prune_lock);
+            lock_release(&series->prune_lock);
         }
-        pthread_mutex_lock(&series->shared.lock);
+        lock_acquire(&series->shared.lock);
     }
-    pthread_mutex_unlock(&series->shared.lock);
+    lock_release(&series->shared.lock);
     return NULL;
 }
 
@@ -235,6 +231,7 @@ enum sidestep_status series_start_pruner(struct sidestep_series *series, struct 
 {
     if (!series->retention.wanted)
         return SIDESTEP_OK;
+    assert(!series->has_pruner && series->engine->comm.rank == 0);
     TRY(thread_start(&series->pruner, "sidestep-prune", pruner_main, series, err));
     series->has_pruner = true;
     return SIDESTEP_OK;
@@ -245,7 +242,7 @@ void series_notify_pruner(struct sidestep_series *series, struct sidestep_save *
     if (!series->has_pruner)
         return;
     save_retain(save);
-    pthread_mutex_lock(&series->shared.lock);
+    lock_acquire(&series->shared.lock);
     struct sidestep_save *before = NULL;
     if (series->shared.awaited_count != 0 && save_runner_has_ended(series->shared.awaited[0])) {
         before = take_awaited(series); /* the next one serves as well */
@@ -253,8 +250,8 @@ void series_notify_pruner(struct sidestep_series *series, struct sidestep_save *
     }
     assert(series->shared.awaited_count < ARRAY_LENGTH(series->shared.awaited));
     series->shared.awaited[series->shared.awaited_count++] = save;
-    pthread_cond_broadcast(&series->shared.changed);
-    pthread_mutex_unlock(&series->shared.lock);
+    lock_wake_all(&series->shared.changed);
+    lock_release(&series->shared.lock);
     if (before != NULL)
         save_release(before);
 }
@@ -263,10 +260,10 @@ void series_stop_pruner(struct sidestep_series *series)
 {
     if (!series->has_pruner)
         return;
-    pthread_mutex_lock(&series->shared.lock);
+    lock_acquire(&series->shared.lock);
     series->shared.stop = true;
-    pthread_cond_broadcast(&series->shared.changed);
-    pthread_mutex_unlock(&series->shared.lock);
+    lock_wake_all(&series->shared.changed);
+    lock_release(&series->shared.lock);
     pthread_join(series->pruner, NULL);
     series->has_pruner = false;
 }
@@ -304,15 +301,15 @@ enum sidestep_status series_check_space(struct sidestep_series *series, struct s
 
     if (!series_should_check_space(series))
         return SIDESTEP_OK;
-    pthread_mutex_lock(&series->shared.lock);
+    lock_acquire(&series->shared.lock);
     uint64_t needed = series->shared.newest_bytes;
-    pthread_mutex_unlock(&series->shared.lock);
+    lock_release(&series->shared.lock);
     needed += needed * count_waiting(series);
     TRY(has_space(series, needed, &has, &left, err));
     if (!has && (series->flags & SIDESTEP_SERIES_MAKE_ROOM) != 0) {
-        pthread_mutex_lock(&series->prune_lock);
+        lock_acquire(&series->prune_lock);
         (void)prune(series, &only_newest, &why); /* the freed space is measured below */
-        pthread_mutex_unlock(&series->prune_lock);
+        lock_release(&series->prune_lock);
         TRY(has_space(series, needed, &has, &left, err));
     }
     if (has)

@@ -42,21 +42,21 @@ void series_record_outcome_locked(struct sidestep_series *series, struct sideste
 
 void series_record_outcome(struct sidestep_series *series, struct sidestep_save *save)
 {
-    pthread_mutex_lock(&series->shared.lock);
+    lock_acquire(&series->shared.lock);
     series_record_outcome_locked(series, save);
-    pthread_mutex_unlock(&series->shared.lock);
+    lock_release(&series->shared.lock);
 }
 
 void series_record_outcomes(struct sidestep_series *series)
 {
-    struct sweep sweep = {.store = series->engine->store, .parent = series->lease.root};
+    struct sweep sweep = {.store = series->store, .parent = series->lease.root};
 
-    pthread_mutex_lock(&series->shared.lock);
+    lock_acquire(&series->shared.lock);
     for (unsigned i = 0; i < series->save_count; i++)
         series_record_outcome_locked(series, series->saves[i]);
     bool settles = series->shared.has_committed && !series->shared.has_settled;
     series->shared.has_settled |= settles;
-    pthread_mutex_unlock(&series->shared.lock);
+    lock_release(&series->shared.lock);
     if (settles && sweep.parent != NULL)
         (void)sweep_child_dirs(&sweep, NULL);
 }
@@ -68,7 +68,7 @@ bool series_should_check_space(const struct sidestep_series *series)
 
 void series_record_bytes(struct sidestep_series *series, uint64_t bytes)
 {
-    pthread_mutex_lock(&series->shared.lock);
+    lock_acquire(&series->shared.lock);
     series->shared.newest_bytes = bytes;
-    pthread_mutex_unlock(&series->shared.lock);
+    lock_release(&series->shared.lock);
 }

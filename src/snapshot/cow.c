@@ -35,9 +35,9 @@ size_t cow_round_up_to_page(size_t bytes)
 
 void cow_lock_idle(struct cow *cow)
 {
-    pthread_mutex_lock(&cow->shared.lock);
+    lock_acquire(&cow->shared.lock);
     while (cow->shared.busy_handlers != 0)
-        pthread_cond_wait(&cow->shared.changed, &cow->shared.lock);
+        lock_wait(&cow->shared.lock, &cow->shared.changed);
 }
 
 /* ---- opening */
@@ -90,8 +90,8 @@ enum sidestep_status cow_open(struct cow **out, bool user_mode_only, unsigned ha
         return FAIL_NOMEM(err, sizeof(*cow));
     cow->uffd.fd = cow->stop_fd = cow->retry_fd = cow->pagemap_fd = -1;
     memset(cow->shared.free_bounce_buffers, 0xff, sizeof(cow->shared.free_bounce_buffers));
-    pthread_mutex_init(&cow->shared.lock, NULL);
-    pthread_cond_init(&cow->shared.changed, NULL);
+    lock_init(&cow->shared.lock, LOCK_COW);
+    lock_condition_init(&cow->shared.changed);
     enum sidestep_status status =
         open_parts(cow, user_mode_only, (unsigned)min_u64(handlers, COW_MAX_HANDLERS), err);
     if (status != SIDESTEP_OK)
@@ -126,6 +126,7 @@ void cow_close(struct cow **out)
         (void)close(cow->retry_fd);
     if (cow->pagemap_fd >= 0)
         (void)close(cow->pagemap_fd);
+    lock_alone(&cow->shared.lock);
     cow_plan_release(&cow->plan);
     if (cow->bounce_buffers != NULL)
         (void)munmap(cow->bounce_buffers, COW_BOUNCE_BUFFERS * COW_BOUNCE_BUFFER_BYTES);
@@ -134,8 +135,8 @@ void cow_close(struct cow **out)
                      cow->shared.controls_capacity * sizeof(*cow->shared.controls));
     if (cow->shared.pieces != NULL)
         (void)munmap(cow->shared.pieces, cow->shared.pieces_capacity);
-    pthread_cond_destroy(&cow->shared.changed);
-    pthread_mutex_destroy(&cow->shared.lock);
+    lock_condition_destroy(&cow->shared.changed);
+    lock_destroy(&cow->shared.lock);
     (void)munmap(cow, cow_round_up_to_page(sizeof(*cow)));
 }
 
@@ -151,26 +152,27 @@ struct begin_job {
 /* Copy what is not yet copied of granule ${g}.  Returns the number of bytes. */
 static uint64_t copy_granule_now(struct cow *cow, size_t g)
 {
-    struct cow_granule_control *cell = &cow->shared.controls[g];
     uint64_t bytes = 0;
 
-    pthread_mutex_lock(&cow->shared.lock);
+    lock_acquire(&cow->shared.lock);
+    struct cow_granule_control *cell = &cow->shared.controls[g];
     while (cell->state == COW_GRANULE_CLAIMED)
-        pthread_cond_wait(&cow->shared.changed, &cow->shared.lock);
+        lock_wait(&cow->shared.lock, &cow->shared.changed);
     if (cell->state == COW_GRANULE_PROTECTED)
         bytes = cow_claim_granule(cow, g, true);
-    pthread_mutex_unlock(&cow->shared.lock);
+    lock_release(&cow->shared.lock);
     if (bytes != 0)
         cow_copy_claimed(cow, g);
-    pthread_mutex_lock(&cow->shared.lock);
+    lock_acquire(&cow->shared.lock);
     cow->shared.pool_exhausted = cow->shared.pool_exhausted || cell->state == COW_GRANULE_PROTECTED;
-    pthread_mutex_unlock(&cow->shared.lock);
+    lock_release(&cow->shared.lock);
     return bytes;
 }
 
 static void protect_part(struct cow *cow, const struct cow_range *range, uint64_t begin,
                          uint64_t end)
 {
+    assert(range->begin <= begin && begin < end && end <= range->end);
     if (cow_protect(cow, begin, end) == 0)
         return;
     /* Protection failed, for example for lack of memory for page tables.  The caller is still in
@@ -182,10 +184,10 @@ static void protect_part(struct cow *cow, const struct cow_range *range, uint64_
         if (cow->plan.granules[g].begin >= begin)
             copied += copy_granule_now(cow, g);
     }
-    pthread_mutex_lock(&cow->shared.lock);
+    lock_acquire(&cow->shared.lock);
     cow->shared.stats.held_bytes -= min_u64(copied, cow->shared.stats.held_bytes);
     cow->shared.stats.copied_bytes += copied;
-    pthread_mutex_unlock(&cow->shared.lock);
+    lock_release(&cow->shared.lock);
 }
 
 /* Protect the parts, which are numbered across all ranges.  Each thread claims the next number. */
@@ -229,7 +231,7 @@ uint64_t cow_host_tensor_bytes(const struct image *image)
     uint64_t bytes = 0;
 
     for (size_t i = 0; i < image->tensor_count; i++)
-        bytes += image->items[i].away ? 0 : image->items[i].footer.data_bytes;
+        bytes += image->items[i].on_device ? 0 : image->items[i].footer.data_bytes;
     return bytes;
 }
 
@@ -241,15 +243,19 @@ static void set_shared_slots(struct cow *cow, struct pool_slots *places, const s
     uint64_t left = round_down(pool->length - aside, IMAGE_ALIGN);
     uint64_t reserve = min_u64(round_down(left / 2, IMAGE_ALIGN), COW_RESERVE_BYTES);
 
+    assert(aside + 2 * largest <= pool->length);
     cow->eager_copy = pool->bytes;
     pool_slots_set_shared(places, pool->bytes + aside, left,
                           max_u64(reserve, min_u64(left, 2 * largest)));
 }
 
-static void set_controls(struct cow *cow)
+static void set_controls(struct cow *cow) REQUIRES(&cow->shared.lock)
 {
     const struct cow_plan *plan = &cow->plan;
 
+    assert(cow->shared.granules_left == 0); /* the snapshot before has ended */
+    assert(plan->granule_count <= cow->shared.controls_capacity);
+    assert(plan->piece_count <= cow->shared.pieces_capacity);
     memset(cow->shared.pieces, COW_PIECE_PENDING, plan->piece_count);
     for (size_t g = 0; g < plan->granule_count; g++)
         cow->shared.controls[g] = (struct cow_granule_control){
@@ -306,12 +312,12 @@ bool cow_begin_snapshot(struct cow *cow, const struct image *image, struct pool_
         .held_bytes = cow->plan.held_bytes,
         .copied_bytes = cow_host_tensor_bytes(image) - cow->plan.held_bytes,
     };
-    pthread_mutex_unlock(&cow->shared.lock);
+    lock_release(&cow->shared.lock);
     workers_run(workers, begin_on_thread, &job);
     atomic_store(&cow->all_protected, true);
-    pthread_mutex_lock(&cow->shared.lock);
+    lock_acquire(&cow->shared.lock);
     bool room = !cow->shared.pool_exhausted;
-    pthread_mutex_unlock(&cow->shared.lock);
+    lock_release(&cow->shared.lock);
     if (!room)
         snprintf(cow->refusal, sizeof(cow->refusal),
                  "its memory could not be protected, nor copied into what pool_bytes allows");
@@ -327,12 +333,12 @@ bool cow_begin_snapshot(struct cow *cow, const struct image *image, struct pool_
  * failed. */
 static void stage_granule(struct cow *cow, size_t g)
 {
-    pthread_mutex_lock(&cow->shared.lock);
+    lock_acquire(&cow->shared.lock);
     while (cow->shared.controls[g].state == COW_GRANULE_CLAIMED)
-        pthread_cond_wait(&cow->shared.changed, &cow->shared.lock);
+        lock_wait(&cow->shared.lock, &cow->shared.changed);
     bool mine = cow->shared.controls[g].state == COW_GRANULE_PROTECTED &&
                 cow_claim_granule(cow, g, false) != 0;
-    pthread_mutex_unlock(&cow->shared.lock);
+    lock_release(&cow->shared.lock);
     if (mine)
         cow_copy_claimed(cow, g);
 }
@@ -359,6 +365,7 @@ enum sidestep_status cow_stage(struct cow *cow, const struct image *image, size_
 
     uint8_t *place = pool_slots_get(cow->slots, i);
 
+    assert(place != NULL);
     (void)fault_hit("cow.stage");
     image_stage_non_tensor_data(image, i, place);
     if (cow->plan.shares_pool)
@@ -366,20 +373,21 @@ enum sidestep_status cow_stage(struct cow *cow, const struct image *image, size_
                           place);
     for (size_t k = image->windows[i].first_item; image_window_reaches_item(image, i, k); k++)
         stage_item(cow, image, i, k);
-    pthread_mutex_lock(&cow->shared.lock);
+    lock_acquire(&cow->shared.lock);
     if (cow->shared.failed) {
         status = (enum sidestep_status)cow->shared.err.status;
         error_copy(err, &cow->shared.err);
     }
-    pthread_mutex_unlock(&cow->shared.lock);
+    lock_release(&cow->shared.lock);
     return status;
 }
 
 /* Locked: abandon all granules that no thread is copying. */
-static void abandon_protected(struct cow *cow)
+static void abandon_protected(struct cow *cow) REQUIRES(&cow->shared.lock)
 {
     for (size_t g = 0; g < cow->plan.granule_count; g++)
         if (cow->shared.controls[g].state == COW_GRANULE_PROTECTED) {
+            assert(cow->shared.granules_left != 0);
             cow->shared.controls[g].state = COW_GRANULE_UNPROTECTED;
             cow->shared.granules_left--;
             cow_end_granule_wait(cow, g);
@@ -388,15 +396,16 @@ static void abandon_protected(struct cow *cow)
 
 void cow_end_snapshot(struct cow *cow)
 {
-    pthread_mutex_lock(&cow->shared.lock);
+    lock_acquire(&cow->shared.lock);
     bool lift = cow->shared.granules_left != 0;
     abandon_protected(cow);
     while (cow->shared.granules_left != 0) {
-        pthread_cond_wait(&cow->shared.changed, &cow->shared.lock);
+        lock_wait(&cow->shared.lock, &cow->shared.changed);
         abandon_protected(
             cow); /* granules that were claimed until now, and have pieces without a slot */
     }
-    pthread_mutex_unlock(&cow->shared.lock);
+    assert(cow->shared.granules_awaited == 0); /* no writer is left behind */
+    lock_release(&cow->shared.lock);
     for (size_t i = 0; lift && i < cow->plan.range_count; i++)
         cow_unprotect(cow, cow->plan.ranges[i].begin, cow->plan.ranges[i].end);
 }
@@ -415,25 +424,25 @@ const atomic_bool *cow_pool_full_flag(const struct cow *cow)
 
 bool cow_wait_for_faults(struct cow *cow, uint64_t faults)
 {
-    pthread_mutex_lock(&cow->shared.lock);
+    lock_acquire(&cow->shared.lock);
     while (cow->shared.stats.faults < faults && !cow->shared.wait_cancelled && !cow->shared.failed)
-        pthread_cond_wait(&cow->shared.changed, &cow->shared.lock);
+        lock_wait(&cow->shared.lock, &cow->shared.changed);
     bool ended = cow->shared.wait_cancelled;
-    pthread_mutex_unlock(&cow->shared.lock);
+    lock_release(&cow->shared.lock);
     return !ended;
 }
 
 void cow_cancel_fault_wait(struct cow *cow)
 {
-    pthread_mutex_lock(&cow->shared.lock);
+    lock_acquire(&cow->shared.lock);
     cow->shared.wait_cancelled = true;
-    pthread_cond_broadcast(&cow->shared.changed);
-    pthread_mutex_unlock(&cow->shared.lock);
+    lock_wake_all(&cow->shared.changed);
+    lock_release(&cow->shared.lock);
 }
 
 void cow_get_stats(struct cow *cow, struct cow_stats *stats)
 {
-    pthread_mutex_lock(&cow->shared.lock);
+    lock_acquire(&cow->shared.lock);
     *stats = cow->shared.stats;
-    pthread_mutex_unlock(&cow->shared.lock);
+    lock_release(&cow->shared.lock);
 }

@@ -2,6 +2,7 @@
 /* cow_check.c -- checks that memory stayed protected until it was read; see cow.h.  The kernel can
  * change memory without an event (the table in cow.h), but each such change leaves pages
  * unprotected. */
+#include <assert.h>
 #include <unistd.h>
 
 #include "base/base.h"
@@ -77,11 +78,15 @@ static void fail_unread(struct cow *cow, int sys_errno)
     cow_mark_unreliable(cow, &why);
 }
 
-void cow_check_pages(struct cow *cow, size_t g, enum cow_piece_state state, size_t window)
+/* Not checked: pieces in this state belong to the thread that calls. */
+LOCK_UNCHECKED void cow_check_pages(struct cow *cow, size_t g, enum cow_piece_state state,
+                                    size_t window)
 {
     const struct cow_plan *plan = &cow->plan;
     struct granule_pages pages;
 
+    /* Copies are checked by granule, zero-copy windows one by one. */
+    assert(state == (window == SIZE_MAX ? COW_PIECE_COPYING : COW_PIECE_ZERO_COPY));
     if (!atomic_load(&cow->all_protected) ||
         fault_hit("trust.pages")) /* see cow.all_protected; the fault point is a negative control */
         return;

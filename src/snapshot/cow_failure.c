@@ -1,24 +1,27 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* cow_failure.c -- records why a save of protected memory failed, and names the tensor; see cow.h.
  * Everything here obeys rule 2: it may run while any page of the process is protected. */
+#include <assert.h>
+
 #include "snapshot/cow_internal.h"
 
 void cow_record_failure(struct cow *cow, const struct sidestep_error *why)
 {
+    assert(why->status != SIDESTEP_OK);
     if (!cow->shared.failed)
         cow->shared.err = *why;
     cow->shared.failed = true;
-    pthread_cond_broadcast(&cow->shared.changed);
+    lock_wake_all(&cow->shared.changed);
 }
 
 void cow_mark_unreliable(struct cow *cow, const struct sidestep_error *why)
 {
-    pthread_mutex_lock(&cow->shared.lock);
+    lock_acquire(&cow->shared.lock);
     if (!cow->shared.failed) {
         cow->shared.unreliable = true;
         cow_record_failure(cow, why);
     }
-    pthread_mutex_unlock(&cow->shared.lock);
+    lock_release(&cow->shared.lock);
 }
 
 const struct cow_piece *cow_find_piece(const struct cow *cow, size_t g, uint64_t begin,
@@ -27,6 +30,7 @@ const struct cow_piece *cow_find_piece(const struct cow *cow, size_t g, uint64_t
     const struct cow_plan *plan = &cow->plan;
     const struct cow_piece *first = &plan->pieces[plan->granules[g].first_piece];
 
+    assert(g < plan->granule_count);
     for (const struct cow_piece *piece = first;
          piece < &plan->pieces[plan->granules[g + 1].first_piece]; piece++)
         if (piece->address < end && begin < piece->address + piece->bytes)

@@ -17,43 +17,43 @@
 
 void cow_attach_thread(struct cow *cow, const struct priority_rights *rights)
 {
-    pthread_mutex_lock(&cow->shared.lock);
+    lock_acquire(&cow->shared.lock);
     assert(cow->shared.thread_count < COW_MAX_THREADS);
     struct cow_thread *thread = &cow->shared.threads[cow->shared.thread_count++];
     *thread = (struct cow_thread){.thread = priority_self(), .raised = rights == NULL};
     if (rights != NULL)
         thread->rights = *rights;
-    pthread_mutex_unlock(&cow->shared.lock);
+    lock_release(&cow->shared.lock);
 }
 
 /* Locked: the entry of the calling thread. */
-static struct cow_thread *find_thread(struct cow *cow)
+static struct cow_thread *find_thread(struct cow *cow) REQUIRES(&cow->shared.lock)
 {
     pid_t self = priority_self();
     unsigned i = 0;
 
-    while (cow->shared.threads[i].thread != self)
+    while (i < cow->shared.thread_count && cow->shared.threads[i].thread != self)
         i++;
-    assert(i < cow->shared.thread_count);
+    assert(i < cow->shared.thread_count); /* it is attached */
     return &cow->shared.threads[i];
 }
 
 void cow_detach_thread(struct cow *cow)
 {
-    pthread_mutex_lock(&cow->shared.lock);
+    lock_acquire(&cow->shared.lock);
     *find_thread(cow) = cow->shared.threads[cow->shared.thread_count - 1];
     cow->shared.thread_count--;
-    pthread_mutex_unlock(&cow->shared.lock);
+    lock_release(&cow->shared.lock);
 }
 
 bool cow_should_lower_priority(struct cow *cow)
 {
-    pthread_mutex_lock(&cow->shared.lock);
+    lock_acquire(&cow->shared.lock);
     struct cow_thread *thread = find_thread(cow);
     bool was_raised = thread->raised && cow->shared.granules_awaited == 0;
     if (was_raised)
         thread->raised = false;
-    pthread_mutex_unlock(&cow->shared.lock);
+    lock_release(&cow->shared.lock);
     return was_raised;
 }
 
@@ -61,19 +61,19 @@ bool cow_should_lower_priority(struct cow *cow)
 
 /* Locked: copy protected granule ${g} as far as there are slots, for a writer that waits.  Releases
  * the lock during the copy. */
-static void copy_for_writer(struct cow *cow, size_t g)
+static void copy_for_writer(struct cow *cow, size_t g) REQUIRES(&cow->shared.lock)
 {
     uint64_t bytes = cow_claim_granule(cow, g, true);
 
     cow->shared.stats.fault_bytes += bytes;
-    pthread_mutex_unlock(&cow->shared.lock);
+    lock_release(&cow->shared.lock);
     if (bytes != 0)
         cow_copy_claimed(cow, g);
-    pthread_mutex_lock(&cow->shared.lock);
+    lock_acquire(&cow->shared.lock);
 }
 
 /* Locked: raise the priority of all attached threads, because a writer waits for them. */
-static void raise_threads(struct cow *cow)
+static void raise_threads(struct cow *cow) REQUIRES(&cow->shared.lock)
 {
     for (unsigned i = 0; i < cow->shared.thread_count; i++) {
         struct cow_thread *thread = &cow->shared.threads[i];
@@ -86,9 +86,11 @@ static void raise_threads(struct cow *cow)
 /* Locked: record that a writer waits for page ${at} of granule ${g}, which is not unprotected yet.
  */
 static void record_fault(struct cow *cow, size_t g, uint64_t at, uint64_t since_ns)
+    REQUIRES(&cow->shared.lock)
 {
     struct cow_granule_control *cell = &cow->shared.controls[g];
 
+    assert(cell->state != COW_GRANULE_UNPROTECTED);
     cow->shared.stats.faults++;
     cow->shared.stats.faults_waited += cell->state == COW_GRANULE_CLAIMED;
     if (cell->waiting_since_ns == 0) {
@@ -96,16 +98,15 @@ static void record_fault(struct cow *cow, size_t g, uint64_t at, uint64_t since_
         cow->shared.granules_awaited++;
     }
     cell->waiting_page = at;
-    pthread_cond_broadcast(&cow->shared.changed); /* for cow_wait_for_faults() */
+    lock_wake_all(&cow->shared.changed); /* for cow_wait_for_faults() */
 }
 
 /* Handle a write fault at page ${at} of granule ${g}, read at ${since_ns}.  Returns false if the
  * fault was known and nothing can be done about it yet. */
 static bool handle_granule_fault(struct cow *cow, size_t g, uint64_t at, uint64_t since_ns)
 {
+    lock_acquire(&cow->shared.lock);
     struct cow_granule_control *cell = &cow->shared.controls[g];
-
-    pthread_mutex_lock(&cow->shared.lock);
     uint32_t state = cell->state;
     bool waited = cell->waiting_since_ns != 0, is_new = !waited || cell->waiting_page != at;
     if (state != COW_GRANULE_UNPROTECTED && is_new)
@@ -120,7 +121,7 @@ static bool handle_granule_fault(struct cow *cow, size_t g, uint64_t at, uint64_
     }
     if (cell->waiting_since_ns != 0)
         raise_threads(cow);
-    pthread_mutex_unlock(&cow->shared.lock);
+    lock_release(&cow->shared.lock);
     if (state == COW_GRANULE_UNPROTECTED) /* the part was protected after the granule was copied, or
                                              the fault arrived late */
         cow_unprotect(cow, cow->plan.granules[g].begin, cow->plan.granules[g].end);
@@ -144,7 +145,7 @@ static bool handle_fault(struct cow *cow, uint64_t address, uint64_t since_ns)
 
 /* Locked: slots were freed; copy granules that writers wait for.  Releases the lock during copies.
  */
-static void retry_waiting(struct cow *cow)
+static void retry_waiting(struct cow *cow) REQUIRES(&cow->shared.lock)
 {
     for (size_t g = 0; g < cow->plan.granule_count && cow->shared.granules_awaited != 0; g++)
         if (cow->shared.controls[g].waiting_since_ns != 0 &&
@@ -154,7 +155,7 @@ static void retry_waiting(struct cow *cow)
 
 /* Locked: read and handle one event.  Releases the lock during copies.  Returns false if the event
  * is a known fault that cannot be served yet. */
-static bool handle_event(struct cow *cow, bool signalled)
+static bool handle_event(struct cow *cow, bool signalled) REQUIRES(&cow->shared.lock)
 {
     struct uffd_message m = uffd_read_event(&cow->uffd);
     bool is_new = true;
@@ -163,14 +164,15 @@ static bool handle_event(struct cow *cow, bool signalled)
         cow_take_event(cow, &m);
     cow->shared.busy_handlers++;
     if (m.event == UFFD_FAULT) {
-        pthread_mutex_unlock(&cow->shared.lock);
+        lock_release(&cow->shared.lock);
         is_new = handle_fault(cow, m.begin, cow_now_ns());
-        pthread_mutex_lock(&cow->shared.lock);
+        lock_acquire(&cow->shared.lock);
     }
     if (signalled)
         retry_waiting(cow);
+    assert(cow->shared.busy_handlers != 0);
     if (--cow->shared.busy_handlers == 0)
-        pthread_cond_broadcast(&cow->shared.changed);
+        lock_wake_all(&cow->shared.changed);
     return is_new;
 }
 
@@ -192,8 +194,8 @@ void *cow_fault_handler_main(void *argument)
             return NULL;
         /* Only one of the handlers reads it. */
         bool signalled = fds[1].revents != 0 && read(cow->retry_fd, &signals, sizeof(signals)) > 0;
-        pthread_mutex_lock(&cow->shared.lock);
+        lock_acquire(&cow->shared.lock);
         is_new = cow->shared.disabled || handle_event(cow, signalled);
-        pthread_mutex_unlock(&cow->shared.lock);
+        lock_release(&cow->shared.lock);
     }
 }

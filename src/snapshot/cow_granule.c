@@ -10,10 +10,13 @@
 #include "base/base.h"
 #include "snapshot/cow_internal.h"
 
+_Static_assert(COW_COPY_STEP_BYTES <= COW_BOUNCE_BUFFER_BYTES, "a step fits into a bounce buffer");
+
 /* Copy bytes [begin, end) of the process's memory, which are at ${from}, to the slots of the
- * claimed pieces. */
-static void copy_to_slots(struct cow *cow, size_t g, const uint8_t *from, uint64_t begin,
-                          uint64_t end)
+ * claimed pieces.  Not checked: the pieces of a claimed granule belong to the thread that has
+ * claimed it. */
+static LOCK_UNCHECKED void copy_to_slots(struct cow *cow, size_t g, const uint8_t *from,
+                                         uint64_t begin, uint64_t end)
 {
     const struct cow_plan *plan = &cow->plan;
     uint8_t *place = NULL;
@@ -27,7 +30,9 @@ static void copy_to_slots(struct cow *cow, size_t g, const uint8_t *from, uint64
             continue;
         if (piece->window != window) {
             window = piece->window;
-            place = pool_slots_get(cow->slots, window) - plan->window_offsets[window];
+            place = pool_slots_get(cow->slots, window);
+            assert(place != NULL); /* a piece is claimed only if its window has a slot */
+            place -= plan->window_offsets[window];
         }
         nontemporal_copy(place + piece->file_offset + (first - piece->address),
                          from + (first - begin), last - first);
@@ -46,8 +51,10 @@ int cow_read_memory(void *to, uint64_t from, size_t bytes)
     return (size_t)n == bytes ? 0 : EFAULT;
 }
 
-/* The range [*begin, *end) of memory that contains all claimed pieces of granule ${g}. */
-static void span_claimed(const struct cow *cow, size_t g, uint64_t *begin, uint64_t *end)
+/* The range [*begin, *end) of memory that contains all claimed pieces of granule ${g}.  Not
+ * checked, as above. */
+static LOCK_UNCHECKED void span_claimed(const struct cow *cow, size_t g, uint64_t *begin,
+                                        uint64_t *end)
 {
     const struct cow_plan *plan = &cow->plan;
 
@@ -60,6 +67,7 @@ static void span_claimed(const struct cow *cow, size_t g, uint64_t *begin, uint6
         *begin = min_u64(*begin, piece->address);
         *end = max_u64(*end, piece->address + piece->bytes);
     }
+    assert(*begin < *end); /* some piece is claimed */
 }
 
 static enum sidestep_status copy_claimed(struct cow *cow, size_t g, uint8_t *bounce,
@@ -82,19 +90,23 @@ unsigned cow_acquire_bounce_buffer(struct cow *cow)
 {
     unsigned bounce = 0;
 
-    pthread_mutex_lock(&cow->shared.lock);
-    while (cow->shared.free_bounce_buffers[bounce / 64] == 0)
+    lock_acquire(&cow->shared.lock);
+    while (bounce < COW_BOUNCE_BUFFERS && cow->shared.free_bounce_buffers[bounce / 64] == 0)
         bounce += 64;
-    assert(bounce < COW_BOUNCE_BUFFERS);
+    assert(bounce < COW_BOUNCE_BUFFERS); /* there are more than threads that claim granules */
     bounce += (unsigned)__builtin_ctzll(cow->shared.free_bounce_buffers[bounce / 64]);
     cow->shared.free_bounce_buffers[bounce / 64] &= ~((uint64_t)1 << bounce % 64);
-    pthread_mutex_unlock(&cow->shared.lock);
+    lock_release(&cow->shared.lock);
     return bounce;
 }
 
 void cow_free_bounce_buffer(struct cow *cow, unsigned bounce)
 {
-    cow->shared.free_bounce_buffers[bounce / 64] |= (uint64_t)1 << bounce % 64;
+    uint64_t bit = (uint64_t)1 << bounce % 64;
+
+    assert(bounce < COW_BOUNCE_BUFFERS);
+    assert((cow->shared.free_bounce_buffers[bounce / 64] & bit) == 0); /* it is in use */
+    cow->shared.free_bounce_buffers[bounce / 64] |= bit;
 }
 
 uint64_t cow_now_ns(void)
@@ -106,7 +118,7 @@ uint64_t cow_now_ns(void)
 }
 
 /* Locked: account for a writer that has waited since ${since_ns}. */
-static void account_wait(struct cow *cow, uint64_t since_ns)
+static void account_wait(struct cow *cow, uint64_t since_ns) REQUIRES(&cow->shared.lock)
 {
     uint64_t waited = cow_now_ns() - since_ns;
 
@@ -122,6 +134,7 @@ void cow_end_granule_wait(struct cow *cow, size_t g)
         return;
     account_wait(cow, cell->waiting_since_ns);
     cell->waiting_since_ns = 0;
+    assert(cow->shared.granules_awaited != 0);
     if (--cow->shared.granules_awaited == 0)
         atomic_store(&cow->pool_full, false);
 }
@@ -155,12 +168,13 @@ uint64_t cow_claim_granule(struct cow *cow, size_t g, bool open)
 
 /* Locked: the claimed pieces of granule ${g} are copied, or the save has failed.  Returns true if
  * no piece of the granule is left. */
-static bool end_copy(struct cow *cow, size_t g)
+static bool end_copy(struct cow *cow, size_t g) REQUIRES(&cow->shared.lock)
 {
     const struct cow_plan *plan = &cow->plan;
 
     for (size_t i = plan->granules[g].first_piece; i < plan->granules[g + 1].first_piece; i++)
         if (cow->shared.pieces[i] == COW_PIECE_COPYING) {
+            assert(cow->shared.controls[g].pieces_left != 0);
             cow->shared.pieces[i] = COW_PIECE_DONE;
             cow->shared.controls[g].pieces_left--;
         }
@@ -175,9 +189,9 @@ static void copy_checked(struct cow *cow, size_t g, uint8_t *bounce)
 
     (void)fault_hit("cow.copied");
     if (status != SIDESTEP_OK) {
-        pthread_mutex_lock(&cow->shared.lock);
+        lock_acquire(&cow->shared.lock);
         cow_record_failure(cow, &why);
-        pthread_mutex_unlock(&cow->shared.lock);
+        lock_release(&cow->shared.lock);
     } else {
         cow_check_pages(cow, g, COW_PIECE_COPYING, SIZE_MAX);
     }
@@ -197,10 +211,11 @@ void cow_unprotect_granule(struct cow *cow, size_t g)
     const struct cow_granule *granule = &cow->plan.granules[g];
 
     assert(cow->shared.controls[g].state == COW_GRANULE_CLAIMED);
-    pthread_mutex_unlock(&cow->shared.lock);
+    assert(cow->shared.controls[g].pieces_left == 0 && cow->shared.granules_left != 0);
+    lock_release(&cow->shared.lock);
     cow_unprotect(cow, granule->begin, granule->end);
     (void)fault_hit("cow.lifted");
-    pthread_mutex_lock(&cow->shared.lock);
+    lock_acquire(&cow->shared.lock);
     cow_end_granule_wait(cow, g);
     cow->shared.controls[g].state = COW_GRANULE_UNPROTECTED;
     cow->shared.granules_left--;
@@ -208,11 +223,12 @@ void cow_unprotect_granule(struct cow *cow, size_t g)
 
 void cow_copy_claimed(struct cow *cow, size_t g)
 {
-    struct cow_granule_control *cell = &cow->shared.controls[g];
     unsigned bounce = cow_acquire_bounce_buffer(cow);
 
     copy_checked(cow, g, cow->bounce_buffers + bounce * COW_BOUNCE_BUFFER_BYTES);
-    pthread_mutex_lock(&cow->shared.lock);
+    lock_acquire(&cow->shared.lock);
+    struct cow_granule_control *cell = &cow->shared.controls[g];
+    assert(cell->state == COW_GRANULE_CLAIMED); /* by this thread */
     cow_free_bounce_buffer(cow, bounce);
     if (end_copy(cow, g)) {
         cow_unprotect_granule(cow, g);
@@ -222,14 +238,14 @@ void cow_copy_claimed(struct cow *cow, size_t g)
             0) /* a writer came since the claim; a handler may find slots for the rest */
             signal_retry(cow);
     }
-    pthread_cond_broadcast(&cow->shared.changed);
-    pthread_mutex_unlock(&cow->shared.lock);
+    lock_wake_all(&cow->shared.changed);
+    lock_release(&cow->shared.lock);
 }
 
 void cow_retry_waiters(struct cow *cow)
 {
-    pthread_mutex_lock(&cow->shared.lock);
+    lock_acquire(&cow->shared.lock);
     if (cow->shared.granules_awaited != 0)
         signal_retry(cow);
-    pthread_mutex_unlock(&cow->shared.lock);
+    lock_release(&cow->shared.lock);
 }

@@ -59,27 +59,29 @@ struct cow {
     struct pool_slots *slots;
     uint8_t *eager_copy; /* the eager copy; NULL: what is not protected is in the slots */
     struct {
-        pthread_mutex_t lock;
-        pthread_cond_t changed;
-        bool disabled;           /* protection was given up for good */
-        bool unreliable;         /* memory has changed although it was protected */
-        bool plan_valid;         /* the plan matches the memory, and its ranges are registered */
-        bool pool_exhausted;     /* while a snapshot begins: no space for what must be copied in the
-                                    call */
-        bool wait_cancelled;     /* cow_cancel_fault_wait() was called */
-        unsigned busy_handlers;  /* handlers that are acting on what they have read */
-        size_t granules_left;    /* granules that are not unprotected yet */
-        size_t granules_awaited; /* granules that a writer waits for */
-        struct cow_granule_control *controls;
-        size_t controls_capacity;
-        uint8_t *pieces; /* enum cow_piece_state */
-        size_t pieces_capacity;
-        uint64_t free_bounce_buffers[(COW_BOUNCE_BUFFERS + 63) / 64];
-        struct cow_thread threads[COW_MAX_THREADS];
-        unsigned thread_count;
-        bool failed;
-        struct sidestep_error err;
-        struct cow_stats stats;
+        struct lock lock LOCK_KIND(COW);
+        struct lock_condition changed;
+        bool disabled GUARDED_BY(&lock);   /* protection was given up for good */
+        bool unreliable GUARDED_BY(&lock); /* memory has changed although it was protected */
+        /* The plan matches the memory, and its ranges are registered. */
+        bool plan_valid GUARDED_BY(&lock);
+        /* While a snapshot begins: no space for what must be copied in the call. */
+        bool pool_exhausted GUARDED_BY(&lock);
+        bool wait_cancelled GUARDED_BY(&lock); /* cow_cancel_fault_wait() was called */
+        unsigned
+            busy_handlers GUARDED_BY(&lock); /* handlers that are acting on what they have read */
+        size_t granules_left GUARDED_BY(&lock);    /* granules that are not unprotected yet */
+        size_t granules_awaited GUARDED_BY(&lock); /* granules that a writer waits for */
+        struct cow_granule_control *controls GUARDED_BY(&lock);
+        size_t controls_capacity GUARDED_BY(&lock);
+        uint8_t *pieces GUARDED_BY(&lock); /* enum cow_piece_state */
+        size_t pieces_capacity GUARDED_BY(&lock);
+        uint64_t free_bounce_buffers[(COW_BOUNCE_BUFFERS + 63) / 64] GUARDED_BY(&lock);
+        struct cow_thread threads[COW_MAX_THREADS] GUARDED_BY(&lock);
+        unsigned thread_count GUARDED_BY(&lock);
+        bool failed GUARDED_BY(&lock);
+        struct sidestep_error err GUARDED_BY(&lock);
+        struct cow_stats stats GUARDED_BY(&lock);
     } shared;
 };
 
@@ -87,26 +89,26 @@ uint64_t cow_now_ns(void);
 void *cow_map_anonymous(size_t bytes);
 size_t cow_round_up_to_page(size_t bytes);
 /* Lock, once no handler is using the plan. */
-void cow_lock_idle(struct cow *cow);
+void cow_lock_idle(struct cow *cow) ACQUIRE(&cow->shared.lock);
 /* Unregister all ranges of the plan: their faults and events are no longer reported, and no writer
  * waits. */
 void cow_unregister_ranges(struct cow *cow);
 /* Locked: claim the pieces of protected granule ${g} whose windows have a slot.  ${open}: acquire
  * missing slots.  Returns the bytes claimed; 0: the granule was not claimed. */
-uint64_t cow_claim_granule(struct cow *cow, size_t g, bool open);
+uint64_t cow_claim_granule(struct cow *cow, size_t g, bool open) REQUIRES(&cow->shared.lock);
 /* A free bounce buffer of COW_BOUNCE_BUFFER_BYTES, by its number. */
 unsigned cow_acquire_bounce_buffer(struct cow *cow);
 /* Locked. */
-void cow_free_bounce_buffer(struct cow *cow, unsigned bounce);
+void cow_free_bounce_buffer(struct cow *cow, unsigned bounce) REQUIRES(&cow->shared.lock);
 /* Read memory of this process, which may be unmapped.  Returns 0 or an errno. */
 int cow_read_memory(void *to, uint64_t from, size_t bytes);
 /* Locked: unprotect granule ${g}, which the caller has claimed and whose pieces are all done.
  * Releases the lock in between. */
-void cow_unprotect_granule(struct cow *cow, size_t g);
+void cow_unprotect_granule(struct cow *cow, size_t g) REQUIRES(&cow->shared.lock);
 /* Copy the claimed pieces, and unprotect the granule if none are left. */
 void cow_copy_claimed(struct cow *cow, size_t g);
 /* Locked: writers no longer have to wait for granule ${g}. */
-void cow_end_granule_wait(struct cow *cow, size_t g);
+void cow_end_granule_wait(struct cow *cow, size_t g) REQUIRES(&cow->shared.lock);
 /* Lift the protection; handles events that make the kernel return EAGAIN. */
 void cow_unprotect(struct cow *cow, uint64_t begin, uint64_t end);
 /* Protect, with the same handling of events.  Returns 0 or an errno. */
@@ -135,11 +137,10 @@ void cow_check_pages(struct cow *cow, size_t g, enum cow_piece_state state, size
  * reason counts.  Not locked. */
 void cow_mark_unreliable(struct cow *cow, const struct sidestep_error *why);
 /* Locked: fail the save.  The first reason counts. */
-void cow_record_failure(struct cow *cow, const struct sidestep_error *why);
-/* Locked: give up all protection, for good. */
-void cow_disable(struct cow *cow, const char *what, int sys_errno);
+void cow_record_failure(struct cow *cow, const struct sidestep_error *why)
+    REQUIRES(&cow->shared.lock);
 /* Locked: handle an event that uffd_read_event() returned, except faults. */
-void cow_take_event(struct cow *cow, const struct uffd_message *m);
+void cow_take_event(struct cow *cow, const struct uffd_message *m) REQUIRES(&cow->shared.lock);
 void *cow_fault_handler_main(void *cow);
 
 #endif

@@ -2,7 +2,6 @@
 /* cow_plan.c -- plans which memory to protect; see cow_plan.h. */
 #include "snapshot/cow_plan.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +27,7 @@ void cow_plan_locate_items(const struct image *image, struct cow_item_memory *pl
         const struct image_item *item = &image->items[i];
         const struct footer_item *f = &item->footer;
         places[i] = (struct cow_item_memory){0};
-        if (f->is_object || item->away)
+        if (f->is_object || item->on_device)
             continue;
         places[i].bytes = f->data_bytes;
         places[i].flags =

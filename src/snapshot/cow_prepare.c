@@ -2,7 +2,6 @@
 /* cow_prepare.c -- plans what to protect, and registers it with the kernel; see cow.h.  Both are
  * reused by later saves as long as the memory of the state stays the same. */
 #include <assert.h>
-#include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -14,9 +13,9 @@
 
 static bool has_valid_plan(struct cow *cow)
 {
-    pthread_mutex_lock(&cow->shared.lock);
+    lock_acquire(&cow->shared.lock);
     bool planned = cow->shared.plan_valid;
-    pthread_mutex_unlock(&cow->shared.lock);
+    lock_release(&cow->shared.lock);
     return planned;
 }
 
@@ -24,14 +23,14 @@ static enum sidestep_status check_usable(struct cow *cow, struct sidestep_error 
 {
     enum sidestep_status status = SIDESTEP_OK;
 
-    pthread_mutex_lock(&cow->shared.lock);
+    lock_acquire(&cow->shared.lock);
     assert(cow->shared.granules_left == 0);
     if (cow->shared.disabled)
         status = FAIL(err, SIDESTEP_EUNSUPPORTED, "write protection failed in an earlier save");
     else if (cow->shared.unreliable)
         status = FAIL(err, SIDESTEP_EUNSUPPORTED,
                       "memory changed in spite of its write protection in an earlier save");
-    pthread_mutex_unlock(&cow->shared.lock);
+    lock_release(&cow->shared.lock);
     return status;
 }
 
@@ -42,7 +41,8 @@ static enum sidestep_status plan_fits(struct cow *cow, const struct image *image
 {
     *fits = false;
     if (!has_valid_plan(cow) || cow->plan.item_count != image->count ||
-        cow->planned_pool_bytes != pool_bytes || (cow->plan.shares_pool && image->away) ||
+        cow->planned_pool_bytes != pool_bytes ||
+        (cow->plan.shares_pool && image->has_device_items) ||
         !cow_plan_matches_windows(&cow->plan, image) || !cow_plan_is_valid(&cow->plan, bypass))
         return SIDESTEP_OK;
     OWNED struct cow_item_memory *places = memory_new(image->count, sizeof(*places));
@@ -63,6 +63,7 @@ static void register_ranges(struct cow *cow, struct cow_plan *plan)
 {
     size_t kept = 0;
 
+    assert(cow->plan.range_count == 0); /* what was registered before is not any more */
     for (size_t i = 0; i < plan->range_count; i++) {
         struct cow_range *range = &plan->ranges[i];
         int failed = uffd_register(&cow->uffd, range->begin, range->end);
@@ -95,7 +96,7 @@ static enum sidestep_status reserve_mapping(void **at, size_t *capacity, size_t 
 }
 
 static enum sidestep_status reserve_controls(struct cow *cow, const struct cow_plan *plan,
-                                             struct sidestep_error *err)
+                                             struct sidestep_error *err) REQUIRES(&cow->shared.lock)
 {
     void *controls = cow->shared.controls, *pieces = cow->shared.pieces;
 
@@ -114,8 +115,8 @@ static enum sidestep_status reserve_controls(struct cow *cow, const struct cow_p
 static enum sidestep_status fill_plan(struct cow_plan *plan, const struct image *image,
                                       uint64_t pool_bytes, struct sidestep_error *err)
 {
-    TRY(cow_plan_build_pieces(plan, image, !image->away, err));
-    if (image->away)
+    TRY(cow_plan_build_pieces(plan, image, !image->has_device_items, err));
+    if (image->has_device_items)
         return SIDESTEP_OK;
     uint64_t aside = round_up(plan->eager_bytes, IMAGE_ALIGN),
              two = 2 * image_largest_window(image);
@@ -143,11 +144,12 @@ static enum sidestep_status make_plan(struct cow *cow, const struct image *image
         cow_unregister_ranges(cow);
         cow->plan.range_count = 0;
         cow->shared.plan_valid = true;
-        pthread_mutex_unlock(&cow->shared.lock);
+        lock_release(&cow->shared.lock);
         register_ranges(cow, &plan);
         status = fill_plan(&plan, image, pool_bytes, err);
     }
     cow_lock_idle(cow);
+    assert(cow->shared.granules_left == 0); /* no snapshot uses the plan that goes */
     if (status == SIDESTEP_OK)
         status = reserve_controls(cow, &plan, err);
     if (status == SIDESTEP_OK) {
@@ -159,7 +161,7 @@ static enum sidestep_status make_plan(struct cow *cow, const struct image *image
     } else {
         cow->shared.plan_valid = false;
     }
-    pthread_mutex_unlock(&cow->shared.lock);
+    lock_release(&cow->shared.lock);
     if (status != SIDESTEP_OK)
         cow_plan_release(&plan);
     return status;

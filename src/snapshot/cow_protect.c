@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* cow_protect.c -- protects pages and lifts protection while events of the kernel are pending; see
  * cow.h.  Everything here obeys rule 2: it may run while any page of the process is protected. */
+#include <assert.h>
 #include <sched.h>
 #include <unistd.h>
 
@@ -9,7 +10,9 @@
 
 #define MAX_DEFERRED_FAULTS 64u
 
-void cow_disable(struct cow *cow, const char *what, int sys_errno)
+/* Locked: give up all protection, for good. */
+static void disable(struct cow *cow, const char *what, int sys_errno) REQUIRES(&cow->shared.lock);
+static void disable(struct cow *cow, const char *what, int sys_errno)
 {
     struct sidestep_error why = {0};
 
@@ -30,6 +33,7 @@ void cow_disable(struct cow *cow, const char *what, int sys_errno)
 
 /* Locked: fail the save because the contents of [begin, end) are lost, or about to be. */
 static void report_lost_memory(struct cow *cow, uint64_t begin, uint64_t end, const char *how)
+    REQUIRES(&cow->shared.lock)
 {
     const struct cow_plan *plan = &cow->plan;
     struct sidestep_error why = {0};
@@ -80,6 +84,7 @@ static void wake_deferred(struct cow *cow, struct deferred_faults *deferred)
 {
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
 
+    assert(deferred->count <= MAX_DEFERRED_FAULTS);
     for (unsigned i = 0; i < deferred->count; i++) {
         uint64_t at = round_down(deferred->at[i], page);
         uffd_wake(&cow->uffd, at, at + page);
@@ -91,11 +96,11 @@ static void wake_deferred(struct cow *cow, struct deferred_faults *deferred)
  * too. */
 static void read_pending_event(struct cow *cow, struct deferred_faults *deferred)
 {
-    pthread_mutex_lock(&cow->shared.lock);
+    lock_acquire(&cow->shared.lock);
     struct uffd_message m = uffd_read_event(&cow->uffd);
     if (m.event != UFFD_FAULT)
         cow_take_event(cow, &m);
-    pthread_mutex_unlock(&cow->shared.lock);
+    lock_release(&cow->shared.lock);
     if (m.event == UFFD_NONE)
         (void)sched_yield(); /* the thread that causes the event has not queued it yet */
     if (m.event != UFFD_FAULT)
@@ -110,6 +115,7 @@ int cow_protect(struct cow *cow, uint64_t begin, uint64_t end)
     struct deferred_faults deferred = {.count = 0};
     int failed;
 
+    assert(begin < end);
     while ((failed = uffd_protect(&cow->uffd, begin, end)) == EAGAIN)
         read_pending_event(cow, &deferred);
     wake_deferred(cow, &deferred);
@@ -154,6 +160,7 @@ static int lift_pieces(struct cow *cow, uint64_t begin, uint64_t end)
 
     for (uint64_t at = begin; at < end && is_lifted(failed); at = next) {
         next = min_u64(round_down(at, COW_GRANULE_BYTES) + COW_GRANULE_BYTES, end);
+        assert(at < next);
         failed = lift(cow, at, next);
         if (failed == ENOENT)
             failed = lift_pages(cow, at, next);
@@ -164,16 +171,17 @@ static int lift_pieces(struct cow *cow, uint64_t begin, uint64_t end)
 
 void cow_unprotect(struct cow *cow, uint64_t begin, uint64_t end)
 {
+    assert(begin < end);
     int failed = lift(cow, begin, end);
 
     if (failed == 0)
         return;
     if (failed == ENOENT)
         failed = lift_pieces(cow, begin, end);
-    pthread_mutex_lock(&cow->shared.lock);
+    lock_acquire(&cow->shared.lock);
     if (failed == ENOENT)
         report_lost_memory(cow, begin, end, "unmapped");
     else
-        cow_disable(cow, "lift it", failed);
-    pthread_mutex_unlock(&cow->shared.lock);
+        disable(cow, "lift it", failed);
+    lock_release(&cow->shared.lock);
 }

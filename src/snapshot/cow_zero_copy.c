@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* cow_zero_copy.c -- hashes and writes windows from the trainer's memory, without a copy; see
  * cow.h. */
+#include <assert.h>
+
 #include "base/base.h"
 #include "snapshot/cow_internal.h"
 
@@ -28,16 +30,18 @@ static struct span granules_of(const struct cow *cow, const struct image *image,
 {
     uint64_t address = (uint64_t)(uintptr_t)cow_zero_copy_address(cow, image, i);
 
-    return (struct span){
+    struct span span = {
         .first = cow_plan_find_granule(&cow->plan, address),
         .last = cow_plan_find_granule(&cow->plan, address + image->windows[i].bytes - 1),
     };
+    assert(address != 0 && span.first <= span.last && span.last < cow->plan.granule_count);
+    return span;
 }
 
 /* Locked: change the pieces of window ${i} in granule ${g} from state ${from} to ${to}.  Returns
  * how many. */
 static uint32_t change_piece_states(struct cow *cow, size_t g, size_t i, enum cow_piece_state from,
-                                    enum cow_piece_state to)
+                                    enum cow_piece_state to) REQUIRES(&cow->shared.lock)
 {
     const struct cow_plan *plan = &cow->plan;
     uint32_t changed = 0;
@@ -52,7 +56,7 @@ static uint32_t change_piece_states(struct cow *cow, size_t g, size_t i, enum co
 
 /* Locked: is any granule claimed?  A thread that has claimed one reads all of its pieces without
  * the lock. */
-static bool any_is_claimed(const struct cow *cow, struct span span)
+static bool any_is_claimed(const struct cow *cow, struct span span) REQUIRES(&cow->shared.lock)
 {
     for (size_t g = span.first; g <= span.last; g++)
         if (cow->shared.controls[g].state == COW_GRANULE_CLAIMED)
@@ -62,10 +66,10 @@ static bool any_is_claimed(const struct cow *cow, struct span span)
 
 /* Locked: set the pieces of window ${i} to COW_PIECE_ZERO_COPY.  Returns false if the window has a
  * slot: pieces are copied only then, and handlers acquire it under the lock. */
-static bool claim_pieces(struct cow *cow, struct span span, size_t i)
+static bool claim_pieces(struct cow *cow, struct span span, size_t i) REQUIRES(&cow->shared.lock)
 {
     while (pool_slots_get(cow->slots, i) == NULL && any_is_claimed(cow, span))
-        pthread_cond_wait(&cow->shared.changed, &cow->shared.lock);
+        lock_wait(&cow->shared.lock, &cow->shared.changed);
     if (pool_slots_get(cow->slots, i) != NULL)
         return false;
     for (size_t g = span.first; g <= span.last; g++)
@@ -77,9 +81,11 @@ static bool claim_pieces(struct cow *cow, struct span span, size_t i)
 static const struct cow_piece *piece_of(const struct cow *cow, size_t g, size_t i)
 {
     const struct cow_piece *piece = &cow->plan.pieces[cow->plan.granules[g].first_piece];
+    const struct cow_piece *end = &cow->plan.pieces[cow->plan.granules[g + 1].first_piece];
 
-    while (piece->window != i)
+    while (piece < end && piece->window != i)
         piece++;
+    assert(piece < end);
     return piece;
 }
 
@@ -112,9 +118,9 @@ static enum sidestep_status hash_window(struct cow *cow, struct image *image, si
         else
             *print = add_fingerprint(*print, hash(image, i, at, bounce));
     }
-    pthread_mutex_lock(&cow->shared.lock);
+    lock_acquire(&cow->shared.lock);
     cow_free_bounce_buffer(cow, number);
-    pthread_mutex_unlock(&cow->shared.lock);
+    lock_release(&cow->shared.lock);
     return status;
 }
 
@@ -126,14 +132,14 @@ enum sidestep_status cow_begin_zero_copy(struct cow *cow, struct image *image, s
 
     *live = false;
     (void)fault_hit("cow.live");
-    pthread_mutex_lock(&cow->shared.lock);
+    lock_acquire(&cow->shared.lock);
     if (cow->shared.failed) {
         status = (enum sidestep_status)cow->shared.err.status;
         error_copy(err, &cow->shared.err);
     } else {
         *live = claim_pieces(cow, span, i);
     }
-    pthread_mutex_unlock(&cow->shared.lock);
+    lock_release(&cow->shared.lock);
     if (*live)
         status = hash_window(cow, image, i, image_hash_tensor_part, &image->windows[i].print, err);
     (void)fault_hit("cow.hashed");
@@ -151,34 +157,38 @@ static void check_bytes(struct cow *cow, struct image *image, size_t i,
     if (fault_hit("trust.bytes")) /* negative control of the attack tests */
         return;
     if (hash_window(cow, image, i, image_rehash_tensor_part, &print, &why) != SIDESTEP_OK) {
-        pthread_mutex_lock(&cow->shared.lock);
+        lock_acquire(&cow->shared.lock);
         cow_record_failure(cow, &why);
-        pthread_mutex_unlock(&cow->shared.lock);
+        lock_release(&cow->shared.lock);
     } else if (print != image->windows[i].print) {
-        (void)FAIL(&why, SIDESTEP_EINVAL,
-                   "memory of tensor '%s' changed while it was written, although it was "
-                   "write-protected: a device writes to it, or a direct read (O_DIRECT) that began "
-                   "before the call. Mark the tensor SIDESTEP_TENSOR_PINNED, or let such reads end "
-                   "before the call. This engine's next saves copy the state",
-                   cow_tensor_name(cow, piece));
+        (void)FAIL(
+            &why, SIDESTEP_EINVAL,
+            "memory of tensor '%s' changed while it was written, although it was "
+            "write-protected: a device writes to it, or a direct read (O_DIRECT) that began "
+            "before the call. Set SIDESTEP_TENSOR_PINNED for the tensor, or let such reads end "
+            "before the call. This engine's next saves copy the state",
+            cow_tensor_name(cow, piece));
         cow_mark_unreliable(cow, &why);
     }
 }
 
 /* Locked; releases the lock in between. */
 static void unprotect_window(struct cow *cow, size_t i, struct span span)
+    REQUIRES(&cow->shared.lock)
 {
     for (size_t g = span.first; g <= span.last; g++) {
         struct cow_granule_control *cell = &cow->shared.controls[g];
         while (cell->state == COW_GRANULE_CLAIMED)
-            pthread_cond_wait(&cow->shared.changed, &cow->shared.lock);
-        cell->pieces_left -= change_piece_states(cow, g, i, COW_PIECE_ZERO_COPY, COW_PIECE_DONE);
+            lock_wait(&cow->shared.lock, &cow->shared.changed);
+        uint32_t done = change_piece_states(cow, g, i, COW_PIECE_ZERO_COPY, COW_PIECE_DONE);
+        assert(done <= cell->pieces_left);
+        cell->pieces_left -= done;
         if (cell->pieces_left != 0 || cell->state != COW_GRANULE_PROTECTED)
             continue;
         cell->state = COW_GRANULE_CLAIMED;
         cow_unprotect_granule(cow, g);
     }
-    pthread_cond_broadcast(&cow->shared.changed);
+    lock_wake_all(&cow->shared.changed);
 }
 
 enum sidestep_status cow_end_zero_copy(struct cow *cow, struct image *image, size_t i,
@@ -191,13 +201,13 @@ enum sidestep_status cow_end_zero_copy(struct cow *cow, struct image *image, siz
     for (size_t g = span.first; g <= span.last; g++)
         cow_check_pages(cow, g, COW_PIECE_ZERO_COPY, i);
     check_bytes(cow, image, i, piece_of(cow, span.first, i));
-    pthread_mutex_lock(&cow->shared.lock);
+    lock_acquire(&cow->shared.lock);
     unprotect_window(cow, i, span);
     if (cow->shared.failed) {
         status = (enum sidestep_status)cow->shared.err.status;
         error_copy(err, &cow->shared.err);
     }
-    pthread_mutex_unlock(&cow->shared.lock);
+    lock_release(&cow->shared.lock);
     return status;
 }
 

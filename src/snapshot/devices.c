@@ -106,7 +106,7 @@ static enum sidestep_status locate_by_reading(uint64_t address, const struct sid
     if (is_readable(address))
         return SIDESTEP_OK;
     error_copy(err, why);
-    error_wrap(err, "its memory is no host memory, and the driver cannot be asked");
+    error_wrap(err, "its memory is not host memory, and the driver cannot be asked");
     return (enum sidestep_status)why->status;
 }
 

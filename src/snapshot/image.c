@@ -3,7 +3,6 @@
 #include "snapshot/image.h"
 
 #include <assert.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -44,7 +43,7 @@ static bool is_aligned_to_memory(const struct image *image, size_t i)
     const struct image_item *item = &image->items[i];
     uint64_t bytes = item->footer.data_bytes;
 
-    return image->cut_at_data && bytes >= IMAGE_LARGE_ITEM_BYTES && !item->kept &&
+    return image->cut_at_data && bytes >= IMAGE_LARGE_ITEM_BYTES && !item->in_unchanged_file &&
            image_is_contiguous(image, i) &&
            (page_offset(item) == 0 || bytes >= HASH_BLOCK_BYTES + IMAGE_ALIGN);
 }
@@ -128,12 +127,8 @@ enum sidestep_status image_build(struct image *image, const struct save_plan *pl
         const struct state_entry *entry = &state->entries[plan->items[i].entry];
         if (entry->is_object)
             break;
-        enum sidestep_status status =
-            build_tensor(image, entry, &plan->items[i].box, &image->items[i], err);
-        if (status != SIDESTEP_OK) {
-            error_wrap(err, "tensor '%s'", entry->name);
-            return status;
-        }
+        TRY(WRAP(build_tensor(image, entry, &plan->items[i].box, &image->items[i], err), err,
+                 "tensor '%s'", entry->name));
         image->tensor_count++;
     }
     return SIDESTEP_OK;
@@ -173,11 +168,8 @@ static enum sidestep_status bind_items(struct image *image, const struct save_pl
         image->items[i].entry = entry;
         if (!entry->is_object)
             continue;
-        enum sidestep_status status = bind_object(image, entry, &image->items[i], err);
-        if (status != SIDESTEP_OK) {
-            error_wrap(err, "object '%s'", entry->name);
-            return status;
-        }
+        TRY(WRAP(bind_object(image, entry, &image->items[i], err), err, "object '%s'",
+                 entry->name));
     }
     return SIDESTEP_OK;
 }
@@ -298,8 +290,9 @@ static enum sidestep_status allocate_split_blocks(struct image *image, struct si
 /* The unchanged file ends at ${at}. */
 static void end_unchanged_file(struct image *image, uint64_t at)
 {
-    image->kept_bytes = at;
-    image->kept_windows = image->window_count;
+    assert(at % IMAGE_ALIGN == 0 && image->unchanged_file_windows == 0);
+    image->unchanged_file_bytes = at;
+    image->unchanged_file_windows = image->window_count;
 }
 
 static enum sidestep_status lay_out_items(struct image *image, struct sidestep_error *err)
@@ -315,7 +308,7 @@ static enum sidestep_status lay_out_items(struct image *image, struct sidestep_e
         return image_memory(err);
     for (size_t i = 0; i < image->count; i++) {
         struct footer_item *f = &image->items[i].footer;
-        bool is_other_file = image->splits && i != 0 && i == image->kept_count;
+        bool is_other_file = image->splits_file && i != 0 && i == image->unchanged_file_items;
         if (is_other_file || at - c.begin >= IMAGE_WINDOW_BYTES) {
             at = round_up(at, IMAGE_ALIGN);
             split_before_item(&c, at, i);
@@ -330,9 +323,9 @@ static enum sidestep_status lay_out_items(struct image *image, struct sidestep_e
     }
     image->body_bytes = round_up(at, IMAGE_ALIGN);
     split_before_item(&c, image->body_bytes, image->count);
-    if (image->splits && image->count != 0 && image->kept_count == image->count)
+    if (image->splits_file && image->count != 0 && image->unchanged_file_items == image->count)
         end_unchanged_file(image, image->body_bytes);
-    assert(image->window_count <= most);
+    assert(image->window_count <= most && image->split_block_count <= most);
     return allocate_split_blocks(image, err);
 }
 
@@ -346,13 +339,14 @@ static void unbind(struct image *image)
     image->window_count = 0;
     image->split_blocks = NULL;
     image->split_block_count = 0;
-    image->kept_windows = 0;
-    image->kept_bytes = 0;
+    image->unchanged_file_windows = 0;
+    image->unchanged_file_bytes = 0;
 }
 
 enum sidestep_status image_bind(struct image *image, const struct save_plan *plan,
                                 const struct sidestep_state_dict *state, struct sidestep_error *err)
 {
+    assert(image->count == plan->count);
     unbind(image);
     TRY(bind_items(image, plan, state, err));
     return lay_out_items(image, err);

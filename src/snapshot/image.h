@@ -42,15 +42,15 @@ struct image_item {
     uint64_t *blocks;       /* writable alias of footer.blocks */
     uint32_t *crcs;         /* CRC32 of each block */
     uint8_t first_bytes[8]; /* first bytes of the data, for the tail */
-    bool away;              /* the data is on a device: offload.h copies it to the windows */
-    uint8_t *aside;         /* eager copy of all data, or NULL */
+    bool on_device;         /* the data is on a device: offload.h copies it to the windows */
+    uint8_t *eager_copy;    /* eager copy of all data, or NULL */
     size_t planned;         /* index in the plan */
     /* For tensors, see unchanged.h. */
-    bool kept;            /* in the unchanged file; such items come first */
-    bool is_known;        /* ${known} and ${known_crcs} are of the last save */
-    uint32_t unchanged;   /* consecutive saves that found it equal to the save before */
-    uint64_t *known;      /* block hashes of the last save; NULL: not tracked */
-    uint32_t *known_crcs; /* CRC32s of the last save */
+    bool in_unchanged_file;   /* in the unchanged file; such items come first */
+    bool is_known;            /* ${known} and ${known_crcs} are of the last save */
+    uint32_t unchanged_saves; /* consecutive saves that found it equal to the save before */
+    uint64_t *known;          /* block hashes of the last save; NULL: not tracked */
+    uint32_t *known_crcs;     /* CRC32s of the last save */
 };
 
 /* A block that is divided between two windows, less than a page after its beginning or before its
@@ -89,13 +89,13 @@ struct image {
     /* Set before image_bind().  Lays out large tensors, and splits windows, so that most windows
      * are inner ones and consist of whole pages in memory. */
     bool cut_at_data;
-    bool away;         /* some items are on devices: every window needs a slot before staging */
-    size_t kept_count; /* items in the unchanged file, which come first */
+    bool has_device_items; /* some items are on devices: every window needs a slot before staging */
+    size_t unchanged_file_items; /* items in the unchanged file, which come first */
     /* Set before image_bind(): these items get a file of their own, the unchanged file.  Its
      * windows come first, too, and the other file begins where they end. */
-    bool splits;
-    size_t kept_windows;
-    uint64_t kept_bytes;
+    bool splits_file;
+    size_t unchanged_file_windows;
+    uint64_t unchanged_file_bytes;
 };
 
 /* Lay out the tensors of ${plan}.  Once per layout. */

@@ -18,6 +18,7 @@ static void combine_parts(struct image_split_block *split)
     uint64_t block = split->at / HASH_BLOCK_BYTES;
     uint64_t left = split->at % HASH_BLOCK_BYTES, right = block_bytes(&item->footer, block) - left;
 
+    assert(left != 0 && block < item->footer.block_count);
     if (!split->smaller_is_first) {
         hash_stream_update(split->stream, split->smaller_part, right);
         split->crc = hash_crc32(split->crc, split->smaller_part, right);
@@ -39,7 +40,9 @@ static void hash_part(struct image_split_block *split, bool first, const uint8_t
         hash_stream_update(split->stream, bytes, length);
         split->crc = hash_crc32(split->crc, bytes, length);
     }
-    if (atomic_fetch_add(&split->parts_hashed, 1) == 1)
+    unsigned hashed = atomic_fetch_add(&split->parts_hashed, 1);
+    assert(hashed < 2);
+    if (hashed == 1)
         combine_parts(split);
 }
 
@@ -60,6 +63,7 @@ static void hash_bytes(const struct image_window *w, struct image_item *item, ui
     copy_first_bytes(item, at, bytes, length);
     if (length != block_bytes(&item->footer, block)) {
         bool first = at % HASH_BLOCK_BYTES == 0;
+        assert((first ? w->split_at_end : w->split_at_begin) != NULL);
         hash_part(first ? w->split_at_end : w->split_at_begin, first, bytes, length);
         return;
     }
@@ -111,6 +115,7 @@ void image_hash(struct image *image, size_t i, const uint8_t *buffer)
 {
     const struct image_window *w = &image->windows[i];
 
+    assert(i < image->window_count);
     for (size_t k = w->first_item; image_window_reaches_item(image, i, k); k++) {
         struct image_item *item = &image->items[k];
         const struct footer_item *f = &item->footer;

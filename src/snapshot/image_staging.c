@@ -57,7 +57,7 @@ bool image_is_contiguous(const struct image *image, size_t i)
 {
     const struct image_item *item = &image->items[i];
 
-    return !item->footer.is_object && !item->away && item->entry->reader == NULL &&
+    return !item->footer.is_object && !item->on_device && item->entry->reader == NULL &&
            box_equal(&item->entry->box, &item->footer.box) &&
            box_is_row_major(item->entry->ndim, item->entry->box.lengths, item->entry->strides);
 }
@@ -68,6 +68,7 @@ enum sidestep_status image_copy_item_data(const struct image *image, size_t k, u
     const struct image_item *item = &image->items[k];
     const struct state_source *reader = item->entry->reader;
 
+    assert(begin <= end && end <= item->footer.data_bytes);
     if (reader != NULL)
         return reader->read(reader->context, item->entry->reader_tensor, &item->footer.box, begin,
                             end - begin, to, err);
@@ -89,12 +90,12 @@ static enum sidestep_status stage_part(const struct image *image, size_t k, cons
 
     if (part->begin >= part->end)
         return SIDESTEP_OK;
-    if (item->aside != NULL) {
-        memcpy(to, item->aside + part->begin, part->end - part->begin);
+    if (item->eager_copy != NULL) {
+        memcpy(to, item->eager_copy + part->begin, part->end - part->begin);
         return SIDESTEP_OK;
     }
-    return item->away ? SIDESTEP_OK
-                      : image_copy_item_data(image, k, part->begin, part->end, to, err);
+    return item->on_device ? SIDESTEP_OK
+                           : image_copy_item_data(image, k, part->begin, part->end, to, err);
 }
 
 /* The parts of item ${k}'s data in the window that are not protected: before the protected range,
@@ -123,6 +124,7 @@ enum sidestep_status image_stage_tensor_data(const struct image *image, size_t i
 {
     const struct image_window *w = &image->windows[i];
 
+    assert(i < image->window_count);
     for (size_t k = w->first_item; reaches(image, w, k); k++) {
         struct part parts[2];
 
@@ -147,6 +149,7 @@ enum sidestep_status image_copy_eager(const struct image *image, size_t i,
 {
     const struct image_window *w = &image->windows[i];
 
+    assert(i < image->window_count);
     for (size_t k = w->first_item; reaches(image, w, k); k++) {
         struct part parts[2];
 
@@ -164,6 +167,7 @@ void image_stage_eager(const struct image *image, size_t i,
 {
     const struct image_window *w = &image->windows[i];
 
+    assert(i < image->window_count);
     for (size_t k = w->first_item; reaches(image, w, k); k++) {
         struct part parts[2];
 
@@ -181,6 +185,7 @@ void image_stage_non_tensor_data(const struct image *image, size_t i, uint8_t *b
     const struct image_window *w = &image->windows[i];
     uint64_t at = w->offset; /* everything before this offset is filled */
 
+    assert(i < image->window_count);
     for (size_t k = w->first_item; reaches(image, w, k); k++) {
         const struct image_item *item = &image->items[k];
         const struct footer_item *f = &item->footer;
@@ -206,6 +211,7 @@ enum sidestep_status image_stage_window(const struct image *image, size_t i, uin
 void image_data_in_window(const struct image *image, size_t i, size_t k, uint64_t *begin,
                           uint64_t *end)
 {
+    assert(i < image->window_count && k < image->count);
     struct part part = data_part(&image->windows[i], &image->items[k].footer);
 
     *begin = part.begin;

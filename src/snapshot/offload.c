@@ -29,8 +29,8 @@ void offload_init(struct offload *offload, struct devices *devices)
 {
     offload->devices = devices;
     offload->promise_ms = fence_check_ms();
-    pthread_mutex_init(&offload->shared.lock, NULL);
-    pthread_cond_init(&offload->shared.changed, NULL);
+    lock_init(&offload->shared.lock, LOCK_OFFLOAD);
+    lock_condition_init(&offload->shared.changed);
 }
 
 void offload_close(struct offload *offload)
@@ -38,8 +38,8 @@ void offload_close(struct offload *offload)
     if (offload->devices == NULL)
         return;
     arena_release(&offload->arena);
-    pthread_cond_destroy(&offload->shared.changed);
-    pthread_mutex_destroy(&offload->shared.lock);
+    lock_condition_destroy(&offload->shared.changed);
+    lock_destroy(&offload->shared.lock);
     offload->devices = NULL;
 }
 
@@ -97,8 +97,8 @@ static enum sidestep_status locate_item(struct offload *o, size_t k, struct side
     uint64_t begin, bytes;
     int32_t device = -1;
 
-    item->away = false;
-    item->aside = NULL;
+    item->on_device = false;
+    item->eager_copy = NULL;
     o->item_lanes[k] = -1;
     if (item->footer.is_object || item->entry->reader != NULL || box_volume(&item->entry->box) == 0)
         return SIDESTEP_OK;
@@ -108,11 +108,11 @@ static enum sidestep_status locate_item(struct offload *o, size_t k, struct side
         status = lane_of(o, device, &o->item_lanes[k], err);
         if (status == SIDESTEP_OK)
             status = copy_entry(o, item, err);
-        item->away = status == SIDESTEP_OK;
+        item->on_device = status == SIDESTEP_OK;
     }
     if (status != SIDESTEP_OK)
         error_wrap(err, "tensor '%s'", item->footer.name);
-    if (!item->away)
+    if (!item->on_device)
         return status;
     o->bytes += item->footer.data_bytes;
     o->lanes[o->item_lanes[k]].bytes += item->footer.data_bytes;
@@ -180,11 +180,7 @@ static enum sidestep_status add_streams(struct offload *o, const struct sidestep
     if (o->stream_events == NULL)
         return offload_memory(err);
     for (size_t i = 0; i < o->stream_count; i++) {
-        enum sidestep_status status = check_stream(o, &o->streams[i], err);
-        if (status != SIDESTEP_OK) {
-            error_wrap(err, "device %d", o->streams[i].device);
-            return status;
-        }
+        TRY(WRAP(check_stream(o, &o->streams[i], err), err, "device %d", o->streams[i].device));
         o->stream_events[i] = find_lane(o, o->streams[i].device)->first_event++;
     }
     return SIDESTEP_OK;
@@ -214,7 +210,7 @@ enum sidestep_status offload_prepare(struct offload *o, struct image *image,
     arena_release(&o->arena);
     o->image = image;
     o->bytes = o->late_bytes = 0;
-    image->away = false;
+    image->has_device_items = false;
     o->lane_count = o->late_count = 0;
     o->item_lanes = arena_new(&o->arena, image->count, sizeof(*o->item_lanes));
     o->lanes = arena_new(&o->arena, DEVICE_MAX, sizeof(*o->lanes));
@@ -226,7 +222,7 @@ enum sidestep_status offload_prepare(struct offload *o, struct image *image,
         TRY(locate_item(o, k, err));
     if (o->bytes == 0)
         return SIDESTEP_OK;
-    image->away = true;
+    image->has_device_items = true;
     qsort(o->late, o->late_count, sizeof(*o->late), compare_turns);
     TRY(add_streams(o, streams, stream_count, err));
     return make_events(o, err);
@@ -240,9 +236,10 @@ void *offload_segment_event(const struct offload *o, const struct offload_device
                             uint32_t segment)
 {
     const struct device *device = &o->devices->devices[lane->device];
+    assert(segment >= 1 && lane->event_count != 0);
     uint32_t i = lane->first_event + (segment - 1) % lane->event_count;
 
-    assert(segment >= 1 && i < device->event_count);
+    assert(i < device->event_count);
     return device->events[i];
 }
 
@@ -346,26 +343,23 @@ enum sidestep_status offload_wait_segment(struct offload *o, struct offload_devi
 
 void offload_set_submitted(struct offload *o)
 {
-    pthread_mutex_lock(&o->shared.lock);
+    lock_acquire(&o->shared.lock);
+    assert(!o->shared.all_submitted);
     o->shared.all_submitted = true;
-    pthread_cond_broadcast(&o->shared.changed);
-    pthread_mutex_unlock(&o->shared.lock);
+    lock_wake_all(&o->shared.changed);
+    lock_release(&o->shared.lock);
 }
 
 bool offload_wait_submitted(struct offload *o, unsigned ms)
 {
-    struct timespec until;
+    uint64_t until_ns = clock_now(clock_system()) + (uint64_t)ms * 1000000;
 
-    clock_gettime(CLOCK_REALTIME, &until);
-    uint64_t ns = (uint64_t)until.tv_nsec + (uint64_t)ms * 1000000;
-    until.tv_sec += (time_t)(ns / 1000000000);
-    until.tv_nsec = (long)(ns % 1000000000);
-    pthread_mutex_lock(&o->shared.lock);
+    lock_acquire(&o->shared.lock);
     while (ms != 0 && !o->shared.all_submitted &&
-           pthread_cond_timedwait(&o->shared.changed, &o->shared.lock, &until) != ETIMEDOUT) {
+           lock_wait_until(&o->shared.lock, &o->shared.changed, until_ns)) {
     }
     bool all = o->shared.all_submitted;
-    pthread_mutex_unlock(&o->shared.lock);
+    lock_release(&o->shared.lock);
     return all;
 }
 

@@ -28,7 +28,6 @@
 #ifndef SNAPSHOT_OFFLOAD_H
 #define SNAPSHOT_OFFLOAD_H
 
-#include <pthread.h>
 #include <stdatomic.h>
 
 #include "snapshot/devices.h"
@@ -76,11 +75,11 @@ struct offload {
     unsigned promise_ms; /* 0: the promise is not checked; see offload_fence_check_end() */
     uint64_t *digests;   /* per late tensor: hash of its data in the call */
     struct {
-        pthread_mutex_t lock;
-        pthread_cond_t changed;
-        size_t submitted;   /* windows submitted, if they share the pool */
-        bool all_submitted; /* all copies were submitted */
-        bool fenced;        /* offload_fence_check_trigger() was called */
+        struct lock lock LOCK_KIND(OFFLOAD);
+        struct lock_condition changed;
+        size_t submitted GUARDED_BY(&lock);   /* windows submitted, if they share the pool */
+        bool all_submitted GUARDED_BY(&lock); /* all copies were submitted */
+        bool fenced GUARDED_BY(&lock);        /* offload_fence_check_trigger() was called */
     } shared;
 };
 

@@ -19,10 +19,8 @@ static void begin_batch(struct offload *o, const struct offload_device *lane,
 static enum sidestep_status name_tensor(struct offload *o, const struct device_batch *batch,
                                         enum sidestep_status status, struct sidestep_error *err)
 {
-    if (status != SIDESTEP_OK)
-        error_wrap(err, "copy tensor '%s' from device %d",
-                   o->image->items[batch->failed].footer.name, batch->device);
-    return status;
+    return WRAP(status, err, "copy tensor '%s' from device %d",
+                o->image->items[batch->failed].footer.name, batch->device);
 }
 
 static enum sidestep_status submit_batch(struct offload *o, struct device_batch *batch,
@@ -103,7 +101,9 @@ static enum sidestep_status submit_item(struct offload *o, size_t k, struct devi
     struct offload_device *lane = &o->lanes[o->item_lanes[k]];
     uint64_t data = f->offset + f->data_offset;
 
+    assert(o->pool != NULL);
     for (uint64_t at = 0; at < f->data_bytes;) {
+        assert(lane->segment_bytes < OFFLOAD_SEGMENT_BYTES);
         uint64_t end = min_u64(f->data_bytes, at + OFFLOAD_SEGMENT_BYTES - lane->segment_bytes);
         TRY(add_part(o, batch, k, at, end, o->pool + data + at, err));
         record_windows(o, lane, data + at, data + end);
@@ -165,11 +165,11 @@ static void reset(struct offload *o)
 {
     o->pool = NULL;
     atomic_store(&o->eager_ready, true);
-    pthread_mutex_lock(&o->shared.lock);
+    lock_acquire(&o->shared.lock);
     o->shared.submitted = 0;
     o->shared.fenced = false;
     o->shared.all_submitted = false;
-    pthread_mutex_unlock(&o->shared.lock);
+    lock_release(&o->shared.lock);
 }
 
 enum sidestep_status offload_begin(struct offload *o, uint8_t *pool, struct sidestep_error *err)
@@ -212,7 +212,7 @@ static enum sidestep_status assign_eager_buffers(struct offload *o, uint8_t *asi
         struct image_item *item = &o->image->items[k];
         if (!is_eager(o, k))
             continue;
-        item->aside = aside;
+        item->eager_copy = aside;
         if (o->item_lanes[k] < 0)
             TRY(image_copy_item_data(o->image, k, 0, item->footer.data_bytes, aside, err));
         aside += round_up(item->footer.data_bytes, EAGER_ALIGN);
@@ -231,7 +231,7 @@ static enum sidestep_status copy_eager(struct offload *o, size_t l, struct sides
         const struct image_item *item = &o->image->items[k];
         if (o->item_lanes[k] != (int16_t)l || !is_eager(o, k))
             continue;
-        TRY(add_part(o, &batch, k, 0, item->footer.data_bytes, item->aside, err));
+        TRY(add_part(o, &batch, k, 0, item->footer.data_bytes, item->eager_copy, err));
         lane->segment_bytes += item->footer.data_bytes;
     }
     if (lane->segment_bytes != 0)
@@ -281,7 +281,7 @@ static enum sidestep_status add_window(struct offload *o, size_t l, size_t i, ui
     for (size_t k = w->first_item; image_window_reaches_item(o->image, i, k); k++) {
         const struct image_item *item = &o->image->items[k];
         uint64_t begin, end;
-        if (o->item_lanes[k] != (int16_t)l || item->aside != NULL)
+        if (o->item_lanes[k] != (int16_t)l || item->eager_copy != NULL)
             continue;
         image_data_in_window(o->image, i, k, &begin, &end);
         if (begin == end)
@@ -310,10 +310,10 @@ static enum sidestep_status submit_window_of_lane(struct offload *o, size_t l, s
     if (status == SIDESTEP_OK)
         status = submit_batch(o, &batch, err);
     if (status == SIDESTEP_OK && bytes != 0) {
-        pthread_mutex_lock(&o->shared.lock);
+        lock_acquire(&o->shared.lock);
         status = end_segment(o, lane, &batch, err);
         *segment = lane->segment_count;
-        pthread_mutex_unlock(&o->shared.lock);
+        lock_release(&o->shared.lock);
     }
     devices_leave(o->devices, before);
     return status;
@@ -321,9 +321,10 @@ static enum sidestep_status submit_window_of_lane(struct offload *o, size_t l, s
 
 static void count_submitted(struct offload *o)
 {
-    pthread_mutex_lock(&o->shared.lock);
+    lock_acquire(&o->shared.lock);
+    assert(o->shared.submitted < o->image->window_count);
     bool last = ++o->shared.submitted == o->image->window_count;
-    pthread_mutex_unlock(&o->shared.lock);
+    lock_release(&o->shared.lock);
     if (last)
         offload_set_submitted(o);
 }
@@ -353,12 +354,9 @@ enum sidestep_status offload_stage(struct offload *o, size_t i, uint8_t *buffer,
     for (size_t l = 0; l < o->lane_count; l++) {
         if (segments[l] == 0)
             continue;
-        enum sidestep_status status = offload_wait_segment(o, &o->lanes[l], segments[l], err);
-        if (status != SIDESTEP_OK) {
-            error_wrap(err, "copy tensor '%s' and others from device %d", name_in_window(o, l, i),
-                       o->lanes[l].device);
-            return status;
-        }
+        TRY(WRAP(offload_wait_segment(o, &o->lanes[l], segments[l], err), err,
+                 "copy tensor '%s' and others from device %d", name_in_window(o, l, i),
+                 o->lanes[l].device));
     }
     return SIDESTEP_OK;
 }

@@ -77,26 +77,21 @@ enum sidestep_status offload_fence_check_begin(struct offload *o, struct sideste
 
 void offload_fence_check_trigger(struct offload *o)
 {
-    pthread_mutex_lock(&o->shared.lock);
+    lock_acquire(&o->shared.lock);
     o->shared.fenced = true;
-    pthread_cond_broadcast(&o->shared.changed);
-    pthread_mutex_unlock(&o->shared.lock);
+    lock_wake_all(&o->shared.changed);
+    lock_release(&o->shared.lock);
 }
 
 /* Give the program time to write too early. */
 static void wait_for_fence(struct offload *o)
 {
-    struct timespec until;
+    uint64_t until_ns = clock_now(clock_system()) + (uint64_t)o->promise_ms * 1000000;
 
-    clock_gettime(CLOCK_REALTIME, &until);
-    uint64_t ns = (uint64_t)until.tv_nsec + (uint64_t)o->promise_ms * 1000000;
-    until.tv_sec += (time_t)(ns / NS_PER_S);
-    until.tv_nsec = (long)(ns % NS_PER_S);
-    pthread_mutex_lock(&o->shared.lock);
-    while (!o->shared.fenced &&
-           pthread_cond_timedwait(&o->shared.changed, &o->shared.lock, &until) != ETIMEDOUT) {
+    lock_acquire(&o->shared.lock);
+    while (!o->shared.fenced && lock_wait_until(&o->shared.lock, &o->shared.changed, until_ns)) {
     }
-    pthread_mutex_unlock(&o->shared.lock);
+    lock_release(&o->shared.lock);
 }
 
 enum sidestep_status offload_fence_check_end(struct offload *o, struct sidestep_error *err)

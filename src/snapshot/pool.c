@@ -2,6 +2,7 @@
 /* pool.c -- allocates the staging pool; see pool.h. */
 #include "snapshot/pool.h"
 
+#include <assert.h>
 #include <linux/mempolicy.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -82,6 +83,7 @@ enum sidestep_status pool_reserve_on_node(struct pool *pool, uint64_t bytes, int
     struct touching t = {.bytes = aligned, .length = bytes};
     if (workers != NULL && bytes >= POOL_HUGE_BYTES)
         workers_run(workers, touch, &t);
+    assert((uintptr_t)aligned % POOL_HUGE_BYTES == 0);
     pool->bytes = aligned;
     pool->length = bytes;
     return SIDESTEP_OK;
@@ -89,6 +91,7 @@ enum sidestep_status pool_reserve_on_node(struct pool *pool, uint64_t bytes, int
 
 void pool_trim(const struct pool *pool, const unsigned char *begin)
 {
+    assert(pool->bytes <= begin && begin <= pool->bytes + pool->length);
     uint64_t kept = round_up((uint64_t)(begin - pool->bytes), POOL_HUGE_BYTES);
 
     if (kept < pool->length)

@@ -3,7 +3,6 @@
 #include "snapshot/pool_slots.h"
 
 #include <assert.h>
-#include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -33,9 +32,10 @@ struct pool_slots {
     uint8_t *pool;
     bool dedicated;
     struct {
-        pthread_mutex_t lock;
-        uint64_t *at; /* per window: offset in the pool, or NOWHERE */
-        struct region reserve, rest;
+        struct lock lock LOCK_KIND(POOL_SLOTS);
+        uint64_t *at GUARDED_BY(&lock); /* per window: offset in the pool, or NOWHERE */
+        struct region reserve GUARDED_BY(&lock);
+        struct region rest GUARDED_BY(&lock);
     } shared;
 };
 
@@ -56,10 +56,11 @@ enum sidestep_status pool_slots_new(struct pool_slots **out, const struct image 
     struct extent *free = (void *)(at + count);
     slots->image = image;
     slots->mapped_bytes = bytes;
+    lock_alone(&slots->shared.lock);
     slots->shared.at = at;
     slots->shared.reserve.free = free;
     slots->shared.rest.free = free + count + 1;
-    pthread_mutex_init(&slots->shared.lock, NULL);
+    lock_init(&slots->shared.lock, LOCK_POOL_SLOTS);
     *out = slots;
     return SIDESTEP_OK;
 }
@@ -71,7 +72,7 @@ void pool_slots_free(struct pool_slots **out)
     if (slots == NULL)
         return;
     *out = NULL;
-    pthread_mutex_destroy(&slots->shared.lock);
+    lock_destroy(&slots->shared.lock);
     (void)munmap(slots, slots->mapped_bytes);
 }
 
@@ -86,6 +87,7 @@ static void region_set(struct region *region, uint64_t begin, uint64_t end)
 
 void pool_slots_set_dedicated(struct pool_slots *slots, uint8_t *pool)
 {
+    lock_alone(&slots->shared.lock);
     slots->pool = pool;
     slots->dedicated = true;
     for (size_t i = 0; i < slots->image->window_count; i++)
@@ -99,6 +101,7 @@ void pool_slots_set_shared(struct pool_slots *slots, uint8_t *pool, uint64_t byt
                            uint64_t reserve)
 {
     assert(reserve <= bytes && bytes % IMAGE_ALIGN == 0 && reserve % IMAGE_ALIGN == 0);
+    lock_alone(&slots->shared.lock);
     slots->pool = pool;
     slots->dedicated = false;
     for (size_t i = 0; i < slots->image->window_count; i++)
@@ -111,6 +114,7 @@ void pool_slots_set_shared(struct pool_slots *slots, uint8_t *pool, uint64_t byt
 
 static uint64_t region_acquire(struct region *region, uint64_t bytes)
 {
+    assert(bytes != 0 && bytes % IMAGE_ALIGN == 0);
     for (size_t i = 0; i < region->count; i++) {
         struct extent *free = &region->free[i];
         uint64_t at = free->begin;
@@ -137,6 +141,7 @@ static void region_release(struct region *region, uint64_t begin, uint64_t end)
     bool touches_before = before != NULL && before->end == begin;
     bool touches_after = after != NULL && after->begin == end;
 
+    assert(region->begin <= begin && begin < end && end <= region->high);
     assert(before == NULL || before->end <= begin);
     assert(after == NULL || end <= after->begin);
     if (touches_before && touches_after) {
@@ -155,8 +160,9 @@ static void region_release(struct region *region, uint64_t begin, uint64_t end)
 
 /* ---- slots */
 
-static uint8_t *slot_address(const struct pool_slots *slots, size_t i)
+static uint8_t *slot_address(const struct pool_slots *slots, size_t i) REQUIRES(&slots->shared.lock)
 {
+    assert(i < slots->image->window_count);
     uint64_t at = slots->shared.at[i];
 
     return at != NOWHERE ? slots->pool + at : NULL;
@@ -164,14 +170,15 @@ static uint8_t *slot_address(const struct pool_slots *slots, size_t i)
 
 uint8_t *pool_slots_get(struct pool_slots *slots, size_t i)
 {
-    pthread_mutex_lock(&slots->shared.lock);
+    lock_acquire(&slots->shared.lock);
     uint8_t *slot = slot_address(slots, i);
-    pthread_mutex_unlock(&slots->shared.lock);
+    lock_release(&slots->shared.lock);
     return slot;
 }
 
 /* Locked. */
 static uint64_t acquire(struct pool_slots *slots, uint64_t bytes, enum pool_slots_order who)
+    REQUIRES(&slots->shared.lock)
 {
     uint64_t at = NOWHERE;
 
@@ -184,17 +191,19 @@ static uint64_t acquire(struct pool_slots *slots, uint64_t bytes, enum pool_slot
 
 uint8_t *pool_slots_acquire(struct pool_slots *slots, size_t i, enum pool_slots_order who)
 {
-    pthread_mutex_lock(&slots->shared.lock);
+    lock_acquire(&slots->shared.lock);
+    assert(i < slots->image->window_count);
     if (slots->shared.at[i] == NOWHERE)
         slots->shared.at[i] = acquire(slots, slots->image->windows[i].bytes, who);
     uint8_t *slot = slot_address(slots, i);
-    pthread_mutex_unlock(&slots->shared.lock);
+    lock_release(&slots->shared.lock);
     return slot;
 }
 
 void pool_slots_return(struct pool_slots *slots, size_t i)
 {
-    pthread_mutex_lock(&slots->shared.lock);
+    lock_acquire(&slots->shared.lock);
+    assert(i < slots->image->window_count);
     uint64_t at = slots->shared.at[i];
     if (!slots->dedicated && at != NOWHERE) {
         bool reserved = at < slots->shared.reserve.end;
@@ -202,23 +211,23 @@ void pool_slots_return(struct pool_slots *slots, size_t i)
                        at + slots->image->windows[i].bytes);
         slots->shared.at[i] = NOWHERE;
     }
-    pthread_mutex_unlock(&slots->shared.lock);
+    lock_release(&slots->shared.lock);
 }
 
 uint64_t pool_slots_peak_bytes(struct pool_slots *slots)
 {
-    pthread_mutex_lock(&slots->shared.lock);
+    lock_acquire(&slots->shared.lock);
     uint64_t used = slots->shared.reserve.high - slots->shared.reserve.begin +
                     slots->shared.rest.high - slots->shared.rest.begin;
-    pthread_mutex_unlock(&slots->shared.lock);
+    lock_release(&slots->shared.lock);
     return used;
 }
 
 uint8_t *pool_slots_first_unused(struct pool_slots *slots)
 {
-    pthread_mutex_lock(&slots->shared.lock);
+    lock_acquire(&slots->shared.lock);
     const struct region *rest = &slots->shared.rest;
     uint64_t end = rest->high != rest->begin ? rest->high : slots->shared.reserve.high;
-    pthread_mutex_unlock(&slots->shared.lock);
+    lock_release(&slots->shared.lock);
     return slots->pool + end;
 }

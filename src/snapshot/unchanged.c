@@ -31,7 +31,7 @@ enum sidestep_status unchanged_prepare(struct image *image, struct sidestep_erro
 /* Has tensor ${k} not changed since the save before? */
 static bool is_unchanged(const struct image *image, size_t k)
 {
-    return image->items[k].unchanged != 0 && image->items[k].footer.data_bytes != 0;
+    return image->items[k].unchanged_saves != 0 && image->items[k].footer.data_bytes != 0;
 }
 
 /* Items of the unchanged file first, each group in the order of the plan. */
@@ -39,8 +39,8 @@ static int compare_items(const void *a, const void *b)
 {
     const struct image_item *x = a, *y = b;
 
-    if (x->kept != y->kept)
-        return x->kept ? -1 : 1;
+    if (x->in_unchanged_file != y->in_unchanged_file)
+        return x->in_unchanged_file ? -1 : 1;
     return x->planned < y->planned ? -1 : x->planned > y->planned;
 }
 
@@ -48,12 +48,12 @@ static void sort_items(struct image *image, bool keeps)
 {
     bool changed = false;
 
-    image->kept_count = 0;
+    image->unchanged_file_items = 0;
     for (size_t k = 0; k < image->tensor_count; k++) {
         bool kept = keeps && is_unchanged(image, k);
-        changed |= kept != image->items[k].kept;
-        image->items[k].kept = kept;
-        image->kept_count += kept;
+        changed |= kept != image->items[k].in_unchanged_file;
+        image->items[k].in_unchanged_file = kept;
+        image->unchanged_file_items += kept;
     }
     if (changed)
         qsort(image->items, image->tensor_count, sizeof(*image->items), compare_items);
@@ -74,9 +74,9 @@ bool unchanged_is_current(const struct image *image, uint64_t worth)
 
     for (size_t k = 0; k < image->tensor_count; k++) {
         const struct image_item *item = &image->items[k];
-        if (item->kept && item->unchanged == 0)
+        if (item->in_unchanged_file && item->unchanged_saves == 0)
             return false;
-        if (item->kept)
+        if (item->in_unchanged_file)
             kept += item->footer.data_bytes;
         else if (is_unchanged(image, k))
             late += item->footer.data_bytes;
@@ -106,7 +106,7 @@ bool unchanged_matches_previous(const struct image *image, size_t i)
         const struct image_item *item = &image->items[k];
         struct blocks b = blocks_in(image, i, k);
         size_t count = b.last - b.first;
-        assert(item->kept);
+        assert(item->in_unchanged_file);
         if (memcmp(item->known + b.first, item->blocks + b.first, count * sizeof(*item->known)) !=
                 0 ||
             memcmp(item->known_crcs + b.first, item->crcs + b.first, count * sizeof(*item->crcs)) !=
@@ -145,7 +145,7 @@ void unchanged_record(struct image *image)
         bool same = item->is_known && memcmp(item->known, item->blocks, bytes) == 0 &&
                     memcmp(item->known_crcs, item->crcs, crc_bytes) == 0;
 
-        item->unchanged = same ? item->unchanged + 1 : 0;
+        item->unchanged_saves = same ? item->unchanged_saves + 1 : 0;
         item->is_known = true;
         memcpy(item->known, item->blocks, bytes);
         memcpy(item->known_crcs, item->crcs, crc_bytes);

@@ -11,7 +11,7 @@ static bool is_letter(char c)
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
 
-static bool is_of_scheme(char c)
+static bool is_scheme_character(char c)
 {
     return is_letter(c) || (c >= '0' && c <= '9') || c == '+' || c == '-' || c == '.';
 }
@@ -22,7 +22,7 @@ size_t location_scheme(const char *path)
 
     if (!is_letter(path[0]))
         return 0;
-    while (is_of_scheme(path[length]))
+    while (is_scheme_character(path[length]))
         length++;
     return strncmp(path + length, AFTER_SCHEME, strlen(AFTER_SCHEME)) == 0 ? length : 0;
 }
@@ -39,13 +39,8 @@ enum sidestep_status location_check(const char *path, struct sidestep_error *err
         return FAIL(err, SIDESTEP_EUNSUPPORTED,
                     "'%s' is a URL: give the path alone, without 'file://'", path);
     return FAIL(err, SIDESTEP_EUNSUPPORTED,
-                "'%s' is a URL, and sidestep reads and writes file systems only: mount that "
-                "storage, and give its path there (a local path of this name is './%s')",
+                "'%s' is a URL that cannot be used here: sidestep knows paths of file systems, and "
+                "s3://BUCKET/PREFIX for most functions; mount other storage, and give its path "
+                "there (a local path of this name is './%s')",
                 path, path);
-}
-
-enum sidestep_status sidestep_check_path(const char *path, struct sidestep_error *err)
-{
-    return path != NULL ? location_check(path, err)
-                        : FAIL(err, SIDESTEP_EINVAL, "the path is NULL");
 }

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * store_custom.c -- see store_custom.h: our handles around theirs, our calls to theirs.
+ * store_custom.c -- see store_custom.h: handles around those of the program's store, and calls to
+ * its functions.
  *
- * What all of our stores promise and theirs need not care for is seen to here: names are checked,
- * requests of nothing succeed, and what they do not have is refused, or left out where that is
- * safe.
+ * Some promises of store.h need no help of the program's store.  This file checks names, and lets
+ * requests of 0 bytes succeed.  If the store lacks an optional function, the call fails, or does
+ * nothing if that is safe.
  */
 #include "store/store_custom.h"
 
@@ -14,7 +15,7 @@
 #include "base/base.h"
 #include "store/store_posix.h"
 
-_Static_assert(sizeof(struct sidestep_store) == 200, "a function was added: see to it below");
+_Static_assert(sizeof(struct sidestep_store) == 200, "a function was added: handle it below");
 
 struct custom {
     struct store base;
@@ -29,7 +30,7 @@ struct custom_file {
     struct store_file base;
     void *theirs;
     bool writable;
-    bool lockable; /* exclusively */
+    bool lockable; /* may be locked exclusively */
     char name[];   /* for messages */
 };
 
@@ -46,7 +47,7 @@ static void *file_of(struct store_file *file)
     return ((struct custom_file *)file)->theirs;
 }
 
-/* Call a function of theirs. */
+/* Call a function of the program's store. */
 #define THEIRS(store, function, err, ...)                                                          \
     ({                                                                                             \
         const struct sidestep_store *theirs_ = of(store);                                          \
@@ -55,7 +56,7 @@ static void *file_of(struct store_file *file)
         error_from_callback("the store", theirs_->name, #function, status_, &why_, err);           \
     })
 
-/* The same of a file, which is named. */
+/* The same for a function of a file, with the file's name in errors. */
 #define THEIRS_OF_FILE(file, function, err, ...)                                                   \
     ({                                                                                             \
         enum sidestep_status done_ =                                                               \
@@ -193,7 +194,7 @@ static enum sidestep_status link_name(struct store_dir *from_dir, const char *fr
                                       struct sidestep_error *err)
 {
     if (of(from_dir->store)->link == NULL)
-        return FAIL(err, SIDESTEP_EUNSUPPORTED, "the store '%s' has no second names of a file",
+        return FAIL(err, SIDESTEP_EUNSUPPORTED, "the store '%s' has no hard links",
                     of(from_dir->store)->name);
     TRY(store_posix_check_name(from, err));
     TRY(store_posix_check_name(to, err));
@@ -207,7 +208,7 @@ static enum sidestep_status file_create(struct store_dir *at, const char *name, 
 {
     OWNED struct custom_file *file = memory_new(1, sizeof(*file) + strlen(name) + 1);
 
-    (void)flags; /* of O_DIRECT and caches it knows nothing */
+    (void)flags; /* the program's store knows nothing of O_DIRECT and caches */
     if (file == NULL)
         return FAIL_NOMEM(err, sizeof(*file) + strlen(name) + 1);
     TRY(store_posix_check_name(name, err));
@@ -220,7 +221,7 @@ static enum sidestep_status file_create(struct store_dir *at, const char *name, 
     return SIDESTEP_OK;
 }
 
-/* Names, one below the other. */
+/* Check each component of a relative path. */
 static enum sidestep_status check_path(const char *path, struct sidestep_error *err)
 {
     char name[256];
@@ -228,7 +229,7 @@ static enum sidestep_status check_path(const char *path, struct sidestep_error *
     do {
         size_t length = strcspn(path, "/");
         if (length >= sizeof(name))
-            return FAIL(err, SIDESTEP_EUNSAFE, "'%.100s...' is no name", path);
+            return FAIL(err, SIDESTEP_EUNSAFE, "'%.100s...' is not a name", path);
         memcpy(name, path, length);
         name[length] = '\0';
         TRY(store_posix_check_name(name, err));
@@ -253,7 +254,7 @@ static enum sidestep_status file_open(struct store_dir *at, const char *name, ui
     return SIDESTEP_OK;
 }
 
-/* EIO: it was opened to be read. */
+/* EIO: the file was opened for reading. */
 static enum sidestep_status check_writable(const struct store_file *file,
                                            struct sidestep_error *err)
 {
@@ -264,7 +265,7 @@ static enum sidestep_status check_writable(const struct store_file *file,
     return error_set(err, SIDESTEP_EIO, EBADF, HERE, "change '%s'", custom->name);
 }
 
-/* Is there a byte in no file? */
+/* Does the range end beyond what off_t can express? */
 static bool is_beyond(uint64_t offset, uint64_t bytes)
 {
     uint64_t end;
@@ -274,7 +275,7 @@ static bool is_beyond(uint64_t offset, uint64_t bytes)
 
 static enum sidestep_status too_large(struct sidestep_error *err)
 {
-    return error_set(err, SIDESTEP_ENOSPC, EFBIG, HERE, "beyond what files can have");
+    return error_set(err, SIDESTEP_ENOSPC, EFBIG, HERE, "no file can be so large");
 }
 
 static enum sidestep_status file_allocate(struct store_file *file, uint64_t bytes,
@@ -302,7 +303,7 @@ static enum sidestep_status file_read_at(struct store_file *file, void *to, size
                                          uint64_t offset, struct sidestep_error *err)
 {
     if (is_beyond(offset, bytes))
-        return FAIL(err, SIDESTEP_ECORRUPT, "'%s': it ends before that",
+        return FAIL(err, SIDESTEP_ECORRUPT, "read '%s': no file is so large",
                     ((struct custom_file *)file)->name);
     if (bytes == 0)
         return SIDESTEP_OK;

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * store_posix.c -- the host's file systems: directories and names.  A handle is a descriptor, so
- * it stays with its directory when that is renamed, and every call resolves one component only.
+ * store_posix.c -- the store of the host's file systems: directories and names.
+ *
+ * A handle has a descriptor, so it stays with its directory when that is renamed, and each call
+ * resolves one component only.
  */
 #include "store/store_posix.h"
 
@@ -16,7 +18,7 @@
 
 enum trait { TRAIT_LOCAL, TRAIT_VOLATILE, TRAIT_NETWORK };
 
-/* f_type of statfs(2); the numbers are those of the kernel's sources. */
+/* By f_type of statfs(2).  The numbers are from the kernel's sources. */
 static const struct {
     uint32_t type;
     enum trait trait;
@@ -70,7 +72,7 @@ static const char *name_of(const struct store_dir *dir)
     return ((const struct store_posix_dir *)(const void *)dir)->name;
 }
 
-/* ENOTDIR is also what a symbolic link to a directory gives: say which. */
+/* The kernel also returns ENOTDIR for a symbolic link to a directory.  Tell the two apart. */
 static enum sidestep_status fail_dir_open(int at_fd, const char *name, struct sidestep_error *err)
 {
     int sys_errno = errno;
@@ -79,7 +81,7 @@ static enum sidestep_status fail_dir_open(int at_fd, const char *name, struct si
     if (sys_errno == ENOTDIR && at_fd != AT_FDCWD &&
         fstatat(at_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(st.st_mode))
         return error_set(err, SIDESTEP_EUNSAFE, ELOOP, HERE, "'%s' is a symbolic link", name);
-    if (sys_errno == ELOOP && at_fd == AT_FDCWD) /* the caller's path, and nothing that was found */
+    if (sys_errno == ELOOP && at_fd == AT_FDCWD) /* the caller's own path is wrong */
         return error_set(err, SIDESTEP_EINVAL, sys_errno, HERE, "open directory '%s'", name);
     errno = sys_errno;
     return FAIL_SYS(err, "open directory '%s'", name);
@@ -140,7 +142,8 @@ static void close_stream(DIR **stream)
         (void)closedir(*stream);
 }
 
-/* A stream of its own per call: the offset of the handle's descriptor would be shared by all. */
+/* Opens a stream for each call, because all calls would share the offset of the handle's
+ * descriptor. */
 static enum sidestep_status dir_list(struct store_dir *dir,
                                      bool (*each)(void *context, const char *name), void *context,
                                      struct sidestep_error *err)
@@ -150,7 +153,7 @@ static enum sidestep_status dir_list(struct store_dir *dir,
 
     if (stream == NULL)
         return FAIL_SYS(err, "list directory '%s'", name_of(dir));
-    fd = -1; /* the stream's now */
+    fd = -1; /* the stream owns it now */
     for (;;) {
         errno = 0;
         const struct dirent *entry = readdir(stream);
@@ -208,7 +211,7 @@ static enum sidestep_status dir_sync(struct store_dir *dir, struct sidestep_erro
     if (TEMP_FAILURE_RETRY(fault_hit("posix.dir_sync") ? -1 : fsync(store_posix_fd(dir))) == 0)
         return SIDESTEP_OK;
     int sys_errno = errno;
-    /* Servers that make names durable before they reply may not know fsync of a directory. */
+    /* Servers that make names durable before they reply may not support fsync of a directory. */
     if ((sys_errno == EINVAL || sys_errno == ENOTSUP || sys_errno == EBADF) &&
         traits_of(store_posix_fd(dir), &traits) == TRAIT_NETWORK)
         return SIDESTEP_OK;
@@ -227,7 +230,7 @@ static enum sidestep_status dir_stat(struct store_dir *dir, struct store_stat *o
     return SIDESTEP_OK;
 }
 
-/* If the directory was removed, the kernel puts " (deleted)" behind what was its path. */
+/* If the directory was removed, the kernel appends " (deleted)" to its old path. */
 static enum sidestep_status dir_path(struct store_dir *dir, char *path, size_t bytes,
                                      struct sidestep_error *err)
 {

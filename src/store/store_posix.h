@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* store_posix.h -- what the two halves of the POSIX store, directories and files, share. */
+/* store_posix.h -- what the files of the POSIX store share. */
 #ifndef STORE_STORE_POSIX_H
 #define STORE_STORE_POSIX_H
 
@@ -10,7 +10,7 @@
 struct store_posix_dir {
     struct store_dir base;
     int fd;
-    char name[]; /* as given at open, for messages */
+    char name[]; /* the argument of dir_open(), for messages */
 };
 
 static inline int store_posix_fd(const struct store_dir *dir)
@@ -18,12 +18,13 @@ static inline int store_posix_fd(const struct store_dir *dir)
     return ((const struct store_posix_dir *)(const void *)dir)->fd;
 }
 
-/* One component: not empty, not "." or "..", no slash; else SIDESTEP_EUNSAFE. */
+/* EUNSAFE: ${name} is not one component: it is empty, "." or "..", or has a slash. */
 enum sidestep_status store_posix_check_name(const char *name, struct sidestep_error *err);
 void store_posix_fill_stat(const struct stat *from, struct store_stat *to);
 
-/* store_posix_beneath.c: open(2) with ${flags} of a relative path that leaves ${dir_fd} neither by
- * ".." nor by a symbolic link.  The descriptor, or -1 with errno (ELOOP: a symbolic link). */
+/* store_posix_beneath.c: open a relative path with ${flags}, as open(2), but never leave ${dir_fd},
+ * neither by ".." nor by a symbolic link.  Returns the descriptor, or -1 with errno (ELOOP: there
+ * is a symbolic link). */
 int store_posix_open_beneath(int dir_fd, const char *path, int flags);
 
 /* store_posix_file.c: the file operations of struct store_ops. */
@@ -51,15 +52,18 @@ enum sidestep_status store_posix_file_async_end(struct store_file *file, void *m
 size_t store_posix_file_alignment(struct store_file *file);
 enum sidestep_status store_posix_file_lock(struct store_file *file, bool exclusive,
                                            struct sidestep_error *err);
-/* Lock ${fd}, which a child made by fork() will close; and, before it is closed, forget it. */
 enum sidestep_status store_posix_file_is_locked(struct store_file *file, bool *is_locked,
                                                 struct sidestep_error *err);
-enum sidestep_status store_posix_lock_is_held(int fd, const char *name, bool *is_locked,
-                                              struct sidestep_error *err);
-enum sidestep_status store_posix_lock_acquire(int fd, const char *name, bool exclusive,
-                                              struct sidestep_error *err);
-void store_posix_lock_untrack(int fd);
 enum sidestep_status store_posix_file_close(struct store_file *file, struct sidestep_error *err);
 void store_posix_file_discard(struct store_file *file);
+
+/* store_posix_lock.c: does another descriptor hold a lock on the file of ${fd}? */
+enum sidestep_status store_posix_lock_is_held(int fd, const char *name, bool *is_locked,
+                                              struct sidestep_error *err);
+/* Lock ${fd}.  A child made by fork() closes it. */
+enum sidestep_status store_posix_lock_acquire(int fd, const char *name, bool exclusive,
+                                              struct sidestep_error *err);
+/* Call it before a locked ${fd} is closed: children no longer close this number. */
+void store_posix_lock_untrack(int fd);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * store_posix_beneath.c -- open a relative path that comes from a file (so from a stranger) without
- * leaving the directory: by openat2(2), or component by component where that is refused.
+ * store_posix_beneath.c -- opens a relative path, which is not trusted, without leaving the
+ * directory: by openat2(2), or component by component where the kernel refuses that.
  */
 #include "store/store_posix.h"
 
@@ -14,7 +14,7 @@
 
 #include "base/base.h"
 
-/* A symbolic link among the components is ELOOP, also where the kernel says ENOTDIR. */
+/* Sets ELOOP for a symbolic link, also where the kernel sets ENOTDIR. */
 static int open_component(int dir_fd, const char *name, int flags)
 {
     int fd = (int)TEMP_FAILURE_RETRY(openat(dir_fd, name, flags | O_NOFOLLOW | O_CLOEXEC));
@@ -51,8 +51,7 @@ static int open_by_components(int dir_fd, const char *path, int flags)
     return open_component(at, path, flags);
 }
 
-/* Slashes only between components, none of which is empty, "." or "..": both ways of opening
- * then mean the same. */
+/* Is no component empty, "." or ".."?  Then both ways of opening give the same file. */
 static bool is_plain_path(const char *path)
 {
     for (;;) {
@@ -85,7 +84,7 @@ int store_posix_open_beneath(int dir_fd, const char *path, int flags)
     }
     int fd = open_at2(dir_fd, path, flags);
 
-    /* Old kernels and sandboxes do not have it; some sandboxes say EPERM. */
+    /* Old kernels and sandboxes do not have openat2.  Some sandboxes return EPERM. */
     if (fd < 0 && (errno == ENOSYS || errno == EPERM))
         fd = open_by_components(dir_fd, path, flags);
     return fd;

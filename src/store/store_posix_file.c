@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * store_posix_file.c -- the host's file systems: files.
+ * store_posix_file.c -- the store of the host's file systems: files.
  *
- * With STORE_DIRECT a file has two descriptors, one buffered and one with O_DIRECT.  Aligned
- * requests take the second, the rest the first.  The kernel keeps the two coherent by page: it
- * writes back before and drops after a direct request the cached pages that this touches.  So a
- * page must never be written in both ways at once, and the alignment in the file is a page at
- * least, though the device may allow 512 bytes.  In memory it is what the device wants.
+ * With STORE_DIRECT a file has two descriptors: one is buffered, and one has O_DIRECT.  Aligned
+ * requests use the second, all others the first.  The kernel keeps the two coherent by page: it
+ * writes back the cached pages of a direct request before it, and drops them afterwards.  So no
+ * page may be written in both ways at once.  Therefore offsets in the file are aligned to at least
+ * a page, even if the device allows 512 bytes.  Addresses in memory are aligned as the device
+ * wants.
  */
 #include "store/store_posix.h"
 
@@ -30,18 +31,18 @@
 #ifdef SYS_cachestat
 #define CALL_CACHESTAT SYS_cachestat
 #else
-#define CALL_CACHESTAT 451 /* of the numbers that all new architectures share */
+#define CALL_CACHESTAT 451 /* the same on all architectures */
 #endif
 
 struct posix_file {
     struct store_file base;
     int fd;
     int direct_fd;           /* -1: none */
-    size_t alignment;        /* of direct requests, in the file; constant ... */
-    size_t memory_alignment; /* ... and in memory */
-    atomic_bool direct;      /* false once the kernel has refused one */
+    size_t alignment;        /* of offsets and lengths of direct requests; constant */
+    size_t memory_alignment; /* of their addresses; constant */
+    atomic_bool direct;      /* becomes false when the kernel refuses a direct request */
     bool locked;             /* its descriptor is on the list of store_posix_lock.c */
-    atomic_int sync_errno;   /* of the first file_sync() that failed: the file is garbage */
+    atomic_int sync_errno;   /* of the first file_sync() that failed; 0: none */
     char name[];
 };
 
@@ -51,9 +52,9 @@ static struct posix_file *file_of(struct store_file *file)
 }
 
 /*
- * A call that makes a file larger than RLIMIT_FSIZE raises SIGXFSZ in the calling thread, which
- * may be the trainer's.  Between begin and end it stays blocked; what our call raised is taken
- * away again.  With ${all} the other signals wait too.
+ * Blocks SIGXFSZ between begin and end, and removes the one that our call raised.  A call that
+ * makes a file larger than RLIMIT_FSIZE raises this signal in the calling thread, which may be the
+ * trainer's.  all: blocks all other signals, too.
  */
 struct signal_guard {
     sigset_t before;
@@ -104,7 +105,7 @@ static struct posix_file *file_new(struct store *store, const char *name,
     return file;
 }
 
-/* What direct requests to ${fd} must be aligned to; 0: the file takes none. */
+/* The alignment of direct requests to ${fd}.  0: the file does not support them. */
 static size_t direct_alignment(int fd, size_t *memory_alignment)
 {
     size_t alignment = DEFAULT_ALIGNMENT;
@@ -134,7 +135,7 @@ static bool same_inode(int a, int b)
            first.st_ino == second.st_ino;
 }
 
-/* O_DIRECT makes things faster, not possible: whatever keeps us from it, buffered serves. */
+/* Open the second descriptor.  O_DIRECT is only faster, so on any error the file stays buffered. */
 static void open_direct(struct posix_file *file, int at_fd, int access)
 {
     char path[32];
@@ -143,7 +144,7 @@ static void open_direct(struct posix_file *file, int at_fd, int access)
         return;
     snprintf(path, sizeof(path), "/proc/self/fd/%d", file->fd);
     int fd = open(path, access | O_DIRECT | O_CLOEXEC);
-    if (fd < 0 && errno == ENOENT) /* no /proc here */
+    if (fd < 0 && errno == ENOENT) /* there is no /proc */
         fd = store_posix_open_beneath(at_fd, file->name, access | O_DIRECT | O_NONBLOCK);
     if (fd < 0)
         return;
@@ -174,7 +175,8 @@ enum sidestep_status store_posix_file_create(struct store_dir *at, const char *n
     return SIDESTEP_OK;
 }
 
-/* Regular, and without O_NONBLOCK, which was only there so that opening a FIFO does not wait. */
+/* Check that the file is regular, and remove O_NONBLOCK.  open() had this flag so that it does not
+ * wait on a FIFO. */
 static enum sidestep_status check_opened(int fd, int access, const char *name,
                                          struct sidestep_error *err)
 {
@@ -217,7 +219,7 @@ enum sidestep_status store_posix_file_open(struct store_dir *at, const char *nam
 
 /* ---- bytes */
 
-/* The descriptor for a request: direct where it is aligned and allowed. */
+/* The descriptor for a request: the direct one if the request is aligned and the kernel allows. */
 static int choose_fd(struct posix_file *file, const void *memory, size_t bytes, uint64_t offset)
 {
     if (file->direct_fd < 0 || !atomic_load_explicit(&file->direct, memory_order_relaxed))
@@ -227,8 +229,8 @@ static int choose_fd(struct posix_file *file, const void *memory, size_t bytes, 
     return fits ? file->direct_fd : file->fd;
 }
 
-/* After a failed call: true to try again.  A kernel that refuses a direct request, for an
- * alignment that nobody told us of, gets the same and all later ones buffered. */
+/* After a failed call: is it worth another try?  If the kernel refuses a direct request, because it
+ * wants another alignment than it reported, this and all later requests are buffered. */
 static bool is_worth_retry(struct posix_file *file, int fd)
 {
     if (errno == EINTR)
@@ -261,7 +263,7 @@ static enum sidestep_status write_all(struct posix_file *file, const unsigned ch
     return SIDESTEP_OK;
 }
 
-/* Sizes that off_t cannot express are refused as the kernel would. */
+/* Refuse sizes that off_t cannot express, with the errno of the kernel. */
 static bool is_too_big(uint64_t offset, uint64_t bytes)
 {
     uint64_t end;
@@ -289,8 +291,8 @@ enum sidestep_status store_posix_file_write_at(struct store_file *base, const vo
 }
 
 /*
- * Does the page cache hold all of this stretch?  Asked with cachestat(2), which glibc does not know
- * yet.  RWF_NOWAIT would not do: it starts to read ahead what is not there.
+ * Is all of this range in the page cache?  cachestat(2) tells, for which glibc has no function yet.
+ * RWF_NOWAIT does not serve, because it starts to read ahead what is not cached.
  */
 static bool is_cached(int fd, uint64_t offset, size_t bytes)
 {
@@ -306,7 +308,7 @@ static bool is_cached(int fd, uint64_t offset, size_t bytes)
            stat.cached * (uint64_t)sysconf(_SC_PAGESIZE) >= bytes;
 }
 
-/* What the cache has is read from there, also by direct requests: it is faster than any disk. */
+/* Choose the buffered descriptor if the page cache has the range: it is faster than any disk. */
 static int choose_read_fd(struct posix_file *file, const void *to, size_t bytes, uint64_t offset)
 {
     int fd = choose_fd(file, to, bytes, offset), saved = errno;
@@ -347,8 +349,7 @@ enum sidestep_status store_posix_file_read_at(struct store_file *base, void *to,
 
 /* ---- bytes through io_uring */
 
-/* A request past the limit of file sizes would raise SIGXFSZ in a thread that does not expect it.
- */
+/* A request past the limit of file sizes would raise SIGXFSZ in a thread that does not block it. */
 static bool exceeds_limit(uint64_t end)
 {
     struct rlimit limit;
@@ -369,8 +370,9 @@ int store_posix_file_async_fd(struct store_file *base, const void *memory, size_
     return fd == file->direct_fd ? fd : -1;
 }
 
-/* Errors of the ring's ways, not of the storage's: a call does better, or says what is wrong. */
-static bool is_of_the_ring(int sys_errno)
+/* Can io_uring cause this error where the storage is fine?  Then a call does the request, or tells
+ * the real error. */
+static bool is_ring_error(int sys_errno)
 {
     return sys_errno == EINVAL || sys_errno == EINTR || sys_errno == EAGAIN ||
            sys_errno == ECANCELED || sys_errno == EOPNOTSUPP;
@@ -387,7 +389,7 @@ enum sidestep_status store_posix_file_async_end(struct store_file *base, void *m
     if (done == bytes)
         return SIDESTEP_OK;
     errno = result < 0 ? -result : 0;
-    if (result < 0 && !is_of_the_ring(errno))
+    if (result < 0 && !is_ring_error(errno))
         return FAIL_SYS(err, "%s %zu bytes at %llu of '%s'", is_write ? "write" : "read", bytes,
                         (unsigned long long)offset, file->name);
     unsigned char *rest = (unsigned char *)memory + done;
@@ -399,8 +401,9 @@ enum sidestep_status store_posix_file_async_end(struct store_file *base, void *m
 /* ---- size and durability */
 
 /*
- * The size stays: others watch it grow, and a writer may need less.  No signal interrupts: some
- * kernels' tmpfs then gives all pages back, and under a fast timer would never get to the end.
+ * Keeps the size: other processes watch it grow, and a writer may need less.  Blocks signals: on
+ * some kernels, tmpfs gives all pages back when a signal arrives, and with a fast timer it would
+ * never finish.
  */
 enum sidestep_status store_posix_file_allocate(struct store_file *base, uint64_t bytes,
                                                struct sidestep_error *err)
@@ -450,8 +453,8 @@ static enum sidestep_status check_sync_errno(struct posix_file *file, struct sid
 }
 
 /*
- * The kernel marks pages clean whose write-back failed, so a second fsync may say OK about bytes
- * that are nowhere: the first failure is the last word.  EINTR alone is no such failure.
+ * The first failure is final: the kernel marks pages clean even if their write-back failed, so a
+ * second fsync may succeed although the bytes are lost.  Only EINTR is tried again.
  */
 enum sidestep_status store_posix_file_sync(struct store_file *base, struct sidestep_error *err)
 {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * store_posix_lock.c -- locks that die with their holder, and only with their holder.
+ * store_posix_lock.c -- locks that end with the process that took them.
  *
- * An open-file-description lock lives as long as any descriptor of that description, so a child
- * made by fork() (a data loader's worker) would keep a killed trainer's locks alive.  Children
- * therefore close the descriptors that carry locks, at once, by a fork handler; that needs a list
- * of them, which is the one mutable static of this folder.
+ * An open-file-description lock lasts as long as any descriptor of that description.  So a child
+ * made by fork(), such as a data loader's worker, would keep the locks of a killed trainer.
+ * Therefore a fork handler closes the descriptors with locks in each child.  It needs a list of
+ * them, which is the only mutable static of this folder.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -18,29 +18,29 @@
 
 static struct {
     pthread_once_t once;
-    pthread_mutex_t lock;
-    int *fds;
-    size_t count;
-    size_t room;
-    int handler_errno;
-} held = {.once = PTHREAD_ONCE_INIT, .lock = PTHREAD_MUTEX_INITIALIZER};
+    int handler_errno; /* set by ${once} */
+    struct lock lock LOCK_KIND(STORE);
+    int *fds GUARDED_BY(&lock);
+    size_t count GUARDED_BY(&lock);
+    size_t room GUARDED_BY(&lock);
+} held = {.once = PTHREAD_ONCE_INIT, .lock = LOCK_INITIALIZER(STORE)};
 
-static void before_fork(void)
+static void before_fork(void) ACQUIRE(&held.lock)
 {
-    pthread_mutex_lock(&held.lock);
+    lock_acquire(&held.lock);
 }
 
-static void after_fork_in_parent(void)
+static void after_fork_in_parent(void) RELEASE(&held.lock)
 {
-    pthread_mutex_unlock(&held.lock);
+    lock_release(&held.lock);
 }
 
-static void after_fork_in_child(void)
+static void after_fork_in_child(void) RELEASE(&held.lock)
 {
     for (size_t i = 0; i < held.count; i++)
         (void)close(held.fds[i]);
     held.count = 0;
-    pthread_mutex_unlock(&held.lock);
+    lock_release(&held.lock);
 }
 
 static void install_handlers(void)
@@ -55,7 +55,7 @@ static enum sidestep_status remember(int fd, struct sidestep_error *err)
     pthread_once(&held.once, install_handlers);
     if (held.handler_errno != 0)
         return error_set(err, SIDESTEP_ENOMEM, held.handler_errno, HERE, "pthread_atfork");
-    pthread_mutex_lock(&held.lock);
+    lock_acquire(&held.lock);
     if (held.count == held.room) {
         size_t room = held.room != 0 ? held.room * 2 : 16;
         int *fds = memory_resize(held.fds, room, sizeof(*fds));
@@ -68,27 +68,27 @@ static enum sidestep_status remember(int fd, struct sidestep_error *err)
     }
     if (status == SIDESTEP_OK)
         held.fds[held.count++] = fd;
-    pthread_mutex_unlock(&held.lock);
+    lock_release(&held.lock);
     return status;
 }
 
 void store_posix_lock_untrack(int fd)
 {
-    pthread_mutex_lock(&held.lock);
+    lock_acquire(&held.lock);
     for (size_t i = 0; i < held.count; i++)
         if (held.fds[i] == fd) {
             held.fds[i] = held.fds[--held.count];
             break;
         }
-    if (held.count == 0) { /* nothing is left behind when the last engine has closed */
+    if (held.count == 0) { /* so that no memory is left when the last engine has closed */
         free(held.fds);
         held.fds = NULL;
         held.room = 0;
     }
-    pthread_mutex_unlock(&held.lock);
+    lock_release(&held.lock);
 }
 
-/* By errno: held by another, or no locks here, or what storage says. */
+/* The error for errno: another one holds the lock, or the storage has no locks, or it failed. */
 static enum sidestep_status fail_lock(const char *name, struct sidestep_error *err)
 {
     switch (errno) {
@@ -119,7 +119,7 @@ enum sidestep_status store_posix_lock_acquire(int fd, const char *name, bool exc
     return fail_lock(name, err);
 }
 
-/* Unlike taking an exclusive lock, asking for one needs no descriptor for writing. */
+/* To take an exclusive lock, a descriptor must be open for writing; to ask for one it need not. */
 enum sidestep_status store_posix_lock_is_held(int fd, const char *name, bool *is_locked,
                                               struct sidestep_error *err)
 {

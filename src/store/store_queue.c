@@ -15,7 +15,7 @@ void store_queue_open(struct store_queue *queue, const struct store_queue_config
     if (kind->ring)
         queue->ring = store_ring_new(queue->depth);
     if (queue->ring == NULL)
-        queue->depth = 1; /* more would come back only when all are done */
+        queue->depth = 1; /* more would only delay the return of the first */
 }
 
 void store_queue_close(struct store_queue *queue)
@@ -41,6 +41,7 @@ static struct store_request *take_done(struct store_queue *queue)
     queue->done = request->next;
     if (queue->done == NULL)
         queue->done_end = &queue->done;
+    assert(queue->in_flight != 0);
     queue->in_flight--;
     return request;
 }
@@ -75,7 +76,7 @@ void store_queue_submit(struct store_queue *queue, struct store_request *request
     put_done(queue, request);
 }
 
-/* What has come out of the ring joins what was done at once. */
+/* Move requests that the ring has done to the list of done ones.  wait: for the first. */
 static void collect(struct store_queue *queue, bool wait)
 {
     struct store_request *r;

@@ -2,13 +2,13 @@
 /*
  * store_queue.h -- many reads and writes in flight from one thread.
  *
- * A queue belongs to one thread.  With a ring (io_uring), requests that go past the page cache are
- * in flight while the thread does something else; all others, and all where there is no ring, are
- * done before store_queue_submit() returns: there, threads are what makes many of them.  Whoever
- * uses a queue need not know which it is.
+ * A queue belongs to one thread.  If it has a ring (io_uring), requests that go past the page cache
+ * are in flight while the thread does other work.  All other requests are done when
+ * store_queue_submit() returns; without a ring, several threads keep several requests in flight.
+ * The caller need not know which of the two happens.
  *
- * A request that the ring refuses, or does only in part, is finished by the file's own calls: they
- * know what to do, and say why it failed.  Requests come back in any order.
+ * If the ring refuses a request, or does a part of it, the file's own calls finish it, or report
+ * why it failed.  Requests come back in any order.
  */
 #ifndef STORE_STORE_QUEUE_H
 #define STORE_STORE_QUEUE_H
@@ -17,21 +17,21 @@
 
 #define STORE_QUEUE_MAX_DEPTH 64u
 
-/* How the threads of a gang read and write. */
+/* How a group of threads reads and writes. */
 struct store_queue_config {
     bool ring;
-    unsigned depth; /* requests in flight, all threads together; at least 1 */
+    unsigned depth; /* requests in flight, in all threads together; at least 1 */
 };
 
 struct store_request {
-    /* The caller's; constant from start to wait, as is the memory. */
+    /* Set by the caller.  They and the memory must not change while the request is in flight. */
     struct store_file *file;
-    void *memory; /* written to by a read; read by a write */
+    void *memory; /* a read writes to it, a write reads it */
     size_t bytes;
     uint64_t offset;
     bool is_write;
-    size_t tag; /* for the caller to know it again */
-    /* The queue's; valid when it comes back. */
+    size_t tag; /* by which the caller recognizes the request */
+    /* Set by the queue; valid when the request has come back. */
     enum sidestep_status status;
     struct sidestep_error err;
     struct store_request *next;
@@ -41,31 +41,31 @@ struct store_ring;
 struct store_queue {
     struct store_ring *ring; /* NULL: none */
     unsigned depth;
-    unsigned in_flight;  /* started, and not come back */
-    unsigned ring_count; /* of all requests so far, those that went through the ring */
-    struct store_request *done, **done_end;
+    unsigned in_flight;                     /* submitted, and not yet returned by poll or wait */
+    unsigned ring_count;                    /* requests that went through the ring so far */
+    struct store_request *done, **done_end; /* done, but not yet returned */
 };
 
-/* How many requests one of ${threads} threads has in flight, at most. */
+/* The largest number of requests in flight for one of ${threads} threads. */
 static inline unsigned store_queue_depth_per_thread(const struct store_queue_config *kind,
                                                     unsigned threads)
 {
     return kind->ring && kind->depth > threads ? kind->depth / threads : 1;
 }
-/* For one of ${threads} threads.  Never fails: without a ring it works, too. */
+/* Open a queue for one of ${threads} threads.  Never fails: if there is no ring, it uses calls. */
 void store_queue_open(struct store_queue *queue, const struct store_queue_config *kind,
                       unsigned threads);
-/* Waits for what is in flight, and forgets how it went. */
+/* Waits for the requests in flight, and ignores their results. */
 void store_queue_close(struct store_queue *queue);
 static inline bool store_queue_has_room(const struct store_queue *queue)
 {
     return queue->in_flight < queue->depth;
 }
-/* Needs room.  ${request} is the queue's until it comes back. */
+/* Call it only if store_queue_has_room().  The queue uses ${request} until it comes back. */
 void store_queue_submit(struct store_queue *queue, struct store_request *request);
-/* One that is done; NULL: none is. */
+/* Return a request that is done.  NULL: none is. */
 struct store_request *store_queue_poll(struct store_queue *queue);
-/* Waits for one; NULL: none is in flight. */
+/* Wait for a request and return it.  NULL: none is in flight. */
 struct store_request *store_queue_wait(struct store_queue *queue);
 
 #endif

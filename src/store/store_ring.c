@@ -20,7 +20,7 @@ static int init(struct io_uring *ring, unsigned depth)
 {
     if (fault_hit("ring.setup"))
         return -errno;
-    /* Completions are seen when we look, and interrupt nothing.  Linux 5.19. */
+    /* Completions do not interrupt the thread: we see them when we look.  Since Linux 5.19. */
     int failed =
         io_uring_queue_init(depth, ring, IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG);
     return failed == -EINVAL ? io_uring_queue_init(depth, ring, 0) : failed;
@@ -86,13 +86,13 @@ bool store_ring_submit(struct store_ring *ring, int fd, struct store_request *re
         ring->in_flight++;
         return true;
     }
-    /* The kernel did not take it, but will with the next: make it nothing. */
+    /* The kernel did not take the request, but takes it with the next one: turn it into a no-op. */
     io_uring_prep_nop(sqe);
     io_uring_sqe_set_data(sqe, NULL);
     return false;
 }
 
-/* What tests make of the kernel's result: an error, or a part. */
+/* In tests, a fault point turns the kernel's result into an error or a part. */
 static int injected(int result)
 {
     if (fault_hit("ring.result"))
@@ -115,7 +115,7 @@ bool store_ring_reap(struct store_ring *ring, bool wait, struct store_request **
         } else if (!wait || ring->in_flight == 0) {
             return false;
         } else {
-            /* Should it fail, what is in flight comes back all the same: look again. */
+            /* If this fails, requests in flight still complete: look again. */
             (void)io_uring_submit_and_wait(&ring->ring, 1);
         }
     }

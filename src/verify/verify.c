@@ -10,14 +10,12 @@
 #include "verify/verify.h"
 
 #include <assert.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
-#include "commit/commit.h"
 #include "checkpoint/checkpoint.h"
 #include "verify/verify_stock.h"
 #include "model/model.h"
@@ -49,10 +47,10 @@ struct verify {
     uint64_t total_bytes;
     _Atomic bool stop;
     struct {
-        pthread_mutex_t lock;
-        uint64_t done_bytes;
-        enum sidestep_status status; /* of adding findings */
-        struct sidestep_error err;
+        struct lock lock LOCK_KIND(VERIFY);
+        uint64_t done_bytes GUARDED_BY(&lock);
+        enum sidestep_status status GUARDED_BY(&lock); /* of adding findings */
+        struct sidestep_error err GUARDED_BY(&lock);
     } shared;
 };
 
@@ -74,8 +72,9 @@ static bool names_unread(const struct verify *v)
 }
 
 /* Was it reported already that this file may not be read?  It is reported once per file, because
- * none of it may be read then.  Locked. */
+ * none of it may be read then. */
 static bool was_reported(struct verify *v, const char *file, enum sidestep_status status)
+    REQUIRES(&v->shared.lock)
 {
     bool once = status == SIDESTEP_EPERM && file != NULL && !names_unread(v);
     size_t i = once ? hash_table_find(&v->reader->file_names, file) : SIZE_MAX;
@@ -92,24 +91,17 @@ static void report(struct verify *v, const char *file, const char *name,
 {
     const char *message = shorten(why->message, file, name);
 
-    pthread_mutex_lock(&v->shared.lock);
+    lock_acquire(&v->shared.lock);
     if (v->shared.status == SIDESTEP_OK && !was_reported(v, file, status))
         v->shared.status = verify_findings_add(v->findings, file, name, verify_kind(status),
                                                message, &v->shared.err);
-    pthread_mutex_unlock(&v->shared.lock);
+    lock_release(&v->shared.lock);
 }
 
 static enum sidestep_status add_range(struct verify *v, const struct range *range,
                                       struct sidestep_error *err)
 {
-    if (v->count == v->capacity) {
-        size_t capacity = v->capacity != 0 ? v->capacity * 2 : 64;
-        struct range *ranges = memory_resize(v->ranges, capacity, sizeof(*ranges));
-        if (ranges == NULL)
-            return FAIL_NOMEM(err, capacity * sizeof(*ranges));
-        v->ranges = ranges;
-        v->capacity = capacity;
-    }
+    TRY_GROW(v->ranges, v->capacity, v->count, err);
     v->ranges[v->count++] = *range;
     v->total_bytes += range->end - range->begin;
     return SIDESTEP_OK;
@@ -233,7 +225,7 @@ static enum sidestep_status add_reference(struct verify *v, const struct reader_
         return SIDESTEP_OK; /* not known to be lost */
     return verify_findings_add(v->findings, file->name, reference->entry->name, file->problem,
                                reader_file_has_wrong_size(file)
-                                   ? "it ends behind the end of its file"
+                                   ? "it ends beyond the end of its file"
                                    : "it is, wholly or in part, in a file that is lost",
                                err);
 }
@@ -335,7 +327,7 @@ static void check_gap(struct verify *v, const struct reader_file *file, const st
 
     if (first >= last || is_zero(bytes + (first - s->begin), last - first))
         return;
-    (void)FAIL(&why, SIDESTEP_ECORRUPT, "bytes %llu to %llu lie between items and are not zero",
+    (void)FAIL(&why, SIDESTEP_ECORRUPT, "bytes %llu to %llu are between items and are not zero",
                (unsigned long long)first, (unsigned long long)last);
     report(v, file->name, NULL, SIDESTEP_ECORRUPT, &why);
 }
@@ -434,11 +426,11 @@ static void consume_range(void *context, size_t i, uint8_t *bytes, enum sidestep
         check_by_decoding(v, s);
     else
         check_range(v, s, bytes, status, why);
-    pthread_mutex_lock(&v->shared.lock);
+    lock_acquire(&v->shared.lock);
     v->shared.done_bytes += s->end - s->begin;
     if (v->options != NULL && v->options->on_progress != NULL)
         v->options->on_progress(v->options->context, v->shared.done_bytes, v->total_bytes);
-    pthread_mutex_unlock(&v->shared.lock);
+    lock_release(&v->shared.lock);
     if (v->options != NULL && v->options->cancel != NULL && *v->options->cancel)
         atomic_store(&v->stop, true);
 }
@@ -508,6 +500,7 @@ static enum sidestep_status verify_with(struct verify *v, struct workers *worker
                                        .use = consume_range,
                                        .stopped = has_stopped};
     TRY(parallel_read_run(&many, workers, err));
+    lock_alone(&v->shared.lock);
     v->findings->checked_bytes += v->shared.done_bytes + opened_bytes(v->reader);
     if (atomic_load(&v->stop))
         return FAIL(err, SIDESTEP_ECANCELLED, "verify '%s'", v->reader->path);
@@ -528,9 +521,9 @@ enum sidestep_status verify_reader(struct reader *reader, struct workers *worker
     v.refused = memory_new(reader->file_count, sizeof(*v.refused));
     if (v.refused == NULL)
         return FAIL_NOMEM(err, reader->file_count);
-    pthread_mutex_init(&v.shared.lock, NULL);
+    lock_init(&v.shared.lock, LOCK_VERIFY);
     enum sidestep_status status = verify_with(&v, workers, err);
-    pthread_mutex_destroy(&v.shared.lock);
+    lock_destroy(&v.shared.lock);
     budget_destroy(&own);
     free(v.refused);
     free(v.references);

@@ -12,7 +12,7 @@ void verify_findings_release(struct verify_findings *findings)
     free(findings->problems);
     free(findings->unchecked);
     arena_release(&findings->arena);
-    *findings = (struct verify_findings){.most = findings->most};
+    *findings = (struct verify_findings){.max_count = findings->max_count};
 }
 
 /* Store the path of ${file} in the current folder.  NULL: the folder itself; if there is none,
@@ -35,19 +35,11 @@ enum sidestep_status verify_findings_add(struct verify_findings *findings, const
                                          const char *name, const char *kind, const char *message,
                                          struct sidestep_error *err)
 {
-    if (findings->count >= (findings->most != 0 ? findings->most : VERIFY_MAX_PROBLEMS)) {
+    if (findings->count >= (findings->max_count != 0 ? findings->max_count : VERIFY_MAX_PROBLEMS)) {
         findings->unlisted_count++;
         return SIDESTEP_OK;
     }
-    if (findings->count == findings->room) {
-        size_t room = findings->room != 0 ? findings->room * 2 : 16;
-        struct sidestep_problem *problems =
-            memory_resize(findings->problems, room, sizeof(*problems));
-        if (problems == NULL)
-            return FAIL_NOMEM(err, room * sizeof(*problems));
-        findings->problems = problems;
-        findings->room = room;
-    }
+    TRY_GROW(findings->problems, findings->capacity, findings->count, err);
     struct sidestep_problem *problem = &findings->problems[findings->count];
     *problem = (struct sidestep_problem){
         .name = name != NULL ? arena_strndup(&findings->arena, name, strlen(name)) : NULL,
@@ -64,14 +56,7 @@ enum sidestep_status verify_findings_add(struct verify_findings *findings, const
 enum sidestep_status verify_findings_note(struct verify_findings *findings, const char *file,
                                           const char *what, struct sidestep_error *err)
 {
-    if (findings->unchecked_count == findings->unchecked_room) {
-        size_t room = findings->unchecked_room != 0 ? findings->unchecked_room * 2 : 16;
-        struct sidestep_unchecked *grown = memory_resize(findings->unchecked, room, sizeof(*grown));
-        if (grown == NULL)
-            return FAIL_NOMEM(err, room * sizeof(*grown));
-        findings->unchecked = grown;
-        findings->unchecked_room = room;
-    }
+    TRY_GROW(findings->unchecked, findings->unchecked_capacity, findings->unchecked_count, err);
     struct sidestep_unchecked *unchecked = &findings->unchecked[findings->unchecked_count];
     *unchecked = (struct sidestep_unchecked){.what = what};
     TRY(copy_file(findings, file, &unchecked->file, err));

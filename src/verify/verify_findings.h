@@ -13,8 +13,8 @@ struct verify_findings {
     struct arena arena;
     struct sidestep_problem *problems;
     size_t count;
-    size_t room;
-    size_t most; /* limit of listed problems; 0: VERIFY_MAX_PROBLEMS */
+    size_t capacity;
+    size_t max_count; /* limit of listed problems; 0: VERIFY_MAX_PROBLEMS */
     uint32_t unlisted_count;
     uint64_t checked_bytes;
     /* The folder that is being checked, relative to the given path: "", or with a slash at its
@@ -22,7 +22,7 @@ struct verify_findings {
     const char *folder;
     struct sidestep_unchecked *unchecked; /* files that were read but have no checksums */
     size_t unchecked_count;
-    size_t unchecked_room;
+    size_t unchecked_capacity;
 };
 void verify_findings_release(struct verify_findings *findings);
 /* Add a problem.  ${file} and ${name} may be NULL. */

@@ -14,7 +14,6 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "commit/commit.h"
 #include "catalog/catalog.h"
 #include "format/format.h"
 
@@ -31,7 +30,7 @@ struct part {
 };
 
 struct checking {
-    const struct verify_foreign *other;
+    const struct verify_foreign_request *request;
     struct arena arena;
     struct part *parts;
     size_t count, capacity;
@@ -56,7 +55,7 @@ static enum sidestep_status add_unopened(struct checking *c, const char *folder,
 
     return status == SIDESTEP_ENOMEM
                ? FAIL_NOMEM(err, strlen(folder))
-               : verify_findings_add(c->other->findings, folder[0] != '\0' ? folder : NULL, NULL,
+               : verify_findings_add(c->request->findings, folder[0] != '\0' ? folder : NULL, NULL,
                                      verify_kind(status), why->message, err);
 }
 
@@ -66,16 +65,9 @@ static enum sidestep_status add_part(struct checking *c, const char *name, bool 
                                      uint64_t bytes, struct sidestep_error *err)
 {
     if (c->count == MAX_PARTS)
-        return FAIL(err, SIDESTEP_EUNSUPPORTED, "'%s' has more than %zu files", c->other->path,
+        return FAIL(err, SIDESTEP_EUNSUPPORTED, "'%s' has more than %zu files", c->request->path,
                     MAX_PARTS);
-    if (c->count == c->capacity) {
-        size_t capacity = c->capacity != 0 ? c->capacity * 2 : 32;
-        struct part *parts = memory_resize(c->parts, capacity, sizeof(*parts));
-        if (parts == NULL)
-            return FAIL_NOMEM(err, capacity * sizeof(*parts));
-        c->parts = parts;
-        c->capacity = capacity;
-    }
+    TRY_GROW(c->parts, c->capacity, c->count, err);
     c->parts[c->count++] = (struct part){.name = name, .is_dcp = is_dcp, .bytes = bytes};
     c->total_bytes += bytes;
     return SIDESTEP_OK;
@@ -89,15 +81,7 @@ static const char *join(struct checking *c, const char *folder, const char *name
 
 static const char *path_of(struct checking *c, const char *name)
 {
-    return arena_printf(&c->arena, "%s%s%s", c->other->path, name[0] != '\0' ? "/" : "", name);
-}
-
-static bool has_name(const struct name_list *names, const char *name)
-{
-    for (size_t i = 0; i < names->count; i++)
-        if (strcmp(names->names[i], name) == 0)
-            return true;
-    return false;
+    return arena_printf(&c->arena, "%s%s%s", c->request->path, name[0] != '\0' ? "/" : "", name);
 }
 
 static bool has_shards(const struct name_list *names)
@@ -136,7 +120,7 @@ static enum sidestep_status collect_name(struct checking *c, struct store_dir *d
         return SIDESTEP_OK; /* it was deleted in the meantime */
     TRY(status);
     if (stat.kind == STORE_DIRECTORY && depth == 0)
-        return verify_findings_note(c->other->findings, joined, "a directory too deep", err);
+        return verify_findings_note(c->request->findings, joined, "a directory too deep", err);
     if (stat.kind == STORE_DIRECTORY)
         return collect(c, joined, depth - 1, err);
     return add_part(c, joined, false, stat.kind == STORE_FILE ? stat.size : 0, err);
@@ -158,9 +142,10 @@ static enum sidestep_status check_weights(struct checking *c, struct store_dir *
     if (look.path == NULL)
         return FAIL_NOMEM(err, strlen(folder));
     TRY(foreign_layouts_check_weights(&look, err));
-    return look.reason != NULL ? verify_findings_add(c->other->findings, folder[0] ? folder : NULL,
-                                                     NULL, "missing", look.reason, err)
-                               : SIDESTEP_OK;
+    return look.reason != NULL
+               ? verify_findings_add(c->request->findings, folder[0] ? folder : NULL, NULL,
+                                     "missing", look.reason, err)
+               : SIDESTEP_OK;
 }
 
 /* Report shards of PyTorch without .metadata, which is written last. */
@@ -172,7 +157,7 @@ static enum sidestep_status add_without_metadata(struct checking *c, const char 
 
     if (file == NULL)
         return FAIL_NOMEM(err, strlen(folder));
-    return verify_findings_add(c->other->findings, file, NULL, "incomplete", why, err);
+    return verify_findings_add(c->request->findings, file, NULL, "incomplete", why, err);
 }
 
 /* Collect everything in ${folder}, or the folder as one part if it is a DCP checkpoint. */
@@ -186,12 +171,13 @@ static enum sidestep_status collect(struct checking *c, const char *folder, unsi
 
     if (path == NULL)
         return FAIL_NOMEM(err, strlen(folder));
-    enum sidestep_status status = store_dir_open(c->other->store, NULL, path, &dir, &why);
+    enum sidestep_status status = store_dir_open(c->request->store, NULL, path, &dir, &why);
     if (status == SIDESTEP_OK)
         status = name_list_read(dir, &names, &why);
     if (status != SIDESTEP_OK)
         return add_unopened(c, folder, &why, err);
-    if (has_name(&names, FILE_NAME_METADATA) || has_name(&names, "__0.metadata"))
+    if (name_list_contains(&names, FILE_NAME_METADATA) ||
+        name_list_contains(&names, "__0.metadata"))
         return add_part(c, folder, true, count_bytes(dir, &names), err);
     if (has_shards(&names))
         TRY(add_without_metadata(c, folder, err));
@@ -213,7 +199,7 @@ struct watched {
 
 static void show_progress(struct checking *c, uint64_t of_part)
 {
-    const struct verify_options *o = c->other->options;
+    const struct verify_options *o = c->request->options;
 
     if (o != NULL && o->on_progress != NULL)
         o->on_progress(o->context, c->done_bytes + min_u64(of_part, c->part_bytes), c->total_bytes);
@@ -224,10 +210,10 @@ static enum sidestep_status read_watched(const struct source *source, void *to, 
 {
     const struct watched *w = source->context;
     struct checking *c = w->checking;
-    const struct verify_options *o = c->other->options;
+    const struct verify_options *o = c->request->options;
 
     if (o != NULL && o->cancel != NULL && *o->cancel)
-        return FAIL(err, SIDESTEP_ECANCELLED, "verify '%s'", c->other->path);
+        return FAIL(err, SIDESTEP_ECANCELLED, "verify '%s'", c->request->path);
     TRY(store_file_read_at(w->file, to, bytes, offset, err));
     if (offset <= c->seen_bytes && offset + bytes > c->seen_bytes) {
         c->seen_bytes = offset + bytes;
@@ -309,7 +295,7 @@ static enum sidestep_status check_unknown(const struct source *source, const cha
         return FAIL(err, SIDESTEP_ECORRUPT, "it does not begin as safetensors do");
     TRY(source_read(source, begin, length, 0, err));
     if (file_probe_may_hold_tensors(name) && memcmp(begin, zeros, length) == 0)
-        return FAIL(err, SIDESTEP_ECORRUPT, "it begins with zeros, as what was never written");
+        return FAIL(err, SIDESTEP_ECORRUPT, "it begins with zeros, as if it was never written");
     return read_all(source, err);
 }
 
@@ -352,8 +338,8 @@ static enum sidestep_status open_file(struct checking *c, const char *name,
         return FAIL_SYS(err, "'%s'", path);
     char *slash = strrchr(real, '/');
     *slash = '\0';
-    TRY(store_dir_open(c->other->store, NULL, slash != real ? real : "/", &dir, err));
-    return store_file_open(dir, slash + 1, c->other->flags & STORE_DROP_CACHE, file, err);
+    TRY(store_dir_open(c->request->store, NULL, slash != real ? real : "/", &dir, err));
+    return store_file_open(dir, slash + 1, c->request->flags & STORE_DROP_CACHE, file, err);
 }
 
 static enum sidestep_status check_open(struct checking *c, const char *name,
@@ -368,7 +354,7 @@ static enum sidestep_status check_open(struct checking *c, const char *name,
     TRY(file_probe_format(file, stat.size, &form, err));
     struct source source = {.length = stat.size, .read_at = read_watched, .context = &watched};
     TRY(check_source(&source, name, form, what, err));
-    c->other->findings->checked_bytes += stat.size;
+    c->request->findings->checked_bytes += stat.size;
     return SIDESTEP_OK;
 }
 
@@ -382,17 +368,16 @@ static enum sidestep_status check_file(struct checking *c, const char *name,
     enum sidestep_status status = open_file(c, name, &file, &why);
 
     if (status == SIDESTEP_EUNSAFE)
-        return verify_findings_note(c->other->findings, shown, "no regular file", err);
+        return verify_findings_note(c->request->findings, shown, "no regular file", err);
     if (status == SIDESTEP_OK)
-        status = check_open(c, shown != NULL ? shown : c->other->path, file, &what, &why);
-    if (status == SIDESTEP_ENOMEM || status == SIDESTEP_ECANCELLED) {
-        error_copy(err, &why);
-        return status;
-    }
+        status = check_open(c, shown != NULL ? shown : c->request->path, file, &what, &why);
+    if (status == SIDESTEP_ENOMEM || status == SIDESTEP_ECANCELLED)
+        return error_copy(err, &why);
     if (status != SIDESTEP_OK)
-        return verify_findings_add(c->other->findings, shown, NULL, verify_kind(status),
+        return verify_findings_add(c->request->findings, shown, NULL, verify_kind(status),
                                    why.message, err);
-    return what != NULL ? verify_findings_note(c->other->findings, shown, what, err) : SIDESTEP_OK;
+    return what != NULL ? verify_findings_note(c->request->findings, shown, what, err)
+                        : SIDESTEP_OK;
 }
 
 /* ---- DCP checkpoints in directories ---- */
@@ -407,19 +392,19 @@ static enum sidestep_status check_dcp(struct checking *c, const char *name,
                                       struct sidestep_error *err)
 {
     OWNED_BY(reader_close) struct reader *reader = NULL;
-    struct verify_findings *findings = c->other->findings;
+    struct verify_findings *findings = c->request->findings;
     struct sidestep_error why = {0};
     const char *path = path_of(c, name);
     struct verify_options options = {.on_progress = show_dcp, .context = c};
 
     if (path == NULL || (findings->folder = arena_printf(&c->arena, "%s/", name)) == NULL)
         return FAIL_NOMEM(err, strlen(name));
-    if (c->other->options != NULL)
-        options.cancel = c->other->options->cancel;
+    if (c->request->options != NULL)
+        options.cancel = c->request->options->cancel;
     enum sidestep_status status =
-        reader_open(c->other->store, path, c->other->flags, &reader, &why);
+        reader_open(c->request->store, path, c->request->flags, &reader, &why);
     if (status == SIDESTEP_OK)
-        status = verify_reader(reader, c->other->workers, &options, findings, err);
+        status = verify_reader(reader, c->request->workers, &options, findings, err);
     else if (status != SIDESTEP_ENOMEM)
         status = verify_findings_add(findings, NULL, NULL, verify_kind(status), why.message, err);
     else
@@ -446,12 +431,12 @@ static enum sidestep_status check_parts(struct checking *c, struct sidestep_erro
 /* ---- which format the path has ---- */
 
 /* Is the path a root: does a listing call an entry of it a checkpoint? */
-static enum sidestep_status has_checkpoints(const struct verify_foreign *other, bool *has,
+static enum sidestep_status has_checkpoints(const struct verify_foreign_request *request, bool *has,
                                             struct sidestep_error *err)
 {
     OWNED_BY(sidestep_list_release) struct sidestep_list list = {0};
 
-    TRY(list_root(other->store, other->path, &list, err));
+    TRY(list_root(request->store, request->path, 0, &list, err));
     for (size_t i = 0; i < list.count; i++)
         *has |= list.entries[i].state != SIDESTEP_FOREIGN;
     return SIDESTEP_OK;
@@ -462,19 +447,19 @@ static enum sidestep_status check_layout(struct checking *c, struct store_dir *d
                                          const struct name_list *names, bool *is_one,
                                          struct sidestep_error *err)
 {
-    OWNED char *real = realpath(c->other->path, NULL);
+    OWNED char *real = realpath(c->request->path, NULL);
     OWNED_DIR *parent = NULL;
 
     if (real == NULL)
-        return FAIL_SYS(err, "'%s'", c->other->path);
+        return FAIL_SYS(err, "'%s'", c->request->path);
     struct foreign_layouts_probe look = {
-        .path = c->other->path, .dir = dir, .names = names, .arena = &c->arena};
+        .path = c->request->path, .dir = dir, .names = names, .arena = &c->arena};
     look.name = strrchr(real, '/') + 1;
     look.step = step_name_parse(look.name);
     const char *above = arena_printf(&c->arena, "%.*s", (int)(look.name - real), real);
     if (above == NULL)
         return FAIL_NOMEM(err, strlen(real));
-    TRY(store_dir_open(c->other->store, NULL, above, &parent, err));
+    TRY(store_dir_open(c->request->store, NULL, above, &parent, err));
     look.root = parent;
     enum sidestep_status status = foreign_layouts_probe(&look, err);
     *is_one = look.layout != NULL;
@@ -482,7 +467,7 @@ static enum sidestep_status check_layout(struct checking *c, struct store_dir *d
         return status == SIDESTEP_ENOMEM ? status : SIDESTEP_OK; /* each file has its own finding */
     if (has_shards(names))
         return SIDESTEP_OK; /* collect() reports what is missing */
-    return verify_findings_add(c->other->findings, NULL, NULL, "incomplete", look.reason, err);
+    return verify_findings_add(c->request->findings, NULL, NULL, "incomplete", look.reason, err);
 }
 
 static enum sidestep_status judge_dir(struct checking *c, struct store_dir *dir, bool *is_one,
@@ -495,7 +480,7 @@ static enum sidestep_status judge_dir(struct checking *c, struct store_dir *dir,
     TRY(check_layout(c, dir, &names, is_one, err));
     if (*is_one || (!has_shards(&names) && foreign_layouts_find_tensors(&names) == NULL))
         return SIDESTEP_OK;
-    TRY(has_checkpoints(c->other, &is_root, err));
+    TRY(has_checkpoints(c->request, &is_root, err));
     *is_one = !is_root;
     return SIDESTEP_OK;
 }
@@ -509,22 +494,22 @@ static enum sidestep_status add_itself(struct checking *c, bool *is_one, struct 
     TRY(open_file(c, "", &file, err));
     TRY(store_file_stat(file, &stat, err));
     TRY(file_probe_format(file, stat.size, &form, err));
-    *is_one = form == FILE_PROBE_SAFETENSORS || file_probe_may_hold_tensors(c->other->path);
+    *is_one = form == FILE_PROBE_SAFETENSORS || file_probe_may_hold_tensors(c->request->path);
     if (!*is_one)
         return FAIL(err, SIDESTEP_EUNSUPPORTED,
-                    "'%s' is neither a checkpoint nor a file of tensors", c->other->path);
+                    "'%s' is neither a checkpoint nor a file of tensors", c->request->path);
     return add_part(c, "", false, stat.size, err);
 }
 
-enum sidestep_status verify_foreign_check(const struct verify_foreign *other, bool *is_one,
-                                          struct sidestep_error *err)
+enum sidestep_status verify_foreign_check(const struct verify_foreign_request *request,
+                                          bool *is_one, struct sidestep_error *err)
 {
-    OWNED_BY(checking_release) struct checking c = {.other = other};
+    OWNED_BY(checking_release) struct checking c = {.request = request};
     OWNED_DIR *dir = NULL;
     struct sidestep_error why = {0};
 
     *is_one = false;
-    if (store_dir_open(other->store, NULL, other->path, &dir, &why) == SIDESTEP_OK) {
+    if (store_dir_open(request->store, NULL, request->path, &dir, &why) == SIDESTEP_OK) {
         TRY(judge_dir(&c, dir, is_one, err));
         if (*is_one)
             TRY(collect(&c, "", MAX_DEPTH, err));
@@ -551,10 +536,10 @@ static enum sidestep_status add_own_names(struct hash_table *own, struct arena *
     return SIDESTEP_OK;
 }
 
-enum sidestep_status verify_foreign_beside(const struct verify_foreign *other,
+enum sidestep_status verify_foreign_beside(const struct verify_foreign_request *request,
                                            const struct reader *reader, struct sidestep_error *err)
 {
-    OWNED_BY(checking_release) struct checking c = {.other = other};
+    OWNED_BY(checking_release) struct checking c = {.request = request};
     OWNED_NAMES struct name_list names = {0};
     OWNED_HASH_TABLE own = {0};
 

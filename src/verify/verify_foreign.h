@@ -10,7 +10,7 @@
 
 #include "verify/verify.h"
 
-struct verify_foreign {
+struct verify_foreign_request {
     struct store *store;
     const char *path;
     uint32_t flags;          /* of reader_open(), for DCP checkpoints in it */
@@ -21,10 +21,10 @@ struct verify_foreign {
 
 /* Check ${path} if it is a file with tensors, or another program's directory that is not a DCP
  * checkpoint; see the findings.  ${*is_one}: it is, and was checked. */
-enum sidestep_status verify_foreign_check(const struct verify_foreign *other, bool *is_one,
-                                          struct sidestep_error *err);
+enum sidestep_status verify_foreign_check(const struct verify_foreign_request *request,
+                                          bool *is_one, struct sidestep_error *err);
 /* Check everything else in the directory of a DCP checkpoint that another program wrote. */
-enum sidestep_status verify_foreign_beside(const struct verify_foreign *other,
+enum sidestep_status verify_foreign_beside(const struct verify_foreign_request *request,
                                            const struct reader *reader, struct sidestep_error *err);
 
 #endif

@@ -5,7 +5,7 @@
 
 #include "base/base.h"
 #include "checkpoint/checkpoint.h"
-#include "commit/commit.h"
+#include "object/object.h"
 #include "verify/verify.h"
 #include "verify/verify_foreign.h"
 #include "store/store.h"
@@ -22,51 +22,51 @@ void sidestep_verify_report_release(struct sidestep_verify_report *report)
     *report = (struct sidestep_verify_report){0};
 }
 
-static enum sidestep_status verify_dcp(struct reader *reader, const struct verify_foreign *rest,
+static enum sidestep_status verify_dcp(struct reader *reader,
+                                       const struct verify_foreign_request *request,
                                        struct sidestep_error *err)
 {
-    TRY(verify_reader(reader, rest->workers, rest->options, rest->findings, err));
-    return reader->has_manifest ? SIDESTEP_OK : verify_foreign_beside(rest, reader, err);
+    TRY(verify_reader(reader, request->workers, request->options, request->findings, err));
+    return reader->has_manifest ? SIDESTEP_OK : verify_foreign_beside(request, reader, err);
 }
 
 static enum sidestep_status verify_at(const char *path, struct workers *workers,
                                       const struct verify_options *options,
                                       struct verify_findings *findings, struct sidestep_error *err)
 {
+    OWNED_STORE *store = NULL;
     OWNED_BY(reader_close) struct reader *reader = NULL;
     struct sidestep_error why = {0};
+
+    TRY(object_path_open(path, &store, err));
     uint32_t ring = store_ring_probe() == 0 ? READER_IO_URING : 0;
-    const struct verify_foreign other = {.store = store_posix(),
-                                         .path = path,
-                                         .flags = READER_TOLERANT | READER_SALVAGE |
-                                                  READER_SHARED_LOCK | STORE_DIRECT | ring,
-                                         .workers = workers,
-                                         .options = options,
-                                         .findings = findings};
-    enum sidestep_status status = reader_open(other.store, path, other.flags, &reader, &why);
+    const struct verify_foreign_request request = {
+        .store = store,
+        .path = path,
+        .flags = READER_TOLERANT | READER_SALVAGE | READER_SHARED_LOCK | STORE_DIRECT | ring,
+        .workers = workers,
+        .options = options,
+        .findings = findings};
+    enum sidestep_status status = reader_open(request.store, path, request.flags, &reader, &why);
     bool is_one = false;
 
     if (status == SIDESTEP_OK)
-        return verify_dcp(reader, &other, err);
+        return verify_dcp(reader, &request, err);
     /* If it cannot be opened because of its contents, that is a finding. */
     if (status == SIDESTEP_ECORRUPT || status == SIDESTEP_EUNSAFE)
         return verify_findings_add(findings, NULL, NULL,
                                    status == SIDESTEP_EUNSAFE ? "unsafe" : "format", why.message,
                                    err);
-    if (status == SIDESTEP_EUNCOMMITTED && absent_is_lost(other.store, path))
+    if (status == SIDESTEP_EUNCOMMITTED && absent_is_lost(request.store, path))
         return verify_findings_add(findings, FILE_NAME_METADATA, NULL, "missing",
-                                   "it is missing ('sidestep rebuild' makes a lost one anew)", err);
+                                   "it is missing ('sidestep rebuild' writes a lost one again)",
+                                   err);
     if (status == SIDESTEP_EUNCOMMITTED || why.sys_errno == ENOTDIR)
-        TRY(verify_foreign_check(&other, &is_one, err));
-    if (!is_one)
-        error_copy(err, &why);
-    return is_one ? SIDESTEP_OK : status;
-}
-
-static unsigned thread_count(uint32_t wanted)
-{
-    return wanted != 0 ? wanted
-                       : (unsigned)max_u64(MIN_THREADS, min_u64(MAX_THREADS, thread_cpu_count()));
+        TRY(verify_foreign_check(&request, &is_one, err));
+    if (is_one)
+        return SIDESTEP_OK;
+    error_wrap(&why, "open checkpoint '%s'", path);
+    return error_copy(err, &why);
 }
 
 enum sidestep_status sidestep_verify(const char *path, const struct sidestep_verify_options *theirs,
@@ -83,7 +83,8 @@ enum sidestep_status sidestep_verify(const char *path, const struct sidestep_ver
     if (options.flags != 0)
         return FAIL(err, SIDESTEP_EUNSUPPORTED, "verify options: unknown flags 0x%x",
                     options.flags);
-    TRY(workers_new(thread_count(options.threads) - 1, "sidestep-verify", &workers, err));
+    unsigned threads = thread_choose_count(options.threads, MIN_THREADS, MAX_THREADS);
+    TRY(workers_new(threads - 1, "sidestep-verify", &workers, err));
     struct verify_findings *findings = memory_new(1, sizeof(*findings));
     if (findings == NULL)
         return FAIL_NOMEM(err, sizeof(*findings));

@@ -1,4 +1,4 @@
-"""Comparing checkpoints, and watching what is being saved."""
+"""Comparing checkpoints, and watching saves under way."""
 import array
 import fcntl
 import os
@@ -28,7 +28,7 @@ def two(sidestep, a, b, **objects):
 
 
 def test_diff_of_equal_ones(sidestep):
-    """diff of what was saved twice says so, without reading it"""
+    """diff of two equal checkpoints says so, without reading them"""
     a = saved(sidestep, 1)
     saved(sidestep, 2)
     b = sidestep.path("step-2")
@@ -39,7 +39,7 @@ def test_diff_of_equal_ones(sidestep):
 
 
 def test_diff(sidestep):
-    """diff names what differs, how far, and where first; status 1"""
+    """diff names what differs, by how much, and where first; status 1"""
     a, b = two(sidestep,
                {"same": (FLOAT32, (2,), [1, 2]), "gone": (FLOAT32, (1,), [1]),
                 "w": (FLOAT32, (2, 2), [1, 2, 3, 4]), "shape": (INT64, (2,), [1, 2]),
@@ -64,7 +64,7 @@ def test_diff(sidestep):
 
 
 def test_diff_of_not_a_number(sidestep):
-    """diff takes NaN against a number as infinitely far"""
+    """diff reports an infinite difference between NaN and a number"""
     nan = float("nan")
     a, b = two(sidestep, {"w": (FLOAT32, (3,), [1, nan, 0])}, {"w": (FLOAT32, (3,), [1, 5, 0])})
     sidestep.expect("diff", a, b, status=1, stdout=re.compile(
@@ -74,7 +74,7 @@ def test_diff_of_not_a_number(sidestep):
 
 
 def test_diff_of_what_torch_wrote(sidestep):
-    """diff reads what torch wrote, which has no hashes to go by"""
+    """diff reads torch's checkpoints, which have no hashes to compare"""
     a = os.path.join(GOLDEN, "torch-2.14.1", "four_ranks")
     b = sidestep.copy("torch-2.14.1/four_ranks")
     report = sidestep.json("diff", a, b)
@@ -84,7 +84,7 @@ def test_diff_of_what_torch_wrote(sidestep):
 
 
 def test_diff_trouble(sidestep):
-    """diff of what cannot be read has a status that is not 1"""
+    """diff of what cannot be read has a status other than 1"""
     a = saved(sidestep, 1)
     assert sidestep.run("diff", a, sidestep.path("nowhere")).status == 10
     assert sidestep.run("diff", a, sidestep.folder).status == 4
@@ -101,7 +101,7 @@ def test_diff_trouble(sidestep):
 # ---- watch
 
 class Saving:
-    """A save under way, as it looks on storage: rank 0 half done, rank 1 sealed, rank 2 done."""
+    """A save under way, as storage shows it: rank 0 half done, rank 1 sealed, rank 2 done."""
 
     def __init__(self, sidestep, in_place=None):
         self.folder = in_place or sidestep.path(f".sidestep.{ID}.saving")
@@ -126,7 +126,7 @@ class Saving:
 
 
 def test_watch_once(sidestep):
-    """watch shows a save under way: ranks, what is written, by whom"""
+    """watch shows a save under way: its ranks, what is written, and its owner"""
     saved(sidestep, 1)
     save = Saving(sidestep)
     seen = sidestep.json("watch", "--once", sidestep.folder)
@@ -153,7 +153,7 @@ def test_watch_in_place(sidestep):
 
 
 def test_watch_nothing(sidestep):
-    """watch where nothing is being saved, and where nothing is"""
+    """watch of a root without saves, and of a missing root"""
     saved(sidestep, 1)
     sidestep.expect("watch", "--once", sidestep.folder, stdout="nothing is being saved\n")
     assert sidestep.json("watch", "--once", sidestep.folder) == {"saving": [], "ended": [],
@@ -176,7 +176,7 @@ def test_watch_until_interrupted(sidestep):
             file.write(b"y" * (1 << 20))
         lines += [process.stdout.readline() for _ in range(2)]
         assert lines[0].startswith("step-12 ") and "/s" in lines[2], lines
-        # Without its mark it is no save any more; no checkpoint has its id.
+        # Without its marker it is no longer a save; no checkpoint has its id.
         os.rename(save.folder, sidestep.path("foreign"))
         os.unlink(os.path.join(sidestep.path("foreign"), f".sidestep.{ID}.pending"))
         for line in process.stdout:
@@ -192,7 +192,7 @@ def test_watch_until_interrupted(sidestep):
 
 
 def test_watch_sees_a_commit(sidestep):
-    """watch says that a save was committed, when its checkpoint is there"""
+    """watch reports that a save was committed, when its checkpoint exists"""
     b = saved(sidestep, 1)
     save_id = sidestep.json("show", b)["save_id"]
     hidden = sidestep.path(f".sidestep.{save_id}.saving")

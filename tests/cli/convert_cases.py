@@ -1,4 +1,4 @@
-"""`sidestep convert`: every pair of formats, compression, and that nothing is there after a failure."""
+"""`sidestep convert`: every pair of formats, compression, and no destination after a failure."""
 import array
 import json
 import os
@@ -31,13 +31,13 @@ def saved(sidestep, name="ckpt", objects=((b"epoch", 3),), tensors=None):
 
 
 def smooth(sidestep, name="smooth"):
-    """1 MiB that every codec shrinks."""
+    """1 MiB that every codec compresses."""
     values = array.array("f", (1 + (i % 997) / 997 for i in range(SMOOTH)))
     return saved(sidestep, name, (), [(b"w", FLOAT32, [SMOOTH], values)]), values.tobytes()
 
 
 def sources(sidestep):
-    """One of each format that is read."""
+    """One source of each format."""
     ours = saved(sidestep)
     found = {"sidestep": ours, "dcp": STOCK}
     for form, name in (("safetensors", "in.safetensors"), ("torch", "in.pt"), ("hf", "in-hf")):
@@ -54,7 +54,7 @@ def npz_names(path):
 
 
 def test_every_pair(sidestep):
-    """every pair of formats, and what comes out is what went in"""
+    """every pair of formats; the output equals the input"""
     for form, source in sources(sidestep).items():
         expected = {entry["name"]: entry for entry in sidestep.json("show", source)["tensors"]}
         for to, name in DESTINATIONS.items():
@@ -75,7 +75,7 @@ def test_every_pair(sidestep):
 
 
 def test_formats_by_name(sidestep):
-    """without --to, the name of DST says it"""
+    """without --to, the name of DST decides"""
     source = saved(sidestep, objects=())
     for to, name in (*DESTINATIONS.items(), ("torch", "x.pth"), ("torch", "x.bin")):
         if to != "dcp":
@@ -86,7 +86,7 @@ def test_formats_by_name(sidestep):
 
 
 def test_names_and_types(sidestep):
-    """--rename, --mapping and --dtype, each beyond its limit too; what overflows is counted and said"""
+    """--rename, --mapping and --dtype, also beyond their limits; overflows are counted"""
     values = array.array("f", [1.0, -2.5, 1e6, float("inf")])
     source = saved(sidestep, objects=(), tensors=[
         (b"model.a", FLOAT32, [4], values), (b"model.b", FLOAT32, [1], array.array("f", [0.1]))])
@@ -136,7 +136,7 @@ def test_parts(sidestep):
 
 
 def test_old_files(sidestep):
-    """a tar and a bare pickle, as torch once saved, are refused with what to do"""
+    """a tar and a bare pickle, as torch once saved, are refused with advice"""
     with tarfile.open(sidestep.path("old.pt"), "w", format=tarfile.USTAR_FORMAT) as tar:
         tar.addfile(tarfile.TarInfo("sys_info"))
     with open(sidestep.path("older.pt"), "wb") as file:
@@ -150,7 +150,7 @@ def test_old_files(sidestep):
 
 
 def test_compress(sidestep):
-    """--compress: what is stored, what comes out, and what the words are"""
+    """--compress: what is stored, what is read back, and the allowed words"""
     source, data = smooth(sidestep)
     plain = os.path.getsize(os.path.join(source, "__0_0.distcp"))
     zip_begins, zstd_begins, planes_begin = b"PK", b"\x28\xb5\x2f\xfd", b"SSPLANES"
@@ -191,7 +191,7 @@ def large(path, tensors):
 
 
 def peak_of(sidestep, *command):
-    """Resident bytes of a run that succeeds."""
+    """Peak of resident bytes of a run that succeeds."""
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=sidestep.environment())
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
@@ -200,7 +200,7 @@ def peak_of(sidestep, *command):
 
 
 def test_memory(sidestep):
-    """to a checkpoint, compressed, by several ranks and many threads: in bounded memory"""
+    """to a checkpoint, compressed, by several ranks and many threads: memory is bounded"""
     greedy = peak_of(sidestep, sys.executable, "-c", f"b'x' * {MOST_MEMORY}")
     assert greedy > MOST_MEMORY, greedy >> 20
     source = large(sidestep.path("large.safetensors"), MOST_MEMORY // (40 << 20) + 2)
@@ -225,7 +225,7 @@ def nothing_left(sidestep, before):
 
 
 def test_interrupts_leave_nothing(sidestep):
-    """ended by SIGINT and SIGTERM while it writes: status 130, DST is absent"""
+    """SIGINT and SIGTERM during the write: status 130, DST does not exist"""
     source = large(sidestep.path("some.safetensors"), 2)
     before = set(os.listdir(sidestep.folder))
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -237,12 +237,12 @@ def test_interrupts_leave_nothing(sidestep):
             time.sleep(0.001)
         process.send_signal(number)
         _, said = process.communicate(timeout=60)
-        assert process.returncode == 130 and said.endswith("cancelled, as asked\n"), (process.returncode, said)
+        assert process.returncode == 130 and said.endswith("the caller cancelled it\n"), (process.returncode, said)
         nothing_left(sidestep, before)
 
 
 def test_failures_leave_nothing(sidestep):
-    """after each kind of failure DST is absent, the status says why, SRC is as it was"""
+    """after each kind of failure DST does not exist, the status says why, SRC is unchanged"""
     source = saved(sidestep)
     damaged = saved(sidestep, "damaged")
     shard = os.path.join(damaged, "__0_0.distcp")

@@ -14,7 +14,7 @@ GOLDEN = "tests/golden"
 
 
 class Skip(Exception):
-    """This machine cannot run the test; the text says why."""
+    """This machine cannot run the test; the text is the reason."""
 
 
 class Result:
@@ -40,7 +40,7 @@ def compare(what, got, expected, result):
 
 
 class Sidestep:
-    """The command under test, and a folder that goes away after the test."""
+    """The command under test, and a folder that is removed after the test."""
 
     def __init__(self, program):
         self.program = program
@@ -59,7 +59,7 @@ class Sidestep:
                 "TERM": "xterm", **(extra or {})}
 
     def run(self, *arguments, binary=False, environment=None, cwd=None, **streams):
-        """Returns a Result, whatever the status."""
+        """Run it; returns a Result, whatever the status."""
         streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE,
                    **streams}
         done = subprocess.run([self.program, *arguments], env=self.environment(environment), cwd=cwd,
@@ -69,7 +69,7 @@ class Sidestep:
                       stderr.decode())
 
     def expect(self, *arguments, stdout="", stderr="", status=0, **more):
-        """Run, and compare all three."""
+        """Run it, and compare status, stdout and stderr."""
         result = self.run(*arguments, **more)
         assert result.status == status, f"status is not {status}\n" + result.describe()
         compare("stderr", result.stderr, stderr, result)
@@ -77,7 +77,7 @@ class Sidestep:
         return result
 
     def json(self, *arguments, status=0):
-        """Run with --json; the one document on stdout, with nothing on stderr."""
+        """Run it with --json; returns the document on stdout; stderr must be empty."""
         result = self.run("--json", *arguments)
         assert result.status == status, f"status is not {status}\n" + result.describe()
         compare("stderr", result.stderr, "", result)
@@ -85,7 +85,7 @@ class Sidestep:
         return json.loads(result.stdout)
 
     def json_error(self, *arguments, status):
-        """Run with --json; the one error on stderr, with nothing on stdout."""
+        """Run it with --json; returns the error on stderr; stdout must be empty."""
         result = self.run("--json", *arguments)
         assert result.status == status, f"status is not {status}\n" + result.describe()
         compare("stdout", result.stdout, "", result)
@@ -96,7 +96,7 @@ class Sidestep:
         return error["error"]
 
     def on_terminal(self, *arguments, typed=b"", environment=None):
-        """Run with a terminal as all three streams; returns (status, what the terminal got)."""
+        """Run it with a terminal as all three streams; returns (status, output)."""
         pid, terminal = pty.fork()
         if pid == 0:
             os.execve(self.program, [self.program, *arguments], self.environment(environment))
@@ -118,7 +118,7 @@ class Sidestep:
         return os.path.join(self.folder, name)
 
     def copy(self, checkpoint, name="ckpt"):
-        """A copy of a golden checkpoint that a test may damage."""
+        """Copy a golden checkpoint, which the test may damage."""
         target = self.path(name)
         shutil.copytree(os.path.join(GOLDEN, checkpoint), target)
         for folder, _, files in os.walk(target):
@@ -129,7 +129,7 @@ class Sidestep:
 
 
 def one_line(*words):
-    """A pattern for one line on standard error that has the words in this order."""
+    """A pattern for one line on standard error that contains the words in this order."""
     return re.compile("sidestep: .*" + ".*".join(map(re.escape, words)) + ".*\n")
 
 
@@ -137,9 +137,9 @@ NOBODY = {"user": 65534, "group": 65534, "extra_groups": []}
 
 
 def other_user(sidestep):
-    """What makes run() use the rights of nobody; the folder is theirs to look into."""
+    """Options that make run() use the rights of nobody; the folder becomes readable for it."""
     if os.geteuid() != 0:
-        return {}  # what this user has taken from itself, it may not read either
+        return {}  # this user cannot read what it has denied itself
     os.chmod(sidestep.folder, 0o755)
     try:
         subprocess.run([sidestep.program, "--version"], stdout=subprocess.DEVNULL, check=True,

@@ -1,6 +1,7 @@
-"""Checkpoints of other programs: known by names and files, whole or cut short, and never touched.
+"""Checkpoints of other programs: recognized by names and files, whole or cut short, never changed.
 
-The files are as those programs write them: zip archives of torch.save, safetensors, indexes, JSON.
+The files are those that the programs write: zip archives of torch.save, safetensors, indexes,
+JSON.
 """
 import json
 import os
@@ -14,7 +15,7 @@ from saved_cases import saved
 
 
 class Root:
-    """A directory in which other programs save."""
+    """A directory to which other programs save."""
 
     def __init__(self, sidestep):
         self.sidestep = sidestep
@@ -27,7 +28,7 @@ class Root:
         return path
 
     def torch(self, name):
-        """As torch.save writes it."""
+        """Write a file as torch.save does."""
         path = self.write(name)
         with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
             archive.writestr("archive/data.pkl", b"\x80\x02N.")
@@ -62,13 +63,13 @@ class Root:
         assert reason in result.stderr, result.describe()
 
     def each_cut_short(self, names, name, layout):
-        """Without each of the files, and with each cut in the middle, it is incomplete."""
+        """Check that it is incomplete without each of the files, and with each cut in the middle."""
         for file in names:
             path = self.sidestep.path(f"{name}/{file}")
             with open(path, "rb") as opened:
                 data = opened.read()
-            for broken, words in ((data[:len(data) // 2], "cut short|no index|no header"),
-                                  (b"", "empty|cut short|no index"), (None, "missing|no weights|no ")):
+            for broken, words in ((data[:len(data) // 2], "cut short|not an index|no header"),
+                                  (b"", "empty|cut short|not an index"), (None, "missing|no weights|no ")):
                 if broken is None:
                     os.unlink(path)
                 else:
@@ -133,15 +134,16 @@ def test_transformers_sharded(sidestep):
     for escape in ("../checkpoint-7/config.json", "/etc/passwd", ""):
         root.index(f"{name}/model.safetensors.index.json", [escape])
         root.expect_broken(name, "transformers",
-                           "model.safetensors.index.json names what is no file")
+                           "model.safetensors.index.json names something that is not a file")
     root.write(f"{name}/model.safetensors.index.json", b'{"weight_map": {"w": 7}}')
-    root.expect_broken(name, "transformers", "model.safetensors.index.json names what is no file")
+    root.expect_broken(name, "transformers",
+                       "model.safetensors.index.json names something that is not a file")
     root.write(f"{name}/model.safetensors.index.json", b"[" * 100000)
-    root.expect_broken(name, "transformers", "model.safetensors.index.json is no index")
+    root.expect_broken(name, "transformers", "model.safetensors.index.json is not an index")
 
 
 def test_transformers_fsdp(sidestep):
-    """transformers under FSDP: a folder that is a DCP"""
+    """transformers under FSDP: a directory that is a DCP"""
     root = Root(sidestep)
     name = trainer(root, 8)
     os.unlink(sidestep.path(f"{name}/model.safetensors"))
@@ -197,7 +199,7 @@ def test_torchtitan(sidestep):
 
 
 def test_megatron(sidestep):
-    """Megatron's iter_N: all ranks' files, and the tracker, which vouches for nothing"""
+    """Megatron's iter_N: the files of all ranks, and the tracker, which proves nothing"""
     root = Root(sidestep)
     for step in (100, 200):
         for rank in range(2):
@@ -220,7 +222,7 @@ def test_megatron(sidestep):
 
 
 def test_deepspeed(sidestep):
-    """DeepSpeed's global_stepN: a file of every rank, and `latest`, which vouches for nothing"""
+    """DeepSpeed's global_stepN: a file of every rank, and `latest`, which proves nothing"""
     root = Root(sidestep)
 
     def save(step):
@@ -259,7 +261,7 @@ def test_lightning(sidestep):
     root.expect_broken("epoch=1-step=100.ckpt", "lightning", "epoch=1-step=100.ckpt is empty")
     root.torch("last.ckpt")
     assert root.entry("last.ckpt") == ("complete", "lightning", None, None)
-    root.torch("best.ckpt")  # without a step, and so never newer than one with a step
+    root.torch("best.ckpt")  # no step, so it is never newer than one with a step
     assert root.entry("best.ckpt") == ("complete", "lightning", None, None)
     root.write("cut.ckpt", data[:-30])
     assert root.entry("cut.ckpt")[:3] == ("incomplete", "lightning", "cut.ckpt is cut short")
@@ -273,7 +275,7 @@ def test_lightning(sidestep):
 
 
 def test_names_alone_prove_nothing(sidestep):
-    """directories with such names, but nothing of those programs in them, are foreign"""
+    """directories with such names, but without such files, are foreign"""
     root = Root(sidestep)
     for name in ("checkpoint-5", "checkpoint_5", "iter_0000005", "global_step5", "step-5", "x.ckpt"):
         root.write(f"{name}/notes.txt")
@@ -301,7 +303,7 @@ def test_what_others_wrote_is_never_deleted(sidestep):
 
 
 def test_what_may_not_be_read_is_not_incomplete(sidestep):
-    """a file of another program's that may not be read is not taken for one that was cut short"""
+    """an unreadable file of another program is not reported as cut short"""
     user = other_user(sidestep)
     root = Root(sidestep)
     name = trainer(root, 500)
@@ -316,7 +318,7 @@ def test_what_may_not_be_read_is_not_incomplete(sidestep):
 
 
 def test_tensors_beside_checkpoints(sidestep):
-    """files of tensors, and directories of them, are foreign, and named with their form"""
+    """files of tensors, and directories of them, are foreign, and shown with their form"""
     root = Root(sidestep)
     root.safetensors("model.safetensors")
     root.torch("weights.pt")

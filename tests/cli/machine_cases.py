@@ -16,7 +16,7 @@ QUICK = ["--size=16MiB", "--runs=1"]
 
 
 def findings(sidestep, *arguments):
-    """{name: finding} of a doctor."""
+    """{name: finding} of a run of doctor."""
     report = sidestep.json("doctor", *arguments)
     assert list(report) == ["directory", "findings"]
     found = {finding["name"]: finding for finding in report["findings"]}
@@ -25,7 +25,7 @@ def findings(sidestep, *arguments):
 
 
 def test_doctor_json(sidestep):
-    """doctor --json: every finding has a state and a text, and what is missing has a fix"""
+    """doctor --json: every finding has a state and a text, and every "no" has a fix"""
     found = findings(sidestep, sidestep.folder)
     assert set(NAMES) <= set(found), sorted(found)
     for finding in found.values():
@@ -49,7 +49,7 @@ def test_doctor_table(sidestep):
 
 
 def test_doctor_of_memory(sidestep):
-    """doctor: a file system that lies in memory is not durable"""
+    """doctor: a file system in memory is not durable"""
     if not os.access("/dev/shm", os.W_OK):
         raise Skip("no /dev/shm here")
     found = findings(sidestep, "/dev/shm")
@@ -64,7 +64,7 @@ def test_doctor_of_unwritable(sidestep):
 
 
 def test_doctor_of_another_user(sidestep):
-    """doctor: what a user without rights may not do is said, with a fix"""
+    """doctor: what a user may not do is reported, with a fix"""
     if os.geteuid() != 0:
         raise Skip("needs root, to give it up")
     if open("/proc/sys/vm/unprivileged_userfaultfd", encoding="ascii").read().strip() == "1":
@@ -79,13 +79,8 @@ def test_doctor_of_another_user(sidestep):
         assert found[name]["state"] in ("no", "partly") and found[name]["fix"], found[name]
 
 
-def test_doctor_nowhere(sidestep):
-    """doctor: no such directory is status 10"""
-    sidestep.expect("doctor", sidestep.path("none"), status=10, stderr=one_line("none", "No such file"))
-
-
 def test_bench_json(sidestep):
-    """bench --json: a number for each run, a prediction that follows from them, and no litter"""
+    """bench --json: a number for each run, a prediction that follows from them, and no files left"""
     report = sidestep.json("bench", "--size=16MiB", "--runs=2", "--state=160MiB", "--mtbf=6h",
                            sidestep.folder)
     assert report["bytes"] == 16 << 20 and isinstance(report["direct_io"], bool)
@@ -99,7 +94,7 @@ def test_bench_json(sidestep):
     for ours, measured in [("stall_seconds", "save_stall"), ("background_seconds", "save_background"),
                            ("load_seconds", "load")]:
         assert abs(told[ours] / (sum(seconds[measured]) / 2) - 10) < 1e-6, (ours, told)
-    # Young's formula, of which Daly's is a refinement, and not before the last save has ended.
+    # Young's formula, which Daly's refines, and at least the time of a save.
     young = max((2 * told["stall_seconds"] * 21600) ** 0.5, told["background_seconds"])
     assert 0.9 < told["interval_seconds"] / young < 1.1, told
     assert 0 < told["saving_share"] < 1 and 0 < told["failure_share"] <= 1
@@ -107,7 +102,7 @@ def test_bench_json(sidestep):
 
 
 def test_bench_table(sidestep):
-    """bench: a table and three sentences; no progress where it is quick"""
+    """bench: a table and three sentences; no progress line if it is fast"""
     result = sidestep.run("bench", *QUICK, sidestep.folder)
     assert result.status == 0, result.describe()
     lines = result.stdout.splitlines()
@@ -117,7 +112,7 @@ def test_bench_table(sidestep):
 
 
 def test_bench_usage(sidestep):
-    """bench: sizes, times and numbers that are none"""
+    """bench: invalid sizes, times and numbers"""
     for argument in ["--size=1MiB", "--size=big", "--size=-1G", "--size=1e9", "--size=0x10G",
                      "--size=1Q", "--state=0", "--mtbf=never", "--mtbf=0h", "--mtbf=inf", "--runs=0",
                      "--runs=101"]:
@@ -128,14 +123,14 @@ def test_bench_usage(sidestep):
 
 
 def test_bench_without_space(sidestep):
-    """bench: more than fits is refused before anything is written"""
+    """bench: a size that does not fit is refused before anything is written"""
     sidestep.expect("bench", "--size=1000TiB", sidestep.folder, status=28,
                     stderr=one_line("too little free space"))
     assert os.listdir(sidestep.folder) == []
 
 
 def test_bench_nowhere(sidestep):
-    """bench: no such directory, and one that cannot be written"""
+    """bench: a missing directory, and one that cannot be written"""
     sidestep.expect("bench", *QUICK, sidestep.path("none"), status=10,
                     stderr=one_line("none", "No such file"))
     result = sidestep.run("bench", *QUICK, "/proc")

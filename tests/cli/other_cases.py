@@ -1,4 +1,4 @@
-"""verify goes through what other programs wrote, and says of the rest what it is."""
+"""verify checks files of other programs, and names the ones that it cannot check."""
 import os
 import re
 import shutil
@@ -9,7 +9,7 @@ from layout_cases import Root, trainer
 
 
 def fsdp_trainer(sidestep, root, step):
-    """A checkpoint of transformers under FSDP: DCPs in directories, beside files of all kinds."""
+    """A checkpoint of transformers under FSDP: DCPs in directories, and files of all kinds."""
     name = trainer(root, step)
     os.unlink(sidestep.path(f"{name}/model.safetensors"))
     sidestep.copy("torch-2.14.1/four_ranks", f"{name}/pytorch_model_fsdp_0")
@@ -19,7 +19,7 @@ def fsdp_trainer(sidestep, root, step):
 
 
 def problems(sidestep, *path, status=3):
-    """(file, kind) of what verify finds."""
+    """(file, kind) of each problem that verify finds."""
     report = sidestep.json("verify", sidestep.path("/".join(path)), status=status)
     return [(problem["file"], problem["kind"]) for problem in report["problems"]]
 
@@ -33,7 +33,7 @@ def flip_end(path, back):
 
 
 def test_verify_trainer(sidestep):
-    """transformers: every file is read, and those without checksums are named with what they are"""
+    """transformers: every file is read, and those without checksums are named with their format"""
     name = trainer(Root(sidestep), 500)
     path = sidestep.path(name)
     report = sidestep.json("verify", path)
@@ -65,7 +65,7 @@ def test_verify_fsdp(sidestep):
 
 
 def test_verify_finds_what_is_wrong(sidestep):
-    """a flipped bit, a cut, zeros and nonsense are found in each kind of file"""
+    """a flipped bit, a cut, zeros and random bytes are found in each kind of file"""
     root = Root(sidestep)
     name = trainer(root, 500)
 
@@ -90,7 +90,7 @@ def test_verify_finds_what_is_wrong(sidestep):
         shutil.rmtree(sidestep.path(name))
         os.rename(whole, sidestep.path(name))
     assert sidestep.json("verify", sidestep.path(name))["ok"]
-    os.unlink(sidestep.path(f"{name}/rng_state_0.pth"))  # what its form asks for
+    os.unlink(sidestep.path(f"{name}/rng_state_0.pth"))  # a file that this form must have
     report = sidestep.json("verify", sidestep.path(name), status=4)
     assert [(p["kind"], p["message"]) for p in report["problems"]] == [
         ("incomplete", "rng_state_0.pth is missing")], report
@@ -127,7 +127,7 @@ def test_verify_root_of_others(sidestep):
 
 
 def test_verify_of_files(sidestep):
-    """a file by itself: safetensors, torch.save, and what is neither"""
+    """a single file: safetensors, torch.save, and another"""
     root = Root(sidestep)
     for path, what in ((root.safetensors("a.safetensors"), "safetensors"), (root.torch("a.pt"), None),
                        (root.write("old.pt", b"\x80\x02N."), "a pickle")):
@@ -140,7 +140,7 @@ def test_verify_of_files(sidestep):
 
 
 def test_verify_index(sidestep):
-    """a directory as Hugging Face has it: all files that the index names"""
+    """a Hugging Face directory: all files that the index names"""
     root = Root(sidestep)
     shards = [f"model-0000{i}-of-00002.safetensors" for i in (1, 2)]
     for shard in shards:
@@ -155,7 +155,7 @@ def test_verify_index(sidestep):
 
 
 def test_verify_of_what_may_not_be_read(sidestep):
-    """a file of another program's that may not be read: status 12, and no damage"""
+    """an unreadable file of another program: status 12, no damage"""
     user = other_user(sidestep)
     name = fsdp_trainer(sidestep, Root(sidestep), 8)
     for file in ("optimizer.pt", "trainer_state.json", "optimizer_0/__0_0.distcp", "optimizer_0"):
@@ -172,7 +172,7 @@ def test_verify_of_what_may_not_be_read(sidestep):
 
 
 def test_verify_beside_shards(sidestep):
-    """Lightning's directory is a DCP and meta.pt, which is checked, too"""
+    """Lightning's directory: a DCP and meta.pt, which is checked, too"""
     root = Root(sidestep)
     folder = sidestep.copy("torch-2.14.1/four_ranks", "epoch=2-step=150.ckpt")
     root.torch("epoch=2-step=150.ckpt/meta.pt")

@@ -1,4 +1,4 @@
-"""Streams, colours, terminals, hostile names: what leaves the process, and how."""
+"""Streams, colours, terminals, hostile names: the output of the process."""
 import os
 import re
 import shutil
@@ -19,7 +19,7 @@ def hostile_root(sidestep):
 
 
 def test_full_device(sidestep):
-    """a full device is said, with status 28"""
+    """a full device is reported, with status 28"""
     for arguments in [["help"], ["version"], ["completion", "zsh"], ["help", "--json"],
                       ["ls", "--json", sidestep.folder]]:
         with open("/dev/full", "wb") as full:
@@ -30,7 +30,7 @@ def test_full_device(sidestep):
 
 
 def test_closed_output(sidestep):
-    """a closed standard output is a failure, and no file gets what was meant for it"""
+    """a closed standard output is a failure, and no file gets its output"""
     done = subprocess.run(["sh", "-c", 'exec "$0" version >&-', sidestep.program],
                           capture_output=True, text=True, env=sidestep.environment(), check=False)
     assert done.returncode == 1, done
@@ -38,7 +38,7 @@ def test_closed_output(sidestep):
 
 
 def test_reader_that_left(sidestep):
-    """a reader that went away ends the command quietly"""
+    """if its reader has gone, the command ends silently"""
     for restore in (True, False):  # SIGPIPE as usual, and ignored
         reader, writer = os.pipe()
         os.close(reader)
@@ -50,7 +50,7 @@ def test_reader_that_left(sidestep):
 
 
 def test_missing_root(sidestep):
-    """a directory that is not there: status 10, one line on stderr"""
+    """a missing directory: status 10, one line on stderr"""
     missing = sidestep.path("missing")
     for command in ["ls", "latest", "verify", "show"]:
         sidestep.expect(command, missing, status=10, stderr=re.compile(f"sidestep: .*{missing}.*\n"))
@@ -58,7 +58,7 @@ def test_missing_root(sidestep):
 
 
 def test_empty_root(sidestep):
-    """an empty directory: ls says so on stderr, latest has status 10, verify 4"""
+    """an empty directory: ls reports it on stderr, latest has status 10, verify 4"""
     sidestep.expect("ls", sidestep.folder, stderr="sidestep: no checkpoints here\n")
     sidestep.expect("ls", "-q", sidestep.folder)
     assert sidestep.json("ls", sidestep.folder) == {"checkpoints": []}
@@ -71,7 +71,7 @@ def test_empty_root(sidestep):
 
 
 def test_foreign_is_hidden(sidestep):
-    """other directories are listed with --all only"""
+    """other directories are listed only with --all"""
     os.mkdir(sidestep.path("src"))
     sidestep.expect("ls", sidestep.folder, stderr="sidestep: no checkpoints here; other directories "
                     "are listed with --all\n")
@@ -95,7 +95,7 @@ def test_names_are_escaped(sidestep):
 
 
 def test_names_in_json(sidestep):
-    """hostile names in JSON come back as they are, and are harmless on the way"""
+    """hostile names in JSON are read back exactly, and are harmless in the text"""
     root = hostile_root(sidestep)
     text = sidestep.run("ls", "--all", "--json", root).stdout
     assert text.rstrip("\n").isascii() and text.rstrip("\n").isprintable(), text
@@ -120,7 +120,7 @@ def test_color_choices(sidestep):
 
 
 def test_color_on_terminals(sidestep):
-    """a terminal gets colour, unless NO_COLOR or TERM=dumb says otherwise"""
+    """a terminal gets colour, unless NO_COLOR or TERM=dumb is set"""
     for environment, colored in [({}, True), ({"NO_COLOR": ""}, True), ({"NO_COLOR": "1"}, False),
                                  ({"TERM": "dumb"}, False)]:
         status, shown = sidestep.on_terminal("help", environment=environment)
@@ -148,7 +148,7 @@ PROGRESS = r"[^\r\n]*ckpt: \S+( \w+)? of \S+( \w+)?, \d+ %, \S+ \w+/s, \S+( \w+)
 
 
 def test_progress(sidestep):
-    """progress: a line that is drawn over and cleared on a terminal, lines elsewhere, none if asked"""
+    """progress: a line that is redrawn and cleared on a terminal, lines elsewhere, none on request"""
     checkpoint = sidestep.copy("torch-2.14.1/four_ranks")
     fast = sidestep.path("fast_clock.so")
     compiler = shutil.which("cc")

@@ -1,4 +1,4 @@
-"""Save real checkpoints for the tests, through the library that lies beside the command."""
+"""Saves real checkpoints for the tests, through the library beside the command."""
 import array
 import ctypes
 import os
@@ -28,7 +28,7 @@ class SaveOptions(ctypes.Structure):
 
 
 class Saver:
-    """One engine.  A tensor is (name, dtype, shape, array); an object is (name, int)."""
+    """One engine. A tensor is (name, dtype, shape, array); an object is (name, int)."""
 
     def __init__(self, build):
         self.library = ctypes.CDLL(os.path.join(build, "libsidestep.so.0"))

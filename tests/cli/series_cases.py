@@ -1,4 +1,4 @@
-"""What is done by hand to the checkpoints of a run: prune, pin, tag."""
+"""Commands that change the checkpoints of a run: prune, pin, tag."""
 import fcntl
 import os
 import re
@@ -13,7 +13,7 @@ def steps(sidestep):
 
 
 def test_prune(sidestep):
-    """prune keeps the last ones, those that are pinned, and says what goes"""
+    """prune keeps the last ones and those that are pinned, and prints what it deletes"""
     saved(sidestep, 8, 9, 10, 11, 12)
     sidestep.expect("pin", sidestep.path("step-9"))
     result = sidestep.run("prune", "--keep-last", "2", "-n", sidestep.folder)
@@ -32,7 +32,7 @@ def test_prune(sidestep):
 
 
 def test_prune_asks(sidestep):
-    """prune does nothing unless it is told to, or somebody agrees"""
+    """prune does nothing without options or a confirmation"""
     saved(sidestep, 1, 2)
     for arguments in (["--yes"], ["--keep-last", "1"], ["--keep-last", "x", "-y"],
                       ["--keep-last", "-1", "-y"], ["--keep-last", "4294967296", "-y"],
@@ -47,19 +47,19 @@ def test_prune_asks(sidestep):
 
 
 def test_prune_while_a_run_is_at_work(sidestep):
-    """prune leaves a series alone that a run has open"""
+    """prune refuses a series that a run has open"""
     saved(sidestep, 1, 2)
     os.mkdir(sidestep.path(".sidestep"))
     with open(sidestep.path(".sidestep/lock"), "w", encoding="ascii") as lock:
         fcntl.fcntl(lock, F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, 0, 0, 0))
         result = sidestep.run("prune", "--keep-last", "1", "-y", sidestep.folder)
         assert result.status == 11 and "in use" in result.stderr, result.describe()
-        sidestep.expect("pin", sidestep.path("step-1"))  # but it can be told what to keep
+        sidestep.expect("pin", sidestep.path("step-1"))  # but it can be pinned
     assert steps(sidestep) == [1, 2]
 
 
 def test_two_prunes_at_once(sidestep):
-    """several that delete at once leave what each of them would leave, and nothing half-deleted"""
+    """several prunes at once leave what each of them would leave, and nothing half-deleted"""
     for round_ in range(3):
         saved(sidestep, *range(20 * round_ + 1, 20 * round_ + 13))
         command = [sidestep.program, "prune", "--keep-last", "2", "--yes", sidestep.folder]
@@ -74,7 +74,7 @@ def test_two_prunes_at_once(sidestep):
 
 
 def test_marks_are_listed(sidestep):
-    """pin and tag are shown by ls, and refused where there is nothing"""
+    """ls shows pins and tags; they are refused where there is no checkpoint"""
     saved(sidestep, 1, 2)
     sidestep.expect("tag", sidestep.path("step-1"), "best")
     assert sidestep.json("tag", sidestep.path("step-1"), "release-1") == {
@@ -84,7 +84,7 @@ def test_marks_are_listed(sidestep):
     assert first["pinned"] and first["tags"] == ["best", "release-1"] and not first["abandoned"]
     assert not second["pinned"] and second["tags"] == [] and second["metrics"] == {}
     sidestep.expect("ls", sidestep.folder, stdout=re.compile(
-        r"STEP  STATE .* AGE  MARKS                  NAME\n"
+        r"STEP  STATE .* AGE  ANNOTATIONS            NAME\n"
         r"   1  .*  pinned best release-1  step-1\n   2  .*  -                      step-2\n"))
     sidestep.expect("tag", "--remove", sidestep.path("step-1"), "best")
     assert sidestep.json("ls", sidestep.folder)["checkpoints"][0]["tags"] == ["release-1"]
@@ -98,7 +98,7 @@ def test_what_was_left_is_not_the_latest(sidestep):
     """ls shows what a run has left behind; latest passes it over, and says so"""
     saved(sidestep, 1, 2)
     pinned = sidestep.path("step-1")
-    sidestep.expect("pin", pinned)  # which makes the folder of marks
+    sidestep.expect("pin", pinned)  # this makes the directory of annotations
     for step in (2, 1):
         save_id = sidestep.json("show", sidestep.path(f"step-{step}"))["save_id"]
         with open(sidestep.path(f".sidestep/abandoned.step-{step}"), "w", encoding="ascii") as mark:
@@ -118,7 +118,7 @@ def test_what_was_left_is_not_the_latest(sidestep):
 
 
 def test_prune_names_what_it_leaves(sidestep):
-    """prune says of each checkpoint why it stays, also of those that it cannot judge or adopt"""
+    """prune says why each checkpoint stays, also unreadable and foreign ones"""
     saved(sidestep, 1, 2, 3, 4)
     sidestep.copy("torch-2.14.1/nested", "step-5")
     os.remove(sidestep.path("step-4/.metadata"))
@@ -136,7 +136,7 @@ def test_prune_names_what_it_leaves(sidestep):
     assert reasons["checkpoint-7"] == "another program wrote it", reasons
     assert "sidestep did not write it" in reasons["step-5"], reasons
     assert "'sidestep convert --to=dcp'" in reasons["step-5"], reasons
-    # ... which is true: what comes out may go
+    # ... which is true: the converted one may be deleted
     sidestep.json("convert", "--to=dcp", sidestep.path("step-5"), sidestep.path("step-6"))
     result = sidestep.run("prune", "--keep-last=1", "--yes", sidestep.folder)
     assert "sidestep did not write it" in result.stdout and steps(sidestep)[-1] == 7

@@ -1,4 +1,4 @@
-"""What is parsed, what is refused, and what the command says about itself."""
+"""Parsing, usage errors, help and man pages."""
 import os
 import re
 import shutil
@@ -31,7 +31,7 @@ def test_unknown_command(sidestep):
 
 
 def test_unknown_command_is_escaped(sidestep):
-    """what was typed is escaped when it is printed"""
+    """a mistyped word is escaped when it is printed"""
     refused(sidestep, ["\x1b[31mred\n\u202e"], r"unknown command '\x1b[31mred\n\u202e'")
     refused(sidestep, [b"\xff\\"], r"unknown command '\xff\\'")
 
@@ -53,7 +53,7 @@ def test_hidden_option_is_not_suggested(sidestep):
 
 
 def test_option_arguments(sidestep):
-    """arguments of options: missing, not wanted, none of the choices, no number"""
+    """arguments of options: missing, superfluous, not a choice, not a number"""
     refused(sidestep, ["ls", "--color"], "ls: option '--color' needs an argument: WHEN", "ls")
     refused(sidestep, ["verify", "x", "-j"], "verify: option '--threads' needs an argument: N",
             "verify")
@@ -80,7 +80,7 @@ def test_operands(sidestep):
 
 
 def test_option_places(sidestep):
-    """options stand before, between and behind operands, in every spelling"""
+    """options may be before, between and after operands, in every form"""
     expected = sidestep.run("ls", "--json", "--all", sidestep.folder).stdout
     assert expected == '{"checkpoints":[]}\n'
     for arguments in [["--json", "ls", "-a"], ["ls", "-aq", "--json"],
@@ -98,7 +98,7 @@ def test_double_dash(sidestep):
 
 
 def test_json_usage_errors(sidestep):
-    """with --json a usage error is JSON, wherever --json stands"""
+    """with --json a usage error is JSON, wherever --json is"""
     for arguments in [["frob"], ["ls", "--frob"], ["show"]]:
         error = sidestep.json_error(*arguments, status=2)
         assert error["status"] == "EINVAL" and error["errno"] == 0 and error["rank"] == -1, error
@@ -130,7 +130,7 @@ def test_help_is_the_same_everywhere(sidestep):
 
 
 def test_help_begins_with_examples(sidestep):
-    """examples stand at the top of each help"""
+    """each help begins with examples"""
     for command in COMMANDS:
         text = sidestep.run("help", command).stdout
         sections = re.findall(r"^[A-Z ]+$", text, re.MULTILINE)
@@ -139,7 +139,7 @@ def test_help_begins_with_examples(sidestep):
 
 
 def test_help_fits(sidestep):
-    """help has no control characters, and only what cannot be broken is wider than 79 columns"""
+    """help has no control characters, and only unbreakable words are wider than 79 columns"""
     for command in COMMANDS:
         for line in sidestep.run("help", command).stdout.splitlines():
             assert line.isprintable(), line
@@ -147,7 +147,7 @@ def test_help_fits(sidestep):
 
 
 def roff_words(page):
-    """What a reader of the page sees, as words."""
+    """The words that a reader of the page sees."""
     words = []
     for line in page.splitlines():
         if line.startswith(".SH "):
@@ -171,14 +171,14 @@ def test_man_pages_say_what_help_says(sidestep):
 
 
 def test_man_pages_are_up_to_date(sidestep):
-    """docs/man is what tools/make-man would make"""
+    """docs/man is up to date with tools/make-man"""
     done = subprocess.run(["tools/make-man", "--check", sidestep.program], capture_output=True,
                           text=True, env=sidestep.environment(), check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_man_pages_are_clean(sidestep):
-    """groff has nothing to say about any page"""
+    """groff has no warning for any page"""
     if not shutil.which("groff"):
         raise Skip("no groff here")
     for name in sorted(os.listdir("docs/man")):
@@ -199,7 +199,7 @@ def test_library_page_names_every_function(sidestep):
 
 
 def test_help_json(sidestep):
-    """help --json is the table, without what is hidden"""
+    """help --json is the table, without hidden options"""
     table = sidestep.json("help")
     assert [command["name"] for command in table["commands"]] == COMMANDS
     assert [option["name"] for option in table["global_options"]][:1] == ["json"]
@@ -208,7 +208,7 @@ def test_help_json(sidestep):
 
 
 def complete_in_bash(sidestep, *words):
-    """What bash offers for the last of the words."""
+    """The completions that bash offers for the last word."""
     script = ('source <("$0" completion bash); COMP_WORDS=("$@"); COMP_CWORD=$(($#-1)); _sidestep;'
               'printf "%s\\n" "${COMPREPLY[@]}"')
     done = subprocess.run(["bash", "-c", script, sidestep.program, *words], capture_output=True,
@@ -239,7 +239,7 @@ def test_bash_completion(sidestep):
 
 
 def test_completion_of_other_shells(sidestep):
-    """zsh and fish read their scripts"""
+    """zsh and fish accept their scripts"""
     missing = [shell for shell in ("zsh", "fish") if not shutil.which(shell)]
     for shell in {"zsh", "fish"} - set(missing):
         script = sidestep.run("completion", shell).stdout

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * libcuda.c -- see standin.h: the calls of the driver that the library makes, over host memory;
- * those that copy are in libcuda_copy.c.
- * What they return, and what they need (a context that is current, handles of that context, host
- * memory that is pinned for a copy not to wait), is as the driver's manual has it.
+ * libcuda.c -- the driver's calls that the library makes, implemented over host memory: see
+ * standin.h. Those that copy are in libcuda_copy.c. Results and requirements (a current context,
+ * handles of that context, pinned host memory for a copy that does not wait) follow the driver's
+ * manual.
  */
 #include <assert.h>
 #include <stdio.h>
@@ -28,7 +28,7 @@ int begin_call(const char *name)
     if (the.fail_hits != the.fail_nth && !(the.fail_sticky && the.fail_hits > the.fail_nth))
         return OK;
     the.fail_fired++;
-    the.lost = the.lost || the.fail_sticky; /* such errors end a context */
+    the.lost = the.lost || the.fail_sticky; /* such errors destroy a context */
     return the.fail_code;
 }
 
@@ -48,7 +48,7 @@ int current(void)
     return stack[depth - 1] - 1;
 }
 
-/* May this thread do what a capture forbids? */
+/* Does a capture allow this thread to do it? */
 static int check_capture(void)
 {
     if (the.captures == 0 || capture_mode == RELAXED)
@@ -77,7 +77,7 @@ int cuGetErrorString(int error, const char **text)
 }
 
 CALL(cuInit, (unsigned flags), { result = flags == 0 ? OK : INVALID_VALUE; })
-/* Needs no driver that was started. */
+/* Works without cuInit(). */
 EXPORT int cuDriverGetVersion(int *version);
 int cuDriverGetVersion(int *version)
 {
@@ -111,7 +111,7 @@ CALL(cuDevicePrimaryCtxRetain, (void **context, int device), {
     *context = &the.retained[device];
 })
 
-/* The end of a driver does not stop counting. */
+/* Counting goes on after the driver has ended. */
 EXPORT int cuDevicePrimaryCtxRelease_v2(int device);
 int cuDevicePrimaryCtxRelease_v2(int device)
 {
@@ -167,7 +167,7 @@ static void tell(const struct memory *m, bool pinned, const uint8_t *address, in
     bool mapped = m != NULL && (size_t)(address - m->address) < m->mapped_bytes;
 
     if (attribute == 2) {
-        bool there = m != NULL && !m->managed; /* managed memory is wherever it is */
+        bool there = m != NULL && !m->managed; /* managed memory is on both sides */
         *(unsigned *)data = there ? MEMORY_DEVICE : m != NULL || pinned ? MEMORY_HOST : 0;
     } else if (attribute == 8) {
         *(unsigned char *)data = m != NULL && m->managed;
@@ -219,8 +219,7 @@ static int pin(void *memory, size_t bytes)
     while (i < MAX_THINGS && the.pinned[i].begin != NULL)
         i++;
     assert(i < MAX_THINGS);
-    for (size_t at = 0; at < bytes;
-         at += PAGE_BYTES) { /* as a driver does that asks for the pages */
+    for (size_t at = 0; at < bytes; at += PAGE_BYTES) { /* touch the pages, as a driver does */
         volatile uint8_t *page = (uint8_t *)memory + at;
         *page = *page;
     }
@@ -348,7 +347,7 @@ int cuEventDestroy_v2(struct event *event)
     if (slot_of(the.events, event) == NULL || event->destroyed) {
         blame("an event was destroyed twice");
     } else {
-        event->destroyed = true; /* what waits for it still does */
+        event->destroyed = true; /* what already waits for it still does */
         end_event(event);
     }
     pthread_mutex_unlock(&the.lock);

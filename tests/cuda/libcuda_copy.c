@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * libcuda_copy.c -- see standin.h: the calls of the driver that copy.
+ * libcuda_copy.c -- the driver's calls that copy: see standin.h.
  */
 #include <string.h>
 #include <sys/mman.h>
 
 #include "standin_inside.h"
 
-/* A driver goes on writing to the pages that it was given: are they still the program's? */
+/* A driver keeps writing to the pages that were registered: does the program still have them? */
 static bool has_pages(const uint8_t *begin, size_t bytes)
 {
     uintptr_t first = (uintptr_t)begin / PAGE_BYTES * PAGE_BYTES;
@@ -42,7 +42,7 @@ struct copy_2d {
     size_t width, height;
 };
 
-/* May it be submitted, and where to?  Then *pinned: it does not wait. */
+/* May the copy be submitted, and to which stream? *pinned: the call does not wait for it. */
 static int check_copy(const struct operation *o, void *handle, struct stream **out, bool *pinned)
 {
     int device = current();
@@ -126,7 +126,7 @@ CALL(cuMemcpy2DAsync_v2, (const struct copy_2d *c, void *stream), {
         result = copy(&o, stream);
 })
 
-/* ---- many at once */
+/* ---- batches */
 
 struct attributes {
     int src_access_order;
@@ -148,7 +148,7 @@ static struct operation one_of_batch(uint64_t to, uint64_t from, size_t bytes)
                               .to_device = to_device};
 }
 
-/* Nothing is submitted unless all of it can be; then in another order than was asked for. */
+/* Submit all copies or none; in another order than requested. */
 static int copy_batch(const uint64_t *to, const uint64_t *from, const size_t *bytes, size_t count,
                       size_t *failed, void *handle)
 {
@@ -186,7 +186,7 @@ CALL(cuMemcpyBatchAsync,
              result = copy_batch(to, from, bytes, count, failed, stream);
      })
 
-/* As of CUDA 13: another prototype, which is not ours. */
+/* As of CUDA 13, with another prototype, which the library does not use. */
 static int batch_of_13(void)
 {
     pthread_mutex_lock(&the.lock);
@@ -195,8 +195,8 @@ static int batch_of_13(void)
     return INVALID_VALUE;
 }
 
-/* Finds what the linker does not: of a name in its several forms, the newest that a program of CUDA
- * ${version} knows. */
+/* Find what the linker does not: of several versions of a function, the newest that a program of
+ * CUDA ${version} knows. */
 EXPORT int cuGetProcAddress_v2(const char *name, void **found, int version, uint64_t flags,
                                int *status);
 int cuGetProcAddress_v2(const char *name, void **found, int version, uint64_t flags, int *status)

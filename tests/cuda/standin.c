@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* standin.c -- see standin.h: streams that do what they are told, and the tests' side. */
+/* standin.c -- the streams of the stand-in driver, and the functions for tests: see standin.h. */
 #include "standin_inside.h"
 
 #include <assert.h>
@@ -124,7 +124,7 @@ static void do_copy(const struct operation *o)
     }
 }
 
-/* On a device that is lost, kernels have no memory. */
+/* On a lost device, kernels have no memory. */
 static void do_kernel(const struct operation *o, bool lost)
 {
     pthread_mutex_lock(&the.lock);
@@ -194,7 +194,8 @@ void start_stream(struct stream *stream)
     assert(stream->started);
 }
 
-void end_stream(struct stream *stream)
+/* Not locked. */
+static void end_stream(struct stream *stream)
 {
     if (!stream->started)
         return;
@@ -233,7 +234,7 @@ struct stream *stream_of(int device, void *handle)
     return slot_of(the.streams, handle) != NULL ? handle : NULL;
 }
 
-/* ---- the tests' side */
+/* ---- functions for tests */
 
 static void release_all(void)
 {
@@ -422,7 +423,7 @@ static bool capture_is_spoiled(void)
     return the.spoiled;
 }
 
-/* What a lost device had still to do is left out before it is found again.  Locked. */
+/* Cancel what a lost device had still to do, and make it work again. Locked. */
 static void find_again(void)
 {
     for (int i = 0; i < the.devices && the.lost; i++)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* standin_inside.h -- the stand-in's devices, memory, streams and events; all under one lock. */
+/* standin_inside.h -- the stand-in's devices, memory, streams and events, all under one lock. */
 #ifndef CUDA_STANDIN_INSIDE_H
 #define CUDA_STANDIN_INSIDE_H
 
@@ -26,7 +26,7 @@ enum {
 enum { MAX_THINGS = 4096, MAX_DEPTH = 16 };
 
 struct memory {
-    uint8_t *address; /* what the program has: no access */
+    uint8_t *address; /* the address that the program has: no access */
     uint8_t *alias;   /* the same pages, for streams */
     size_t bytes;
     size_t mapped_bytes;
@@ -37,8 +37,8 @@ struct memory {
 struct event {
     int device;
     bool destroyed;
-    unsigned uses;     /* operations in queues that name it: it lives as long */
-    uint64_t recorded; /* times */
+    unsigned uses;     /* queued operations that reference it keep it alive */
+    uint64_t recorded; /* how often it was recorded */
     uint64_t reached;
 };
 
@@ -78,10 +78,10 @@ struct range {
 struct state {
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    /* From here on cleared by reset(). */
+    /* reset() clears this and what follows. */
     int devices;
     pid_t process;
-    unsigned long forked_calls; /* of a child: all but questions */
+    unsigned long forked_calls; /* of a child: all except queries */
     bool active[STANDIN_DEVICES];
     int retained[STANDIN_DEVICES];
     struct stream defaults[STANDIN_DEVICES];
@@ -109,36 +109,35 @@ struct state {
 
 extern struct state the;
 
-/* Is this a child of the process that started the driver?  There it does nothing any more. */
+/* Is this a child of the process that started the driver? There it does nothing. */
 bool is_forked(void);
 void blame(const char *what); /* locked */
 struct memory *memory_at(const void *address, size_t bytes);
 bool is_pinned(const void *begin, size_t bytes, bool *partly);
 struct stream *stream_of(int device, void *handle);
-/* Locked: the slot of ${thing} (NULL: a free one) in a table of MAX_THINGS; NULL: there is none. */
+/* Locked. The slot of ${thing} (NULL: a free one) in a table of MAX_THINGS; NULL: there is none. */
 void **slot_of(void *table, const void *thing);
-void end_event(struct event *event); /* locked: unless it is needed still */
-/* Locked: to the end of the queue; the caller's operation is copied. */
+void end_event(struct event *event); /* locked; free it unless it is still needed */
+/* Locked. Append to the queue; the caller's operation is copied. */
 void submit(struct stream *stream, const struct operation *operation);
-void drain(struct stream *stream); /* locked: until its queue is empty */
+void drain(struct stream *stream); /* locked; wait until its queue is empty */
 void start_stream(struct stream *stream);
-void end_stream(struct stream *stream); /* not locked */
-/* Is there a copy that is not done yet and touches this memory, of a device or of the host?
- * ${startable}: only those that wait for no event any more. */
+/* Is there a pending copy of this memory, of a device or of the host? ${startable}: only copies
+ * that do not wait for an event. */
 bool is_in_use(const uint8_t *begin, size_t bytes, bool startable);
 
 #define PAGE_BYTES 4096
 #define MEMORY_HOST 1
 #define MEMORY_DEVICE 2
 
-/* Locked.  What this call has to return at once, or OK. */
+/* Locked. The result that this call must return at once, or OK. */
 int begin_call(const char *name);
-/* Not locked, since another thread may have held the lock at the fork. */
+/* Not locked, because another thread may have held the lock at the fork. */
 int begin_forked_call(const char *name);
-/* The device of the current context; -1, and blamed: there is none. */
+/* The device of the current context; -1, and recorded as misuse: there is none. */
 int current(void);
 
-/* A function of the driver: locks, fails if it is to, and has ${result} for what it returns. */
+/* A function of the driver: takes the lock, fails if a test wants that, and returns ${result}. */
 #define CALL(name, parameters, ...)                                                                \
     EXPORT int name parameters;                                                                    \
     int name parameters                                                                            \

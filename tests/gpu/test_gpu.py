@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""On a machine with a GPU: torch's tensors, torch's streams, NVIDIA's driver.  `make check-gpu`."""
+"""On a machine with a GPU: torch's tensors and streams, NVIDIA's driver. `make check-gpu`."""
 
 import ctypes
 import os
@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import sidestep
-from sidestep import _fence
+from sidestep._torch import fence as _fence
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 MIB = 1 << 20
@@ -23,7 +23,7 @@ def fenced():
 
 
 def model_and_optimizer(width=1024, **options):
-    """On the device, with moments."""
+    """A model on the device, and an optimizer with moments."""
     layers = [torch.nn.Linear(width, width), torch.nn.BatchNorm1d(width)] * 2
     model = torch.nn.Sequential(*layers).cuda()
     return model, torch.optim.AdamW(model.parameters(), lr=1e-3, **options)
@@ -45,7 +45,7 @@ def state_of(model, optimizer):
 
 
 def copies(values):
-    """Of all tensors, in host memory."""
+    """Copies of all tensors, in host memory."""
     if isinstance(values, torch.Tensor):
         return values.detach().cpu().clone()
     if isinstance(values, dict):
@@ -56,7 +56,7 @@ def copies(values):
 
 
 def assert_saved(path, wanted):
-    """Every byte of the checkpoint is as ``wanted`` was."""
+    """Check that every byte of the checkpoint equals ``wanted``."""
     found = sidestep.read(path)
 
     def compare(name, value, there):
@@ -71,7 +71,7 @@ def assert_saved(path, wanted):
 
 def test_doctor_and_addresses():
     tensor = torch.ones(3, device="cuda")
-    from sidestep._library import lib
+    from sidestep._c.library import lib
 
     assert lib().sidestep_device_of(tensor.data_ptr()) == tensor.device.index
     assert lib().sidestep_device_of(torch.ones(3).data_ptr()) == -1
@@ -140,7 +140,7 @@ def test_an_optimizer_in_backward(tmp_path, fenced):
 def test_a_bias_that_is_changed_in_a_pre_hook(tmp_path, fenced):
     model, optimizer = model_and_optimizer()
 
-    def change(*_):  # what a hook returns would be the step's arguments
+    def change(*_):  # the return value of a hook would replace the step's arguments
         model[0].bias.data.add_(1)
 
     optimizer.register_step_pre_hook(change)

@@ -240,7 +240,9 @@ def _rank_main(rank, size, meeting, function, args, results):
 
 
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["torch", "torch.distributed.checkpoint", "torch.distributed.tensor"])
+_context.set_forkserver_preload(
+    ["torch", "torch.distributed.checkpoint", "torch.distributed.tensor", "numpy", "pytest"]
+)
 
 
 def _answers(processes, results):

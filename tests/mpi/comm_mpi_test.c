@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * comm_mpi_test.c -- sidestep_mpi.h with a real MPI, called as the library calls it.  A rank that
- * finds something wrong prints it; the exit status of all is that something was wrong somewhere.
- * Compiles as C and as C++.
+ * comm_mpi_test.c -- tests sidestep_mpi.h with a real MPI, called as the library calls it. A rank
+ * that finds an error prints it; if one does, all exit with a failure. Compiles as C and as C++.
  */
 #include <stdio.h>
 
@@ -18,7 +17,7 @@ static int failures;
         }                                                                                          \
     } while (0)
 
-/* Rank r has this many bytes, all of them value_of(r). */
+/* Rank r has this many bytes, all equal to value_of(r). */
 static size_t bytes_of(int rank, size_t unit)
 {
     return rank % 3 == 1 ? 0 : unit * (size_t)(rank + 1);
@@ -77,7 +76,7 @@ static void test_parts(struct sidestep_comm *comm, size_t unit)
     free(sizes);
 }
 
-/* A wildcard receive of the program's own, posted first, must not take what is ours. */
+/* A wildcard receive of the program, posted first, must not take our messages. */
 static void test_separation(struct sidestep_comm *comm)
 {
     int said = 42, heard = 0;
@@ -101,7 +100,7 @@ static void test_refusals(struct sidestep_comm *comm)
 
     EXPECT(sidestep_mpi_comm(MPI_COMM_NULL, &none) == MPI_ERR_COMM);
     EXPECT(comm->broadcast(comm->context, &none, 1, comm->size) != 0);
-    /* The program's own communicator still has the handler that it had. */
+    /* The program's own communicator keeps its error handler. */
     MPI_Comm_get_errhandler(MPI_COMM_WORLD, &handler);
     EXPECT(handler == MPI_ERRORS_ARE_FATAL);
     MPI_Errhandler_free(&handler);

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * attack.h -- what changes memory while a save holds it.  A save of one tensor is stopped when all
- * of it is protected and nothing is copied; then somebody acts on the memory, the program writes
- * the next epoch to it, and the save goes on.
+ * attack.h -- changes memory while a save has it write-protected.
  *
- * The negative control of each attack that the library has to notice is the same attack with the
- * checks switched off (the fault points "trust."): then the checkpoint has wrong bytes.
+ * A save of one tensor is stopped when all of it is protected and nothing is copied. Then the
+ * attack acts on the memory, the program writes the next epoch to it, and the save goes on.
+ *
+ * Each attack that the library must notice has a negative control: the same attack with the checks
+ * switched off (fault points "trust."). Then the checkpoint has wrong bytes.
  */
 #ifndef SUPPORT_ATTACK_H
 #define SUPPORT_ATTACK_H
@@ -18,7 +19,7 @@
 
 static unsigned char *attacked; /* the tensor */
 
-/* As fill(), no race for ThreadSanitizer: the kernel holds such a write back. */
+/* Like fill(). Not a race for ThreadSanitizer, because the kernel delays such a write. */
 __attribute__((no_sanitize("thread"))) static inline void attack_write(unsigned char *to, int value,
                                                                        size_t bytes)
 {
@@ -26,7 +27,7 @@ __attribute__((no_sanitize("thread"))) static inline void attack_write(unsigned 
         ((volatile unsigned char *)to)[at] = (unsigned char)value;
 }
 
-/* A tensor at ${attacked}, of epoch 1. */
+/* Make a tensor at ${attacked}, with epoch 1. */
 static inline void attack_begin(uint32_t flags)
 {
     held_ahead = SIDESTEP_COPY_AHEAD_NEVER;
@@ -36,7 +37,7 @@ static inline void attack_begin(uint32_t flags)
     fill(1);
 }
 
-/* The call of a save: nothing of it is written before attack_finish(). */
+/* Call a save; nothing of it is written before attack_finish(). */
 static inline void attack_start(void)
 {
     sidestep_engine_pause(job.engine);
@@ -56,7 +57,7 @@ static inline void attack_end(void)
     held_io = SIDESTEP_IO_AUTO;
 }
 
-/* Is the checkpoint something else than epoch 1?  Also if it does not load. */
+/* Does the checkpoint contain something else than epoch 1? Also true if it does not load. */
 static inline bool attack_has_won(void)
 {
     uint64_t *loaded = malloc(ATTACK_BYTES);
@@ -70,7 +71,7 @@ static inline bool attack_has_won(void)
     return wrong;
 }
 
-/* Wait for what happens on its own, at most a minute. */
+/* Wait for an asynchronous event, at most a minute. */
 static inline bool attack_await(bool (*happened)(void))
 {
     for (unsigned i = 0; i < 60000; i++) {

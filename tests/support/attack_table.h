@@ -1,38 +1,39 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * attack_table.h -- a table of what can be done to memory that is held: each row is a test, and a
- * second one, the negative control, where nothing but the library's checks would notice.
+ * attack_table.h -- a table of what can happen to protected memory. Each row is a test, and a
+ * second one, the negative control, in which the library's checks are switched off.
  */
 #ifndef SUPPORT_ATTACK_TABLE_H
 #define SUPPORT_ATTACK_TABLE_H
 
 #include <errno.h>
-#include <fcntl.h>
 #include <sys/wait.h>
 
 #include "support/attack.h"
+#include "support/unit.h"
 
-#define PART_AT (2 * MIB)    /* what is attacked of the tensor ... */
-#define PART_BYTES (3 * MIB) /* ... and so much of it: no granule begins or ends there */
+#define PART_AT (2 * MIB)    /* the attacked part of the tensor begins here ... */
+#define PART_BYTES (3 * MIB) /* ... and has this size: no granule begins or ends there */
 #define MAX_ATTACKS 40
 
 enum outcome {
-    HELD,     /* the save has the bytes of the call */
-    REFUSED,  /* it fails */
-    NOT_HERE, /* this machine does not let us: errno */
+    HELD,     /* the save contains the bytes of the call */
+    REFUSED,  /* the save fails */
+    NOT_HERE, /* this machine does not allow the attack: errno */
 };
 
 struct attack {
     const char *name;
     enum outcome (*act)(void);
-    const char *said;   /* where the save fails: one of these words, "a|b" */
-    bool untouched;     /* of memory that was never touched */
-    bool zeros;         /* of memory whose pages are all equal */
-    bool goes;          /* the part is not there, or not to be written, any more */
-    bool comes_to_pass; /* unseen without the checks: the control */
+    const char
+        *expected_words; /* if the save fails, its message contains one of these words, "a|b" */
+    bool is_untouched;   /* the memory was never touched */
+    bool is_zero;        /* all pages of the memory are equal */
+    bool part_is_lost;   /* afterwards the part is unmapped or cannot be written */
+    bool has_control;    /* without the checks it is not noticed: the control */
 };
 
-static pid_t other_process; /* that an attack has left behind */
+static pid_t other_process; /* a process that an attack has left running */
 
 static inline unsigned char *part(void)
 {
@@ -55,11 +56,11 @@ static inline bool says_one_of(const char *message, const char *words)
     return false;
 }
 
-/* The program goes on, wherever it has memory. */
+/* The program writes the next epoch wherever it still has memory. */
 static inline void write_next_epoch(const struct attack *attack)
 {
     attack_write(attacked, 2, PART_AT);
-    if (!attack->goes)
+    if (!attack->part_is_lost)
         attack_write(part(), 2, PART_BYTES);
     attack_write(attacked + PART_AT + PART_BYTES, 2, ATTACK_BYTES - PART_AT - PART_BYTES);
 }
@@ -71,20 +72,20 @@ static inline void expect_what_was_there(const struct attack *attack)
 
     expect_ok(sidestep_load(job.engine, job.path, target, NULL, NULL, &job.err));
     for (size_t n = 0; n < WORDS(ATTACK_BYTES); n++)
-        assert_int_equal(loaded[n], attack->untouched || attack->zeros ? 0 : (n << 24 ^ 1));
+        assert_int_equal(loaded[n], attack->is_untouched || attack->is_zero ? 0 : (n << 24 ^ 1));
     sidestep_state_dict_free(&target);
     free(loaded);
 }
 
-/* Begin a save, attack it, go on.  ${outcome}: as the attack says. */
+/* Begin a save, attack it, and let it go on. ${outcome}: the result of the attack. */
 static inline enum sidestep_status run_attack(const struct attack *attack, const char *switched_off,
                                               enum outcome *outcome)
 {
     attacked = map(ATTACK_BYTES);
     attack_begin(0);
-    if (attack->untouched)
+    if (attack->is_untouched)
         assert_int_equal(madvise(attacked, ATTACK_BYTES, MADV_DONTNEED), 0);
-    if (attack->zeros)
+    if (attack->is_zero)
         memset(attacked, 0, ATTACK_BYTES);
     fault_arm(switched_off, 1, true, 0);
     attack_start();
@@ -101,7 +102,7 @@ static inline enum sidestep_status run_attack(const struct attack *attack, const
     return status;
 }
 
-/* What an attack has taken away may be somebody else's by now. */
+/* Unmap only what is still ours: what an attack has unmapped may be mapped by somebody else now. */
 static inline void end_attack(const struct attack *attack)
 {
     int saved = errno;
@@ -109,12 +110,12 @@ static inline void end_attack(const struct attack *attack)
     attack_end();
     (void)munmap(attacked, PART_AT);
     (void)munmap(part() + PART_BYTES, ATTACK_BYTES - PART_AT - PART_BYTES);
-    if (!attack->goes)
+    if (!attack->part_is_lost)
         (void)munmap(part(), PART_BYTES);
     errno = saved;
 }
 
-static inline void it_is_held_or_refused(void **state)
+static inline void is_held_or_refused(void **state)
 {
     const struct attack *attack = *state;
     enum outcome outcome;
@@ -125,7 +126,7 @@ static inline void it_is_held_or_refused(void **state)
         print_message("# %s\n", job.err.message);
         assert_int_equal(status, SIDESTEP_EINVAL);
         assert_non_null(strstr(job.err.message, "'t0'"));
-        assert_true(says_one_of(job.err.message, attack->said));
+        assert_true(says_one_of(job.err.message, attack->expected_words));
     } else if (outcome == HELD) {
         expect_ok(status);
         expect_cow(ATTACK_BYTES, "");
@@ -138,8 +139,8 @@ static inline void it_is_held_or_refused(void **state)
     }
 }
 
-/* The negative control of those that no event tells of. */
-static inline void unseen_it_wins(void **state)
+/* The negative control of attacks that cause no event. */
+static inline void wins_without_checks(void **state)
 {
     const struct attack *attack = *state;
     enum outcome outcome;
@@ -163,12 +164,12 @@ static inline int run_attacks(const char *name, const struct attack *attacks, si
 
     assert_true(attack_count <= MAX_ATTACKS);
     for (size_t i = 0; i < attack_count; i++)
-        for (int control = 0; control <= (int)attacks[i].comes_to_pass; control++) {
+        for (int control = 0; control <= (int)attacks[i].has_control; control++) {
             snprintf(names[count], sizeof(names[count]), "%s%s", attacks[i].name,
                      control ? ", unseen" : "");
             tests[count] = (struct CMUnitTest){
                 .name = names[count],
-                .test_func = control ? unseen_it_wins : it_is_held_or_refused,
+                .test_func = control ? wins_without_checks : is_held_or_refused,
                 .initial_state = (void *)(uintptr_t)&attacks[i],
             };
             count++;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * comm_hook.h -- a communicator that calls the test before each collective of another one: for what
- * has to happen at a certain point of a save or load, which is always the same one.
+ * comm_hook.h -- a communicator that calls the test before each collective of another one, so that
+ * something can happen at a fixed point of a save or load.
  */
 #ifndef SUPPORT_COMM_HOOK_H
 #define SUPPORT_COMM_HOOK_H

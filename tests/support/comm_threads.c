@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * comm_threads.c -- see comm_threads.h.  A collective is: lay your request on the table; wait for
- * all; take from the others' memory what is yours; wait for all, since they wait for you.
+ * comm_threads.c -- collectives of ranks that are threads: see comm_threads.h. In a collective
+ * each rank publishes its request, waits for all, copies its part from the memory of the others,
+ * and waits for all again.
  */
 #include "support/comm_threads.h"
 
@@ -16,8 +17,8 @@ struct request {
     int32_t root;
     const void *send;
     void *recv;
-    size_t bytes;        /* of what this rank sends or receives; values of CALL_MAX */
-    const size_t *sizes; /* rank 0's: what it believes of the others */
+    size_t bytes;        /* that this rank sends or receives; number of values of CALL_MAX */
+    const size_t *sizes; /* of rank 0: the sizes that it expects of the others */
 };
 
 struct hub {
@@ -25,7 +26,7 @@ struct hub {
     pthread_cond_t changed;
     int size;
     int arrived;
-    unsigned long round; /* grows when all have arrived */
+    unsigned long round; /* incremented when all have arrived */
     bool broken;         /* a rank died, or the ranks disagree */
     int dying_rank;
     unsigned long dying_call;
@@ -42,7 +43,7 @@ struct rank {
     int result;
 };
 
-/* Until all ranks are here; false: the hub is broken. */
+/* Wait until all ranks are here; false: the hub is broken. */
 static bool meet(struct hub *hub)
 {
     pthread_mutex_lock(&hub->lock);
@@ -54,7 +55,7 @@ static bool meet(struct hub *hub)
     }
     while (!hub->broken && hub->round == round)
         pthread_cond_wait(&hub->changed, &hub->lock);
-    /* A round that was completed stays so, though the hub may have been broken since. */
+    /* A completed round stays completed, even if the hub is broken since. */
     bool met = hub->round != round;
     pthread_mutex_unlock(&hub->lock);
     return met;
@@ -68,7 +69,7 @@ static void break_hub(struct hub *hub)
     pthread_mutex_unlock(&hub->lock);
 }
 
-/* Everybody looks at the same table, so everybody comes to the same answer. */
+/* All ranks compare the same requests, so all get the same answer. */
 static bool requests_match(const struct hub *hub)
 {
     const struct request *first = &hub->requests[0];
@@ -98,7 +99,7 @@ static void copy(void *to, const void *from, size_t bytes)
         memcpy(to, from, bytes);
 }
 
-/* A rank writes into memory that nobody else touches between the two meetings. */
+/* A rank writes only to memory that no other rank touches between the two meetings. */
 static void exchange(const struct hub *hub, int32_t rank, uint64_t *maxima)
 {
     const struct request *all = hub->requests, *mine = &all[rank];

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* flip.h -- one bit of a file is no longer what it was. */
+/* flip.h -- flips one bit of a file. */
 #ifndef SUPPORT_FLIP_H
 #define SUPPORT_FLIP_H
 
-#include <stdio.h>
+#include "support/unit.h"
 
 static inline void flip(const char *path, long offset)
 {

@@ -1,15 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* footer_sample.c -- see footer_sample.h. */
+/* footer_sample.c -- makes and reads a sample footer: see footer_sample.h. */
 #include "support/footer_sample.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "base/fault.h"
 #include "support/guard.h"
+#include "support/unit.h"
 
 #define DIMS(...) ((const int64_t[]){__VA_ARGS__})
 #define PATH(...) ((const struct sidestep_path_item[]){__VA_ARGS__})

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * guard.h -- copies of test input that end where no memory is: a parser that reads one byte too
- * many dies of it, with and without a sanitizer.
+ * guard.h -- copies test input to the end of a page that is followed by an inaccessible one. A
+ * parser that reads one byte too many crashes, with and without a sanitizer.
  */
 #ifndef SUPPORT_GUARD_H
 #define SUPPORT_GUARD_H
@@ -12,8 +12,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Pages: one that says how much was mapped, the copy (at the end of its pages), one without any
- * permission.  Aborts when memory is short: there is nothing to test then. */
+/* Map a page with the mapped size, the copy (at the end of its pages), and an inaccessible page.
+ * Aborts when memory is short, because the test cannot go on. */
 static inline void *guard_copy(const void *bytes, size_t length)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);

@@ -1,32 +1,26 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * held.h -- saves of a few tensors whose words say which epoch they are of; the next epoch is
- * written at the moment the call returns.  For tests of holding still: one at a time, on one rank.
+ * held.h -- saves tensors whose words contain an epoch, and writes the next epoch when the call
+ * returns. For tests of snapshots: one save at a time, on one rank.
  */
 #ifndef SUPPORT_HELD_H
 #define SUPPORT_HELD_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "base/fault.h"
 #include "sidestep/sidestep.h"
 #include "support/scratch.h"
+#include "support/unit.h"
 
 #define MIB ((size_t)1 << 20)
 #define WORDS(bytes) ((bytes) / sizeof(uint64_t))
 #define MAX_TENSORS 4
 
 static struct scratch scratch;
-static bool allowed; /* this machine lets us protect */
-/* Of the engines that begin() opens. */
+static bool allowed; /* this machine allows write protection */
+/* Options of the engines that begin() opens. */
 static uint64_t held_pool_bytes; /* cap; 0: none */
 static enum sidestep_io held_io;
 static enum sidestep_copy_ahead held_ahead;
@@ -80,8 +74,8 @@ static inline void add(void *memory, size_t bytes, int64_t stride, uint32_t flag
     job.tensors[job.count++].flags = flags;
 }
 
-/* ThreadSanitizer would take note of a write before it happens, so also of one that the kernel
- * holds back until what lies there is written to the file: that is no race. */
+/* ThreadSanitizer records a write before it happens, also one that the kernel delays until the
+ * memory is written to the file. So it would report a race that is none. */
 __attribute__((no_sanitize("thread"))) static inline void fill(uint64_t epoch)
 {
     for (size_t i = 0; i < job.count; i++)
@@ -118,7 +112,7 @@ static inline enum sidestep_status start(void)
     job.err = (struct sidestep_error){0};
     enum sidestep_status status =
         sidestep_save_async(job.engine, job.path, state, NULL, &job.save, &job.err);
-    sidestep_state_dict_free(&state); /* nothing needs it any more */
+    sidestep_state_dict_free(&state); /* the save does not need it any more */
     return status;
 }
 
@@ -157,7 +151,7 @@ static inline void expect_epoch(uint64_t epoch)
     sidestep_state_dict_free(&state);
 }
 
-/* A save of epoch 1, overwritten by epoch 2 at once; what was saved is epoch 1. */
+/* Save epoch 1, overwrite it with epoch 2 at once, and check that the save contains epoch 1. */
 static inline void save_and_overwrite(void)
 {
     fill(1);
@@ -195,7 +189,7 @@ static inline void need_plain_memory(void)
 #endif
 }
 
-/* Of this process: "VmHWM", "VmRSS", or "VmData", which RLIMIT_DATA limits. */
+/* A field of this process: "VmHWM", "VmRSS", or "VmData", which RLIMIT_DATA limits. */
 static inline size_t memory_of(const char *field)
 {
     char line[128];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * history.h -- a random life of a series (tests/unit/history_test.c): what is known of each save
- * from the outside, what then ought to be there, and what happens to its files behind its back.
+ * history.h -- a random history of a series (tests/unit/history_test.c): what the test knows of
+ * each save, what should exist then, and damage to its files.
  */
 #ifndef SUPPORT_HISTORY_H
 #define SUPPORT_HISTORY_H
@@ -17,20 +17,21 @@
 #define MAX_SAVES 64u
 #define FLOATS 8
 
-/* What is known of a save from the outside. */
-struct told {
+/* What the test knows of a save. */
+struct known_save {
     uint64_t step;
-    float base, base_before; /* that of one of them, if a save in its place was cut short */
-    bool is_there;           /* it was told committed, and nobody may have deleted it since */
-    bool is_open;            /* its saver was killed: it may be there, or not */
-    bool is_left;            /* a run went back behind it */
+    float base,
+        base_before; /* of one of its tensors; and before, if a save in its place was cut short */
+    bool is_there;   /* it was reported committed, and nothing may have deleted it since */
+    bool is_open;    /* its process was killed: it may exist, or not */
+    bool is_left;    /* a run went back behind it */
     bool is_pinned;
-    bool is_damaged; /* as its structure shows */
-    bool is_rotten;  /* its data: who reads it finds out */
+    bool is_damaged; /* in its structure, so that a listing shows it */
+    bool is_rotten;  /* in its data, so that only a reader finds it */
     bool has_metric;
     double metric;
     bool may_be_gone; /* retention may have deleted it */
-    bool is_replaced; /* in place: its shard has another name; the old one may lie there, too */
+    bool is_replaced; /* in place: its shard has another name; the old one may still exist */
 };
 
 struct history {
@@ -40,22 +41,22 @@ struct history {
     struct sidestep_series *series;
     struct sidestep_state_dict *state;
     float values[FLOATS];
-    float base[FLOATS];   /* seldom changes */
+    float base[FLOATS];   /* changes seldom */
     atomic_long ops_left; /* until the process dies; < 0: it does not */
     bool has_retention;
-    uint32_t keep_last; /* 0 is meant as 1 */
+    uint32_t keep_last; /* 0 means 1 */
     uint64_t keep_every;
     uint32_t keep_best;
     bool is_long;
     bool is_incremental;
-    uint64_t step;    /* where the run is */
-    bool knows_files; /* it is the process that has saved: it knows what to share */
+    uint64_t step;    /* the step that the run has reached */
+    bool knows_files; /* this process has saved: it knows which files to share */
     bool went_on;     /* it has resumed, or begun */
-    struct told told[MAX_SAVES];
+    struct known_save saves[MAX_SAVES];
     size_t count;
 };
 
-/* What has happened at all: a rig in which nothing does finds nothing wrong. */
+/* What has happened: the test fails if nothing ever does. */
 struct history_seen {
     unsigned long saves, resumes, killed, set_aside, left, deleted, linked, shared_damage, rotten,
         by_step, by_metric;
@@ -71,17 +72,16 @@ static inline bool is_dead(struct history *h)
 
 /* ---- history_model.c ---- */
 
-/* What is known of this step; made if it is not. */
-struct told *history_find(struct history *h, uint64_t step);
+/* The save of this step; added if it is new. */
+struct known_save *history_find(struct history *h, uint64_t step);
 const struct sidestep_listed *history_listed(const struct sidestep_list *list, uint64_t step);
-/* Compare what is there with what ought to be.  Returns the step that a resume has to take, or -1.
- */
-int64_t history_look(struct history *h);
-/* A resume has passed over what is damaged: it is set aside; or left where it is, if nobody can
- * tell any more whose it was. */
+/* Compare what exists with what should. Returns the step that a resume must take, or -1. */
+int64_t history_compare(struct history *h);
+/* Record that a resume has passed over damaged checkpoints: they are set aside; or they stay, if
+ * nobody can tell any more whose they were. */
 void history_pass_damaged(struct history *h);
-/* What retention may delete now. */
-void history_let_go(struct history *h);
+/* Record what retention may delete now. */
+void history_allow_prune(struct history *h);
 
 /* ---- history_damage.c ---- */
 

@@ -1,20 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* history_damage.c -- see history.h: bad blocks, in what describes a checkpoint or in its data. */
+/* history_damage.c -- damages the metadata or the data of a checkpoint: see history.h. */
 #include "support/history.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
 
 #include "base/owned.h"
 #include "format/file_name.h"
 #include "commit/name_list.h"
+#include "support/unit.h"
 
-static struct store_dir *open_dir(struct history *h, const struct told *of)
+static struct store_dir *open_dir(struct history *h, const struct known_save *of)
 {
     struct store_dir *dir = NULL;
     char path[64];
@@ -24,14 +17,14 @@ static struct store_dir *open_dir(struct history *h, const struct told *of)
     return dir;
 }
 
-static bool may_damage(const struct told *to)
+static bool may_damage(const struct known_save *to)
 {
     return to->is_there && !to->is_damaged && !to->is_rotten && !to->is_pinned && !to->is_left &&
            !to->may_be_gone && !to->is_replaced;
 }
 
-/* Does ${other} have the file ${inode}, under whatever name? */
-static bool has_file(struct history *h, const struct told *other, uint64_t inode)
+/* Does ${other} share the file ${inode}, under any name? */
+static bool has_file(struct history *h, const struct known_save *other, uint64_t inode)
 {
     OWNED_DIR *dir = other->is_there ? open_dir(h, other) : NULL;
     OWNED_NAMES struct name_list names = {0};
@@ -45,7 +38,7 @@ static bool has_file(struct history *h, const struct told *other, uint64_t inode
     return has;
 }
 
-/* Where ${value} lies in a file, as often as a tensor has it; 0: nowhere. */
+/* The offset of ${value} in a file, repeated as in a tensor; 0: not found. */
 static uint64_t find_data(struct history *h, struct store_file *file, uint64_t size, float value)
 {
     OWNED uint8_t *bytes = memory_new(size, 1);
@@ -58,8 +51,8 @@ static uint64_t find_data(struct history *h, struct store_file *file, uint64_t s
     return at != NULL ? (uint64_t)(at - bytes) : 0;
 }
 
-/* ${at} a place in ${file} of ${to}; and so of all checkpoints that share it. */
-static void damage_at(struct history *h, const struct told *to, struct store_file *file,
+/* Damage ${file} of ${to} at ${at}, and so all checkpoints that share it. */
+static void damage_at(struct history *h, const struct known_save *to, struct store_file *file,
                       uint64_t at, bool is_data)
 {
     bool has[MAX_SAVES] = {false};
@@ -67,28 +60,29 @@ static void damage_at(struct history *h, const struct told *to, struct store_fil
 
     CHECK(store_file_stat(file, &stat, NULL) == SIDESTEP_OK);
     for (size_t i = 0; i < h->count; i++) {
-        has[i] = has_file(h, &h->told[i], stat.inode);
-        if (has[i] && !may_damage(&h->told[i]))
-            return; /* of some it is not known what is to be expected of them then */
+        has[i] = has_file(h, &h->saves[i], stat.inode);
+        if (has[i] && !may_damage(&h->saves[i]))
+            return; /* of some it is unknown what to expect then */
     }
     CHECK(store_file_write_at(file, "damage", 6, at, NULL) == SIDESTEP_OK);
     CHECK(store_file_sync(file, NULL) == SIDESTEP_OK);
     for (size_t i = 0; i < h->count; i++) {
         if (!has[i])
             continue;
-        h->told[i].is_damaged |= !is_data;
-        h->told[i].is_rotten |= is_data;
-        h->told[i].may_be_gone = true; /* a resume sets it aside */
-        seen.shared_damage += &h->told[i] != to;
+        h->saves[i].is_damaged |= !is_data;
+        h->saves[i].is_rotten |= is_data;
+        h->saves[i].may_be_gone = true; /* a resume sets it aside */
+        seen.shared_damage += &h->saves[i] != to;
     }
-    h->knows_files = h->knows_files && !is_data; /* it would share what it does not read again */
+    h->knows_files =
+        h->knows_files && !is_data; /* it would share a file that it does not read again */
 }
 
-/* The end of a file, which for a shard says what is in it; or the data of a tensor. */
+/* Damage the end of a file, which in a shard is the footer, or the data of a tensor. */
 void history_damage(struct history *h)
 {
     static const char *const names[] = {FILE_NAME_METADATA, "__0_0.distcp", "__0_1.distcp"};
-    struct told *to = h->count != 0 ? &h->told[prng_below(&h->prng, h->count)] : NULL;
+    struct known_save *to = h->count != 0 ? &h->saves[prng_below(&h->prng, h->count)] : NULL;
     uint64_t which = prng_below(&h->prng, ARRAY_LENGTH(names));
     bool is_data = which != 0 && prng_below(&h->prng, 2) == 0;
     OWNED_DIR *dir = to != NULL && may_damage(to) ? open_dir(h, to) : NULL;

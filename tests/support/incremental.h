@@ -1,31 +1,24 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * incremental.h -- incremental saves of one rank: tensors that stay as they are, and what is looked
- * at afterwards.  Its variables are those of the program that includes it.
+ * incremental.h -- incremental saves of one rank: tensors that stay the same, and checks of the
+ * files. Its variables belong to the program that includes it.
  */
 #ifndef SUPPORT_INCREMENTAL_H
 #define SUPPORT_INCREMENTAL_H
 
 #include <glob.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
-#include <cmocka.h>
 
 #include "base/fault.h"
 #include "support/flip.h"
 #include "support/one_rank.h"
+#include "support/unit.h"
 
 #define KEPT "/__0_1.distcp"
-#define EMBED 0 /* tensors of the world that are large */
+#define EMBED 0 /* index of the large tensors in the world */
 #define HEAD 4
 #define SCALE 16
-#define LARGE_SCALE 48 /* more than a window is kept */
+#define LARGE_SCALE 48 /* more than a window is shared */
 
 static int64_t scale;
 static char last_event[4096];
@@ -63,7 +56,7 @@ static inline int setup_large(void **state)
     return begin(LARGE_SCALE, 2);
 }
 
-/* Windows are then looked at in their order. */
+/* One thread, so that windows are hashed in order. */
 static inline int setup_alone(void **state)
 {
     (void)state;
@@ -125,7 +118,7 @@ static inline void save_one(struct sidestep_series *series, uint64_t step)
     ASSERT_OK(try_save(series, step, NULL, step % 2 == 0));
 }
 
-/* Saves ${first} to ${last}. */
+/* Save steps ${first} to ${last}. */
 static inline void save_some(struct sidestep_series *series, uint64_t first, uint64_t last)
 {
     for (uint64_t n = first; n <= last; n++)
@@ -148,7 +141,8 @@ static inline void expect(uint64_t step)
     sidestep_verify_report_release(&report);
 }
 
-/* Of the kept file of a step; one that replaced another in place has the save's id in its name. */
+/* Find the shared file of a step. If the save replaced another in place, its name has the save id.
+ */
 static inline bool find_kept(uint64_t step, struct stat *st)
 {
     char pattern[300];

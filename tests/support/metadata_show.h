@@ -12,7 +12,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "base/buffer.h"
 #include "model/metadata.h"
@@ -50,7 +49,7 @@ static inline void metadata_show_entry(struct buffer *out, const struct metadata
     buffer_put_u8(out, '\n');
 }
 
-/* With a NUL at the end; free with buffer_release(). */
+/* Ends with a NUL; free it with buffer_release(). */
 static inline struct buffer metadata_show(const struct metadata *metadata)
 {
     struct buffer out = {0};
@@ -66,7 +65,7 @@ static inline struct buffer metadata_show(const struct metadata *metadata)
     return out;
 }
 
-/* A whole file; aborts if it cannot be read. */
+/* The metadata of a file; aborts if it cannot be read. */
 static inline struct buffer metadata_show_file(const char *path)
 {
     struct buffer out = {0};

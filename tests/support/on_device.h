@@ -1,26 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * on_device.h -- saves of a few tensors that lie on devices of the stand-in driver (tests/cuda),
- * whose words say which epoch they are of.  Kernels write the epochs, on streams.  For tests of
- * device memory: one save at a time, on one rank.
+ * on_device.h -- saves tensors on devices of the stand-in driver (tests/cuda), whose words contain
+ * an epoch. Kernels write the epochs, on streams. For tests of device memory: one save at a time,
+ * on one rank.
  */
 #ifndef SUPPORT_ON_DEVICE_H
 #define SUPPORT_ON_DEVICE_H
 
 #include <dlfcn.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "base/fault.h"
 #include "cuda/standin.h"
 #include "sidestep/sidestep.h"
 #include "support/scratch.h"
+#include "support/unit.h"
 
 #define MIB ((size_t)1 << 20)
 #define WORDS(bytes) ((bytes) / sizeof(uint64_t))
@@ -29,7 +23,7 @@
 static const struct standin *cuda;
 static struct scratch scratch;
 
-/* Rows of a matrix with a row of ${pitch} words in memory, of which ${columns} are the tensor's. */
+/* A matrix with rows of ${pitch} words in memory, of which ${columns} belong to the tensor. */
 struct on_device {
     int device; /* -1: host memory */
     uint64_t *words;
@@ -153,7 +147,7 @@ static inline void fill_kernel(void *memory, size_t bytes, void *context)
         fill_words(memory, fill->tensor, fill->tensor_number, fill->epoch);
 }
 
-/* Tensor ${i} to epoch ${epoch}: by a kernel on ${stream}, or at once in host memory. */
+/* Write ${epoch} to tensor ${i}: by a kernel on ${stream}, or at once in host memory. */
 static inline void fill_one(size_t i, void *stream, uint64_t epoch)
 {
     struct on_device *t = &job.tensors[i];
@@ -197,7 +191,7 @@ static inline struct sidestep_state_dict *new_state(struct on_device *tensors)
     return state;
 }
 
-/* The streams of all devices. */
+/* List the streams of all devices. */
 static inline uint32_t all_streams(struct sidestep_stream streams[STANDIN_DEVICES])
 {
     uint32_t count = 0;
@@ -226,7 +220,7 @@ static inline enum sidestep_status start(void)
     struct sidestep_state_dict *state = new_state(job.tensors);
     enum sidestep_status status = start_state(state);
 
-    sidestep_state_dict_free(&state); /* nothing needs it any more */
+    sidestep_state_dict_free(&state); /* the save does not need it any more */
     return status;
 }
 

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * one_rank.h -- what tests of a run with one rank have in common: a directory, an engine, a small
- * state, and the last error.  Its variables are those of the program that includes it.
+ * one_rank.h -- what tests with one rank share: a directory, an engine, a small state, and the
+ * last error. Its variables belong to the program that includes it.
  */
 #ifndef SUPPORT_ONE_RANK_H
 #define SUPPORT_ONE_RANK_H
 
 #include "sidestep/sidestep.h"
 #include "support/scratch.h"
+#include "support/unit.h"
 #include "support/world.h"
 
 static struct scratch scratch;
@@ -42,7 +43,7 @@ static inline int one_rank_end(void)
     return status == SIDESTEP_OK ? 0 : -1;
 }
 
-/* For those that ask for nothing else. */
+/* The same with default options. */
 static inline int one_rank_setup(void **state)
 {
     (void)state;
@@ -55,7 +56,7 @@ static inline int one_rank_teardown(void **state)
     return one_rank_end();
 }
 
-/* Of the checkpoint of a step, in the directory; until the thread's next call. */
+/* The path of the checkpoint of a step; valid until the thread's next call. */
 static inline const char *step_path(uint64_t step)
 {
     static _Thread_local char path[256];
@@ -69,7 +70,7 @@ static inline bool step_exists(uint64_t step)
     return access(step_path(step), F_OK) == 0;
 }
 
-/* A series in the directory; ${options} may be NULL. */
+/* Open a series in the directory; ${options} may be NULL. */
 static inline struct sidestep_series *open_with(const struct sidestep_series_options *options)
 {
     struct sidestep_series *series = NULL;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* one_series.h -- what tests of where a run goes on have in common: one_rank.h, and a resume of the
- * series in its directory with a check of what came. */
+/* one_series.h -- what tests of resumes share: one_rank.h, and a resume of the series in its
+ * directory that checks what it loads. */
 #ifndef SUPPORT_ONE_SERIES_H
 #define SUPPORT_ONE_SERIES_H
 
 #include "support/one_rank.h"
+#include "support/unit.h"
 
 static inline enum sidestep_status resume(struct sidestep_series *series, uint64_t *step,
                                           char rejected[2048])
@@ -20,7 +21,7 @@ static inline enum sidestep_status resume(struct sidestep_series *series, uint64
     return status;
 }
 
-/* The newest for who asks without resuming. */
+/* Check the newest checkpoint, as `sidestep latest` finds it. */
 static inline void expect_latest(uint64_t want)
 {
     char *latest = NULL, path[256];
@@ -31,7 +32,7 @@ static inline void expect_latest(uint64_t want)
     sidestep_string_free(&latest);
 }
 
-/* ... which is the same one. */
+/* Resume, and check that it takes the same one. */
 static inline void expect_resume(struct sidestep_series *series, uint64_t want)
 {
     uint64_t step = 0;

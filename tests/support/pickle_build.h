@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * pickle_build.h -- pickles from a notation close to Python's, so that a test shows what it feeds:
+ * pickle_build.h -- builds pickles from a notation close to Python's, so that a test shows its
+ * input:
  *
  *      None True False 12 'text' [1, 2] (1,) {'key': 1}
  *      <torch Size>                    a symbol
@@ -9,14 +10,13 @@
  *      <module Class>.                 an object without state
  *      $Name                           <torch.distributed.checkpoint.metadata Name>
  *
- * Protocol 2, no memo.  Aborts on what it does not understand.
+ * Protocol 2, no memo. Aborts on anything else.
  */
 #ifndef SUPPORT_PICKLE_BUILD_H
 #define SUPPORT_PICKLE_BUILD_H
 
 #include <ctype.h>
 #include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,7 +31,7 @@ static inline const char *pickle_build_space(const char *at)
     return at;
 }
 
-/* Expressions until ${end}, with ',' or ':' between them.  ${*count}: how many. */
+/* Parse expressions until ${end}, with ',' or ':' between them. ${*count}: how many. */
 static inline const char *pickle_build_items(struct buffer *out, const char *at, char end,
                                              size_t *count)
 {
@@ -82,7 +82,7 @@ static inline const char *pickle_build_symbol(struct buffer *out, const char *at
     return end;
 }
 
-/* Of any length. */
+/* Parse an integer of any length. */
 static inline const char *pickle_build_number(struct buffer *out, const char *at)
 {
     size_t length = strspn(at, "-0123456789");
@@ -137,7 +137,7 @@ static inline const char *pickle_build_expression(struct buffer *out, const char
     }
 }
 
-/* The pickle of ${notation}; free with buffer_release(). */
+/* Build the pickle of ${notation}; free it with buffer_release(). */
 static inline struct buffer pickle_build(const char *notation)
 {
     struct buffer out = {0};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* pickle_read.h -- a pickle's value, for tests. */
+/* pickle_read.h -- parses a pickle, for tests. */
 #ifndef SUPPORT_PICKLE_READ_H
 #define SUPPORT_PICKLE_READ_H
 
@@ -20,7 +20,7 @@ static inline enum sidestep_status read_value(const void *bytes, size_t length,
     return pickle_to_value(root, value, err);
 }
 
-/* From a copy that ends at a page without permissions. */
+/* Parse a copy that ends at an inaccessible page. */
 static inline enum sidestep_status read_guarded(const void *bytes, size_t length,
                                                 struct sidestep_value **value,
                                                 struct sidestep_error *err)

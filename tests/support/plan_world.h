@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* plan_world.h -- several ranks' states in one process, and the plans that are made of them. */
+/* plan_world.h -- states of several ranks in one process, and their plans. */
 #ifndef SUPPORT_PLAN_WORLD_H
 #define SUPPORT_PLAN_WORLD_H
 
-#include <string.h>
-
 #include "base/owned.h"
 #include "plan/save_plan.h"
+#include "support/unit.h"
 
 #define PLAN_WORLD_MAX 6u
 #define DIMS(...) ((int64_t[]){__VA_ARGS__})
@@ -55,14 +54,14 @@ static inline void plan_world_add(struct plan_world *w, uint32_t rank, const cha
         .shape = shape,
         .offsets = box->offsets,
         .lengths = box->lengths,
-        .data = (void *)0x10000, /* no plan looks behind it */
+        .data = (void *)0x10000, /* plans do not read the data */
         .flags = flags,
     };
 
     assert_int_equal(sidestep_state_dict_add_tensor(w->states[rank], &tensor, NULL), SIDESTEP_OK);
 }
 
-/* Rows [begin, end) of a tensor of ${rows} rows of ${columns} float32. */
+/* Add rows [begin, end) of a tensor of ${rows} rows and ${columns} columns of float32. */
 static inline void plan_world_add_rows(struct plan_world *w, uint32_t rank, const char *name,
                                        int64_t begin, int64_t end, int64_t rows, int64_t columns,
                                        uint32_t flags)
@@ -78,7 +77,7 @@ static inline void plan_world_add_object(struct plan_world *w, uint32_t rank, co
                      SIDESTEP_OK);
 }
 
-/* Encode, build, decode: as the ranks would. */
+/* Encode, build and decode plans, as the ranks do. */
 static inline enum sidestep_status plan_world_plan(struct plan_world *w, struct sidestep_error *err)
 {
     const void *tables[PLAN_WORLD_MAX];
@@ -106,7 +105,7 @@ static inline const struct save_plan_item *plan_world_find(const struct plan_wor
     return NULL;
 }
 
-/* Something of each kind, on two ranks. */
+/* Add something of each kind, on two ranks. */
 static inline void plan_world_sample(struct plan_world *w)
 {
     plan_world_open(w, 2);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * prng.h -- random test cases that can be repeated: each case has a number, which is its seed, and
- * a failed PRNG_ASSERT says it.
+ * prng.h -- random test cases that can be repeated: the number of a case is its seed, and a failed
+ * PRNG_ASSERT prints it.
  */
 #ifndef SUPPORT_PRNG_H
 #define SUPPORT_PRNG_H
 
-#include <stdint.h>
+#include "support/unit.h"
 
 struct prng {
     uint64_t seed;

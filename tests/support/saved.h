@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* saved.h -- metadata of a checkpoint that is nowhere, and a state that wants something of it. */
+/* saved.h -- metadata of a checkpoint without files, and a state to load from it. */
 #ifndef SUPPORT_SAVED_H
 #define SUPPORT_SAVED_H
 
 #include "model/metadata.h"
 #include "model/state_dict.h"
+#include "support/unit.h"
 
 #define DIMS(...) ((int64_t[]){__VA_ARGS__})
 #define SAVED_ENTRIES 8u
@@ -18,7 +19,7 @@ static inline struct metadata new_metadata(void)
     return m;
 }
 
-/* Chunks are stored one behind the other in "file". */
+/* Chunks are stored one after the other in "file". */
 static inline struct metadata_entry *save_tensor(struct metadata *m, const char *name,
                                                  enum sidestep_dtype dtype, uint32_t ndim,
                                                  const int64_t *shape, const struct box *boxes,

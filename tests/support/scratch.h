@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* scratch.h -- a directory for a test's files, removed with all that is in it. */
+/* scratch.h -- a directory for a test's files, which is removed at the end. */
 #ifndef SUPPORT_SCRATCH_H
 #define SUPPORT_SCRATCH_H
 
@@ -13,7 +13,7 @@ struct scratch {
     char path[64];
 };
 
-/* Under ${parent}, or, NULL, under build/ if there is one here, else under /tmp. */
+/* Make it under ${parent}; if NULL, under build/ if that exists here, else under /tmp. */
 static inline bool scratch_make(struct scratch *scratch, const char *parent)
 {
     if (parent == NULL)
@@ -22,7 +22,7 @@ static inline bool scratch_make(struct scratch *scratch, const char *parent)
     return mkdtemp(scratch->path) != NULL;
 }
 
-/* Of ${name} in it; until the fourth call after this one. */
+/* The path of ${name} in it; valid until the fourth call after this one. */
 static inline const char *scratch_path(const struct scratch *scratch, const char *name)
 {
     static char paths[4][128];

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* sim_series.h -- what tests of a series on a disk that forgets have in common: one_rank.h, the
- * disk, with a hook before each of its operations, and the series in RUN, which they open. */
+/* sim_series.h -- what tests of a series on the simulated disk share: one_rank.h, the disk, with a
+ * hook before each of its operations, and the series in RUN, which they open. */
 #ifndef SUPPORT_SIM_SERIES_H
 #define SUPPORT_SIM_SERIES_H
 
 #include "engine/engine.h"
 #include "support/one_rank.h"
 #include "support/store_sim.h"
+#include "support/unit.h"
 
 #define RUN "/run"
 
@@ -38,7 +39,7 @@ static inline int sim_series_end(void)
     return status;
 }
 
-/* How many went.  Any thread. */
+/* Prune; returns how many were deleted. Any thread. */
 static inline size_t prune(void)
 {
     struct sidestep_gc_report report = {0};

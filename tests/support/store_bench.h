@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* store_bench.h -- for store_test.c: each backend there is, with a root directory to work in. */
+/* store_bench.h -- for store_test.c: each store, with a root directory. */
 #ifndef SUPPORT_STORE_BENCH_H
 #define SUPPORT_STORE_BENCH_H
 
@@ -15,7 +15,7 @@
 
 enum backend_kind { ON_DISK, ON_TMPFS, FAULT, SIM, CUSTOM };
 
-/* A root directory of the backend under test. */
+/* A root directory of the store under test. */
 struct bench {
     enum backend_kind kind;
     struct scratch scratch;

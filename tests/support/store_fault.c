@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* store_fault.c -- see store_fault.h. */
+/* store_fault.c -- a store that fails on command: see store_fault.h. */
 #include "support/store_fault.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/fault.h"
 #include "base/memory.h"
@@ -265,7 +264,7 @@ static int file_async_fd(struct store_file *file, const void *memory, size_t byt
                                       : -1;
 }
 
-/* Fails as the calls do, after the fact. */
+/* Fails like the calls, after the request. */
 static enum sidestep_status file_async_end(struct store_file *file, void *memory, size_t bytes,
                                            uint64_t offset, bool is_write, int result,
                                            struct sidestep_error *err)
@@ -359,7 +358,7 @@ struct store *store_fault_new(struct store *inner)
     return &store->base;
 }
 
-void store_fault_say_free(struct store *store, uint64_t bytes)
+void store_fault_set_free_bytes(struct store *store, uint64_t bytes)
 {
     atomic_store(&((struct fault_store *)(void *)store)->free_bytes, bytes);
     atomic_store(&((struct fault_store *)(void *)store)->says_free, true);

@@ -1,19 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* store_files.h -- small files and directories in a store, for tests: made, looked at, compared. */
+/* store_files.h -- makes, reads and compares small files and directories in a store, for tests. */
 #ifndef SUPPORT_STORE_FILES_H
 #define SUPPORT_STORE_FILES_H
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "base/owned.h"
 #include "store/store.h"
 #include "support/store_bench.h"
+#include "support/unit.h"
 
 #define assert_ok(call) assert_int_equal((call), SIDESTEP_OK)
 

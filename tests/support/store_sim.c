@@ -46,7 +46,7 @@ static int check_name(const char *name)
     return strlen(name) < SIM_NAME_BYTES ? 0 : ENAMETOOLONG;
 }
 
-/* The inode that ${name} in ${at} names; SIM_NONE with ${*key} filled if there is none. */
+/* Find the inode of ${name} in ${at}; SIM_NONE with ${*key} filled if there is none. */
 static int look_up(struct sim *sim, struct store_dir *at, const char *name, struct sim_key *key,
                    uint32_t *inode)
 {
@@ -89,7 +89,7 @@ struct sim_handle *sim_handle_new(struct store *store, uint32_t inode, const cha
     return handle;
 }
 
-/* Walk ${path} down from ${dir}; nothing but directories on the way. */
+/* Walk ${path} down from ${dir}; all components must be directories. */
 int sim_walk(const struct sim *sim, uint32_t dir, const char *path, bool is_path, uint32_t *inode)
 {
     for (;;) {
@@ -147,7 +147,7 @@ static void dir_close(struct store_dir *dir)
     free(sim_handle_of(dir));
 }
 
-/* A new inode under a new name. */
+/* Make an inode with a name. */
 int sim_make(struct sim *sim, struct store_dir *at, const char *name, bool is_dir, uint32_t *made)
 {
     struct sim_op op = {.kind = SIM_LINK, .client = sim_client_of(at->store)->number};
@@ -209,7 +209,7 @@ static enum sidestep_status name_unlink(struct store_dir *at, const char *name,
     return failed == 0 ? SIDESTEP_OK : sim_fail(err, failed, "unlink", name);
 }
 
-/* The names of a directory, one after the other, each with its NUL. */
+/* Copy the names of a directory, each with its NUL. */
 static enum sidestep_status copy_names(struct store_dir *dir, char **names, size_t *bytes,
                                        struct sidestep_error *err)
 {
@@ -227,7 +227,7 @@ static enum sidestep_status copy_names(struct store_dir *dir, char **names, size
     return SIDESTEP_OK;
 }
 
-/* On a copy: ${each} may change the directory, and others may while it runs. */
+/* Works on a copy: ${each} may change the directory, and so may others while it runs. */
 static enum sidestep_status dir_list(struct store_dir *dir,
                                      bool (*each)(void *context, const char *name), void *context,
                                      struct sidestep_error *err)
@@ -287,7 +287,7 @@ static const struct sim_key *find_key(const struct sim *sim, uint32_t inode)
     return NULL;
 }
 
-/* From its end to its beginning. */
+/* Build the path from its end. */
 static enum sidestep_status dir_path(struct store_dir *dir, char *path, size_t bytes,
                                      struct sidestep_error *err)
 {
@@ -326,7 +326,7 @@ static enum sidestep_status name_stat(struct store_dir *at, const char *name,
     return SIDESTEP_OK;
 }
 
-/* Whether ${dir} is ${ancestor} or lies below it. */
+/* Is ${dir} ${ancestor}, or below it? */
 static bool is_below(const struct sim *sim, uint32_t dir, uint32_t ancestor)
 {
     while (dir != ancestor && dir != SIM_ROOT) {
@@ -340,7 +340,7 @@ static bool is_below(const struct sim *sim, uint32_t dir, uint32_t ancestor)
     return dir == ancestor;
 }
 
-/* May ${op} put what it moves where ${op->other} is, as rename(2) has it? */
+/* May ${op} put what it moves where ${op->other} is, by the rules of rename(2)? */
 static int check_target(const struct sim *sim, const struct sim_op *op, enum store_rename_mode mode)
 {
     bool is_dir = sim->inodes[op->inode].is_dir;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* store_sim_crash.c -- power loss: what may go, the disk that is left, and how to look at it. */
+/* store_sim_crash.c -- power loss of the simulated disk: what may be lost, and what is left. */
 #include "support/store_sim_disk.h"
 
 #include <inttypes.h>
@@ -23,7 +23,7 @@ static bool can_have_name(const struct sim *sim, uint32_t inode)
     return false;
 }
 
-/* A file whose contents after a power loss are open, and can be seen. */
+/* A file whose contents a power loss may change visibly. */
 static bool is_open_question(const struct sim *sim, uint32_t inode)
 {
     return !sim->inodes[inode].is_dir && sim->inodes[inode].is_dirty && can_have_name(sim, inode);
@@ -75,8 +75,9 @@ static void settle(struct sim_inode *inode, enum sim_contents choice)
         (struct sim_inode){.is_dir = inode->is_dir, .now = left, .durable = sim_blob_share(left)};
 }
 
-struct sim *sim_crash(struct sim *sim, bool (*keep)(void *context, size_t op),
-                      enum sim_contents (*contents)(void *context, size_t file), void *context)
+/* Pending operation i stays if keep(context, i), and dirty file i gets contents(context, i). */
+static struct sim *crash(struct sim *sim, bool (*keep)(void *context, size_t op),
+                         enum sim_contents (*contents)(void *context, size_t file), void *context)
 {
     size_t file = 0;
 
@@ -121,7 +122,7 @@ struct sim *sim_crash_bits(struct sim *sim, uint64_t ops, uint64_t files)
 {
     struct choice_bits bits = {.ops = ops, .files = files};
 
-    return sim_crash(sim, keep_by_bits, contents_by_bits, &bits);
+    return crash(sim, keep_by_bits, contents_by_bits, &bits);
 }
 
 /* ---- looking */
@@ -134,7 +135,7 @@ static const struct sim_entry *entry_of_dir(const struct sim *sim, uint32_t dir)
     return NULL;
 }
 
-/* Upwards from an entry to the root; false: it hangs below a directory that has no name. */
+/* Hash from an entry up to the root; false: one of its directories has no name. */
 static bool hash_path(const struct sim *sim, const struct sim_entry *entry, uint64_t *hash)
 {
     while (entry->key.dir != SIM_ROOT) {
@@ -147,7 +148,7 @@ static bool hash_path(const struct sim *sim, const struct sim_entry *entry, uint
     return true;
 }
 
-/* A sum over the entries, whose order means nothing. */
+/* A sum over the entries, because their order means nothing. */
 uint64_t sim_hash(const struct sim *sim)
 {
     uint64_t sum = 0;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* store_sim_disk.c -- names, contents and their durability; see store_sim.h for the model. */
+/* store_sim_disk.c -- names, contents and their durability on the simulated disk: see store_sim.h.
+ */
 #include "support/store_sim_disk.h"
 
 #include <assert.h>
@@ -151,7 +152,7 @@ static bool sync_fails(struct sim *sim)
     return sim->fail_sync_in != 0 && --sim->fail_sync_in == 0;
 }
 
-/* Mark what a sync of ${dir} covers, and what that builds on. */
+/* Select the operations that a sync of ${dir} covers, and those that they depend on. */
 static void select_ops(const struct sim *sim, uint32_t dir, int client, bool *selected)
 {
     for (size_t i = sim->pending_count; i-- > 0;) {
@@ -164,7 +165,7 @@ static void select_ops(const struct sim *sim, uint32_t dir, int client, bool *se
     }
 }
 
-/* What builds on a lost operation is as lost. */
+/* An operation that depends on a lost one is lost, too. */
 static bool is_blocked(const struct sim *sim, size_t i)
 {
     for (size_t k = 0; k < i; k++)
@@ -291,7 +292,7 @@ static bool copy_array(void **to, size_t *capacity, const void *from, size_t cou
 {
     if (count == 0)
         return true;
-    /* Room to grow, since the copy is about to be used. */
+    /* Room to grow, because the copy is used at once. */
     *to = reallocarray(NULL, count + 16, size);
     if (*to == NULL)
         return false;

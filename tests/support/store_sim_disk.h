@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * store_sim_disk.h -- the state behind store_sim.h: flat arrays, so that a clone is a few copies.
- * Names are kept twice, as they are and as they are durable; pending operations lead from the
- * second to the first.
+ * Names are kept twice, as they are and as they are durable; the pending operations lead from the
+ * durable ones to the present ones.
  */
 #ifndef SUPPORT_STORE_SIM_DISK_H
 #define SUPPORT_STORE_SIM_DISK_H
@@ -14,7 +14,7 @@
 #define SIM_ROOT 0u
 #define SIM_NONE UINT32_MAX
 
-/* Bytes of a file, shared by disks and by the two states of a file; NULL is an empty file. */
+/* Bytes of a file, shared by disks and by the two states of a file; NULL: an empty file. */
 struct sim_blob {
     unsigned refs; /* atomic */
     size_t size;
@@ -23,7 +23,7 @@ struct sim_blob {
 
 struct sim_inode {
     bool is_dir;
-    bool is_removed; /* a directory that was removed: nothing can be made in it */
+    bool is_removed; /* a removed directory: nothing can be made in it */
     bool is_dirty;
     bool is_lost; /* a sync failed: later ones do nothing */
     struct sim_blob *now;
@@ -89,7 +89,7 @@ struct sim {
 
 extern const struct store_ops sim_ops;
 
-/* All with sim->lock held.  Room for one more element; false when memory is short. */
+/* Call these with sim->lock held. Reserve one more element; false when memory is short. */
 bool sim_reserve(void **array, size_t *capacity, size_t count, size_t size);
 #define SIM_RESERVE(array, capacity, count)                                                        \
     sim_reserve((void **)&(array), &(capacity), (count), sizeof(*(array)))
@@ -101,14 +101,14 @@ struct sim_key sim_key_of(uint32_t dir, const char *name, size_t length);
 uint32_t sim_find(const struct sim_entries *entries, const struct sim_key *key);
 bool sim_reserve_entry(struct sim_entries *entries);
 bool sim_copy_entries(struct sim_entries *to, const struct sim_entries *from);
-/* False: the names are not as the operation found them, so it cannot have happened.  Needs room
- * for one more entry. */
+/* False: the names are not as the operation left them, so it cannot have happened. Needs room for
+ * one more entry. */
 bool sim_apply(struct sim_entries *entries, const struct sim_op *op);
-/* A disk with the same inodes and durable names, and no others. */
+/* A copy with the same inodes and durable names, and no others. */
 struct sim *sim_copy_durable(const struct sim *sim);
 /* A new inode; SIM_NONE when memory is short. */
 uint32_t sim_new_inode(struct sim *sim, bool is_dir);
-/* Do an operation that has been checked, and remember it as pending; false: no memory, not done. */
+/* Do an operation that was checked, and record it as pending; false: no memory, not done. */
 bool sim_do(struct sim *sim, const struct sim_op *op);
 /* 0, or the errno of a sync that fails. */
 int sim_sync_names(struct sim *sim, uint32_t dir, int client);
@@ -135,7 +135,7 @@ static inline struct sim_client *sim_client_of(struct store *store)
     return (struct sim_client *)(void *)store;
 }
 
-/* Every operation: the hook, the lock, the work; the lock goes with the scope. */
+/* Begin an operation: run the hook, take the lock; the lock is released with the scope. */
 struct sim *sim_begin(struct store *store, const char *op, const char *name);
 void sim_unlock(struct sim **sim);
 #define SIM_BEGIN(store, op, name)                                                                 \
@@ -146,8 +146,8 @@ enum sidestep_status sim_fail(struct sidestep_error *err, int sys_errno, const c
                               const char *name);
 
 struct sim_handle *sim_handle_new(struct store *store, uint32_t inode, const char *name);
-/* Walk ${path} down from ${dir}; 0 or an errno.  ${is_path}: may have extra slashes, or be empty.
- */
+/* Walk ${path} down from ${dir}; 0 or an errno. ${is_path}: it may have extra slashes, or be
+ * empty. */
 int sim_walk(const struct sim *sim, uint32_t dir, const char *path, bool is_path, uint32_t *inode);
 /* A new inode under a new name; 0 or an errno. */
 int sim_make(struct sim *sim, struct store_dir *at, const char *name, bool is_dir, uint32_t *made);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* store_sim_file.c -- the operations on files of the simulated disk; see store_sim.h. */
+/* store_sim_file.c -- the operations on files of the simulated disk: see store_sim.h. */
 #include "support/store_sim_disk.h"
 
 #include <stdlib.h>
@@ -56,7 +56,7 @@ enum sidestep_status sim_file_allocate(struct store_file *file, uint64_t bytes,
     return bytes <= MAX_FILE_BYTES ? SIDESTEP_OK : sim_fail(err, EFBIG, "reserve space", name);
 }
 
-/* Give ${inode} bytes of its own, ${size} of them; new ones are zero. */
+/* Give ${inode} a copy of its bytes, of ${size}; new ones are zero. */
 static int resize(struct sim_inode *inode, size_t size)
 {
     struct sim_blob *old = inode->now, *own = old;
@@ -220,7 +220,7 @@ enum sidestep_status sim_file_is_locked(struct store_file *file, bool *is_locked
     return SIDESTEP_OK;
 }
 
-/* Also of dead clients, and without the hook: error paths close what they hold. */
+/* Works also for dead clients, and without the hook, because error paths close handles. */
 void sim_file_discard(struct store_file *file)
 {
     struct sim_handle *handle = sim_handle_of(file);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tensor_memory.c -- see tensor_memory.h. */
+/* tensor_memory.c -- memory of tensors in tests: see tensor_memory.h. */
 #include "tensor_memory.h"
 
 #include <assert.h>
@@ -13,7 +13,7 @@
 #include "cuda/standin.h"
 
 #define DEVICES 2
-/* Each rank has streams on its devices, which are threads: beyond so many, all is on the host. */
+/* Each rank's device streams are threads; with more ranks, everything is in host memory. */
 #define MAX_PLACES (8 * 64)
 
 struct tensor_memory {
@@ -28,8 +28,8 @@ struct writing {
     void *context;
 };
 
-static const struct standin *cuda; /* NULL: all is in host memory */
-static pid_t owner;                /* in its children there are no devices */
+static const struct standin *cuda; /* NULL: everything is in host memory */
+static pid_t owner;                /* its children have no devices */
 
 static void check_at_exit(void)
 {

@@ -17,7 +17,7 @@ struct random_tiling {
     int64_t lengths[TILING_BOXES][TILING_NDIM];
 };
 
-/* Fill in ndim and shape; lengths 1 .. ${most}. */
+/* Choose ndim and shape; lengths are 1 to ${most}. */
 static inline void tiling_random_shape(struct prng *p, struct random_tiling *t, uint32_t ndim,
                                        int64_t most)
 {
@@ -26,7 +26,7 @@ static inline void tiling_random_shape(struct prng *p, struct random_tiling *t, 
         t->shape[d] = d < ndim ? prng_between(p, 1, most) : 0;
 }
 
-/* Cut t->shape, ${cuts} times at most, and shuffle.  A cut may leave a part without elements. */
+/* Cut t->shape at most ${cuts} times, and shuffle. A part may have no elements. */
 static inline void tiling_random_cuts(struct prng *p, struct random_tiling *t, size_t cuts)
 {
     t->count = 1;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * trap.h -- something happens between two operations of one client of the simulated disk
- * (store_sim.h), so that a test chooses the interleaving instead of waiting for it.
+ * trap.h -- runs a function between two operations of one client of the simulated disk
+ * (store_sim.h), so that a test chooses the interleaving.
  */
 #ifndef SUPPORT_TRAP_H
 #define SUPPORT_TRAP_H
@@ -11,8 +11,8 @@
 
 #include "support/store_sim.h"
 
-/* ${spring} runs before the next operation of ${client} that is ${op} on a name that begins with
- * ${name}; then the next trap is set. */
+/* ${spring} runs before the next operation ${op} of ${client} on a name that begins with ${name};
+ * then the next trap is set. */
 struct trap {
     const char *op;
     const char *name;

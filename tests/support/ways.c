@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* ways.c -- see ways.h. */
+/* ways.c -- sets options of engines from the environment: see ways.h. */
 #include "support/ways.h"
 
 #include <sidestep/sidestep.h>
@@ -10,8 +10,8 @@
 static const char *const snapshots[] = {"auto", "copy", "cow"};
 static const char *const ios[] = {"auto", "uring", "threads", "buffered"};
 
-/* The number that the environment's word stands for; 0: it says nothing. */
-static unsigned told(const char *variable, const char *const *words, unsigned count)
+/* The number of the word in the variable ${variable}; 0: it is not set. */
+static unsigned find_word(const char *variable, const char *const *words, unsigned count)
 {
     const char *word = getenv(variable);
 
@@ -26,20 +26,20 @@ static unsigned told(const char *variable, const char *const *words, unsigned co
 
 static unsigned told_snapshot(void)
 {
-    return told("SIDESTEP_TEST_SNAPSHOT", snapshots, sizeof(snapshots) / sizeof(snapshots[0]));
+    return find_word("SIDESTEP_TEST_SNAPSHOT", snapshots, sizeof(snapshots) / sizeof(snapshots[0]));
 }
 
 static unsigned told_io(void)
 {
-    return told("SIDESTEP_TEST_IO", ios, sizeof(ios) / sizeof(ios[0]));
+    return find_word("SIDESTEP_TEST_IO", ios, sizeof(ios) / sizeof(ios[0]));
 }
 
-bool ways_are_told(void)
+bool ways_are_set(void)
 {
     return told_snapshot() != 0 || told_io() != 0;
 }
 
-/* The linker puts these in the place of the library's. */
+/* The linker replaces the library's function with this one (--wrap). */
 enum sidestep_status __real_sidestep_engine_open(struct sidestep_engine **engine,
                                                  const struct sidestep_engine_options *options,
                                                  struct sidestep_error *err);
@@ -53,7 +53,7 @@ enum sidestep_status __wrap_sidestep_engine_open(struct sidestep_engine **engine
 {
     struct sidestep_engine_options theirs = SIDESTEP_ENGINE_OPTIONS_INIT;
 
-    if (!ways_are_told() || (options != NULL && options->struct_size != sizeof(theirs)))
+    if (!ways_are_set() || (options != NULL && options->struct_size != sizeof(theirs)))
         return __real_sidestep_engine_open(engine, options, err);
     if (options != NULL)
         theirs = *options;

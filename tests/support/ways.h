@@ -1,22 +1,24 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * ways.h -- how the engines of a test program hold a state still and move its bytes.  Where their
- * options leave it to the library, SIDESTEP_TEST_SNAPSHOT=copy|cow and
- * SIDESTEP_TEST_IO=uring|threads|buffered of the environment decide: so every test can be run in
- * every way ("make combinations").  Programs are linked with --wrap=sidestep_engine_open for it.
+ * ways.h -- how the engines of a test program take snapshots and move bytes. If their options do
+ * not say, SIDESTEP_TEST_SNAPSHOT=copy|cow and SIDESTEP_TEST_IO=uring|threads|buffered of the
+ * environment decide, so every test can run with every combination ("make combinations"). Programs
+ * are linked with --wrap=sidestep_engine_open for it.
  */
 #ifndef SUPPORT_WAYS_H
 #define SUPPORT_WAYS_H
 
 #include <stdbool.h>
 
-/* Does the environment decide?  Then there is nothing to be seen of what the library chooses. */
-bool ways_are_told(void);
+#include "support/unit.h"
 
-/* For tests of that choice. */
-#define SKIP_IF_WAYS_ARE_TOLD()                                                                    \
+/* Does the environment decide? Then the library makes no choice that a test could check. */
+bool ways_are_set(void);
+
+/* For tests of the library's choice. */
+#define SKIP_IF_WAYS_ARE_SET()                                                                     \
     do {                                                                                           \
-        if (ways_are_told()) {                                                                     \
+        if (ways_are_set()) {                                                                      \
             print_message("the environment says how\n");                                           \
             skip();                                                                                \
         }                                                                                          \

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* world.c -- see world.h. */
+/* world.c -- makes, fills and checks a training state: see world.h. */
 #include "world.h"
 
 #include <assert.h>
@@ -12,9 +12,9 @@ static const struct {
     enum sidestep_dtype dtype;
     uint32_t ndim;
     int64_t shape[4];
-    bool scaled;     /* dimension 0 */
-    bool replicated; /* on all ranks, declared */
-    bool strided;    /* every second element of each row, rows with a gap */
+    bool scaled;     /* the test's scale multiplies dimension 0 */
+    bool replicated; /* on all ranks, with SIDESTEP_TENSOR_REPLICATED */
+    bool strided;    /* every second element of each row, and gaps between rows */
 } blueprint[] = {
     {"model.embed.weight", SIDESTEP_FLOAT32, 2, {257, 96}, true, false, false},
     {"model.layers.0.weight", SIDESTEP_BFLOAT16, 2, {64, 33}, false, false, true},
@@ -24,7 +24,8 @@ static const struct {
     {"optim.step", SIDESTEP_INT64, 0, {0}, false, true, false},
     {"optim.exp_avg", SIDESTEP_FLOAT64, 4, {6, 5, 3, 2}, false, false, false},
     {"optim.complex", SIDESTEP_COMPLEX128, 2, {4, 3}, false, false, false},
-    {"mask", SIDESTEP_BOOL, 2, {90, 70}, false, false, true}, /* it shrinks, and nothing else */
+    {"mask", SIDESTEP_BOOL, 2, {90, 70}, false, false, true}, /* its compressed size is smaller,
+                                                                 that of the others is not */
     {"empty", SIDESTEP_UINT16, 2, {0, 4}, false, false, false},
     {"two_rows", SIDESTEP_UINT32, 2, {2, 5}, false, false, false},
     {"packed", SIDESTEP_FLOAT4_E2M1FN_X2, 1, {40}, false, false, false},
@@ -118,7 +119,7 @@ static uint64_t mix(uint64_t x)
     return x ^ (x >> 31);
 }
 
-/* Visit each element: compare with, or set, its bytes.  false: one differs. */
+/* Compare the bytes of each element, or set them. false: one differs. */
 static bool visit(const struct world_tensor *t, uint64_t seed, size_t id, bool set)
 {
     size_t item = sidestep_dtype_size(t->dtype);

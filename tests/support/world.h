@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * world.h -- a training state for tests: the same global tensors for any number of ranks, each
- * element a function of tensor, place and seed, so that whatever was saved by some ranks can be
- * checked after a load on others, bit for bit.
+ * world.h -- a training state for tests: the same global tensors for any number of ranks. Each
+ * element is a function of tensor, index and seed, so a state that some ranks saved can be checked
+ * after a load on others, bit for bit.
  */
 #ifndef SUPPORT_WORLD_H
 #define SUPPORT_WORLD_H
@@ -18,11 +18,11 @@ struct world_tensor {
     uint32_t ndim;
     int64_t shape[4], offsets[4], lengths[4], strides[4];
     uint32_t flags;
-    unsigned char *data; /* with strides: of a larger block */
+    unsigned char *data; /* with strides: within a larger block */
     unsigned char *block;
     size_t block_bytes;
-    struct tensor_memory *memory; /* of the block, see tensor_memory.h */
-    uint64_t frozen;              /* not 0: it is as of this step, whatever the others are */
+    struct tensor_memory *memory; /* the block, see tensor_memory.h */
+    uint64_t frozen;              /* not 0: it keeps the contents of this step */
 };
 
 struct world {
@@ -31,21 +31,21 @@ struct world {
     struct sidestep_state_dict *state;
     struct world_tensor tensors[WORLD_MAX_TENSORS];
     size_t count;
-    bool for_load; /* objects are wanted, not given */
+    bool for_load; /* objects are loaded, not given */
 };
 
 enum world_layout {
     WORLD_BY_ROWS,    /* sharded over dimension 0 by torch.chunk's rule */
-    WORLD_BY_COLUMNS, /* over dimension 1, where there is one */
+    WORLD_BY_COLUMNS, /* over dimension 1, if there is one */
 };
 
-/* The tensors of this rank, zeroed.  ${scale} times as many rows in the large ones.  Asserts. */
+/* Make the tensors of this rank, zeroed. ${scale} multiplies the rows of large ones. Asserts. */
 void world_make(struct world *world, int rank, int size, enum world_layout layout, int64_t scale,
                 bool for_load);
 void world_free(struct world *world);
-/* Fill all tensors, and set the objects, as of step ${seed}. */
+/* Fill all tensors and objects with the contents of step ${seed}. */
 void world_fill(struct world *world, uint64_t seed);
-/* 0, or 1 + the index of the first tensor (or object) that is not as of step ${seed}. */
+/* 0, or 1 + the index of the first tensor or object without the contents of step ${seed}. */
 int world_check(const struct world *world, uint64_t seed);
 
 #endif

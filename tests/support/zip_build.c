@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* zip_build.c -- see zip_build.h. */
+/* zip_build.c -- builds zips: see zip_build.h. */
 #include "support/zip_build.h"
 
 #include <stdlib.h>
@@ -12,7 +12,7 @@ void zip_build_release(struct zip_build *zip)
     buffer_release(&zip->bytes);
 }
 
-/* What the local header and the directory have in common. */
+/* Write the fields that local header and directory share. */
 static void put_fields(struct zip_build *zip, size_t i)
 {
     buffer_put_u16le(&zip->bytes, 20);
@@ -87,7 +87,7 @@ void zip_set(uint8_t *at, unsigned width, uint64_t value)
     memcpy(at, &value, width);
 }
 
-/* The directory's entry of ${name}. */
+/* Find the directory's entry of ${name}. */
 static size_t find_central(const uint8_t *zip, size_t length, const char *name)
 {
     size_t at = zip_get(zip + length - 6, 4);

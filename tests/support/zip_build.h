@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * zip_build.h -- zips for the tests of the archive reader: made as ordinary zip programs make
- * them (sizes in local headers, no descriptors, no zip64), and the places of a zip's fields, to be
- * falsified.
+ * zip_build.h -- builds zips for tests of the archive reader, as ordinary zip programs make them
+ * (sizes in local headers, no descriptors, no zip64), and finds their fields, so that tests can
+ * falsify them.
  */
 #ifndef SUPPORT_ZIP_BUILD_H
 #define SUPPORT_ZIP_BUILD_H
@@ -14,7 +14,7 @@
 struct zip_build {
     struct buffer bytes;
     struct {
-        const char *name; /* the caller's, whole */
+        const char *name; /* owned by the caller; the whole name */
         uint32_t crc;
         uint32_t size;
         uint32_t offset;
@@ -42,8 +42,8 @@ enum zip_place {
     ZIP_LOCATOR,
     ZIP_END,
 };
-/* Where ${place} (of the member ${name} behind the prefix; NULL for the last three) starts in a
- * sound zip without a comment. */
+/* The offset of ${place} (of the member ${name} after the prefix; NULL for the last three) in a
+ * valid zip without a comment. */
 size_t zip_find(const uint8_t *zip, size_t length, enum zip_place place, const char *name);
 
 /* Little-endian numbers of ${width} bytes. */

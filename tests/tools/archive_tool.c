@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * archive_tool.c -- archives from the command line, for tests that compare them with torch's.
+ * archive_tool.c -- writes and reads archives, for tests that compare them with torch's.
  *
  *   archive_tool tensor DTYPE DIMS <data >archive   DIMS: "2,3", or "" for a scalar
  *   archive_tool sparse DTYPE DIMS FILE             a tensor of zeroes; FILE has a hole for them
  *   archive_tool object <archive >archive           decode an object and write it again
- *   archive_tool check <archive                     structure and CRCs
- *   archive_tool read <archive                      what it says, then the elements: row-major,
- *                                                   plain, in hexadecimal
+ *   archive_tool check <archive                     check structure and CRCs
+ *   archive_tool read <archive                      print the description, then the elements:
+ *                                                   row-major, plain, in hexadecimal
  */
 #include <fcntl.h>
 #include <stdio.h>

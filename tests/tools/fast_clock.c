@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* fast_clock.c -- preloaded into a program: each look at the monotonic clock finds it 20 s later,
- * so that what happens only after a while happens at once. */
+/* fast_clock.c -- an LD_PRELOAD library: each read of the monotonic clock is 20 s later than the
+ * one before, so that timeouts end at once. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdatomic.h>

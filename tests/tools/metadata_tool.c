@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * metadata_tool.c -- our pickle and `.metadata` code as a filter, for tests in Python, which
- * compare with what Python's own pickle and torch make of the same bytes.
+ * metadata_tool.c -- runs our pickle and `.metadata` code as a filter, for tests in Python that
+ * compare it with Python's own pickle and torch.
  *
- * Reads requests from stdin until its end: one letter, a length (u32, little-endian), and so many
- * bytes, a pickle.  Answers each on stdout with a status (u32) and a length (u32) and bytes: of
- * an error its message, else
+ * Reads requests from stdin until its end: one letter, a length (u32, little-endian), and a pickle
+ * of that length. Answers each on stdout with a status (u32), a length (u32) and bytes: the
+ * message of an error, or
  *      v: the value, as JSON (see value_json.h)
  *      w: the value, written again
  *      m: the metadata, written again

@@ -3,16 +3,17 @@
  * mpi_saver.c -- a small training over MPI, whose ranks the rigs kill and stop.
  *
  *      mpi_saver train ROOT STEPS TIMEOUT_MS LOG [AT RANK EVENT]
- *          save steps 1 to STEPS of a series; each rank tells its progress in LOG.<rank>
+ *          save steps 1 to STEPS of a series; each rank writes its progress to LOG.<rank>
  *      mpi_saver once PATH TIMEOUT_MS LOG [AT RANK EVENT]
  *          one save by all ranks
  *      mpi_saver resume ROOT
  *          rank 0 prints "step N" or "none"
  *
  * At its AT-th EVENT ("staged", "written", "committed") rank RANK writes its process id to LOG.pid
- * and stops itself: there the rig kills it, or lets it go on.  The work is between two calls of
- * close() with impossible numbers, for nth_call.
+ * and stops itself. The rig then kills it, or lets it go on. Two calls of close() with impossible
+ * numbers enclose the work, for nth_call.
  */
+#include <dlfcn.h>
 #include <mpi.h>
 #include <signal.h>
 #include <stdio.h>
@@ -22,6 +23,7 @@
 
 #include "sidestep/sidestep.h"
 #include "sidestep/sidestep_mpi.h"
+#include "support/mpi_asleep.h"
 #include "support/world.h"
 
 #define COUNT_FROM_HERE (-4242)
@@ -43,7 +45,7 @@ static int failed(const char *what)
     return 1;
 }
 
-/* Called in the thread that has come to an event. */
+/* Called in the thread in which an event happens. */
 static void stop_at_event(void *context, const char *line)
 {
     char path[512], tmp[520];
@@ -62,7 +64,7 @@ static void stop_at_event(void *context, const char *line)
     raise(SIGSTOP);
 }
 
-/* AT RANK EVENT, from the command line. */
+/* Parse AT RANK EVENT. */
 static void take_stop(char **arguments, int count)
 {
     log_path = arguments[0];
@@ -83,7 +85,7 @@ static bool open_engine(uint64_t timeout_ms)
     return sidestep_engine_open(&engine, &options, &err) == SIDESTEP_OK;
 }
 
-/* One line, in one write: what is there was said. */
+/* Write one line in one write, so that no line is cut. */
 static void say(const char *what, uint64_t step)
 {
     char path[512];
@@ -119,6 +121,8 @@ static int train(const char *root, uint64_t steps)
     int result = 0;
 
     world_make(&world, comm.rank, comm.size, WORLD_BY_ROWS, 1, false);
+    /* The first search for a library looks in a hundred places, which are not a save's work. */
+    (void)dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
     (void)close(COUNT_FROM_HERE);
     if (sidestep_series_open(engine, root, NULL, &series, &err) != SIDESTEP_OK)
         return failed("open");
@@ -204,7 +208,7 @@ int main(int argc, char **argv)
     int result = work(argc, argv);
     (void)fflush(NULL);
     if (result != 0)
-        _exit(result); /* the others may be gone: no farewell */
+        _exit(result); /* the other ranks may be dead: do not finalize */
     (void)sidestep_engine_close(&engine, NULL);
     sidestep_mpi_comm_free(&comm);
     return MPI_Finalize() != MPI_SUCCESS;

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * nth_call.c -- run a program, and at its N-th system call on files kill it, or let that call fail.
+ * nth_call.c -- runs a program, and kills it at its N-th system call on files, or makes that call
+ * fail.
  *
  *      nth_call [-k N] [-e ERRNO] [-s] [-l LIST] PROGRAM [ARGUMENT...]
  *
  *      -k N      at call N (from 1); 0: at none
- *      -e ERRNO  the call fails with this number instead; without it: SIGKILL before the call
+ *      -e ERRNO  the call fails with this number; without it: SIGKILL before the call
  *      -s        all later calls fail too
- *      -l LIST   write the names of all counted calls, one a line, to this file; a call that was
+ *      -l LIST   write the names of all counted calls, one per line, to this file; a call that was
  *                made to fail, or was the last, has a "*" in front
  *
- * Calls are counted over all threads, between the two marks that saver_tool makes: this is why it
- * is not strace, which counts per thread.  A seccomp filter stops the program at these calls only,
- * so all others run at full speed.  Exit status: the program's, or 128 + its signal.
+ * Calls are counted over all threads (strace counts per thread), between the two calls with which
+ * saver_tool encloses its work. A seccomp filter stops the program only at these calls, so all
+ * others run at full speed. Exit status: the program's, or 128 + its signal.
  */
 #include <elf.h>
-#include <errno.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -87,7 +87,7 @@ static const char *name_of(uint64_t number)
     return NULL;
 }
 
-/* The kernel makes no call, and the program sees ${result}. */
+/* Skip the call, and return ${result} to the program. */
 static void skip_call(pid_t thread, long result)
 {
 #if defined(__x86_64__)
@@ -143,7 +143,7 @@ static void at_call(pid_t program, pid_t thread)
     /* Otherwise it was killed meanwhile. */
 }
 
-/* Until the program is gone; its exit status. */
+/* Trace the program until it ends; returns its exit status. */
 static int follow(pid_t program)
 {
     for (;;) {
@@ -164,7 +164,7 @@ static int follow(pid_t program)
     }
 }
 
-/* From now on the calling program stops for its tracer at each counted call. */
+/* Make the calling program stop for its tracer at each counted call. */
 static void stop_at_counted_calls(void)
 {
     struct sock_filter filter[COUNTED + 3];

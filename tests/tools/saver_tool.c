@@ -1,32 +1,38 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * saver_tool.c -- a small training of one rank, for the rigs that kill it and break its storage.
+ * saver_tool.c -- a small training of one rank, for rigs that kill it and make its storage fail.
  *
  *      saver_tool save PATH SEED       save the state of SEED to PATH
  *      saver_tool save-threads ...     the same without io_uring
  *      saver_tool save-devices ...     the same with tensors on devices of the stand-in driver
  *      saver_tool save-planes ...      the same, compressed
- *      saver_tool save-zstd ...        the same, by the other codec
+ *      saver_tool save-zstd ...        the same, with the other codec
  *      saver_tool series ROOT STEP     open the series, save STEP, close
  *      saver_tool hold ROOT            open the series; close at the end of the input
  *      saver_tool check PATH SEED...   load PATH: "seed N" if it is bit for bit that of one of the
  *                                      SEEDs, "none" if there is no checkpoint, else status 1
  *      saver_tool resume ROOT          load the newest of a series: "step N" or "none"
  *      saver_tool gc PARENT            print what is kept
- *      saver_tool careless PATH SEED   for negative controls: makes PATH name by name, .metadata
- *                                      first, and takes no notice of errors
+ *      saver_tool careless PATH SEED   for negative controls: writes PATH file by file, .metadata
+ *                                      first, and ignores errors
+ *      saver_tool COMMAND ... , COMMAND ...
+ *                                      run the commands one after the other, each in a process of
+ *                                      its own, until one fails; after each a line "= STATUS" on
+ *                                      both outputs
  *
- * The exit status is that of the command line for the same failure; the reason is on stderr.  The
- * work proper is between two calls of close() with impossible numbers, so that whoever counts
- * system calls can leave the loader's out.
+ * The exit status is that of the command line for the same failure; the reason is on stderr. Two
+ * calls of close() with impossible numbers enclose the work, so that a rig that counts system
+ * calls can leave out those of the loader.
  */
 #include <dirent.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -39,6 +45,13 @@
 static enum sidestep_io io = SIDESTEP_IO_AUTO;
 static enum sidestep_compress compress = SIDESTEP_COMPRESS_NONE;
 static struct sidestep_error err = {.rank = -1};
+
+static void begin_count(void)
+{
+    /* The first search for a library looks in a hundred places, which are not a save's work. */
+    (void)dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+    (void)close(COUNT_FROM_HERE);
+}
 
 static int report(enum sidestep_status status)
 {
@@ -61,7 +74,7 @@ static struct sidestep_engine *open_engine(void)
     return engine;
 }
 
-/* A failure of the close is one of the whole, unless something failed before. */
+/* Report a failure of the close, unless something failed before. */
 static enum sidestep_status close_engine(struct sidestep_engine **engine,
                                          enum sidestep_status status)
 {
@@ -82,7 +95,7 @@ static enum sidestep_status save_state(const char *path, uint64_t seed, bool cou
     world_make(&world, 0, 1, WORLD_BY_ROWS, 1, false);
     world_fill(&world, seed);
     if (counted)
-        (void)close(COUNT_FROM_HERE);
+        begin_count();
     enum sidestep_status status = sidestep_save(engine, path, world.state, &options, &info, &err);
     status = close_engine(&engine, status);
     if (counted)
@@ -104,7 +117,7 @@ static enum sidestep_status save_step(const char *root, uint64_t step)
 
     world_make(&world, 0, 1, WORLD_BY_ROWS, 1, false);
     world_fill(&world, step);
-    (void)close(COUNT_FROM_HERE);
+    begin_count();
     enum sidestep_status status = sidestep_series_open(engine, root, NULL, &series, &err);
     if (status == SIDESTEP_OK)
         status = sidestep_series_save(series, step, world.state, NULL, NULL, &err);
@@ -139,7 +152,7 @@ static int check_path(const char *path, char *const *seeds)
     int result = 1;
 
     world_make(&world, 0, 1, WORLD_BY_COLUMNS, 1, true);
-    (void)close(COUNT_FROM_HERE);
+    begin_count();
     enum sidestep_status status = sidestep_load(engine, path, world.state, NULL, NULL, &err);
     (void)close(COUNT_TO_HERE);
     if (status == SIDESTEP_ENOTFOUND || status == SIDESTEP_EUNCOMMITTED) {
@@ -222,7 +235,7 @@ static void copy_carelessly(const char *from, const char *to, const char *name)
     (void)close(in);
 }
 
-/* Two careless savers must get into each other's way, also where each is done in no time. */
+/* Wait, so that two careless savers overlap even if each is fast. */
 static void dawdle(void)
 {
     struct timespec now, pause = {0};
@@ -237,13 +250,13 @@ static int save_carelessly(const char *path, uint64_t seed)
     char aside[512];
     struct dirent *entry;
 
-    /* By process: a save of this library refuses to replace what another one has just put there,
-     * and this one must not be refused. */
+    /* The name has the process id, because a save of this library refuses to replace what another
+     * one has just put there, and this one must not be refused. */
     snprintf(aside, sizeof(aside), "%s.aside.%ld", path, (long)getpid());
     enum sidestep_status status = save_state(aside, seed, false);
     if (status != SIDESTEP_OK)
         return report(status);
-    (void)close(COUNT_FROM_HERE);
+    begin_count();
     (void)mkdir(path, 0777);
     copy_carelessly(aside, path, ".metadata");
     dawdle();
@@ -257,7 +270,7 @@ static int save_carelessly(const char *path, uint64_t seed)
     return 0;
 }
 
-int main(int argc, char **argv)
+static int run_command(int argc, char **argv)
 {
     const char *command = argc > 2 ? argv[1] : "";
     uint64_t number = argc > 3 ? strtoull(argv[3], NULL, 10) : 0;
@@ -290,4 +303,36 @@ int main(int argc, char **argv)
         return save_carelessly(argv[2], number);
     fprintf(stderr, "saver_tool: see the comment at its top\n");
     return 2;
+}
+
+/* In a child, which begins as a new process does, but without the cost of one. */
+static int run_apart(int argc, char **argv)
+{
+    int status = 0;
+
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0)
+        exit(run_command(argc, argv));
+    if (child < 0 || waitpid(child, &status, 0) != child)
+        return 125;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+int main(int argc, char **argv)
+{
+    int status = 0;
+
+    for (int begin = 1, end = 1; begin <= argc && status == 0; begin = end + 1) {
+        for (end = begin; end < argc && strcmp(argv[end], ",") != 0; end++)
+            ;
+        if (begin == 1 && end == argc)
+            return run_command(argc, argv);
+        if (end < argc)
+            argv[end] = NULL;
+        status = run_apart(end - begin + 1, argv + begin - 1);
+        printf("= %d\n", status);
+        fprintf(stderr, "= %d\n", status);
+    }
+    return status;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * short_io.c -- an LD_PRELOAD library: read, write, pread and pwrite move fewer bytes than they
- * were asked to, at random, as they may; now and then they are interrupted.  With SHORT_IO_LOSE in
- * the environment, writes claim to have moved more than they did: a control that must be caught.
+ * short_io.c -- an LD_PRELOAD library: read, write, pread and pwrite move fewer bytes than
+ * requested, at random, as POSIX allows; sometimes they fail with EINTR. With SHORT_IO_LOSE in the
+ * environment, writes report more than they moved: a control that must be caught.
  */
 #include <dlfcn.h>
 #include <errno.h>

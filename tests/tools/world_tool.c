@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * world_tool.c -- save, load and dump checkpoints from the command line, for tests that compare
- * them with torch's.
+ * world_tool.c -- saves, loads and dumps checkpoints, for tests that compare them with torch's.
  *
- *   world_tool save PATH RANKS LAYOUT SCALE SEED   the state of support/world.h; LAYOUT: rows,
+ *   world_tool save PATH RANKS LAYOUT SCALE SEED   save the state of support/world.h; LAYOUT: rows,
  *                                                  columns; the ranks are threads
  *   world_tool load PATH RANKS LAYOUT SCALE SEED   load it, and compare every element
- *   world_tool dump PATH OUTDIR                    every tensor as a file of its bytes, and
+ *   world_tool dump PATH OUTDIR                    write the bytes of every tensor to a file, and
  *                                                  OUTDIR/index.json: see dump()
- *   world_tool sample PATH WITHOUT                 a state with every dtype but WITHOUT (which may
- *                                                  be ""), and every kind of value
+ *   world_tool sample PATH WITHOUT                 save a state with every dtype except WITHOUT
+ *                                                  (which may be ""), and every kind of value
  *   world_tool copy FROM TO RANKS                  load any checkpoint, and save it by ranks that
  *                                                  share each tensor's first dimension
  *
@@ -152,7 +151,7 @@ static enum sidestep_status dump_tensor(struct sidestep_checkpoint *checkpoint,
     OWNED_BUFFER data = {0};
     char file[32];
 
-    (void)buffer_extend(&data, entry->bytes + 1); /* an empty tensor has an address, too */
+    (void)buffer_extend(&data, entry->bytes + 1); /* so that an empty tensor has an address, too */
     TRY(buffer_check(&data, err));
     TRY(sidestep_checkpoint_read_tensor(checkpoint, entry->name, NULL, NULL, data.bytes,
                                         entry->bytes, err));
@@ -217,7 +216,7 @@ static enum sidestep_status run_dump(char **argv, struct sidestep_error *err)
 
 /* ---- sample ---- */
 
-#define SAMPLE_BYTES 1024 /* of the memory behind one tensor; enough for each of the shapes */
+#define SAMPLE_BYTES 1024 /* of the memory of one tensor; enough for each of the shapes */
 #define SAMPLE_TENSORS 256
 
 static const struct {
@@ -235,7 +234,7 @@ static const struct {
     {"channels_last", 4, {2, 3, 2, 2}, {12, 1, 6, 3}},
 };
 
-/* Byte ${i} of the elements in row-major order is 37 i + (the sum of the name's bytes), of a bool
+/* Byte ${i} of the elements in row-major order is 37 i + (the sum of the name's bytes); for a bool,
  * the last bit of that. */
 static void fill(const struct sidestep_tensor *tensor, unsigned char *data)
 {
@@ -288,7 +287,8 @@ static enum sidestep_status add_dtype(struct sidestep_state_dict *state, enum si
     return SIDESTEP_OK;
 }
 
-/* In lists, at the end of a deep path, and with a name that JSON and shells find hard. */
+/* Add tensors in lists, at the end of a deep path, and with a name that JSON and shells must
+ * quote. */
 static enum sidestep_status add_paths(struct sidestep_state_dict *state, unsigned char *memory,
                                       struct sidestep_error *err)
 {
@@ -430,7 +430,7 @@ static enum sidestep_status run_sample(char **argv, struct sidestep_error *err)
 struct copy {
     const char *from;
     const char *to;
-    struct sidestep_checkpoint *checkpoint; /* only its entries are used: by all ranks at once */
+    struct sidestep_checkpoint *checkpoint; /* only its entries are used, by all ranks at once */
     unsigned char *memory[SAMPLE_TENSORS * 8];
     size_t count;
     struct sidestep_state_dict *state;
@@ -479,7 +479,7 @@ static enum sidestep_status copy_state(struct copy *copy, const struct sidestep_
 static enum sidestep_status copy_all(struct copy *copy, struct sidestep_engine *engine,
                                      const struct sidestep_comm *comm, struct sidestep_error *err)
 {
-    TRY(copy_state(copy, comm, err)); /* fails on all ranks or on none, memory aside */
+    TRY(copy_state(copy, comm, err)); /* fails on all ranks or on none, except for lack of memory */
     TRY(sidestep_load(engine, copy->from, copy->state, NULL, NULL, err));
     return sidestep_save(engine, copy->to, copy->state, NULL, NULL, err);
 }

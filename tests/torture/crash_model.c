@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * crash_model.c -- crash_model [--states N] [--workload W [--seed S]] [--mutant M] [--necessity]:
- * explores what a kill or a power loss leaves of the protocol, and whether each of its steps is
- * needed.  Prints TAP.  See model.h.
+ * explores what a kill or a power loss during the commit protocol leaves, and whether each of its
+ * steps is needed. Prints TAP. See model.h.
  */
 #include "model.h"
 
@@ -20,7 +20,7 @@
 #define MUTANT_STATES 150000
 #define SPARE_MUTANT_STATES 5000
 
-/* What a state looks like must not depend on when and where it is looked at. */
+/* A fixed time, because a state must not depend on when it is reached. */
 time_t time(time_t *out)
 {
     if (out != NULL)
@@ -69,7 +69,8 @@ static const struct workload *find_workload(const char *name)
     return NULL;
 }
 
-/* Runs ${*run}, ${*run} + 1 ... until there are ${states} more states, or nothing new is found. */
+/* Explore runs ${*run}, ${*run} + 1 ... until there are ${states} more states, or nothing new is
+ * found. */
 static bool explore_workload(struct explore *x, const struct workload *workload, uint64_t states,
                              uint64_t *run)
 {
@@ -94,7 +95,7 @@ struct progress {
     bool failed;
 };
 
-/* In turns, so that what small workloads leave of their share goes to the others. */
+/* Explore in turns, so that the states that small workloads do not use go to the others. */
 static void explore_turn(struct explore *x, struct progress *progress, uint64_t states)
 {
     for (size_t i = 0; i < model_workload_count; i++) {
@@ -177,7 +178,7 @@ static int explore_one(const struct options *options)
     }
     explore_init(&x);
     if (options->has_seed) {
-        x.limit = 0; /* run 0 is only for the number of its steps */
+        x.limit = 0; /* run 0 only counts the steps */
         good = explore_run(&x, workload, 0);
         x.limit = UINT64_MAX;
         x.is_thorough = true;
@@ -192,7 +193,7 @@ static int explore_one(const struct options *options)
     return good ? 0 : 1;
 }
 
-/* One step is missing: does anything go wrong? */
+/* Leave out one step: is that noticed? */
 static bool try_mutant(size_t number)
 {
     const struct mutant *mutant = &model_mutants[number];
@@ -260,7 +261,7 @@ int main(int argc, char **argv)
         i++;
     }
     setvbuf(stdout, NULL, _IOLBF, 0);
-    mallopt(M_TRIM_THRESHOLD, 64 << 20); /* arenas come and go */
+    mallopt(M_TRIM_THRESHOLD, 64 << 20); /* arenas are made and freed often */
     if (options.mutant != NULL && (model.mutant = find_mutant(options.mutant)) == NULL)
         return usage();
     if (options.necessity)

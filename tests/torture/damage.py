@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checkpoints that are damaged, or made to hurt, through the command line: each must end with the
-status of its kind and one clear line, soon, in little memory, and touch nothing outside.
+"""Damaged and hostile checkpoints, through the command line: each command must end with the status
+of the kind of damage and one clear line, quickly, in little memory, and touch nothing outside.
 
-What can be tried exhaustively (every bit, every length, all swaps) is in tests/unit/damage_test.c.
+tests/unit/damage_test.c covers what can be tried exhaustively (every bit, every length, all
+swaps).
 """
 import array
 import inspect
@@ -24,7 +25,7 @@ from damage_rig import (DAMAGED, PERMISSION, SANE, UNSUPPORTED, W, W_ENTRY, W_IN
 # ---- data at rest
 
 def test_control(rig):
-    """control: what is sound passes, and the rig sees a crash, a waste of time and of memory"""
+    """control: a whole checkpoint passes; the rig notices a crash, wasted time and wasted memory"""
     rig.good(rig.stock(), W)
     rig.good(rig.ours(), tensor="model.weight")
     program = rig.program
@@ -40,7 +41,7 @@ def test_control(rig):
 
 
 def test_random_damage(rig):
-    """D1, D4, C13: bits, bytes and sectors at random, of ours and of torch's: verify and cat agree"""
+    """D1, D4, C13: random bits, bytes and sectors, of ours and of torch's: verify and cat agree"""
     chance = random.Random(7)
     for folder, name in ((rig.ours(), "model.weight"), (rig.stock(), "w")):
         expected = rig.run("cat", folder, name).stdout
@@ -48,7 +49,7 @@ def test_random_damage(rig):
         for _ in range(60):
             file = chance.choice([name for name in os.listdir(folder)])
             if not ours and file == ".metadata":
-                continue  # torch keeps no hash of it
+                continue  # torch stores no hash of it
             whole = bytearray(h.get(folder, file))
             at = chance.randrange(len(whole))
             damaged = bytearray(whole)
@@ -69,7 +70,7 @@ def test_random_damage(rig):
 
 
 def test_latest(rig):
-    """D1-D5: latest passes over damage of any kind to the newest sound checkpoint, and says so"""
+    """D1-D5: latest passes over damage of any kind to the newest whole checkpoint, and says so"""
     for step in (1, 2, 3, 4, 5):
         rig.ours(f"step-{step}", step)
     os.truncate(rig.path("step-5/") + shard_of(rig.path("step-5")), 100)
@@ -83,9 +84,9 @@ def test_latest(rig):
 
 
 def test_unreadable(rig):
-    """D9: a file that may not be read is no damage: status, file and reason, in one line"""
+    """D9: a file that may not be read is not damage: status, file and reason, in one line"""
     user = {}
-    if os.getuid() == 0:  # who may read everything
+    if os.getuid() == 0:  # root may read everything
         user = {"user": 65534, "group": 65534, "extra_groups": []}
         os.chmod(rig.folder, 0o755)
         try:
@@ -130,7 +131,7 @@ def gadgets(witness):
 
 
 def test_gadgets(rig):
-    """H1: a gadget in every field of .metadata runs nothing, and is refused where it matters"""
+    """H1: a gadget in any field of .metadata runs nothing, and is refused where it matters"""
     witness = rig.path("witness")
     for name, gadget in gadgets(witness).items():
         places = {
@@ -220,7 +221,7 @@ def shared_parts():
 
 
 def test_shared_parts(rig):
-    """H2, H8: a small file of torch.save() that is large as a tree is refused in no time"""
+    """H2, H8: a small torch.save() file that is enormous as a tree is refused at once"""
     for name, (opcodes, word) in shared_parts().items():
         h.put(rig.folder, "shared.pt", h.archive([
             ("data.pkl", h.pickled(opcodes)), ("byteorder", b"little"), ("data/0", bytes(24)),
@@ -254,7 +255,7 @@ def test_paths(rig):
 
 
 def test_special_files(rig):
-    """H3, H13: links, pipes, devices, sockets, directories in place of a shard: refused, not read"""
+    """H3, H13: links, pipes, devices, sockets, directories instead of a shard: refused, not read"""
     outside = rig.path("outside")
     h.put(outside, "__0_0.distcp", W_ITEM)
 
@@ -285,15 +286,15 @@ def test_special_files(rig):
     rig.refused(folder, "sub/__0_0.distcp")
     os.remove(f"{folder}/sub")
     shutil.copytree(outside, f"{folder}/sub")
-    rig.good(folder, W)  # the control: a folder may stand in a name
+    rig.good(folder, W)  # the control: a name may contain a folder
     folder = rig.stock()
     os.remove(f"{folder}/__0_0.distcp")
     os.link(f"{outside}/__0_0.distcp", f"{folder}/__0_0.distcp")
-    rig.good(folder, W)  # nothing tells a hard link from a file; it is no way to another directory's
+    rig.good(folder, W)  # a hard link looks like any file, and leads to no other directory
 
 
 def test_tiling(rig):
-    """H4, H5: chunks that overlap, stand twice, leave gaps, or reach out; shapes that overflow"""
+    """H4, H5: chunks that overlap, repeat, leave gaps, or exceed the shape; shapes that overflow"""
     huge = 1 << 62
     cases = [
         ("its chunks do not cover it", [2, 3], [([0, 0], [1, 3])]),
@@ -324,7 +325,7 @@ def test_tiling(rig):
 
 
 def test_extents(rig):
-    """H4: offset and length that overflow, or reach beyond the file"""
+    """H4: offset and length that overflow, or exceed the file"""
     for offset, length, words in [
             (len(W_ITEM), 1, "ends at byte"), (1, len(W_ITEM), "ends at byte"),
             (0, (1 << 63) - 1, "ends at byte"), ((1 << 63) - 1, 1, "63 bits"),
@@ -339,7 +340,7 @@ def test_extents(rig):
 
 
 def test_many_chunks(rig):
-    """H5, H8: many chunks of one byte, and many names: time and memory of the size of .metadata"""
+    """H5, H8: many chunks of one byte, and many names: time and memory are linear in .metadata"""
     item = h.tensor_archive("ByteStorage", [1], b"\0")
     count = 20000
     offsets = [h.size(i) for i in range(count)]
@@ -394,7 +395,7 @@ def zip_tricks():
 
 
 def test_zip(rig):
-    """H6: archives that two readers could read differently are refused, file and tensor named"""
+    """H6: archives that two readers could read differently are refused, with file and tensor"""
     for name, item in zip_tricks().items():
         folder = rig.stock(item=item, storage=[(W_INDEX, h.stored("__0_0.distcp", 0, len(item)))])
         result = rig.run("cat", folder, "w")
@@ -427,7 +428,7 @@ def test_zstd(rig):
         folder = rig.stock(item=item, storage=[(W_INDEX, storage)])
         rig.refused(folder, "zstd")
         folder = rig.stock(item=item, entries=[("w", h.blob())], storage=[(h.index("w"), storage)])
-        if name != "1 GiB from 32 KiB":  # an object may be as large as it likes, up to 1 GiB
+        if name != "1 GiB from 32 KiB":  # an object may have any size up to 1 GiB
             rig.refused(folder, "zstd")
     folder = rig.stock(item=frame, storage=[(W_INDEX, h.stored(
         "__0_0.distcp", 0, len(frame), transform_descriptors=h.sequence(h.text("rot13"))))])
@@ -462,16 +463,16 @@ def test_sharing(rig):
         if forged is not honest:
             rig.refused(folder, [".metadata and the footer of", shard_of(folder), "do not agree"],
                         commands=["verify"])
-        # What is read is told by the footers, which the manifest lists, too.
+        # The footers, which the manifest lists, decide what is read.
         saved = rig.run("cat", folder, "w")
         assert saved.stdout == array.array("f", range(6, 12)).tobytes(), saved.describe()
-    rig.good(folder)  # the control: forged, but honest
+    rig.good(folder)  # the control: forged, but correct
 
 
 # ---- manifests and shards of ours
 
 def test_downgrade(rig):
-    """H12: without its manifest, or its save id, a checkpoint of ours is not taken for torch's"""
+    """H12: without its manifest, or its save id, our checkpoint is not taken for torch's"""
     folder = rig.ours()
     whole, name = h.get(folder, ".metadata"), h.manifest_name(folder)
     manifest = h.get(folder, name)
@@ -486,7 +487,7 @@ def test_downgrade(rig):
 
 
 def test_foreign_id(rig):
-    """H3: a save id that is none, beside two manifests: ls and latest go on"""
+    """H3: an invalid save id, beside two manifests: ls and latest go on"""
     folder = rig.ours()
     name = h.manifest_name(folder)
     h.put(folder, ".sidestep.manifest." + "0" * 32, h.get(folder, name))
@@ -500,7 +501,7 @@ def test_foreign_id(rig):
 
 
 def test_manifests(rig):
-    """H8, H11: lies in a manifest that agrees with itself"""
+    """H8, H11: false statements in a manifest that is consistent"""
     folder = rig.ours()
     name = h.manifest_name(folder)
     whole = h.get(folder, name)
@@ -521,7 +522,7 @@ def test_manifests(rig):
         (lambda d: d.update(world_size=1 << 40), "world_size"),
         (lambda d: d["metadata"].update(bytes=1), "not the one that it was made with"),
         (lambda d: d.update(saved_at="\x1b[2J"), None),
-        (lambda d: d.update(more=[[[[[[[[[[1]]]]]]]]]]), "too many arrays"),
+        (lambda d: d.update(more=[[[[[[[[[[1]]]]]]]]]]), "nested too deep"),
         (lambda d: d.update(more=[0] * 1000000), None),
     ]
     for change, words in cases:
@@ -540,7 +541,7 @@ def test_manifests(rig):
 
 
 def test_gap(rig):
-    """H13: a shard with a hole of any size in it, and a manifest that says so, is refused at once"""
+    """H13: a shard with a hole of any size, and a manifest that agrees, is refused at once"""
     folder = rig.ours()
     shard = shard_of(folder)
     whole = h.get(folder, shard)
@@ -554,11 +555,11 @@ def test_gap(rig):
         if hole < 4 << 20:
             rig.good(folder, tensor="model.weight")
         else:
-            rig.refused(folder, [shard, "a gap of", "behind the last item"], tensor="model.weight")
+            rig.refused(folder, [shard, "a gap of", "after the last item"], tensor="model.weight")
 
 
 def test_giants(rig):
-    """H13: sparse giants in place of .metadata, manifest and shard: refused by their size"""
+    """H13: huge sparse files instead of .metadata, manifest and shard: refused by their size"""
     for name in (".metadata", "manifest", "shard"):
         folder = rig.ours(f"giant-{name}")
         file = {"manifest": h.manifest_name(folder), "shard": shard_of(folder)}.get(name, name)
@@ -568,7 +569,7 @@ def test_giants(rig):
 
 
 def test_names(rig):
-    """H10: names with terminal escapes and format strings are shown harmlessly, in errors too"""
+    """H10: names with terminal escapes and format strings are printed harmlessly, also in errors"""
     for name in ("\x1b[2J\x1b]0;owned\x07", "%n%s%n%s", "\u202egnp.exe", "a\r\nok  b", "\x9b31m"):
         entry = h.tensor("float32", [2, 3], [([0, 0], [1, 3])])
         folder = rig.stock(entries=[(name, entry)], storage=[(h.index(name, [0, 0]), W_STORED)])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The command line under limits of time and memory, and the checkpoints that damage.py starts from."""
+"""Runs the command line with limits of time and memory; makes the checkpoints of damage.py."""
 import os
 import re
 import shutil
@@ -29,7 +29,7 @@ W_ENTRY = h.tensor("float32", [2, 3], [([0, 0], [2, 3])])
 
 class Rig(harness.Sidestep):
     def run(self, *arguments, extra_bytes=0, **more):
-        """As in the harness, within the limits of time and memory."""
+        """Like that of the harness, within the limits of time and memory."""
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
             process = subprocess.Popen([self.program, *arguments], env=self.environment(),
                                        stdin=subprocess.DEVNULL, stdout=out, stderr=err, **more)
@@ -58,8 +58,8 @@ class Rig(harness.Sidestep):
         return result
 
     def refused(self, folder, words, status=DAMAGED, tensor="w", commands=("verify", "cat"), **more):
-        """All say ${words}, or their own of these, in one line, and have this status; cat writes
-        nothing."""
+        """Every command prints ${words}, or its own words from the dict, in one line, and has this
+        status; cat writes nothing."""
         for command in commands:
             result = self.run(command, folder, *([tensor] if command == "cat" else []), **more)
             said = result.stderr + (result.stdout.decode() if command == "verify" else "")
@@ -77,7 +77,7 @@ class Rig(harness.Sidestep):
         assert data is None or result.stdout == data, result.describe()
 
     def stock(self, name="stock", entries=None, storage=None, item=W_ITEM, **more):
-        """A checkpoint of torch's with a tensor w, or whatever else is said."""
+        """Write a checkpoint of torch's with a tensor w, or with the given contents."""
         folder = self.path(name)
         shutil.rmtree(folder, ignore_errors=True)
         h.put(folder, "__0_0.distcp", item)

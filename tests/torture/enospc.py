@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Storage that is too small by any amount, and limits on the size of files and on descriptors: the
-save fails with the right status and gives back what it took, the old checkpoint stays, and with
-enough room the next one succeeds."""
+"""Storage that is too small by any amount, and limits on file sizes and descriptors: the save
+fails with the right status and frees what it used, the old checkpoint stays, and with enough
+space the next save succeeds.
+"""
 import os
 import resource
 import subprocess
@@ -26,7 +27,7 @@ def mount(folder, size, again=False):
 
 
 def room_for(rig, saver, in_place):
-    """What a save takes at its height, about."""
+    """About what a save uses at its peak."""
     folder = rig.folder()
     mount(folder, 64 << 20)
     rigs.run([saver, "save", os.path.join(folder, "it"), "1"])

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Each system call on files of a save fails, once and from then on, with each errno that it may
-have.  The program ends by itself, with a whole checkpoint or with a reason; what was there stays;
-and once the fault is gone a save succeeds and nothing is left behind."""
+"""Each system call on files of a save fails, once and from then on, with each possible errno. The
+program ends by itself, with a whole checkpoint or with a reason. What was there stays. When the
+fault is gone a save succeeds and nothing is left behind.
+"""
 import errno
 import shutil
 
@@ -24,13 +25,13 @@ def may_fail_with(call, name):
 
 
 def plan(names, everything):
-    """(number of the call, its name, errno, from then on): all, or each fifth, but then with each
-    call at least once in each way."""
+    """(number of the call, its name, errno, from then on): all, or each fifth, but each call at
+    least once in each way."""
     all_of_them = [(number, call, error, sticky)
                    for number, call in enumerate(names, 1)
                    for error in ERRORS if may_fail_with(call, error)
                    for sticky in (False, True)
-                   # A call that is always interrupted is retried for ever, and rightly.
+                   # A call that is always interrupted is rightly retried for ever.
                    if not (sticky and error == "EINTR")]
     return all_of_them if everything else all_of_them[::STRIDE]
 
@@ -56,7 +57,7 @@ def fail_everywhere(rig, killer, workload):
 
 
 def main():
-    rig = rigs.Rig(__doc__)
+    rig = rigs.Rig(__doc__, in_memory=True)
     saver = rig.tool("saver_tool")
     killer = rig.tool("nth_call")
     for workload in rigs.workloads(rig, saver):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What an attacker has: pickles, archives, zstd frames and manifests made to order, by hand, since
-honest writers refuse to write them."""
+"""Tools of an attacker: pickles, archives, zstd frames and manifests that correct writers refuse
+to write."""
 import hashlib
 import io
 import json
@@ -122,7 +122,7 @@ def archive(members, compression=zipfile.ZIP_STORED, comment=b""):
     """members: [(name, bytes)]."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", compression) as file, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of names that stand twice
+        warnings.simplefilter("ignore")  # of names that occur twice
         file.comment = comment
         for name, data in members:
             file.writestr(f"archive/{name}", data)
@@ -144,7 +144,7 @@ def zstd_of_zeroes(megabytes, window=0x58):
     return frame
 
 
-# ---- what stands in a directory
+# ---- files of a directory
 
 def put(folder, name, data):
     os.makedirs(folder, exist_ok=True)
@@ -163,7 +163,7 @@ def manifest_name(folder):
 
 
 def forge_manifest(folder, change=lambda document: None):
-    """Make the manifest agree with .metadata again, and with what ${change} does to it."""
+    """Make the manifest agree with .metadata again, after ${change} has edited it."""
     name = manifest_name(folder)
     document = json.loads(get(folder, name).split(b"\n")[0])
     data = get(folder, ".metadata")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""A save is killed with SIGKILL at each of its system calls on files.  Afterwards the old or the
+"""A save is killed with SIGKILL at each of its system calls on files. Afterwards the old or the
 new checkpoint is there, whole; the next save succeeds; nothing is left behind."""
 import shutil
 
@@ -8,7 +8,7 @@ import rig as rigs
 
 
 def kill_everywhere(rig, killer, workload, some=None):
-    """Complaints, and the number of calls; some(names): at which of them, by number."""
+    """Returns (complaints, number of calls). some(names): at which calls, by number."""
     sample = workload.prepare()
     result, names = rigs.calls_of(killer, workload.arguments(sample), rig.scratch)
     if result.status != 0 or len(names) < 20:
@@ -25,7 +25,7 @@ def kill_everywhere(rig, killer, workload, some=None):
         return [f"killed at call {number}, {names[min(number, len(names)) - 1]}: {text}"
                 for text in found]
 
-    # The calls of two threads may come in another order: go a little further than one run did.
+    # The calls of two threads may be in another order, so go a little beyond those of one run.
     repeats = 5 if rig.long else 1
     numbers = some(names) if some else list(range(1, len(names) + 1))
     numbers += [len(names) + 1, len(names) + 2]
@@ -33,7 +33,7 @@ def kill_everywhere(rig, killer, workload, some=None):
 
 
 def main():
-    rig = rigs.Rig(__doc__)
+    rig = rigs.Rig(__doc__, in_memory=True)
     saver = rig.tool("saver_tool")
     killer = rig.tool("nth_call")
     devices = rigs.Workload(rig, saver, "tensors on devices", 1, "save-devices")

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""A save to a name that is there already is killed with SIGKILL between any two of its changes: a
-checkpoint of torch's, a symbolic link, a directory with files of a user, an empty one.  Afterwards
-what was there is there, byte for byte, or the new checkpoint is, whole; the next save succeeds;
-nothing is left behind; files of a user, and the link, are never touched."""
+"""A save to an existing name is killed with SIGKILL between any two of its changes: a checkpoint
+of torch's, a symbolic link, a directory with a user's files, an empty one. Afterwards what was
+there is there, byte for byte, or the new checkpoint is, whole. The next save succeeds, and
+nothing is left behind. A user's files, and the link, never change.
+"""
 import os
 import shutil
 
@@ -13,7 +14,7 @@ import rig as rigs
 TORCH = "tests/golden/torch-2.14.1/four_ranks"
 MINE = {"config.json": b'{"hidden": 64}\n', "__0_0.txt": b"not a shard\n", "step-7": b"",
         "logs/.metadata": b"not a checkpoint's\n", "logs/__0_0.distcp": b"nor this\n"}
-# A kill before any other call finds what one before the next of these does.
+# A kill before any other call finds the same as one before the next of these.
 CHANGES = {"openat", "openat2", "open", "mkdirat", "mkdir", "renameat2", "renameat", "rename",
            "unlinkat", "unlink", "rmdir", "linkat", "link", "fsync", "fdatasync", "write",
            "pwrite64", "fallocate", "ftruncate", "io_uring_enter"}
@@ -48,15 +49,17 @@ class Target(rigs.Workload):
         return os.readlink(path) if os.path.islink(path) else None
 
     def look(self, folder):
-        """A checkpoint of others cannot be loaded as a state of ours: it is compared."""
+        """Foreign checkpoints cannot be loaded as our state, so their files are compared."""
         now = content(os.path.join(folder, "it"))
         if ".metadata" in self.old and now.get(".metadata") == self.old[".metadata"]:
             lost = [name for name, text in self.old.items() if now.get(name) != text]
             return self.before, f"of what was there these are gone: {lost}" if lost else None
-        return super().look(folder)
+        return self.found(rigs.run([self.saver, *self.looks(folder)]))
 
     def judge(self, folder, result, killed=False):
-        return self.judge_mine(folder) or super().judge(folder, result, killed)
+        found, complaint = self.look(folder)
+        complaints = self.judge_mine(folder) or ([complaint] if complaint else [])
+        return complaints or self.judge_found(result, found, killed) + self.judge_next(folder)
 
     def judge_mine(self, folder):
         now = content(os.path.join(folder, "it"))
@@ -68,9 +71,9 @@ class Target(rigs.Workload):
 
     def judge_next(self, folder):
         path = os.path.join(folder, "it")
-        for command in (["save", path, "7"], ["check", path, "7"],
-                        ["gc", os.path.dirname(os.path.realpath(path))]):
-            result = rigs.run([self.saver, *command])
+        commands = [["save", path, "7"], ["check", path, "7"],
+                    ["gc", os.path.dirname(os.path.realpath(path))]]
+        for command, result in zip(commands, rigs.run_each(self.saver, commands)):
             if result.status != 0 or (command[0] == "gc" and result.out):
                 return [f"then, {command[0]}: {result}"]
         left = [name for name in content(folder) if not name.startswith("it/")

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * model_explore.c -- at every step of a run: what if all processes were killed now, or the power
- * cut?  Each such state that was not seen before is recovered from as a user would, and judged
- * before and after.  While a recovery runs, the power may go again.  See model.h.
+ * model_explore.c -- after every step of a run, kills all processes or cuts the power. Each new
+ * state is recovered as a user would, and checked before and after. During a recovery, the power
+ * may fail again. See model.h.
  */
 #include "model.h"
 
@@ -18,11 +18,11 @@
 #include "commit/sweep.h"
 #include "support/store_sim_disk.h"
 
-#define MAX_RENAMES 8 /* of a run that are worth a kill */
+#define MAX_RENAMES 8 /* of a run, at which processes are killed */
 #define MAX_DEPTH 3
-#define EXHAUSTIVE_BITS 6 /* of choices: 2 ^ this many states are all tried */
+#define EXHAUSTIVE_BITS 6 /* up to so many choices, all 2 ^ n states are tried */
 
-/* A disk in use, and what is promised about it. */
+/* A disk in use, and what was reported about it. */
 struct scene {
     struct explore *x;
     const struct workload *workload;
@@ -30,10 +30,10 @@ struct scene {
     struct ledger *ledger;
     struct prng prng; /* the same for this step of this run, whatever was seen before */
     unsigned depth;
-    unsigned samples;  /* of power losses per step, where all are too many */
-    unsigned most_new; /* new states per step: the others have their turn in later runs */
-    uint64_t enough;   /* x->states at which this step has had its share */
-    const char *op;    /* the last */
+    unsigned samples;  /* of power losses per step, if there are too many to try all */
+    unsigned most_new; /* new states per step: the others are left to later runs */
+    uint64_t enough;   /* ${x->states} at which this step has had its share */
+    const char *op;    /* the last operation */
 };
 
 static bool visit(struct scene *scene, struct sim **image, bool powered);
@@ -127,7 +127,7 @@ static uint64_t random_bits(struct prng *prng, uint64_t mask)
         return (bits | prng_next(prng) | prng_next(prng)) & mask;
     case 2: /* few stay */
         return bits & prng_next(prng) & prng_next(prng) & mask;
-    default: /* a prefix */
+    default: /* a prefix stays */
         return mask & ((UINT64_C(1) << prng_below(prng, 63)) - 1);
     }
 }
@@ -151,7 +151,7 @@ static bool cut_power(struct scene *scene, uint64_t ops, uint64_t files)
     return good;
 }
 
-/* The same bits for all files. */
+/* The same choice for all files. */
 static uint64_t all_files(enum sim_contents contents)
 {
     return UINT64_C(0x5555555555555555) * (uint64_t)contents;
@@ -210,7 +210,7 @@ static bool explore_kill(struct scene *scene)
         sim_client_die(left, i);
     for (int i = 0; i < SIM_MAX_CLIENTS; i++)
         left->clients[i].is_dead = i < MODEL_MAX_TASKS;
-    sim_fail_sync(left, 0, false); /* a fault that was about to be */
+    sim_fail_sync(left, 0, false); /* cancel a fault that was about to happen */
     model_trace(-1, "ALL KILLED", "");
     bool good = visit(scene, &left, true);
     sim_free(&left);
@@ -223,8 +223,8 @@ static bool is_over(const struct explore *x)
     return x->failed || x->states >= x->limit;
 }
 
-/* Once a sync of names has lied, nothing that builds on it can be had.  What was there before must
- * stay until somebody builds on it. */
+/* After a sync of names has failed silently, what builds on it may be lost. What was there before
+ * must stay until something builds on it. */
 static bool is_beyond_hope(const struct ledger *ledger)
 {
     bool builds = false;
@@ -234,7 +234,7 @@ static bool is_beyond_hope(const struct ledger *ledger)
     return ledger->is_tainted && builds;
 }
 
-/* Something has changed. */
+/* Called after each change. */
 static bool explore_here(struct scene *scene, bool kills)
 {
     if (is_over(scene->x) || is_beyond_hope(scene->ledger))
@@ -253,7 +253,7 @@ static void before_recovery_op(void *context, int client, const char *op, const 
     struct actor *actor = model.actor;
     struct actor looking = {.phase = PHASE_OTHER};
 
-    scene->op = NULL; /* what we do here is not the recovery's */
+    scene->op = NULL; /* our own operations are not those of the recovery */
     if (last != NULL && model_store_is_change(last) && scene->samples != 0) {
         model.actor = &looking;
         (void)explore_here(scene, false);
@@ -348,7 +348,7 @@ static bool recover(struct scene *scene, bool powered)
     bool good;
 
     end_all(scene->ledger);
-    scene->ledger->chosen_by = 0; /* there are no zombies */
+    scene->ledger->chosen_by = 0; /* no incarnation is left */
     model.actor = &recoverer;
     sim_set_hook(scene->sim, before_recovery_op, scene);
     struct store *store = sim_store(scene->sim, client);
@@ -370,7 +370,7 @@ static bool recover(struct scene *scene, bool powered)
     return good;
 }
 
-/* A state after a crash: judge it, recover, and judge again. */
+/* Visit a state after a crash: check it, recover, and check again. */
 static bool visit(struct scene *scene, struct sim **image, bool powered)
 {
     struct explore *x = scene->x;
@@ -380,7 +380,7 @@ static bool visit(struct scene *scene, struct sim **image, bool powered)
     x->images++;
     if (is_over(x))
         return !x->failed;
-    if (powered) { /* what the cache holds is not what the disk holds */
+    if (powered) { /* the cache may hold what the disk lacks */
         struct sim *durable = sim_crash_bits(*image, 0, all_files(SIM_OLD));
         parts[2] = sim_hash(durable) | 1;
         sim_free(&durable);
@@ -398,7 +398,7 @@ static bool visit(struct scene *scene, struct sim **image, bool powered)
         .ledger = &ledger,
         .prng = prng_new(key),
         .depth = scene->depth + 1,
-        /* Recoveries from a kill are explored; of those from a power loss, some. */
+        /* Explore recoveries from a kill; of those from a power loss, some. */
         .samples = scene->depth + 1 < MAX_DEPTH && !ledger.is_tainted && (powered || key % 16 == 0)
                        ? 2
                        : 0,
@@ -420,7 +420,8 @@ static bool after_change(struct world *world)
     struct actor *before = model.actor;
 
     if (scene->x->failed)
-        return false; /* else what is told is judged to the end, however many states there were */
+        return false; /* otherwise check what is reported to the end, however many states there were
+                       */
     model.actor = &looking;
     scene->prng = prng_new(world->prng.seed << 16 | world->step);
     bool kills =
@@ -429,7 +430,7 @@ static bool after_change(struct world *world)
         scene->x->problem = *world->broken;
         return fails(scene, "while it runs");
     }
-    /* Few states of many runs show more than many of few. */
+    /* Few states of many runs find more than many of few. */
     bool looks = scene->x->is_thorough || world->prng.seed == 0 || world->task_count == 1 ||
                  world->told || prng_below(&scene->prng, 8) == 0;
     looks &= (world->workload->traits & WORKLOAD_NO_CRASHES) == 0;
@@ -444,14 +445,15 @@ static void plan_fault(struct plan *plan, uint64_t number, unsigned faults)
     plan->fault = (enum fault_kind)(FAULT_BEFORE + number % 3);
 }
 
-/* One task: every fault at every operation, one after the other. */
+/* One task: plan every fault at every operation, one after the other. */
 static void plan_alone(struct world *world, uint64_t run, unsigned faults)
 {
     if ((world->workload->traits & WORKLOAD_NO_FAULTS) == 0 && run % 8 != 7)
         plan_fault(&world->plan, run / 8 * 7 + run % 8, faults);
 }
 
-/* Several: a pause at every critical operation, one after the other; and what comes by chance. */
+/* Several tasks: plan a pause at every critical operation, one after the other; then random plans.
+ */
 static void plan_together(struct world *world, uint64_t run, unsigned faults, unsigned criticals)
 {
     struct plan *plan = &world->plan;
@@ -477,7 +479,7 @@ static void plan_together(struct world *world, uint64_t run, unsigned faults, un
         plan_fault(plan, prng_next(prng) >> 8, faults);
 }
 
-/* A disk on which all that is there is durable. */
+/* Make a disk on which everything is durable. */
 static void settle(struct world *world)
 {
     struct sim *settled = sim_crash_bits(world->sim, ~UINT64_C(0), all_files(SIM_NEW));

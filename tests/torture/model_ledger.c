@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* model_ledger.c -- what was promised, and whether a disk keeps it; see model.h. */
+/* model_ledger.c -- records what was reported, and checks whether a disk keeps it; see model.h. */
 #include "model.h"
 
 #include <assert.h>
@@ -92,8 +92,8 @@ bool ledger_look(struct store *store, const struct ledger *ledger, const char *n
     return shard_check_all(reader, found, problem);
 }
 
-/* Linux tells of a failed write-back once per descriptor: a name whose sync failed, and later says
- * OK, may vanish when the power does. */
+/* Linux reports a failed write-back once per descriptor. So a name whose sync failed, and later
+ * returned OK, may be lost with the power. */
 static bool must_be_there(const struct model_save *save, bool powered)
 {
     return save->committed && (powered || !save->uncertain);
@@ -123,14 +123,15 @@ static bool judge_found(const struct ledger *ledger, int number, bool powered,
     return true;
 }
 
-/* Began ${save} before ${other} could be seen? */
+/* Did ${save} begin before ${other} was visible? */
 static bool cannot_know(const struct model_save *save, const struct model_save *other)
 {
     return save != other && strcmp(save->name, other->name) == 0 && save->looked != 0 &&
            other->publishing != 0 && save->looked < other->publishing;
 }
 
-/* Nobody replaces what he has not seen.  Without locks that may happen, but then it is noticed. */
+/* A save replaces only what it has seen. Without locks it may replace another, but then it is
+ * noticed. */
 static bool judge_replaced(const struct ledger *ledger, const struct model_save *found,
                            bool powered, struct problem *problem)
 {
@@ -168,7 +169,7 @@ static bool judge_absent(const struct ledger *ledger, const char *name, bool pow
     return true;
 }
 
-/* ---- files of users: by the disk itself, since a reader does not look at them */
+/* ---- files of users: checked on the disk itself, because readers ignore them */
 
 static uint32_t find_path(const struct sim *sim, const char *path)
 {
@@ -225,9 +226,9 @@ bool ledger_judge(struct sim *sim, const struct ledger *ledger, bool powered,
     return true;
 }
 
-/* ---- what is left behind */
+/* ---- leftovers */
 
-/* A trash that holds a file of a user is not removed. */
+/* A trash with a user's file is not removed. */
 static bool has_foreign_file(const struct sim *sim, uint32_t dir)
 {
     for (size_t i = 0; i < sim->now.count; i++) {
@@ -239,7 +240,7 @@ static bool has_foreign_file(const struct sim *sim, uint32_t dir)
     return false;
 }
 
-/* Also not in a directory whose removal is durable, while that of what was in it is not. */
+/* Also in a directory whose removal is durable, while that of its contents is not. */
 static bool is_below(const struct sim *sim, const struct sim_entry *entry, uint32_t dir)
 {
     while (entry->key.dir != dir) {
@@ -253,8 +254,8 @@ static bool is_below(const struct sim *sim, const struct sim_entry *entry, uint3
     return true;
 }
 
-/* The .metadata of the same directory names the save of this file, or is not there: then it might
- * be rebuilt. */
+/* Does the .metadata of the same directory name the save of this file? Or is it missing, so that it
+ * might be rebuilt? */
 static bool is_of_checkpoint(const struct sim *sim, const struct sim_entry *entry,
                              const struct file_name *parsed)
 {

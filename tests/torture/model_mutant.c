@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * model_mutant.c -- the steps of the protocol, each left out once; see model.h.  What nothing
- * notices is either not needed, or needed for what the model does not have: the table says which.
+ * model_mutant.c -- the steps of the protocol, each left out once; see model.h. A step that
+ * nothing notices is either not needed, or needed for something outside the model: the table says
+ * which.
  *
- * tests/unit/beside_test.c has the steps that need somebody who does not keep to the protocol: that
- * NAME by path is still ours, that a trash has no other name, that what .metadata names stays, that
- * an unknown outcome freezes deletion; and that each operation of a series looks whether its
- * incarnation has ended.
+ * tests/unit/beside_test.c tests the steps that protect from programs that ignore the protocol:
+ * that NAME by path is still ours, that a trash has no other name, that what .metadata names
+ * stays, that an unknown outcome stops deletion, and that each operation of a series checks
+ * whether its incarnation has ended.
  */
 #include "model.h"
 
@@ -15,22 +16,22 @@
 #define ALL_RANKS -1
 
 const struct mutant model_mutants[] = {
-    /* ---- before the yes */
+    /* ---- before the vote */
     {"fsync of a shard", MUTANT_FILE_SYNC, PHASE_SHARD, 0, FILE_NAME_PART, ALL_RANKS, "fresh",
      NULL},
     {"giving up after a failed fsync", MUTANT_RETRY_SYNC, PHASE_SHARD, 0, FILE_NAME_NONE, ALL_RANKS,
      "fresh", NULL},
-    {"fsync of the directory before rank 1's yes", MUTANT_DIR_SYNC, PHASE_VOTE, 0, FILE_NAME_NONE,
+    {"fsync of the directory before rank 1's vote", MUTANT_DIR_SYNC, PHASE_VOTE, 0, FILE_NAME_NONE,
      1, "own-sync", NULL},
-    {"fsync of the directory before rank 0's yes", MUTANT_DIR_SYNC, PHASE_VOTE, 0, FILE_NAME_NONE,
+    {"fsync of the directory before rank 0's vote", MUTANT_DIR_SYNC, PHASE_VOTE, 0, FILE_NAME_NONE,
      0, "own-sync", "its sync at publish covers its own names"},
-    {"waiting with the yes until the shard is sealed", MUTANT_EARLY_YES, PHASE_SHARD, 0,
+    {"waiting with the vote until the shard is sealed", MUTANT_EARLY_VOTE, PHASE_SHARD, 0,
      FILE_NAME_NONE, 1, "fresh-2",
-     "the count opens a shard under its last name, which it gets after its fsync"},
-    /* ---- count */
-    {"looking at the shards", MUTANT_BLIND_COUNT, PHASE_COUNT, 0, FILE_NAME_NONE, ALL_RANKS,
+     "rank 0 opens a shard under its final name, which it gets after its fsync"},
+    /* ---- collect */
+    {"checking the shards", MUTANT_UNCHECKED_SHARDS, PHASE_COLLECT, 0, FILE_NAME_NONE, ALL_RANKS,
      "foreign-shard", NULL},
-    {"comparing the layouts of the shards", MUTANT_ANY_LAYOUT, PHASE_COUNT, 0, FILE_NAME_NONE,
+    {"comparing the layouts of the shards", MUTANT_ANY_LAYOUT, PHASE_COLLECT, 0, FILE_NAME_NONE,
      ALL_RANKS, "other-layout", NULL},
     /* ---- publish and commit, swap form */
     {"fsync of the manifest", MUTANT_FILE_SYNC, PHASE_PUBLISH, 0, FILE_NAME_MANIFEST, ALL_RANKS,
@@ -50,10 +51,10 @@ const struct mutant model_mutants[] = {
      ALL_RANKS, "over-swap", NULL},
     {"fsync of NAME after the exchange", MUTANT_DIR_SYNC, PHASE_PUBLISH, 2, FILE_NAME_NONE,
      ALL_RANKS, "over-swap", NULL},
-    {"fsync of the parent of a NAME that was there", MUTANT_PARENT_SYNC, PHASE_PUBLISH, 1,
+    {"fsync of the parent of an existing NAME", MUTANT_PARENT_SYNC, PHASE_PUBLISH, 1,
      FILE_NAME_NONE, ALL_RANKS, "dir-appears", NULL},
     {"fsync of NAME after the clean-up", MUTANT_DIR_SYNC, PHASE_PUBLISH, 3, FILE_NAME_NONE,
-     ALL_RANKS, "over-swap", "what comes back is swept by the next save"},
+     ALL_RANKS, "over-swap", "the next save sweeps what comes back"},
     {"fsync of a NAME that appeared, before .metadata", MUTANT_DIR_SYNC, PHASE_PUBLISH, 3,
      FILE_NAME_NONE, ALL_RANKS, "file-appears", NULL},
     {"fsync of a NAME that appeared, after .metadata", MUTANT_DIR_SYNC, PHASE_PUBLISH, 4,
@@ -69,18 +70,18 @@ const struct mutant model_mutants[] = {
     {"looking at what the exchange took out", MUTANT_HIDE_OLD, PHASE_PUBLISH, 0, FILE_NAME_NONE,
      ALL_RANKS, "race-over-no-locks", NULL},
     /* ---- learn */
-    {"looking for the mark", MUTANT_HIDE_MARK, PHASE_LEARN, 0, FILE_NAME_NONE, ALL_RANKS, "fresh-2",
-     NULL},
-    {"looking for the mark in NAME", MUTANT_HIDE_MARK, PHASE_LEARN, 0, FILE_NAME_NONE, ALL_RANKS,
-     "over-swap-2", NULL},
+    {"looking for the marker", MUTANT_HIDE_MARKER, PHASE_LEARN, 0, FILE_NAME_NONE, ALL_RANKS,
+     "fresh-2", NULL},
+    {"looking for the marker in NAME", MUTANT_HIDE_MARKER, PHASE_LEARN, 0, FILE_NAME_NONE,
+     ALL_RANKS, "over-swap-2", NULL},
     {"telling another save in NAME from none", MUTANT_ANY_ID, PHASE_LEARN, 0, FILE_NAME_NONE,
      ALL_RANKS, "learns-late", NULL},
-    /* ---- sweeping what the dead left */
-    {"the locks of marks", MUTANT_NO_LOCK, PHASE_BEGIN, 0, FILE_NAME_NONE, ALL_RANKS, "race-over",
+    /* ---- sweep what dead processes left */
+    {"the locks of markers", MUTANT_NO_LOCK, PHASE_BEGIN, 0, FILE_NAME_NONE, ALL_RANKS, "race-over",
      NULL},
-    {"looking whether a mark that was made has its name", MUTANT_ANY_FILE, PHASE_BEGIN, 1,
+    {"checking that a marker that was made has its name", MUTANT_ANY_FILE, PHASE_BEGIN, 1,
      FILE_NAME_NONE, ALL_RANKS, "sweeps", NULL},
-    {"looking whether a mark of others has its name", MUTANT_ANY_FILE, PHASE_BEGIN, 2,
+    {"checking that a marker of others has its name", MUTANT_ANY_FILE, PHASE_BEGIN, 2,
      FILE_NAME_NONE, ALL_RANKS, "sweeps",
      "it takes more schedules than there is time for; tests/unit/lock_file_test.c has one of them"},
     {"fsync of NAME before it is swept", MUTANT_DIR_SYNC, PHASE_BEGIN, 1, FILE_NAME_NONE, ALL_RANKS,

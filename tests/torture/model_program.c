@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * model_program.c -- what processes do.  A rank does what save/save.c, save_runner.c and
- * save_handle.c make it do, without their threads; the agreement is a variable.  See model.h.
+ * model_program.c -- the processes of the model. A rank does what save/save.c, save_runner.c and
+ * save_handle.c make it do, without their threads; the agreement is a variable. See model.h.
  */
 #include "model.h"
 
@@ -63,7 +63,7 @@ static void init(struct rank *r, uint32_t rank, struct store *store, struct cloc
         r->commit.guard = s->guard;
 }
 
-/* The agreement: C brings what it has begun, the others take it. */
+/* Agree: rank 0 (C) publishes what it has begun, the others read it. */
 static enum sidestep_status agree(struct rank *r)
 {
     struct saving *s = r->saving;
@@ -92,7 +92,7 @@ static enum sidestep_status agree(struct rank *r)
     return SIDESTEP_OK;
 }
 
-/* A whole shard where only a blind coordinator will look. */
+/* Write a whole shard that only a coordinator without checks would accept. */
 static void write_decoy(struct rank *r)
 {
     OWNED_DIR *decoys = NULL;
@@ -107,8 +107,8 @@ static void write_decoy(struct rank *r)
         (void)shard_write(&r->commit, file, r->saving->save->id, 0, 1, NULL);
 }
 
-/* A shard of this save, in which something else has the place of what was agreed upon; without the
- * step that is left out, C does not see it. */
+/* Write a shard of this save with other contents than agreed. Without the step that is left out,
+ * rank 0 does not notice. */
 static enum sidestep_status write_stray(struct commit *commit, struct store_file *file,
                                         const uint8_t id[SAVE_ID_BYTES], struct sidestep_error *err)
 {
@@ -120,7 +120,7 @@ static enum sidestep_status write_stray(struct commit *commit, struct store_file
     return status;
 }
 
-/* The second shard: the one of the checkpoint before, or a new one. */
+/* Make the second shard: link that of the checkpoint before, or write a new one. */
 static enum sidestep_status write_kept(struct rank *r)
 {
     struct commit *commit = &r->commit;
@@ -168,7 +168,7 @@ static enum sidestep_status write_and_vote(struct rank *r)
     if (r->saving->votes_no == (int32_t)commit->rank)
         return FAIL(err, SIDESTEP_EIO, "this rank votes no");
     TRY(commit_check_aborted(commit, err));
-    bool is_early = model.mutant != NULL && model.mutant->kind == MUTANT_EARLY_YES;
+    bool is_early = model.mutant != NULL && model.mutant->kind == MUTANT_EARLY_VOTE;
     if (is_early)
         TRY(commit_vote_yes(commit, err));
     TRY(commit_shard_seal(commit, 0, TAKE(file), err));
@@ -189,7 +189,7 @@ static enum commit_outcome give_up(struct rank *r)
     return COMMIT_ABORTED;
 }
 
-/* Takes whatever is there now for what was there at the start. */
+/* Take whatever is there now for what was there at the start. */
 static void forget_previous(struct commit *commit)
 {
     OWNED_DIR *dir = NULL;
@@ -204,7 +204,7 @@ static enum commit_outcome decide(struct rank *r)
     struct commit_contents count = {0};
     enum commit_outcome outcome = COMMIT_ABORTED;
 
-    model_enter(PHASE_COUNT);
+    model_enter(PHASE_COLLECT);
     enum sidestep_status status = commit_collect_votes(&r->commit, &count, &r->why);
     model_enter(PHASE_PUBLISH);
     if (!is_dead())
@@ -261,7 +261,7 @@ enum commit_outcome program_save(struct saving *saving, uint32_t rank, struct st
     else if (rank == 0)
         saving->given_up = true;
     if (status != SIDESTEP_OK)
-        outcome = COMMIT_ABORTED; /* on all ranks: there was no agreement */
+        outcome = COMMIT_ABORTED; /* on all ranks, because there was no agreement */
     else if (write_and_vote(&r) != SIDESTEP_OK)
         outcome = give_up(&r);
     else
@@ -297,7 +297,7 @@ static bool sync_chosen(struct lease *lease, struct store *store, const char *na
            store_dir_sync(dir, err) == SIDESTEP_OK;
 }
 
-/* Storage may fail while its manifest is read: then it is any of that name. */
+/* If storage fails while the manifest is read, it may be any save of that name. */
 static void see(struct ledger *ledger, const struct sidestep_listed *entry)
 {
     for (uint32_t i = 0; i < ledger->save_count; i++)
@@ -306,7 +306,7 @@ static void see(struct ledger *ledger, const struct sidestep_listed *entry)
             (entry->save_id == NULL || find_save(ledger, entry->save_id) == (int)i);
 }
 
-/* The choice, and what it promises: what is chosen stays, what is not there does not come. */
+/* Choose. What is chosen must stay; what is not there must not appear later. */
 static bool choose(struct lease *lease, struct store *store, struct ledger *ledger, int *chosen,
                    struct sidestep_error *err)
 {
@@ -317,7 +317,7 @@ static bool choose(struct lease *lease, struct store *store, struct ledger *ledg
     *chosen = MODEL_NOTHING;
     model_enter(PHASE_CHOOSE);
     if (store_dir_sync(lease->root, err) != SIDESTEP_OK ||
-        list_candidates(store, MODEL_PARENT, &list, err) != SIDESTEP_OK)
+        list_root(store, MODEL_PARENT, LIST_WITH_UNREADABLE, &list, err) != SIDESTEP_OK)
         return false;
     const struct choose_options how = {.store = store, .mode = SIDESTEP_VERIFY_STRUCTURE};
     enum sidestep_status status = choose_newest_valid(&how, &list, &at, &gone, err);
@@ -422,7 +422,7 @@ bool program_collect(struct store *store, struct sidestep_error *err)
     return sweep_parent(&sweep, err) == SIDESTEP_OK && sweep_child_dirs(&sweep, err) == SIDESTEP_OK;
 }
 
-/* ---- a user, who has a directory, and maybe a file in it */
+/* ---- a user with a directory, and maybe a file in it */
 
 void program_make_dir(struct ledger *ledger, struct store *store, const char *dir, const char *file)
 {

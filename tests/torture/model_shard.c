@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* model_shard.c -- real shards with eight bytes of data, which tell save and rank apart; see
- * model.h. */
+/* model_shard.c -- writes and checks real shards with eight bytes of data, which tell save and rank
+ * apart; see model.h. */
 #include "model.h"
 
 #include <stdio.h>
@@ -12,7 +12,7 @@
 #include "base/owned.h"
 #include "checkpoint/reader.h"
 
-static const char *const tensors[] = {"w", "kept"}; /* by number of shard */
+static const char *const tensors[] = {"w", "kept"}; /* by number of the shard */
 #define DATA_BYTES 8
 
 static uint64_t expected_data(const uint8_t id[SAVE_ID_BYTES], uint32_t rank)
@@ -20,7 +20,7 @@ static uint64_t expected_data(const uint8_t id[SAVE_ID_BYTES], uint32_t rank)
     return XXH3_64bits_withSeed(id, SAVE_ID_BYTES, rank);
 }
 
-/* One tensor over all ranks, of which each has DATA_BYTES. */
+/* One tensor over all ranks; each rank has DATA_BYTES of it. */
 struct layout {
     int64_t shape[1], offsets[1], lengths[1];
     struct sidestep_path_item path[1];
@@ -72,7 +72,7 @@ static enum sidestep_status put_item(struct layout *l, const struct commit *comm
     return buffer_check(&envelope, err);
 }
 
-/* In two writes, as the engine does: items, then footer and trailer. */
+/* Write as the engine does: items first, then footer and trailer. */
 static enum sidestep_status write_data(struct commit *commit, struct store_file *file,
                                        const uint8_t id[SAVE_ID_BYTES], uint64_t data,
                                        uint32_t number, uint32_t count, struct sidestep_error *err)
@@ -134,7 +134,7 @@ static bool check_chunk(struct reader *reader, const struct metadata_entry *entr
     return data == wanted;
 }
 
-/* The tensor that shards ${number} hold is as save ${id} wrote it. */
+/* Is the tensor in shards ${number} the one that save ${id} wrote? */
 static bool check_tensor(struct reader *reader, const struct model_save *save, uint32_t number,
                          const uint8_t id[SAVE_ID_BYTES], struct sidestep_error *err)
 {
@@ -148,7 +148,7 @@ static bool check_tensor(struct reader *reader, const struct model_save *save, u
     return is_whole;
 }
 
-/* An opened checkpoint is ${save}, and all of it. */
+/* Is the opened checkpoint ${save}, completely? */
 bool shard_check_all(struct reader *reader, const struct model_save *save, struct problem *problem)
 {
     struct sidestep_error err = {0};

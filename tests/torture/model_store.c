@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * model_store.c -- the simulated disk's operations, with a fault or a missing step put in between;
- * see model.h.  Handles are the simulated disk's own; only the table of operations is another.
+ * model_store.c -- the simulated disk's operations, with faults and missing steps; see model.h.
+ * The handles are those of the simulated disk; only the table of operations differs.
  */
 #include "model.h"
 
@@ -36,7 +36,8 @@ static enum sidestep_status failed(struct sidestep_error *err, const char *op)
     return error_set(err, SIDESTEP_EIO, EIO, HERE, "%s: fault of the model", op);
 }
 
-/* ${call}, unless it is this operation's turn to fail; then, with its effect or without. */
+/* Do ${call}, unless a fault is planned for this operation; then fail, with or without its effect.
+ */
 #define WITH_FAULT(store, op, call)                                                                \
     enum fault_kind fault = world_take_fault(sim_of(store), (op));                                 \
     if (fault == FAULT_LOST && strstr((op), "_sync") != NULL)                                      \
@@ -52,8 +53,8 @@ static enum sidestep_status dir_make(struct store_dir *at, const char *name,
     WITH_FAULT(at->store, "dir_make", sim_ops.dir_make(at, name, err));
 }
 
-/* Is ${name} in ${at} what must go first of a trash? */
-static bool stays_to_the_last(struct store_dir *at, const char *name)
+/* Does the mutant delete ${name} in ${at}, a trash, last instead of first? */
+static bool is_deleted_last(struct store_dir *at, const char *name)
 {
     return strcmp(name, FILE_NAME_METADATA) == 0 && is_mutant(MUTANT_METADATA_LAST) &&
            file_name_parse(sim_handle_of(at)->name).kind == FILE_NAME_TRASH;
@@ -98,14 +99,14 @@ static enum sidestep_status dir_sync(struct store_dir *dir, struct sidestep_erro
     WITH_FAULT(dir->store, "dir_sync", sim_ops.dir_sync(dir, err));
 }
 
-/* Does not look whether the name of a mark still leads to the file that was just locked? */
-static bool is_blind_to_marks(void)
+/* Does the mutant skip the check that the name of a marker still leads to the file just locked? */
+static bool skips_marker_check(void)
 {
     uint64_t locked_inode = model.actor->locked_inode;
 
     model.actor->locked_inode = 0;
     return locked_inode != 0 && is_mutant(MUTANT_ANY_FILE) &&
-           is_nth(model.actor->made_mark ? 1 : 2);
+           is_nth(model.actor->made_marker ? 1 : 2);
 }
 
 static enum sidestep_status name_stat(struct store_dir *at, const char *name,
@@ -113,11 +114,11 @@ static enum sidestep_status name_stat(struct store_dir *at, const char *name,
 {
     uint64_t locked_inode = model.actor->locked_inode;
 
-    if (is_blind_to_marks()) {
+    if (skips_marker_check()) {
         *out = (struct store_stat){.kind = STORE_FILE, .device = 1, .inode = locked_inode};
         return SIDESTEP_OK;
     }
-    if (is_mutant(MUTANT_HIDE_MARK) && file_name_parse(name).kind == FILE_NAME_PENDING)
+    if (is_mutant(MUTANT_HIDE_MARKER) && file_name_parse(name).kind == FILE_NAME_PENDING)
         return sim_fail(err, ENOENT, "stat", name);
     if (is_mutant(MUTANT_HIDE_OLD) && file_name_parse(name).kind == FILE_NAME_METADATA_TMP)
         return sim_fail(err, ENOENT, "stat", name);
@@ -138,7 +139,7 @@ static enum sidestep_status name_rename(struct store_dir *from_dir, const char *
 static enum sidestep_status name_unlink(struct store_dir *at, const char *name,
                                         struct sidestep_error *err)
 {
-    if (stays_to_the_last(at, name))
+    if (is_deleted_last(at, name))
         return SIDESTEP_OK;
     WITH_FAULT(at->store, "unlink", sim_ops.unlink(at, name, err));
 }
@@ -156,7 +157,7 @@ static enum sidestep_status file_create(struct store_dir *at, const char *name, 
     enum fault_kind fault = world_take_fault(sim_of(at->store), "file_create");
 
     if (file_name_parse(name).kind == FILE_NAME_PENDING)
-        model.actor->made_mark = true;
+        model.actor->made_marker = true;
     if (fault == FAULT_BEFORE || fault == FAULT_LOST)
         return failed(err, "file_create");
     enum sidestep_status status = sim_ops.file_create(at, name, flags, out, err);
@@ -172,11 +173,11 @@ static enum sidestep_status file_open(struct store_dir *at, const char *name, ui
     OWNED_DIR *decoys = NULL;
 
     if (file_name_parse(name).kind == FILE_NAME_PENDING)
-        model.actor->made_mark = false;
+        model.actor->made_marker = false;
     if (world_take_fault(sim_of(at->store), "file_open") != FAULT_NONE)
         return failed(err, "file_open");
-    /* C does not read what is there, but what should be. */
-    if (is_mutant(MUTANT_BLIND_COUNT) && file_name_parse(name).kind == FILE_NAME_SHARD &&
+    /* Rank 0 reads what should be there, not what is. */
+    if (is_mutant(MUTANT_UNCHECKED_SHARDS) && file_name_parse(name).kind == FILE_NAME_SHARD &&
         sim_ops.dir_open(at->store, NULL, "/decoys", &decoys, NULL) == SIDESTEP_OK &&
         sim_ops.file_open(decoys, name, flags, out, NULL) == SIDESTEP_OK)
         return SIDESTEP_OK;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* model_workload.c -- what is done while the power may go; see model.h. */
+/* model_workload.c -- the table of workloads: what the processes do while the power may fail; see
+ * model.h. */
 #include "model.h"
 
 #include <assert.h>
@@ -9,7 +10,7 @@
 #include "catalog/lease.h"
 #include "checkpoint/reader.h"
 
-/* ---- before */
+/* ---- setup */
 
 static void save_before(struct world *world, const char *name, uint32_t ranks)
 {
@@ -125,7 +126,7 @@ static void start_file_appears(struct world *world)
     (void)world_add(world, make_file_main, NULL, 9);
 }
 
-/* One process saves, and saves again. */
+/* One process saves twice. */
 static void twice_main(struct task *task)
 {
     struct world *world = task->world;
@@ -173,7 +174,7 @@ static void start_successor(struct world *world)
     (void)world_add(world, successor_main, world_add_saving(world, MODEL_TARGET, 1), 0);
 }
 
-/* It has long saved when rank 1 asks what became of its own save. */
+/* Another save has committed long before rank 1 asks for the outcome of its own. */
 static void start_late_learner(struct world *world)
 {
     start_successor(world);
@@ -205,7 +206,7 @@ static void start_sweep(struct world *world)
     (void)world_add(world, sweep_main, NULL, 9);
 }
 
-/* A reader must never see anything but whole checkpoints. */
+/* A reader must always see whole checkpoints only. */
 static void reader_main(struct task *task)
 {
     struct world *world = task->world;
@@ -226,7 +227,7 @@ static void start_read(struct world *world)
 
 /* ---- series */
 
-/* Two saves, of which the first is then deleted. */
+/* Save twice, then delete the first one. */
 static void save_two(struct task *task, struct sharing *sharing)
 {
     struct world *world = task->world;
@@ -249,13 +250,13 @@ static void series_main(struct task *task)
     save_two(task, NULL);
 }
 
-/* The second shares a file with the first. */
+/* The second save shares a file with the first. */
 static void sharing_main(struct task *task)
 {
     struct sharing sharing = {0};
 
     save_two(task, &sharing);
-    /* It really does, unless something failed. */
+    /* It must really share, unless something failed. */
     const struct ledger *ledger = &task->world->ledger;
     const struct model_save *last = &ledger->saves[ledger->save_count - 1];
     assert(ledger->save_count != 2 || !last->committed || task->world->plan.fault != FAULT_NONE ||
@@ -326,7 +327,7 @@ static void two_steps_before(struct world *world)
     lease_release(&lease);
 }
 
-/* Somebody deletes a step, and gets no further than its rename to the trash. */
+/* A process deletes a step, and ends after its rename to the trash. */
 static void delete_main(struct task *task)
 {
     struct ledger *ledger = &task->world->ledger;
@@ -350,7 +351,8 @@ static void series_before_dir(struct world *world)
     make_dir_before(world, "step-2", NULL);
 }
 
-/* Without locks both may think that the series is theirs; the later incarnation is right. */
+/* Without locks two processes may think that they own the series; the later incarnation is right.
+ */
 static void start_zombie(struct world *world)
 {
     (void)world_add(world, owner_main, NULL, 0);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * model_world.c -- one run: tasks are coroutines that stop before every operation on the disk and
- * whenever they sleep, and a scheduler that follows a plan; see model.h.
+ * when they sleep; a scheduler follows a plan. See model.h.
  *
- * A killed task runs on to its end without effect, so that it frees what it holds; what it is told
- * then is told to nobody.
+ * A killed task runs to its end without effect, so that it frees its memory; what it is told then
+ * does not count.
  */
 #include "model.h"
 
@@ -49,7 +49,7 @@ static void stop(struct world *world, const char *at)
         abort();
 }
 
-/* Between two operations, whoever else may go on. */
+/* Between two operations, other tasks may run. */
 static void before_op(void *context, int client, const char *op, const char *name)
 {
     struct world *world = context;
@@ -88,8 +88,8 @@ static void trampoline(unsigned high, unsigned low)
     task->at = "end";
 }
 
-/* Others who have the directory open would hear of a lost sync as well, which the simulated disk
- * does not model: so names are only lost where one save is alone. */
+/* Other processes with the directory open would see the error of a lost sync as well, which the
+ * simulated disk does not model. So names are lost only if one save is alone. */
 static enum fault_kind lose(struct world *world, const char *op)
 {
     if (strcmp(op, "file_sync") == 0)
@@ -124,7 +124,7 @@ struct store *world_store(struct task *task)
     return sim_store(task->world->sim, task->client);
 }
 
-/* ---- making them */
+/* ---- making tasks */
 
 struct saving *world_add_saving(struct world *world, const char *name, uint32_t ranks)
 {
@@ -169,8 +169,8 @@ static bool is_awake(const struct world *world, const struct task *task)
     return !task->is_done && task->wake_ms <= world->now_ms;
 }
 
-/* Of those that are awake the first from ${from} on; if all sleep, who wakes first; those that are
- * paused last. */
+/* Pick the first task from ${from} on that is awake; if all sleep, the one that wakes first; paused
+ * ones last. */
 static struct task *pick_plain(struct world *world, size_t from)
 {
     struct task *first = NULL;
@@ -238,7 +238,7 @@ static void kill(struct world *world, unsigned mask)
         }
 }
 
-/* Let the dead free what they hold. */
+/* Run killed tasks to their end, so that they free their memory. */
 static void bury(struct world *world)
 {
     for (size_t i = 0; i < world->task_count; i++)
@@ -257,7 +257,7 @@ static bool is_critical(const char *op)
     return false;
 }
 
-/* ${task} has done ${op}, and stands before another. */
+/* Disturb ${task}, which has done ${op} and is about to do another operation. */
 static void disturb(struct world *world, struct task *task, const char *op)
 {
     struct plan *plan = &world->plan;

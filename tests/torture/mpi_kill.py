@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Ranks of a training over MPI are killed: each at each phase of a save, and the coordinator and
-another one at system call after system call.  Then two ranks resume: what they get is whole, and
-at least as new as what any rank was told is committed."""
+"""Ranks of a training over MPI are killed: each at each phase of a save, and rank 0 and another
+one at system call after system call. Then two ranks resume: what they load is whole, and at
+least as new as what any rank was told is committed.
+"""
 import atexit
 import glob
 import os
@@ -16,12 +17,12 @@ import rig as rigs
 
 RANKS = 4
 STEPS = 3
-AT = 2  # the save that is hit
+AT = 2  # the save that is disturbed
 PHASES = ("staged", "written", "committed")
-# Who is left waits so long for the one that was killed, and any rank for any other: a busy machine
-# may need seconds for a save.
+# The other ranks wait so long for the killed one, and any rank for any other: a busy machine may
+# need seconds for a save.
 TIMEOUT_MS = 5000
-LONG_MS = 60000  # where the launcher ends the others
+LONG_MS = 60000  # if the launcher ends the others
 
 
 class Mpi:
@@ -59,7 +60,7 @@ class Mpi:
 
 
 def end(process, patience):
-    """Wait a while for those that are left, then end them; what they said."""
+    """Wait a while for the remaining ranks, then end them; returns their output."""
     try:
         process.wait(patience)
     except subprocess.TimeoutExpired:
@@ -106,7 +107,7 @@ def judge(mpi, folder):
     if newest > STEPS:
         return [f"step {newest} was never saved"]
     left = rigs.leftovers(root)
-    # A mark in what is committed stays until the next commit: it may not have been durable.
+    # A marker in a committed checkpoint stays until the next commit: it may not have been durable.
     left = [name for name in left if ".pending" not in name]
     return [f"left behind: {left}"] if any(name.startswith(".sidestep.") for name in left) else []
 
@@ -127,7 +128,7 @@ def kill_at_phase(mpi, rank, phase):
 
 
 def kill_at_call(mpi, killer, rank, number):
-    """Returns (complaints, whether it came to that call)."""
+    """Returns (complaints, whether that call was reached)."""
     folder = mpi.rig.folder()
     work = mpi.train(os.path.join(folder, "root"), LONG_MS, os.path.join(folder, "log"))
     victim = [killer, "-k", str(number), "-l", os.path.join(folder, "calls"), *work]

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """A rank that is stopped for longer than the deadline, and a rank that does not share the storage:
-the others say so, and nothing half-made appears when the stopped one goes on."""
+the others report it, and nothing incomplete appears when the stopped one goes on."""
 import os
 import re
 import shutil
@@ -17,7 +17,7 @@ PATIENCE = 60
 
 
 def judge(saver, folder, path, may_be_there):
-    """Nothing is there, or all of it; and gc leaves nothing else."""
+    """There is nothing, or a whole checkpoint; and gc leaves nothing else."""
     seen = rigs.run([saver, "check", path, "1"])
     kept = rigs.run([saver, "gc", folder])
     left = rigs.leftovers(folder)
@@ -30,7 +30,7 @@ def judge(saver, folder, path, may_be_there):
 
 
 def run_to_end(process):
-    """Returns (what the ranks said, whether they ended by themselves)."""
+    """Returns (output of the ranks, whether they ended by themselves)."""
     try:
         return process.communicate(timeout=PATIENCE)[1].decode("utf-8", "replace"), True
     except subprocess.TimeoutExpired:
@@ -65,7 +65,7 @@ def stop_a_rank(mpi, saver, rank, lasting=True):
         complaints.append(f"not all others gave up in time: {said}")
     if rank != 0 and not re.search(rf"no word from rank {rank} for", said):
         complaints.append(f"nobody names rank {rank}: {said}")
-    # Once all have said yes, C alone decides; the others were told that they cannot know.
+    # Once all have voted, rank 0 alone decides; the others were told that the outcome is unknown.
     if rank == 0 and "COMMITTED" in said:
         complaints.append(f"somebody knew the outcome: {said}")
     complaints += judge(saver, folder, path, may_be_there=rank == 0)
@@ -74,7 +74,7 @@ def stop_a_rank(mpi, saver, rank, lasting=True):
 
 
 def unshared_storage(mpi, saver):
-    """Rank 1 has a file system of its own where the others have theirs."""
+    """Rank 1 has a file system of its own instead of the shared one."""
     folder, logs = mpi.rig.folder(), mpi.rig.folder()
     path = os.path.join(folder, "it")
     work = [mpi.program, "once", path, str(TIMEOUT_MS), os.path.join(logs, "log")]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the torture rigs share: compiling tools, running them with a deadline, judging what a save
+"""What the torture rigs share: compiling tools, running them with a deadline, checking what a save
 left on storage, and TAP."""
 import argparse
 import concurrent.futures
@@ -30,7 +30,7 @@ class Result:
 
 
 def finish_group(process):
-    """End a process and all that it started."""
+    """End a process and all processes that it started."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:
@@ -38,7 +38,7 @@ def finish_group(process):
 
 
 def run(command, timeout=20, env=None, preexec_fn=None):
-    """Returns a Result.  Nothing that it started outlives it."""
+    """Run it; returns a Result. Nothing that it started outlives it."""
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE, start_new_session=True,
                                preexec_fn=preexec_fn, env={**os.environ, **(env or {})})
@@ -53,11 +53,27 @@ def run(command, timeout=20, env=None, preexec_fn=None):
     return Result(status, out.decode("utf-8", "replace"), err.decode("utf-8", "replace"))
 
 
+def run_each(saver, commands):
+    """The Results of commands of saver_tool, each in a process of its own, up to the first that
+    fails.  One start of the program for all of them: that is what costs most."""
+    arguments = [word for command in commands for word in (",", *command)][1:]
+    if len(commands) == 1:
+        return [run([saver, *arguments])]
+    whole = run([saver, *arguments], 20 * len(commands))
+    outs, errs = (re.split(r"^= (-?\d+)$", text, flags=re.MULTILINE)
+                  for text in (whole.out, whole.err))
+    results = [Result(int(status), out, err)
+               for out, status, err in zip(outs[::2], outs[1::2], errs[::2])]
+    ended_well = len(results) == len(commands) or results and results[-1].status != 0
+    return results if ended_well else results + [Result(whole.status, outs[-1], errs[-1])]
+
+
 class Rig:
-    """One program of tests: its scratch directory, its tools, and the results so far."""
+    """One program of tests: its scratch directory, its tools, and its results so far."""
 
     def __init__(self, purpose, in_memory=False):
-        """in_memory: where it is fast, if there is such a place; a kill loses nothing there."""
+        """in_memory: in a fast place, if there is one, except in the long run; a kill loses nothing
+        there."""
         parser = argparse.ArgumentParser(description=purpose)
         parser.add_argument("build", nargs="?", default="build", help="where libsidestep.so is")
         parser.add_argument("--long", action="store_true", help="more of everything")
@@ -65,7 +81,7 @@ class Rig:
         self.top = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
         self.build = os.path.abspath(settings.build)
         self.long = settings.long
-        fast = in_memory and os.access("/dev/shm", os.W_OK | os.X_OK)
+        fast = in_memory and not self.long and os.access("/dev/shm", os.W_OK | os.X_OK)
         self.scratch = tempfile.mkdtemp(prefix="torture-",
                                         dir="/dev/shm" if fast else self.build)
         self.lock = threading.Lock()
@@ -81,7 +97,8 @@ class Rig:
         return path
 
     def compile_saver(self, mpi):
-        """tests/tools/mpi_saver.c with an MPI, against the library; the program's path."""
+        """Compile tests/tools/mpi_saver.c with an MPI, against the library; returns the program's
+        path."""
         program = os.path.join(self.scratch, f"mpi_saver.{mpi}")
         sources = [f"{self.top}/tests/tools/mpi_saver.c"]
         sources += [f"{self.top}/tests/support/{name}.c"
@@ -89,13 +106,13 @@ class Rig:
         result = run([f"mpicc.{mpi}", "-std=gnu11", "-D_GNU_SOURCE", "-O1", "-g", "-Wall",
                       "-Wextra", f"-I{self.top}/include", f"-I{self.top}/tests", *sources,
                       "-o", program, f"-L{self.build}", "-lsidestep", f"-Wl,-rpath,{self.build}",
-                      "-Wl,--wrap=sidestep_engine_open"], 120)
+                      "-Wl,--wrap=sidestep_engine_open", "-ldl"], 120)
         if result.status != 0:
             self.bail(f"cannot compile mpi_saver: {result.err}")
         return program
 
     def folder(self):
-        """A new, empty directory."""
+        """Make a new, empty directory."""
         with self.lock:
             self.folders += 1
             path = os.path.join(self.scratch, f"t{self.folders}")
@@ -103,7 +120,7 @@ class Rig:
         return path
 
     def test(self, name, complaints):
-        """One TAP line; it passed if there are no complaints."""
+        """Print one TAP line; the test passed if there are no complaints."""
         self.number += 1
         print(f"{'not ' if complaints else ''}ok {self.number} - {name}", flush=True)
         for complaint in complaints[:SHOWN]:
@@ -114,7 +131,7 @@ class Rig:
         self.failed += bool(complaints)
 
     def control(self, name, complaints):
-        """A negative control: something broken, which must have been complained about."""
+        """A negative control: something broken, about which there must be complaints."""
         self.test(f"{name} is caught ({len(complaints)} complaints)",
                   [] if complaints else ["nothing was found wrong with it"])
 
@@ -140,8 +157,8 @@ def parallel(function, items):
 
 
 def leftovers(folder):
-    """Names in ${folder} that are no checkpoint's, and names in its checkpoints that are none of
-    theirs."""
+    """Names in ${folder} that do not belong to a checkpoint, and names in its checkpoints that do
+    not belong there."""
     found = []
     for name in sorted(os.listdir(folder)):
         path = os.path.join(folder, name)
@@ -158,7 +175,8 @@ def leftovers(folder):
 
 
 def has_no_owner(folder, name):
-    """A directory killed before its mark was written: nobody but gc can tell whose it is."""
+    """Make a directory of a save that was killed before it wrote its marker: only gc can tell that
+    it is dead."""
     path = os.path.join(folder, name)
     return name.endswith(".saving") and all(
         inner.endswith(".pending") and os.path.getsize(os.path.join(path, inner)) == 0
@@ -166,8 +184,8 @@ def has_no_owner(folder, name):
 
 
 class Workload:
-    """Something that a saver does, and what may be found afterwards.  before: the state (or step)
-    that is there; 0: none.  after: the one that is saved."""
+    """An action of a saver, and what may be found afterwards. before: the state (or step) that is
+    there; 0: none. after: the one that is saved."""
 
     def __init__(self, rig, saver, name, before, command="save"):
         self.rig = rig
@@ -192,28 +210,40 @@ class Workload:
     def arguments(self, folder):
         return [self.saver, self.command, os.path.join(folder, "it"), str(self.after)]
 
-    def look(self, folder):
-        """The state that a reader finds; for a series, after its recovery."""
+    def looks(self, folder):
+        """The command that prints the state that a reader finds; for a series, after a resume."""
         path = os.path.join(folder, "it")
         if self.is_series:
-            result = run([self.saver, "resume", path])
-        else:
-            result = run([self.saver, "check", path, str(self.before), str(self.after)])
+            return ["resume", path]
+        return ["check", path, str(self.before), str(self.after)]
+
+    def saves_again(self, folder):
+        """The commands of a save after it, and of a reader of that one."""
+        path = os.path.join(folder, "it")
+        number = str(self.after + 5)
+        if self.is_series:
+            return [["series", path, number], ["resume", path]]
+        return [["save", path, number], ["check", path, number]]
+
+    @staticmethod
+    def found(result):
+        """The state that a reader has found, or a complaint."""
         if result.status != 0:
             return None, f"what is there cannot be loaded: {result}"
         return int(result.out.split()[1]) if " " in result.out else 0, None
 
     def judge(self, folder, result, killed=False):
         """Complaints about what the run that ended as ${result} left in ${folder}."""
-        found, complaint = self.look(folder)
+        looked, *later = run_each(self.saver, [self.looks(folder), *self.saves_again(folder)])
+        found, complaint = self.found(looked)
         if complaint:
             return [complaint]
-        complaints = []
+        return self.judge_found(result, found, killed) + self.judge_next(folder, later)
+
+    def judge_found(self, result, found, killed):
         if found not in (self.before, self.after):
-            complaints.append(f"state {found} is there")
-        elif not killed:
-            complaints += self.judge_answer(result, found)
-        return complaints + self.judge_next(folder)
+            return [f"state {found} is there"]
+        return [] if killed else self.judge_answer(result, found)
 
     def judge_answer(self, result, found):
         if result.status is None:
@@ -228,25 +258,26 @@ class Workload:
             return [f"it reported a failure, but the checkpoint is there: {result}"]
         return []
 
-    def judge_next(self, folder):
-        """A save after it must succeed, and leave nothing behind."""
-        path = os.path.join(folder, "it")
+    def judge_next(self, folder, results):
+        """The next save must succeed, and leave nothing behind."""
         number = str(self.after + 5)
-        result = run([self.saver, "series" if self.is_series else "save", path, number])
-        if result.status != 0:
-            return [f"the save after it: {result}"]
-        seen = run([self.saver, "resume", path] if self.is_series
-                   else [self.saver, "check", path, number])
-        if seen.status != 0 or seen.out.split()[-1:] != [number]:
-            return [f"the save after it is not whole: {seen}"]
-        if not self.is_series:
-            left = [name for name in leftovers(folder) if not has_no_owner(folder, name)]
-            if left:
-                return [f"left behind by the save after it: {left}"]
-            kept = run([self.saver, "gc", folder])
-            if kept.status != 0 or kept.out:
-                return [f"gc: {kept}"]
-        left = leftovers(path if self.is_series else folder)
+        if results[0].status != 0:
+            return [f"the save after it: {results[0]}"]
+        if results[1].status != 0 or results[1].out.split()[-1:] != [number]:
+            return [f"the save after it is not whole: {results[1]}"]
+        if self.is_series:
+            left = leftovers(os.path.join(folder, "it"))
+            return [f"left behind: {left}"] if left else []
+        left = leftovers(folder)
+        if any(not has_no_owner(folder, name) for name in left):
+            return [f"left behind by the save after it: {left}"]
+        return self.judge_gc(folder) if left else []
+
+    def judge_gc(self, folder):
+        kept = run([self.saver, "gc", folder])
+        if kept.status != 0 or kept.out:
+            return [f"gc: {kept}"]
+        left = leftovers(folder)
         return [f"left behind: {left}"] if left else []
 
 

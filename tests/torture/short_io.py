@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Reads and writes that move fewer bytes than asked, or are interrupted: saves and loads stay right
-bit for bit."""
+"""Reads and writes that move fewer bytes than requested, or are interrupted: saves and loads stay
+correct, bit for bit."""
 import os
 
 import rig as rigs
@@ -10,7 +10,7 @@ ROUNDS = 60
 
 
 def main():
-    rig = rigs.Rig(__doc__)
+    rig = rigs.Rig(__doc__, in_memory=True)
     saver = rig.tool("saver_tool")
     shim = rig.tool("short_io.so")
     short = {"LD_PRELOAD": shim}

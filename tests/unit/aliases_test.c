@@ -1,17 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * aliases_test.c -- loads into tensors that share memory: what fits together is loaded, what does
- * not is refused, and what only lies close together is no matter.
+ * aliases_test.c -- loads into tensors that share memory: consistent ones are loaded,
+ * contradictory ones are refused, and mere neighbours do not matter.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
-
 #include "support/one_rank.h"
+#include "support/unit.h"
 
 #define ROWS 300
 #define COLUMNS 700 /* more than one block */
@@ -41,8 +34,8 @@ static int setup(void **test)
 
     (void)test;
 #ifdef __SANITIZE_THREAD__
-    /* Threads that load what shares memory may write there at once; what counts is what is there
-     * afterwards, which is looked at.  But it is a race. */
+    /* Threads may write to shared memory at once. Only the result matters, which is checked, but
+     * ThreadSanitizer would report a race. */
     options.threads = 1;
 #endif
     if (one_rank_begin(&options) != 0)
@@ -83,7 +76,7 @@ static enum sidestep_status load_two(const char *first, const int64_t *strides, 
     return status;
 }
 
-static void what_is_the_same_is_loaded(void **test)
+static void equal_tensors_in_shared_memory_are_loaded(void **test)
 {
     (void)test;
     ASSERT_OK(load_two("a", NULL, "b", ROWS, NULL, memory));
@@ -92,10 +85,10 @@ static void what_is_the_same_is_loaded(void **test)
     assert_memory_equal(memory, saved[0], sizeof(saved[0]));
 }
 
-static void what_differs_is_refused(void **test)
+static void different_tensors_in_shared_memory_are_refused(void **test)
 {
     (void)test;
-    for (int late = 0; late < 2; late++) { /* by one element, or all */
+    for (int late = 0; late < 2; late++) { /* by one element, or by all */
         float *at = memory + (late ? ROWS * COLUMNS - 1 : 0);
         assert_int_equal(load_two("a", NULL, "c", ROWS, NULL, at), SIDESTEP_EMISMATCH);
         assert_non_null(strstr(err.message, "shares memory with another tensor"));
@@ -103,8 +96,8 @@ static void what_differs_is_refused(void **test)
     assert_int_equal(load_two("a", NULL, "half", ROWS / 2, NULL, memory), SIDESTEP_EMISMATCH);
 }
 
-/* A tensor whose rows overlap, beside one that it does not touch. */
-static void what_overlaps_itself_is_refused(void **test)
+/* A tensor with overlapping rows, beside one that it does not touch. */
+static void a_tensor_that_overlaps_itself_is_refused(void **test)
 {
     const int64_t strides[] = {1, 1};
 
@@ -139,9 +132,10 @@ static void neighbours_are_loaded(void **test)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(what_is_the_same_is_loaded, setup, teardown),
-        cmocka_unit_test_setup_teardown(what_differs_is_refused, setup, teardown),
-        cmocka_unit_test_setup_teardown(what_overlaps_itself_is_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(equal_tensors_in_shared_memory_are_loaded, setup, teardown),
+        cmocka_unit_test_setup_teardown(different_tensors_in_shared_memory_are_refused, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(a_tensor_that_overlaps_itself_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(neighbours_are_loaded, setup, teardown),
     };
 

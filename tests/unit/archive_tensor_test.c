@@ -1,21 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * archive_tensor_test.c -- what a tensor's pickle may say, and what is refused; making elements
- * plain.
+ * archive_tensor_test.c -- reads pickles of tensors, valid and wrong ones, and resolves elements.
  */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "base/owned.h"
 #include "format/archive.h"
 #include "support/guard.h"
+#include "support/unit.h"
 #include "support/zip_build.h"
 
 #define CORRUPT SIDESTEP_ECORRUPT
@@ -161,9 +153,9 @@ static const struct row {
     {"other key", T(CALL(V2, STORAGE("torch\nFloatStorage", STR("\1", "1"), K("\6")), PLAIN)),
      CORRUPT, "it has no data/1"},
     {"key up", T(CALL(V2, STORAGE("torch\nFloatStorage", STR("\2", ".."), K("\6")), PLAIN)),
-     CORRUPT, "key is no number"},
+     CORRUPT, "key is not a number"},
     {"key empty", T(CALL(V2, STORAGE("torch\nFloatStorage", STR("\0", ""), K("\6")), PLAIN)),
-     CORRUPT, "key is no number"},
+     CORRUPT, "key is not a number"},
     {"key with NUL", T(CALL(V2, STORAGE("torch\nFloatStorage", STR("\3", "0\0x"), K("\6")), PLAIN)),
      CORRUPT, "not a storage"},
     {"long key",
@@ -171,21 +163,21 @@ static const struct row {
          V2,
          STORAGE("torch\nFloatStorage", STR("\x21", "000000000000000000000000000000000"), K("\6")),
          PLAIN)),
-     CORRUPT, "key is no number"},
+     CORRUPT, "key is not a number"},
     {"quantised storage",
      T(CALL(V2, STORAGE("torch\nQInt8Storage", STR("\1", "0"), K("\6")), PLAIN)), UNSUPPORTED,
-     "'torch QInt8Storage' is no type"},
+     "the type 'torch QInt8Storage' cannot be read"},
     {"storage of os", T(CALL(V2, STORAGE("os\nFloatStorage", STR("\1", "0"), K("\6")), PLAIN)),
-     UNSUPPORTED, "'os FloatStorage' is no type"},
-    {"untyped v2", T(CALL(V2, UNTYPED(K("\x18")), PLAIN)), UNSUPPORTED, "is no type"},
+     UNSUPPORTED, "the type 'os FloatStorage' cannot be read"},
+    {"untyped v2", T(CALL(V2, UNTYPED(K("\x18")), PLAIN)), UNSUPPORTED, "cannot be read"},
     {"typed v3", T(CALL(V3, FLOATS(K("\6")), PLAIN "ctorch\nuint32\n")), CORRUPT,
      "without UntypedStorage"},
     {"unknown dtype", T(CALL(V3, UNTYPED(K("\x18")), PLAIN "ctorch\nuint3\n")), UNSUPPORTED,
-     "'torch uint3' is no type"},
+     "the type 'torch uint3' cannot be read"},
     {"dtype elsewhere", T(CALL(V3, UNTYPED(K("\x18")), PLAIN "ctorn\nuint32\n")), UNSUPPORTED,
-     "is no type"},
+     "cannot be read"},
     {"dtype twice", T(CALL(V3, UNTYPED(K("\x18")), PLAIN "ctorch\ntorch.uint8\n")), UNSUPPORTED,
-     "'torch torch.uint8' is no type"},
+     "the type 'torch torch.uint8' cannot be read"},
     {"dtype is text", T(CALL(V3, UNTYPED(K("\x18")), PLAIN STR("\5", "uint8"))), CORRUPT,
      "type has no name"},
 
@@ -194,27 +186,28 @@ static const struct row {
     {"stride is a number", T(SHAPED("K\0", ")", "K\1")), CORRUPT, "damaged size"},
     {"more strides", T(SHAPED("K\0", "K\2\x85", TUPLE2("\1", "\1"))), CORRUPT, "damaged size"},
     {"negative length", T(SHAPED("K\0", MINUS_ONE "\x85", "K\1\x85")), CORRUPT,
-     "dimension 0 has a length or stride that is no number >= 0"},
+     "length or stride of dimension 0 is not a number >= 0"},
     {"negative stride", T(SHAPED("K\5", "K\2\x85", MINUS_ONE "\x85")), CORRUPT,
-     "dimension 0 has a length or stride"},
+     "length or stride of dimension 0"},
     {"length is a float", T(SHAPED("K\0", "G\x3f\xf0\0\0\0\0\0\0\x85", "K\1\x85")), CORRUPT,
      "dimension 0"},
     {"length is true", T(SHAPED("K\0", "\x88\x85", "K\1\x85")), CORRUPT, "dimension 0"},
     {"huge length", T(SHAPED("K\0", HUGE_INT "\x85", "K\0\x85")), CORRUPT, "dimension 0"},
     {"one too many", T(SHAPED("K\1", TUPLE2("\2", "\3"), TUPLE2("\3", "\1"))), CORRUPT,
-     "shape [2,3] reaches out of its storage of 24 bytes"},
-    {"offset at the end", T(SHAPED(K("\6"), ")", ")")), CORRUPT, "shape [] reaches out"},
-    {"empty behind the end", T(SHAPED(K("\7"), "K\0\x85", "K\1\x85")), CORRUPT, "reaches out"},
-    {"offset 2^63 - 1", T(SHAPED(MOST, ")", ")")), CORRUPT, "reaches out"},
-    {"stride 2^63 - 1", T(SHAPED("K\0", "K\2\x85", MOST "\x85")), CORRUPT, "reaches out"},
+     "shape [2,3] does not fit its storage of 24 bytes"},
+    {"offset at the end", T(SHAPED(K("\6"), ")", ")")), CORRUPT, "shape [] does not fit"},
+    {"empty behind the end", T(SHAPED(K("\7"), "K\0\x85", "K\1\x85")), CORRUPT, "does not fit"},
+    {"offset 2^63 - 1", T(SHAPED(MOST, ")", ")")), CORRUPT, "does not fit"},
+    {"stride 2^63 - 1", T(SHAPED("K\0", "K\2\x85", MOST "\x85")), CORRUPT, "does not fit"},
     {"sum of reaches", T(SHAPED("K\0", TUPLE2("\3", "\3"), MOST MOST "\x86")), CORRUPT,
-     "reaches out"},
+     "does not fit"},
     {"2^62 times 4", T(SHAPED("K\0", BIG "\x85", "K\0\x85")), CORRUPT,
      "shape [4611686018427387904] is too large"},
     {"product", T(SHAPED("K\0", MOST MOST "\x86", TUPLE2("\0", "\0"))), CORRUPT, "is too large"},
     {"product with 0", T(SHAPED("K\0", "K\0" MOST MOST "\x87", "K\1K\1K\1\x87")), CORRUPT,
      "is too large"},
-    {"wraps to 4", T(SHAPED("K\0", TUPLE2("\2", "\3"), "K\1" MOST "\x86")), CORRUPT, "reaches out"},
+    {"wraps to 4", T(SHAPED("K\0", TUPLE2("\2", "\3"), "K\1" MOST "\x86")), CORRUPT,
+     "does not fit"},
 
     {"conj", T(CALL(V2, FLOATS(K("\6")), PLAIN "}" STR("\4", "conj") "\x88s")), CORRUPT,
      "a float32 tensor has no conjugate"},
@@ -270,7 +263,7 @@ static void test_pickles(void **unused)
 
 static const struct text plain = T(CALL(V2, FLOATS(K("\6")), PLAIN));
 
-/* A pickle cut short, or with one byte changed, is refused or says something sound. */
+/* A pickle that is cut short, or has one byte changed, is refused or gives a valid tensor. */
 static void test_damaged_pickles(void **unused)
 {
     char bytes[256];
@@ -313,14 +306,14 @@ static void test_version_and_byte_order(void **unused)
         {"010", NULL, SIDESTEP_OK, ""},
         {"11\n", NULL, UNSUPPORTED, "version 11 is newer than 10"},
         {"9999", NULL, UNSUPPORTED, "version 9999 is newer"},
-        {"99999", NULL, CORRUPT, "version is no number"},
-        {"0", NULL, CORRUPT, "version is no number"},
-        {"", NULL, CORRUPT, "version is no number"},
-        {"\n", NULL, CORRUPT, "version is no number"},
-        {"3\n\n", NULL, CORRUPT, "version is no number"},
-        {"3x", NULL, CORRUPT, "version is no number"},
-        {"-3", NULL, CORRUPT, "version is no number"},
-        {"3                               ", NULL, CORRUPT, "version is no number"},
+        {"99999", NULL, CORRUPT, "version is not a number"},
+        {"0", NULL, CORRUPT, "version is not a number"},
+        {"", NULL, CORRUPT, "version is not a number"},
+        {"\n", NULL, CORRUPT, "version is not a number"},
+        {"3\n\n", NULL, CORRUPT, "version is not a number"},
+        {"3x", NULL, CORRUPT, "version is not a number"},
+        {"-3", NULL, CORRUPT, "version is not a number"},
+        {"3                               ", NULL, CORRUPT, "version is not a number"},
         {"3                                ", NULL, UNSUPPORTED, "'version' has 33 bytes"},
         {NULL, NULL, CORRUPT, "it has no version"},
         {"3", "Little", CORRUPT, "byte order is neither"},

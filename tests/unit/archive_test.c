@@ -1,24 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * archive_test.c -- archives against torch's: what it wrote is read, and written again to the byte;
- * damage of every kind is found; storage and memory that fail are reported.
+ * archive_test.c -- archives compared with torch's: its files are read, and written again byte for
+ * byte; damage of every kind is found; failures of storage and memory are reported.
  */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "base/fault.h"
 #include "base/owned.h"
 #include "codec/hash.h"
 #include "format/archive.h"
 #include "support/guard.h"
+#include "support/unit.h"
 
 #define GOLDEN_A "tests/golden/torch-2.6.0/"
 #define GOLDEN_B "tests/golden/torch-2.14.1/"
@@ -38,7 +30,7 @@ static void read_file(const char *path, struct file *file)
     fclose(stream);
 }
 
-/* Length of the item that starts at ${at}: up to the first end record. */
+/* Length of the item at ${at}: up to the first end record. */
 static size_t item_length(const struct file *file, size_t at)
 {
     for (size_t i = at; i + 22 <= file->length; i++)
@@ -120,7 +112,7 @@ static void test_golden(void **unused)
         {GOLDEN_B "four_ranks/__0_0.distcp", {3, 1, 4}},
         {GOLDEN_B "four_ranks/__1_0.distcp", {4, 1, 5}},
         {GOLDEN_B "four_ranks/__2_0.distcp", {4, 2, 6}},
-        /* An empty shard of 7 x 0 kept the strides of what it was cut from. */
+        /* an empty shard of 7 x 0 keeps the strides of its whole tensor */
         {GOLDEN_B "four_ranks/__3_0.distcp", {4, 1, 4}},
     };
     static struct file file;
@@ -205,7 +197,7 @@ static void test_truncated(void **unused)
     }
 }
 
-/* A turned bit is found, or it is one that means nothing: padding, times, versions. */
+/* A flipped bit is found, unless it means nothing: padding, times, versions. */
 static void test_each_bit(void **unused)
 {
     static struct file file;
@@ -262,7 +254,8 @@ static void test_each_bit_of_an_object(void **unused)
     }
 }
 
-/* ---------------------------------------------------------------- storage and memory that fail */
+/* ---------------------------------------------------------------- failures of storage and memory
+ */
 
 struct counted {
     struct source source;
@@ -282,7 +275,7 @@ static enum sidestep_status counted_read_at(const struct source *source, void *t
     return SIDESTEP_OK;
 }
 
-/* Two reads are enough for a tensor, however large: thousands of them are loaded. */
+/* A tensor of any size takes two reads, because a load opens thousands of them. */
 static void test_reads(void **unused)
 {
     struct archive_tensor shape = {
@@ -311,7 +304,7 @@ static void test_reads(void **unused)
     }
 }
 
-/* Run ${step} with the 1st, 2nd ... allocation failing, until none is left to fail. */
+/* Run ${step} with the 1st, 2nd ... allocation failing, until none fails. */
 static void fail_each_allocation(enum sidestep_status (*step)(void *context), void *context,
                                  unsigned long at_least)
 {

@@ -1,21 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * archive_write_test.c -- the layout of archives, up to and over the sizes that no test can write.
- * That the bytes are torch's is tested against golden files, and against torch itself.
+ * archive_write_test.c -- the layout of archives, up to sizes that no test can write. Golden files
+ * and tests with torch show that the bytes are the same as torch's.
  */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "base/fault.h"
 #include "base/owned.h"
 #include "format/archive.h"
+#include "support/unit.h"
 
 static void expect(const char *what, enum sidestep_status got, const struct sidestep_error *err,
                    enum sidestep_status status, const char *words)
@@ -24,7 +18,7 @@ static void expect(const char *what, enum sidestep_status got, const struct side
         fail_msg("%s: '%s' (%d) is not '%s' (%d)", what, err->message, got, words, status);
 }
 
-/* An archive whose data is a hole. */
+/* An archive whose data is a hole of a sparse file. */
 struct hole {
     struct source source;
     struct buffer head;
@@ -49,8 +43,8 @@ static enum sidestep_status hole_read_at(const struct source *source, void *to, 
     return SIDESTEP_OK;
 }
 
-/* Descriptors and directory entries grow where sizes or positions reach 2^32 - 1, no byte before
- * (these numbers are torch's); all data stays aligned, and the reader finds all of it. */
+/* Descriptors and directory entries grow when sizes or positions reach 2^32 - 1 (torch gives these
+ * numbers). All data stays aligned, and the reader finds it. */
 static void test_zip64(void **unused)
 {
     static const struct {
@@ -65,7 +59,7 @@ static void test_zip64(void **unused)
         {64, 704, 873},
         {65, 704, 872},
         {UINT32_MAX - 1000, 768, 850}, /* the end of the tail's directory is over 4 GiB */
-        {UINT32_MAX - 1, 768, 907},    /* all members behind the data are */
+        {UINT32_MAX - 1, 768, 907},    /* all members after the data are */
         {UINT32_MAX, 768, 926},        /* and the data has a size of 64 bits */
         {(uint64_t)UINT32_MAX + 1, 768, 925},
         {((uint64_t)1 << 62) - 64, 768, 925},
@@ -196,8 +190,8 @@ static void test_descriptor_quirk(void **unused)
     }
 }
 
-/* Made of the tail before or anew, it is the same: of tensors that are alike and of others, empty,
- * beyond 4 GiB, and with data that looks like a descriptor. */
+/* A tail made from the last one equals a new one: for tensors with the same layout and with others,
+ * empty ones, ones over 4 GiB, and data that looks like a descriptor. */
 static void test_tails_like_the_last(void **unused)
 {
     static const int64_t lengths[] = {
@@ -229,7 +223,7 @@ static void test_tails_like_the_last(void **unused)
         }
 }
 
-/* Without memory it says so, and makes no tail of another tensor's afterwards. */
+/* Out of memory is reported, and the next tensor's tail is not made from a broken one. */
 static void test_tails_without_memory(void **unused)
 {
     const int64_t lengths[] = {7, 8};
@@ -254,7 +248,7 @@ static void test_tails_without_memory(void **unused)
     }
 }
 
-/* What cannot be written, and what would be too long to be read again. */
+/* Refuses what cannot be written, and what would be too long to read again. */
 static void test_objects(void **unused)
 {
     struct sidestep_value *value = sidestep_value_int(7);

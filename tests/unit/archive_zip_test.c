@@ -1,24 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * archive_zip_test.c -- zips that say different things in different places, or that hide
- * something: each is refused, for the right reason.
+ * archive_zip_test.c -- zips whose parts contradict each other, or that hide something, are refused
+ * with the right reason.
  */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "base/fault.h"
 #include "base/owned.h"
 #include "format/archive.h"
 #include "format/archive_zip.h"
 #include "support/guard.h"
+#include "support/unit.h"
 #include "support/zip_build.h"
 
 #define GOLDEN "tests/golden/torch-2.14.1/tensor.pt"
@@ -70,7 +62,7 @@ static int read_golden(void **unused)
 #define CORRUPT SIDESTEP_ECORRUPT
 #define UNSUPPORTED SIDESTEP_EUNSUPPORTED
 
-/* ${change}: the field's new value, or with ADD what is added to it. */
+/* ${change}: the field's new value, or with ADD a number to add to it. */
 static const struct falsified {
     enum zip_place place;
     const char *name;
@@ -112,8 +104,8 @@ static const struct falsified {
     {ZIP_CENTRAL, "data/0", 10, 2, false, 8, UNSUPPORTED, "compressed (method 8)"},
     {ZIP_CENTRAL, "data/0", 10, 2, false, 99, UNSUPPORTED, "compressed (method 99)"},
     {ZIP_CENTRAL, "data/0", 16, 4, true, 1, CORRUPT, "data descriptor differs"},
-    {ZIP_CENTRAL, "data/0", 20, 4, true, 1, CORRUPT, "takes 25 bytes for its 24"},
-    {ZIP_CENTRAL, "data/0", 24, 4, true, 1, CORRUPT, "takes 24 bytes for its 25"},
+    {ZIP_CENTRAL, "data/0", 20, 4, true, 1, CORRUPT, "25 bytes are stored for its 24"},
+    {ZIP_CENTRAL, "data/0", 24, 4, true, 1, CORRUPT, "24 bytes are stored for its 25"},
     {ZIP_CENTRAL, "data/0", 24, 4, false, UINT32_MAX, CORRUPT, "zip64 sizes do not fit"},
     {ZIP_CENTRAL, "data/0", 42, 4, false, UINT32_MAX, CORRUPT, "zip64 sizes do not fit"},
     {ZIP_CENTRAL, "data/0", 28, 2, true, -1, CORRUPT, "local header differs"},
@@ -122,10 +114,10 @@ static const struct falsified {
     {ZIP_CENTRAL, "data/0", 30, 2, false, UINT16_MAX, CORRUPT, "directory is damaged"},
     {ZIP_CENTRAL, "data/0", 32, 2, false, 1, CORRUPT, "directory is damaged"},
     {ZIP_CENTRAL, "data/0", 34, 2, false, 1, CORRUPT, "directory is damaged"},
-    {ZIP_CENTRAL, "data/0", 42, 4, true, 1, CORRUPT, "starts at 599, but what is in front"},
-    {ZIP_CENTRAL, "data/0", 42, 4, false, 0, CORRUPT, "starts at 0, but what is in front"},
-    {ZIP_CENTRAL, "data.pkl", 42, 4, false, 1, CORRUPT, "starts at 1, but what is in front"},
-    {ZIP_CENTRAL_NAME, "data/0", 0, 1, false, 'A', CORRUPT, "the archive's one folder"},
+    {ZIP_CENTRAL, "data/0", 42, 4, true, 1, CORRUPT, "starts at 599, but the member before"},
+    {ZIP_CENTRAL, "data/0", 42, 4, false, 0, CORRUPT, "starts at 0, but the member before"},
+    {ZIP_CENTRAL, "data.pkl", 42, 4, false, 1, CORRUPT, "starts at 1, but the member before"},
+    {ZIP_CENTRAL_NAME, "data/0", 0, 1, false, 'A', CORRUPT, "the folder of the other members"},
     {ZIP_CENTRAL_NAME, "data/0", 8, 1, false, 'D', CORRUPT, "another name in its local header"},
     {ZIP_CENTRAL_NAME, "data/0", 9, 1, false, 0, CORRUPT, "member 4 has the control byte 0x00"},
     {ZIP_CENTRAL_NAME, "data/0", 9, 1, false, 0x1b, CORRUPT, "has the control byte 0x1b"},
@@ -224,7 +216,7 @@ static void test_prefix_and_suffix(void **unused)
     refused("suffix", zip, golden_bytes + 1, CORRUPT, "or something follows");
     memcpy(zip + golden_bytes, golden, golden_bytes);
     refused("two", zip, 2 * golden_bytes, CORRUPT, "zip64 locator points at");
-    /* A comment that is an end record of its own. */
+    /* A comment that is an end record, too. */
     memcpy(zip + golden_bytes, golden + golden_bytes - 22, 22);
     zip_set(zip + golden_bytes - 2, 2, 22);
     refused("comment", zip, golden_bytes + 22, CORRUPT, "does not end at the end record");
@@ -247,7 +239,7 @@ static void test_ordinary(void **unused)
     zip_build_end(&zip);
     accepted("ordinary", zip.bytes.bytes, zip.bytes.length);
 
-    /* Sizes in the local header are not for a descriptor to say here. */
+    /* Without a descriptor, the local header must have the sizes. */
     uint8_t *bytes = zip.bytes.bytes;
     size_t local = zip_find(bytes, zip.bytes.length, ZIP_LOCAL, "version");
     for (unsigned offset = 14; offset < 26; offset += 4) {
@@ -299,7 +291,7 @@ static void test_directory_extra(void **unused)
     }
 }
 
-/* A sound zip whose second member, "version", has this extra field in its local header. */
+/* A valid zip. In its local header, the second member, "version", has this extra field. */
 static void build_with_extra(struct zip_build *zip, const void *extra, uint16_t extra_bytes)
 {
     put_sound(zip);
@@ -314,13 +306,13 @@ static void build_with_extra(struct zip_build *zip, const void *extra, uint16_t 
     zip_build_end(zip);
 }
 
-/* Sizes of 64 bits though 32 would do, as programs write that do not know them beforehand. */
+/* Sizes of 64 bits although 32 suffice. Programs that do not know sizes in advance write them. */
 static void test_local_zip64(void **unused)
 {
     static const struct {
         uint16_t length; /* of the record's data */
         uint64_t values[4];
-        uint32_t fixed_size; /* what the fixed fields say; the size is 2 */
+        uint32_t fixed_size; /* the fixed fields; the size is 2 */
         bool is_sound;
     } rows[] = {
         {16, {2, 2}, UINT32_MAX, true},
@@ -358,7 +350,7 @@ static void test_local_zip64(void **unused)
     }
 }
 
-/* Padding as of a file system's blocks is more than a local header usually has. */
+/* Padding of the size of a disk block, which is more than a local header usually has. */
 static void test_padded(void **unused)
 {
     static uint8_t pad[4000] = {'F', 'B', (sizeof(pad) - 4) % 256, (sizeof(pad) - 4) / 256};
@@ -386,13 +378,13 @@ static void test_names(void **unused)
         const char *name;
         const char *words;
     } rows[] = {
-        {"a/version", "'version' is there twice"},
-        {"a/DATA.pkl", "'DATA.pkl' is there twice"},
-        {"b/other", "'b/other' does not lie in the archive's one folder"},
-        {"other", "'other' does not lie"},
-        {"a/", "'a/' does not lie"},
-        {"/other", "'/other' does not lie"},
-        {"", "does not lie"},
+        {"a/version", "it has 'version' twice"},
+        {"a/DATA.pkl", "it has 'DATA.pkl' twice"},
+        {"b/other", "'b/other' is not in the folder of the other members"},
+        {"other", "'other' is not in the folder"},
+        {"a/", "'a/' is not in the folder"},
+        {"/other", "'/other' is not in the folder"},
+        {"", "is not in the folder"},
         {"a/new\nline", "control byte 0x0a"},
     };
 
@@ -408,10 +400,11 @@ static void test_names(void **unused)
     for (size_t i = 2; i < ARRAY_LENGTH(rows) - 1; i++) {
         OWNED_ZIP_BUILD zip = {0};
 
-        zip_build_text(&zip, rows[i].name, "x"); /* as the first, that names the folder */
+        zip_build_text(&zip, rows[i].name,
+                       "x"); /* as the first member, whose name gives the folder */
         put_sound(&zip);
         zip_build_end(&zip);
-        refused(rows[i].name, zip.bytes.bytes, zip.bytes.length, CORRUPT, "does not lie");
+        refused(rows[i].name, zip.bytes.bytes, zip.bytes.length, CORRUPT, "is not in the folder");
     }
 }
 
@@ -425,7 +418,7 @@ static void test_tiling(void **unused)
     } rows[] = {
         {1, -1, "'a/version' starts at"},
         {1, 1, "'a/version' starts at"},
-        {0, 1, "'a/data.pkl' starts at 1, but what is in front of it ends at 0"},
+        {0, 1, "'a/data.pkl' starts at 1, but the member before it ends at 0"},
     };
 
     (void)unused;
@@ -444,7 +437,7 @@ static void test_tiling(void **unused)
     swapped.members[0] = swapped.members[1];
     swapped.members[1] = first;
     zip_build_end(&swapped);
-    refused("swapped", swapped.bytes.bytes, swapped.bytes.length, CORRUPT, "but what is in front");
+    refused("swapped", swapped.bytes.bytes, swapped.bytes.length, CORRUPT, "but the member before");
 
     OWNED_ZIP_BUILD gap = {0};
     put_sound(&gap);

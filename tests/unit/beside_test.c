@@ -1,25 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * beside_test.c -- what others do to names while we work with them, or have done before: a target
- * that is renamed during its save, a directory that a torn rename left under two names, a
- * checkpoint that was copied over another one, a commit whose sync fails, a series that another
- * process has opened.  Each is what one check
- * of the protocol is for which crash_model cannot show to be needed.
+ * beside_test.c -- other processes change names while a save works with them, or have done so
+ * before: they rename the target of a save, leave a directory under two names, copy a checkpoint
+ * over another one, make the sync of a commit fail, or open the series. Each test needs one check
+ * of the protocol that crash_model cannot show to be needed.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
-
 #include "base/owned.h"
 #include "convert/export.h"
 #include "engine/engine.h"
 #include "support/one_rank.h"
 #include "support/store_sim_disk.h"
 #include "support/trap.h"
+#include "support/unit.h"
 
 #define PARENT "/p"
 #define OLD 1u
@@ -27,7 +19,7 @@
 
 static struct sim *sim;
 
-/* A disk in memory, on which somebody else is client 1. */
+/* A disk in memory; the other process is client 1. */
 static int setup(void **state)
 {
     OWNED_DIR *disk = NULL;
@@ -77,7 +69,7 @@ static void rename_target(void)
     assert_int_equal(store_dir_make(parent, "t", NULL), SIDESTEP_OK);
 }
 
-/* Nobody may be told that what is not there under its name is committed. */
+/* A checkpoint that is not under its name must not be reported as committed. */
 static void a_target_that_is_renamed_is_not_committed(void **state)
 {
     static const struct trap before_the_check = {"dir_open", PARENT "/t", rename_target, NULL, 0};
@@ -99,7 +91,7 @@ static void a_target_that_is_renamed_is_not_committed(void **state)
         assert_non_null(strstr(err.message, "but in '" PARENT "/mine'"));
         assert_int_not_equal(sidestep_load(engine, PARENT "/t", world.state, NULL, NULL, &err),
                              SIDESTEP_OK);
-        expect(PARENT "/mine", NEW); /* all of it, where they have put it */
+        expect(PARENT "/mine", NEW); /* all of it, at its new name */
     }
 }
 
@@ -118,7 +110,7 @@ static bool is_known(const char *name)
     return strcmp(name, "f") == 0;
 }
 
-static void files_that_are_moved_are_not_said_to_be_there(void **state)
+static void moved_files_are_not_reported_as_written(void **state)
 {
     static const struct trap before_the_rename[] = {
         {"rename", ".sidestep.", rename_parent, NULL, 0},
@@ -146,8 +138,8 @@ static void files_that_are_moved_are_not_said_to_be_there(void **state)
 /* ---- a directory under two names */
 
 /*
- * Where a rename is two changes to a directory (a file system without a journal), a power loss can
- * leave both names.  ${name} is the other one of the newest checkpoint.
+ * In a file system without a journal, a rename is two changes to a directory, so a power loss can
+ * leave both names. ${name} is the second name of the newest checkpoint.
  */
 static void resume_where_a_rename_was_torn(enum file_name_kind kind)
 {
@@ -169,7 +161,7 @@ static void resume_where_a_rename_was_torn(enum file_name_kind kind)
     assert_true(sim_reserve_entry(&sim->now) && sim_reserve_entry(&sim->durable));
     sim->now.all[sim->now.count++] = other;
     sim->durable.all[sim->durable.count++] = other;
-    for (int i = 0; i < 2; i++) { /* and again */
+    for (int i = 0; i < 2; i++) { /* twice */
         ASSERT_OK(sidestep_series_open(engine, PARENT, NULL, &series, &err));
         world_fill(&world, 999);
         ASSERT_OK(sidestep_series_load(series, world.state, NULL, &step, NULL, NULL, &err));
@@ -180,13 +172,13 @@ static void resume_where_a_rename_was_torn(enum file_name_kind kind)
     expect(PARENT "/step-2", NEW);
 }
 
-static void a_torn_commit_is_not_emptied_as_garbage(void **state)
+static void a_torn_commit_is_not_swept(void **state)
 {
     (void)state;
     resume_where_a_rename_was_torn(FILE_NAME_SAVING);
 }
 
-static void a_torn_deletion_is_not_ended_under_a_name(void **state)
+static void a_torn_deletion_is_not_finished(void **state)
 {
     (void)state;
     resume_where_a_rename_was_torn(FILE_NAME_TRASH);
@@ -194,8 +186,8 @@ static void a_torn_deletion_is_not_ended_under_a_name(void **state)
 
 /* ---- a checkpoint copied over another */
 
-/* The manifest of the older one stays, and lists files whose names are now those of the newer. */
-static void what_is_copied_over_a_checkpoint_stays(void **state)
+/* The manifest of the older one stays, and lists files whose names now belong to the newer one. */
+static void files_copied_over_a_checkpoint_stay(void **state)
 {
     struct sidestep_gc_report report = {0};
     char older[128], newer[128], command[400];
@@ -209,7 +201,8 @@ static void what_is_copied_over_a_checkpoint_stays(void **state)
     snprintf(command, sizeof(command), "cp -r %s/. %s/", newer, older);
     assert_int_equal(system(command), 0);
     ASSERT_OK(sidestep_gc(scratch.path, 0, &report, &err));
-    assert_int_equal(report.removed_count, 1); /* that manifest, and nothing that it lists */
+    assert_int_equal(report.removed_count,
+                     1); /* that manifest, and none of the files that it lists */
     sidestep_gc_report_release(&report);
     expect(older, NEW);
     expect(newer, NEW);
@@ -235,8 +228,9 @@ static void expect_frozen(struct sidestep_series *series, const char *words)
     expect(PARENT "/step-1", 1);
 }
 
-/* What it replaces may be needed again: nothing is deleted, nor after a restart, until a commit. */
-static void an_unknown_outcome_freezes_deletion(void **state)
+/* The checkpoint that it replaces may be needed: nothing is deleted until a commit, not even after
+ * a restart. */
+static void an_unknown_outcome_stops_deletion(void **state)
 {
     static const struct trap after_the_rename = {"dir_sync", PARENT, fail_sync, NULL, 0};
     static const struct trap at_the_rename = {"rename", ".sidestep.", NULL, &after_the_rename, 0};
@@ -281,8 +275,8 @@ static void truncate_shard_of(const char *checkpoint)
     ASSERT_OK(store_file_truncate(file, 100, &err));
 }
 
-/* A process that was stopped, and goes on when its run has gone on without it. */
-static void a_zombie_of_a_series_changes_nothing(void **state)
+/* A stopped process that goes on after its run has gone on without it. */
+static void an_old_incarnation_changes_nothing(void **state)
 {
     struct sidestep_retention keep = {.struct_size = sizeof(keep), .keep_last = 2};
     struct sidestep_series_options options = SIDESTEP_SERIES_OPTIONS_INIT;
@@ -308,7 +302,7 @@ static void a_zombie_of_a_series_changes_nothing(void **state)
     assert_true(status == SIDESTEP_OK || status == SIDESTEP_EABORTED);
     assert_int_equal(report.removed_count, 0);
     sidestep_gc_report_release(&report);
-    truncate_shard_of(PARENT "/step-3"); /* what does not verify is set aside by the owner only */
+    truncate_shard_of(PARENT "/step-3"); /* only the owner sets aside what does not verify */
     expect_ended(sidestep_series_load(zombie, world.state, NULL, &step, NULL, NULL, &err));
     assert_int_equal(sim_walk(sim, SIM_ROOT, PARENT "/step-3", true, &inode), 0);
     save_step(series, 4);
@@ -324,12 +318,12 @@ int main(void)
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
         CASE(a_target_that_is_renamed_is_not_committed),
-        CASE(files_that_are_moved_are_not_said_to_be_there),
-        CASE(a_torn_commit_is_not_emptied_as_garbage),
-        CASE(a_torn_deletion_is_not_ended_under_a_name),
-        CASE(what_is_copied_over_a_checkpoint_stays),
-        CASE(an_unknown_outcome_freezes_deletion),
-        CASE(a_zombie_of_a_series_changes_nothing),
+        CASE(moved_files_are_not_reported_as_written),
+        CASE(a_torn_commit_is_not_swept),
+        CASE(a_torn_deletion_is_not_finished),
+        CASE(files_copied_over_a_checkpoint_stay),
+        CASE(an_unknown_outcome_stops_deletion),
+        CASE(an_old_incarnation_changes_nothing),
 #undef CASE
     };
 

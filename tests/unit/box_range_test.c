@@ -1,18 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* box_range_test.c -- stretches of a box and of a chunk, against counting. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
-
+/* box_range_test.c -- compares box_range() with counting elements. */
 #include "model/box_range.h"
 #include "support/prng.h"
+#include "support/unit.h"
 
 #define DIMS 3u
-#define ITEM 3u /* bytes of an element: so that a stretch may cut one */
+#define ITEM 3u /* bytes of an element; more than one, so that a stretch may cut an element */
 
 static bool contains(const struct box *box, const int64_t at[DIMS])
 {
@@ -22,7 +15,7 @@ static bool contains(const struct box *box, const int64_t at[DIMS])
     return true;
 }
 
-/* Where an element stands in a box that has it. */
+/* The number of an element in a box that contains it. */
 static uint64_t place(const struct box *box, const int64_t at[DIMS])
 {
     uint64_t n = 0;
@@ -32,7 +25,7 @@ static uint64_t place(const struct box *box, const int64_t at[DIMS])
     return n;
 }
 
-/* The same by looking at every byte. */
+/* As box_range(), but looks at each byte. */
 static bool count_range(const struct box *box, uint64_t begin, uint64_t end,
                         const struct box *chunk, uint64_t *first, uint64_t *last)
 {

@@ -1,21 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* box_test.c -- boxes against 128-bit arithmetic and element-by-element copies. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
+/* box_test.c -- compares boxes with 128-bit arithmetic and element-by-element copies. */
 #include "base/owned.h"
 #include "model/box.h"
 #include "model/display.h"
 #include "support/guard.h"
 #include "support/prng.h"
 #include "support/tilings.h"
+#include "support/unit.h"
 
 #define NDIM TILING_NDIM
 #define INT64_BIG ((int64_t)1 << 62)
@@ -170,7 +161,7 @@ static void shapes_and_strides(void **test)
         assert_true(box_is_row_major(box.ndim, box.lengths, strides));
     }
     int64_t huge[] = {0, INT64_MAX, INT64_MAX}, strides[3];
-    box_row_major_strides(3, huge, strides); /* wraps, for nobody: must not trap */
+    box_row_major_strides(3, huge, strides); /* wraps, which must not trap */
     assert_int_equal(box_volume(&(struct box){3, huge, huge}), 0);
 }
 
@@ -236,7 +227,7 @@ static void intersections_hold_what_both_hold(void **test)
 
 /* ---------------------------------------------------------------- moving */
 
-/* A box with memory of its own: any order of the dimensions, gaps, and backward strides. */
+/* A box with its own memory: any order of the dimensions, gaps, and negative strides. */
 struct layout {
     struct random_box box;
     int64_t strides[NDIM];
@@ -324,7 +315,7 @@ static uint64_t reference_transfer(const struct box *stored, uint64_t begin, uin
     return moved;
 }
 
-/* What box_visit_rows() found, moved by a simple loop. */
+/* Move what box_visit_rows() found, with a simple loop. */
 struct by_rows {
     unsigned char *buffer;
     enum box_direction direction;
@@ -364,7 +355,7 @@ static void transfer_case(struct prng *p, uint32_t ndim, int64_t most)
     for (uint64_t i = 0; i < bytes; i++)
         buffer[i] = wanted_buffer[i] = (unsigned char)(i * 7 + 3);
 
-    /* The reference works on the block itself, which is then put back. */
+    /* The reference works in place; afterwards the block is restored. */
     unsigned char *before = malloc(layout.block_bytes);
     assert_non_null(before);
     memcpy(before, layout.block, layout.block_bytes);
@@ -417,8 +408,8 @@ static void large_planes_are_moved_whole(void **test)
     }
 }
 
-/* The end of 2^31 rows is reached without passing the others. */
-static void what_lies_outside_the_range_is_not_visited(void **test)
+/* The last of 2^31 rows is reached without a visit to the others. */
+static void rows_outside_the_range_are_not_visited(void **test)
 {
     int64_t zeros[2] = {0, 0}, lengths[2] = {(int64_t)1 << 31, 4}, strides[2] = {0, 1};
     struct box box = {2, zeros, lengths};
@@ -548,7 +539,7 @@ int main(void)
         cmocka_unit_test(intersections_hold_what_both_hold),
         cmocka_unit_test(transfers_move_what_a_simple_loop_moves),
         cmocka_unit_test(large_planes_are_moved_whole),
-        cmocka_unit_test(what_lies_outside_the_range_is_not_visited),
+        cmocka_unit_test(rows_outside_the_range_are_not_visited),
         cmocka_unit_test(copies_move_common_elements),
         cmocka_unit_test(marked_blocks_are_those_that_hold_something),
         cmocka_unit_test(texts_fit_and_are_harmless),

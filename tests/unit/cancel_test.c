@@ -1,18 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* cancel_test.c -- saves that the program gives up: nothing of them stays, what was at their path
- * does, and the next save is as any other. */
+/* cancel_test.c -- saves that the program cancels: nothing of them stays, what was at their path
+ * does, and the next save works. */
 #include <dirent.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "base/fault.h"
 #include "base/owned.h"
@@ -21,6 +14,7 @@
 #include "support/comm_threads.h"
 #include "support/one_rank.h"
 #include "support/prng.h"
+#include "support/unit.h"
 
 #define SCALE 40 /* 7 MB */
 
@@ -49,7 +43,7 @@ static void expect(const char *name, uint64_t seed)
     world_free(&loaded);
 }
 
-/* But for the reason that rank 0 leaves for the others, until the next save. */
+/* Without the file in which rank 0 leaves the reason, until the next save. */
 static size_t count_names(const char *dir)
 {
     DIR *names = opendir(dir);
@@ -72,7 +66,7 @@ static struct sidestep_save *start(struct sidestep_engine *own, struct world *of
     return save;
 }
 
-/* The whole life, by one kind of engine: paused, so that nothing is written before it is given up.
+/* Cancel a save in each state, with one kind of engine: paused, so that nothing is written before.
  */
 static void give_up(const struct sidestep_engine_options *engine_options,
                     const struct sidestep_save_options *options)
@@ -94,21 +88,21 @@ static void give_up(const struct sidestep_engine_options *engine_options,
                          SIDESTEP_EABORTED);
         assert_non_null(strstr(err.message, "the program gave it up"));
         sidestep_save_cancel(save);
-        world_fill(&part, 9); /* and not a byte of it may be seen, or waited for */
+        world_fill(&part, 9); /* the save must neither see nor wait for this */
         assert_int_equal(sidestep_save_finish(&save, NULL, NULL), SIDESTEP_EABORTED);
         sidestep_engine_resume(own);
         expect("it", 1);
         assert_int_equal(count_names(path_of("it")), files);
         assert_int_equal(count_names(scratch.path), 1);
     }
-    save = start(own, &part, 3, options); /* nobody is told again */
+    save = start(own, &part, 3, options); /* the error is not reported again */
     ASSERT_OK(sidestep_save_finish(&save, NULL, &err));
     expect("it", 3);
     world_free(&part);
     ASSERT_OK(sidestep_engine_close(&own, &err));
 }
 
-static void nothing_of_it_stays(void **state)
+static void a_cancelled_save_leaves_nothing(void **state)
 {
     (void)state;
     for (int snapshot = SIDESTEP_SNAPSHOT_AUTO; snapshot <= SIDESTEP_SNAPSHOT_COW; snapshot++)
@@ -120,7 +114,7 @@ static void nothing_of_it_stays(void **state)
         }
 }
 
-static void compressed_and_still_ones_too(void **state)
+static void compressed_still_and_spread_saves_are_cancelled(void **state)
 {
     struct sidestep_save_options options = SIDESTEP_SAVE_OPTIONS_INIT;
 
@@ -135,8 +129,8 @@ static void compressed_and_still_ones_too(void **state)
     give_up(NULL, &options);
 }
 
-/* Whenever it comes: the old one, or the new one, and the answer says which. */
-static void at_any_moment(void **state)
+/* At any moment of a save: the old or the new checkpoint is there, as the answer says. */
+static void cancel_at_any_moment(void **state)
 {
     struct prng prng = prng_new(11);
     uint64_t there = 1;
@@ -163,7 +157,7 @@ static void at_any_moment(void **state)
     assert_true(given_up != 0);
 }
 
-static void what_has_ended_stays(void **state)
+static void a_cancel_after_the_end_does_nothing(void **state)
 {
     struct world part;
 
@@ -218,7 +212,7 @@ static int one_gives_up(struct sidestep_comm *comm, void *context)
     return bad | (sidestep_engine_close(&own, NULL) != SIDESTEP_OK);
 }
 
-static void one_rank_is_enough(void **state)
+static void one_rank_can_cancel(void **state)
 {
     (void)state;
     for (int who = 0; who < 3; who++) {
@@ -228,24 +222,24 @@ static void one_rank_is_enough(void **state)
     }
 }
 
-/* ---- a rank that hears of it late */
+/* ---- a rank that learns late */
 
-/* A store whose files of one kind come to be only when rank 0 has given the save up, and has taken
- * away what it found of it. */
+/* A store in which files of one kind appear only after rank 0 has given up the save, and has
+ * removed what it found. */
 struct late_store {
     struct store base;
     struct store_ops ops;
     enum file_name_kind late;
-    atomic_int *has_come; /* up to there; rank 0 gives up then */
+    atomic_int *has_come; /* up to this point; rank 0 gives up then */
 };
 
-static bool has_mark(struct store_dir *dir, const char *save_id)
+static bool has_marker(struct store_dir *dir, const char *save_id)
 {
-    char mark[FILE_NAME_BYTES];
+    char marker[FILE_NAME_BYTES];
     struct store_stat stat;
 
-    file_name_format(FILE_NAME_PENDING, save_id, 0, 0, mark);
-    return store_stat(dir, mark, &stat, NULL) == SIDESTEP_OK;
+    file_name_format(FILE_NAME_PENDING, save_id, 0, 0, marker);
+    return store_stat(dir, marker, &stat, NULL) == SIDESTEP_OK;
 }
 
 static void nap(void)
@@ -261,7 +255,7 @@ static enum sidestep_status create_late(struct store_dir *at, const char *name, 
 
     if (parsed.kind == late->late) {
         atomic_store(late->has_come, 1);
-        while (has_mark(at, parsed.save_id))
+        while (has_marker(at, parsed.save_id))
             nap();
     }
     return store_posix()->ops->file_create(at, name, flags, out, why);
@@ -309,8 +303,9 @@ static int hears_of_it_late(struct sidestep_comm *comm, void *context)
     return bad | (sidestep_engine_close(&own, NULL) != SIDESTEP_OK);
 }
 
-/* In place, where the directory stays: also what comes after rank 0 has swept it goes. */
-static void what_comes_late_does_not_stay(void **state)
+/* In place, where the directory stays, files that appear after rank 0 has swept are removed, too.
+ */
+static void late_files_of_a_cancelled_save_are_removed(void **state)
 {
     static const enum file_name_kind kinds[] = {FILE_NAME_PART, FILE_NAME_VOTE, FILE_NAME_FAILED};
     char names[512];
@@ -331,12 +326,15 @@ static void what_comes_late_does_not_stay(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(nothing_of_it_stays, one_rank_setup, teardown),
-        cmocka_unit_test_setup_teardown(compressed_and_still_ones_too, one_rank_setup, teardown),
-        cmocka_unit_test_setup_teardown(at_any_moment, one_rank_setup, teardown),
-        cmocka_unit_test_setup_teardown(what_has_ended_stays, one_rank_setup, teardown),
-        cmocka_unit_test_setup_teardown(one_rank_is_enough, one_rank_setup, teardown),
-        cmocka_unit_test_setup_teardown(what_comes_late_does_not_stay, one_rank_setup, teardown),
+        cmocka_unit_test_setup_teardown(a_cancelled_save_leaves_nothing, one_rank_setup, teardown),
+        cmocka_unit_test_setup_teardown(compressed_still_and_spread_saves_are_cancelled,
+                                        one_rank_setup, teardown),
+        cmocka_unit_test_setup_teardown(cancel_at_any_moment, one_rank_setup, teardown),
+        cmocka_unit_test_setup_teardown(a_cancel_after_the_end_does_nothing, one_rank_setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(one_rank_can_cancel, one_rank_setup, teardown),
+        cmocka_unit_test_setup_teardown(late_files_of_a_cancelled_save_are_removed, one_rank_setup,
+                                        teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,22 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* cast_test.c -- conversions between floating-point types, against their definition. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "model/cast.h"
 #include "support/prng.h"
+#include "support/unit.h"
 
 static const enum sidestep_dtype types[] = {SIDESTEP_FLOAT64,       SIDESTEP_FLOAT32,
                                             SIDESTEP_FLOAT16,       SIDESTEP_BFLOAT16,
                                             SIDESTEP_FLOAT8_E4M3FN, SIDESTEP_FLOAT8_E5M2};
 
-/* One element, with a neighbour on each side so that loops over many are taken. */
+/* One element, with a neighbour on each side, so that the loops for several elements run. */
 static uint64_t cast_one(enum sidestep_dtype from, uint64_t bits, enum sidestep_dtype to,
                          uint64_t *overflows)
 {
@@ -35,7 +29,7 @@ static double value_of(enum sidestep_dtype type, uint64_t bits)
     return value;
 }
 
-/* Every value of every small type survives the way to any type that is not narrower. */
+/* Each value of each small type converts without loss to any type that is not narrower. */
 static void small_types_survive(void **test)
 {
     static const enum sidestep_dtype pairs[][2] = {
@@ -80,7 +74,7 @@ static void known_values(void **test)
     assert_true(isnan(value_of(SIDESTEP_FLOAT8_E4M3FN, 0x7f)));
 }
 
-/* The result is the nearest, and of two that are as near the even one. */
+/* The result is the nearest value; of two equally near ones, the even one. */
 static void check_nearest(enum sidestep_dtype type, double x)
 {
     uint64_t bits, overflows, out, sign = (uint64_t)1 << (8 * sidestep_dtype_size(type) - 1);
@@ -118,7 +112,7 @@ static void rounds_to_the_nearest(void **test)
     (void)test;
     for (unsigned i = 0; i < 200000; i++) {
         enum sidestep_dtype type = types[2 + prng_below(&random, 4)];
-        /* Near a value of the type, often just between two. */
+        /* A random number near a value of the type, often halfway between two. */
         uint64_t bits = prng_below(&random, (uint64_t)1 << 8 * sidestep_dtype_size(type));
         double a = value_of(type, bits), b = value_of(type, bits + 1);
 
@@ -135,7 +129,7 @@ static void rounds_to_the_nearest(void **test)
     check_nearest(SIDESTEP_BFLOAT16, 1e300);
 }
 
-/* Pairs with a loop of their own do what the way over doubles does. */
+/* Pairs of types with their own loop give the same result as a conversion through doubles. */
 static void fast_loops_agree(void **test)
 {
     static const enum sidestep_dtype pairs[][2] = {{SIDESTEP_FLOAT32, SIDESTEP_BFLOAT16},
@@ -147,7 +141,7 @@ static void fast_loops_agree(void **test)
         for (unsigned p = 0; p < 2; p++) {
             uint64_t bits = prng_next(&random) & 0xffffffff, slow, fast, overflows[3];
 
-            if (i % 2 == 0) /* around what a half can hold */
+            if (i % 2 == 0) /* around the limits of a half */
                 bits = (bits & 0x807fffff) | (100 + prng_below(&random, 50)) << 23;
             fast = cast_one(pairs[p][0], bits, pairs[p][1], &overflows[0]);
             slow = cast_one(SIDESTEP_FLOAT64,
@@ -180,7 +174,7 @@ static void a_table_of_bytes_agrees(void **test)
     }
 }
 
-static void it_knows_floats_alone(void **test)
+static void casts_support_only_floats(void **test)
 {
     unsigned known = 0;
 
@@ -199,7 +193,7 @@ int main(void)
         cmocka_unit_test(rounds_to_the_nearest),
         cmocka_unit_test(fast_loops_agree),
         cmocka_unit_test(a_table_of_bytes_agrees),
-        cmocka_unit_test(it_knows_floats_alone),
+        cmocka_unit_test(casts_support_only_floats),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,25 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * changing_test.c -- a source that is written to while it is converted or loaded, at the same size
- * and in the same second: what has no hashes is known by its times alone.
+ * changing_test.c -- a source that is overwritten while it is converted or loaded, with the same
+ * size and in the same second. Without hashes, only its times show that.
  */
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "sidestep/sidestep.h"
 #include "support/comm_hook.h"
 #include "support/comm_threads.h"
 #include "support/flip.h"
 #include "support/scratch.h"
+#include "support/unit.h"
 
 static struct scratch scratch;
 
@@ -49,11 +42,11 @@ static void write_whole(const char *path)
     assert_int_equal(fwrite(header, 1, length[0], file), length[0]);
     assert_int_equal(fwrite(values, 1, sizeof(values), file), sizeof(values));
     assert_int_equal(fclose(file), 0);
-    usleep(50000); /* the clock of the file system has ticked */
+    usleep(50000); /* the clock of the file system has advanced */
 }
 
-/* How a source changes in the same second: the size is the same, and with ${stamp} also the time,
- * which its owner can set. */
+/* How a source changes in the same second: the size stays, and with ${stamp} also the time, which
+ * its owner can set. */
 struct change {
     const char *path;
     bool stamp;
@@ -160,7 +153,7 @@ static void a_source_that_changes_is_not_loaded(void **test)
     }
 }
 
-/* It was opened, and is read after that: once as it was, once by then another. */
+/* The source is read after it was opened: once unchanged, once changed since. */
 static void a_source_that_changes_is_not_read(void **test)
 {
     struct change change = {.path = scratch_path(&scratch, "source.safetensors")};

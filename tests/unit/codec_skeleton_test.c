@@ -1,13 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* codec_skeleton_test.c -- a codec that a program brings along: what is saved through it is loaded
- * through it, and where it is missing or lies, the error says so. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
+/* codec_skeleton_test.c -- a codec of a program: saves and loads use it; if it is missing or wrong,
+ * the error says so. */
 #include <errno.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -15,6 +8,7 @@
 #include "base/fault.h"
 #include "skeletons.h"
 #include "support/scratch.h"
+#include "support/unit.h"
 
 #define ELEMENTS ((int64_t)3 << 20) /* 12 MiB: parts in several windows */
 #define MAX_FAULTS 2000
@@ -105,7 +99,7 @@ static void assert_loads(void)
     assert_memory_equal(loaded, values, (size_t)ELEMENTS * sizeof(*loaded));
 }
 
-/* In a child that has the codec; this process does not have it yet. */
+/* In a child process that has the codec; this process does not have it yet. */
 static void save_elsewhere(void)
 {
     struct sidestep_save_info info;
@@ -145,7 +139,7 @@ static void a_codec_that_is_missing_is_named(void **state)
     sidestep_verify_report_release(&report);
 }
 
-static void what_is_no_codec_is_refused(void **state)
+static void an_invalid_codec_is_refused(void **state)
 {
     static const char *const wrong[] = {NULL, "", "name", "/1", "name/", "a b/1", "a/1/2", "a,b/1"};
     struct sidestep_codec codec = codec_skeleton;
@@ -160,7 +154,7 @@ static void what_is_no_codec_is_refused(void **state)
         assert_int_equal(sidestep_codec_register(&codec, &err), SIDESTEP_EINVAL);
     }
     memset(longest, 'x', sizeof(longest));
-    memcpy(longest + 62, "/1\0", 3); /* 64: one more than there may be */
+    memcpy(longest + 62, "/1\0", 3); /* 64 bytes: one too many */
     codec.descriptor = longest;
     assert_int_equal(sidestep_codec_register(&codec, &err), SIDESTEP_EINVAL);
     codec.descriptor = "stream.zstd/1";
@@ -170,7 +164,7 @@ static void what_is_no_codec_is_refused(void **state)
     assert_int_equal(sidestep_codec_register(&codec, &err), SIDESTEP_EINVAL);
 }
 
-/* ---- codecs that fail, and that lie */
+/* ---- codecs that fail, or return wrong results */
 
 enum trouble {
     NO_ENCODER,
@@ -231,7 +225,7 @@ static enum sidestep_status decode(void *context, struct sidestep_codec_input *i
 
     if (trouble_at(trouble, NO_DECODE, err) != SIDESTEP_OK)
         return SIDESTEP_EIO;
-    if (trouble == LESS) /* all is taken, nothing comes out */
+    if (trouble == LESS) /* it takes everything, and returns nothing */
         while (sidestep_codec_left(input) != 0)
             if (sidestep_codec_take(input, SIZE_MAX, &some, &length, err) != SIDESTEP_OK)
                 return SIDESTEP_EIO;
@@ -292,7 +286,7 @@ static void every_allocation_may_fail(void **state)
         fired = fault_fired() != NULL;
         fault_arm("", 0, false, 0);
         if (status != SIDESTEP_OK) {
-            assert_true(fired); /* some of them are only for comfort */
+            assert_true(fired); /* not every allocation is necessary */
             assert_int_equal(status, SIDESTEP_ENOMEM);
             failed++;
         }
@@ -306,7 +300,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_codec_that_is_missing_is_named),
-        cmocka_unit_test(what_is_no_codec_is_refused),
+        cmocka_unit_test(an_invalid_codec_is_refused),
         cmocka_unit_test(a_codec_that_fails_fails_the_call),
         cmocka_unit_test(every_allocation_may_fail),
     };

@@ -1,12 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* codec_test.c -- what codecs make of items, and of bytes that are none of theirs. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
+/* codec_test.c -- codecs encode and decode items, and refuse damaged bytes. */
 #include <errno.h>
 #include <zstd.h>
 
@@ -16,6 +9,7 @@
 #include "codec/planes.h"
 #include "support/guard.h"
 #include "support/prng.h"
+#include "support/unit.h"
 
 #define CODECS 5u
 static const struct codec *codecs[CODECS];
@@ -129,7 +123,7 @@ static void check_round_trip(const struct codec *codec, struct prng *prng, enum 
         PRNG_ASSERT(prng, stored.length < item->bytes / 20);
 }
 
-static void items_come_out_as_they_went_in(void **state)
+static void items_round_trip(void **state)
 {
     static const uint64_t sizes[] = {8,
                                      16,
@@ -155,7 +149,7 @@ static void items_come_out_as_they_went_in(void **state)
     }
 }
 
-/* One frame, which any zstd decodes at once: that is what stock torch has. */
+/* The result is one frame that any zstd decodes, as stock torch does. */
 static void zstd_is_one_frame(void **state)
 {
     (void)state;
@@ -180,8 +174,8 @@ static void zstd_is_one_frame(void **state)
     }
 }
 
-/* What repeats in a way that only a search finds: numbers below 50,000 in 8 bytes each, of which
- * many come in the same order again. */
+/* Data that repeats in a way that only a search finds: numbers below 50,000 in 8 bytes each, many
+ * of which come in the same order again. */
 static uint8_t *make_tokens(struct prng *prng, uint64_t bytes)
 {
     uint64_t *tokens = malloc(bytes);
@@ -195,8 +189,8 @@ static uint8_t *make_tokens(struct prng *prng, uint64_t bytes)
     return (uint8_t *)tokens;
 }
 
-/* Each part finds what repeats in it, wherever it stands: were parts not to pass their trial, this
- * would be as large as without a search.  At the lowest levels, some do not. */
+/* Each part finds its own matches, wherever it is. If parts did not pass their trial, the result
+ * would be as large as without a search. At the lowest levels, some do not pass. */
 static void levels_find_what_repeats(void **state)
 {
     static const unsigned levels[] = {1, 2, 3, 4, 5, 6, 7, 9, 12, 13, 16, 19};
@@ -228,8 +222,8 @@ static void levels_find_what_repeats(void **state)
     }
 }
 
-/* A part that begins as what the coder saw before it does (zstd_level.c), and one that begins with
- * the other part's end, in all ways of runs: matches would reach back, and must not be there. */
+/* Parts that begin like the primer (zstd_level.c), and parts that begin like the end of the
+ * previous part, with all lengths of runs. Matches would reach back, and must not. */
 static void parts_do_not_reach_back(void **state)
 {
     (void)state;
@@ -257,7 +251,7 @@ static void parts_do_not_reach_back(void **state)
     }
 }
 
-/* Cut short, with bytes behind, with a flipped bit, and with a limit that is too low. */
+/* The item is cut short, has bytes after its end, a flipped bit, or exceeds the limit. */
 static void damage_is_refused_or_decoded_within_limits(void **state)
 {
     (void)state;
@@ -298,8 +292,8 @@ static void damage_is_refused_or_decoded_within_limits(void **state)
     }
 }
 
-/* Headers of planes that claim what cannot be. */
-static void lies_of_planes_are_told(void **state)
+/* Headers of planes with impossible values. */
+static void wrong_planes_headers_are_refused(void **state)
 {
     static const struct {
         size_t at;
@@ -318,10 +312,10 @@ static void lies_of_planes_are_told(void **state)
         {16, 8, UINT64_MAX, SIDESTEP_ECORRUPT, "at most"},
         {24, 8, 1 << 20, SIDESTEP_ECORRUPT, "data at"},
         {32, 8, UINT64_MAX - 3, SIDESTEP_ECORRUPT, "data at"},
-        {40, 4, 5, SIDESTEP_ECORRUPT, "a plane of 5 bytes where"},
-        {40, 4, (1u << 30) | 2, SIDESTEP_ECORRUPT, "a constant of 2 bytes"},
+        {40, 4, 5, SIDESTEP_ECORRUPT, "a plane has 5 bytes instead"},
+        {40, 4, (1u << 30) | 2, SIDESTEP_ECORRUPT, "a constant has 2 bytes"},
         {40, 4, 3u << 30, SIDESTEP_ECORRUPT, "unknown method"},
-        {40, 4, (1u << 30) - 1, SIDESTEP_ECORRUPT, "a chunk of"},
+        {40, 4, (1u << 30) - 1, SIDESTEP_ECORRUPT, "a chunk has"},
     };
     (void)state;
     struct codec_item item = {.bytes = 4000, .data_bytes = 4000, .dtype = SIDESTEP_BFLOAT16};
@@ -345,7 +339,7 @@ static void lies_of_planes_are_told(void **state)
 static void memory_may_be_short(void **state)
 {
     (void)state;
-    /* Two parts, with something to find: so that the second one is tried, too. */
+    /* Two parts with matches, so that the second one needs a trial. */
     struct codec_item item = {
         .bytes = (1 << 20) + 8000, .data_bytes = (1 << 20) + 8000, .dtype = SIDESTEP_FLOAT32};
     struct prng prng = prng_new(2);
@@ -396,7 +390,7 @@ static void the_public_function_decodes(void **state)
                      SIDESTEP_EINVAL);
 }
 
-/* An encoded item with something in front of it, and its chunks. */
+/* An encoded item with bytes in front of it, and its chunks. */
 #define CHUNKS 3u
 #define IN_FRONT 8u
 
@@ -416,7 +410,7 @@ static enum sidestep_status locate(struct chunked *chunked, size_t stored_bytes)
                                        chunked->places, &err);
 }
 
-/* Each is what it was in the item; cut short, it is refused. */
+/* Each chunk decodes to its part of the item; cut short, it is refused. */
 static void check_chunks(const struct chunked *chunked, struct codec_decoder *decoder)
 {
     static uint8_t decoded[CODEC_CHUNK_BYTES];
@@ -442,7 +436,7 @@ static void check_chunks(const struct chunked *chunked, struct codec_decoder *de
     }
 }
 
-/* Other sizes than it has, and flipped bits in header and index. */
+/* Wrong sizes, and flipped bits in the header and the index. */
 static void check_lies(struct chunked *chunked)
 {
     size_t length = chunked->stored.length - IN_FRONT;
@@ -492,12 +486,12 @@ static void chunks_stand_for_themselves(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(items_come_out_as_they_went_in),
+        cmocka_unit_test(items_round_trip),
         cmocka_unit_test(zstd_is_one_frame),
         cmocka_unit_test(levels_find_what_repeats),
         cmocka_unit_test(parts_do_not_reach_back),
         cmocka_unit_test(damage_is_refused_or_decoded_within_limits),
-        cmocka_unit_test(lies_of_planes_are_told),
+        cmocka_unit_test(wrong_planes_headers_are_refused),
         cmocka_unit_test(memory_may_be_short),
         cmocka_unit_test(the_public_function_decodes),
         cmocka_unit_test(chunks_stand_for_themselves),

@@ -1,19 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* comm_test.c -- collectives of one process and of several, with ranks that fail or die. */
-#include <setjmp.h>
-#include <stdarg.h>
+/* comm_test.c -- collectives of one process and of several, in which ranks fail or die. */
 #include <stdatomic.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "base/fault.h"
 #include "base/owned.h"
 #include "comm/comm.h"
 #include "support/comm_threads.h"
+#include "support/unit.h"
 
 #define assert_ok(call) assert_int_equal((call), SIDESTEP_OK)
 /* cmocka's assertions belong to the main thread: ranks return the line instead. */
@@ -50,7 +43,7 @@ static int no_scatter(void *context, const void *send, const size_t *sizes_, voi
     return 0;
 }
 
-static void what_the_host_gives_is_checked(void **state)
+static void the_hosts_communicator_is_checked(void **state)
 {
     static const struct {
         int32_t rank, size;
@@ -120,7 +113,7 @@ static void a_single_process_needs_no_callbacks(void **state)
 
 /* ---- several ranks */
 
-/* Rank r brings 3 r bytes of value r. */
+/* Rank r sends 3 r bytes of value r. */
 static int move_bytes(struct sidestep_comm *host, void *context)
 {
     OWNED_BY(comm_parts_release) struct comm_parts parts = {0};
@@ -186,7 +179,7 @@ static int vote(struct sidestep_comm *host, void *context)
         CHECK(got == SIDESTEP_ENOSPC && err.status == SIDESTEP_ENOSPC);
         CHECK(err.rank == lowest && err.sys_errno == ENOSPC && strcmp(err.message, words) == 0);
     }
-    /* Errors may be left out, on the failing rank and on the others. */
+    /* Callers may pass NULL for the error, on the failing rank and on the others. */
     got = comm_agree_all(&comm, mine, NULL);
     CHECK(got == (failing != 0 ? SIDESTEP_ENOSPC : SIDESTEP_OK));
     return 0;
@@ -200,7 +193,7 @@ static void a_vote_tells_the_lowest_failure_to_all(void **state)
             assert_int_equal(comm_threads_run(sizes[i], vote, &failing), 0);
 }
 
-/* Rank 2 reports what it heard of rank 1: that rank is named, once. */
+/* Rank 2 reports an error that it got from rank 1: the error names rank 1, once. */
 static int relay(struct sidestep_comm *host, void *context)
 {
     struct sidestep_error err = {0};
@@ -215,7 +208,7 @@ static int relay(struct sidestep_comm *host, void *context)
     }
     CHECK(comm_agree_all(&comm, mine, &err) == SIDESTEP_EPEER);
     CHECK(err.rank == 1 && strcmp(err.message, "rank 1: disk gone") == 0);
-    /* Without an error of its own, a rank is quoted with the text of its status. */
+    /* If a rank has no error, the others get the text of its status. */
     CHECK(comm_agree_all(&comm, comm.rank == 0 ? SIDESTEP_EBUSY : SIDESTEP_OK, &err) ==
           SIDESTEP_EBUSY);
     CHECK(comm.rank == 0 || strcmp(err.message, "rank 0: another save is in flight") == 0);
@@ -297,7 +290,7 @@ static void a_dying_rank_fails_all(void **state)
         }
 }
 
-/* The control of the rig: ranks that make different calls are caught, and do not hang. */
+/* The control of the rig: ranks that make different calls are noticed, and do not hang. */
 static int disagree(struct sidestep_comm *host, void *context)
 {
     struct sidestep_error err = {0};
@@ -315,7 +308,7 @@ static int disagree(struct sidestep_comm *host, void *context)
     return 0;
 }
 
-static void ranks_out_of_step_are_caught(void **state)
+static void ranks_with_different_calls_are_detected(void **state)
 {
     (void)state;
     assert_int_equal(comm_threads_run(3, disagree, NULL), 0);
@@ -324,14 +317,14 @@ static void ranks_out_of_step_are_caught(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_the_host_gives_is_checked),
+        cmocka_unit_test(the_hosts_communicator_is_checked),
         cmocka_unit_test(a_single_process_needs_no_callbacks),
         cmocka_unit_test(bytes_go_where_they_belong),
         cmocka_unit_test(a_vote_tells_the_lowest_failure_to_all),
         cmocka_unit_test(a_relayed_failure_keeps_its_rank),
         cmocka_unit_test(short_memory_on_one_rank_fails_all),
         cmocka_unit_test(a_dying_rank_fails_all),
-        cmocka_unit_test(ranks_out_of_step_are_caught),
+        cmocka_unit_test(ranks_with_different_calls_are_detected),
     };
 
     return cmocka_run_group_tests_name("comm", tests, NULL, NULL);

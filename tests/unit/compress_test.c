@@ -1,13 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* compress_test.c -- saves whose items are encoded on the way, and what loads and verify make of
- * them. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
+/* compress_test.c -- saves that compress items, and loads and verification of them. */
 #include <errno.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -17,6 +9,7 @@
 #include "support/comm_threads.h"
 #include "support/prng.h"
 #include "support/scratch.h"
+#include "support/unit.h"
 
 #define TENSORS 8u
 
@@ -49,21 +42,21 @@ static const char *at(char *buffer, const char *name)
         assert_int_equal(status_, SIDESTEP_OK);                                                    \
     } while (0)
 
-/* ---- a state with something to gain */
+/* ---- a state that can be compressed */
 
 static const struct shape {
     const char *name;
     enum sidestep_dtype dtype;
     int64_t rows, columns;
-    bool random; /* nothing can be gained */
+    bool random; /* cannot be compressed */
 } shapes[TENSORS] = {
-    {"weight", SIDESTEP_BFLOAT16, 1536, 2048, false}, /* 6 MiB: in two windows at least */
-    {"large", SIDESTEP_FLOAT32, 1500, 1111, false},   /* 6.7 MB, and not a multiple of anything */
+    {"weight", SIDESTEP_BFLOAT16, 1536, 2048, false}, /* 6 MiB: at least two windows */
+    {"large", SIDESTEP_FLOAT32, 1500, 1111, false},   /* 6.7 MB, not a multiple of anything */
     {"noise", SIDESTEP_UINT8, 1024, 5500, true},      /* large, too */
     {"half", SIDESTEP_FLOAT16, 300, 77, false},
     {"double", SIDESTEP_FLOAT64, 64, 100, false},
     {"tokens", SIDESTEP_INT64, 100, 100, false},
-    {"bias", SIDESTEP_FLOAT32, 1, 10, false}, /* too small to be tried */
+    {"bias", SIDESTEP_FLOAT32, 1, 10, false}, /* too small to be compressed */
     {"empty", SIDESTEP_FLOAT32, 0, 10, false},
 };
 
@@ -73,7 +66,7 @@ struct model {
     size_t bytes[TENSORS];
 };
 
-/* Like a weight: normal, of a small scale. */
+/* Like a weight: normally distributed, with a small scale. */
 static float weight(struct prng *prng)
 {
     float sum = 0;
@@ -107,7 +100,7 @@ static void fill(const struct shape *shape, struct prng *prng, uint8_t *to, size
     }
 }
 
-/* Rows [rank's, next rank's) of each tensor; ${seed} 0: zeroed, to be loaded into. */
+/* Make rows [rank's, next rank's) of each tensor; ${seed} 0: zeroes, to load into. */
 static void model_make(struct model *model, int rank, int size, uint64_t seed)
 {
     struct sidestep_error err = {0};
@@ -279,13 +272,13 @@ static void check_transforms(const char *path, const char *transform)
     sidestep_checkpoint_close(&checkpoint);
 }
 
-static void what_was_compressed_is_loaded_bit_for_bit(void **state)
+static void compressed_tensors_load_bit_for_bit(void **state)
 {
     static const struct {
         enum sidestep_compress compress;
         uint32_t level;
         const char *transform;
-        double bf16; /* at least this part is gained */
+        double bf16; /* at least this fraction is saved */
     } cases[] = {{SIDESTEP_COMPRESS_ZSTD, 0, "stream.zstd/1", 0.15},
                  {SIDESTEP_COMPRESS_PLANES, 0, "sidestep.planes/1", 0.25},
                  {SIDESTEP_COMPRESS_ZSTD, 3, "stream.zstd/1", 0.15}};
@@ -298,7 +291,7 @@ static void what_was_compressed_is_loaded_bit_for_bit(void **state)
 
     model_make(&model, 0, 1, 7);
     for (size_t i = 0; i < 9; i++) {
-        /* With a place for each window, and with two slots for all of them. */
+        /* With a slot for each window, and with two slots for all of them. */
         struct sidestep_engine *engine =
             open_engine(i % 2 != 0 ? (uint64_t)16 << 20 : 0, NULL, ios[i % 3]);
         save_at_level(engine, at(path, "ckpt"), &model, cases[i / 3].compress, cases[i / 3].level,
@@ -318,7 +311,7 @@ static void what_was_compressed_is_loaded_bit_for_bit(void **state)
     model_free(&model);
 }
 
-static void nothing_to_gain_makes_the_same_file(void **state)
+static void incompressible_tensors_make_the_same_file(void **state)
 {
     (void)state;
     struct sidestep_engine *engine = open_engine(0, NULL, SIDESTEP_IO_AUTO);
@@ -401,7 +394,7 @@ static void ranks_load_what_others_compressed(void **state)
     }
 }
 
-/* A lost .metadata comes back with what is transformed. */
+/* A rebuilt .metadata records the transforms. */
 static void rebuild_knows_transforms(void **state)
 {
     (void)state;
@@ -467,8 +460,8 @@ static void a_flipped_bit_is_found(void **state)
     close_engine(engine);
 }
 
-/* Every allocation, and every call of the storage, fails once: the save fails and leaves nothing,
- * or it is whole. */
+/* Every allocation, and every storage call, fails once. The save fails and leaves nothing, or it is
+ * whole. */
 static void every_failure_ends_the_save(void **state)
 {
     static const char *const points[] = {"memory", "posix."};
@@ -504,7 +497,8 @@ static void every_failure_ends_the_save(void **state)
     model_free(&model);
 }
 
-/* By what the disk was seen to do: here a limit, which encoding is faster than on any machine. */
+/* The choice depends on the measured speed of the disk: here a limit that is slower than encoding
+ * on any machine. */
 static void auto_compresses_where_the_disk_is_slow(void **state)
 {
     (void)state;
@@ -560,8 +554,8 @@ static void unknown_words_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_was_compressed_is_loaded_bit_for_bit),
-        cmocka_unit_test(nothing_to_gain_makes_the_same_file),
+        cmocka_unit_test(compressed_tensors_load_bit_for_bit),
+        cmocka_unit_test(incompressible_tensors_make_the_same_file),
         cmocka_unit_test(ranks_load_what_others_compressed),
         cmocka_unit_test(rebuild_knows_transforms),
         cmocka_unit_test(a_flipped_bit_is_found),

@@ -1,12 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* coded_load_test.c -- loads of compressed tensors, chunk by chunk: all of one, and parts. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
+/* compressed_load_test.c -- loads of compressed tensors, chunk by chunk: whole ones, and parts. */
 #include <errno.h>
 
 #include "base/fault.h"
@@ -16,6 +9,7 @@
 #include "store/store.h"
 #include "support/prng.h"
 #include "support/scratch.h"
+#include "support/unit.h"
 
 #define ROWS 6001 /* 11.7 MiB: the last chunk is not full */
 #define COLUMNS 1023
@@ -25,8 +19,8 @@ static struct scratch scratch;
 static char path[256];
 static uint16_t *weight;
 static uint64_t item_offset, item_bytes;
-static unsigned long failing; /* allocation of the next load; 0: none */
-static bool fired;            /* it has been reached */
+static unsigned long failing; /* number of the allocation that fails in the next load; 0: none */
+static bool fired;            /* that allocation was reached */
 
 #define ASSERT_OK(call, err)                                                                       \
     do {                                                                                           \
@@ -55,7 +49,7 @@ static void close_engine(struct sidestep_engine *engine)
     ASSERT_OK(sidestep_engine_close(&engine, &err), err);
 }
 
-/* The part of the tensor from ${first} on, in ${data}, whose rows are ${pitch} elements apart. */
+/* A part of the tensor, from ${first} on, in ${data}, whose rows are ${pitch} elements apart. */
 struct part {
     int64_t first[2], lengths[2];
     int64_t pitch;
@@ -129,7 +123,7 @@ static int teardown(void **state)
     return 0;
 }
 
-/* What a load of ${part} says, and how much it has read; what it has loaded is right. */
+/* Load ${part}, check it, and return the status and how much was read. */
 static enum sidestep_status load(struct sidestep_engine *engine, const struct part *part,
                                  uint64_t *bytes_read, struct sidestep_error *err)
 {
@@ -181,11 +175,11 @@ static void a_part_reads_the_chunks_that_it_needs(void **state)
     struct prng prng = prng_new(6);
     uint64_t bytes;
 
-    /* 100 rows lie in two chunks at most, and those in three stored blocks. */
+    /* 100 rows are in at most two chunks, and those in three stored blocks. */
     struct part rows = {.first = {2500, 0}, .lengths = {100, COLUMNS}, .pitch = COLUMNS};
     ASSERT_OK(load(engine, &rows, &bytes, &err), err);
     assert_in_range(bytes, 1, 3 * HASH_BLOCK_BYTES);
-    /* The last ones are in the last chunk, which is not full. */
+    /* the last rows are in the last chunk, which is not full */
     rows.first[0] = ROWS - 100;
     ASSERT_OK(load(engine, &rows, &bytes, &err), err);
     assert_in_range(bytes, 1, 3 * HASH_BLOCK_BYTES);
@@ -216,8 +210,8 @@ static void flip(uint64_t offset)
     assert_int_equal(fclose(file), 0);
 }
 
-/* In the header, in the chunks and in the index: each is found; and it is not where nobody looks.
- */
+/* Damage in the header, in the chunks and in the index is found by a load that reads it, and by no
+ * other. */
 static void damage_is_found_where_it_is_read(void **state)
 {
     (void)state;
@@ -277,7 +271,7 @@ static enum sidestep_status put(void *context, uint64_t begin, const uint8_t *by
     return SIDESTEP_OK;
 }
 
-/* Stretch after stretch, the last one first. */
+/* Decode in stretches, the last one first. */
 static enum sidestep_status decode_all(struct compressed_item *coded,
                                        struct compressed_item_decoders *benches,
                                        const struct reader_sink *place, struct sidestep_error *err)
@@ -300,8 +294,8 @@ static enum sidestep_status decode_all(struct compressed_item *coded,
     return SIDESTEP_OK;
 }
 
-/* A codec that gives back something else is found by the hash of what was given to it. */
-static void what_comes_out_is_compared_with_its_hash(void **state)
+/* If a codec returns wrong bytes, the hash of the original ones shows it. */
+static void decoded_bytes_are_compared_with_their_hash(void **state)
 {
     (void)state;
     struct reader *reader = NULL;
@@ -342,7 +336,7 @@ int main(void)
         cmocka_unit_test(a_part_reads_the_chunks_that_it_needs),
         cmocka_unit_test(damage_is_found_where_it_is_read),
         cmocka_unit_test(every_failed_allocation_ends_the_load),
-        cmocka_unit_test(what_comes_out_is_compared_with_its_hash),
+        cmocka_unit_test(decoded_bytes_are_compared_with_their_hash),
     };
 
     return cmocka_run_group_tests_name("coded_load", tests, setup, teardown);

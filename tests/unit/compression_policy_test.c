@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* pace_test.c -- what saves teach about the disk, and when compression is allowed. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
+/* compression_policy_test.c -- what the policy learns from saves about the disk, and when it
+ * compresses. */
 #include "save/compression_policy.h"
+#include "support/unit.h"
 
 #define GIB ((uint64_t)1 << 30)
 #define SECOND ((uint64_t)1000000000)
@@ -18,7 +14,7 @@ static void a_disk_is_known_after_a_plain_save(void **state)
     double ns = 0;
 
     assert_false(compression_policy_should_compress(&pace, 2, &ns));
-    compression_policy_record_save(&pace, 1000, SECOND, false, 0); /* too small to tell */
+    compression_policy_record_save(&pace, 1000, SECOND, false, 0); /* too small to measure */
     assert_false(compression_policy_should_compress(&pace, 2, &ns));
     compression_policy_record_save(&pace, GIB, 2 * SECOND, false, 0);
     assert_true(compression_policy_should_compress(&pace, 2, &ns));
@@ -34,11 +30,12 @@ static void a_fast_disk_wants_no_compression(void **state)
     compression_policy_record_save(&pace, 20 * GIB, SECOND, false, 0);
     assert_false(compression_policy_should_compress(&pace, 2, &ns));
     assert_true(compression_policy_should_compress(&pace, 16, &ns));
-    compression_policy_record_save(&pace, 20 * GIB, SECOND, false, GIB); /* but a limit is one */
+    compression_policy_record_save(&pace, 20 * GIB, SECOND, false,
+                                   GIB); /* the speed is a limit, not the disk */
     assert_true(compression_policy_should_compress(&pace, 2, &ns));
 }
 
-static void what_was_slower_is_not_done_for_a_while(void **state)
+static void a_slower_compression_is_not_tried_for_a_while(void **state)
 {
     (void)state;
     struct compression_policy pace = {0};
@@ -46,7 +43,7 @@ static void what_was_slower_is_not_done_for_a_while(void **state)
     unsigned plain = 0;
 
     compression_policy_record_save(&pace, GIB, SECOND, false, 0);
-    compression_policy_record_save(&pace, GIB, SECOND / 2, true, 0); /* faster: well done */
+    compression_policy_record_save(&pace, GIB, SECOND / 2, true, 0); /* compression was faster */
     assert_true(compression_policy_should_compress(&pace, 2, &ns));
     compression_policy_record_save(&pace, GIB, 2 * SECOND, true, 0);
     while (!compression_policy_should_compress(&pace, 2, &ns) && plain < 100)
@@ -59,7 +56,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_disk_is_known_after_a_plain_save),
         cmocka_unit_test(a_fast_disk_wants_no_compression),
-        cmocka_unit_test(what_was_slower_is_not_done_for_a_while),
+        cmocka_unit_test(a_slower_compression_is_not_tried_for_a_while),
     };
 
     return cmocka_run_group_tests_name("pace", tests, NULL, NULL);

@@ -1,26 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * convert_test.c -- conversions of a training state, there and back, compared bit for bit; loads of
- * what is no checkpoint; and every call failing once: then nothing is at the destination, and the
- * source is what it was.
+ * convert_test.c -- conversions of a training state, there and back, compared bit for bit; loads
+ * of other formats; and a failure of every call: then there is nothing at the destination, and the
+ * source is unchanged.
  */
 #include <dirent.h>
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/fault.h"
 #include "sidestep/sidestep.h"
 #include "support/scratch.h"
+#include "support/unit.h"
 #include "support/world.h"
 
 #define SEED 5u
@@ -53,8 +45,8 @@ static int tear_down(void **test)
     return 0;
 }
 
-/* Is the whole state at ${path}?  What came through torch.save() has the one object that is a dict
- * taken apart, as torch's own saves of dicts do: ${apart}. */
+/* Is the whole state at ${path}? After torch.save(), the one object that is a dict is flattened, as
+ * by torch's own saves of dicts: ${apart}. */
 static void expect_state(const char *path, bool apart)
 {
     struct sidestep_load_options options = SIDESTEP_LOAD_OPTIONS_INIT;
@@ -110,7 +102,8 @@ static void there_and_back_by_torch(void **test)
 
     (void)test;
     expect_convert(source, scratch_path(&scratch, "a.pt"), NULL);
-    expect_state(scratch_path(&scratch, "a.pt"), true); /* a load of what is no checkpoint */
+    expect_state(scratch_path(&scratch, "a.pt"),
+                 true); /* a load of a file that is not a checkpoint */
     expect_convert(scratch_path(&scratch, "a.pt"), scratch_path(&scratch, "back"), NULL);
     expect_state(scratch_path(&scratch, "back"), true);
     options.ranks = 3;
@@ -141,7 +134,7 @@ static bool is_encoded(const char *path, const char *transform)
 
 #define SMOOTH 100000
 
-/* A tensor that can be compressed: to be saved or loaded. */
+/* A state with a tensor that can be compressed: to save or to load. */
 static struct sidestep_state_dict *smooth_state(float *values)
 {
     struct sidestep_state_dict *dict = NULL;
@@ -233,7 +226,7 @@ static void destinations_are_not_replaced(void **test)
     expect_state(source, false);
 }
 
-/* Somebody saves to the destination while it is made. */
+/* Another process saves to the destination during the conversion. */
 static void save_meanwhile(void *context, uint64_t done, uint64_t total)
 {
     float values[SMOOTH];
@@ -246,7 +239,7 @@ static void save_meanwhile(void *context, uint64_t done, uint64_t total)
     *saved = true;
 }
 
-static void what_came_meanwhile_stays(void **test)
+static void a_checkpoint_that_came_meanwhile_stays(void **test)
 {
     struct sidestep_convert_options options = SIDESTEP_CONVERT_OPTIONS_INIT;
     static float values[SMOOTH];
@@ -379,7 +372,7 @@ static void it_can_be_cancelled(void **test)
     assert_int_equal(entries_of(scratch.path), before);
 }
 
-static void a_full_disk_says_what_is_missing(void **test)
+static void a_full_disk_error_says_how_much_is_missing(void **test)
 {
     static const enum sidestep_format to[] = {SIDESTEP_FORMAT_TORCH, SIDESTEP_FORMAT_DCP};
     struct sidestep_convert_options options = SIDESTEP_CONVERT_OPTIONS_INIT;
@@ -401,7 +394,7 @@ static void a_full_disk_says_what_is_missing(void **test)
     }
 }
 
-/* Each call fails once.  Where that is not fatal, the result is right. */
+/* Each call fails once. If the conversion succeeds nevertheless, its result is right. */
 static void fail_each(const char *from, const char *name, enum sidestep_format to, uint32_t ranks)
 {
     struct sidestep_convert_options options = SIDESTEP_CONVERT_OPTIONS_INIT;
@@ -421,7 +414,8 @@ static void fail_each(const char *from, const char *name, enum sidestep_format t
         enum sidestep_status status = convert(from, path, &options, &err);
         fired = fault_fired() != NULL;
         fault_arm("", 0, false, 0);
-        /* EUNKNOWN: all is there, but the name may not be durable, or nobody could look at it. */
+        /* EUNKNOWN: everything is there, but the name may not be durable, or it could not be
+         * checked. */
         if (status == SIDESTEP_OK || status == SIDESTEP_EUNKNOWN) {
             expect_state(path, true);
             struct scratch made;
@@ -434,7 +428,7 @@ static void fail_each(const char *from, const char *name, enum sidestep_format t
                 fail_msg("it is there, though hit %lu failed: %s", nth, err.message);
             failures++;
         }
-        step = nth < 200 ? 1 : 61; /* all of the beginning, and enough of the rest */
+        step = nth < 200 ? 1 : 61; /* every call of the beginning, and enough of the others */
     }
     assert_true(failures > 60);
     assert_int_equal(sidestep_gc(scratch.path, 0, &report, NULL), SIDESTEP_OK);
@@ -442,7 +436,7 @@ static void fail_each(const char *from, const char *name, enum sidestep_format t
     expect_state(from, from != source);
 }
 
-/* A file of rows [first, first + 2) of "w", as torch's HuggingFaceStorageWriter makes it. */
+/* Write a file with rows [first, first + 2) of "w", as torch's HuggingFaceStorageWriter does. */
 static void write_rows(const char *name, int first)
 {
     char header[256], path[256];
@@ -465,7 +459,7 @@ static void write_rows(const char *name, int first)
     assert_int_equal(fclose(file), 0);
 }
 
-static void pieces_of_tensors_are_one(void **test)
+static void pieces_of_tensors_are_joined(void **test)
 {
     struct sidestep_checkpoint *checkpoint = NULL;
     bool fired = true;
@@ -555,12 +549,12 @@ int main(void)
         cmocka_unit_test(options_are_checked),
         cmocka_unit_test(tensors_are_compressed),
         cmocka_unit_test(destinations_are_not_replaced),
-        cmocka_unit_test(what_came_meanwhile_stays),
+        cmocka_unit_test(a_checkpoint_that_came_meanwhile_stays),
         cmocka_unit_test(names_are_chosen_and_changed),
         cmocka_unit_test(it_can_be_cancelled),
-        cmocka_unit_test(a_full_disk_says_what_is_missing),
+        cmocka_unit_test(a_full_disk_error_says_how_much_is_missing),
         cmocka_unit_test(numbers_of_tensors),
-        cmocka_unit_test(pieces_of_tensors_are_one),
+        cmocka_unit_test(pieces_of_tensors_are_joined),
         cmocka_unit_test(every_call_may_fail),
     };
 

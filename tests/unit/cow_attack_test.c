@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* cow_attack_test.c -- whatever a program can do to its memory while a save holds it: the
- * checkpoint has the bytes of the call, or the save fails and says so.  The rows are those of the
+/* cow_attack_test.c -- what a program can do to its memory while a save has it write-protected. The
+ * checkpoint has the bytes of the call, or the save fails and says why. The rows are those of the
  * table in snapshot/cow.h. */
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
@@ -12,7 +12,7 @@
 
 #include "support/attack_table.h"
 
-/* What some distributions' headers do not know. */
+/* Missing in the headers of some distributions. */
 #define ADVICE_COLD 20
 #define ADVICE_PAGEOUT 21
 #define ADVICE_POPULATE_READ 22
@@ -64,7 +64,7 @@ static enum outcome populate_write(void)
 
 static enum outcome collapse(void)
 {
-    (void)advise(ADVICE_COLLAPSE, HELD); /* refused for what is protected, and that is right */
+    (void)advise(ADVICE_COLLAPSE, HELD); /* it is refused for protected memory, which is right */
     return HELD;
 }
 
@@ -190,7 +190,7 @@ static enum outcome use_a_key(void)
     return HELD;
 }
 
-/* It cannot be unmapped any more. */
+/* Afterwards it cannot be unmapped. */
 static enum outcome seal(void)
 {
     return syscall(CALL_MSEAL, part(), PART_BYTES, 0ul) == 0 ? HELD : NOT_HERE;
@@ -198,7 +198,7 @@ static enum outcome seal(void)
 
 /* ---- another user of userfaultfd, in the same process */
 
-/* One request of another descriptor, which kernels may well refuse. */
+/* Send a request to another userfaultfd, which kernels may refuse. */
 static enum outcome ask_another(unsigned long request, void *argument)
 {
     struct uffdio_api api = {.api = UFFD_API};
@@ -226,7 +226,7 @@ static enum outcome unregister_by_another(void)
     return ask_another(UFFDIO_UNREGISTER, &range);
 }
 
-/* Pages of another page's contents where there were none. */
+/* Fill missing pages with the contents of another page. */
 static enum outcome copy_by_another(void)
 {
     struct uffdio_copy copy = {
@@ -245,41 +245,56 @@ static enum outcome zero_by_another(void)
 /* ---- all of them */
 
 static const struct attack attacks[] = {
-    {.name = "MADV_DONTNEED", .act = discard, .said = "discarded"},
-    {.name = "MADV_DONTNEED_LOCKED", .act = discard_locked, .said = "discarded"},
-    {.name = "MADV_FREE", .act = let_it_be_freed, .said = "discarded"},
+    {.name = "MADV_DONTNEED", .act = discard, .expected_words = "discarded"},
+    {.name = "MADV_DONTNEED_LOCKED", .act = discard_locked, .expected_words = "discarded"},
+    {.name = "MADV_FREE", .act = let_it_be_freed, .expected_words = "discarded"},
     {.name = "MADV_PAGEOUT", .act = page_out},
     {.name = "MADV_COLD", .act = make_cold},
-    {.name = "MADV_POPULATE_READ", .act = populate_read, .untouched = true},
+    {.name = "MADV_POPULATE_READ", .act = populate_read, .is_untouched = true},
     {.name = "MADV_POPULATE_WRITE", .act = populate_write},
     {.name = "MADV_COLLAPSE", .act = collapse},
     {.name = "MADV_HUGEPAGE", .act = change_page_size},
     {.name = "MADV_WIPEONFORK, MADV_DONTFORK", .act = advise_children},
-    {.name = "MADV_GUARD_INSTALL", .act = guard, .said = "protection|unreadable", .goes = true},
+    {.name = "MADV_GUARD_INSTALL",
+     .act = guard,
+     .expected_words = "protection|unreadable",
+     .part_is_lost = true},
     {.name = "MADV_GUARD_REMOVE",
      .act = guard_and_open,
-     .said = "protection",
-     .comes_to_pass = true},
+     .expected_words = "protection",
+     .has_control = true},
     {.name = "mlock", .act = lock_it},
-    {.name = "munmap", .act = unmap, .said = "unmapped|unreadable", .goes = true},
-    {.name = "mmap over it", .act = replace, .said = "unmapped|unreadable"},
-    {.name = "mremap away", .act = move_away, .said = "moved|unreadable", .goes = true},
-    {.name = "mremap with MREMAP_DONTUNMAP", .act = move_contents_away, .said = "moved|unreadable"},
-    {.name = "mremap over it", .act = move_over, .said = "unmapped|unreadable"},
+    {.name = "munmap", .act = unmap, .expected_words = "unmapped|unreadable", .part_is_lost = true},
+    {.name = "mmap over it", .act = replace, .expected_words = "unmapped|unreadable"},
+    {.name = "mremap away",
+     .act = move_away,
+     .expected_words = "moved|unreadable",
+     .part_is_lost = true},
+    {.name = "mremap with MREMAP_DONTUNMAP",
+     .act = move_contents_away,
+     .expected_words = "moved|unreadable"},
+    {.name = "mremap over it", .act = move_over, .expected_words = "unmapped|unreadable"},
     {.name = "mprotect to PROT_READ and back", .act = forbid_writing},
     {.name = "mprotect to PROT_NONE and back", .act = forbid_all_for_now},
-    {.name = "mprotect to PROT_NONE", .act = forbid_all, .said = "unreadable", .goes = true},
+    {.name = "mprotect to PROT_NONE",
+     .act = forbid_all,
+     .expected_words = "unreadable",
+     .part_is_lost = true},
     {.name = "pkey_mprotect", .act = use_a_key},
-    {.name = "UFFDIO_WRITEPROTECT by another", .act = lift_by_another, .said = "protection"},
-    {.name = "UFFDIO_UNREGISTER by another", .act = unregister_by_another, .said = "protection"},
+    {.name = "UFFDIO_WRITEPROTECT by another",
+     .act = lift_by_another,
+     .expected_words = "protection"},
+    {.name = "UFFDIO_UNREGISTER by another",
+     .act = unregister_by_another,
+     .expected_words = "protection"},
     {.name = "UFFDIO_COPY by another",
      .act = copy_by_another,
-     .said = "protection",
-     .untouched = true},
+     .expected_words = "protection",
+     .is_untouched = true},
     {.name = "UFFDIO_ZEROPAGE by another",
      .act = zero_by_another,
-     .said = "protection",
-     .untouched = true},
+     .expected_words = "protection",
+     .is_untouched = true},
     {.name = "mseal", .act = seal},
 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* cow_device_test.c -- devices write to memory without asking the page tables: a state that is
- * pinned for one is copied, and one that is pinned later is held.  The device is a disk that fills
- * a registered buffer of io_uring. */
+/* cow_device_test.c -- devices write to memory past the page tables. A state that is pinned before
+ * a save is copied; one that is pinned later is not changed before it is copied. The device is a
+ * disk that fills a registered buffer of io_uring. */
 #include <errno.h>
 #include <fcntl.h>
 #include <liburing.h>
@@ -12,7 +12,7 @@
 
 static struct io_uring ring;
 static bool has_ring, may_pin;
-static int source = -1; /* a file of epoch 2, read past the page cache where that is possible */
+static int source = -1; /* a file with epoch 2, read past the page cache if possible */
 
 static void need_device(void)
 {
@@ -74,7 +74,7 @@ static void make_source(void)
 
 /* ---- pinned before the call */
 
-static void what_is_pinned_is_copied(void **state)
+static void pinned_memory_is_copied(void **state)
 {
     (void)state;
     need_device();
@@ -101,8 +101,8 @@ static void what_is_pinned_is_copied(void **state)
     attack_end();
 }
 
-/* The negative control: nobody looks for pins, and nothing is compared. */
-static void pins_that_are_not_looked_for_are_seen(void **state)
+/* The negative control: no check for pinned memory, and no comparison. */
+static void the_test_notices_unchecked_pins(void **state)
 {
     (void)state;
     need_device();
@@ -119,13 +119,13 @@ static void pins_that_are_not_looked_for_are_seen(void **state)
     attack_end();
 }
 
-static void what_is_pinned_during_the_call_is_copied(void **state)
+static void memory_pinned_during_the_call_is_copied(void **state)
 {
     (void)state;
     need_device();
     attack_begin(0);
     assert_true(pin(attacked, ATTACK_BYTES));
-    fault_arm("trust.others", 1, false, 0); /* as if it came behind the first look */
+    fault_arm("trust.others", 1, false, 0); /* as if it happened after the first check */
     attack_start();
     assert_non_null(fault_fired());
     fault_arm("", 0, false, 0);
@@ -137,8 +137,8 @@ static void what_is_pinned_during_the_call_is_copied(void **state)
     attack_end();
 }
 
-/* A program that says so knows that no device writes there. */
-static void what_only_the_cpu_writes_is_held(void **state)
+/* With SIDESTEP_TENSOR_CPU_WRITES, pinned memory is write-protected. */
+static void cpu_written_memory_is_protected(void **state)
 {
     unsigned char *buffer = map(MIB);
 
@@ -156,7 +156,7 @@ static void what_only_the_cpu_writes_is_held(void **state)
     munmap(buffer, MIB);
 }
 
-/* ---- pinned while it is held */
+/* ---- pinned while it is protected */
 
 static void touch_nothing(void)
 {
@@ -184,7 +184,7 @@ static void use_small_pages(void)
     fill(1);
 }
 
-/* Some of it is lifted already when it is pinned. */
+/* A part is already unprotected when it is pinned. */
 static void lift_some(void)
 {
     attack_write(attacked + 5 * MIB, 0, 1);
@@ -215,8 +215,8 @@ static void expect_zeros(void)
     free(loaded);
 }
 
-/* Whoever pins it has to wait until it is copied, in each state that a page may have. */
-static void what_is_pinned_later_is_held(void **state)
+/* Pinning waits until the memory is copied, in each state that a page may have. */
+static void memory_pinned_later_stays_protected(void **state)
 {
     (void)state;
     need_device();
@@ -241,8 +241,8 @@ static void what_is_pinned_later_is_held(void **state)
     }
 }
 
-/* The negative control: without protection nobody waits. */
-static void what_is_pinned_later_without_protection_is_seen(void **state)
+/* The negative control: without protection nothing waits. */
+static void the_test_notices_pins_without_protection(void **state)
 {
     (void)state;
     need_device();
@@ -258,8 +258,8 @@ static void what_is_pinned_later_without_protection_is_seen(void **state)
     attack_end();
 }
 
-/* A read past the page cache is a pin, too, but a short one. */
-static void what_is_read_later_is_held(void **state)
+/* A read past the page cache is a short pin, too. */
+static void memory_read_into_later_stays_protected(void **state)
 {
     (void)state;
     need_device();
@@ -280,7 +280,7 @@ static bool is_hashed(void)
     return fault_hits() != 0;
 }
 
-/* Where memory is written from where it lies, it changes between hash and write. */
+/* Zero-copy memory changes between hash and write. */
 static enum sidestep_status change_what_is_hashed(const char *switched_off)
 {
     attack_begin(0);
@@ -296,7 +296,7 @@ static enum sidestep_status change_what_is_hashed(const char *switched_off)
     return status;
 }
 
-static void what_is_written_is_what_was_hashed(void **state)
+static void a_change_between_hash_and_write_is_noticed(void **state)
 {
     (void)state;
     need_device();
@@ -307,14 +307,14 @@ static void what_is_written_is_what_was_hashed(void **state)
     fill(1);
     attack_start();
     fill(2);
-    expect_ok(attack_finish()); /* and it is not believed again */
+    expect_ok(attack_finish()); /* it is not zero-copy again */
     expect_cow(0, "memory changed in spite of its write protection in an earlier save");
     expect_epoch(1);
     attack_end();
 }
 
 /* The negative control. */
-static void what_is_not_compared_is_seen(void **state)
+static void the_test_notices_missing_comparisons(void **state)
 {
     (void)state;
     need_device();
@@ -324,7 +324,7 @@ static void what_is_not_compared_is_seen(void **state)
     attack_end();
 }
 
-/* ---- what is said of it */
+/* ---- messages */
 
 static void doctor_says(const char *name, const char *words)
 {
@@ -339,17 +339,17 @@ static void doctor_says(const char *name, const char *words)
     sidestep_doctor_report_release(&report);
 }
 
-static void doctor_says_what_is_pinned(void **state)
+static void doctor_reports_pinned_memory(void **state)
 {
     (void)state;
     need_device();
-    doctor_says("pinned_memory", "none of this process is pinned");
+    doctor_says("pinned_memory", "this process has no memory pinned");
     assert_true(pin(attacked, ATTACK_BYTES));
     doctor_says("pinned_memory", "this process has 8.0 MiB pinned for devices: saves copy");
     unpin();
 }
 
-/* ---- what the library does itself */
+/* ---- the library's own pinned memory */
 
 static size_t pinned_by_us(void)
 {
@@ -380,7 +380,7 @@ static void saves_and_loads_pin_nothing(void **state)
     attack_end();
 }
 
-static void what_cannot_be_found_out_is_copied(void **state)
+static void without_proc_status_the_state_is_copied(void **state)
 {
     (void)state;
     need_cow();
@@ -420,18 +420,18 @@ static int teardown_device(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_pinned_is_copied),
-        cmocka_unit_test(pins_that_are_not_looked_for_are_seen),
-        cmocka_unit_test(what_is_pinned_during_the_call_is_copied),
-        cmocka_unit_test(what_only_the_cpu_writes_is_held),
-        cmocka_unit_test(what_is_pinned_later_is_held),
-        cmocka_unit_test(what_is_pinned_later_without_protection_is_seen),
-        cmocka_unit_test(what_is_read_later_is_held),
-        cmocka_unit_test(what_is_written_is_what_was_hashed),
-        cmocka_unit_test(what_is_not_compared_is_seen),
-        cmocka_unit_test(doctor_says_what_is_pinned),
+        cmocka_unit_test(pinned_memory_is_copied),
+        cmocka_unit_test(the_test_notices_unchecked_pins),
+        cmocka_unit_test(memory_pinned_during_the_call_is_copied),
+        cmocka_unit_test(cpu_written_memory_is_protected),
+        cmocka_unit_test(memory_pinned_later_stays_protected),
+        cmocka_unit_test(the_test_notices_pins_without_protection),
+        cmocka_unit_test(memory_read_into_later_stays_protected),
+        cmocka_unit_test(a_change_between_hash_and_write_is_noticed),
+        cmocka_unit_test(the_test_notices_missing_comparisons),
+        cmocka_unit_test(doctor_reports_pinned_memory),
         cmocka_unit_test(saves_and_loads_pin_nothing),
-        cmocka_unit_test(what_cannot_be_found_out_is_copied),
+        cmocka_unit_test(without_proc_status_the_state_is_copied),
     };
 
     return cmocka_run_group_tests(tests, setup_device, teardown_device);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* cow_life_test.c -- holding still by write protection: what programs do to memory that is held,
- * and what is learnt from it. */
+/* cow_life_test.c -- write protection: what programs do to protected memory, and what the policy
+ * learns from it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -11,7 +11,7 @@
 #include "support/held.h"
 #include "support/ways.h"
 
-/* ---- what programs do to memory that is held */
+/* ---- what programs do to protected memory */
 
 static void unmap_it(unsigned char *memory)
 {
@@ -35,7 +35,7 @@ static void move_it(unsigned char *memory)
         mremap(memory + 4 * MIB, 2 * MIB, 2 * MIB, MREMAP_MAYMOVE | MREMAP_FIXED, map(2 * MIB));
     assert_true(moved != MAP_FAILED);
     for (size_t n = 0; n < WORDS(2 * MIB); n += 512)
-        moved[n] = 1; /* the protection must not have come along for good */
+        moved[n] = 1; /* the protection must not stay on the moved pages */
     munmap(moved, 2 * MIB);
 }
 
@@ -45,7 +45,7 @@ static void memory_that_goes_away_fails_the_save_only(void **state)
     static const struct {
         void (*act)(unsigned char *memory);
         const char *said;
-        bool hole; /* is left, and may be somebody else's afterwards */
+        bool hole; /* the address range stays unmapped, and may be mapped by somebody else */
     } acts[] = {{unmap_it, "unmapped", true},
                 {replace_it, "unmapped", false},
                 {discard_it, "discarded", false},
@@ -66,9 +66,9 @@ static void memory_that_goes_away_fails_the_save_only(void **state)
         assert_int_equal(status, SIDESTEP_EINVAL);
         assert_non_null(strstr(job.err.message, "memory of tensor 't0'"));
         assert_non_null(strstr(job.err.message, "Wait for RELEASED"));
-        if (job.err.sys_errno != EFAULT) /* a read may notice it before its event arrives */
+        if (job.err.sys_errno != EFAULT) /* a read may fail before its event arrives */
             assert_non_null(strstr(job.err.message, acts[i].said));
-        job.tensors[0].bytes = 4 * MIB; /* what is still there */
+        job.tensors[0].bytes = 4 * MIB; /* the part that still exists */
         save_and_overwrite();
         expect_cow(4 * MIB, "");
         end();
@@ -86,7 +86,7 @@ static void memory_may_go_once_it_is_released(void **state)
     begin(SIDESTEP_SNAPSHOT_COW);
     for (int i = 0; i < 3; i++) {
         job.count = 0;
-        add(map(8 * MIB), 8 * MIB, 1, 0); /* often where the last one was */
+        add(map(8 * MIB), 8 * MIB, 1, 0); /* often at the address of the last one */
         fill(1);
         expect_ok(start());
         expect_ok(sidestep_save_wait(job.save, SIDESTEP_SAVE_RELEASED, -1, &job.err));
@@ -110,7 +110,7 @@ static void a_fork_during_a_save_changes_nothing(void **state)
     expect_ok(start());
     pid_t child = fork();
     if (child == 0) {
-        memset(memory, 7, 16 * MIB); /* its own */
+        memset(memory, 7, 16 * MIB); /* the child's own copy */
         _exit(memory[8 * MIB] == 7 ? 0 : 1);
     }
     fill(2);
@@ -120,14 +120,14 @@ static void a_fork_during_a_save_changes_nothing(void **state)
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_int_equal(status, 0);
     expect_epoch(1);
-    child = fork(); /* with the descriptor, and longer than the engine */
+    child = fork(); /* it inherits the descriptor, and outlives the engine */
     if (child == 0) {
         pause();
         _exit(0);
     }
     save_and_overwrite();
     end();
-    fill(3); /* nobody waits for handlers that are gone */
+    fill(3); /* no write waits for handlers that have ended */
     kill(child, SIGKILL);
     waitpid(child, &status, 0);
     munmap(memory, 16 * MIB);
@@ -158,7 +158,7 @@ static void writes_of_the_kernel_are_held(void **state)
     munmap(memory, 8 * MIB);
 }
 
-static void a_failed_write_gives_all_back(void **state)
+static void a_failed_write_unprotects_the_state(void **state)
 {
     (void)state;
     need_cow();
@@ -180,19 +180,21 @@ static void a_failed_write_gives_all_back(void **state)
     munmap(memory, 32 * MIB);
 }
 
-/* A write fails while the trainer waits for copies of granules that have a rest in a window
- * without a place: nobody copies that any more, and the trainer goes on. */
+/* A write fails while the trainer waits for copies of granules that end in a window without a slot.
+ * Nobody copies these any more, and the trainer goes on. */
 static void a_failed_write_leaves_nobody_waiting(void **state)
 {
     (void)state;
     need_cow();
     unsigned char *memory = map(32 * MIB);
     begin(SIDESTEP_SNAPSHOT_COW);
-    unsigned failed = 0, rounds = getenv("SIDESTEP_LONG") != NULL ? 60 : 5; /* 30 show it mostly */
-    add(memory + 64, 30 * MIB, 1, 0); /* windows end in the middle of granules */
+    unsigned failed = 0, rounds = getenv("SIDESTEP_LONG") != NULL
+                                      ? 60
+                                      : 5; /* 30 rounds usually show the defect */
+    add(memory + 64, 30 * MIB, 1, 0);      /* windows end in the middle of granules */
     for (unsigned round = 0; round < rounds; round++) {
         fill(1);
-        fault_delay("", 4000); /* places run out before the write fails */
+        fault_delay("", 4000); /* no slot is left before the write fails */
         fault_arm("posix.pwrite", 3 + round % 5, true, ENOSPC);
         expect_ok(start());
         fill(2);
@@ -230,7 +232,7 @@ static void two_engines_do_not_share_memory(void **state)
 static void auto_turns_to_copy_where_cow_gains_nothing(void **state)
 {
     (void)state;
-    SKIP_IF_WAYS_ARE_TOLD();
+    SKIP_IF_WAYS_ARE_SET();
     need_cow();
     unsigned char *memory = map(32 * MIB);
     begin(SIDESTEP_SNAPSHOT_AUTO);
@@ -246,9 +248,9 @@ static void auto_turns_to_copy_where_cow_gains_nothing(void **state)
     }
     fill(1);
     expect_ok(start());
-    expect_ok(finish()); /* nobody writes: it gains */
+    expect_ok(finish()); /* nobody writes: protection pays */
     expect_cow(32 * MIB, "");
-    unsigned in_turn = 1; /* but where the machine is so busy that protecting takes long */
+    unsigned in_turn = 1; /* except on a machine so busy that protecting takes long */
     for (int i = 0; i < 100 && in_turn < 2; i++) {
         expect_ok(start());
         expect_ok(finish());
@@ -298,19 +300,19 @@ int main(void)
         cmocka_unit_test(memory_may_go_once_it_is_released),
         cmocka_unit_test(a_fork_during_a_save_changes_nothing),
         cmocka_unit_test(writes_of_the_kernel_are_held),
-        cmocka_unit_test(a_failed_write_gives_all_back),
+        cmocka_unit_test(a_failed_write_unprotects_the_state),
         cmocka_unit_test(two_engines_do_not_share_memory),
         cmocka_unit_test(auto_turns_to_copy_where_cow_gains_nothing),
         cmocka_unit_test(slow_handlers_are_waited_for),
         cmocka_unit_test(copy_is_copy),
     };
-    /* And with windows that wait for places. */
-    const struct CMUnitTest under_a_cap[] = {
+    /* And with windows that wait for slots. */
+    const struct CMUnitTest torture_under_a_cap[] = {
         cmocka_unit_test(memory_that_goes_away_fails_the_save_only),
         cmocka_unit_test(memory_may_go_once_it_is_released),
         cmocka_unit_test(a_fork_during_a_save_changes_nothing),
         cmocka_unit_test(writes_of_the_kernel_are_held),
-        cmocka_unit_test(a_failed_write_gives_all_back),
+        cmocka_unit_test(a_failed_write_unprotects_the_state),
         cmocka_unit_test(a_failed_write_leaves_nobody_waiting),
         cmocka_unit_test(two_engines_do_not_share_memory),
         cmocka_unit_test(slow_handlers_are_waited_for),
@@ -318,7 +320,7 @@ int main(void)
 
     int failed = cmocka_run_group_tests(tests, setup, teardown);
     held_pool_bytes = 16 * MIB;
-    failed += cmocka_run_group_tests_name("under a cap", under_a_cap, setup, teardown);
+    failed += cmocka_run_group_tests_name("under a cap", torture_under_a_cap, setup, teardown);
     held_ahead = SIDESTEP_COPY_AHEAD_NEVER;
-    return failed + cmocka_run_group_tests_name("live", under_a_cap, setup, teardown);
+    return failed + cmocka_run_group_tests_name("live", torture_under_a_cap, setup, teardown);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* cow_live_test.c -- holding still without a copy: what is written from where it lies, when copies
- * are made, and how much memory that takes. */
+/* cow_live_test.c -- zero-copy: which memory is written without a copy, when copies are made, and
+ * how much memory that takes. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -8,7 +8,7 @@
 
 #include "support/held.h"
 
-/* ---- what is written from where it lies */
+/* ---- zero-copy */
 
 static void calm_save(void)
 {
@@ -26,7 +26,7 @@ static void large_tensors_are_not_copied(void **state)
     begin(SIDESTEP_SNAPSHOT_COW);
     add(memory, 20 * MIB, 1, 0);
     add(memory + 20 * MIB, 10 * MIB + 64, 1, 0); /* its last, partial block is copied */
-    add(memory + 31 * MIB, MIB / 2, 1, 0);       /* no window of its own */
+    add(memory + 31 * MIB, MIB / 2, 1, 0);       /* has no window of its own */
     add(memory + 32 * MIB, 32 * MIB, 1, 0);
     for (int i = 0; i < 2; i++) {
         calm_save();
@@ -44,8 +44,8 @@ static void large_tensors_are_not_copied(void **state)
     munmap(memory, 64 * MIB);
 }
 
-/* Wherever a tensor begins in its page: the file is laid out for that. */
-static void addresses_do_not_matter(void **state)
+/* A tensor may begin anywhere in its page: the layout of the file allows for that. */
+static void any_address_in_a_page_is_zero_copy(void **state)
 {
     static const enum sidestep_io ios[] = {SIDESTEP_IO_AUTO, SIDESTEP_IO_THREADS,
                                            SIDESTEP_IO_BUFFERED};
@@ -53,28 +53,28 @@ static void addresses_do_not_matter(void **state)
 
     (void)state;
     need_cow();
-    unsigned char *memory = map(256 * MIB);
+    unsigned char *memory = map(112 * MIB);
     held_ahead = SIDESTEP_COPY_AHEAD_NEVER;
     for (size_t i = 0; i < 3; i++) {
         held_io = ios[i];
         begin(SIDESTEP_SNAPSHOT_COW);
-        add(memory + into_page[i], 240 * MIB, 1, 0);
+        add(memory + into_page[i], 96 * MIB, 1, 0);
         calm_save();
         bool direct = (job.info.flags & SIDESTEP_SAVE_DIRECT_IO) != 0;
         assert_int_equal(direct && ios[i] == SIDESTEP_IO_BUFFERED, false);
-        /* All but the two pages that are not the tensor's alone. */
-        assert_int_equal(job.info.live_bytes, 240 * MIB - 4096);
+        /* All but the two pages that the tensor shares with others. */
+        assert_int_equal(job.info.live_bytes, 96 * MIB - 4096);
         assert_true(job.info.pool_bytes <= 64 * MIB);
         expect_epoch(1);
         end();
     }
     held_io = SIDESTEP_IO_AUTO;
-    munmap(memory, 256 * MIB);
+    munmap(memory, 112 * MIB);
 }
 
-/* ---- what goes wrong */
+/* ---- failures */
 
-static void failed_writes_give_all_back(void **state)
+static void a_failed_write_unprotects_the_state(void **state)
 {
     static const struct {
         enum sidestep_io io;
@@ -97,7 +97,7 @@ static void failed_writes_give_all_back(void **state)
             held_io = failures[i].io;
             begin(SIDESTEP_SNAPSHOT_COW);
             add(memory, 48 * MIB, 1, 0);
-            calm_save(); /* plans; and tells whether there is a ring */
+            calm_save(); /* plans, and shows whether there is a ring */
             if (strncmp(failures[i].point, "ring", 4) == 0 &&
                 (job.info.flags & SIDESTEP_SAVE_URING) == 0) {
                 end();
@@ -106,7 +106,7 @@ static void failed_writes_give_all_back(void **state)
             fault_delay("cow.live", 3000);
             expect_ok(start());
             fault_arm(failures[i].point, nth, true, failures[i].sys_errno);
-            fill(2); /* nobody hangs */
+            fill(2); /* no write hangs */
             assert_int_equal(finish(), failures[i].status);
             assert_non_null(fault_fired());
             fault_arm("", 0, false, 0);
@@ -119,7 +119,7 @@ static void failed_writes_give_all_back(void **state)
     munmap(memory, 48 * MIB);
 }
 
-/* A part of a request, or none: the rest is written from where it lies, too. */
+/* A request writes only a part, or nothing: the rest is zero-copy, too. */
 static void short_writes_are_finished(void **state)
 {
     (void)state;
@@ -167,9 +167,9 @@ static void memory_may_go_when_it_is_written(void **state)
     held_io = SIDESTEP_IO_AUTO;
 }
 
-/* ---- when copies are made, and what that takes */
+/* ---- when copies are made, and how much memory they take */
 
-static void trainers_are_learnt_from(void **state)
+static void the_policy_learns_from_trainers(void **state)
 {
     (void)state;
     need_cow();
@@ -179,13 +179,13 @@ static void trainers_are_learnt_from(void **state)
     begin(SIDESTEP_SNAPSHOT_COW);
     add(memory, 64 * MIB, 1, 0);
     calm_save();
-    assert_true(job.info.ahead_bytes != 0 && job.info.live_bytes == 0); /* nobody knows yet */
+    assert_true(job.info.ahead_bytes != 0 && job.info.live_bytes == 0); /* nothing is known yet */
     for (int i = 0; i < 3; i++) {
         calm_save();
         assert_true(job.info.ahead_bytes == 0 && job.info.live_bytes == 64 * MIB);
     }
     fault_delay("posix.pwrite", 100000);
-    save_and_overwrite(); /* seen in the middle of it */
+    save_and_overwrite(); /* noticed in the middle of it */
     fault_delay("", 0);
     assert_true(job.info.faults >= 4);
     for (int i = 0; i < 8; i++) {
@@ -220,7 +220,7 @@ static bool reset_peak(void)
     return done;
 }
 
-/* The peak of memory that a save takes beside the state. */
+/* The peak memory of a save, without the state. */
 static size_t extra_memory(size_t before)
 {
     assert_true(reset_peak());
@@ -234,12 +234,11 @@ static void calm_trainers_need_little_memory(void **state)
     (void)state;
     need_cow();
     need_plain_memory();
-    size_t bytes = 384 * MIB;
+    size_t bytes = 192 * MIB;
     unsigned char *memory = map(bytes + MIB);
     for (int misaligned = 0; misaligned < 2; misaligned++) {
         held_ahead = SIDESTEP_COPY_AHEAD_AUTO;
-        begin(
-            SIDESTEP_SNAPSHOT_COW); /* AUTO copies where protecting took long: on a busy machine */
+        begin(SIDESTEP_SNAPSHOT_COW); /* AUTO copies if protecting took long: on a busy machine */
         add(memory + 8 * misaligned, bytes, 1, 0);
         fill(1);
         size_t before = memory_of("VmRSS");
@@ -257,10 +256,11 @@ static void calm_trainers_need_little_memory(void **state)
     munmap(memory, bytes + MIB);
 }
 
-/* Who rewrites all at once waits for what the cap allows, and the process does not grow beyond. */
+/* A trainer that rewrites everything at once waits under the cap, and the process does not exceed
+ * it. */
 static void a_cap_is_kept_by_the_process(void **state)
 {
-    const size_t bytes = 384 * MIB, cap = 32 * MIB;
+    const size_t bytes = 160 * MIB, cap = 32 * MIB;
 
     (void)state;
     need_cow();
@@ -290,11 +290,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(large_tensors_are_not_copied),
-        cmocka_unit_test(addresses_do_not_matter),
-        cmocka_unit_test(failed_writes_give_all_back),
+        cmocka_unit_test(any_address_in_a_page_is_zero_copy),
+        cmocka_unit_test(a_failed_write_unprotects_the_state),
         cmocka_unit_test(short_writes_are_finished),
         cmocka_unit_test(memory_may_go_when_it_is_written),
-        cmocka_unit_test(trainers_are_learnt_from),
+        cmocka_unit_test(the_policy_learns_from_trainers),
         cmocka_unit_test(calm_trainers_need_little_memory),
         cmocka_unit_test(a_cap_is_kept_by_the_process),
     };

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* cow_others_test.c -- whatever other processes and the kernel can do to memory while a save holds
- * it: the checkpoint has the bytes of the call, or the save fails and says so.  The rows are those
- * of the table in snapshot/cow.h. */
+/* cow_others_test.c -- what other processes and the kernel can do to memory while a save has it
+ * write-protected. The checkpoint has the bytes of the call, or the save fails and says why. The
+ * rows are those of the table in snapshot/cow.h. */
+#include <fcntl.h>
 #include <malloc.h>
 #include <sched.h>
 #include <sys/ioctl.h>
@@ -14,14 +15,14 @@
 #include "support/attack_table.h"
 
 #define ADVICE_PAGEOUT 21
-#define CALL_PROCESS_MADVISE 440 /* some distributions' headers do not know these */
+#define CALL_PROCESS_MADVISE 440 /* missing in the headers of some distributions */
 #define CALL_PIDFD_OPEN 434
 #define SET_MEMORY_MERGE 67
 #define PAGE ((size_t)4096)
 
-/* ---- others who write */
+/* ---- writes by other processes */
 
-/* In a child, which may do so for its parent; nobody waits for it before the save goes on. */
+/* Write in a child, which may do so for its parent; the save goes on at once. */
 static enum outcome write_from_outside(bool (*write_it)(pid_t parent))
 {
     pid_t parent = getpid();
@@ -75,7 +76,7 @@ static enum outcome write_in_a_forked_child(void)
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 static enum outcome write_in_a_process_that_shares_memory(void)
 {
-    errno = ENOTSUP; /* a sanitizer knows nothing of its stack */
+    errno = ENOTSUP; /* a sanitizer does not know its stack */
     return NOT_HERE;
 }
 #else
@@ -85,7 +86,7 @@ static int write_as_one(void *argument)
     return 0;
 }
 
-/* As between vfork(2) and exec, but for the stack. */
+/* As between vfork(2) and exec, except for the stack. */
 static enum outcome write_in_a_process_that_shares_memory(void)
 {
     unsigned char *stack = map(MIB);
@@ -98,7 +99,7 @@ static enum outcome write_in_a_process_that_shares_memory(void)
 }
 #endif
 
-/* ---- what the kernel looks at, or moves */
+/* ---- the kernel inspects or moves pages */
 
 static enum outcome write_file(const char *path, const char *text)
 {
@@ -120,7 +121,7 @@ static enum outcome clear_references(void)
     return write_file("/proc/self/clear_refs", "1");
 }
 
-/* PAGEMAP_SCAN that protects what it reports. */
+/* PAGEMAP_SCAN with protection of the reported pages. */
 static enum outcome scan_and_protect(void)
 {
     struct {
@@ -143,7 +144,7 @@ static enum outcome compact(void)
     return write_file("/proc/sys/vm/compact_memory", "1");
 }
 
-/* To where they are: they are not moved, but the kernel looks at each. */
+/* Migrate pages to their present node: they do not move, but the kernel handles each. */
 static enum outcome migrate(void)
 {
     void *address = part();
@@ -172,7 +173,7 @@ static enum outcome swap_out(void)
 {
     if (advise(ADVICE_PAGEOUT, HELD) != HELD)
         return NOT_HERE;
-    errno = ENODEV; /* no swap, or a full one */
+    errno = ENODEV; /* there is no swap, or it is full */
     return status_kib("VmSwap: %zu") != 0 ? HELD : NOT_HERE;
 }
 
@@ -212,7 +213,7 @@ static bool are_merged(void)
     return ksm_number("ksm_merging_pages") != 0;
 }
 
-/* The part is merged with itself, while it is held. */
+/* Merge the part with itself, while it is protected. */
 static enum outcome merge(void)
 {
     char was[3][32];
@@ -261,8 +262,8 @@ static void expect_copied_for_merging(void)
     expect_epoch(1);
 }
 
-/* Before the call, and also where a save has planned without that. */
-static void what_may_be_merged_is_copied(void **state)
+/* Memory is mergeable before the call; also after a save that planned without that. */
+static void mergeable_memory_is_copied(void **state)
 {
     (void)state;
     need_cow();
@@ -294,7 +295,7 @@ static void what_may_be_merged_is_copied(void **state)
 
 /* ---- the heap */
 
-/* So that malloc() has no reason to ask for more of it meanwhile. */
+/* Free memory, so that malloc() has no reason to ask for more. */
 static bool give_malloc_room(void)
 {
     if (mallopt(M_MMAP_THRESHOLD, 32 << 20) != 1 || mallopt(M_TRIM_THRESHOLD, 256 << 20) != 1)
@@ -305,7 +306,7 @@ static bool give_malloc_room(void)
     return true;
 }
 
-static void what_brk_takes_away_fails_the_save(void **state)
+static void memory_removed_by_brk_fails_the_save(void **state)
 {
     (void)state;
     need_cow();
@@ -362,15 +363,19 @@ static const struct attack attacks[] = {
     {.name = "move_pages", .act = migrate},
     {.name = "swap", .act = swap_out},
     {.name = "process_madvise", .act = advise_by_another_process},
-    {.name = "KSM", .act = merge, .said = "protection", .zeros = true, .comes_to_pass = true},
+    {.name = "KSM",
+     .act = merge,
+     .expected_words = "protection",
+     .is_zero = true,
+     .has_control = true},
 };
 
 int main(void)
 {
     const struct CMUnitTest others[] = {
-        cmocka_unit_test(what_may_be_merged_is_copied),
+        cmocka_unit_test(mergeable_memory_is_copied),
         cmocka_unit_test(the_tensor_that_lost_its_memory_is_named),
-        cmocka_unit_test(what_brk_takes_away_fails_the_save),
+        cmocka_unit_test(memory_removed_by_brk_fails_the_save),
     };
 
     return run_attacks("attacks", attacks, sizeof(attacks) / sizeof(attacks[0])) +

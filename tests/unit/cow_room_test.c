@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* cow_room_test.c -- holding still with less memory than the state has: who waits for a place in
- * the pool, who must not, and where it cannot be done. */
+/* cow_room_test.c -- write protection with a pool that is smaller than the state: who waits for a
+ * slot, who must not wait, and when it cannot work. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -18,7 +18,7 @@
 
 #define CAP (16 * MIB)
 
-/* ---- places */
+/* ---- slots */
 
 static struct image_window windows[64];
 static struct image image = {.windows = windows, .window_count = 64};
@@ -45,7 +45,7 @@ static void size_windows(const unsigned *sizes, size_t count)
     image.body_bytes = at;
 }
 
-/* In pages; -1: nowhere. */
+/* The page of the slot; -1: none. */
 static long take(struct pool_slots *places, size_t i, enum pool_slots_order who)
 {
     uint8_t *place = pool_slots_acquire(places, i, who);
@@ -63,7 +63,7 @@ static void the_reserve_is_kept(void **state)
     assert_int_equal(take(places, 41, POOL_SLOTS_OUT_OF_ORDER), 6);
     assert_int_equal(take(places, 42, POOL_SLOTS_OUT_OF_ORDER), 8);
     assert_int_equal(take(places, 43, POOL_SLOTS_OUT_OF_ORDER), -1);
-    assert_int_equal(take(places, 40, POOL_SLOTS_OUT_OF_ORDER), 4); /* it has one */
+    assert_int_equal(take(places, 40, POOL_SLOTS_OUT_OF_ORDER), 4); /* it has one already */
     assert_int_equal(take(places, 0, POOL_SLOTS_IN_ORDER), 0);
     assert_int_equal(take(places, 1, POOL_SLOTS_IN_ORDER), 2);
     assert_int_equal(take(places, 2, POOL_SLOTS_IN_ORDER), -1);
@@ -77,7 +77,7 @@ static void the_reserve_is_kept(void **state)
     pool_slots_free(&places);
 }
 
-static void the_lowest_places_are_used(void **state)
+static void the_lowest_slots_are_used(void **state)
 {
     (void)state;
     size_windows((const unsigned[]){3, 1, 2, 4}, 4);
@@ -87,8 +87,8 @@ static void the_lowest_places_are_used(void **state)
     assert_int_equal(pool_slots_peak_bytes(places), 20 * IMAGE_ALIGN);
     pool_slots_return(places, 1); /* 1 page at 3 */
     pool_slots_return(places, 3); /* 4 at 6, and those of */
-    pool_slots_return(places, 2); /* 2 at 4: one stretch now */
-    pool_slots_return(places, 2); /* has none: nothing */
+    pool_slots_return(places, 2); /* 2 at 4: now one stretch */
+    pool_slots_return(places, 2); /* has none: no effect */
     assert_int_equal(take(places, 11, POOL_SLOTS_OUT_OF_ORDER), 3);
     assert_int_equal(take(places, 8, POOL_SLOTS_OUT_OF_ORDER), 7);
     assert_int_equal(take(places, 9, POOL_SLOTS_OUT_OF_ORDER), 20);
@@ -99,8 +99,8 @@ static void the_lowest_places_are_used(void **state)
     pool_slots_free(&places);
 }
 
-/* Whatever order windows are opened in, the one whose turn it is gets a place in the end. */
-static void nobody_starves(void **state)
+/* In whichever order windows are opened, the one whose turn it is gets a slot in the end. */
+static void every_window_gets_a_slot(void **state)
 {
     unsigned seed = 7;
 
@@ -115,7 +115,7 @@ static void nobody_starves(void **state)
             if (next < 64 && take(places, next, POOL_SLOTS_IN_ORDER) >= 0) {
                 next++;
             } else {
-                assert_true(done < next); /* somebody before it has a place, and will be written */
+                assert_true(done < next); /* an earlier window has a slot, and will be written */
                 pool_slots_return(places, done++);
             }
         }
@@ -123,7 +123,7 @@ static void nobody_starves(void **state)
     }
 }
 
-static void no_memory_for_places(void **state)
+static void no_memory_for_slots(void **state)
 {
     struct pool_slots *places = NULL;
     struct sidestep_error err = {0};
@@ -171,7 +171,7 @@ static void *overwrite(void *argument)
     return argument;
 }
 
-/* Threads named ${name} that are, or are not, of the idle class. */
+/* Count threads named ${name} that are, or are not, in the idle class. */
 static unsigned count_threads(const char *name, bool idle)
 {
     unsigned count = 0;
@@ -202,9 +202,9 @@ static void await_threads(const char *name, bool idle, unsigned count)
     (void)alarm(0);
 }
 
-/* A pause, which ends only when the trainer goes on, does not hold what the trainer waits for; and
- * who does it is not of the idle class meanwhile. */
-static void a_pause_does_not_hold_who_waits_for_room(void **state)
+/* A pause that ends only when the trainer goes on does not delay what the trainer waits for, and
+ * the threads that do it leave the idle class. */
+static void a_pause_does_not_delay_a_trainer_that_waits_for_a_slot(void **state)
 {
     pthread_t trainer;
 
@@ -238,9 +238,9 @@ static void a_pause_does_not_hold_who_waits_for_room(void **state)
     munmap(memory, 64 * MIB);
 }
 
-/* While the disk is slow the pool is full, and who writes to the state waits; but not who
- * writes to a page that only the state's neighbours use. */
-static void strangers_do_not_wait(void **state)
+/* While the disk is slow the pool is full, and writes to the state wait. Writes to a page that only
+ * the state's neighbours use do not. */
+static void writes_to_neighbours_do_not_wait(void **state)
 {
     pthread_t trainer;
 
@@ -249,12 +249,13 @@ static void strangers_do_not_wait(void **state)
     unsigned char *memory = map(64 * MIB);
     held_pool_bytes = CAP;
     begin(SIDESTEP_SNAPSHOT_COW);
-    for (size_t i = 0; i < 3; i++) /* ends in the middle of a page, as the next one begins */
+    for (size_t i = 0; i < 3;
+         i++) /* each ends in the middle of a page, where the next one begins */
         add(memory + i * (20 * MIB + 4096) + 64, 20 * MIB, 1, 0);
     fill(1);
     expect_ok(start());
     expect_ok(finish());                 /* planned, allocated */
-    fault_delay("posix.pwrite", 900000); /* the disk nearly stands still */
+    fault_delay("posix.pwrite", 900000); /* the disk is nearly stopped */
     fill(1);
     expect_ok(start());
     overwritten = false;
@@ -263,7 +264,7 @@ static void strangers_do_not_wait(void **state)
     (void)nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
     for (size_t i = 1; i < 3; i++) {
         unsigned char *gap = memory + i * (20 * MIB + 4096);
-        memset(gap - 4000, 3, 4000); /* behind one, before the next */
+        memset(gap - 4000, 3, 4000); /* between two tensors */
         assert_int_equal(gap[-1], 3);
     }
     print_message("# the trainer %s\n", overwritten ? "was done" : "waited for room meanwhile");
@@ -298,8 +299,8 @@ static void *read_file(void *argument)
     return (void *)(intptr_t)(n == (ssize_t)(64 * MIB));
 }
 
-/* A read(2) that is interrupted while it waits for room does not sleep: the kernel tells of its
- * fault again and again.  It is counted, and served, once. */
+/* A read(2) that is interrupted while it waits for a slot does not sleep: the kernel reports its
+ * fault again and again. It is counted, and served, once. */
 static void an_interrupted_read_is_one_fault_at_a_time(void **state)
 {
     struct sigaction action = {.sa_handler = take_signal, .sa_flags = SA_RESTART}, before;
@@ -340,7 +341,7 @@ static void an_interrupted_read_is_one_fault_at_a_time(void **state)
     munmap(reading.memory, 64 * MIB);
 }
 
-static void what_must_be_copied_at_once_needs_room(void **state)
+static void eager_copies_need_pool_memory(void **state)
 {
     (void)state;
     need_cow();
@@ -362,8 +363,9 @@ static void what_must_be_copied_at_once_needs_room(void **state)
     munmap(strided, 80 * MIB);
 }
 
-/* Without a cap the pool is whole, and tensors that cannot be protected are copied into it. */
-static void much_is_copied_at_once_without_a_cap(void **state)
+/* Without a cap the pool holds everything, and tensors that cannot be protected are copied to it.
+ */
+static void without_a_cap_unprotectable_memory_is_copied(void **state)
 {
     (void)state;
     need_cow();
@@ -381,7 +383,7 @@ static void much_is_copied_at_once_without_a_cap(void **state)
     munmap(strided, 160 * MIB);
 }
 
-static void what_cannot_be_protected_under_a_cap_is_copied(void **state)
+static void unprotectable_memory_under_a_cap_is_copied(void **state)
 {
     (void)state;
     need_cow();
@@ -406,18 +408,18 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_reserve_is_kept),
-        cmocka_unit_test(the_lowest_places_are_used),
-        cmocka_unit_test(nobody_starves),
-        cmocka_unit_test(no_memory_for_places),
+        cmocka_unit_test(the_lowest_slots_are_used),
+        cmocka_unit_test(every_window_gets_a_slot),
+        cmocka_unit_test(no_memory_for_slots),
         cmocka_unit_test(saves_need_no_more_than_the_cap),
-        cmocka_unit_test(strangers_do_not_wait),
-        cmocka_unit_test(a_pause_does_not_hold_who_waits_for_room),
+        cmocka_unit_test(writes_to_neighbours_do_not_wait),
+        cmocka_unit_test(a_pause_does_not_delay_a_trainer_that_waits_for_a_slot),
         cmocka_unit_test(an_interrupted_read_is_one_fault_at_a_time),
-        cmocka_unit_test(what_must_be_copied_at_once_needs_room),
-        cmocka_unit_test(much_is_copied_at_once_without_a_cap),
-        cmocka_unit_test(what_cannot_be_protected_under_a_cap_is_copied),
+        cmocka_unit_test(eager_copies_need_pool_memory),
+        cmocka_unit_test(without_a_cap_unprotectable_memory_is_copied),
+        cmocka_unit_test(unprotectable_memory_under_a_cap_is_copied),
     };
 
-    held_io = SIDESTEP_IO_THREADS; /* every write has a point where it can be slow */
+    held_io = SIDESTEP_IO_THREADS; /* every write has a point where it can be delayed */
     return cmocka_run_group_tests(tests, setup, teardown);
 }

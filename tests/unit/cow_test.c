@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* cow_test.c -- holding still by write protection: which memory, and what the machine refuses. */
+/* cow_test.c -- write protection: which memory can be protected, and what happens if the machine
+ * refuses. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -86,7 +87,7 @@ static void pinned_and_strided_tensors_are_copied(void **state)
     need_cow();
     void *memory = map(4 * MIB);
     expect_copied(memory, 1, SIDESTEP_TENSOR_PINNED, "'t1': its memory is pinned");
-    fault_arm("cuda.pinned", 2, false, 0); /* what the driver says */
+    fault_arm("cuda.pinned", 2, false, 0); /* what the driver answers */
     expect_copied(memory, 1, 0, "'t1': its memory is pinned");
     fault_arm("", 0, false, 0);
     expect_copied(memory, 2, 0, "'t1': it is not contiguous");
@@ -143,7 +144,7 @@ static void small_states_are_copied(void **state)
     munmap(memory, MIB);
 }
 
-static void one_memory_under_two_names_is_saved_twice(void **state)
+static void tensors_sharing_memory_are_saved_twice(void **state)
 {
     (void)state;
     need_cow();
@@ -181,7 +182,7 @@ static void expect_untouched_pages_to_be_held(bool huge)
     for (int i = 0; i < 2; i++) {
         assert_int_equal(madvise(memory, 8 * MIB, MADV_DONTNEED), 0);
         for (size_t n = 0; n < WORDS(2 * MIB); n += 512)
-            zero[0] |= memory[n]; /* now the zero page is there */
+            zero[0] |= memory[n]; /* maps the zero page */
         fault_delay("cow.stage", 3000);
         expect_ok(start());
         fill(2);
@@ -222,7 +223,7 @@ static void untouched_pages_are_held_by_old_kernels(void **state)
 
 /* ---- what the machine refuses */
 
-static void what_is_refused_is_copied_and_said(void **state)
+static void refused_protection_is_reported_and_copied(void **state)
 {
     (void)state;
     static const struct {
@@ -254,14 +255,14 @@ static void what_is_refused_is_copied_and_said(void **state)
     munmap(memory, 4 * MIB);
 }
 
-static void what_cannot_be_protected_after_all_is_copied(void **state)
+static void a_failed_protection_falls_back_to_copy(void **state)
 {
     (void)state;
     need_cow();
     unsigned char *memory = map(132 * MIB);
     begin(SIDESTEP_SNAPSHOT_COW);
     add(memory, 132 * MIB, 1, 0);
-    fault_arm("uffd.protect", 2, false, ENOMEM); /* one stretch of several */
+    fault_arm("uffd.protect", 2, false, ENOMEM); /* one of several stretches */
     save_and_overwrite();
     assert_non_null(fault_fired());
     fault_arm("", 0, false, 0);
@@ -282,7 +283,7 @@ static void a_program_goes_on_when_protection_cannot_be_lifted(void **state)
     fault_arm("uffd.lift", 2, true, ENOMEM);
     fault_delay("cow.stage", 2000);
     expect_ok(start());
-    fill(2); /* nobody hangs */
+    fill(2); /* no write hangs */
     assert_int_equal(finish(), SIDESTEP_EIO);
     assert_non_null(strstr(job.err.message, "write protection of memory is given up"));
     fault_arm("", 0, false, 0);
@@ -293,7 +294,7 @@ static void a_program_goes_on_when_protection_cannot_be_lifted(void **state)
     munmap(memory, 8 * MIB);
 }
 
-/* One save with the ${nth} call at ${point} failing; false: there is no such call. */
+/* Save with the ${nth} call at ${point} failing; false: there is no such call. */
 static bool try_without(const char *point, unsigned long nth, unsigned *by_cow, unsigned *by_copy)
 {
     fill(1);
@@ -329,7 +330,7 @@ static bool try_without(const char *point, unsigned long nth, unsigned *by_cow, 
     return true;
 }
 
-static void no_lack_of_memory_harms(void **state)
+static void failed_allocations_do_no_harm(void **state)
 {
     (void)state;
     static const char *const points[] = {"memory", "thread.start"};
@@ -359,13 +360,13 @@ int main(void)
         cmocka_unit_test(pinned_memory_that_only_the_cpu_writes_is_protected),
         cmocka_unit_test(read_only_memory_is_copied),
         cmocka_unit_test(small_states_are_copied),
-        cmocka_unit_test(one_memory_under_two_names_is_saved_twice),
+        cmocka_unit_test(tensors_sharing_memory_are_saved_twice),
         cmocka_unit_test(untouched_pages_are_held),
         cmocka_unit_test(untouched_pages_are_held_by_old_kernels),
-        cmocka_unit_test(what_is_refused_is_copied_and_said),
-        cmocka_unit_test(what_cannot_be_protected_after_all_is_copied),
+        cmocka_unit_test(refused_protection_is_reported_and_copied),
+        cmocka_unit_test(a_failed_protection_falls_back_to_copy),
         cmocka_unit_test(a_program_goes_on_when_protection_cannot_be_lifted),
-        cmocka_unit_test(no_lack_of_memory_harms),
+        cmocka_unit_test(failed_allocations_do_no_harm),
     };
 
     return cmocka_run_group_tests(tests, setup, teardown);

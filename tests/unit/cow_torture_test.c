@@ -1,29 +1,23 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * cow_torture_test.c -- many threads rewrite a state while saves of it run: every word of every
- * checkpoint belongs to the epoch of its save.  Each word says which tensor, which word and which
- * epoch it is, so that one that came too late, or from elsewhere, is seen.
+ * cow_torture_test.c -- many threads rewrite a state while it is saved: every word of every
+ * checkpoint belongs to the epoch of its save. A word contains its tensor, its index and its
+ * epoch, so a word that is late or misplaced is found.
  *
- * The writers start the next epoch at the moment the call returns, each where it likes; a second
- * wave writes once more while the first one's granules are still being copied.  Delays at the named
- * points of the core bring threads into orders that never happen otherwise.
+ * The writers start the next epoch when the call returns, each somewhere else; a second wave
+ * writes again while granules of the first one are still being copied. Delays at the fault points
+ * cause thread orders that are otherwise rare.
  *
- * SIDESTEP_LONG: 1,000 saves and 10^11 words.  SIDESTEP_ONLY: a pattern, for some of the tests.
+ * SIDESTEP_LONG: 1,000 saves and 10^11 words. SIDESTEP_ONLY: a pattern, for some of the tests.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <pthread.h>
 #include <sys/mman.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "base/fault.h"
 #include "sidestep/sidestep.h"
 #include "support/scratch.h"
+#include "support/unit.h"
 
 #define WRITERS 4
 #define MAX_TENSORS 12
@@ -53,8 +47,8 @@ static struct torture {
     pthread_t writers[WRITERS];
 } t;
 
-/* Sizes in bytes and gaps behind: neighbours that share a page, some with a page of their own
- * between them, small ones, odd ends. */
+/* Sizes in bytes, and the gaps after them: neighbours that share a page, some with a page between
+ * them, small ones, odd sizes. */
 static const struct {
     uint64_t bytes, gap;
 } layout[] = {
@@ -128,9 +122,9 @@ static void free_state(void)
     munmap(t.memory, t.memory_bytes + (2u << 20));
 }
 
-/* Writer ${k}'s part of tensor ${i}, from either end.  ThreadSanitizer would take note of a write
- * before it happens, so also of one that the kernel holds back until what lies there is written to
- * the file: that is no race. */
+/* Write writer ${k}'s part of tensor ${i}, from either end. ThreadSanitizer records a write before
+ * it happens, also one that the kernel delays until the memory is written to the file. So it would
+ * report a race that is none. */
 __attribute__((no_sanitize("thread"))) static void write_part(size_t i, unsigned k, uint64_t epoch,
                                                               bool backwards)
 {
@@ -198,7 +192,7 @@ static uint64_t count_wrong(struct sidestep_engine *engine, const char *path, ui
 
     enum sidestep_status status = sidestep_load(engine, path, t.target, NULL, NULL, &err);
     if (status == SIDESTEP_ECORRUPT)
-        return 1; /* what was written is not what was hashed */
+        return 1; /* the written bytes are not the hashed ones */
     if (status != SIDESTEP_OK)
         print_message("%s\n", err.message);
     assert_int_equal(status, SIDESTEP_OK);
@@ -292,11 +286,11 @@ static void need_cow(void)
 
 static unsigned saves_of(unsigned few)
 {
-    /* 49 MiB are 6.4 million words, and each is looked at once: 10^11 words in 4 tests. */
+    /* 49 MiB are 6.4 million words, and each is checked once: 10^11 words in 4 tests. */
     return getenv("SIDESTEP_LONG") != NULL ? few * 1000 : few;
 }
 
-/* Returns how many bytes were written without a copy. */
+/* Returns how many bytes were zero-copy. */
 static uint64_t every_word_is_of_its_epoch(bool huge, const char *slow_points, unsigned waves)
 {
     need_cow();
@@ -333,8 +327,8 @@ static void with_slow_handlers(void **state)
     (void)every_word_is_of_its_epoch(false, "cow.", 1);
 }
 
-/* Writers wait for places that the disk gives back, and handlers do not wait for them. */
-static void under_a_cap(void **state)
+/* Writers wait for slots that the disk returns, and handlers do not wait for writers. */
+static void torture_under_a_cap(void **state)
 {
     static const char *const slow[] = {NULL, "posix.pwrite", "cow."};
 
@@ -348,9 +342,8 @@ static void under_a_cap(void **state)
     t.io = SIDESTEP_IO_AUTO;
 }
 
-/* Memory is written where it lies, by calls and through the ring, while the next epoch waits to be
- * written there. */
-static void from_where_it_lies(void **state)
+/* Zero-copy, by calls and through the ring, while the next epoch waits to be written there. */
+static void zero_copy_writes(void **state)
 {
     static const struct {
         const char *slow;
@@ -377,8 +370,8 @@ static void from_where_it_lies(void **state)
     assert_true(live != 0);
 }
 
-/* A device reads from the pages, where /dev/shm copies: past the page cache, and through it. */
-static void on_a_disk(void **state)
+/* A device reads the pages directly, where /dev/shm copies: past the page cache, and through it. */
+static void torture_on_a_disk(void **state)
 {
     static const enum sidestep_io ways[] = {SIDESTEP_IO_AUTO, SIDESTEP_IO_THREADS,
                                             SIDESTEP_IO_BUFFERED};
@@ -400,8 +393,8 @@ static void on_a_disk(void **state)
     assert_true(live != 0);
 }
 
-/* The negative control: memory that is given back before its write has ended. */
-static void given_back_early_it_is_seen(void **state)
+/* The negative control: memory is unprotected before its write has ended. */
+static void memory_unprotected_early_is_noticed(void **state)
 {
     (void)state;
     need_cow();
@@ -410,7 +403,7 @@ static void given_back_early_it_is_seen(void **state)
     fault_arm("pipeline.early|trust.", 1, true, 0);
     fault_delay("posix.pwrite", 20000);
     struct outcome outcome = torture(true, 2, 1);
-    /* Where the machine is busy, those who write may come too late to be seen: once is enough. */
+    /* On a busy machine, writers may come too late to be noticed: once is enough. */
     for (unsigned i = 0; i < 20 && outcome.wrong == 0; i++)
         outcome = torture(true, 2, 1);
     fault_arm("", 0, false, 0);
@@ -422,7 +415,7 @@ static void given_back_early_it_is_seen(void **state)
 }
 
 /* The negative control: without protection there must be words of a later epoch. */
-static void without_protection_it_is_seen(void **state)
+static void the_test_notices_missing_protection(void **state)
 {
     (void)state;
     need_cow();
@@ -456,11 +449,11 @@ int main(void)
         cmocka_unit_test(on_huge_pages),
         cmocka_unit_test(with_slow_copiers),
         cmocka_unit_test(with_slow_handlers),
-        cmocka_unit_test(under_a_cap),
-        cmocka_unit_test(from_where_it_lies),
-        cmocka_unit_test(on_a_disk),
-        cmocka_unit_test(given_back_early_it_is_seen),
-        cmocka_unit_test(without_protection_it_is_seen),
+        cmocka_unit_test(torture_under_a_cap),
+        cmocka_unit_test(zero_copy_writes),
+        cmocka_unit_test(torture_on_a_disk),
+        cmocka_unit_test(memory_unprotected_early_is_noticed),
+        cmocka_unit_test(the_test_notices_missing_protection),
     };
 
     cmocka_set_test_filter(getenv("SIDESTEP_ONLY"));

@@ -1,27 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * damage_test.c -- data at rest that is not what was saved: every bit of every file flipped, every
- * length, every file of a checkpoint swapped with every other one of three saves.  Each time the
- * checkpoint must be refused, and if anything of it is loaded all the same, it must be right.
+ * damage_test.c -- damaged data: every bit of every file flipped, every length, every file of a
+ * checkpoint swapped with every other one of three saves. Each time the checkpoint must be
+ * refused, and whatever is loaded nevertheless must be right.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <dirent.h>
 #include <fcntl.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "base/owned.h"
 #include "base/workers.h"
 #include "checkpoint/reader.h"
 #include "load/fetch.h"
+#include "support/unit.h"
 #include "verify/verify.h"
 #include "support/comm_threads.h"
 #include "support/scratch.h"
@@ -33,7 +27,7 @@
 #define MAX_FILE_BYTES (64u << 10)
 #define EXTENSION_BYTES 4096u
 
-/* Sanitizers make it slow: then a part will do, a different one in each byte. */
+/* Sanitizers make it slow, so only a part is tried, a different one in each byte. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define STEP 11
 #else
@@ -78,7 +72,7 @@ static void add(struct sidestep_state_dict *state, const char *name, enum sidest
     assert_int_equal(sidestep_state_dict_add_tensor(state, &tensor, NULL), SIDESTEP_OK);
 }
 
-/* Rows [row, row + rows) of ${s}; ${seed} 0: to be loaded. */
+/* Describe rows [row, row + rows) of ${s}; ${seed} 0: to load into. */
 static struct sidestep_state_dict *as_dict(struct state *s, int64_t row, int64_t rows, int64_t seed)
 {
     struct sidestep_state_dict *dict = NULL;
@@ -114,7 +108,7 @@ static int save_rank(struct sidestep_comm *comm, void *context)
     return failed;
 }
 
-/* ---- three saves, in memory, and one directory that is made of their files */
+/* ---- three saves, in memory, and a directory that is made of their files */
 
 struct file {
     char name[64];
@@ -179,7 +173,7 @@ static void take_save(const char *directory, struct file files[FILES])
     assert_int_equal(count, FILES);
 }
 
-/* The directory holds save ${i}, and nothing else. */
+/* Put the files of save ${i}, and nothing else, into the directory. */
 static void restore(size_t i)
 {
     char path[160];
@@ -196,7 +190,7 @@ static int setup(void **state)
     char path[96];
 
     (void)state;
-    (void)mallopt(M_TRIM_THRESHOLD, 64 << 20); /* or most of the time goes into brk(2) */
+    (void)mallopt(M_TRIM_THRESHOLD, 64 << 20); /* otherwise brk(2) takes most of the time */
     if (!scratch_make(&scratch, access("/dev/shm", W_OK | X_OK) == 0 ? "/dev/shm" : NULL))
         return -1;
     for (uint32_t i = 0; i < SAVES; i++) {
@@ -221,16 +215,16 @@ static int teardown(void **state)
     return 0;
 }
 
-/* ---- looking at it */
+/* ---- judging a checkpoint */
 
 enum verdict {
-    GOOD,    /* verify has nothing to say, and what is loaded is what was saved */
+    GOOD,    /* verify finds nothing, and a load gives what was saved */
     REFUSED, /* not opened, or verify found something; nothing wrong was loaded */
-    MISSED,  /* verify has nothing to say of something that is not loaded */
+    MISSED,  /* verify finds nothing, but it does not load */
     WRONG,   /* other bytes were loaded */
 };
 
-/* GOOD: what a load gives is state ${seed}; REFUSED: it fails. */
+/* GOOD: a load gives state ${seed}; REFUSED: it fails. */
 static enum verdict try_load(struct reader *reader, uint32_t seed)
 {
     OWNED_BY(load_plan_release) struct load_plan plan = {0};
@@ -251,7 +245,7 @@ static enum verdict try_load(struct reader *reader, uint32_t seed)
     return !loaded ? REFUSED : right ? GOOD : WRONG;
 }
 
-/* What is in the directory; ${*why}: what it was refused for. */
+/* Judge the checkpoint in the directory; ${*why}: the reason of a refusal. */
 static enum verdict judge_at(struct store *store, const char *path, uint32_t seed,
                              struct sidestep_error *why)
 {
@@ -279,13 +273,13 @@ static enum verdict judge(uint32_t seed, struct sidestep_error *why)
     return judge_at(store_posix(), victim, seed, why);
 }
 
-/* Damage, or what damage can look like: a newer version, a class that is not known. */
+/* Does the message mean damage, or what damage can look like: a newer version, an unknown class? */
 static bool is_clear(const struct sidestep_error *why, const char *name)
 {
     bool is_damage = why->status == SIDESTEP_ECORRUPT || why->status == SIDESTEP_EUNSUPPORTED ||
                      why->status == SIDESTEP_EUNSAFE;
 
-    /* With another save id in it, .metadata asks for another manifest. */
+    /* If its save id is damaged, .metadata refers to another manifest. */
     bool is_named = strstr(why->message, name) != NULL ||
                     (strcmp(name, ".metadata") == 0 &&
                      strstr(why->message, "its manifest '.sidestep.manifest.") != NULL);
@@ -293,7 +287,7 @@ static bool is_clear(const struct sidestep_error *why, const char *name)
     return is_damage && is_named;
 }
 
-static void undamaged_is_good(void **state)
+static void an_undamaged_checkpoint_is_good(void **state)
 {
     struct sidestep_error why = {0};
 
@@ -306,7 +300,7 @@ static void undamaged_is_good(void **state)
     }
 }
 
-/* The control: a rig that takes anything for good would find this good. */
+/* The control: a rig that accepts everything would accept this. */
 static void another_state_is_wrong(void **state)
 {
     struct sidestep_error why = {0};
@@ -316,7 +310,7 @@ static void another_state_is_wrong(void **state)
     assert_int_equal(judge(2, &why), WRONG);
 }
 
-/* The first save on a disk in memory, which is faster. */
+/* Copy the first save to a disk in memory, which is faster. */
 static struct store *copy_to_memory(struct sim *sim)
 {
     struct store *store = sim_store(sim, 0);
@@ -403,7 +397,7 @@ static void every_other_length_is_found(void **state)
 
 static void sectors_that_are_lost_or_misdirected_are_found(void **state)
 {
-    const size_t sector = 64; /* smaller than real ones: more of them */
+    const size_t sector = 64; /* smaller than real ones, so there are more */
     static struct file damaged;
 
     (void)state;
@@ -450,8 +444,8 @@ static void missing_files_are_found_and_others_ignored(void **state)
     (void)unlink(path_of(path, "__0_0.distcp.part"));
 }
 
-/* All ordered pairs: the bytes of any file of any save, under the name of any file of the first. */
-static void files_in_each_others_place_are_found(void **state)
+/* All ordered pairs: any file of the first save is replaced by any file of any save. */
+static void swapped_files_are_found(void **state)
 {
     (void)state;
     restore(0);
@@ -529,7 +523,7 @@ static void a_file_that_shrinks_meanwhile_is_an_error(void **state)
         0);
     for (unsigned i = 0; i < 2000; i++) {
         enum verdict verdict = judge(1, &why);
-        /* MISSED: whole while it was verified, short while it was loaded, which then failed. */
+        /* MISSED: whole during verification, too short during the load, which then failed. */
         assert_true(verdict != WRONG);
     }
     stop = true;
@@ -539,13 +533,13 @@ static void a_file_that_shrinks_meanwhile_is_an_error(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(undamaged_is_good),
+        cmocka_unit_test(an_undamaged_checkpoint_is_good),
         cmocka_unit_test(another_state_is_wrong),
         cmocka_unit_test(every_flipped_bit_is_found),
         cmocka_unit_test(every_other_length_is_found),
         cmocka_unit_test(sectors_that_are_lost_or_misdirected_are_found),
         cmocka_unit_test(missing_files_are_found_and_others_ignored),
-        cmocka_unit_test(files_in_each_others_place_are_found),
+        cmocka_unit_test(swapped_files_are_found),
         cmocka_unit_test(mixed_saves_are_found),
         cmocka_unit_test(a_file_that_shrinks_meanwhile_is_an_error),
     };

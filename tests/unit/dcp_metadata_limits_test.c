@@ -1,28 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * dcp_metadata_limits_test.c -- `.metadata` that asks for too much: limits, one past each, and
- * small files that describe something large.
+ * dcp_metadata_limits_test.c -- `.metadata` that exceeds each limit by one, and small files that
+ * describe something large.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-
-#include <cmocka.h>
-
-#include <string.h>
-
 #include "base/owned.h"
 #include "format/dcp_metadata.h"
 #include "format/pickle.h"
 #include "support/metadata_show.h"
 #include "support/pickle_build.h"
+#include "support/unit.h"
 
 #define PROPERTIES "$TensorProperties{'dtype': <torch int8>}"
 #define INFO "<torch.distributed.checkpoint.filesystem _StorageInfo>"
 
-/* ${count} times ${unit}, in which %zu is the number of the repetition. */
+/* Write ${unit} ${count} times. %zu in it becomes the number of the repetition. */
 static void put_repeated(struct buffer *out, const char *unit, size_t count)
 {
     const char *number = strstr(unit, "%zu");
@@ -121,7 +112,7 @@ static void too_many_bytes(void **state)
     assert_string_equal(err.message, "2147483649 bytes of metadata, the limit is 2147483648");
 }
 
-/* The rest of what is in no notation: fragments of pickles with a memo. */
+/* Fragments of pickles with a memo, which the notation does not have. */
 static void put_notation(struct buffer *out, const char *notation)
 {
     OWNED_BUFFER pickle = pickle_build(notation);
@@ -214,7 +205,7 @@ static void paths_that_are_shared(void **state)
     assert_string_equal(err.message, "planner_data is longer than the file can describe");
 }
 
-/* What is referred to often is copied once: a name of 4 KiB in 1,000 paths. */
+/* A text with many references is copied once: a name of 4 KiB in 1,000 paths. */
 static void copies_are_kept(void **state)
 {
     OWNED_BUFFER out = {0};
@@ -252,7 +243,7 @@ static void copies_are_kept(void **state)
     assert_true(metadata.arena.used_bytes < 32 * out.length);
 }
 
-/* Nodes that cost far more than their bytes, and are dropped again. */
+/* Nodes that take much more memory than their bytes, and that are dropped again. */
 static void memory_has_a_limit(void **state)
 {
     OWNED_BUFFER out = {0};

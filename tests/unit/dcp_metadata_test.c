@@ -1,24 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * dcp_metadata_test.c -- reading `.metadata`: what torch wrote, what other versions of it and
- * other people write, and what must be refused, in which words.
+ * dcp_metadata_test.c -- reads `.metadata` of all versions of torch and of other programs, and
+ * refuses what is wrong, with the right message.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-
-#include <cmocka.h>
-
-#include <string.h>
-
 #include "base/owned.h"
 #include "format/dcp_metadata.h"
 #include "format/pickle.h"
 #include "support/guard.h"
 #include "support/metadata_show.h"
 #include "support/pickle_build.h"
+#include "support/unit.h"
 
 /* ---------------------------------------------------------------- what torch wrote */
 
@@ -73,7 +64,7 @@ static enum sidestep_status read_guarded(const void *bytes, size_t length, struc
     return status;
 }
 
-static void what_torch_wrote(void **state)
+static void metadata_that_torch_wrote(void **state)
 {
     (void)state;
     for (size_t i = 0; i < ARRAY_LENGTH(golden); i++) {
@@ -102,8 +93,8 @@ static void no_prefix_of_a_file_is_a_file(void **state)
     }
 }
 
-/* Each byte of a file replaced by each other one: no crash, and what is accepted is sound enough
- * to be written and read again. */
+/* Each byte of a file is replaced by each other one. Nothing crashes, and what is accepted can be
+ * written and read again. */
 static void every_byte_changed(void **state)
 {
     OWNED_BUFFER file = metadata_show_file(golden[0].path);
@@ -244,7 +235,8 @@ static const struct recipe accepted[] = {
      .chunks = "(" CHUNK("", "") ")",
      .key = INDEX("w", ""),
      .expected = BEFORE("w (w) float32 grad []: [] f@5+7\n")},
-    /* Nothing stored, and chunks without elements: where another begins they are left out. */
+    /* Tensors without chunks, and chunks without elements, which are ignored if another chunk
+     * begins at their place. */
     {.entries = "{}", .storage = "{}", .expected = BEFORE("")},
     {.entries = "{}", .storage = "None", .expected = BEFORE("")},
     {.chunks = "[]", .storage = "{}", .expected = BEFORE("w (w) float32 grad [4,6]:\n")},
@@ -257,7 +249,7 @@ static const struct recipe accepted[] = {
          INDEX("w", "4, 0") ":" INFO("a/b", "0", "9223372036854775807") "}",
      .expected = BEFORE("w (w) float32 grad [4,6]: [0:4,0:6] f@5+7; [4:4,0:6] "
                         "a/b@0+9223372036854775807\n")},
-    /* Objects; index and offset that are None; storage of what is not there. */
+    /* Objects; an index and an offset that are None; storage of entries that do not exist. */
     {.entries = "{'o': $BytesStorageMetadata., 'p': $BytesStorageMetadata{}}",
      .storage = "{$MetadataIndex{'fqn': 'o'}: " INFO(
          "f", "0", "0") "$MetadataIndex{'fqn': 'p', 'index': None, 'offset': None}: " INFO("g", "1",
@@ -288,7 +280,7 @@ static const struct recipe accepted[] = {
      .expected = BEFORE("w () float32 grad [4,6]: [0:4,0:6] f@5+7\n")},
     {.planner = "{'w': ['a', 3, -1, '']}",
      .expected = BEFORE("w (a, 3, -1, ) float32 grad [4,6]: [0:4,0:6] f@5+7\n")},
-    /* storage_meta, and the spellings of a path. */
+    /* storage_meta, and the ways to write a path. */
     {.storage_meta = "$StorageMeta{'checkpoint_id': 'here', 'save_id': 'x', 'load_id': None, "
                      "'modules': []}",
      .expected = "id=here save=x\n" DEFAULT_SHOWN},
@@ -385,7 +377,7 @@ static const struct recipe refused[] = {
      .expected = "a name of state_dict_metadata is not UTF-8, or has a NUL in it"},
     {.entries = "{'o': $BytesStorageMetadata., 'o': $BytesStorageMetadata.}",
      .status = SIDESTEP_ECORRUPT,
-     .expected = "'o' stands twice in the metadata"},
+     .expected = "'o' appears twice in the metadata"},
     {.entries = "{'a\nb': <posix system>('x')}",
      .status = SIDESTEP_EUNSAFE,
      .expected = "tensor 'a\\x0ab': the entry is not TensorStorageMetadata" NOT_RUN},
@@ -574,7 +566,7 @@ static const struct recipe refused[] = {
     {.info = TRANSFORMS("['']"),
      .status = SIDESTEP_EUNSUPPORTED,
      .expected = S "a transform is called ''"},
-    /* planner_data: keys of names that there are. */
+    /* planner_data, with keys for names that exist. */
     {.planner = "{'w': ('\xc3',)}",
      .status = SIDESTEP_ECORRUPT,
      .expected = "a key of planner_data is not UTF-8, or has a NUL in it"},
@@ -589,8 +581,10 @@ static void what_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_torch_wrote),   cmocka_unit_test(no_prefix_of_a_file_is_a_file),
-        cmocka_unit_test(every_byte_changed), cmocka_unit_test(what_is_accepted),
+        cmocka_unit_test(metadata_that_torch_wrote),
+        cmocka_unit_test(no_prefix_of_a_file_is_a_file),
+        cmocka_unit_test(every_byte_changed),
+        cmocka_unit_test(what_is_accepted),
         cmocka_unit_test(what_is_refused),
     };
 

@@ -1,17 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * dcp_metadata_write_test.c -- metadata written and read again, merged from ranks, and with memory
- * that runs out.  (That torch loads what is written is tests/interop/test_pickle.py.)
+ * dcp_metadata_write_test.c -- metadata is written and read again, merged from ranks, and written
+ * with little memory. tests/interop/test_pickle.py shows that torch loads it.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-
-#include <cmocka.h>
-
-#include <string.h>
 #include <time.h>
 
 #include "base/fault.h"
@@ -19,6 +10,7 @@
 #include "format/dcp_metadata.h"
 #include "format/pickle.h"
 #include "support/metadata_show.h"
+#include "support/unit.h"
 
 static const char *const golden[] = {
     "tests/golden/torch-2.6.0/nested/.metadata",
@@ -137,7 +129,7 @@ static double seconds(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* The speed is told, not tested. */
+/* Prints the speed, but does not check it. */
 static void sixty_four_thousand_chunks(void **state)
 {
     OWNED_METADATA metadata = {0};
@@ -248,7 +240,7 @@ static void assert_not_written(const struct metadata *metadata, const char *mess
     assert_int_equal(out.length, 6);
 }
 
-static void what_cannot_be_written(void **state)
+static void metadata_that_cannot_be_written(void **state)
 {
     OWNED_METADATA metadata = {0};
     (void)state;
@@ -264,7 +256,7 @@ static void what_cannot_be_written(void **state)
 
 /* ---------------------------------------------------------------- merging */
 
-/* A tensor of 4 rows, of which a rank has ${rows} from ${first}. */
+/* A tensor of 4 rows. The rank has ${rows} of them, from ${first} on. */
 static void make_rank(struct metadata *metadata, const char *file, int64_t first, int64_t rows)
 {
     make_large(metadata, 1, 1);
@@ -333,8 +325,8 @@ static void files_are_merged(void **state)
     assert_same_when_written(&all);
 }
 
-/* Metadata that somebody made, without tables. */
-static void into_what_has_no_tables(void **state)
+/* Metadata without tables. */
+static void merging_into_metadata_without_tables(void **state)
 {
     OWNED_METADATA all = {0};
     OWNED_METADATA rank = {0};
@@ -352,7 +344,7 @@ static void into_what_has_no_tables(void **state)
     twice.entries[0].chunks = chunks;
     twice.entries[0].chunk_count = 2;
     assert_int_equal(dcp_metadata_merge(&twice, &rank, &err), SIDESTEP_ECORRUPT);
-    assert_string_equal(err.message, "tensor 'w': chunks 0 and 1 stand at [0]");
+    assert_string_equal(err.message, "tensor 'w': chunks 0 and 1 are both at [0]");
 }
 
 static void ranks_that_differ(void **state)
@@ -421,7 +413,7 @@ static void memory_runs_out(void **state)
     assert_true(nth > 30);
 }
 
-/* Every allocation of its own: arenas make few. */
+/* A limit makes each piece of an arena fail, because an arena makes few allocations. */
 static void arenas_run_out(void **state)
 {
     OWNED_BUFFER file = metadata_show_file(golden[1]);
@@ -450,10 +442,10 @@ int main(void)
         cmocka_unit_test(numbers),
         cmocka_unit_test(dimensions_and_texts),
         cmocka_unit_test(the_default_path_is_the_name),
-        cmocka_unit_test(what_cannot_be_written),
+        cmocka_unit_test(metadata_that_cannot_be_written),
         cmocka_unit_test(ranks_are_merged),
         cmocka_unit_test(files_are_merged),
-        cmocka_unit_test(into_what_has_no_tables),
+        cmocka_unit_test(merging_into_metadata_without_tables),
         cmocka_unit_test(ranks_that_differ),
         cmocka_unit_test(memory_runs_out),
         cmocka_unit_test(arenas_run_out),

@@ -1,23 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* descriptors_test.c -- an engine keeps nothing open of what it has saved: the storage may be
- * unmounted while it lives. */
+/* descriptors_test.c -- an engine keeps nothing open after a save, so the storage can be unmounted
+ * while the engine is open. */
 #include <dirent.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "support/comm_threads.h"
 #include "support/one_rank.h"
+#include "support/unit.h"
 
 #define RANKS 4
 
-/* Descriptors of this process that lead into the directory of the test. */
+/* Count descriptors of this process that lead into the directory of the test. */
 static int count_open(void)
 {
     const char *name = strrchr(scratch.path, '/');
@@ -34,7 +28,7 @@ static int count_open(void)
     return count;
 }
 
-static void one_rank_lets_go(void **state)
+static void one_rank_releases_its_descriptors(void **state)
 {
     struct sidestep_save *save = NULL;
     struct sidestep_series *series = open_with(NULL);
@@ -44,7 +38,7 @@ static void one_rank_lets_go(void **state)
     ASSERT_OK(sidestep_series_save_async(series, 1, world.state, NULL, &save, &err));
     ASSERT_OK(sidestep_save_wait(save, SIDESTEP_SAVE_COMMITTED, -1, &err));
     ASSERT_OK(sidestep_series_close(&series, &err));
-    assert_int_equal(count_open(), 0); /* the handle is still there */
+    assert_int_equal(count_open(), 0); /* although the handle still exists */
     ASSERT_OK(sidestep_save_finish(&save, NULL, &err));
     ASSERT_OK(sidestep_save(engine, step_path(2), world.state, NULL, NULL, &err));
     ASSERT_OK(sidestep_load(engine, step_path(2), world.state, NULL, NULL, &err));
@@ -69,7 +63,7 @@ static void meet(int times)
         usleep(1000);
 }
 
-/* The first save: each rank asks what became of it.  The second: rank 0 tells, when all close. */
+/* First save: each rank asks for the outcome. Second save: rank 0 tells, when all close. */
 static int run(struct sidestep_comm *comm, void *context)
 {
     struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
@@ -90,7 +84,7 @@ static int run(struct sidestep_comm *comm, void *context)
     meet(2);
     bad |= sidestep_save_finish(&save, NULL, NULL) != SIDESTEP_OK;
     bad |= start(own, 2, &part, &save);
-    bad |= sidestep_engine_close(&own, NULL) != SIDESTEP_OK; /* but not the save's handle */
+    bad |= sidestep_engine_close(&own, NULL) != SIDESTEP_OK; /* the save's handle stays */
     meet(3);
     bad |= (count_open() != 0) << 2;
     meet(4);
@@ -99,7 +93,7 @@ static int run(struct sidestep_comm *comm, void *context)
     return bad;
 }
 
-static void all_ranks_let_go(void **state)
+static void all_ranks_release_their_descriptors(void **state)
 {
     (void)state;
     atomic_store(&done, 0);
@@ -111,8 +105,8 @@ int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, one_rank_setup, one_rank_teardown)
     const struct CMUnitTest tests[] = {
-        CASE(one_rank_lets_go),
-        CASE(all_ranks_let_go),
+        CASE(one_rank_releases_its_descriptors),
+        CASE(all_ranks_release_their_descriptors),
     };
 #undef CASE
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* device_batch_test.c -- many small tensors on a device: few calls of the driver, of any age, and
- * the right bytes and names whatever it refuses. */
+/* device_batch_test.c -- many small tensors on a device need few calls of the driver, old or new,
+ * and give the right bytes and names whatever the driver refuses. */
 #include "support/on_device.h"
 
 #define COUNT 1000u
 #define MOST_WORDS 3072
 #define BATCH 128u /* copies in one call, see DEVICE_MAX_COPIES */
-#define OLD 12040  /* a driver that knows no batches */
+#define OLD 12040  /* a driver without batches */
 
 /* Tensors of ${words[i]} words, at ${addresses[i]}. */
 static struct many {
@@ -30,7 +30,7 @@ static void write_tensor(size_t i, uint64_t epoch)
     cuda->write(many.addresses[i], values, (size_t)many.words[i] * sizeof(uint64_t));
 }
 
-/* All in one allocation, one behind the other. */
+/* Allocate all at once, one after the other. */
 static void allocate_one(const int64_t words[], size_t kinds)
 {
     size_t at = 0;
@@ -58,7 +58,7 @@ static void add_many(struct sidestep_state_dict *state, uint64_t *const addresse
     }
 }
 
-/* One save; how many calls copied. */
+/* Save once; ${*calls}: how many driver calls copied. */
 static enum sidestep_status save_many(uint64_t epoch, unsigned long *calls)
 {
     struct sidestep_state_dict *state = NULL;
@@ -117,9 +117,9 @@ static void begin_many(int version, uint64_t pool_bytes, const int64_t words[], 
 }
 
 static const int64_t same[] = {512};              /* 4 KiB */
-static const int64_t uneven[] = {512, 514, 7, 1}; /* no two neighbours are alike */
+static const int64_t uneven[] = {512, 514, 7, 1}; /* neighbours differ */
 
-/* At even distances they are rows of one copy, also where no batches are known. */
+/* At even distances they are rows of one copy, even without batches. */
 static void tensors_of_one_size_are_copied_as_rows(void **state)
 {
     (void)state;
@@ -167,7 +167,7 @@ static void many_tensors_go_through_a_small_pool(void **state)
     end_many();
 }
 
-/* Each an allocation of its own: nothing reaches from one to the next. */
+/* Each is an allocation of its own: no copy crosses from one to the next. */
 static void allocations_are_not_joined(void **state)
 {
     (void)state;
@@ -175,7 +175,7 @@ static void allocations_are_not_joined(void **state)
 
     begin_many(OLD, 0, same, 1);
     cuda->free(many.memory);
-    for (size_t i = 0; i < COUNT; i++) /* the system gives addresses from above */
+    for (size_t i = 0; i < COUNT; i++) /* the system allocates addresses downwards */
         many.addresses[COUNT - 1 - i] = cuda->allocate(0, 4096);
     cuda->fail_calls("cuMemcpy2D", 1, 1, true);
     expect_ok(save_many(1, &calls));
@@ -189,7 +189,7 @@ static void allocations_are_not_joined(void **state)
     end();
 }
 
-/* ---- what a driver refuses */
+/* ---- refusals of the driver */
 
 static void rows_that_are_refused_are_copied_one_by_one(void **state)
 {
@@ -206,7 +206,7 @@ static void rows_that_are_refused_are_copied_one_by_one(void **state)
     end_many();
 }
 
-/* ... and never asked for again. */
+/* ... and it never tries them again. */
 static void batches_that_are_refused_are_copied_one_by_one(void **state)
 {
     (void)state;
@@ -249,8 +249,8 @@ static void a_failure_names_its_tensor(void **state)
     end_many();
 }
 
-/* With a batch that is refused because of it: by what is tried next. */
-static void a_device_that_fails_in_a_batch_is_told(void **state)
+/* After a batch that is refused because of it, the next attempt reports it. */
+static void a_device_failure_in_a_batch_is_reported(void **state)
 {
     (void)state;
     unsigned long calls;
@@ -264,7 +264,8 @@ static void a_device_that_fails_in_a_batch_is_told(void **state)
     end_many();
 }
 
-/* Copies to pageable memory are made one by one: what batches do with it is not promised. */
+/* Copies to pageable memory are made one by one, because the driver promises nothing for batches of
+ * them. */
 static void pageable_memory_is_not_for_batches(void **state)
 {
     (void)state;
@@ -288,7 +289,7 @@ int main(void)
         cmocka_unit_test(rows_that_are_refused_are_copied_one_by_one),
         cmocka_unit_test(batches_that_are_refused_are_copied_one_by_one),
         cmocka_unit_test(a_failure_names_its_tensor),
-        cmocka_unit_test(a_device_that_fails_in_a_batch_is_told),
+        cmocka_unit_test(a_device_failure_in_a_batch_is_reported),
         cmocka_unit_test(pageable_memory_is_not_for_batches),
     };
 

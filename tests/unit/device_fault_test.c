@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* device_fault_test.c -- drivers and devices that fail, memory that is not there: a correct
- * checkpoint or a clear error, and the program goes on. */
+/* device_fault_test.c -- drivers and devices that fail, and missing memory: the checkpoint is
+ * right, or there is a clear error, and the program goes on. */
 #include <errno.h>
 #include <sys/wait.h>
 
 #include "support/on_device.h"
 
-/* One save, fenced, overwritten; what is committed is of epoch 1. */
+/* Save once, fence, and overwrite; a committed checkpoint has epoch 1. */
 static enum sidestep_status save_once(void)
 {
     fill(1);
     enum sidestep_status status = start();
     if (status != SIDESTEP_OK)
         return status;
-    /* Where a fence cannot be set, the program must wait. */
+    /* If a fence cannot be set, the program must wait. */
     if (fence(0) != SIDESTEP_OK &&
         sidestep_save_wait(job.save, SIDESTEP_SAVE_STAGED, -1, NULL) != SIDESTEP_OK)
         return finish();
@@ -21,7 +21,7 @@ static enum sidestep_status save_once(void)
     return finish();
 }
 
-/* What a failed save has left on the device, which could not be waited for, goes on. */
+/* Work of a failed save that could not be waited for goes on. */
 static void wait_for_leftovers(void)
 {
     while (cuda->left().pending != 0)
@@ -83,12 +83,12 @@ static void the_driver_may_fail_from_any_call_on(void **state)
 static void every_call_may_fail_in_a_small_pool(void **state)
 {
     (void)state;
-    /* It takes long; what is submitted in the call is the same as above. */
+    /* It takes long, and submits the same as above. */
     unsigned long step = getenv("SIDESTEP_LONG") != NULL ? 1 : 7;
     assert_true(fail_each_call(16 * MIB + 8192, false, step) > 5);
 }
 
-/* From some operation on nothing is done any more, and every call says so. */
+/* From some operation on nothing is done any more, and every call reports it. */
 static void a_device_may_be_lost(void **state)
 {
     (void)state;
@@ -102,7 +102,7 @@ static void a_device_may_be_lost(void **state)
             assert_non_null(strstr(job.err.message, "unspecified launch failure"));
         }
         assert_true(status != SIDESTEP_OK || nth > 3);
-        /* The context is gone for good: all later saves say so at once. */
+        /* The context is lost for good: all later saves report it at once. */
         cuda->lose(1);
         fill(1);
         cuda->synchronize(0, job.streams[0]);
@@ -163,7 +163,7 @@ static void expect_fault(const char *point, unsigned long nth, enum sidestep_sta
     end();
 }
 
-static void what_a_driver_refuses_is_told(void **state)
+static void what_a_driver_refuses_is_reported(void **state)
 {
     (void)state;
     expect_fault("device.copy", 1, SIDESTEP_EDEVICE);
@@ -172,7 +172,7 @@ static void what_a_driver_refuses_is_told(void **state)
     expect_fault("device.pin", 1, SIDESTEP_OK);
 }
 
-/* ---- memory that is not there */
+/* ---- missing memory */
 
 static void expect_refused(uint64_t *words, int64_t count, const char *word)
 {
@@ -203,7 +203,8 @@ static void memory_that_is_too_small_is_refused(void **state)
     expect_refused(words, 65536 / 8 + 1, "freed, or resized");
     expect_refused(words + 1, 65536 / 8, "freed, or resized");
     cuda->free(words);
-    words = cuda->reserve(0, 1 << 20, 1 << 19); /* addresses, the second half without memory */
+    words =
+        cuda->reserve(0, 1 << 20, 1 << 19); /* of these addresses only the first half has memory */
     expect_refused(words, (1 << 20) / 8, "freed, or resized");
     cuda->free(words);
     words = cuda->reserve(0, 1 << 20, 0);
@@ -215,8 +216,8 @@ static void memory_that_is_too_small_is_refused(void **state)
     end();
 }
 
-/* What a driver says of memory that another process has exported is what it says of any other: the
- * device, and the mapping here.  The other process writes to it, and ends. */
+/* For memory that another process has exported, a driver gives the same answers as for any other:
+ * the device, and the mapping here. The other process writes to it, and ends. */
 static void memory_of_another_process_is_copied_too(void **state)
 {
     (void)state;
@@ -272,7 +273,7 @@ static void bad_streams_are_refused(void **state)
     options.stream_count = 65;
     expect_status(sidestep_save_async(job.engine, job.path, dict, &options, &job.save, &job.err),
                   SIDESTEP_EINVAL);
-    streams[0].stream = &options; /* no stream */
+    streams[0].stream = &options; /* not a stream */
     options.stream_count = 1;
     expect_status(sidestep_save_async(job.engine, job.path, dict, &options, &job.save, &job.err),
                   SIDESTEP_EINVAL);
@@ -286,7 +287,7 @@ static void bad_streams_are_refused(void **state)
     end();
 }
 
-/* Its pages move; who asks the driver for a copy gets what is there. */
+/* Its pages move; a copy by the driver gets the present contents. */
 static void managed_memory_is_that_of_a_device(void **state)
 {
     (void)state;
@@ -300,14 +301,14 @@ static void managed_memory_is_that_of_a_device(void **state)
     end();
 }
 
-/* Exit handlers of the driver run before ours: it answers nothing any more. */
+/* Exit handlers of the driver run before ours: then it answers nothing. */
 static void a_driver_may_end_before_the_engine(void **state)
 {
     (void)state;
     begin();
     add_some(MIB);
     expect_ok(save_once());
-    cuda->fail_calls("cu", 1, 4, true); /* CUDA_ERROR_DEINITIALIZED, for good */
+    cuda->fail_calls("cu", 1, 4, true); /* CUDA_ERROR_DEINITIALIZED, from now on */
     fill(1);
     enum sidestep_status status = start();
     expect_status(status, SIDESTEP_EDEVICE);
@@ -325,7 +326,7 @@ static void a_driver_may_end_before_the_engine(void **state)
 
 /* ---- processes */
 
-/* In a child: handles of the parent, and an engine of its own.  0, or what went wrong. */
+/* In a child: use handles of the parent, and an engine of its own. 0, or which step failed. */
 static int work_in_child(void)
 {
     struct sidestep_engine *own = NULL;
@@ -345,7 +346,7 @@ static int work_in_child(void)
         return 3;
     sidestep_state_dict_free(&dict);
     job.count = 1;
-    dict = new_state(&job.tensors[count - 1]); /* which lies in host memory */
+    dict = new_state(&job.tensors[count - 1]); /* a tensor in host memory */
     if (sidestep_save(own, job.path, dict, NULL, NULL, &job.err) != SIDESTEP_OK)
         return 4;
     sidestep_state_dict_free(&dict);
@@ -381,7 +382,7 @@ static void a_child_of_fork_leaves_devices_alone(void **state)
     end();
 }
 
-/* ---- what it is said to be */
+/* ---- the report */
 
 static void addresses_are_told_apart(void **state)
 {
@@ -424,7 +425,7 @@ static void expect_doctor(enum sidestep_allowed state, const char *text)
     sidestep_doctor_report_release(&report);
 }
 
-static void doctor_says_what_is_there(void **state)
+static void doctor_reports_devices(void **state)
 {
     (void)state;
     cuda->reset(2);
@@ -456,7 +457,7 @@ int main(void)
         cmocka_unit_test(every_call_may_fail_in_a_small_pool),
         cmocka_unit_test(a_device_may_be_lost),
         cmocka_unit_test(memory_may_be_short),
-        cmocka_unit_test(what_a_driver_refuses_is_told),
+        cmocka_unit_test(what_a_driver_refuses_is_reported),
         cmocka_unit_test(memory_that_is_too_small_is_refused),
         cmocka_unit_test(memory_of_another_process_is_copied_too),
         cmocka_unit_test(a_context_is_never_made),
@@ -465,7 +466,7 @@ int main(void)
         cmocka_unit_test(a_driver_may_end_before_the_engine),
         cmocka_unit_test(a_child_of_fork_leaves_devices_alone),
         cmocka_unit_test(addresses_are_told_apart),
-        cmocka_unit_test(doctor_says_what_is_there),
+        cmocka_unit_test(doctor_reports_devices),
     };
 
     return cmocka_run_group_tests(tests, setup, teardown);

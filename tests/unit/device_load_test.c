@@ -5,7 +5,7 @@
 
 #include "support/on_device.h"
 
-/* A checkpoint of epoch 1 of the tensors, which stay. */
+/* Save epoch 1 of the tensors, which stay. */
 static void make_checkpoint(void)
 {
     fill(1);
@@ -43,7 +43,7 @@ static enum sidestep_status load(void)
     return status;
 }
 
-/* Also that nothing but the tensor's elements was written. */
+/* Also check that only the tensor's elements were written. */
 static void expect_loaded(uint64_t epoch)
 {
     for (size_t i = 0; i < job.count; i++) {
@@ -95,7 +95,7 @@ static void tensors_on_devices_are_filled(void **state)
     fill_tensors(SIDESTEP_COMPRESS_PLANES);
 }
 
-/* What the program had submitted before is done first, on whatever stream. */
+/* Work that the program submitted before is done first, on every stream. */
 static void loads_wait_for_the_programs_streams(void **state)
 {
     (void)state;
@@ -129,7 +129,7 @@ static void loads_wait_for_the_default_stream_if_none_is_named(void **state)
     end();
 }
 
-/* Only what was checked is copied to a device. */
+/* Only verified bytes are copied to a device. */
 static void damage_is_found_before_it_reaches_the_device(void **state)
 {
     (void)state;
@@ -154,7 +154,7 @@ static void damage_is_found_before_it_reaches_the_device(void **state)
     end();
 }
 
-/* A load while a save of the same memory is being copied and written. */
+/* Load while a save of the same memory is copied and written. */
 static void a_load_beside_a_save(void **state)
 {
     (void)state;
@@ -211,13 +211,13 @@ static void fail_each_call(enum sidestep_compress compress)
     assert_true(failures > 5);
 }
 
-static void every_failure_of_a_load_is_told(void **state)
+static void every_failure_of_a_load_is_reported(void **state)
 {
     (void)state;
     fail_each_call(SIDESTEP_COMPRESS_NONE);
 }
 
-static void every_failure_of_a_load_of_what_is_compressed_is_told(void **state)
+static void every_failure_of_a_compressed_load_is_reported(void **state)
 {
     (void)state;
     fail_each_call(SIDESTEP_COMPRESS_ZSTD);
@@ -255,8 +255,8 @@ int main(void)
         cmocka_unit_test(loads_wait_for_the_default_stream_if_none_is_named),
         cmocka_unit_test(damage_is_found_before_it_reaches_the_device),
         cmocka_unit_test(a_load_beside_a_save),
-        cmocka_unit_test(every_failure_of_a_load_is_told),
-        cmocka_unit_test(every_failure_of_a_load_of_what_is_compressed_is_told),
+        cmocka_unit_test(every_failure_of_a_load_is_reported),
+        cmocka_unit_test(every_failure_of_a_compressed_load_is_reported),
         cmocka_unit_test(memory_may_be_short_in_a_load),
     };
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* device_order_test.c -- tensors of several turns: which are copied first, and what a fence for a
- * part of them waits for. */
+/* device_order_test.c -- tensors of several turns: which are copied first, and what a fence for
+ * some of them waits for. */
 #include <stdatomic.h>
 
 #include "support/on_device.h"
 
-#define LARGE (32 * MIB) /* a chunk: so often it is known how far the device is */
+#define LARGE (32 * MIB) /* a chunk; after each, the progress of the device is known */
 
 static atomic_uint kernels_done;
 
@@ -17,7 +17,7 @@ static void note_kernel(void *memory, size_t bytes, void *context)
     atomic_fetch_add(&kernels_done, 1);
 }
 
-/* t0 has the last turn, t1 the second, t2 the first; t3 is early. */
+/* t0 has the last turn, t1 the second, t2 the first; t3 is not FENCED. */
 static void begin_turns(int devices)
 {
     begin_with(NULL, devices);
@@ -35,13 +35,13 @@ static void the_first_turn_is_copied_first(void **state)
     (void)state;
     begin_turns(1);
     void *other = cuda->new_stream(0);
-    cuda->hold_copies(MIB + LARGE); /* what is early, and t2 */
+    cuda->hold_copies(MIB + LARGE); /* what is not FENCED, and t2 */
     expect_ok(start());
     expect_ok(fence_until(0, other, 1));
     fill_one(2, other, 2);
     cuda->synchronize(0, other);
     assert_int_equal(cuda->copied_bytes(), MIB + LARGE);
-    /* Other turns, and all, wait for more: they cannot go on, whatever time they are given. */
+    /* Other turns, and a fence for all, wait for more: they cannot go on, however long it takes. */
     expect_ok(fence_until(0, other, 2));
     cuda->launch(0, other, note_kernel, NULL, 0, NULL);
     expect_ok(fence(0));
@@ -61,8 +61,8 @@ static void the_first_turn_is_copied_first(void **state)
     end();
 }
 
-/* A stream that waits for a turn waits for what is early, too; nothing has turn 0. */
-static void a_turn_of_nobody_is_that_of_what_is_early(void **state)
+/* A stream that waits for a turn also waits for what is not FENCED; nothing has turn 0. */
+static void a_turn_without_tensors_waits_for_unfenced_ones(void **state)
 {
     (void)state;
     begin_turns(1);
@@ -82,7 +82,7 @@ static void a_turn_of_nobody_is_that_of_what_is_early(void **state)
     end();
 }
 
-/* Where a stream cannot wait the host does, for the same. */
+/* If a stream cannot wait, the host does. */
 static void the_host_waits_for_a_turn_too(void **state)
 {
     (void)state;
@@ -90,7 +90,7 @@ static void the_host_waits_for_a_turn_too(void **state)
     void *captured = cuda->new_stream(0);
     cuda->hold_copies(MIB + LARGE);
     expect_ok(start());
-    expect_ok(fence_until(1, job.streams[1], 1)); /* a device that has no part in the save */
+    expect_ok(fence_until(1, job.streams[1], 1)); /* a device without tensors of the save */
     cuda->capture(0, captured, true);
     expect_ok(fence_until(0, captured, 1));
     cuda->capture(0, captured, false);
@@ -125,8 +125,8 @@ static void turns_on_several_devices(void **state)
     end();
 }
 
-/* There they are copied as the file has them, and every fence is for all. */
-static void a_small_pool_knows_no_turns(void **state)
+/* With a small pool they are copied in the order of the file, and every fence is for all. */
+static void a_small_pool_ignores_turns(void **state)
 {
     (void)state;
     struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
@@ -147,7 +147,7 @@ static void a_small_pool_knows_no_turns(void **state)
     end();
 }
 
-/* A state of another order is one of the same layout. */
+/* A state with other turns has the same layout. */
 static void turns_may_change_from_save_to_save(void **state)
 {
     (void)state;
@@ -173,10 +173,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_first_turn_is_copied_first),
-        cmocka_unit_test(a_turn_of_nobody_is_that_of_what_is_early),
+        cmocka_unit_test(a_turn_without_tensors_waits_for_unfenced_ones),
         cmocka_unit_test(the_host_waits_for_a_turn_too),
         cmocka_unit_test(turns_on_several_devices),
-        cmocka_unit_test(a_small_pool_knows_no_turns),
+        cmocka_unit_test(a_small_pool_ignores_turns),
         cmocka_unit_test(turns_may_change_from_save_to_save),
     };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* device_promise_test.c -- SIDESTEP_FENCE_DEBUG: a program that writes to what is to wait for a
- * fence is told so; one that keeps its promise is not. */
+/* device_promise_test.c -- SIDESTEP_FENCE_DEBUG: a program that writes to a FENCED tensor before
+ * the fence gets an error; one that keeps its promise does not. */
 #include <errno.h>
 #include <time.h>
 
@@ -25,7 +25,7 @@ static void begin_doubting(const char *ms, uint64_t pool_bytes)
         add(0, 2 * pool_bytes, SIDESTEP_TENSOR_FENCED);
 }
 
-/* Every byte is on storage, which is after the last copy; the save has not ended. */
+/* Wait until every byte is on storage, which is after the last copy; the save has not ended. */
 static void await_written(void)
 {
     struct sidestep_save_info info = SIDESTEP_SAVE_INFO_INIT;
@@ -44,7 +44,7 @@ static void fence_both(void)
     expect_ok(fence(1));
 }
 
-static void a_promise_is_kept(void **state)
+static void a_kept_promise_passes(void **state)
 {
     (void)state;
     for (int small = 0; small <= 1; small++) {
@@ -52,7 +52,7 @@ static void a_promise_is_kept(void **state)
         for (int i = 0; i < 2; i++) {
             fill(1);
             expect_ok(start());
-            fill_one(3, job.streams[0], 2); /* not promised */
+            fill_one(3, job.streams[0], 2); /* not FENCED */
             fence_both();
             fill(2);
             expect_ok(finish());
@@ -87,7 +87,7 @@ static void break_promise(size_t i, const char *name)
     assert_non_null(strstr(job.err.message, "before a fence"));
 }
 
-static void a_broken_promise_is_told(void **state)
+static void a_broken_promise_is_reported(void **state)
 {
     (void)state;
     begin_doubting(LONG_MS, 0);
@@ -102,8 +102,8 @@ static void a_broken_promise_is_told(void **state)
     end();
 }
 
-/* The same program where nobody doubts it: that is what the mode is for. */
-static void it_is_not_seen_otherwise(void **state)
+/* Without the mode nothing is noticed: that is what it is for. */
+static void without_the_mode_nothing_is_noticed(void **state)
 {
     (void)state;
     begin_doubting("0", 0);
@@ -133,7 +133,7 @@ static void blocking_saves_need_no_fence(void **state)
     end();
 }
 
-/* Whatever fails, on the way of the second reading too: a checkpoint that is right, or none. */
+/* Whatever fails, also during the second reading: the checkpoint is right, or there is none. */
 static unsigned long fail_each(bool memory)
 {
     unsigned long failures = 0;
@@ -149,7 +149,7 @@ static unsigned long fail_each(bool memory)
             cuda->fail_calls("cu", nth, 2, false);
         enum sidestep_status status = start_state(dict);
         if (status == SIDESTEP_OK) {
-            (void)fence(0); /* whatever it says: the second reading may begin */
+            (void)fence(0); /* whatever it returns: the second reading may begin */
             status = finish();
         }
         fired = memory ? fault_fired() != NULL : cuda->failed_calls() != 0;
@@ -175,10 +175,10 @@ static void everything_may_fail(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_promise_is_kept),
+        cmocka_unit_test(a_kept_promise_passes),
         cmocka_unit_test(without_a_fence_it_ends_by_itself),
-        cmocka_unit_test(a_broken_promise_is_told),
-        cmocka_unit_test(it_is_not_seen_otherwise),
+        cmocka_unit_test(a_broken_promise_is_reported),
+        cmocka_unit_test(without_the_mode_nothing_is_noticed),
         cmocka_unit_test(blocking_saves_need_no_fence),
         cmocka_unit_test(everything_may_fail),
     };

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* device_save_test.c -- saves of tensors on devices: what is written is the state of the call, and
- * who waits for what. */
+/* device_save_test.c -- saves of tensors on devices: the state of the call is written, and nothing
+ * waits without need. */
 #include <errno.h>
 
 #include "support/on_device.h"
 
 /* ---- the state of the call */
 
-/* Epoch 2 is submitted to the program's stream right behind the call, or behind the fence. */
+/* Submit epoch 2 to the program's stream right after the call, or after the fence. */
 static void save_and_overwrite(bool fenced)
 {
     fill(1);
@@ -21,7 +21,7 @@ static void save_and_overwrite(bool fenced)
     expect_epoch(1);
 }
 
-static void what_is_submitted_later_waits_for_the_copy(void **state)
+static void later_work_waits_for_the_copy(void **state)
 {
     (void)state;
     for (uint32_t flags = 0; flags <= SIDESTEP_TENSOR_FENCED; flags += SIDESTEP_TENSOR_FENCED) {
@@ -42,8 +42,8 @@ static void what_is_submitted_later_waits_for_the_copy(void **state)
     }
 }
 
-/* Without the fence the rig must see that the promise was broken: copies stand still until what
- * comes after the save has been written. */
+/* Without the fence the test must notice the broken promise: copies stop until what comes after the
+ * save has been written. */
 static void a_missing_fence_is_seen(void **state)
 {
     (void)state;
@@ -53,7 +53,7 @@ static void a_missing_fence_is_seen(void **state)
     void *other = cuda->new_stream(0);
     fill(1);
     cuda->synchronize(0, job.streams[0]);
-    cuda->hold_copies(cuda->copied_bytes() + MIB); /* what is early */
+    cuda->hold_copies(cuda->copied_bytes() + MIB); /* what is not FENCED */
     expect_ok(start());
     fill_one(1, other, 2);
     cuda->synchronize(0, other);
@@ -72,7 +72,7 @@ static void forward_and_backward_run_beside_the_copy(void **state)
     add(0, MIB, 0);
     fill(1);
     expect_ok(start());
-    fill_one(1, job.streams[0], 7); /* it changes in forward: fenced at once */
+    fill_one(1, job.streams[0], 7); /* as if it changed in forward: fenced at once */
     expect_ok(fence(0));
     fill(2);
     expect_ok(finish());
@@ -108,7 +108,7 @@ static void the_default_stream_is_taken_if_none_is_named(void **state)
     (void)state;
     begin();
     cuda->free_stream(job.streams[0]);
-    job.streams[0] = NULL; /* the default one, and none in the options */
+    job.streams[0] = NULL; /* the default one; none is in the options */
     add(0, 8 * MIB, 0);
     cuda->slow(3000);
     for (int i = 0; i < 3; i++)
@@ -141,7 +141,7 @@ static void several_devices_and_the_host_in_one_save(void **state)
     }
 }
 
-/* With one thread nobody is there to wait for devices but who writes. */
+/* With one thread, only the thread that writes can wait for devices. */
 static void one_thread_is_enough(void **state)
 {
     (void)state;
@@ -174,7 +174,7 @@ static void strided_tensors_are_saved(void **state)
     end();
 }
 
-/* Rows that run backwards, and an expanded one: what no 2-D copy can do. */
+/* Reversed rows, and an expanded tensor, which no 2-D copy can handle. */
 static void any_strides_are_saved(void **state)
 {
     (void)state;
@@ -236,7 +236,7 @@ static void blocking_saves_wait_for_the_device(void **state)
 
 /* ---- compression */
 
-static void what_comes_from_devices_is_compressed(void **state)
+static void device_tensors_are_compressed(void **state)
 {
     (void)state;
     for (uint64_t pool = 0; pool <= 24 * MIB; pool += 24 * MIB)
@@ -285,7 +285,7 @@ static void a_large_state_streams_through_a_small_pool(void **state)
     end();
 }
 
-static void what_must_be_copied_at_once_is_waited_for_in_a_small_pool(void **state)
+static void a_small_pool_waits_for_unfenced_tensors(void **state)
 {
     (void)state;
     begin_with_pool(24 * MIB);
@@ -299,7 +299,7 @@ static void what_must_be_copied_at_once_is_waited_for_in_a_small_pool(void **sta
     end();
 }
 
-static void what_cannot_be_pinned_is_copied_slowly(void **state)
+static void unpinnable_memory_is_copied_slowly(void **state)
 {
     (void)state;
     begin();
@@ -340,8 +340,8 @@ static void the_pool_is_pinned_by_prepare(void **state)
     end();
 }
 
-/* The driver knows its pages: a save of what is in host memory, which needs less, gives none back
- * to the system. */
+/* The driver has pinned its pages. So a save of host memory, which needs less, returns none to the
+ * system. */
 static void a_pinned_pool_keeps_its_pages(void **state)
 {
     (void)state;
@@ -367,7 +367,7 @@ static void a_pinned_pool_keeps_its_pages(void **state)
 
 /* ---- fences */
 
-static void a_fence_of_what_is_over_does_nothing(void **state)
+static void a_fence_after_the_copies_does_nothing(void **state)
 {
     (void)state;
     begin();
@@ -387,7 +387,7 @@ static void a_fence_of_what_is_over_does_nothing(void **state)
     end();
 }
 
-/* Of a device that has no part in the save: the host waits. */
+/* A fence on a device without tensors of the save: the host waits. */
 static void a_fence_on_another_device_waits(void **state)
 {
     (void)state;
@@ -425,7 +425,7 @@ static void a_fence_of_a_failed_save_comes_back(void **state)
 
 /* ---- graphs */
 
-static void a_capture_is_not_spoiled(void **state)
+static void a_save_does_not_disturb_a_capture(void **state)
 {
     (void)state;
     begin();
@@ -434,7 +434,7 @@ static void a_capture_is_not_spoiled(void **state)
     cuda->slow(1000);
     for (int i = 0; i < 3; i++) {
         fill(1);
-        cuda->capture(0, captured, true); /* all through the save, by another thread, say */
+        cuda->capture(0, captured, true); /* during the whole save, by another thread for example */
         expect_ok(start());
         struct sidestep_stream stream = {.stream = captured};
         expect_ok(sidestep_fence(job.save, &stream, &job.err)); /* the host waits instead */
@@ -449,7 +449,7 @@ static void a_capture_is_not_spoiled(void **state)
     end();
 }
 
-static void a_save_of_what_is_captured_is_refused(void **state)
+static void a_save_during_a_capture_is_refused(void **state)
 {
     (void)state;
     begin();
@@ -464,7 +464,7 @@ static void a_save_of_what_is_captured_is_refused(void **state)
     end();
 }
 
-/* There is one set of streams: the next save waits, whatever is in host memory alone. */
+/* There is one set of streams, so the next save waits, even if it is only of host memory. */
 static void device_memory_is_not_queued(void **state)
 {
     struct sidestep_save_info info = SIDESTEP_SAVE_INFO_INIT;
@@ -494,7 +494,7 @@ static void device_memory_is_not_queued(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_submitted_later_waits_for_the_copy),
+        cmocka_unit_test(later_work_waits_for_the_copy),
         cmocka_unit_test(a_missing_fence_is_seen),
         cmocka_unit_test(forward_and_backward_run_beside_the_copy),
         cmocka_unit_test(any_stream_may_be_fenced),
@@ -504,18 +504,18 @@ int main(void)
         cmocka_unit_test(strided_tensors_are_saved),
         cmocka_unit_test(any_strides_are_saved),
         cmocka_unit_test(blocking_saves_wait_for_the_device),
-        cmocka_unit_test(what_comes_from_devices_is_compressed),
+        cmocka_unit_test(device_tensors_are_compressed),
         cmocka_unit_test(a_large_state_streams_through_a_small_pool),
-        cmocka_unit_test(what_must_be_copied_at_once_is_waited_for_in_a_small_pool),
-        cmocka_unit_test(what_cannot_be_pinned_is_copied_slowly),
+        cmocka_unit_test(a_small_pool_waits_for_unfenced_tensors),
+        cmocka_unit_test(unpinnable_memory_is_copied_slowly),
         cmocka_unit_test(the_pool_grows_and_is_pinned_again),
         cmocka_unit_test(the_pool_is_pinned_by_prepare),
         cmocka_unit_test(a_pinned_pool_keeps_its_pages),
-        cmocka_unit_test(a_fence_of_what_is_over_does_nothing),
+        cmocka_unit_test(a_fence_after_the_copies_does_nothing),
         cmocka_unit_test(a_fence_on_another_device_waits),
         cmocka_unit_test(a_fence_of_a_failed_save_comes_back),
-        cmocka_unit_test(a_capture_is_not_spoiled),
-        cmocka_unit_test(a_save_of_what_is_captured_is_refused),
+        cmocka_unit_test(a_save_does_not_disturb_a_capture),
+        cmocka_unit_test(a_save_during_a_capture_is_refused),
         cmocka_unit_test(device_memory_is_not_queued),
     };
 

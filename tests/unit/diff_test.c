@@ -1,23 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * diff_test.c -- comparing two checkpoints: by whatever ranks they were saved, with and without
- * reading, damaged, interrupted, larger than a batch, and with every allocation failing once.
+ * diff_test.c -- comparing two checkpoints: saved by any ranks, with and without reading, damaged,
+ * interrupted, larger than a batch, and with every allocation failing once.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "base/fault.h"
 #include "inspect/diff.h"
 #include "support/comm_threads.h"
 #include "support/one_rank.h"
+#include "support/unit.h"
 
 static char a_path[160], b_path[160];
 
@@ -54,7 +47,7 @@ static void equal_hashes_are_not_read(void **state)
     assert_true(report.same && report.difference_count == 0 && report.read_bytes == 0);
     assert_true(report.same_by_hash >= 10 && report.same_count > report.same_by_hash);
     sidestep_diff_report_release(&report);
-    sidestep_diff_report_release(&report); /* released is empty */
+    sidestep_diff_report_release(&report); /* releasing it again is allowed */
 }
 
 struct saving {
@@ -107,7 +100,7 @@ static void sharding_does_not_matter(void **state)
     sidestep_diff_report_release(&report);
 }
 
-/* ---- states made for it */
+/* ---- states for these tests */
 
 static struct sidestep_state_dict *new_state(void)
 {
@@ -144,7 +137,7 @@ static void expect(const struct sidestep_difference *d, const char *name, const 
     assert_string_equal(d->message, message);
 }
 
-static void every_kind_is_told(void **state)
+static void every_kind_of_difference_is_reported(void **state)
 {
     static float numbers[6];
     static const int64_t flat[] = {6}, two[] = {2, 3}, other[] = {3, 2};
@@ -174,7 +167,7 @@ static void every_kind_is_told(void **state)
     sidestep_diff_report_release(&report);
 }
 
-/* More than two batches in one tensor, of rows that no batch holds whole. */
+/* More than two batches in one tensor, whose rows are larger than a batch. */
 static void large_tensors_go_by_pieces(void **state)
 {
     const int64_t shape[] = {3, 1 << 20, 9};
@@ -202,8 +195,8 @@ static void large_tensors_go_by_pieces(void **state)
     free(numbers);
 }
 
-/* With other paths than the two, and with a damaged one. */
-static void what_cannot_be_compared_is_an_error(void **state)
+/* Wrong paths, and a damaged checkpoint. */
+static void incomparable_checkpoints_are_an_error(void **state)
 {
     struct sidestep_diff_report report;
     struct sidestep_diff_options options = SIDESTEP_DIFF_OPTIONS_INIT;
@@ -240,7 +233,7 @@ static void count_progress(void *context, uint64_t done, uint64_t total)
     *seen = done;
 }
 
-static void progress_is_told(void **state)
+static void progress_is_reported(void **state)
 {
     struct sidestep_diff_options options = SIDESTEP_DIFF_OPTIONS_INIT;
     struct sidestep_diff_report report;
@@ -274,7 +267,7 @@ static void every_allocation_may_fail(void **state)
         if (status != SIDESTEP_OK) {
             assert_true(fired && status == SIDESTEP_ENOMEM && report.owner == NULL);
             failed++;
-        } else { /* or it could do without */
+        } else { /* the allocation was not necessary */
             assert_true(report.difference_count > 10);
         }
         sidestep_diff_report_release(&report);
@@ -289,10 +282,10 @@ int main(void)
 #define CASE(f) cmocka_unit_test_setup_teardown(f, setup, one_rank_teardown)
         CASE(equal_hashes_are_not_read),
         CASE(sharding_does_not_matter),
-        CASE(every_kind_is_told),
+        CASE(every_kind_of_difference_is_reported),
         CASE(large_tensors_go_by_pieces),
-        CASE(what_cannot_be_compared_is_an_error),
-        CASE(progress_is_told),
+        CASE(incomparable_checkpoints_are_an_error),
+        CASE(progress_is_reported),
         CASE(every_allocation_may_fail),
 #undef CASE
     };

@@ -1,23 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* engine_test.c -- whole saves and loads on the host's file system, on one rank and on several. */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "sidestep/sidestep.h"
 #include "support/comm_threads.h"
 #include "support/scratch.h"
+#include "support/unit.h"
 #include "support/world.h"
 
 static struct scratch scratch;
@@ -172,12 +166,12 @@ static void a_small_pool_streams(void **state)
     struct world world;
 
     options.pool_bytes = 16u << 20;
-    options.snapshot = SIDESTEP_SNAPSHOT_COPY; /* what is held waits instead */
+    options.snapshot = SIDESTEP_SNAPSHOT_COPY; /* write protection would wait instead */
     ASSERT_OK(sidestep_engine_open(&engine, &options, &err), err);
     world_make(&world, 0, 1, WORLD_BY_ROWS, 400, false); /* 70 MB */
     world_fill(&world, 9);
     ASSERT_OK(sidestep_save_async(engine, at(path, "big"), world.state, NULL, &save, &err), err);
-    world_fill(&world, 10); /* the call has returned: the trainer goes on */
+    world_fill(&world, 10); /* the call has returned, so the trainer goes on */
     ASSERT_OK(sidestep_save_finish(&save, &info, &err), err);
     assert_null(save);
     assert_true((info.flags & SIDESTEP_SAVE_STREAMED) != 0);
@@ -222,13 +216,13 @@ static void async_save_holds(enum sidestep_snapshot snapshot, int64_t released_m
 static void an_async_save_holds_the_state_of_the_call(void **state)
 {
     (void)state;
-    /* What was copied in host memory is released at once. */
+    /* Copied host memory is released at once. */
     async_save_holds(SIDESTEP_SNAPSHOT_COPY, tensor_memory_has_devices() ? -1 : 0);
     async_save_holds(SIDESTEP_SNAPSHOT_COW, -1);
     async_save_holds(SIDESTEP_SNAPSHOT_AUTO, -1);
 }
 
-static void what_cannot_be_saved_says_why(void **state)
+static void unsavable_tensors_are_refused_with_a_reason(void **state)
 {
     (void)state;
     char path[256];
@@ -297,7 +291,7 @@ static void skip_because(const char *reason)
     skip();
 }
 
-/* What ${work} does in a child of its own; 0: it went well, 77: it cannot be done here. */
+/* Run ${work} in a child process. 0: it succeeded; 77: it cannot run here. */
 static void in_child(int (*work)(const char *path), const char *path)
 {
 #ifdef __SANITIZE_THREAD__
@@ -337,7 +331,7 @@ static int save_and_load(const char *path, uint32_t *flags)
     return status == SIDESTEP_OK && world_check(&loaded, 8) == 0 ? 0 : 101;
 }
 
-/* The directory may be written, its parent may not; and the other way round. */
+/* The directory may be written, but not its parent; and the reverse. */
 static int save_without_permission(const char *parent)
 {
     char path[300];
@@ -362,7 +356,7 @@ static void a_parent_that_cannot_be_written(void **state)
     (void)state;
     struct scratch open_to_all;
 
-    assert_true(scratch_make(&open_to_all, "/tmp")); /* where any user may go */
+    assert_true(scratch_make(&open_to_all, "/tmp")); /* which every user may enter */
     in_child(save_without_permission, open_to_all.path);
     scratch_remove(&open_to_all);
 }
@@ -396,7 +390,7 @@ struct job {
     uint64_t seed;
     enum world_layout layout;
     bool async;
-    int failing_rank; /* -1: none; else it brings another shape */
+    int failing_rank; /* -1: none; else it has another shape */
 };
 
 static int run_save(struct sidestep_comm *comm, void *context)
@@ -495,8 +489,8 @@ static void ranks_that_disagree_save_nothing(void **state)
     assert_int_equal(count_names(scratch.path), 0);
 }
 
-/* Ranks are many, descriptors are not: more shards than are held open, and than the limit allows.
- */
+/* Many ranks need few descriptors: there are more shards than are kept open, and than the limit
+ * allows. */
 static void many_shards_need_few_descriptors(void **state)
 {
     (void)state;
@@ -580,7 +574,7 @@ int main(void)
         CASE(a_checkpoint_is_replaced_and_foreign_files_stay),
         CASE(a_small_pool_streams),
         CASE(an_async_save_holds_the_state_of_the_call),
-        CASE(what_cannot_be_saved_says_why),
+        CASE(unsavable_tensors_are_refused_with_a_reason),
         CASE(a_link_to_a_directory_is_saved_in_place),
         CASE(a_parent_that_cannot_be_written),
         CASE(a_mount_point_is_saved_in_place),

@@ -1,17 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* error_test.c -- what is put in front of a message, and that nothing is put there twice. */
-#include <setjmp.h>
+/* error_test.c -- messages get a prefix once, not twice. */
 #include <signal.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "base/error.h"
+#include "support/unit.h"
 
-static void what_was_done_stands_in_front(void **state)
+static void wrapped_errors_begin_with_the_action(void **state)
 {
     struct sidestep_error err = {0};
 
@@ -23,8 +19,8 @@ static void what_was_done_stands_in_front(void **state)
     assert_int_equal(err.status, SIDESTEP_EIO);
 }
 
-/* The control of the check that all other tests run under. */
-static void what_is_said_twice_ends_a_test(void **state)
+/* The control of the check that runs in all other tests. */
+static void a_repeated_prefix_ends_a_test(void **state)
 {
     int status = 0;
     pid_t child = fork();
@@ -33,7 +29,7 @@ static void what_is_said_twice_ends_a_test(void **state)
     assert_int_not_equal(child, -1);
     if (child == 0) {
         struct sidestep_error err = {0};
-        (void)signal(SIGABRT, SIG_DFL); /* cmocka's handler would go on with the tests */
+        (void)signal(SIGABRT, SIG_DFL); /* cmocka's handler would continue with the tests */
         (void)freopen("/dev/null", "w", stderr);
         (void)FAIL(&err, SIDESTEP_EIO, "save 'a': broken");
         error_wrap(&err, "save '%s'", "a");
@@ -44,11 +40,28 @@ static void what_is_said_twice_ends_a_test(void **state)
     assert_int_equal(WTERMSIG(status), SIGABRT);
 }
 
+/* A store or a codec of a program may return any status; all else is its mistake. */
+static void callbacks_may_return_any_status(void **state)
+{
+    struct sidestep_error why = {.message = "broken"}, err = {0};
+
+    (void)state;
+    for (int status = SIDESTEP_EINVAL; status <= ERROR_LAST_STATUS; status++)
+        assert_int_equal(error_from_callback("the store", "s", "stat", status, &why, &err), status);
+    assert_string_equal(err.message, "the store 's': stat(): broken");
+    assert_int_equal(
+        error_from_callback("the store", "s", "stat", ERROR_LAST_STATUS + 1, &why, &err),
+        SIDESTEP_EINVAL);
+    assert_int_equal(error_from_callback("the store", "s", "stat", -1, &why, &err),
+                     SIDESTEP_EINVAL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_was_done_stands_in_front),
-        cmocka_unit_test(what_is_said_twice_ends_a_test),
+        cmocka_unit_test(wrapped_errors_begin_with_the_action),
+        cmocka_unit_test(a_repeated_prefix_ends_a_test),
+        cmocka_unit_test(callbacks_may_return_any_status),
     };
     return cmocka_run_group_tests_name("error", tests, NULL, NULL);
 }

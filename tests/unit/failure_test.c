@@ -1,23 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * failure_test.c -- a rank that cannot take part in a save or load, communicators that are gone,
- * ranks that ask for different things, and handles that outlive their engine.
+ * failure_test.c -- a rank that cannot take part in a save or load, communicators that fail, ranks
+ * with different requests, and handles that outlive their engine.
  */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "sidestep/sidestep.h"
 #include "support/comm_threads.h"
 #include "support/scratch.h"
+#include "support/unit.h"
 #include "support/world.h"
 
 static struct scratch scratch;
@@ -41,7 +34,7 @@ static const char *at(char buffer[256], const char *name)
     return buffer;
 }
 
-/* Names in the scratch directory, hidden ones too. */
+/* Count names in the scratch directory, hidden ones too. */
 static size_t count_names(void)
 {
     struct sidestep_list list = {0};
@@ -52,7 +45,7 @@ static size_t count_names(void)
     return count;
 }
 
-/* On a thread that is not the test's: say what is wrong, and count it. */
+/* On a thread other than the test's: print a failure, and count it. */
 #define EXPECT(condition)                                                                          \
     do {                                                                                           \
         if (!(condition)) {                                                                        \
@@ -67,7 +60,7 @@ static size_t count_names(void)
 struct job {
     int culprit;
     bool blocking;
-    bool in_flight; /* an earlier save is, when the failure comes */
+    bool in_flight; /* an earlier save is in flight when the failure happens */
 };
 
 static struct sidestep_error reason(void)
@@ -79,7 +72,7 @@ static struct sidestep_error reason(void)
     return why;
 }
 
-/* The reason, on every rank, and which rank gave it. */
+/* Do all ranks get the reason, and the rank that gave it? */
 static bool is_reason(const struct sidestep_comm *comm, int culprit, enum sidestep_status status,
                       const struct sidestep_error *err)
 {
@@ -131,7 +124,7 @@ static int run_saves(struct sidestep_comm *comm, void *context)
                                            culprit ? NULL : world.state, &save_options, &err);
     EXPECT(is_reason(comm, job->culprit, status, &err));
     EXPECT(sidestep_save_finish(&first, NULL, &err) == SIDESTEP_OK);
-    /* The next one works, and the plan is still known. */
+    /* The next save works, and its plan is still known. */
     struct sidestep_save_info info = SIDESTEP_SAVE_INFO_INIT;
     EXPECT(sidestep_save(engine, at(other, "third"), world.state, NULL, &info, &err) ==
            SIDESTEP_OK);
@@ -250,7 +243,7 @@ static void a_rank_that_cannot_take_part_in_a_series(void **state)
     }
 }
 
-static void a_failure_must_be_one(void **state)
+static void a_failure_option_needs_a_status(void **state)
 {
     static const int32_t statuses[] = {SIDESTEP_OK, -1, SIDESTEP_EDEVICE + 1, INT32_MAX};
     struct sidestep_save_options save_options = SIDESTEP_SAVE_OPTIONS_INIT;
@@ -261,7 +254,7 @@ static void a_failure_must_be_one(void **state)
     (void)state;
     save_options.failure = load_options.failure = &why;
     assert_int_equal(sidestep_engine_open(&engine, NULL, &err), SIDESTEP_OK);
-    memset(why.message, 'x', sizeof(why.message)); /* without an end */
+    memset(why.message, 'x', sizeof(why.message)); /* not NUL-terminated */
     for (size_t i = 0; i < sizeof(statuses) / sizeof(statuses[0]); i++) {
         why.status = statuses[i];
         assert_int_equal(sidestep_save(engine, NULL, NULL, &save_options, NULL, &err),
@@ -269,7 +262,7 @@ static void a_failure_must_be_one(void **state)
         assert_non_null(strstr(err.message, "options.failure has status "));
         assert_int_equal(sidestep_load(engine, NULL, NULL, &load_options, NULL, &err),
                          SIDESTEP_EINVAL);
-        assert_non_null(strstr(err.message, "which is no failure: xxx"));
+        assert_non_null(strstr(err.message, "which is not a failure: xxx"));
     }
     why.status = SIDESTEP_EIO;
     assert_int_equal(sidestep_save(engine, NULL, NULL, &save_options, NULL, &err), SIDESTEP_EIO);
@@ -278,7 +271,7 @@ static void a_failure_must_be_one(void **state)
     assert_int_equal(sidestep_engine_close(&engine, &err), SIDESTEP_OK);
 }
 
-/* ---------------------------------------------------------------- the end of an engine */
+/* ---------------------------------------------------------------- closing an engine */
 
 /* A communicator that can be cut. */
 struct cut {
@@ -318,7 +311,7 @@ static int cut_scatter(void *context, const void *send, const size_t *send_bytes
                      : cut->inner.scatter(cut->inner.context, send, send_bytes, recv, recv_bytes);
 }
 
-/* A save in flight and an open series; then nobody hears anybody any more. */
+/* A save in flight and an open series; then the communicator fails for ever. */
 static int run_until_cut(struct sidestep_comm *comm, void *context)
 {
     struct cut cut = {.inner = *comm};
@@ -344,7 +337,7 @@ static int run_until_cut(struct sidestep_comm *comm, void *context)
     cut.dead = true;
     EXPECT(sidestep_engine_close(&engine, &err) == SIDESTEP_EPEER);
     EXPECT(engine == NULL && strstr(err.message, "'all_reduce_max' failed") != NULL);
-    /* What is in flight ends by what storage says. */
+    /* A save in flight ends by what storage shows. */
     EXPECT(sidestep_save_finish(&save, NULL, &err) == SIDESTEP_OK);
     EXPECT(sidestep_series_close(&series, &err) == SIDESTEP_OK);
     EXPECT(save == NULL && series == NULL);
@@ -397,7 +390,7 @@ static void handles_outlive_their_engine(void **state)
     int before = events;
     assert_true(before >= 10);
 
-    /* Its locks are free, and what is done with what is left of it says why it cannot be. */
+    /* Its locks are free, and calls on its handles say why they fail. */
     assert_int_equal(sidestep_engine_open(&next, NULL, &err), SIDESTEP_OK);
     assert_int_equal(sidestep_series_open(next, scratch.path, NULL, &again, &err), SIDESTEP_OK);
     assert_int_equal(sidestep_series_save(series, 9, world.state, NULL, NULL, &err),
@@ -484,7 +477,7 @@ static void assert_paths(const char *path)
     assert_int_equal(entry->path_length, 1);
     assert_string_equal(entry->path[0].key, "plain");
     sidestep_checkpoint_close(&checkpoint);
-    /* Nobody recorded one. */
+    /* No path is recorded. */
     assert_int_equal(
         sidestep_checkpoint_open("tests/golden/torch-2.14.1/nested", &checkpoint, NULL),
         SIDESTEP_OK);
@@ -532,7 +525,7 @@ static void integer_keys_come_back(void **state)
     assert_int_equal(sidestep_engine_close(&engine, &err), SIDESTEP_OK);
 }
 
-/* One rank may replace what is there, and the others may not. */
+/* One rank may replace the checkpoint, and the others may not. */
 static int save_unequally(struct sidestep_comm *comm, void *context)
 {
     struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
@@ -570,7 +563,7 @@ int main(void)
         CASE(a_rank_that_cannot_save),
         CASE(a_rank_that_cannot_load),
         CASE(a_rank_that_cannot_take_part_in_a_series),
-        CASE(a_failure_must_be_one),
+        CASE(a_failure_option_needs_a_status),
         CASE(ranks_agree_on_whether_to_replace),
         CASE(an_engine_closes_without_its_communicator),
         CASE(handles_outlive_their_engine),

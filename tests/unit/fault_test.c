@@ -1,26 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * fault_test.c -- every fault point fails, once and from then on, in every operation that touches
- * storage.  The operation must say so in words, or have succeeded; what was there must be there
- * still, whole; and once the fault is gone the next save succeeds and leaves nothing behind.
+ * storage. The operation must report it, or succeed. What was there must still be there, whole.
+ * When the fault is gone, the next save succeeds and leaves nothing behind.
  *
- * The plain run takes a sample of the numbers; with SIDESTEP_LONG in the environment, all of them.
+ * A plain run tries a sample of the numbers; with SIDESTEP_LONG in the environment, all of them.
  */
 #include <dirent.h>
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "base/fault.h"
 #include "commit/sweep.h"
 #include "engine/engine.h"
+#include "support/unit.h"
 #include "verify/verify.h"
 #include "support/scratch.h"
 #include "support/store_fault.h"
@@ -28,7 +21,7 @@
 
 #define OLD 1u
 #define NEW 2u
-#define OTHER 7u /* a checkpoint beside it, which must never be touched */
+#define OTHER 7u /* a checkpoint beside it, which must never change */
 #define NEXT 8u
 
 static struct scratch scratch;
@@ -36,7 +29,7 @@ static struct store *faulty; /* fails on command */
 static struct world saved, loaded;
 static char one[128], root[128], other[128];
 static const char *target;               /* of the next save or load */
-static enum sidestep_status save_status; /* of the save that was under test */
+static enum sidestep_status save_status; /* of the save under test */
 
 /* An operation, and what is right after it. */
 struct scenario {
@@ -44,11 +37,11 @@ struct scenario {
     void (*prepare)(void);
     enum sidestep_status (*act)(struct sidestep_error *err);
     void (*judge)(enum sidestep_status status);
-    bool on_faulty_store; /* else the operation has no engine: only the points below the store */
-    uint64_t before;      /* the state that is there; 0: none */
+    bool on_faulty_store; /* else the operation has no engine: only fault points below the store */
+    uint64_t before;      /* seed of the state that is there; 0: none */
 };
 
-/* What is being tried: for messages. */
+/* The present trial, for messages. */
 static struct {
     const char *scenario;
     const char *prefix;
@@ -109,7 +102,7 @@ static enum sidestep_status verify_one(struct sidestep_engine *engine, struct si
     return verify_path(engine->store, one, SIDESTEP_VERIFY_BEFORE, 0, engine->stagers, NULL, err);
 }
 
-/* Nothing of the last load must be taken for this one's. */
+/* Clear the tensors, so that an earlier load cannot be taken for this one. */
 static void clear_loaded(void)
 {
     for (size_t i = 0; i < loaded.count; i++)
@@ -127,7 +120,7 @@ static void save_seed(const char *path, uint64_t seed)
     CHECK(status == SIDESTEP_OK, "a save without a fault: %s", err.message);
 }
 
-/* The seed that ${path} holds, whole; 0: there is no checkpoint. */
+/* The seed of the whole checkpoint at ${path}; 0: there is none. */
 static uint64_t seed_of(const char *path)
 {
     struct sidestep_error err = {0};
@@ -214,7 +207,7 @@ static void remove_path(const char *path)
     (void)nftw(path, scratch_remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-/* Names in ${path}; those that start with ${prefix}. */
+/* Count names in ${path} that start with ${prefix}. */
 static size_t count_names(const char *path, const char *prefix)
 {
     DIR *dir = opendir(path);
@@ -240,7 +233,7 @@ static void collect(const char *parent)
     sidestep_gc_report_release(&report);
 }
 
-/* Another save succeeds; after it and gc there is a checkpoint of three files, and nothing else. */
+/* Another save succeeds. After it and gc there is a checkpoint of three files, and nothing else. */
 static void expect_tidy_save(void)
 {
     save_seed(one, NEXT);
@@ -284,7 +277,7 @@ static void prepare_step(void)
     wanted_step = NEW;
 }
 
-/* A real leftover: of a save that breaks and cannot be undone. */
+/* Make a real leftover: of a save that fails and cannot be undone. */
 static void prepare_garbage(void)
 {
     struct sidestep_error err = {0};
@@ -312,7 +305,8 @@ static void prepare_garbage_and_old(void)
     struct sidestep_error err = {0};
 
     prepare_old();
-    fault_arm("store.unlink", 1, true, EIO); /* in place, and what it replaced cannot go */
+    fault_arm("store.unlink", 1, true,
+              EIO); /* in place, and the replaced files cannot be deleted */
     (void)with_engine(faulty, save_one, &err);
     fault_arm("", 0, false, 0);
     CHECK(count_names(one, "") > 3, "nothing was left behind");
@@ -364,7 +358,7 @@ static enum sidestep_status act_rebuild(struct sidestep_error *err)
     return sidestep_rebuild(one, err);
 }
 
-/* A state that the save's own answer allows. */
+/* Is the state allowed by what the save returned? */
 static void expect_answered(uint64_t found, uint64_t before)
 {
     CHECK(found == before || found == NEW, "state %llu is there", (unsigned long long)found);
@@ -513,8 +507,7 @@ static void no_fault_harms(void **state)
     CHECK(seed_of(other) == OTHER, "another checkpoint was touched");
 }
 
-/* ---- the negative control: a saver that takes its files for durable and its calls for good ----
- */
+/* ---- the negative control: a saver that never syncs and ignores errors ---- */
 
 static enum sidestep_status save_carelessly(struct sidestep_error *err)
 {
@@ -553,7 +546,7 @@ static void carelessness_is_caught(void **state)
         assert_int_equal(save_carelessly(&err), SIDESTEP_OK);
         fired = fault_fired() != NULL;
         fault_arm("", 0, false, 0);
-        caught += access(shard, F_OK) != 0; /* reported as saved, and not there */
+        caught += access(shard, F_OK) != 0; /* reported as saved, but missing */
     }
     assert_true(caught > 0);
     remove_path(copy);
@@ -562,7 +555,7 @@ static void carelessness_is_caught(void **state)
 static int setup(void **state)
 {
     (void)state;
-    /* Where it is fast: what is tested here is not the disk. */
+    /* A fast place, because this does not test the disk. */
     if (!scratch_make(&scratch, access("/dev/shm", W_OK | X_OK) == 0 ? "/dev/shm" : NULL))
         return -1;
     snprintf(one, sizeof(one), "%s/it", scratch.path);

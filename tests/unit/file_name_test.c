@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* names_test.c -- names are made and recognised strictly, hide from other tools, stay beneath. */
+/*
+ * file_name_test.c -- names are made and parsed exactly, hide from other tools, and stay beneath
+ * their directory.
+ */
 #include <regex.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "base/owned.h"
 #include "format/file_name.h"
 #include "support/guard.h"
+#include "support/unit.h"
 
 #define ID "0123456789abcdef0123456789abcdef"
 #define ZEROES "00000000000000000000000000000000"
@@ -153,15 +151,15 @@ static const char *const near_misses[] = {
     "config.json",
 };
 
-static void near_misses_are_not_ours(void **state)
+static void similar_names_are_not_ours(void **state)
 {
     (void)state;
     for (size_t i = 0; i < ARRAY_LENGTH(near_misses); i++)
         is_none_of_ours(near_misses[i]);
 }
 
-/* All beginnings of all forms, and all forms with one byte behind them, or with one byte changed:
- * none is ours, or it is another name of ours and is written the same way. */
+/* Each beginning of each form, each form with one more byte, and each form with one byte changed.
+ * None of them is a name, or it is another one that is written in the same way. */
 static void no_name_has_two_spellings(void **state)
 {
     (void)state;
@@ -182,7 +180,7 @@ static void no_name_has_two_spellings(void **state)
     }
 }
 
-/* Finders of other tools, that search anywhere in a name. */
+/* Patterns of other tools that search anywhere in a name. */
 static void other_tools_do_not_see_us(void **state)
 {
     static const char *const finders[] = {
@@ -225,7 +223,7 @@ static const struct {
     size_t length;
     bool beneath;
 } paths[] = {
-    /* What is good, however odd it looks. */
+    /* Good paths that look odd. */
     PATH("a", true),
     PATH("__0_0.distcp", true),
     PATH("a/b", true),
@@ -285,7 +283,7 @@ static const struct {
     PATH("\xff", true),
     PATH("\x80", true),
     PATH("a/\xf0\x9f\x98\x80", true),
-    /* Nothing, or nothing between the slashes. */
+    /* Empty, or with an empty component. */
     PATH("", false),
     PATH("/", false),
     PATH("//", false),
@@ -445,7 +443,7 @@ static void paths_have_a_longest_length(void **state)
     assert_false(file_name_is_beneath(path, 4095));
 }
 
-/* All paths of up to six bytes from the alphabet that matters, against a second opinion. */
+/* All paths of up to six bytes of special characters, compared with a simple implementation. */
 static void short_paths_agree_with_a_simple_rule(void **state)
 {
     static const char alphabet[] = {'/', '.', 'a', '\0', '\n'};
@@ -474,7 +472,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_form_is_made_and_recognised),
         cmocka_unit_test(the_lock_has_a_name_without_an_id),
-        cmocka_unit_test(near_misses_are_not_ours),
+        cmocka_unit_test(similar_names_are_not_ours),
         cmocka_unit_test(no_name_has_two_spellings),
         cmocka_unit_test(other_tools_do_not_see_us),
         cmocka_unit_test(paths_stay_beneath),

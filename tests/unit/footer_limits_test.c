@@ -1,16 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* footer_limits_test.c -- what no footer may hold is not written; what fails around it is told. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
+/*
+ * footer_limits_test.c -- footers that exceed a limit are not written, and failures are reported.
+ */
 #include <sys/mman.h>
-
-#include <cmocka.h>
 
 #include "base/fault.h"
 #include "base/owned.h"
 #include "support/footer_sample.h"
+#include "support/unit.h"
 
 #define KEY(text)                                                                                  \
     {                                                                                              \
@@ -30,7 +27,7 @@ static void refuses(const struct sample *sample, enum sidestep_status status, co
     assert_int_equal(bytes.length, 0);
 }
 
-static void what_would_be_refused_is_not_written(void **state)
+static void footers_that_a_reader_refuses_are_not_written(void **state)
 {
     struct sample s;
     OWNED_BUFFER bytes = {0};
@@ -47,7 +44,7 @@ static void what_would_be_refused_is_not_written(void **state)
     refuses(&s, SIDESTEP_EINVAL, "16777217 items (at most 16777216)");
     sample_init(&s);
     s.items[BIG].block_count = 2;
-    refuses(&s, SIDESTEP_EINVAL, "'big': 2 block hashes where 2099200 bytes have 3");
+    refuses(&s, SIDESTEP_EINVAL, "'big': 2 block hashes, but 2099200 bytes have 3");
     sample_init(&s);
     s.items[BIG].box.ndim = 1;
     refuses(&s, SIDESTEP_EINVAL, "'big': 2 dimensions, and 1 of its box");
@@ -61,17 +58,18 @@ static void what_would_be_refused_is_not_written(void **state)
     s.items[BIG].offset--;
     s.items[BIG].offset -= s.items[BIG].offset % 64;
     s.items[WEIGHT].bytes = s.items[BIG].offset + 1;
-    refuses(&s, SIDESTEP_EINVAL, "'big': starts at 1024, before the end of the item in front of");
+    refuses(&s, SIDESTEP_EINVAL, "'big': starts at 1024, before the end of the previous item");
     sample_init(&s);
     s.items[OBJECT].raw_hash.high ^= 1;
-    refuses(&s, SIDESTEP_EINVAL, "'step': its hash is not that of its block hashes");
+    refuses(&s, SIDESTEP_EINVAL, "'step': its hash does not match its block hashes");
     sample_init(&s);
     assert_int_equal(footer_encode(&s.footer, s.items[NOTHING].offset - 1, &bytes, NULL),
                      SIDESTEP_EINVAL);
     assert_int_equal(footer_encode(&s.footer, s.items[NOTHING].offset, &bytes, NULL), SIDESTEP_OK);
 }
 
-/* What is read in one piece is small: a gap, and the archive around a tensor's data. */
+/* Gaps, and archives around the data of a tensor, have limits, because they are read in one
+ * piece. */
 static void limits_of_gaps_and_archives(void **state)
 {
     struct sample s;
@@ -97,10 +95,10 @@ static void limits_of_gaps_and_archives(void **state)
     assert_int_equal(footer_encode(&s.footer, end, &bytes, &err), SIDESTEP_OK);
     s.items[WEIGHT].offset++;
     assert_int_equal(footer_encode(&s.footer, end + 1, &bytes, &err), SIDESTEP_EINVAL);
-    assert_non_null(strstr(err.message, "a gap of 4194305 bytes in front of it (at most 4194304)"));
+    assert_non_null(strstr(err.message, "a gap of 4194305 bytes before it (at most 4194304)"));
 }
 
-/* Each limit holds something, and one more is refused. */
+/* A footer at each limit is written; one past it is refused. */
 static void limits_of_names_and_paths(void **state)
 {
     OWNED_ARENA arena = {0};
@@ -137,7 +135,7 @@ static void limits_of_names_and_paths(void **state)
     refuses(&s, SIDESTEP_EINVAL, "a name of 0 bytes");
 }
 
-/* Hashes of 128 TiB: a page of zeroes, mapped often. */
+/* The hashes of 128 TiB: one page of zeroes, mapped many times. */
 static void limit_of_bytes(void **state)
 {
     uint64_t blocks = FOOTER_MAX_BYTES / 8;
@@ -257,7 +255,7 @@ static void every_allocation_may_fail(void **state)
     assert_true(fired >= 2);
 }
 
-/* An arena hands out many pieces from one allocation: here each single piece is refused. */
+/* An arena serves many pieces from one allocation, so a limit makes each piece fail once. */
 static void every_piece_of_an_arena_may_be_refused(void **state)
 {
     OWNED_BUFFER bytes = {0};
@@ -278,7 +276,7 @@ static void every_piece_of_an_arena_may_be_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_would_be_refused_is_not_written),
+        cmocka_unit_test(footers_that_a_reader_refuses_are_not_written),
         cmocka_unit_test(limits_of_gaps_and_archives),
         cmocka_unit_test(limits_of_names_and_paths),
         cmocka_unit_test(limit_of_bytes),

@@ -1,22 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* footer_test.c -- footers round-trip, and no damaged or lying one is believed. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
-
+/* footer_test.c -- footers are written and read again, and damaged or wrong ones are refused. */
 #include "base/owned.h"
 #include "support/footer_sample.h"
+#include "support/unit.h"
 
-/* Where things lie in the bytes; docs/FORMAT.md has the tables. */
+/* Offsets of fields. docs/FORMAT.md has the tables. */
 #define HEADER 64u
 #define RECORD 72u
 
 /* ------------------------------------------------------------------ what is written is read */
 
-static void what_is_written_is_read(void **state)
+static void footers_round_trip(void **state)
 {
     OWNED_ARENA arena = {0};
     OWNED_BUFFER bytes = {0}, again = {0};
@@ -55,7 +49,7 @@ static void what_is_written_is_read(void **state)
     assert_memory_equal(again.bytes, bytes.bytes, bytes.length);
 }
 
-static void its_size_is_known_before_the_hashes(void **state)
+static void the_size_is_known_before_the_hashes(void **state)
 {
     OWNED_BUFFER bytes = {0};
     struct sample sample;
@@ -71,17 +65,17 @@ static void its_size_is_known_before_the_hashes(void **state)
     assert_int_equal(footer_encoded_bytes(&sample.footer), bytes.length);
     sample.footer.count = 0;
     assert_int_equal(footer_encoded_bytes(&sample.footer), HEADER + FOOTER_TRAILER_BYTES);
-    bytes.length = 5; /* it is appended to what is there */
+    bytes.length = 5; /* it is appended */
     sample_encode(&sample, &bytes);
     assert_int_equal(bytes.length, 5 + HEADER + FOOTER_TRAILER_BYTES);
 
-    /* A sharded matrix of a usual model stays below 100 bytes, name and hashes apart. */
+    /* A sharded matrix of a usual model takes less than 100 bytes, without its name and hashes. */
     sample.footer.count = 1;
     uint64_t added = footer_encoded_bytes(&sample.footer) - HEADER - FOOTER_TRAILER_BYTES;
     assert_true(added - strlen(sample.items[WEIGHT].name) - 8 <= 100);
 }
 
-/* What version 1 of the format looks like, for ever. */
+/* The bytes of version 1, which never change. */
 static void the_bytes_are_those_of_version_1(void **state)
 {
     OWNED_BUFFER bytes = {0};
@@ -123,7 +117,8 @@ static void every_flipped_bit_is_found(void **state)
     }
 }
 
-/* The parser behind the hashes: what it accepts is what it would have written. */
+/* Fix the hashes after each change, to test the parser: what it accepts is what the encoder
+ * writes. */
 static void every_flipped_bit_behind_the_hashes(void **state)
 {
     OWNED_BUFFER bytes = {0};
@@ -166,7 +161,7 @@ static void every_truncation_is_refused(void **state)
                          SIDESTEP_ENOTFOUND);
         assert_non_null(strstr(err.message, "does not end with a trailer of sidestep"));
 
-        /* The same without what stands before: a file that is too short. */
+        /* The same without the items: a file that is too short. */
         struct source tail = source_from_memory(bytes.bytes + bytes.length - length, length);
         assert_int_equal(footer_read(&tail, &arena, &footer, NULL, &err),
                          length < FOOTER_TRAILER_BYTES ? SIDESTEP_ENOTFOUND : SIDESTEP_ECORRUPT);
@@ -207,7 +202,7 @@ static const struct {
     {16, 8, 0x20, SIDESTEP_EUNSUPPORTED, "feature bit 5 is required"},
     {16, 8, UINT64_C(1) << 63, SIDESTEP_EUNSUPPORTED, "feature bit 63 is required"},
     {32, 4, 1, SIDESTEP_ECORRUPT, "shard 1 of 1"},
-    {36, 4, 8, SIDESTEP_ECORRUPT, "extensions, but no feature that has any"},
+    {36, 4, 8, SIDESTEP_ECORRUPT, "there are extensions, but no feature that uses them"},
     {40, 8, 0, SIDESTEP_ECORRUPT, "0 items"},
     {40, 8, SAMPLES + 1, SIDESTEP_ECORRUPT, "11 items"},
     {40, 8, FOOTER_MAX_ITEMS + 1, SIDESTEP_ECORRUPT, "16777217 items"},
@@ -217,34 +212,36 @@ static const struct {
     {48, 8, 1, SIDESTEP_ECORRUPT, "1 bytes of text"},
     {56, 8, UINT64_MAX, SIDESTEP_ECORRUPT, "18446744073709551615 hashes"},
     {56, 8, UINT64_C(1) << 61, SIDESTEP_ECORRUPT, "do not make"},
-    {AT(BIG, 0), 8, 0, SIDESTEP_ECORRUPT, "'big': starts at 0, before the end of the item in"},
+    {AT(BIG, 0), 8, 0, SIDESTEP_ECORRUPT,
+     "'big': starts at 0, before the end of the previous item"},
     {AT(OBJECT, 0), 8, SAMPLE_ITEMS_END - 999, SIDESTEP_ECORRUPT,
      "'step': 4193305 + 1000 lie outside"},
     {AT(OBJECT, 0), 8, UINT64_MAX, SIDESTEP_ECORRUPT, "'step': 18446744073709551615 + 1000 lie"},
     {AT(WEIGHT, 8), 8, UINT64_MAX, SIDESTEP_ECORRUPT, "lie outside the 4194304 bytes"},
     {AT(WEIGHT, 8), 8, 500, SIDESTEP_ECORRUPT, "'model.layers.0.weight': data at 448 + 64 lie"},
-    {AT(OBJECT, 8), 8, 999, SIDESTEP_ECORRUPT, "'step': an object whose data are not all of it"},
-    {AT(WEIGHT, 16), 8, 63, SIDESTEP_ECORRUPT, "63 stored bytes for 64, without a transform"},
+    {AT(OBJECT, 8), 8, 999, SIDESTEP_ECORRUPT,
+     "'step': the data of an object are not the whole object"},
+    {AT(WEIGHT, 16), 8, 63, SIDESTEP_ECORRUPT, "63 bytes stored for 64, without a transform"},
     {AT(WEIGHT, 16), 8, UINT64_MAX, SIDESTEP_ECORRUPT, "no hashes for them"},
-    {AT(WEIGHT, 24), 8, 65, SIDESTEP_ECORRUPT, "65 bytes of data where its box has 64"},
-    {AT(OBJECT, 24), 8, 1, SIDESTEP_ECORRUPT, "'step': 1000 stored bytes for 1"},
-    {AT(OBJECT, 32), 8, 1, SIDESTEP_ECORRUPT, "an object whose data are not all of it"},
-    {AT(BIG, 40), 1, 0, SIDESTEP_ECORRUPT, "its hash is not that of its block hashes"},
-    {AT(BIG, 48), 1, 0, SIDESTEP_ECORRUPT, "its hash is not that of its block hashes"},
-    {AT(WEIGHT, 56), 4, 1025, SIDESTEP_ECORRUPT, "data at 1025 + 64 lie outside the 1088"},
-    {AT(OBJECT, 56), 4, 1, SIDESTEP_ECORRUPT, "an object whose data are not all of it"},
+    {AT(WEIGHT, 24), 8, 65, SIDESTEP_ECORRUPT, "65 bytes of data, but its box has 64"},
+    {AT(OBJECT, 24), 8, 1, SIDESTEP_ECORRUPT, "'step': 1000 bytes stored for 1"},
+    {AT(OBJECT, 32), 8, 1, SIDESTEP_ECORRUPT, "the data of an object are not the whole object"},
+    {AT(BIG, 40), 1, 0, SIDESTEP_ECORRUPT, "its hash does not match its block hashes"},
+    {AT(BIG, 48), 1, 0, SIDESTEP_ECORRUPT, "its hash does not match its block hashes"},
+    {AT(WEIGHT, 56), 4, 1025, SIDESTEP_ECORRUPT, "data at 1025 + 64 lie outside its 1088"},
+    {AT(OBJECT, 56), 4, 1, SIDESTEP_ECORRUPT, "the data of an object are not the whole object"},
     {AT(WEIGHT, 60), 4, 1, SIDESTEP_EUNSUPPORTED, "weight': transform number 1 is newer"},
     {AT(WEIGHT, 64), 2, 0, SIDESTEP_ECORRUPT, "item 0: its shape or name is cut off"},
     {AT(WEIGHT, 64), 2, 22, SIDESTEP_ECORRUPT, "item 0: its shape or name is cut off"},
     {AT(NOTHING, 64), 2, 0xffff, SIDESTEP_ECORRUPT, "item 9: its shape or name is cut off"},
-    {AT(WEIGHT, 66), 1, 0x8a, SIDESTEP_ECORRUPT, "item 0: flags 0x8a where 0x0a belong"},
-    {AT(SCALAR, 66), 1, 0x1c, SIDESTEP_ECORRUPT, "item 2: flags 0x1c where 0x0c belong"},
+    {AT(WEIGHT, 66), 1, 0x8a, SIDESTEP_ECORRUPT, "item 0: flags 0x8a instead of 0x0a"},
+    {AT(SCALAR, 66), 1, 0x1c, SIDESTEP_ECORRUPT, "item 2: flags 0x1c instead of 0x0c"},
     {AT(OBJECT, 66), 1, 0x0b, SIDESTEP_ECORRUPT, "an object with dtype, shape or requires_grad"},
     {AT(OBJECT, 67), 1, 1, SIDESTEP_ECORRUPT, "an object with dtype, shape or requires_grad"},
     {AT(SCALAR, 67), 1, 0, SIDESTEP_ECORRUPT, "'s': a tensor without a dtype"},
     {AT(SCALAR, 67), 1, 29, SIDESTEP_EUNSUPPORTED, "'s': dtype number 29 is newer"},
     {AT(SCALAR, 67), 1, 255, SIDESTEP_EUNSUPPORTED, "'s': dtype number 255 is newer"},
-    {AT(SCALAR, 67), 1, SIDESTEP_INT32, SIDESTEP_ECORRUPT, "8 bytes of data where its box has 4"},
+    {AT(SCALAR, 67), 1, SIDESTEP_INT32, SIDESTEP_ECORRUPT, "8 bytes of data, but its box has 4"},
     {AT(MANY, 68), 1, 65, SIDESTEP_ECORRUPT, "item 7: 65 dimensions"},
     {AT(MANY, 69), 1, 65, SIDESTEP_ECORRUPT, "65 items in its path"},
     {AT(WEIGHT, 69), 1, 0, SIDESTEP_ECORRUPT, "item 0: a path is malformed"},
@@ -255,10 +252,10 @@ static const struct {
     {AT(SAMPLES, 6), 1, 0xff, SIDESTEP_ECORRUPT, "a name is not UTF-8"},
     {AT(SAMPLES, 6), 1, '\x1b', SIDESTEP_OK, ""},
     {AT(SAMPLES, 28), 2, 4, SIDESTEP_ECORRUPT, "item 0: a path is malformed"},
-    {AT(SAMPLES, 28), 2, 0x8005, SIDESTEP_ECORRUPT, "item 0: flags 0x0a where 0x02 belong"},
+    {AT(SAMPLES, 28), 2, 0x8005, SIDESTEP_ECORRUPT, "item 0: flags 0x0a instead of 0x02"},
 };
 
-static void lies_are_refused_in_words(void **state)
+static void contradictions_are_refused_with_a_reason(void **state)
 {
     (void)state;
     for (size_t i = 0; i < ARRAY_LENGTH(lies); i++) {
@@ -299,12 +296,12 @@ static void padding_is_zero_and_short(void **state)
         sample_fix_hashes(bytes, sizeof(bytes));
         assert_int_equal(sample_read(bytes, sizeof(bytes), &arena, &footer, &err),
                          SIDESTEP_ECORRUPT);
-        assert_non_null(strstr(err.message, field == 48 ? "behind the text of the last item"
+        assert_non_null(strstr(err.message, field == 48 ? "bytes follow the text of the last item"
                                                         : "1 hashes belong to no item"));
     }
 }
 
-/* A newer writer may put things behind the hashes, if a feature bit says so. */
+/* A newer writer may append data after the hashes, if a feature bit says so. */
 static void unknown_optional_features_are_ignored(void **state)
 {
     OWNED_ARENA arena = {0};
@@ -328,7 +325,7 @@ static void unknown_optional_features_are_ignored(void **state)
     assert_int_equal(footer.optional_features, UINT64_C(1) << 40);
 }
 
-/* Items with transforms: all of each is data, and their names are in a part of the extensions. */
+/* Items with transforms: all their bytes are data, and an extension has the names. */
 static void transforms_are_named(void **state)
 {
     static const char *const names[] = {"stream.zstd/1", "a,b"};
@@ -357,14 +354,14 @@ static void transforms_are_named(void **state)
         sample_assert_equal(&s.items[i], &footer.items[i]);
     assert_int_equal(footer_encoded_bytes(&footer), bytes.length);
 
-    /* A name that is none, a transform that is not listed, and data beside the data. */
+    /* An empty name, a transform that is not listed, and bytes besides the data. */
     s.footer.transforms = (const char *const[]){"x", ""};
     assert_int_equal(footer_encode(&s.footer, SAMPLE_ITEMS_END, &bytes, &err), SIDESTEP_EINVAL);
     assert_non_null(strstr(err.message, "transform 2 has no name"));
     s.footer.transforms = names;
     s.items[WEIGHT].data_bytes--;
     assert_int_equal(footer_encode(&s.footer, SAMPLE_ITEMS_END, &bytes, &err), SIDESTEP_EINVAL);
-    assert_non_null(strstr(err.message, "a transformed tensor of which"));
+    assert_non_null(strstr(err.message, "a transformed tensor has"));
     s.items[WEIGHT].data_bytes++;
     s.items[WEIGHT].transform = 3;
     assert_int_equal(footer_encode(&s.footer, SAMPLE_ITEMS_END, &bytes, &err),
@@ -374,13 +371,13 @@ static void transforms_are_named(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_written_is_read),
-        cmocka_unit_test(its_size_is_known_before_the_hashes),
+        cmocka_unit_test(footers_round_trip),
+        cmocka_unit_test(the_size_is_known_before_the_hashes),
         cmocka_unit_test(the_bytes_are_those_of_version_1),
         cmocka_unit_test(every_flipped_bit_is_found),
         cmocka_unit_test(every_flipped_bit_behind_the_hashes),
         cmocka_unit_test(every_truncation_is_refused),
-        cmocka_unit_test(lies_are_refused_in_words),
+        cmocka_unit_test(contradictions_are_refused_with_a_reason),
         cmocka_unit_test(padding_is_zero_and_short),
         cmocka_unit_test(unknown_optional_features_are_ignored),
         cmocka_unit_test(transforms_are_named),

@@ -1,19 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* hash_test.c -- hashes against published values, and against slow definitions. */
+/* hash_test.c -- compares hashes with published values and with slow definitions. */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "base/fault.h"
 #include "base/owned.h"
 #include "codec/hash.h"
 #include "support/guard.h"
+#include "support/unit.h"
 
 /* CRC-32 by its definition: a division of polynomials, bit by bit. */
 static uint32_t slow_crc32(uint32_t crc, const uint8_t *bytes, size_t length)
@@ -114,7 +108,7 @@ static void test_crc32_continues_and_joins(void **unused)
     }
 }
 
-/* Lengths over 4 GiB: 2^33 zeroes by doubling, behind a byte, against doubling from the byte. */
+/* Lengths over 4 GiB: 2^33 zeroes after a byte, computed by doubling in two ways. */
 static void test_crc32_joins_long(void **unused)
 {
     uint32_t zeroes = hash_crc32(0, "", 1);
@@ -173,7 +167,7 @@ static void test_hex(void **unused)
     }
 }
 
-/* In pieces, the same; and who cannot be read has no hash. */
+/* A hash of pieces equals the hash of the whole; a source that cannot be read has none. */
 static void test_sha256_source(void **state)
 {
     static const size_t lengths[] = {0, 1, (256 << 10) - 1, 256 << 10, (256 << 10) + 1, 1 << 20};

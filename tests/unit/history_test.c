@@ -1,34 +1,28 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * history_test.c -- random lives of a series, over the real code and a disk that forgets: saves,
- * kills in the middle of anything, power losses, resumes, going back, pins, damage of
- * structure and data, retention of all kinds; in some of them checkpoints share files.
+ * history_test.c -- random histories of a series, with the real code on the simulated disk: saves,
+ * kills at any moment, power losses, resumes, going back, pins, damage of structure and data, all
+ * kinds of retention; in some histories checkpoints share files.
  *
- * After each of them: what was told committed and may not have been deleted is there; the newest
- * that is valid and of the line is what a resume takes, and the next resume takes it again; its
- * contents are those of its step.  SIDESTEP_LONG=1: a million histories; SIDESTEP_HISTORIES: so
- * many; SIDESTEP_SEED: that one.
+ * After each event: a checkpoint that was reported committed and that nothing may have deleted
+ * exists; a resume takes the newest that is valid and not left behind, and the next resume takes
+ * it again; its contents are those of its step. SIDESTEP_LONG=1: a million histories;
+ * SIDESTEP_HISTORIES: their number; SIDESTEP_SEED: only this one.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <malloc.h>
-#include <cmocka.h>
 
 #include "base/owned.h"
 #include "engine/engine.h"
 #include "series/series.h"
 #include "support/history.h"
+#include "support/unit.h"
 
 #define MAX_ACTIONS 9u
 #define SHORT_ACTIONS 4u
-#define LONG_ONE_IN 16u /* histories, so that many are tried and some go far */
-#define ENOUGH 20000u   /* for all that can happen to happen */
+#define LONG_ONE_IN 16u /* so that many are tried and some are long */
+#define ENOUGH 8000u    /* for everything to happen */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define HISTORIES 500u
 #else
@@ -43,7 +37,8 @@ static void before_op(void *context, int client, const char *op, const char *nam
     long left = atomic_load(&h->ops_left);
 
     (void)op, (void)name;
-    /* Threads of the process come here side by side: never below 0, which means something else. */
+    /* Threads of the process come here at the same time. Never go below 0, which means something
+     * else. */
     while (left > 0 && !atomic_compare_exchange_weak(&h->ops_left, &left, left - 1)) {
     }
     if (left == 1)
@@ -52,7 +47,8 @@ static void before_op(void *context, int client, const char *op, const char *nam
 
 /* ---- the process */
 
-/* One for all lives of this process: threads and pools cost more than what is tested here. */
+/* One engine for all processes of the history, because threads and pools cost more than the tests.
+ */
 static void open_engine(struct history *h)
 {
     static struct sidestep_engine *engine;
@@ -106,12 +102,12 @@ static void close_process(struct history *h)
     (void)sidestep_series_close(&h->series, &err);
     h->knows_files = !is_dead(h);
     if (h->engine != NULL)
-        save_queue_release(h->engine); /* they know of a disk that may be gone */
+        save_queue_release(h->engine); /* they refer to a disk that may be gone */
     h->engine = NULL;
     h->went_on = false;
 }
 
-/* The machine loses power: of what was not synced, anything stays. */
+/* The machine loses power: any choice of what was not synced stays. */
 static void lose_power(struct history *h, bool all_stays)
 {
     uint64_t ops = all_stays ? UINT64_MAX : prng_next(&h->prng);
@@ -129,7 +125,7 @@ static void lose_power(struct history *h, bool all_stays)
     sim_set_hook(h->sim, before_op, h);
 }
 
-/* ---- what happens */
+/* ---- events */
 
 static bool resume(struct history *h, int64_t expected)
 {
@@ -152,9 +148,9 @@ static bool resume(struct history *h, int64_t expected)
             fail_msg("resumed %llu, not %lld: %s (%s), in the case with seed %llu",
                      (unsigned long long)step, (long long)expected, err.message, rejected,
                      (unsigned long long)h->prng.seed);
-        const struct told *told = history_find(h, step);
+        const struct known_save *known = history_find(h, step);
         CHECK(h->values[0] == (float)step && h->values[FLOATS - 1] == (float)step);
-        CHECK(h->base[0] == told->base || h->base[0] == told->base_before);
+        CHECK(h->base[0] == known->base || h->base[0] == known->base_before);
         CHECK(h->base[FLOATS - 1] == h->base[0]);
     }
     h->step = step;
@@ -169,12 +165,12 @@ static void save(struct history *h)
     struct sidestep_error err = {0};
     struct sidestep_save_info info = SIDESTEP_SAVE_INFO_INIT;
     uint64_t step = h->step + 1 + prng_below(&h->prng, 2);
-    struct told *told = history_find(h, step);
-    bool is_replaced = told->is_there || told->is_replaced || told->is_open;
-    bool may = !told->is_damaged && !told->is_rotten &&
-               !(told->is_there && (told->is_pinned || told->may_be_gone));
+    struct known_save *known = history_find(h, step);
+    bool is_replaced = known->is_there || known->is_replaced || known->is_open;
+    bool may = !known->is_damaged && !known->is_rotten &&
+               !(known->is_there && (known->is_pinned || known->may_be_gone));
 
-    if (!may) { /* pinned is refused; and what may be gone may be on its way */
+    if (!may) { /* pinned is refused; one that may be gone may be being deleted */
         h->step = step;
         return;
     }
@@ -191,34 +187,34 @@ static void save(struct history *h)
     }
     enum sidestep_status status =
         sidestep_series_save(h->series, step, h->state, NULL, &info, &err);
-    told->base_before = told->is_there || told->is_open ? told->base : base;
-    told->base = base;
+    known->base_before = known->is_there || known->is_open ? known->base : base;
+    known->base = base;
     if (status == SIDESTEP_OK) {
-        *told = (struct told){.step = step,
-                              .base = base,
-                              .base_before = base,
-                              .is_there = true,
-                              .has_metric = h->keep_best != 0,
-                              .metric = metric.value,
-                              .is_replaced = is_replaced};
+        *known = (struct known_save){.step = step,
+                                     .base = base,
+                                     .base_before = base,
+                                     .is_there = true,
+                                     .has_metric = h->keep_best != 0,
+                                     .metric = metric.value,
+                                     .is_replaced = is_replaced};
         seen.linked += info.linked_bytes != 0;
         h->step = step;
         seen.saves++;
-        history_let_go(h);
+        history_allow_prune(h);
         return;
     }
     if (!is_dead(h))
         fail_msg("%s, in the case with seed %llu", err.message, (unsigned long long)h->prng.seed);
-    told->is_open = told->is_replaced = true;
-    told->may_be_gone = true;
+    known->is_open = known->is_replaced = true;
+    known->may_be_gone = true;
 }
 
-/* The thread that prunes may not have looked yet: let it, before what it would see changes. */
+/* The thread that prunes may not have run yet: let it, before the listing changes. */
 static void settle_pruner(struct history *h)
 {
     struct sidestep_gc_report report = {0};
 
-    history_let_go(h);
+    history_allow_prune(h);
     if (sidestep_series_prune(h->series, &report, NULL) == SIDESTEP_OK)
         sidestep_gc_report_release(&report);
 }
@@ -226,7 +222,7 @@ static void settle_pruner(struct history *h)
 static void go_back(struct history *h)
 {
     struct sidestep_error err = {0};
-    const struct told *to = h->count != 0 ? &h->told[prng_below(&h->prng, h->count)] : NULL;
+    const struct known_save *to = h->count != 0 ? &h->saves[prng_below(&h->prng, h->count)] : NULL;
 
     if (to == NULL || !to->is_there || to->is_left || to->is_damaged || to->is_rotten ||
         to->may_be_gone || to->step > h->step)
@@ -240,28 +236,28 @@ static void go_back(struct history *h)
     if (status != SIDESTEP_OK && !is_dead(h))
         fail_msg("%s, in the case with seed %llu", err.message, (unsigned long long)h->prng.seed);
     for (size_t i = 0; i < h->count; i++)
-        if (h->told[i].step > step && h->told[i].is_there) {
-            h->told[i].is_left = true;
-            h->told[i].is_open |= is_dead(h); /* marked, or not */
+        if (h->saves[i].step > step && h->saves[i].is_there) {
+            h->saves[i].is_left = true;
+            h->saves[i].is_open |= is_dead(h); /* marked, or not */
         }
     h->step = step;
-    history_let_go(h);
+    history_allow_prune(h);
 }
 
 static void pin(struct history *h)
 {
     OWNED_BY(sidestep_list_release) struct sidestep_list list = {0};
-    struct told *to = h->count != 0 ? &h->told[prng_below(&h->prng, h->count)] : NULL;
+    struct known_save *to = h->count != 0 ? &h->saves[prng_below(&h->prng, h->count)] : NULL;
     char name[32];
 
     if (to == NULL || !to->is_there || to->may_be_gone || to->is_damaged)
         return;
     settle_pruner(h);
     if (to->may_be_gone || is_dead(h) ||
-        list_root(h->engine->store, HISTORY_ROOT, &list, NULL) != SIDESTEP_OK)
+        list_root(h->engine->store, HISTORY_ROOT, 0, &list, NULL) != SIDESTEP_OK)
         return;
     const struct sidestep_listed *entry = history_listed(&list, to->step);
-    if (is_dead(h)) /* what could not be read looks as if it were not there */
+    if (is_dead(h)) /* what could not be read looks like a missing one */
         return;
     CHECK(entry != NULL && entry->save_id != NULL);
     snprintf(name, sizeof(name), "step-%llu", (unsigned long long)to->step);
@@ -271,23 +267,23 @@ static void pin(struct history *h)
     else if (!to->is_pinned && annotations_set(h->series->lease.dir, ANNOTATION_PIN, NULL, name,
                                                entry->save_id, NULL, NULL) == 0)
         to->is_pinned = true;
-    to->is_open |= is_dead(h); /* it is, or not */
-    history_let_go(h);         /* the thread looks again when the series is closed */
+    to->is_open |= is_dead(h); /* it exists, or not */
+    history_allow_prune(h);    /* the thread runs again when the series is closed */
 }
 
-/* One life of a process: it begins, goes on, does things, and ends in one way or another. */
+/* One process: it resumes, does things, and ends in one way or another. */
 static void live(struct history *h)
 {
     uint64_t actions = 1 + prng_below(&h->prng, h->is_long ? MAX_ACTIONS : SHORT_ACTIONS);
     bool is_killed = prng_below(&h->prng, 3) == 0;
 
-    int64_t expected = history_look(h);
+    int64_t expected = history_compare(h);
     if (is_killed)
         atomic_store(&h->ops_left, (long)(1 + prng_below(&h->prng, 400)));
     if (open_series(h) && resume(h, expected) && !is_killed && prng_below(&h->prng, 4) == 0 &&
         !is_dead(h)) {
-        close_process(h); /* and again: the same answer */
-        CHECK(history_look(h) == expected && open_series(h));
+        close_process(h); /* again: the same answer */
+        CHECK(history_compare(h) == expected && open_series(h));
         (void)resume(h, expected);
     }
     for (uint64_t i = 0; i < actions && h->went_on && !is_dead(h); i++) {
@@ -306,7 +302,7 @@ static void live(struct history *h)
     if (loses_power)
         lose_power(h, prng_below(&h->prng, 2) == 0);
     if (prng_below(&h->prng, 3) == 0) {
-        (void)history_look(h);
+        (void)history_compare(h);
         history_damage(h);
     }
 }
@@ -338,12 +334,12 @@ static void make_history(uint64_t seed)
     tensor.name = "base";
     tensor.data = h->base;
     CHECK(sidestep_state_dict_add_tensor(h->state, &tensor, NULL) == SIDESTEP_OK);
-    h->is_incremental = prng_below(&h->prng, 4) == 0;
+    h->is_incremental = prng_below(&h->prng, 2) == 0;
     h->is_long = prng_below(&h->prng, LONG_ONE_IN) == 0;
     uint64_t lives = h->is_long ? 3 + prng_below(&h->prng, 4) : 1 + prng_below(&h->prng, 2);
     for (uint64_t i = 0; i < lives; i++)
         live(h);
-    int64_t expected = history_look(h);
+    int64_t expected = history_compare(h);
     CHECK(open_series(h) && resume(h, expected));
     close_process(h);
     sidestep_state_dict_free(&h->state);
@@ -351,7 +347,7 @@ static void make_history(uint64_t seed)
     free(h);
 }
 
-/* Of so many histories, half of which were this process's. */
+/* Check a number of histories, half of which this process ran. */
 static void check_seen(uint64_t count)
 {
     bool enough = seen.saves > count && seen.resumes > count / 4 && seen.killed > count / 20 &&
@@ -381,7 +377,7 @@ static void histories(void **state)
         make_history(strtoull(one, NULL, 10));
         return;
     }
-    /* Memory that comes and goes with each thread would cost more than all else. */
+    /* Memory that each thread allocates and frees would cost more than all else. */
     (void)mallopt(M_ARENA_MAX, 1);
     (void)mallopt(M_TRIM_THRESHOLD, 1 << 30);
     (void)mallopt(M_TOP_PAD, 16 << 20);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* huge_pages_test.c -- tensors get huge pages, and stay where and what they are. */
+/* huge_pages_test.c -- tensors are put on huge pages, and keep their addresses and contents. */
 #include <errno.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -41,7 +41,7 @@ static struct sidestep_huge_pages ask(void)
     return report;
 }
 
-/* 16 MiB on small pages, at a multiple of 2 MiB, with room around. */
+/* Allocate 16 MiB on small pages, at a multiple of 2 MiB, with room around. */
 static unsigned char *small_pages(unsigned char **map_of_it)
 {
     *map_of_it = map(20 * MIB);
@@ -80,7 +80,7 @@ static void tensors_get_huge_pages(void **state)
     munmap(mapping, 20 * MIB);
 }
 
-static void what_is_refused_is_told(void **state)
+static void a_refusing_kernel_is_reported(void **state)
 {
     (void)state;
     unsigned char *mapping, *memory = small_pages(&mapping);
@@ -122,8 +122,8 @@ static void take_huge(void *context, uint64_t begin, uint64_t end, uint64_t huge
     c->with_it += begin <= c->at && c->at < end;
 }
 
-/* Mappings that were given huge pages are told one by one, those between them are not. */
-static void mappings_are_told_apart(void **state)
+/* Mappings with huge pages are reported one by one, those between them are not. */
+static void huge_page_mappings_are_reported_one_by_one(void **state)
 {
     (void)state;
     unsigned char *mapping, *memory = small_pages(&mapping);
@@ -143,7 +143,7 @@ static void mappings_are_told_apart(void **state)
     assert_int_equal(not_asked.with_it, 0);
 }
 
-/* The program rewrites its state while a child lives that shares its pages: which splits them. */
+/* The program rewrites its state while a child shares its pages, which splits them. */
 static void rewrite_beside_a_child(uint64_t epoch)
 {
     pid_t child = fork();
@@ -158,7 +158,7 @@ static void rewrite_beside_a_child(uint64_t epoch)
     assert_int_equal(waitpid(child, NULL, 0), child);
 }
 
-/* A save that finds them missing, and what comes of it in ${tries} times 20 ms. */
+/* A save that finds split pages, and its result within ${tries} times 20 ms. */
 static struct sidestep_save_info save_and_mend(unsigned tries)
 {
     struct sidestep_save_info info = SIDESTEP_SAVE_INFO_INIT;
@@ -175,7 +175,7 @@ static struct sidestep_save_info save_and_mend(unsigned tries)
     return info;
 }
 
-static void what_a_fork_split_is_put_together_again(void **state)
+static void split_huge_pages_are_joined_again(void **state)
 {
     (void)state;
     unsigned char *mapping, *memory = small_pages(&mapping);
@@ -202,8 +202,8 @@ static void what_a_fork_split_is_put_together_again(void **state)
     munmap(mapping, 20 * MIB);
 }
 
-/* The control: pages for which nobody asked stay as they are. */
-static void what_nobody_asked_for_is_left_alone(void **state)
+/* The control: pages without MADV_HUGEPAGE stay as they are. */
+static void pages_without_a_request_stay_small(void **state)
 {
     (void)state;
     unsigned char *mapping, *memory = small_pages(&mapping);
@@ -222,10 +222,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tensors_get_huge_pages),
-        cmocka_unit_test(what_is_refused_is_told),
-        cmocka_unit_test(mappings_are_told_apart),
-        cmocka_unit_test(what_a_fork_split_is_put_together_again),
-        cmocka_unit_test(what_nobody_asked_for_is_left_alone),
+        cmocka_unit_test(a_refusing_kernel_is_reported),
+        cmocka_unit_test(huge_page_mappings_are_reported_one_by_one),
+        cmocka_unit_test(split_huge_pages_are_joined_again),
+        cmocka_unit_test(pages_without_a_request_stay_small),
     };
 
     return cmocka_run_group_tests(tests, setup, teardown);

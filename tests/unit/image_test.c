@@ -1,20 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* image_test.c -- where items and windows of a shard file lie, and that hashes come out the same
- * however windows cut the blocks, in whatever order they are hashed. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+/* image_test.c -- the layout of items and windows of a shard file. Hashes are the same however
+ * windows cut the blocks, and in whatever order they are hashed. */
 #include <sys/mman.h>
-#include <cmocka.h>
 
 #include "base/buffer.h"
 #include "base/checked.h"
 #include "base/fault.h"
 #include "snapshot/image.h"
 #include "support/prng.h"
+#include "support/unit.h"
 
 #define MIB ((uint64_t)1 << 20)
 #define MEMORY_BYTES (24 * MIB)
@@ -22,7 +16,7 @@
 
 static uint8_t *memory;
 
-/* Tensors of bytes, at so many bytes into ${memory}. */
+/* Tensors of bytes, at offsets in ${memory}. */
 struct tensor {
     uint64_t at;
     uint64_t bytes;
@@ -63,7 +57,7 @@ static void make_plan(const struct sidestep_state_dict *state, struct save_plan 
     assert_int_equal(save_plan_decode(plans.bytes, size, state, plan, NULL), SIDESTEP_OK);
 }
 
-/* One state, its image, and the file that the image becomes. */
+/* A state, its image, and the file that the image becomes. */
 struct filled {
     struct sidestep_state_dict *state;
     struct save_plan plan;
@@ -108,7 +102,7 @@ static void hash_window(struct filled *f, size_t i, bool in_place)
     assert_int_equal(at, f->image.windows[i].bytes);
 }
 
-/* In any order that the image allows. */
+/* Hash in a random order that the image allows. */
 static void hash_all(struct filled *f, struct prng *prng)
 {
     bool done[MAX_WINDOWS] = {false};
@@ -160,7 +154,8 @@ static void expect_item(const struct filled *f, size_t i, uint64_t shift)
     }
 }
 
-/* Bytes of item ${k} in windows that are all its data; in the file as in memory, page by page. */
+/* Bytes of item ${k} in windows that contain only its data, and have the same page offset in file
+ * and memory. */
 static uint64_t inner_bytes(const struct filled *f, size_t k, uint64_t shift)
 {
     uint64_t bytes = 0, begin;
@@ -206,7 +201,7 @@ static void hashes_are_those_of_the_bytes(void **state)
     fill_and_check(0, false, &prng);
 }
 
-/* Of all that is large enough, but the first and the last page. */
+/* For all large tensors, except the first and the last page. */
 static void pages_of_the_file_are_pages_of_memory(void **state)
 {
     (void)state;
@@ -224,7 +219,7 @@ static void pages_of_the_file_are_pages_of_memory(void **state)
     }
 }
 
-/* The same state elsewhere: another layout, of the same image. */
+/* The same state at other addresses: the image is the same, its layout differs. */
 static void addresses_may_change(void **state)
 {
     struct sidestep_state_dict *elsewhere = NULL;

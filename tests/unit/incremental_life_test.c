@@ -1,22 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * incremental_life_test.c -- checkpoints that share files in the rest of a run's life: going back,
+ * incremental_life_test.c -- checkpoints that share files, with the rest of a run: going back,
  * deletion, retention, little memory, other tools' files, export.
  */
 #include <errno.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/owned.h"
 #include "support/incremental.h"
 
 #define SMALL_POOL ((uint64_t)16 << 20)
-#define COMPLEX 7        /* safetensors has none */
-#define CAPPED_SCALE 200 /* more than the smallest pool */
+#define COMPLEX 7        /* safetensors lacks it */
+#define CAPPED_SCALE 200 /* larger than the smallest pool */
 
-/* What is loaded is as of ${frozen}, where it does not change. */
+/* Load ${step}; unchanged tensors have the contents of ${frozen}. */
 static void go_to(struct sidestep_series *series, uint64_t step, uint64_t frozen)
 {
     world_fill(&world, 1);
@@ -51,7 +50,7 @@ static void set_frozen(uint64_t frozen)
     world.tensors[EMBED].frozen = world.tensors[HEAD].frozen = frozen;
 }
 
-/* ---- a new line */
+/* ---- after going back */
 
 /* Steps 5 and 6 are left behind; the new 5 replaces the old one, whose file it may share. */
 static void going_back_starts_a_new_line(void **state)
@@ -63,20 +62,19 @@ static void going_back_starts_a_new_line(void **state)
     save_some(series, 1, 6);
     go_to(series, 4, 1000);
     save_one(series, 5);
-    assert_true(info.linked_bytes !=
-                0); /* with the old 6, which is still the last that was saved */
+    assert_true(info.linked_bytes != 0); /* with the old 6, which is still the last save */
     expect(4);
     expect(5);
     close_series(&series);
     series = open_incremental(0);
     ASSERT_OK(sidestep_series_load(series, world.state, NULL, &step, NULL, NULL, &err));
     assert_int_equal(step, 5);
-    expect(6); /* by name it can be had back */
+    expect(6); /* it can still be loaded by its step */
     close_series(&series);
 }
 
-/* What was left behind was trained further: its file is not what the new line has. */
-static void what_differs_on_the_new_line_is_written(void **state)
+/* What was left behind was trained further, so its file differs from what is saved now. */
+static void going_back_writes_tensors_that_differ(void **state)
 {
     struct sidestep_series *series = open_incremental(0);
 
@@ -97,7 +95,7 @@ static void what_differs_on_the_new_line_is_written(void **state)
 }
 
 /* The checkpoint that would be linked from is the one that is replaced. */
-static void the_same_step_again(void **state)
+static void saving_the_same_step_again(void **state)
 {
     struct sidestep_series *series = open_incremental(0);
 
@@ -113,8 +111,8 @@ static void the_same_step_again(void **state)
     close_series(&series);
 }
 
-/* A process that resumes knows of no hashes: it links nothing, and two saves later it does. */
-static void a_restart_begins_anew(void **state)
+/* A process that resumes knows no hashes: it links nothing; two saves later it does. */
+static void a_restart_links_nothing_at_first(void **state)
 {
     struct sidestep_series *series = open_incremental(0);
     struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
@@ -140,7 +138,7 @@ static void a_restart_begins_anew(void **state)
 
 /* ---- deletion */
 
-static void deleting_one_harms_no_other(void **state)
+static void deleting_a_checkpoint_keeps_shared_files(void **state)
 {
     struct sidestep_series *series = open_incremental(0);
 
@@ -159,8 +157,9 @@ static void deleting_one_harms_no_other(void **state)
     close_series(&series);
 }
 
-/* A deletion that fails anywhere leaves it whole or not there, and never touches the others. */
-static void a_deletion_that_fails_harms_no_other(void **state)
+/* A deletion that fails anywhere leaves the checkpoint whole or not there, and never touches the
+ * others. */
+static void a_failed_deletion_leaves_other_checkpoints_whole(void **state)
 {
     struct sidestep_series *series = open_incremental(0);
     bool fired = true;
@@ -200,13 +199,13 @@ static void only_the_newest_stays_where_asked(void **state)
         expect(n);
     }
     assert_true(info.linked_bytes != 0);
-    assert_int_equal(links_of(8), 1); /* nobody else has it any more */
+    assert_int_equal(links_of(8), 1); /* it no longer shares its file */
     close_series(&series);
 }
 
-/* With two or more, one bad block never reaches all, also when the file is written anew after
- * some links, and when what does not change is another part by now. */
-static void one_that_shares_nothing_always_stays(void **state)
+/* With two or more, one bad block never reaches all, also when the file is written anew after some
+ * links, and when other tensors are the unchanged ones. */
+static void a_checkpoint_that_shares_nothing_always_stays(void **state)
 {
     struct sidestep_series *series = open_incremental(2);
     unsigned apart = 0;
@@ -229,7 +228,7 @@ static void one_that_shares_nothing_always_stays(void **state)
     close_series(&series);
 }
 
-/* ---- other things that come together */
+/* ---- combinations */
 
 static int setup_capped(void **state)
 {
@@ -250,7 +249,7 @@ static void the_pool_may_be_smaller_than_the_state(void **state)
     (void)state;
     for (uint64_t n = 1; n <= 6; n++) {
         if (n == 6)
-            world.tensors[HEAD].frozen = 6; /* what was let go is read back */
+            world.tensors[HEAD].frozen = 6; /* what was released is read back */
         save_one(series, n);
         assert_true(info.bytes_total > SMALL_POOL);
         assert_true((info.linked_bytes != 0) == (n == 4 || n == 5));
@@ -269,8 +268,8 @@ static void write_file(const char *path)
     assert_int_equal(fclose(f), 0);
 }
 
-/* A file of another tool under the name that ours would have, and beside it: it is not shared, not
- * loaded, and not deleted. */
+/* A file of another tool with the name that ours would have: it is not shared, not loaded, and not
+ * deleted. */
 static void files_of_other_tools_stay_theirs(void **state)
 {
     struct sidestep_series *series = open_incremental(1);
@@ -343,8 +342,8 @@ static void it_is_exported_like_any_other(void **state)
     close_series(&series);
 }
 
-/* Of the queue's rule: one waits for the other, and what is linked from is committed. */
-static void behind_a_queue_it_waits(void **state)
+/* By the queue's rule, one waits for the other, and what is linked from is committed. */
+static void an_incremental_save_waits_for_queued_saves(void **state)
 {
     struct sidestep_series *series = open_incremental(0);
     struct sidestep_save_options queued = SIDESTEP_SAVE_OPTIONS_INIT;
@@ -385,18 +384,18 @@ int main(void)
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
         CASE(going_back_starts_a_new_line),
-        CASE(what_differs_on_the_new_line_is_written),
-        CASE(the_same_step_again),
-        CASE(a_restart_begins_anew),
-        CASE(deleting_one_harms_no_other),
-        CASE(a_deletion_that_fails_harms_no_other),
+        CASE(going_back_writes_tensors_that_differ),
+        CASE(saving_the_same_step_again),
+        CASE(a_restart_links_nothing_at_first),
+        CASE(deleting_a_checkpoint_keeps_shared_files),
+        CASE(a_failed_deletion_leaves_other_checkpoints_whole),
         CASE(only_the_newest_stays_where_asked),
-        CASE(one_that_shares_nothing_always_stays),
+        CASE(a_checkpoint_that_shares_nothing_always_stays),
         cmocka_unit_test_setup_teardown(the_pool_may_be_smaller_than_the_state, setup_capped,
                                         teardown),
         CASE(files_of_other_tools_stay_theirs),
         CASE(it_is_exported_like_any_other),
-        CASE(behind_a_queue_it_waits),
+        CASE(an_incremental_save_waits_for_queued_saves),
 #undef CASE
     };
 

@@ -1,35 +1,29 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * incremental_test.c -- saves that share what has not changed with the checkpoint before: that it
- * is shared, that what is loaded is what was saved, whatever changes, goes or fails, and that
- * checkpoints which share a file do not count as two.
+ * incremental_test.c -- saves that share unchanged tensors with the checkpoint before: the file is
+ * shared; a load gives what was saved, whatever changes, disappears or fails; checkpoints that
+ * share a file do not count as two.
  */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "base/fault.h"
 #include "base/owned.h"
 #include "support/comm_threads.h"
 #include "support/incremental.h"
+#include "support/unit.h"
 
-/* ---- what is shared */
+/* ---- sharing */
 
-static void what_does_not_change_is_shared(void **state)
+static void unchanged_tensors_are_shared(void **state)
 {
     (void)state;
     struct sidestep_series *series = open_incremental(0);
 
     save_some(series, 1, 2);
-    assert_false(has_kept(2)); /* that is when it is seen not to change */
+    assert_false(has_kept(2)); /* only then it is known that it does not change */
     save_one(series, 3);
     assert_true(has_kept(3));
     assert_int_equal(info.linked_bytes, 0);
@@ -52,7 +46,7 @@ static void what_does_not_change_is_shared(void **state)
     close_series(&series);
 }
 
-static void without_the_flag_nothing_is(void **state)
+static void without_the_flag_nothing_is_shared(void **state)
 {
     (void)state;
     struct sidestep_series *series = open_with(NULL);
@@ -89,7 +83,7 @@ static void a_tensor_that_changes_late_is_written(void **state)
     close_series(&series);
 }
 
-static void what_changes_always_is_no_longer_kept(void **state)
+static void tensors_that_always_change_are_not_shared(void **state)
 {
     (void)state;
     struct sidestep_series *series = open_incremental(0);
@@ -147,7 +141,7 @@ static void a_new_layout_begins_anew(void **state)
     close_series(&series);
 }
 
-static void a_one_off_save_between_them_is_whole(void **state)
+static void a_save_outside_the_series_is_whole(void **state)
 {
     (void)state;
     struct sidestep_series *series = open_incremental(0);
@@ -169,7 +163,7 @@ static void a_one_off_save_between_them_is_whole(void **state)
     close_series(&series);
 }
 
-static void compressed_saves_share_too(void **state)
+static void compressed_saves_share_files(void **state)
 {
     struct sidestep_save_options options = SIDESTEP_SAVE_OPTIONS_INIT;
     struct sidestep_series *series = open_incremental(0);
@@ -178,7 +172,7 @@ static void compressed_saves_share_too(void **state)
     options.compress = SIDESTEP_COMPRESS_PLANES;
     for (uint64_t n = 1; n <= 6; n++) {
         if (n == 6)
-            world.tensors[EMBED].frozen = 7; /* what was let go before it is found to differ */
+            world.tensors[EMBED].frozen = 7; /* what was released before it is found to differ */
         ASSERT_OK(try_save(series, n, &options, n % 2 == 0));
         assert_true((info.linked_bytes != 0) == (n == 4 || n == 5));
         expect(n);
@@ -186,9 +180,9 @@ static void compressed_saves_share_too(void **state)
     close_series(&series);
 }
 
-/* ---- what goes wrong */
+/* ---- failures */
 
-static void where_links_are_refused_all_is_written(void **state)
+static void without_links_everything_is_written(void **state)
 {
     static const int refusals[] = {EXDEV, EMLINK, EPERM, EOPNOTSUPP, ENOSPC};
     struct sidestep_series *series = open_incremental(0);
@@ -214,7 +208,7 @@ static void where_links_are_refused_all_is_written(void **state)
     close_series(&series);
 }
 
-static void another_file_under_the_name_is_not_taken(void **state)
+static void another_file_with_the_name_is_not_linked(void **state)
 {
     struct sidestep_series *series = open_incremental(0);
     char command[700];
@@ -231,7 +225,7 @@ static void another_file_under_the_name_is_not_taken(void **state)
     close_series(&series);
 }
 
-/* Its bytes are not read again, so that it was written to must do. */
+/* Its bytes are not read again, so its times must show that it was written to. */
 static void a_file_that_was_written_to_is_not_taken(void **state)
 {
     struct sidestep_series *series = open_incremental(0);
@@ -249,7 +243,7 @@ static void a_file_that_was_written_to_is_not_taken(void **state)
     close_series(&series);
 }
 
-/* As a medium does that decays: no time tells of it. */
+/* As a medium decays: the file's times do not change. */
 static void decay(const char *path, long offset)
 {
     struct stat st;
@@ -260,7 +254,7 @@ static void decay(const char *path, long offset)
     assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
 }
 
-/* One bad block is in all that share it, and verify finds it in each. */
+/* One bad block is in all checkpoints that share it, and verify finds it in each. */
 static struct sidestep_series *damage_a_shared_file(void)
 {
     struct sidestep_series *series = open_incremental(0);
@@ -292,8 +286,8 @@ static void damage_is_shared_and_found(void **state)
     close_series(&series);
 }
 
-/* By several threads, the change may be seen before the window that is damaged: then nothing is
- * read back.  Either way nothing wrong is committed. */
+/* With several threads, the change may be found before the damaged window: then nothing is read
+ * back. Either way nothing wrong is committed. */
 static void damage_is_never_copied(void **state)
 {
     struct sidestep_series *series = damage_a_shared_file();
@@ -314,7 +308,7 @@ static void any_failure_leaves_what_is_right(void **state)
 {
     static const char *const points[] = {"memory", "posix"};
     struct sidestep_series *series = open_incremental(0);
-    unsigned long step = getenv("SIDESTEP_TEST_CUDA") == NULL ? 1 : 7; /* there: only some */
+    unsigned long step = getenv("SIDESTEP_TEST_CUDA") == NULL ? 1 : 7; /* there only some */
     uint64_t n = 1;
     unsigned long failed = 0;
 
@@ -335,7 +329,8 @@ static void any_failure_leaves_what_is_right(void **state)
             assert_true(fired || status == SIDESTEP_OK);
             if (status == SIDESTEP_OK)
                 expect(n);
-            (void)try_save(series, n + 1, NULL, true); /* it may be told of the one before */
+            (void)try_save(series, n + 1, NULL,
+                           true); /* it may report the error of the one before */
             save_one(series, n + 2);
             expect(n + 2);
         }
@@ -345,7 +340,7 @@ static void any_failure_leaves_what_is_right(void **state)
     close_series(&series);
 }
 
-/* ---- what counts */
+/* ---- retention */
 
 static void two_that_share_a_file_do_not_count_as_two(void **state)
 {
@@ -396,8 +391,8 @@ static void lost_metadata_can_be_rebuilt(void **state)
     close_series(&series);
 }
 
-/* By its footer the shared file of another step is as good as its own. */
-static void nothing_is_rebuilt_from_two(void **state)
+/* A rebuild that judged by footers alone would accept the shared file of another step. */
+static void nothing_is_rebuilt_from_two_saves(void **state)
 {
     struct sidestep_series *series = open_incremental(0);
     char command[1024];
@@ -470,23 +465,23 @@ int main(void)
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 #define LARGE_CASE(name) cmocka_unit_test_setup_teardown(name, setup_large, teardown)
     const struct CMUnitTest tests[] = {
-        CASE(what_does_not_change_is_shared),
-        CASE(without_the_flag_nothing_is),
+        CASE(unchanged_tensors_are_shared),
+        CASE(without_the_flag_nothing_is_shared),
         LARGE_CASE(a_tensor_that_changes_late_is_written),
-        CASE(what_changes_always_is_no_longer_kept),
+        CASE(tensors_that_always_change_are_not_shared),
         CASE(it_is_written_anew_after_some_links),
         CASE(a_new_layout_begins_anew),
-        CASE(a_one_off_save_between_them_is_whole),
-        CASE(compressed_saves_share_too),
-        CASE(where_links_are_refused_all_is_written),
-        CASE(another_file_under_the_name_is_not_taken),
+        CASE(a_save_outside_the_series_is_whole),
+        CASE(compressed_saves_share_files),
+        CASE(without_links_everything_is_written),
+        CASE(another_file_with_the_name_is_not_linked),
         CASE(a_file_that_was_written_to_is_not_taken),
         cmocka_unit_test_setup_teardown(damage_is_shared_and_found, setup_alone, teardown),
         LARGE_CASE(damage_is_never_copied),
         CASE(any_failure_leaves_what_is_right),
         CASE(two_that_share_a_file_do_not_count_as_two),
         CASE(lost_metadata_can_be_rebuilt),
-        CASE(nothing_is_rebuilt_from_two),
+        CASE(nothing_is_rebuilt_from_two_saves),
         CASE(each_rank_shares_by_itself),
 #undef CASE
 #undef LARGE_CASE

@@ -1,26 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* io_test.c -- saves and loads by each way in which bytes go to storage: chosen, told, refused, and
- * failing half way. */
+/* io_test.c -- saves and loads by each way to storage: chosen by the library, set by an option,
+ * refused, and failing in the middle. */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <cmocka.h>
 
 #include "base/fault.h"
 #include "engine/engine.h"
 #include "sidestep/sidestep.h"
 #include "store/store_ring.h"
 #include "support/scratch.h"
+#include "support/unit.h"
 #include "support/ways.h"
 #include "support/world.h"
 
 static struct scratch scratch;
-static int64_t scale; /* of the state: 1 is 0.2 MiB, about */
+static int64_t scale; /* of the state: 1 is about 0.2 MiB */
 static char path[256];
 static char last_io[32]; /* of the latest "committed" event */
 
@@ -102,7 +96,7 @@ static void save_and_load(struct sidestep_engine *engine, uint64_t seed,
         fail_msg("%s", err.message);
 }
 
-/* What a save says of itself, where this machine has all of it. */
+/* What a save reports, if this machine allows all of it. */
 static const struct {
     enum sidestep_io io;
     uint32_t flags;
@@ -122,7 +116,7 @@ static void each_way_saves_and_loads(void **state)
     uint64_t seed = 1;
 
     (void)state;
-    SKIP_IF_WAYS_ARE_TOLD();
+    SKIP_IF_WAYS_ARE_SET();
     scale = 4;
     for (size_t way = 0; way < 4; way++) {
         if (ways[way].io == SIDESTEP_IO_URING && store_ring_probe() != 0)
@@ -135,14 +129,14 @@ static void each_way_saves_and_loads(void **state)
                 close_engine(&engine);
                 bool direct = (info.flags & SIDESTEP_SAVE_DIRECT_IO) != 0;
                 if (store_ring_probe() != 0 || (!direct && ways[way].flags != 0))
-                    continue; /* not this machine, or not this disk */
+                    continue; /* this machine or this disk does not allow it */
                 assert_int_equal(info.flags & IO_FLAGS, ways[way].flags);
                 assert_string_equal(last_io, ways[way].event);
             }
     }
 }
 
-/* With a pool of a few windows they share places, which are free only when they were written. */
+/* In a pool of a few windows they share slots, which are free only after the write. */
 static void small_pools_wait_for_the_ring(void **state)
 {
     struct sidestep_save_info info;
@@ -166,7 +160,7 @@ static void refused_rings_are_done_without(void **state)
     struct sidestep_engine_options told = SIDESTEP_ENGINE_OPTIONS_INIT;
 
     (void)state;
-    SKIP_IF_WAYS_ARE_TOLD();
+    SKIP_IF_WAYS_ARE_SET();
     scale = 1;
     fault_arm("ring.setup", 1, true, EPERM);
     engine = open_engine((struct sidestep_engine_options){0});
@@ -177,7 +171,7 @@ static void refused_rings_are_done_without(void **state)
     assert_int_equal(sidestep_engine_open(&engine, &told, &err), SIDESTEP_EUNSUPPORTED);
     assert_int_equal(err.sys_errno, EPERM);
     assert_non_null(strstr(err.message, "io_uring is refused here"));
-    /* Allowed at open, refused later: by a limit, say. */
+    /* Allowed at open, refused later: by a limit, for example. */
     fault_arm("ring.setup", 2, true, EMFILE);
     engine = open_engine((struct sidestep_engine_options){0});
     save_and_load(engine, 2, &info);
@@ -198,9 +192,9 @@ static void options_are_checked(void **state)
     assert_int_equal(sidestep_engine_open(&engine, &options, NULL), SIDESTEP_EUNSUPPORTED);
 }
 
-/* Each result once: an error of storage fails the save, and what was there stays; other results are
- * made good.  The next save works. */
-static void results_may_be_bad(void **state)
+/* Each result is bad once: an error of storage fails the save, and what was there stays; other
+ * results are retried. The next save works. */
+static void failed_results_fail_the_save_or_are_retried(void **state)
 {
     static const struct {
         const char *point;
@@ -238,8 +232,8 @@ static void results_may_be_bad(void **state)
 
 /* ---- reading */
 
-/* Each read once: an error of storage fails the load; other results are made good. */
-static void reads_may_be_bad(void **state)
+/* Each read is bad once: an error of storage fails the load; other results are retried. */
+static void failed_reads_fail_the_load_or_are_retried(void **state)
 {
     static const struct {
         const char *point;
@@ -277,8 +271,8 @@ static void reads_may_be_bad(void **state)
 
 #define GUARD_BYTES 4096u
 
-/* Memory at a page, a length that is none: all of it is filled, and nothing behind it. */
-static void reads_go_straight(void **state)
+/* Page-aligned memory, and a length that is not: all of it is filled, and nothing after it. */
+static void direct_reads_fill_exactly_the_memory(void **state)
 {
     static const size_t lengths[] = {1u << 20, (5u << 20) + 4096, (5u << 20) + 4, (9u << 20) - 4};
     struct sidestep_engine *engine = open_engine((struct sidestep_engine_options){0});
@@ -318,7 +312,7 @@ static void reads_go_straight(void **state)
     close_engine(&engine);
 }
 
-/* ---- giving way to training */
+/* ---- low priority */
 
 static struct sidestep_save *save_async(struct sidestep_engine *engine, struct world *world,
                                         uint64_t seed, uint64_t spread_ms, uint32_t flags)
@@ -336,12 +330,12 @@ static struct sidestep_save *save_async(struct sidestep_engine *engine, struct w
     return started;
 }
 
-#define STANDS_MS 150 /* long enough for a save that does not stand still */
+#define STANDS_MS 150 /* long enough for a save that is not paused */
 
 enum pause_end { RESUMED, HURRIED, WAITED_FOR, FINISHED, CLOSED, PAUSE_ENDS };
 
-/* A save that is paused for ${ms}, and then comes to its end that way.  How long it was held back:
- * not at all where it had not come to its first write by then. */
+/* Pause a save for ${ms}, and let it end in the given way. Returns how long it was held back: 0 if
+ * it had not come to its first write by then. */
 static uint64_t pause_save(enum pause_end way, int ms)
 {
     struct sidestep_engine *engine = open_engine((struct sidestep_engine_options){0});
@@ -387,8 +381,8 @@ static void pauses_end(void **state)
     }
 }
 
-/* Where training waits for places in the pool, a pause would be for ever. */
-static void streamed_saves_do_not_stand(void **state)
+/* If training waits for slots of the pool, a pause would last for ever. */
+static void streamed_saves_do_not_pause(void **state)
 {
     struct sidestep_save_info info;
     struct sidestep_engine *engine = open_engine((struct sidestep_engine_options){
@@ -402,10 +396,10 @@ static void streamed_saves_do_not_stand(void **state)
     close_engine(&engine);
 }
 
-/* A state that stays as it is until it is STAGED is copied as it is written. */
-static void still_states_are_not_held(void **state)
+/* With SIDESTEP_SAVE_STILL the state is copied as it is written. */
+static void still_states_are_not_protected(void **state)
 {
-    const uint64_t most = 48u << 20; /* of the pool, where nothing is on devices */
+    const uint64_t most = 48u << 20; /* of the pool, if nothing is on devices */
     const bool behind = !tensor_memory_has_devices();
     struct world world;
     struct sidestep_save_info info = SIDESTEP_SAVE_INFO_INIT;
@@ -425,7 +419,7 @@ static void still_states_are_not_held(void **state)
     assert_int_equal(sidestep_save_finish(&save, &info, &err), SIDESTEP_OK);
     assert_true(info.bytes_total > most);
     assert_int_equal(info.cow_bytes, 0);
-    assert_int_equal(info.flags & SIDESTEP_SAVE_STREAMED, 0); /* nothing was short */
+    assert_int_equal(info.flags & SIDESTEP_SAVE_STREAMED, 0); /* memory was sufficient */
     assert_int_equal(info.pool_bytes <= most, behind);
     assert_int_equal(load(engine, 1, &err), SIDESTEP_OK);
     if (behind)
@@ -436,13 +430,13 @@ static void still_states_are_not_held(void **state)
     close_engine(&engine);
 }
 
-/* What is spread or limited is held; what somebody waits for is only limited. */
+/* Spread or limited writes are held back; if somebody waits, only the limit holds. */
 static void writes_are_paced(void **state)
 {
     static const struct {
         uint64_t spread_ms, bytes_per_second;
         bool wait, held;
-    } cases[] = {{1000, 0, false, true}, /* 11 MB: far from what a busy disk takes by itself */
+    } cases[] = {{1000, 0, false, true}, /* 11 MB: much slower than a busy disk */
                  {0, 10u << 20, false, true},
                  {600000, 10u << 20, true, true},
                  {600000, 0, true, false}};
@@ -471,8 +465,8 @@ static void writes_are_paced(void **state)
     }
 }
 
-/* Others read without end, or so it seems: a save ends all the same, and says that it gave way; and
- * it does not where somebody waits, or where it was told to keep its pace. */
+/* While others read without end, a save ends nevertheless, and reports that it slowed down. It does
+ * not slow down if somebody waits, or with SIDESTEP_ENGINE_KEEP_PACE. */
 static void saves_beside_readers_end(void **state)
 {
     static const struct {
@@ -497,7 +491,8 @@ static void saves_beside_readers_end(void **state)
             .flags = cases[c].keep ? SIDESTEP_ENGINE_KEEP_PACE : 0});
         struct disk_activity *readers = &engine->throttle.shared.readers;
         readers->device = st.st_dev;
-        snprintf(readers->path, sizeof(readers->path), "%s/stat", scratch.path); /* is not there */
+        snprintf(readers->path, sizeof(readers->path), "%s/stat",
+                 scratch.path); /* does not exist */
         atomic_store(&readers->until_ns, UINT64_MAX);
         options.compress = cases[c].compress;
         world_make(&world, 0, 1, WORLD_BY_ROWS, scale, false);
@@ -527,12 +522,13 @@ int main(void)
         cmocka_unit_test_setup_teardown(small_pools_wait_for_the_ring, setup, teardown),
         cmocka_unit_test_setup_teardown(refused_rings_are_done_without, setup, teardown),
         cmocka_unit_test_setup_teardown(options_are_checked, setup, teardown),
-        cmocka_unit_test_setup_teardown(results_may_be_bad, setup, teardown),
-        cmocka_unit_test_setup_teardown(reads_may_be_bad, setup, teardown),
-        cmocka_unit_test_setup_teardown(reads_go_straight, setup, teardown),
+        cmocka_unit_test_setup_teardown(failed_results_fail_the_save_or_are_retried, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(failed_reads_fail_the_load_or_are_retried, setup, teardown),
+        cmocka_unit_test_setup_teardown(direct_reads_fill_exactly_the_memory, setup, teardown),
         cmocka_unit_test_setup_teardown(pauses_end, setup, teardown),
-        cmocka_unit_test_setup_teardown(streamed_saves_do_not_stand, setup, teardown),
-        cmocka_unit_test_setup_teardown(still_states_are_not_held, setup, teardown),
+        cmocka_unit_test_setup_teardown(streamed_saves_do_not_pause, setup, teardown),
+        cmocka_unit_test_setup_teardown(still_states_are_not_protected, setup, teardown),
         cmocka_unit_test_setup_teardown(writes_are_paced, setup, teardown),
         cmocka_unit_test_setup_teardown(saves_beside_readers_end, setup, teardown),
     };

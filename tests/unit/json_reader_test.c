@@ -1,17 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* jsontext_test.c -- what is JSON is read exactly, and what is not is refused. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
-
+/* json_reader_test.c -- JSON is read exactly, and all else is refused. */
 #include "base/owned.h"
 #include "format/json_reader.h"
 #include "support/guard.h"
+#include "support/unit.h"
 
-/* Whole texts, and what is wrong with them (NULL: nothing). */
+/* Whole texts, and their problems (NULL: none). */
 static const struct {
     const char *text;
     const char *problem;
@@ -35,28 +29,28 @@ static const struct {
     {"{\"a\":{\"b\":{}},\"c\":[{},{}]}", NULL},
     {"[[[[[[[[]]]]]]]]", NULL},
     {"[{\"a\":[{\"b\":[{\"c\":[{\"d\":0}]}]}]},1]", NULL},
-    {"", "a value belongs here"},
-    {" ", "a value belongs here"},
-    {"nul", "a value belongs here"},
-    {"nulll", "something behind the end"},
-    {"True", "a value belongs here"},
-    {"NaN", "a value belongs here"},
-    {"Infinity", "a value belongs here"},
-    {"01", "a value belongs here"},
-    {"-", "a value belongs here"},
-    {"+1", "a value belongs here"},
-    {".5", "a value belongs here"},
-    {"1.", "a value belongs here"},
-    {"1.e5", "a value belongs here"},
-    {"1e", "a value belongs here"},
-    {"1e+", "a value belongs here"},
-    {"-a", "a value belongs here"},
-    {"0x10", "something behind the end"},
-    {"1 2", "something behind the end"},
-    {"'a'", "a value belongs here"},
-    {"// x\n1", "a value belongs here"},
-    {"\xef\xbb\xbf{}", "a value belongs here"},
-    {"\xa0", "a value belongs here"},
+    {"", "a value is expected"},
+    {" ", "a value is expected"},
+    {"nul", "a value is expected"},
+    {"nulll", "something follows the end"},
+    {"True", "a value is expected"},
+    {"NaN", "a value is expected"},
+    {"Infinity", "a value is expected"},
+    {"01", "a value is expected"},
+    {"-", "a value is expected"},
+    {"+1", "a value is expected"},
+    {".5", "a value is expected"},
+    {"1.", "a value is expected"},
+    {"1.e5", "a value is expected"},
+    {"1e", "a value is expected"},
+    {"1e+", "a value is expected"},
+    {"-a", "a value is expected"},
+    {"0x10", "something follows the end"},
+    {"1 2", "something follows the end"},
+    {"'a'", "a value is expected"},
+    {"// x\n1", "a value is expected"},
+    {"\xef\xbb\xbf{}", "a value is expected"},
+    {"\xa0", "a value is expected"},
     {"\"", "a string with a control byte or a wrong escape"},
     {"\"a", "a string with a control byte or a wrong escape"},
     {"\"\\", "a string with a control byte or a wrong escape"},
@@ -81,30 +75,30 @@ static const struct {
     {"\"\xc0\x80\"", "a string that is not UTF-8"},
     {"\"\xed\xa0\x80\"", "a string that is not UTF-8"},
     {"\"\xc3\"", "a string that is not UTF-8"},
-    {"[", "a value belongs here"},
-    {"[1", "a comma or a closing bracket belongs here"},
-    {"[1,", "a value belongs here"},
-    {"[1,]", "a value belongs here"},
-    {"[,1]", "a value belongs here"},
-    {"[1 2]", "a comma or a closing bracket belongs here"},
-    {"[1}", "a comma or a closing bracket belongs here"},
-    {"[]]", "something behind the end"},
-    {"]", "a value belongs here"},
-    {"{", "a string belongs here"},
-    {"{\"a\"", "a colon belongs here"},
-    {"{\"a\":", "a value belongs here"},
-    {"{\"a\":}", "a value belongs here"},
-    {"{\"a\":1", "a comma or a closing bracket belongs here"},
-    {"{\"a\":1,", "a string belongs here"},
-    {"{\"a\":1,}", "a string belongs here"},
-    {"{a:1}", "a string belongs here"},
-    {"{1:1}", "a string belongs here"},
-    {"{\"a\" 1}", "a colon belongs here"},
-    {"{\"a\",1}", "a colon belongs here"},
-    {"{\"a\":1]", "a comma or a closing bracket belongs here"},
-    {"{}}", "something behind the end"},
-    {"[[[[[[[[[", "too many arrays and objects in each other"},
-    {"{\"a\":[[[[[[[[]]]]]]]]}", "too many arrays and objects in each other"},
+    {"[", "a value is expected"},
+    {"[1", "a comma or a closing bracket is expected"},
+    {"[1,", "a value is expected"},
+    {"[1,]", "a value is expected"},
+    {"[,1]", "a value is expected"},
+    {"[1 2]", "a comma or a closing bracket is expected"},
+    {"[1}", "a comma or a closing bracket is expected"},
+    {"[]]", "something follows the end"},
+    {"]", "a value is expected"},
+    {"{", "a string is expected"},
+    {"{\"a\"", "a colon is expected"},
+    {"{\"a\":", "a value is expected"},
+    {"{\"a\":}", "a value is expected"},
+    {"{\"a\":1", "a comma or a closing bracket is expected"},
+    {"{\"a\":1,", "a string is expected"},
+    {"{\"a\":1,}", "a string is expected"},
+    {"{a:1}", "a string is expected"},
+    {"{1:1}", "a string is expected"},
+    {"{\"a\" 1}", "a colon is expected"},
+    {"{\"a\",1}", "a colon is expected"},
+    {"{\"a\":1]", "a comma or a closing bracket is expected"},
+    {"{}}", "something follows the end"},
+    {"[[[[[[[[[", "arrays and objects are nested too deep"},
+    {"{\"a\":[[[[[[[[]]]]]]]]}", "arrays and objects are nested too deep"},
 };
 
 static void texts_are_skipped_or_refused(void **state)
@@ -169,12 +163,12 @@ static void integers_are_exact(void **state)
         {"-9223372036854775809", 0, "an integer of more than 64 bits"},
         {"18446744073709551616", 0, "an integer of more than 64 bits"},
         {"340282366920938463463374607431768211456", 0, "an integer of more than 64 bits"},
-        {"1.0", 0, "an integer belongs here"},
-        {"1e2", 0, "an integer belongs here"},
-        {"007", 0, "an integer belongs here"},
-        {"\"1\"", 0, "an integer belongs here"},
-        {"null", 0, "an integer belongs here"},
-        {"", 0, "an integer belongs here"},
+        {"1.0", 0, "an integer is expected"},
+        {"1e2", 0, "an integer is expected"},
+        {"007", 0, "an integer is expected"},
+        {"\"1\"", 0, "an integer is expected"},
+        {"null", 0, "an integer is expected"},
+        {"", 0, "an integer is expected"},
     };
 
     (void)state;
@@ -191,7 +185,7 @@ static void integers_are_exact(void **state)
     }
 }
 
-static void a_failure_sticks(void **state)
+static void a_failure_lasts(void **state)
 {
     char text[] = "{\"a\":x,\"b\":\"c\"}";
     struct json_reader j = json_reader_init(text);
@@ -204,7 +198,7 @@ static void a_failure_sticks(void **state)
     assert_false(json_reader_null(&j));
     assert_null(j.problem); /* a question is no failure */
     assert_int_equal(json_reader_integer(&j), 0);
-    assert_string_equal(j.problem, "an integer belongs here");
+    assert_string_equal(j.problem, "an integer is expected");
     assert_int_equal(j.position, 5);
     assert_false(json_reader_next(&j, '}', &first));
     assert_string_equal(json_reader_key(&j), "");
@@ -214,7 +208,7 @@ static void a_failure_sticks(void **state)
     json_reader_enter(&j, '[');
     json_reader_skip(&j);
     json_reader_end(&j);
-    assert_string_equal(j.problem, "an integer belongs here");
+    assert_string_equal(j.problem, "an integer is expected");
     assert_int_equal(j.position, 5);
 }
 
@@ -224,7 +218,7 @@ int main(void)
         cmocka_unit_test(texts_are_skipped_or_refused),
         cmocka_unit_test(strings_are_decoded_in_place),
         cmocka_unit_test(integers_are_exact),
-        cmocka_unit_test(a_failure_sticks),
+        cmocka_unit_test(a_failure_lasts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

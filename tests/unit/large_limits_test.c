@@ -4,14 +4,7 @@
  * has: one past each is refused in words, and at it nothing is said of the limit.  What is large is
  * holes: a source whose middle nobody has written.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "base/checked.h"
 #include "base/owned.h"
@@ -23,6 +16,7 @@
 #include "format/torch_write.h"
 #include "support/footer_sample.h"
 #include "support/one_rank.h"
+#include "support/unit.h"
 #include "support/zip_build.h"
 
 #define MAX_HOLES 100000 /* of torch_write.c */
@@ -237,7 +231,7 @@ static void holes_of_a_list(void **state)
     (void)state;
     assert_int_equal(write_list(MAX_HOLES, &why), SIDESTEP_OK);
     expect(true, write_list(MAX_HOLES + 1, &why), &why,
-           "a list has 1 values, the last of number 100001");
+           "a list has 1 values, but the last index 100001");
     expect(true, write_list(INT64_MAX - 1, &why), &why, "a list has 1 values");
 }
 

@@ -1,22 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* latest_test.c -- the newest that is valid, and a word on each newer one that was not taken. */
+/* latest_test.c -- the newest valid checkpoint, and the reason why each newer one was passed over.
+ */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "base/fault.h"
 #include "base/owned.h"
 #include "support/flip.h"
 #include "support/one_series.h"
+#include "support/unit.h"
 
 static const uint32_t found_step = 2, newest_step = 5;
 
-/* Steps 1 to 5: 5 has lost its .metadata, 4 a shard, and 3 has a flipped bit in its data. */
+/* Make steps 1 to 5: 5 lacks its .metadata, 4 a shard, and 3 has a flipped bit in its data. */
 static void make_root(void)
 {
     struct sidestep_series *series = open_with(NULL);
@@ -46,7 +42,7 @@ static void expect_passed(const struct sidestep_latest_report *report, size_t i,
     assert_int_not_equal(report->passed[i].status, SIDESTEP_OK);
 }
 
-static void each_that_is_passed_over_is_told(void **state)
+static void each_passed_over_checkpoint_is_reported(void **state)
 {
     OWNED_BY(sidestep_latest_report_release) struct sidestep_latest_report report = {0};
 
@@ -67,8 +63,8 @@ static void each_that_is_passed_over_is_told(void **state)
     expect_passed(&report, 2, 3, "__0_0.distcp: ");
 }
 
-/* Also where nothing is found, which is not "nothing yet". */
-static void a_failure_tells_them_too(void **state)
+/* Also if nothing is found: that is not "nothing yet". */
+static void a_failure_reports_passed_over_checkpoints_too(void **state)
 {
     OWNED_BY(sidestep_latest_report_release) struct sidestep_latest_report report = {0};
 
@@ -87,7 +83,7 @@ static void a_failure_tells_them_too(void **state)
     expect_passed(&report, 4, 1, ".metadata: ");
 }
 
-static void what_is_asked_wrongly_is_refused(void **state)
+static void wrong_arguments_are_refused(void **state)
 {
     struct sidestep_verify_options options = SIDESTEP_VERIFY_OPTIONS_INIT;
     struct sidestep_latest_report report;
@@ -111,8 +107,8 @@ static void what_is_asked_wrongly_is_refused(void **state)
     sidestep_latest_report_release(&report);
 }
 
-/* It ends the search, and nothing is called damaged because of it. */
-static void a_reader_that_gives_up_names_nothing(void **state)
+/* It ends the search, and does not make anything damaged. */
+static void a_cancelled_search_names_nothing(void **state)
 {
     OWNED_BY(sidestep_latest_report_release) struct sidestep_latest_report report = {0};
     struct sidestep_verify_options options = SIDESTEP_VERIFY_OPTIONS_INIT;
@@ -155,8 +151,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
 #define CASE(f) cmocka_unit_test_setup_teardown(f, one_rank_setup, one_rank_teardown)
-        CASE(each_that_is_passed_over_is_told), CASE(a_failure_tells_them_too),
-        CASE(what_is_asked_wrongly_is_refused), CASE(a_reader_that_gives_up_names_nothing),
+        CASE(each_passed_over_checkpoint_is_reported),
+        CASE(a_failure_reports_passed_over_checkpoints_too),
+        CASE(wrong_arguments_are_refused),
+        CASE(a_cancelled_search_names_nothing),
         CASE(any_failure_is_survived),
 #undef CASE
     };

@@ -1,21 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* list_check_test.c -- a listing calls whole what is whole, damaged what is damaged, and neither
- * what it could not read; and a resume says what it passes over. */
+/* list_check_test.c -- a listing calls a whole checkpoint committed, a damaged one damaged, and one
+ * that it could not read neither; a resume reports what it passes over. */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "base/fault.h"
 #include "base/owned.h"
 #include "catalog/list.h"
 #include "support/one_series.h"
 #include "support/store_fault.h"
+#include "support/unit.h"
 
 static void save_steps(uint64_t first, uint64_t last)
 {
@@ -42,13 +36,13 @@ static void unlink_in(uint64_t step, const char *name)
     assert_int_equal(unlink(path), 0);
 }
 
-/* One look with a failure armed.  Has it come to pass? */
+/* List with a fault armed. Returns whether it was reached. */
 static bool look_with(struct store *store, const char *point, unsigned long nth, int error)
 {
     struct sidestep_list list = {0};
 
     fault_arm(point, nth, false, error);
-    enum sidestep_status status = list_root_checked(store, scratch.path, &list, &err);
+    enum sidestep_status status = list_root(store, scratch.path, LIST_CHECKED, &list, &err);
     bool fired = fault_fired() != NULL;
     fault_arm("", 0, false, 0);
     assert_true(fired || status == SIDESTEP_OK);
@@ -65,8 +59,8 @@ static bool look_with(struct store *store, const char *point, unsigned long nth,
     return fired;
 }
 
-/* Of ours, and of torch's, which is opened as a load opens it. */
-static void a_read_that_fails_is_no_damage(void **state)
+/* Of our checkpoints, and of torch's, which is opened as by a load. */
+static void a_failed_read_is_not_damage(void **state)
 {
     static const char *const points[] = {"store.file_open", "store.file_read_at", "store.dir_open",
                                          "store.dir_list",  "store.stat",         "store.file_stat",
@@ -86,7 +80,7 @@ static void a_read_that_fails_is_no_damage(void **state)
     store_fault_free(&faulty);
 }
 
-/* So many that threads look at them: each gets its own answer. */
+/* So many that several threads check them: each gets its own answer. */
 static void each_of_many_has_its_own_answer(void **state)
 {
     OWNED_BY(sidestep_list_release) struct sidestep_list list = {0};
@@ -110,8 +104,8 @@ static void each_of_many_has_its_own_answer(void **state)
     }
 }
 
-/* It was the newest, and is not passed over without a word. */
-static void a_lost_metadata_is_told(void **state)
+/* It was the newest, and passing it over is reported. */
+static void a_lost_metadata_is_reported(void **state)
 {
     struct sidestep_series *series;
     char rejected[2048];
@@ -126,7 +120,7 @@ static void a_lost_metadata_is_told(void **state)
     assert_non_null(strstr(rejected, "step-2"));
     assert_non_null(strstr(rejected, "its .metadata is missing"));
     close_series(&series);
-    assert_true(step_exists(2)); /* it can be made anew, so it is not set aside */
+    assert_true(step_exists(2)); /* it can be rebuilt, so it is not set aside */
     ASSERT_OK(sidestep_rebuild(step_path(2), &err));
     series = open_with(NULL); /* but the run has left it behind */
     ASSERT_OK(resume(series, &step, rejected));
@@ -135,7 +129,7 @@ static void a_lost_metadata_is_told(void **state)
     close_series(&series);
 }
 
-static void a_lost_metadata_is_not_nothing(void **state)
+static void a_lost_metadata_is_not_taken_for_an_empty_directory(void **state)
 {
     struct sidestep_series *series;
     char rejected[2048], *latest = NULL;
@@ -153,9 +147,9 @@ static void a_lost_metadata_is_not_nothing(void **state)
     close_series(&series);
 }
 
-/* Checkpoints that were moved to another disk, with links in their place: a run must not begin
- * anew because of that. */
-static void links_are_not_nothing(void **state)
+/* Checkpoints that were moved to another disk, with links in their place: a run must not start anew
+ * because of that. */
+static void links_are_not_taken_for_an_empty_directory(void **state)
 {
     struct sidestep_series *series;
     char rejected[2048], *latest = NULL;
@@ -178,9 +172,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
 #define CASE(f) cmocka_unit_test_setup_teardown(f, one_rank_setup, one_rank_teardown)
-        CASE(a_read_that_fails_is_no_damage), CASE(each_of_many_has_its_own_answer),
-        CASE(a_lost_metadata_is_told),        CASE(a_lost_metadata_is_not_nothing),
-        CASE(links_are_not_nothing),
+        CASE(a_failed_read_is_not_damage),
+        CASE(each_of_many_has_its_own_answer),
+        CASE(a_lost_metadata_is_reported),
+        CASE(a_lost_metadata_is_not_taken_for_an_empty_directory),
+        CASE(links_are_not_taken_for_an_empty_directory),
 #undef CASE
     };
 

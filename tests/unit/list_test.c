@@ -1,18 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* list_test.c -- which names are those of steps: a wrong guess makes an old checkpoint the latest.
- */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+/* list_test.c -- which names contain a step: a wrong guess makes an old checkpoint the latest. */
 #include <sys/stat.h>
-#include <cmocka.h>
 
 #include "base/fault.h"
 #include "catalog/list.h"
 #include "support/scratch.h"
+#include "support/unit.h"
 
 static const struct {
     const char *name;
@@ -39,7 +32,7 @@ static const struct {
     {"9223372036854775807", INT64_MAX, INT64_MAX},
     {"9223372036854775808", -1, -1},
     {"step-99999999999999999999", -1, -1},
-    /* a number, but of something else */
+    /* a number, but not a step */
     {"run-7", -1, 7},
     {"llama-3", -1, 3},
     {"exp2", -1, 2},
@@ -96,8 +89,8 @@ static void write_file(const char *dir, const char *name, const char *text)
     assert_true(file != NULL && fputs(text, file) >= 0 && fclose(file) == 0);
 }
 
-/* Another program's checkpoint, and listing it with every allocation, or every call of storage,
- * failing once: an error, or the answer; at worst that it cannot be told. */
+/* List another program's checkpoint with every allocation, or every storage call, failing once: an
+ * error, or the right answer; at worst "unreadable". */
 static void any_failure_of_a_layout(void **state)
 {
     static const char *const points[] = {"memory", "posix"};

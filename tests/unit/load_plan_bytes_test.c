@@ -1,21 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* load_plan_bytes_test.c -- any sharding is saved and loaded into any other, bit for bit. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
+/* load_plan_bytes_test.c -- saves any sharding and loads it into any other, bit for bit. */
 #include "base/owned.h"
 #include "plan/load_plan.h"
 #include "support/prng.h"
 #include "support/saved.h"
 #include "support/tilings.h"
+#include "support/unit.h"
 
-/* A shard with memory of its own: any order of dimensions, gaps, backward strides. */
+/* A shard with its own memory: any order of dimensions, gaps, negative strides. */
 struct shard {
     struct box box;
     int64_t strides[TILING_NDIM];
@@ -104,7 +96,7 @@ struct journey {
     struct random_tiling saved;
     struct random_tiling wanted;
     unsigned char *whole;
-    unsigned char *file; /* the chunks of ${saved}, one behind the other */
+    unsigned char *file; /* the chunks of ${saved}, in a row */
     struct shard shards[TILING_BOXES];
 };
 
@@ -208,8 +200,8 @@ static void any_sharding_loads_into_any_other(void **test)
     }
 }
 
-/* One chunk is lost: a load fails if and only if it wanted something of it. */
-static void lost_chunks_are_missed_by_those_who_want_them(void **test)
+/* One chunk is lost. A load fails if and only if it needs the chunk. */
+static void lost_chunks_fail_only_loads_that_need_them(void **test)
 {
     unsigned failed = 0, fine = 0;
 
@@ -251,7 +243,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_sharding_loads_into_any_other),
-        cmocka_unit_test(lost_chunks_are_missed_by_those_who_want_them),
+        cmocka_unit_test(lost_chunks_fail_only_loads_that_need_them),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,20 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* load_plan_test.c -- which stored chunks fill which shards, and what cannot be filled. */
+/* load_plan_test.c -- finds the stored chunks for each shard, and refuses what cannot be filled. */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "base/fault.h"
 #include "base/owned.h"
 #include "plan/load_plan.h"
 #include "support/saved.h"
+#include "support/unit.h"
 
 static float data[256];
 
@@ -151,7 +143,7 @@ static void chunks_come_in_file_order(void **test)
 
 /* ---------------------------------------------------------------- what is refused */
 
-/* Rows [begin, end) of 4 x 2 are wanted from these chunks, two rows each. */
+/* The state wants rows [begin, end) of 4 x 2 from these chunks of two rows each. */
 static void check_damage(const struct box *boxes, size_t count, int64_t begin, int64_t end,
                          const char *words)
 {
@@ -190,7 +182,7 @@ static void damaged_metadata_is_refused(void **test)
 
     (void)test;
     check_damage(boxes[0], 2, 0, 4, NULL);
-    check_damage(boxes[0], 1, 0, 2, NULL); /* what is missing is not wanted */
+    check_damage(boxes[0], 1, 0, 2, NULL); /* the state does not want what is missing */
     check_damage(boxes[0], 1, 1, 3,
                  "'w': the stored chunks do not cover the box [1:3,0:2] of the shape [4,2]");
     check_damage(boxes[0], 0, 0, 1, "do not cover");

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* load_target_test.c -- a load into memory that may not be written names the tensor, reads nothing,
- * and the program goes on. */
+/* load_target_test.c -- a load into read-only memory names the tensor, reads nothing, and the
+ * program goes on. */
 #include <errno.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "support/held.h"
 
-/* Tensors 0 and 1 of so many bytes; the last page of tensor 1 may not be written. */
+/* Tensors 0 and 1 of so many bytes; the last page of tensor 1 is read-only. */
 static void expect_refused(size_t bytes, int protection)
 {
     unsigned char *memory = map(2 * bytes), *loaded = map(2 * bytes);
@@ -52,8 +51,8 @@ static void large_tensors(void **state)
     expect_refused(8 * MIB, PROT_NONE);
 }
 
-/* Where the kernel does not say, it is loaded. */
-static void without_a_map_it_is_loaded(void **state)
+/* If the kernel does not say, it is loaded. */
+static void without_a_memory_map_the_load_goes_on(void **state)
 {
     unsigned char *memory = map(MIB);
 
@@ -76,7 +75,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(small_tensors),
         cmocka_unit_test(large_tensors),
-        cmocka_unit_test(without_a_map_it_is_loaded),
+        cmocka_unit_test(without_a_memory_map_the_load_goes_on),
     };
 
     return cmocka_run_group_tests(tests, setup, teardown);

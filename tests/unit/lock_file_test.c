@@ -1,27 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * lock_file_test.c -- a lock counts only while the name leads to the locked file: what others sweep
- * between the creation of a file and its lock, and what they opened before.
+ * lock_file_test.c -- a lock counts only while the name leads to the locked file: another process
+ * sweeps between the creation of a file and its lock, or opened the file before.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <cmocka.h>
-
 #include "base/owned.h"
 #include "catalog/lease.h"
 #include "commit/commit_marker.h"
 #include "commit/lock_file.h"
 #include "commit/sweep.h"
 #include "support/trap.h"
+#include "support/unit.h"
 
 #define PARENT "/p"
 #define TARGET "/p/t"
 #define ID "ab010000000000000000000000000000"
 #define SAVING ".sidestep." ID ".saving"
-#define MARK ".sidestep." ID ".pending"
+#define MARKER ".sidestep." ID ".pending"
 #define SHARD "__0_0." ID ".distcp"
 #define TIMEOUT_MS 1000u
 
@@ -30,7 +24,7 @@ static struct sim *sim;
 static struct commit saver; /* client 0 */
 static struct store_file *held;
 
-/* Time passes in sleeps alone; whoever holds the lock lets go after some of them. */
+/* Time passes only in sleeps; the holder of the lock releases it after some of them. */
 static uint64_t now_ms;
 static unsigned sleeps_until_release; /* 0: never */
 
@@ -92,7 +86,7 @@ static int teardown(void **state)
     store_file_discard(TAKE(held));
     commit_close(&saver);
     sim_free(&sim);
-    return sprung ? 0 : -1; /* else the test has tested nothing */
+    return sprung ? 0 : -1; /* otherwise nothing was tested */
 }
 
 static void make_target(void)
@@ -108,7 +102,7 @@ static enum sidestep_status begin(struct sidestep_error *err)
     return commit_begin(&saver, id, err);
 }
 
-/* What `gc` does. */
+/* Sweep as gc does. */
 static void sweep_all_as(int client)
 {
     OWNED_DIR *parent = open_as(client, PARENT);
@@ -123,23 +117,23 @@ static void sweep_all(void)
     sweep_all_as(1);
 }
 
-/* Others see ${path} with the mark of a saver that is alive. */
+/* Other processes see ${path} with the pending marker of a living saver. */
 static void expect_protected(const char *path)
 {
     OWNED_DIR *dir = open_as(2, path);
-    OWNED_FILE *mark = NULL;
+    OWNED_FILE *marker = NULL;
 
-    assert_int_equal(store_file_open(dir, MARK, STORE_WRITE, &mark, NULL), SIDESTEP_OK);
-    assert_int_equal(store_file_lock(mark, true, NULL), SIDESTEP_ELOCKED);
+    assert_int_equal(store_file_open(dir, MARKER, STORE_WRITE, &marker, NULL), SIDESTEP_OK);
+    assert_int_equal(store_file_lock(marker, true, NULL), SIDESTEP_ELOCKED);
     sweep_all_as(2);
-    assert_true(exists(path, MARK));
+    assert_true(exists(path, MARKER));
 }
 
-/* ---- somebody sweeps what a save has just made */
+/* ---- another process sweeps what a save has just made */
 
-static void a_swept_mark_is_made_again(void **state)
+static void a_swept_marker_is_made_again(void **state)
 {
-    static const struct trap before_the_lock = {"file_lock", MARK, sweep_all, NULL, 0};
+    static const struct trap before_the_lock = {"file_lock", MARKER, sweep_all, NULL, 0};
 
     (void)state;
     make_target();
@@ -148,7 +142,7 @@ static void a_swept_mark_is_made_again(void **state)
     expect_protected(TARGET);
 }
 
-/* Whoever sweeps has come so far, and has not emptied it yet. */
+/* The sweeping process has renamed it, and has not emptied it yet. */
 static void move_to_trash(void)
 {
     OWNED_DIR *parent = open_as(1, PARENT);
@@ -160,9 +154,9 @@ static void a_swept_directory_is_made_again(void **state)
 {
     static const struct trap traps[] = {
         {"dir_open", SAVING, sweep_all, NULL, 0},
-        {"file_create", MARK, sweep_all, NULL, 0},
-        {"file_lock", MARK, sweep_all, NULL, 0},
-        {"file_lock", MARK, move_to_trash, NULL, 0},
+        {"file_create", MARKER, sweep_all, NULL, 0},
+        {"file_lock", MARKER, sweep_all, NULL, 0},
+        {"file_lock", MARKER, move_to_trash, NULL, 0},
     };
 
     for (size_t i = 0; i < ARRAY_LENGTH(traps); i++) {
@@ -176,18 +170,18 @@ static void a_swept_directory_is_made_again(void **state)
     }
 }
 
-/* ---- somebody takes a new directory for an abandoned one */
+/* ---- another process takes a new directory for an abandoned one */
 
-static void put_mark(void)
+static void put_marker(void)
 {
     saver.dir = open_as(0, PARENT "/" SAVING);
     commit_set_save_id(&saver, id);
     assert_int_equal(commit_marker_create(&saver, NULL), SIDESTEP_OK);
 }
 
-static void a_directory_that_gets_its_mark_stays(void **state)
+static void a_directory_that_gets_its_marker_stays(void **state)
 {
-    static const struct trap before_it_goes = {"dir_remove", SAVING, put_mark, NULL, 1};
+    static const struct trap before_it_goes = {"dir_remove", SAVING, put_marker, NULL, 1};
 
     (void)state;
     OWNED_DIR *parent = open_as(3, PARENT);
@@ -197,17 +191,17 @@ static void a_directory_that_gets_its_mark_stays(void **state)
     expect_protected(PARENT "/" SAVING);
 }
 
-/* ---- somebody holds the lock */
+/* ---- another process holds the lock */
 
-static void hold_mark(void)
+static void hold_marker(void)
 {
     OWNED_DIR *dir = open_as(1, TARGET);
 
-    assert_int_equal(store_file_open(dir, MARK, STORE_WRITE, &held, NULL), SIDESTEP_OK);
+    assert_int_equal(store_file_open(dir, MARKER, STORE_WRITE, &held, NULL), SIDESTEP_OK);
     assert_int_equal(store_file_lock(held, true, NULL), SIDESTEP_OK);
 }
 
-static const struct trap holds = {"file_lock", MARK, hold_mark, NULL, 0};
+static const struct trap holds = {"file_lock", MARKER, hold_marker, NULL, 0};
 
 static void a_lock_that_is_held_for_a_moment_is_waited_for(void **state)
 {
@@ -231,10 +225,10 @@ static void a_lock_that_is_held_for_ever_ends_the_wait(void **state)
     assert_int_equal(begin(&err), SIDESTEP_ELOCKED);
     assert_non_null(strstr(err.message, "held by another"));
     assert_true(now_ms - since >= TIMEOUT_MS);
-    assert_false(exists(TARGET, MARK)); /* nothing is left behind */
+    assert_false(exists(TARGET, MARKER)); /* nothing is left behind */
 }
 
-static void who_gives_up_does_not_wait(void **state)
+static void a_cancelling_program_does_not_wait(void **state)
 {
     static atomic_bool cancelled = true;
 
@@ -243,10 +237,10 @@ static void who_gives_up_does_not_wait(void **state)
     saver.cancelled = &cancelled;
     atomic_store(&armed, &holds);
     assert_int_equal(begin(NULL), SIDESTEP_EABORTED);
-    assert_false(exists(TARGET, MARK));
+    assert_false(exists(TARGET, MARKER));
 }
 
-/* ---- somebody opened the mark before */
+/* ---- another process opened the marker before */
 
 static void begin_with_a_shard(void)
 {
@@ -256,24 +250,25 @@ static void begin_with_a_shard(void)
     assert_int_equal(store_file_create(saver.dir, SHARD, 0, &shard, NULL), SIDESTEP_OK);
 }
 
-static void replace_mark(void)
+static void replace_marker(void)
 {
     OWNED_DIR *dir = open_as(2, TARGET);
 
-    assert_int_equal(store_unlink(dir, MARK, NULL), SIDESTEP_OK); /* as another that sweeps does */
+    assert_int_equal(store_unlink(dir, MARKER, NULL),
+                     SIDESTEP_OK); /* as another process that sweeps does */
     begin_with_a_shard();
 }
 
-/* The mark that it has opened is gone, and a live save has one of the same name. */
-static void who_sweeps_looks_at_the_mark_of_now(void **state)
+/* The marker that it has opened is gone, and a live save has one of the same name. */
+static void a_sweep_checks_the_present_marker(void **state)
 {
-    static const struct trap before_its_lock = {"file_lock", MARK, replace_mark, NULL, 1};
+    static const struct trap before_its_lock = {"file_lock", MARKER, replace_marker, NULL, 1};
     OWNED_FILE *of_the_dead = NULL;
 
     (void)state;
     make_target();
     OWNED_DIR *dir = open_as(3, TARGET);
-    assert_int_equal(store_file_create(dir, MARK, 0, &of_the_dead, NULL), SIDESTEP_OK);
+    assert_int_equal(store_file_create(dir, MARKER, 0, &of_the_dead, NULL), SIDESTEP_OK);
     atomic_store(&armed, &before_its_lock);
     sweep_all();
     assert_true(exists(TARGET, SHARD));
@@ -306,13 +301,13 @@ int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
-        CASE(a_swept_mark_is_made_again),
+        CASE(a_swept_marker_is_made_again),
         CASE(a_swept_directory_is_made_again),
-        CASE(a_directory_that_gets_its_mark_stays),
+        CASE(a_directory_that_gets_its_marker_stays),
         CASE(a_lock_that_is_held_for_a_moment_is_waited_for),
         CASE(a_lock_that_is_held_for_ever_ends_the_wait),
-        CASE(who_gives_up_does_not_wait),
-        CASE(who_sweeps_looks_at_the_mark_of_now),
+        CASE(a_cancelling_program_does_not_wait),
+        CASE(a_sweep_checks_the_present_marker),
         CASE(a_series_is_locked_under_its_name),
 #undef CASE
     };

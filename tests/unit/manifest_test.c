@@ -1,16 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* manifest_test.c -- manifests round-trip, and no damaged or lying one is believed. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
-
+/*
+ * manifest_test.c -- manifests are written and read again, and damaged or wrong ones are refused.
+ */
 #include "base/fault.h"
 #include "base/owned.h"
 #include "format/manifest.h"
 #include "support/guard.h"
+#include "support/unit.h"
 
 #define ID "0123456789abcdef0123456789abcdef"
 #define RUN "00112233445566778899aabbccddeeff"
@@ -113,7 +109,7 @@ static void assert_manifests_equal(const struct manifest *a, const struct manife
     }
 }
 
-static void what_is_written_is_read(void **state)
+static void manifests_round_trip(void **state)
 {
     struct manifest manifests[3] = {sample(), sample(), sample()};
 
@@ -138,7 +134,7 @@ static void what_is_written_is_read(void **state)
     }
 }
 
-/* What version 1 of the format looks like, for ever. */
+/* The text of version 1, which never changes. */
 static void the_text_is_that_of_version_1(void **state)
 {
     OWNED_BUFFER bytes = {0};
@@ -155,7 +151,7 @@ static void the_text_is_that_of_version_1(void **state)
     assert_memory_equal(bytes.bytes, golden, length);
 }
 
-static void a_wrong_clock_fails_nothing(void **state)
+static void a_wrong_clock_causes_no_failure(void **state)
 {
     static const struct {
         int64_t saved_at, kept;
@@ -199,7 +195,8 @@ static void every_flipped_bit_is_found(void **state)
     }
 }
 
-/* The parser behind the hash must stand them all; what it accepts can be written and read again. */
+/* Fix the hash after each change, to test the parser: what it accepts can be written and read
+ * again. */
 static void every_flipped_bit_behind_the_hash(void **state)
 {
     OWNED_BUFFER bytes = {0}, sealed = {0};
@@ -278,9 +275,9 @@ static const struct {
     {"\"version\":1", "\"version\":0", SIDESTEP_ECORRUPT, "\"version\" is 0"},
     {"\"version\":1", "\"version\":2", SIDESTEP_EUNSUPPORTED, "version 2 is newer than this"},
     {"\"version\":1", "\"version\":1.0", SIDESTEP_ECORRUPT,
-     "\"version\", at byte 40: an integer belongs"},
+     "\"version\", at byte 40: an integer is expected"},
     {"\"version\":1", "\"version\":\"1\"", SIDESTEP_ECORRUPT,
-     "\"version\", at byte 40: an integer belongs"},
+     "\"version\", at byte 40: an integer is expected"},
     {"\"version\":1", "\"version\":1,\"version\":1", SIDESTEP_ECORRUPT, "key 3 is not \"req"},
     {ID, "0123456789abcdef0123456789abcde", SIDESTEP_ECORRUPT, "save_id is not 32 hexadecimal"},
     {ID, "0123456789abcdef0123456789abcdeF", SIDESTEP_ECORRUPT, "save_id is not 32 hexadecimal"},
@@ -290,10 +287,9 @@ static const struct {
     {":9223372036854775807,\"step\"", ":9223372036854775808,\"step\"", SIDESTEP_ECORRUPT,
      "an integer of more than 64 bits"},
     {":9223372036854775807,\"step\"", ":-1,\"step\"", SIDESTEP_ECORRUPT, "\"incarnation\" is -1"},
-    {":9223372036854775807,\"step\"", ":1e3,\"step\"", SIDESTEP_ECORRUPT,
-     "an integer belongs here"},
+    {":9223372036854775807,\"step\"", ":1e3,\"step\"", SIDESTEP_ECORRUPT, "an integer is expected"},
     {"\"step\":9007199254740993", "\"step\":-1", SIDESTEP_ECORRUPT, "\"step\" is -1"},
-    {"\"step\":9007199254740993", "\"step\":\"7\"", SIDESTEP_ECORRUPT, "an integer belongs here"},
+    {"\"step\":9007199254740993", "\"step\":\"7\"", SIDESTEP_ECORRUPT, "an integer is expected"},
     {"\"step\":9007199254740993", "\"stop\":7", SIDESTEP_ECORRUPT, "there is no \"step\""},
     {"\"step\":", "\"naming\":\"step-\",\"step\":", SIDESTEP_ECORRUPT, "naming is 'step-'"},
     {"\"step\":", "\"naming\":\"step-{step}\",\"step\":", SIDESTEP_ECORRUPT, /* as without */
@@ -301,9 +297,9 @@ static const struct {
     {"\"step\":", "\"naming\":\"{step:08d}\",\"step\":", SIDESTEP_ECORRUPT,
      "naming is '{step:08d}', not '{step:08}'"},
     {"\"step\":", "\"naming\":\"a/{step:08}\",\"step\":", SIDESTEP_ECORRUPT, "naming is 'a/"},
-    {"\"step\":", "\"naming\":null,\"step\":", SIDESTEP_ECORRUPT, "a string belongs here"},
+    {"\"step\":", "\"naming\":null,\"step\":", SIDESTEP_ECORRUPT, "a string is expected"},
     {"\"step\":", "\"naming\":\"{step:08}\",\"naming\":\"{step:08}\",\"step\":", SIDESTEP_ECORRUPT,
-     "\"naming\" stands twice"},
+     "\"naming\" appears twice"},
     {"\"step\":",
      "\"naming\":\"{step:020}" EIGHT EIGHT EIGHT EIGHT EIGHT EIGHT EIGHT EIGHT EIGHT EIGHT EIGHT
          EIGHT EIGHT EIGHT EIGHT EIGHT "\",\"step\":",
@@ -319,16 +315,16 @@ static const struct {
      "feature bit 63 is required, and newer"},
     {"features\":\"0000000000000000", "features\":\"000000000000000", SIDESTEP_ECORRUPT,
      "\"required_features\" is not 16 hexadecimal digits"},
-    {"\"8000000000000001\"", "9223372036854775807", SIDESTEP_ECORRUPT, "a string belongs here"},
-    {"\"metadata\":{", "\"metadata\":[],\"m\":{", SIDESTEP_ECORRUPT, "an object belongs here"},
+    {"\"8000000000000001\"", "9223372036854775807", SIDESTEP_ECORRUPT, "a string is expected"},
+    {"\"metadata\":{", "\"metadata\":[],\"m\":{", SIDESTEP_ECORRUPT, "an object is expected"},
     {"\"bytes\":4242", "\"bytes\":-1", SIDESTEP_ECORRUPT, "\"bytes\" is -1"},
     {"\"sha256\":\"00", "\"sha256\":\"0", SIDESTEP_ECORRUPT, "\"sha256\" is not 64 hexadecimal"},
     {"\"sha256\":\"00", "\"sha256\":\"0g", SIDESTEP_ECORRUPT, "\"sha256\" is not 64 hexadecimal"},
-    {"\"files\":[", "\"files\":{},\"f\":[", SIDESTEP_ECORRUPT, "an array belongs here"},
-    {"\"files\":[", "\"files\":[7,", SIDESTEP_ECORRUPT, ": an object belongs here"},
+    {"\"files\":[", "\"files\":{},\"f\":[", SIDESTEP_ECORRUPT, "an array is expected"},
+    {"\"files\":[", "\"files\":[7,", SIDESTEP_ECORRUPT, ": an object is expected"},
     {FILE_0, "{\"bytes\":1048576,", SIDESTEP_ECORRUPT, "there is no \"name\""},
     {FILE_0, "{\"name\":\"__0_0.distcp\",", SIDESTEP_ECORRUPT, "there is no \"bytes\""},
-    {FILE_0, FILE_0 "\"bytes\":1,", SIDESTEP_ECORRUPT, "\"bytes\" stands twice"},
+    {FILE_0, FILE_0 "\"bytes\":1,", SIDESTEP_ECORRUPT, "\"bytes\" appears twice"},
     {"__0_0.distcp", "", SIDESTEP_ECORRUPT, "the file name '' is not allowed"},
     {"__0_0.distcp", "..", SIDESTEP_ECORRUPT, "the file name '..' is not allowed"},
     {"__0_0.distcp", "../x", SIDESTEP_ECORRUPT, "the file name '../x' is not allowed"},
@@ -342,19 +338,19 @@ static const struct {
     {"__0_0.distcp", "\xff", SIDESTEP_ECORRUPT, "not UTF-8"},
     {"__0_0.distcp", "a/b-c_D.9", SIDESTEP_ECORRUPT, "the file 'a/b-c_D.9' is listed twice"},
     {"\"origin\":\"" ID, "\"origin\":\"", SIDESTEP_ECORRUPT, "'__0_0.distcp': origin is not a"},
-    {"{\"format\"", "[{\"format\"", SIDESTEP_ECORRUPT, "an object belongs"},
-    {"]}", "]}x", SIDESTEP_ECORRUPT, "something behind the end"},
-    {"]}", "]}{}", SIDESTEP_ECORRUPT, "something behind the end"},
+    {"{\"format\"", "[{\"format\"", SIDESTEP_ECORRUPT, "an object is expected"},
+    {"]}", "]}x", SIDESTEP_ECORRUPT, "something follows the end"},
+    {"]}", "]}{}", SIDESTEP_ECORRUPT, "something follows the end"},
     {",\"files\"", "\n,\"files\"", SIDESTEP_ECORRUPT, "it is not two lines"},
     {"\"step\":", "\"x\":[[[[[[[1]]]]]]],\"step\":", SIDESTEP_OK, ""},
     {"\"step\":", "\"x\":[[[[[[[[1]]]]]]]],\"step\":", SIDESTEP_ECORRUPT,
-     "too many arrays and objects in each other"},
+     "arrays and objects are nested too deep"},
     {"\"step\":", "\"x\":\"[[[[[[[[[[{{{{{{{\\\"[[[[[[[[[\\\\\",\"step\":", SIDESTEP_OK, ""},
     {"\"save_id\":", "\"s\\u0061ve_id\" : ", SIDESTEP_OK, ""},
     {"]}", "],\"future\":{\"a\":1.5,\"b\":[true,false,null]}}", SIDESTEP_OK, ""},
 };
 
-static void lies_are_refused_in_words(void **state)
+static void contradictions_are_refused_with_a_reason(void **state)
 {
     OWNED_BUFFER bytes = {0};
     struct manifest manifest = sample();
@@ -384,7 +380,7 @@ static void lies_are_refused_in_words(void **state)
     }
 }
 
-static void what_is_no_object_is_refused(void **state)
+static void text_that_is_not_an_object_is_refused(void **state)
 {
     static const char *const texts[] = {"", "null", "1", "\"x\"", "[]", "{", "{}", "{} {}"};
     OWNED_BUFFER sealed = {0};
@@ -396,7 +392,7 @@ static void what_is_no_object_is_refused(void **state)
     }
 }
 
-static void what_would_be_refused_is_not_written(void **state)
+static void manifests_that_a_reader_refuses_are_not_written(void **state)
 {
     static const char *const words[] = {
         "save_id is not",
@@ -444,7 +440,7 @@ static void limit_of_bytes(void **state)
     assert_non_null(strstr(err.message, "268435457 bytes (at most 268435456)"));
 }
 
-/* More files than fit, because their names are as long as names may be. */
+/* Too many files, because their names have the maximal length. */
 static void limit_of_written_bytes(void **state)
 {
     enum { FILES = 70000 };
@@ -470,7 +466,7 @@ static void limit_of_written_bytes(void **state)
     assert_non_null(strstr(err.message, "70000 files would take"));
 }
 
-/* Memory for what a text claims to hold grows with the text only. */
+/* The memory grows with the text, not with what it claims to contain. */
 static void hostile_lists_stay_small(void **state)
 {
     static const char *const units[] = {"{}", "{\"name\":\"a\"}", "0", "[]"};
@@ -526,16 +522,16 @@ static void every_allocation_may_fail(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_written_is_read),
+        cmocka_unit_test(manifests_round_trip),
         cmocka_unit_test(the_text_is_that_of_version_1),
-        cmocka_unit_test(a_wrong_clock_fails_nothing),
+        cmocka_unit_test(a_wrong_clock_causes_no_failure),
         cmocka_unit_test(every_flipped_bit_is_found),
         cmocka_unit_test(every_flipped_bit_behind_the_hash),
         cmocka_unit_test(every_truncation_is_refused),
         cmocka_unit_test(the_second_line_is_strict),
-        cmocka_unit_test(lies_are_refused_in_words),
-        cmocka_unit_test(what_is_no_object_is_refused),
-        cmocka_unit_test(what_would_be_refused_is_not_written),
+        cmocka_unit_test(contradictions_are_refused_with_a_reason),
+        cmocka_unit_test(text_that_is_not_an_object_is_refused),
+        cmocka_unit_test(manifests_that_a_reader_refuses_are_not_written),
         cmocka_unit_test(limit_of_bytes),
         cmocka_unit_test(limit_of_written_bytes),
         cmocka_unit_test(hostile_lists_stay_small),

@@ -1,17 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* many_tensors_test.c -- what needs to be done once in a call is done once, however many tensors
- * there are: asking the system, and the other ranks. */
+/* many_tensors_test.c -- a call asks the system and the other ranks once, however many tensors
+ * there are. */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-#include <cmocka.h>
 
 #include "base/fault.h"
 #include "support/comm_threads.h"
 #include "support/one_rank.h"
+#include "support/unit.h"
 
 static void count_looks(void)
 {
@@ -40,7 +35,7 @@ static void a_driver_is_looked_for_once_a_call(void **state)
     fault_arm("", 0, false, 0);
 }
 
-/* Calls of the communicator that each save makes. */
+/* Counts the calls of the communicator in each save. */
 struct counted {
     unsigned long calls[4];
 };

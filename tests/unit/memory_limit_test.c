@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Saves of a process that the system lets have little memory beside its state (RLIMIT_DATA). */
+/* memory_limit_test.c -- saves in a process with little memory beside its state (RLIMIT_DATA). */
 #include <sys/resource.h>
 
 #include "support/held.h"
 
 #define STATE_BYTES (128 * MIB)
 #define CAP_BYTES (32 * MIB)
-/* What a save may take beyond its cap, threads and their stacks included. */
+/* What a save may use beyond its cap, with threads and their stacks. */
 #define BESIDE_BYTES (64 * MIB)
-/* Under protection, the limit counts what is reserved of addresses, too: room for 96 threads. */
+/* Under protection, the limit also counts reserved addresses: room for 96 threads. */
 #define RESERVED_BYTES (96 * MIB)
 
 static struct rlimit unlimited;
@@ -54,7 +54,7 @@ static void opened(enum sidestep_snapshot snapshot, size_t cap)
     fill(1);
 }
 
-/* The state is rewritten as soon as the call returns: the worst for memory. */
+/* The state is rewritten when the call returns: the worst case for memory. */
 static void a_cap_is_enough(enum sidestep_snapshot snapshot, size_t reserved)
 {
     let_it_have(CAP_BYTES + BESIDE_BYTES + reserved);
@@ -88,7 +88,7 @@ static void a_cap_is_enough_under_protection(void **state)
     a_cap_is_enough(SIDESTEP_SNAPSHOT_COW, RESERVED_BYTES);
 }
 
-/* Also the control: the limit is felt. */
+/* Also the control: the limit is effective. */
 static void without_a_cap_it_fails_and_harms_nothing(void **state)
 {
     (void)state;

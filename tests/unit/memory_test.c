@@ -1,13 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* memory_test.c -- arenas give zeroed, aligned memory that does not overlap, however much of it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <string.h>
-#include <cmocka.h>
-
+/* memory_test.c -- arenas give zeroed, aligned memory that does not overlap. */
 #include "base/fault.h"
 #include "base/memory.h"
+#include "support/unit.h"
 
 #define SMALL 48u
 #define COUNT 300000u /* 14 MB: blocks of all sizes */

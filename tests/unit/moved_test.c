@@ -1,25 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * moved_test.c -- directories above the target are renamed, replaced or removed while a save runs:
- * nobody is told that a checkpoint is committed which is not at its path.  On real directories.
+ * moved_test.c -- directories above the target are renamed, replaced or removed during a save: no
+ * rank reports a checkpoint as committed that is not at its path. On real directories.
  */
 #include <ftw.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "support/comm_threads.h"
 #include "support/one_rank.h"
+#include "support/unit.h"
 
-/* SCRATCH/up/parent/t, or by way of SCRATCH/link, which leads to SCRATCH/up. */
+/* SCRATCH/up/parent/t, or through SCRATCH/link, which leads to SCRATCH/up. */
 #define PARENT "up/parent"
 #define TARGET "up/parent/t"
 #define BY_LINK "link/parent/t"
@@ -42,7 +36,7 @@ static int remove_one(const char *path, const struct stat *st, int flag, struct 
     return remove(path);
 }
 
-/* What others do; on the thread of the save. */
+/* What another process does; runs on the thread of the save. */
 static _Atomic(void (*)(void)) move;
 static atomic_bool others_have_written;
 
@@ -98,7 +92,8 @@ static int setup(void **state)
 
     (void)state;
     options.on_event = on_event;
-    options.timeout_ms = 5000; /* so that who waits for what is gone fails, instead of hanging */
+    options.timeout_ms =
+        5000; /* so that a rank that waits for a missing file fails instead of hanging */
     atomic_store(&others_have_written, false);
     if (one_rank_begin(&options) != 0 || realpath(scratch.path, top) == NULL)
         return -1;
@@ -176,7 +171,7 @@ static void a_replaced_checkpoint_that_is_moved_is_not_committed(void **state)
     move_during_save(state, true);
 }
 
-/* ---- it is nowhere */
+/* ---- the checkpoint is gone */
 
 static void a_parent_that_is_removed_is_named(void **state)
 {
@@ -218,7 +213,7 @@ static int run_rank(struct sidestep_comm *comm, void *context)
     (void)context;
     options.comm = comm;
     options.threads = 1;
-    options.timeout_ms = 200; /* rank 1 asks for twice as long */
+    options.timeout_ms = 200; /* rank 1 waits twice as long */
     options.on_event = comm->rank == 0 ? on_event : on_event_of_rank_1;
     options.event_context = &options;
     if (sidestep_engine_open(&own, &options, NULL) != SIDESTEP_OK)
@@ -232,8 +227,8 @@ static int run_rank(struct sidestep_comm *comm, void *context)
     return bad;
 }
 
-/* Rank 1 looks for the checkpoint by itself: it must not say that there is none. */
-static void no_rank_is_told_otherwise(void **state)
+/* Rank 1 looks for the checkpoint itself: it must not report that there is none. */
+static void no_rank_reports_a_moved_checkpoint_as_missing(void **state)
 {
     static const struct {
         bool in_place;
@@ -267,7 +262,7 @@ int main(void)
         CASE(a_new_checkpoint_that_is_moved_is_not_committed),
         CASE(a_replaced_checkpoint_that_is_moved_is_not_committed),
         CASE(a_parent_that_is_removed_is_named),
-        CASE(no_rank_is_told_otherwise),
+        CASE(no_rank_reports_a_moved_checkpoint_as_missing),
 #undef CASE
     };
 

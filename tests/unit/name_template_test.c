@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* naming_test.c -- each step has one name and each name one step, or the template is refused. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-#include <cmocka.h>
-
+/*
+ * name_template_test.c -- each step has one name and each name one step, or the template is
+ * refused.
+ */
 #include "base/owned.h"
 #include "format/name_template.h"
 #include "sidestep/sidestep.h"
+#include "support/unit.h"
 
 /* ---- what is taken ---- */
 
@@ -98,7 +95,7 @@ static void other_names_are_no_members(void **state)
     }
 }
 
-static void a_prefix_is_the_plain_template(void **state)
+static void a_prefix_equals_a_plain_template(void **state)
 {
     char template[NAME_TEMPLATE_MAX_BYTES + 1], name[FILE_NAME_BYTES];
     struct name_template naming;
@@ -117,32 +114,32 @@ static void a_prefix_is_the_plain_template(void **state)
 static const struct {
     const char *template, *word;
 } refused[] = {
-    {"", "has to stand in it"},
-    {"step-", "has to stand in it"},
+    {"", "it must contain {step}"},
+    {"step-", "it must contain {step}"},
     {"iter_%07d", "'%'"},
-    {"epoch={epoch}-step={step}", "has to stand in it"},
+    {"epoch={epoch}-step={step}", "it must contain {step}"},
     {"{step}-{step}", "once"},
     {"{step}-{epoch}", "once"},
     {"{step}}", "once"},
     {"}{step}", "once"},
-    {"{{step}", "has to stand in it"},
-    {"{Step}", "has to stand in it"},
-    {"{step", "nothing else"},
-    {"{steps}", "nothing else"},
-    {"{step!r}", "nothing else"},
-    {"{step:}", "nothing else"},
-    {"{step:0}", "nothing else"},
-    {"{step:00}", "nothing else"},
-    {"{step:008}", "nothing else"},
-    {"{step:8}", "nothing else"},
-    {"{step:08x}", "nothing else"},
-    {"{step:08dd}", "nothing else"},
-    {"{step:08", "nothing else"},
-    {"{step:>08}", "nothing else"},
-    {"{step:0-8}", "nothing else"},
-    {"{step:d}", "nothing else"},
-    {"{step:021}", "nothing else"},
-    {"{step:04294967298}", "nothing else"},
+    {"{{step}", "it must contain {step}"},
+    {"{Step}", "it must contain {step}"},
+    {"{step", "are known"},
+    {"{steps}", "are known"},
+    {"{step!r}", "are known"},
+    {"{step:}", "are known"},
+    {"{step:0}", "are known"},
+    {"{step:00}", "are known"},
+    {"{step:008}", "are known"},
+    {"{step:8}", "are known"},
+    {"{step:08x}", "are known"},
+    {"{step:08dd}", "are known"},
+    {"{step:08", "are known"},
+    {"{step:>08}", "are known"},
+    {"{step:0-8}", "are known"},
+    {"{step:d}", "are known"},
+    {"{step:021}", "are known"},
+    {"{step:04294967298}", "are known"},
     {"step-{step}/dcp", "'/'"},
     {"/{step}", "'/'"},
     {"a\n{step}", "control"},
@@ -171,7 +168,7 @@ static const struct {
     {"{step}-x.bad", ".bad"},
 };
 
-static void what_could_not_be_read_back_is_refused(void **state)
+static void values_that_could_not_be_read_back_are_refused(void **state)
 {
     (void)state;
     for (size_t i = 0; i < ARRAY_LENGTH(refused); i++) {
@@ -220,7 +217,7 @@ static void limits_hold_one_past(void **state)
 
 /* ---- the public functions ---- */
 
-static void users_are_told_the_same(void **state)
+static void public_functions_use_the_template(void **state)
 {
     char name[256];
     uint64_t step = 0;
@@ -233,7 +230,7 @@ static void users_are_told_the_same(void **state)
     assert_int_equal(step, 42);
     assert_int_equal(sidestep_step_of_name("step_{step:08}", "step_42", &step, &err),
                      SIDESTEP_ENOTFOUND);
-    assert_non_null(strstr(err.message, "'step_42' is no name that 'step_{step:08}' makes"));
+    assert_non_null(strstr(err.message, "'step_42' is not a name that 'step_{step:08}' makes"));
     assert_int_equal(sidestep_name_of_step("step_", 42, name, &err), SIDESTEP_EINVAL);
     assert_int_equal(sidestep_step_of_name("step_", "step_42", &step, &err), SIDESTEP_EINVAL);
     assert_int_equal(sidestep_name_of_step(NULL, 42, name, &err), SIDESTEP_EINVAL);
@@ -248,10 +245,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_are_made_and_read_back),
         cmocka_unit_test(other_names_are_no_members),
-        cmocka_unit_test(a_prefix_is_the_plain_template),
-        cmocka_unit_test(what_could_not_be_read_back_is_refused),
+        cmocka_unit_test(a_prefix_equals_a_plain_template),
+        cmocka_unit_test(values_that_could_not_be_read_back_are_refused),
         cmocka_unit_test(limits_hold_one_past),
-        cmocka_unit_test(users_are_told_the_same),
+        cmocka_unit_test(public_functions_use_the_template),
     };
 
     return cmocka_run_group_tests_name("naming", tests, NULL, NULL);

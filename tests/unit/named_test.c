@@ -1,14 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* named_test.c -- what a .metadata names is found by its manifest, and is the same without it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-#include <cmocka.h>
-
+/* named_test.c -- the files that a .metadata references are found through its manifest, and are the
+ * same without it. */
 #include "base/fault.h"
 #include "base/owned.h"
 #include "commit/commit.h"
@@ -18,6 +10,7 @@
 #include "format/dcp_metadata.h"
 #include "store/store.h"
 #include "support/one_rank.h"
+#include "support/unit.h"
 
 static char checkpoint[512];
 
@@ -79,7 +72,7 @@ static void replace_file(struct store_dir *dir, const char *name, const void *by
     ASSERT_OK(small_file_write(dir, name, bytes, length, &err));
 }
 
-/* With its manifest, without it, and with one that is damaged. */
+/* With its manifest, without it, and with a damaged one. */
 static void the_manifest_says_what_the_metadata_says(void **state)
 {
     char name[FILE_NAME_BYTES], shard[FILE_NAME_BYTES];
@@ -110,8 +103,8 @@ static void the_manifest_says_what_the_metadata_says(void **state)
     assert_true(identify(dir) == identity);
 }
 
-/* A manifest is believed for the very bytes that it lists, and for no others of that length. */
-static void a_manifest_of_other_metadata_is_not_believed(void **state)
+/* A manifest counts only for the .metadata whose hash it lists, not for another of that length. */
+static void a_manifest_of_other_metadata_is_ignored(void **state)
 {
     OWNED_BUFFER metadata = {0};
     char name[FILE_NAME_BYTES];
@@ -123,14 +116,14 @@ static void a_manifest_of_other_metadata_is_not_believed(void **state)
     uint64_t identity = identify(dir);
     assert_int_equal(count_kind(dir, FILE_NAME_MANIFEST, name), 1);
     ASSERT_OK(small_file_read(dir, FILE_NAME_METADATA, 0, DCP_METADATA_MAX_BYTES, &metadata, &err));
-    metadata.bytes[metadata.length - 1] ^= 1; /* STOP */
+    metadata.bytes[metadata.length - 1] ^= 1; /* the opcode STOP */
     replace_file(dir, FILE_NAME_METADATA, metadata.bytes, metadata.length);
     assert_int_equal(referenced_files_read(dir, FILE_NAME_METADATA, &named), SIDESTEP_ECORRUPT);
     assert_true(identify(dir) != identity);
 }
 
-/* In place, again and again: the old one's files go, and nothing else. */
-static void what_is_replaced_goes(void **state)
+/* In place, again and again: the files of the old checkpoint are deleted, and nothing else. */
+static void replaced_files_are_deleted(void **state)
 {
     char name[FILE_NAME_BYTES];
 
@@ -146,7 +139,7 @@ static void what_is_replaced_goes(void **state)
     ASSERT_OK(sidestep_load(engine, checkpoint, world.state, NULL, NULL, &err));
 }
 
-/* Whatever allocation fails: what is named, or that memory was short. */
+/* Whichever allocation fails: the right answer, or that memory was short. */
 static void every_failed_allocation_is_survived(void **state)
 {
     bool failed = true;
@@ -172,9 +165,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(the_manifest_says_what_the_metadata_says, setup,
                                         one_rank_teardown),
-        cmocka_unit_test_setup_teardown(a_manifest_of_other_metadata_is_not_believed, setup,
+        cmocka_unit_test_setup_teardown(a_manifest_of_other_metadata_is_ignored, setup,
                                         one_rank_teardown),
-        cmocka_unit_test_setup_teardown(what_is_replaced_goes, setup, one_rank_teardown),
+        cmocka_unit_test_setup_teardown(replaced_files_are_deleted, setup, one_rank_teardown),
         cmocka_unit_test_setup_teardown(every_failed_allocation_is_survived, setup,
                                         one_rank_teardown),
     };

@@ -2,22 +2,13 @@
 /*
  * objects_test.c -- values from and to Python's pickles, and many objects of a state at once.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-
-#include <cmocka.h>
-
-#include <string.h>
-
 #include "base/buffer.h"
 #include "base/fault.h"
 #include "base/owned.h"
 #include "format/pickle.h"
 #include "model/state_dict.h"
 #include "support/guard.h"
+#include "support/unit.h"
 
 #define OWNED_VALUE OWNED_BY(sidestep_value_free) struct sidestep_value *
 
@@ -70,30 +61,30 @@ static const struct {
     const char *says;
     struct bytes pickle;
 } refused[] = {
-    {"no plain data: int beyond 64 bits",
+    {"not plain data: int beyond 64 bits",
      {B("\x80\x04\x95\x0f\x00\x00\x00\x00\x00\x00\x00]\x94\x8a\x09\x00\x00\x00\x00\x00\x00"
         "\x00\x80\x00\x61.")}},
-    {"no plain data: int beyond 64 bits", {B("(lp0\x0aL-9223372036854775809L\x0a\x61.")}},
-    {"no plain data: set",
+    {"not plain data: int beyond 64 bits", {B("(lp0\x0aL-9223372036854775809L\x0a\x61.")}},
+    {"not plain data: set",
      {B("\x80\x04\x95\x0a\x00\x00\x00\x00\x00\x00\x00]\x94\x8f\x94(K\x01\x90\x61.")}},
-    {"no plain data: __builtin__ set",
+    {"not plain data: __builtin__ set",
      {B("\x80\x02]q\x00\x63__builtin__\x0aset\x0aq\x01]q\x02K\x01\x61\x85q\x03Rq\x04\x61.")}},
-    {"no plain data: set",
+    {"not plain data: set",
      {B("\x80\x04\x95\x09\x00\x00\x00\x00\x00\x00\x00]\x94(K\x01\x91\x94\x61.")}},
-    {"no plain data: bytearray",
+    {"not plain data: bytearray",
      {B("\x80\x05\x95\x0f\x00\x00\x00\x00\x00\x00\x00]\x94\x96\x01\x00\x00\x00\x00\x00\x00"
         "\x00x\x94\x61.")}},
-    {"no plain data: builtins bytearray",
+    {"not plain data: builtins bytearray",
      {B("\x80\x04\x95%\x00\x00\x00\x00\x00\x00\x00]\x94\x8c\x08\x62uiltins\x94\x8c\x09\x62"
         "ytearray\x94\x93\x94\x43\x01x\x94\x85\x94R\x94\x61.")}},
-    {"no plain data: collections OrderedDict",
+    {"not plain data: collections OrderedDict",
      {B("\x80\x04\x95,\x00\x00\x00\x00\x00\x00\x00]\x94\x8c\x0b\x63ollections\x94\x8c\x0bO"
         "rderedDict\x94\x93\x94)R\x94\x8c\x01\x61\x94K\x01sa.")}},
-    {"no plain data: builtins complex",
+    {"not plain data: builtins complex",
      {B("\x80\x04\x95\x31\x00\x00\x00\x00\x00\x00\x00]\x94\x8c\x08\x62uiltins\x94\x8c\x07\x63"
         "omplex\x94\x93\x94G\x00\x00\x00\x00\x00\x00\x00\x00G?\xf0\x00\x00\x00\x00\x00\x00"
         "\x86\x94R\x94\x61.")}},
-    {"no plain data: builtins len",
+    {"not plain data: builtins len",
      {B("\x80\x04\x95\x17\x00\x00\x00\x00\x00\x00\x00]\x94\x8c\x08\x62uiltins\x94\x8c\x03l"
         "en\x94\x93\x94\x61.")}},
 };
@@ -160,7 +151,7 @@ static void a_value_is_written_as_python_does(void **state)
     assert_true(value_equal(list, again));
 }
 
-static void what_cannot_be_written(void **state)
+static void an_opaque_value_cannot_be_written(void **state)
 {
     OWNED_VALUE opaque = value_new_text(SIDESTEP_VALUE_OPAQUE, "x.y", 3);
     OWNED void *bytes = NULL;
@@ -176,7 +167,7 @@ static void what_cannot_be_written(void **state)
     assert_null(bytes);
 }
 
-static void what_is_not_plain_is_refused(void **state)
+static void values_that_are_not_plain_are_refused(void **state)
 {
     (void)state;
     for (size_t i = 0; i < ARRAY_LENGTH(refused); i++) {
@@ -204,14 +195,14 @@ static void odd_pickles(void **state)
         {{B("\x80\x04}\x94K\x01h\x00s.")}, SIDESTEP_EUNSUPPORTED, "contains itself"},
         {{B("X\x01\x00\x00\x00\xff.")}, SIDESTEP_ECORRUPT, "a str is not UTF-8"},
         {{B("X\x01\x00\x00\x00\x00.")}, SIDESTEP_OK, ""},
-        {{B("Pid\n.")}, SIDESTEP_EUNSUPPORTED, "no plain data: object"},
-        {{B("c_codecs\nencode\n.")}, SIDESTEP_EUNSUPPORTED, "no plain data: _codecs encode"},
+        {{B("Pid\n.")}, SIDESTEP_EUNSUPPORTED, "not plain data: object"},
+        {{B("c_codecs\nencode\n.")}, SIDESTEP_EUNSUPPORTED, "not plain data: _codecs encode"},
         {{B("c_codecs\nencode\n(X\x01\x00\x00\x00xX\x05\x00\x00\x00utf-8tR.")},
          SIDESTEP_EUNSUPPORTED,
-         "no plain data: _codecs encode"},
+         "not plain data: _codecs encode"},
         {{B("c_codecs\nencode\n(X\x01\x00\x00\x00xX\x06\x00\x00\x00latin1tR}b.")},
          SIDESTEP_EUNSUPPORTED,
-         "no plain data: _codecs encode"},
+         "not plain data: _codecs encode"},
         {{B("\x82\x01.")}, SIDESTEP_EUNSAFE, "EXT1"},
         {{B("N.x")}, SIDESTEP_ECORRUPT, "1 bytes follow"},
         {{B("")}, SIDESTEP_ECORRUPT, "without STOP"},
@@ -375,11 +366,11 @@ static void all_or_none(void **state)
     } cases[] = {
         {PICKLED(3, "N."), SIDESTEP_ENOTFOUND, "object 3 of a state that has 3 objects"},
         {PICKLED(UINT64_MAX, "N."), SIDESTEP_ENOTFOUND, "object 18446744073709551615 of a"},
-        {PICKLED(1, "\x8f."), SIDESTEP_EUNSUPPORTED, "'b': pickle: no plain data: set"},
+        {PICKLED(1, "\x8f."), SIDESTEP_EUNSUPPORTED, "'b': pickle: not plain data: set"},
         {PICKLED(1, "N"), SIDESTEP_ECORRUPT, "'b': pickle: ends at byte 1 without STOP"},
-        {{1, "N.", 2, 0, 0}, SIDESTEP_EINVAL, "'b': there are no objects of kind 0"},
-        {{1, "N.", 2, 3, 0}, SIDESTEP_EINVAL, "'b': there are no objects of kind 3"},
-        {{1, "N.", 2, 1, 1}, SIDESTEP_EINVAL, "'b': there are no objects of kind 1"},
+        {{1, "N.", 2, 0, 0}, SIDESTEP_EINVAL, "'b': unknown kind 0"},
+        {{1, "N.", 2, 3, 0}, SIDESTEP_EINVAL, "'b': unknown kind 3"},
+        {{1, "N.", 2, 1, 1}, SIDESTEP_EINVAL, "'b': unknown kind 1"},
         {{1, NULL, 2, SIDESTEP_OBJECT_STORED, 0}, SIDESTEP_EINVAL, "'b': 2 bytes at NULL"},
         {{1, NULL, 2, SIDESTEP_OBJECT_PICKLE, 0}, SIDESTEP_EINVAL, "'b': 2 bytes at NULL"},
     };
@@ -437,8 +428,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_protocol_gives_the_same_value),
         cmocka_unit_test(a_value_is_written_as_python_does),
-        cmocka_unit_test(what_cannot_be_written),
-        cmocka_unit_test(what_is_not_plain_is_refused),
+        cmocka_unit_test(an_opaque_value_cannot_be_written),
+        cmocka_unit_test(values_that_are_not_plain_are_refused),
         cmocka_unit_test(odd_pickles),
         cmocka_unit_test(limits),
         cmocka_unit_test(objects_are_set_by_place),

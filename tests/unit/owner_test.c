@@ -1,26 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* owner_test.c -- a save is dead if its owner has ended, and only where that can be told. */
+/* owner_test.c -- a save is dead if its owner has ended, and only if that can be told. */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "base/owned.h"
 #include "commit/owner.h"
 #include "support/store_sim.h"
+#include "support/unit.h"
 
 #define ID "0123456789abcdef0123456789abcdef"
-#define MARK ".sidestep." ID ".pending"
+#define MARKER ".sidestep." ID ".pending"
 
-/* A save whose files are in the root of a disk; client 0 owns it, client 1 looks. */
+/* A save whose files are in the root of a disk; client 0 owns it, client 1 looks at it. */
 struct fixture {
     struct sim *sim;
-    struct store_ops ops; /* what client 1 uses: those of the disk, but for traits */
-    struct store_file *mark;
+    struct store_ops ops; /* of client 1: those of the disk, except traits */
+    struct store_file *marker;
     struct owner owner;
     struct sidestep_error err;
 };
@@ -50,20 +45,20 @@ static void begin(struct fixture *f, unsigned flags)
 
 static void end(struct fixture *f)
 {
-    store_file_discard(f->mark);
+    store_file_discard(f->marker);
     sim_free(&f->sim);
 }
 
-static void make_mark(struct fixture *f, const char *text)
+static void make_marker(struct fixture *f, const char *text)
 {
     OWNED_DIR *dir = NULL;
 
     assert_int_equal(store_dir_open(sim_store(f->sim, 0), NULL, "/", &dir, NULL), SIDESTEP_OK);
-    assert_int_equal(store_file_create(dir, MARK, 0, &f->mark, NULL), SIDESTEP_OK);
-    assert_int_equal(store_file_write_at(f->mark, text, strlen(text), 0, NULL), SIDESTEP_OK);
+    assert_int_equal(store_file_create(dir, MARKER, 0, &f->marker, NULL), SIDESTEP_OK);
+    assert_int_equal(store_file_write_at(f->marker, text, strlen(text), 0, NULL), SIDESTEP_OK);
 }
 
-/* What a stranger sees.  ${traits} NULL: those of the disk, which is local. */
+/* Does client 1 find the save dead? ${traits} NULL: those of the disk, which is local. */
 static bool is_dead(struct fixture *f,
                     enum sidestep_status (*traits)(struct store_dir *dir, struct store_traits *out,
                                                    struct sidestep_error *err))
@@ -89,8 +84,8 @@ static void an_owner_that_ends_is_dead(void **state)
 
     (void)state;
     begin(&f, 0);
-    make_mark(&f, "target step-12\nowner 4711\nhost node-3\nrun " ID "\nstep 12\n");
-    assert_int_equal(store_file_lock(f.mark, true, &f.err), SIDESTEP_OK);
+    make_marker(&f, "target step-12\nowner 4711\nhost node-3\nrun " ID "\nstep 12\n");
+    assert_int_equal(store_file_lock(f.marker, true, &f.err), SIDESTEP_OK);
     assert_false(is_dead(&f, NULL));
     assert_string_equal(f.owner.marker.target, "step-12");
     assert_string_equal(f.owner.marker.owner, "4711");
@@ -101,7 +96,7 @@ static void an_owner_that_ends_is_dead(void **state)
     end(&f);
 }
 
-/* Locks of another host may not be seen through network storage; those of ours are. */
+/* Network storage may not show locks of other hosts, but those of this host. */
 static void on_network_storage_only_this_host_is_known(void **state)
 {
     char text[160], host[64] = "";
@@ -112,7 +107,7 @@ static void on_network_storage_only_this_host_is_known(void **state)
     for (int ours = 0; ours <= 1; ours++) {
         begin(&f, 0);
         snprintf(text, sizeof(text), "target a\nowner 1\nhost %s%s\n", host, ours ? "" : "-2");
-        make_mark(&f, text);
+        make_marker(&f, text);
         assert_true(is_dead(&f, traits_of_network) == (ours == 1));
         assert_true(is_dead(&f, NULL));
         assert_false(is_dead(&f, no_traits));
@@ -120,20 +115,20 @@ static void on_network_storage_only_this_host_is_known(void **state)
     }
 }
 
-static void what_cannot_be_told_is_not_dead(void **state)
+static void an_unknown_owner_is_not_dead(void **state)
 {
     struct fixture f;
 
     (void)state;
     begin(&f, SIM_NO_LOCKS);
-    make_mark(&f, "target a\nowner 1\nhost node-3\n");
+    make_marker(&f, "target a\nowner 1\nhost node-3\n");
     assert_false(is_dead(&f, NULL));
     assert_string_equal(f.owner.marker.target, "a");
     end(&f);
 }
 
-/* The mark is made before any other file: without one, the save was killed before that. */
-static void a_save_without_a_mark_is_dead(void **state)
+/* The marker is made before any other file: without one, the save was killed before that. */
+static void a_save_without_a_marker_is_dead(void **state)
 {
     struct fixture f;
 
@@ -146,7 +141,7 @@ static void a_save_without_a_mark_is_dead(void **state)
     end(&f);
 }
 
-static void a_mark_of_nonsense_tells_nothing(void **state)
+static void a_marker_without_meaning_shows_nothing(void **state)
 {
     static const char *const texts[] = {
         "", "step 12", "step -1\n", "step 99999999999999999999\n", "target\n\n\nowner", "\xff\xfe"};
@@ -155,7 +150,7 @@ static void a_mark_of_nonsense_tells_nothing(void **state)
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
         struct fixture f;
         begin(&f, 0);
-        make_mark(&f, texts[i]);
+        make_marker(&f, texts[i]);
         assert_true(is_dead(&f, NULL));
         assert_int_equal(f.owner.marker.step, i == 1 ? 12 : -1);
         assert_string_equal(f.owner.marker.target, "");
@@ -168,9 +163,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_owner_that_ends_is_dead),
         cmocka_unit_test(on_network_storage_only_this_host_is_known),
-        cmocka_unit_test(what_cannot_be_told_is_not_dead),
-        cmocka_unit_test(a_save_without_a_mark_is_dead),
-        cmocka_unit_test(a_mark_of_nonsense_tells_nothing),
+        cmocka_unit_test(an_unknown_owner_is_not_dead),
+        cmocka_unit_test(a_save_without_a_marker_is_dead),
+        cmocka_unit_test(a_marker_without_meaning_shows_nothing),
     };
 
     return cmocka_run_group_tests_name("owner", tests, NULL, NULL);

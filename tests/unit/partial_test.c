@@ -1,22 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * partial_test.c -- a checkpoint of which one file is damaged: what lies in the others is read, by
- * name and by a conversion, and what does not is refused, or left out, with its name, the file and
- * the reason.  Whatever comes out is what was saved.
+ * partial_test.c -- a checkpoint with one damaged file: what is in the others can be read, by name
+ * and by a conversion; what is not is refused or left out, with its name, the file and the reason.
+ * Whatever is read is what was saved.
  */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "base/fault.h"
 #include "support/one_rank.h"
+#include "support/unit.h"
 
 #define TENSORS 8
 #define FLOATS 40000
@@ -54,7 +48,7 @@ static void save_two(const char *path, const char *compress)
     char one[400];
 
     snprintf(one, sizeof(one), "rm -rf %s", path);
-    assert_int_equal(system(one), 0); /* in its place files would have other names */
+    assert_int_equal(system(one), 0); /* saved in place, its files would have other names */
     snprintf(one, sizeof(one), "%s/one", scratch.path);
     ASSERT_OK(sidestep_state_dict_new(&state, &err));
     for (size_t t = 0; t < TENSORS; t++) {
@@ -85,7 +79,7 @@ static void copy_checkpoint(void)
     assert_int_equal(system(command), 0);
 }
 
-/* ---------------------------------------------------------------- what can be done to a file */
+/* ---------------------------------------------------------------- damage */
 
 static off_t size_of_shard(void)
 {
@@ -111,7 +105,7 @@ static void replace_by_pipe(void)
     assert_int_equal(mkfifo(shard, 0600), 0);
 }
 
-/* That of another save: of the same size, then also of another one. */
+/* Replace the file by that of another save: of the same size, then of another one. */
 static void replace_by_others(void)
 {
     char other[300], command[1000];
@@ -128,7 +122,7 @@ static void replace_by_longer(void)
 {
     replace_by_others();
     off_t size = size_of_shard();
-    /* Its trailer is at its end, as if it had more before it. */
+    /* Its trailer is at its end, as if more preceded it. */
     FILE *file = fopen(shard, "r+b");
     uint8_t trailer[4096];
     assert_non_null(file);
@@ -139,7 +133,7 @@ static void replace_by_longer(void)
     assert_int_equal(fclose(file), 0);
 }
 
-/* With all that is right in it, but for its length. */
+/* Replace it by a file in which all is right except its length. */
 static void replace_by_other_ranks(void)
 {
     char command[1000];
@@ -150,9 +144,9 @@ static void replace_by_other_ranks(void)
     assert_int_not_equal(size_of_shard(), size);
 }
 
-/* ---------------------------------------------------------------- what can be read then */
+/* ---------------------------------------------------------------- reading the rest */
 
-/* Does ${name} lie in the damaged file? */
+/* Is ${name} in the damaged file? */
 static bool is_in_shard(struct sidestep_checkpoint *checkpoint, const char *name)
 {
     const struct sidestep_entry *entry = sidestep_checkpoint_find(checkpoint, name);
@@ -162,7 +156,7 @@ static bool is_in_shard(struct sidestep_checkpoint *checkpoint, const char *name
     return strcmp(entry->chunks[0].file, "__1_0.distcp") == 0;
 }
 
-/* Reads ${values[t]} as it was saved, or fails and says of what, where and ${why}. */
+/* Read ${values[t]} as it was saved, or fail with a message that names it, the file and ${why}. */
 static bool reads(struct sidestep_checkpoint *checkpoint, size_t t, const char *why)
 {
     static float got[FLOATS];
@@ -182,7 +176,7 @@ static bool reads(struct sidestep_checkpoint *checkpoint, size_t t, const char *
     return false;
 }
 
-/* What a conversion makes of it is what can be read; returns how many tensors are left out. */
+/* A conversion gives what can be read; returns how many tensors are left out. */
 static size_t expect_conversion(struct sidestep_checkpoint *checkpoint, const char *why)
 {
     struct sidestep_convert_options options = SIDESTEP_CONVERT_OPTIONS_INIT;
@@ -214,7 +208,7 @@ static size_t expect_conversion(struct sidestep_checkpoint *checkpoint, const ch
     return lost;
 }
 
-/* All tensors outside of the damaged file are read, and none inside of it. */
+/* All tensors outside of the damaged file are read, and none inside. */
 static void expect_rest(void (*damage)(void), const char *why)
 {
     OWNED_CHECKPOINT *checkpoint = NULL;
@@ -238,7 +232,7 @@ static void expect_rest(void (*damage)(void), const char *why)
     assert_int_equal(expect_conversion(checkpoint, why), inside);
 }
 
-static void what_lies_in_whole_files_is_read(void **state)
+static void tensors_in_whole_files_are_read(void **state)
 {
     static const char *const compress[] = {NULL, "zstd", "planes"};
 
@@ -253,9 +247,9 @@ static void what_lies_in_whole_files_is_read(void **state)
     }
 }
 
-/* What is left of a file that was cut short has the CRC32s that stock torch checks, and nothing by
- * which it could be told from another save's: it is had by who asks for it, and only then. */
-static void what_is_left_of_a_file_is_had_if_asked(void **state)
+/* The rest of a file that was cut short has the CRC32s that stock torch checks, but nothing that
+ * tells it from another save's. So it is read only on request. */
+static void the_rest_of_a_cut_file_is_read_on_request(void **state)
 {
     struct sidestep_convert_options options = SIDESTEP_CONVERT_OPTIONS_INIT;
     struct sidestep_convert_report report;
@@ -287,7 +281,7 @@ static void what_is_left_of_a_file_is_had_if_asked(void **state)
     sidestep_convert_report_release(&report);
 }
 
-static void a_flipped_bit_takes_one_tensor(void **state)
+static void a_flipped_bit_affects_one_tensor(void **state)
 {
     struct sidestep_convert_options options = SIDESTEP_CONVERT_OPTIONS_INIT;
     struct sidestep_convert_report report;
@@ -311,8 +305,8 @@ static void a_flipped_bit_takes_one_tensor(void **state)
     sidestep_convert_report_release(&report);
 }
 
-/* Any read fails once with EIO: what is converted is right, and what is not is listed; or nothing
- * was converted. */
+/* Any read fails once with EIO: what is converted is right, and the rest is listed; or nothing is
+ * converted. */
 static void reads_that_fail_are_survived(void **state)
 {
     struct sidestep_convert_options options = SIDESTEP_CONVERT_OPTIONS_INIT;
@@ -354,7 +348,7 @@ static void reads_that_fail_are_survived(void **state)
     assert_true(partly != 0 && failed != 0);
 }
 
-static void nothing_left_is_an_error(void **state)
+static void a_conversion_without_tensors_is_an_error(void **state)
 {
     struct sidestep_convert_options options = SIDESTEP_CONVERT_OPTIONS_INIT;
     char command[1000], path[300];
@@ -369,7 +363,7 @@ static void nothing_left_is_an_error(void **state)
     assert_int_equal(sidestep_convert(damaged, path, &options, NULL, &err), SIDESTEP_ECORRUPT);
     assert_non_null(strstr(err.message, "it is missing"));
     assert_int_equal(access(path, F_OK), -1);
-    /* Only checkpoints have what tells. */
+    /* Only checkpoints have hashes. */
     snprintf(path, sizeof(path), "%s/whole.safetensors", scratch.path);
     options.objects = SIDESTEP_OBJECTS_SKIP;
     ASSERT_OK(sidestep_convert(whole, path, &options, NULL, &err));
@@ -380,11 +374,11 @@ static void nothing_left_is_an_error(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_lies_in_whole_files_is_read),
-        cmocka_unit_test(what_is_left_of_a_file_is_had_if_asked),
-        cmocka_unit_test(a_flipped_bit_takes_one_tensor),
+        cmocka_unit_test(tensors_in_whole_files_are_read),
+        cmocka_unit_test(the_rest_of_a_cut_file_is_read_on_request),
+        cmocka_unit_test(a_flipped_bit_affects_one_tensor),
         cmocka_unit_test(reads_that_fail_are_survived),
-        cmocka_unit_test(nothing_left_is_an_error),
+        cmocka_unit_test(a_conversion_without_tensors_is_an_error),
     };
 
     return cmocka_run_group_tests(tests, setup, one_rank_teardown);

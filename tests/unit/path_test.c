@@ -1,18 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * path_test.c -- paths of nested state dicts, and the integer keys in them: in names, in footers,
- * in `.metadata`, and in files that lie about them.
+ * path_test.c -- paths of nested state dicts, and their integer keys: in names, footers,
+ * `.metadata`, and in wrong files.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-
-#include <cmocka.h>
-
-#include <string.h>
-
 #include "base/fault.h"
 #include "base/owned.h"
 #include "format/dcp_metadata.h"
@@ -22,6 +12,7 @@
 #include "support/guard.h"
 #include "support/metadata_show.h"
 #include "support/pickle_build.h"
+#include "support/unit.h"
 
 #define KEY(text)                                                                                  \
     {                                                                                              \
@@ -165,7 +156,7 @@ static void footers_keep_integer_keys(void **state)
     assert_int_equal(footer_encode(&footer, SAMPLE_ITEMS_END, &again, &err), SIDESTEP_OK);
     assert_int_equal(again.length, bytes.length);
     assert_memory_equal(again.bytes, bytes.bytes, bytes.length);
-    /* The feature is what the paths say, not what the caller does. */
+    /* The encoder sets the feature if paths need it, not if the caller does. */
     sample_init(&sample);
     sample.footer.optional_features = FOOTER_OPTIONAL_INT_KEYS;
     again.length = 0;
@@ -174,7 +165,7 @@ static void footers_keep_integer_keys(void **state)
     assert_int_equal(footer.optional_features, 0);
 }
 
-/* Whoever does not know the feature sees the texts that stock torch sees. */
+/* A reader that does not know the feature sees the texts that stock torch sees. */
 static void other_readers_see_texts(void **state)
 {
     OWNED_ARENA arena = {0};
@@ -185,7 +176,7 @@ static void other_readers_see_texts(void **state)
     (void)state;
     sample_with_integers(&sample);
     sample_encode(&sample, &bytes);
-    sample_put_le(bytes.bytes + 24, UINT64_C(1) << 40, 8); /* a feature that nobody knows */
+    sample_put_le(bytes.bytes + 24, UINT64_C(1) << 40, 8); /* an unknown feature */
     sample_fix_hashes(bytes.bytes, bytes.length);
     assert_int_equal(sample_read(bytes.bytes, bytes.length, &arena, &footer, NULL), SIDESTEP_OK);
     assert_string_equal(footer.items[WEIGHT].path[1].key, "0");
@@ -195,7 +186,7 @@ static void other_readers_see_texts(void **state)
 }
 
 /* The extensions of sample_with_integers(): bit, bytes, then number and mask of three items. */
-static void lies_about_integer_keys(void **state)
+static void wrong_lists_of_integer_keys_are_refused(void **state)
 {
     static const struct {
         unsigned at, bytes;
@@ -240,7 +231,7 @@ static void lies_about_integer_keys(void **state)
     }
 }
 
-/* The feature without the list, and the list of another feature only. */
+/* The feature without its list, and only the list of another feature. */
 static void a_feature_without_its_list(void **state)
 {
     OWNED_ARENA arena = {0};
@@ -261,7 +252,8 @@ static void a_feature_without_its_list(void **state)
 
 /* ---------------------------------------------------------------- .metadata */
 
-/* ${count} objects "d.<i>": every third a list's, every third an integer key, the others a key. */
+/* ${count} objects "d.<i>": the key of every third is a list index, of every third an integer, of
+ * the others a text. */
 static void make_objects(struct metadata *metadata, size_t count)
 {
     metadata->entries = arena_new(&metadata->arena, count, sizeof(*metadata->entries));
@@ -299,7 +291,7 @@ static void metadata_keeps_integer_keys(void **state)
         make_objects(&metadata, counts[k]);
         assert_int_equal(dcp_metadata_write(&out, &metadata, &err), SIDESTEP_OK);
         assert_int_equal(memmem(out.bytes, out.length, "sidestep_int_keys", 17) != NULL,
-                         counts[k] > 1); /* not there where there are none */
+                         counts[k] > 1); /* absent if there are no integer keys */
         assert_int_equal(dcp_metadata_read(out.bytes, out.length, &again, &err), SIDESTEP_OK);
         OWNED_BUFFER shown = metadata_show(&metadata), shown_again = metadata_show(&again);
         assert_string_equal(shown.bytes, shown_again.bytes);
@@ -313,7 +305,7 @@ static void metadata_keeps_integer_keys(void **state)
     "33,34,35,36,37,38,39,40,41,42,43,44,45,46,47,48,49,50,51,52,53,54,55,56,57,58,59,60,61,62,"   \
     "63,64)"
 
-/* What the attribute may say of {'d': {'1': object, ...}}, with paths ('d', '1', 2). */
+/* Values of the attribute for {'d': {'1': object, ...}}, with paths ('d', '1', 2). */
 static const struct {
     const char *int_keys;
     enum sidestep_status status;
@@ -325,13 +317,16 @@ static const struct {
     {"{'d.1.2': ()}", SIDESTEP_OK, "d.1.2 (d, 1, 2) object"},
     {"{'gone': (0, 5, 63)}", SIDESTEP_OK, "d.1.2 (d, 1, 2) object"},
     {"{'bare': (0,)}", SIDESTEP_OK, "bare () object"},
-    {"{'gone': (64,)}", SIDESTEP_ECORRUPT, "position 64 stands in the wrong place"},
-    {"{'d.1.2': (0,)}", SIDESTEP_ECORRUPT, "'d.1.2': sidestep_int_keys names keys that are no int"},
-    {"{'d.1.2': (2,)}", SIDESTEP_ECORRUPT, "'d.1.2': sidestep_int_keys names keys that are no int"},
-    {"{'d.1.2': (3,)}", SIDESTEP_ECORRUPT, "'d.1.2': sidestep_int_keys names keys that are no int"},
-    {"{'d.1.2': (1,), 'd.1.2': (1,)}", SIDESTEP_ECORRUPT, "names keys that are no integers"},
-    {"{'d.1.2': (1, 1)}", SIDESTEP_ECORRUPT, "position 1 stands in the wrong place"},
-    {"{'d.1.2': (1, 0)}", SIDESTEP_ECORRUPT, "position 0 stands in the wrong place"},
+    {"{'gone': (64,)}", SIDESTEP_ECORRUPT, "position 64 is out of order or too large"},
+    {"{'d.1.2': (0,)}", SIDESTEP_ECORRUPT,
+     "'d.1.2': sidestep_int_keys names keys that are not int"},
+    {"{'d.1.2': (2,)}", SIDESTEP_ECORRUPT,
+     "'d.1.2': sidestep_int_keys names keys that are not int"},
+    {"{'d.1.2': (3,)}", SIDESTEP_ECORRUPT,
+     "'d.1.2': sidestep_int_keys names keys that are not int"},
+    {"{'d.1.2': (1,), 'd.1.2': (1,)}", SIDESTEP_ECORRUPT, "names keys that are not integers"},
+    {"{'d.1.2': (1, 1)}", SIDESTEP_ECORRUPT, "position 1 is out of order or too large"},
+    {"{'d.1.2': (1, 0)}", SIDESTEP_ECORRUPT, "position 0 is out of order or too large"},
     {"{'d.1.2': (-1,)}", SIDESTEP_ECORRUPT, "a position of sidestep_int_keys is -1"},
     {"{'d.1.2': ('1',)}", SIDESTEP_ECORRUPT, "a position of sidestep_int_keys is not an int"},
     {"{'d.1.2': " TUPLE_OF_65 "}", SIDESTEP_ECORRUPT, "is not a short tuple"},
@@ -344,7 +339,7 @@ static const struct {
     {"{'d.1.2': (<posix system>('x'),)}", SIDESTEP_EUNSAFE, "which is not run"},
 };
 
-static void what_the_attribute_may_say(void **state)
+static void contents_of_the_integer_key_attribute(void **state)
 {
     (void)state;
     for (size_t i = 0; i < ARRAY_LENGTH(attributes); i++) {
@@ -413,10 +408,10 @@ int main(void)
         cmocka_unit_test(only_keys_become_integers),
         cmocka_unit_test(footers_keep_integer_keys),
         cmocka_unit_test(other_readers_see_texts),
-        cmocka_unit_test(lies_about_integer_keys),
+        cmocka_unit_test(wrong_lists_of_integer_keys_are_refused),
         cmocka_unit_test(a_feature_without_its_list),
         cmocka_unit_test(metadata_keeps_integer_keys),
-        cmocka_unit_test(what_the_attribute_may_say),
+        cmocka_unit_test(contents_of_the_integer_key_attribute),
         cmocka_unit_test(when_memory_is_short),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

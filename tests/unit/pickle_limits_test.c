@@ -1,21 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* pickle_limits_test.c -- pickles that ask for too much: limits, one past each, and bombs. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-
-#include <cmocka.h>
-
-#include <string.h>
-
+/* pickle_limits_test.c -- pickles that exceed each limit by one, and bombs. */
 #include "base/owned.h"
 #include "support/pickle_read.h"
+#include "support/unit.h"
 
 #define B(literal) literal, sizeof(literal) - 1
 
-/* before, unit times count, after */
+/* before, then count times unit, then after */
 static struct buffer repeated(const char *before, size_t before_length, const char *unit,
                               size_t unit_length, size_t count, const char *after,
                               size_t after_length)
@@ -99,7 +90,7 @@ static void limit_of_the_stack(void **state)
 static void depth_through_objects(void **state)
 {
     (void)state;
-    /* An object that is filled is two deep: itself and its items. */
+    /* An object with items has depth two: the object and the items. */
     OWNED_BUFFER deep = {0};
     for (int i = 0; i < PICKLE_MAX_DEPTH / 2 + 1; i++)
         buffer_put_text(&deep, "cm\nC\n)R");
@@ -112,7 +103,7 @@ static void depth_through_objects(void **state)
     expect(&copy, "pickle: APPEND at byte 520: nested more than 128 deep");
 }
 
-/* x = [x, x, x ...] 20 times over: small as a graph, without end as a tree. */
+/* x = [x, x, x ...], repeated 20 times: small as a graph, but huge as a tree. */
 static void shared_nodes_do_not_explode(void **state)
 {
     (void)state;
@@ -131,7 +122,7 @@ static void shared_nodes_do_not_explode(void **state)
     expect(&copy, "pickle: more than 268435456 bytes by repeating texts");
 }
 
-/* Memory per byte of input, of what asks for the most. */
+/* Memory for each byte of the most expensive inputs. */
 static void memory_is_linear(void **state)
 {
     static const struct {
@@ -177,7 +168,7 @@ static void long_names_of_symbols(void **state)
     OWNED_BUFFER pickle = {0};
     (void)state;
 
-    /* A name of 64 KiB, and 5 bytes for each symbol made of it. */
+    /* A name of 64 KiB, which 5 bytes turn into a symbol, many times. */
     buffer_put(&pickle, "X\x00\x00\x01\x00", 5);
     memset(buffer_extend(&pickle, 1 << 16), 'x', 1 << 16);
     buffer_put(&pickle, "q\x00", 2);

@@ -1,21 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * pickle_test.c -- pickles by hand, opcode by opcode: what they mean, what is refused and where.
- * (That Python's own pickles are read right is tests/interop/test_pickle.py.)
+ * pickle_test.c -- pickles written by hand, opcode by opcode: their values, and where and why they
+ * are refused. tests/interop/test_pickle.py reads pickles of Python.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-
-#include <cmocka.h>
-
 #include <locale.h>
-#include <string.h>
 
 #include "base/owned.h"
 #include "support/pickle_read.h"
+#include "support/unit.h"
 
 #define B(literal) literal, sizeof(literal) - 1
 
@@ -201,7 +193,7 @@ static const struct example values[] = {
     {B("c__builtin__\nbytearray\nX\x01\x00\x00\x00xX\x07\x00\x00\x00latin-1\x86R."), "b'x'"},
     {B("ctorch.serialization\n_get_layout\n\x8c\rtorch.strided\x85R."), "<torch.strided>"},
     {B("ctorch.serialization\n_get_layout\n)R."), "<torch.serialization._get_layout(...)>"},
-    /* Unknown ones do nothing. */
+    /* Calls of unknown symbols do nothing. */
     {B("cposix\nsystem\n\x8c\x04halt\x85R."), "<posix.system(...)>"},
     {B("\x8c\x05posix\x8c\x06system\x93\x8c\x04halt\x85R."), "<posix.system(...)>"},
     {B("(\x8c\x04haltiposix\nsystem\n."), "<posix.system object>"},
@@ -221,7 +213,7 @@ static const struct example values[] = {
     {B("\x8c\x03keyQ."), "<persistent id ?>"},
 };
 
-static void meanings(void **state)
+static void opcodes_give_their_values(void **state)
 {
     (void)state;
     for (size_t i = 0; i < ARRAY_LENGTH(values); i++) {
@@ -233,7 +225,7 @@ static void meanings(void **state)
         show(&shown, value);
         buffer_put_u8(&shown, 0);
         assert_string_equal(shown.bytes, values[i].shown);
-        /* Every shorter piece of it is an error. */
+        /* Every beginning of it is an error. */
         for (size_t n = 0; n < values[i].length; n++) {
             OWNED_VALUE none = NULL;
             assert_int_equal(read_guarded(values[i].bytes, n, &none, &err), SIDESTEP_ECORRUPT);
@@ -276,27 +268,27 @@ static const struct example refusals[] = {
      "pickle: BINSTRING at byte 0: wants 4294967295 bytes, and 1 are left in the file"},
     /* Text. */
     {B("I1"), "pickle: INT at byte 0: a line that does not end"},
-    {B("I\n."), "pickle: INT at byte 0: no decimal number"},
-    {B("I-\n."), "pickle: INT at byte 0: no decimal number"},
-    {B("I0x10\n."), "pickle: INT at byte 0: no decimal number"},
-    {B("L12LL\n."), "pickle: LONG at byte 0: no decimal number"},
-    {B("F\n."), "pickle: FLOAT at byte 0: no number with a fraction"},
-    {B("F1,5\n."), "pickle: FLOAT at byte 0: no number with a fraction"},
-    {B("F1.5.\n."), "pickle: FLOAT at byte 0: no number with a fraction"},
-    {B("F0x1p3\n."), "pickle: FLOAT at byte 0: no number with a fraction"},
-    {B("Finfinity\n."), "pickle: FLOAT at byte 0: no number with a fraction"},
+    {B("I\n."), "pickle: INT at byte 0: not a decimal number"},
+    {B("I-\n."), "pickle: INT at byte 0: not a decimal number"},
+    {B("I0x10\n."), "pickle: INT at byte 0: not a decimal number"},
+    {B("L12LL\n."), "pickle: LONG at byte 0: not a decimal number"},
+    {B("F\n."), "pickle: FLOAT at byte 0: not a float"},
+    {B("F1,5\n."), "pickle: FLOAT at byte 0: not a float"},
+    {B("F1.5.\n."), "pickle: FLOAT at byte 0: not a float"},
+    {B("F0x1p3\n."), "pickle: FLOAT at byte 0: not a float"},
+    {B("Finfinity\n."), "pickle: FLOAT at byte 0: not a float"},
     {B("F0.0000000000000000000000000000000000000000000000000000000000001\n."), NULL},
     {B("F0.00000000000000000000000000000000000000000000000000000000000001\n."),
-     "pickle: FLOAT at byte 0: no number with a fraction"},
+     "pickle: FLOAT at byte 0: not a float"},
     {B("S'x\n."), "pickle: STRING at byte 0: a string without quotes"},
     {B("S'\n."), "pickle: STRING at byte 0: a string without quotes"},
     {B("S\n."), "pickle: STRING at byte 0: a string without quotes"},
     {B("V\\u12\n."), "pickle: UNICODE at byte 0: a broken escape in a string"},
     {B("V\\U00110000\n."), "pickle: UNICODE at byte 0: a broken escape in a string"},
-    {B("gx\n."), "pickle: GET at byte 0: no memo index"},
-    {B("g\n."), "pickle: GET at byte 0: no memo index"},
-    {B("g1234567890123456789\n."), "pickle: GET at byte 0: no memo index"},
-    {B("Np-1\n."), "pickle: PUT at byte 1: no memo index"},
+    {B("gx\n."), "pickle: GET at byte 0: not a memo index"},
+    {B("g\n."), "pickle: GET at byte 0: not a memo index"},
+    {B("g1234567890123456789\n."), "pickle: GET at byte 0: not a memo index"},
+    {B("Np-1\n."), "pickle: PUT at byte 1: not a memo index"},
     /* Memo. */
     {B("h\x07."), "pickle: BINGET at byte 0: nothing in the memo at 7"},
     {B("Nq\x00h\x07."), "pickle: BINGET at byte 3: nothing in the memo at 7"},
@@ -323,7 +315,7 @@ static const struct example refusals[] = {
     {B("}(NNNu."), "pickle: SETITEMS at byte 5: a key without a value"},
     {B("(Nd."), "pickle: DICT at byte 2: a key without a value"},
     {B("cm\nC\n)RNNsNa."), "pickle: APPEND at byte 11: an object that is both list and dict"},
-    /* What Python cannot hash. */
+    /* Keys that Python cannot hash. */
     {B("}]Ns."), "pickle: SETITEM at byte 3: a key that Python cannot hash"},
     {B("}(N}\x86Nu."), "pickle: SETITEMS at byte 6: a key that Python cannot hash"},
     {B("(]Nd."), "pickle: DICT at byte 3: a key that Python cannot hash"},
@@ -337,14 +329,14 @@ static const struct example refusals[] = {
     {B("NNR."), "pickle: REDUCE at byte 2: the arguments are not a tuple"},
     {B("N]\x81."), "pickle: NEWOBJ at byte 2: the arguments are not a tuple"},
     {B("N))\x92."), "pickle: NEWOBJ_EX at byte 3: the arguments are not a tuple and a dict"},
-    {B("NNb."), "pickle: BUILD at byte 2: state for what is no object, or has state"},
-    {B("cm\nC\n)RNbNb."), "pickle: BUILD at byte 10: state for what is no object, or has state"},
+    {B("NNb."), "pickle: BUILD at byte 2: state for a value that cannot take it"},
+    {B("cm\nC\n)RNbNb."), "pickle: BUILD at byte 10: state for a value that cannot take it"},
     {B("N\x8c\x01x\x93."), "pickle: STACK_GLOBAL at byte 4: a symbol needs two strings"},
     {B("\x8c\x01\x00\x8c\x01x\x93."),
      "pickle: STACK_GLOBAL at byte 6: a symbol with a NUL in its name"},
     {B("cos\n"), "pickle: GLOBAL at byte 0: a line that does not end"},
     {B("im\nC\n."), "pickle: INST at byte 0: no mark on the stack"},
-    {B("(o."), "pickle: OBJ at byte 1: no class behind the mark"},
+    {B("(o."), "pickle: OBJ at byte 1: no class after the mark"},
 };
 
 static void refusals_name_opcode_and_offset(void **state)
@@ -366,14 +358,12 @@ static const struct {
     struct example of;
 } unsupported[] = {
     {SIDESTEP_EUNSAFE,
-     {B("\x82\x01."),
-      "pickle: EXT1 at byte 0: an extension code stands for a class that it hides"}},
+     {B("\x82\x01."), "pickle: EXT1 at byte 0: an extension code hides the name of a class"}},
     {SIDESTEP_EUNSAFE,
-     {B("\x83\x01\x00."),
-      "pickle: EXT2 at byte 0: an extension code stands for a class that it hides"}},
+     {B("\x83\x01\x00."), "pickle: EXT2 at byte 0: an extension code hides the name of a class"}},
     {SIDESTEP_EUNSAFE,
      {B("\x84\x01\x00\x00\x00."),
-      "pickle: EXT4 at byte 0: an extension code stands for a class that it hides"}},
+      "pickle: EXT4 at byte 0: an extension code hides the name of a class"}},
     {SIDESTEP_EUNSUPPORTED,
      {B("\x97."), "pickle: NEXT_BUFFER at byte 0: the data lies outside of the pickle"}},
     {SIDESTEP_EUNSUPPORTED,
@@ -408,7 +398,7 @@ static const struct {
       "pickle: APPEND at byte 11: " CYCLE}},
 };
 
-static void what_python_could_do_and_we_do_not(void **state)
+static void pickles_that_only_python_decodes(void **state)
 {
     (void)state;
     for (size_t i = 0; i < ARRAY_LENGTH(unsupported); i++) {
@@ -421,7 +411,7 @@ static void what_python_could_do_and_we_do_not(void **state)
     }
 }
 
-/* All programs of up to three opcodes, with what is needed behind them, and all of two bytes. */
+/* All programs of up to three opcodes, followed by arguments, and all of two bytes. */
 static void every_short_program(void **state)
 {
     uint8_t *program = guard_copy("\0\0\0\0", 4);
@@ -433,7 +423,7 @@ static void every_short_program(void **state)
         program[1] = (uint8_t)(i >> 8);
         program[2] = (uint8_t)(i >> 16);
         program[3] = '.';
-        /* Without bytes that are no opcodes, and a third of the rest. */
+        /* Keep only opcodes, and a third of what is left. */
         if (program[0] < '(' || program[1] < '(' || (program[0] > '}' && program[0] < 0x80) ||
             program[0] > 0x98 || program[1] > 0x98 || program[2] > 0x98 || i % 3 != 0)
             continue;
@@ -488,7 +478,7 @@ static void the_locale_does_not_matter(void **state)
     const char *old = setlocale(LC_NUMERIC, NULL);
     (void)state;
 
-    /* Where no such locale is installed this repeats what is tested above. */
+    /* If no such locale is installed, this repeats the test above. */
     (void)setlocale(LC_NUMERIC, "de_DE.UTF-8");
     OWNED_VALUE value = NULL;
     struct sidestep_error err = {0};
@@ -500,9 +490,9 @@ static void the_locale_does_not_matter(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(meanings),
+        cmocka_unit_test(opcodes_give_their_values),
         cmocka_unit_test(refusals_name_opcode_and_offset),
-        cmocka_unit_test(what_python_could_do_and_we_do_not),
+        cmocka_unit_test(pickles_that_only_python_decodes),
         cmocka_unit_test(every_short_program),
         cmocka_unit_test(consumed_bytes),
         cmocka_unit_test(looking_up_keys),

@@ -1,22 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* pickle_write_test.c -- values as pickles, byte for byte; and memory that runs out. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-
-#include <cmocka.h>
-
-#include <string.h>
-
 #include "base/fault.h"
 #include "base/owned.h"
 #include "support/pickle_read.h"
+#include "support/unit.h"
 
 #define B(literal) literal, sizeof(literal) - 1
 
-/* What is read, and what is written of it: Python's bytes. */
+/* What is read and then written: the same bytes as Python's. */
 static const struct {
     const char *from;
     size_t from_length;
@@ -85,7 +76,7 @@ static void wide_memo_numbers(void **state)
     struct sidestep_error err = {0};
     (void)state;
 
-    /* What bytes need has numbers of five bytes too. */
+    /* After 256 memo numbers, bytes use long references, too. */
     for (int i = 0; i < 300; i++)
         assert_int_equal(sidestep_value_append(list, sidestep_value_str("x"), &err), SIDESTEP_OK);
     for (int i = 0; i < 2500; i++)
@@ -96,7 +87,7 @@ static void wide_memo_numbers(void **state)
     assert_true(value_equal(list, again));
 }
 
-static void what_cannot_be_written(void **state)
+static void values_that_cannot_be_written(void **state)
 {
     static const char *const not_utf8[] = {"\xff",
                                            "a\xc3",
@@ -173,7 +164,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(writes_what_python_writes),
         cmocka_unit_test(wide_memo_numbers),
-        cmocka_unit_test(what_cannot_be_written),
+        cmocka_unit_test(values_that_cannot_be_written),
         cmocka_unit_test(memory_runs_out),
     };
 

@@ -1,17 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* pool_test.c -- staging memory: how it grows, and where it lies. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
+/* pool_test.c -- staging memory: how it grows, and on which node it is. */
 #include <linux/mempolicy.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "base/fault.h"
 #include "snapshot/pool.h"
+#include "support/unit.h"
 
-static void it_grows(void **state)
+static void the_pool_grows(void **state)
 {
     (void)state;
     struct pool pool = {0};
@@ -32,7 +29,7 @@ static void it_grows(void **state)
     assert_null(pool.bytes);
 }
 
-/* The policy of its memory; -1: the kernel does not say. */
+/* The memory policy of the pool; -1: the kernel does not say. */
 static int policy_of(const struct pool *pool, unsigned long *nodes)
 {
     int policy = -1;
@@ -44,13 +41,13 @@ static int policy_of(const struct pool *pool, unsigned long *nodes)
     return policy;
 }
 
-static void it_lies_near_a_device(void **state)
+static void the_pool_is_near_its_device(void **state)
 {
     (void)state;
     struct pool pool = {0};
     unsigned long nodes = 0;
 
-    for (int node = -1; node <= 2048; node += 2049) { /* none, and one that cannot be */
+    for (int node = -1; node <= 2048; node += 2049) { /* none, and an impossible one */
         assert_int_equal(pool_reserve_on_node(&pool, 1 << 20, node, NULL, NULL), SIDESTEP_OK);
         assert_true(policy_of(&pool, &nodes) <= 0);
         pool_release(&pool);
@@ -70,8 +67,8 @@ static void it_lies_near_a_device(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(it_grows),
-        cmocka_unit_test(it_lies_near_a_device),
+        cmocka_unit_test(the_pool_grows),
+        cmocka_unit_test(the_pool_is_near_its_device),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,24 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* depth_test.c -- what saves teach about how many requests a disk wants, and what a save then uses.
- */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
-#include <cmocka.h>
-
+/* queue_depth_test.c -- what saves teach about how many requests a disk needs, and what a save then
+ * uses. */
 #include "save/queue_depth.h"
 #include "store/store_ring.h"
 #include "support/one_rank.h"
+#include "support/unit.h"
 #include "support/ways.h"
 
 #define GIB ((uint64_t)1 << 30)
 
-/* Six saves to a disk that writes ${rates} GiB/s with 4, 8 and 16; ${noise}: the second round is
- * that much slower. */
+/* Six saves to a disk that writes ${rates} GiB/s with 4, 8 and 16; the second round is slower by
+ * ${noise}. */
 static unsigned settle(const double rates[3], double noise)
 {
     struct queue_depth depth = {0};
@@ -42,7 +34,7 @@ static void the_smallest_that_is_as_fast_as_any_stays(void **state)
     assert_int_equal(settle((double[]){1, 2, 3}, 1), 16);
     assert_int_equal(settle((double[]){1, 3, 3.1}, 1), 8);
     assert_int_equal(settle((double[]){2.9, 3, 2}, 1), 4);
-    assert_int_equal(settle((double[]){1, 2, 3}, 0.2), 16); /* a busy time is forgiven */
+    assert_int_equal(settle((double[]){1, 2, 3}, 0.2), 16); /* a busy moment does not matter */
     assert_int_equal(settle((double[]){3, 1, 2}, 0.5), 4);
 }
 
@@ -54,16 +46,16 @@ static void small_saves_teach_nothing(void **state)
     for (unsigned n = 0; n < 20; n++)
         queue_depth_record_save(&depth, 1000, 1);
     assert_int_equal(depth.saves, 0);
-    assert_int_equal(queue_depth_choose(&depth), 8); /* what is used without knowing better */
+    assert_int_equal(queue_depth_choose(&depth), 8); /* the default */
 }
 
-/* What the user says is used, and told; so is what is used without a word. */
-static void what_was_told_is_used(void **state)
+/* A depth that the user sets is used and reported; so is the default. */
+static void the_users_depth_is_used(void **state)
 {
     static const unsigned told[] = {0, 3, 13};
 
     (void)state;
-    SKIP_IF_WAYS_ARE_TOLD();
+    SKIP_IF_WAYS_ARE_SET();
     for (unsigned i = 0; i < 3; i++) {
         struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
         struct sidestep_save_info info = SIDESTEP_SAVE_INFO_INIT;
@@ -87,7 +79,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_smallest_that_is_as_fast_as_any_stays),
         cmocka_unit_test(small_saves_teach_nothing),
-        cmocka_unit_test(what_was_told_is_used),
+        cmocka_unit_test(the_users_depth_is_used),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

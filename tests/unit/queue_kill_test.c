@@ -1,45 +1,39 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * queue_kill_test.c -- a process is killed while saves are queued.  What it leaves is what it had
- * told: a step that is missing before a later one was told aborted, or deleted by retention; what
- * was told committed is there; the newest is what a resume takes.
+ * queue_kill_test.c -- a process is killed while saves are queued. What it leaves agrees with what
+ * it reported: a step that is missing before a later one was reported aborted, or deleted by
+ * retention; one that was reported committed exists; a resume takes the newest.
  */
 #include <errno.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "base/fault.h"
 #include "support/one_rank.h"
+#include "support/unit.h"
 
 #define SCALE 16
 #define STEPS 6u
 #define KILLS 7u /* before any commit, after the first, ... after the last */
 
-/* What the process is to do. */
+/* What the process should do. */
 struct training {
     bool prunes;         /* only the newest stays */
-    unsigned long fails; /* the nth fsync; 0: none */
+    unsigned long fails; /* number of the fsync that fails; 0: none */
 };
 
-/* What it tells, as it happens.  Less than PIPE_BUF, so words do not mix. */
+/* What it reports, as it happens. Smaller than PIPE_BUF, so reports do not mix. */
 struct word {
-    char what; /* committed, aborted, deleted, broken: it could not even do that */
+    char what; /* committed, aborted, deleted; broken: it failed before */
     uint64_t step;
 };
 
 static int to_parent;
 
-/* ---- the process.  A failed check here must not end in the parent's clean-up. */
+/* ---- the process. A failed check here must not run the parent's clean-up. */
 
 static void tell(char what, uint64_t step)
 {
@@ -106,9 +100,9 @@ static void train(const char *root, const struct training *training)
 /* ---- what it left */
 
 struct left {
-    bool committed[STEPS + 1]; /* told */
-    bool excused[STEPS + 1];   /* told aborted, or deleted */
-    uint64_t newest;           /* told committed */
+    bool committed[STEPS + 1]; /* reported */
+    bool excused[STEPS + 1];   /* reported aborted, or deleted */
+    uint64_t newest;           /* reported committed */
     unsigned count;            /* outcomes */
 };
 
@@ -163,7 +157,7 @@ static void look(const char *root, const struct left *left, bool prunes)
     ASSERT_OK(sidestep_series_close(&series, &err));
 }
 
-/* Killed once ${outcomes} saves have ended, and a little later. */
+/* Kill it when ${outcomes} saves have ended, and a little later. */
 static void kill_after(unsigned outcomes, const struct training *training)
 {
     struct timespec some = {.tv_nsec = (long)(outcomes * 700000)};
@@ -210,13 +204,13 @@ static int setup(void **state)
     return scratch_make(&scratch, NULL) && sidestep_engine_open(&engine, NULL, NULL) == 0 ? 0 : -1;
 }
 
-static void it_is_a_beginning(void **state)
+static void saves_commit_in_order_before_a_kill(void **state)
 {
     (void)state;
     kill_often(&(struct training){.fails = 0});
 }
 
-static void one_that_fails_is_told_before_a_later_one(void **state)
+static void a_failed_save_is_reported_before_later_ones(void **state)
 {
     (void)state;
     kill_often(&(struct training){.fails = 1});
@@ -232,8 +226,8 @@ int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, one_rank_teardown)
     const struct CMUnitTest tests[] = {
-        CASE(it_is_a_beginning),
-        CASE(one_that_fails_is_told_before_a_later_one),
+        CASE(saves_commit_in_order_before_a_kill),
+        CASE(a_failed_save_is_reported_before_later_ones),
         CASE(with_retention_the_newest_is_there),
 #undef CASE
     };

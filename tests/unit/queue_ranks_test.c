@@ -1,21 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* queue_ranks_test.c -- several saves under way at once, of several ranks: all have the same list
- * of them, and the same answers. */
+/* queue_ranks_test.c -- several saves under way at once, of several ranks: all ranks have the same
+ * list of them, and get the same answers. */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "base/fault.h"
 #include "support/comm_threads.h"
 #include "support/one_rank.h"
+#include "support/unit.h"
 
 #define SCALE 16
 
@@ -56,7 +49,7 @@ static void expect(uint64_t step)
     world_free(&loaded);
 }
 
-/* Of ${n}, behind at most two that are under way; on any thread. */
+/* Save step ${n}, behind at most two that are under way; on any thread. */
 static enum sidestep_status async_save(struct sidestep_engine *own, uint64_t n, struct world *part,
                                        struct sidestep_save **save, struct sidestep_error *why)
 {
@@ -93,11 +86,11 @@ static int run_ranks(struct sidestep_comm *comm, void *context)
         if (n == 1)
             sidestep_engine_pause(own);
         if (n == 3 && ranks->fails && comm->rank == 2)
-            fault_arm("posix.fsync", 1, false, EIO); /* of whoever comes first */
+            fault_arm("posix.fsync", 1, false, EIO); /* on the rank that comes first */
         if (n == 3)
             sidestep_engine_resume(own);
         enum sidestep_status status = async_save(own, n, &part, &mine[n], NULL);
-        /* The failure is known to some rank by now, or is not: all get the same answer. */
+        /* Some rank may know of the failure by now: all get the same answer. */
         bad |= status != SIDESTEP_OK && !ranks->fails;
     }
     int committed_here = 0;
@@ -122,7 +115,7 @@ static void ranks_queue_together(void **state)
         expect(n);
 }
 
-static void a_rank_that_fails_spoils_one_save(void **state)
+static void a_rank_that_fails_fails_one_save(void **state)
 {
     struct ranks ranks = {.fails = true};
     unsigned there = 0;
@@ -140,8 +133,8 @@ static void a_rank_that_fails_spoils_one_save(void **state)
     assert_true(there >= 2 && there <= 3);
 }
 
-/* Poll ${save} until it has ended on this rank, without being told how: on rank 0, or where it
- * fails.  The others learn it when they ask. */
+/* Poll ${save} until it has ended on this rank: on rank 0, or where it fails. The others learn it
+ * when they ask. */
 static void await_end(struct sidestep_save *save)
 {
     struct sidestep_save_info info = SIDESTEP_SAVE_INFO_INIT;
@@ -151,9 +144,9 @@ static void await_end(struct sidestep_save *save)
     while (sidestep_save_poll(save, &info) == SIDESTEP_OK && info.state < SIDESTEP_SAVE_COMMITTED);
 }
 
-static atomic_bool has_failed; /* rank 2's part of the first save */
+static atomic_bool has_failed; /* rank 2 failed in the first save */
 
-/* The failure of one save is known to rank 2 alone when the second is called, and to all when the
+/* Only rank 2 knows of the failure of a save when the second is called, and all know it when the
  * third is: it refuses the second, and not also the third. */
 static int run_told_once(struct sidestep_comm *comm, void *context)
 {
@@ -211,7 +204,7 @@ int main(void)
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
         CASE(ranks_queue_together),
-        CASE(a_rank_that_fails_spoils_one_save),
+        CASE(a_rank_that_fails_fails_one_save),
         CASE(a_failure_refuses_one_call),
 #undef CASE
     };

@@ -1,33 +1,26 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * queue_test.c -- several saves under way at once: each is the state at its own call, they come to
- * exist in the order of the calls, one that fails does not keep those behind it from that, and
- * memory stays below its cap.  A pause holds what is being written, so nothing here waits for time.
+ * queue_test.c -- several saves under way at once: each has the state of its own call; they commit
+ * in the order of the calls; one that fails does not stop those behind it; memory stays below its
+ * cap. A pause delays writes, so no test depends on time.
  */
 #include <errno.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "base/fault.h"
 #include "base/owned.h"
 #include "save/save.h"
 #include "support/one_rank.h"
+#include "support/unit.h"
 
 #define SCALE 16
 #define LARGE_SCALE 200 /* more than the smallest pool */
 #define DEPTH 3u        /* saves at once */
 
-/* Of the calls that start a save. */
+/* Statuses of the calls that start a save. */
 static struct {
     const char *point;
     unsigned long nth; /* 0: none */
@@ -53,7 +46,7 @@ static void on_event(void *context, const char *line)
     pthread_mutex_unlock(&committed_lock);
 }
 
-/* The event of a save may come after the word to who waits for it. */
+/* The event of a save may come after whoever waits for the save is told. */
 static void expect_order(const char *steps)
 {
     struct timespec turn = {.tv_nsec = 1000000};
@@ -93,7 +86,7 @@ static int begin_with(enum sidestep_snapshot how, int64_t times)
     return begin(0);
 }
 
-/* What is held lets a paused save go on when the trainer writes to it. */
+/* Protected memory would let a paused save go on when the trainer writes to it. */
 static int setup(void **state)
 {
     (void)state;
@@ -190,7 +183,7 @@ static void expect_all(uint64_t last)
 
 /* ---- one rank */
 
-static void each_is_the_state_at_its_call(void **state)
+static void each_queued_save_has_the_state_of_its_call(void **state)
 {
     (void)state;
     sidestep_engine_pause(engine);
@@ -211,13 +204,13 @@ static void each_is_the_state_at_its_call(void **state)
     assert_int_equal(poll(1).state, SIDESTEP_SAVE_COMMITTED);
     assert_true(poll(4).wait_ns != 0);
     sidestep_engine_resume(engine);
-    for (uint64_t n = 4; n >= 1; n--) /* whoever is asked first */
+    for (uint64_t n = 4; n >= 1; n--) /* in whatever order they are asked */
         ASSERT_OK(finish(n));
     expect_all(4);
     expect_order(" 1 2 3 4");
 }
 
-static void behind_one_that_is_held(void **state)
+static void more_saves_than_the_queue_holds(void **state)
 {
     (void)state;
     for (uint64_t n = 1; n <= 6; n++)
@@ -240,8 +233,8 @@ static void without_a_queue_the_call_waits(void **state)
     assert_int_equal(start(3, SIDESTEP_MAX_QUEUE + 1), SIDESTEP_EINVAL);
 }
 
-/* Others go on, and the failure is told once. */
-static void one_that_fails_keeps_none_behind_it(void **state)
+/* Others go on, and the failure is reported once. */
+static void a_failed_save_does_not_stop_later_ones(void **state)
 {
     (void)state;
     for (int asks = 0; asks < 2; asks++) {
@@ -256,7 +249,7 @@ static void one_that_fails_keeps_none_behind_it(void **state)
         fault_arm("", 0, false, 0);
         assert_int_equal(poll(n).state, SIDESTEP_SAVE_ABORTED);
         if (asks == 0) {
-            assert_int_equal(start(n + 2, 2), SIDESTEP_EIO); /* nobody was told */
+            assert_int_equal(start(n + 2, 2), SIDESTEP_EIO); /* it was not reported yet */
             assert_non_null(strstr(err.message, "the save before this one failed"));
         }
         assert_int_equal(finish(n), SIDESTEP_EIO);
@@ -269,9 +262,9 @@ static void one_that_fails_keeps_none_behind_it(void **state)
     }
 }
 
-/* Nobody was told yet, as where the thread that asks has not run: the next call is made all the
- * same. */
-static void who_always_asks_is_not_refused(void **state)
+/* It was not reported yet, as if the thread that asks had not run: the next call succeeds
+ * nevertheless. */
+static void a_save_that_is_not_sticky_refuses_nothing(void **state)
 {
     (void)state;
     sidestep_engine_pause(engine);
@@ -328,8 +321,8 @@ static uint64_t pool_bytes(void)
     return bytes;
 }
 
-/* A slow moment has passed: its memory goes back, by and by. */
-static void what_a_slow_moment_took_goes_back(void **state)
+/* After a slow moment its memory is returned, step by step. */
+static void memory_of_a_slow_moment_is_returned(void **state)
 {
     (void)state;
     ASSERT_OK(start(1, 4));
@@ -342,7 +335,8 @@ static void what_a_slow_moment_took_goes_back(void **state)
     for (uint64_t n = 2; n <= 4; n++)
         ASSERT_OK(finish(n));
     assert_int_equal(pool_bytes(), 3 * one);
-    /* A save may begin while the thread of the one before still ends, and so take another place. */
+    /* A save may begin while the thread of the one before is still ending, and so use another
+     * slot. */
     for (unsigned i = 0; i < 500 && pool_bytes() != one; i++) {
         assert_true(pool_bytes() == 3 * one || i + 1 >= SAVE_QUEUE_IDLE_SAVES);
         ASSERT_OK(start(5, 4));
@@ -352,8 +346,8 @@ static void what_a_slow_moment_took_goes_back(void **state)
     expect_all(5);
 }
 
-/* Then the pool of the first one serves. */
-static void where_memory_is_short_it_waits(void **state)
+/* Then the pool of the first one is used. */
+static void a_queued_save_waits_for_memory(void **state)
 {
     (void)state;
     ASSERT_OK(start(1, 0));
@@ -439,7 +433,7 @@ static void any_allocation_may_fail(void **state)
     assert_true(failed > 5);
 }
 
-static void close_drains_and_tells(void **state)
+static void close_waits_and_returns_the_error(void **state)
 {
     (void)state;
     sidestep_engine_pause(engine);
@@ -457,7 +451,7 @@ static void close_drains_and_tells(void **state)
     expect(3);
 }
 
-static void a_forked_child_leaves_it_alone(void **state)
+static void a_forked_child_does_not_run_the_engine(void **state)
 {
     int status;
 
@@ -530,7 +524,7 @@ static void a_series_queues_notes_and_prunes(void **state)
     }
 }
 
-static void what_is_incremental_waits(void **state)
+static void incremental_saves_are_not_queued(void **state)
 {
     struct sidestep_series *series = open_keeping(2, SIDESTEP_SERIES_INCREMENTAL);
 
@@ -550,21 +544,21 @@ int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
-        CASE(each_is_the_state_at_its_call),
-        cmocka_unit_test_setup_teardown(behind_one_that_is_held, setup_held, teardown),
+        CASE(each_queued_save_has_the_state_of_its_call),
+        cmocka_unit_test_setup_teardown(more_saves_than_the_queue_holds, setup_held, teardown),
         CASE(without_a_queue_the_call_waits),
-        CASE(one_that_fails_keeps_none_behind_it),
-        CASE(who_always_asks_is_not_refused),
+        CASE(a_failed_save_does_not_stop_later_ones),
+        CASE(a_save_that_is_not_sticky_refuses_nothing),
         cmocka_unit_test_setup_teardown(the_cap_holds_for_all_together, setup_large, teardown),
-        CASE(what_a_slow_moment_took_goes_back),
-        CASE(where_memory_is_short_it_waits),
+        CASE(memory_of_a_slow_moment_is_returned),
+        CASE(a_queued_save_waits_for_memory),
         CASE(another_layout_may_follow),
         CASE(the_same_path_waits),
         CASE(any_allocation_may_fail),
-        CASE(close_drains_and_tells),
-        CASE(a_forked_child_leaves_it_alone),
+        CASE(close_waits_and_returns_the_error),
+        CASE(a_forked_child_does_not_run_the_engine),
         CASE(a_series_queues_notes_and_prunes),
-        CASE(what_is_incremental_waits),
+        CASE(incremental_saves_are_not_queued),
 #undef CASE
     };
 

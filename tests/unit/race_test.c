@@ -1,29 +1,25 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * race_test.c -- processes that save to one path again and again, with delays before locks, renames
- * and syncs.  Each save either commits or is refused because another one came first.  At the end
- * the path holds the state of one that committed, whole.
+ * race_test.c -- processes save to one path again and again, with delays before locks, renames and
+ * syncs. Each save either commits or is refused because another one came first. At the end the
+ * path has the whole state of one that committed.
  *
  * SIDESTEP_LONG: 50 times as many rounds.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "base/fault.h"
 #include "support/one_rank.h"
+#include "support/unit.h"
 
 #define SAVERS 4
-#define SAVES 8 /* of each */
+#define SAVES 8 /* of each process */
 #define ROUNDS 8
 #define LONGEST_US 4000u
 
-/* Shared by all processes: what became of each save. */
+/* Shared by all processes: the outcome of each save. */
 static enum sidestep_status (*ends)[SAVES];
 
 static int setup(void **state)
@@ -80,7 +76,7 @@ static void save_all(const char *path, unsigned saver)
     _exit(close_engine() != SIDESTEP_OK);
 }
 
-/* Half of the rounds delay all calls, the others locks alone; each saver has its own delays. */
+/* Half of the rounds delay all calls, the others only locks; each saver has its own delays. */
 static pid_t start_saver(const char *path, unsigned saver, unsigned round)
 {
     pid_t child = fork();

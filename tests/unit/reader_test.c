@@ -1,14 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* reader_test.c -- a .metadata that the manifest lists is not parsed: what the footers say is the
- * same, entry by entry; any other one is. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
-
+/* reader_test.c -- a .metadata that the manifest lists is not parsed, because the footers say the
+ * same, entry by entry; any other one is parsed. */
 #include "base/fault.h"
 #include "base/owned.h"
 #include "checkpoint/reader.h"
@@ -16,6 +8,7 @@
 #include "format/file_name.h"
 #include "format/dcp_metadata.h"
 #include "support/one_rank.h"
+#include "support/unit.h"
 
 #define OWNED_READER OWNED_BY(reader_close) struct reader
 
@@ -74,7 +67,7 @@ static void expect_same_entry(const struct metadata_entry *a, const struct metad
     }
 }
 
-static void footers_say_what_the_metadata_says(void **state)
+static void footers_and_metadata_agree(void **state)
 {
     OWNED_READER *listed = NULL;
     OWNED_READER *parsed = NULL;
@@ -95,7 +88,7 @@ static void footers_say_what_the_metadata_says(void **state)
     }
 }
 
-static void who_doubts_parses(void **state)
+static void unlisted_metadata_is_parsed(void **state)
 {
     OWNED_READER *tolerant = NULL;
 
@@ -104,8 +97,8 @@ static void who_doubts_parses(void **state)
     assert_false(tolerant->is_listed);
 }
 
-/* One bit anywhere, and it is not the one that the manifest lists: then it is parsed, and refused
- * for what it says, or for not being listed. */
+/* With one flipped bit anywhere it is not the listed one: it is parsed, and refused because of its
+ * contents, or because it is not listed. */
 static void any_other_metadata_is_refused(void **state)
 {
     OWNED_BUFFER bytes = {0};
@@ -127,7 +120,7 @@ static void any_other_metadata_is_refused(void **state)
     ASSERT_OK(small_file_write(dir, FILE_NAME_METADATA, bytes.bytes, bytes.length, &err));
 }
 
-/* Whatever allocation fails: it is opened all the same, or that is what is said. */
+/* Whichever allocation fails: it is opened nevertheless, or memory was short. */
 static void every_failed_allocation_is_survived(void **state)
 {
     bool failed = true;
@@ -150,8 +143,8 @@ static void every_failed_allocation_is_survived(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(footers_say_what_the_metadata_says),
-        cmocka_unit_test(who_doubts_parses),
+        cmocka_unit_test(footers_and_metadata_agree),
+        cmocka_unit_test(unlisted_metadata_is_parsed),
         cmocka_unit_test(any_other_metadata_is_refused),
         cmocka_unit_test(every_failed_allocation_is_survived),
     };

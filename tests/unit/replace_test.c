@@ -1,15 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * replace_test.c -- a save replaces only the checkpoint that was there when it began: what happens
- * if another save of the same path commits meanwhile.
+ * replace_test.c -- a save replaces only the checkpoint that was there when it began: another save
+ * to the same path commits meanwhile.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <cmocka.h>
-
 #include "base/owned.h"
 #include "commit/name_list.h"
 #include "commit/sweep.h"
@@ -18,6 +11,7 @@
 #include "support/one_rank.h"
 #include "support/store_sim_disk.h"
 #include "support/trap.h"
+#include "support/unit.h"
 
 #define PARENT "/p"
 #define TARGET "/p/t"
@@ -38,7 +32,7 @@ static int setup(void **state)
     OWNED_DIR *disk = NULL;
 
     (void)state;
-    options.timeout_ms = 100; /* for who waits for a turn that does not come */
+    options.timeout_ms = 100; /* for a save that waits for its turn in vain */
     sim = sim_new(0);
     world_make(&other_world, 0, 1, WORLD_BY_ROWS, 1, false);
     if (sim == NULL || one_rank_begin(NULL) != 0 ||
@@ -65,7 +59,7 @@ static int teardown(void **state)
     return bad || !sprung ? -1 : 0;
 }
 
-/* For a test that has several parts. */
+/* Start again, for a test of several parts. */
 static void start_again(void **state)
 {
     assert_int_equal(teardown(state), 0);
@@ -123,7 +117,7 @@ static size_t count_in(const char *path, enum file_name_kind kind, char name[FIL
     return count;
 }
 
-/* Nothing of a save that was refused stays, and the lock is gone. */
+/* Nothing of a refused save stays, and the lock is gone. */
 static void expect_no_leftovers(void)
 {
     char name[FILE_NAME_BYTES];
@@ -137,7 +131,7 @@ static void expect_no_leftovers(void)
     assert_int_equal(count_in(PARENT, FILE_NAME_TRASH, name), 0);
 }
 
-/* ---- another save commits before this one does */
+/* ---- another save commits first */
 
 static const struct trap before_the_manifest = {"file_create", ".sidestep.manifest.", other_saves,
                                                 NULL, 0};
@@ -150,7 +144,7 @@ static void expect_refused(enum sidestep_status status)
     assert_int_equal(other_status, SIDESTEP_OK);
     assert_int_equal(status, SIDESTEP_EEXISTS);
     assert_int_equal(err.status, SIDESTEP_EEXISTS);
-    /* The sentence names both. */
+    /* The message names both. */
     assert_non_null(strstr(err.message, "(step 103, saved 20"));
     assert_non_null(strstr(err.message, "(step 102, begun 20"));
     assert_int_equal(count_in(TARGET, FILE_NAME_MANIFEST, manifest), 1);
@@ -181,8 +175,8 @@ static void an_older_save_does_not_replace_one_that_appeared(void **state)
     }
 }
 
-/* Where a rename cannot exchange, or not refuse to replace, the comparison is the same. */
-static void so_it_is_without_flags_of_rename(void **state)
+/* If a rename cannot exchange, or cannot refuse to replace, the comparison is the same. */
+static void without_rename_flags_the_comparison_is_the_same(void **state)
 {
     static const unsigned flags[] = {SIM_NO_EXCHANGE, SIM_NO_NOREPLACE | SIM_NO_EXCHANGE};
 
@@ -202,7 +196,7 @@ static void so_it_is_without_flags_of_rename(void **state)
 
 static const struct trap in_turn = {"rename", ".metadata.", other_saves, NULL, 0};
 
-static void no_other_save_comes_between(void **state)
+static void no_save_comes_between_check_and_rename(void **state)
 {
     (void)state;
     ASSERT_OK(try_save(FIRST));
@@ -214,8 +208,8 @@ static void no_other_save_comes_between(void **state)
     expect_no_leftovers();
 }
 
-/* Without locks it does, and nobody is told that all went well. */
-static void what_came_between_is_kept(void **state)
+/* Without locks it is replaced, but noticed. */
+static void a_checkpoint_that_came_between_is_kept(void **state)
 {
     char tmp[FILE_NAME_BYTES], name[FILE_NAME_BYTES];
 
@@ -230,14 +224,14 @@ static void what_came_between_is_kept(void **state)
     assert_non_null(strstr(err.message, tmp));
     assert_non_null(strstr(err.message, "(step 103, saved 20"));
     assert_int_equal(count_in(TARGET, FILE_NAME_SHARD, name), 2);
-    /* As the sentence says. */
+    /* As the message says. */
     OWNED_DIR *dir = open_path(TARGET);
     assert_int_equal(store_rename(dir, tmp, dir, FILE_NAME_METADATA, STORE_REPLACE, NULL),
                      SIDESTEP_OK);
     expect(THEIRS);
 }
 
-/* ---- a lock that somebody left behind */
+/* ---- a lock that another process left behind */
 
 static void leave_lock(void)
 {
@@ -267,7 +261,7 @@ static enum sidestep_status refuse_lock(struct store_dir *at, const char *name, 
     return sim_ops.file_open(at, name, flags, out, reason);
 }
 
-/* Another user was killed in a directory that both may write to. */
+/* A process of another user was killed in a directory that both may write to. */
 static void a_lock_that_may_not_be_opened_stops_nobody(void **state)
 {
     (void)state;
@@ -297,9 +291,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(an_older_save_does_not_replace_a_newer_one),
         CASE(an_older_save_does_not_replace_one_that_appeared),
-        CASE(so_it_is_without_flags_of_rename),
-        CASE(no_other_save_comes_between),
-        CASE(what_came_between_is_kept),
+        CASE(without_rename_flags_the_comparison_is_the_same),
+        CASE(no_save_comes_between_check_and_rename),
+        CASE(a_checkpoint_that_came_between_is_kept),
         CASE(a_lock_of_the_dead_is_taken_over),
         CASE(a_lock_that_may_not_be_opened_stops_nobody),
         CASE(a_lock_of_the_dead_is_swept),

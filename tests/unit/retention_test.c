@@ -1,27 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* retention_test.c -- which checkpoints may go: by table, and over random histories. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
-
+/* retention_test.c -- which checkpoints may be deleted: by table, and over random histories. */
 #include <math.h>
 
 #include "base/owned.h"
 #include "selection/retention.h"
 #include "support/prng.h"
+#include "support/unit.h"
 
 /* One letter each, oldest first, of steps 10, 20, 30 ...: 'o' ours, 'p' pinned, 'a' abandoned, 'P'
- * both, 'd' damaged, 'f' foreign.  ${metrics} are given to them in order. */
+ * both, 'd' damaged, 'f' foreign. ${metrics} are assigned in order. */
 struct row {
     const char *what;
     struct retention retention;
     double metrics[8];
-    const char *kept;   /* '+' stays, '-' goes */
-    const char *shared; /* those of one letter share a file, '.' none; NULL: all '.' */
+    const char *kept;   /* '+' stays, '-' is deleted */
+    const char *shared; /* those with the same letter share a file, '.' none; NULL: all '.' */
 };
 
 static const struct row rows[] = {
@@ -34,14 +27,14 @@ static const struct row rows[] = {
     {"", {.wanted = true}, {0}, "", NULL},
     {"o", {.wanted = true}, {0}, "+", NULL},
     {"poooo", {.wanted = true, .keep_last = 1}, {0}, "+---+", NULL},
-    /* what is pinned counts as one of the last */
+    /* a pinned one counts as one of the last */
     {"ooopo", {.wanted = true, .keep_last = 2}, {0}, "---++", NULL},
-    /* what is damaged neither counts nor goes */
+    /* a damaged one neither counts nor is deleted */
     {"ooood", {.wanted = true, .keep_last = 1}, {0}, "---++", NULL},
     {"oodod", {.wanted = true, .keep_last = 2}, {0}, "-++++", NULL},
     {"ddddd", {.wanted = true}, {0}, "+++++", NULL},
-    {"faddd", {.wanted = true}, {0}, "+++++", NULL}, /* nothing valid: nothing goes */
-    /* of another line: goes, however new, unless it is pinned */
+    {"faddd", {.wanted = true}, {0}, "+++++", NULL}, /* nothing valid: nothing is deleted */
+    /* left behind: deleted, however new, unless it is pinned */
     {"oooaa", {.wanted = true, .keep_last = 2}, {0}, "-++--", NULL},
     {"ooaPa", {.wanted = true, .keep_last = 2}, {0}, "++-+-", NULL},
     {"fofof", {.wanted = true, .keep_last = 1}, {0}, "+-+++", NULL},
@@ -79,7 +72,7 @@ static const struct row rows[] = {
     {"ooooo", {.wanted = true, .keep_last = 1}, {0}, "----+", "..aaa"},
     {"ooooo", {.wanted = true, .keep_last = 2, .keep_every = 10}, {0}, "+++++", "..aaa"},
     {"ooooo", {.wanted = true, .keep_last = 2, .keep_every = 40}, {0}, "-+-++", "..aaa"},
-    {"poooo", {.wanted = true, .keep_last = 2}, {0}, "+--++", "..aaa"}, /* there is one */
+    {"poooo", {.wanted = true, .keep_last = 2}, {0}, "+--++", "..aaa"}, /* one shares nothing */
     {"oadoo", {.wanted = true, .keep_last = 2}, {0}, "+-+++", "...aa"},
     {"ooo", {.wanted = true, .keep_last = 2}, {0}, "-++", "aaa"},
     {"oooo", {.wanted = false}, {0}, "++++", "..aa"},
@@ -122,8 +115,8 @@ static void every_row_of_the_table(void **state)
     }
 }
 
-/* Whatever is there and whatever is wanted: the floor holds, and a second look agrees. */
-static void the_floor_holds_in_any_state(void **state)
+/* Whatever exists and is selected: the minimum stays, and a second decision agrees. */
+static void the_minimum_stays_in_any_state(void **state)
 {
     static const char kinds[] = "ooooopaPdf";
     size_t deleted = 0;
@@ -194,7 +187,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_row_of_the_table),
-        cmocka_unit_test(the_floor_holds_in_any_state),
+        cmocka_unit_test(the_minimum_stays_in_any_state),
         cmocka_unit_test(policies_are_checked),
     };
 

@@ -1,17 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* save_plan_code_test.c -- tables and plans that no encoder makes. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
-
+/* save_plan_encoding_test.c -- refuses tables and plans that no encoder makes. */
 #include "base/owned.h"
 #include "plan/save_plan.h"
 #include "support/guard.h"
 #include "support/plan_world.h"
+#include "support/unit.h"
 
 /* Build from ${first} for rank 0 and these bytes for rank 1. */
 static enum sidestep_status build_with(const struct buffer *first, const void *bytes, size_t length,
@@ -71,7 +64,7 @@ static void damaged_tables_are_refused(void **test)
     buffer_put_u8(table, 0);
     assert_int_equal(build_with(&w.tables[0], table->bytes, table->length, &err),
                      SIDESTEP_ECORRUPT);
-    assert_non_null(strstr(err.message, "the table of rank 1 has 1 bytes behind its end"));
+    assert_non_null(strstr(err.message, "the table of rank 1 has 1 bytes after its end"));
     table->bytes[3]++;
     assert_int_equal(build_with(&w.tables[0], table->bytes, table->length, &err),
                      SIDESTEP_EDISAGREE);
@@ -105,7 +98,7 @@ static void damaged_plans_are_refused(void **test)
     buffer_put_u8(&w.out, 0);
     plan = w.out.bytes + w.sizes[0];
     assert_int_equal(decode_with(&w, plan, length + 1, &err), SIDESTEP_ECORRUPT);
-    assert_non_null(strstr(err.message, "1 bytes behind its end"));
+    assert_non_null(strstr(err.message, "1 bytes after its end"));
     plan_world_close(&w);
 }
 
@@ -212,7 +205,7 @@ static void hostile_items_are_refused(void **test)
     plan_world_close(&w);
 }
 
-/* No entry twice, tensors first: another order would be another file than the one agreed on. */
+/* No entry twice, tensors first: in another order, the file would not be the agreed one. */
 static void plans_out_of_order_are_refused(void **test)
 {
     static const struct {

@@ -1,15 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* save_plan_test.c -- from the states of several ranks to who writes what. */
+/* save_plan_test.c -- makes plans from the states of several ranks. */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "base/fault.h"
 #include "base/owned.h"
@@ -18,8 +9,9 @@
 #include "support/plan_world.h"
 #include "support/prng.h"
 #include "support/tilings.h"
+#include "support/unit.h"
 
-#define MEMORY ((void *)0x10000) /* an address that no plan looks behind */
+#define MEMORY ((void *)0x10000) /* an address that plans do not use */
 
 /* ---------------------------------------------------------------- rules */
 
@@ -79,7 +71,7 @@ static void empty_tensors_are_written_once_and_empty_boxes_not(void **test)
     assert_int_equal(w.plans[2].count, 0);
     assert_non_null(plan_world_find(&w, 1, "empty"));
     plan_world_close(&w);
-    plan_world_open(&w, 2); /* the lowest rank, whichever box it has */
+    plan_world_open(&w, 2); /* the lowest rank, whatever box it has */
     for (uint32_t r = 0; r < 2; r++)
         plan_world_add(&w, r, "empty", SIDESTEP_INT8, &(struct box){2, DIMS(0, 1 - r), DIMS(0, 1)},
                        DIMS(0, 2), 0);
@@ -93,7 +85,7 @@ static void empty_tensors_are_written_once_and_empty_boxes_not(void **test)
     plan_world_close(&w);
 }
 
-/* ${rows} of ${row_bytes}, replicated on 4 ranks: how many of them each rank writes. */
+/* Replicate ${rows} of ${row_bytes} on 4 ranks, and return how many each rank writes. */
 static void check_split(int64_t rows, int64_t row_bytes, const int64_t *wanted)
 {
     struct plan_world w;
@@ -128,13 +120,13 @@ static void large_replicas_are_written_in_parts(void **test)
     check_split(16, mib, DIMS(4, 4, 4, 4));
     check_split(18, mib, DIMS(5, 5, 4, 4));
     check_split(8, mib, DIMS(8, 0, 0, 0)); /* not larger than the limit */
-    check_split(9, mib, DIMS(5, 4, 0, 0)); /* parts of half of it at least */
+    check_split(9, mib, DIMS(5, 4, 0, 0)); /* parts have at least half of it */
     check_split(12, mib, DIMS(4, 4, 4, 0));
     check_split(3, split, DIMS(1, 1, 1, 0)); /* no more parts than rows */
     check_split(2, 3 * split, DIMS(1, 1, 0, 0));
 }
 
-/* A large part is written where little else is, a small one evens out what remains. */
+/* A large box goes to the rank with the fewest bytes, and small ones balance the rest. */
 static void bytes_are_balanced(void **test)
 {
     struct plan_world w;
@@ -160,7 +152,7 @@ static void bytes_are_balanced(void **test)
     plan_world_close(&w);
 }
 
-/* Of a large box, parts go to those who have the least to do. */
+/* Parts of a large box go to the ranks with the fewest bytes. */
 static void parts_go_to_idle_ranks(void **test)
 {
     struct plan_world w;
@@ -178,7 +170,7 @@ static void parts_go_to_idle_ranks(void **test)
     assert_memory_equal(plan_world_find(&w, 3, "big")->box.offsets, DIMS(5, 0), 16);
     plan_world_close(&w);
 
-    plan_world_open(&w, 4); /* rows go up with the ranks, whoever of them is more idle */
+    plan_world_open(&w, 4); /* rows are in the order of the ranks, whatever their loads */
     plan_world_add_rows(&w, 0, "busy0", 0, 64, 64, 1 << 18, 0);
     plan_world_add_rows(&w, 1, "busy1", 0, 1, 1, 1 << 18, 0);
     plan_world_add_rows(&w, 2, "busy2", 0, 64, 64, 1 << 18, 0);
@@ -189,7 +181,7 @@ static void parts_go_to_idle_ranks(void **test)
     assert_memory_equal(plan_world_find(&w, 3, "big")->box.offsets, DIMS(5, 0), 16);
     plan_world_close(&w);
 
-    plan_world_open(&w, 3); /* parts count as bytes to write */
+    plan_world_open(&w, 3); /* parts count as load, too */
     plan_world_add_rows(&w, 0, "big", 0, 10, 10, 1 << 18, SIDESTEP_TENSOR_REPLICATED);
     plan_world_add_rows(&w, 1, "big", 0, 10, 10, 1 << 18, SIDESTEP_TENSOR_REPLICATED);
     for (uint32_t r = 0; r < 3; r++)
@@ -252,7 +244,7 @@ static void world_sizes_are_limited(void **test)
 
     (void)test;
     assert_int_equal(save_plan_build(NULL, NULL, 0, &out, NULL, &err), SIDESTEP_EINVAL);
-    assert_non_null(strstr(err.message, "0 ranks; there may be 1 to 1048576"));
+    assert_non_null(strstr(err.message, "0 ranks; the limits are 1 and 1048576"));
     assert_int_equal(save_plan_build(NULL, NULL, SIDESTEP_MAX_RANKS + 1, &out, NULL, &err),
                      SIDESTEP_EINVAL);
 }

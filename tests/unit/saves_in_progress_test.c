@@ -1,19 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* saving_test.c -- saves under way as a stranger sees them: real ones, paused in the middle, and
- * with every allocation failing once. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+/* saves_in_progress_test.c -- saves under way as other processes see them: real ones, paused in the
+ * middle, and with every allocation failing once. */
 #include <sys/stat.h>
-#include <cmocka.h>
 
 #include "base/fault.h"
 #include "support/one_rank.h"
+#include "support/unit.h"
 
-static void a_save_is_seen_and_gone(void **state)
+static void a_save_is_listed_until_it_ends(void **state)
 {
     struct sidestep_saving_list list = {0};
     struct sidestep_save *save = NULL;
@@ -48,7 +42,7 @@ static void a_save_is_seen_and_gone(void **state)
     ASSERT_OK(sidestep_series_close(&series, &err));
 }
 
-/* As a save of many ranks leaves it at some moment, with a stranger's file among them. */
+/* The files of a save of many ranks at some moment, and a foreign file. */
 static void make_saving(void)
 {
     const char *id = "0123456789abcdef0123456789abcdef";
@@ -71,8 +65,8 @@ static void make_saving(void)
     assert_true(notes != NULL && fputs("mine", notes) >= 0 && fclose(notes) == 0);
 }
 
-/* Names are in no order of numbers. */
-static void ranks_are_told_apart(void **state)
+/* Names are not in the order of numbers. */
+static void ranks_are_listed_separately(void **state)
 {
     struct sidestep_saving_list list = {0};
 
@@ -83,7 +77,7 @@ static void ranks_are_told_apart(void **state)
     const struct sidestep_saving *saving = &list.entries[0];
     assert_null(saving->name);
     assert_true(saving->step == -1 && saving->owner == NULL);
-    assert_true(saving->is_dead); /* without a mark nobody owns it, and gc removes it */
+    assert_true(saving->is_dead); /* without a marker it has no owner, and gc removes it */
     assert_true(saving->rank_count == 120 && saving->done_count == 29 && saving->failed_count == 1);
     assert_int_equal(saving->bytes, 600);
     for (uint32_t i = 0; i < saving->rank_count; i++) {
@@ -94,7 +88,7 @@ static void ranks_are_told_apart(void **state)
     sidestep_saving_list_release(&list);
 }
 
-static void what_is_wrong_is_said(void **state)
+static void wrong_paths_are_refused_with_a_reason(void **state)
 {
     struct sidestep_saving_list list = {0};
     char path[160];
@@ -136,9 +130,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
 #define CASE(f) cmocka_unit_test_setup_teardown(f, one_rank_setup, one_rank_teardown)
-        CASE(a_save_is_seen_and_gone),
-        CASE(ranks_are_told_apart),
-        CASE(what_is_wrong_is_said),
+        CASE(a_save_is_listed_until_it_ends),
+        CASE(ranks_are_listed_separately),
+        CASE(wrong_paths_are_refused_with_a_reason),
         CASE(every_failure_is_survived),
 #undef CASE
     };

@@ -1,17 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* due_test.c -- when a save is due: the same on every rank, whatever their clocks say. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
-
+/* schedule_test.c -- when a save is due: the same on every rank, whatever their clocks say. */
 #include <math.h>
 
 #include "base/owned.h"
 #include "series/schedule.h"
 #include "support/prng.h"
+#include "support/unit.h"
 
 #define SECOND 1000000000ull
 
@@ -35,7 +29,7 @@ static void job_make(struct job *job, struct schedule due)
     }
 }
 
-/* One question of all ranks; they must talk all or none, and answer alike. */
+/* Ask on all ranks: all communicate or none, and all get the same answer. */
 static uint32_t ask(struct job *job, uint64_t step)
 {
     uint64_t words[SCHEDULE_WORDS] = {0}, mine[SCHEDULE_WORDS];
@@ -73,7 +67,7 @@ static void save(struct job *job, uint64_t cost_ns)
         schedule_record_save(&job->dues[r], job->now_ns + job->skew_ns[r], cost_ns, 0);
 }
 
-static void by_steps_alone_nobody_talks(void **state)
+static void step_intervals_need_no_communication(void **state)
 {
     struct job job;
     size_t due = 0;
@@ -89,8 +83,8 @@ static void by_steps_alone_nobody_talks(void **state)
     assert_int_equal(job.talked, 0);
 }
 
-/* Steps of 0.1 to 0.3 s, an interval of 60 s: each save comes within a step or two of its time, and
- * few agreements are needed for it. */
+/* Steps of 0.1 to 0.3 s, an interval of 60 s: each save is within a step or two of its time, and
+ * needs few agreements. */
 static void by_time_all_ranks_save_together(void **state)
 {
     struct job job;
@@ -146,7 +140,7 @@ static void a_request_of_any_rank_reaches_all(void **state)
     assert_true(job.talked < 100);
 }
 
-static void a_save_that_is_due_while_another_is_under_way_is_left_out(void **state)
+static void a_save_due_while_another_is_under_way_is_skipped(void **state)
 {
     struct job job;
 
@@ -161,7 +155,7 @@ static void a_save_that_is_due_while_another_is_under_way_is_left_out(void **sta
     assert_int_equal(ask(&job, 15), SIDESTEP_DUE_INTERVAL);
 }
 
-/* Who asks only when there may be something to say hears the same, at the same steps. */
+/* A rank that asks only when there may be an answer gets the same ones, at the same steps. */
 static void quiet_steps_need_not_be_asked(void **state)
 {
     static const struct schedule kinds[] = {
@@ -235,15 +229,15 @@ static void the_interval_follows_from_cost_and_failures(void **state)
 
     (void)state;
     assert_true(fabs((double)young / SECOND - sqrt(2.0 * 10 * 86400)) < 1);
-    /* The least that can be lost, and less than a tenth more or less of the interval around it. */
+    /* The minimum of the loss: the interval is within a tenth of it. */
     double least = schedule_lost_fraction(10 * SECOND, day, young);
     assert_true(schedule_lost_fraction(10 * SECOND, day, young + young / 3) > least);
     assert_true(schedule_lost_fraction(10 * SECOND, day, young - young / 3) > least);
-    /* A promise that can be kept: the longest interval that does. */
+    /* A limit that can be kept: the longest interval that does. */
     uint64_t longest = schedule_optimal_interval_ns(10 * SECOND, day, 0.03);
     assert_true(longest > young);
     assert_true(fabs(schedule_lost_fraction(10 * SECOND, day, longest) - 0.03) < 1e-6);
-    /* One that cannot: the best there is. */
+    /* One that cannot: the best interval. */
     assert_int_equal(schedule_optimal_interval_ns(10 * SECOND, day, least / 2), young);
     assert_int_equal(schedule_optimal_interval_ns(0, day, 0.1), 0);
     assert_int_equal(schedule_optimal_interval_ns(SECOND, 0, 0.1), 0);
@@ -262,17 +256,17 @@ static void the_measured_cost_moves_the_interval(void **state)
                      60 * SECOND); /* nothing measured yet */
     save(&job, 2 * SECOND);
     assert_int_equal(schedule_current_interval_ns(&job.dues[0]) / SECOND, 200);
-    job.dues[0].busy_ns = 500 * SECOND; /* no faster than a save takes */
+    job.dues[0].busy_ns = 500 * SECOND; /* not more often than a save takes */
     assert_int_equal(schedule_current_interval_ns(&job.dues[0]) / SECOND, 500);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(by_steps_alone_nobody_talks),
+        cmocka_unit_test(step_intervals_need_no_communication),
         cmocka_unit_test(by_time_all_ranks_save_together),
         cmocka_unit_test(a_request_of_any_rank_reaches_all),
-        cmocka_unit_test(a_save_that_is_due_while_another_is_under_way_is_left_out),
+        cmocka_unit_test(a_save_due_while_another_is_under_way_is_skipped),
         cmocka_unit_test(quiet_steps_need_not_be_asked),
         cmocka_unit_test(going_back_starts_over),
         cmocka_unit_test(the_interval_follows_from_cost_and_failures),

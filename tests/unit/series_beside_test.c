@@ -1,16 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * series_beside_test.c -- what is done while a series deletes, or while a save of it is under way:
- * pins, going back, another save of the same step.  Each test acts at one operation of storage.
+ * series_beside_test.c -- events while a series deletes, or while a save of it is under way: pins,
+ * going back, another save of the same step. Each test acts at one storage operation.
  */
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
 
 #include "base/owned.h"
 #include "commit/sweep.h"
@@ -18,6 +11,7 @@
 #include "series/series.h"
 #include "format/file_name.h"
 #include "support/sim_series.h"
+#include "support/unit.h"
 
 static void (*_Atomic at)(const char *op,
                           const char *name); /* before each operation; NULL: nothing */
@@ -72,7 +66,7 @@ static struct sidestep_save *begin_save(uint64_t step)
     return handle;
 }
 
-/* "1 2! 5": the committed steps, and which of them were left behind. */
+/* "1 2! 5": the committed steps; ! marks those left behind. */
 static const char *there(void)
 {
     static char text[256];
@@ -80,7 +74,7 @@ static const char *there(void)
     size_t used = 0;
 
     text[0] = '\0';
-    ASSERT_OK(list_root(sim_store(sim, 1), RUN, &list, &err));
+    ASSERT_OK(list_root(sim_store(sim, 1), RUN, 0, &list, &err));
     for (size_t i = 0; i < list.count; i++)
         if (list.entries[i].state == SIDESTEP_COMMITTED)
             used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%lld%s",
@@ -102,7 +96,7 @@ static enum sidestep_status go_back(uint64_t step)
 
 /* ---- pins */
 
-/* As sidestep_pin() does it, of what it still sees. */
+/* Pin as sidestep_pin() does, by what it still sees. */
 static void pin_the_first(const char *op, const char *name)
 {
     struct store_stat stat;
@@ -117,7 +111,7 @@ static void pin_the_first(const char *op, const char *name)
     assert_int_equal(store_stat(series->lease.root, "step-1", &stat, NULL), SIDESTEP_OK);
 }
 
-static void who_has_pinned_it_keeps_it(void **state)
+static void a_checkpoint_pinned_during_a_prune_stays(void **state)
 {
     (void)state;
     open_run(1);
@@ -130,7 +124,7 @@ static void who_has_pinned_it_keeps_it(void **state)
     assert_int_equal(prune(), 0);
 }
 
-static void nor_is_it_deleted_by_name(void **state)
+static void an_unknown_outcome_stops_deletion_by_name(void **state)
 {
     (void)state;
     open_run(0);
@@ -149,7 +143,8 @@ static void sweep_kept(void *context, const char *name, const char *reason)
     atomic_store(&armed, -1);
 }
 
-/* Another process, as sidestep_gc() does it, when the pinned one is about to go back. */
+/* Sweep in another process, as sidestep_gc() does, when the pinned one is about to be renamed
+ * back. */
 static void sweep_then(const char *op, const char *name)
 {
     OWNED_DIR *root = NULL;
@@ -163,7 +158,7 @@ static void sweep_then(const char *op, const char *name)
     ASSERT_OK(sweep_parent(&sweep, &err));
 }
 
-static void nor_is_it_taken_for_rubbish_on_its_way_back(void **state)
+static void gc_keeps_a_pinned_checkpoint_on_its_way_back(void **state)
 {
     (void)state;
     open_run(0);
@@ -178,7 +173,7 @@ static void nor_is_it_taken_for_rubbish_on_its_way_back(void **state)
 
 /* ---- going back */
 
-static void what_is_under_way_is_left_behind_too(void **state)
+static void a_save_under_way_is_left_behind_too(void **state)
 {
     (void)state;
     open_run(0);
@@ -195,13 +190,13 @@ static void what_is_under_way_is_left_behind_too(void **state)
 static void see_the_lock(const char *op, const char *name)
 {
     (void)op, (void)name;
-    if (pthread_mutex_trylock(&series->prune_lock) == 0) {
-        pthread_mutex_unlock(&series->prune_lock);
+    if (pthread_mutex_trylock(&series->prune_lock.mutex) == 0) {
+        pthread_mutex_unlock(&series->prune_lock.mutex);
         atomic_store(&armed, 0);
     }
 }
 
-/* A plan that was made before could delete what is being gone back to. */
+/* A plan that was made before could delete the checkpoint that the run goes back to. */
 static void nothing_is_deleted_while_a_run_goes_back(void **state)
 {
     (void)state;
@@ -215,7 +210,7 @@ static void nothing_is_deleted_while_a_run_goes_back(void **state)
     assert_string_equal(there(), "1 2!");
 }
 
-static void what_is_gone_is_no_place_to_go_on_from(void **state)
+static void a_deleted_checkpoint_is_not_resumed_from(void **state)
 {
     (void)state;
     open_run(0);
@@ -227,7 +222,7 @@ static void what_is_gone_is_no_place_to_go_on_from(void **state)
 
 /* ---- the same step once more, without waiting */
 
-static void what_does_not_start_takes_no_notes(void **state)
+static void a_refused_save_takes_no_annotations(void **state)
 {
     struct sidestep_save_options options = SIDESTEP_SAVE_OPTIONS_INIT;
     struct sidestep_metric loss = {"loss", 0.5};
@@ -244,12 +239,12 @@ static void what_does_not_start_takes_no_notes(void **state)
     sidestep_engine_resume(engine);
     ASSERT_OK(sidestep_save_finish(&handle, NULL, &err));
     OWNED_BY(sidestep_list_release) struct sidestep_list list = {0};
-    ASSERT_OK(list_root(sim_store(sim, 1), RUN, &list, &err));
+    ASSERT_OK(list_root(sim_store(sim, 1), RUN, 0, &list, &err));
     assert_int_equal(list.count, 1);
     assert_int_equal(list.entries[0].metric_count, 1);
 }
 
-/* ---- somebody deletes by hand, as a run begins */
+/* ---- another process deletes by hand when a run begins */
 
 static struct store_file *held; /* the lock of the series */
 
@@ -267,7 +262,7 @@ static void hold(const char *who)
     ASSERT_OK(store_file_write_at(held, who, strlen(who), 0, &err));
 }
 
-/* Late enough that who has only looked a few times has given up. */
+/* So late that a process that tries only a few times has given up. */
 static void let_go_at_last(const char *op, const char *name)
 {
     if (strcmp(op, "file_lock") == 0 && strcmp(name, "lock") == 0 &&
@@ -275,7 +270,7 @@ static void let_go_at_last(const char *op, const char *name)
         store_file_discard(TAKE(held));
 }
 
-static void a_run_waits_for_who_only_deletes(void **state)
+static void a_run_waits_for_a_process_that_only_deletes(void **state)
 {
     (void)state;
     hold("process 1 on a-host, which deletes\n");
@@ -285,7 +280,7 @@ static void a_run_waits_for_who_only_deletes(void **state)
     assert_string_equal(there(), "1");
 }
 
-static void but_not_for_another_run(void **state)
+static void a_run_does_not_wait_for_another_run(void **state)
 {
     struct sidestep_series_options options = SIDESTEP_SERIES_OPTIONS_INIT;
 
@@ -307,8 +302,8 @@ static void *prune_on_and_on(void *unused)
     return NULL;
 }
 
-/* Which says by what it keeps that it has seen each save at its time; the thread sanitizer, that
- * nothing else is shared. */
+/* What it keeps shows that it has seen each save in time; ThreadSanitizer shows that nothing else
+ * is shared. */
 static void deleting_on_another_thread_is_safe(void **state)
 {
     struct sidestep_save_options options = SIDESTEP_SAVE_OPTIONS_INIT;
@@ -340,16 +335,17 @@ static void deleting_on_another_thread_is_safe(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(who_has_pinned_it_keeps_it, setup, teardown),
-        cmocka_unit_test_setup_teardown(nor_is_it_deleted_by_name, setup, teardown),
-        cmocka_unit_test_setup_teardown(nor_is_it_taken_for_rubbish_on_its_way_back, setup,
+        cmocka_unit_test_setup_teardown(a_checkpoint_pinned_during_a_prune_stays, setup, teardown),
+        cmocka_unit_test_setup_teardown(an_unknown_outcome_stops_deletion_by_name, setup, teardown),
+        cmocka_unit_test_setup_teardown(gc_keeps_a_pinned_checkpoint_on_its_way_back, setup,
                                         teardown),
-        cmocka_unit_test_setup_teardown(what_is_under_way_is_left_behind_too, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_save_under_way_is_left_behind_too, setup, teardown),
         cmocka_unit_test_setup_teardown(nothing_is_deleted_while_a_run_goes_back, setup, teardown),
-        cmocka_unit_test_setup_teardown(what_is_gone_is_no_place_to_go_on_from, setup, teardown),
-        cmocka_unit_test_setup_teardown(what_does_not_start_takes_no_notes, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_run_waits_for_who_only_deletes, setup, teardown),
-        cmocka_unit_test_setup_teardown(but_not_for_another_run, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_deleted_checkpoint_is_not_resumed_from, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_refused_save_takes_no_annotations, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_run_waits_for_a_process_that_only_deletes, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(a_run_does_not_wait_for_another_run, setup, teardown),
         cmocka_unit_test_setup_teardown(deleting_on_another_thread_is_safe, setup, teardown),
     };
 

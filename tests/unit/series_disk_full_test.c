@@ -1,33 +1,27 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* series_room_test.c -- a disk that is full: said at once, or made room on, and what is said then.
- */
+/* series_disk_full_test.c -- a full disk: the save fails at once, or room is made, and the message
+ * says which. */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <cmocka.h>
 
 #include "base/fault.h"
 #include "engine/engine.h"
 #include "support/comm_threads.h"
 #include "support/one_rank.h"
 #include "support/store_fault.h"
+#include "support/unit.h"
 
 #define PLENTY ((uint64_t)1 << 40)
 
 static struct store *disk;
 static struct sidestep_series *series;
-static bool deletions_free; /* ... what is then enough */
+static bool deletions_free; /* ... which is then enough */
 
 static void on_event(void *context, const char *line)
 {
     (void)context;
     if (strstr(line, "\"deleted\"") != NULL && deletions_free)
-        store_fault_say_free(disk, PLENTY);
+        store_fault_set_free_bytes(disk, PLENTY);
 }
 
 static int setup(void **state)
@@ -58,7 +52,7 @@ static void open_series(uint32_t flags)
 {
     struct sidestep_series_options options = SIDESTEP_SERIES_OPTIONS_INIT;
 
-    options.flags = flags; /* no retention: nobody looks but for a save */
+    options.flags = flags; /* no retention: only saves check the space */
     series = open_with(&options);
 }
 
@@ -69,21 +63,20 @@ static void open_again(uint32_t flags)
     open_series(flags);
 }
 
-static void a_full_disk_is_said_at_once(void **state)
+static void a_full_disk_is_reported_at_once(void **state)
 {
     (void)state;
     open_series(SIDESTEP_SERIES_CHECK_SPACE);
-    store_fault_say_free(disk, 0);
-    assert_int_equal(try_save_step(series, 1),
-                     SIDESTEP_OK); /* nothing is known yet of what it takes */
+    store_fault_set_free_bytes(disk, 0);
+    assert_int_equal(try_save_step(series, 1), SIDESTEP_OK); /* its size is not known yet */
     assert_int_equal(try_save_step(series, 2), SIDESTEP_ENOSPC);
     assert_non_null(strstr(err.message, "the newest checkpoint takes"));
     assert_true(step_exists(1) && !step_exists(2));
-    store_fault_say_free(disk, PLENTY);
+    store_fault_set_free_bytes(disk, PLENTY);
     assert_int_equal(try_save_step(series, 2), SIDESTEP_OK);
 }
 
-static void room_is_made(void **state)
+static void make_room_deletes_first(void **state)
 {
     (void)state;
     char pinned[256];
@@ -93,19 +86,19 @@ static void room_is_made(void **state)
         assert_int_equal(try_save_step(series, step), SIDESTEP_OK);
     snprintf(pinned, sizeof(pinned), "%s/step-2", scratch.path);
     assert_int_equal(sidestep_pin(pinned, true, &err), SIDESTEP_OK);
-    store_fault_say_free(disk, 0);
+    store_fault_set_free_bytes(disk, 0);
     deletions_free = true;
     assert_int_equal(try_save_step(series, 5), SIDESTEP_OK);
     assert_true(!step_exists(1) && step_exists(2) && !step_exists(3) && step_exists(4) &&
                 step_exists(5));
-    /* Where that is not enough, the newest stays all the same. */
-    store_fault_say_free(disk, 0);
+    /* If that is not enough, the newest stays nevertheless. */
+    store_fault_set_free_bytes(disk, 0);
     deletions_free = false;
     assert_int_equal(try_save_step(series, 6), SIDESTEP_ENOSPC);
     assert_true(step_exists(2) && step_exists(5));
 }
 
-/* It has saved nothing yet, and knows all the same what the next one will take. */
+/* It has saved nothing yet, but knows the size of the next one. */
 static void a_restart_knows_what_the_newest_takes(void **state)
 {
     (void)state;
@@ -113,14 +106,14 @@ static void a_restart_knows_what_the_newest_takes(void **state)
     for (uint64_t step = 1; step <= 3; step++)
         assert_int_equal(try_save_step(series, step), SIDESTEP_OK);
     open_again(SIDESTEP_SERIES_CHECK_SPACE);
-    store_fault_say_free(disk, 0);
+    store_fault_set_free_bytes(disk, 0);
     assert_int_equal(try_save_step(series, 4), SIDESTEP_ENOSPC);
     assert_non_null(strstr(err.message, "the newest checkpoint takes"));
-    store_fault_say_free(disk, PLENTY);
+    store_fault_set_free_bytes(disk, PLENTY);
     assert_int_equal(try_save_step(series, 4), SIDESTEP_OK);
 }
 
-/* It may not delete before it has committed one, and says so; from then on it may. */
+/* It may not delete before it has committed one, and says so; afterwards it may. */
 static void a_restart_makes_room_once_it_has_committed(void **state)
 {
     (void)state;
@@ -129,19 +122,19 @@ static void a_restart_makes_room_once_it_has_committed(void **state)
         assert_int_equal(try_save_step(series, step), SIDESTEP_OK);
     open_again(SIDESTEP_SERIES_MAKE_ROOM);
     deletions_free = true;
-    store_fault_say_free(disk, 0);
+    store_fault_set_free_bytes(disk, 0);
     assert_int_equal(try_save_step(series, 4), SIDESTEP_ENOSPC);
     assert_non_null(strstr(err.message, "has committed nothing yet"));
     assert_true(step_exists(1) && step_exists(2) && step_exists(3) && !step_exists(4));
-    store_fault_say_free(disk, PLENTY);
+    store_fault_set_free_bytes(disk, PLENTY);
     assert_int_equal(try_save_step(series, 4), SIDESTEP_OK);
-    store_fault_say_free(disk, 0);
+    store_fault_set_free_bytes(disk, 0);
     assert_int_equal(try_save_step(series, 5), SIDESTEP_OK);
     assert_true(!step_exists(1) && !step_exists(3) && step_exists(4) && step_exists(5));
 }
 
-/* After going back to a small one, that is the measure, whatever a later one took. */
-static void what_was_resumed_is_the_measure(void **state)
+/* After going back to a small one, its size counts, not that of a later one. */
+static void the_resumed_checkpoint_sets_the_expected_size(void **state)
 {
     struct world large, loaded;
     struct stat st;
@@ -157,7 +150,7 @@ static void what_was_resumed_is_the_measure(void **state)
     snprintf(path, sizeof(path), "%s/step-2/__0_0.distcp", scratch.path);
     assert_int_equal(stat(path, &st), 0);
     open_again(SIDESTEP_SERIES_CHECK_SPACE);
-    store_fault_say_free(disk, (uint64_t)st.st_size - 1);
+    store_fault_set_free_bytes(disk, (uint64_t)st.st_size - 1);
     assert_int_equal(try_save_step(series, 3), SIDESTEP_ENOSPC);
     world_make(&loaded, 0, 1, WORLD_BY_ROWS, 1, true);
     ASSERT_OK(sidestep_series_load_step(series, 1, loaded.state, NULL, NULL, &err));
@@ -165,15 +158,15 @@ static void what_was_resumed_is_the_measure(void **state)
     assert_int_equal(try_save_step(series, 3), SIDESTEP_OK);
 }
 
-/* ---- storage that turns out to be full */
+/* ---- storage that is full during the save */
 
 static void fail_next_reservation(int sys_errno)
 {
-    store_fault_say_free(disk, 1000);
+    store_fault_set_free_bytes(disk, 1000);
     fault_arm("store.file_allocate", 1, false, sys_errno);
 }
 
-/* What follows ${words} in the message. */
+/* The number after ${words} in the message. */
 static unsigned long long number_behind(const char *words)
 {
     const char *found = strstr(err.message, words);
@@ -229,7 +222,7 @@ static void expect_advice(bool is_series)
                      would_free());
 }
 
-static void it_says_what_deleting_would_free(void **state)
+static void enospc_says_what_deleting_would_free(void **state)
 {
     (void)state;
     open_series(0);
@@ -239,7 +232,7 @@ static void it_says_what_deleting_would_free(void **state)
     assert_int_equal(try_save_step(series, 4), SIDESTEP_ENOSPC);
     expect_advice(true);
     open_again(SIDESTEP_SERIES_CHECK_SPACE);
-    store_fault_say_free(disk, 0);
+    store_fault_set_free_bytes(disk, 0);
     assert_int_equal(try_save_step(series, 4), SIDESTEP_ENOSPC);
     assert_non_null(strstr(err.message, "the newest checkpoint takes"));
     expect_advice(true);
@@ -250,7 +243,7 @@ static void it_says_what_deleting_would_free(void **state)
     expect_advice(false);
 }
 
-/* ---- several ranks, of which one finds no space */
+/* ---- several ranks, one of them without space */
 
 static struct sidestep_error told[2];
 
@@ -295,13 +288,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
 #define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-        CASE(a_full_disk_is_said_at_once),
-        CASE(room_is_made),
+        CASE(a_full_disk_is_reported_at_once),
+        CASE(make_room_deletes_first),
         CASE(a_restart_knows_what_the_newest_takes),
         CASE(a_restart_makes_room_once_it_has_committed),
-        CASE(what_was_resumed_is_the_measure),
+        CASE(the_resumed_checkpoint_sets_the_expected_size),
         CASE(a_failed_save_says_what_was_needed),
-        CASE(it_says_what_deleting_would_free),
+        CASE(enospc_says_what_deleting_would_free),
         CASE(every_rank_says_which_one_had_no_space),
 #undef CASE
     };

@@ -1,20 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * series_faults_test.c -- what is done to a series from outside: clocks and times that are wrong,
- * names and pointers that lie, copies under another name, reads that fail, deletion during a load,
- * a disk that is full when something is to be deleted, ranks that were told different things.
+ * series_faults_test.c -- external faults of a series: wrong clocks and times, misleading names
+ * and pointers, copies under another name, failing reads, deletion during a load, a disk that is
+ * too full to delete, ranks with different options.
  */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "base/fault.h"
 #include "base/owned.h"
@@ -24,6 +17,7 @@
 #include "support/comm_threads.h"
 #include "support/one_rank.h"
 #include "support/store_fault.h"
+#include "support/unit.h"
 
 static int teardown(void **state)
 {
@@ -58,7 +52,7 @@ static void close_series(struct sidestep_series **series)
     ASSERT_OK(sidestep_series_close(series, &err));
 }
 
-/* The newest; what is loaded must be that of ${content}. */
+/* Resume from step ${want}, the newest; its contents must be those of ${content}. */
 static void expect_resume(struct sidestep_series *series, uint64_t want, uint64_t content,
                           const char *rejected_word)
 {
@@ -73,8 +67,8 @@ static void expect_resume(struct sidestep_series *series, uint64_t want, uint64_
         assert_non_null(strstr(rejected, rejected_word));
 }
 
-/* The older, the later its files say they were written. */
-static void times_mean_nothing(void **state)
+/* Older checkpoints have newer times. */
+static void file_times_do_not_matter(void **state)
 {
     struct sidestep_series *series = open_keeping(0);
     static const char *const years[] = {"2099", "1971", "2040", "1980"};
@@ -94,7 +88,7 @@ static void times_mean_nothing(void **state)
     assert_false(step_exists(3) || step_exists(2) || step_exists(1));
 }
 
-/* The clock of the host, as this program sees it. */
+/* Added to the clock of the host. */
 static time_t clock_is_wrong_by;
 
 time_t time(time_t *now)
@@ -109,7 +103,7 @@ time_t time(time_t *now)
 }
 
 /* Into the future, beyond 2038, before 1970; within a run, and between two. */
-static void clocks_that_jump_mean_nothing(void **state)
+static void clock_jumps_do_not_matter(void **state)
 {
     static const int years[] = {20, -30, 80, -80, 0, 5, -5, -10};
     OWNED_BY(sidestep_list_release) struct sidestep_list list = {0};
@@ -131,7 +125,7 @@ static void clocks_that_jump_mean_nothing(void **state)
     for (size_t i = 0; i < list.count; i++)
         wrong += llabs((long long)(list.entries[i].saved_at - time(NULL))) > 86400;
     assert_int_equal(list.count, 3);
-    assert_int_equal(wrong, 3); /* it does show, and matters to nobody */
+    assert_int_equal(wrong, 3); /* it is visible, and has no effect */
     assert_true(step_exists(6) && step_exists(7) && step_exists(8));
 }
 
@@ -145,7 +139,7 @@ static void expect_newest(uint64_t step)
 }
 
 /* Files, links and pipes that claim to be the newest, or to know which it is. */
-static void pointers_and_names_that_lie(void **state)
+static void misleading_pointers_and_names(void **state)
 {
     struct sidestep_series *series = open_keeping(0);
 
@@ -164,7 +158,7 @@ static void pointers_and_names_that_lie(void **state)
     series = open_keeping(1);
     expect_resume(series, 3, 3, NULL);
     save_step(series, 4);
-    assert_int_equal(try_save_step(series, 98), SIDESTEP_EEXISTS); /* a link that leads nowhere */
+    assert_int_equal(try_save_step(series, 98), SIDESTEP_EEXISTS); /* a dangling link */
     assert_int_equal(try_save_step(series, 97), SIDESTEP_EEXISTS);
     assert_int_equal(try_save_step(series, 96), SIDESTEP_EEXISTS);
     save_step(series, 5);
@@ -193,13 +187,13 @@ static void a_copy_under_another_step_is_not_that_step(void **state)
     expect_resume(series, 3, 3, "step-9' was saved under another name");
     save_step(series, 4);
     close_series(&series);
-    assert_true(step_exists(9) && step_exists(4)); /* it counts for nothing, and is not deleted */
+    assert_true(step_exists(9) && step_exists(4)); /* it does not count, and is not deleted */
     assert_false(step_exists(3));
     series = open_keeping(0);
     ASSERT_OK(sidestep_series_load_step(series, 9, world.state, NULL, NULL, &err));
     assert_int_equal(world_check(&world, 2), 0);
     close_series(&series);
-    series = open_keeping(1); /* it was asked for by name: from then on it is meant */
+    series = open_keeping(1); /* it was loaded by name: from then on it counts */
     expect_resume(series, 9, 2, NULL);
     save_step(series, 10);
     close_series(&series);
@@ -209,9 +203,9 @@ static void a_copy_under_another_step_is_not_that_step(void **state)
 static const char *const read_points[] = {"store.file_open", "store.file_read_at", "store.dir_open",
                                           "store.dir_list", "store.stat"};
 
-/* Reads that fail, wherever and for how long: the newest is resumed from or nothing is, and it is
- * there to be resumed from afterwards. */
-static void a_read_that_fails_is_no_damage(void **state)
+/* Reads that fail, anywhere and for any time: a resume takes the newest or fails, and the newest is
+ * still there afterwards. */
+static void a_failed_read_is_not_damage(void **state)
 {
     struct store *faulty = store_fault_new(store_posix());
     unsigned refused = 0;
@@ -243,12 +237,12 @@ static void a_read_that_fails_is_no_damage(void **state)
             }
     assert_true(refused > 10);
     close_series(&series);
-    ASSERT_OK(sidestep_engine_close(&engine, &err)); /* it knows the store */
+    ASSERT_OK(sidestep_engine_close(&engine, &err)); /* it uses the store */
     store_fault_free(&faulty);
 }
 
-/* ... and while a run goes back: if it says that it did, it did. */
-static void a_read_that_fails_forgets_no_way_back(void **state)
+/* ... and while a run goes back: if it reports success, it has gone back. */
+static void a_failed_read_does_not_undo_going_back(void **state)
 {
     struct store *faulty = store_fault_new(store_posix());
     unsigned refused = 0, went = 0;
@@ -282,14 +276,14 @@ static void a_read_that_fails_forgets_no_way_back(void **state)
         }
     }
     assert_true(refused > 10 && went > 2);
-    ASSERT_OK(sidestep_engine_close(&engine, &err)); /* it knows the store */
+    ASSERT_OK(sidestep_engine_close(&engine, &err)); /* it uses the store */
     store_fault_free(&faulty);
 }
 
 /* ---- deletion */
 
-/* By somebody who asks nobody, at any moment: what is loaded is whole, and of one step. */
-static void what_goes_during_a_load_is_not_mixed(void **state)
+/* Another process deletes at any moment: what is loaded is whole, and of one step. */
+static void a_deletion_during_a_load_mixes_nothing(void **state)
 {
     char command[256], rejected[2048];
     unsigned older = 0;
@@ -322,10 +316,10 @@ struct vanishing {
 };
 
 struct deleter {
-    const char *command; /* NULL: done */
+    const char *command; /* NULL: deleted already */
 };
 
-/* Rank 0 has chosen, and nobody has opened it yet. */
+/* Rank 0 has chosen, and no rank has opened it yet. */
 static void delete_what_was_chosen(void *context, size_t bytes)
 {
     struct deleter *d = context;
@@ -370,7 +364,7 @@ static int load_what_vanishes(struct sidestep_comm *comm, void *context)
 }
 
 /* Whatever is left of it, and however it was chosen. */
-static void what_goes_between_choice_and_load_is_not_missed(void **state)
+static void a_checkpoint_deleted_before_its_load_is_passed_over(void **state)
 {
     static const char *const what[] = {".metadata", ".metadata .sidestep*", "*.distcp",
                                        "../step-2"};
@@ -388,7 +382,8 @@ static void what_goes_between_choice_and_load_is_not_missed(void **state)
     }
 }
 
-/* A file system may need space to delete: then what was to go stays, whole, and it is said. */
+/* A file system may need space to delete: then the checkpoint stays, whole, and this is reported.
+ */
 static void a_disk_too_full_to_delete(void **state)
 {
     struct sidestep_series *series = open_keeping(0);
@@ -407,7 +402,7 @@ static void a_disk_too_full_to_delete(void **state)
     assert_int_equal(report.kept_count, 3);
     sidestep_gc_report_release(&report);
     assert_true(step_exists(1) && step_exists(2) && step_exists(3));
-    fault_arm("posix.pwrite", 1, true, ENOSPC); /* deleting is what helps then */
+    fault_arm("posix.pwrite", 1, true, ENOSPC); /* deletion helps then */
     ASSERT_OK(sidestep_prune(scratch.path, &keep, 0, &report, &err));
     assert_int_equal(report.removed_count, 2);
     assert_non_null(fault_fired());
@@ -458,7 +453,7 @@ static void ranks_that_decide_differently_are_refused(void **state)
     assert_int_equal(comm_threads_run(3, open_differently, NULL), 0);
 }
 
-/* One of them is a step behind: nothing is saved, and then they are at the same one. */
+/* One rank is a step behind: nothing is saved, and then they are at the same one. */
 static int save_differently(struct sidestep_comm *comm, void *context)
 {
     struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
@@ -496,14 +491,14 @@ int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, one_rank_setup, teardown)
     const struct CMUnitTest tests[] = {
-        CASE(times_mean_nothing),
-        CASE(clocks_that_jump_mean_nothing),
-        CASE(pointers_and_names_that_lie),
+        CASE(file_times_do_not_matter),
+        CASE(clock_jumps_do_not_matter),
+        CASE(misleading_pointers_and_names),
         CASE(a_copy_under_another_step_is_not_that_step),
-        CASE(a_read_that_fails_is_no_damage),
-        CASE(a_read_that_fails_forgets_no_way_back),
-        CASE(what_goes_during_a_load_is_not_mixed),
-        CASE(what_goes_between_choice_and_load_is_not_missed),
+        CASE(a_failed_read_is_not_damage),
+        CASE(a_failed_read_does_not_undo_going_back),
+        CASE(a_deletion_during_a_load_mixes_nothing),
+        CASE(a_checkpoint_deleted_before_its_load_is_passed_over),
         CASE(a_disk_too_full_to_delete),
         CASE(ranks_that_decide_differently_are_refused),
         CASE(ranks_at_different_steps_are_refused),

@@ -1,17 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * series_lines_test.c -- where a run goes on: after it went back, after restarts that came to
- * nothing, beside what other runs made; and that whoever asks for the newest is told the same.
+ * series_lineage_test.c -- where a run goes on: after it went back, after restarts without
+ * progress, beside other runs; and `sidestep latest` agrees.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
-
 #include "support/one_series.h"
+#include "support/unit.h"
 
 static void shell(const char *format) /* with %s for the root */
 {
@@ -43,9 +36,9 @@ static bool is_left(const char *name)
     return entry.is_abandoned;
 }
 
-/* A run that goes back to 2 leaves 3 and 4 behind: no restart picks them, and their steps are saved
- * anew. */
-static void a_line_that_was_left_is_never_picked(void **state)
+/* A run that goes back to 2 leaves 3 and 4 behind: no restart chooses them, and their steps are
+ * saved again. */
+static void a_lineage_that_was_left_is_never_chosen(void **state)
 {
     (void)state;
     struct sidestep_series *series = open_with(NULL);
@@ -59,7 +52,7 @@ static void a_line_that_was_left_is_never_picked(void **state)
     go_back(series, 2);
     close_series(&series);
     expect_latest(2);
-    series = open_with(NULL); /* a crash right after: nothing was saved on the new line */
+    series = open_with(NULL); /* a crash right after: nothing was saved yet */
     ASSERT_OK(resume(series, &step, rejected));
     assert_int_equal(step, 2);
     assert_non_null(strstr(rejected, "step-4"));
@@ -73,15 +66,15 @@ static void a_line_that_was_left_is_never_picked(void **state)
     assert_int_equal(step, 3);
     assert_int_equal(world_check(&loaded, 33), 0);
     world_free(&loaded);
-    go_back(series, 4); /* by name it can be had back */
+    go_back(series, 4); /* it can still be loaded by its step */
     close_series(&series);
     series = open_with(NULL);
     expect_resume(series, 4);
     close_series(&series);
 }
 
-/* Also where the marks were lost: incarnations tell it. */
-static void a_line_is_known_without_marks(void **state)
+/* Also if the markers are lost: the incarnations show it. */
+static void a_lineage_is_known_without_markers(void **state)
 {
     (void)state;
     struct sidestep_series *series = open_with(NULL);
@@ -130,8 +123,9 @@ static void a_pinned_one_is_not_replaced(void **state)
     close_series(&series);
 }
 
-/* Three runs that came to nothing are enough; one that saves, or ends in order, is none of them. */
-static void restarts_that_come_to_nothing_are_counted(void **state)
+/* After three runs without progress it is skipped; a run that saves, or closes the series, does not
+ * count. */
+static void restarts_without_progress_are_counted(void **state)
 {
     (void)state;
     struct sidestep_series_options options = SIDESTEP_SERIES_OPTIONS_INIT;
@@ -145,7 +139,7 @@ static void restarts_that_come_to_nothing_are_counted(void **state)
     close_series(&series);
     for (int run = 0; run < 5; run++) {
         series = open_with(&options);
-        expect_resume(series, 2); /* five that end in order */
+        expect_resume(series, 2); /* five that close the series */
         close_series(&series);
     }
     for (int run = 0; run < 4; run++) {
@@ -154,7 +148,7 @@ static void restarts_that_come_to_nothing_are_counted(void **state)
         assert_int_equal(step, run < 3 ? 2 : 1);
         if (run == 3)
             assert_non_null(strstr(rejected, "came to nothing"));
-        /* As a crash would leave it: the mark stays. */
+        /* As a crash would leave it: the marker stays. */
         snprintf(command, sizeof(command), "cp -r %s/.sidestep %s/kept", scratch.path,
                  scratch.path);
         assert_int_equal(system(command), 0);
@@ -165,7 +159,7 @@ static void restarts_that_come_to_nothing_are_counted(void **state)
     }
     series = open_with(&options);
     expect_resume(series, 1); /* and it stays there */
-    save_step(series, 2);     /* the one that was skipped is replaced */
+    save_step(series, 2);     /* the skipped one is replaced */
     close_series(&series);
     series = open_with(&options);
     expect_resume(series, 2);
@@ -213,7 +207,7 @@ static void another_runs_checkpoint_is_passed_over(void **state)
     close_series(&series);
 }
 
-/* Of one step, and of one that is abandoned: no copy is what anybody would go on from. */
+/* Of one step, and of an abandoned one: nobody would resume from a copy. */
 static void a_copy_is_never_the_newest(void **state)
 {
     (void)state;
@@ -228,12 +222,12 @@ static void a_copy_is_never_the_newest(void **state)
     expect_latest(3);
     series = open_with(NULL);
     expect_resume(series, 3);
-    go_back(series, 1); /* and not `best`, which is as of step 3 */
+    go_back(series, 1); /* and not to `best`, which has the contents of step 3 */
     struct sidestep_listed best = listed(&list, "best");
     assert_true(best.is_renamed && !best.is_abandoned && best.step == 3);
     assert_non_null(strstr(best.reason, "copied or renamed"));
     sidestep_list_release(&list);
-    /* Asked for by its name it is what it is called. */
+    /* Loaded by its path it is what it is. */
     world_make(&loaded, 0, 1, WORLD_BY_ROWS, 1, true);
     ASSERT_OK(sidestep_series_load_step(series, 9, loaded.state, NULL, NULL, &err));
     assert_int_equal(world_check(&loaded, 2), 0);
@@ -245,7 +239,7 @@ static void a_copy_is_never_the_newest(void **state)
     sidestep_list_release(&list);
 }
 
-/* What is noted of a step that a line left behind had, too, is of the one that comes. */
+/* The annotations of a step that was left behind do not belong to the new one. */
 static void a_step_that_is_saved_anew_has_its_own_metric(void **state)
 {
     (void)state;
@@ -269,7 +263,7 @@ static void a_step_that_is_saved_anew_has_its_own_metric(void **state)
     close_series(&series);
 }
 
-/* They share the lock, and so the incarnations, but no line. */
+/* They share the lock, and so the incarnations, but not the lineage. */
 static void two_prefixes_are_two_lines(void **state)
 {
     (void)state;
@@ -294,9 +288,9 @@ static void two_prefixes_are_two_lines(void **state)
     close_series(&series);
 }
 
-/* Checkpoints are copied, without their .sidestep; then one is pinned there, and some are deleted.
+/* Checkpoints are copied without their .sidestep; then one is pinned there, and some are deleted.
  */
-static void who_deletes_begins_no_run(void **state)
+static void deleting_starts_no_incarnation(void **state)
 {
     struct sidestep_retention keep = {.struct_size = sizeof(keep), .keep_last = 2};
     struct sidestep_gc_report report;
@@ -327,15 +321,15 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
 #define CASE(f) cmocka_unit_test_setup_teardown(f, one_rank_setup, one_rank_teardown)
-        CASE(a_line_that_was_left_is_never_picked),
-        CASE(a_line_is_known_without_marks),
+        CASE(a_lineage_that_was_left_is_never_chosen),
+        CASE(a_lineage_is_known_without_markers),
         CASE(a_pinned_one_is_not_replaced),
-        CASE(restarts_that_come_to_nothing_are_counted),
+        CASE(restarts_without_progress_are_counted),
         CASE(another_runs_checkpoint_is_passed_over),
         CASE(a_copy_is_never_the_newest),
         CASE(a_step_that_is_saved_anew_has_its_own_metric),
         CASE(two_prefixes_are_two_lines),
-        CASE(who_deletes_begins_no_run),
+        CASE(deleting_starts_no_incarnation),
 #undef CASE
     };
 

@@ -1,21 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * series_names_test.c -- series whose names are made by a template, over the width of its padding;
- * and what those see of them who know no template: ls, latest, prune, another run.
+ * series_names_test.c -- series with a template for names, beyond the width of its padding; and
+ * how readers that do not know the template see them: ls, latest, prune, another run.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "base/owned.h"
 #include "support/flip.h"
 #include "support/one_rank.h"
+#include "support/unit.h"
 
 #define TEMPLATE "run7-{step:02}.dcp"
 
@@ -81,8 +74,7 @@ static void go_back(struct sidestep_series *series, uint64_t step)
     world_free(&loaded);
 }
 
-/* Of what lies under the root: names and steps in the order of the list, " left" or " renamed"
- * behind. */
+/* Check the list of the root: names and steps in order, followed by " left" or " renamed". */
 static void expect_list(const char *want)
 {
     struct sidestep_list list;
@@ -116,9 +108,9 @@ static void expect_metric(const char *name, double value)
     assert_int_equal(found, 1);
 }
 
-/* ---- the life of a series ---- */
+/* ---- a series ---- */
 
-static void a_run_goes_on_over_the_width(void **state)
+static void a_run_goes_on_beyond_the_padding(void **state)
 {
     (void)state;
     struct sidestep_series *series = open_named(TEMPLATE, 0);
@@ -173,7 +165,7 @@ static void going_back_starts_a_new_line(void **state)
     save_step(series, 100);
     close_series(&series);
     expect_list("run7-98.dcp=98;run7-99.dcp=99;run7-100.dcp=100;run7-101.dcp=101 left;");
-    shell("rm %s/.sidestep/abandoned.*"); /* incarnations tell it, too */
+    shell("rm %s/.sidestep/abandoned.*"); /* the incarnations show it, too */
     expect_list("run7-98.dcp=98;run7-99.dcp=99;run7-100.dcp=100;run7-101.dcp=101 left;");
     series = open_named(TEMPLATE, 0);
     expect_resume(series, 100);
@@ -195,9 +187,9 @@ static void a_damaged_one_is_set_aside(void **state)
     close_series(&series);
 }
 
-/* ---- those who know no template ---- */
+/* ---- readers without the template ---- */
 
-static void a_save_under_way_tells_its_step(void **state)
+static void a_save_under_way_shows_its_step(void **state)
 {
     (void)state;
     struct sidestep_series *series = open_named(TEMPLATE, 0);
@@ -233,7 +225,7 @@ static void prune_by_hand_knows_the_steps(void **state)
     expect_list("run7-098.dcp=98 renamed;run7-99.dcp.keep=99 renamed;run7-101.dcp=101;");
 }
 
-/* A copy is never what it is called, unless it is asked for by that name. */
+/* A copy never counts as what its name says, unless it is loaded by that name. */
 static void a_copy_is_known_by_its_template(void **state)
 {
     (void)state;
@@ -253,8 +245,8 @@ static void a_copy_is_known_by_its_template(void **state)
     expect_latest("run7-50.dcp");
 }
 
-/* A rebuilt manifest says so, too. */
-static void a_rebuilt_one_keeps_its_name(void **state)
+/* A rebuilt manifest has the template, too. */
+static void a_rebuilt_checkpoint_keeps_its_template(void **state)
 {
     (void)state;
     struct sidestep_series *series = open_named(TEMPLATE, 0);
@@ -268,9 +260,9 @@ static void a_rebuilt_one_keeps_its_name(void **state)
     expect_list("run7-07.dcp=7;");
 }
 
-/* ---- two ways to name ---- */
+/* ---- two templates ---- */
 
-/* They share the lock, and so the incarnations, but no line, and no names. */
+/* They share the lock, and so the incarnations, but neither lineage nor names. */
 static void two_templates_are_two_lines(void **state)
 {
     (void)state;
@@ -286,7 +278,7 @@ static void two_templates_are_two_lines(void **state)
         for (uint64_t n = 1; n <= 5; n++)
             save_step(series, n);
         close_series(&series);
-        series = open_named(pairs[i][1], 1); /* whose retention is not that of the other */
+        series = open_named(pairs[i][1], 1); /* its retention does not apply to the other's */
         assert_int_equal(sidestep_series_load_step(series, 5, world.state, NULL, NULL, &err),
                          SIDESTEP_ENOTFOUND);
         for (uint64_t n = 2; n <= 3; n++)
@@ -307,7 +299,7 @@ static void two_templates_are_two_lines(void **state)
     }
 }
 
-static void what_is_no_template_is_refused(void **state)
+static void an_invalid_template_is_refused(void **state)
 {
     (void)state;
     struct sidestep_series_options options = SIDESTEP_SERIES_OPTIONS_INIT;
@@ -335,11 +327,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
 #define CASE(f) cmocka_unit_test_setup_teardown(f, one_rank_setup, one_rank_teardown)
-        CASE(a_run_goes_on_over_the_width),    CASE(retention_counts_by_step),
-        CASE(going_back_starts_a_new_line),    CASE(a_damaged_one_is_set_aside),
-        CASE(a_save_under_way_tells_its_step), CASE(prune_by_hand_knows_the_steps),
-        CASE(a_copy_is_known_by_its_template), CASE(a_rebuilt_one_keeps_its_name),
-        CASE(two_templates_are_two_lines),     CASE(what_is_no_template_is_refused),
+        CASE(a_run_goes_on_beyond_the_padding), CASE(retention_counts_by_step),
+        CASE(going_back_starts_a_new_line),     CASE(a_damaged_one_is_set_aside),
+        CASE(a_save_under_way_shows_its_step),  CASE(prune_by_hand_knows_the_steps),
+        CASE(a_copy_is_known_by_its_template),  CASE(a_rebuilt_checkpoint_keeps_its_template),
+        CASE(two_templates_are_two_lines),      CASE(an_invalid_template_is_refused),
 #undef CASE
     };
 

@@ -1,18 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * series_keep_test.c -- a series that looks after itself: retention, pins, tags and metrics.
+ * series_retention_test.c -- retention, pins, tags and metrics of a series.
  */
 #include <math.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "base/fault.h"
 #include "base/owned.h"
@@ -21,6 +14,7 @@
 #include "support/flip.h"
 #include "support/one_series.h"
 #include "support/prng.h"
+#include "support/unit.h"
 
 static unsigned long deleted_events;
 
@@ -99,21 +93,21 @@ static void the_last_ones_stay(void **state)
     assert_non_null(strstr(report.removed[0], "step-8"));
     assert_int_equal(report.kept_count, 2);
     sidestep_gc_report_release(&report);
-    assert_int_equal(told, 3); /* each is told once, whoever deleted it */
+    assert_int_equal(told, 3); /* each is reported once, whoever deleted it */
     assert_string_equal(steps_there(), "11 12");
     save_step(series, 13);
-    close_series(&series); /* finishes what is to be done */
+    close_series(&series); /* finishes the rest */
     assert_string_equal(steps_there(), "12 13");
     assert_int_equal(deleted_events, 4);
     series = open_keeping(1);
     ASSERT_OK(sidestep_series_prune(series, &report, &err) == SIDESTEP_ELOCKED ? SIDESTEP_OK
                                                                                : SIDESTEP_EIO);
-    assert_string_equal(steps_there(), "12 13"); /* nothing of this incarnation is committed */
+    assert_string_equal(steps_there(), "12 13"); /* this incarnation has committed nothing */
     expect_resume(series, 13);
     close_series(&series);
 }
 
-static void what_is_not_ours_to_delete_stays(void **state)
+static void checkpoints_that_are_not_ours_stay(void **state)
 {
     (void)state;
     char command[1024];
@@ -151,8 +145,9 @@ static void what_is_not_ours_to_delete_stays(void **state)
     close_series(&series);
 }
 
-/* An open checkpoint stays until it is closed; one that is not open goes (a negative control). */
-static void what_is_being_read_stays(void **state)
+/* An open checkpoint stays until it is closed; one that is not open is deleted (a negative
+ * control). */
+static void a_checkpoint_being_read_stays(void **state)
 {
     struct sidestep_checkpoint *reading = NULL;
     struct sidestep_gc_report report;
@@ -178,7 +173,7 @@ static void what_is_being_read_stays(void **state)
     close_series(&series);
 }
 
-/* The newest is damaged: what it stands before is not deleted in its favour. */
+/* The newest is damaged: the one before it is not deleted. */
 static void a_damaged_one_does_not_count(void **state)
 {
     (void)state;
@@ -206,7 +201,7 @@ static void a_damaged_one_does_not_count(void **state)
     close_series(&series);
 }
 
-/* A save that takes no lock of a series, into the directory of an old checkpoint. */
+/* Save without the lock of the series, into the directory of an old checkpoint. */
 static void replace_first(void)
 {
     struct sidestep_save_options options = SIDESTEP_SAVE_OPTIONS_INIT;
@@ -233,8 +228,9 @@ static bool replace_after_it_was_asked(void *context, const struct sidestep_list
     return true;
 }
 
-/* What was judged is gone; what has come in its place was reported as saved. */
-static void what_replaced_the_doomed_stays(void **state)
+/* The checkpoint that was to be deleted is gone; its replacement was reported as saved, and stays.
+ */
+static void a_replacement_of_a_doomed_checkpoint_stays(void **state)
 {
     const struct sidestep_retention keep_one = {.struct_size = sizeof(keep_one), .keep_last = 1};
     struct retention keep;
@@ -287,13 +283,13 @@ static void the_best_and_every_nth_stay(void **state)
     for (uint64_t n = 1; n <= 7; n++) {
         struct sidestep_metric metrics[] = {{"loss", -1}, {"losses", 1}, {"rate", 2}};
         ASSERT_OK(sidestep_series_note(series, n, metrics, 3, &tag, 1, &err));
-        metrics[0].value = losses[n - 1]; /* it replaces that one, and no other */
+        metrics[0].value = losses[n - 1]; /* replaces that one, and no other */
         ASSERT_OK(sidestep_series_note(series, n, metrics, 1, NULL, 0, &err));
         save_step(series, n);
         metrics[2].value = 3;
         ASSERT_OK(sidestep_series_note(series, n, &metrics[2], 1, NULL, 0, &err));
     }
-    /* No better than step 3: the thread that prunes may look before or after this. */
+    /* No better than step 3: the thread that prunes may run before or after this. */
     struct sidestep_metric later = {"loss", 8};
     ASSERT_OK(sidestep_series_note(series, 7, &later, 1, NULL, 0, &err));
     later.name = "no word";
@@ -360,7 +356,7 @@ static int run_ranks(struct sidestep_comm *comm, void *context)
             sidestep_series_save_async(series, step, mine.state, NULL, &save, &why) != SIDESTEP_OK;
         bad |= sidestep_save_finish(&save, NULL, &why) != SIDESTEP_OK;
     }
-    /* Every ten steps, or with what was asked for in between. */
+    /* Every ten steps, or at a request in between. */
     bad |= saves < 5 || step >= 100000;
     world_free(&mine);
     bad |= sidestep_series_close(&series, &why) != SIDESTEP_OK;
@@ -384,7 +380,7 @@ static void ranks_save_together_and_delete_once(void **state)
 
 /* ---- faults ---- */
 
-/* Whatever fails while a series prunes: the newest stays, and the next time it is done. */
+/* Whatever fails while a series prunes: the newest stays, and the next prune completes it. */
 static void any_failure_leaves_the_newest(void **state)
 {
     static const char *const points[] = {"memory", "posix"};
@@ -451,8 +447,8 @@ static void move_step(uint64_t step, bool in)
     assert_int_equal(rename(in ? hidden : shown, in ? shown : hidden), 0);
 }
 
-/* Beside a run that keeps one: there is always one, whoever looks, and whenever. */
-static void who_looks_beside_a_run_finds_one(void **state)
+/* Beside a run that keeps one checkpoint there is always one, at any time. */
+static void a_reader_beside_a_run_always_finds_a_checkpoint(void **state)
 {
     (void)state;
     struct sidestep_series *series = open_with(NULL);
@@ -483,11 +479,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
 #define CASE(f) cmocka_unit_test_setup_teardown(f, setup, one_rank_teardown)
         CASE(the_last_ones_stay),
-        CASE(who_looks_beside_a_run_finds_one),
-        CASE(what_is_not_ours_to_delete_stays),
-        CASE(what_is_being_read_stays),
+        CASE(a_reader_beside_a_run_always_finds_a_checkpoint),
+        CASE(checkpoints_that_are_not_ours_stay),
+        CASE(a_checkpoint_being_read_stays),
         CASE(a_damaged_one_does_not_count),
-        CASE(what_replaced_the_doomed_stays),
+        CASE(a_replacement_of_a_doomed_checkpoint_stays),
         CASE(the_best_and_every_nth_stay),
         CASE(ranks_save_together_and_delete_once),
         CASE(any_failure_leaves_the_newest),

@@ -1,29 +1,23 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * series_rights_test.c -- a series whose directories may not be written to, or not be read:
- * permissions that come and go, for a process that is nobody; a disk that is mounted for reading
- * only, or is full, in a process with mounts of its own.
+ * series_rights_test.c -- a series whose directories may not be written, or not be read:
+ * permissions that change, for a process without privileges; a disk that is mounted read-only, or
+ * is full, in a process with mounts of its own.
  */
 #include <errno.h>
 #include <limits.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "support/one_rank.h"
+#include "support/unit.h"
 
 #define NOBODY 65534
 
-/* An engine and a series of a child's own, with checkpoints of the steps up to ${steps}. */
+/* Open an engine and a series in a child, and save steps up to ${steps}. */
 static bool begin_series(struct sidestep_engine **own, struct sidestep_series **series,
                          uint64_t steps)
 {
@@ -35,7 +29,7 @@ static bool begin_series(struct sidestep_engine **own, struct sidestep_series **
     return good;
 }
 
-/* Returns the line of the first thing that is not as it ought to be. */
+/* Return the line of the first condition that does not hold. */
 #define NEED(condition)                                                                            \
     do {                                                                                           \
         if (!(condition)) {                                                                        \
@@ -81,7 +75,7 @@ static int permissions_come_and_go(void)
     NEED(chmod(scratch.path, 0555) == 0 && chmod(dir, 0555) == 0);
     NEED(sidestep_series_open(own, scratch.path, NULL, &series, &err) == SIDESTEP_EPERM);
     NEED(strstr(err.message, scratch.path) != NULL && series == NULL);
-    NEED(load_by_name(own, 3)); /* whoever only reads can */
+    NEED(load_by_name(own, 3)); /* a reader can */
     NEED(sidestep_latest(scratch.path, SIDESTEP_VERIFY_BEFORE, &latest, &err) == SIDESTEP_OK);
     NEED(strstr(latest, "step-3") != NULL);
     free(latest);
@@ -92,7 +86,7 @@ static int permissions_come_and_go(void)
          SIDESTEP_EPERM);
     NEED(strstr(err.message, "step-3") != NULL && strstr(err.message, "by naming it") != NULL);
     NEED(sidestep_latest(scratch.path, SIDESTEP_VERIFY_STRUCTURE, &latest, &err) == SIDESTEP_EPERM);
-    NEED(chmod(step_path(3), 0755) == 0); /* nothing older was taken, and it is as it was */
+    NEED(chmod(step_path(3), 0755) == 0); /* no older one was taken, and it is unchanged */
     for (size_t i = 0; i < sizeof(records) / sizeof(records[0]); i++) {
         snprintf(dir, sizeof(dir), "chmod %s %s/%s", "000", step_path(3), records[i]);
         NEED(system(dir) == 0);
@@ -125,7 +119,7 @@ static enum sidestep_presence presence_of(uint64_t step, enum sidestep_status *s
     return found;
 }
 
-/* verify: one problem for the file, however many tensors lie in it. */
+/* verify: one problem for the file, however many tensors it has. */
 static bool verify_says_unreadable(uint64_t step)
 {
     struct sidestep_verify_report report = {0};
@@ -151,8 +145,8 @@ static bool info_says_unreadable(uint64_t step)
     return good;
 }
 
-/* A file that may not be read is called so everywhere, and is never damage: not by a load, a resume
- * that checks all before, verify, a listing, or a prune. */
+/* A file that may not be read is unreadable everywhere, and never damaged: for a load, a resume
+ * that verifies first, verify, a listing, and a prune. */
 static int what_may_not_be_read_is_no_damage(void)
 {
     static const char *const records[] = {".metadata", ".sidestep.manifest.*", "__0_0.distcp"};
@@ -195,7 +189,7 @@ static int what_may_not_be_read_is_no_damage(void)
     return sidestep_engine_close(&own, &err) != SIDESTEP_OK;
 }
 
-/* What a prune says: nothing but the newest is asked for. */
+/* The report of a prune that keeps only the newest. */
 static enum sidestep_status prune_told(uint32_t flags, char *text, size_t room)
 {
     struct sidestep_retention keep = {.struct_size = sizeof(keep), .keep_last = 1};
@@ -211,7 +205,7 @@ static enum sidestep_status prune_told(uint32_t flags, char *text, size_t room)
     return status;
 }
 
-/* Does a dry run say ${words}, and then the real one the same? */
+/* Does a dry run report ${words}, and the real one the same? */
 static bool dry_run_is_true(const char *words)
 {
     char dry[2048], real[2048];
@@ -272,7 +266,7 @@ static bool resumes(struct sidestep_series *series, uint64_t step, uint64_t cont
     return got == step && is_same && world_check(&world, content) == 0;
 }
 
-/* A run goes back, and what is newer cannot be read: it is left behind all the same, and what is
+/* A run goes back, and what is newer cannot be read: it is left behind nevertheless, and what is
  * saved under its name later is not. */
 static int unreadable_ones_are_left(void)
 {
@@ -287,7 +281,7 @@ static int unreadable_ones_are_left(void)
     NEED(sidestep_series_open(own, scratch.path, NULL, &series, &err) == SIDESTEP_OK);
     NEED(sidestep_series_load_step(series, 1, world.state, NULL, NULL, &err) == SIDESTEP_OK);
     NEED(resumes(series, 1, 1));
-    /* What cannot be told from its successor is not marked at all. */
+    /* What could not be told from its successor is not marked at all. */
     NEED(sidestep_series_note(series, 2, &metric, 1, NULL, 0, &err) == SIDESTEP_OK);
     NEED(chmod(step_path(2), 0) == 0 && sidestep_pin(step_path(2), true, &err) == SIDESTEP_EPERM);
     NEED(strstr(err.message, "cannot be read now") != NULL && chmod(step_path(2), 0755) == 0);
@@ -315,8 +309,8 @@ static bool fails_at_the_newest(enum sidestep_status status)
     return status == SIDESTEP_EPERM && strstr(err.message, "run7-101.dcp") != NULL;
 }
 
-/* Of a series whose names end otherwise: nobody takes an older one for the newest, be there one to
- * learn the way to name from or not, nor says that there is nothing yet. */
+/* In a series whose names end differently: an older one is never the newest, whether another one
+ * shows the template or not, and there is never "nothing yet". */
 static int newest_of_a_template_is_unreadable(void)
 {
     static const char *const shut[] = {"run7-101.dcp", "run7-099.dcp"}; /* one, then both */
@@ -385,19 +379,19 @@ static void a_root_that_may_not_be_written_says_so(void **state)
     expect_of_nobody(permissions_come_and_go);
 }
 
-static void a_dry_run_says_what_the_real_one_does(void **state)
+static void a_dry_run_reports_what_a_real_run_does(void **state)
 {
     (void)state;
     expect_of_nobody(dry_runs_are_true);
 }
 
-static void a_file_that_may_not_be_read_is_no_damage(void **state)
+static void a_file_without_permission_is_not_damage(void **state)
 {
     (void)state;
     expect_of_nobody(what_may_not_be_read_is_no_damage);
 }
 
-static void what_cannot_be_read_is_left_behind_all_the_same(void **state)
+static void going_back_leaves_unreadable_checkpoints_behind(void **state)
 {
     (void)state;
     expect_of_nobody(unreadable_ones_are_left);
@@ -409,8 +403,7 @@ static void the_newest_is_not_passed_over(void **state)
     expect_of_nobody(newest_of_a_template_is_unreadable);
 }
 
-/* ---- a disk that is mounted for reading only: in a process of its own, which has its own mounts
- */
+/* ---- a disk that is mounted read-only, in a process with mounts of its own */
 
 #define CANNOT_MOUNT 77
 
@@ -433,13 +426,13 @@ static int disk_becomes_read_only(void)
     NEED(begin_series(&own, &series, 2));
     NEED(sidestep_series_close(&series, &err) == SIDESTEP_OK);
     NEED(mount("disk", scratch.path, "tmpfs", read_only, NULL) == 0);
-    /* No run begins there; and whoever writes by hand is told why not. */
+    /* No run begins there, and commands that write say why not. */
     NEED(is_quiet_refusal(sidestep_series_open(own, scratch.path, NULL, &series, &err)));
     NEED(series == NULL && strstr(err.message, scratch.path) != NULL);
     NEED(is_quiet_refusal(sidestep_pin(step_path(1), true, &err)));
     NEED(is_quiet_refusal(sidestep_prune(scratch.path, &keep, 0, &report, &err)));
     NEED(is_quiet_refusal(sidestep_save(own, step_path(3), world.state, NULL, NULL, &err)));
-    /* Whoever reads need not write. */
+    /* Readers need not write. */
     NEED(sidestep_prune(scratch.path, &keep, SIDESTEP_GC_DRY_RUN, &report, &err) == SIDESTEP_OK);
     NEED(report.removed_count == 0 && report.kept_count == 2);
     NEED(strstr(report.kept[0], "step-1: the directory that it is in may not be written") != NULL);
@@ -489,13 +482,12 @@ static int disk_is_full(void)
     NEED(sidestep_series_open(own, scratch.path, NULL, &series, &err) == SIDESTEP_ENOSPC);
     NEED(series == NULL && strstr(err.message, scratch.path) != NULL);
     NEED(sidestep_save(own, step_path(4), world.state, NULL, NULL, &err) == SIDESTEP_ENOSPC);
-    NEED(!step_exists(4) && load_by_name(own, 1)); /* whoever reads is not bothered */
+    NEED(!step_exists(4) && load_by_name(own, 1)); /* readers are not affected */
     NEED(sidestep_latest(scratch.path, SIDESTEP_VERIFY_BEFORE, &latest, &err) == SIDESTEP_OK);
     NEED(strcmp(latest, step_path(3)) == 0);
     sidestep_string_free(&latest);
     NEED(sidestep_prune(scratch.path, &keep, 0, &report, &err) == SIDESTEP_OK);
-    NEED(report.removed_count == 2 && !step_exists(1) &&
-         !step_exists(2)); /* deleting is what helps */
+    NEED(report.removed_count == 2 && !step_exists(1) && !step_exists(2)); /* deletion helps */
     sidestep_gc_report_release(&report);
     NEED(sidestep_series_open(own, scratch.path, NULL, &series, &err) == SIDESTEP_OK);
     NEED(resumes(series, 3, 3));
@@ -538,7 +530,7 @@ static void a_read_only_disk_says_so(void **state)
     expect_on_disk(disk_becomes_read_only, "size=64m");
 }
 
-static void a_full_disk_says_so_and_can_be_pruned(void **state)
+static void a_full_disk_is_reported_and_can_be_pruned(void **state)
 {
     (void)state;
     expect_on_disk(disk_is_full, "size=4m");
@@ -549,12 +541,12 @@ int main(void)
 #define CASE(name) cmocka_unit_test_setup_teardown(name, one_rank_setup, one_rank_teardown)
     const struct CMUnitTest tests[] = {
         CASE(a_root_that_may_not_be_written_says_so),
-        CASE(a_file_that_may_not_be_read_is_no_damage),
-        CASE(a_dry_run_says_what_the_real_one_does),
-        CASE(what_cannot_be_read_is_left_behind_all_the_same),
+        CASE(a_file_without_permission_is_not_damage),
+        CASE(a_dry_run_reports_what_a_real_run_does),
+        CASE(going_back_leaves_unreadable_checkpoints_behind),
         CASE(the_newest_is_not_passed_over),
         CASE(a_read_only_disk_says_so),
-        CASE(a_full_disk_says_so_and_can_be_pruned),
+        CASE(a_full_disk_is_reported_and_can_be_pruned),
 #undef CASE
     };
 

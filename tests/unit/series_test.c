@@ -1,21 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* series_test.c -- a run's checkpoints: resume from the newest valid one, quarantine, delete, lock.
- */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+/* series_test.c -- checkpoints of a run: resume from the newest valid one, set aside, delete,
+ * lock. */
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "support/comm_threads.h"
 #include "support/flip.h"
 #include "series/series.h"
 #include "support/one_rank.h"
+#include "support/unit.h"
 
 /* Load the newest; the state must be that of ${want}. */
 static void expect_resume(struct sidestep_series *series, uint64_t want, const char *rejected_word)
@@ -99,8 +93,8 @@ static void expect_exists(struct sidestep_series *series, uint64_t step, const c
     assert_non_null(strstr(err.message, scratch.path));
 }
 
-/* Of a step that exists, each run is told what it has forgotten, and nothing is harmed. */
-static void who_forgot_to_resume_is_told(void **state)
+/* A run that forgets to resume gets an error for a step that exists, and nothing is harmed. */
+static void a_run_that_forgot_to_resume_gets_an_error(void **state)
 {
     struct sidestep_series *series = open_with(NULL);
 
@@ -139,14 +133,14 @@ static void damaged_ones_are_set_aside(void **state)
     assert_int_equal(sidestep_series_load(series, world.state, NULL, &step, NULL, NULL, &err),
                      SIDESTEP_ECORRUPT);
     assert_non_null(strstr(err.message, "is valid"));
-    /* Nor does the next restart believe that there is nothing yet, and train from the beginning. */
+    /* Nor does the next restart find that there is nothing yet, and train from the beginning. */
     assert_int_equal(sidestep_series_load(series, world.state, NULL, &step, NULL, NULL, &err),
                      SIDESTEP_ECORRUPT);
     assert_non_null(strstr(err.message, "there is no checkpoint left: 4 are damaged"));
     ASSERT_OK(sidestep_series_close(&series, &err));
 }
 
-static void delete_keeps_the_last_good_one(void **state)
+static void delete_refuses_the_newest_valid_checkpoint(void **state)
 {
     (void)state;
     struct sidestep_series *series = open_with(NULL);
@@ -181,7 +175,8 @@ static void a_series_has_one_owner(void **state)
     ASSERT_OK(sidestep_series_close(&series, &err));
 }
 
-/* Moved away, and another made in its place: nothing is saved into a root that is not ours. */
+/* The root is moved away, and another made in its place: nothing is saved into a root that is not
+ * ours. */
 static void a_root_that_was_replaced_is_left_alone(void **state)
 {
     (void)state;
@@ -203,7 +198,7 @@ static void a_root_that_was_replaced_is_left_alone(void **state)
     ASSERT_OK(sidestep_series_close(&series, &err));
 }
 
-/* A killed save of an earlier incarnation is fenced and cleared by the next. */
+/* The next incarnation removes a killed save of an earlier one. */
 static void leftovers_of_a_killed_run_are_cleared(void **state)
 {
     (void)state;
@@ -222,7 +217,7 @@ static void leftovers_of_a_killed_run_are_cleared(void **state)
         struct sidestep_engine *own = NULL;
         struct sidestep_series *killed = NULL;
         struct sidestep_save *save = NULL;
-        struct world mine; /* what the parent has on devices is not there in a child */
+        struct world mine; /* a child cannot use the parent's devices */
         world_make(&mine, 0, 1, WORLD_BY_ROWS, 1, false);
         world_fill(&mine, 2);
         if (sidestep_engine_open(&own, NULL, NULL) == SIDESTEP_OK &&
@@ -248,9 +243,9 @@ static void leftovers_of_a_killed_run_are_cleared(void **state)
     ASSERT_OK(sidestep_series_close(&series, &err));
 }
 
-/* Another run takes the series over in the middle of a save, as where locks do not work: what was
- * being written goes, and who wrote it is told why, by whom, and what is safe. */
-static void who_is_taken_over_is_told(void **state)
+/* Another run takes the series over in the middle of a save, as without working locks: the save is
+ * removed, and its run is told why, by whom, and what is safe. */
+static void a_run_that_is_taken_over_gets_an_error(void **state)
 {
     (void)state;
     struct sidestep_series *series = open_with(NULL), *other = NULL;
@@ -263,13 +258,13 @@ static void who_is_taken_over_is_told(void **state)
     world_fill(&world, 2);
     ASSERT_OK(sidestep_series_save_async(series, 2, world.state, NULL, &save, &err));
     snprintf(path, sizeof(path), "%s/" FILE_NAME_SERIES_DIR "/lock", scratch.path);
-    assert_int_equal(unlink(path), 0); /* the lock is that of another file now */
+    assert_int_equal(unlink(path), 0); /* now the lock is on another file */
     ASSERT_OK(sidestep_engine_open(&others, NULL, &err));
     ASSERT_OK(sidestep_series_open(others, scratch.path, NULL, &other, &err));
     assert_int_equal(count_in(SIDESTEP_SAVING), 0);
     sidestep_engine_resume(engine);
     snprintf(who, sizeof(who), "process %ld on", (long)getpid());
-    for (int attempt = 0; attempt < 2; attempt++) { /* that one, and a new one */
+    for (int attempt = 0; attempt < 2; attempt++) { /* this one, and a new one */
         if (attempt == 0)
             assert_int_equal(sidestep_save_finish(&save, NULL, &err), SIDESTEP_EABORTED);
         else
@@ -305,11 +300,11 @@ static void a_child_of_fork_is_refused(void **state)
     int status;
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_int_equal(status, 0);
-    save_step(series, 1); /* the parent is none the worse */
+    save_step(series, 1); /* the parent is not affected */
     ASSERT_OK(sidestep_series_close(&series, &err));
 }
 
-/* A worker that the trainer forked, and that outlives it, does not keep the series locked. */
+/* A worker that the trainer forked and that outlives it does not keep the series locked. */
 static void a_forked_worker_does_not_hold_the_lock(void **state)
 {
     (void)state;
@@ -376,8 +371,8 @@ static void several_ranks_share_a_series(void **state)
     assert_int_equal(count_in(SIDESTEP_COMMITTED), 2);
 }
 
-/* A name that cannot be read back, or that its writer meant otherwise, is no name of a series. */
-static void what_is_no_prefix_is_refused(void **state)
+/* A prefix whose names could not be read back, or would be ambiguous, is refused. */
+static void an_invalid_prefix_is_refused(void **state)
 {
     static const char *const refused[] = {"iter_%07d", "step_%d", "{step}", "step-{step:07d}",
                                           "a}",        "100%",    "a/b-",   "/",
@@ -423,17 +418,17 @@ int main(void)
     const struct CMUnitTest tests[] = {
 #define CASE(f) cmocka_unit_test_setup_teardown(f, one_rank_setup, one_rank_teardown)
         CASE(the_newest_is_resumed),
-        CASE(who_forgot_to_resume_is_told),
+        CASE(a_run_that_forgot_to_resume_gets_an_error),
         CASE(damaged_ones_are_set_aside),
-        CASE(delete_keeps_the_last_good_one),
+        CASE(delete_refuses_the_newest_valid_checkpoint),
         CASE(a_series_has_one_owner),
         CASE(a_root_that_was_replaced_is_left_alone),
         CASE(leftovers_of_a_killed_run_are_cleared),
-        CASE(who_is_taken_over_is_told),
+        CASE(a_run_that_is_taken_over_gets_an_error),
         CASE(a_child_of_fork_is_refused),
         CASE(a_forked_worker_does_not_hold_the_lock),
         CASE(several_ranks_share_a_series),
-        CASE(what_is_no_prefix_is_refused),
+        CASE(an_invalid_prefix_is_refused),
         CASE(a_prefix_has_its_length),
 #undef CASE
     };

@@ -1,22 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* series_unknown_test.c -- a save whose outcome nobody knows: until the end of that incarnation
- * nothing is deleted, for what is newer may not survive a power loss. */
+/* series_unknown_test.c -- a save with unknown outcome: nothing is deleted until the end of that
+ * incarnation, because what is newer may not survive a power loss. */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "base/fault.h"
 #include "engine/engine.h"
 #include "series/series.h"
 #include "support/one_series.h"
 #include "support/store_fault.h"
+#include "support/unit.h"
 
 static struct store *disk;
 
@@ -47,8 +40,8 @@ static struct sidestep_series *open_keeping_one(void)
     return open_with(&options);
 }
 
-/* Fails the syncs of directories, each in its turn, until one is that of the root after the rename:
- * the step whose outcome is unknown.  Each try is a step of its own. */
+/* Fail the syncs of directories, one after the other, until one is that of the root after the
+ * rename: the outcome of that step is unknown. Each try is a step of its own. */
 static uint64_t save_unknown(struct sidestep_series *series, uint64_t step)
 {
     for (unsigned long nth = 1; nth < 50; nth++, step++) {
@@ -82,7 +75,8 @@ static void nothing_is_deleted_after_an_unknown_outcome(void **state)
     assert_true(!step_exists(1) && step_exists(2));
     uint64_t unknown = save_unknown(series, 3);
     assert_true(step_exists(unknown));
-    /* Later commits change nothing of that: not by the thread, nor by hand, nor by name. */
+    /* Later commits do not change that: neither the thread deletes, nor a call, nor a save by
+     * name. */
     save_step(series, 100);
     save_step(series, 101);
     prune_once(series, SIDESTEP_ELOCKED);
@@ -91,7 +85,7 @@ static void nothing_is_deleted_after_an_unknown_outcome(void **state)
     assert_non_null(strstr(err.message, "the outcome of a save is unknown"));
     close_series(&series);
     assert_true(step_exists(2) && step_exists(unknown) && step_exists(100) && step_exists(101));
-    /* The next incarnation has fenced and synced; from its first commit on it deletes. */
+    /* The next incarnation has fenced and synced; it deletes from its first commit on. */
     series = open_keeping_one();
     expect_resume(series, 101);
     prune_once(series, SIDESTEP_ELOCKED);
@@ -114,22 +108,22 @@ static enum sidestep_status start(struct sidestep_series *series, uint64_t step,
     return sidestep_series_save_async(series, step, world.state, &options, save, &err);
 }
 
-/* Until the thread has looked since prune_once(). */
+/* Wait until the thread has looked since prune_once(). */
 static void await_pruner(struct sidestep_series *series)
 {
     bool has_looked = false;
 
     while (!has_looked) {
         usleep(1000);
-        pthread_mutex_lock(&series->prune_lock);
+        lock_acquire(&series->prune_lock);
         has_looked = series->prune_report != NULL;
-        pthread_mutex_unlock(&series->prune_lock);
+        lock_release(&series->prune_lock);
     }
 }
 
-/* Two are under way at once, and nobody asks for the outcome of the first: the thread that prunes
+/* Two saves are under way, and nobody asks for the outcome of the first: the thread that prunes
  * sees both, and does not delete after the second. */
-static void the_thread_learns_it_by_itself(void **state)
+static void the_prune_thread_learns_an_unknown_outcome(void **state)
 {
     (void)state;
     bool was_unknown = false;
@@ -164,7 +158,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
 #define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
         CASE(nothing_is_deleted_after_an_unknown_outcome),
-        CASE(the_thread_learns_it_by_itself),
+        CASE(the_prune_thread_learns_an_unknown_outcome),
 #undef CASE
     };
 

@@ -1,27 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * series_visible_test.c -- visible is not durable: between the rename that makes a checkpoint and
- * the sync that makes it stay, nothing may be deleted because of it.
+ * series_visible_test.c -- visible is not durable: between the rename that publishes a checkpoint
+ * and the sync that makes it durable, nothing may be deleted because of it.
  */
 #include <semaphore.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
 
 #include "base/owned.h"
 #include "catalog/list.h"
 #include "selection/prune.h"
 #include "support/sim_series.h"
+#include "support/unit.h"
 
 static atomic_int armed;    /* 1: at the rename of a save; 2: at the sync after it */
-static const char *renamed; /* part of the name that goes */
+static const char *renamed; /* part of the renamed name */
 static sem_t reached, go_on;
 
-/* The saver waits before the sync of what it has just renamed. */
+/* The save waits before the sync of what it has just renamed. */
 static void before_op(void *context, int client, const char *op, const char *name)
 {
     int sync = 2, rename = 1;
@@ -55,7 +49,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     (void)state;
-    sem_post(&go_on); /* where a test has failed */
+    sem_post(&go_on); /* in case a test has failed */
     int status = sim_series_end();
     sem_destroy(&reached);
     sem_destroy(&go_on);
@@ -66,7 +60,7 @@ static bool is_there(struct sim *disk, int64_t step)
 {
     OWNED_BY(sidestep_list_release) struct sidestep_list list = {0};
 
-    ASSERT_OK(list_root(sim_store(disk, 1), RUN, &list, &err));
+    ASSERT_OK(list_root(sim_store(disk, 1), RUN, 0, &list, &err));
     for (size_t i = 0; i < list.count; i++)
         if (list.entries[i].state == SIDESTEP_COMMITTED && list.entries[i].step == step)
             return true;
@@ -89,8 +83,8 @@ static void save_first(void)
     ASSERT_OK(sidestep_series_save(series, 1, world.state, NULL, NULL, &err));
 }
 
-/* Whatever a power loss takes away then, one of the two is there. */
-static void what_may_not_stay_yet_is_no_reason(void **state)
+/* Whatever a power loss takes then, one of the two exists. */
+static void a_checkpoint_not_yet_synced_deletes_no_other(void **state)
 {
     (void)state;
     save_first();
@@ -109,8 +103,8 @@ static void what_may_not_stay_yet_is_no_reason(void **state)
     assert_true(is_there(sim, 2));
 }
 
-/* The sync fails: nobody knows whether it stays. */
-static void what_may_not_stay_at_all_is_no_reason(void **state)
+/* The sync fails: it may not be durable. */
+static void an_unsynced_checkpoint_deletes_no_other(void **state)
 {
     (void)state;
     save_first();
@@ -123,8 +117,8 @@ static void what_may_not_stay_at_all_is_no_reason(void **state)
     assert_true(is_there(sim, 2));
 }
 
-/* One of the same step that is refused is none: the other's rename is still not durable. */
-static void what_does_not_start_settles_nothing(void **state)
+/* A refused save of the same step settles nothing: the other's rename is still not durable. */
+static void a_refused_save_settles_nothing(void **state)
 {
     struct sidestep_save_options options = SIDESTEP_SAVE_OPTIONS_INIT;
     struct sidestep_save *again = NULL;
@@ -141,12 +135,12 @@ static void what_does_not_start_settles_nothing(void **state)
     ASSERT_OK(sidestep_save_finish(&save, NULL, &err));
 }
 
-/* Is there anything to go on from? */
+/* Is there a checkpoint to resume from? */
 static bool has_any(struct sim *disk)
 {
     OWNED_BY(sidestep_list_release) struct sidestep_list list = {0};
 
-    ASSERT_OK(list_root(sim_store(disk, 1), RUN, &list, &err));
+    ASSERT_OK(list_root(sim_store(disk, 1), RUN, 0, &list, &err));
     for (size_t i = 0; i < list.count; i++)
         if (list.entries[i].state == SIDESTEP_COMMITTED && !list.entries[i].is_abandoned)
             return true;
@@ -163,13 +157,13 @@ static void prune_by_hand(void)
     ASSERT_OK(store_dir_open(store, NULL, RUN, &root, &err));
     ASSERT_OK(store_dir_open(store, root, FILE_NAME_SERIES_DIR, &marks, &err));
     struct prune by_hand = {
-        .store = store, .path = RUN, .root = root, .marks = marks, .retention = &one};
+        .store = store, .path = RUN, .root = root, .annotations_dir = marks, .retention = &one};
     ASSERT_OK(prune_run(&by_hand, &err));
 }
 
-/* A run is killed just after a save in the place of one that was left behind: whoever deletes then
- * makes sure first that the newer one stays. */
-static void what_a_killed_save_has_replaced_is_made_durable(void **state)
+/* A run is killed just after a save that replaces one that was left behind: who deletes then makes
+ * the newer one durable first. */
+static void a_replacement_by_a_killed_save_is_made_durable(void **state)
 {
     struct world loaded;
 
@@ -197,10 +191,11 @@ static void what_a_killed_save_has_replaced_is_made_durable(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(what_may_not_stay_yet_is_no_reason, setup, teardown),
-        cmocka_unit_test_setup_teardown(what_may_not_stay_at_all_is_no_reason, setup, teardown),
-        cmocka_unit_test_setup_teardown(what_does_not_start_settles_nothing, setup, teardown),
-        cmocka_unit_test_setup_teardown(what_a_killed_save_has_replaced_is_made_durable, setup,
+        cmocka_unit_test_setup_teardown(a_checkpoint_not_yet_synced_deletes_no_other, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(an_unsynced_checkpoint_deletes_no_other, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_refused_save_settles_nothing, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_replacement_by_a_killed_save_is_made_durable, setup,
                                         teardown),
     };
 

@@ -1,14 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* state_dict_set_test.c -- the same layout at other addresses. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
-
+/* state_dict_set_test.c -- changes addresses and objects of a state dict, without its layout. */
 #include "model/state_dict.h"
+#include "support/unit.h"
 
 static char memory[4096];
 
@@ -68,7 +61,7 @@ static void all_or_none(void **test)
         {{memory + 4, NULL, NULL, memory + 64},
          4,
          "'w': the address is NULL, but the shard has 4 elements"},
-        {{memory + 4, memory, NULL, (void *)8}, 4, "'back': strides [-1] take the shard out of"},
+        {{memory + 4, memory, NULL, (void *)8}, 4, "'back': strides [-1] put the shard out"},
     };
     struct sidestep_state_dict *state = new_state();
     struct sidestep_state_dict *empty = NULL;

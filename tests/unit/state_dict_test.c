@@ -1,19 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* state_dict_test.c -- what a state refuses, and what it keeps. */
+/* state_dict_test.c -- what a state dict stores, and what it refuses. */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "base/fault.h"
 #include "base/owned.h"
 #include "model/state_dict.h"
+#include "support/unit.h"
 
 static float data[64];
 
@@ -189,19 +181,19 @@ static void bad_tensors_are_refused(void **test)
         {.tensor = {.name = "w", .dtype = SIDESTEP_INT8, .ndim = 1, .shape = DIMS(3)},
          .words = "'w': the address is NULL, but the shard has 3 elements"},
         {TENSOR(.name = "w", .ndim = 1, .shape = DIMS(3), .strides = DIMS(INT64_MAX)),
-         .words = "strides[0] is 9223372036854775807, which takes the shard out of memory"},
+         .words = "strides[0] is 9223372036854775807, which puts the shard outside of memory"},
         {TENSOR(.name = "w", .ndim = 1, .shape = DIMS(3), .strides = DIMS(INT64_MIN)),
-         .words = "takes the shard out of memory"},
+         .words = "puts the shard outside of memory"},
         {TENSOR(.name = "w", .ndim = 2, .shape = DIMS(2, 2), .strides = DIMS(BIG << 20, BIG << 20)),
-         .words = "out of memory"},
+         .words = "the shard outside of memory"},
         {TENSOR(.name = "w", .ndim = 1, .shape = DIMS(2), .strides = DIMS(-(BIG << 15))),
-         .words = "strides [-36028797018963968] take the shard out of memory"},
+         .words = "strides [-36028797018963968] put the shard outside of memory"},
         {.tensor = {.name = "w",
                     .dtype = SIDESTEP_FLOAT32,
                     .ndim = 1,
                     .shape = DIMS(4),
                     .data = (void *)(UINTPTR_MAX - 14)},
-         .words = "take the shard out of memory"},
+         .words = "put the shard outside of memory"},
         {TENSOR(.name = "object", .ndim = 0),
          .words = "'object' is an object of this state already"},
         {.tensor = {.name = "there",
@@ -429,7 +421,7 @@ static void objects_can_be_given_another_content(void **test)
 
 /* ---------------------------------------------------------------- many */
 
-/* A second look at each box, one by one, would take minutes. */
+/* Comparing each box with all others would take minutes. */
 static void many_shards_of_one_name(void **test)
 {
     enum { SIDE = 160 };

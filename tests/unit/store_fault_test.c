@@ -1,17 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* store_fault_test.c -- the store that fails on command fails each operation, as it promises. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
-
+/* store_fault_test.c -- the store for fault injection fails each operation on command. */
 #include "base/fault.h"
 #include "base/owned.h"
 #include "support/store_fault.h"
 #include "support/store_sim.h"
+#include "support/unit.h"
 
 struct bench {
     struct sim *sim;
@@ -64,7 +57,7 @@ static bool no_name(void *context, const char *name)
     return true;
 }
 
-/* Every operation once, in an order that works; the status of the first that failed. */
+/* Do each operation once. Returns the status of the first one that fails. */
 static enum sidestep_status do_everything(struct bench *b)
 {
     OWNED_DIR *dir = NULL;
@@ -96,7 +89,7 @@ static enum sidestep_status do_everything(struct bench *b)
     return store_file_close(TAKE(created), &b->err);
 }
 
-/* Points that do_everything() passes: one per operation, two where names change. */
+/* Fault points of do_everything(): one per operation, two if names change. */
 static const char *const points[] = {
     "store.dir_open",      "store.dir_make",      "store.dir_make.reply",
     "store.dir_list",      "store.dir_sync",      "store.dir_stat",
@@ -109,7 +102,7 @@ static const char *const points[] = {
     "store.file_read_at",  "store.file_stat",     "store.file_close",
 };
 
-static void each_operation_fails_when_told(void **state)
+static void each_operation_fails_on_command(void **state)
 {
     for (size_t i = 0; i < ARRAY_LENGTH(points); i++) {
         (void)teardown(state);
@@ -129,7 +122,7 @@ static void each_operation_fails_when_told(void **state)
     assert_null(fault_fired());
 }
 
-static void a_lost_reply_comes_after_the_deed(void **state)
+static void a_lost_reply_means_the_call_took_effect(void **state)
 {
     struct bench *b = *state;
 
@@ -167,8 +160,8 @@ int main(void)
 {
 #define TEST(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
     const struct CMUnitTest tests[] = {
-        TEST(each_operation_fails_when_told),
-        TEST(a_lost_reply_comes_after_the_deed),
+        TEST(each_operation_fails_on_command),
+        TEST(a_lost_reply_means_the_call_took_effect),
         TEST(half_of_a_failed_write_arrives),
     };
 

@@ -1,18 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* store_posix_file_test.c -- O_DIRECT beside the page cache, and what a kernel may refuse. */
+/*
+ * store_posix_file_test.c -- O_DIRECT together with the page cache, and requests that a kernel
+ * refuses.
+ */
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "base/fault.h"
 #include "base/owned.h"
 #include "store/store.h"
 #include "support/scratch.h"
+#include "support/unit.h"
 
 #define assert_ok(call) assert_int_equal((call), SIDESTEP_OK)
 #define FILE_BYTES ((size_t)1 << 20)
@@ -57,7 +54,7 @@ static struct store_file *create(struct bench *b, uint32_t flags)
     return file;
 }
 
-/* Skips the test where the file system takes no direct requests. */
+/* Skip the test if the file system does not support direct requests. */
 static struct store_file *create_direct(struct bench *b)
 {
     struct store_file *file = create(b, STORE_DIRECT);
@@ -70,7 +67,7 @@ static struct store_file *create_direct(struct bench *b)
     return file;
 }
 
-/* The same by every way of reading. */
+/* All ways of reading give the same bytes. */
 static void assert_file_is(struct bench *b, const unsigned char *expected, size_t bytes)
 {
     static const uint32_t ways[] = {0, STORE_DROP_CACHE, STORE_DIRECT,
@@ -98,7 +95,7 @@ static void direct_and_buffered_requests_mix(void **state)
 
     assert_true(alignment >= 4096 && (alignment & (alignment - 1)) == 0);
     assert_ok(store_file_allocate(file, bytes, &b->err));
-    /* The tail first, so that the direct part comes beside cached pages. */
+    /* Write the tail first, so that direct requests are next to cached pages. */
     assert_ok(store_file_write_at(file, b->memory + whole, bytes - whole, whole, &b->err));
     assert_ok(store_file_write_at(file, b->memory, whole, 0, &b->err));
     /* Unaligned in memory only, and in the file only. */
@@ -203,7 +200,7 @@ static void interrupted_calls_are_done_again(void **state)
     }
 }
 
-static void a_failed_sync_is_the_last_word(void **state)
+static void a_failed_sync_is_not_retried(void **state)
 {
     struct bench *b = *state;
     OWNED_FILE *file = create(b, 0);
@@ -215,7 +212,7 @@ static void a_failed_sync_is_the_last_word(void **state)
     assert_int_equal(store_file_sync(file, &b->err), SIDESTEP_EIO);
     assert_int_equal(b->err.sys_errno, EIO);
     assert_non_null(strstr(b->err.message, "'f' is lost: an earlier sync failed"));
-    assert_int_equal(fault_hits(), 1); /* the kernel was not asked again */
+    assert_int_equal(fault_hits(), 1); /* no second attempt */
     assert_int_equal(store_file_close(TAKE(file), &b->err), SIDESTEP_EIO);
     assert_non_null(strstr(b->err.message, "an earlier sync failed"));
 }
@@ -247,7 +244,7 @@ static void a_directory_that_cannot_be_synced_is_an_error_on_disks(void **state)
     }
 }
 
-static void what_the_storage_lacks_is_unsupported(void **state)
+static void missing_storage_features_are_unsupported(void **state)
 {
     static const struct {
         const char *point;
@@ -315,10 +312,10 @@ int main(void)
         TEST(refused_direct_requests_go_buffered),
         TEST(without_direct_descriptors_all_is_buffered),
         TEST(interrupted_calls_are_done_again),
-        TEST(a_failed_sync_is_the_last_word),
+        TEST(a_failed_sync_is_not_retried),
         TEST(a_failed_close_is_reported),
         TEST(a_directory_that_cannot_be_synced_is_an_error_on_disks),
-        TEST(what_the_storage_lacks_is_unsupported),
+        TEST(missing_storage_features_are_unsupported),
         TEST(failing_requests_name_file_and_place),
     };
 

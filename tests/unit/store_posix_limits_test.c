@@ -2,30 +2,23 @@
 /* store_posix_limits_test.c -- the POSIX store under signals and at the limits of the host. */
 #include <fcntl.h>
 #include <sched.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/wait.h>
-
-#include <cmocka.h>
 
 #include "base/fault.h"
 #include "base/owned.h"
 #include "store/store.h"
 #include "support/scratch.h"
+#include "support/unit.h"
 
 struct bench {
     struct scratch scratch;
     struct store_dir *root;
-    int root_fd; /* the test's own, to do what a store does not */
+    int root_fd; /* a descriptor of the test, for what a store cannot do */
     struct sidestep_error err;
 };
 
@@ -79,7 +72,7 @@ static void on_alarm(int signal_number)
     alarms++;
 }
 
-static void a_storm_of_signals_loses_no_byte(void **state)
+static void many_signals_lose_no_byte(void **state)
 {
     enum { BYTES = 1 << 20, PIECES = 24 };
     struct bench *b = *state;
@@ -156,7 +149,7 @@ static void no_descriptors_left_is_an_error(void **state)
     enum sidestep_status open = store_file_open(b->root, "f", 0, &file, &b->err);
     limit.rlim_cur++;
     setrlimit(RLIMIT_NOFILE, &limit);
-    /* One is enough: O_DIRECT is not worth a failure. */
+    /* One descriptor is enough: the file is buffered then. */
     enum sidestep_status open_direct = store_file_open(b->root, "f", STORE_DIRECT, &direct, NULL);
     setrlimit(RLIMIT_NOFILE, &before);
     assert_int_equal(create, SIDESTEP_EIO);
@@ -169,7 +162,7 @@ static void no_descriptors_left_is_an_error(void **state)
     store_file_discard(direct);
 }
 
-/* 2.2 GiB of addresses that are all the same 2 MiB of memory. */
+/* Map 2.2 GiB of addresses to the same 2 MiB of memory. */
 static unsigned char *map_repeatedly(size_t bytes, size_t piece)
 {
     OWNED_FD fd = memfd_create("piece", 0);
@@ -208,7 +201,7 @@ static bool write_text(const char *path, const char *text)
     return fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
 }
 
-/* Mounts of our own; for all but root in a user name space, as its root. */
+/* Enter a mount namespace; without root, also a user namespace, as its root. */
 static bool leave_mounts(void)
 {
     char user[32], group[32];
@@ -221,7 +214,7 @@ static bool leave_mounts(void)
            write_text("/proc/self/setgroups", "deny") && write_text("/proc/self/gid_map", group);
 }
 
-/* In a child with its own mounts: 0, or the line that failed; -1: not allowed here. */
+/* Runs in a child with its own mounts. Returns 0, the line that failed, or -1: not allowed here. */
 static int fill_small_tmpfs(const char *path)
 {
     static const char bytes[200 * 1024];
@@ -258,7 +251,7 @@ static int wait_for(pid_t child)
     return status;
 }
 
-static void a_full_disk_says_so(void **state)
+static void a_full_disk_is_reported(void **state)
 {
     struct bench *b = *state;
     int pipe_fds[2], result = -2;
@@ -285,11 +278,9 @@ int main(void)
 {
 #define TEST(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
     const struct CMUnitTest tests[] = {
-        TEST(a_storm_of_signals_loses_no_byte),
-        TEST(the_size_limit_is_an_error_and_no_signal),
-        TEST(no_descriptors_left_is_an_error),
-        TEST(one_read_may_exceed_two_gigabytes),
-        TEST(a_full_disk_says_so),
+        TEST(many_signals_lose_no_byte),       TEST(the_size_limit_is_an_error_and_no_signal),
+        TEST(no_descriptors_left_is_an_error), TEST(one_read_may_exceed_two_gigabytes),
+        TEST(a_full_disk_is_reported),
     };
 
     return cmocka_run_group_tests_name("store_posix_limits", tests, NULL, NULL);

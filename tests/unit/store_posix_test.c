@@ -1,14 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* store_posix_test.c -- the POSIX store against strangers among the names, and other processes. */
+/* store_posix_test.c -- the POSIX store with unusual files, hostile paths, and other processes. */
 #include <fcntl.h>
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
@@ -16,17 +11,16 @@
 #include <sys/wait.h>
 #include <time.h>
 
-#include <cmocka.h>
-
 #include "base/fault.h"
 #include "base/owned.h"
 #include "store/store.h"
 #include "support/scratch.h"
+#include "support/unit.h"
 
 struct bench {
     struct scratch scratch;
     struct store_dir *root;
-    int root_fd; /* the test's own, to do what a store does not */
+    int root_fd; /* a descriptor of the test, for what a store cannot do */
     int open_fds;
     struct sidestep_error err;
 };
@@ -77,7 +71,7 @@ static void put(struct bench *b, const char *path, const char *text)
 
 /* ---- strangers among the names */
 
-/* Everything that is no plain file or directory, beside a file and a directory. */
+/* All kinds of names that are not files or directories, besides a file and a directory. */
 static void plant_strangers(struct bench *b)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -130,7 +124,7 @@ static const char *const strangers[] = {
     "rootlink/dev/zero",
     "dirlink/dirlink/file",
 };
-/* Where a stranger's path starts. */
+/* Beginnings of untrusted paths. */
 static const char *const prefixes[] = {"", "./", "../", "/", "dir/../", "dirlink/../"};
 
 static void refuse_strangers(struct bench *b, size_t *vectors)
@@ -219,7 +213,7 @@ static void names_of_links_mean_the_links(void **state)
     assert_ok(store_link(b->root, "file", b->root, "hard", &b->err));
     assert_ok(store_file_open(b->root, "hard", 0, &file, &b->err));
     store_file_discard(file);
-    /* Paths of directories are the user's word, and may hold links. */
+    /* The user chooses paths of directories, so they may contain links. */
     char path[128];
     snprintf(path, sizeof(path), "%s/dirlink", b->scratch.path);
     assert_ok(store_dir_open(store_posix(), NULL, path, &dir, &b->err));
@@ -231,7 +225,7 @@ struct race {
     atomic_bool stop;
 };
 
-/* Make "dir" by turns a directory and a link to "outside". */
+/* Make "dir" alternate between a directory and a link to "outside". */
 static void *swap_link(void *argument)
 {
     struct race *race = argument;
@@ -370,7 +364,7 @@ static void modes_are_up_to_the_umask(void **state)
     assert_int_equal(st.st_mode & 0777, 0700);
 }
 
-static void traits_tell_tmpfs_from_disk(void **state)
+static void traits_distinguish_tmpfs_from_disk(void **state)
 {
     struct bench *b = *state;
     OWNED_DIR *shm = NULL, *proc = NULL;
@@ -392,7 +386,7 @@ int main(void)
         TEST(links_fifos_and_devices_are_refused), TEST(plain_paths_open_without_openat2),
         TEST(names_of_links_mean_the_links),       TEST(a_racing_link_is_never_followed),
         TEST(a_lock_dies_with_its_process),        TEST(nothing_is_left_open_by_exec),
-        TEST(modes_are_up_to_the_umask),           TEST(traits_tell_tmpfs_from_disk),
+        TEST(modes_are_up_to_the_umask),           TEST(traits_distinguish_tmpfs_from_disk),
     };
 
     return cmocka_run_group_tests_name("store_posix", tests, NULL, NULL);

@@ -1,20 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * store_queue_test.c -- requests in flight, with a ring and without, on every store: each comes
- * back once, with what it was to move, however the kernel does it in part, in another order, or
- * not.
+ * store_queue_test.c -- requests in flight, with a ring and without, on every store. Each comes
+ * back once and complete, even if the kernel does it in parts, out of order, or not at all.
  */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-
-#include <cmocka.h>
 
 #include "base/fault.h"
 #include "store/store_queue.h"
@@ -23,6 +14,7 @@
 #include "support/scratch.h"
 #include "support/store_fault.h"
 #include "support/store_sim.h"
+#include "support/unit.h"
 
 enum backend_kind { ON_DISK, ON_TMPFS, FAULT, SIM };
 
@@ -117,8 +109,8 @@ static void count(struct moved *m, const struct store_request *request, bool *ba
     assert_int_equal(request->err.status, request->status);
 }
 
-/* All pieces in one direction, in a random order, as many in flight as the queue takes; some are
- * polled for.  ${skew}: bytes by which memory or file are off, so that no request is aligned. */
+/* Read or write all pieces in random order, with as many in flight as the queue takes; polls for
+ * some. ${skew}: misaligns memory or file by so many bytes. */
 static struct moved move(struct rig *r, bool is_write, unsigned depth, bool ring, size_t skew)
 {
     const struct store_queue_config kind = {.ring = ring, .depth = depth};
@@ -168,7 +160,7 @@ static void expect_equal(struct rig *r, size_t skew)
     memset(r->seen, 0, BYTES);
 }
 
-static void what_is_written_is_read(void **state)
+static void requests_move_every_byte(void **state)
 {
     static const unsigned depths[] = {1, 2, 8, STORE_QUEUE_MAX_DEPTH};
     struct rig *r = *state;
@@ -182,7 +174,7 @@ static void what_is_written_is_read(void **state)
                 assert_int_equal(w.ok, PIECES);
                 struct moved m = move(r, false, depths[i], ring != 0, skew);
                 assert_int_equal(m.ok, PIECES);
-                /* The ring is used where it can be, and only there: the control of all below. */
+                /* The ring is used if possible, and only then: the control of all tests below. */
                 unsigned expected = ring != 0 && skew == 0 && direct && has_ring() ? PIECES : 0;
                 assert_int_equal(w.ring, expected);
                 assert_true(m.ring == expected || r->kind == ON_TMPFS);
@@ -190,7 +182,7 @@ static void what_is_written_is_read(void **state)
             }
 }
 
-/* The n-th result is cut in half: the rest is done by calls. */
+/* The n-th result is halved: calls do the rest. */
 static void short_results_are_completed(void **state)
 {
     struct rig *r = *state;
@@ -208,9 +200,9 @@ static void short_results_are_completed(void **state)
     }
 }
 
-/* A full disk or a bad sector is of one request, and its error says where; what is of the ring's
- * ways is done in another way. */
-static void failed_results_are_told(void **state)
+/* A full disk or a bad sector fails one request, and its error says where. Errors of the ring
+ * itself are avoided with calls. */
+static void failed_results_are_reported(void **state)
 {
     static const struct {
         int sys_errno;
@@ -238,7 +230,7 @@ static void failed_results_are_told(void **state)
     }
 }
 
-/* Refused at any moment, it goes on without. */
+/* If the kernel refuses the ring at any moment, the queue goes on without it. */
 static void rings_may_be_refused(void **state)
 {
     static const char *const points[] = {"ring.setup", "ring.start", "memory"};
@@ -258,7 +250,7 @@ static void rings_may_be_refused(void **state)
         }
 }
 
-/* Given up with requests in flight: the memory is free when it returns. */
+/* A queue is closed with requests in flight: the memory is free when it returns. */
 static void closing_waits(void **state)
 {
     const struct store_queue_config kind = {.ring = true, .depth = 8};
@@ -283,7 +275,7 @@ static void closing_waits(void **state)
     }
 }
 
-/* No SIGXFSZ, with a ring neither; the file is only as large as it may be. */
+/* No SIGXFSZ, also with a ring; the file does not exceed the limit. */
 static void size_limits_are_errors(void **state)
 {
     struct rig *r = *state;
@@ -324,9 +316,9 @@ static void reads_past_the_end_are_corrupt(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        ON_ALL(what_is_written_is_read),
+        ON_ALL(requests_move_every_byte),
         ON_ALL(short_results_are_completed),
-        ON_ALL(failed_results_are_told),
+        ON_ALL(failed_results_are_reported),
         ON_ALL(rings_may_be_refused),
         ON_ALL(closing_waits),
         ON_ALL(size_limits_are_errors),

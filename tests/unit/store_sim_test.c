@@ -1,15 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* store_sim_test.c -- the simulated disk forgets what it may forget, and nothing else. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
-
+/* store_sim_test.c -- the simulated disk loses what it may lose, and nothing else. */
 #include "base/owned.h"
 #include "support/store_sim.h"
+#include "support/unit.h"
 
 #define ALL UINT64_MAX
 #define NOTHING 0u
@@ -61,7 +54,7 @@ static struct store_dir *make_dir(struct store_dir *at, const char *name)
     return dir;
 }
 
-/* What ${path} holds; "-": it is not there. */
+/* The content of ${path}; "-": there is no such file. */
 static const char *contents(struct sim *sim, const char *path)
 {
     static char text[64];
@@ -148,7 +141,7 @@ static void a_rename_is_durable_by_either_directory(void **state)
     }
 }
 
-static void what_builds_on_a_lost_operation_is_lost(void **state)
+static void operations_that_depend_on_a_lost_one_are_lost(void **state)
 {
     struct bench *b = *state;
 
@@ -182,7 +175,7 @@ static void an_exchange_happens_whole_or_not(void **state)
     assert_after_crash(b, ALL, 0, "d/b", "1");
 }
 
-static void a_lost_directory_takes_its_names_along(void **state)
+static void a_lost_directory_loses_its_names(void **state)
 {
     struct bench *b = *state;
     OWNED_DIR *d = make_dir(b->root, "d");
@@ -193,7 +186,7 @@ static void a_lost_directory_takes_its_names_along(void **state)
     assert_after_crash(b, ALL, 0, "d/f", "text");
 }
 
-static void a_failed_sync_may_be_made_good_or_not(void **state)
+static void a_failed_sync_may_lose_its_changes_or_not(void **state)
 {
     for (int lost = 0; lost < 2; lost++) {
         (void)teardown(state);
@@ -205,7 +198,7 @@ static void a_failed_sync_may_be_made_good_or_not(void **state)
         assert_after_crash(b, NOTHING, 0, "f", "-");
         assert_ok(store_dir_sync(b->root, &b->err));
         assert_after_crash(b, NOTHING, 0, "f", lost ? "-" : "text");
-        /* What builds on it is no better; what does not is fine. */
+        /* What depends on it is lost, too; the rest is fine. */
         assert_ok(store_rename(b->root, "f", b->root, "g", STORE_REPLACE, &b->err));
         put(b->root, "h", "other", true);
         assert_ok(store_dir_sync(b->root, &b->err));
@@ -249,7 +242,7 @@ static void own_sync_covers_own_operations_only(void **state)
     assert_after_crash(b, NOTHING, 0, "theirs", "t");
 }
 
-static void the_dead_do_nothing_and_hold_no_lock(void **state)
+static void dead_clients_do_nothing_and_hold_no_lock(void **state)
 {
     struct bench *b = *state;
     OWNED_DIR *other = NULL;
@@ -301,7 +294,7 @@ static void the_hook_comes_before_and_can_kill(void **state)
     assert_int_equal(sim_dirty_count(b->sim), 1);
 }
 
-static void clones_go_their_own_way(void **state)
+static void clones_are_independent(void **state)
 {
     struct bench *b = *state;
     OWNED_SIM *clone = NULL;
@@ -340,7 +333,7 @@ static void the_hash_is_of_what_can_be_seen(void **state)
     assert_true(sim_hash(b->sim) != before);
 }
 
-static void what_the_storage_lacks_is_unsupported(void **state)
+static void missing_storage_features_are_unsupported(void **state)
 {
     struct bench *b = *state;
     OWNED_FILE *file = NULL;
@@ -357,9 +350,9 @@ static void what_the_storage_lacks_is_unsupported(void **state)
     assert_ok(store_rename(b->root, "f", b->root, "h", STORE_REPLACE, &b->err));
 }
 
-/* The control of the whole rig: of the ways to publish a file only the one that syncs contents,
- * and then the name, leaves no power loss with a name and not its contents, or with a success
- * that is forgotten. */
+/* The control of the whole rig. There are several ways to publish a file. Only with a sync of the
+ * contents, and then of the name, no power loss leaves a name without contents, or loses a reported
+ * success. */
 static size_t count_bad_images(bool sync_contents, bool sync_name)
 {
     OWNED_SIM *sim = sim_new(0);
@@ -395,17 +388,17 @@ int main(void)
         TEST(names_and_contents_are_synced_apart),
         TEST(old_contents_stay_until_synced),
         TEST(a_rename_is_durable_by_either_directory),
-        TEST(what_builds_on_a_lost_operation_is_lost),
+        TEST(operations_that_depend_on_a_lost_one_are_lost),
         TEST(an_exchange_happens_whole_or_not),
-        TEST(a_lost_directory_takes_its_names_along),
-        TEST(a_failed_sync_may_be_made_good_or_not),
+        TEST(a_lost_directory_loses_its_names),
+        TEST(a_failed_sync_may_lose_its_changes_or_not),
         TEST(a_failed_sync_of_contents_too),
         TEST(own_sync_covers_own_operations_only),
-        TEST(the_dead_do_nothing_and_hold_no_lock),
+        TEST(dead_clients_do_nothing_and_hold_no_lock),
         TEST(the_hook_comes_before_and_can_kill),
-        TEST(clones_go_their_own_way),
+        TEST(clones_are_independent),
         TEST(the_hash_is_of_what_can_be_seen),
-        TEST(what_the_storage_lacks_is_unsupported),
+        TEST(missing_storage_features_are_unsupported),
         TEST(only_the_right_order_has_no_bad_image),
     };
 

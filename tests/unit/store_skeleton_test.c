@@ -1,17 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* store_skeleton_test.c -- an engine on a store that a program brings along: saves, loads and a
- * series see that store and nothing else; what it fails at is said.  (store_test.c has the
- * contract.) */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+/*
+ * store_skeleton_test.c -- an engine on a program's own store. Saves, loads and a series use only
+ * that store, and report its failures. store_test.c checks the contract.
+ */
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "skeletons.h"
+#include "support/unit.h"
 #include "support/world.h"
 
 static struct store_skeleton *skeleton;
@@ -74,7 +69,7 @@ static void assert_loads(struct sidestep_engine *engine, const char *path, uint6
     world_free(&world);
 }
 
-static void what_is_saved_there_is_loaded_from_there(void **state)
+static void saves_and_loads_use_the_store(void **state)
 {
     struct sidestep_error err = {0};
 
@@ -83,7 +78,7 @@ static void what_is_saved_there_is_loaded_from_there(void **state)
         struct sidestep_engine *engine = open_engine(&ops);
         struct sidestep_engine *other = open_engine(&ops);
         if (save(engine, "/one", 7 + compress, (enum sidestep_compress)compress, &err) !=
-            SIDESTEP_OK) /* from the second time on, in the place of another one */
+            SIDESTEP_OK) /* from the second time on, it replaces another one */
             fail_msg("%s", err.message);
         assert_loads(other, "/one", 7 + compress);
         assert_int_equal(access("/one", F_OK), -1);
@@ -108,7 +103,7 @@ static enum sidestep_status no_status(void *context, void *file, struct sidestep
     return (enum sidestep_status) - 7;
 }
 
-static void what_a_store_fails_at_is_said(void **state)
+static void failures_of_a_store_are_reported(void **state)
 {
     struct sidestep_store failing = ops;
     struct sidestep_error err = {0};
@@ -150,8 +145,8 @@ static void a_store_without_a_function_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_saved_there_is_loaded_from_there),
-        cmocka_unit_test(what_a_store_fails_at_is_said),
+        cmocka_unit_test(saves_and_loads_use_the_store),
+        cmocka_unit_test(failures_of_a_store_are_reported),
         cmocka_unit_test(a_store_without_a_function_is_refused),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

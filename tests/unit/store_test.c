@@ -1,19 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* store_test.c -- the contract of store/store.h, on every backend that there is. */
+/* store_test.c -- checks the contract of store/store.h on every backend. */
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-#include <sys/stat.h>
-
-#include <cmocka.h>
 
 #include "base/fault.h"
 #include "base/owned.h"
 #include "store/store.h"
 #include "support/store_files.h"
+#include "support/unit.h"
 
 static void writes_are_read_back(void **state)
 {
@@ -285,7 +278,7 @@ static void a_handle_stays_with_its_directory(void **state)
     assert_ok(store_dir_sync(b->root, &b->err));
 }
 
-/* Where the storage knows. */
+/* If the storage tells. */
 static void the_path_of_a_handle_follows_it(void **state)
 {
     struct bench *b = *state;
@@ -403,7 +396,8 @@ static void locks_exclude_other_handles(void **state)
     assert_ok(store_file_lock(second, true, &b->err));
 }
 
-/* To ask about a lock needs no right to write, takes no lock, and sees those of other handles. */
+/* Asking for a lock needs no permission to write, takes no lock, and sees locks of other
+ * handles. */
 static void a_lock_is_asked_about(void **state)
 {
     struct bench *b = *state;
@@ -428,7 +422,7 @@ static void a_lock_is_asked_about(void **state)
     assert_ok(store_file_is_locked(stranger, &is_locked, &b->err));
     assert_false(is_locked);
     assert_ok(store_file_open(b->root, "f", STORE_WRITE, &holder, &b->err));
-    assert_ok(store_file_lock(holder, true, &b->err)); /* the questions have left nothing behind */
+    assert_ok(store_file_lock(holder, true, &b->err)); /* the questions took no lock */
 }
 
 static void traits_have_a_name(void **state)
@@ -498,7 +492,7 @@ static void threads_write_read_and_list_at_once(void **state)
     }
 }
 
-/* Each allocation fails once; nothing is leaked (which sanitizers see), nothing half done. */
+/* Each allocation fails once. Nothing leaks (sanitizers check this), and nothing is half done. */
 static void handles_survive_short_memory(void **state)
 {
     struct bench *b = *state;

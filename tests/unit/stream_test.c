@@ -1,16 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* stream_test.c -- base/nontemporal_copy.h: every length around its limits, every alignment,
- * nothing beside.
- */
+/* stream_test.c -- base/nontemporal_copy.h: every length around its limits, every alignment, and no
+ * byte outside. */
 #include "base/nontemporal_copy.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "support/unit.h"
 
 #define MOST_BYTES ((size_t)320 << 10)
 #define MARGIN_BYTES ((size_t)128)

@@ -1,17 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* difference_test.c -- elements as numbers, and how far they are apart, for every dtype. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+/* tensor_difference_test.c -- elements as numbers, and their differences, for every dtype. */
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
 
 #include "model/tensor_difference.h"
 #include "model/dtype_numbers.h"
 #include "support/prng.h"
+#include "support/unit.h"
 
 static double read_bits(enum sidestep_dtype dtype, uint64_t bits)
 {
@@ -72,8 +66,8 @@ static void small_floats_are_what_torch_says(void **state)
     assert_true(isnan(read_bits(SIDESTEP_FLOAT8_E8M0FNU, 0xff)));
 }
 
-/* A float16 and a float of the same value, for every float16. */
-static void halves_are_as_the_compiler_has_them(void **state)
+/* Each float16, and a float of the same value. */
+static void float16_agrees_with_the_compiler(void **state)
 {
     (void)state;
 #ifdef __FLT16_MAX__
@@ -112,7 +106,7 @@ static void distances_are_right(void **state)
     assert_int_equal(sum.count, 2);
     assert_int_equal(sum.first, 700);
     assert_true(sum.max_abs == 1 && sum.max_rel == 0.25);
-    a[3] = 0.0f, b[3] = -0.0f; /* other bits, but not apart */
+    a[3] = 0.0f, b[3] = -0.0f; /* different bits, but equal */
     sum = compare(SIDESTEP_FLOAT32, a, b, 1000);
     assert_true(sum.count == 3 && sum.first == 3 && sum.max_abs == 1);
     a[5] = NAN, b[5] = 1;
@@ -150,7 +144,7 @@ static void complex_numbers_are_apart_by_their_distance(void **state)
     assert_true(sum.count == 1 && sum.max_abs == 1);
 }
 
-static void bits_are_no_numbers(void **state)
+static void bit_dtypes_have_no_values(void **state)
 {
     uint8_t a[] = {1, 2, 3}, b[] = {1, 2, 4};
     struct tensor_difference sum = compare(SIDESTEP_BITS8, a, b, 3);
@@ -159,7 +153,7 @@ static void bits_are_no_numbers(void **state)
     assert_true(sum.count == 1 && sum.first == 2 && isnan(sum.max_abs) && isnan(sum.max_rel));
 }
 
-/* Whatever the dtype: every element is looked at, and no byte beside them. */
+/* For all dtypes: each element is read, and no byte beside them. */
 static void every_dtype_is_compared(void **state)
 {
     struct prng prng = prng_new(7);
@@ -186,11 +180,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(small_floats_are_what_torch_says),
-        cmocka_unit_test(halves_are_as_the_compiler_has_them),
+        cmocka_unit_test(float16_agrees_with_the_compiler),
         cmocka_unit_test(distances_are_right),
         cmocka_unit_test(wide_integers_are_exact),
         cmocka_unit_test(complex_numbers_are_apart_by_their_distance),
-        cmocka_unit_test(bits_are_no_numbers),
+        cmocka_unit_test(bit_dtypes_have_no_values),
         cmocka_unit_test(every_dtype_is_compared),
     };
 

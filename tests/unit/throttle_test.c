@@ -1,17 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* neighbour_test.c -- who gives way to whom: priorities, pauses, limits, lists of processors. */
+/* throttle_test.c -- the throttle: priorities, back-off, bandwidth limits, lists of processors. */
 #include <errno.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
 #include <time.h>
-#include <cmocka.h>
 
 #include "base/fault.h"
 #include "engine/throttle.h"
 #include "support/scratch.h"
+#include "support/unit.h"
 
 static void lists_of_processors(void **state)
 {
@@ -46,7 +42,7 @@ static void lists_of_processors(void **state)
     throttle_destroy(&n);
 }
 
-/* On a thread of its own: it may not be possible to raise it again. */
+/* Runs on another thread, because it may not be possible to raise it again. */
 static void *work(void *argument)
 {
     struct throttle *n = argument;
@@ -71,7 +67,7 @@ static void *work(void *argument)
     return NULL;
 }
 
-static void priorities_follow_who_waits(void **state)
+static void priorities_rise_while_somebody_waits(void **state)
 {
     struct throttle n;
     pthread_t thread;
@@ -144,8 +140,9 @@ static void pauses_hold_until_they_end(void **state)
     throttle_destroy(&n);
 }
 
-/* A rate is never exceeded: the n-th piece waits for those before it.  The first goes at once. */
-static void rates_are_kept(void **state)
+/* The bandwidth limit is never exceeded: the n-th piece waits for those before it. The first goes
+ * at once. */
+static void rates_are_never_exceeded(void **state)
 {
     struct throttle n;
     atomic_bool stop = false;
@@ -156,20 +153,20 @@ static void rates_are_kept(void **state)
     for (int i = 0; i < 4; i++)
         held += throttle_acquire(&n, 20000, 0, NULL, &stop); /* 20 ms each */
     assert_true(held >= 50000000u);
-    throttle_wait_begin(&n); /* the limit of all holds for everybody */
+    throttle_wait_begin(&n); /* the common limit holds for all */
     assert_true(throttle_acquire(&n, 20000, 0, NULL, &stop) > 0);
     throttle_destroy(&n);
     assert_int_equal(throttle_init(&n, false, 0, NULL, NULL), SIDESTEP_OK);
     (void)throttle_acquire(&n, 20000, 1000000, NULL, &stop);
     assert_true(throttle_acquire(&n, 1u << 30, 1000000, NULL, &stop) > 0);
-    throttle_wait_begin(&n); /* else a quarter of an hour */
+    throttle_wait_begin(&n); /* otherwise it would take a quarter of an hour */
     (void)throttle_acquire(&n, 1, 1000000, NULL, &stop);
     throttle_wait_end(&n);
     throttle_destroy(&n);
 }
 
 /* The third number: sectors. */
-static void the_kernels_count_is_read(void **state)
+static void the_kernels_read_count_is_parsed(void **state)
 {
     static const struct {
         const char *text;
@@ -180,7 +177,7 @@ static void the_kernels_count_is_read(void **state)
          799450458ull * 512},
         {"0 0 0", true, 0},
         {"1 2 36028797018963967", true, 36028797018963967ull * 512},
-        {"1 2 36028797018963968", false, 0}, /* more bytes than a number has */
+        {"1 2 36028797018963968", false, 0}, /* more bytes than 64 bits can count */
         {"1 2", false, 0},
         {"1 2 x", false, 0},
         {"", false, 0},
@@ -205,7 +202,7 @@ static void the_kernels_count_is_read(void **state)
     scratch_remove(&scratch);
 }
 
-/* Samples as they come, and what is known then, and after a while without any. */
+/* Samples in order, and the result after them, and later without any. */
 static void reads_of_others_are_seen(void **state)
 {
     static const struct {
@@ -246,7 +243,7 @@ static void reads_of_others_are_seen(void **state)
     assert_false(disk_activity_has_readers(&readers, now));
 }
 
-static void who_waits_does_not_back_off(void **state)
+static void a_save_with_a_waiter_does_not_back_off(void **state)
 {
     atomic_bool hurry = true;
     struct throttle n;
@@ -271,12 +268,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lists_of_processors),
-        cmocka_unit_test(priorities_follow_who_waits),
+        cmocka_unit_test(priorities_rise_while_somebody_waits),
         cmocka_unit_test(pauses_hold_until_they_end),
-        cmocka_unit_test(rates_are_kept),
-        cmocka_unit_test(the_kernels_count_is_read),
+        cmocka_unit_test(rates_are_never_exceeded),
+        cmocka_unit_test(the_kernels_read_count_is_parsed),
         cmocka_unit_test(reads_of_others_are_seen),
-        cmocka_unit_test(who_waits_does_not_back_off),
+        cmocka_unit_test(a_save_with_a_waiter_does_not_back_off),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,24 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tiling_test.c -- tilings, and what is nearly one, against counting each cell. */
+/* tiling_test.c -- compares tilings, and boxes that nearly tile, with counting each cell. */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "base/fault.h"
 #include "base/owned.h"
 #include "plan/tiling.h"
 #include "support/prng.h"
 #include "support/tilings.h"
+#include "support/unit.h"
 
 #define SIDE 6
 
-/* How often each cell is covered, all of a grid of SIDE^4. */
+/* Count how many boxes cover each cell of a grid of SIDE^4. */
 static enum tiling_result reference(const struct random_tiling *t)
 {
     uint8_t covered[SIDE * SIDE * SIDE * SIDE] = {0};
@@ -64,7 +57,7 @@ static void mutate(struct prng *p, struct random_tiling *t)
         memcpy(t->offsets[t->count], t->offsets[i], sizeof(t->offsets[i]));
         memcpy(t->lengths[t->count], t->lengths[k], sizeof(t->lengths[i]));
         t->count++;
-        for (d = 0; d < t->ndim; d++) /* may be moved out of the shape: back in */
+        for (d = 0; d < t->ndim; d++) /* may leave the shape: move it back */
             if (t->offsets[t->count - 1][d] + t->lengths[t->count - 1][d] > t->shape[d])
                 t->lengths[t->count - 1][d] = t->shape[d] - t->offsets[t->count - 1][d];
         break;
@@ -103,7 +96,7 @@ static void check_case(struct prng *p, const struct random_tiling *t)
     PRNG_ASSERT(p, result == wanted);
 }
 
-static void verdicts_agree_with_counting(void **test)
+static void tiling_agrees_with_counting(void **test)
 {
     unsigned seen[3] = {0};
 
@@ -127,7 +120,7 @@ static void verdicts_agree_with_counting(void **test)
     assert_true(seen[TILING_EXACT] > 100 && seen[TILING_GAP] > 500 && seen[TILING_OVERLAP] > 500);
 }
 
-/* A gap and an overlap of the same size: volumes add up, and corners must tell. */
+/* A gap and an overlap of the same size: the volumes are equal, so the corners must show it. */
 static void equal_volumes_do_not_hide_a_gap(void **test)
 {
     const struct box boxes[] = {
@@ -152,7 +145,7 @@ static void equal_volumes_do_not_hide_a_gap(void **test)
     assert_int_equal(culprit, 1);
 }
 
-static void nothing_and_everything(void **test)
+static void scalars_empty_and_huge_boxes(void **test)
 {
     const struct box scalar[] = {{0, NULL, NULL}, {0, NULL, NULL}};
     const struct box empty = {2, (int64_t[]){1, 0}, (int64_t[]){0, 3}};
@@ -179,7 +172,7 @@ static void nothing_and_everything(void **test)
     assert_int_equal(result, TILING_GAP);
 }
 
-/* All 2^${ndim} cells of a tensor of 2 x 2 x ...; every corner matters, or the sweep takes over. */
+/* All 2^${ndim} cells of a tensor of 2 x 2 x ... With many dimensions, the sweep is used. */
 static void check_many_dimensions(uint32_t ndim)
 {
     size_t count = (size_t)1 << ndim;
@@ -219,7 +212,7 @@ static void many_dimensions(void **test)
     check_many_dimensions(11);
 }
 
-/* Two cells in each of 61 dimensions is the most that 62 bits of volume allow. */
+/* Two cells in each of 61 dimensions: the most for a volume of 62 bits. */
 static void the_most_dimensions(void **test)
 {
     enum { NDIM = 61 };
@@ -230,7 +223,7 @@ static void the_most_dimensions(void **test)
     (void)test;
     for (size_t d = 0; d < NDIM; d++)
         shape[d] = 2;
-    for (size_t i = 0; i <= NDIM; i++) { /* the second half along i of what the earlier ones left */
+    for (size_t i = 0; i <= NDIM; i++) { /* the second half along i of what is left */
         for (size_t d = 0; d < NDIM; d++) {
             lengths[i][d] = d < i || (d == i) ? 1 : 2;
             offsets[i][d] = d == i ? 1 : 0;
@@ -261,7 +254,7 @@ static enum sidestep_status check_grid(int64_t side, size_t leave_out, enum tili
     return tiling_check(2, (int64_t[]){side, side}, boxes, count - leave_out, result, NULL, err);
 }
 
-/* 90,000 boxes: pairs of them would be 4,000 million. */
+/* 90,000 boxes have 4,000 million pairs. */
 static void large_grids(void **test)
 {
     enum tiling_result result;
@@ -293,9 +286,9 @@ static void every_allocation_may_fail(void **test)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(verdicts_agree_with_counting),
+        cmocka_unit_test(tiling_agrees_with_counting),
         cmocka_unit_test(equal_volumes_do_not_hide_a_gap),
-        cmocka_unit_test(nothing_and_everything),
+        cmocka_unit_test(scalars_empty_and_huge_boxes),
         cmocka_unit_test(many_dimensions),
         cmocka_unit_test(the_most_dimensions),
         cmocka_unit_test(large_grids),

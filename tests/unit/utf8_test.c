@@ -1,16 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* utf8_test.c -- every code point is accepted in its one form, every other short sequence refused.
+/*
+ * utf8_test.c -- each code point is accepted in its one form, and all other short sequences are
+ * refused.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "base/utf8.h"
 #include "support/guard.h"
+#include "support/unit.h"
 
 static size_t encode(uint32_t c, unsigned char *out)
 {
@@ -37,7 +32,7 @@ static void every_code_point_is_accepted(void **state)
     }
 }
 
-/* All strings of three bytes: as many are valid as code points make them up. */
+/* All strings of three bytes. The number of valid ones follows from the code points. */
 static void nothing_else_is_accepted(void **state)
 {
     const uint64_t ones = 0x7f, twos = 0x800 - 0x80, threes = 0x10000 - 0x800 - 0x800;
@@ -66,7 +61,7 @@ static void nothing_behind_the_end_is_read(void **state)
     }
 }
 
-/* Each of 256 bytes at each place of a long name is told as if it stood alone. */
+/* Each of 256 bytes, at each place of a long name, is judged as if it were alone. */
 static void each_byte_of_a_long_name_counts(void **state)
 {
     (void)state;

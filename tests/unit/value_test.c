@@ -1,19 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* value_test.c -- trees of values: who owns what, equal keys, depth, memory that runs out. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-
-#include <cmocka.h>
-
+/* value_test.c -- value trees: ownership, equal keys, depth, and failing allocations. */
 #include <math.h>
-#include <string.h>
 
 #include "base/fault.h"
 #include "base/owned.h"
 #include "model/value.h"
+#include "support/unit.h"
 
 #define value_int sidestep_value_int
 #define value_str sidestep_value_str
@@ -62,7 +54,7 @@ static void kinds_and_getters(void **state)
     assert_null(sidestep_value_key(list, 0));
 }
 
-static void another_kind_is_zero(void **state)
+static void getters_of_another_kind_return_zero(void **state)
 {
     OWNED_VALUE none = sidestep_value_none();
     const struct sidestep_value *values[] = {none, NULL};
@@ -87,7 +79,7 @@ static void another_kind_is_zero(void **state)
     sidestep_value_free(&nothing);
 }
 
-/* Pairs of keys that Python takes for one, or for two. */
+/* Pairs of keys, and whether Python takes them for one. */
 static struct sidestep_value *key_number(int i)
 {
     static const double reals[] = {1.0, 1.5, 0.0, -0.0, 0x1p63, -0x1p63, INFINITY, NAN};
@@ -133,11 +125,11 @@ static void check_keys(struct sidestep_value *dict, size_t more)
         distinct += equal_to[i] == i;
         assert_int_equal(sidestep_value_count(dict), more + distinct);
     }
-    /* Again: all are there, but for those that equal nothing. */
+    /* Find all of them again, except those that equal nothing. */
     for (int i = 0; i < 18; i++)
         set(dict, key_number(i), value_int(100 + i));
     assert_int_equal(sidestep_value_count(dict), more + distinct + 2);
-    /* The first key stays, the last value counts: 1.0 -> what True and 1 were given. */
+    /* The dict keeps the first key and the last value. */
     assert_int_equal(sidestep_value_kind(sidestep_value_key(dict, more)), SIDESTEP_VALUE_FLOAT);
     assert_int_equal(sidestep_value_get_int(sidestep_value_item(dict, more)), 109);
 }
@@ -163,7 +155,7 @@ static struct sidestep_value *pair_of(struct sidestep_value *a, struct sidestep_
     return tuple;
 }
 
-/* In a small dict and in one with an index. */
+/* In a small dict, and in a dict with an index. */
 static void tuples_as_keys(void **state)
 {
     OWNED_VALUE dict = sidestep_value_dict();
@@ -279,7 +271,7 @@ static void refusals_free_what_they_took(void **state)
             "the value is already part of another");
     assert_int_equal(sidestep_value_count(list), 1);
     assert_int_equal(sidestep_value_count(dict), 0);
-    /* Freeing what a container owns does nothing but forget it. */
+    /* Freeing a value that a container owns only clears the pointer. */
     struct sidestep_value *alias = shared;
     sidestep_value_free(&alias);
     assert_null(alias);
@@ -357,7 +349,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(kinds_and_getters),
-        cmocka_unit_test(another_kind_is_zero),
+        cmocka_unit_test(getters_of_another_kind_return_zero),
         cmocka_unit_test(equal_keys),
         cmocka_unit_test(tuples_as_keys),
         cmocka_unit_test(a_million_keys),

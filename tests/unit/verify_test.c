@@ -4,18 +4,11 @@
  * overlap, that are cut off, that are large once they are decoded, and more problems than anybody
  * reads.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
-#include <cmocka.h>
 #include <zstd.h>
 
 #include "base/owned.h"
+#include "support/unit.h"
 #include "verify/verify.h"
 #include "format/archive.h"
 #include "format/dcp_metadata.h"
@@ -205,7 +198,7 @@ static void a_shared_item_is_read_once(void **state)
     made_free(&made);
 }
 
-static void damage_of_a_shared_item_is_everybodys(void **state)
+static void damage_of_a_shared_item_affects_all_its_tensors(void **state)
 {
     OWNED_BY(verify_findings_release) struct verify_findings findings = {0};
     struct made made;
@@ -265,15 +258,15 @@ static void decoding_shares_a_budget(void **state)
         budget_init(&budget, limits[i]);
         assert_int_equal(verify(&options, &findings), SIDESTEP_OK);
         assert_int_equal(findings.count, 0);
-        assert_true(budget.shared.most >= (uint64_t)4 << 20);
+        assert_true(budget.shared.peak >= (uint64_t)4 << 20);
         /* Within the limit, or one alone. */
-        assert_true(budget.shared.most <= (uint64_t)64 << 20);
+        assert_true(budget.shared.peak <= (uint64_t)64 << 20);
         budget_destroy(&budget);
     }
     made_free(&made);
 }
 
-static void a_hole_is_no_object(void **state)
+static void an_object_of_holes_is_refused(void **state)
 {
     OWNED_BY(reader_close) struct reader *reader = NULL;
     struct made made;
@@ -322,12 +315,12 @@ static void items_before_a_cut_are_checked(void **state)
     assert_int_equal(findings.count, 4);
     assert_true(is_found(&findings, NULL, "size", "ends at byte"));
     assert_true(is_found(&findings, "w.1", "hash", "CRC"));
-    assert_true(is_found(&findings, "w.2", "size", "ends behind the end of its file"));
-    assert_true(is_found(&findings, "w.3", "size", "ends behind the end of its file"));
+    assert_true(is_found(&findings, "w.2", "size", "ends beyond the end of its file"));
+    assert_true(is_found(&findings, "w.3", "size", "ends beyond the end of its file"));
     made_free(&made);
 }
 
-static void what_is_not_listed_is_counted(void **state)
+static void unlisted_problems_are_counted(void **state)
 {
     OWNED_BY(verify_findings_release) struct verify_findings findings = {0};
     struct made made;
@@ -347,7 +340,7 @@ static void what_is_not_listed_is_counted(void **state)
     made_free(&made);
 }
 
-static void an_item_is_left_when_that_is_asked_for(void **state)
+static void an_item_is_skipped_on_request(void **state)
 {
     OWNED_BY(verify_findings_release) struct verify_findings findings = {0};
     static const bool volatile cancel = true;
@@ -367,13 +360,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_shared_item_is_read_once),
-        cmocka_unit_test(damage_of_a_shared_item_is_everybodys),
+        cmocka_unit_test(damage_of_a_shared_item_affects_all_its_tensors),
         cmocka_unit_test(overlapping_items_are_damage),
         cmocka_unit_test(decoding_shares_a_budget),
-        cmocka_unit_test(a_hole_is_no_object),
+        cmocka_unit_test(an_object_of_holes_is_refused),
         cmocka_unit_test(items_before_a_cut_are_checked),
-        cmocka_unit_test(what_is_not_listed_is_counted),
-        cmocka_unit_test(an_item_is_left_when_that_is_asked_for),
+        cmocka_unit_test(unlisted_problems_are_counted),
+        cmocka_unit_test(an_item_is_skipped_on_request),
     };
 
     if (workers_new(7, "verify-test", &workers, NULL) != SIDESTEP_OK)

@@ -1,25 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * vote_test.c -- a rank that has no file descriptor left still votes, and C's outcome is still
- * seen: else the others wait for the deadline of a save that has been lost for long.
+ * vote_test.c -- a rank without free file descriptors still votes, and sees the outcome of rank 0
+ * (C). Otherwise the others would wait for the deadline of a save that has failed.
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "base/fault.h"
 #include "commit/commit.h"
 #include "support/scratch.h"
 #include "support/store_fault.h"
+#include "support/unit.h"
 
 #define MOST_DESCRIPTORS 256
 
@@ -47,7 +41,7 @@ static void init(struct pair *p, struct commit *commit, uint32_t rank)
     assert_int_equal(commit_open(commit, p->path, NULL), SIDESTEP_OK);
 }
 
-/* Up to where both have joined. */
+/* Up to the moment when both have joined. */
 static void begin(struct pair *p, bool in_place)
 {
     memset(p, 0, sizeof(*p));
@@ -74,7 +68,7 @@ static void end(struct pair *p)
     scratch_remove(&p->scratch);
 }
 
-/* Those that are reserved for this too, as another thread would which is quicker. */
+/* Take those that are reserved for this, too, as a faster thread would. */
 static void take_spares(struct pair *p)
 {
     store_dir_close(p->c.spare);
@@ -104,7 +98,7 @@ static void give_descriptors(struct pair *p)
         (void)close(p->held[--p->held_count]);
 }
 
-/* What C finds when it counts: at once, not after its deadline. */
+/* Check that C finds the failure when it counts, before its deadline. */
 static void expect_no(struct pair *p, const char *words)
 {
     struct commit_contents count = {0};
@@ -120,7 +114,7 @@ static void expect_no(struct pair *p, const char *words)
     assert_int_equal(err.rank, 1);
 }
 
-/* Nothing of the save is left behind an abort. */
+/* Nothing of the save is left after an abort. */
 static void expect_clean(struct pair *p, bool in_place)
 {
     struct sidestep_error why = {.message = "given up"};
@@ -132,7 +126,7 @@ static void expect_clean(struct pair *p, bool in_place)
     assert_int_equal(rmdir(p->scratch.path), 0);
 }
 
-static void says_no_with_its_reason(void **state)
+static void a_rank_says_no_with_its_reason(void **state)
 {
     struct sidestep_error why = {.message = "the disk is on fire"};
     struct pair p;
@@ -147,7 +141,7 @@ static void says_no_with_its_reason(void **state)
     }
 }
 
-static void says_no_without_a_descriptor(void **state)
+static void a_rank_says_no_without_a_descriptor(void **state)
 {
     struct sidestep_error why = {.message = "too many open files"};
     struct pair p;
@@ -168,8 +162,8 @@ static void says_no_without_a_descriptor(void **state)
     }
 }
 
-/* Where neither a descriptor nor a link is to be had, the part that the rank has begun will do. */
-static void says_no_by_its_part(void **state)
+/* Without a descriptor or a link, the part file that the rank has begun serves as its "no". */
+static void a_rank_says_no_by_its_part_file(void **state)
 {
     struct sidestep_error why = {.message = "too many open files"};
     struct pair p;
@@ -194,8 +188,8 @@ static void says_no_by_its_part(void **state)
     }
 }
 
-/* The part of its work that needs a descriptor fails, and it says so. */
-static void joins_without_a_descriptor(void **state)
+/* The part of its work that needs a descriptor fails, and it reports that. */
+static void a_rank_joins_without_a_descriptor(void **state)
 {
     struct sidestep_error why = {0};
     struct store_file *file = NULL;
@@ -219,7 +213,7 @@ static void joins_without_a_descriptor(void **state)
     }
 }
 
-static void says_yes_without_a_descriptor(void **state)
+static void a_rank_votes_without_a_descriptor(void **state)
 {
     char name[FILE_NAME_BYTES];
     struct store_stat stat;
@@ -236,8 +230,8 @@ static void says_yes_without_a_descriptor(void **state)
     end(&p);
 }
 
-/* In place C cannot even list what is to go: its word must reach the others all the same. */
-static void tells_the_outcome_without_a_descriptor(void **state)
+/* In place C cannot even list its files: the others must learn the outcome nevertheless. */
+static void the_outcome_is_reported_without_a_descriptor(void **state)
 {
     struct sidestep_error why = {.message = "too many open files"}, err = {0};
     struct pair p;
@@ -271,8 +265,8 @@ static enum sidestep_status is_fenced(void *context, const struct commit *commit
     return FAIL(err, SIDESTEP_EABORTED, "another process has opened it");
 }
 
-/* Its votes are gone: it is told why, before its deadline. */
-static void a_fenced_one_does_not_wait(void **state)
+/* Its votes are gone: it learns why, before its deadline. */
+static void a_rank_of_a_swept_save_does_not_wait(void **state)
 {
     static const struct commit_guard guard = {.check = is_fenced, .holds = is_fenced};
     struct commit_contents count = {0};
@@ -293,13 +287,13 @@ static void a_fenced_one_does_not_wait(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_fenced_one_does_not_wait),
-        cmocka_unit_test(says_no_with_its_reason),
-        cmocka_unit_test(says_no_without_a_descriptor),
-        cmocka_unit_test(says_no_by_its_part),
-        cmocka_unit_test(joins_without_a_descriptor),
-        cmocka_unit_test(says_yes_without_a_descriptor),
-        cmocka_unit_test(tells_the_outcome_without_a_descriptor),
+        cmocka_unit_test(a_rank_of_a_swept_save_does_not_wait),
+        cmocka_unit_test(a_rank_says_no_with_its_reason),
+        cmocka_unit_test(a_rank_says_no_without_a_descriptor),
+        cmocka_unit_test(a_rank_says_no_by_its_part_file),
+        cmocka_unit_test(a_rank_joins_without_a_descriptor),
+        cmocka_unit_test(a_rank_votes_without_a_descriptor),
+        cmocka_unit_test(the_outcome_is_reported_without_a_descriptor),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,19 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* zstd_test.c -- exactly one frame, of bounded size and window, and nothing else. */
-#include <setjmp.h>
-#include <stdarg.h>
+/* zstd_test.c -- the decoder accepts one frame of limited size and window, and nothing else. */
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
 
-#include <cmocka.h>
 #include <zstd.h>
 
 #include "base/fault.h"
 #include "base/owned.h"
 #include "codec/zstd.h"
 #include "support/guard.h"
+#include "support/unit.h"
 
 #define RAW_BYTES ((size_t)300000)
 
@@ -22,7 +17,7 @@ struct frame {
     size_t length;
 };
 
-/* Bytes that compress, but not to nothing. */
+/* Bytes that compress somewhat. */
 static uint8_t *make_raw(size_t length)
 {
     uint8_t *raw = malloc(length + 1);
@@ -98,7 +93,7 @@ static void test_round_trips(void **unused)
         void *out = NULL;
         size_t out_bytes = 0;
 
-        /* Exactly enough is enough; one less is not. */
+        /* The exact limit is enough; one byte less is not. */
         assert_int_equal(decode(frame.bytes, frame.length, length, &out, &out_bytes, &err),
                          SIDESTEP_OK);
         assert_int_equal(out_bytes, length);
@@ -131,7 +126,8 @@ static void test_window(void **unused)
     struct frame frame = compress(raw, 1000, (struct how){.no_content_size = true});
 
     (void)unused;
-    /* No single segment here, so byte 5 is the window: exponent - 10 and eighths of it. */
+    /* This frame is not a single segment, so byte 5 is the window: exponent - 10, and eighths of
+     * it. */
     assert_int_equal(frame.bytes[4] & 0x20, 0);
     frame.bytes[5] = 17 << 3;
     void *out = NULL;
@@ -145,7 +141,7 @@ static void test_window(void **unused)
     free(frame.bytes);
 }
 
-/* A single segment is its own window. */
+/* The window of a single segment is its size. */
 static void test_window_of_single_segment(void **unused)
 {
     static const uint8_t stored[] = {0x28, 0xb5, 0x2f, 0xfd, 0xe0, 1, 0, 0, 8, 0, 0, 0, 0, 1, 0, 0};
@@ -189,7 +185,7 @@ static void test_dictionary(void **unused)
 
     (void)unused;
     memcpy(stored, frame.bytes, 5);
-    stored[4] |= 1; /* one byte of dictionary id, behind the window (there is none) */
+    stored[4] |= 1; /* one byte of dictionary id, after the window (there is none) */
     assert_int_equal(frame.bytes[4] & 0x20, 0x20);
     stored[5] = 9;
     memcpy(stored + 6, frame.bytes + 5, frame.length - 5);
@@ -216,7 +212,7 @@ static void test_truncated_and_damaged(void **unused)
             enum sidestep_status status =
                 decode(frame.bytes, frame.length, 3000, &out, &out_bytes, NULL);
             assert_true(status == SIDESTEP_OK || status == SIDESTEP_ECORRUPT);
-            /* The frame's checksum, where there is one, finds all that changes the data. */
+            /* The frame's checksum, if there is one, notices every change of the data. */
             if (status == SIDESTEP_OK && hows[i].checksum)
                 assert_true(out_bytes == 3000 && memcmp(out, raw, 3000) == 0);
             free(out);
@@ -255,7 +251,7 @@ static void test_memory(void **unused)
     free(frame.bytes);
 }
 
-/* The most that a frame can hold for its size: zeros. */
+/* The largest content of a frame for its size: zeroes. */
 static void memory_is_known_beforehand(void **state)
 {
     static const size_t sizes[] = {0, 1, 100000, (size_t)64 << 20};

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Calls of the library: what fails is raised, what it allocates is taken and given back."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any, Optional
+
+from .abi import ErrorInfo
+from .errors import check
+from .library import lib
+
+
+def call(function: Any, *arguments: Any, rank: Optional[int] = None) -> None:
+    """Call a function whose last parameter is the error, and raise what it reports.
+
+    ``rank``: this process's own, if it is one of several.
+    """
+    err = ErrorInfo()
+    check(function(*arguments, err), err, rank=rank)
+
+
+def call_for_bytes(function: Any, *arguments: Any) -> bytes:
+    """The same, of a function that allocates bytes: its last parameters are (data, length, err)."""
+    data, length = ctypes.c_void_p(), ctypes.c_size_t()
+    call(function, *arguments, data, length)
+    try:
+        return ctypes.string_at(data, length.value)
+    finally:
+        lib().sidestep_bytes_free(data)
+
+
+def texts(array: Any, count: int) -> tuple[str, ...]:
+    """The first ``count`` strings of an array of the library's."""
+    return tuple(map(os.fsdecode, array[:count]))
+
+
+def run_cancellable(name: str, options: Any, function: Any, *arguments: Any) -> None:
+    """`call` in a thread called ``name``, for calls that take long: an interrupt of this thread
+    cancels it by ``options.cancel``, and is raised when it has ended."""
+    options.cancel = ctypes.pointer(ctypes.c_bool(False))
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            call(function, *arguments)
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=run, name=name, daemon=True)
+    thread.start()
+    try:
+        while thread.is_alive():
+            thread.join(0.2)
+    except BaseException:
+        options.cancel.contents.value = True
+        thread.join()
+        raise
+    if failed:
+        raise failed[0]
+
+
+def when_gone(
+    owner: Any, function: Callable[..., object], *arguments: Any
+) -> weakref.finalize[Any, Any]:
+    """Call ``function(*arguments)`` once ``owner`` is collected: on any thread, between any two
+    instructions.  ``arguments`` must not refer to ``owner``.
+
+    Not at the end of the interpreter, when modules are half gone: what belongs to the process alone
+    needs no giving back then.
+    """
+    made = weakref.finalize(owner, function, *arguments)
+    made.atexit = False
+    return made

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Checkpoints by path, without a run: the newest one of a directory, pins and tags."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import Optional, Union
+
+from ._c.abi import ErrorInfo, LatestReport, Status, VerifyMode
+from ._c.calls import call
+from ._c.checked import a_path, a_text, words_of
+from ._c.errors import check
+from ._c.library import lib
+
+log = logging.getLogger("sidestep")
+Path = Union[str, "os.PathLike[str]"]
+
+
+def latest(root: Path, *, verify: Optional[str] = "structure") -> Optional[str]:
+    """The path of the newest checkpoint under ``root`` that is whole; None: there is none yet.
+
+    ``verify``: "structure" (files, sizes, names and ids) or "read" (every byte is checked).
+    It chooses as a resume of a `Checkpointer` does.  So it passes over what is damaged, unfinished
+    or being deleted, what the run has left behind by going back, what another run made, and copies
+    under other names.  What it passes over is logged, with the reason, as a warning of the logger
+    "sidestep".  A root that is not there counts as empty.  Writes nothing.  Not collective: each
+    rank looks for itself, and a `load` of different checkpoints fails on all ranks.
+
+    Errors: `Error`: ECORRUPT if there are checkpoints but none that verifies, EMISMATCH if none
+    that a resume would take (it says why); EPERM, EIO if one cannot be read now, which
+    does not mean that it is damaged.  ValueError for another ``verify``.
+    """
+    if verify not in ("structure", "read"):
+        raise ValueError(f"verify={verify!r} is neither 'structure' nor 'read'")
+    mode = words_of(VerifyMode, "VERIFY_")[verify]
+    path = os.fsencode(a_path(root, "root"))
+    report, err = LatestReport(), ErrorInfo()
+    try:
+        status = lib().sidestep_find_latest(path, mode, None, report, err)
+        for passed in report.passed[: report.passed_count]:
+            words = map(os.fsdecode, (passed.path, passed.state_name, passed.reason))
+            log.warning("latest: passed over '%s' (%s): %s", *words)
+        if status == Status.ENOTFOUND:
+            return None
+        check(status, err)
+        return os.fsdecode(report.path)
+    finally:
+        lib().sidestep_latest_report_release(report)
+
+
+def pin(path: Path, on: bool = True) -> None:
+    """Protect the checkpoint ``path`` from retention, or no longer.  Durable when it returns, and
+    possible while a run is using its directory.
+
+    Errors: `Error`: ENOTFOUND if it is not there, or was deleted meanwhile.
+    """
+    call(lib().sidestep_pin, os.fsencode(a_path(path, "path")), bool(on))
+
+
+def tag(path: Path, tag: str, on: bool = True) -> None:
+    """Put a tag (letters, digits, '_' and '-') on the checkpoint ``path``, or take it away."""
+    call(lib().sidestep_tag, os.fsencode(a_path(path, "path")), a_text(tag, "tag"), bool(on))

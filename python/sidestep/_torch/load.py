@@ -1,0 +1,515 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The way back: fill a state dict in place from a checkpoint.
+
+Everything that can be wrong with the state or the checkpoint is looked for before the first byte of
+a tensor is written, and what goes wrong on one rank is told to all.  The library writes straight
+into tensors that lie in host memory as the checkpoint has them; all others (other dtype, on a
+device, lazy conjugates) are filled through a host tensor of the stored dtype and ``copy_()``.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator, MutableMapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Union
+
+from .._c.abi import Status
+from .._c.checked import a_state
+from .._c.errors import make_error, refuse
+from .._checkpoint import Checkpoint, Saved
+from .._engine import Engine, LoadReport, engine_for
+from .flatten import Leaf, drop_leaf, flatten, flatten_as_2_3, is_stateful, set_leaf
+from .missing import missing_error
+from .objects import decode
+from .plugins import Reader
+from .shards import Piece, Shards, is_loadable, reach, shards_of
+from .state import StateDict
+from .stock import Ours, call_stock, failures_as_errors, load_route, takes_storage_second
+
+if TYPE_CHECKING:
+    import torch
+
+logger = logging.getLogger("sidestep")
+
+
+@takes_storage_second
+def load(
+    state_dict: MutableMapping[Any, Any],
+    *,
+    checkpoint_id: Union[str, os.PathLike[str], None] = None,
+    storage_reader: Any = None,
+    planner: Any = None,
+    process_group: Any = None,
+    no_dist: bool = False,
+) -> None:
+    """Fill ``state_dict`` in place from a checkpoint, of ours or torch's, saved by any number of
+    ranks in any sharding.  Collective over ``process_group`` (None: the default group, if any).
+
+    The arguments are those of ``torch.distributed.checkpoint.load``:
+
+    state_dict      what is wanted: tensors, DTensors and ShardedTensors are written into; other
+                    values are replaced; ``Stateful`` values are asked for their ``state_dict()``
+                    and given it back by ``load_state_dict()``.  Meta tensors are materialized.
+    checkpoint_id   path of the checkpoint
+    storage_reader  `Reader`, or torch's FileSystemReader; any other goes through torch's own load
+    planner         DefaultLoadPlanner with its options; any other plans through torch
+    no_dist         this process alone, even where there is a process group
+
+    Shapes must match; values are converted to the dtype of the state as ``copy_()`` does.  Names
+    that only the checkpoint has are left out.
+
+    Errors: `Error` (also torch's CheckpointException), on every rank: EMISMATCH for a missing name
+    or another shape, ENOTFOUND, EUNCOMMITTED, ECORRUPT, EUNSAFE for an object that is more than
+    data, EIO.  Before the last two nothing in the state has been touched.
+    """
+    route = load_route(checkpoint_id, storage_reader, planner)
+    if not isinstance(route, Ours) or route.planner is not None:
+        from torch.distributed.checkpoint import state_dict_loader
+
+        errors: AbstractContextManager[None] = nullcontext()
+        if isinstance(route, Ours):
+            reason = f"the planner is a {type(planner).__qualname__}"
+            checkpoint_id = None
+            storage_reader = Reader(route.path, allow_pickle=route.allow_pickle)
+            errors = failures_as_errors(f"load '{route.path}'")
+        else:
+            reason = route.reason
+        with errors:
+            call_stock(
+                state_dict_loader.load,
+                reason,
+                state_dict,
+                checkpoint_id=checkpoint_id,
+                storage_reader=storage_reader,
+                planner=planner,
+                process_group=process_group,
+                no_dist=no_dist,
+            )
+        return
+    how = How(partial=route.partial, nested=route.nested, allow_pickle=route.allow_pickle)
+    fill(state_dict, route.path, engine_for(process_group, no_dist=no_dist), how)
+
+
+@dataclass(frozen=True)
+class How:
+    """How a load fills a state.
+
+    partial   missing names are left as they are, and reported
+    nested    dicts and lists are taken apart; else each top-level value is one tensor or object
+    optional  says which single leaves may be missing; ``load_state_dict`` does not get those
+    whole     the state is one ``Stateful``, and its names have nothing in front; else a dict
+    strict    False: missing and mismatched names are reported, and left as they are
+    exact     names that this rank does not ask for are an error
+    verify    as in `Engine.load`
+    """
+
+    partial: bool = False
+    nested: bool = True
+    allow_pickle: bool = False
+    optional: Optional[Callable[[Leaf], bool]] = None
+    whole: bool = False
+    strict: bool = True
+    exact: bool = False
+    verify: str = "read"
+
+
+def fill(state: Any, path: str, engine: Engine, how: How) -> LoadReport:
+    """`load`, once it is known that it is ours to do.  Returns what was found, by name."""
+    with _told_to_all(engine, path):
+        values = _asked_whole(state) if how.whole else _asked(state)
+    report = _load_into(values, path, engine, how)
+    with agreed(engine, path):
+        if how.whole:
+            state.load_state_dict(values)
+        else:
+            _give_back(state, values)
+    return report
+
+
+def _asked(state: MutableMapping[Any, Any]) -> dict[Any, Any]:
+    """The values to be filled.  All ranks ask in the same order: state_dict() may be collective."""
+    a_state(state)
+    if not hasattr(state, "__setitem__"):
+        raise TypeError(f"state_dict: a {type(state).__qualname__} cannot be filled in place")
+    values = {}
+    for key in sorted(state.keys(), key=str):
+        value = state[key]
+        values[key] = value.state_dict() if is_stateful(value) else value
+    return values
+
+
+def _asked_whole(state: Any) -> dict[Any, Any]:
+    """The same, of one ``Stateful``."""
+    values = state.state_dict()
+    a_state(values, f"what {type(state).__qualname__}.state_dict() returns")
+    return dict(values)
+
+
+def _give_back(state: MutableMapping[Any, Any], values: dict[Any, Any]) -> None:
+    """Give the values back to whom they were asked of, in the same order."""
+    for key, filled in values.items():
+        if key not in state:
+            continue
+        if is_stateful(state[key]):
+            state[key].load_state_dict(filled)
+        else:
+            state[key] = filled
+
+
+def _load_into(
+    state_dict: MutableMapping[Any, Any], path: str, engine: Engine, how: How
+) -> LoadReport:
+    """`fill`, of a ``state_dict`` without ``Stateful`` values.  Collective.
+
+    What is optional and missing is taken out of it.
+    """
+    with _told_to_all(engine, path):
+        filling = _Filling(state_dict, path, how)
+        state = StateDict(filling.leaves, for_load=True)
+    # Not partial: what was not there is not asked for.  Else another save has come between.
+    report = engine.load(path, state, strict=how.exact, verify=how.verify)
+    if report.unexpected:
+        names = ", ".join(report.unexpected[:8])
+        logger.debug("load '%s': %d names not asked for: %s", path, len(report.unexpected), names)
+    with agreed(engine, path):
+        objects = filling.decode_objects(state)
+        filling.copy_to_targets()
+    for where, value in objects:
+        set_leaf(state_dict, where, value)
+    for where in filling.lacking:
+        drop_leaf(state_dict, where)
+    report.missing = sorted(filling.missing)
+    report.mismatched = sorted(filling.mismatched.values())
+    report.unexpected = [name for name in report.unexpected if name not in filling.mismatched]
+    return report
+
+
+@contextmanager
+def _told_to_all(engine: Engine, path: str) -> Iterator[None]:
+    """What fails inside, on this rank, fails the load of all ranks, which are about to begin it."""
+    try:
+        yield
+    except BaseException as failure:
+        _tell(engine, path, failure)
+        raise
+
+
+@contextmanager
+def agreed(engine: Engine, path: str, kind: type[BaseException] = BaseException) -> Iterator[None]:
+    """What fails inside on one rank is an error on all, which names that rank.  Collective, but for
+    exceptions that are not of this ``kind``."""
+    failed: Optional[BaseException] = None
+    try:
+        yield
+    except kind as failure:
+        failed = failure
+    agree(engine, path, failed)
+
+
+def _tell(engine: Engine, path: str, failure: BaseException) -> None:
+    """Let every rank fail for this rank's ``failure``, which the caller raises here."""
+    try:
+        engine.load(path, None, failure=failure)
+    except Exception as told:
+        if told is not failure:
+            logger.debug("load '%s': %s", path, told)
+
+
+def agree(engine: Engine, path: str, failed: Optional[BaseException]) -> None:
+    """Collective.  Raises ``failed`` here, and an error that names this rank on all others."""
+    if engine.any_rank(failed is not None):
+        if failed is None:
+            engine.load(path, StateDict([], for_load=True))
+        else:
+            _tell(engine, path, failed)
+    if failed is not None:
+        raise failed
+
+
+# ---------------------------------------------------------------- one load on this rank
+
+
+class _Target(NamedTuple):
+    """A local tensor, and what the library fills: it, or what it is then copied from."""
+
+    name: str
+    tensor: Any
+    source: Any
+
+
+class _Mismatch(Exception):
+    """The state has no place for a saved tensor.  ``error``: what a strict load raises."""
+
+    def __init__(self, name: str, message: str, short: str) -> None:
+        super().__init__(short)
+        self.error = make_error(message, status=Status.EMISMATCH, tensor=name)
+
+
+class _Filling:
+    """What of a state dict is to be filled from a checkpoint, and how."""
+
+    def __init__(self, state: MutableMapping[Any, Any], path: str, how: How) -> None:
+        self.path = path
+        self.how = how
+        self.mismatched: dict[str, str] = {}  # what was saved and what is wanted, by name
+        self.leaves: list[Leaf] = []
+        self.objects: list[Leaf] = []
+        self.targets: list[_Target] = []
+        leaves = flatten(state, nested=how.nested)
+        _materialize(state, leaves)
+        with Checkpoint(path) as checkpoint:
+            if how.nested:
+                leaves = _by_the_rule_of(checkpoint, state, leaves)
+            lacks = [leaf for leaf in leaves if not self._take(leaf, checkpoint)]
+            self.missing = [leaf.name for leaf in lacks]
+            may_lack = how.optional or (lambda _: False)
+            allowed = {leaf.name: leaf.path for leaf in lacks if may_lack(leaf)}
+            self.lacking = list(allowed.values())
+            missing = [name for name in self.missing if name not in allowed]
+            if missing and how.strict and not how.partial:
+                raise missing_error(path, missing, checkpoint.names())
+        if missing:
+            names = ", ".join(missing[:8])
+            logger.debug("load '%s': %d names are missing: %s", path, len(missing), names)
+
+    def _take(self, leaf: Leaf, checkpoint: Checkpoint) -> bool:
+        """Plan one leaf; False if the checkpoint does not have it."""
+        saved = checkpoint.find(leaf.name)
+        if saved is None:
+            return False
+        if saved.is_object:
+            leaf = Leaf(leaf.name, leaf.path, None)
+            self.objects.append(leaf)
+        else:
+            try:
+                leaf = Leaf(leaf.name, leaf.path, self._shards(leaf, saved))
+            except _Mismatch as mismatch:
+                if self.how.strict:
+                    raise mismatch.error from None
+                self.mismatched[leaf.name] = f"{leaf.name}: {mismatch}"
+                return True
+        self.leaves.append(leaf)
+        return True
+
+    def _shards(self, leaf: Leaf, saved: Saved) -> Shards:
+        """Where the library is to put a tensor."""
+        import torch
+
+        shards = shards_of(leaf.name, leaf.value, for_load=True)
+        was = f"saved {saved.dtype} {list(saved.shape)}"
+        if shards is None:
+            raise _Mismatch(
+                leaf.name,
+                f"Invalid checkpoint metadata for {leaf.name}, expected BytesStorageMetadata but "
+                "found <class 'torch.distributed.checkpoint.metadata.TensorStorageMetadata'>: the "
+                f"state has a {type(leaf.value).__qualname__} where the checkpoint has a tensor",
+                f"{was}, wanted a {type(leaf.value).__qualname__}",
+            )
+        if tuple(shards.shape) != saved.shape:
+            wanted = str(leaf.value.dtype).rpartition(".")[2]
+            raise _Mismatch(
+                leaf.name,
+                f"Size mismatch between saved {torch.Size(saved.shape)} and current: "
+                f"{torch.Size(shards.shape)} for {leaf.name}",
+                f"{was}, wanted {wanted} {list(shards.shape)}",
+            )
+        dtype = dtype_of(leaf.name, saved.dtype)
+        pieces = []
+        for piece in shards.pieces:
+            target = piece.tensor.detach()
+            source = target
+            if target.dtype != dtype or not is_loadable(target):
+                source = torch.empty(target.shape, dtype=dtype)
+            self.targets.append(_Target(leaf.name, target, source))
+            pieces.append(Piece(piece.offsets, piece.lengths, source))
+        return Shards(saved.shape, dtype, pieces)
+
+    def decode_objects(self, state: StateDict) -> list[tuple[tuple[Any, ...], Any]]:
+        """(path, value) of the loaded objects."""
+        loaded = []
+        for leaf in self.objects:
+            stored = state.stored(leaf.name)
+            assert stored is not None, leaf.name  # else the load had failed
+            value = decode(leaf.name, stored, allow_pickle=self.how.allow_pickle)
+            loaded.append((leaf.path, value))
+        return loaded
+
+    def copy_to_targets(self) -> None:
+        """Bring what was loaded to where it belongs, and tell autograd that it has changed."""
+        import torch
+
+        devices = set()
+        changed = [target.tensor for target in self.targets if target.source is target.tensor]
+        filled = {_place(tensor) for tensor in changed}
+        overlapping = _overlapping(self.targets) if len(changed) < len(self.targets) else []
+        saved = [t.tensor.clone() if t.source is t.tensor else t.source for t in overlapping]
+        with torch.no_grad():
+            for target in self.targets:
+                if target.source is target.tensor:
+                    continue
+                place = _place(target.tensor)
+                if place in filled:  # tied: the library has compared those that it fills
+                    _check_tied(target.name, target.tensor, target.source)
+                    continue
+                filled.add(place)
+                _copy(target.name, target.tensor, target.source)
+                if target.tensor.device.type != "cpu":
+                    devices.add(target.tensor.device)
+            for target, source in zip(overlapping, saved):
+                _check_tied(target.name, target.tensor, source)
+        _bump_versions(changed)
+        for device in devices:
+            torch.get_device_module(device).synchronize(device)
+
+
+def dtype_of(name: str, text: Optional[str]) -> torch.dtype:
+    """torch's dtype of this name.  `Error` (EUNSUPPORTED) if this torch has none."""
+    import torch
+
+    dtype = getattr(torch, text or "", None)
+    if not isinstance(dtype, torch.dtype):
+        refuse(name, f"saved with dtype {text}, which torch {torch.__version__} does not have")
+    return dtype
+
+
+def _by_the_rule_of(
+    checkpoint: Checkpoint, state: MutableMapping[Any, Any], leaves: list[Leaf]
+) -> list[Leaf]:
+    """``leaves``, or the leaves by the names of torch before 2.4 if the checkpoint has these."""
+    names = {leaf.name for leaf in leaves}
+    unknown = [name for name in checkpoint.names() if name not in names]
+    if not unknown:
+        return leaves
+    old = flatten_as_2_3(state)
+    return old if not {leaf.name for leaf in old}.isdisjoint(unknown) else leaves
+
+
+# ---------------------------------------------------------------- targets
+
+
+def _copy(name: str, target: torch.Tensor, source: torch.Tensor) -> None:
+    """``target.copy_(source)``, also where both are expanded tensors."""
+    strides = target.stride()
+    for dim, length in enumerate(target.shape):
+        if strides[dim] == 0 and length > 1:
+            first = source.narrow(dim, 0, 1)
+            if not _same_bytes(first.expand_as(source), source):
+                why = (
+                    "elements of the target share memory (an expanded tensor), but the saved ones "
+                    "differ; load into a .clone() of it"
+                )
+                refuse(name, why, Status.EMISMATCH)
+            target, source = target.narrow(dim, 0, 1), first
+    target.copy_(source, non_blocking=True)
+
+
+def _place(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """A key of memory: equal for two tensors of the same elements in the same memory."""
+    if not tensor.numel():
+        return (id(tensor),)
+    size, strides = tensor.shape, tensor.stride()
+    return tensor.device, tensor.data_ptr(), size, strides, tensor.is_conj(), tensor.is_neg()
+
+
+def _overlapping(targets: list[_Target]) -> list[_Target]:
+    """Targets in host memory that may share memory with another one.
+
+    Not those that the library fills alone: it has compared these.
+    """
+    host = [target for target in targets if target.tensor.device.type == "cpu"]
+    found: list[_Target] = []
+    group: list[_Target] = []  # each begins before the end of those in front of it
+    end = 0
+    for target in sorted(host, key=lambda target: target.tensor.data_ptr()):
+        begin = target.tensor.data_ptr()
+        if begin >= end:
+            found += group if _may_differ(group) else []
+            group = []
+        group.append(target)
+        end = max(end, begin + reach(target.tensor))
+    return found + group if _may_differ(group) else found
+
+
+def _may_differ(group: list[_Target]) -> bool:
+    copied = any(target.source is not target.tensor for target in group)
+    return copied and len({_place(target.tensor) for target in group}) > 1
+
+
+def _check_tied(name: str, target: torch.Tensor, source: torch.Tensor) -> None:
+    """``target`` was filled under another name.  Error if what was saved under this one differs."""
+    wanted = source.to(target.dtype).to(target.device)
+    if not _same_bytes(target.resolve_conj().resolve_neg(), wanted):
+        raise make_error(
+            f"'{name}' shares memory with another tensor of the state, and what was saved of the "
+            "two differs; load into tensors of their own",
+            status=Status.EMISMATCH,
+            tensor=name,
+        )
+
+
+def _same_bytes(a: torch.Tensor, b: torch.Tensor) -> bool:
+    import torch
+
+    # Not view(-1), which keeps the stride of a single element.
+    flat = [tensor.contiguous().as_strided((tensor.numel(),), (1,)) for tensor in (a, b)]
+    return bool(torch.equal(flat[0].view(torch.uint8), flat[1].view(torch.uint8)))
+
+
+def _bump_versions(tensors: list[torch.Tensor]) -> None:
+    """Tell autograd that ``tensors`` have changed: a backward() that needs old values fails."""
+    try:
+        from torch.autograd.graph import increment_version
+    except ImportError:  # an older torch
+        return
+    for tensor in tensors:
+        if not tensor.is_inference():
+            increment_version(tensor)
+
+
+def _materialize(state: MutableMapping[Any, Any], leaves: list[Leaf]) -> None:
+    """Give memory to the meta tensors of ``state``: in it, and in ``leaves``."""
+    import torch
+
+    for leaf in leaves:
+        value = leaf.value
+        if isinstance(value, torch.Tensor) and value.device.type == "meta":
+            leaf.value = _with_memory(leaf.name, value)
+            set_leaf(state, leaf.path, leaf.value)
+
+
+def _with_memory(name: str, value: torch.Tensor) -> torch.Tensor:
+    import torch
+    from torch.distributed._shard.sharded_tensor.api import ShardedTensor
+    from torch.distributed.tensor import DTensor
+
+    if isinstance(value, ShardedTensor):
+        refuse(name, f"Found unsupported type {type(value)} for meta device loading.")
+    if not isinstance(value, DTensor):
+        return torch.empty_like(value, device=_default_device(None))
+    device = _default_device(value.device_mesh.device_type)
+    return DTensor.from_local(
+        torch.empty_like(value.to_local(), device=device),
+        device_mesh=value.device_mesh,
+        placements=value.placements,
+        shape=value.size(),
+        stride=value.stride(),
+    )
+
+
+def _default_device(kind: Optional[str]) -> torch.device:
+    """Where torch puts a meta tensor: the device of the default process group, or the host."""
+    import warnings
+
+    import torch
+    import torch.distributed as dist
+
+    if kind is None and dist.is_available() and dist.is_initialized():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            kind = dist.distributed_c10d._get_pg_default_device().type
+    if kind is None or kind == "cpu":
+        return torch.device("cpu")
+    return torch.device(kind, torch.get_device_module(kind).current_device())

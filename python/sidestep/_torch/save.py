@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""`save` and `async_save`, with the arguments of torch.distributed.checkpoint's."""
+
+from __future__ import annotations
+
+import enum
+import os
+from collections.abc import Generator
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, Optional, Union, cast
+
+import torch
+from torch.distributed.checkpoint import state_dict_saver as stock
+from torch.distributed.checkpoint.stateful import Stateful
+
+from .._c.checked import a_state
+from .._c.errors import Error
+from .._engine import Engine, engine_for
+from .._handle import SaveHandle
+from .._parents import make_parents
+from .flatten import flatten
+from .plugins import Launcher, start_save
+from .state import StateDict
+from .stock import (
+    Ours,
+    Stock,
+    call_stock,
+    failures_as_errors,
+    keeps_still,
+    known,
+    save_route,
+    stages_later,
+    takes_storage_second,
+)
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+    from torch.distributed.checkpoint.metadata import Metadata
+    from torch.distributed.checkpoint.planner import SavePlanner
+    from torch.distributed.checkpoint.staging import AsyncStager
+    from torch.distributed.checkpoint.state_dict_saver import (
+        AsyncCheckpointerType,
+        AsyncSaveResponse,
+    )
+    from torch.distributed.checkpoint.storage import StorageWriter
+elif hasattr(stock, "AsyncSaveResponse"):
+    AsyncCheckpointerType = stock.AsyncCheckpointerType
+    AsyncSaveResponse = stock.AsyncSaveResponse
+else:  # torches before 2.8 have no stagers that stage later, and before 2.7 no second type
+
+    class AsyncCheckpointerType(enum.Enum):
+        """As newer torches have it."""
+
+        THREAD = "thread"
+        PROCESS = "process"
+
+    AsyncCheckpointerType = getattr(stock, "AsyncCheckpointerType", AsyncCheckpointerType)
+    AsyncSaveResponse = object
+
+
+@takes_storage_second
+def save(
+    state_dict: dict[str, Any],
+    *,
+    checkpoint_id: Union[str, os.PathLike[str], None] = None,
+    storage_writer: Optional[StorageWriter] = None,
+    planner: Optional[SavePlanner] = None,
+    process_group: Optional[ProcessGroup] = None,
+    no_dist: bool = False,
+    use_collectives: bool = True,
+) -> Metadata:
+    """Save ``state_dict`` as the directory ``checkpoint_id``, and return when it is committed.
+
+    Collective: every rank of ``process_group`` calls it with the same path.  Arguments are those
+    of ``torch.distributed.checkpoint.save``; docs/PYTORCH.md says what each does here.
+
+    Returns the checkpoint's ``Metadata``, which is read when somebody looks at it.
+    Errors: `sidestep.Error`, on all ranks, naming the one that failed; on that one the exception
+    that its ``state_dict`` raised.  No checkpoint was made then, and an older one is untouched.
+    """
+    route = save_route(checkpoint_id, storage_writer, planner, use_collectives)
+    if isinstance(route, Stock):
+        storage = {"checkpoint_id": checkpoint_id, "storage_writer": route.writer or storage_writer}
+        ranks = {"process_group": process_group, "no_dist": no_dist}
+        done = call_stock(
+            stock.save,
+            route.reason,
+            state_dict,
+            planner=planner,
+            use_collectives=use_collectives,
+            **storage,
+            **ranks,
+        )
+        return cast("Metadata", done)
+    handle = _start(state_dict, route, process_group, no_dist, still=True)
+    return cast("Metadata", handle.result())
+
+
+def async_save(
+    state_dict: dict[str, Any],
+    *,
+    checkpoint_id: Union[str, os.PathLike[str], None] = None,
+    storage_writer: Optional[StorageWriter] = None,
+    planner: Optional[SavePlanner] = None,
+    process_group: Optional[ProcessGroup] = None,
+    async_checkpointer_type: AsyncCheckpointerType = AsyncCheckpointerType.THREAD,
+    async_stager: Optional[AsyncStager] = None,
+    no_dist: bool = False,
+    use_collectives: bool = True,
+) -> Union[SaveHandle, AsyncSaveResponse]:
+    """Save ``state_dict`` in the background: returns when it may be modified again.
+
+    Collective, and the only part that is: nothing touches a process group afterwards.  Arguments
+    are those of ``torch.distributed.checkpoint.async_save``.
+
+    Returns a `SaveHandle`, a ``concurrent.futures.Future`` of the ``Metadata``; where torch returns
+    an ``AsyncSaveResponse`` (a stager that stages later), one whose ``upload_completion`` is it.
+    Errors: as `save`; those of the background by the handle, and at the next call if nobody asked.
+    """
+    route = save_route(checkpoint_id, storage_writer, planner, use_collectives)
+    if isinstance(route, Stock):
+        storage = {"checkpoint_id": checkpoint_id, "storage_writer": route.writer or storage_writer}
+        ranks = {"process_group": process_group, "no_dist": no_dist}
+        done = call_stock(
+            stock.async_save,
+            route.reason,
+            state_dict,
+            planner=planner,
+            async_checkpointer_type=async_checkpointer_type,
+            async_stager=async_stager,
+            use_collectives=use_collectives,
+            **storage,
+            **ranks,
+        )
+        return cast("AsyncSaveResponse", done)
+    if not keeps_still(async_stager) and not hasattr(async_stager, "stage"):
+        raise TypeError(f"async_stager: a {type(async_stager).__qualname__} has no stage()")
+    if keeps_still(async_stager):
+        handle = _start(state_dict, route, process_group, no_dist)
+        return SaveResponse(handle) if stages_later(async_stager) else handle
+    stager = _Asked(async_stager)
+    handle = _start(state_dict, route, process_group, no_dist, stager)
+    return SaveResponse(handle) if stager.later else handle
+
+
+class SaveResponse(AsyncSaveResponse):
+    """torch's ``AsyncSaveResponse``; all other attributes are those of its `SaveHandle`."""
+
+    def __init__(self, handle: SaveHandle) -> None:
+        self.staging_completion = handle.staging_completion
+        self.upload_completion = handle
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "upload_completion":
+            raise AttributeError(name)
+        return getattr(self.upload_completion, name)
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        return self.upload_completion.__await__()  # type: ignore[no-any-return, attr-defined]
+
+
+class _Asked:
+    """A stager of the caller's.  What it returns is saved."""
+
+    def __init__(self, stager: Any) -> None:
+        self._stager = stager
+        self.later = False
+
+    def stage(self, state_dict: dict[str, Any]) -> Any:
+        """The staged state.  Waits for it: the ranks agree on what is saved before the return."""
+        staged = self._stager.stage(state_dict)
+        if isinstance(staged, Future):
+            self.later = True
+            return staged.result()
+        if self._stager.should_synchronize_after_execute:
+            self._stager.synchronize_staging()
+        return staged
+
+
+def _start(
+    state_dict: Any,
+    route: Ours,
+    process_group: Any,
+    no_dist: bool,
+    stager: Optional[_Asked] = None,
+    still: bool = False,
+) -> SaveHandle:
+    """Start the save.  What fails on this rank alone is told to the others."""
+    engine = engine_for(process_group, no_dist=no_dist, ways=route.ways)
+    if route.planner is not None:
+        return _start_planned(state_dict, route, engine, process_group, no_dist, stager)
+
+    def state() -> StateDict:
+        make_parents(route.path)
+        values = call_stateful(state_dict)
+        if stager is not None:
+            values = stager.stage(values)
+        return engine.states.get(flatten(values, nested=route.nested))
+
+    return start_save(
+        engine,
+        route.path,
+        state,
+        step=route.step,
+        no_replace=route.no_replace,
+        compress=route.compress,
+        still=still,
+    )
+
+
+def _start_planned(
+    state_dict: Any,
+    route: Ours,
+    engine: Engine,
+    process_group: Any,
+    no_dist: bool,
+    stager: Optional[_Asked],
+) -> SaveHandle:
+    """Start a save whose planner is not torch's own: torch asks it, on this thread."""
+    failure: Optional[BaseException] = None
+    values: Any = {}
+    try:
+        values = call_stateful(state_dict)
+        if stager is not None:
+            values = stager.stage(values)
+    except BaseException as reason:
+        failure = reason
+    writer = Launcher(
+        route.path,
+        engine,
+        failure=failure,
+        overwrite=not route.no_replace,
+        step=route.step,
+        compress=route.compress,
+    )
+    try:
+        with failures_as_errors(f"save '{route.path}'"):
+            stock.save(
+                values,
+                storage_writer=writer,
+                planner=route.planner,
+                **known(stock.save, process_group=process_group, no_dist=no_dist),
+            )
+    except Error:
+        if failure is not None:
+            raise failure from None
+        raise
+    return cast(SaveHandle, writer.handle)
+
+
+# Nothing of these types has a state_dict(); asking a protocol takes microseconds for each.
+_PLAIN = {torch.Tensor, torch.nn.Parameter, dict, list, tuple, int, float, str, bool, type(None)}
+
+
+def call_stateful(state_dict: Any) -> dict[Any, Any]:
+    """A shallow copy with ``.state_dict()`` in the place of each ``Stateful`` at the top level."""
+    a_state(state_dict)
+    return {
+        key: value.state_dict()
+        if type(value) not in _PLAIN and isinstance(value, Stateful)
+        else value
+        for key, value in state_dict.items()
+    }

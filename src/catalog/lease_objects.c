@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* lease_objects.c -- takes the next incarnation of a series by a conditional put; see
+ * lease_objects.h. */
+#include "catalog/lease_objects.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "object/object.h"
+
+#define STATE_MAX_BYTES 4096u
+#define TRIES 32u                      /* others that take the number meanwhile */
+#define SETTLE_NS UINT64_C(2000000000) /* without conditions: until others have put theirs */
+
+enum sidestep_status lease_state_parse(const char *text, struct lease_state *state,
+                                       struct sidestep_error *err)
+{
+    unsigned long long number = 0;
+    uint8_t id[SAVE_ID_BYTES];
+
+    *state = (struct lease_state){0};
+    if (sscanf(text, "run %32s incarnation %llu\n", state->run_id, &number) != 2 ||
+        strlen(state->run_id) != SAVE_ID_HEX - 1 ||
+        !hash_from_hex(state->run_id, SAVE_ID_BYTES, id))
+        return FAIL(err, SIDESTEP_ECORRUPT, "the state of the series is damaged");
+    state->incarnation = number;
+    const char *rest = strchr(text, '\n');
+    if (rest != NULL)
+        (void)sscanf(rest, "\ntoken %32s\nholder %159[^\n]", state->token, state->holder);
+    return SIDESTEP_OK;
+}
+
+/* The state as it is now. ${tag}: "" if there is none. ${*is_lost}: there is none, or it is
+ * damaged. */
+static enum sidestep_status read_state(struct object_client *client, const char *key,
+                                       struct lease_state *state, char tag[OBJECT_TAG_BYTES],
+                                       bool *is_lost, struct sidestep_error *err)
+{
+    struct sidestep_error why = {.rank = -1};
+    struct object_info info = {0};
+    OWNED_BUFFER text = {0};
+
+    tag[0] = '\0';
+    *is_lost = true;
+    enum sidestep_status status =
+        client->ops->get_all(client, key, STATE_MAX_BYTES, &text, &info, &why);
+    if (status == SIDESTEP_ENOTFOUND)
+        return SIDESTEP_OK;
+    if (status != SIDESTEP_OK) {
+        error_copy(err, &why);
+        return status;
+    }
+    buffer_put_u8(&text, 0);
+    TRY(buffer_check(&text, err));
+    memcpy(tag, info.tag, OBJECT_TAG_BYTES);
+    *is_lost = lease_state_parse((const char *)text.bytes, state, NULL) != SIDESTEP_OK;
+    return SIDESTEP_OK;
+}
+
+/* Is the state ours? */
+static enum sidestep_status is_ours(struct lease *lease, const char *key, bool *ours,
+                                    struct sidestep_error *err)
+{
+    struct object_client *client = object_store_client(lease->store);
+    struct lease_state state = {0};
+    char tag[OBJECT_TAG_BYTES];
+    bool is_lost;
+
+    TRY(read_state(client, key, &state, tag, &is_lost, err));
+    *ours = !is_lost && strcmp(state.token, lease->token) == 0;
+    return SIDESTEP_OK;
+}
+
+static void format_state(const struct lease *lease, struct buffer *text)
+{
+    char host[64] = "?";
+
+    (void)gethostname(host, sizeof(host) - 1);
+    buffer_printf(text, "run %s incarnation %llu\ntoken %s\nholder process %ld on %s\n",
+                  lease->run_id, (unsigned long long)lease->incarnation, lease->token,
+                  (long)getpid(), host);
+}
+
+/* The number after that of ${state}, and a token of our own. */
+static enum sidestep_status choose_number(struct lease *lease, const struct lease_state *state,
+                                          bool is_lost, struct sidestep_error *err)
+{
+    uint8_t id[SAVE_ID_BYTES];
+
+    TRY(random_bytes(id, sizeof(id), err));
+    hash_to_hex(id, sizeof(id), lease->token);
+    /* A lost state starts a new run: save ids differ, and leftovers of the old run are fenced. */
+    if (is_lost) {
+        TRY(random_bytes(id, sizeof(id), err));
+        hash_to_hex(id, sizeof(id), lease->run_id);
+        lease->incarnation = 1;
+        return SIDESTEP_OK;
+    }
+    memcpy(lease->run_id, state->run_id, SAVE_ID_HEX);
+    lease->incarnation = state->incarnation + 1;
+    return SIDESTEP_OK;
+}
+
+/* The store has no conditions, or ignores them. */
+static enum sidestep_status put_and_look(struct lease *lease, const char *key,
+                                         const struct buffer *text, bool *taken,
+                                         struct sidestep_error *err)
+{
+    struct object_client *client = object_store_client(lease->store);
+    struct clock *clock = clock_system();
+    struct backoff backoff = {.max_ms = 100};
+
+    TRY(client->ops->put(client, key, text->bytes, text->length, NULL, NULL, err));
+    uint64_t until = clock_now(clock) + SETTLE_NS;
+    while (clock_now(clock) < until)
+        backoff_sleep(&backoff, clock);
+    return is_ours(lease, key, taken, err);
+}
+
+/* Put the state if it still has ${tag}. ${*taken}: it is ours now. */
+static enum sidestep_status try_put(struct lease *lease, const char *key, const char *tag,
+                                    bool *taken, struct sidestep_error *err)
+{
+    struct object_client *client = object_store_client(lease->store);
+    struct object_condition condition = {.if_absent = tag[0] == '\0',
+                                         .if_tag = tag[0] != '\0' ? tag : NULL};
+    const struct object_condition absent = {.if_absent = true};
+    struct sidestep_error why = {.rank = -1};
+    OWNED_BUFFER text = {0};
+
+    format_state(lease, &text);
+    TRY(buffer_check(&text, err));
+    if (fault_hit("lease.condition")) /* wrong on purpose: tests must notice it */
+        condition = (struct object_condition){0};
+    enum sidestep_status status =
+        client->ops->put(client, key, text.bytes, text.length, &condition, NULL, &why);
+    *taken = status == SIDESTEP_OK;
+    if (status == SIDESTEP_EUNSUPPORTED)
+        return put_and_look(lease, key, &text, taken, err);
+    if (status != SIDESTEP_OK) { /* it may have been done: by an earlier attempt, or unanswered */
+        TRY(is_ours(lease, key, taken, err));
+        if (!*taken && status != SIDESTEP_EEXISTS) {
+            error_copy(err, &why);
+            return status;
+        }
+        return SIDESTEP_OK;
+    }
+    /* The probe: a store that ignores conditions puts the same text again. */
+    status = client->ops->put(client, key, text.bytes, text.length, &absent, NULL, NULL);
+    return status == SIDESTEP_OK && !fault_hit("lease.condition")
+               ? put_and_look(lease, key, &text, taken, err)
+               : SIDESTEP_OK;
+}
+
+enum sidestep_status lease_objects_acquire(struct lease *lease, struct sidestep_error *err)
+{
+    struct object_client *client = object_store_client(lease->store);
+    struct lease_state state = {0};
+    char key[OBJECT_KEY_BYTES], tag[OBJECT_TAG_BYTES];
+    bool is_lost, taken = false;
+
+    int used = snprintf(key, sizeof(key), "%s" LEASE_STATE, object_store_prefix(lease->dir));
+    if (used < 0 || (size_t)used >= sizeof(key))
+        return error_set(err, SIDESTEP_EINVAL, ENAMETOOLONG, HERE, "the key of the state");
+    for (unsigned attempt = 0; attempt < TRIES; attempt++) {
+        TRY(read_state(client, key, &state, tag, &is_lost, err));
+        TRY(choose_number(lease, &state, is_lost, err));
+        TRY(try_put(lease, key, tag, &taken, err));
+        if (taken)
+            return SIDESTEP_OK;
+    }
+    return FAIL(err, SIDESTEP_ELOCKED,
+                "others open this series again and again (now %s): let only one run use it",
+                state.holder[0] != '\0' ? state.holder : "another process");
+}

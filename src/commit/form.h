@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * form.h -- the forms of the commit protocol behind one table.
+ *
+ * commit.h has the steps; a form says what each of them does on its storage. The files of a form
+ * read as the protocol in order: files_form.c (swap and in place) and object_form.c.
+ */
+#ifndef COMMIT_FORM_H
+#define COMMIT_FORM_H
+
+#include "commit/commit.h"
+
+/* What one look at the votes shows. */
+struct tally {
+    struct commit *commit;
+    uint8_t *voted; /* per rank */
+    uint32_t yes_count;
+    int64_t failed_rank; /* -1: none */
+    uint64_t progress;   /* differs between two looks if anything has changed */
+};
+
+struct commit_form {
+    /* Rank 0. On failure it removes what it made. */
+    enum sidestep_status (*begin)(struct commit *commit, struct sidestep_error *err);
+    /* Other ranks, once. ENOTFOUND: rank 0 has not begun, as far as this rank sees. */
+    enum sidestep_status (*try_join)(struct commit *commit, struct sidestep_error *err);
+    /* The name under which shard ${shard} of rank ${rank} is written, and the one it gets. */
+    void (*shard_names)(const struct commit *commit, uint32_t rank, uint32_t shard,
+                        char written[FILE_NAME_BYTES], char final[FILE_NAME_BYTES]);
+    /* Make ${file} durable under its final name. Takes ${file} over. */
+    enum sidestep_status (*seal)(struct commit *commit, uint32_t shard, struct store_file *file,
+                                 struct sidestep_error *err);
+    enum sidestep_status (*vote_yes)(struct commit *commit, struct sidestep_error *err);
+    void (*vote_no)(struct commit *commit, const struct sidestep_error *why);
+    void (*retract)(struct commit *commit);
+    /* Rank 0: count the votes. */
+    enum sidestep_status (*count_votes)(struct tally *tally, struct sidestep_error *err);
+    /* Why rank ${rank} failed; "" if it did not say. */
+    void (*read_failure)(struct commit *commit, uint32_t rank, struct sidestep_error *why);
+    /* Is the marker of rank 0 there? Also true if storage does not answer. */
+    bool (*has_marker)(const struct commit *commit);
+    enum sidestep_status (*publish)(struct commit *commit, struct commit_contents *contents,
+                                    enum commit_outcome *outcome, struct sidestep_error *err);
+    void (*abort)(struct commit *commit, const struct sidestep_error *why);
+    enum sidestep_status (*check_aborted)(struct commit *commit, struct sidestep_error *err);
+    enum commit_outcome (*poll_outcome)(struct commit *commit, struct sidestep_error *err);
+    void (*remove_outcome)(struct commit *commit);
+    void (*close)(struct commit *commit);
+};
+
+extern const struct commit_form commit_form_files;
+extern const struct commit_form commit_form_objects;
+
+/* unknown_outcome.c: the marker of this save is gone, and .metadata has ${identity}: how did the
+ * save end? If it is not COMMITTED, ${err} says why. */
+enum commit_outcome commit_judge_identity(const struct commit *commit, uint64_t identity,
+                                          struct sidestep_error *err);
+/* unknown_outcome.c: EABORTED, for a save of which rank 0 left no reason. */
+void commit_report_given_up(const struct commit *commit, struct sidestep_error *err);
+/* object_form.c: the part of commit_open() for a URL. */
+enum sidestep_status commit_open_objects(struct commit *commit, const char *url,
+                                         struct sidestep_error *err);
+/* publish.c: complete the manifest, and encode it and .metadata. */
+enum sidestep_status commit_encode_records(struct commit_contents *contents,
+                                           struct buffer *metadata, struct buffer *manifest,
+                                           struct sidestep_error *err);
+
+#endif

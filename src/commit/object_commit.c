@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * object_commit.c -- step 6 on object stores: the put that commits, and what came of it.
+ *
+ * The put has a condition: .metadata is what it was when the save began. So a checkpoint that came
+ * meanwhile is not replaced (I9). An answer can get lost after the deed. Then .metadata is read
+ * back: with our save id in it, the save is committed. Without, the request may still arrive until
+ * its signature expires, so the outcome is UNKNOWN.
+ *
+ * Some stores do not know conditions, or ignore them. There a weaker form serves: the save compares
+ * .metadata right before the put and reads it back after it. Two saves of the same name in the same
+ * moment can then both take place, and the later one stays. Their shards have different keys, so
+ * neither is torn. A save that must not replace anything is refused there (object_form.c).
+ */
+#include "commit/object_form.h"
+
+#include <string.h>
+#include <xxhash.h>
+
+#include "base/base.h"
+
+/* Keep the save id and the names of files of ${metadata}, which may be large. */
+static enum sidestep_status keep_names(const struct metadata *metadata,
+                                       struct referenced_files *named, struct sidestep_error *err)
+{
+    return named == NULL || referenced_files_take(metadata, named) == SIDESTEP_OK
+               ? SIDESTEP_OK
+               : FAIL_NOMEM(err, metadata->count * sizeof(char *));
+}
+
+enum sidestep_status object_read_identity(const struct commit *commit, uint64_t *identity,
+                                          char tag[OBJECT_TAG_BYTES],
+                                          struct referenced_files *named,
+                                          struct sidestep_error *err)
+{
+    struct object_client *client = object_commit_client(commit);
+    struct sidestep_error why = {.rank = -1};
+    struct object_info info = {0};
+    OWNED_METADATA metadata = {0};
+    OWNED_BUFFER bytes = {0};
+    char key[OBJECT_KEY_BYTES];
+
+    *identity = 0;
+    tag[0] = '\0';
+    object_key(commit, FILE_NAME_METADATA, key);
+    enum sidestep_status status =
+        client->ops->get_all(client, key, DCP_METADATA_MAX_BYTES, &bytes, &info, &why);
+    if (status == SIDESTEP_ENOTFOUND)
+        return SIDESTEP_OK;
+    if (status != SIDESTEP_OK) {
+        error_copy(err, &why);
+        return status;
+    }
+    memcpy(tag, info.tag, OBJECT_TAG_BYTES);
+    status = dcp_metadata_read(bytes.bytes, bytes.length, &metadata, NULL);
+    if (status == SIDESTEP_ENOMEM) /* with more memory the result would differ */
+        return FAIL_NOMEM(err, bytes.length);
+    *identity = status == SIDESTEP_OK && metadata.save_id != NULL
+                    ? commit_identity(metadata.save_id)
+                    : XXH3_64bits(bytes.bytes, bytes.length) | 1;
+    return status == SIDESTEP_OK ? keep_names(&metadata, named, err) : SIDESTEP_OK;
+}
+
+static enum sidestep_status refuse(const struct commit *commit, struct sidestep_error *err)
+{
+    return FAIL(err, SIDESTEP_EEXISTS,
+                "'%s' holds another checkpoint than when save %s began: it stays, and this one is "
+                "not committed; save again if it is to be replaced",
+                commit->path, commit->save_id);
+}
+
+/* What does NAME hold? COMMITTED: this save. ABORTED: what it held when the save began.
+ * UNDECIDED: something else. UNKNOWN: storage does not answer. */
+static enum commit_outcome read_back(const struct commit *commit)
+{
+    char tag[OBJECT_TAG_BYTES];
+    uint64_t identity;
+
+    if (object_read_identity(commit, &identity, tag, NULL, NULL) != SIDESTEP_OK)
+        return COMMIT_UNKNOWN;
+    if (identity == commit_identity(commit->save_id))
+        return COMMIT_COMMITTED;
+    return strcmp(tag, commit->objects->tag) == 0 ? COMMIT_ABORTED : COMMIT_UNDECIDED;
+}
+
+/* 412: somebody else was there, or an earlier attempt of ours whose answer was lost. */
+static enum sidestep_status explain_refusal(struct commit *commit, enum commit_outcome *outcome,
+                                            struct sidestep_error *err)
+{
+    switch (fault_hit("object.read_back") ? COMMIT_UNDECIDED : read_back(commit)) {
+    case COMMIT_COMMITTED:
+        *outcome = COMMIT_COMMITTED;
+        return SIDESTEP_OK;
+    case COMMIT_UNKNOWN:
+        *outcome = COMMIT_UNKNOWN;
+        (void)refuse(commit, err);
+        return commit_report_unsure(commit, err);
+    default:
+        *outcome = COMMIT_ABORTED;
+        return refuse(commit, err);
+    }
+}
+
+/* No answer. What is not there now may still arrive (O5). */
+static enum sidestep_status explain_silence(struct commit *commit, const struct sidestep_error *why,
+                                            enum commit_outcome *outcome,
+                                            struct sidestep_error *err)
+{
+    *outcome = read_back(commit) == COMMIT_COMMITTED ? COMMIT_COMMITTED : COMMIT_UNKNOWN;
+    if (*outcome == COMMIT_UNKNOWN && fault_hit("object.silence")) /* wrong on purpose */
+        *outcome = COMMIT_ABORTED;
+    if (*outcome == COMMIT_COMMITTED)
+        return SIDESTEP_OK;
+    error_copy(err, why);
+    return commit_report_unsure(commit, err);
+}
+
+/* May the put have been carried out, or be carried out later? */
+static bool is_unanswered(enum sidestep_status status)
+{
+    return status == SIDESTEP_EIO || status == SIDESTEP_ETIMEDOUT || status == SIDESTEP_EABORTED ||
+           status == SIDESTEP_ECORRUPT;
+}
+
+static enum sidestep_status put_on_condition(struct commit *commit, const char *key,
+                                             const struct buffer *metadata,
+                                             enum commit_outcome *outcome,
+                                             struct sidestep_error *err)
+{
+    struct object_client *client = object_commit_client(commit);
+    const char *tag = commit->objects->tag;
+    struct object_condition condition = {.if_absent = tag[0] == '\0',
+                                         .if_tag = tag[0] != '\0' ? tag : NULL};
+    struct sidestep_error why = {.rank = -1};
+
+    if (fault_hit("object.condition")) /* wrong on purpose: tests must notice it */
+        condition = (struct object_condition){0};
+    enum sidestep_status status =
+        client->ops->put(client, key, metadata->bytes, metadata->length, &condition, NULL, &why);
+
+    if (status == SIDESTEP_OK)
+        *outcome = COMMIT_COMMITTED;
+    else if (status == SIDESTEP_EEXISTS)
+        return explain_refusal(commit, outcome, err);
+    else if (is_unanswered(status))
+        return explain_silence(commit, &why, outcome, err);
+    else
+        error_copy(err, &why);
+    return status;
+}
+
+/* The weaker form. */
+static enum sidestep_status put_and_look(struct commit *commit, const char *key,
+                                         const struct buffer *metadata,
+                                         enum commit_outcome *outcome, struct sidestep_error *err)
+{
+    struct object_client *client = object_commit_client(commit);
+    struct sidestep_error why = {.rank = -1};
+
+    if (read_back(commit) != COMMIT_ABORTED)
+        return refuse(commit, err);
+    enum sidestep_status status =
+        client->ops->put(client, key, metadata->bytes, metadata->length, NULL, NULL, &why);
+    if (status != SIDESTEP_OK && !is_unanswered(status)) {
+        error_copy(err, &why);
+        return status;
+    }
+    if (status == SIDESTEP_OK)
+        (void)FAIL(&why, SIDESTEP_EUNKNOWN, "'%s' was replaced in the same moment", commit->path);
+    return explain_silence(commit, &why, outcome, err);
+}
+
+enum sidestep_status object_commit_metadata(struct commit *commit, const struct buffer *metadata,
+                                            enum commit_outcome *outcome,
+                                            struct sidestep_error *err)
+{
+    char key[OBJECT_KEY_BYTES];
+
+    object_key(commit, FILE_NAME_METADATA, key);
+    return commit->objects->is_conditional ? put_on_condition(commit, key, metadata, outcome, err)
+                                           : put_and_look(commit, key, metadata, outcome, err);
+}

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * object_delete.h -- deletes a checkpoint on an object store, and sweeps a root there.
+ *
+ * .metadata goes first (O7 of object_form.h): without it the checkpoint does not exist, and nobody
+ * begins to read it. Then go the files of its own save, and its manifest last. What a kill leaves
+ * names no checkpoint, and a sweep removes it when it is an hour old.
+ */
+#ifndef COMMIT_OBJECT_DELETE_H
+#define COMMIT_OBJECT_DELETE_H
+
+#include "commit/referenced_files.h"
+#include "commit/sweep.h"
+#include "object/object.h"
+
+/* A checkpoint that is to be deleted, as it was when it was looked at. */
+struct object_doomed {
+    struct arena arena;
+    struct store_dir *dir;
+    struct buffer metadata; /* its .metadata */
+    struct referenced_files named;
+    const char **names; /* all keys below the prefix, without it */
+    uint64_t *sizes;
+    size_t count, capacity;
+    int64_t now;           /* the store's clock; 0: it does not say */
+    const char *objection; /* why it must stay; NULL: nothing so far */
+    bool no_memory;
+};
+
+void object_doomed_release(struct object_doomed *doomed);
+#define OWNED_DOOMED __attribute__((cleanup(object_doomed_release))) struct object_doomed
+
+/* Look at ${name} in ${root}. ELOCKED: it holds files that are not ours, a save to it may be under
+ * way, or it is not the checkpoint of ${save_id} any more (NULL: any). ENOTFOUND: it is gone.
+ * Release ${doomed} also after a failure. */
+enum sidestep_status object_delete_look(struct store_dir *root, const char *name,
+                                        const char *save_id, struct object_doomed *doomed,
+                                        struct sidestep_error *err);
+/* How many bytes its deletion frees. */
+uint64_t object_delete_bytes(const struct object_doomed *doomed);
+/* Delete .metadata: the checkpoint exists no more. After an error it may or may not. */
+enum sidestep_status object_delete_hide(struct object_doomed *doomed, struct sidestep_error *err);
+/* Put .metadata back. EEXISTS: there is another one by now. */
+enum sidestep_status object_delete_restore(struct object_doomed *doomed,
+                                           struct sidestep_error *err);
+/* Delete its files, after .metadata. Best effort: a sweep removes what is left. */
+void object_delete_rest(struct object_doomed *doomed);
+
+/* ---- object_sweep_root.c */
+
+/* sweep_parent() and sweep_child_dirs() on an object store: remove what dead saves and deletions
+ * left below any prefix of the root. One request lists 1,000 keys; prefixes that need a sweep take
+ * more. */
+enum sidestep_status object_sweep_root(struct sweep *sweep, struct sidestep_error *err);
+
+#endif

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * object_form.h -- the form of the protocol on object stores, and what keeps it safe.
+ *
+ * An object is put whole or not at all, one key at a time. There is no rename and no lock, and an
+ * answer can get lost after the deed. Steps (commit.h), for a target s3://B/P/NAME:
+ *
+ *   1 begin   rank 0 looks at .metadata: its entity tag, or that there is none. Puts the marker.
+ *   2 shards  all: multipart uploads to keys that contain the save id, so nobody else uses them
+ *   3 seal    all: complete the upload, look at its size; then put a vote
+ *   4 collect rank 0: list the votes, read the footer of every shard back
+ *   5 publish rank 0: put the manifest
+ *   6 commit  rank 0: put .metadata, on the condition that it is what was seen in step 1.
+ *             200: committed. 412: read it back; it is ours if an earlier answer was lost.
+ *             No answer: read it back; if it is not ours (yet), the outcome is UNKNOWN.
+ *             Then delete what only the replaced checkpoint named, the votes, the marker.
+ *   7 learn   others: from .metadata, the marker and the outcome object
+ *     abort   rank 0: put the reason, abort uploads, delete shards and votes, the marker last
+ *
+ * While a save is under way, these objects lie below NAME/.sidestep/<save id>/: "pending" (the
+ * marker), "yes.<rank>", "failed.<rank>", "alive.<rank>" and "outcome".
+ *
+ * Invariants, beside those of commit.h:
+ *   O1  .metadata names only complete objects whose footers rank 0 has read.
+ *   O2  The key of a shard, a manifest or a vote contains the save id. So a late or repeated
+ *       request writes the same bytes to the same key, or nothing.
+ *   O3  .metadata changes only by a conditional put. Where the store has no conditions, see
+ *       object_commit.c.
+ *   O4  COMMITTED is reported only after a 200, or after .metadata was read back with our save id.
+ *   O5  Once the put of .metadata was sent and is unanswered, its save deletes nothing.
+ *   O6  A sweep deletes objects of a save only if it is dead by the store's clock
+ *       (object_sweep.h), and if a .metadata that was read after that does not name them.
+ *   O7  Whoever deletes a checkpoint deletes .metadata first.
+ *
+ * Leases make O6 safe. Rank 0 puts its marker again every OBJECT_REFRESH_SECONDS. It sends the
+ * commit only if it has sent a refresh, which succeeded, in the last OBJECT_LEASE_SECONDS of its
+ * own monotonic clock. It repeats the commit for at most OBJECT_MOST_DEADLINE_SECONDS. A store
+ * refuses a request that was signed OBJECT_SIGNATURE_SECONDS ago. And a sweep waits for longer than
+ * all three together. So no commit of a dead save can arrive after it.
+ */
+#ifndef COMMIT_OBJECT_FORM_H
+#define COMMIT_OBJECT_FORM_H
+
+#include "commit/form.h"
+#include "commit/referenced_files.h"
+#include "object/object.h"
+
+#define OBJECT_REFRESH_SECONDS 60u
+#define OBJECT_LEASE_SECONDS 1800u
+#define OBJECT_DEAD_SECONDS 3600
+_Static_assert(OBJECT_LEASE_SECONDS + OBJECT_MOST_DEADLINE_SECONDS + OBJECT_SIGNATURE_SECONDS <
+                   OBJECT_DEAD_SECONDS,
+               "a commit of a dead save could arrive after the sweep");
+
+#define OBJECT_SAVES_DIR ".sidestep/" /* NAME/.sidestep/<save id>/... */
+
+struct object_keeper;
+
+/* What this form keeps of one save on one rank. */
+struct commit_objects {
+    char tag[OBJECT_TAG_BYTES];   /* of .metadata when the save began; "": there was none */
+    struct referenced_files old;  /* rank 0: what that .metadata names */
+    bool is_conditional;          /* rank 0: the store keeps conditions */
+    struct object_keeper *keeper; /* puts the marker, or a sign of life, again and again */
+};
+
+/* The key of ${name} below NAME: shards, .metadata, the manifest. */
+void object_key(const struct commit *commit, const char *name, char key[OBJECT_KEY_BYTES]);
+/* The key of one of the objects of the save itself: "pending", "outcome", ... */
+void object_save_key(const struct commit *commit, const char *name, char key[OBJECT_KEY_BYTES]);
+void object_rank_key(const struct commit *commit, const char *kind, uint32_t rank,
+                     char key[OBJECT_KEY_BYTES]);
+static inline struct object_client *object_commit_client(const struct commit *commit)
+{
+    return object_store_client(commit->store);
+}
+
+/* ---- object_commit.c: step 6 */
+
+/* Put .metadata, and find out what came of it. ${*outcome}: COMMITTED, ABORTED (EEXISTS: NAME holds
+ * another checkpoint than when the save began) or UNKNOWN. */
+enum sidestep_status object_commit_metadata(struct commit *commit, const struct buffer *metadata,
+                                            enum commit_outcome *outcome,
+                                            struct sidestep_error *err);
+/* Whose checkpoint is NAME now? ${tag} gets the tag of .metadata, "" if there is none. ${named}
+ * gets what it names, nothing if it cannot be parsed; NULL: that is not wanted. */
+enum sidestep_status object_read_identity(const struct commit *commit, uint64_t *identity,
+                                          char tag[OBJECT_TAG_BYTES],
+                                          struct referenced_files *named,
+                                          struct sidestep_error *err);
+
+/* ---- object_keeper.c */
+
+/* Put ${key} with ${text} every OBJECT_REFRESH_SECONDS, on a thread of its own. It has just been
+ * put. Without memory or threads it puts nothing, and the lease ends. */
+enum sidestep_status object_keeper_start(struct object_client *client, const char *key,
+                                         const char *text, struct clock *clock,
+                                         struct object_keeper **out, struct sidestep_error *err);
+/* Nanoseconds since the last successful put was sent. */
+uint64_t object_keeper_age_ns(struct object_keeper *keeper);
+void object_keeper_stop(struct object_keeper **keeper);
+
+/* ---- object_sweep.c */
+
+/* Delete the objects of save ${save_id} below the prefix of ${dir}, and abort its uploads, except
+ * for its outcome; the marker last. Best effort. */
+void object_sweep_save(struct store_dir *dir, const char *save_id);
+/* .metadata is that of ${save_id} now: delete the votes and the marker of this save, and what
+ * ${old}, the .metadata which it has replaced, names. Best effort. */
+void object_sweep_committed(struct store_dir *dir, const struct referenced_files *old,
+                            const char *save_id);
+/* Delete what dead saves left below the prefix of ${dir}, a checkpoint. ${save_id}: of its
+ * .metadata a moment ago, NULL if it had none; this only spares requests. Best effort. */
+void object_sweep_dead(struct store_dir *dir, const char *save_id);
+/* The same, and count. ${swept->dry_run}: only count. */
+struct object_swept {
+    bool dry_run;
+    size_t count; /* objects and uploads that went */
+    uint64_t bytes;
+    bool is_young; /* something of a save is there that may be alive */
+};
+void object_sweep_dead_counted(struct store_dir *dir, struct object_swept *swept);
+
+#endif

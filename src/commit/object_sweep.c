@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * object_sweep.c -- deletes what saves left on an object store: of one save that ended, and of all
+ * that are dead; see object_form.h.
+ *
+ * A save is dead if its newest object, the marker above all, is older than OBJECT_DEAD_SECONDS by
+ * the store's own clock. First the prefix is listed, then .metadata is read. What it names stays.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "commit/object_form.h"
+
+/* A name below the prefix that belongs to a save. */
+struct found {
+    const char *key;
+    char save_id[SAVE_ID_HEX];
+    int64_t modified;
+    uint64_t bytes;
+    bool is_marker;
+    bool is_outcome;
+};
+
+struct search {
+    struct arena arena;
+    const char *prefix;
+    struct found *found;
+    size_t count, capacity;
+    int64_t now; /* the store's clock; 0: it does not say */
+    bool failed;
+    struct object_swept *swept; /* NULL: nobody counts */
+};
+
+static void release_search(struct search *search)
+{
+    arena_release(&search->arena);
+    free(search->found);
+}
+
+/* "<save id>/<name>" below OBJECT_SAVES_DIR. */
+static bool parse_save_object(const char *rest, struct found *found)
+{
+    if (strspn(rest, "0123456789abcdef") != SAVE_ID_HEX - 1 || rest[SAVE_ID_HEX - 1] != '/')
+        return false;
+    snprintf(found->save_id, sizeof(found->save_id), "%.*s", (int)SAVE_ID_HEX - 1, rest);
+    found->is_marker = strcmp(rest + SAVE_ID_HEX, "pending") == 0;
+    found->is_outcome = strcmp(rest + SAVE_ID_HEX, "outcome") == 0;
+    return true;
+}
+
+/* Is ${name} of a save? A shard without a save id is of a save on a file system, and was copied. */
+static bool parse(const char *name, struct found *found)
+{
+    if (strncmp(name, OBJECT_SAVES_DIR, strlen(OBJECT_SAVES_DIR)) == 0)
+        return parse_save_object(name + strlen(OBJECT_SAVES_DIR), found);
+    struct file_name parsed = file_name_parse(name);
+    memcpy(found->save_id, parsed.save_id, sizeof(found->save_id));
+    return (parsed.kind == FILE_NAME_SHARD || parsed.kind == FILE_NAME_MANIFEST) &&
+           parsed.save_id[0] != '\0';
+}
+
+static bool note(void *context, const struct object_info *info)
+{
+    struct search *search = context;
+    struct found found = {.modified = info->modified, .bytes = info->bytes};
+
+    search->now = info->now;
+    if (!parse(info->key + strlen(search->prefix), &found))
+        return true;
+    if (search->count == search->capacity) {
+        size_t capacity = search->capacity != 0 ? 2 * search->capacity : 64;
+        struct found *more = memory_resize(search->found, capacity, sizeof(*more));
+        if (more == NULL)
+            return !(search->failed = true);
+        search->found = more;
+        search->capacity = capacity;
+    }
+    found.key = arena_strndup(&search->arena, info->key, strlen(info->key));
+    if (found.key == NULL)
+        return !(search->failed = true);
+    search->found[search->count++] = found;
+    return true;
+}
+
+static bool find_all(struct store_dir *dir, struct search *search)
+{
+    struct object_client *client = object_store_client(dir->store);
+
+    search->prefix = object_store_prefix(dir);
+    return client->ops->list(client, search->prefix, 0, NULL, 0, note, search, NULL) ==
+               SIDESTEP_OK &&
+           !search->failed;
+}
+
+/* Keys that are deleted with one request. */
+struct batch {
+    struct object_client *client;
+    struct object_swept *swept; /* NULL: nobody counts */
+    const char *keys[OBJECT_MAX_LISTED];
+    size_t count;
+};
+
+static void flush(struct batch *batch)
+{
+    bool is_dry = batch->swept != NULL && batch->swept->dry_run;
+
+    if (batch->count != 0 && !is_dry)
+        (void)batch->client->ops->delete_keys(batch->client, batch->keys, batch->count, NULL);
+    batch->count = 0;
+}
+
+static void add(struct batch *batch, const struct found *found)
+{
+    if (batch->swept != NULL) {
+        batch->swept->count++;
+        batch->swept->bytes += found->bytes;
+    }
+    batch->keys[batch->count++] = found->key;
+    if (batch->count == OBJECT_MAX_LISTED)
+        flush(batch);
+}
+
+/* ---- uploads */
+
+struct upload_search {
+    struct store_dir *dir;
+    const char *save_id;         /* of this save only; NULL: of all that are dead */
+    const struct search *search; /* what there is of saves, if ${save_id} is NULL */
+};
+
+/* When was anything of this save put last? */
+static int64_t newest(const struct search *search, const char *save_id)
+{
+    int64_t modified = 0;
+
+    for (size_t i = 0; i < search->count; i++)
+        if (strcmp(search->found[i].save_id, save_id) == 0 && search->found[i].modified > modified)
+            modified = search->found[i].modified;
+    return modified;
+}
+
+static bool abort_upload(void *context, const struct object_info *info, const char *upload_id)
+{
+    const struct upload_search *u = context;
+    struct object_client *client = object_store_client(u->dir->store);
+    struct found found;
+
+    if (!parse(info->key + strlen(object_store_prefix(u->dir)), &found))
+        return true;
+    bool is_wanted = u->save_id != NULL && strcmp(found.save_id, u->save_id) == 0;
+    if (u->save_id == NULL && info->now != 0) {
+        int64_t seen = newest(u->search, found.save_id);
+        is_wanted =
+            info->now - (seen > info->modified ? seen : info->modified) > OBJECT_DEAD_SECONDS;
+    }
+    struct object_swept *swept = u->search != NULL ? u->search->swept : NULL;
+    if (is_wanted && swept != NULL)
+        swept->count++;
+    if (is_wanted && (swept == NULL || !swept->dry_run))
+        (void)client->ops->upload_abort(client, info->key, upload_id, NULL);
+    return true;
+}
+
+static void abort_uploads(struct upload_search search)
+{
+    struct object_client *client = object_store_client(search.dir->store);
+
+    (void)client->ops->upload_list(client, object_store_prefix(search.dir), abort_upload, &search,
+                                   NULL);
+}
+
+/* ---- one save */
+
+/* Delete what was found of ${save_id}, unless ${named} (NULL: nothing) names it. The marker goes
+ * last: until then others see that the save has not ended. */
+static void delete_found(struct store_dir *dir, const struct search *search, const char *save_id,
+                         const struct referenced_files *named, bool with_outcome)
+{
+    struct batch batch = {.client = object_store_client(dir->store), .swept = search->swept};
+    const struct found *marker = NULL;
+
+    for (size_t i = 0; i < search->count; i++) {
+        const struct found *found = &search->found[i];
+        const char *name = found->key + strlen(search->prefix);
+        if (strcmp(found->save_id, save_id) != 0 || (found->is_outcome && !with_outcome))
+            continue;
+        if (found->is_marker)
+            marker = found;
+        else if (named == NULL || hash_table_find(&named->files, name) == SIZE_MAX ||
+                 fault_hit("object.named")) /* wrong on purpose */
+            add(&batch, found);
+    }
+    flush(&batch);
+    if (marker != NULL)
+        add(&batch, marker);
+    flush(&batch);
+}
+
+/* Is ${save_id} the save of the .metadata that ${named} was read from? */
+static bool is_named(const struct referenced_files *named, const char *save_id)
+{
+    return named->save_id != NULL && strcmp(named->save_id, save_id) == 0;
+}
+
+/* What belongs to a checkpoint that is there: only the votes and the marker may go. */
+static void delete_votes(struct store_dir *dir, struct search *search, const char *save_id,
+                         bool with_outcome)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < search->count; i++)
+        if (strncmp(search->found[i].key + strlen(search->prefix), OBJECT_SAVES_DIR,
+                    strlen(OBJECT_SAVES_DIR)) == 0)
+            search->found[kept++] = search->found[i];
+    search->count = kept;
+    delete_found(dir, search, save_id, NULL, with_outcome);
+}
+
+void object_sweep_save(struct store_dir *dir, const char *save_id)
+{
+    OWNED_BY(release_search) struct search search = {0};
+    OWNED_REFERENCED_FILES named = {0};
+
+    if (!find_all(dir, &search))
+        return;
+    enum sidestep_status status = referenced_files_read(dir, FILE_NAME_METADATA, &named);
+    if (status == SIDESTEP_OK && is_named(&named, save_id)) {
+        delete_votes(dir, &search, save_id, false);
+        return;
+    }
+    if (status != SIDESTEP_OK && status != SIDESTEP_ENOTFOUND)
+        return; /* it may name them */
+    abort_uploads((struct upload_search){.dir = dir, .save_id = save_id});
+    delete_found(dir, &search, save_id, &named, false);
+}
+
+/* Does ${found} belong to the checkpoint that was replaced? A shard without items is named nowhere,
+ * so its save id counts, too. */
+static bool is_replaced(const struct search *search, const struct found *found,
+                        const struct referenced_files *old)
+{
+    const char *name = found->key + strlen(search->prefix);
+
+    return hash_table_find(&old->files, name) != SIZE_MAX ||
+           (strcmp(found->save_id, old->save_id) == 0 &&
+            strncmp(name, OBJECT_SAVES_DIR, strlen(OBJECT_SAVES_DIR)) != 0);
+}
+
+void object_sweep_committed(struct store_dir *dir, const struct referenced_files *old,
+                            const char *save_id)
+{
+    OWNED_BY(release_search) struct search search = {0};
+    struct batch batch = {.client = object_store_client(dir->store)};
+
+    if (!find_all(dir, &search))
+        return;
+    for (size_t i = 0; old->save_id != NULL && i < search.count; i++)
+        if (strcmp(search.found[i].save_id, save_id) != 0 &&
+            is_replaced(&search, &search.found[i], old))
+            add(&batch, &search.found[i]);
+    flush(&batch);
+    delete_votes(dir, &search, save_id, false);
+}
+
+/* ---- dead saves */
+
+static bool is_first_of_its_save(const struct search *search, size_t i)
+{
+    for (size_t k = 0; k < i; k++)
+        if (strcmp(search->found[k].save_id, search->found[i].save_id) == 0)
+            return false;
+    return true;
+}
+
+static bool is_dead(const struct search *search, const char *save_id)
+{
+    return search->now - newest(search, save_id) > OBJECT_DEAD_SECONDS ||
+           fault_hit("object.dead"); /* wrong on purpose: tests must notice it */
+}
+
+/* Is there more than the checkpoint of ${save_id}, and than saves that live? */
+static bool has_leftovers(const struct search *search, const char *save_id)
+{
+    for (size_t i = 0; i < search->count; i++) {
+        const struct found *found = &search->found[i];
+        const char *name = found->key + strlen(search->prefix);
+        bool is_of_checkpoint = save_id != NULL && strcmp(found->save_id, save_id) == 0 &&
+                                strncmp(name, OBJECT_SAVES_DIR, strlen(OBJECT_SAVES_DIR)) != 0;
+        if (!is_of_checkpoint && is_dead(search, found->save_id))
+            return true;
+    }
+    return false;
+}
+
+static void sweep_dead(struct store_dir *dir, const char *save_id_now, struct object_swept *swept)
+{
+    OWNED_BY(release_search) struct search search = {.swept = swept};
+    OWNED_REFERENCED_FILES named = {0};
+    char save_id[SAVE_ID_HEX];
+    bool is_committed = false;
+
+    if (!find_all(dir, &search) || search.now == 0)
+        return;
+    abort_uploads((struct upload_search){.dir = dir, .search = &search});
+    if (swept == NULL && !has_leftovers(&search, save_id_now))
+        return;
+    /* After the listing (O6): a save that was dead then cannot be committed any more. */
+    enum sidestep_status status = referenced_files_read(dir, FILE_NAME_METADATA, &named);
+    if (status != SIDESTEP_OK && status != SIDESTEP_ENOTFOUND)
+        return;
+    for (size_t i = 0; i < search.count; i++) {
+        const char *id = search.found[i].save_id;
+        bool may_go = is_dead(&search, id);
+        if (swept != NULL && !may_go && !is_named(&named, id))
+            swept->is_young = true;
+        if (!is_first_of_its_save(&search, i) || !may_go)
+            continue;
+        if (!is_named(&named, id) || fault_hit("object.named"))
+            delete_found(dir, &search, id, &named, true);
+        else
+            is_committed = true;
+    }
+    if (is_committed) {
+        snprintf(save_id, sizeof(save_id), "%s", named.save_id);
+        delete_votes(dir, &search, save_id, true);
+    }
+}
+
+void object_sweep_dead(struct store_dir *dir, const char *save_id)
+{
+    sweep_dead(dir, save_id, NULL);
+}
+
+void object_sweep_dead_counted(struct store_dir *dir, struct object_swept *swept)
+{
+    sweep_dead(dir, NULL, swept);
+}

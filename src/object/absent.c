@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* absent.c -- in the place of transport.c, transport_easy.c and xml.c in a build without libcurl or
+ * Expat: no client can be made. */
+#include "object/transport.h"
+#include "object/xml.h"
+
+enum sidestep_status transport_new(const struct transport_config *config, struct transport **out,
+                                   struct sidestep_error *err)
+{
+    (void)config;
+    *out = NULL;
+    return FAIL(err, SIDESTEP_EUNSUPPORTED,
+                "this sidestep was built without object stores: build it again with the "
+                "development files of libcurl and expat (on Debian: libcurl4-openssl-dev, "
+                "libexpat1-dev)");
+}
+
+void transport_free(struct transport *transport)
+{
+    (void)transport;
+}
+
+enum transport_outcome transport_perform(struct transport *transport, struct transport_call *call)
+{
+    (void)transport;
+    (void)call;
+    return TRANSPORT_IMPOSSIBLE;
+}
+
+enum sidestep_status xml_read(const void *bytes, size_t length, struct xml_reader *reader,
+                              struct sidestep_error *err)
+{
+    (void)bytes;
+    (void)length;
+    (void)reader;
+    return FAIL(err, SIDESTEP_EUNSUPPORTED, "this sidestep was built without Expat");
+}

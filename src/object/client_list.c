@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* client_list.c -- listings, page by page: of keys, and of uploads under way.  See client.h. */
+#include <limits.h>
+#include <stdio.h>
+
+#include "object/client_internal.h"
+#include "object/listing.h"
+
+/* What a listing goes on with: everything here outlives a page. */
+struct walk {
+    struct listing_page page;
+    char after[OBJECT_KEY_BYTES]; /* the last key that was passed on; "" : none */
+    char token[LISTING_TOKEN_BYTES];
+    char upload_id[OBJECT_UPLOAD_ID_BYTES];
+    unsigned empty_pages;
+    struct object_info info;
+};
+
+static void release_walk(struct walk **walk)
+{
+    if (*walk != NULL)
+        listing_release(&(*walk)->page);
+    free(*walk);
+}
+
+static enum sidestep_status judge(struct request *request, struct sidestep_error *err)
+{
+    struct listing_page *page = request->context;
+
+    listing_reset(page);
+    return listing_read(page, request->answer.text.bytes, request->answer.text.length, err);
+}
+
+static struct request list_request(struct walk *walk, const char *doing, const char *action)
+{
+    return (struct request){
+        .doing = doing,
+        .action = action,
+        .method = "GET",
+        .answer = {.body = ANSWER_TEXT, .text_limit = ANSWER_MAX_XML_BYTES},
+        .judge = judge,
+        .context = &walk->page,
+    };
+}
+
+/* Remember where to go on.  False: this was the last page. */
+static enum sidestep_status go_on(struct walk *walk, const char *doing, bool *is_last,
+                                  struct sidestep_error *err)
+{
+    struct listing_page *page = &walk->page;
+    bool is_same =
+        strcmp(walk->token, page->token) == 0 && strcmp(walk->upload_id, page->upload_id) == 0;
+
+    *is_last = !page->is_cut;
+    if (*is_last)
+        return SIDESTEP_OK;
+    walk->empty_pages = page->count == 0 ? walk->empty_pages + 1 : 0;
+    if (is_same || walk->empty_pages > LISTING_MAX_EMPTY_PAGES)
+        return FAIL(err, SIDESTEP_ECORRUPT, "%s: the listing goes in circles", doing);
+    memcpy(walk->token, page->token, sizeof(walk->token));
+    memcpy(walk->upload_id, page->upload_id, sizeof(walk->upload_id));
+    if (page->count != 0)
+        snprintf(walk->after, sizeof(walk->after), "%s", page->entries[page->count - 1].key);
+    page->after = walk->after[0] != '\0' ? walk->after : NULL;
+    return SIDESTEP_OK;
+}
+
+static void fill_info(struct walk *walk, const struct listing_entry *entry, int64_t now)
+{
+    struct object_info *info = &walk->info;
+
+    snprintf(info->key, sizeof(info->key), "%s", entry->key);
+    snprintf(info->tag, sizeof(info->tag), "%s", entry->tag);
+    info->bytes = entry->bytes;
+    info->modified = entry->modified;
+    info->now = now;
+}
+
+/* What is listed, as the query has it. */
+struct what {
+    const char *prefix;
+    const char *after; /* NULL: from the start */
+    char delimiter[2]; /* "": none */
+    char most[12];     /* of one page */
+};
+
+static enum sidestep_status list_page(struct client *client, struct walk *walk,
+                                      const struct what *what, int64_t *now,
+                                      struct sidestep_error *err)
+{
+    OWNED_REQUEST request = list_request(walk, "list", "s3:ListBucket");
+
+    request_add_query(&request, "list-type", "2");
+    request_add_query(&request, "encoding-type", "url");
+    request_add_query(&request, "max-keys", what->most);
+    request_add_query(&request, "prefix", what->prefix);
+    if (what->delimiter[0] != '\0')
+        request_add_query(&request, "delimiter", what->delimiter);
+    if (walk->token[0] != '\0')
+        request_add_query(&request, "continuation-token", walk->token);
+    else if (what->after != NULL && what->after[0] != '\0')
+        request_add_query(&request, "start-after", what->after);
+    TRY(request_run(client, &request, err));
+    *now = request.answer.date;
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status client_list(struct object_client *base, const char *prefix, char delimiter,
+                                 const char *after, unsigned most, object_each *each, void *context,
+                                 struct sidestep_error *err)
+{
+    OWNED_BY(release_walk) struct walk *walk = memory_new(1, sizeof(*walk));
+    struct what what = {.prefix = prefix, .after = after, .delimiter = {delimiter, '\0'}};
+    unsigned left = most != 0 ? most : UINT_MAX;
+    int64_t now;
+
+    if (walk == NULL)
+        return FAIL_NOMEM(err, sizeof(*walk));
+    walk->page.prefix = prefix;
+    walk->page.after = after;
+    for (bool is_last = false; !is_last && left > 0;) {
+        snprintf(what.most, sizeof(what.most), "%u",
+                 left < OBJECT_MAX_LISTED ? left : OBJECT_MAX_LISTED);
+        TRY(list_page(client_of(base), walk, &what, &now, err));
+        for (size_t i = 0; i < walk->page.count; i++) {
+            fill_info(walk, &walk->page.entries[i], now);
+            if (!each(context, &walk->info))
+                return SIDESTEP_OK;
+            if (most != 0 && --left == 0)
+                return SIDESTEP_OK;
+        }
+        TRY(go_on(walk, "list", &is_last, err));
+    }
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status list_uploads_page(struct client *client, struct walk *walk,
+                                              const char *prefix, int64_t *now,
+                                              struct sidestep_error *err)
+{
+    OWNED_REQUEST request =
+        list_request(walk, "list the uploads in", "s3:ListBucketMultipartUploads");
+
+    request_add_query(&request, "uploads", "");
+    request_add_query(&request, "encoding-type", "url");
+    request_add_query(&request, "max-uploads", "1000");
+    request_add_query(&request, "prefix", prefix);
+    if (walk->token[0] != '\0')
+        request_add_query(&request, "key-marker", walk->token);
+    if (walk->upload_id[0] != '\0')
+        request_add_query(&request, "upload-id-marker", walk->upload_id);
+    TRY(request_run(client, &request, err));
+    *now = request.answer.date;
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status client_upload_list(struct object_client *base, const char *prefix,
+                                        object_each_upload *each, void *context,
+                                        struct sidestep_error *err)
+{
+    OWNED_BY(release_walk) struct walk *walk = memory_new(1, sizeof(*walk));
+    int64_t now;
+
+    if (walk == NULL)
+        return FAIL_NOMEM(err, sizeof(*walk));
+    walk->page.prefix = prefix;
+    walk->page.is_of_uploads = true;
+    for (bool is_last = false; !is_last;) {
+        TRY(list_uploads_page(client_of(base), walk, prefix, &now, err));
+        for (size_t i = 0; i < walk->page.count; i++) {
+            if (walk->page.entries[i].is_prefix)
+                continue;
+            fill_info(walk, &walk->page.entries[i], now);
+            if (!each(context, &walk->info, walk->page.entries[i].upload_id))
+                return SIDESTEP_OK;
+        }
+        TRY(go_on(walk, "list the uploads", &is_last, err));
+    }
+    return SIDESTEP_OK;
+}

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* client_object.c -- requests for one object: head, get, put.  See client.h. */
+#include <assert.h>
+#include <stdio.h>
+
+#include "object/client_internal.h"
+
+/* The answer has to say how large the object is. */
+static enum sidestep_status judge_head(struct request *request, struct sidestep_error *err)
+{
+    if (!request->answer.has_length)
+        return FAIL(err, SIDESTEP_ECORRUPT, "the answer to HEAD has no Content-Length");
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status client_head(struct object_client *base, const char *key,
+                                 struct object_info *info, struct sidestep_error *err)
+{
+    OWNED_REQUEST request = {
+        .doing = "look at",
+        .action = "s3:GetObject",
+        .method = "HEAD",
+        .key = key,
+        .answer = {.body = ANSWER_NO_BODY},
+        .judge = judge_head,
+    };
+
+    TRY(client_check_key(request.doing, key, err));
+    TRY(request_run(client_of(base), &request, err));
+    client_fill_info(&request.answer, info);
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status client_get(struct object_client *base, const char *key, uint64_t offset,
+                                void *to, size_t length, const char *tag, struct object_info *info,
+                                struct sidestep_error *err)
+{
+    OWNED_REQUEST request = {
+        .doing = "read",
+        .action = "s3:GetObject",
+        .method = "GET",
+        .key = key,
+        .answer = {.body = ANSWER_RANGE, .to = to, .to_length = length, .offset = offset},
+    };
+    char range[64];
+    uint64_t end;
+
+    assert(length > 0);
+    TRY(client_check_key(request.doing, key, err));
+    if (!checked_add(offset, length, &end) || end > INT64_MAX)
+        return FAIL(err, SIDESTEP_EINVAL, "read: no object has %zu bytes at offset %llu", length,
+                    (unsigned long long)offset);
+    snprintf(range, sizeof(range), "bytes=%llu-%llu", (unsigned long long)offset,
+             (unsigned long long)(end - 1));
+    request_add_header(&request, "range", range);
+    if (tag != NULL)
+        request_add_header(&request, "if-match", tag);
+    TRY(request_run(client_of(base), &request, err));
+    if (request.answer.received < length)
+        return FAIL(err, SIDESTEP_ECORRUPT,
+                    "read s3://%s/%.200s: the object has %llu bytes, not the %llu that are needed",
+                    client_endpoint(client_of(base)).bucket, key,
+                    (unsigned long long)request.answer.total, (unsigned long long)end);
+    if (info != NULL) {
+        client_fill_info(&request.answer, info);
+        info->bytes = request.answer.total;
+    }
+    return SIDESTEP_OK;
+}
+
+/* Append the text to what ${out} has, or hand it over. */
+static void move_text(struct buffer *text, struct buffer *out)
+{
+    if (out->bytes == NULL && !out->failed) {
+        *out = *text;
+        *text = (struct buffer){0};
+    } else {
+        buffer_put(out, text->bytes, text->length);
+    }
+}
+
+enum sidestep_status client_get_all(struct object_client *base, const char *key, size_t most,
+                                    struct buffer *out, struct object_info *info,
+                                    struct sidestep_error *err)
+{
+    OWNED_REQUEST request = {
+        .doing = "read",
+        .action = "s3:GetObject",
+        .method = "GET",
+        .key = key,
+        .answer = {.body = ANSWER_TEXT, .text_limit = most},
+    };
+
+    struct sidestep_error why;
+
+    TRY(client_check_key(request.doing, key, err));
+    enum sidestep_status status = request_run(client_of(base), &request, &why);
+    if (status == SIDESTEP_ECORRUPT && request.answer.is_too_long)
+        return FAIL(err, status, "read s3://%s/%.200s: the object has more than %zu bytes",
+                    client_endpoint(client_of(base)).bucket, key, most);
+    if (status != SIDESTEP_OK) {
+        error_copy(err, &why);
+        return status;
+    }
+    if (info != NULL) {
+        client_fill_info(&request.answer, info);
+        info->bytes = request.answer.text.length;
+    }
+    move_text(&request.answer.text, out);
+    return buffer_check(out, err);
+}
+
+static void add_condition(struct request *request, const struct object_condition *condition)
+{
+    if (condition == NULL)
+        return;
+    assert(!condition->if_absent || condition->if_tag == NULL);
+    if (condition->if_absent)
+        request_add_header(request, "if-none-match", "*");
+    if (condition->if_tag != NULL)
+        request_add_header(request, "if-match", condition->if_tag);
+}
+
+/* Every store names what it has put. What does not may be a proxy, or an error with status 200. */
+static enum sidestep_status judge_put(struct request *request, struct sidestep_error *err)
+{
+    if (request->answer.tag[0] == '\0')
+        return FAIL(err, SIDESTEP_ECORRUPT, "the answer has no ETag");
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status client_put(struct object_client *base, const char *key, const void *bytes,
+                                size_t length, const struct object_condition *condition,
+                                char tag[OBJECT_TAG_BYTES], struct sidestep_error *err)
+{
+    OWNED_REQUEST request = {
+        .doing = "write",
+        .action = "s3:PutObject",
+        .method = "PUT",
+        .key = key,
+        .body = bytes,
+        .body_length = length,
+        .has_body = true,
+        .is_write = true,
+        .answer = {.body = ANSWER_NO_BODY},
+        .judge = judge_put,
+    };
+    char crc[CLIENT_CRC32C_CHARACTERS];
+
+    TRY(client_check_key(request.doing, key, err));
+    client_crc32c_text(client_crc32c(bytes, length), crc);
+    request.checksum = (struct sign_pair){"x-amz-checksum-crc32c", crc};
+    add_condition(&request, condition);
+    TRY(request_run(client_of(base), &request, err));
+    if (tag != NULL)
+        memcpy(tag, request.answer.tag, OBJECT_TAG_BYTES);
+    return SIDESTEP_OK;
+}

@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* failure.c -- see failure.h. */
+#include "object/failure.h"
+
+#include <stdio.h>
+
+#include "object/xml.h"
+
+struct error_reader {
+    struct xml_reader reader;
+    struct failure_report *report;
+};
+
+/* Text from outside that is only shown. */
+static void copy_printable(char *to, size_t size, const char *text)
+{
+    size_t length = 0;
+
+    for (; text[length] != '\0' && length + 1 < size; length++)
+        to[length] = (unsigned char)text[length] >= 0x20 && (unsigned char)text[length] <= 0x7e
+                         ? text[length]
+                         : '?';
+    to[length] = '\0';
+}
+
+static bool take_element(struct xml_reader *reader, const char *path, char *text)
+{
+    struct failure_report *report = ((struct error_reader *)reader)->report;
+
+    if (strcmp(path, "Error") == 0)
+        report->is_error = true;
+    else if (strcmp(path, "Error/Code") == 0)
+        copy_printable(report->code, sizeof(report->code), text);
+    else if (strcmp(path, "Error/Message") == 0)
+        copy_printable(report->message, sizeof(report->message), text);
+    else if (strcmp(path, "Error/RequestId") == 0)
+        copy_printable(report->request_id, sizeof(report->request_id), text);
+    else if (strcmp(path, "Error/Region") == 0)
+        copy_printable(report->region, sizeof(report->region), text);
+    return true;
+}
+
+void failure_read(const void *bytes, size_t length, struct failure_report *report)
+{
+    struct error_reader reader = {.reader = {.element = take_element}, .report = report};
+
+    *report = (struct failure_report){.is_error = false};
+    if (length != 0 && xml_read(bytes, length, &reader.reader, NULL) == SIDESTEP_OK &&
+        report->is_error)
+        return;
+    *report = (struct failure_report){.is_error = false};
+}
+
+static const struct {
+    const char *code;
+    enum sidestep_status status;
+} statuses[] = {
+    {"NoSuchKey", SIDESTEP_ENOTFOUND},
+    {"NoSuchUpload", SIDESTEP_ENOTFOUND},
+    {"NoSuchBucket", SIDESTEP_EINVAL},
+    {"InvalidBucketName", SIDESTEP_EINVAL},
+    {"PermanentRedirect", SIDESTEP_EINVAL},
+    {"TemporaryRedirect", SIDESTEP_EINVAL},
+    {"AuthorizationHeaderMalformed", SIDESTEP_EINVAL},
+    {"IllegalLocationConstraintException", SIDESTEP_EINVAL},
+    {"AccessDenied", SIDESTEP_EPERM},
+    {"InvalidAccessKeyId", SIDESTEP_EPERM},
+    {"SignatureDoesNotMatch", SIDESTEP_EPERM},
+    {"ExpiredToken", SIDESTEP_EPERM},
+    {"ExpiredTokenException", SIDESTEP_EPERM},
+    {"TokenRefreshRequired", SIDESTEP_EPERM},
+    {"InvalidToken", SIDESTEP_EPERM},
+    {"RequestTimeTooSkewed", SIDESTEP_EPERM},
+    {"PreconditionFailed", SIDESTEP_EEXISTS},
+    {"NotImplemented", SIDESTEP_EUNSUPPORTED},
+    {"InvalidRange", SIDESTEP_ECORRUPT},
+    {"BadDigest", SIDESTEP_ECORRUPT},
+    {"XAmzContentSHA256Mismatch", SIDESTEP_ECORRUPT},
+    {"XAmzContentChecksumMismatch", SIDESTEP_ECORRUPT},
+    {"IncompleteBody", SIDESTEP_ECORRUPT},
+    {"XMinioStorageFull", SIDESTEP_ENOSPC},
+    {"QuotaExceeded", SIDESTEP_ENOSPC},
+};
+
+enum sidestep_status failure_status(int status, const char *code, bool has_report)
+{
+    for (size_t i = 0; i < ARRAY_LENGTH(statuses); i++)
+        if (strcmp(statuses[i].code, code) == 0)
+            return statuses[i].status;
+    switch (status) {
+    case 301:
+    case 302:
+    case 307:
+    case 308:
+        return SIDESTEP_EINVAL;
+    case 401:
+    case 403:
+        return SIDESTEP_EPERM;
+    case 404: /* from who does not speak S3, it says nothing about the key */
+        return has_report ? SIDESTEP_ENOTFOUND : SIDESTEP_EINVAL;
+    case 412:
+        return SIDESTEP_EEXISTS;
+    case 416:
+        return SIDESTEP_ECORRUPT;
+    case 501:
+        return SIDESTEP_EUNSUPPORTED;
+    case 507:
+        return SIDESTEP_ENOSPC;
+    default:
+        return SIDESTEP_EIO;
+    }
+}
+
+void failure_name(const struct failure *failure, char *text, size_t size)
+{
+    size_t length = failure->key != NULL ? strlen(failure->key) : 0;
+
+    if (length <= 160)
+        snprintf(text, size, "%s s3://%.63s%s%s", failure->doing, failure->endpoint->bucket,
+                 failure->key != NULL ? "/" : "", failure->key != NULL ? failure->key : "");
+    else
+        snprintf(text, size, "%s s3://%.63s/%.60s...%s", failure->doing, failure->endpoint->bucket,
+                 failure->key, failure->key + length - 97);
+}
+
+void failure_quote(const struct answer *answer, const struct failure_report *report, char *text,
+                   size_t size)
+{
+    const char *id = answer->request_id[0] != '\0' ? answer->request_id : report->request_id;
+
+    snprintf(text, size, "%d%s%s%s%s%s%s%s%s", answer->status, report->code[0] != '\0' ? " " : "",
+             report->code, report->message[0] != '\0' ? " \"" : "", report->message,
+             report->message[0] != '\0' ? "\"" : "", id[0] != '\0' ? " (request " : "", id,
+             id[0] != '\0' ? ")" : "");
+}
+
+/* ---- what to do about it, in one clause ---- */
+
+struct advice {
+    char text[400];
+};
+
+static bool is(const struct failure_report *report, const char *code)
+{
+    return strcmp(report->code, code) == 0;
+}
+
+static void advise_denied(const struct failure *f, const struct failure_report *report,
+                          struct advice *a)
+{
+    if (is(report, "SignatureDoesNotMatch"))
+        snprintf(a->text, sizeof(a->text),
+                 "the secret key does not fit the access key (from %.160s): check "
+                 "AWS_SECRET_ACCESS_KEY, or the profile",
+                 f->origin);
+    else if (is(report, "InvalidAccessKeyId"))
+        snprintf(a->text, sizeof(a->text),
+                 "this store does not know the access key (from %.160s): check AWS_ACCESS_KEY_ID, "
+                 "AWS_PROFILE and the endpoint",
+                 f->origin);
+    else if (is(report, "RequestTimeTooSkewed"))
+        snprintf(a->text, sizeof(a->text),
+                 "this machine's clock is %lld s %s the store's: set it, with NTP for example",
+                 (long long)(f->skew < 0 ? -f->skew : f->skew),
+                 f->skew < 0 ? "ahead of" : "behind");
+    else
+        snprintf(a->text, sizeof(a->text),
+                 "the credentials (from %.160s) may not do this: allow them %s%s", f->origin,
+                 f->action,
+                 f->key != NULL && strcmp(f->action, "s3:GetObject") == 0
+                     ? " and s3:ListBucket (without which a key that is not there looks like this)"
+                     : "");
+}
+
+static void advise_elsewhere(const struct failure *f, const struct answer *answer,
+                             const struct failure_report *report, struct advice *a)
+{
+    const char *region = answer->region[0] != '\0' ? answer->region : report->region;
+
+    if (region[0] != '\0' && strcmp(region, f->endpoint->region) != 0)
+        snprintf(a->text, sizeof(a->text),
+                 "the bucket is in region %.63s, not in %s: set AWS_REGION=%.63s", region,
+                 f->endpoint->region, region);
+    else
+        snprintf(a->text, sizeof(a->text),
+                 "the bucket is at another endpoint (%.100s): correct AWS_ENDPOINT_URL_S3, or "
+                 "AWS_REGION",
+                 answer->location[0] != '\0' ? answer->location : "the store does not say which");
+}
+
+static void advise(const struct failure *f, const struct answer *answer,
+                   const struct failure_report *report, enum sidestep_status status,
+                   struct advice *a)
+{
+    bool has_expired = strncmp(report->code, "ExpiredToken", 12) == 0 ||
+                       is(report, "TokenRefreshRequired") || is(report, "InvalidToken");
+
+    a->text[0] = '\0';
+    if (has_expired)
+        snprintf(a->text, sizeof(a->text),
+                 "the session token (from %.160s) is not valid any more: renew it, or use a source "
+                 "that sidestep can renew by itself (a profile, a role)",
+                 f->origin);
+    else if (is(report, "NoSuchBucket"))
+        snprintf(a->text, sizeof(a->text),
+                 "there is no such bucket at %.100s: check the name, AWS_ENDPOINT_URL_S3 and "
+                 "AWS_REGION; sidestep makes no buckets",
+                 f->endpoint->host);
+    else if (is(report, "NoSuchUpload"))
+        snprintf(a->text, sizeof(a->text), "the upload was completed, aborted or swept");
+    else if (status == SIDESTEP_EPERM)
+        advise_denied(f, report, a);
+    else if (answer->status / 100 == 3 || is(report, "AuthorizationHeaderMalformed"))
+        advise_elsewhere(f, answer, report, a);
+    else if (answer->status == 404 && !report->is_error)
+        snprintf(a->text, sizeof(a->text),
+                 "%.100s does not answer like an S3 store: check AWS_ENDPOINT_URL_S3",
+                 f->endpoint->host);
+    else if (status == SIDESTEP_EEXISTS)
+        snprintf(a->text, sizeof(a->text),
+                 "the condition of the request does not hold: the object is there, or was changed");
+    else if (answer->status == 416)
+        snprintf(a->text, sizeof(a->text), "the object is shorter than what was asked for");
+    else if (status == SIDESTEP_EUNSUPPORTED)
+        snprintf(a->text, sizeof(a->text), "this store cannot do that");
+    else if (status == SIDESTEP_ENOSPC)
+        snprintf(a->text, sizeof(a->text), "the store is full, or the quota is used up");
+}
+
+enum sidestep_status failure_of_answer(const struct failure *failure, const struct answer *answer,
+                                       const struct failure_report *report,
+                                       struct sidestep_error *err)
+{
+    enum sidestep_status status = failure_status(answer->status, report->code, report->is_error);
+    char name[360], quote[400];
+    struct advice advice;
+
+    failure_name(failure, name, sizeof(name));
+    failure_quote(answer, report, quote, sizeof(quote));
+    advise(failure, answer, report, status, &advice);
+    return FAIL(err, status, "%s: %s%s%s%s", name, quote, advice.text[0] != '\0' ? ": " : "",
+                advice.text,
+                failure->is_unsure ? "; an earlier attempt may have been carried out" : "");
+}

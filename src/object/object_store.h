@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * object_store.h -- a struct store over one bucket, with which all code that reads files reads
+ * objects.
+ *
+ * A directory is a prefix that ends with '/'. It needs no request to open, and exists as long as a
+ * key begins with it: dir_make(), dir_remove() and dir_sync() do nothing. Names in it are the keys
+ * up to the next '/'.
+ *
+ * A file that is read is the version that was there when it was opened (If-Match). A file that is
+ * written appears, whole, with file_sync(): up to one part by a put, else by a multipart upload,
+ * whose parts are sent while the caller writes on. It replaces nothing unless its key was free for
+ * the taking: shards have keys that nobody else uses. file_discard() aborts the upload.
+ *
+ * SIDESTEP_OBJECT_PART_BYTES, from OBJECT_MIN_PART_BYTES to OBJECT_MOST_PART_BYTES, is the size of
+ * parts; 16 MiB. Objects that would need too many parts get larger ones. A file that is written
+ * keeps up to 10 parts in memory.
+ *
+ * What object stores cannot do is refused with EUNSUPPORTED: rename, link, lock. The third form of
+ * the commit protocol (commit/commit.h) does without them, and sends its own requests through
+ * object_store_client().
+ */
+#ifndef OBJECT_OBJECT_STORE_H
+#define OBJECT_OBJECT_STORE_H
+
+#include "object/client.h"
+#include "store/store.h"
+
+#define OBJECT_MOST_PART_BYTES ((uint64_t)1 << 30)
+
+/* Takes ${client} over, also on failure. ${bucket} is copied. EINVAL: SIDESTEP_OBJECT_PART_BYTES is
+ * not in its limits. */
+enum sidestep_status object_store_new(const char *bucket, struct object_client *client,
+                                      struct store **out, struct sidestep_error *err);
+/* After all handles are closed. */
+void object_store_free(struct store **store);
+
+/* List all that lies below ${dir}, and answer from that: ${dir}, and directories that are opened in
+ * it afterwards, then take names, sizes and times from this one listing, and send requests only to
+ * read files. Again: a new listing; directories that were opened in ${dir} must be closed before. A
+ * prefix with more than OBJECT_REMEMBERED_KEYS keys is not remembered. */
+#define OBJECT_REMEMBERED_KEYS 200000u
+enum sidestep_status object_store_remember(struct store_dir *dir, struct sidestep_error *err);
+
+/* The client of ${store}; NULL: it is no object store. */
+struct object_client *object_store_client(const struct store *store);
+/* The bucket of ${store}, which is an object store. */
+const char *object_store_bucket(const struct store *store);
+/* The prefix that ${dir} stands for: "" or ending with '/'. */
+const char *object_store_prefix(const struct store_dir *dir);
+
+#endif

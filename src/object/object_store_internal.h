@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* object_store_internal.h -- what the directories, the readers and the writers of an object store
+ * share. */
+#ifndef OBJECT_OBJECT_STORE_INTERNAL_H
+#define OBJECT_OBJECT_STORE_INTERNAL_H
+
+#include "object/object_store.h"
+#include "object/object_tree.h"
+#include "object/object_url.h"
+
+struct object_store {
+    struct store base;
+    struct object_client *client;
+    uint64_t part_bytes;
+    char bucket[OBJECT_BUCKET_BYTES];
+};
+
+struct object_dir {
+    struct store_dir base;
+    const struct object_tree *tree; /* what is there, if it is remembered; or NULL */
+    struct object_tree *own;        /* the same, if it was read for this directory */
+    char prefix[OBJECT_KEY_BYTES];
+};
+
+/* Either ${writer} is set, or the file is read. */
+struct object_file {
+    struct store_file base;
+    char key[OBJECT_KEY_BYTES];
+    struct object_info info;      /* of a file that is read: as it was opened */
+    struct object_writer *writer; /* of a file that is written */
+};
+
+static inline uint64_t object_part_bytes_of(const struct store *store)
+{
+    return ((const struct object_store *)(const void *)store)->part_bytes;
+}
+
+static inline struct object_client *object_client_of(const struct store *store)
+{
+    return ((const struct object_store *)(const void *)store)->client;
+}
+
+/* The key of ${name} in ${dir}. EUNSAFE: ${name} is not a relative path of components. EINVAL: the
+ * key is too long. */
+enum sidestep_status object_store_key(const struct store_dir *dir, const char *name,
+                                      char key[OBJECT_KEY_BYTES], struct sidestep_error *err);
+void object_store_fill_stat(const struct store *store, const struct object_info *info,
+                            const char *key, struct store_stat *out);
+
+/* ---- object_writer.c: writes one object ---- */
+
+struct object_writer;
+/* ${part_bytes}: of each part; a larger object has larger ones. */
+enum sidestep_status object_writer_new(struct object_client *client, const char *key,
+                                       uint64_t part_bytes, struct object_writer **out,
+                                       struct sidestep_error *err);
+/* Aborts the upload, unless it is complete. */
+void object_writer_free(struct object_writer *writer);
+/* The object will have about ${bytes}; so choose the size of parts. Only before the first write. */
+enum sidestep_status object_writer_expect(struct object_writer *writer, uint64_t bytes,
+                                          struct sidestep_error *err);
+enum sidestep_status object_writer_write(struct object_writer *writer, const void *from,
+                                         size_t bytes, uint64_t offset, struct sidestep_error *err);
+/* Set the length; bytes that nobody wrote are zero. */
+enum sidestep_status object_writer_resize(struct object_writer *writer, uint64_t bytes,
+                                          struct sidestep_error *err);
+/* Make the object appear. Again: nothing. */
+enum sidestep_status object_writer_complete(struct object_writer *writer, struct object_info *info,
+                                            struct sidestep_error *err);
+uint64_t object_writer_length(struct object_writer *writer);
+
+#endif

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * request.h -- one request with all its repetitions: signed, sent, judged, and told about if it
+ * fails.  client.h has what callers see; this is what its functions are made of.
+ */
+#ifndef OBJECT_REQUEST_H
+#define OBJECT_REQUEST_H
+
+#include "object/failure.h"
+#include "object/retry.h"
+
+struct client;
+
+#define REQUEST_MAX_PAIRS 8u
+
+struct request {
+    const char *doing;  /* "put" */
+    const char *action; /* what a policy has to allow, "s3:PutObject" */
+    const char *method;
+    const char *key; /* NULL: the bucket */
+    struct sign_pair query[REQUEST_MAX_PAIRS];
+    unsigned query_count;
+    struct sign_pair headers[REQUEST_MAX_PAIRS]; /* lower-case names */
+    unsigned header_count;
+    struct sign_pair checksum; /* a header that some stores do not know; name NULL: none */
+    const void *body;
+    size_t body_length;
+    bool has_body;        /* PUT and POST */
+    bool is_write;        /* it changes something */
+    struct answer answer; /* its upper part says where the body of a success goes */
+    /* Look at a success.  ECORRUPT: it makes no sense, try again; any other error is final.  NULL:
+     * the body is of no interest. */
+    enum sidestep_status (*judge)(struct request *request, struct sidestep_error *err);
+    void *context; /* of ${judge} */
+
+    /* What came of it. */
+    struct failure_report report;
+    bool is_unsure; /* an attempt may have been carried out, or may be later */
+    unsigned attempts;
+};
+
+/* Returns what client.h promises.  ${answer} is the last one; release the request afterwards. */
+enum sidestep_status request_run(struct client *client, struct request *request,
+                                 struct sidestep_error *err);
+/* The same, for requests that remove: what does not exist counts as removed. */
+enum sidestep_status request_run_removal(struct client *client, struct request *request,
+                                         struct sidestep_error *err);
+void request_release(struct request *request);
+#define OWNED_REQUEST __attribute__((cleanup(request_release))) struct request
+
+void request_add_query(struct request *request, const char *name, const char *value);
+void request_add_header(struct request *request, const char *name, const char *value);
+/* Put text into XML. */
+void request_put_xml(struct buffer *to, const char *text);
+
+#endif

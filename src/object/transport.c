@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* transport.c -- see transport.h.  transport_easy.c has the options of one call. */
+#include "object/transport.h"
+
+#include <assert.h>
+#include <curl/curl.h>
+#include <stdio.h>
+
+#include "object/transport_easy.h"
+
+#define IDLE_POLL_MS 60000
+#define WATCHFUL_POLL_MS 50 /* while somebody may set ${cancelled} */
+
+struct transport {
+    struct transport_config config;
+    char *ca_bundle; /* of ${config} */
+    CURLM *multi;    /* the driver's, but for curl_multi_wakeup() */
+    pthread_t driver;
+    pid_t owner;
+    struct exchange *active; /* the driver's: in ${multi} */
+    struct {
+        struct lock lock LOCK_KIND(TRANSPORT);
+        struct lock_condition done;
+        struct exchange *queue GUARDED_BY(&lock); /* handed in, not yet in ${multi} */
+        bool stop GUARDED_BY(&lock);
+    } shared;
+};
+
+/* libcurl's own state of the process, made once and never given back, as others may use it. */
+static pthread_once_t global_once = PTHREAD_ONCE_INIT;
+static CURLcode global_code;
+
+static void init_global(void)
+{
+    global_code = curl_global_init(CURL_GLOBAL_ALL);
+}
+
+static bool is_cancelled(const struct transport *transport)
+{
+    return transport->config.cancelled != NULL && atomic_load(transport->config.cancelled);
+}
+
+static void finish(struct transport *transport, struct exchange *exchange, CURLcode code)
+{
+    lock_acquire(&transport->shared.lock);
+    exchange->code = code;
+    exchange->done = true;
+    lock_wake_all(&transport->shared.done);
+    lock_release(&transport->shared.lock);
+}
+
+/* Move what was handed in to libcurl.  False: stop, and nothing is left to do. */
+static bool take_queue(struct transport *transport)
+{
+    struct exchange *queue, *next;
+
+    lock_acquire(&transport->shared.lock);
+    queue = transport->shared.queue;
+    transport->shared.queue = NULL;
+    bool stop = transport->shared.stop;
+    lock_release(&transport->shared.lock);
+    for (; queue != NULL; queue = next) {
+        next = queue->next;
+        if (curl_multi_add_handle(transport->multi, queue->easy) != CURLM_OK) {
+            finish(transport, queue, CURLE_OUT_OF_MEMORY);
+            continue;
+        }
+        queue->next = transport->active;
+        transport->active = queue;
+    }
+    return !stop || transport->active != NULL;
+}
+
+/* Take an exchange out of libcurl; afterwards it is its caller's again. */
+static void end(struct transport *transport, struct exchange *exchange, CURLcode code)
+{
+    struct exchange **link = &transport->active;
+
+    while (*link != exchange)
+        link = &(*link)->next;
+    *link = exchange->next;
+    (void)curl_multi_remove_handle(transport->multi, exchange->easy);
+    finish(transport, exchange, code);
+}
+
+static void collect(struct transport *transport)
+{
+    const CURLMsg *message;
+    int left;
+
+    while ((message = curl_multi_info_read(transport->multi, &left)) != NULL) {
+        struct exchange *exchange = NULL;
+        if (message->msg != CURLMSG_DONE)
+            continue;
+        CURLcode code = message->data.result; /* removing the handle ends the message's life */
+        (void)curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, (char **)&exchange);
+        end(transport, exchange, code);
+    }
+}
+
+static void *drive(void *argument)
+{
+    struct transport *transport = argument;
+    int running;
+
+    while (take_queue(transport)) {
+        CURLMcode code = curl_multi_perform(transport->multi, &running);
+        collect(transport);
+        while (transport->active != NULL && (code != CURLM_OK || is_cancelled(transport)))
+            end(transport, transport->active,
+                code != CURLM_OK ? CURLE_OUT_OF_MEMORY : CURLE_ABORTED_BY_CALLBACK);
+        bool watchful = transport->active != NULL && transport->config.cancelled != NULL;
+        (void)curl_multi_poll(transport->multi, NULL, 0, watchful ? WATCHFUL_POLL_MS : IDLE_POLL_MS,
+                              NULL);
+    }
+    return NULL;
+}
+
+static enum sidestep_status start(struct transport *transport, struct sidestep_error *err)
+{
+    long connections = (long)transport->config.connections;
+
+    transport->multi = fault_hit("curl") ? NULL : curl_multi_init();
+    if (transport->multi == NULL)
+        return FAIL(err, SIDESTEP_ENOMEM, "cannot start libcurl: memory is short");
+    (void)curl_multi_setopt(transport->multi, CURLMOPT_PIPELINING, CURLPIPE_NOTHING);
+    (void)curl_multi_setopt(transport->multi, CURLMOPT_MAXCONNECTS, connections);
+    (void)curl_multi_setopt(transport->multi, CURLMOPT_MAX_TOTAL_CONNECTIONS, connections);
+    enum sidestep_status status =
+        thread_start(&transport->driver, "sidestep-object", drive, transport, err);
+    if (status != SIDESTEP_OK)
+        (void)curl_multi_cleanup(transport->multi);
+    return status;
+}
+
+void transport_free(struct transport *transport)
+{
+    if (transport == NULL)
+        return;
+    /* A forked child has no driver, and a word on the connections would be the parent's. */
+    if (transport->owner == getpid()) {
+        lock_acquire(&transport->shared.lock);
+        transport->shared.stop = true;
+        assert(transport->shared.queue == NULL);
+        lock_release(&transport->shared.lock);
+        (void)curl_multi_wakeup(transport->multi);
+        (void)pthread_join(transport->driver, NULL);
+        (void)curl_multi_cleanup(transport->multi);
+        lock_condition_destroy(&transport->shared.done);
+        lock_destroy(&transport->shared.lock);
+    }
+    free(transport->ca_bundle);
+    free(transport);
+}
+
+static void free_unstarted(struct transport **transport)
+{
+    if (*transport != NULL) {
+        free((*transport)->ca_bundle);
+        free(*transport);
+    }
+}
+
+enum sidestep_status transport_new(const struct transport_config *config, struct transport **out,
+                                   struct sidestep_error *err)
+{
+    OWNED_BY(free_unstarted) struct transport *transport = memory_new(1, sizeof(*transport));
+
+    *out = NULL;
+    if (transport == NULL)
+        return FAIL_NOMEM(err, sizeof(*transport));
+    (void)pthread_once(&global_once, init_global);
+    if (global_code != CURLE_OK)
+        return FAIL(err, SIDESTEP_ENOMEM, "cannot start libcurl: %s",
+                    curl_easy_strerror(global_code));
+    transport->config = *config;
+    if (config->ca_bundle != NULL) {
+        transport->ca_bundle = memory_strdup(config->ca_bundle);
+        if (transport->ca_bundle == NULL)
+            return FAIL_NOMEM(err, strlen(config->ca_bundle));
+        transport->config.ca_bundle = transport->ca_bundle;
+    }
+    transport->owner = getpid();
+    lock_init(&transport->shared.lock, LOCK_TRANSPORT);
+    lock_condition_init(&transport->shared.done);
+    TRY(start(transport, err));
+    *out = TAKE(transport);
+    return SIDESTEP_OK;
+}
+
+static void hand_in_and_wait(struct transport *transport, struct exchange *exchange)
+{
+    lock_acquire(&transport->shared.lock);
+    exchange->next = transport->shared.queue;
+    transport->shared.queue = exchange;
+    lock_release(&transport->shared.lock);
+    (void)curl_multi_wakeup(transport->multi);
+    lock_acquire(&transport->shared.lock);
+    while (!exchange->done)
+        lock_wait(&transport->shared.lock, &transport->shared.done);
+    lock_release(&transport->shared.lock);
+}
+
+static enum transport_outcome outcome_of(const struct exchange *exchange)
+{
+    const struct transport_call *call = exchange->call;
+
+    switch (exchange->code) {
+    case CURLE_OK:
+        return answer_check(call->answer) ? TRANSPORT_ANSWERED : TRANSPORT_REFUSED;
+    case CURLE_COULDNT_RESOLVE_HOST:
+    case CURLE_COULDNT_RESOLVE_PROXY:
+        return TRANSPORT_UNKNOWN_HOST;
+    case CURLE_COULDNT_CONNECT:
+    case CURLE_SSL_CONNECT_ERROR:
+        return TRANSPORT_NOT_CONNECTED;
+    case CURLE_PEER_FAILED_VERIFICATION:
+    case CURLE_SSL_CACERT_BADFILE:
+        return TRANSPORT_NOT_TRUSTED;
+    case CURLE_OPERATION_TIMEDOUT:
+        return clock_now(clock_system()) >= call->deadline_ns ? TRANSPORT_DEADLINE
+                                                              : TRANSPORT_STALLED;
+    case CURLE_ABORTED_BY_CALLBACK:
+        return TRANSPORT_CANCELLED;
+    case CURLE_OUT_OF_MEMORY:
+        return TRANSPORT_NO_MEMORY;
+    case CURLE_URL_MALFORMAT:
+    case CURLE_BAD_FUNCTION_ARGUMENT:
+        return TRANSPORT_IMPOSSIBLE;
+    case CURLE_WRITE_ERROR:
+        if (call->answer->text.failed)
+            return TRANSPORT_NO_MEMORY;
+        return call->answer->problem != NULL ? TRANSPORT_REFUSED : TRANSPORT_BROKEN;
+    default:
+        return TRANSPORT_BROKEN;
+    }
+}
+
+enum transport_outcome transport_perform(struct transport *transport, struct transport_call *call)
+{
+    struct exchange exchange = {.call = call};
+    long sent = 0;
+
+    assert(transport->owner == getpid());
+    answer_reset(call->answer);
+    call->reason[0] = '\0';
+    if (is_cancelled(transport))
+        return TRANSPORT_CANCELLED;
+    if (clock_now(clock_system()) >= call->deadline_ns)
+        return TRANSPORT_DEADLINE;
+    if (!exchange_init(&exchange, &transport->config)) {
+        exchange_release(&exchange);
+        return TRANSPORT_NO_MEMORY;
+    }
+    hand_in_and_wait(transport, &exchange);
+    enum transport_outcome outcome = outcome_of(&exchange);
+    call->was_sent =
+        curl_easy_getinfo(exchange.easy, CURLINFO_REQUEST_SIZE, &sent) == CURLE_OK && sent > 0;
+    snprintf(call->reason, sizeof(call->reason), "%s",
+             exchange.reason[0] != '\0' ? exchange.reason : curl_easy_strerror(exchange.code));
+    exchange_release(&exchange);
+    return outcome;
+}

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The command line and the small savers of tests/tools, run against a store.
+
+Each is a process of its own in a clean environment, and no secret may be in what it says.
+"""
+
+import os
+import subprocess
+
+import tool
+
+SECONDS = 300  # far more than any of them takes: a busy machine is slow
+FAST = {"SIDESTEP_OBJECT_DEADLINE_MS": "400"}  # of a request with all its repetitions
+
+
+def build():
+    return tool.program().parent.parent
+
+
+def path_of(name):
+    return build() / ("sidestep" if name == "sidestep" else f"tests/{name}")
+
+
+def environment_of(store, **more):
+    """What a program finds the store by; None takes a variable away."""
+    found = {name: os.environ[name] for name in tool.PASSED_ON if name in os.environ}
+    found.update(HOME="/nonexistent", LD_LIBRARY_PATH=str(build()))
+    found.update(store.environment() if store else {"AWS_EC2_METADATA_DISABLED": "true"})
+    found.update(more)
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def run(store, name, *words, **more):
+    """A program to its end, whatever that is."""
+    environment = environment_of(store, **more)
+    command = [str(path_of(name)), *map(str, words)]
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=SECONDS, errors="replace"
+    )
+    check_secrets(environment, done.stdout + done.stderr)
+    assert done.returncode >= 0, (command, done.returncode, done.stderr)
+    return done
+
+
+def check_secrets(environment, said):
+    for variable in tool.SECRETS:
+        secret = environment.get(variable)
+        assert not secret or secret not in said, variable
+
+
+def well(store, name, *words, **more):
+    """What a program printed, which has to succeed."""
+    done = run(store, name, *words, **more)
+    assert done.returncode == 0, (name, words, done.stdout, done.stderr)
+    return done.stdout
+
+
+def sidestep(store, *words, **more):
+    return well(store, "sidestep", *words, **more)
+
+
+def save(store, url, seed, **more):
+    return run(store, "saver_tool", "save", url, seed, **more)
+
+
+def held(store, url, *seeds):
+    """Which of these states is there, whole: its seed; None: no checkpoint."""
+    said = well(store, "saver_tool", "check", url, *seeds).split()
+    return None if said == ["none"] else int(said[1])
+
+
+def keys(store, prefix=""):
+    """What is in the bucket, past the protocol; and the uploads under way."""
+    state = store.control()
+    found = [item["key"] for item in state["objects"] if item["key"].startswith(prefix)]
+    return found, [item["key"] for item in state["uploads"]]

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The Python package with s3:// URLs, over the strict server; stock torch reads a copy on disk."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import servers
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+PROGRAM = """
+import sys
+import torch
+import sidestep
+
+url = sys.argv[1]
+state = {"model": {"w": torch.arange(3_000_000, dtype=torch.float32)}, "step": 1}
+sidestep.save(state, checkpoint_id=url)
+state = {"model": {"w": state["model"]["w"] + 1}, "step": 2}
+handle = sidestep.async_save(state, checkpoint_id=url)
+handle.result()
+target = {"model": {"w": torch.zeros(3_000_000)}, "step": 0}
+sidestep.load(target, checkpoint_id=url)
+assert torch.equal(target["model"]["w"], state["model"]["w"]) and target["step"] == 2
+assert sidestep.latest(url.rpartition("/")[0]) == url
+assert torch.equal(sidestep.read(url)["model"]["w"], state["model"]["w"])
+metadata = sidestep.Reader(url).read_metadata()
+assert metadata.state_dict_metadata["model.w"].size == torch.Size([3_000_000])
+try:
+    sidestep.load(target, checkpoint_id=url + "-missing")
+except sidestep.Error as error:
+    assert error.status == sidestep.Status.EUNCOMMITTED and url in str(error), error
+else:
+    raise AssertionError("a checkpoint that is not there was loaded")
+"""
+
+STOCK = """
+import sys
+import torch
+import torch.distributed.checkpoint as dcp
+
+target = {"model": {"w": torch.zeros(3_000_000)}, "step": 0}
+dcp.load(target, checkpoint_id=sys.argv[1])
+assert torch.equal(target["model"]["w"], torch.arange(3_000_000, dtype=torch.float32) + 1)
+assert target["step"] == 2
+"""
+
+
+def run(program, *arguments, **environment):
+    library = os.environ.get("SIDESTEP_LIBRARY", ROOT / "build" / "libsidestep.so.0")
+    result = subprocess.run(
+        [sys.executable, "-c", program, *map(str, arguments)],
+        env={
+            **os.environ,
+            "PYTHONPATH": str(ROOT / "python"),
+            "SIDESTEP_LIBRARY": str(library),
+            **environment,
+        },
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert result.returncode == 0, result.stderr
+
+
+def test_saves_and_loads_and_stock_reads_a_copy(tmp_path):
+    with servers.strict(bucket="runs") as store:
+        run(PROGRAM, "s3://runs/job/step-2", **store.environment())
+        client = store.client()
+        keys = [o["Key"] for o in client.list_objects_v2(Bucket="runs")["Contents"]]
+        assert len(keys) == 3, keys
+        for key in keys:
+            client.download_file("runs", key, str(tmp_path / key.rpartition("/")[2]))
+    run(STOCK, tmp_path)
+
+
+SERIES = """
+import sys
+import torch
+import sidestep
+
+root = sys.argv[1]
+state = {"model": {"w": torch.zeros(1000, 100)}, "step": 0}
+with sidestep.Checkpointer(root, keep_last_n=2) as checkpoints:
+    assert checkpoints.resume(state) is None
+    for step in range(1, 5):
+        state["model"]["w"] += 1
+        state["step"] = step
+        checkpoints.save(step, state)
+state = {"model": {"w": torch.zeros(1000, 100)}, "step": 0}
+with sidestep.Checkpointer(root, keep_last_n=2) as checkpoints:
+    assert checkpoints.resume(state).path == root + "/step-4"
+    assert state["step"] == 4 and torch.equal(state["model"]["w"], torch.full((1000, 100), 4.0))
+"""
+
+
+def test_a_series_resumes_and_keeps_the_last_two():
+    with servers.strict(bucket="runs") as store:
+        run(SERIES, "s3://runs/job", **store.environment())
+        keys = [o["Key"] for o in store.client().list_objects_v2(Bucket="runs")["Contents"]]
+        names = {key.split("/")[1] for key in keys}
+        assert names == {".sidestep", "step-3", "step-4"}, keys

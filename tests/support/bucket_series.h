@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * bucket_series.h -- what tests of a series on a simulated bucket have in common: the bucket, what
+ * happens to one of its requests, and trainers that save to it and resume from it.
+ */
+#ifndef SUPPORT_BUCKET_SERIES_H
+#define SUPPORT_BUCKET_SERIES_H
+
+#include "base/base.h"
+#include "commit/object_form.h"
+#include "engine/engine.h"
+#include "series/series.h"
+#include "sidestep/sidestep.h"
+#include "support/object_sim.h"
+#include "support/unit.h"
+#include "support/world.h"
+
+#define ROOT "s3://runs/job"
+#define OTHER "00112233445566778899aabbccddeeff"
+#define PER_CHECKPOINT 3u /* a shard, the manifest and .metadata */
+
+/* One bucket, and what happens to one of its requests. */
+struct rig {
+    struct object_bucket *bucket;
+    atomic_uint seen; /* requests so far */
+    unsigned at;      /* this one, from 1 on, meets ${fate}; 0: none */
+    bool dies;        /* its client makes none any more */
+    enum object_fate fate;
+    atomic_bool hit;
+    char request[128];
+    /* Called once, before client 0 sends ${before} for a key that ends with ${key}. */
+    void (*act)(struct rig *rig);
+    const char *before, *key;
+};
+
+/* A trainer: an engine over the bucket, and its series. */
+struct trainer {
+    struct sidestep_engine *engine;
+    struct sidestep_series *series;
+    struct world world;
+};
+
+static inline bool is_moment(const struct rig *rig, int client, const char *request,
+                             const char *key)
+{
+    return rig->act != NULL && client == 0 && strcmp(request, rig->before) == 0 &&
+           file_name_has_suffix(key, rig->key);
+}
+
+static inline enum object_fate choose_fate(void *context, int client, const char *request,
+                                           const char *key)
+{
+    struct rig *rig = context;
+
+    if (is_moment(rig, client, request, key)) {
+        void (*act)(struct rig * rig) = rig->act;
+        rig->act = NULL;
+        act(rig);
+    }
+    unsigned number = atomic_fetch_add(&rig->seen, 1) + 1;
+    if (number != rig->at)
+        return OBJECT_DONE;
+    snprintf(rig->request, sizeof(rig->request), "%s %s", request, key);
+    atomic_store(&rig->hit, true);
+    if (rig->dies)
+        object_sim_die(rig->bucket, client);
+    return rig->fate;
+}
+
+static inline void rig_make(struct rig *rig, unsigned flags)
+{
+    *rig = (struct rig){0};
+    rig->bucket = object_sim_new(flags, OBJECT_MIN_PART_BYTES);
+    assert_non_null(rig->bucket);
+    object_sim_set_hook(rig->bucket, choose_fate, rig);
+}
+
+static inline void open_engine(struct rig *rig, int client, struct trainer *t)
+{
+    struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
+    struct store *store = NULL;
+    struct sidestep_error err;
+
+    *t = (struct trainer){0};
+    options.timeout_ms = 2000;
+    assert_int_equal(sidestep_engine_open(&t->engine, &options, &err), SIDESTEP_OK);
+    assert_int_equal(object_store_new("runs", object_sim_client(rig->bucket, client), &store, &err),
+                     SIDESTEP_OK);
+    assert_int_equal(buckets_add(&t->engine->buckets, store, &err), SIDESTEP_OK);
+    world_make(&t->world, 0, 1, WORLD_BY_ROWS, 1, false);
+}
+
+static inline enum sidestep_status open_series(struct rig *rig, int client, uint32_t keep_last,
+                                               struct trainer *t, struct sidestep_error *err)
+{
+    struct sidestep_retention keep = {.struct_size = sizeof(keep), .keep_last = keep_last};
+    struct sidestep_series_options options = {.struct_size = sizeof(options),
+                                              .retention = keep_last != 0 ? &keep : NULL};
+
+    open_engine(rig, client, t);
+    return sidestep_series_open(t->engine, ROOT "/", &options, &t->series, err);
+}
+
+static inline void open_trainer(struct rig *rig, int client, uint32_t keep_last, struct trainer *t)
+{
+    struct sidestep_error err = {0};
+
+    if (open_series(rig, client, keep_last, t, &err) != SIDESTEP_OK)
+        fail_msg("open: %s", err.message);
+}
+
+static inline void close_trainer(struct trainer *t)
+{
+    (void)sidestep_series_close(&t->series, NULL);
+    (void)sidestep_engine_close(&t->engine, NULL);
+    world_free(&t->world);
+}
+
+static inline enum sidestep_status save(struct trainer *t, uint64_t step,
+                                        struct sidestep_error *err)
+{
+    world_fill(&t->world, step);
+    return sidestep_series_save(t->series, step, t->world.state, NULL, NULL, err);
+}
+
+static inline void save_ok(struct trainer *t, uint64_t step)
+{
+    struct sidestep_error err = {0};
+
+    if (save(t, step, &err) != SIDESTEP_OK)
+        fail_msg("save %llu: %s", (unsigned long long)step, err.message);
+}
+
+/* The newest step that a resume finds, of which every byte is checked; 0: there is none. */
+static inline uint64_t resume(struct trainer *t)
+{
+    struct sidestep_error err = {0};
+    char rejected[2048] = "";
+    uint64_t step = 0;
+
+    world_fill(&t->world, 77);
+    enum sidestep_status status =
+        sidestep_series_load(t->series, t->world.state, NULL, &step, NULL, rejected, &err);
+    if (status == SIDESTEP_ENOTFOUND)
+        return 0;
+    if (status != SIDESTEP_OK)
+        fail_msg("resume: %d %s; %s", (int)status, err.message, rejected);
+    assert_int_equal(world_check(&t->world, step), 0);
+    return step;
+}
+
+static inline bool is_there(struct rig *rig, const char *key)
+{
+    size_t length;
+
+    return object_sim_bytes(rig->bucket, key, &length) != NULL;
+}
+
+static inline size_t count_below(struct rig *rig, const char *prefix)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < object_sim_count(rig->bucket); i++)
+        count += strncmp(object_sim_key(rig->bucket, i), prefix, strlen(prefix)) == 0;
+    return count;
+}
+
+static inline void land_all(struct rig *rig)
+{
+    while (object_sim_late_count(rig->bucket) != 0)
+        object_sim_land(rig->bucket, 0);
+}
+
+/* Late requests arrive, and an hour passes. The next run then finds only whole checkpoints, and
+ * resumes from one of ${low} to ${high}. */
+static inline void settle(struct rig *rig, uint64_t low, uint64_t high)
+{
+    struct trainer t;
+
+    rig->at = 0;
+    land_all(rig);
+    object_sim_advance(rig->bucket, OBJECT_DEAD_SECONDS + 1);
+    open_trainer(rig, 61, 0, &t);
+    uint64_t step = resume(&t);
+    if (step < low || step > high)
+        fail_msg("after %s: step %llu is found", rig->request, (unsigned long long)step);
+    for (uint64_t s = 1; s <= 9; s++) {
+        char prefix[32], metadata[64];
+        snprintf(prefix, sizeof(prefix), "job/step-%llu/", (unsigned long long)s);
+        snprintf(metadata, sizeof(metadata), "%s.metadata", prefix);
+        size_t count = count_below(rig, prefix);
+        if (count != (is_there(rig, metadata) ? PER_CHECKPOINT : 0))
+            fail_msg("after %s: %zu objects below %s", rig->request, count, prefix);
+    }
+    assert_int_equal(object_sim_upload_count(rig->bucket), 0);
+    save_ok(&t, 50);
+    close_trainer(&t);
+}
+
+#endif

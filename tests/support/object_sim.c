@@ -1,0 +1,525 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* object_sim.c -- the requests to a simulated bucket; see object_sim.h. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "support/object_sim_bucket.h"
+
+struct sim_client {
+    struct object_client base;
+    struct object_bucket *bucket;
+    int number;
+};
+
+static struct sim_client *of(struct object_client *client)
+{
+    return (struct sim_client *)(void *)client;
+}
+
+/* ---- fates */
+
+/* Takes the lock, unless it fails. */
+static enum sidestep_status enter(struct object_client *client, const char *request,
+                                  const char *key, enum object_fate *fate,
+                                  struct sidestep_error *err)
+{
+    struct sim_client *c = of(client);
+    struct object_bucket *b = c->bucket;
+
+    *fate = b->hook != NULL ? b->hook(b->context, c->number, request, key) : OBJECT_DONE;
+    pthread_mutex_lock(&b->lock);
+    b->requests++;
+    if (b->dead[c->number])
+        *fate = OBJECT_REFUSED;
+    if (*fate != OBJECT_REFUSED)
+        return SIDESTEP_OK;
+    pthread_mutex_unlock(&b->lock);
+    return FAIL(err, SIDESTEP_EIO, "%s '%s': the bucket does not answer", request, key);
+}
+
+static enum sidestep_status leave(struct object_client *client, const char *request,
+                                  const char *key, enum object_fate fate,
+                                  enum sidestep_status status, struct sidestep_error *err)
+{
+    pthread_mutex_unlock(&of(client)->bucket->lock);
+    if (fate == OBJECT_DONE)
+        return status;
+    return FAIL(err, SIDESTEP_ETIMEDOUT, "%s '%s': no answer", request, key);
+}
+
+/* ---- requests */
+
+static enum sidestep_status sim_head(struct object_client *client, const char *key,
+                                     struct object_info *info, struct sidestep_error *err)
+{
+    enum sidestep_status status = SIDESTEP_OK;
+    enum object_fate fate;
+
+    TRY(enter(client, "head", key, &fate, err));
+    struct object *o = bucket_get(of(client)->bucket, key);
+    if (o == NULL)
+        status = FAIL(err, SIDESTEP_ENOTFOUND, "head '%s': 404", key);
+    else
+        bucket_fill_info(of(client)->bucket, o, info);
+    return leave(client, "head", key, fate, status, err);
+}
+
+static enum sidestep_status sim_get(struct object_client *client, const char *key, uint64_t offset,
+                                    void *to, size_t length, const char *tag,
+                                    struct object_info *info, struct sidestep_error *err)
+{
+    enum sidestep_status status = SIDESTEP_OK;
+    char now[OBJECT_TAG_BYTES] = "";
+    enum object_fate fate;
+
+    TRY(enter(client, "get", key, &fate, err));
+    struct object *o = bucket_get(of(client)->bucket, key);
+    if (o != NULL)
+        bucket_tag_of(o->version, now);
+    if (o == NULL)
+        status = FAIL(err, SIDESTEP_ENOTFOUND, "get '%s': 404", key);
+    else if (tag != NULL && strcmp(tag, now) != 0)
+        status = FAIL(err, SIDESTEP_EEXISTS, "get '%s': 412", key);
+    else if (offset > o->length || length > o->length - offset)
+        status = FAIL(err, SIDESTEP_ECORRUPT, "get '%s': it is shorter", key);
+    else
+        memcpy(to, o->bytes + offset, length);
+    if (status == SIDESTEP_OK)
+        bucket_fill_info(of(client)->bucket, o, info);
+    return leave(client, "get", key, fate, status, err);
+}
+
+static enum sidestep_status sim_get_all(struct object_client *client, const char *key, size_t most,
+                                        struct buffer *out, struct object_info *info,
+                                        struct sidestep_error *err)
+{
+    enum sidestep_status status = SIDESTEP_OK;
+    enum object_fate fate;
+
+    TRY(enter(client, "get", key, &fate, err));
+    struct object *o = bucket_get(of(client)->bucket, key);
+    if (o == NULL) {
+        status = FAIL(err, SIDESTEP_ENOTFOUND, "get '%s': 404", key);
+    } else if (o->length > most) {
+        status = FAIL(err, SIDESTEP_ECORRUPT, "get '%s': more than %zu bytes", key, most);
+    } else if (fate == OBJECT_DONE) {
+        buffer_put(out, o->bytes, o->length);
+        status = buffer_check(out, err);
+        bucket_fill_info(of(client)->bucket, o, info);
+    }
+    return leave(client, "get", key, fate, status, err);
+}
+
+static enum sidestep_status sim_put(struct object_client *client, const char *key,
+                                    const void *bytes, size_t length,
+                                    const struct object_condition *condition,
+                                    char tag[OBJECT_TAG_BYTES], struct sidestep_error *err)
+{
+    struct object_bucket *b = of(client)->bucket;
+    struct late late = {.kind = KIND_PUT, .length = length};
+    enum sidestep_status status;
+    enum object_fate fate;
+
+    TRY(enter(client, "put", key, &fate, err));
+    uint8_t *copy = bucket_copy_of(bytes, length);
+    if (copy == NULL) {
+        status = FAIL_NOMEM(err, length);
+    } else if (fate == OBJECT_LATE) {
+        snprintf(late.key, sizeof(late.key), "%s", key);
+        late.bytes = copy;
+        late.if_absent = condition != NULL && condition->if_absent;
+        if (condition != NULL && condition->if_tag != NULL)
+            snprintf(late.if_tag, sizeof(late.if_tag), "%s", condition->if_tag);
+        bucket_add_late(b, late);
+        status = SIDESTEP_OK;
+    } else {
+        status = bucket_check_condition(b, key, condition != NULL && condition->if_absent,
+                                        condition != NULL ? condition->if_tag : NULL, err);
+        if (status == SIDESTEP_OK)
+            status = bucket_store_object(b, key, copy, length, err);
+        else
+            free(copy);
+        if (status == SIDESTEP_OK && tag != NULL)
+            bucket_tag_of(b->versions, tag);
+    }
+    return leave(client, "put", key, fate, status, err);
+}
+
+static enum sidestep_status sim_delete(struct object_client *client, const char *const *keys,
+                                       size_t count, struct sidestep_error *err)
+{
+    struct object_bucket *b = of(client)->bucket;
+    enum object_fate fate;
+
+    TRY(enter(client, "delete", keys[0], &fate, err));
+    for (size_t i = 0; i < count; i++) {
+        struct late late = {.kind = KIND_DELETE};
+        snprintf(late.key, sizeof(late.key), "%s", keys[i]);
+        if (fate == OBJECT_LATE)
+            bucket_add_late(b, late);
+        else
+            bucket_remove_object(b, keys[i]);
+    }
+    return leave(client, "delete", keys[0], fate, SIDESTEP_OK, err);
+}
+
+static enum sidestep_status sim_list(struct object_client *client, const char *prefix,
+                                     char delimiter, const char *after, unsigned most,
+                                     object_each *each, void *context, struct sidestep_error *err)
+{
+    struct object_bucket *b = of(client)->bucket;
+    size_t length = strlen(prefix), found = 0;
+    struct object_info *infos = NULL;
+    enum sidestep_status status = SIDESTEP_OK;
+    enum object_fate fate;
+
+    TRY(enter(client, "list", prefix, &fate, err));
+    infos = calloc(b->count + 1, sizeof(*infos));
+    if (infos == NULL)
+        status = FAIL_NOMEM(err, (b->count + 1) * sizeof(*infos));
+    for (size_t i = 0; status == SIDESTEP_OK && i < b->count; i++) {
+        const struct object *o = &b->objects[i];
+        struct object_info *info = &infos[found];
+        if (strncmp(o->key, prefix, length) != 0 || (after != NULL && strcmp(o->key, after) <= 0))
+            continue;
+        const char *cut = delimiter != 0 ? strchr(o->key + length, delimiter) : NULL;
+        bucket_fill_info(b, o, info);
+        if (cut != NULL)
+            *info = (struct object_info){.now = b->now};
+        snprintf(info->key, sizeof(info->key), "%.*s",
+                 (int)(cut != NULL ? (size_t)(cut - o->key) + 1 : strlen(o->key)), o->key);
+        if (found == 0 || strcmp(infos[found - 1].key, info->key) != 0)
+            found++;
+    }
+    status = leave(client, "list", prefix, fate, status, err);
+    for (size_t i = 0; status == SIDESTEP_OK && i < found && (most == 0 || i < most); i++)
+        if (!each(context, &infos[i]))
+            break;
+    free(infos);
+    return status;
+}
+
+static enum sidestep_status sim_upload_begin(struct object_client *client, const char *key,
+                                             char upload_id[OBJECT_UPLOAD_ID_BYTES],
+                                             struct sidestep_error *err)
+{
+    struct object_bucket *b = of(client)->bucket;
+    enum sidestep_status status = SIDESTEP_OK;
+    enum object_fate fate;
+
+    TRY(enter(client, "upload_begin", key, &fate, err));
+    void *more = realloc(b->uploads, (b->upload_count + 1) * sizeof(*b->uploads));
+    if (more == NULL) {
+        status = FAIL_NOMEM(err, (b->upload_count + 1) * sizeof(*b->uploads));
+    } else {
+        b->uploads = more;
+        struct upload *u = &b->uploads[b->upload_count++];
+        *u = (struct upload){.id = ++b->versions, .began = b->now};
+        snprintf(u->key, sizeof(u->key), "%s", key);
+        if (fate == OBJECT_DONE)
+            snprintf(upload_id, OBJECT_UPLOAD_ID_BYTES, "%llu", (unsigned long long)u->id);
+    }
+    return leave(client, "upload_begin", key, fate, status, err);
+}
+
+static enum sidestep_status put_part(struct object_bucket *b, const char *upload_id,
+                                     unsigned number, const void *bytes, size_t length,
+                                     struct object_part *part, struct sidestep_error *err)
+{
+    struct upload *u = bucket_find_upload(b, upload_id);
+
+    if (u == NULL)
+        return FAIL(err, SIDESTEP_EIO, "part %u: NoSuchUpload", number);
+    if (number > u->count) {
+        void *more = realloc(u->parts, number * sizeof(*u->parts));
+        if (more == NULL)
+            return FAIL_NOMEM(err, number * sizeof(*u->parts));
+        u->parts = more;
+        memset(u->parts + u->count, 0, (number - u->count) * sizeof(*u->parts));
+        u->count = number;
+    }
+    uint8_t *copy = bucket_copy_of(bytes, length);
+    if (copy == NULL)
+        return FAIL_NOMEM(err, length);
+    free(u->parts[number - 1].bytes);
+    u->parts[number - 1] = (struct sim_part){copy, length, ++b->versions};
+    bucket_tag_of(b->versions, part->tag);
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status sim_upload_part(struct object_client *client, const char *key,
+                                            const char *upload_id, unsigned number,
+                                            const void *bytes, size_t length,
+                                            struct object_part *part, struct sidestep_error *err)
+{
+    enum object_fate fate;
+
+    TRY(enter(client, "upload_part", key, &fate, err));
+    enum sidestep_status status =
+        put_part(of(client)->bucket, upload_id, number, bytes, length, part, err);
+    return leave(client, "upload_part", key, fate, status, err);
+}
+
+static enum sidestep_status sim_upload_complete(struct object_client *client, const char *key,
+                                                const char *upload_id,
+                                                const struct object_part *parts, unsigned count,
+                                                uint64_t length, struct object_info *info,
+                                                struct sidestep_error *err)
+{
+    struct object_bucket *b = of(client)->bucket;
+    struct late late = {.kind = KIND_COMPLETE, .length = count};
+    enum sidestep_status status = SIDESTEP_OK;
+    char tag[OBJECT_TAG_BYTES];
+    enum object_fate fate;
+
+    TRY(enter(client, "upload_complete", key, &fate, err));
+    struct upload *u = bucket_find_upload(b, upload_id);
+    for (unsigned i = 0; u != NULL && i < count && status == SIDESTEP_OK; i++) {
+        if (i < u->count)
+            bucket_tag_of(u->parts[i].version, tag);
+        if (i >= u->count || strcmp(tag, parts[i].tag) != 0)
+            status = FAIL(err, SIDESTEP_EIO, "complete '%s': InvalidPart %u", key, i + 1);
+    }
+    if (u == NULL) {
+        status = FAIL(err, SIDESTEP_EIO, "complete '%s': NoSuchUpload", key);
+    } else if (status == SIDESTEP_OK && fate == OBJECT_LATE) {
+        late.upload = u->id;
+        snprintf(late.key, sizeof(late.key), "%s", key);
+        bucket_add_late(b, late);
+    } else if (status == SIDESTEP_OK) {
+        status = bucket_complete(b, u, count, err);
+    }
+    struct object *o = bucket_get(b, key);
+    if (status == SIDESTEP_OK && fate == OBJECT_DONE && (o == NULL || o->length != length))
+        status = FAIL(err, SIDESTEP_ECORRUPT, "complete '%s': its size is wrong", key);
+    if (status == SIDESTEP_OK && fate == OBJECT_DONE)
+        bucket_fill_info(b, o, info);
+    return leave(client, "upload_complete", key, fate, status, err);
+}
+
+static enum sidestep_status sim_upload_abort(struct object_client *client, const char *key,
+                                             const char *upload_id, struct sidestep_error *err)
+{
+    enum object_fate fate;
+
+    TRY(enter(client, "upload_abort", key, &fate, err));
+    struct upload *u = bucket_find_upload(of(client)->bucket, upload_id);
+    if (u != NULL)
+        bucket_drop_upload(u);
+    return leave(client, "upload_abort", key, fate, SIDESTEP_OK, err);
+}
+
+static enum sidestep_status sim_upload_list(struct object_client *client, const char *prefix,
+                                            object_each_upload *each, void *context,
+                                            struct sidestep_error *err)
+{
+    struct object_bucket *b = of(client)->bucket;
+    enum sidestep_status status = SIDESTEP_OK;
+    enum object_fate fate;
+    struct upload *copies;
+    size_t count = 0;
+
+    TRY(enter(client, "upload_list", prefix, &fate, err));
+    copies = calloc(b->upload_count + 1, sizeof(*copies));
+    for (size_t i = 0; copies != NULL && i < b->upload_count; i++)
+        if (b->uploads[i].id != 0 && strncmp(b->uploads[i].key, prefix, strlen(prefix)) == 0)
+            copies[count++] = b->uploads[i];
+    if (copies == NULL)
+        status = FAIL_NOMEM(err, sizeof(*copies));
+    int64_t now = b->now;
+    status = leave(client, "upload_list", prefix, fate, status, err);
+    for (size_t i = 0; status == SIDESTEP_OK && i < count; i++) {
+        struct object_info info = {.modified = copies[i].began, .now = now};
+        char id[24];
+        snprintf(info.key, sizeof(info.key), "%s", copies[i].key);
+        snprintf(id, sizeof(id), "%llu", (unsigned long long)copies[i].id);
+        if (!each(context, &info, id))
+            break;
+    }
+    free(copies);
+    return status;
+}
+
+static const char *sim_describe(const struct object_client *client UNUSED)
+{
+    return "a simulated bucket";
+}
+
+static uint64_t sim_request_count(const struct object_client *client)
+{
+    return ((const struct sim_client *)(const void *)client)->bucket->requests;
+}
+
+static void sim_client_free(struct object_client *client)
+{
+    free(client);
+}
+
+static const struct object_ops ops = {.head = sim_head,
+                                      .get = sim_get,
+                                      .get_all = sim_get_all,
+                                      .put = sim_put,
+                                      .delete_keys = sim_delete,
+                                      .list = sim_list,
+                                      .upload_begin = sim_upload_begin,
+                                      .upload_part = sim_upload_part,
+                                      .upload_complete = sim_upload_complete,
+                                      .upload_abort = sim_upload_abort,
+                                      .upload_list = sim_upload_list,
+                                      .describe = sim_describe,
+                                      .request_count = sim_request_count,
+                                      .free = sim_client_free};
+
+/* ---- for tests */
+
+struct object_bucket *object_sim_new(unsigned flags, size_t min_part_bytes)
+{
+    struct object_bucket *b = calloc(1, sizeof(*b));
+
+    if (b == NULL)
+        return NULL;
+    pthread_mutex_init(&b->lock, NULL);
+    b->flags = flags;
+    b->min_part_bytes = min_part_bytes;
+    b->now = BEGIN_OF_TIME;
+    return b;
+}
+
+void object_sim_free(struct object_bucket **bucket)
+{
+    struct object_bucket *b = *bucket;
+
+    if (b == NULL)
+        return;
+    for (size_t i = 0; i < b->count; i++)
+        free(b->objects[i].bytes);
+    for (size_t i = 0; i < b->upload_count; i++)
+        bucket_drop_upload(&b->uploads[i]);
+    for (size_t i = 0; i < b->late_count; i++)
+        free(b->late[i].bytes);
+    free(b->objects);
+    free(b->uploads);
+    free(b->late);
+    pthread_mutex_destroy(&b->lock);
+    free(b);
+    *bucket = NULL;
+}
+
+void object_sim_set_hook(struct object_bucket *bucket, object_hook *hook, void *context)
+{
+    bucket->hook = hook;
+    bucket->context = context;
+}
+
+struct object_client *object_sim_client(struct object_bucket *bucket, int number)
+{
+    struct sim_client *client = calloc(1, sizeof(*client));
+
+    if (client == NULL)
+        return NULL;
+    *client = (struct sim_client){{&ops}, bucket, number};
+    return &client->base;
+}
+
+void object_sim_die(struct object_bucket *bucket, int number)
+{
+    pthread_mutex_lock(&bucket->lock);
+    bucket->dead[number] = true;
+    pthread_mutex_unlock(&bucket->lock);
+}
+
+void object_sim_advance(struct object_bucket *bucket, int64_t seconds)
+{
+    pthread_mutex_lock(&bucket->lock);
+    bucket->now += seconds;
+    pthread_mutex_unlock(&bucket->lock);
+}
+
+size_t object_sim_late_count(const struct object_bucket *bucket)
+{
+    return bucket->late_count;
+}
+
+/* Locked. */
+static void land(struct object_bucket *b, struct late *late)
+{
+    if (b->now - late->signed_at > OBJECT_SIGNATURE_SECONDS)
+        return;
+    if (late->kind == KIND_DELETE) {
+        bucket_remove_object(b, late->key);
+    } else if (late->kind == KIND_PUT) {
+        if (bucket_check_condition(b, late->key, late->if_absent,
+                                   late->if_tag[0] != '\0' ? late->if_tag : NULL,
+                                   NULL) == SIDESTEP_OK)
+            (void)bucket_store_object(b, late->key, TAKE(late->bytes), late->length, NULL);
+    } else {
+        for (size_t i = 0; i < b->upload_count; i++)
+            if (b->uploads[i].id == late->upload)
+                (void)bucket_complete(b, &b->uploads[i], (unsigned)late->length, NULL);
+    }
+}
+
+void object_sim_land(struct object_bucket *bucket, size_t index)
+{
+    pthread_mutex_lock(&bucket->lock);
+    struct late late = bucket->late[index];
+    bucket->late_count--;
+    memmove(bucket->late + index, bucket->late + index + 1,
+            (bucket->late_count - index) * sizeof(*bucket->late));
+    land(bucket, &late);
+    free(late.bytes);
+    pthread_mutex_unlock(&bucket->lock);
+}
+
+uint64_t object_sim_request_count(const struct object_bucket *bucket)
+{
+    return bucket->requests;
+}
+
+size_t object_sim_count(const struct object_bucket *bucket)
+{
+    return bucket->count;
+}
+
+size_t object_sim_upload_count(const struct object_bucket *bucket)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < bucket->upload_count; i++)
+        count += bucket->uploads[i].id != 0;
+    return count;
+}
+
+const uint8_t *object_sim_bytes(struct object_bucket *bucket, const char *key, size_t *length)
+{
+    struct object *o = bucket_get(bucket, key);
+
+    if (o == NULL)
+        return NULL;
+    *length = o->length;
+    return o->bytes;
+}
+
+bool object_sim_put(struct object_bucket *bucket, const char *key, const void *bytes, size_t length)
+{
+    pthread_mutex_lock(&bucket->lock);
+    uint8_t *copy = bucket_copy_of(bytes, length);
+    bool done = copy != NULL && bucket_store_object(bucket, key, copy, length, NULL) == SIDESTEP_OK;
+    pthread_mutex_unlock(&bucket->lock);
+    return done;
+}
+
+void object_sim_flip(struct object_bucket *bucket, const char *key, size_t at)
+{
+    struct object *o = bucket_get(bucket, key);
+
+    if (o != NULL && at < o->length)
+        o->bytes[at] ^= 1;
+}
+
+const char *object_sim_key(const struct object_bucket *bucket, size_t index)
+{
+    return index < bucket->count ? bucket->objects[index].key : NULL;
+}

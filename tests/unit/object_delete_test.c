@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * object_delete_test.c -- the deletion of a checkpoint of a series on a simulated bucket, and what
+ * a sweep removes, while each request meets each fault.
+ *
+ * Whatever happens, a name holds a whole checkpoint or none, and after an hour nothing is left
+ * over.
+ */
+#include "selection/selection.h"
+#include "support/bucket_series.h"
+#include "support/unit.h"
+
+/* ${t} without a series, and the root and its marks. */
+struct deletion {
+    struct trainer trainer;
+    struct store_dir *root, *marks;
+};
+
+static void begin_deletion(struct rig *rig, struct deletion *d)
+{
+    struct sidestep_error err;
+
+    open_engine(rig, 0, &d->trainer);
+    struct store *store = d->trainer.engine->buckets.shared.stores[0];
+    assert_int_equal(store_dir_open(store, NULL, ROOT, &d->root, &err), SIDESTEP_OK);
+    assert_int_equal(store_dir_open(store, d->root, ".sidestep", &d->marks, &err), SIDESTEP_OK);
+}
+
+static void end_deletion(struct deletion *d)
+{
+    store_dir_close(d->marks);
+    store_dir_close(d->root);
+    close_trainer(&d->trainer);
+}
+
+static void save_two(struct rig *rig, unsigned flags)
+{
+    struct trainer t;
+
+    rig_make(rig, flags);
+    open_trainer(rig, 1, 0, &t);
+    save_ok(&t, 1);
+    save_ok(&t, 2);
+    close_trainer(&t);
+    object_sim_advance(rig->bucket, OBJECT_DEAD_SECONDS + 1);
+    atomic_store(&rig->seen, 0);
+}
+
+static enum sidestep_status delete_step_1(struct rig *rig, struct sidestep_error *err)
+{
+    struct deletion d;
+
+    begin_deletion(rig, &d);
+    enum sidestep_status status = prune_delete(d.root, d.marks, "step-1", NULL, NULL, err);
+    end_deletion(&d);
+    return status;
+}
+
+/* What is there of step 1 is whole, or nobody takes it for a checkpoint. */
+static bool is_whole_or_gone(struct rig *rig)
+{
+    return !is_there(rig, "job/step-1/.metadata") ||
+           count_below(rig, "job/step-1/") == PER_CHECKPOINT;
+}
+
+/* 0: there is no such request.  1: what is left is whole or gone.  2: it is torn. */
+static int try_delete(unsigned at, enum object_fate fate, bool dies)
+{
+    struct sidestep_error err = {0};
+    struct rig rig;
+
+    save_two(&rig, 0);
+    rig.at = at, rig.fate = fate, rig.dies = dies;
+    enum sidestep_status status = delete_step_1(&rig, &err);
+    bool is_good = is_whole_or_gone(&rig), hit = rig.hit;
+    land_all(&rig);
+    is_good = is_good && is_whole_or_gone(&rig);
+    if (is_good && status == SIDESTEP_OK)
+        assert_false(is_there(&rig, "job/step-1/.metadata"));
+    if (is_good)
+        settle(&rig, 2, 2);
+    object_sim_free(&rig.bucket);
+    return !is_good ? 2 : hit;
+}
+
+/* Does a deletion leave a torn checkpoint, whichever request meets whichever fault? */
+static bool leaves_something_torn(unsigned *tried)
+{
+    for (int fate = OBJECT_REFUSED; fate <= OBJECT_LATE; fate++)
+        for (int dies = 0; dies <= 1; dies++)
+            for (unsigned at = 1;; at++) {
+                int what = try_delete(at, (enum object_fate)fate, dies);
+                if (what == 2)
+                    return true;
+                if (what == 0)
+                    break;
+                ++*tried;
+            }
+    return false;
+}
+
+static void deleting_meets_each_fault_at_each_request(void **state UNUSED)
+{
+    unsigned tried = 0;
+
+    assert_false(leaves_something_torn(&tried));
+    print_message("# %u faults\n", tried);
+    assert_true(tried >= 6 * 6);
+    fault_arm("object.delete_order", 1, true, EIO);
+    assert_true(leaves_something_torn(&tried));
+    fault_arm("", 0, false, 0);
+}
+
+static bool a_name_that_is_being_saved_stays(void)
+{
+    struct sidestep_error err = {0};
+    struct rig rig;
+
+    save_two(&rig, 0);
+    assert_true(object_sim_put(rig.bucket, "job/step-1/.sidestep/" OTHER "/pending", "x", 1));
+    bool stays =
+        delete_step_1(&rig, &err) == SIDESTEP_ELOCKED && is_there(&rig, "job/step-1/.metadata");
+    if (stays)
+        assert_non_null(strstr(err.message, "under way"));
+    object_sim_free(&rig.bucket);
+    return stays;
+}
+
+static void names_that_are_being_saved_stay(void **state UNUSED)
+{
+    assert_true(a_name_that_is_being_saved_stays());
+    fault_arm("object.pending", 1, true, EIO);
+    assert_false(a_name_that_is_being_saved_stays());
+    fault_arm("", 0, false, 0);
+}
+
+static void what_is_not_ours_stays(void **state UNUSED)
+{
+    struct sidestep_error err = {0};
+    struct deletion d;
+    struct rig rig;
+
+    save_two(&rig, 0);
+    begin_deletion(&rig, &d);
+    assert_int_equal(prune_delete(d.root, d.marks, "step-1", OTHER, NULL, &err), SIDESTEP_ELOCKED);
+    assert_non_null(strstr(err.message, "replaced"));
+    end_deletion(&d);
+    assert_true(object_sim_put(rig.bucket, "job/step-1/notes.txt", "x", 1));
+    assert_int_equal(delete_step_1(&rig, &err), SIDESTEP_ELOCKED);
+    assert_non_null(strstr(err.message, "not ours"));
+    assert_int_equal(count_below(&rig, "job/step-1/"), PER_CHECKPOINT + 1);
+    object_sim_free(&rig.bucket);
+}
+
+static void pin_step_1(struct rig *rig)
+{
+    static const char text[] = "save -\n";
+
+    assert_true(object_sim_put(rig->bucket, "job/.sidestep/pin.step-1", text, strlen(text)));
+}
+
+/* Somebody pins the checkpoint right before .metadata is deleted. */
+static bool a_late_pin_holds(unsigned flags)
+{
+    struct sidestep_error err = {0};
+    struct rig rig;
+
+    save_two(&rig, flags);
+    rig.before = "delete", rig.key = "step-1/.metadata", rig.act = pin_step_1;
+    enum sidestep_status status = delete_step_1(&rig, &err);
+    bool holds = status == SIDESTEP_ELOCKED && count_below(&rig, "job/step-1/") == PER_CHECKPOINT;
+    object_sim_free(&rig.bucket);
+    return holds;
+}
+
+static void late_pins_hold(void **state UNUSED)
+{
+    assert_true(a_late_pin_holds(0));
+    fault_arm("prune.pin", 1, true, EIO);
+    assert_false(a_late_pin_holds(0));
+    fault_arm("", 0, false, 0);
+}
+
+/* ---- sweeping */
+
+static void opening_sweeps_what_is_dead(void **state UNUSED)
+{
+    static const char *const left[] = {
+        "job/step-7/.sidestep/" OTHER "/pending", "job/step-7/__0_0." OTHER ".distcp",
+        "job/step-2/__0_0." OTHER ".distcp", "job/step-8/.sidestep.manifest." OTHER};
+    struct trainer t;
+    struct rig rig;
+
+    save_two(&rig, 0);
+    for (size_t i = 0; i < ARRAY_LENGTH(left); i++)
+        assert_true(object_sim_put(rig.bucket, left[i], "x", 1));
+    assert_true(object_sim_put(rig.bucket, "job/data/other.txt", "x", 1));
+    open_trainer(&rig, 0, 0, &t);
+    close_trainer(&t);
+    for (size_t i = 0; i < ARRAY_LENGTH(left); i++)
+        assert_true(is_there(&rig, left[i]));
+    settle(&rig, 2, 2);
+    for (size_t i = 0; i < ARRAY_LENGTH(left); i++)
+        assert_false(is_there(&rig, left[i]));
+    assert_true(is_there(&rig, "job/data/other.txt"));
+    object_sim_free(&rig.bucket);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(deleting_meets_each_fault_at_each_request),
+        cmocka_unit_test(names_that_are_being_saved_stay),
+        cmocka_unit_test(what_is_not_ours_stays),
+        cmocka_unit_test(late_pins_hold),
+        cmocka_unit_test(opening_sweeps_what_is_dead),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

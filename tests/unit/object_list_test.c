@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* object_list_test.c -- the listing of a root on a simulated bucket: what it says, and how many
+ * requests it takes. */
+#include "catalog/catalog.h"
+#include "support/bucket_series.h"
+#include "support/unit.h"
+
+#define STEPS 1000u
+
+static struct store *new_store(struct rig *rig)
+{
+    struct store *store = NULL;
+    struct sidestep_error err;
+
+    assert_int_equal(object_store_new("runs", object_sim_client(rig->bucket, 5), &store, &err),
+                     SIDESTEP_OK);
+    return store;
+}
+
+/* Copy step 1 under the name of ${step}. */
+static void copy_step(struct rig *rig, unsigned step)
+{
+    static const char from[] = "job/step-1/";
+    char names[PER_CHECKPOINT][256], key[256];
+    size_t found = 0, length;
+
+    for (size_t i = 0; i < object_sim_count(rig->bucket) && found < PER_CHECKPOINT; i++)
+        if (strncmp(object_sim_key(rig->bucket, i), from, strlen(from)) == 0)
+            snprintf(names[found++], sizeof(names[0]), "%s", object_sim_key(rig->bucket, i));
+    assert_int_equal(found, PER_CHECKPOINT);
+    for (size_t i = 0; i < found; i++) {
+        const uint8_t *bytes = object_sim_bytes(rig->bucket, names[i], &length);
+        snprintf(key, sizeof(key), "job/step-%u/%s", step, names[i] + strlen(from));
+        /* Of the shard, which is large, only that it is there matters. */
+        assert_true(object_sim_put(rig->bucket, key, bytes, length < 65536 ? length : 1));
+    }
+}
+
+static void a_listing_takes_one_request_for_each_manifest(void **state UNUSED)
+{
+    struct sidestep_list list = {0};
+    struct sidestep_error err = {0};
+    struct trainer t;
+    struct rig rig;
+
+    rig_make(&rig, 0);
+    open_trainer(&rig, 0, 0, &t);
+    save_ok(&t, 1);
+    close_trainer(&t);
+    for (unsigned step = 2; step <= STEPS; step++)
+        copy_step(&rig, step);
+    struct store *store = new_store(&rig);
+    atomic_store(&rig.seen, 0);
+    assert_int_equal(list_root(store, ROOT "/", 0, &list, &err), SIDESTEP_OK);
+    unsigned requests = atomic_load(&rig.seen);
+    print_message("# %u requests\n", requests);
+    /* The names and sizes of all, the state of the series, and each manifest. */
+    assert_in_range(requests, 1, STEPS + 4);
+    assert_int_equal(list.count, STEPS);
+    for (size_t i = 0; i < list.count; i++) {
+        assert_int_equal(list.entries[i].state, SIDESTEP_COMMITTED);
+        assert_int_equal(list.entries[i].files, PER_CHECKPOINT);
+        assert_int_not_equal(list.entries[i].bytes, 0);
+    }
+    assert_string_equal(list.entries[0].path, ROOT "/step-1");
+    sidestep_list_release(&list);
+    object_store_free(&store);
+    object_sim_free(&rig.bucket);
+}
+
+static const struct sidestep_listed *find(const struct sidestep_list *list, const char *name)
+{
+    for (size_t i = 0; i < list->count; i++)
+        if (strcmp(list->entries[i].name, name) == 0)
+            return &list->entries[i];
+    fail_msg("%s is not listed", name);
+    return NULL;
+}
+
+static void saves_are_listed(void **state UNUSED)
+{
+    static const char marker[] = "target step-7\nowner 4711\nhost node-3\nstep 7\n";
+    static const enum sidestep_presence states[] = {SIDESTEP_SAVING, SIDESTEP_DEAD};
+    struct trainer t;
+    struct rig rig;
+
+    rig_make(&rig, 0);
+    open_trainer(&rig, 0, 0, &t);
+    save_ok(&t, 1);
+    close_trainer(&t);
+    assert_true(object_sim_put(rig.bucket, "job/step-7/.sidestep/" OTHER "/pending", marker,
+                               strlen(marker)));
+    assert_true(object_sim_put(rig.bucket, "job/step-7/__0_0." OTHER ".distcp", "x", 1));
+    struct store *store = new_store(&rig);
+    for (size_t i = 0; i < ARRAY_LENGTH(states); i++) {
+        struct sidestep_list list = {0};
+        struct sidestep_error err = {0};
+        assert_int_equal(list_root(store, ROOT, LIST_CHECKED, &list, &err), SIDESTEP_OK);
+        assert_int_equal(list.count, 2);
+        assert_int_equal(find(&list, "step-1")->state, SIDESTEP_COMMITTED);
+        const struct sidestep_listed *saving = find(&list, "step-7");
+        assert_int_equal(saving->state, states[i]);
+        assert_int_equal(saving->step, 7);
+        assert_non_null(strstr(saving->reason, "process 4711 on node-3"));
+        sidestep_list_release(&list);
+        object_sim_advance(rig.bucket, OBJECT_DEAD_SECONDS + 1);
+    }
+    object_store_free(&store);
+    object_sim_free(&rig.bucket);
+}
+
+/* A file that is gone by now is not there in the next listing. */
+static void what_is_remembered_is_read_anew(void **state UNUSED)
+{
+    struct store_dir *dir = NULL;
+    struct sidestep_error err;
+    struct store_stat stat;
+    struct rig rig;
+
+    rig_make(&rig, 0);
+    assert_true(object_sim_put(rig.bucket, "job/a/x", "x", 1));
+    struct store *store = new_store(&rig);
+    assert_int_equal(store_dir_open(store, NULL, ROOT, &dir, &err), SIDESTEP_OK);
+    assert_int_equal(object_store_remember(dir, &err), SIDESTEP_OK);
+    assert_true(object_sim_put(rig.bucket, "job/b", "x", 1));
+    uint64_t requests = object_sim_request_count(rig.bucket);
+    assert_int_equal(store_stat(dir, "a", &stat, &err), SIDESTEP_OK);
+    assert_int_equal(stat.kind, STORE_DIRECTORY);
+    assert_int_equal(store_stat(dir, "a/x", &stat, &err), SIDESTEP_OK);
+    assert_int_equal(stat.kind, STORE_FILE);
+    assert_int_equal(store_stat(dir, "b", &stat, &err), SIDESTEP_ENOTFOUND);
+    assert_int_equal(object_sim_request_count(rig.bucket), requests);
+    assert_int_equal(object_store_remember(dir, &err), SIDESTEP_OK);
+    assert_int_equal(store_stat(dir, "b", &stat, &err), SIDESTEP_OK);
+    store_dir_close(dir);
+    object_store_free(&store);
+    object_sim_free(&rig.bucket);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_listing_takes_one_request_for_each_manifest),
+        cmocka_unit_test(saves_are_listed),
+        cmocka_unit_test(what_is_remembered_is_read_anew),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
