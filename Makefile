@@ -7,6 +7,7 @@
 #:       SUITES="unit cli" only these suites
 #:   make check-gpu        tensors on devices: over a stand-in driver, and on a GPU if there is one
 #:   make check-objects    object stores that others wrote: Ceph's and OpenStack's, on this machine
+#:   make check-frameworks the adapters under the real Lightning, Transformers, ...: minutes
 #:   make check-source     the rules of CONTRIBUTING.md that a program can keep
 #:   make demo             a training in PyTorch, killed and resumed, beside the same with stock DCP
 #:   make demo-mpi         a training in C under MPI: saved, killed, resumed on fewer ranks
@@ -28,7 +29,7 @@ OPTIONS := $(if $(SAN),-Db_sanitize=$(SAN),$(if $(CI),--werror))
 # The job server is make's; ninja has its own.
 unexport MAKEFLAGS
 
-.PHONY: all check check-gpu check-objects check-source demo demo-mpi bench fuzz long combinations kills install clean help
+.PHONY: all check check-frameworks check-gpu check-objects check-source demo demo-mpi bench fuzz long combinations kills install clean help
 
 all:
 	@tools/setup build
@@ -50,6 +51,11 @@ check-objects: all
 	@PYTHONPATH=python SIDESTEP_LIBRARY=$(abspath $(BUILD))/libsidestep.so.0 \
 	    .venv/bin/python -m pytest -q -p no:cacheprovider \
 	    tests/objects -o "python_files=stores_*.py"
+
+check-frameworks:
+	@tools/setup build check
+	@FRAMEWORKS="$(FRAMEWORKS)" tools/setup frameworks
+	@tools/run-tests frameworks
 
 check-source:
 	@tools/setup source
@@ -73,6 +79,7 @@ fuzz:
 
 long:
 	@SIDESTEP_LONG=1 $(MAKE) --no-print-directory check
+	@$(MAKE) --no-print-directory check-frameworks
 	@$(MAKE) --no-print-directory fuzz FUZZ_SECONDS=600
 
 combinations: all

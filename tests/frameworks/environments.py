@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Programs that run in the environment of a framework: ``.venv/frameworks/NAME``, by ``tools/setup
+frameworks``.
+
+The programs are files of ``tests/frameworks/programs`` and of ``examples``.  They use the package
+of this tree and the library of its build, and no network.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Optional
+
+import pytest
+
+TOP = Path(__file__).resolve().parent.parent.parent
+PROGRAMS = TOP / "tests" / "frameworks" / "programs"
+TIMEOUT_S = 300
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A program that has ended.  ``status`` is negative if a signal has killed it."""
+
+    status: int
+    output: str
+
+    def ok(self) -> str:
+        """Its output, if it has succeeded."""
+        assert self.status == 0, f"exit status {self.status}\n{self.output}"
+        return self.output
+
+    def values(self, word: str) -> list[str]:
+        """What follows ``word`` on the lines of its output that begin with it, in their order."""
+        lines = (line.partition(" ") for line in self.output.splitlines())
+        return [rest for first, _, rest in lines if first == word]
+
+
+@dataclass(frozen=True)
+class Environment:
+    """The environment of one framework."""
+
+    name: str
+    python: Path
+
+    def run(
+        self,
+        program: str | Path,
+        *arguments: object,
+        ranks: int = 0,
+        launcher: tuple[str, ...] = (),
+        variables: Optional[dict[str, str]] = None,
+        cwd: Optional[Path] = None,
+        timeout: float = TIMEOUT_S,
+    ) -> Ended:
+        """Run ``program`` to its end; a relative name is one of ``programs``.
+
+        ranks     under torchrun with so many; 0: by itself
+        launcher  what comes before the program, instead ("-m", "accelerate.commands.launch", ...)
+        """
+        before = launcher or _torchrun(ranks)
+        words = [str(self.python), *before, str(PROGRAMS / program), *map(str, arguments)]
+        process = subprocess.Popen(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env={**_variables(self), **(variables or {})},
+            cwd=cwd,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+        try:
+            output, _ = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            output = "no end in time"
+        finally:
+            _kill_group(process)
+        return Ended(process.wait(), output)
+
+
+def find(name: str) -> Environment:
+    """The environment of the framework ``name``.  Skips the test if there is none."""
+    place = TOP / ".venv" / "frameworks" / name
+    if not (place / "requirements").exists():
+        pytest.skip(f"no {name}: FRAMEWORKS={name} tools/setup frameworks")
+    return Environment(name, place / "bin" / "python")
+
+
+def _torchrun(ranks: int) -> tuple[str, ...]:
+    if not ranks:
+        return ()
+    return ("-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}")
+
+
+def _variables(environment: Environment) -> dict[str, str]:
+    library = os.environ.get("SIDESTEP_LIBRARY", str(TOP / "build" / "libsidestep.so.0"))
+    return {
+        **os.environ,
+        "PATH": f"{environment.python.parent}:{os.environ['PATH']}",
+        "PYTHONPATH": f"{TOP / 'python'}:{PROGRAMS}",
+        "SIDESTEP_LIBRARY": library,
+        "OMP_NUM_THREADS": "1",
+        "HF_HUB_OFFLINE": "1",
+        "HF_DATASETS_OFFLINE": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+def _kill_group(process: subprocess.Popen[str]) -> None:
+    """What a killed launcher has left behind, too."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return

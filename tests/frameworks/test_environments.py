@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Each framework has its pinned version, the torch of .venv, and the package of this tree."""
+
+import environments
+import pytest
+
+FRAMEWORKS = ["lightning", "transformers", "torchtitan", "torchtune"]
+
+
+@pytest.mark.parametrize("name", FRAMEWORKS)
+def test_versions(name):
+    environment = environments.find(name)
+    pins = (environment.python.parent.parent / "requirements").read_text().split()
+    versions = dict(pin.split("==") for pin in pins)
+    ended = environment.run("versions.py", *versions, "torch")
+    ended.ok()
+    assert {one: ended.values(one)[0] for one in versions} == versions
+    assert ended.values("torch")[0].startswith("2.13.0")
+    assert ended.values("sidestep")[0].startswith(str(environments.TOP / "python"))
+
+
+def test_a_program_that_fails_is_noticed():
+    environment = environments.find("lightning")
+    ended = environment.run("versions.py", "no-such-package")
+    assert ended.status == 1
+    with pytest.raises(AssertionError, match="PackageNotFoundError"):
+        ended.ok()
