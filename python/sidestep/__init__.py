@@ -15,6 +15,8 @@ other public name of torch's package and of its modules is found here too.  What
 - `huge_pages`: memory that can be held still in no time;
 - `paused`: parts of training that no save in the background may disturb;
 - `export`, `Final`: a checkpoint as safetensors or one file of `torch.save`;
+- `install`: the same functions for programs that are not to be edited; see ``python -m
+  sidestep.run``, and docs/FRAMEWORKS.md for frameworks;
 - `Writer`, `Reader`: the same storage under torch's own ``save`` and ``load``;
 - `Error`: what goes wrong.
 
@@ -53,6 +55,8 @@ if TYPE_CHECKING:
     from ._torch.extension import Planes as Planes
     from ._torch.extension import extension_registry as extension_registry
     from ._torch.fence import fence_optimizers as fence_optimizers
+    from ._torch.install import install as install
+    from ._torch.install import uninstall as uninstall
     from ._torch.load import load as load
     from ._torch.plugins import Reader as Reader
     from ._torch.plugins import Writer as Writer

@@ -37,6 +37,7 @@ OURS = {
         "_signals": "Preempted",
         "_torch.extension": "Planes extension_registry",
         "_torch.fence": "fence_optimizers",
+        "_torch.install": "install uninstall",
         "_torch.load": "load",
         "_torch.plugins": "Reader Writer",
         "_torch.save": "async_save save",

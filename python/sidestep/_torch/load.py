@@ -67,7 +67,7 @@ def load(
     """
     route = load_route(checkpoint_id, storage_reader, planner)
     if not isinstance(route, Ours) or route.planner is not None:
-        from torch.distributed.checkpoint import state_dict_loader
+        from . import originals
 
         errors: AbstractContextManager[None] = nullcontext()
         if isinstance(route, Ours):
@@ -79,7 +79,7 @@ def load(
             reason = route.reason
         with errors:
             call_stock(
-                state_dict_loader.load,
+                originals.load,
                 reason,
                 state_dict,
                 checkpoint_id=checkpoint_id,

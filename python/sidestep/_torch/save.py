@@ -18,6 +18,7 @@ from .._c.errors import Error
 from .._engine import Engine, engine_for
 from .._handle import SaveHandle
 from .._parents import make_parents
+from . import originals
 from .flatten import flatten
 from .plugins import Launcher, start_save
 from .state import StateDict
@@ -83,7 +84,7 @@ def save(
         storage = {"checkpoint_id": checkpoint_id, "storage_writer": route.writer or storage_writer}
         ranks = {"process_group": process_group, "no_dist": no_dist}
         done = call_stock(
-            stock.save,
+            originals.save,
             route.reason,
             state_dict,
             planner=planner,
@@ -122,7 +123,7 @@ def async_save(
         storage = {"checkpoint_id": checkpoint_id, "storage_writer": route.writer or storage_writer}
         ranks = {"process_group": process_group, "no_dist": no_dist}
         done = call_stock(
-            stock.async_save,
+            originals.async_save,
             route.reason,
             state_dict,
             planner=planner,
@@ -235,11 +236,11 @@ def _start_planned(
     )
     try:
         with failures_as_errors(f"save '{route.path}'"):
-            stock.save(
+            originals.save(
                 values,
                 storage_writer=writer,
                 planner=route.planner,
-                **known(stock.save, process_group=process_group, no_dist=no_dist),
+                **known(originals.save, process_group=process_group, no_dist=no_dist),
             )
     except Error:
         if failure is not None:
