@@ -338,6 +338,16 @@ static enum sidestep_status check_lease(struct commit *commit, struct sidestep_e
                 (double)age_ns / 1e9);
 }
 
+static void sweep_replaced(struct commit *commit)
+{
+    const struct referenced_files *old = &commit->objects->old;
+
+    object_sweep_committed(commit->dir, old, commit->save_id);
+    /* It was damaged, and did not say what belongs to it. Nothing names that any more. */
+    if (commit->previous != 0 && old->save_id == NULL)
+        object_sweep_dead(commit->dir, commit->save_id);
+}
+
 static enum sidestep_status objects_publish(struct commit *commit, struct commit_contents *contents,
                                             enum commit_outcome *outcome,
                                             struct sidestep_error *err)
@@ -356,7 +366,7 @@ static enum sidestep_status objects_publish(struct commit *commit, struct commit
     enum sidestep_status status = commit_check_still_held(commit, outcome, err);
     object_keeper_stop(&commit->objects->keeper);
     if (status == SIDESTEP_OK)
-        object_sweep_committed(commit->dir, &commit->objects->old, commit->save_id);
+        sweep_replaced(commit);
     else /* another owner may read what was replaced */
         object_sweep_save(commit->dir, commit->save_id);
     return status;

@@ -56,7 +56,15 @@ enum sidestep_status small_file_hash(struct store_dir *dir, const char *name, ui
                                      uint8_t sha256[HASH_SHA256_BYTES], struct sidestep_error *err)
 {
     OWNED_FILE *file = NULL;
+    OWNED_BUFFER bytes = {0};
 
+    /* An object can be replaced between two requests, but not within one. */
+    if (object_store_client(dir->store) != NULL) {
+        TRY(small_file_read(dir, name, flags, max, &bytes, err));
+        hash_sha256(bytes.bytes, bytes.length, sha256);
+        *length = bytes.length;
+        return SIDESTEP_OK;
+    }
     TRY(open_file(dir, name, flags, max, &file, length, err));
     struct source source = small_file_source(file, *length);
     return hash_sha256_source(&source, sha256, err);

@@ -5,11 +5,14 @@
 
 #include "object/client_internal.h"
 
-/* The answer has to say how large the object is. */
+/* The answer has to say how large the object is, and which version: an error with status 200 does
+ * not. */
 static enum sidestep_status judge_head(struct request *request, struct sidestep_error *err)
 {
     if (!request->answer.has_length)
         return FAIL(err, SIDESTEP_ECORRUPT, "the answer to HEAD has no Content-Length");
+    if (request->answer.tag[0] == '\0')
+        return FAIL(err, SIDESTEP_ECORRUPT, "the answer to HEAD has no ETag");
     return SIDESTEP_OK;
 }
 

@@ -419,8 +419,9 @@ static enum sidestep_status file_read_at(struct store_file *base, void *to, size
         return FAIL(err, SIDESTEP_ECORRUPT, "'%s': %zu bytes at %llu, but the file ends at %llu",
                     file->key, bytes, (unsigned long long)offset,
                     (unsigned long long)file->info.bytes);
+    const char *tag = file->info.tag[0] != '\0' ? file->info.tag : NULL; /* of a listing: maybe */
     enum sidestep_status status =
-        client->ops->get(client, file->key, offset, to, bytes, file->info.tag, NULL, &why);
+        client->ops->get(client, file->key, offset, to, bytes, tag, NULL, &why);
     if (status == SIDESTEP_EEXISTS)
         return FAIL(err, SIDESTEP_ENOTFOUND, "'%s' was replaced while it was being read",
                     file->key);

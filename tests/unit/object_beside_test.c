@@ -93,6 +93,56 @@ static void silence_is_not_taken_for_failure(void **state UNUSED)
     fault_arm("", 0, false, 0);
 }
 
+/* ---- loads beside a save */
+
+struct load_beside {
+    struct rig *rig;
+    unsigned at, seen; /* requests of the load, from 1 on */
+};
+
+static enum object_fate replace_before(void *context, int client, const char *request UNUSED,
+                                       const char *key UNUSED)
+{
+    struct load_beside *l = context;
+
+    if (client == 60 && ++l->seen == l->at)
+        save_beside(l->rig);
+    return OBJECT_DONE;
+}
+
+static bool was_replaced(enum sidestep_status status)
+{
+    return status == SIDESTEP_ENOTFOUND || status == SIDESTEP_ECORRUPT;
+}
+
+/* A load sees one of the two checkpoints, or says that files of the old one are gone, but never
+ * that there is none. */
+static void a_load_beside_a_save_finds_a_checkpoint(void **state UNUSED)
+{
+    unsigned loaded = 0, replaced = 0;
+
+    for (struct load_beside l = {.at = 1};; l.at++) {
+        struct sidestep_error err;
+        struct rig rig;
+        rig_make(&rig, 0);
+        assert_int_equal(save_once(&rig, 1, false, &err), SIDESTEP_OK);
+        l.rig = &rig, l.seen = 0;
+        object_sim_set_hook(rig.bucket, replace_before, &l);
+        enum sidestep_status status = load_any(&rig);
+        if (status != SIDESTEP_OK && !was_replaced(status))
+            fail_msg("replaced before request %u: the load says %d", l.at, (int)status);
+        object_sim_set_hook(rig.bucket, NULL, NULL);
+        loaded += status == SIDESTEP_OK, replaced += status != SIDESTEP_OK;
+        assert_int_equal(held(&rig, 1, 3), l.seen >= l.at ? 3 : 1);
+        object_sim_free(&rig.bucket);
+        if (l.seen < l.at)
+            break;
+    }
+    assert_true(loaded >= 6 && replaced >= 1);
+}
+
+/* ---- what is left, and who is dead */
+
 #define OTHER "00112233445566778899aabbccddeeff"
 
 static size_t count_of_other(struct rig *rig)
@@ -155,11 +205,23 @@ static void uploads_of_living_saves_go_on(void **state UNUSED)
     object_sim_free(&rig.bucket);
 }
 
-/* The checkpoint is older than an hour, and its rank 0 died before it removed its marker. */
-static bool a_sweep_keeps_what_metadata_names(void)
+static void sweep(struct rig *rig)
 {
     struct store_dir *dir = NULL;
     struct store *store = NULL;
+    struct sidestep_error err;
+
+    assert_int_equal(object_store_new("runs", object_sim_client(rig->bucket, 5), &store, &err),
+                     SIDESTEP_OK);
+    assert_int_equal(store_dir_open(store, NULL, PATH, &dir, &err), SIDESTEP_OK);
+    object_sweep_dead(dir, NULL);
+    store_dir_close(dir);
+    object_store_free(&store);
+}
+
+/* The checkpoint is older than an hour, and its rank 0 died before it removed its marker. */
+static bool a_sweep_keeps_what_metadata_names(void)
+{
     struct sidestep_error err;
     char key[OBJECT_KEY_BYTES];
     struct rig rig;
@@ -173,15 +235,28 @@ static bool a_sweep_keeps_what_metadata_names(void)
     }
     assert_true(object_sim_put(rig.bucket, key, "x", 1));
     object_sim_advance(rig.bucket, OBJECT_DEAD_SECONDS * 2);
-    assert_int_equal(object_store_new("runs", object_sim_client(rig.bucket, 5), &store, &err),
-                     SIDESTEP_OK);
-    assert_int_equal(store_dir_open(store, NULL, PATH, &dir, &err), SIDESTEP_OK);
-    object_sweep_dead(dir, NULL);
-    store_dir_close(dir);
-    object_store_free(&store);
+    sweep(&rig);
     bool kept = object_sim_count(rig.bucket) == 3 && load_any(&rig) == SIDESTEP_OK;
     object_sim_free(&rig.bucket);
     return kept;
+}
+
+/* .metadata cannot be read any more, and does not say which shards are its own. */
+static void what_was_damaged_is_swept_when_it_is_replaced(void **state UNUSED)
+{
+    struct sidestep_error err;
+    struct rig rig;
+
+    rig_make(&rig, 0);
+    assert_int_equal(save_once(&rig, 1, false, &err), SIDESTEP_OK);
+    object_sim_flip(rig.bucket, PREFIX ".metadata", 8);
+    object_sim_advance(rig.bucket, OBJECT_DEAD_SECONDS + 1);
+    sweep(&rig);
+    assert_int_equal(object_sim_count(rig.bucket), 3);
+    assert_int_equal(save_once(&rig, 2, false, &err), SIDESTEP_OK);
+    assert_int_equal(held(&rig, 2, 2), 2);
+    assert_int_equal(object_sim_count(rig.bucket), 3);
+    object_sim_free(&rig.bucket);
 }
 
 static void sweeps_keep_checkpoints(void **state UNUSED)
@@ -289,9 +364,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(commits_have_a_condition),
         cmocka_unit_test(silence_is_not_taken_for_failure),
+        cmocka_unit_test(a_load_beside_a_save_finds_a_checkpoint),
         cmocka_unit_test(sweeps_know_who_is_dead),
         cmocka_unit_test(uploads_of_living_saves_go_on),
         cmocka_unit_test(sweeps_keep_checkpoints),
+        cmocka_unit_test(what_was_damaged_is_swept_when_it_is_replaced),
         cmocka_unit_test(a_refusal_is_read_back),
         cmocka_unit_test(nobody_commits_after_the_lease),
     };
