@@ -69,6 +69,15 @@ static enum sidestep_status refuse(const struct commit *commit, struct sidestep_
                 commit->path, commit->save_id);
 }
 
+static enum sidestep_status refuse_without(const struct commit *commit, struct sidestep_error *err)
+{
+    return FAIL(
+        err, SIDESTEP_EEXISTS,
+        "the checkpoint that '%s' held when save %s began was deleted meanwhile: nothing was "
+        "committed; save again",
+        commit->path, commit->save_id);
+}
+
 /* What does NAME hold? COMMITTED: this save. ABORTED: what it held when the save began.
  * UNDECIDED: something else. UNKNOWN: storage does not answer. */
 static enum commit_outcome read_back(const struct commit *commit)
@@ -122,6 +131,40 @@ static bool is_unanswered(enum sidestep_status status)
            status == SIDESTEP_ECORRUPT;
 }
 
+/* Does NAME hold what it held when the save began? */
+static enum sidestep_status compare(const struct commit *commit, struct sidestep_error *err)
+{
+    enum commit_outcome now = read_back(commit);
+
+    if (now == COMMIT_ABORTED)
+        return SIDESTEP_OK;
+    if (now != COMMIT_UNKNOWN)
+        return refuse(commit, err);
+    return FAIL(err, SIDESTEP_EIO,
+                "the store did not say what '%s' holds, so save %s did not replace it; save again",
+                commit->path, commit->save_id);
+}
+
+/* The weaker form. */
+static enum sidestep_status put_and_look(struct commit *commit, const char *key,
+                                         const struct buffer *metadata,
+                                         enum commit_outcome *outcome, struct sidestep_error *err)
+{
+    struct object_client *client = object_commit_client(commit);
+    struct sidestep_error why = {.rank = -1};
+
+    TRY(compare(commit, err));
+    enum sidestep_status status =
+        client->ops->put(client, key, metadata->bytes, metadata->length, NULL, NULL, &why);
+    if (status != SIDESTEP_OK && !is_unanswered(status)) {
+        error_copy(err, &why);
+        return status;
+    }
+    if (status == SIDESTEP_OK)
+        (void)FAIL(&why, SIDESTEP_EUNKNOWN, "'%s' was replaced in the same moment", commit->path);
+    return explain_silence(commit, &why, outcome, err);
+}
+
 static enum sidestep_status put_on_condition(struct commit *commit, const char *key,
                                              const struct buffer *metadata,
                                              enum commit_outcome *outcome,
@@ -142,32 +185,13 @@ static enum sidestep_status put_on_condition(struct commit *commit, const char *
         *outcome = COMMIT_COMMITTED;
     else if (status == SIDESTEP_EEXISTS)
         return explain_refusal(commit, outcome, err);
+    else if (status == SIDESTEP_ENOTFOUND)
+        return refuse_without(commit, err);
     else if (is_unanswered(status))
         return explain_silence(commit, &why, outcome, err);
     else
         error_copy(err, &why);
     return status;
-}
-
-/* The weaker form. */
-static enum sidestep_status put_and_look(struct commit *commit, const char *key,
-                                         const struct buffer *metadata,
-                                         enum commit_outcome *outcome, struct sidestep_error *err)
-{
-    struct object_client *client = object_commit_client(commit);
-    struct sidestep_error why = {.rank = -1};
-
-    if (read_back(commit) != COMMIT_ABORTED)
-        return refuse(commit, err);
-    enum sidestep_status status =
-        client->ops->put(client, key, metadata->bytes, metadata->length, NULL, NULL, &why);
-    if (status != SIDESTEP_OK && !is_unanswered(status)) {
-        error_copy(err, &why);
-        return status;
-    }
-    if (status == SIDESTEP_OK)
-        (void)FAIL(&why, SIDESTEP_EUNKNOWN, "'%s' was replaced in the same moment", commit->path);
-    return explain_silence(commit, &why, outcome, err);
 }
 
 enum sidestep_status object_commit_metadata(struct commit *commit, const struct buffer *metadata,

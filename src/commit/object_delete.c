@@ -80,12 +80,29 @@ static bool note(void *context, const struct object_info *info)
     return doomed->objection == NULL && !doomed->no_memory;
 }
 
+static enum sidestep_status metadata_key(const struct object_doomed *doomed,
+                                         char key[OBJECT_KEY_BYTES], struct sidestep_error *err)
+{
+    int used = snprintf(key, OBJECT_KEY_BYTES, "%s%s", object_store_prefix(doomed->dir),
+                        FILE_NAME_METADATA);
+
+    return used > 0 && (size_t)used < OBJECT_KEY_BYTES
+               ? SIDESTEP_OK
+               : error_set(err, SIDESTEP_EINVAL, ENAMETOOLONG, HERE, "the key of %s",
+                           FILE_NAME_METADATA);
+}
+
 /* Read .metadata, and see which save it is. */
 static enum sidestep_status identify(struct object_doomed *doomed, const char *save_id,
                                      struct sidestep_error *err)
 {
-    TRY(small_file_read(doomed->dir, FILE_NAME_METADATA, 0, DCP_METADATA_MAX_BYTES,
-                        &doomed->metadata, err));
+    struct object_client *client = object_store_client(doomed->dir->store);
+    struct object_info info = {0};
+    char key[OBJECT_KEY_BYTES];
+
+    TRY(metadata_key(doomed, key, err));
+    TRY(client->ops->get_all(client, key, DCP_METADATA_MAX_BYTES, &doomed->metadata, &info, err));
+    memcpy(doomed->tag, info.tag, sizeof(doomed->tag));
     enum sidestep_status status =
         referenced_files_parse(doomed->dir, &doomed->metadata, &doomed->named);
     if (status == SIDESTEP_ENOMEM)
@@ -136,34 +153,56 @@ uint64_t object_delete_bytes(const struct object_doomed *doomed)
     return bytes;
 }
 
-static enum sidestep_status metadata_key(const struct object_doomed *doomed,
-                                         char key[OBJECT_KEY_BYTES], struct sidestep_error *err)
+/* Delete ${key} if it has the version that was looked at. */
+static enum sidestep_status delete_version(struct object_doomed *doomed, const char *key,
+                                           struct sidestep_error *err)
 {
-    int used = snprintf(key, OBJECT_KEY_BYTES, "%s%s", object_store_prefix(doomed->dir),
-                        FILE_NAME_METADATA);
+    struct object_client *client = object_store_client(doomed->dir->store);
+    const char *const keys[] = {key};
+    struct object_info info = {0};
 
-    return used > 0 && (size_t)used < OBJECT_KEY_BYTES
-               ? SIDESTEP_OK
-               : error_set(err, SIDESTEP_EINVAL, ENAMETOOLONG, HERE, "the key of %s",
-                           FILE_NAME_METADATA);
+    if (fault_hit("object.delete_version")) /* wrong on purpose: tests must notice it */
+        return client->ops->delete_keys(client, keys, 1, err);
+    enum sidestep_status status = client->ops->delete_version(client, key, doomed->tag, err);
+    if (status != SIDESTEP_EUNSUPPORTED)
+        return status;
+    /* The weaker form: compare, and delete right after it. */
+    status = client->ops->head(client, key, &info, err);
+    if (status == SIDESTEP_OK && strcmp(info.tag, doomed->tag) != 0)
+        return FAIL(err, SIDESTEP_EEXISTS, WAS_REPLACED);
+    return status == SIDESTEP_OK ? client->ops->delete_keys(client, keys, 1, err) : status;
+}
+
+/* Is there none, or another version? Storage that does not answer does not say so. */
+static enum sidestep_status look_after_failure(struct object_doomed *doomed, const char *key)
+{
+    struct object_client *client = object_store_client(doomed->dir->store);
+    struct object_info info = {0};
+    enum sidestep_status status = client->ops->head(client, key, &info, NULL);
+
+    if (status == SIDESTEP_OK && strcmp(info.tag, doomed->tag) != 0)
+        return SIDESTEP_EEXISTS;
+    return status == SIDESTEP_OK ? SIDESTEP_EIO : status;
 }
 
 enum sidestep_status object_delete_hide(struct object_doomed *doomed, struct sidestep_error *err)
 {
-    struct object_client *client = object_store_client(doomed->dir->store);
     struct sidestep_error why = {.rank = -1};
-    struct object_info info;
     char key[OBJECT_KEY_BYTES];
-    const char *const keys[] = {key};
 
     if (fault_hit("object.delete_order")) { /* wrong on purpose: tests must notice it */
         object_delete_rest(doomed);
         return SIDESTEP_OK;
     }
     TRY(metadata_key(doomed, key, err));
-    enum sidestep_status status = client->ops->delete_keys(client, keys, 1, &why);
-    if (status == SIDESTEP_OK || client->ops->head(client, key, &info, NULL) == SIDESTEP_ENOTFOUND)
+    enum sidestep_status status = delete_version(doomed, key, &why);
+    enum sidestep_status now = status;
+    if (status != SIDESTEP_OK && status != SIDESTEP_EEXISTS)
+        now = look_after_failure(doomed, key);
+    if (now == SIDESTEP_OK || now == SIDESTEP_ENOTFOUND)
         return SIDESTEP_OK;
+    if (now == SIDESTEP_EEXISTS)
+        return FAIL(err, SIDESTEP_ELOCKED, WAS_REPLACED);
     error_copy(err, &why);
     error_wrap(err, "delete its %s, which may or may not have been done; delete it again",
                FILE_NAME_METADATA);

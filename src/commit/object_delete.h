@@ -5,6 +5,10 @@
  * .metadata goes first (O7 of object_form.h): without it the checkpoint does not exist, and nobody
  * begins to read it. Then go the files of its own save, and its manifest last. What a kill leaves
  * names no checkpoint, and a sweep removes it when it is an hour old.
+ *
+ * The request that deletes .metadata has a condition (O8). It can arrive late, when its sender is
+ * dead and another save has been committed. Where a store ignores the condition of a deletion, that
+ * save loses its .metadata; its files stay, and `sidestep rebuild` writes it again.
  */
 #ifndef COMMIT_OBJECT_DELETE_H
 #define COMMIT_OBJECT_DELETE_H
@@ -17,7 +21,8 @@
 struct object_doomed {
     struct arena arena;
     struct store_dir *dir;
-    struct buffer metadata; /* its .metadata */
+    struct buffer metadata; /* its .metadata, and its version */
+    char tag[OBJECT_TAG_BYTES];
     struct referenced_files named;
     const char **names; /* all keys below the prefix, without it */
     uint64_t *sizes;
@@ -38,7 +43,8 @@ enum sidestep_status object_delete_look(struct store_dir *root, const char *name
                                         struct sidestep_error *err);
 /* How many bytes its deletion frees. */
 uint64_t object_delete_bytes(const struct object_doomed *doomed);
-/* Delete .metadata: the checkpoint exists no more. After an error it may or may not. */
+/* Delete .metadata, if it is still the version that was looked at: the checkpoint exists no more.
+ * ELOCKED: it was replaced, and stays. After another error it may or may not exist. */
 enum sidestep_status object_delete_hide(struct object_doomed *doomed, struct sidestep_error *err);
 /* Put .metadata back. EEXISTS: there is another one by now. */
 enum sidestep_status object_delete_restore(struct object_doomed *doomed,

@@ -30,7 +30,8 @@
  *   O5  Once the put of .metadata was sent and is unanswered, its save deletes nothing.
  *   O6  A sweep deletes objects of a save only if it is dead by the store's clock
  *       (object_sweep.h), and if a .metadata that was read after that does not name them.
- *   O7  Whoever deletes a checkpoint deletes .metadata first.
+ *   O7  Whoever deletes a checkpoint deletes .metadata first,
+ *   O8  and only the version of .metadata that was looked at.
  *
  * Leases make O6 safe. Rank 0 puts its marker again every OBJECT_REFRESH_SECONDS. It sends the
  * commit only if it has sent a refresh, which succeeded, in the last OBJECT_LEASE_SECONDS of its

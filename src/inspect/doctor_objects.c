@@ -55,6 +55,28 @@ static void look_at_clock(struct doctor *doctor, struct object_client *client, c
                            "differs from that of the store by %lld s", (long long)skew);
 }
 
+/* Delete the probe. First another version of it, which is not there. */
+static void look_at_deletion(struct doctor *doctor, struct object_client *client, const char *key)
+{
+    const char *const keys[] = {key};
+    struct sidestep_error why = {0};
+    enum sidestep_status conditional =
+        client->ops->delete_version(client, key, "\"a tag that no object has\"", NULL);
+    enum sidestep_status status = client->ops->delete_keys(client, keys, 1, &why);
+
+    if (status != SIDESTEP_OK)
+        doctor_add_finding(doctor, "deletes", SIDESTEP_ALLOWED_NO,
+                           "Allow s3:DeleteObject, or old checkpoints and leftovers stay.", "%s",
+                           why.message);
+    else
+        doctor_add_finding(doctor, "deletes", SIDESTEP_ALLOWED_YES, NULL,
+                           "old checkpoints and leftovers can be removed%s",
+                           conditional == SIDESTEP_EEXISTS
+                               ? ""
+                               : "; If-Match of a deletion is not kept, so let nobody save to a "
+                                 "name while it is deleted");
+}
+
 static enum sidestep_status choose_key(struct store_dir *dir, char key[OBJECT_KEY_BYTES],
                                        struct sidestep_error *err)
 {
@@ -75,7 +97,6 @@ enum sidestep_status doctor_check_objects(struct doctor *doctor, struct store *s
     struct sidestep_error why = {0};
     OWNED_DIR *dir = NULL;
     char key[OBJECT_KEY_BYTES];
-    const char *const keys[] = {key};
 
     TRY(store_dir_open(store, NULL, url, &dir, err));
     TRY(choose_key(dir, key, err));
@@ -91,12 +112,6 @@ enum sidestep_status doctor_check_objects(struct doctor *doctor, struct store *s
         return SIDESTEP_OK;
     look_at_conditions(doctor, client, key);
     look_at_clock(doctor, client, key);
-    if (client->ops->delete_keys(client, keys, 1, &why) != SIDESTEP_OK)
-        doctor_add_finding(doctor, "deletes", SIDESTEP_ALLOWED_NO,
-                           "Allow s3:DeleteObject, or old checkpoints and leftovers stay.", "%s",
-                           why.message);
-    else
-        doctor_add_finding(doctor, "deletes", SIDESTEP_ALLOWED_YES, NULL,
-                           "old checkpoints and leftovers can be removed");
+    look_at_deletion(doctor, client, key);
     return SIDESTEP_OK;
 }

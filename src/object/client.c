@@ -111,6 +111,7 @@ static const struct object_ops client_ops = {
     .get_all = client_get_all,
     .put = client_put,
     .delete_keys = client_delete_keys,
+    .delete_version = client_delete_version,
     .list = client_list,
     .upload_begin = client_upload_begin,
     .upload_part = client_upload_part,

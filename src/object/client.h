@@ -109,6 +109,11 @@ struct object_ops {
      * others are deleted. */
     enum sidestep_status (*delete_keys)(struct object_client *client, const char *const *keys,
                                         size_t count, struct sidestep_error *err);
+    /* Delete the version ${tag} of a key. EEXISTS: the key has another version by now. A key that
+     * does not exist counts as deleted. Some stores refuse the condition (EUNSUPPORTED: nothing was
+     * deleted); others ignore it, and delete any version. */
+    enum sidestep_status (*delete_version)(struct object_client *client, const char *key,
+                                           const char *tag, struct sidestep_error *err);
     /* Call ${each} for every key that starts with ${prefix}, in byte order, and stop when it
      * returns false. With ${delimiter} '/', keys are cut behind the first '/' after the prefix, and
      * such a common prefix is passed once, with bytes 0 and an empty tag. 0: no delimiter.

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* client_delete.c -- keys deleted, one or many with one request.  See client.h. */
+/* client_delete.c -- keys deleted: one, one version of one, or many with one request.  See
+ * client.h. */
 #include <nettle/base64.h>
 #include <nettle/md5.h>
 #include <stdio.h>
@@ -109,8 +110,9 @@ static enum sidestep_status put_keys(const char *const *keys, size_t count, stru
     return buffer_check(body, err);
 }
 
-static enum sidestep_status delete_one(struct client *client, const char *key,
-                                       struct sidestep_error *err)
+/* ${tag} NULL: any version. */
+static enum sidestep_status delete_one(struct client *client, const char *key, const char *tag,
+                                       void *context UNUSED, struct sidestep_error *err)
 {
     OWNED_REQUEST request = {
         .doing = "delete",
@@ -122,6 +124,8 @@ static enum sidestep_status delete_one(struct client *client, const char *key,
     };
 
     TRY(client_check_key(request.doing, key, err));
+    if (tag != NULL)
+        request_add_header(&request, "if-match", tag);
     return request_run_removal(client, &request, err);
 }
 
@@ -163,6 +167,12 @@ enum sidestep_status client_delete_keys(struct object_client *base, const char *
         return FAIL(err, SIDESTEP_EINVAL, "delete: %zu keys are too many for one request", count);
     if (count == 0)
         return SIDESTEP_OK;
-    return count == 1 ? delete_one(client_of(base), keys[0], err)
+    return count == 1 ? delete_one(client_of(base), keys[0], NULL, NULL, err)
                       : delete_many(client_of(base), keys, count, err);
+}
+
+enum sidestep_status client_delete_version(struct object_client *base, const char *key,
+                                           const char *tag, struct sidestep_error *err)
+{
+    return client_send_if(client_of(base), key, tag, delete_one, NULL, err);
 }

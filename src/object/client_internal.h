@@ -24,6 +24,7 @@ struct client {
     atomic_bool has_contact;      /* somebody answered */
     atomic_bool has_bucket;       /* the bucket exists */
     atomic_bool has_no_checksums; /* this store refuses headers with checksums */
+    atomic_bool has_bare_tags;    /* it compares If-Match without the quotes of a tag */
     atomic_uint_fast64_t request_count;
     _Atomic int64_t clock_offset; /* the store's clock minus ours, in seconds */
 
@@ -56,6 +57,8 @@ enum sidestep_status client_put(struct object_client *base, const char *key, con
                                 char tag[OBJECT_TAG_BYTES], struct sidestep_error *err);
 enum sidestep_status client_delete_keys(struct object_client *base, const char *const *keys,
                                         size_t count, struct sidestep_error *err);
+enum sidestep_status client_delete_version(struct object_client *base, const char *key,
+                                           const char *tag, struct sidestep_error *err);
 enum sidestep_status client_list(struct object_client *base, const char *prefix, char delimiter,
                                  const char *after, unsigned most, object_each *each, void *context,
                                  struct sidestep_error *err);
@@ -91,6 +94,12 @@ void client_move(struct client *client, const struct endpoint *endpoint);
 /* EINVAL: the key is empty, too long, or not UTF-8 without control characters. */
 enum sidestep_status client_check_key(const char *doing, const char *key,
                                       struct sidestep_error *err);
+/* client_condition.c: send a request that writes ${key} on the condition that it has ${tag}.
+ * ${send} gets the tag as this store compares it. */
+typedef enum sidestep_status client_send(struct client *client, const char *key, const char *tag,
+                                         void *context, struct sidestep_error *err);
+enum sidestep_status client_send_if(struct client *client, const char *key, const char *tag,
+                                    client_send *send, void *context, struct sidestep_error *err);
 /* The part of ${info} that headers tell. */
 void client_fill_info(const struct answer *answer, struct object_info *info);
 /* Base64 of the CRC-32C of some bytes, as headers have it. */

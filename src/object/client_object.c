@@ -113,17 +113,6 @@ enum sidestep_status client_get_all(struct object_client *base, const char *key,
     return buffer_check(out, err);
 }
 
-static void add_condition(struct request *request, const struct object_condition *condition)
-{
-    if (condition == NULL)
-        return;
-    assert(!condition->if_absent || condition->if_tag == NULL);
-    if (condition->if_absent)
-        request_add_header(request, "if-none-match", "*");
-    if (condition->if_tag != NULL)
-        request_add_header(request, "if-match", condition->if_tag);
-}
-
 /* Every store names what it has put. What does not may be a proxy, or an error with status 200. */
 static enum sidestep_status judge_put(struct request *request, struct sidestep_error *err)
 {
@@ -132,17 +121,25 @@ static enum sidestep_status judge_put(struct request *request, struct sidestep_e
     return SIDESTEP_OK;
 }
 
-enum sidestep_status client_put(struct object_client *base, const char *key, const void *bytes,
-                                size_t length, const struct object_condition *condition,
-                                char tag[OBJECT_TAG_BYTES], struct sidestep_error *err)
+/* What is put, and the tag that it gets. */
+struct put {
+    const void *bytes;
+    size_t length;
+    bool if_absent;
+    char *tag; /* NULL: it is of no interest */
+};
+
+static enum sidestep_status send_put(struct client *client, const char *key, const char *if_tag,
+                                     void *context, struct sidestep_error *err)
 {
+    const struct put *put = context;
     OWNED_REQUEST request = {
         .doing = "write",
         .action = "s3:PutObject",
         .method = "PUT",
         .key = key,
-        .body = bytes,
-        .body_length = length,
+        .body = put->bytes,
+        .body_length = put->length,
         .has_body = true,
         .is_write = true,
         .answer = {.body = ANSWER_NO_BODY},
@@ -150,12 +147,27 @@ enum sidestep_status client_put(struct object_client *base, const char *key, con
     };
     char crc[CLIENT_CRC32C_CHARACTERS];
 
-    TRY(client_check_key(request.doing, key, err));
-    client_crc32c_text(client_crc32c(bytes, length), crc);
+    client_crc32c_text(client_crc32c(put->bytes, put->length), crc);
     request.checksum = (struct sign_pair){"x-amz-checksum-crc32c", crc};
-    add_condition(&request, condition);
-    TRY(request_run(client_of(base), &request, err));
-    if (tag != NULL)
-        memcpy(tag, request.answer.tag, OBJECT_TAG_BYTES);
+    if (put->if_absent)
+        request_add_header(&request, "if-none-match", "*");
+    if (if_tag != NULL)
+        request_add_header(&request, "if-match", if_tag);
+    TRY(request_run(client, &request, err));
+    if (put->tag != NULL)
+        memcpy(put->tag, request.answer.tag, OBJECT_TAG_BYTES);
     return SIDESTEP_OK;
+}
+
+enum sidestep_status client_put(struct object_client *base, const char *key, const void *bytes,
+                                size_t length, const struct object_condition *condition,
+                                char tag[OBJECT_TAG_BYTES], struct sidestep_error *err)
+{
+    struct put put = {bytes, length, condition != NULL && condition->if_absent, tag};
+    const char *if_tag = condition != NULL ? condition->if_tag : NULL;
+
+    assert(!put.if_absent || if_tag == NULL);
+    TRY(client_check_key("write", key, err));
+    return if_tag != NULL ? client_send_if(client_of(base), key, if_tag, send_put, &put, err)
+                          : send_put(client_of(base), key, NULL, &put, err);
 }

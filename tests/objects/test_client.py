@@ -68,6 +68,35 @@ def test_conditions(tool):
     assert tool.ok("head", "k")["info"]["tag"] == second
 
 
+def test_a_store_that_compares_tags_without_quotes(tool, store):
+    store.control(settings={"conditions": "bare"})
+    tag = tool.ok("put", "k", 10, 1, "absent")["tag"]
+    tag = tool.ok("put", "k", 10, 2, "tag", tag)["tag"]
+    codes = [(line["operation"], line["status"]) for line in store.log()]
+    assert codes[1:] == [("PutObject", 412), ("HeadObject", 200), ("PutObject", 200)]
+    store.control(clear=["log"])
+    latest = tool.ok("put", "k", 10, 3, "tag", tag)["tag"]
+    assert len(store.log()) == 1  # the client has learnt it
+    tool.fails("EEXISTS", "put", "k", 10, 4, "tag", tag)
+    assert tool.ok("head", "k")["info"]["tag"] == latest
+    store.control(settings={"conditions": "honoured"})
+    tool.ok("put", "k", 10, 5, "tag", latest)
+
+
+def test_delete_version(tool, store):
+    first = tool.ok("put", "k", 10, 1)["tag"]
+    second = tool.ok("put", "k", 10, 2)["tag"]
+    tool.fails("EEXISTS", "delete_version", "k", first)
+    assert tool.ok("head", "k")["info"]["tag"] == second
+    store.control(settings={"conditions": "501"})
+    tool.fails("EUNSUPPORTED", "delete_version", "k", second)
+    tool.ok("head", "k")
+    store.control(settings={"conditions": "honoured"})
+    tool.ok("delete_version", "k", second)
+    tool.fails("ENOTFOUND", "head", "k")
+    tool.ok("delete_version", "k", second)
+
+
 def test_list(tool, store):
     names = ["a", "a/1", "a/2", "a0", "b/x/1", "b/y", "c", "ü", "z z+%"]
     for name in reversed(names):

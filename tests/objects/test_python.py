@@ -1,14 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The Python package with s3:// URLs, over the strict server; stock torch reads a copy on disk."""
 
-import os
-import pathlib
-import subprocess
-import sys
-
 import servers
-
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+from python_programs import SERIES, run
 
 PROGRAM = """
 import sys
@@ -48,23 +42,6 @@ assert target["step"] == 2
 """
 
 
-def run(program, *arguments, **environment):
-    library = os.environ.get("SIDESTEP_LIBRARY", ROOT / "build" / "libsidestep.so.0")
-    result = subprocess.run(
-        [sys.executable, "-c", program, *map(str, arguments)],
-        env={
-            **os.environ,
-            "PYTHONPATH": str(ROOT / "python"),
-            "SIDESTEP_LIBRARY": str(library),
-            **environment,
-        },
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert result.returncode == 0, result.stderr
-
-
 def test_saves_and_loads_and_stock_reads_a_copy(tmp_path):
     with servers.strict(bucket="runs") as store:
         run(PROGRAM, "s3://runs/job/step-2", **store.environment())
@@ -74,26 +51,6 @@ def test_saves_and_loads_and_stock_reads_a_copy(tmp_path):
         for key in keys:
             client.download_file("runs", key, str(tmp_path / key.rpartition("/")[2]))
     run(STOCK, tmp_path)
-
-
-SERIES = """
-import sys
-import torch
-import sidestep
-
-root = sys.argv[1]
-state = {"model": {"w": torch.zeros(1000, 100)}, "step": 0}
-with sidestep.Checkpointer(root, keep_last_n=2) as checkpoints:
-    assert checkpoints.resume(state) is None
-    for step in range(1, 5):
-        state["model"]["w"] += 1
-        state["step"] = step
-        checkpoints.save(step, state)
-state = {"model": {"w": torch.zeros(1000, 100)}, "step": 0}
-with sidestep.Checkpointer(root, keep_last_n=2) as checkpoints:
-    assert checkpoints.resume(state).path == root + "/step-4"
-    assert state["step"] == 4 and torch.equal(state["model"]["w"], torch.full((1000, 100), 4.0))
-"""
 
 
 def test_a_series_resumes_and_keeps_the_last_two():

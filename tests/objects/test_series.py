@@ -80,6 +80,14 @@ def test_list_pin_tag_and_prune(root):
     assert states(root) == {"step-3": "committed"}
 
 
+@pytest.mark.parametrize("conditions", ["ignored", "501", "bare"])
+def test_prune_where_conditions_are_weak(root, conditions):
+    root.control(settings={"conditions": conditions})
+    ok(root, "prune", ROOT, "--keep-last", "1", "--yes")
+    assert states(root) == {"step-3": "committed"}
+    assert not [key for key in keys(root) if key.startswith(("job/step-1/", "job/step-2/"))]
+
+
 def test_rebuild(root):
     root.client().delete_object(Bucket=BUCKET, Key="job/step-3/.metadata")
     assert states(root)["step-3"] == "damaged"
@@ -117,6 +125,7 @@ def test_doctor(root, conditions, state, word):
     found = {finding["name"]: finding for finding in report["findings"]}
     assert root.endpoint in found["endpoint"]["text"]
     assert found["writable"]["state"] == found["deletes"]["state"] == "yes"
+    assert ("If-Match" in found["deletes"]["text"]) == (conditions != "honoured")
     assert found["clock"]["state"] == "yes"
     assert found["conditions"]["state"] == state
     assert word in found["conditions"]["text"]

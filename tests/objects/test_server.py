@@ -152,6 +152,19 @@ def test_conditions_that_are_ignored_or_unknown(client, store):
     assert keys_of(client.list_objects_v2(Bucket="b")) == ["k"]
 
 
+def test_conditions_as_old_ceph_keeps_them(client, store):
+    tag = client.put_object(Bucket="b", Key="k", Body=b"1")["ETag"]
+    store.control(settings={"conditions": "bare"})
+    put = {"Bucket": "b", "Key": "k", "Body": b"2"}
+    refused = ("PreconditionFailed", 412)
+    assert code_of(client.put_object, **put, IfNoneMatch="*") == refused
+    assert code_of(client.put_object, **put, IfMatch=tag) == refused
+    client.put_object(**put, IfMatch=tag.strip('"'))
+    assert code_of(client.put_object, **put, IfMatch=tag.strip('"')) == refused
+    client.delete_object(Bucket="b", Key="k", IfMatch=tag)
+    assert keys_of(client.list_objects_v2(Bucket="b")) == []
+
+
 def test_checksums_are_kept_and_told(client):
     value = base64.b64encode(zlib.crc32(BODY).to_bytes(4, "big")).decode()
     assert client.put_object(Bucket="b", Key="k", Body=BODY)["ChecksumCRC32"] == value

@@ -28,10 +28,14 @@ static enum sidestep_status enter(struct object_client *client, const char *requ
     struct sim_client *c = of(client);
     struct object_bucket *b = c->bucket;
 
+    /* A client that dies at this request may have sent it. */
+    pthread_mutex_lock(&b->lock);
+    bool was_dead = b->dead[c->number];
+    pthread_mutex_unlock(&b->lock);
     *fate = b->hook != NULL ? b->hook(b->context, c->number, request, key) : OBJECT_DONE;
     pthread_mutex_lock(&b->lock);
     b->requests++;
-    if (b->dead[c->number])
+    if (was_dead)
         *fate = OBJECT_REFUSED;
     if (*fate != OBJECT_REFUSED)
         return SIDESTEP_OK;
@@ -163,6 +167,27 @@ static enum sidestep_status sim_delete(struct object_client *client, const char 
             bucket_remove_object(b, keys[i]);
     }
     return leave(client, "delete", keys[0], fate, SIDESTEP_OK, err);
+}
+
+static enum sidestep_status sim_delete_version(struct object_client *client, const char *key,
+                                               const char *tag, struct sidestep_error *err)
+{
+    struct object_bucket *b = of(client)->bucket;
+    struct late late = {.kind = KIND_DELETE};
+    enum sidestep_status status = SIDESTEP_OK;
+    enum object_fate fate;
+
+    TRY(enter(client, "delete", key, &fate, err));
+    snprintf(late.key, sizeof(late.key), "%s", key);
+    snprintf(late.if_tag, sizeof(late.if_tag), "%s", tag);
+    if (fate == OBJECT_LATE) {
+        bucket_add_late(b, late);
+    } else if (bucket_get(b, key) != NULL) {
+        status = bucket_check_condition(b, key, false, tag, err);
+        if (status == SIDESTEP_OK)
+            bucket_remove_object(b, key);
+    }
+    return leave(client, "delete", key, fate, status, err);
 }
 
 static enum sidestep_status sim_list(struct object_client *client, const char *prefix,
@@ -362,6 +387,7 @@ static const struct object_ops ops = {.head = sim_head,
                                       .get_all = sim_get_all,
                                       .put = sim_put,
                                       .delete_keys = sim_delete,
+                                      .delete_version = sim_delete_version,
                                       .list = sim_list,
                                       .upload_begin = sim_upload_begin,
                                       .upload_part = sim_upload_part,
@@ -447,12 +473,12 @@ static void land(struct object_bucket *b, struct late *late)
 {
     if (b->now - late->signed_at > OBJECT_SIGNATURE_SECONDS)
         return;
+    const char *tag = late->if_tag[0] != '\0' ? late->if_tag : NULL;
     if (late->kind == KIND_DELETE) {
-        bucket_remove_object(b, late->key);
+        if (bucket_check_condition(b, late->key, false, tag, NULL) == SIDESTEP_OK)
+            bucket_remove_object(b, late->key);
     } else if (late->kind == KIND_PUT) {
-        if (bucket_check_condition(b, late->key, late->if_absent,
-                                   late->if_tag[0] != '\0' ? late->if_tag : NULL,
-                                   NULL) == SIDESTEP_OK)
+        if (bucket_check_condition(b, late->key, late->if_absent, tag, NULL) == SIDESTEP_OK)
             (void)bucket_store_object(b, late->key, TAKE(late->bytes), late->length, NULL);
     } else {
         for (size_t i = 0; i < b->upload_count; i++)

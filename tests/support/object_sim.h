@@ -28,6 +28,7 @@ enum object_fate {
 /* What the bucket does not do as AWS does. */
 #define OBJECT_SIM_IGNORES_CONDITIONS 1u
 #define OBJECT_SIM_REFUSES_CONDITIONS 2u /* 501 */
+#define OBJECT_SIM_IGNORES_IF_MATCH 4u   /* but keeps If-None-Match */
 
 typedef enum object_fate object_hook(void *context, int client, const char *request,
                                      const char *key);

@@ -45,13 +45,16 @@ enum sidestep_status bucket_check_condition(struct object_bucket *b, const char 
 
     if (!if_absent && if_tag == NULL)
         return SIDESTEP_OK;
-    if ((b->flags & OBJECT_SIM_IGNORES_CONDITIONS) != 0)
+    if ((b->flags & OBJECT_SIM_IGNORES_CONDITIONS) != 0 ||
+        (!if_absent && (b->flags & OBJECT_SIM_IGNORES_IF_MATCH) != 0))
         return SIDESTEP_OK;
     if ((b->flags & OBJECT_SIM_REFUSES_CONDITIONS) != 0)
         return FAIL(err, SIDESTEP_EUNSUPPORTED, "put '%s': 501", key);
+    if (o == NULL && !if_absent)
+        return FAIL(err, SIDESTEP_ENOTFOUND, "put '%s': 404", key);
     if (o != NULL)
         bucket_tag_of(o->version, tag);
-    bool holds = if_absent ? o == NULL : o != NULL && strcmp(tag, if_tag) == 0;
+    bool holds = if_absent ? o == NULL : strcmp(tag, if_tag) == 0;
     return holds ? SIDESTEP_OK : FAIL(err, SIDESTEP_EEXISTS, "put '%s': 412", key);
 }
 

@@ -9,6 +9,7 @@
  *
  *      head KEY                         get KEY OFFSET LENGTH [TAG]     get_all KEY MOST
  *      put KEY LENGTH SEED [absent|tag TAG]                             delete KEY...
+ *      delete_version KEY TAG
  *      list PREFIX DELIMITER AFTER MOST begin KEY                       uploads PREFIX
  *      part KEY ID NUMBER LENGTH SEED   complete KEY ID LENGTH          abort KEY ID
  *      cancel (all that follows, and from now on)                       describe
@@ -249,6 +250,8 @@ static enum sidestep_status obey(char *const w[], int n, struct buffer *out,
         return do_get_all(w, n, out, err);
     if (strcmp(w[0], "put") == 0)
         return do_put(w, n, out, err);
+    if (strcmp(w[0], "delete_version") == 0)
+        return client->ops->delete_version(client, w[1], w[2], err);
     if (strcmp(w[0], "delete") == 0)
         return client->ops->delete_keys(client, (const char *const *)&w[1], (size_t)n - 1, err);
     if (strcmp(w[0], "list") == 0 || strcmp(w[0], "uploads") == 0)

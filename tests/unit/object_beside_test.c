@@ -46,6 +46,66 @@ static void commits_have_a_condition(void **state UNUSED)
     }
 }
 
+static void delete_beside(struct rig *rig)
+{
+    const char *const keys[] = {PREFIX ".metadata"};
+    struct object_client *client = object_sim_client(rig->bucket, 8);
+
+    assert_int_equal(client->ops->delete_keys(client, keys, 1, NULL), SIDESTEP_OK);
+    object_client_free(&client);
+}
+
+/* What is to be replaced is deleted after this save has looked at it. */
+static void a_checkpoint_that_was_deleted_is_not_replaced(void **state UNUSED)
+{
+    struct sidestep_error err = {0};
+    struct rig rig;
+
+    rig_make(&rig, 0);
+    assert_int_equal(save_once(&rig, 1, false, &err), SIDESTEP_OK);
+    rig.before_commit = delete_beside;
+    assert_int_equal(save_once(&rig, 2, false, &err), SIDESTEP_EEXISTS);
+    assert_non_null(strstr(err.message, "was deleted meanwhile"));
+    assert_int_equal(held(&rig, 1, 2), 0);
+    settle(&rig);
+    object_sim_free(&rig.bucket);
+}
+
+static enum object_fate save_beside_the_vote(void *context, int client, const char *request,
+                                             const char *key)
+{
+    struct rig *rig = context;
+
+    if (client == 0 && strcmp(request, "put") == 0 && file_name_has_suffix(key, "/yes.0"))
+        save_beside(rig);
+    return OBJECT_DONE;
+}
+
+/* A store that keeps If-None-Match and ignores If-Match has no conditions for a save that
+ * replaces, which compares instead. */
+static bool the_condition_of_the_commit_is_probed(void)
+{
+    struct sidestep_error err = {0};
+    struct rig rig;
+
+    rig_make(&rig, OBJECT_SIM_IGNORES_IF_MATCH);
+    assert_int_equal(save_once(&rig, 1, false, &err), SIDESTEP_OK);
+    object_sim_set_hook(rig.bucket, save_beside_the_vote, &rig);
+    enum sidestep_status status = save_once(&rig, 2, false, &err);
+    object_sim_set_hook(rig.bucket, NULL, NULL);
+    bool stays = status == SIDESTEP_EEXISTS && held(&rig, 2, 3) == 3;
+    object_sim_free(&rig.bucket);
+    return stays;
+}
+
+static void the_probe_is_about_the_condition_of_the_commit(void **state UNUSED)
+{
+    assert_true(the_condition_of_the_commit_is_probed());
+    fault_arm("object.probe", 1, true, EIO);
+    assert_false(the_condition_of_the_commit_is_probed());
+    fault_arm("", 0, false, 0);
+}
+
 static enum sidestep_status load_any(struct rig *rig)
 {
     struct sidestep_engine *engine = open_engine(rig, NULL, 60);
@@ -363,6 +423,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(commits_have_a_condition),
+        cmocka_unit_test(a_checkpoint_that_was_deleted_is_not_replaced),
+        cmocka_unit_test(the_probe_is_about_the_condition_of_the_commit),
         cmocka_unit_test(silence_is_not_taken_for_failure),
         cmocka_unit_test(a_load_beside_a_save_finds_a_checkpoint),
         cmocka_unit_test(sweeps_know_who_is_dead),

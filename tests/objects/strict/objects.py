@@ -52,6 +52,10 @@ def same_tag(text, tag):
     return text.strip() == "*" or text.strip().strip('"') == tag.strip('"')
 
 
+def is_kept(mode, match, tag):
+    return match == tag.strip('"') if mode == "bare" else same_tag(match, tag)
+
+
 def check_write_conditions(service, request, key):
     """If-None-Match: * and If-Match of what writes or deletes."""
     none_match = request.header("if-none-match")
@@ -65,14 +69,14 @@ def check_write_conditions(service, request, key):
             "A header you provided implies functionality that is not implemented",
             {"Header": "If-Match" if match else "If-None-Match"},
         )
-    if mode == "ignored":
+    if mode == "ignored" or (mode == "bare" and request.method == "DELETE"):
         return
     there = get_bucket(service, request.bucket).objects.get(key)
     if none_match is not None and there is not None:
         raise _failed("If-None-Match")
     if match is not None and there is None:
         raise S3Error("NoSuchKey", "The specified key does not exist.", {"Key": key})
-    if match is not None and not same_tag(match, there.tag):
+    if match is not None and not is_kept(mode, match, there.tag):
         raise _failed("If-Match")
 
 

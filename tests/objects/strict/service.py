@@ -25,7 +25,8 @@ PERFORM = {
 
 # name: (default, what it may be: a tuple of values, or a type)
 SETTINGS = {
-    "conditions": ("honoured", ("honoured", "ignored", "501")),
+    # bare: as Ceph before 2025, which compares tags without quotes, and none when it deletes
+    "conditions": ("honoured", ("honoured", "ignored", "501", "bare")),
     "checksums": ("known", ("known", "ignored", "refused", "invalid")),
     "tags": ("md5", ("md5", "opaque")),
     "strict": (True, (True, False)),  # over plain http the payload must be hashed
