@@ -2,10 +2,9 @@
 /*
  * catalog.h -- lists the checkpoints under a root, with their states and annotations.
  *
- * Six parts:
+ * Five parts:
  *  - list.h lists a root: committed, damaged, saving, dead, another program's.
  *  - annotations.h keeps pins, tags and metrics as small files in ROOT/.sidestep.
- *  - lease.h says which run owns the series of a root.
  *  - lineage.h says which checkpoints a resume skips, and why.
  *  - foreign_layouts.h knows the checkpoints of other frameworks.
  *  - gc_report.h collects what was removed and what was kept.
@@ -26,7 +25,6 @@
 #include "catalog/annotations.h"
 #include "catalog/foreign_layouts.h"
 #include "catalog/gc_report.h"
-#include "catalog/lease.h"
 #include "catalog/lineage.h"
 #include "catalog/list.h"
 

@@ -121,8 +121,7 @@ static enum sidestep_status fill_once(struct listing *l, struct sidestep_error *
     OWNED_NAMES struct name_list names = {0};
 
     clear_listing(l);
-    if (object_store_client(l->store) != NULL)
-        TRY(object_store_remember(l->root_dir, err));
+    TRY(store_dir_remember(l->root_dir, err));
     TRY(name_list_read(l->root_dir, &names, err));
     l->entries = arena_new(&l->arena, names.count, sizeof(*l->entries));
     l->sharing = arena_new(&l->arena, names.count, sizeof(*l->sharing));

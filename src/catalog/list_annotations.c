@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "catalog/lease.h"
+#include "root/root.h"
 #include "catalog/lineage.h"
 #include "catalog/listing.h"
 #include "checkpoint/checkpoint.h"

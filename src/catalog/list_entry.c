@@ -5,6 +5,7 @@
 
 #include "base/base.h"
 #include "commit/commit.h"
+#include "root/root.h"
 #include "catalog/foreign_layouts.h"
 #include "catalog/listing.h"
 #include "checkpoint/checkpoint.h"
@@ -162,7 +163,7 @@ static enum sidestep_status find_owner(struct store_dir *dir, const char *save_i
                                        struct owner *owner, struct sidestep_error *err)
 {
     struct owner other;
-    enum sidestep_status status = owner_read(dir, save_id, &other, err);
+    enum sidestep_status status = root_read_owner(dir, save_id, &other, err);
 
     if (status == SIDESTEP_ENOMEM)
         return status;
@@ -339,7 +340,7 @@ static enum sidestep_status look_into_dir(struct listing *l, const char *name,
 
     TRY(store_dir_open(l->store, l->root_dir, name, &dir, err));
     TRY(read_contents(dir, &names, &contents, entry, err));
-    TRY(owner_find_saves(dir, &names, &saves, err));
+    TRY(root_find_saves(dir, &names, &saves, err));
     contents.has_marker = saves.count != 0;
     entry->state = classify(name, &contents);
     entry->ranks = contents.ranks;

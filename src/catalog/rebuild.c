@@ -11,6 +11,7 @@
 #include "catalog/gc_report.h"
 #include "format/format.h"
 #include "object/object.h"
+#include "root/root.h"
 
 /* ---- gc ---- */
 
@@ -37,9 +38,9 @@ enum sidestep_status sidestep_gc(const char *parent, uint32_t flags,
                           .removed = gc_report_add_removed,
                           .kept = gc_report_add_kept,
                           .context = c};
-    enum sidestep_status status = sweep_parent(&sweep, err);
+    enum sidestep_status status = root_sweep(&sweep, err);
     if (status == SIDESTEP_OK)
-        status = sweep_child_dirs(&sweep, err);
+        status = root_sweep_below(&sweep, err);
     if (status != SIDESTEP_OK)
         gc_report_free(c);
     else

@@ -14,53 +14,15 @@
 #include <time.h>
 
 #include "base/base.h"
-#include "commit/commit_marker.h"
-#include "commit/files_form.h"
+#include "commit/form.h"
 #include "commit/small_file.h"
-
-static bool tally_name(void *context, const char *name)
-{
-    struct tally *tally = context;
-    struct file_name parsed = file_name_parse(name);
-    struct store_stat stat;
-
-    if (strcmp(parsed.save_id, tally->commit->save_id) != 0 && parsed.save_id[0] != '\0')
-        return true;
-    if (parsed.kind == FILE_NAME_VOTE && parsed.rank < tally->commit->world_size &&
-        !tally->voted[parsed.rank]) {
-        tally->voted[parsed.rank] = 1;
-        tally->yes_count++;
-        assert(tally->yes_count <= tally->commit->world_size);
-    } else if (parsed.kind == FILE_NAME_FAILED &&
-               (tally->failed_rank < 0 || parsed.rank < tally->failed_rank)) {
-        tally->failed_rank = parsed.rank;
-    } else if (parsed.kind == FILE_NAME_PART &&
-               store_stat(tally->commit->dir, name, &stat, NULL) == SIDESTEP_OK) {
-        tally->progress += stat.size + (uint64_t)stat.modified;
-    }
-    tally->progress += 1;
-    return true;
-}
-
-enum sidestep_status files_count_votes(struct tally *tally, struct sidestep_error *err)
-{
-    return store_dir_list(tally->commit->dir, tally_name, tally, err);
-}
-
-void files_read_failure(struct commit *commit, uint32_t rank, struct sidestep_error *why)
-{
-    char name[FILE_NAME_BYTES];
-
-    file_name_format(FILE_NAME_FAILED, commit->save_id, rank, 0, name);
-    (void)commit_read_reason(commit->dir, name, why, NULL);
-}
 
 static enum sidestep_status report_failed(struct commit *commit, uint32_t rank,
                                           struct sidestep_error *err)
 {
     struct sidestep_error why = {0};
 
-    commit->form->read_failure(commit, rank, &why);
+    commit_form_of(commit)->read_failure(commit, rank, &why);
     enum sidestep_status status =
         FAIL(err, SIDESTEP_EPEER, "rank %u: %.600s", rank,
              why.message[0] != '\0'
@@ -122,7 +84,7 @@ static enum sidestep_status wait_for_votes(struct commit *commit, struct sideste
         tally.failed_rank = -1;
         tally.progress = 0;
         TRY(commit_check_cancelled(commit, err));
-        TRY(commit->form->count_votes(&tally, err));
+        TRY(commit_form_of(commit)->count_votes(&tally, err));
         if (tally.failed_rank >= 0)
             return report_failed(commit, (uint32_t)tally.failed_rank, err);
         if (tally.yes_count == commit->world_size)
@@ -229,7 +191,7 @@ static enum sidestep_status check_shard(struct commit *commit, struct commit_con
     struct store_stat stat;
     char written[FILE_NAME_BYTES], name[FILE_NAME_BYTES];
 
-    commit->form->shard_names(commit, rank, shard, written, name);
+    commit_form_of(commit)->shard_names(commit, rank, shard, written, name);
     enum sidestep_status status = read_shard(commit, contents, name, footer, row, &stat, err);
     if (status == SIDESTEP_OK && (footer->rank != rank || footer->shard != shard))
         status = FAIL(err, SIDESTEP_ECORRUPT, "it belongs to another save, rank or shard");

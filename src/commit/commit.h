@@ -50,11 +50,11 @@
  * A shard may be a hard link to a shard of an earlier checkpoint. It counts as written and synced
  * only if rank 0 has seen it, file and footer, in a checkpoint that rank 0 committed.
  *
- * There are three forms (form.h). On object stores, where nothing can be renamed or locked, the
- * steps are those of object_form.h. On file systems there are two (files_form.c):
- *
- * The swap form makes a new directory. The in-place form serves when NAME exists already: an empty
- * directory, an older checkpoint, a user's own files, a mount point, or a symbolic link to one.
+ * There are three forms (form.h), each in a file that reads as the protocol. The swap form
+ * (swap_form.c) makes a new directory. The in-place form (in_place_form.c) serves when NAME exists
+ * already: an empty directory, an older checkpoint, a user's own files, a mount point, or a
+ * symbolic link to one. On object stores, where nothing can be renamed or locked, the steps are
+ * those of object_form.h.
  */
 #ifndef COMMIT_COMMIT_H
 #define COMMIT_COMMIT_H
@@ -72,7 +72,6 @@
 enum commit_outcome { COMMIT_UNDECIDED, COMMIT_COMMITTED, COMMIT_ABORTED, COMMIT_UNKNOWN };
 
 struct commit;
-struct commit_form;    /* form.h */
 struct commit_objects; /* object_form.h */
 /* Callbacks by which a series can stop a save. check() runs right before the rename that commits:
  * does the series still hold its lock, and is its incarnation current? */
@@ -123,9 +122,8 @@ struct commit {
     char path[COMMIT_PATH_BYTES]; /* absolute */
     char name[FILE_NAME_BYTES];   /* last component of ${path} */
     struct store_dir *parent;
-    struct store_dir *spare; /* closed to free a descriptor when none is left */
-    const struct commit_form *form;
-    struct commit_objects *objects; /* the form's own, if ${store} is an object store; or NULL */
+    struct store_dir *spare;        /* closed to free a descriptor when none is left */
+    struct commit_objects *objects; /* of the form on object stores; or NULL */
 
     /* Rank 0: set by commit_begin(). Other ranks: set by the caller, from the agreement. */
     char save_id[SAVE_ID_HEX];
@@ -281,7 +279,7 @@ enum sidestep_status commit_exchange_metadata(struct commit *commit, struct side
 #include "commit/lock_file.h"
 #include "commit/name_list.h"
 #include "commit/object_delete.h"
-#include "commit/owner.h"
+#include "commit/object_layout.h"
 #include "commit/referenced_files.h"
 #include "commit/small_file.h"
 #include "commit/sweep.h"

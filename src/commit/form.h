@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * form.h -- the forms of the commit protocol behind one table.
+ * form.h -- the forms of the commit protocol, one table each.
  *
- * commit.h has the steps; a form says what each of them does on its storage. The files of a form
- * read as the protocol in order: files_form.c (swap and in place) and object_form.c.
+ * commit.h has the steps; a form says what each of them does. Its file reads as the protocol in
+ * order: swap_form.c, in_place_form.c, object_form.c. What forms share is in files_steps.h, and
+ * what a form needs beside its steps in files of its own. docs/FORMAT.md has the three side by
+ * side.
  */
 #ifndef COMMIT_FORM_H
 #define COMMIT_FORM_H
@@ -20,6 +22,12 @@ struct tally {
 };
 
 struct commit_form {
+    /* All ranks: resolve ${path}, and open the parent. */
+    enum sidestep_status (*open)(struct commit *commit, const char *path,
+                                 struct sidestep_error *err);
+    /* Rank 0: look at what NAME holds now. On file systems this decides between swap and in
+     * place. */
+    enum sidestep_status (*look)(struct commit *commit, struct sidestep_error *err);
     /* Rank 0. On failure it removes what it made. */
     enum sidestep_status (*begin)(struct commit *commit, struct sidestep_error *err);
     /* Other ranks, once. ENOTFOUND: rank 0 has not begun, as far as this rank sees. */
@@ -48,8 +56,12 @@ struct commit_form {
     void (*close)(struct commit *commit);
 };
 
-extern const struct commit_form commit_form_files;
+extern const struct commit_form commit_form_swap;
+extern const struct commit_form commit_form_in_place;
 extern const struct commit_form commit_form_objects;
+
+/* The form of ${commit}: by its store, and by ${in_place}, which commit_begin() sets. */
+const struct commit_form *commit_form_of(const struct commit *commit);
 
 /* unknown_outcome.c: the marker of this save is gone, and .metadata has ${identity}: how did the
  * save end? If it is not COMMITTED, ${err} says why. */
@@ -57,12 +69,11 @@ enum commit_outcome commit_judge_identity(const struct commit *commit, uint64_t 
                                           struct sidestep_error *err);
 /* unknown_outcome.c: EABORTED, for a save of which rank 0 left no reason. */
 void commit_report_given_up(const struct commit *commit, struct sidestep_error *err);
-/* object_form.c: the part of commit_open() for a URL. */
-enum sidestep_status commit_open_objects(struct commit *commit, const char *url,
-                                         struct sidestep_error *err);
-/* publish.c: complete the manifest, and encode it and .metadata. */
+/* records.c: complete the manifest, and encode it and .metadata. */
 enum sidestep_status commit_encode_records(struct commit_contents *contents,
                                            struct buffer *metadata, struct buffer *manifest,
                                            struct sidestep_error *err);
+/* Names of sidestep's own files cannot be those of checkpoints. */
+enum sidestep_status commit_check_name(const struct commit *commit, struct sidestep_error *err);
 
 #endif

@@ -54,9 +54,9 @@ void object_delete_rest(struct object_doomed *doomed);
 
 /* ---- object_sweep_root.c */
 
-/* sweep_parent() and sweep_child_dirs() on an object store: remove what dead saves and deletions
- * left below any prefix of the root. One request lists 1,000 keys; prefixes that need a sweep take
- * more. */
+/* What sweep_parent() and sweep_child_dirs() do in a directory: remove what dead saves and
+ * deletions left below any prefix of the root. One request lists 1,000 keys; prefixes that need a
+ * sweep take more. */
 enum sidestep_status object_sweep_root(struct sweep *sweep, struct sidestep_error *err);
 
 #endif

@@ -43,17 +43,15 @@
 #define COMMIT_OBJECT_FORM_H
 
 #include "commit/form.h"
+#include "commit/object_layout.h"
 #include "commit/referenced_files.h"
 #include "object/object.h"
 
 #define OBJECT_REFRESH_SECONDS 60u
 #define OBJECT_LEASE_SECONDS 1800u
-#define OBJECT_DEAD_SECONDS 3600
 _Static_assert(OBJECT_LEASE_SECONDS + OBJECT_MOST_DEADLINE_SECONDS + OBJECT_SIGNATURE_SECONDS <
                    OBJECT_DEAD_SECONDS,
                "a commit of a dead save could arrive after the sweep");
-
-#define OBJECT_SAVES_DIR ".sidestep/" /* NAME/.sidestep/<save id>/... */
 
 struct object_keeper;
 
@@ -65,6 +63,8 @@ struct commit_objects {
     struct object_keeper *keeper; /* puts the marker, or a sign of life, again and again */
 };
 
+/* ---- object_keys.c */
+
 /* The key of ${name} below NAME: shards, .metadata, the manifest. */
 void object_key(const struct commit *commit, const char *name, char key[OBJECT_KEY_BYTES]);
 /* The key of one of the objects of the save itself: "pending", "outcome", ... */
@@ -75,6 +75,26 @@ static inline struct object_client *object_commit_client(const struct commit *co
 {
     return object_store_client(commit->store);
 }
+
+/* Is the marker of rank 0 there? Also true if storage does not answer. */
+bool object_has_marker(const struct commit *commit);
+/* The text of a failed rank, or of rank 0's outcome; "" if there is none. */
+enum sidestep_status object_read_reason(const struct commit *commit, const char *key,
+                                        struct sidestep_error *why);
+
+/* ---- object_votes.c: steps 3 and 4 (form.h) */
+
+enum sidestep_status object_vote_yes(struct commit *commit, struct sidestep_error *err);
+void object_vote_no(struct commit *commit, const struct sidestep_error *why);
+void object_retract(struct commit *commit);
+enum sidestep_status object_count_votes(struct tally *tally, struct sidestep_error *err);
+void object_read_failure(struct commit *commit, uint32_t rank, struct sidestep_error *why);
+
+/* ---- object_learn.c: step 7 (form.h) */
+
+enum sidestep_status object_check_aborted(struct commit *commit, struct sidestep_error *err);
+enum commit_outcome object_poll_outcome(struct commit *commit, struct sidestep_error *err);
+void object_remove_outcome(struct commit *commit);
 
 /* ---- object_commit.c: step 6 */
 

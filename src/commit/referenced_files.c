@@ -10,7 +10,6 @@
 #include "commit/name_list.h"
 #include "commit/small_file.h"
 #include "format/format.h"
-#include "object/object.h"
 
 void referenced_files_release(struct referenced_files *referenced)
 {
@@ -137,10 +136,6 @@ enum sidestep_status referenced_files_read(struct store_dir *dir, const char *na
     struct manifest manifest;
 
     *out = (struct referenced_files){0};
-    if (object_store_client(dir->store) != NULL) { /* one request instead of many */
-        TRY(small_file_read(dir, name, 0, DCP_METADATA_MAX_BYTES, &bytes, NULL));
-        return referenced_files_parse(dir, &bytes, out);
-    }
     TRY(small_file_hash(dir, name, 0, DCP_METADATA_MAX_BYTES, &length, sha256, NULL));
     if (referenced_files_find_manifest(dir, sha256, length, &out->arena, &manifest))
         return add_listed(out, &manifest);

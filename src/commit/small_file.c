@@ -2,21 +2,7 @@
 /* small_file.c -- reads, hashes and writes small files; see small_file.h. */
 #include "commit/small_file.h"
 
-#include <stdio.h>
-
 #include "base/base.h"
-#include "object/object.h"
-
-/* The key of ${name} in ${dir}, a prefix of an object store. */
-static enum sidestep_status key_of(struct store_dir *dir, const char *name,
-                                   char key[OBJECT_KEY_BYTES], struct sidestep_error *err)
-{
-    int used = snprintf(key, OBJECT_KEY_BYTES, "%s%s", object_store_prefix(dir), name);
-
-    if (used < 0 || (size_t)used >= OBJECT_KEY_BYTES)
-        return error_set(err, SIDESTEP_EINVAL, ENAMETOOLONG, HERE, "the key of '%s'", name);
-    return SIDESTEP_OK;
-}
 
 static enum sidestep_status open_file(struct store_dir *dir, const char *name, uint32_t flags,
                                       uint64_t max, struct store_file **file, uint64_t *length,
@@ -36,15 +22,11 @@ static enum sidestep_status open_file(struct store_dir *dir, const char *name, u
 enum sidestep_status small_file_read(struct store_dir *dir, const char *name, uint32_t flags,
                                      uint64_t max, struct buffer *out, struct sidestep_error *err)
 {
-    struct object_client *client = object_store_client(dir->store);
     OWNED_FILE *file = NULL;
-    char key[OBJECT_KEY_BYTES];
     uint64_t length;
 
-    if (client != NULL) { /* one request instead of two */
-        TRY(key_of(dir, name, key, err));
-        return client->ops->get_all(client, key, max, out, NULL, err);
-    }
+    if (STORE_OPS_OF(dir)->file_get != NULL)
+        return STORE_OPS_OF(dir)->file_get(dir, name, max, out, err);
     TRY(open_file(dir, name, flags, max, &file, &length, err));
     uint8_t *to = buffer_extend(out, length);
     TRY(buffer_check(out, err));
@@ -56,13 +38,13 @@ enum sidestep_status small_file_hash(struct store_dir *dir, const char *name, ui
                                      uint8_t sha256[HASH_SHA256_BYTES], struct sidestep_error *err)
 {
     OWNED_FILE *file = NULL;
-    OWNED_BUFFER bytes = {0};
+    OWNED_BUFFER whole = {0};
 
     /* An object can be replaced between two requests, but not within one. */
-    if (object_store_client(dir->store) != NULL) {
-        TRY(small_file_read(dir, name, flags, max, &bytes, err));
-        hash_sha256(bytes.bytes, bytes.length, sha256);
-        *length = bytes.length;
+    if (STORE_OPS_OF(dir)->file_get != NULL) {
+        TRY(STORE_OPS_OF(dir)->file_get(dir, name, max, &whole, err));
+        hash_sha256(whole.bytes, whole.length, sha256);
+        *length = whole.length;
         return SIDESTEP_OK;
     }
     TRY(open_file(dir, name, flags, max, &file, length, err));
@@ -93,13 +75,8 @@ enum sidestep_status small_file_replace(struct store_dir *dir, const char *name,
                                         const void *bytes, size_t length,
                                         struct sidestep_error *err)
 {
-    struct object_client *client = object_store_client(dir->store);
-    char key[OBJECT_KEY_BYTES];
-
-    if (client != NULL) {
-        TRY(key_of(dir, name, key, err));
-        return client->ops->put(client, key, bytes, length, NULL, NULL, err);
-    }
+    if (STORE_OPS_OF(dir)->file_put != NULL)
+        return STORE_OPS_OF(dir)->file_put(dir, name, bytes, length, err);
     (void)store_unlink(dir, tmp, NULL);
     enum sidestep_status status = write_and_rename(dir, name, tmp, bytes, length, err);
     if (status != SIDESTEP_OK) {

@@ -10,8 +10,8 @@
 /* Read a whole file into ${out}. ECORRUPT: it is longer than ${max} bytes. */
 enum sidestep_status small_file_read(struct store_dir *dir, const char *name, uint32_t flags,
                                      uint64_t max, struct buffer *out, struct sidestep_error *err);
-/* Get the length in bytes and the SHA-256 of a file, without reading it into memory as a whole
- * (except from an object store). */
+/* Get the length in bytes and the SHA-256 of a file. It is not read into memory as a whole, unless
+ * the storage has file_get(). */
 enum sidestep_status small_file_hash(struct store_dir *dir, const char *name, uint32_t flags,
                                      uint64_t max, uint64_t *length,
                                      uint8_t sha256[HASH_SHA256_BYTES], struct sidestep_error *err);

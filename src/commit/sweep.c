@@ -9,8 +9,6 @@
 #include "commit/commit_marker.h"
 #include "commit/lock_file.h"
 #include "commit/name_list.h"
-#include "commit/object_delete.h"
-#include "object/object.h"
 
 /* Rename a directory. A target that is not empty is never replaced. */
 static enum sidestep_status rename_directory(struct store_dir *parent, const char *from,
@@ -377,8 +375,6 @@ enum sidestep_status sweep_parent(struct sweep *sweep, struct sidestep_error *er
     OWNED_NAMES struct name_list names = {0};
 
     assert((sweep->mode == SWEEP_ONE_OFF) == (sweep->target != NULL));
-    if (object_store_client(sweep->parent->store) != NULL)
-        return object_sweep_root(sweep, err);
     TRY(name_list_read(sweep->parent, &names, err));
     for (size_t k = 0; k < ARRAY_LENGTH(kinds); k++) {
         OWNED_BY(doomed_release) struct doomed doomed = {0};

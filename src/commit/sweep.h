@@ -33,8 +33,7 @@ struct sweep {
     void *context;
 };
 
-/* On an object store: object_sweep_root(). Otherwise:
- * Fence dead saves in the parent, and empty their directories. Best effort within a directory.
+/* Fence dead saves in the parent, and empty their directories. Best effort within a directory.
  * Fails if the parent cannot be listed or synced. */
 enum sidestep_status sweep_parent(struct sweep *sweep, struct sidestep_error *err);
 

@@ -13,7 +13,6 @@
 #include "commit/referenced_files.h"
 #include "commit/small_file.h"
 #include "commit/sweep.h"
-#include "object/object.h"
 
 /* Is the file damaged, so that trying again cannot help? */
 static bool is_damage(enum sidestep_status status)
@@ -415,8 +414,6 @@ enum sidestep_status sweep_child_dirs(struct sweep *sweep, struct sidestep_error
 {
     OWNED_NAMES struct name_list names = {0};
 
-    if (object_store_client(sweep->parent->store) != NULL)
-        return SIDESTEP_OK; /* sweep_parent() has done it */
     TRY(name_list_read(sweep->parent, &names, err));
     for (size_t i = 0; i < names.count; i++) {
         struct store_stat stat;

@@ -13,8 +13,7 @@ static enum sidestep_status check_storage(struct doctor *doctor, const char *dir
     OWNED_STORE *store = NULL;
 
     TRY(object_path_open(directory, &store, err));
-    return object_store_client(store) != NULL ? doctor_check_objects(doctor, store, directory, err)
-                                              : doctor_check_storage(doctor, directory, err);
+    return root_probe(doctor, store, directory, err);
 }
 
 void sidestep_doctor_report_release(struct sidestep_doctor_report *report)

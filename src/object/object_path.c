@@ -23,8 +23,8 @@ enum sidestep_status object_path_open(const char *path, struct store **out,
 
 void object_path_close(struct store **store)
 {
-    if (*store != NULL && object_store_client(*store) != NULL)
-        object_store_free(store);
+    if (*store != NULL && (*store)->ops->free != NULL)
+        (*store)->ops->free(*store);
     *store = NULL;
 }
 

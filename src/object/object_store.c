@@ -2,6 +2,7 @@
 /* object_store.c -- directories and files that are read, over one bucket; see object_store.h. */
 #include "object/object_store.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +17,8 @@ static const struct store_ops ops;
 
 struct object_client *object_store_client(const struct store *store)
 {
-    return store->ops == &ops ? object_client_of(store) : NULL;
+    assert(store->ops == &ops);
+    return object_client_of(store);
 }
 
 const char *object_store_bucket(const struct store *store)
@@ -119,7 +121,7 @@ static void dir_close(struct store_dir *dir)
     free(dir);
 }
 
-enum sidestep_status object_store_remember(struct store_dir *base, struct sidestep_error *err)
+static enum sidestep_status dir_remember(struct store_dir *base, struct sidestep_error *err)
 {
     struct object_dir *dir = dir_of(base);
 
@@ -470,13 +472,41 @@ static enum sidestep_status file_close(struct store_file *file, struct sidestep_
     return SIDESTEP_OK;
 }
 
+static enum sidestep_status file_get(struct store_dir *at, const char *name, uint64_t max,
+                                     struct buffer *out, struct sidestep_error *err)
+{
+    struct object_client *client = object_client_of(at->store);
+    char key[OBJECT_KEY_BYTES];
+
+    TRY(object_store_key(at, name, key, err));
+    return client->ops->get_all(client, key, max, out, NULL, err);
+}
+
+static enum sidestep_status file_put(struct store_dir *at, const char *name, const void *bytes,
+                                     size_t length, struct sidestep_error *err)
+{
+    struct object_client *client = object_client_of(at->store);
+    char key[OBJECT_KEY_BYTES];
+
+    TRY(object_store_key(at, name, key, err));
+    return client->ops->put(client, key, bytes, length, NULL, NULL, err);
+}
+
+static void free_store(struct store *store)
+{
+    object_store_free(&store);
+}
+
 static const struct store_ops ops = {.name = "s3",
+                                     .layout = STORE_OF_KEYS,
                                      .takes_urls = true,
+                                     .free = free_store,
                                      .dir_open = dir_open,
                                      .dir_close = dir_close,
                                      .dir_make = dir_make,
                                      .dir_remove = dir_make,
                                      .dir_list = dir_list,
+                                     .dir_remember = dir_remember,
                                      .dir_sync = dir_sync,
                                      .dir_stat = dir_stat,
                                      .dir_traits = dir_traits,
@@ -497,7 +527,9 @@ static const struct store_ops ops = {.name = "s3",
                                      .file_lock = file_lock,
                                      .file_is_locked = file_is_locked,
                                      .file_close = file_close,
-                                     .file_discard = file_discard};
+                                     .file_discard = file_discard,
+                                     .file_get = file_get,
+                                     .file_put = file_put};
 
 enum sidestep_status object_store_new(const char *bucket, struct object_client *client,
                                       struct store **out, struct sidestep_error *err)

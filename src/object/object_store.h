@@ -35,14 +35,10 @@ enum sidestep_status object_store_new(const char *bucket, struct object_client *
 /* After all handles are closed. */
 void object_store_free(struct store **store);
 
-/* List all that lies below ${dir}, and answer from that: ${dir}, and directories that are opened in
- * it afterwards, then take names, sizes and times from this one listing, and send requests only to
- * read files. Again: a new listing; directories that were opened in ${dir} must be closed before. A
- * prefix with more than OBJECT_REMEMBERED_KEYS keys is not remembered. */
+/* A prefix with more keys than this is not remembered (dir_remember()). */
 #define OBJECT_REMEMBERED_KEYS 200000u
-enum sidestep_status object_store_remember(struct store_dir *dir, struct sidestep_error *err);
 
-/* The client of ${store}; NULL: it is no object store. */
+/* The client of ${store}, which is an object store. */
 struct object_client *object_store_client(const struct store *store);
 /* The bucket of ${store}, which is an object store. */
 const char *object_store_bucket(const struct store *store);

@@ -8,9 +8,9 @@
 #include "base/base.h"
 #include "catalog/catalog.h"
 #include "object/object.h"
+#include "root/root.h"
 #include "verify/verify.h"
 
-#define WAS_REPLACED "another save has replaced it meanwhile"
 #define IS_PINNED "it is pinned"
 
 /* The checkpoints of a root, and those of them that retention decides about: one item per entry. */
@@ -30,57 +30,6 @@ static void prune_listing_release(struct prune_listing *l)
     free(l->items);
 }
 
-static bool is_read_only(struct store_dir *dir)
-{
-    struct store_traits traits = {0};
-
-    return store_dir_traits(dir, &traits, NULL) == SIDESTEP_OK && traits.is_read_only;
-}
-
-/*
- * Lock out readers for the deletion.  ELOCKED: somebody is reading.  Without locks, open files stay
- * readable.
- * EPERM: it could not be renamed or emptied, or readers cannot be seen; whoever removed the
- * permission wants to keep it.
- */
-static enum sidestep_status lock_readers(struct store_dir *root, const char *name,
-                                         struct store_file **lock, struct sidestep_error *err)
-{
-    OWNED_DIR *dir = NULL;
-
-    if (is_read_only(root))
-        return FAIL(err, SIDESTEP_EPERM, "the directory that it is in may not be written to");
-    if (store_dir_open(root->store, root, name, &dir, NULL) != SIDESTEP_OK)
-        return SIDESTEP_OK;
-    if (is_read_only(dir))
-        return FAIL(err, SIDESTEP_EPERM, "its directory may not be written to");
-    enum sidestep_status status = store_file_open(dir, FILE_NAME_METADATA, STORE_WRITE, lock, NULL);
-    if (status == SIDESTEP_EPERM)
-        return FAIL(err, SIDESTEP_EPERM, "its %s may not be written to", FILE_NAME_METADATA);
-    if (status == SIDESTEP_OK)
-        status = lock_file_acquire(dir, FILE_NAME_METADATA, *lock, NULL);
-    if (status == SIDESTEP_ELOCKED)
-        return FAIL(err, SIDESTEP_ELOCKED, "it is being read");
-    if (status == SIDESTEP_ENOTFOUND && *lock != NULL)
-        return FAIL(err, SIDESTEP_ELOCKED, WAS_REPLACED);
-    return SIDESTEP_OK;
-}
-
-/* A reason to move the checkpoint back from the trash; NULL: none.  It may have been replaced in
- * place since it was judged, by a save that takes none of our locks, or it may have been pinned.
- * In the trash it cannot be replaced any more, and whoever pins checks that the checkpoint still
- * exists. */
-static const char *find_late_objection(struct store_dir *root, struct store_dir *annotations_dir,
-                                       const char *trash, const char *name, const char *save_id)
-{
-    if (save_id != NULL && (referenced_files_was_replaced(root, trash, save_id) ||
-                            !sweep_has_only_own_files(root, trash)))
-        return WAS_REPLACED;
-    return annotations_dir != NULL && annotations_may_exist(annotations_dir, ANNOTATION_PIN, name)
-               ? IS_PINNED
-               : NULL;
-}
-
 static bool is_pinned(struct store_dir *annotations_dir, const char *name)
 {
     return annotations_dir != NULL && !fault_hit("prune.pin") && /* wrong on purpose */
@@ -95,49 +44,25 @@ static void remove_annotations(struct store_dir *annotations_dir, const char *na
         annotations_remove_checkpoint(annotations_dir, &about, name);
 }
 
-/* Whoever pins checks afterwards that the checkpoint exists. So a pin that comes before .metadata
- * is gone is seen here, or fails there. */
-static enum sidestep_status delete_objects(struct store_dir *root,
-                                           struct store_dir *annotations_dir, const char *name,
-                                           const char *save_id, uint64_t *bytes,
-                                           struct sidestep_error *err)
-{
-    OWNED_DOOMED doomed = {0};
-
-    TRY(object_delete_look(root, name, save_id, &doomed, err));
-    TRY(object_delete_hide(&doomed, err));
-    if (is_pinned(annotations_dir, name)) {
-        TRY(object_delete_restore(&doomed, err));
-        return FAIL(err, SIDESTEP_ELOCKED, IS_PINNED);
-    }
-    if (bytes != NULL)
-        *bytes += object_delete_bytes(&doomed);
-    object_delete_rest(&doomed);
-    remove_annotations(annotations_dir, name);
-    return SIDESTEP_OK;
-}
-
+/* Whoever pins checks afterwards that the checkpoint exists. So a pin that comes before it is
+ * hidden is seen here, or fails there. */
 enum sidestep_status prune_delete(struct store_dir *root, struct store_dir *annotations_dir,
                                   const char *name, const char *save_id, uint64_t *bytes,
                                   struct sidestep_error *err)
 {
-    uint8_t id[SAVE_ID_BYTES];
-    char hex[SAVE_ID_HEX], trash[FILE_NAME_BYTES];
-    OWNED_FILE *lock = NULL;
+    const struct deletion_ops *ops = &root_of(root->store)->deletion;
+    OWNED_DELETION d = {.root = root, .name = name, .save_id = save_id};
 
-    if (object_store_client(root->store) != NULL)
-        return delete_objects(root, annotations_dir, name, save_id, bytes, err);
-    TRY(lock_readers(root, name, &lock, err));
-    TRY(random_bytes(id, sizeof(id), err));
-    hash_to_hex(id, sizeof(id), hex);
-    TRY(sweep_move_to_trash(root, name, hex, err));
-    file_name_format(FILE_NAME_TRASH, hex, 0, 0, trash);
-    const char *objection = find_late_objection(root, annotations_dir, trash, name, save_id);
+    TRY(ops->look(&d, err));
+    TRY(ops->hide(&d, err));
+    const char *objection = ops->was_replaced(&d)              ? DELETION_WAS_REPLACED
+                            : is_pinned(annotations_dir, name) ? IS_PINNED
+                                                               : NULL;
     if (objection != NULL) {
-        TRY(sweep_restore(root, trash, name, err));
+        TRY(ops->restore(&d, err));
         return FAIL(err, SIDESTEP_ELOCKED, "%s", objection);
     }
-    enum sidestep_status status = sweep_empty_trash(root, trash, bytes, err);
+    enum sidestep_status status = ops->finish(&d, bytes, err);
     remove_annotations(annotations_dir, name);
     return status;
 }
@@ -311,31 +236,25 @@ static enum sidestep_status check(struct prune *p, struct prune_listing *l,
 static enum sidestep_status try_delete(const struct prune *p, const char *name, const char *save_id,
                                        uint64_t *bytes, struct sidestep_error *err)
 {
-    OWNED_DOOMED doomed = {0};
-    OWNED_FILE *lock = NULL;
+    const struct deletion_ops *ops = &root_of(p->root->store)->deletion;
+    OWNED_DELETION d = {.root = p->root, .name = name, .save_id = save_id};
 
-    if (object_store_client(p->root->store) != NULL) {
-        TRY(object_delete_look(p->root, name, save_id, &doomed, err));
-        *bytes = object_delete_bytes(&doomed);
-        return SIDESTEP_OK;
-    }
-    TRY(lock_readers(p->root, name, &lock, err));
-    if (p->annotations_dir != NULL && is_read_only(p->annotations_dir))
+    TRY(ops->look(&d, err));
+    if (p->annotations_dir != NULL && deletion_is_read_only(p->annotations_dir))
         return FAIL(err, SIDESTEP_EPERM, "%s of its series may not be written to",
                     FILE_NAME_SERIES_DIR);
-    *bytes = sweep_reclaimable_bytes(p->root, name);
+    *bytes = ops->bytes(&d);
     return SIDESTEP_OK;
 }
 
 /* Why it cannot be deleted after all; NULL: it can, and is claimed. */
 static const char *find_objection(const struct prune *p, const struct sidestep_listed *entry)
 {
-    bool is_object = object_store_client(p->root->store) != NULL; /* object_delete_look() asks it */
+    const char *objection =
+        root_of(p->root->store)->deletion.find_objection(p->root, entry->name, entry->save_id);
 
-    if (!is_object && !sweep_has_only_own_files(p->root, entry->name))
-        return "it holds files that are not ours, or a save";
-    if (!is_object && referenced_files_was_replaced(p->root, entry->name, entry->save_id))
-        return WAS_REPLACED;
+    if (objection != NULL)
+        return objection;
     if (p->annotations_dir != NULL &&
         annotations_may_exist(p->annotations_dir, ANNOTATION_PIN, entry->name))
         return IS_PINNED;

@@ -128,7 +128,7 @@ static enum sidestep_status open_lease(struct sidestep_series *series, struct si
         (struct commit_guard){.check = guard_check, .holds = guard_holds, .context = series};
     struct sweep sweep = {
         .store = series->store, .parent = series->lease.root, .mode = SWEEP_SERIES};
-    TRY(sweep_parent(&sweep, err));
+    TRY(root_sweep(&sweep, err));
     TRY(series_estimate_space(series, err));
     return series_start_pruner(series, err);
 }

@@ -2,7 +2,7 @@
 /*
  * series.h -- the checkpoints of one run: when to save, where to resume, what to keep.
  *
- * A series belongs to a root.  It takes the root's lease (catalog/lease.h), so that only one run
+ * A series belongs to a root.  It takes the root's lease (root/lease.h), so that only one run
  * saves there; a run that was taken over cannot commit any more.  schedule.h says when a save is
  * due.  Resuming chooses the newest valid checkpoint (selection/) and loads it (load/).  After each
  * commit, rank 0 deletes what retention lets go, on a thread of its own.
@@ -21,6 +21,7 @@
 
 #include "catalog/catalog.h"
 #include "commit/commit.h"
+#include "root/root.h"
 #include "series/schedule.h"
 #include "save/save.h"
 #include "selection/selection.h"

@@ -12,7 +12,6 @@
 #include "base/base.h"
 #include "commit/commit.h"
 #include "catalog/catalog.h"
-#include "object/object.h"
 #include "selection/selection.h"
 #include "series/series.h"
 #include "verify/verify.h"
@@ -113,28 +112,13 @@ static enum sidestep_status quarantine(void *context, const struct sidestep_list
                                        const struct sidestep_error *why, struct sidestep_error *err)
 {
     struct choosing *choosing = context;
-    struct lease *lease = &choosing->series->lease;
-    char bad[FILE_NAME_BYTES];
-
     char text[COMMIT_PATH_BYTES + sizeof(why->message)];
     snprintf(text, sizeof(text), "'%s': %s", entry->path, why->message);
     note_rejected(choosing, entry, text);
     bool is_damage = why->status == SIDESTEP_ECORRUPT || why->status == SIDESTEP_EUNSAFE;
     if (entry->save_id == NULL || !is_damage)
         return SIDESTEP_OK;
-    if (object_store_client(choosing->series->store) != NULL)
-        return SIDESTEP_OK; /* no rename there: it is passed over, and looked at again each time */
-    file_name_format(FILE_NAME_BAD, entry->save_id, 0, 0, bad);
-    TRY(lease_check(lease, err));
-    if (referenced_files_was_replaced(lease->root, entry->name, entry->save_id))
-        return SIDESTEP_OK; /* it is not known to be damaged */
-    if (store_rename(lease->root, entry->name, lease->root, bad, STORE_NOREPLACE, NULL) !=
-        SIDESTEP_OK)
-        return SIDESTEP_OK; /* it will be rejected again */
-    if (referenced_files_was_replaced(
-            lease->root, bad, entry->save_id)) /* replaced between the check and the rename */
-        return sweep_restore(lease->root, bad, entry->name, err);
-    return store_dir_sync(lease->root, err);
+    return root_set_aside(&choosing->series->lease, entry->name, entry->save_id, err);
 }
 
 /* Remove the members that are passed over.  Returns how many of them were committed. */

@@ -58,7 +58,7 @@ void series_record_outcomes(struct sidestep_series *series)
     series->shared.has_settled |= settles;
     lock_release(&series->shared.lock);
     if (settles && sweep.parent != NULL)
-        (void)sweep_child_dirs(&sweep, NULL);
+        (void)root_sweep_below(&sweep, NULL);
 }
 
 bool series_should_check_space(const struct sidestep_series *series)

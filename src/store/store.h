@@ -71,13 +71,20 @@ struct store_traits {
     uint64_t free_bytes; /* that this user may still write, as the storage reports */
 };
 
+/* What a store is made of. Code whose steps differ has one table of operations for each, and takes
+ * it by this number: commit/form.h and root/root.h. */
+enum store_layout { STORE_OF_DIRECTORIES, STORE_OF_KEYS, STORE_LAYOUTS };
+
 struct store_ops {
     const char *name; /* "posix", "fault", "sim", "s3" */
-    bool takes_urls;  /* dir_open() without ${at} takes URLs, and no paths */
+    enum store_layout layout;
+    bool takes_urls; /* dir_open() without ${at} takes URLs, and no paths */
+
+    /* Free the store, after all its handles. NULL: it is a constant, or its maker frees it. */
+    void (*free)(struct store *store);
 
     /* If ${at} is NULL, ${name} is a path, in which symbolic links are followed. It is a URL only
-     * if
-     * ${takes_urls}: store_dir_open() refuses those otherwise. */
+     * if ${takes_urls}: store_dir_open() refuses those otherwise. */
     enum sidestep_status (*dir_open)(struct store *store, struct store_dir *at, const char *name,
                                      struct store_dir **out, struct sidestep_error *err);
     void (*dir_close)(struct store_dir *dir);
@@ -89,6 +96,11 @@ struct store_ops {
     enum sidestep_status (*dir_list)(struct store_dir *dir,
                                      bool (*each)(void *context, const char *name), void *context,
                                      struct sidestep_error *err);
+    /* Look at all that lies below the directory at once, and answer from that: the directory, and
+       those that are opened in it afterwards, then show names, sizes and times of this moment.
+       Again: look again; directories that were opened in it must be closed before.  NULL: the
+       storage is quick to ask. */
+    enum sidestep_status (*dir_remember)(struct store_dir *dir, struct sidestep_error *err);
     enum sidestep_status (*dir_sync)(struct store_dir *dir, struct sidestep_error *err);
     enum sidestep_status (*dir_stat)(struct store_dir *dir, struct store_stat *out,
                                      struct sidestep_error *err);
@@ -155,6 +167,14 @@ struct store_ops {
                                            struct sidestep_error *err);
     enum sidestep_status (*file_close)(struct store_file *file, struct sidestep_error *err);
     void (*file_discard)(struct store_file *file);
+
+    /* A small file as a whole, with one request each: append it to ${out} (ECORRUPT: it has more
+       than ${max} bytes); make or replace it, durably.  NULL: by the calls above
+       (commit/small_file.h). */
+    enum sidestep_status (*file_get)(struct store_dir *at, const char *name, uint64_t max,
+                                     struct buffer *out, struct sidestep_error *err);
+    enum sidestep_status (*file_put)(struct store_dir *at, const char *name, const void *bytes,
+                                     size_t length, struct sidestep_error *err);
 };
 
 /* The host's file systems.  A constant, never freed. */
@@ -190,6 +210,12 @@ static inline enum sidestep_status store_dir_list(struct store_dir *dir,
                                                   void *context, struct sidestep_error *err)
 {
     return STORE_OPS_OF(dir)->dir_list(dir, each, context, err);
+}
+static inline enum sidestep_status store_dir_remember(struct store_dir *dir,
+                                                      struct sidestep_error *err)
+{
+    return STORE_OPS_OF(dir)->dir_remember != NULL ? STORE_OPS_OF(dir)->dir_remember(dir, err)
+                                                   : SIDESTEP_OK;
 }
 static inline enum sidestep_status store_dir_sync(struct store_dir *dir, struct sidestep_error *err)
 {

@@ -13,7 +13,7 @@
 #include <xxhash.h>
 
 #include "base/owned.h"
-#include "catalog/lease.h"
+#include "root/lease.h"
 #include "checkpoint/reader.h"
 #include "commit/sweep.h"
 #include "support/store_sim_disk.h"

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/owned.h"
-#include "catalog/lease.h"
+#include "root/lease.h"
 #include "checkpoint/reader.h"
 
 /* ---- setup */

@@ -4,7 +4,7 @@
  * sweeps between the creation of a file and its lock, or opened the file before.
  */
 #include "base/owned.h"
-#include "catalog/lease.h"
+#include "root/lease.h"
 #include "commit/commit_marker.h"
 #include "commit/lock_file.h"
 #include "commit/sweep.h"

@@ -11,12 +11,12 @@
 #include "support/unit.h"
 
 /* ${t} without a series, and the root and its marks. */
-struct deletion {
+struct deleting {
     struct trainer trainer;
     struct store_dir *root, *marks;
 };
 
-static void begin_deletion(struct rig *rig, struct deletion *d)
+static void begin_deletion(struct rig *rig, struct deleting *d)
 {
     struct sidestep_error err;
 
@@ -26,7 +26,7 @@ static void begin_deletion(struct rig *rig, struct deletion *d)
     assert_int_equal(store_dir_open(store, d->root, ".sidestep", &d->marks, &err), SIDESTEP_OK);
 }
 
-static void end_deletion(struct deletion *d)
+static void end_deletion(struct deleting *d)
 {
     store_dir_close(d->marks);
     store_dir_close(d->root);
@@ -48,7 +48,7 @@ static void save_two(struct rig *rig, unsigned flags)
 
 static enum sidestep_status delete_step_1(struct rig *rig, struct sidestep_error *err)
 {
-    struct deletion d;
+    struct deleting d;
 
     begin_deletion(rig, &d);
     enum sidestep_status status = prune_delete(d.root, d.marks, "step-1", NULL, NULL, err);
@@ -137,7 +137,7 @@ static void names_that_are_being_saved_stay(void **state UNUSED)
 static void what_is_not_ours_stays(void **state UNUSED)
 {
     struct sidestep_error err = {0};
-    struct deletion d;
+    struct deleting d;
     struct rig rig;
 
     save_two(&rig, 0);

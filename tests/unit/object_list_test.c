@@ -121,7 +121,7 @@ static void what_is_remembered_is_read_anew(void **state UNUSED)
     assert_true(object_sim_put(rig.bucket, "job/a/x", "x", 1));
     struct store *store = new_store(&rig);
     assert_int_equal(store_dir_open(store, NULL, ROOT, &dir, &err), SIDESTEP_OK);
-    assert_int_equal(object_store_remember(dir, &err), SIDESTEP_OK);
+    assert_int_equal(store_dir_remember(dir, &err), SIDESTEP_OK);
     assert_true(object_sim_put(rig.bucket, "job/b", "x", 1));
     uint64_t requests = object_sim_request_count(rig.bucket);
     assert_int_equal(store_stat(dir, "a", &stat, &err), SIDESTEP_OK);
@@ -130,7 +130,7 @@ static void what_is_remembered_is_read_anew(void **state UNUSED)
     assert_int_equal(stat.kind, STORE_FILE);
     assert_int_equal(store_stat(dir, "b", &stat, &err), SIDESTEP_ENOTFOUND);
     assert_int_equal(object_sim_request_count(rig.bucket), requests);
-    assert_int_equal(object_store_remember(dir, &err), SIDESTEP_OK);
+    assert_int_equal(store_dir_remember(dir, &err), SIDESTEP_OK);
     assert_int_equal(store_stat(dir, "b", &stat, &err), SIDESTEP_OK);
     store_dir_close(dir);
     object_store_free(&store);

@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "base/owned.h"
-#include "commit/owner.h"
+#include "root/root.h"
 #include "support/store_sim.h"
 #include "support/unit.h"
 
@@ -72,7 +72,7 @@ static bool is_dead(struct fixture *f,
         f->ops.dir_traits = traits;
     stranger->ops = &f->ops;
     assert_int_equal(store_dir_open(stranger, NULL, "/", &dir, &f->err), SIDESTEP_OK);
-    assert_int_equal(owner_read(dir, ID, &f->owner, &f->err), SIDESTEP_OK);
+    assert_int_equal(root_read_owner(dir, ID, &f->owner, &f->err), SIDESTEP_OK);
     store_dir_close(TAKE(dir));
     stranger->ops = before;
     return f->owner.is_dead;

@@ -1,7 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* lease_objects.c -- takes the next incarnation of a series by a conditional put; see
- * lease_objects.h. */
-#include "catalog/lease_objects.h"
+/*
+ * bucket_lease.c -- takes the next incarnation of a series in a bucket, which has no locks: the
+ * incarnation alone decides.
+ *
+ * ROOT/.sidestep/state names the run, the incarnation and its holder, by a token that only the
+ * holder knows. Who starts puts it again with the next number, on the condition that nobody has
+ * done so meanwhile. So each number has one holder. The holder before finds out at its next commit
+ * (lease_check()), and can commit no more: a second trainer ends the first one.
+ *
+ * Where a store has no conditions, the last one who puts the state wins: after a put, the starter
+ * waits a moment and reads it back.
+ */
+#include "root/bucket.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,27 +21,8 @@
 #include "base/base.h"
 #include "object/object.h"
 
-#define STATE_MAX_BYTES 4096u
 #define TRIES 32u                      /* others that take the number meanwhile */
 #define SETTLE_NS UINT64_C(2000000000) /* without conditions: until others have put theirs */
-
-enum sidestep_status lease_state_parse(const char *text, struct lease_state *state,
-                                       struct sidestep_error *err)
-{
-    unsigned long long number = 0;
-    uint8_t id[SAVE_ID_BYTES];
-
-    *state = (struct lease_state){0};
-    if (sscanf(text, "run %32s incarnation %llu\n", state->run_id, &number) != 2 ||
-        strlen(state->run_id) != SAVE_ID_HEX - 1 ||
-        !hash_from_hex(state->run_id, SAVE_ID_BYTES, id))
-        return FAIL(err, SIDESTEP_ECORRUPT, "the state of the series is damaged");
-    state->incarnation = number;
-    const char *rest = strchr(text, '\n');
-    if (rest != NULL)
-        (void)sscanf(rest, "\ntoken %32s\nholder %159[^\n]", state->token, state->holder);
-    return SIDESTEP_OK;
-}
 
 /* The state as it is now. ${tag}: "" if there is none. ${*is_lost}: there is none, or it is
  * damaged. */
@@ -46,7 +37,7 @@ static enum sidestep_status read_state(struct object_client *client, const char 
     tag[0] = '\0';
     *is_lost = true;
     enum sidestep_status status =
-        client->ops->get_all(client, key, STATE_MAX_BYTES, &text, &info, &why);
+        client->ops->get_all(client, key, LEASE_MAX_BYTES, &text, &info, &why);
     if (status == SIDESTEP_ENOTFOUND)
         return SIDESTEP_OK;
     if (status != SIDESTEP_OK) {
@@ -155,13 +146,16 @@ static enum sidestep_status try_put(struct lease *lease, const char *key, const 
                : SIDESTEP_OK;
 }
 
-enum sidestep_status lease_objects_acquire(struct lease *lease, struct sidestep_error *err)
+enum sidestep_status bucket_take_lease(struct lease *lease, const char *path UNUSED,
+                                       bool starts_run, struct sidestep_error *err)
 {
     struct object_client *client = object_store_client(lease->store);
     struct lease_state state = {0};
     char key[OBJECT_KEY_BYTES], tag[OBJECT_TAG_BYTES];
     bool is_lost, taken = false;
 
+    if (!starts_run) /* a number of its own would end the run that saves there */
+        return SIDESTEP_OK;
     int used = snprintf(key, sizeof(key), "%s" LEASE_STATE, object_store_prefix(lease->dir));
     if (used < 0 || (size_t)used >= sizeof(key))
         return error_set(err, SIDESTEP_EINVAL, ENAMETOOLONG, HERE, "the key of the state");

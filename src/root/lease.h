@@ -5,12 +5,10 @@
  *
  * The number grows with every holder. So a process that lost the lease is recognized and fenced.
  */
-#ifndef CATALOG_LEASE_H
-#define CATALOG_LEASE_H
+#ifndef ROOT_LEASE_H
+#define ROOT_LEASE_H
 
 #include "commit/commit.h"
-
-#define LEASE_STATE "state"
 
 struct lease {
     struct store *store;
@@ -18,15 +16,15 @@ struct lease {
     struct store_dir *dir;  /* ROOT/.sidestep */
     struct store_file *lock;
     bool is_locked;          /* false: this storage has no locks */
-    char token[SAVE_ID_HEX]; /* on object stores (lease_objects.h), what proves that the incarnation
+    char token[SAVE_ID_HEX]; /* in a bucket (bucket_lease.c), what proves that the incarnation
                                 is ours; "": it is not needed, or none was taken */
     char run_id[SAVE_ID_HEX];
     uint64_t incarnation;
 };
 
-/* On object stores, which have no locks, see lease_objects.h. Otherwise:
- * Make ${root} if it is missing, take the lock, and start a new incarnation durably. Waits up to 30
- * s for a holder that only deletes. ELOCKED: the message names the holder. */
+/* Make ${root} if it is missing, take the lock if the storage has locks, and start a new
+ * incarnation durably. Waits up to 30 s for a holder that only deletes. ELOCKED: the message names
+ * the holder. */
 enum sidestep_status lease_acquire(struct lease *lease, struct store *store, const char *root,
                                    struct sidestep_error *err);
 /* Read the run id and the newest incarnation of the series in ${dir} (ROOT/.sidestep), without the
@@ -35,7 +33,7 @@ enum sidestep_status lease_read(struct store_dir *dir, char run_id[SAVE_ID_HEX],
                                 uint64_t *incarnation, struct sidestep_error *err);
 /* Like lease_acquire(), for a caller that only deletes. Does not start a run if there is none yet.
  * If there is no space to write the next incarnation, the lock alone is enough, because deleting
- * makes space. On object stores it takes no incarnation, because that would end the run that saves
+ * makes space. In a bucket it takes no incarnation, because that would end the run that saves
  * there, and a deletion harms none. */
 enum sidestep_status lease_acquire_to_delete(struct lease *lease, struct store *store,
                                              const char *root, struct sidestep_error *err);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* doctor_findings.h -- the list of findings that sidestep_doctor() reports. */
-#ifndef INSPECT_DOCTOR_FINDINGS_H
-#define INSPECT_DOCTOR_FINDINGS_H
+#ifndef ROOT_DOCTOR_FINDINGS_H
+#define ROOT_DOCTOR_FINDINGS_H
 
 #include "base/base.h"
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * doctor_storage.c -- checks what files in a directory can do, with the store that saves use, on a
+ * directory_probe.c -- checks what files in a directory can do, with the store that saves use, on a
  * file that is unlinked before it is used.
  */
-#include "inspect/doctor.h"
+#include "root/directory.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -13,7 +13,6 @@
 #include <sys/sysmacros.h>
 
 #include "base/base.h"
-#include "store/store.h"
 
 #define MAX_ALIGNMENT 65536u
 
@@ -190,17 +189,17 @@ static enum sidestep_status make_nameless_file(struct store_dir *dir, struct sto
     return store_unlink(dir, name, err);
 }
 
-enum sidestep_status doctor_check_storage(struct doctor *doctor, const char *directory,
-                                          struct sidestep_error *err)
+enum sidestep_status directory_probe(struct doctor *doctor, struct store *store, const char *path,
+                                     struct sidestep_error *err)
 {
     OWNED_DIR *dir = NULL;
     OWNED_FILE *file = NULL;
     struct sidestep_error why = {0};
 
-    TRY(store_dir_open(store_posix(), NULL, directory, &dir, err));
-    look_at_file_system(doctor, dir, directory);
+    TRY(store_dir_open(store, NULL, path, &dir, err));
+    look_at_file_system(doctor, dir, path);
     look_at_scheduler(doctor, dir);
-    look_at_rights(doctor, directory);
+    look_at_rights(doctor, path);
     enum sidestep_status status = make_nameless_file(dir, &file, &why);
     if (status == SIDESTEP_ENOMEM) {
         error_copy(err, &why);

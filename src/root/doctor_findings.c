@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* doctor_findings.c -- adds findings to the list of doctor_findings.h. */
-#include "inspect/doctor_findings.h"
+#include "root/doctor_findings.h"
 
 #include <assert.h>
 #include <fcntl.h>

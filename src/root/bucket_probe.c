@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* doctor_objects.c -- see doctor.h: what an object store does. Tried with a key of our own, which
- * is deleted afterwards. */
-#include "inspect/doctor.h"
+/* bucket_probe.c -- finds out what an object store does, with a key of its own, which is deleted
+ * afterwards. */
+#include "root/bucket.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -90,8 +90,8 @@ static enum sidestep_status choose_key(struct store_dir *dir, char key[OBJECT_KE
                : error_set(err, SIDESTEP_EINVAL, ENAMETOOLONG, HERE, "the key of a probe");
 }
 
-enum sidestep_status doctor_check_objects(struct doctor *doctor, struct store *store,
-                                          const char *url, struct sidestep_error *err)
+enum sidestep_status bucket_probe(struct doctor *doctor, struct store *store, const char *url,
+                                  struct sidestep_error *err)
 {
     struct object_client *client = object_store_client(store);
     struct sidestep_error why = {0};

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* files_seal.c -- steps 3 and 4 of the protocol on file systems: seals a shard, votes, and counts
+ * votes; see files_steps.h. */
+#include "commit/files_steps.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "commit/commit_marker.h"
+
+enum sidestep_status files_seal(struct commit *commit, uint32_t shard, struct store_file *file,
+                                struct sidestep_error *err)
+{
+    char part[FILE_NAME_BYTES], final[FILE_NAME_BYTES];
+    OWNED_FILE *owned = file;
+
+    assert(shard < commit->shards);
+    commit_form_of(commit)->shard_names(commit, commit->rank, shard, part, final);
+    TRY(store_file_sync(owned, err));
+    TRY(store_file_close(TAKE(owned), err));
+    enum sidestep_status status =
+        store_rename(commit->dir, part, commit->dir, final, STORE_NOREPLACE, err);
+    if (status == SIDESTEP_EUNSUPPORTED)
+        status = store_rename(commit->dir, part, commit->dir, final, STORE_REPLACE, err);
+    return status;
+}
+
+/* Errors after which the name may exist all the same (I7), as when the reply of a server is
+ * lost. */
+static bool may_be_done(enum sidestep_status status)
+{
+    return status == SIDESTEP_EIO || status == SIDESTEP_ENOMEM || status == SIDESTEP_EEXISTS;
+}
+
+enum sidestep_status files_vote_yes(struct commit *commit, struct sidestep_error *err)
+{
+    char name[FILE_NAME_BYTES];
+    struct sidestep_error why;
+    OWNED_FILE *file = NULL;
+
+    TRY(store_dir_sync(commit->dir, err));
+    file_name_format(FILE_NAME_VOTE, commit->save_id, commit->rank, 0, name);
+    enum sidestep_status status = store_file_create(commit->dir, name, 0, &file, &why);
+    if (status == SIDESTEP_OK)
+        return SIDESTEP_OK;
+    if (commit->rank == 0 || !may_be_done(status))
+        return error_copy(err, &why);
+    /* I5: rank 0 may have counted the vote already, and even removed it, so it cannot be taken
+     * back. If it was not created, and cannot be created now, the deadline of rank 0 ends the
+     * save. */
+    if (commit_marker_link(commit, commit->dir, name) != SIDESTEP_OK)
+        (void)store_file_create(commit->dir, name, 0, &file, NULL);
+    return SIDESTEP_OK;
+}
+
+void files_vote_no(struct commit *commit, const struct sidestep_error *why)
+{
+    char name[FILE_NAME_BYTES], part[FILE_NAME_BYTES], final[FILE_NAME_BYTES];
+    struct store_file *file = NULL;
+
+    store_dir_close(TAKE(commit->spare));
+    file_name_format(FILE_NAME_FAILED, commit->save_id, commit->rank, 0, name);
+    commit_form_of(commit)->shard_names(commit, commit->rank, 0, part, final);
+    if (store_file_create(commit->dir, name, 0, &file, NULL) == SIDESTEP_OK) {
+        (void)store_file_write_at(file, why->message, strlen(why->message), 0, NULL);
+        (void)store_file_close(file, NULL);
+    } else if (commit_marker_link(commit, commit->dir, name) != SIDESTEP_OK &&
+               commit->shards != 0) {
+        /* Storage has no links. If the rename fails, too, the deadline of rank 0 ends the save. */
+        (void)store_rename(commit->dir, part, commit->dir, name, STORE_REPLACE, NULL);
+    }
+}
+
+/* ---- 4 collect */
+
+static bool tally_name(void *context, const char *name)
+{
+    struct tally *tally = context;
+    struct file_name parsed = file_name_parse(name);
+    struct store_stat stat;
+
+    if (strcmp(parsed.save_id, tally->commit->save_id) != 0 && parsed.save_id[0] != '\0')
+        return true;
+    if (parsed.kind == FILE_NAME_VOTE && parsed.rank < tally->commit->world_size &&
+        !tally->voted[parsed.rank]) {
+        tally->voted[parsed.rank] = 1;
+        tally->yes_count++;
+        assert(tally->yes_count <= tally->commit->world_size);
+    } else if (parsed.kind == FILE_NAME_FAILED &&
+               (tally->failed_rank < 0 || parsed.rank < tally->failed_rank)) {
+        tally->failed_rank = parsed.rank;
+    } else if (parsed.kind == FILE_NAME_PART &&
+               store_stat(tally->commit->dir, name, &stat, NULL) == SIDESTEP_OK) {
+        tally->progress += stat.size + (uint64_t)stat.modified;
+    }
+    tally->progress += 1;
+    return true;
+}
+
+enum sidestep_status files_count_votes(struct tally *tally, struct sidestep_error *err)
+{
+    return store_dir_list(tally->commit->dir, tally_name, tally, err);
+}
+
+void files_read_failure(struct commit *commit, uint32_t rank, struct sidestep_error *why)
+{
+    char name[FILE_NAME_BYTES];
+
+    file_name_format(FILE_NAME_FAILED, commit->save_id, rank, 0, name);
+    (void)commit_read_reason(commit->dir, name, why, NULL);
+}

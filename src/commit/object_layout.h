@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* object_layout.h -- what others need to know of saves on object stores (object_form.h). */
+#ifndef COMMIT_OBJECT_LAYOUT_H
+#define COMMIT_OBJECT_LAYOUT_H
+
+#define OBJECT_SAVES_DIR ".sidestep/" /* NAME/.sidestep/<save id>/... */
+/* A save whose marker was not put again for this long, by the store's clock, is dead. */
+#define OBJECT_DEAD_SECONDS 3600
+
+#endif

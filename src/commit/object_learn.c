@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* object_learn.c -- step 7 on object stores: the other ranks read the outcome of a save; see
+ * object_form.h. */
+#include "commit/object_form.h"
+
+#include <string.h>
+
+#include "base/base.h"
+
+enum sidestep_status object_check_aborted(struct commit *commit, struct sidestep_error *err)
+{
+    struct sidestep_error why = {0};
+    char key[OBJECT_KEY_BYTES];
+
+    if (commit->world_size <= 1) /* only rank 0 puts one, for the others */
+        return SIDESTEP_OK;
+    object_save_key(commit, "outcome", key);
+    if (object_read_reason(commit, key, &why) != SIDESTEP_OK)
+        return SIDESTEP_OK;
+    return FAIL(err, SIDESTEP_EABORTED, "%s",
+                why.message[0] != '\0' ? why.message : "rank 0 gave the save up");
+}
+
+/* What does .metadata say? UNDECIDED: it is what it was, or storage does not answer. */
+static enum commit_outcome look_at_metadata(struct commit *commit)
+{
+    struct object_client *client = object_commit_client(commit);
+    struct object_info info = {0};
+    char key[OBJECT_KEY_BYTES], tag[OBJECT_TAG_BYTES];
+    uint64_t identity = 0;
+
+    object_key(commit, FILE_NAME_METADATA, key);
+    enum sidestep_status status = client->ops->head(client, key, &info, NULL);
+    if (status != SIDESTEP_OK || strcmp(info.tag, commit->objects->tag) == 0 ||
+        object_read_identity(commit, &identity, tag, NULL, NULL) != SIDESTEP_OK)
+        return COMMIT_UNDECIDED;
+    if (identity == commit_identity(commit->save_id))
+        return COMMIT_COMMITTED;
+    return identity == 0 || identity == commit->previous ? COMMIT_UNDECIDED : COMMIT_UNKNOWN;
+}
+
+/* The marker is gone: the save has ended, and .metadata says how. */
+static enum commit_outcome decide(struct commit *commit, struct sidestep_error *err)
+{
+    uint64_t identity = 0;
+    char tag[OBJECT_TAG_BYTES];
+
+    if (object_read_identity(commit, &identity, tag, NULL, NULL) != SIDESTEP_OK)
+        return COMMIT_UNDECIDED;
+    enum commit_outcome outcome = commit_judge_identity(commit, identity, err);
+    if (outcome == COMMIT_ABORTED && object_check_aborted(commit, err) == SIDESTEP_OK)
+        commit_report_given_up(commit, err);
+    return outcome;
+}
+
+enum commit_outcome object_poll_outcome(struct commit *commit, struct sidestep_error *err)
+{
+    if (look_at_metadata(commit) == COMMIT_COMMITTED)
+        return COMMIT_COMMITTED;
+    if (object_check_aborted(commit, err) != SIDESTEP_OK)
+        return COMMIT_ABORTED;
+    return object_has_marker(commit) ? COMMIT_UNDECIDED : decide(commit, err);
+}
+
+void object_remove_outcome(struct commit *commit)
+{
+    struct object_client *client = object_commit_client(commit);
+    char key[OBJECT_KEY_BYTES];
+    const char *const keys[] = {key};
+
+    if (commit->world_size <= 1 || commit->parent == NULL || commit->save_id[0] == '\0')
+        return;
+    object_save_key(commit, "outcome", key);
+    (void)client->ops->delete_keys(client, keys, 1, NULL);
+}

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* object_votes.c -- steps 3 and 4 on object stores: votes, and counts them; see object_form.h. */
+#include "commit/object_form.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/base.h"
+
+/* Errors after which the object may be there all the same. */
+static bool may_be_done(enum sidestep_status status)
+{
+    return status == SIDESTEP_EIO || status == SIDESTEP_ETIMEDOUT || status == SIDESTEP_ECORRUPT;
+}
+
+enum sidestep_status object_vote_yes(struct commit *commit, struct sidestep_error *err)
+{
+    struct object_client *client = object_commit_client(commit);
+    struct sidestep_error why = {.rank = -1};
+    char key[OBJECT_KEY_BYTES], text[64];
+
+    snprintf(text, sizeof(text), "shards %u\n", commit->shards);
+    object_rank_key(commit, "yes", commit->rank, key);
+    enum sidestep_status status =
+        client->ops->put(client, key, text, strlen(text), NULL, NULL, &why);
+    if (commit->rank != 0)
+        object_keeper_stop(&commit->objects->keeper);
+    /* I5: rank 0 may have counted the vote, so it cannot be taken back. If it is not there, the
+     * deadline of rank 0 ends the save. */
+    if (status == SIDESTEP_OK || (commit->rank != 0 && may_be_done(status)))
+        return SIDESTEP_OK;
+    error_copy(err, &why);
+    return status;
+}
+
+void object_vote_no(struct commit *commit, const struct sidestep_error *why)
+{
+    struct object_client *client = object_commit_client(commit);
+    char key[OBJECT_KEY_BYTES];
+
+    object_keeper_stop(&commit->objects->keeper);
+    if (!object_has_marker(commit)) /* rank 0 has given up, and nobody would delete this */
+        return;
+    object_rank_key(commit, "failed", commit->rank, key);
+    (void)client->ops->put(client, key, why->message, strlen(why->message), NULL, NULL, NULL);
+}
+
+/* Rank 0 may have swept before this rank completed its uploads. */
+void object_retract(struct commit *commit)
+{
+    struct object_client *client = object_commit_client(commit);
+    char written[FILE_NAME_BYTES], name[FILE_NAME_BYTES], key[OBJECT_KEY_BYTES];
+    const char *const keys[] = {key};
+
+    if (commit->dir == NULL)
+        return;
+    object_keeper_stop(&commit->objects->keeper);
+    for (uint32_t shard = 0; shard < commit->shards; shard++) {
+        commit_form_of(commit)->shard_names(commit, commit->rank, shard, written, name);
+        object_key(commit, name, key);
+        (void)client->ops->delete_keys(client, keys, 1, NULL);
+    }
+    if (object_has_marker(commit)) /* rank 0 has yet to read our vote, and sweeps after that */
+        return;
+    static const char *const kinds[] = {"yes", "failed", "alive"};
+    for (size_t i = 0; i < ARRAY_LENGTH(kinds); i++) {
+        object_rank_key(commit, kinds[i], commit->rank, key);
+        (void)client->ops->delete_keys(client, keys, 1, NULL);
+    }
+}
+
+/* ---- 4 collect */
+
+struct count {
+    struct tally *tally;
+    size_t prefix_length;
+};
+
+static bool count_one(void *context, const struct object_info *info)
+{
+    const struct count *count = context;
+    struct tally *tally = count->tally;
+    const char *name = info->key + count->prefix_length;
+    const char *dot = strchr(name, '.');
+    int64_t rank = dot != NULL ? file_name_parse_number(dot + 1, strchr(dot, '\0')) : -1;
+
+    /* Signs of life and completed uploads move the deadline. */
+    tally->progress += 1 + (uint64_t)info->modified;
+    if (rank < 0 || rank >= tally->commit->world_size)
+        return true;
+    if (strncmp(name, "yes.", 4) == 0 && !tally->voted[rank]) {
+        tally->voted[rank] = 1;
+        tally->yes_count++;
+    } else if (strncmp(name, "failed.", 7) == 0 &&
+               (tally->failed_rank < 0 || rank < tally->failed_rank)) {
+        tally->failed_rank = rank;
+    }
+    return true;
+}
+
+enum sidestep_status object_count_votes(struct tally *tally, struct sidestep_error *err)
+{
+    struct object_client *client = object_commit_client(tally->commit);
+    char prefix[OBJECT_KEY_BYTES];
+
+    object_save_key(tally->commit, "", prefix);
+    struct count count = {tally, strlen(prefix)};
+    return client->ops->list(client, prefix, 0, NULL, 0, count_one, &count, err);
+}
+
+void object_read_failure(struct commit *commit, uint32_t rank, struct sidestep_error *why)
+{
+    char key[OBJECT_KEY_BYTES];
+
+    object_rank_key(commit, "failed", rank, key);
+    (void)object_read_reason(commit, key, why);
+}

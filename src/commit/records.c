@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* records.c -- steps 5 and 6 of the protocol: encodes the manifest and .metadata; on file systems
+ * (files_steps.h) also writes them, and confirms the commit. */
+#include "commit/files_steps.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "commit/small_file.h"
+
+enum sidestep_status commit_encode_records(struct commit_contents *contents,
+                                           struct buffer *metadata, struct buffer *manifest,
+                                           struct sidestep_error *err)
+{
+    TRY(dcp_metadata_write(metadata, &contents->metadata, err));
+    contents->manifest.metadata_bytes = metadata->length;
+    hash_sha256(metadata->bytes, metadata->length, contents->manifest.metadata_sha256);
+    return manifest_encode(&contents->manifest, manifest, err);
+}
+
+enum sidestep_status files_write_records(struct commit *commit, struct commit_contents *contents,
+                                         struct sidestep_error *err)
+{
+    OWNED_BUFFER metadata = {0}, manifest = {0};
+    char name[FILE_NAME_BYTES], tmp[FILE_NAME_BYTES];
+
+    TRY(commit_encode_records(contents, &metadata, &manifest, err));
+    file_name_format(FILE_NAME_MANIFEST, commit->save_id, 0, 0, name);
+    TRY(small_file_write(commit->dir, name, manifest.bytes, manifest.length, err));
+    file_name_format(FILE_NAME_METADATA_TMP, commit->save_id, 0, 0, tmp);
+    return small_file_write(commit->dir, tmp, metadata.bytes, metadata.length, err);
+}
+
+void files_unlink_votes(struct commit *commit)
+{
+    char name[FILE_NAME_BYTES];
+
+    assert(commit->rank == 0);
+    for (uint32_t rank = 0; rank < commit->world_size; rank++) {
+        file_name_format(FILE_NAME_VOTE, commit->save_id, rank, 0, name);
+        (void)store_unlink(commit->dir, name, NULL);
+    }
+}
+
+void files_remove_marker(struct commit *commit)
+{
+    char name[FILE_NAME_BYTES];
+
+    assert(commit->rank == 0 && commit->marker != NULL);
+    file_name_format(FILE_NAME_PENDING, commit->save_id, 0, 0, name);
+    (void)store_unlink(commit->dir, name, NULL);
+    store_file_discard(TAKE(commit->marker));
+}
+
+enum sidestep_status files_confirm(struct commit *commit, enum commit_outcome *outcome,
+                                   struct sidestep_error *err)
+{
+    char manifest[FILE_NAME_BYTES];
+
+    assert(commit->dir != NULL && *outcome == COMMIT_ABORTED);
+    *outcome = COMMIT_UNKNOWN;
+    if (store_dir_sync(commit->parent, err) != SIDESTEP_OK)
+        return commit_report_unsynced(commit, err);
+    file_name_format(FILE_NAME_MANIFEST, commit->save_id, 0, 0, manifest);
+    TRY(commit_check_path(commit, commit->dir, commit->path, manifest, err));
+    *outcome = COMMIT_COMMITTED;
+    return SIDESTEP_OK;
+}

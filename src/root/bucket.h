@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* bucket.h -- the operations of a prefix of a bucket, for their table (bucket_root.c). */
+#ifndef ROOT_BUCKET_H
+#define ROOT_BUCKET_H
+
+#include "root/root.h"
+
+/* bucket_owner.c */
+enum sidestep_status bucket_find_saves(struct store_dir *dir, const struct name_list *names,
+                                       struct name_list *save_ids, struct sidestep_error *err);
+enum sidestep_status bucket_read_owner(struct store_dir *dir, const char *save_id,
+                                       struct owner *owner, struct sidestep_error *err);
+/* bucket_writers.c */
+enum sidestep_status bucket_find_writers(struct writers *writers, const struct writers_of *save,
+                                         struct sidestep_error *err);
+/* bucket_lease.c. ELOCKED: others took each number that this one tried. */
+enum sidestep_status bucket_take_lease(struct lease *lease, const char *path, bool starts_run,
+                                       struct sidestep_error *err);
+/* bucket_probe.c */
+enum sidestep_status bucket_probe(struct doctor *doctor, struct store *store, const char *url,
+                                  struct sidestep_error *err);
+
+#endif

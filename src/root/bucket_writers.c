@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* bucket_writers.c -- the ranks of a save in a bucket, by its shards and votes; see writers.h.
+ * Objects appear when they are complete, so what is written of a shard is not seen before. */
+#include "root/bucket.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/base.h"
+
+/* Note ${name} below ".sidestep/<save id>/". */
+static enum sidestep_status note_vote(struct writers *writers, const char *name,
+                                      struct sidestep_error *err)
+{
+    static const struct {
+        const char *prefix;
+        enum writer_state state;
+    } kinds[] = {{"alive.", WRITER_WRITING}, {"yes.", WRITER_DONE}, {"failed.", WRITER_FAILED}};
+
+    for (size_t i = 0; i < ARRAY_LENGTH(kinds); i++) {
+        size_t length = strlen(kinds[i].prefix);
+        if (strncmp(name, kinds[i].prefix, length) != 0)
+            continue;
+        int64_t rank = file_name_parse_number(name + length, strchr(name, '\0'));
+        if (rank >= 0 && rank <= UINT32_MAX)
+            TRY(writers_note(writers, (uint32_t)rank, kinds[i].state, NULL, err));
+    }
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status note_shard(struct writers *writers, const struct writers_of *save,
+                                       const char *name, struct sidestep_error *err)
+{
+    struct file_name parsed = file_name_parse(name);
+    struct writer *rank = NULL;
+    struct store_stat stat;
+
+    if (parsed.kind != FILE_NAME_SHARD || strcmp(parsed.save_id, save->save_id) != 0 ||
+        store_stat(save->dir, name, &stat, NULL) != SIDESTEP_OK)
+        return SIDESTEP_OK;
+    TRY(writers_note(writers, parsed.rank, WRITER_SEALED, &rank, err));
+    rank->bytes += stat.size;
+    rank->written += stat.size;
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status bucket_find_writers(struct writers *writers, const struct writers_of *save,
+                                         struct sidestep_error *err)
+{
+    OWNED_NAMES struct name_list votes = {0};
+    OWNED_DIR *dir = NULL;
+    char path[FILE_NAME_BYTES];
+
+    for (size_t i = 0; i < save->names->count; i++)
+        TRY(note_shard(writers, save, save->names->names[i], err));
+    snprintf(path, sizeof(path), FILE_NAME_SERIES_DIR "/%s", save->save_id);
+    TRY(store_dir_open(save->dir->store, save->dir, path, &dir, err));
+    TRY(name_list_read(dir, &votes, err));
+    for (size_t i = 0; i < votes.count; i++)
+        TRY(note_vote(writers, votes.names[i], err));
+    return SIDESTEP_OK;
+}

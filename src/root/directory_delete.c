@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* directory_delete.c -- deletes a checkpoint in a directory, through the trash (commit/sweep.h);
+ * see deletion.h. */
+#include "root/directory.h"
+
+#include "base/base.h"
+
+const char *directory_find_objection(struct store_dir *root, const char *name, const char *save_id)
+{
+    if (!sweep_has_only_own_files(root, name))
+        return "it holds files that are not ours, or a save";
+    return referenced_files_was_replaced(root, name, save_id) ? DELETION_WAS_REPLACED : NULL;
+}
+
+/* Lock out readers. ELOCKED: somebody is reading. Without locks, open files stay readable. EPERM:
+ * it could not be renamed or emptied, or readers cannot be seen; whoever removed the permission
+ * wants to keep it. */
+enum sidestep_status directory_delete_look(struct deletion *d, struct sidestep_error *err)
+{
+    OWNED_DIR *dir = NULL;
+
+    if (deletion_is_read_only(d->root))
+        return FAIL(err, SIDESTEP_EPERM, "the directory that it is in may not be written to");
+    if (store_dir_open(d->root->store, d->root, d->name, &dir, NULL) != SIDESTEP_OK)
+        return SIDESTEP_OK;
+    if (deletion_is_read_only(dir))
+        return FAIL(err, SIDESTEP_EPERM, "its directory may not be written to");
+    enum sidestep_status status =
+        store_file_open(dir, FILE_NAME_METADATA, STORE_WRITE, &d->lock, NULL);
+    if (status == SIDESTEP_EPERM)
+        return FAIL(err, SIDESTEP_EPERM, "its %s may not be written to", FILE_NAME_METADATA);
+    if (status == SIDESTEP_OK)
+        status = lock_file_acquire(dir, FILE_NAME_METADATA, d->lock, NULL);
+    if (status == SIDESTEP_ELOCKED)
+        return FAIL(err, SIDESTEP_ELOCKED, "it is being read");
+    if (status == SIDESTEP_ENOTFOUND && d->lock != NULL)
+        return FAIL(err, SIDESTEP_ELOCKED, DELETION_WAS_REPLACED);
+    return SIDESTEP_OK;
+}
+
+uint64_t directory_delete_bytes(const struct deletion *d)
+{
+    return sweep_reclaimable_bytes(d->root, d->name);
+}
+
+enum sidestep_status directory_delete_hide(struct deletion *d, struct sidestep_error *err)
+{
+    uint8_t id[SAVE_ID_BYTES];
+    char hex[SAVE_ID_HEX];
+
+    TRY(random_bytes(id, sizeof(id), err));
+    hash_to_hex(id, sizeof(id), hex);
+    file_name_format(FILE_NAME_TRASH, hex, 0, 0, d->trash);
+    return sweep_move_to_trash(d->root, d->name, hex, err);
+}
+
+/* It may have been replaced in place since it was judged, by a save that takes none of our locks.
+ * In the trash it cannot be replaced any more. */
+bool directory_delete_was_replaced(const struct deletion *d)
+{
+    return d->save_id != NULL && (referenced_files_was_replaced(d->root, d->trash, d->save_id) ||
+                                  !sweep_has_only_own_files(d->root, d->trash));
+}
+
+enum sidestep_status directory_delete_restore(struct deletion *d, struct sidestep_error *err)
+{
+    return sweep_restore(d->root, d->trash, d->name, err);
+}
+
+enum sidestep_status directory_delete_finish(struct deletion *d, uint64_t *bytes,
+                                             struct sidestep_error *err)
+{
+    return sweep_empty_trash(d->root, d->trash, bytes, err);
+}

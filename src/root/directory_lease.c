@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* directory_lease.c -- takes the lock of a series in a directory, and starts its next incarnation;
+ * see lease.h. */
+#include "root/directory.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/base.h"
+
+#define LEASE_STATE_NEW "state.new"
+#define LEASE_DELETES ", which deletes"
+#define LEASE_WAIT_NS UINT64_C(30000000000)
+#define LEASE_TRIES 4 /* a new holder may not have written yet whether it only deletes */
+
+static enum sidestep_status report_holder(struct lease *lease, struct sidestep_error *err)
+{
+    struct lease_holder holder;
+
+    return FAIL(err, SIDESTEP_ELOCKED, "it is in use by %s",
+                lease_state_read_holder(lease->lock, &holder));
+}
+
+static bool is_deleting(struct store_file *lock)
+{
+    struct lease_holder holder;
+
+    return strstr(lease_state_read_holder(lock, &holder), LEASE_DELETES) != NULL;
+}
+
+static enum sidestep_status open_lock(struct lease *lease, struct sidestep_error *err)
+{
+    enum sidestep_status status = store_file_create(lease->dir, LEASE_LOCK, 0, &lease->lock, err);
+
+    if (status == SIDESTEP_EEXISTS)
+        status = store_file_open(lease->dir, LEASE_LOCK, STORE_WRITE, &lease->lock, err);
+    return status;
+}
+
+/* Try to take the lock. Opens the file again if it was removed before it was locked. */
+static enum sidestep_status try_lock(struct lease *lease, struct sidestep_error *err)
+{
+    enum sidestep_status status = SIDESTEP_ENOTFOUND;
+
+    for (unsigned attempt = 0; status == SIDESTEP_ENOTFOUND && attempt < LEASE_TRIES; attempt++) {
+        if (lease->lock == NULL)
+            TRY(open_lock(lease, err));
+        status = lock_file_acquire(lease->dir, LEASE_LOCK, lease->lock, err);
+        if (status == SIDESTEP_ENOTFOUND)
+            store_file_discard(TAKE(lease->lock));
+    }
+    return status;
+}
+
+/* Take the lock. A run that starts waits for a holder that only deletes, because that takes little
+ * time. */
+static enum sidestep_status await_lock(struct lease *lease, bool starts_run,
+                                       struct sidestep_error *err)
+{
+    struct clock *clock = clock_system();
+    struct backoff backoff = {.max_ms = 100};
+    uint64_t until = clock_now(clock) + LEASE_WAIT_NS;
+    enum sidestep_status status = try_lock(lease, err);
+
+    for (unsigned attempt = 1; status == SIDESTEP_ELOCKED && starts_run; attempt++) {
+        if (clock_now(clock) >= until || (attempt >= LEASE_TRIES && !is_deleting(lease->lock)))
+            break;
+        backoff_sleep(&backoff, clock);
+        status = try_lock(lease, err);
+    }
+    return status;
+}
+
+static enum sidestep_status take_lock(struct lease *lease, bool starts_run,
+                                      struct sidestep_error *err)
+{
+    char text[160], host[64] = "?";
+    enum sidestep_status status = await_lock(lease, starts_run, err);
+
+    if (status == SIDESTEP_ELOCKED)
+        return report_holder(lease, err);
+    if (status != SIDESTEP_EUNSUPPORTED) /* without locks the incarnation alone protects us */
+        TRY(status);
+    lease->is_locked = status == SIDESTEP_OK;
+    (void)gethostname(host, sizeof(host) - 1);
+    snprintf(text, sizeof(text), "process %ld on %s%s\n", (long)getpid(), host,
+             starts_run ? "" : LEASE_DELETES);
+    if (store_file_truncate(lease->lock, 0, NULL) ==
+        SIDESTEP_OK) /* information for people; failing to write it does not matter */
+        (void)store_file_write_at(lease->lock, text, strlen(text), 0, NULL);
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status next_incarnation(struct lease *lease, bool is_new,
+                                             struct sidestep_error *err)
+{
+    uint8_t id[SAVE_ID_BYTES];
+    char text[128];
+
+    /* A lost state starts a new run. That is safe: save ids differ, and leftovers of the old run
+     * are fenced all the same. */
+    if (is_new) {
+        TRY(random_bytes(id, sizeof(id), err));
+        hash_to_hex(id, sizeof(id), lease->run_id);
+        lease->incarnation = 0;
+    }
+    lease->incarnation++;
+    snprintf(text, sizeof(text), "run %s incarnation %llu\n", lease->run_id,
+             (unsigned long long)lease->incarnation);
+    return small_file_replace(lease->dir, LEASE_STATE, LEASE_STATE_NEW, text, strlen(text), err);
+}
+
+/*
+ * Sync the root and its parent. While there is no state, the directories may be new: their maker
+ * may have been killed before their names were durable. Then a power loss would take all that is
+ * committed in them.
+ */
+static enum sidestep_status make_root_durable(struct lease *lease, const char *root,
+                                              struct sidestep_error *err)
+{
+    struct commit path = {.store = lease->store};
+
+    TRY(store_dir_sync(lease->root, err));
+    enum sidestep_status status = commit_open(&path, root, err);
+    if (status == SIDESTEP_OK)
+        status = store_dir_sync(path.parent, err);
+    else if (status == SIDESTEP_EPERM || status == SIDESTEP_EINVAL)
+        status = SIDESTEP_OK; /* sidestep did not make it: its parent is unreadable, or it is "/" */
+    commit_close(&path);
+    return status;
+}
+
+enum sidestep_status directory_take_lease(struct lease *lease, const char *path, bool starts_run,
+                                          struct sidestep_error *err)
+{
+    TRY(take_lock(lease, starts_run, err));
+    enum sidestep_status status = lease_read(lease->dir, lease->run_id, &lease->incarnation, err);
+    if (lease_state_is_lost(status) && !starts_run)
+        return SIDESTEP_OK; /* another run's checkpoints: the next run may continue from them */
+    if (lease_state_is_lost(status))
+        TRY(make_root_durable(lease, path, err));
+    else
+        TRY(status); /* it may be readable later, so do not start another run */
+    return next_incarnation(lease, lease_state_is_lost(status), err);
+}

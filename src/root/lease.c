@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* lease.c -- what leases in directories and buckets share; see lease.h. */
+#include "root/lease.h"
+
+#include <string.h>
+
+#include "base/base.h"
+#include "root/root.h"
+
+static enum sidestep_status make_dir(struct store_dir *at, const char *name,
+                                     struct sidestep_error *err)
+{
+    enum sidestep_status status = store_dir_make(at, name, err);
+
+    return status == SIDESTEP_EEXISTS ? SIDESTEP_OK : status;
+}
+
+/* Open ROOT, and make it in its parent if it is missing. */
+static enum sidestep_status open_root(struct lease *lease, const char *root,
+                                      struct sidestep_error *err)
+{
+    struct commit path = {.store = lease->store};
+    enum sidestep_status status = store_dir_open(lease->store, NULL, root, &lease->root, err);
+
+    if (status != SIDESTEP_ENOTFOUND)
+        return status;
+    status = commit_open(&path, root, err);
+    if (status == SIDESTEP_OK)
+        status = make_dir(path.parent, path.name, err);
+    commit_close(&path);
+    TRY(status);
+    return store_dir_open(lease->store, NULL, root, &lease->root, err);
+}
+
+enum sidestep_status lease_read(struct store_dir *dir, char run_id[SAVE_ID_HEX],
+                                uint64_t *incarnation, struct sidestep_error *err)
+{
+    struct lease_state state;
+
+    TRY(lease_state_read(dir, &state, err));
+    memcpy(run_id, state.run_id, SAVE_ID_HEX);
+    *incarnation = state.incarnation;
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status acquire(struct lease *lease, const char *root, bool starts_run,
+                                    struct sidestep_error *err)
+{
+    TRY(open_root(lease, root, err));
+    TRY(make_dir(lease->root, FILE_NAME_SERIES_DIR, err));
+    TRY(store_dir_open(lease->store, lease->root, FILE_NAME_SERIES_DIR, &lease->dir, err));
+    return root_of(lease->store)->take_lease(lease, root, starts_run, err);
+}
+
+enum sidestep_status lease_acquire(struct lease *lease, struct store *store, const char *root,
+                                   struct sidestep_error *err)
+{
+    *lease = (struct lease){.store = store};
+    enum sidestep_status status = acquire(lease, root, true, err);
+    if (status != SIDESTEP_OK)
+        lease_release(lease);
+    return status;
+}
+
+enum sidestep_status lease_acquire_to_delete(struct lease *lease, struct store *store,
+                                             const char *root, struct sidestep_error *err)
+{
+    struct sidestep_error why = {.rank = -1};
+
+    *lease = (struct lease){.store = store};
+    enum sidestep_status status = acquire(lease, root, false, &why);
+    if (status == SIDESTEP_ENOSPC && lease->is_locked)
+        return SIDESTEP_OK;
+    if (status != SIDESTEP_OK) {
+        lease_release(lease);
+        error_copy(err, &why);
+    }
+    return status;
+}
+
+static enum sidestep_status report_successor(struct lease *lease, const char *holder,
+                                             struct sidestep_error *err)
+{
+    OWNED_FILE *lock = NULL; /* opened by name: it may be another file than ours */
+    struct lease_holder of_lock;
+    const char *who = holder[0] != '\0' ? holder : "another process";
+
+    if (holder[0] == '\0' && store_file_open(lease->dir, LEASE_LOCK, 0, &lock, NULL) == SIDESTEP_OK)
+        who = lease_state_read_holder(lock, &of_lock);
+    return FAIL(err, SIDESTEP_EABORTED,
+                "incarnation %llu of this series has ended: it was taken over by %s; checkpoints "
+                "that were committed are safe, and this run can commit no more",
+                (unsigned long long)lease->incarnation, who);
+}
+
+enum sidestep_status lease_check(struct lease *lease, struct sidestep_error *err)
+{
+    struct lease_state state = {0};
+    enum sidestep_status status = lease_state_read(lease->dir, &state, err);
+
+    if (status == SIDESTEP_OK && strcmp(state.run_id, lease->run_id) == 0 &&
+        state.incarnation == lease->incarnation &&
+        (lease->token[0] == '\0' || strcmp(state.token, lease->token) == 0))
+        return SIDESTEP_OK;
+    if (status != SIDESTEP_OK && !lease_state_is_lost(status))
+        return status;
+    return report_successor(lease, state.holder, err);
+}
+
+enum sidestep_status lease_check_root(struct lease *lease, struct store_dir *root,
+                                      struct sidestep_error *err)
+{
+    struct store_stat ours, theirs;
+
+    TRY(store_dir_stat(lease->root, &ours, err));
+    TRY(store_dir_stat(root, &theirs, err));
+    if (ours.device == theirs.device && ours.inode == theirs.inode)
+        return SIDESTEP_OK;
+    return FAIL(err, SIDESTEP_EABORTED,
+                "the root was moved or replaced since this run has opened it");
+}
+
+void lease_release(struct lease *lease)
+{
+    store_file_discard(TAKE(lease->lock));
+    store_dir_close(TAKE(lease->dir));
+    store_dir_close(TAKE(lease->root));
+}
