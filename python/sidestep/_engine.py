@@ -348,6 +348,7 @@ class Engine:
             if status == abi.Status.OK:
                 keep = state.take_storages() if state is not None else None
                 how: dict[str, Any] = {"keep": keep, "result": result, "waited_s": waited_s}
+                how["step"] = options.step if options.has_step else None
                 handle = SaveHandle(self, save, os.fspath(path), devices=devices, **how)
                 self._saves = [save for save in self._saves if save.is_open] + [handle]
                 if late:  # before anything can interrupt us: steps must wait for it

@@ -176,11 +176,13 @@ class SaveHandle(_Stage):
         result: Optional[Callable[[], Any]] = None,
         waited_s: float = 0.0,
         devices: frozenset[int] = frozenset(),
+        step: Optional[int] = None,
     ) -> None:
         super().__init__()
         self._devices = devices
         self._owner = self
         self.path = path
+        self.step = step
         self.staged = _Stage(self)
         self.released = _Stage(self)
         self.written = _Stage(self)
@@ -400,28 +402,35 @@ class SaveHandle(_Stage):
             lib().sidestep_save_finish(self._pointer, None, None)
 
     def _report(self, error: Optional[Error]) -> None:
-        """Log the one line of this save."""
+        """Log what became of this save."""
         p = progress_of(self._info, self._waited_s)
         if error is not None:
             log.error("rank %d: %s", self._engine.rank, error)
             return
-        rate = f", {p.bytes_total / p.write_s / 1e9:.2f} GB/s" if p.write_s else ""
+        rank = self._engine.rank
         log.log(
-            logging.INFO if self._engine.rank == 0 else logging.DEBUG,
-            "save '%s': rank %d held the trainer %.3f s (waiting %.3f, planning %.3f, allocating "
-            "%.3f, copying %.3f), wrote %s in %.3f s%s, committed %.3f s later%s",
+            logging.INFO if rank == 0 else logging.DEBUG,
+            "saved %s'%s': training waited %.1f ms, %.3f s in the background, %s of rank %d%s",
+            "" if self.step is None else f"step {self.step} as ",
             self.path,
-            self._engine.rank,
-            p.call_s,
+            p.call_s * 1e3,
+            p.write_s + p.commit_s,
+            _size(p.bytes_total),
+            rank,
+            " (storage that a power loss empties)" if p.volatile else "",
+        )
+        log.debug(
+            "save '%s', rank %d: waiting %.3f s, planning %.3f, allocating %.3f, copying %.3f, "
+            "writing %.3f (%.2f GB/s), committing %.3f",
+            self.path,
+            rank,
             p.wait_s,
             p.plan_s,
             p.pool_s,
             p.stage_s,
-            _size(p.bytes_total),
             p.write_s,
-            rate,
+            p.bytes_total / p.write_s / 1e9 if p.write_s else 0.0,
             p.commit_s,
-            " (storage that a power loss empties)" if p.volatile else "",
         )
 
     def _after_fork(self) -> None:

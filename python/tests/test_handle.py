@@ -198,8 +198,8 @@ def test_one_line_a_save(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> No
     save(engine_alone(), tmp_path / "c", values(250_000)).result(30)
     (line,) = [record.getMessage() for record in caplog.records if record.name == "sidestep"]
     pattern = (
-        r"save '.*/c': rank 0 held the trainer \d+\.\d+ s \(waiting .*, planning .*, "
-        r"allocating .*, copying .*\), wrote 1\.\d+ MB in .* s, .* GB/s, committed .* s later"
+        r"saved '.*/c': training waited \d+\.\d ms, \d+\.\d+ s in the background, "
+        r"1\.\d+ MB of rank 0"
     )
     assert re.fullmatch(pattern + r"( \(storage that a power loss empties\))?", line), line
 
@@ -349,7 +349,7 @@ def test_a_save_that_fails(tmp_path: Path) -> None:
     assert staged.endswith(" aborted")  # without an error, if somebody looked in between
     (logged,) = [line for line in lines if line.startswith("ERROR:sidestep:")]
     assert "File too large" in logged and "ENOSPC, EFBIG" in logged
-    assert len([line for line in lines if "held the trainer" in line]) == 2
+    assert len([line for line in lines if "training waited" in line]) == 2
 
 
 def test_threads_are_reused(tmp_path: Path) -> None:

@@ -63,13 +63,22 @@ class Environment:
         launcher  what comes before the program, instead ("-m", "accelerate.commands.launch", ...)
         """
         before = launcher or _torchrun(ranks)
-        words = [str(self.python), *before, str(PROGRAMS / program), *map(str, arguments)]
+        words = [*before, str(PROGRAMS / program), *map(str, arguments)]
+        return self._run(words, variables or {}, cwd, timeout)
+
+    def run_module(self, module: str, *arguments: object) -> Ended:
+        """Run ``python -m MODULE`` to its end."""
+        return self._run(["-m", module, *map(str, arguments)], {}, None, TIMEOUT_S)
+
+    def _run(
+        self, words: list[str], variables: dict[str, str], cwd: Optional[Path], timeout: float
+    ) -> Ended:
         process = subprocess.Popen(
-            words,
+            [str(self.python), *words],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            env={**_variables(self), **(variables or {})},
+            env={**_variables(self), **variables},
             cwd=cwd,
             text=True,
             errors="replace",

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What a save has cost, as numbers for the logger of a framework."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Iterator
+from typing import Optional
+
+from ._handle import SaveHandle
+
+
+def costs_of(save: SaveHandle) -> dict[str, float]:
+    """Of a save that is committed, on this rank.
+
+    sidestep/stall_ms      the trainer was stopped
+    sidestep/background_s  from the return of the call until the checkpoint existed
+    sidestep/bytes         this rank wrote
+    """
+    p = save.progress()
+    return {
+        "sidestep/stall_ms": p.call_s * 1e3,
+        "sidestep/background_s": p.write_s + p.commit_s,
+        "sidestep/bytes": float(p.bytes_total),
+    }
+
+
+class Costs:
+    """Tells of each save once."""
+
+    def __init__(self) -> None:
+        self._told: weakref.WeakSet[SaveHandle] = weakref.WeakSet()
+
+    def of(self, saves: Iterable[SaveHandle]) -> Iterator[tuple[Optional[int], dict[str, float]]]:
+        """Step and costs of those that are committed and were not told of."""
+        for save in saves:
+            if save.done() and save not in self._told:
+                self._told.add(save)
+                if save.peek() is None:
+                    yield save.step, costs_of(save)

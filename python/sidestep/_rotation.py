@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""For trainers that delete an old checkpoint right after they have called for a new one.
+
+The old one goes when the new one is committed, and stays if that fails.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Optional
+
+from ._handle import SaveHandle, in_background
+
+log = logging.getLogger("sidestep")
+Path = str
+_RECENT = 16
+
+
+class Rotation:
+    """The saves of one trainer in the order in which they end, and what waits for them.
+
+    Any thread may use it.  Only the rank that deletes needs to `delete`.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Condition()
+        self._saves: list[SaveHandle] = []  # the last, and those that have not ended
+        self._recent: deque[SaveHandle] = deque(maxlen=_RECENT)
+        self._wanted: dict[Path, SaveHandle] = {}  # to be deleted, after which save
+        self._deleting: Optional[Path] = None
+
+    def begin(self, path: Path) -> None:
+        """A save to ``path`` is about to begin: whatever was to be deleted there is replaced."""
+        path = os.path.abspath(path)
+        with self._lock:
+            self._wanted.pop(path, None)
+            self._lock.wait_for(lambda: self._deleting != path)
+
+    def add(self, save: SaveHandle) -> None:
+        """It has begun."""
+        with self._lock:
+            self._saves = [one for one in self._saves if not one.done()] + [save]
+            self._recent.append(save)
+
+    def recent(self) -> list[SaveHandle]:
+        """The last saves, the oldest first, whether they have ended or not."""
+        with self._lock:
+            return list(self._recent)
+
+    def find(self, path: Path) -> Optional[SaveHandle]:
+        """The save to ``path`` that is under way."""
+        path = os.path.abspath(path)
+        with self._lock:
+            found = [save for save in self._saves if os.path.abspath(save.path) == path]
+        return next((save for save in reversed(found) if not save.done()), None)
+
+    def last(self) -> Optional[SaveHandle]:
+        """The save that was begun last, also when it has ended."""
+        with self._lock:
+            return self._saves[-1] if self._saves else None
+
+    def delete(self, path: Path) -> None:
+        """Delete the checkpoint ``path`` once the save that was begun last is committed.  At once
+        if none was begun."""
+        path, save = os.path.abspath(path), self.last()
+        if save is None:
+            delete(path)
+            return
+        with self._lock:
+            self._wanted[path] = save
+        self.then(save, lambda failure: self._delete(path, save, failure))
+
+    def then(self, save: SaveHandle, job: Callable[[Optional[BaseException]], None]) -> None:
+        """Call ``job`` with the failure of ``save``, or None, on a thread of the package, when it
+        has ended.  The end of the interpreter waits for it."""
+        save.hold()
+
+        def run() -> None:
+            try:
+                job(save.peek())
+            finally:
+                save.let_go()
+
+        save.add_done_callback(lambda _: in_background(run))
+
+    def wait(self) -> None:
+        """Until all saves have ended, and what was to be deleted is gone.
+
+        Errors: that of the first save that has failed, if nobody was told.
+        """
+        with self._lock:
+            saves = list(self._saves)
+        for save in saves:
+            save.hurry()
+            save.reach()
+        with self._lock:
+            self._lock.wait_for(lambda: not self._wanted and self._deleting is None)
+        errors = [error for error in (save.take_sticky() for save in saves) if error is not None]
+        if errors:
+            raise errors[0]
+
+    def _delete(self, path: Path, save: SaveHandle, failure: Optional[BaseException]) -> None:
+        with self._lock:
+            if self._wanted.get(path) is not save:
+                return  # it was replaced meanwhile, or is wanted later
+            if failure is None:
+                self._deleting = path
+            else:
+                log.warning("'%s' is kept: save '%s' has failed", path, save.path)
+            del self._wanted[path]
+            self._lock.notify_all()
+        if failure is not None:
+            return
+        try:
+            delete(path)
+        except OSError as error:
+            log.error("'%s' was not deleted: %s", path, error.strerror or error)
+        finally:
+            with self._lock:
+                self._deleting = None
+                self._lock.notify_all()
+
+
+def delete(path: Path) -> None:
+    """Delete a checkpoint, a file or a directory; nothing if it is not there.
+
+    Of a directory the index goes first: what is left of a deletion that was cut short counts as no
+    checkpoint.  Errors: OSError.
+    """
+    if os.path.isdir(path) and not os.path.islink(path):
+        _unlink(os.path.join(path, ".metadata"))
+        shutil.rmtree(path, ignore_errors=False)
+    elif not _unlink(path):
+        return
+    log.info("deleted '%s'", path)
+
+
+def _unlink(path: Path) -> bool:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        return False
+    return True

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""`SidestepCheckpointIO`: what Lightning calls with one device, and under DDP on rank 0."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from typing import Any, Optional, Union
+
+from .._engine import engine_for
+from .._handle import SaveHandle
+from .._options import Ways, check_compression
+from .._parents import make_parents
+from .._rotation import Rotation
+from .._torch.flatten import flatten
+from .._torch.plugins import start_save
+from ._files import read_directory
+from ._modules import of_fabric
+from ._packing import pack
+from ._under_way import find, saves_of
+
+log = logging.getLogger("sidestep")
+PathLike = Union[str, "os.PathLike[str]"]
+_Base: Any = of_fabric("plugins.io.checkpoint_io").CheckpointIO
+_Rank: Any = of_fabric("utilities.rank_zero").rank_zero_only
+_Stock: Any = of_fabric("plugins.io.torch_io").TorchCheckpointIO
+
+
+class SidestepCheckpointIO(_Base):
+    """``Trainer(plugins=[SidestepCheckpointIO()])``: checkpoints are saved in the background.
+
+    A ``.ckpt`` is a directory then.  It appears when it is whole and durable.  An old one that
+    `ModelCheckpoint` lets go is deleted when the new one is there.  The end of ``fit`` waits for
+    what is under way, and raises what has failed.  Files of ``torch.save`` are loaded as ever.
+
+    compress  "none", "zstd", "zstd:LEVEL", "planes", "auto"; None: as SIDESTEP_COMPRESS says
+    queue     so many saves may wait for the one under way, each as a copy of the state; then the
+              next one waits.  With ``save_last=True`` Lightning saves twice in a row
+    snapshot, io, user_faults: as of `sidestep.Checkpointer`
+
+    For FSDP and model parallelism, which do not ask a CheckpointIO: `SidestepFSDPStrategy`,
+    `SidestepModelParallelStrategy`.
+    """
+
+    def __init__(
+        self,
+        *,
+        compress: Optional[str] = None,
+        queue: int = 1,
+        snapshot: Optional[str] = None,
+        io: Optional[str] = None,
+        user_faults: Optional[bool] = None,
+    ) -> None:
+        super().__init__()
+        check_compression(compress)
+        self._ways = Ways(snapshot, io, user_faults).check()
+        self._compress, self._queue = compress, queue
+        self._stock = _Stock()
+        self.rotation = Rotation()
+        saves_of(self.rotation)
+
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], path: PathLike, storage_options: Optional[Any] = None
+    ) -> None:
+        """Begin to save ``checkpoint`` as the directory ``path``; returns when its tensors may
+        change.
+
+        Errors: TypeError for ``storage_options``; `sidestep.Error`, also of an earlier save.
+        """
+        if storage_options is not None:
+            raise TypeError("storage_options: a SidestepCheckpointIO has none; see its arguments")
+        path = os.fspath(path)
+        old = put_file_aside(path)
+        handle = self._start(checkpoint, path)
+        self.rotation.add(handle)
+        if old is not None:
+            self.rotation.delete(old)
+        if is_urgent(path):
+            handle.result()
+
+    def _start(self, checkpoint: dict[str, Any], path: str) -> SaveHandle:
+        engine = engine_for(None, no_dist=True, ways=self._ways)
+        self.rotation.begin(path)
+        make_parents(path)
+        return start_save(
+            engine,
+            path,
+            lambda: engine.states.get(flatten(pack(checkpoint))),
+            step=step_of(checkpoint),
+            compress=self._compress,
+            queue=self._queue,
+        )
+
+    def load_checkpoint(
+        self, path: PathLike, map_location: Any = None, weights_only: Optional[bool] = None
+    ) -> dict[str, Any]:
+        """The checkpoint at ``path``: a directory of ours or of a sharded strategy, or a file.
+
+        Errors: FileNotFoundError; `sidestep.Error` (ECORRUPT, EUNCOMMITTED, EIO ...).
+        """
+        began = time.monotonic()
+        wait_for(path)
+        how = {"map_location": map_location, "weights_only": weights_only}
+        loaded: dict[str, Any]
+        if os.path.isdir(path):
+            loaded = read_directory(os.fspath(path), **how)
+        else:
+            loaded = self._stock.load_checkpoint(path, **how)
+        tell_loaded(path, loaded, began)
+        return loaded
+
+    def remove_checkpoint(self, path: PathLike) -> None:
+        """Delete ``path`` when the save that was begun last is committed; never if that fails."""
+        if "://" in os.fspath(path):
+            self._stock.remove_checkpoint(path)
+            return
+        self.rotation.delete(os.fspath(path))
+
+    def teardown(self) -> None:
+        """Wait for the saves and deletions under way.  Errors: `sidestep.Error` of a save."""
+        self.rotation.wait()
+
+
+def wait_for(path: PathLike) -> None:
+    """Until the save to ``path``, if this process has one under way, has ended.
+
+    Errors: `sidestep.Error`: it has failed.
+    """
+    save = find(os.fspath(path))
+    if save is not None:
+        save.result()
+
+
+def tell_loaded(path: PathLike, loaded: dict[str, Any], began: float) -> None:
+    """One line on rank 0.  ``began``: by time.monotonic()."""
+    level = logging.INFO if _Rank.rank == 0 else logging.DEBUG
+    seconds, step = time.monotonic() - began, step_of(loaded)
+    log.log(level, "loaded step %s from '%s' in %.3f s", step, os.fspath(path), seconds)
+
+
+def put_file_aside(path: str) -> Optional[str]:
+    """Rename a file of ``torch.save`` at ``path``, since a directory cannot replace one.
+
+    Returns its new name, or None: there is none.  ``ckpt_path="last"`` finds it there, should the
+    save that replaces it come to nothing.
+    """
+    if not os.path.isfile(path) or os.path.islink(path):
+        return None
+    stem, extension = os.path.splitext(path)
+    os.replace(path, f"{stem}-before{extension}")
+    return f"{stem}-before{extension}"
+
+
+def is_urgent(path: str) -> bool:
+    """Whether the job may be requeued, and killed, as soon as it is saved."""
+    return os.path.basename(path).startswith("hpc_ckpt_")
+
+
+def step_of(checkpoint: dict[str, Any]) -> Optional[int]:
+    step = checkpoint.get("global_step")
+    return step if isinstance(step, int) and step >= 0 else None

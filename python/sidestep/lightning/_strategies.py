@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Strategies whose sharded checkpoints are saved in the background: for FSDP and model parallelism,
+where Lightning asks no CheckpointIO.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import time
+from typing import Any, Optional
+
+from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    get_optimizer_state_dict,
+    set_model_state_dict,
+    set_optimizer_state_dict,
+)
+
+from .._checkpoint import Checkpoint
+from .._engine import engine_for
+from .._parents import make_parents
+from .._rotation import Rotation
+from .._torch.flatten import flatten
+from .._torch.load import load
+from .._torch.plugins import start_save
+from ._files import META, SHARDED, read_rest
+from ._io import PathLike, is_urgent, put_file_aside, step_of, tell_loaded, wait_for
+from ._modules import of_pytorch
+from ._packing import to_bytes
+from ._under_way import saves_of
+
+log = logging.getLogger("sidestep")
+_ModelParallel: Any = of_pytorch("strategies").ModelParallelStrategy
+_FSDP: Any = of_pytorch("strategies").FSDPStrategy
+
+
+class SidestepSharded:
+    """Mix-in of a strategy that saves shards: its checkpoints are saved in the background.
+
+    The strategy without it loads them, too.
+
+    Put it before a strategy of Lightning's, ``class Mine(SidestepSharded, FSDPStrategy)``.  A
+    checkpoint of one file (``state_dict_type="full"``, ``save_distributed_checkpoint=False``) goes
+    to the CheckpointIO as ever.
+    """
+
+    model_key = "state_dict"
+    """The name of the model in a checkpoint of the strategy."""
+
+    model: Any
+    optimizers: list[Any]
+    lightning_module: Any
+
+    @property
+    def rotation(self) -> Rotation:
+        """The saves under way."""
+        if "_rotation" not in vars(self):
+            self._rotation = Rotation()
+            saves_of(self._rotation)
+        return self._rotation
+
+    @property
+    def saves_shards(self) -> bool:
+        """Whether it is set up for sharded checkpoints."""
+        return bool(getattr(self, "_save_distributed_checkpoint", True))
+
+    def lightning_module_state_dict(self) -> dict[str, Any]:
+        """Of the shards themselves: copies are made by the save, where they are needed."""
+        if not self.saves_shards:
+            return self._super().lightning_module_state_dict()  # type: ignore[no-any-return]
+        return get_model_state_dict(self.model)
+
+    def optimizer_state(self, optimizer: Any) -> dict[str, Any]:
+        """The same of an optimizer."""
+        if not self.saves_shards:
+            return self._super().optimizer_state(optimizer)  # type: ignore[no-any-return]
+        return get_optimizer_state_dict(self.model, getattr(optimizer, "_optimizer", optimizer))
+
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], filepath: PathLike, storage_options: Optional[Any] = None
+    ) -> None:
+        """Begin to save; returns when the state may change.  Collective.
+
+        Errors: TypeError for ``storage_options``; `sidestep.Error`, also of an earlier save.
+        """
+        if storage_options is not None or not self.saves_shards:
+            self._super().save_checkpoint(checkpoint, filepath, storage_options=storage_options)
+            return
+        path = str(self._super().broadcast(os.fspath(filepath)))
+        is_first = self._super().global_rank == 0
+        old = put_file_aside(path) if is_first else None
+        rest = {k: v for k, v in checkpoint.items() if k not in ("state_dict", "optimizer_states")}
+        state = {self.model_key: checkpoint["state_dict"], SHARDED: to_bytes(rest)}
+        for i, one in enumerate(checkpoint.get("optimizer_states", [])):
+            state[f"optimizer_{i}"] = one
+        self.rotation.begin(path)
+        if is_first:
+            _forget_rest(path)
+        self._start(state, path, step_of(checkpoint))
+        if is_first and old is not None:
+            self.rotation.delete(old)
+        if is_urgent(path):
+            wait_for(path)
+
+    def _start(self, state: dict[str, Any], path: str, step: Optional[int]) -> None:
+        engine = engine_for(None)
+
+        def made() -> Any:
+            make_parents(path)
+            return engine.states.get(flatten(state))
+
+        handle = start_save(engine, path, made, step=step, queue=1)
+        self.rotation.add(handle)
+        if engine.rank == 0:
+            self.rotation.then(handle, lambda _: write_rest(path))
+
+    def load_checkpoint(
+        self, checkpoint_path: PathLike, weights_only: Optional[bool] = None
+    ) -> dict[str, Any]:
+        """Fill model and optimizers, and return the rest.  Collective.
+
+        Errors: `sidestep.Error`, on all ranks.
+        """
+        began = time.monotonic()
+        path = str(self._super().broadcast(os.fspath(checkpoint_path)))
+        wait_for(path)
+        if not os.path.isfile(os.path.join(path, ".metadata")):
+            return self._super().load_checkpoint(path, weights_only)  # type: ignore[no-any-return]
+        strict = self.lightning_module.strict_loading
+        planner = DefaultLoadPlanner(allow_partial_load=not strict)
+        key = self._key_in(path)
+        model = get_model_state_dict(self.model)
+        load({key: model}, checkpoint_id=path, planner=planner)
+        set_model_state_dict(self.model, model, options=StateDictOptions(strict=strict))
+        if self.lightning_module.trainer.state.fn == "fit":
+            for i, optimizer in enumerate(self.optimizers):
+                mine = get_optimizer_state_dict(self.model, optimizer)
+                load({f"optimizer_{i}": mine}, checkpoint_id=path)
+                set_optimizer_state_dict(self.model, optimizer, optim_state_dict=mine)
+        with Checkpoint(path) as checkpoint:
+            names = set(checkpoint.names())
+        rest = read_rest(path, names, weights_only) or {}
+        tell_loaded(path, rest, began)
+        return rest
+
+    def _key_in(self, path: str) -> str:
+        """The name of the model in this checkpoint: the strategies have two."""
+        with Checkpoint(path) as checkpoint:
+            is_other = any(name.startswith("model.") for name in checkpoint.names())
+            has_mine = any(name.startswith(f"{self.model_key}.") for name in checkpoint.names())
+        return self.model_key if has_mine or not is_other else "model"
+
+    def remove_checkpoint(self, filepath: PathLike) -> None:
+        """Delete it when the save that was begun last is committed; never if that fails."""
+        if self._super().global_rank == 0:
+            self.rotation.delete(os.fspath(filepath))
+
+    def teardown(self) -> None:
+        """Wait for what is under way.  Errors: `sidestep.Error` of a save."""
+        try:
+            self._super().teardown()
+        finally:
+            self.rotation.wait()
+
+    def _super(self) -> Any:
+        """The strategy that this class is mixed into."""
+        return super()
+
+
+def write_rest(path: str) -> None:
+    """Put the file beside the shards by which Lightning knows a sharded checkpoint, as it is stored
+    in the checkpoint.  A checkpoint in which it is missing is loaded by us all the same."""
+    from .._read import read
+
+    try:
+        with Checkpoint(path) as checkpoint:
+            if checkpoint.find(SHARDED) is None:
+                return
+        part = os.path.join(path, f".{META}.part")
+        with open(part, "wb") as file:
+            file.write(read(path, SHARDED))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, os.path.join(path, META))
+    except Exception as error:
+        log.warning("'%s': %s was not written, only sidestep loads it: %s", path, META, error)
+
+
+def _forget_rest(path: str) -> None:
+    """Remove that of a checkpoint which is to be replaced: it is not that of the new one."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        os.unlink(os.path.join(path, META))
+
+
+class SidestepModelParallelStrategy(SidestepSharded, _ModelParallel):
+    """``Trainer(strategy=SidestepModelParallelStrategy())``: as ModelParallelStrategy, with its
+    arguments; sharded checkpoints are saved in the background."""
+
+
+class SidestepFSDPStrategy(SidestepSharded, _FSDP):
+    """``Trainer(strategy=SidestepFSDPStrategy(state_dict_type="sharded"))``: as FSDPStrategy, with
+    its arguments; sharded checkpoints are saved in the background."""
+
+    model_key = "model"
+
+    @property
+    def saves_shards(self) -> bool:
+        return bool(self._state_dict_type == "sharded")

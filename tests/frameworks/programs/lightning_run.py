@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A training in Lightning of a tiny model.  Prints "loss STEP VALUE" for each step, in full
+precision, and what its ModelCheckpoint ended with.
+
+At step KILL the process is killed by SIGKILL while the save of that step is under way.
+"""
+
+import argparse
+import logging
+import os
+import signal
+import sys
+
+import torch
+import torch.distributed as dist
+from lightning.pytorch import LightningModule, Trainer, seed_everything
+from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.loggers import CSVLogger
+from torch.utils.data import Dataset
+from torchdata.stateful_dataloader import StatefulDataLoader
+
+STEPS_OF_AN_EPOCH = 10
+
+
+class Numbers(Dataset):
+    """Samples that follow from their number, another set for each rank."""
+
+    def __len__(self):
+        return 4 * STEPS_OF_AN_EPOCH
+
+    def __getitem__(self, number):
+        rank = dist.get_rank() if dist.is_initialized() else 0
+        generator = torch.Generator().manual_seed(1000 * rank + number)
+        x = torch.randn(16, generator=generator)
+        return x, x.roll(1) * 0.5
+
+
+class Model(LightningModule):
+    def __init__(self, width=32, kill=0, term=0, strategy="auto"):
+        super().__init__()
+        self.save_hyperparameters(ignore=["kill", "term", "strategy"])
+        self.kill, self.term, self.strategy = kill, term, strategy
+        self.layers = torch.nn.Sequential(
+            torch.nn.Linear(16, width), torch.nn.Tanh(), torch.nn.Linear(width, 16)
+        )
+
+    def configure_model(self):
+        from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+        from torch.distributed.tensor import DTensor
+
+        cpu = torch.device("cpu")
+        if self.strategy == "fsdp" and not isinstance(self.layers, FullyShardedDataParallel):
+            self.layers = FullyShardedDataParallel(self.layers, device_id=cpu, use_orig_params=True)
+        if self.strategy == "parallel" and not isinstance(self.layers[0].weight, DTensor):
+            mesh = self.device_mesh["data_parallel"]
+            for layer in (self.layers[0], self.layers[2]):
+                fully_shard(layer, mesh=mesh)
+            fully_shard(self.layers, mesh=mesh)
+
+    def training_step(self, batch, number):
+        x, y = batch
+        loss = torch.nn.functional.mse_loss(self.layers(x), y)
+        self.log("train_loss", loss)
+        if self.trainer.is_global_zero:
+            print("loss", self.global_step, float(loss).hex(), flush=True)
+        return loss
+
+    def on_train_batch_start(self, *_):
+        if self.kill and self.global_step == self.kill - 1:
+            import sidestep
+
+            self.pause = sidestep.paused()  # the save does not end before it is killed
+            self.pause.__enter__()
+
+    def on_train_batch_end(self, *_):
+        if self.kill and self.global_step == self.kill:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self.term and self.global_step == self.term:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def configure_optimizers(self):
+        optimizer = torch.optim.Adam(self.parameters(), lr=0.01)
+        return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 3, 0.9)]
+
+
+def strategy_of(given, ours):
+    if given.strategy == "ddp":
+        return "ddp"
+    if given.strategy == "auto":
+        return "auto"
+    options = {"data_parallel_size": given.devices, "tensor_parallel_size": 1}
+    if ours:
+        from sidestep.lightning import SidestepFSDPStrategy, SidestepModelParallelStrategy
+
+        if given.strategy == "fsdp":
+            return SidestepFSDPStrategy(state_dict_type="sharded")
+        return SidestepModelParallelStrategy(**options)
+    from lightning.pytorch.strategies import FSDPStrategy, ModelParallelStrategy
+
+    if given.strategy == "fsdp":
+        return type("OnHost", (FSDPStrategy,), {})(state_dict_type="sharded")
+    return ModelParallelStrategy(**options)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("root")
+    parser.add_argument("--strategy", default="auto")
+    parser.add_argument("--devices", type=int, default=1)
+    parser.add_argument("--stock", action="store_true")
+    parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--every", type=int, default=3)
+    parser.add_argument("--resume")
+    parser.add_argument("--kill", type=int, default=0)
+    parser.add_argument("--term", type=int, default=0)
+    parser.add_argument("--top-k", type=int, default=-1)
+    parser.add_argument("--save-last", default="")
+    parser.add_argument("--monitor")
+    parser.add_argument("--filename")
+    parser.add_argument("--weights-only", action="store_true")
+    parser.add_argument("--final")
+    parser.add_argument("--tell", action="store_true")
+    given = parser.parse_args()
+    if given.tell:
+        logging.basicConfig(format="LOG %(levelname)s %(message)s")
+        logging.getLogger("sidestep").setLevel(logging.INFO)
+    seed_everything(7, verbose=False)
+    plugins, callbacks = [], []
+    if not given.stock:
+        from sidestep.lightning import SaveMetrics, SidestepCheckpointIO
+
+        callbacks.append(SaveMetrics())
+        if given.strategy in ("auto", "ddp"):
+            plugins.append(SidestepCheckpointIO())
+    saver = ModelCheckpoint(
+        dirpath=given.root,
+        filename=given.filename,
+        every_n_train_steps=given.every,
+        save_top_k=given.top_k,
+        monitor=given.monitor,
+        save_last={"": None, "true": True, "link": "link"}[given.save_last],
+        save_weights_only=given.weights_only,
+        save_on_exception=given.term > 0,
+    )
+    trainer = Trainer(
+        accelerator="cpu",
+        devices=given.devices,
+        strategy=strategy_of(given, not given.stock),
+        max_steps=given.steps,
+        callbacks=[*callbacks, saver],
+        plugins=plugins,
+        logger=CSVLogger(given.root, name="log") if given.tell else False,
+        log_every_n_steps=1,
+        use_distributed_sampler=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        default_root_dir=given.root,
+    )
+    model = Model(kill=given.kill, term=given.term, strategy=given.strategy)
+    trainer.fit(model, StatefulDataLoader(Numbers(), batch_size=4), ckpt_path=given.resume)
+    if given.final:
+        trainer.save_checkpoint(given.final)
+    if trainer.is_global_zero:
+        print("best", saver.best_model_path)
+        print("last", saver.last_model_path)
+    if dist.is_initialized():  # gloo's threads may abort the end of the interpreter
+        dist.barrier()
+        sys.stdout.flush()
+        os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
