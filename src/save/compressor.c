@@ -61,11 +61,13 @@ void compressor_free(struct compressor **compressor)
 
 uint64_t compressor_body_bytes(const struct compressor *compressor)
 {
+    assert(compressor->p != NULL); /* compressor_write() was called */
     return compressor->output.offset;
 }
 
 const struct footer_item *compressor_footer_item(const struct compressor *compressor, size_t i)
 {
+    assert(compressor->p != NULL && i < compressor->p->image->count);
     return &compressor->items[i].footer;
 }
 

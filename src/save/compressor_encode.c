@@ -57,6 +57,7 @@ static enum sidestep_status encode_part(struct compressor *compressor,
 
 static void drop_encoded(struct compressed_window *window, struct compressor_part *part)
 {
+    assert(part->encoded && part->begin + part->length == window->out.length); /* it is the last */
     window->out.length = part->begin;
     window->index.length = part->index_begin;
     part->encoded = false;

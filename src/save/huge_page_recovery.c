@@ -2,6 +2,7 @@
 /* huge_page_recovery.c -- collapses lost huge pages after a save; see huge_page_recovery.h. */
 #include "save/huge_page_recovery.h"
 
+#include <assert.h>
 #include <errno.h>
 
 #include "base/base.h"
@@ -34,6 +35,7 @@ static uint64_t collapse(struct again *a, uint64_t begin, uint64_t end)
 {
     uint64_t huge = 0;
 
+    assert(begin % HUGE_PAGE_BYTES == 0 && end % HUGE_PAGE_BYTES == 0);
     for (uint64_t at = begin; at < end && !a->stopped; at += HUGE_PAGE_BYTES) {
         uint64_t began = clock_now(a->clock);
         if (huge_page_collapse(at))

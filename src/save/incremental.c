@@ -73,6 +73,7 @@ static enum sidestep_status link_last(struct unchanged_write *k, struct sidestep
     struct store_stat stat;
     OWNED_FILE *file = NULL;
 
+    assert(last->exists && k->linked == NULL);
     TRY(commit_shard_link(commit, INCREMENTAL_UNCHANGED_SHARD, last->dir, last->name, &file, err));
     TRY(store_file_stat(file, &stat, err));
     if (stat.inode != last->stat.inode || stat.device != last->stat.device ||
@@ -194,6 +195,7 @@ enum sidestep_status incremental_write_unchanged(struct sidestep_save *save,
 {
     struct unchanged_write k = {.save = save, .shard = shard};
 
+    assert(shard->number == INCREMENTAL_UNCHANGED_SHARD && save->incremental);
     lock_init(&k.shared.lock, LOCK_INCREMENTAL);
     enum sidestep_status status = write_unchanged(&k, err);
     lock_destroy(&k.shared.lock);

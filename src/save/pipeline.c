@@ -125,6 +125,7 @@ static bool stage_window(struct pipeline *p, size_t i)
 {
     struct sidestep_error why = {0};
     uint8_t *place = pool_slots_get(p->slots, i);
+    assert(place != NULL); /* take_stage() or a fault handler has acquired it */
     enum sidestep_status status = stage_host(p, i, place, &why);
 
     if (status == SIDESTEP_OK && p->offload != NULL)
@@ -168,13 +169,14 @@ static void stage_windows(void *context)
 
 void pipeline_stage(struct pipeline *p, struct workers *workers)
 {
+    assert(p->cow == NULL && p->stagers == NULL); /* nothing is left to the background */
     workers_run(workers, stage_windows, p);
 }
 
 bool pipeline_protect(struct pipeline *p, struct cow *cow, struct workers *workers,
                       void (*released)(void *context), void *context)
 {
-    assert(p->cow == NULL);
+    assert(p->cow == NULL && p->stagers == NULL);
     if (!cow_begin_snapshot(cow, p->image, p->slots, p->pool, workers)) {
         set_slots(p);
         return false;
@@ -248,6 +250,7 @@ static void copy_ahead(void *context)
 void pipeline_start_staging(struct pipeline *p, uint64_t fault_threshold)
 {
     assert(p->stagers != NULL && p->released != NULL);
+    assert(p->cow != NULL || fault_threshold == 0); /* without protection there are no faults */
     p->fault_threshold = fault_threshold;
     p->writers_stage = fault_threshold != 0 || workers_count(p->stagers) == 0;
     p->staging = (struct workers_job){.run = copy_ahead, .context = p};

@@ -96,6 +96,7 @@ static bool next_is_zero_copy(const struct writer *writer) REQUIRES(&writer->p->
 {
     size_t i = writer->p->shared.hash_next;
 
+    assert(writer->p->shared.write_next <= i);
     return i == writer->p->shared.stage_next &&
            i - writer->p->shared.write_next < PIPELINE_ZERO_COPY_AHEAD && is_zero_copy(writer, i) &&
            hash_follows(writer->p, i);
@@ -201,6 +202,7 @@ static bool end_zero_copy(struct pipeline *p, size_t i) REQUIRES(&p->shared.lock
 {
     struct sidestep_error why = {0};
 
+    assert(p->cow != NULL && p->shared.zero_copy[i]);
     lock_release(&p->shared.lock);
     if (cow_end_zero_copy(p->cow, p->image, i, &why) == SIDESTEP_OK)
         pipeline_count_staged(p, i);
@@ -343,6 +345,7 @@ enum sidestep_status pipeline_write(struct pipeline *p, struct store_file *file,
     struct write_job job = {
         .p = p, .file = file, .begin = p->image->unchanged_file_bytes, .writers = writers};
 
+    assert(p->end_window == p->image->window_count);
     workers_run_limited(writers->workers, writers->threads, write_windows, &job);
     return pipeline_finish(p, err);
 }

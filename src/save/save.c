@@ -154,6 +154,7 @@ static enum sidestep_status bind_image(struct starting *s, struct sidestep_error
     bool held = !s->still && save_queue_newest_unfinished(engine) == NULL &&
                 snapshot_policy_can_use_cow(&engine->saver->snapshot_policy);
 
+    assert(slot != NULL); /* enter_queue() was called */
     if (slot->plan_number != engine->saver->plan_number)
         TRY(build_image(s, err));
     /* Items that are encoded are never zero-copy. */
@@ -409,6 +410,7 @@ static void stage_in_background(struct starting *s)
     struct sidestep_save *save = s->save;
     struct sidestep_engine *engine = s->engine;
 
+    assert(s->still);
     if (save->pipeline.shares_pool && save->pipeline.pool_bytes == engine->saver->pool_cap)
         s->info->flags |= SIDESTEP_SAVE_STREAMED;
     save_memory_turn_begin(save);

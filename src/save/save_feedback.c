@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* save_feedback.c -- updates the queue depth and the compression policy from the speed of a
  * save. */
+#include <assert.h>
+
 #include "save/save.h"
 
 /* Was it slowed down by a pause, by spread_ms, or by others that read from the disk? */
@@ -28,6 +30,7 @@ void save_update_compression_policy(struct sidestep_save *save)
     struct sidestep_engine *engine = save->engine;
 
     lock_acquire(&save->shared.lock);
+    assert(!save->has_runner || save->shared.runner_ended);
     if (!save->has_updated_policy && info->write_ns != 0 && !was_held(save) &&
         info->linked_bytes == 0)
         compression_policy_record_save(&engine->saver->compression_policy, save->body_bytes,

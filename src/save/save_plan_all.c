@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* save_plan_all.c -- plans a save with all ranks: tables go to rank 0, plans come back. */
+#include <assert.h>
 
 #include "base/base.h"
 #include "save/save.h"
@@ -10,6 +11,7 @@ static enum sidestep_status build(struct comm *comm, const struct comm_parts *ta
 {
     OWNED const void **starts = memory_new((size_t)comm->size, sizeof(*starts));
 
+    assert(comm->rank == 0);
     out->sizes = memory_new((size_t)comm->size, sizeof(*out->sizes));
     out->offsets = memory_new((size_t)comm->size, sizeof(*out->offsets));
     if (starts == NULL || out->sizes == NULL || out->offsets == NULL)

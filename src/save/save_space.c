@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* save_space.c -- adds to the error of a save that ran out of space: how much was needed and
  * free. */
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -46,6 +47,7 @@ void save_explain_space(struct sidestep_save *save, struct sidestep_error *why)
     struct commit *commit = &save->commit;
     char words[SPACE_REPORT_BYTES] = "", what[40];
 
+    assert(why->status != SIDESTEP_OK);
     if (commit->dir == NULL)
         return;
     if (commit->rank == 0 && why->status == SIDESTEP_EPEER)

@@ -62,6 +62,7 @@ void saver_free(struct sidestep_engine *engine)
 
     if (saver == NULL)
         return;
+    assert(saver->queue.count == 0 && saver->snapshot_policy.cow == NULL); /* saver_finish() */
     commit_shared_release(&saver->incremental.shared);
     save_plan_release(&saver->plan);
     for (size_t i = 0; i < SAVE_QUEUE_MAX; i++) {

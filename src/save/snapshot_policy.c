@@ -109,6 +109,7 @@ bool snapshot_policy_can_trim_pool(const struct snapshot_policy *policy)
 
 uint64_t snapshot_policy_choose_copy_threshold(struct snapshot_policy *policy)
 {
+    assert(policy->cow != NULL);
     if (policy->copy_ahead != SIDESTEP_COPY_AHEAD_AUTO)
         return policy->copy_ahead == SIDESTEP_COPY_AHEAD_ALWAYS ? 0 : UINT64_MAX;
     policy->copied_ahead = !policy->has_cow_save || policy->copy_ahead_saves_left != 0;

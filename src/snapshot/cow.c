@@ -18,6 +18,7 @@
 
 /* Bytes that one thread protects at a time: a multiple of COW_GRANULE_BYTES. */
 #define PROTECT_BYTES ((uint64_t)64 << 20)
+_Static_assert(PROTECT_BYTES % COW_GRANULE_BYTES == 0, "no granule is in two parts");
 
 void *cow_map_anonymous(size_t bytes)
 {
@@ -127,6 +128,7 @@ void cow_close(struct cow **out)
     if (cow->pagemap_fd >= 0)
         (void)close(cow->pagemap_fd);
     lock_alone(&cow->shared.lock);
+    assert(cow->shared.granules_left == 0 && cow->shared.busy_handlers == 0);
     cow_plan_release(&cow->plan);
     if (cow->bounce_buffers != NULL)
         (void)munmap(cow->bounce_buffers, COW_BOUNCE_BUFFERS * COW_BOUNCE_BUFFER_BYTES);
@@ -297,6 +299,8 @@ bool cow_begin_snapshot(struct cow *cow, const struct image *image, struct pool_
 {
     struct begin_job job = {.cow = cow, .image = image};
 
+    assert(cow_plan_matches_windows(&cow->plan, image)); /* it was prepared for ${image} */
+    assert(cow->plan.shares_pool || image->body_bytes <= pool->length);
     cow_lock_idle(cow);
     cow->slots = places;
     cow->image = image;
@@ -307,6 +311,7 @@ bool cow_begin_snapshot(struct cow *cow, const struct image *image, struct pool_
     else
         pool_slots_set_dedicated(places, pool->bytes);
     set_controls(cow);
+    assert(cow->plan.held_bytes <= cow_host_tensor_bytes(image));
     cow->shared.failed = cow->shared.pool_exhausted = cow->shared.wait_cancelled = false;
     cow->shared.stats = (struct cow_stats){
         .held_bytes = cow->plan.held_bytes,
@@ -333,6 +338,7 @@ bool cow_begin_snapshot(struct cow *cow, const struct image *image, struct pool_
  * failed. */
 static void stage_granule(struct cow *cow, size_t g)
 {
+    assert(atomic_load(&cow->all_protected)); /* else the granule may not be protected yet */
     lock_acquire(&cow->shared.lock);
     while (cow->shared.controls[g].state == COW_GRANULE_CLAIMED)
         lock_wait(&cow->shared.lock, &cow->shared.changed);

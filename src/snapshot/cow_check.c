@@ -28,6 +28,7 @@ static int read_pages(struct cow *cow, size_t g, struct granule_pages *pages)
     pages->begin = granule->begin;
     size_t bytes = (granule->end - granule->begin) / pages->page_bytes * sizeof(*pages->entries);
     uint64_t offset = granule->begin / pages->page_bytes * sizeof(*pages->entries);
+    assert(bytes <= sizeof(pages->entries));
     if (fault_hit("cow.pagemap"))
         return errno;
     for (size_t done = 0; done < bytes;) {
@@ -45,6 +46,7 @@ static uint64_t find_unprotected(const struct granule_pages *pages, const struct
 {
     uint64_t at = round_down(piece->address, pages->page_bytes);
 
+    assert(pages->begin <= at && piece->address + piece->bytes <= pages->begin + COW_GRANULE_BYTES);
     for (; at < piece->address + piece->bytes; at += pages->page_bytes)
         if ((pages->entries[(at - pages->begin) / pages->page_bytes] & ENTRY_PROTECTED) == 0)
             return at;

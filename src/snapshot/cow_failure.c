@@ -28,9 +28,9 @@ const struct cow_piece *cow_find_piece(const struct cow *cow, size_t g, uint64_t
                                        uint64_t end)
 {
     const struct cow_plan *plan = &cow->plan;
+    assert(g < plan->granule_count);
     const struct cow_piece *first = &plan->pieces[plan->granules[g].first_piece];
 
-    assert(g < plan->granule_count);
     for (const struct cow_piece *piece = first;
          piece < &plan->pieces[plan->granules[g + 1].first_piece]; piece++)
         if (piece->address < end && begin < piece->address + piece->bytes)
@@ -40,6 +40,7 @@ const struct cow_piece *cow_find_piece(const struct cow *cow, size_t g, uint64_t
 
 const char *cow_tensor_name(const struct cow *cow, const struct cow_piece *piece)
 {
+    assert(piece->item < cow->image->tensor_count);
     return cow->image->items[piece->item].footer.name;
 }
 

@@ -2,6 +2,7 @@
 /* cow_plan.c -- plans which memory to protect; see cow_plan.h. */
 #include "snapshot/cow_plan.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -196,6 +197,7 @@ void cow_plan_set_pinned_reason(struct cow_plan *plan, const struct image *image
 
     if (plan->pinned_item == SIZE_MAX)
         return;
+    assert(plan->pinned_item < image->tensor_count);
     snprintf(why, sizeof(why), "this process has %llu MiB pinned for devices",
              (unsigned long long)(round_up(pinned_bytes, 1u << 20) >> 20));
     plan->reason[0] = '\0';
@@ -211,6 +213,7 @@ enum sidestep_status cow_plan_build_ranges(struct cow_plan *plan, const struct i
                          .wanted = wanted,
                          .page_bytes = (uint64_t)sysconf(_SC_PAGESIZE)};
 
+    assert(plan->items == NULL && plan->range_count == 0); /* it is empty */
     plan->item_count = image->count;
     plan->bypass = *bypass;
     plan->items = arena_new(&plan->arena, image->count, sizeof(*plan->items));
@@ -237,6 +240,7 @@ static void count_granules(struct cow_plan *plan)
     plan->granule_count = 0;
     for (size_t i = 0; i < plan->range_count; i++) {
         struct cow_range *range = &plan->ranges[i];
+        assert(range->begin < range->end);
         range->first_granule = plan->granule_count;
         plan->granule_count +=
             (range->end - 1) / COW_GRANULE_BYTES - range->begin / COW_GRANULE_BYTES + 1;
@@ -254,6 +258,7 @@ static void split_granules(struct cow_plan *plan)
             *granule = (struct cow_granule){.begin = at, .end = end};
             at = end;
         }
+        assert(granule <= &plan->granules[plan->granule_count]);
     }
 }
 
@@ -284,6 +289,7 @@ size_t cow_plan_find_granule(const struct cow_plan *plan, uint64_t address)
 
 bool cow_plan_has_piece_in(const struct cow_plan *plan, size_t g, uint64_t begin, uint64_t end)
 {
+    assert(g < plan->granule_count);
     for (size_t i = plan->granules[g].first_piece; i < plan->granules[g + 1].first_piece; i++) {
         const struct cow_piece *piece = &plan->pieces[i];
         if (piece->address < end && begin < piece->address + piece->bytes)
@@ -319,6 +325,7 @@ static size_t find_window(const struct cow_plan *plan, uint64_t offset)
 {
     size_t low = 0, high = plan->window_count;
 
+    assert(high != 0 && plan->window_offsets[0] <= offset);
     while (low + 1 < high) {
         size_t middle = low + (high - low) / 2;
         if (plan->window_offsets[middle] <= offset)
@@ -345,6 +352,7 @@ static void split_pieces(struct cow_plan *plan, size_t i, size_t *next, bool put
         uint64_t last = min_u64(end, plan->granules[g].end);
         if (w + 1 < plan->window_count)
             last = min_u64(last, plan->window_offsets[w + 1] - to_file);
+        assert(g < plan->granule_count && at < last);
         if (put)
             plan->pieces[next[g]] = (struct cow_piece){.address = at,
                                                        .bytes = last - at,
@@ -381,6 +389,7 @@ static void lay_out_eager(struct cow_plan *plan)
 {
     plan->eager_bytes = 0;
     for (size_t i = 0; i < plan->item_count; i++) {
+        assert(plan->protected[i].end <= plan->items[i].bytes);
         plan->eager_offsets[i] = plan->eager_bytes;
         plan->eager_bytes +=
             plan->items[i].bytes - (plan->protected[i].end - plan->protected[i].begin);

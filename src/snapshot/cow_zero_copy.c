@@ -20,6 +20,7 @@ uint8_t *cow_zero_copy_address(const struct cow *cow, const struct image *image,
 
     if (!image_is_tensor_only(image, i, &k, &begin))
         return NULL;
+    assert(k < plan->item_count); /* the plan was made for ${image} */
     end = begin + image->windows[i].bytes;
     if (begin < plan->protected[k].begin || end > plan->protected[k].end)
         return NULL;
@@ -130,6 +131,7 @@ enum sidestep_status cow_begin_zero_copy(struct cow *cow, struct image *image, s
     struct span span = granules_of(cow, image, i);
     enum sidestep_status status = SIDESTEP_OK;
 
+    assert(atomic_load(&cow->all_protected)); /* what is read is the state of the call */
     *live = false;
     (void)fault_hit("cow.live");
     lock_acquire(&cow->shared.lock);

@@ -2,6 +2,8 @@
 /* device_batch.c -- collects copies and merges them into rows; see device_batch.h. */
 #include "snapshot/device_batch.h"
 
+#include <assert.h>
+
 #include "base/base.h"
 
 /* Merge at least this many copies: fewer are not worth a call that checks their allocation. */
@@ -10,6 +12,7 @@
 void device_batch_begin(struct device_batch *batch, struct devices *devices, int32_t device,
                         bool to_device)
 {
+    assert(devices->devices[device].context != NULL); /* it is open */
     batch->devices = devices;
     batch->device = device;
     batch->to_device = to_device;
@@ -19,6 +22,7 @@ void device_batch_begin(struct device_batch *batch, struct devices *devices, int
 enum sidestep_status device_batch_add(struct device_batch *batch, const struct device_copy *copy,
                                       struct sidestep_error *err)
 {
+    assert(copy->rows != 0 && copy->to_device == batch->to_device);
     if (batch->count == DEVICE_MAX_COPIES)
         TRY(device_batch_submit(batch, err));
     batch->failed = batch->tag;
@@ -44,6 +48,7 @@ static size_t count_rows(const struct device_batch *batch, size_t first, struct 
     const struct device_copy *copies = batch->copies;
     size_t i = first;
 
+    assert(first < batch->count);
     *rows = copies[first];
     for (; i + 1 < batch->count && copies[i].rows == 1; i++) {
         const struct device_copy *a = &copies[i], *b = &copies[i + 1];
@@ -88,6 +93,7 @@ static size_t merge_copies(struct device_batch *batch)
             batch->merged[merged++] = batch->copies[i++];
         }
     }
+    assert(merged <= batch->count);
     return merged;
 }
 

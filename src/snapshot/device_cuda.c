@@ -48,6 +48,7 @@ enum sidestep_status device_cuda_fail(const struct cuda_functions *calls, cu_res
     const char *name = NULL, *text = NULL;
     enum sidestep_status status = SIDESTEP_EDEVICE;
 
+    assert(result != CUDA_SUCCESS);
     if (result == CUDA_ERROR_OUT_OF_MEMORY)
         status = SIDESTEP_ENOMEM;
     else if (result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_INVALID_HANDLE ||

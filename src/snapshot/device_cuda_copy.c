@@ -26,6 +26,7 @@ struct cuda_memcpy_2d { /* CUDA_MEMCPY2D_v2 */
     size_t dst_pitch;
     size_t width, height;
 };
+_Static_assert(sizeof(struct cuda_memcpy_2d) == 128, "the driver reads as many bytes");
 
 struct cuda_location { /* CUmemLocation */
     int type;
@@ -37,6 +38,7 @@ struct cuda_memcpy_attributes { /* CUmemcpyAttributes */
     struct cuda_location src_hint, dst_hint;
     unsigned flags;
 };
+_Static_assert(sizeof(struct cuda_memcpy_attributes) == 24, "the driver reads as many bytes");
 
 static enum sidestep_status copy_one(struct cuda *cuda, const struct device_copy *copy,
                                      void *stream, struct sidestep_error *err)

@@ -4,6 +4,7 @@
 #ifndef SNAPSHOT_DEVICE_CUDA_INTERNAL_H
 #define SNAPSHOT_DEVICE_CUDA_INTERNAL_H
 
+#include <assert.h>
 #include <stdatomic.h>
 #include <stddef.h>
 
@@ -76,12 +77,14 @@ struct cuda_functions {
 };
 
 struct cuda {
-    struct device_driver driver; /* must be first */
+    struct device_driver driver;
     void *library;
     struct cuda_functions calls;
     cuda_copy_batch_function *copy_batch; /* or NULL */
     atomic_bool batches_refused;          /* a batch failed, but its copies one by one did not */
 };
+
+_Static_assert(offsetof(struct cuda, driver) == 0, "cuda_from_driver() relies on it");
 
 static inline struct cuda *cuda_from_driver(struct device_driver *driver)
 {

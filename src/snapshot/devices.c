@@ -72,6 +72,7 @@ static enum sidestep_status check_extent(struct devices *devices, uint64_t addre
     const struct device_ops *ops = devices->driver->ops;
     int32_t device = range.device;
 
+    assert(device >= 0 && bytes != 0);
     for (uint64_t at = address; range.device == device && range.end - address < bytes;) {
         if (range.end <= at)
             break;
@@ -163,6 +164,7 @@ int devices_numa_node(struct devices *devices)
 
 static void unpin_pieces(struct devices *devices, uint8_t *memory, uint64_t bytes)
 {
+    assert(devices->driver != NULL);
     for (uint64_t at = 0; at < bytes; at += DEVICES_MAX_PIN_BYTES)
         devices->driver->ops->unpin(devices->driver, memory + at);
 }
@@ -224,6 +226,7 @@ bool devices_pin_pool(struct devices *devices, const struct pool *pool)
 {
     struct sidestep_error why = {0};
 
+    assert(pool->bytes != NULL);
     if (devices->pinned == pool->bytes && devices->pinned_bytes == pool->length)
         return true;
     if (devices->unpinnable == pool->bytes && devices->unpinnable_bytes == pool->length)
@@ -263,7 +266,7 @@ uint64_t devices_max_copy_bytes(const struct devices *devices, const uint8_t *me
 enum sidestep_status devices_enter(struct devices *devices, int32_t device, int *before,
                                    struct sidestep_error *err)
 {
-    assert(devices->devices[device].context != NULL);
+    assert(0 <= device && device < DEVICE_MAX && devices->devices[device].context != NULL);
     return devices->driver->ops->enter(devices->driver, devices->devices[device].context, before,
                                        err);
 }
@@ -299,6 +302,7 @@ enum sidestep_status devices_synchronize(struct devices *devices, int32_t device
 
 enum sidestep_status devices_open(struct devices *devices, int32_t i, struct sidestep_error *err)
 {
+    assert(0 <= i && i < DEVICE_MAX && devices->driver != NULL);
     struct device *device = &devices->devices[i];
     const struct device_ops *ops = devices->driver->ops;
     int before;
@@ -327,6 +331,7 @@ enum sidestep_status devices_reserve_events(struct devices *devices, int32_t i, 
 {
     struct device *device = &devices->devices[i];
 
+    assert(device->context != NULL); /* it is open */
     if (count <= device->event_count)
         return SIDESTEP_OK;
     void **events = memory_resize(device->events, count, sizeof(*events));

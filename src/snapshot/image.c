@@ -166,6 +166,7 @@ static enum sidestep_status bind_items(struct image *image, const struct save_pl
         const struct save_plan_item *planned = &plan->items[image->items[i].planned];
         const struct state_entry *entry = &state->entries[planned->entry];
         image->items[i].entry = entry;
+        assert(entry->is_object == (i >= image->tensor_count)); /* as in image_build() */
         if (!entry->is_object)
             continue;
         TRY(WRAP(bind_object(image, entry, &image->items[i], err), err, "object '%s'",
@@ -222,6 +223,7 @@ static void end_window(struct splitter *c, uint64_t end, size_t next_first,
  * ${next_first}. */
 static void split_before_item(struct splitter *c, uint64_t end, size_t next_first)
 {
+    assert(c->begin <= end);
     if (end > c->begin)
         end_window(c, end, next_first, NULL);
     c->first_item = next_first;
@@ -230,6 +232,7 @@ static void split_before_item(struct splitter *c, uint64_t end, size_t next_firs
 /* End the window at ${end}, inside item ${i}, whose offset is known. */
 static void split_inside_item(struct splitter *c, uint64_t end, size_t i)
 {
+    assert(c->begin <= end);
     if (end > c->begin)
         end_window(c, end, i, add_split_block(c, end, i));
     c->first_item = i;
@@ -243,6 +246,7 @@ static void split_blocks_of_item(struct splitter *c, const struct footer_item *f
     for (uint64_t block = 1; block < f->block_count; block++) {
         uint64_t at =
             round_down(f->offset + f->data_offset + block * HASH_BLOCK_BYTES, IMAGE_ALIGN);
+        assert(c->begin <= at);
         if (at - c->begin + IMAGE_ALIGN >= IMAGE_WINDOW_BYTES)
             split_inside_item(c, at, i);
     }

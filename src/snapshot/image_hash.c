@@ -8,6 +8,7 @@
 
 static uint64_t block_bytes(const struct footer_item *f, uint64_t block)
 {
+    assert(block < f->block_count);
     return min_u64(HASH_BLOCK_BYTES, f->data_bytes - block * HASH_BLOCK_BYTES);
 }
 
@@ -75,6 +76,7 @@ static void hash_bytes(const struct image_window *w, struct image_item *item, ui
 /* The number of bytes to the end of the block or to ${end}. */
 static uint64_t bytes_in_block(uint64_t at, uint64_t end)
 {
+    assert(at < end);
     return min_u64(HASH_BLOCK_BYTES - at % HASH_BLOCK_BYTES, end - at);
 }
 
@@ -108,6 +110,8 @@ bool image_hash_needs_previous(const struct image *image, size_t i)
 {
     const struct image_split_block *split = image->windows[i].split_at_begin;
 
+    assert(i < image->window_count);
+    assert(i != 0 || split == NULL); /* the first window continues none */
     return split != NULL && split->smaller_is_first;
 }
 

@@ -229,6 +229,7 @@ uint64_t image_largest_window(const struct image *image)
 
 bool image_window_reaches_item(const struct image *image, size_t i, size_t k)
 {
+    assert(i < image->window_count);
     return reaches(image, &image->windows[i], k);
 }
 
@@ -238,6 +239,7 @@ bool image_is_tensor_only(const struct image *image, size_t i, size_t *k, uint64
     const struct footer_item *f = &image->items[w->first_item].footer;
     struct part part = data_part(w, f);
 
+    assert(i < image->window_count && w->first_item < image->count);
     *k = w->first_item;
     *begin = part.begin;
     return !f->is_object && part.end - part.begin == w->bytes;
@@ -283,6 +285,7 @@ enum sidestep_status image_finish_window(struct image *image, size_t i, uint8_t 
     OWNED_BUFFER envelope = {0};
     OWNED_BY(archive_tail_cache_release) struct archive_tail_cache last = {0};
 
+    assert(i < image->window_count);
     for (size_t k = w->first_item; reaches(image, w, k); k++) {
         struct image_item *item = &image->items[k];
         struct footer_item *f = &item->footer;

@@ -181,7 +181,9 @@ static enum sidestep_status add_streams(struct offload *o, const struct sidestep
         return offload_memory(err);
     for (size_t i = 0; i < o->stream_count; i++) {
         TRY(WRAP(check_stream(o, &o->streams[i], err), err, "device %d", o->streams[i].device));
-        o->stream_events[i] = find_lane(o, o->streams[i].device)->first_event++;
+        struct offload_device *lane = find_lane(o, o->streams[i].device);
+        assert(lane != NULL); /* streams of other devices are not selected */
+        o->stream_events[i] = lane->first_event++;
     }
     return SIDESTEP_OK;
 }
@@ -273,6 +275,7 @@ static uint32_t segment_of_fence(const struct offload *o, size_t l, uint32_t tur
 {
     size_t low = 0, high = o->late_count;
 
+    assert(l < o->lane_count);
     if (o->pool == NULL)
         return o->lanes[l].segment_count;
     while (low < high) { /* find the first tensor with a later fence number */

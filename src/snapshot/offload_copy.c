@@ -48,6 +48,7 @@ enum sidestep_status offload_submit_part(struct offload *o, size_t k, uint64_t b
 {
     struct device_batch batch;
 
+    assert(o->item_lanes[k] >= 0); /* it is on a device */
     begin_batch(o, &o->lanes[o->item_lanes[k]], &batch);
     TRY(add_part(o, &batch, k, begin, end, host, err));
     return submit_batch(o, &batch, err);
@@ -73,6 +74,7 @@ static size_t window_at(const struct image *image, uint64_t offset)
 {
     size_t low = 0, high = image->window_count;
 
+    assert(high != 0 && image->windows[0].offset <= offset);
     while (high - low > 1) {
         size_t middle = low + (high - low) / 2;
         if (image->windows[middle].offset <= offset)
@@ -174,6 +176,7 @@ static void reset(struct offload *o)
 
 enum sidestep_status offload_begin(struct offload *o, uint8_t *pool, struct sidestep_error *err)
 {
+    assert(o->bytes != 0 && pool != NULL); /* offload_prepare() has found tensors */
     reset(o);
     o->pool = pool;
     TRY(offload_wait_for_program(o, err));
@@ -231,6 +234,7 @@ static enum sidestep_status copy_eager(struct offload *o, size_t l, struct sides
         const struct image_item *item = &o->image->items[k];
         if (o->item_lanes[k] != (int16_t)l || !is_eager(o, k))
             continue;
+        assert(item->eager_copy != NULL);
         TRY(add_part(o, &batch, k, 0, item->footer.data_bytes, item->eager_copy, err));
         lane->segment_bytes += item->footer.data_bytes;
     }
@@ -245,6 +249,7 @@ enum sidestep_status offload_begin_shared_pool(struct offload *o, uint8_t *aside
 {
     int before;
 
+    assert(o->bytes != 0); /* offload_prepare() has found tensors */
     reset(o);
     TRY(offload_wait_for_program(o, err));
     if (aside == NULL)
@@ -343,6 +348,7 @@ enum sidestep_status offload_stage(struct offload *o, size_t i, uint8_t *buffer,
 {
     uint32_t segments[DEVICE_MAX] = {0};
 
+    assert(i < o->image->window_count);
     for (size_t l = 0; l < o->lane_count; l++) {
         if (o->pool != NULL)
             segments[l] = o->lanes[l].window_segments[i];

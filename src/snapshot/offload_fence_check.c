@@ -7,6 +7,7 @@
  * been written, or when the first fence is set and the work that the program submitted before is
  * done. The hashes are compared; nothing of this goes into the checkpoint.
  */
+#include <assert.h>
 #include <errno.h>
 #include <string.h>
 #include <time.h>
@@ -68,6 +69,7 @@ static enum sidestep_status digest_promised(struct offload *o, uint64_t *digests
 
 enum sidestep_status offload_fence_check_begin(struct offload *o, struct sidestep_error *err)
 {
+    assert(o->promise_ms != 0);
     o->digests = arena_new(&o->arena, o->image->tensor_count, sizeof(*o->digests));
     if (o->digests == NULL)
         return FAIL_NOMEM(err, o->image->tensor_count * sizeof(*o->digests));
@@ -98,6 +100,7 @@ enum sidestep_status offload_fence_check_end(struct offload *o, struct sidestep_
 {
     OWNED uint64_t *digests = memory_new(o->image->tensor_count, sizeof(*digests));
 
+    assert(o->digests != NULL); /* offload_fence_check_begin() was called */
     if (digests == NULL)
         return FAIL_NOMEM(err, o->image->tensor_count * sizeof(*digests));
     wait_for_fence(o);

@@ -16,6 +16,7 @@
 #define POOL_SMALL_BYTES ((uint64_t)64 << 10) /* a multiple of every page size */
 #define POOL_MAX_NODES 1024                   /* the kernel's limit */
 #define POOL_TOUCH_BYTES ((uint64_t)32 << 20)
+_Static_assert(POOL_HUGE_BYTES % POOL_SMALL_BYTES == 0, "each size is one of whole pages");
 
 struct touching {
     unsigned char *bytes;

@@ -78,6 +78,7 @@ void pool_slots_free(struct pool_slots **out)
 
 static void region_set(struct region *region, uint64_t begin, uint64_t end)
 {
+    assert(begin <= end);
     region->begin = region->high = begin;
     region->end = end;
     region->count = 0;

@@ -142,6 +142,7 @@ void unchanged_record(struct image *image)
         struct image_item *item = &image->items[k];
         size_t bytes = item->footer.block_count * sizeof(*item->known);
         size_t crc_bytes = item->footer.block_count * sizeof(*item->crcs);
+        assert(item->known != NULL && item->known_crcs != NULL); /* unchanged_prepare() */
         bool same = item->is_known && memcmp(item->known, item->blocks, bytes) == 0 &&
                     memcmp(item->known_crcs, item->crcs, crc_bytes) == 0;
 
