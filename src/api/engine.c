@@ -157,6 +157,7 @@ enum sidestep_status sidestep_engine_prepare(struct sidestep_engine *engine,
     uint64_t bytes = IMAGE_WINDOW_MAX_BYTES;
     bool pin = false;
 
+    THREAD_IS(CALLER);
     TRY(engine_check(engine, err));
     if (state == NULL)
         return FAIL(err, SIDESTEP_EINVAL, "state is NULL");
@@ -198,6 +199,7 @@ enum sidestep_status sidestep_engine_close(struct sidestep_engine **out, struct 
 {
     struct sidestep_engine *engine = out != NULL ? *out : NULL;
 
+    THREAD_IS(CALLER);
     if (engine == NULL)
         return SIDESTEP_OK;
     *out = NULL;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * lock.h -- mutexes whose use is checked: which fields they guard, which functions need them, and
- * in which order they are acquired.
+ * in which order they are acquired.  Also: which thread owns a field without a lock.
  *
  * The compiler checks the annotations: tools/check-source runs clang's thread-safety analysis
  * (https://clang.llvm.org/docs/ThreadSafetyAnalysis.html).  Other compilers see no annotations.
@@ -73,6 +73,30 @@ enum lock_kind {
     LOCK_KINDS(LOCK_KIND_ENUM)
 #undef LOCK_KIND_ENUM
 };
+
+/*
+ * Threads that own fields, so that these need no lock: X(owner).  A field is OWNED_BY_THREAD, and a
+ * function that uses it runs ON_THREAD.  The chain of callers begins where THREAD_IS says which
+ * thread this is, or that no other thread can reach what it owns.
+ */
+#define THREAD_OWNERS(X)                                                                           \
+    X(CALLER)   /* the thread of the program that calls collective functions */                    \
+    X(RUNNER)   /* save/save_runner.c: the runner of the save that is written now */               \
+    X(APPENDER) /* save/compressor.c: the thread that appends to the shard now */
+
+#define OWNED_BY_THREAD(owner) GUARDED_BY(thread_##owner)
+#define ON_THREAD(owner) REQUIRES(thread_##owner)
+#ifdef SIDESTEP_LOCK_ANALYSIS
+struct CAPABILITY("thread") thread_owner;
+#define THREAD_OWNER_DECLARE(owner)                                                                \
+    extern struct thread_owner thread_##owner;                                                     \
+    void thread_is_##owner(void) LOCK_ATTRIBUTE(assert_capability(thread_##owner));
+THREAD_OWNERS(THREAD_OWNER_DECLARE)
+#undef THREAD_OWNER_DECLARE
+#define THREAD_IS(owner) thread_is_##owner()
+#else
+#define THREAD_IS(owner) ((void)0)
+#endif
 
 struct CAPABILITY("lock") lock {
     pthread_mutex_t mutex;

@@ -15,6 +15,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/base.h"
+
 struct compression_policy {
     double bytes_per_second; /* of the disk; 0: not measured yet */
     unsigned
@@ -24,12 +26,12 @@ struct compression_policy {
 /* May the next save compress?  If so, ${*ns_per_byte} is the time that each of ${threads} threads
  * may take. */
 bool compression_policy_should_compress(struct compression_policy *policy, unsigned threads,
-                                        double *ns_per_byte);
+                                        double *ns_per_byte) ON_THREAD(CALLER);
 /*
  * Record that a save of ${raw_bytes} took ${ns} to become durable.  ${encoded}: it was compressed.
  * ${limit}: its bandwidth limit in bytes per second, or 0.
  */
 void compression_policy_record_save(struct compression_policy *policy, uint64_t raw_bytes,
-                                    uint64_t ns, bool encoded, uint64_t limit);
+                                    uint64_t ns, bool encoded, uint64_t limit) ON_THREAD(CALLER);
 
 #endif

@@ -44,6 +44,7 @@ void compressor_buffers_release(struct compressor_buffers *buffers)
 /* Free what only compressor_write() needs. */
 static void release_output(struct compressor *compressor)
 {
+    THREAD_IS(APPENDER); /* the threads have ended */
     hash_stream_free(compressor->output.hash);
     compressor->output.hash = NULL;
     buffer_release(&compressor->output.index);
@@ -61,6 +62,7 @@ void compressor_free(struct compressor **compressor)
 
 uint64_t compressor_body_bytes(const struct compressor *compressor)
 {
+    THREAD_IS(APPENDER);           /* the threads have ended */
     assert(compressor->p != NULL); /* compressor_write() was called */
     return compressor->output.offset;
 }
@@ -117,6 +119,7 @@ static enum sidestep_status prepare(struct compressor *compressor, struct pipeli
     unsigned threads = workers_count(workers) + 1;
     size_t blocks = count_blocks(kind, threads);
 
+    THREAD_IS(APPENDER); /* no other runs yet */
     assert(compressor->p == NULL);
     compressor->p = p;
     compressor->buffers = buffers;
@@ -268,6 +271,7 @@ static void append_next(struct compressor *compressor) REQUIRES(&compressor->p->
 
     assert(!compressor->shared.appending && window_at(compressor, i)->ready);
     compressor->shared.appending = true;
+    THREAD_IS(APPENDER); /* until the flag is cleared */
     lock_release(&compressor->p->shared.lock);
     enum sidestep_status status = compressor_append(compressor, i, &why);
     lock_acquire(&compressor->p->shared.lock);

@@ -56,7 +56,7 @@ struct compressor_block {
     struct compressor_block *next;
 };
 
-/* The state of appending.  Only the thread that appends now touches it. */
+/* The state of appending. */
 struct compressor_output {
     struct compressor_block *block; /* the block being filled, or NULL */
     uint64_t offset;                /* offset of the next byte in the file */
@@ -77,7 +77,7 @@ struct compressor {
     struct compressor_gain gains[SIDESTEP_DTYPE_END];
     struct compressor_buffers *buffers;
     struct compressor_block *blocks;
-    struct compressor_output output;
+    struct compressor_output output OWNED_BY_THREAD(APPENDER);
     struct { /* under the lock of the pipeline, which functions that use it REQUIRE */
         size_t encode_next;
         size_t append_next;
@@ -96,6 +96,6 @@ enum sidestep_status compressor_encode(struct compressor *compressor, struct cod
 /* compressor_append.c: append window ${i}.  In order, one thread at a time, and only while
  * COMPRESSOR_WINDOW_BLOCKS blocks are free. */
 enum sidestep_status compressor_append(struct compressor *compressor, size_t i,
-                                       struct sidestep_error *err);
+                                       struct sidestep_error *err) ON_THREAD(APPENDER);
 
 #endif

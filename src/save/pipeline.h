@@ -99,7 +99,7 @@ void pipeline_stage(struct pipeline *p, struct workers *workers);
  * False: protecting failed and nothing has changed; call pipeline_stage().
  */
 bool pipeline_protect(struct pipeline *p, struct cow *cow, struct workers *workers,
-                      void (*released)(void *context), void *context);
+                      void (*released)(void *context), void *context) ON_THREAD(CALLER);
 /* Reserve ${bytes} of a shared pool for eager copies.  NULL: too few would be left for windows. */
 uint8_t *pipeline_reserve_eager(struct pipeline *p, uint64_t bytes);
 /*

@@ -14,6 +14,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/base.h"
+
 #define QUEUE_DEPTH_CHOICES 3u
 
 struct queue_depth {
@@ -23,8 +25,9 @@ struct queue_depth {
 };
 
 /* The depth for the next save. */
-unsigned queue_depth_choose(const struct queue_depth *depth);
+unsigned queue_depth_choose(const struct queue_depth *depth) ON_THREAD(RUNNER);
 /* A save with queue_depth_choose() wrote ${bytes} in ${ns}.  Small saves are ignored. */
-void queue_depth_record_save(struct queue_depth *depth, uint64_t bytes, uint64_t ns);
+void queue_depth_record_save(struct queue_depth *depth, uint64_t bytes, uint64_t ns)
+    ON_THREAD(RUNNER);
 
 #endif

@@ -68,7 +68,7 @@ static uint64_t since(const struct starting *s, uint64_t from_ns)
 
 /* How many saves may be under way when this one starts.  Pool and image exist once per save.  The
  * hashes of an incremental save and the streams of devices exist only once per engine. */
-static unsigned allowed(struct starting *s)
+static unsigned allowed(struct starting *s) ON_THREAD(CALLER)
 {
     const struct sidestep_save *last = save_queue_newest_unfinished(s->engine);
     bool alone = (s->series != NULL && s->series->incremental) ||
@@ -81,6 +81,7 @@ static unsigned allowed(struct starting *s)
 /* Wait for earlier saves that must end first, or refuse.  An error of theirs that was not reported
  * yet becomes the error of this call. */
 static enum sidestep_status enter_queue(struct starting *s, struct sidestep_error *err)
+    ON_THREAD(CALLER)
 {
     bool nowait = (s->save->options.flags & SIDESTEP_SAVE_NOWAIT) != 0;
     uint64_t from = clock_now(s->engine->clock);
@@ -94,6 +95,7 @@ static enum sidestep_status enter_queue(struct starting *s, struct sidestep_erro
 
 static enum sidestep_status make_save_id(struct starting *s, const char *name,
                                          uint8_t id[SAVE_ID_BYTES], struct sidestep_error *err)
+    ON_THREAD(CALLER)
 {
     OWNED_BUFFER text = {0};
 
@@ -137,6 +139,7 @@ static void set_commit(struct starting *s, const struct sidestep_save_options *o
 }
 
 static enum sidestep_status build_image(struct starting *s, struct sidestep_error *err)
+    ON_THREAD(CALLER)
 {
     struct save_slot *slot = s->save->slot;
 
@@ -148,6 +151,7 @@ static enum sidestep_status build_image(struct starting *s, struct sidestep_erro
 
 /* Bind the addresses and objects of this save to the image, and reserve the pool. */
 static enum sidestep_status bind_image(struct starting *s, struct sidestep_error *err)
+    ON_THREAD(CALLER)
 {
     struct sidestep_engine *engine = s->engine;
     struct save_slot *slot = s->save->slot;
@@ -188,7 +192,7 @@ static enum sidestep_status bind_image(struct starting *s, struct sidestep_error
 /* This rank cannot take part.  Keep an error of an earlier save for another call. */
 static enum sidestep_status start_failed(struct starting *s,
                                          const struct sidestep_save_options *options,
-                                         struct sidestep_error *err)
+                                         struct sidestep_error *err) ON_THREAD(CALLER)
 {
     if ((options->flags & SIDESTEP_SAVE_NOWAIT) == 0)
         (void)save_queue_acquire_slot(s->engine, s->save,
@@ -199,7 +203,7 @@ static enum sidestep_status start_failed(struct starting *s,
 /* Do everything that this rank can do without the others. */
 static enum sidestep_status start_local(struct starting *s, const char *path,
                                         const struct sidestep_save_options *theirs,
-                                        struct sidestep_error *err)
+                                        struct sidestep_error *err) ON_THREAD(CALLER)
 {
     struct sidestep_save *save = s->save;
     uint8_t id[SAVE_ID_BYTES];
@@ -248,7 +252,7 @@ static enum sidestep_status start_local(struct starting *s, const char *path,
 }
 
 static void fill_agreement(struct starting *s, enum sidestep_status mine,
-                           uint64_t words[AGREE_COUNT])
+                           uint64_t words[AGREE_COUNT]) ON_THREAD(CALLER)
 {
     const struct commit *commit = &s->save->commit;
     struct sidestep_engine *engine = s->engine;
@@ -277,7 +281,7 @@ static void fill_agreement(struct starting *s, enum sidestep_status mine,
     }
 }
 
-static void take_agreement(struct starting *s, const uint64_t words[AGREE_COUNT])
+static void take_agreement(struct starting *s, const uint64_t words[AGREE_COUNT]) ON_THREAD(CALLER)
 {
     struct commit *commit = &s->save->commit;
     uint8_t id[SAVE_ID_BYTES];
@@ -295,6 +299,7 @@ static void take_agreement(struct starting *s, const uint64_t words[AGREE_COUNT]
 
 /* Plan together, then prepare again.  Every rank returns with the same answer. */
 static enum sidestep_status replan_all(struct starting *s, struct sidestep_error *err)
+    ON_THREAD(CALLER)
 {
     enum sidestep_status status = save_plan_all(s->engine, s->state, err);
 
@@ -312,7 +317,7 @@ static enum sidestep_status replan_all(struct starting *s, struct sidestep_error
 }
 
 static enum sidestep_status agree_all(struct starting *s, enum sidestep_status mine,
-                                      struct sidestep_error *err)
+                                      struct sidestep_error *err) ON_THREAD(CALLER)
 {
     uint64_t words[AGREE_COUNT];
 
@@ -364,7 +369,7 @@ static void set_staged(struct starting *s, uint64_t from)
 
 /* Stage by copy.  If the pool holds the whole file, writing starts afterwards.  If it is smaller,
  * writing runs at the same time to free slots. */
-static void stage(struct starting *s)
+static void stage(struct starting *s) ON_THREAD(CALLER)
 {
     struct sidestep_save *save = s->save;
     bool shares_pool = save->pipeline.shares_pool;
@@ -438,7 +443,7 @@ static void on_released(void *context)
 
 /* Take the snapshot by write protection.  RELEASED must not come before STAGED, so the copiers
  * start after it.  Nobody looks at STAGED before the call has returned. */
-static bool protect(struct starting *s, struct cow *cow)
+static bool protect(struct starting *s, struct cow *cow) ON_THREAD(CALLER)
 {
     struct sidestep_save *save = s->save;
     uint64_t from = clock_now(s->engine->clock);
@@ -458,7 +463,7 @@ static bool protect(struct starting *s, struct cow *cow)
     return true;
 }
 
-static void hold_or_stage(struct starting *s)
+static void hold_or_stage(struct starting *s) ON_THREAD(CALLER)
 {
     struct sidestep_engine *engine = s->engine;
     struct save_slot *slot = s->save->slot;
@@ -492,7 +497,7 @@ static void hold_or_stage(struct starting *s)
 }
 
 /* All ranks have agreed on this save: count it among those under way. */
-static void add_to_queue(struct starting *s)
+static void add_to_queue(struct starting *s) ON_THREAD(CALLER)
 {
     struct sidestep_engine *engine = s->engine;
     struct sidestep_save *last = save_queue_newest(engine);
@@ -513,6 +518,7 @@ enum sidestep_status save_start_all(struct sidestep_engine *engine, const char *
     struct starting s = {.engine = engine, .state = state, .series = series, .blocking = blocking};
     struct sidestep_error why = {0};
 
+    THREAD_IS(CALLER);
     *out = NULL;
     s.began_ns = clock_now(engine->clock);
     engine->saver->save_counter++;
@@ -544,37 +550,6 @@ enum sidestep_status save_start_all(struct sidestep_engine *engine, const char *
           (unsigned long long)s.info->bytes_total);
     *out = s.save;
     return SIDESTEP_OK;
-}
-
-/* The coordinator's verdict for all ranks, on the caller's thread. */
-struct verdict {
-    uint32_t state;
-    uint32_t reserved;
-    struct sidestep_error err;
-};
-
-enum sidestep_status save_finish_all(struct sidestep_save **out, struct sidestep_save_info *info,
-                                     struct sidestep_error *err)
-{
-    struct sidestep_save *save = *out;
-    struct comm *comm = &save->engine->comm;
-    struct verdict verdict = {0};
-
-    save_join_runner(save);
-    if (comm->rank == 0) {
-        verdict.state = save_get_state(save);
-        lock_acquire(&save->shared.lock);
-        verdict.err = save->shared.err;
-        lock_release(&save->shared.lock);
-    }
-    enum sidestep_status status = comm_broadcast_all(comm, &verdict, sizeof(verdict), 0, NULL);
-    if (status == SIDESTEP_OK && save_get_state(save) == SIDESTEP_SAVE_WRITTEN &&
-        save_state_is_final(verdict.state)) {
-        if (verdict.state != SIDESTEP_SAVE_COMMITTED && verdict.err.rank < 0)
-            verdict.err.rank = 0;
-        save_advance(save, (enum sidestep_save_state)verdict.state, &verdict.err);
-    }
-    return sidestep_save_finish(out, info, err);
 }
 
 enum sidestep_status sidestep_save_async(struct sidestep_engine *engine, const char *path,

@@ -51,8 +51,9 @@ struct sidestep_save {
     struct sidestep_save_options options;
     bool incremental;
     pthread_t runner;
-    bool has_runner;         /* ${runner} has to be joined */
-    bool has_updated_policy; /* the compression policy is updated, or need not be */
+    bool has_runner; /* ${runner} has to be joined */
+    /* The compression policy is updated, or need not be. */
+    bool has_updated_policy OWNED_BY_THREAD(CALLER);
     bool has_memory_turn;
     atomic_bool cancelled;
     bool checks_fences;  /* SIDESTEP_FENCE_DEBUG: see save_end_fence_check() */
@@ -83,15 +84,13 @@ enum sidestep_status save_start_all(struct sidestep_engine *engine, const char *
                                     const struct sidestep_save_options *options,
                                     const struct save_series *series, bool blocking,
                                     struct sidestep_save **save, struct sidestep_error *err);
-/* Wait for a save, send the coordinator's verdict to all ranks, release it.  Collective. */
-enum sidestep_status save_finish_all(struct sidestep_save **save, struct sidestep_save_info *info,
-                                     struct sidestep_error *err);
 /* Choose the codec of this rank's items by the options, and set ->compressor (NULL: none). */
-enum sidestep_status save_choose_codec(struct sidestep_save *save, struct sidestep_error *err);
+enum sidestep_status save_choose_codec(struct sidestep_save *save, struct sidestep_error *err)
+    ON_THREAD(CALLER);
 /* Make a new plan, because the layout of some rank has changed.  Collective. */
 enum sidestep_status save_plan_all(struct sidestep_engine *engine,
                                    const struct sidestep_state_dict *state,
-                                   struct sidestep_error *err);
+                                   struct sidestep_error *err) ON_THREAD(CALLER);
 
 /* ---- save_pool.c: memory pools that devices may have pinned ---- */
 
@@ -110,7 +109,7 @@ bool save_has_device_tensors(struct sidestep_engine *engine,
                              const struct sidestep_state_dict *state);
 /* Begin to copy the tensors on devices.  True: the rest is done in the background, and the call may
  * return.  False (also on failure): call pipeline_stage(), which brings them too. */
-bool save_offload(struct sidestep_save *save, bool blocking, uint64_t began_ns);
+bool save_offload(struct sidestep_save *save, bool blocking, uint64_t began_ns) ON_THREAD(CALLER);
 
 /* Call when all is staged and written: fail if a fenced tensor was written to before its fence.
  * No-op unless ->checks_fences. */
@@ -147,6 +146,9 @@ bool save_runner_has_ended(struct sidestep_save *save);
 void save_join_runner(struct sidestep_save *save);
 /* Record the coordinator's verdict on an earlier save that is still undecided here. */
 void save_apply_verdict(struct sidestep_save *save, enum sidestep_save_state verdict);
+/* Wait for a save, send the coordinator's verdict to all ranks, release it.  Collective. */
+enum sidestep_status save_finish_all(struct sidestep_save **save, struct sidestep_save_info *info,
+                                     struct sidestep_error *err);
 /* Return the error of a failed save that was not reported yet, once; OK otherwise. */
 enum sidestep_status save_take_unreported_error(struct sidestep_save *save,
                                                 struct sidestep_error *err);
@@ -161,10 +163,10 @@ void *save_runner_main(void *save);
 
 /* Update the choice of the queue depth.  The runner calls this when all is written.  One runner
  * writes at a time, and no other thread reads that choice. */
-void save_record_queue_depth(struct sidestep_save *save);
+void save_record_queue_depth(struct sidestep_save *save) ON_THREAD(RUNNER);
 /* Update the choice whether to compress.  Call when the runner has ended.  Later calls are
  * no-ops. */
-void save_update_compression_policy(struct sidestep_save *save);
+void save_update_compression_policy(struct sidestep_save *save) ON_THREAD(CALLER);
 
 /* save_space.c: this rank's save failed with ${why}.  If space was short, add how much its shards
  * needed and how much was free.  Rank 0 also adds how much older checkpoints use. */

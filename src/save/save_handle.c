@@ -411,6 +411,37 @@ enum sidestep_status sidestep_save_finish(struct sidestep_save **out,
     return status;
 }
 
+/* The coordinator's verdict for all ranks, on the caller's thread. */
+struct verdict {
+    uint32_t state;
+    uint32_t reserved;
+    struct sidestep_error err;
+};
+
+enum sidestep_status save_finish_all(struct sidestep_save **out, struct sidestep_save_info *info,
+                                     struct sidestep_error *err)
+{
+    struct sidestep_save *save = *out;
+    struct comm *comm = &save->engine->comm;
+    struct verdict verdict = {0};
+
+    save_join_runner(save);
+    if (comm->rank == 0) {
+        verdict.state = save_get_state(save);
+        lock_acquire(&save->shared.lock);
+        verdict.err = save->shared.err;
+        lock_release(&save->shared.lock);
+    }
+    enum sidestep_status status = comm_broadcast_all(comm, &verdict, sizeof(verdict), 0, NULL);
+    if (status == SIDESTEP_OK && save_get_state(save) == SIDESTEP_SAVE_WRITTEN &&
+        save_state_is_final(verdict.state)) {
+        if (verdict.state != SIDESTEP_SAVE_COMMITTED && verdict.err.rank < 0)
+            verdict.err.rank = 0;
+        save_advance(save, (enum sidestep_save_state)verdict.state, &verdict.err);
+    }
+    return sidestep_save_finish(out, info, err);
+}
+
 enum sidestep_status save_take_unreported_error(struct sidestep_save *save,
                                                 struct sidestep_error *err)
 {

@@ -116,7 +116,7 @@ static bool begin(struct sidestep_save *save, bool blocking)
 }
 
 /* Protect the tensors in host memory, if they can be. */
-static void protect_host_tensors(struct sidestep_save *save)
+static void protect_host_tensors(struct sidestep_save *save) ON_THREAD(CALLER)
 {
     struct sidestep_engine *engine = save->engine;
     struct sidestep_save_info *info = &save->shared.info;

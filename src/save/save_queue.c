@@ -27,7 +27,7 @@ struct sidestep_save *save_queue_newest(const struct sidestep_engine *engine)
 }
 
 /* Saves end in order, so those under way come first in the list. */
-static unsigned count_busy(const struct sidestep_engine *engine)
+static unsigned count_busy(const struct sidestep_engine *engine) ON_THREAD(CALLER)
 {
     unsigned busy = 0;
 
@@ -55,7 +55,7 @@ static enum sidestep_status refuse(const struct sidestep_save *earlier, struct s
 }
 
 static bool is_used(const struct sidestep_engine *engine, const struct save_slot *slot,
-                    unsigned busy)
+                    unsigned busy) ON_THREAD(CALLER)
 {
     for (unsigned k = 0; k < busy; k++)
         if (engine->saver->queue.saves[k]->slot == slot)
@@ -65,7 +65,7 @@ static bool is_used(const struct sidestep_engine *engine, const struct save_slot
 
 /* Return the first slot that no save uses; without a queue it is always the same one.  Free pools
  * of slots that were not used for a while. */
-static struct save_slot *take_slot(struct sidestep_engine *engine)
+static struct save_slot *take_slot(struct sidestep_engine *engine) ON_THREAD(CALLER)
 {
     struct save_slot *slot = NULL;
     unsigned busy = count_busy(engine);
@@ -121,7 +121,7 @@ enum sidestep_status save_queue_wait_for_path(struct sidestep_engine *engine,
 /* ---- memory */
 
 static bool has_room(const struct sidestep_engine *engine, const struct save_slot *slot,
-                     uint64_t bytes)
+                     uint64_t bytes) ON_THREAD(CALLER)
 {
     uint64_t others = 0;
 
@@ -145,6 +145,7 @@ static void exchange(struct save_slot *a, struct save_slot *b)
 /* Give the pool of an unused slot to ${slot}, or free it if it is too small.  False: there was
  * none. */
 static bool take_over(struct sidestep_engine *engine, struct save_slot *slot, uint64_t bytes)
+    ON_THREAD(CALLER)
 {
     unsigned busy = count_busy(engine);
 
@@ -164,6 +165,7 @@ static bool take_over(struct sidestep_engine *engine, struct save_slot *slot, ui
 
 /* Let ${save} wait for the oldest save under way.  False: there is none. */
 static bool wait_for_oldest(struct sidestep_engine *engine, struct sidestep_save *save)
+    ON_THREAD(CALLER)
 {
     unsigned busy = count_busy(engine);
     uint64_t from = clock_now(engine->clock);

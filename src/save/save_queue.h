@@ -36,45 +36,50 @@ struct save_queue {
 };
 
 /* The newest save that all ranks have started; NULL: none, or all are settled. */
-struct sidestep_save *save_queue_newest(const struct sidestep_engine *engine);
+struct sidestep_save *save_queue_newest(const struct sidestep_engine *engine) ON_THREAD(CALLER);
 /* Is ${save} in the list? */
-bool save_queue_contains(const struct sidestep_engine *engine, const struct sidestep_save *save);
+bool save_queue_contains(const struct sidestep_engine *engine, const struct sidestep_save *save)
+    ON_THREAD(CALLER);
 /* The newest one, if it has not ended. */
-struct sidestep_save *save_queue_newest_unfinished(const struct sidestep_engine *engine);
-void save_queue_wait_idle(struct sidestep_engine *engine);
+struct sidestep_save *save_queue_newest_unfinished(const struct sidestep_engine *engine)
+    ON_THREAD(CALLER);
+void save_queue_wait_idle(struct sidestep_engine *engine) ON_THREAD(CALLER);
 /* Wait until at most ${allowed} saves are under way, and take a slot for ${save}.  If ${nowait},
  * fail with EBUSY instead of waiting. */
 enum sidestep_status save_queue_acquire_slot(struct sidestep_engine *engine,
                                              struct sidestep_save *save, unsigned allowed,
-                                             bool nowait, struct sidestep_error *err);
+                                             bool nowait, struct sidestep_error *err)
+    ON_THREAD(CALLER);
 /* Wait in the same way for saves to the same path as ${save}. */
 enum sidestep_status save_queue_wait_for_path(struct sidestep_engine *engine,
                                               struct sidestep_save *save, bool nowait,
-                                              struct sidestep_error *err);
+                                              struct sidestep_error *err) ON_THREAD(CALLER);
 /* Give ${slot} a pool of ${bytes}: that of another slot whose save has ended, or a new one if the
  * engine's cap allows it.  Otherwise wait for other saves to end first. */
 enum sidestep_status save_queue_reserve_pool(struct sidestep_engine *engine,
                                              struct sidestep_save *save, uint64_t bytes,
-                                             bool at_once, bool pin, struct sidestep_error *err);
+                                             bool at_once, bool pin, struct sidestep_error *err)
+    ON_THREAD(CALLER);
 /* Return the error of a failed save that was not reported yet, once; OK otherwise.  ${place} (NULL
  * allowed): its place in the list, counted from 1. */
 enum sidestep_status save_queue_take_unreported_error(struct sidestep_engine *engine,
-                                                      uint64_t *place, struct sidestep_error *err);
+                                                      uint64_t *place, struct sidestep_error *err)
+    ON_THREAD(CALLER);
 /* Mark the failure of the save at ${place} (0: none) as reported on all ranks, also on those that
  * did not know of it.  It must fail one call, not one on each rank. */
-void save_queue_mark_reported(struct sidestep_engine *engine, uint64_t place);
+void save_queue_mark_reported(struct sidestep_engine *engine, uint64_t place) ON_THREAD(CALLER);
 
 /* Pack rank 0's states of all saves in the list, and apply them on the other ranks. */
-uint64_t save_queue_pack_verdicts(const struct sidestep_engine *engine);
-void save_queue_apply_verdicts(struct sidestep_engine *engine, uint64_t verdicts);
+uint64_t save_queue_pack_verdicts(const struct sidestep_engine *engine) ON_THREAD(CALLER);
+void save_queue_apply_verdicts(struct sidestep_engine *engine, uint64_t verdicts) ON_THREAD(CALLER);
 /* All ranks know ${verdicts}: remove the saves that have ended. */
-void save_queue_remove_ended(struct sidestep_engine *engine, uint64_t verdicts);
+void save_queue_remove_ended(struct sidestep_engine *engine, uint64_t verdicts) ON_THREAD(CALLER);
 /* All ranks have started ${save}.  It is written when the save before it has ended. */
-void save_queue_add(struct sidestep_engine *engine, struct sidestep_save *save);
+void save_queue_add(struct sidestep_engine *engine, struct sidestep_save *save) ON_THREAD(CALLER);
 /* At the end, on all ranks: the coordinator reports how its last saves ended, and removes outcome
  * files. */
 enum sidestep_status save_queue_drain_all(struct sidestep_engine *engine,
-                                          struct sidestep_error *err);
-void save_queue_release(struct sidestep_engine *engine);
+                                          struct sidestep_error *err) ON_THREAD(CALLER);
+void save_queue_release(struct sidestep_engine *engine) ON_THREAD(CALLER);
 
 #endif

@@ -41,6 +41,7 @@ static void wait_for_previous(struct sidestep_save *save)
 }
 
 static enum sidestep_status write_and_vote(struct sidestep_save *save, struct sidestep_error *err)
+    ON_THREAD(RUNNER)
 {
     TRY(commit_join(&save->commit, err));
     TRY(save_write_shards(save, err));
@@ -123,7 +124,7 @@ static bool is_late(struct sidestep_save *save, struct sidestep_error *why)
            commit_check_aborted(&save->commit, why) != SIDESTEP_OK;
 }
 
-static void run(struct sidestep_save *save)
+static void run(struct sidestep_save *save) ON_THREAD(RUNNER)
 {
     struct sidestep_error why = {0};
     enum commit_outcome outcome;
@@ -162,8 +163,7 @@ static void recover_huge_pages(struct sidestep_save *save)
     if (info->snapshot != SIDESTEP_SNAPSHOT_COW || save_get_state(save) > SIDESTEP_SAVE_COMMITTED ||
         !huge_page_recovery_is_needed(info->cow_bytes, info->stage_ns))
         return;
-    huge_page_recovery_run(engine->saver->snapshot_policy.cow, &engine->throttle, engine->clock,
-                           &again);
+    huge_page_recovery_run(save->pipeline.cow, &engine->throttle, engine->clock, &again);
     lock_acquire(&save->shared.lock);
     info->huge_bytes = again.bytes;
     info->huge_ns = again.took_ns;
@@ -177,6 +177,7 @@ void *save_runner_main(void *argument)
 {
     struct sidestep_save *save = argument;
 
+    THREAD_IS(RUNNER);
     if (wait_for_start(save)) {
         wait_for_previous(save);
         run(save);

@@ -108,7 +108,7 @@ static void record_gains(struct sidestep_save *save)
 }
 
 static enum sidestep_status write_body(struct sidestep_save *save, struct store_file *file,
-                                       struct sidestep_error *err)
+                                       struct sidestep_error *err) ON_THREAD(RUNNER)
 {
     struct sidestep_engine *engine = save->engine;
     struct store_queue_config kind = {engine->io.ring,

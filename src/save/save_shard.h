@@ -13,6 +13,7 @@
 struct sidestep_save;
 
 /* Write and seal the shards of this rank. */
-enum sidestep_status save_write_shards(struct sidestep_save *save, struct sidestep_error *err);
+enum sidestep_status save_write_shards(struct sidestep_save *save, struct sidestep_error *err)
+    ON_THREAD(RUNNER);
 
 #endif

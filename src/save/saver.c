@@ -29,6 +29,8 @@ enum sidestep_status saver_new(struct sidestep_engine *engine,
     struct saver *saver = memory_new(1, sizeof(*saver));
     if (saver == NULL)
         return FAIL_NOMEM(err, sizeof(*saver));
+    THREAD_IS(CALLER);
+    THREAD_IS(RUNNER); /* nothing is saved yet */
     *saver = (struct saver){.pool_cap = options->pool_bytes,
                             .incremental = {.min_bytes = INCREMENTAL_MIN_BYTES}};
     saver->snapshot_policy.requested = options->snapshot;
@@ -44,6 +46,7 @@ enum sidestep_status saver_new(struct sidestep_engine *engine,
 
 void saver_finish(struct sidestep_engine *engine)
 {
+    THREAD_IS(CALLER);
     if (engine->saver == NULL)
         return;
     save_queue_release(engine);
@@ -60,6 +63,7 @@ void saver_free(struct sidestep_engine *engine)
 {
     struct saver *saver = engine->saver;
 
+    THREAD_IS(CALLER);
     if (saver == NULL)
         return;
     assert(saver->queue.count == 0 && saver->snapshot_policy.cow == NULL); /* saver_finish() */

@@ -14,22 +14,26 @@
 #include "save/snapshot_policy.h"
 #include "snapshot/snapshot.h"
 
-/* Touched only by the thread that calls collective functions, and, while a save is being written,
- * read by its runner. */
 struct saver {
-    sem_t *turn;             /* NULL, or see save_memory_turn.c; set before the first save */
-    uint64_t pool_cap;       /* bytes; 0: as large as needed */
-    struct save_queue queue; /* saves under way */
-    struct compressor_buffers compressor_buffers;
-    struct snapshot_policy snapshot_policy;
-    struct compression_policy compression_policy;
-    struct queue_depth queue_depth; /* of writes through io_uring */
+    /* Constant. */
+    sem_t *turn;       /* NULL, or see save_memory_turn.c; set before the first save */
+    uint64_t pool_cap; /* bytes; 0: as large as needed */
+    /* Saves under way. */
+    struct save_queue queue OWNED_BY_THREAD(CALLER);
+    uint64_t save_counter OWNED_BY_THREAD(CALLER);
+    struct snapshot_policy snapshot_policy OWNED_BY_THREAD(CALLER);
+    struct compression_policy compression_policy OWNED_BY_THREAD(CALLER);
+    /* Of the state that the plan was made for; 0: no plan. */
+    uint64_t layout_digest OWNED_BY_THREAD(CALLER);
+    struct save_plan plan OWNED_BY_THREAD(CALLER);
+    uint64_t plan_number OWNED_BY_THREAD(CALLER); /* counts the plans */
+    /* Of writes through io_uring. */
+    struct queue_depth queue_depth OWNED_BY_THREAD(RUNNER);
+    /* Changed by the caller's thread, while no save that uses them is under way, and by a save
+     * that is. */
     struct offload offload;
-    uint64_t layout_digest; /* of the state that the plan was made for; 0: no plan */
-    struct save_plan plan;
-    uint64_t plan_number; /* counts the plans */
     struct incremental_state incremental;
-    uint64_t save_counter;
+    struct compressor_buffers compressor_buffers;
 };
 
 /*

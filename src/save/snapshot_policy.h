@@ -37,23 +37,25 @@ struct snapshot_policy {
 };
 
 /* Open what cow needs, if cow is requested.  Keeps the error as the reason if that fails. */
-void snapshot_policy_open(struct snapshot_policy *policy);
+void snapshot_policy_open(struct snapshot_policy *policy) ON_THREAD(CALLER);
 /* May the next save use cow?  Otherwise it is copied. */
-bool snapshot_policy_can_use_cow(struct snapshot_policy *policy);
+bool snapshot_policy_can_use_cow(struct snapshot_policy *policy) ON_THREAD(CALLER);
 /*
  * Return the cow to protect ${image} with, prepared for a pool of ${pool_bytes}; NULL: copy.
  * ${reason}: why all or some is copied, or "".
  */
 struct cow *snapshot_policy_choose(struct snapshot_policy *policy, const struct image *image,
-                                   uint64_t pool_bytes, char reason[SNAPSHOT_POLICY_REASON_BYTES]);
+                                   uint64_t pool_bytes, char reason[SNAPSHOT_POLICY_REASON_BYTES])
+    ON_THREAD(CALLER);
 /* Protecting has failed for that save.  Sets ${reason}. */
 void snapshot_policy_note_cow_failure(struct snapshot_policy *policy,
-                                      char reason[SNAPSHOT_POLICY_REASON_BYTES]);
-void snapshot_policy_record_copy(struct snapshot_policy *policy, uint64_t bytes, uint64_t ns);
+                                      char reason[SNAPSHOT_POLICY_REASON_BYTES]) ON_THREAD(CALLER);
+void snapshot_policy_record_copy(struct snapshot_policy *policy, uint64_t bytes, uint64_t ns)
+    ON_THREAD(CALLER);
 /* Did the last saves show that the trainer needs no pool memory for copies? */
-bool snapshot_policy_can_trim_pool(const struct snapshot_policy *policy);
+bool snapshot_policy_can_trim_pool(const struct snapshot_policy *policy) ON_THREAD(CALLER);
 /* After how many page faults the copiers begin.  Call after snapshot_policy_choose(). */
-uint64_t snapshot_policy_choose_copy_threshold(struct snapshot_policy *policy);
+uint64_t snapshot_policy_choose_copy_threshold(struct snapshot_policy *policy) ON_THREAD(CALLER);
 void snapshot_policy_report_stats(const struct cow_stats *stats, struct sidestep_save_info *info);
 /* Add the statistics of an event to ${fields}.  Adds nothing if memory is short. */
 void snapshot_policy_report_event(const struct sidestep_save_info *info, json_t *fields);

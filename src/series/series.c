@@ -263,6 +263,7 @@ enum sidestep_status sidestep_series_close(struct sidestep_series **out, struct 
 {
     struct sidestep_series *series = out != NULL ? *out : NULL;
 
+    THREAD_IS(CALLER);
     if (series == NULL)
         return SIDESTEP_OK;
     TRY(engine_check(series->engine, err));

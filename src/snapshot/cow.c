@@ -272,7 +272,7 @@ static void set_controls(struct cow *cow) REQUIRES(&cow->shared.lock)
 
 /* Can a device or KSM change memory now that could not when the plan was made?  The caller is still
  * in the call. */
-static bool is_bypassed(struct cow *cow)
+static bool is_bypassed(struct cow *cow) ON_THREAD(CALLER)
 {
     struct sidestep_error why = {0};
     struct bypass now;

@@ -122,14 +122,15 @@ void cow_close(struct cow **cow);
  * kernel.  *held_bytes == 0: nothing can be protected.  ENOMEM: the pool is too small even for what
  * must be copied in the call.  An error changes nothing. */
 enum sidestep_status cow_prepare(struct cow *cow, const struct image *image, uint64_t pool_bytes,
-                                 uint64_t *held_bytes, struct sidestep_error *err);
+                                 uint64_t *held_bytes, struct sidestep_error *err)
+    ON_THREAD(CALLER);
 /* Protect the planned memory, and copy the rest to ${pool}, with the caller and ${workers}.  When
  * this returns, the caller may modify the tensors.  Sets up ${places} for the save; they and
  * ${image} must stay until cow_end_snapshot().  Copies what cannot be protected after all.  Returns
  * false if the pool had no space for that, or if something can write past the protection;
  * cow_failure_reason() says which, and nothing is protected. */
 bool cow_begin_snapshot(struct cow *cow, const struct image *image, struct pool_slots *places,
-                        const struct pool *pool, struct workers *workers);
+                        const struct pool *pool, struct workers *workers) ON_THREAD(CALLER);
 /* Complete window ${i} of the current snapshot's image, which must have a slot.  Any thread, each
  * window once.  Fails if memory of the window was unmapped, discarded or moved. */
 enum sidestep_status cow_stage(struct cow *cow, const struct image *image, size_t i,
@@ -175,6 +176,6 @@ void cow_get_stats(struct cow *cow, struct cow_stats *stats);
  * the next cow_prepare(). */
 const char *cow_eager_copy_reason(const struct cow *cow);
 /* Why cow_begin_snapshot() returned false. */
-const char *cow_failure_reason(const struct cow *cow);
+const char *cow_failure_reason(const struct cow *cow) ON_THREAD(CALLER);
 
 #endif

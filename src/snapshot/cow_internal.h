@@ -50,9 +50,9 @@ struct cow {
     uint8_t *bounce_buffers;
     /* Written by the thread that prepares or begins a snapshot, while no handler is busy. */
     struct cow_plan plan;
-    uint64_t planned_pool_bytes;
+    uint64_t planned_pool_bytes OWNED_BY_THREAD(CALLER);
     const struct image *image; /* of the current snapshot: for the names of its items */
-    char refusal[120];
+    char refusal[120] OWNED_BY_THREAD(CALLER);
     atomic_bool
         all_protected; /* everything is protected; until then the caller was still in the call */
     atomic_bool pool_full; /* see cow_pool_full_flag(); written under the lock */

@@ -37,7 +37,7 @@ static enum sidestep_status check_usable(struct cow *cow, struct sidestep_error 
 /* Was the plan made for exactly this memory? */
 static enum sidestep_status plan_fits(struct cow *cow, const struct image *image,
                                       uint64_t pool_bytes, const struct bypass *bypass, bool *fits,
-                                      struct sidestep_error *err)
+                                      struct sidestep_error *err) ON_THREAD(CALLER)
 {
     *fits = false;
     if (!has_valid_plan(cow) || cow->plan.item_count != image->count ||
@@ -132,7 +132,7 @@ static enum sidestep_status fill_plan(struct cow_plan *plan, const struct image 
 
 static enum sidestep_status make_plan(struct cow *cow, const struct image *image,
                                       uint64_t pool_bytes, const struct bypass *bypass,
-                                      struct sidestep_error *err)
+                                      struct sidestep_error *err) ON_THREAD(CALLER)
 {
     struct cow_plan plan = {0};
 
