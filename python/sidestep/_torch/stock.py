@@ -118,8 +118,6 @@ def _route_of_writer(writer: Writer) -> Route:
 def _route_of_stock_writer(writer: Any, checkpoint_id: CheckpointId) -> Route:
     if type(writer.fs) is not filesystem.FileSystem:
         return Stock(f"the FileSystemWriter writes to a {_name_of(writer.fs)}")
-    if not writer.single_file_per_rank:
-        return Stock("FileSystemWriter(single_file_per_rank=False)")
     extensions = getattr(getattr(writer, "transforms", None), "extensions", ())
     compress = compress_of(extensions)
     if extensions and compress is None:
