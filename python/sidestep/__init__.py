@@ -12,6 +12,7 @@ other public name of torch's package and of its modules is found here too.  What
 - `load_metadata`, `read`, `stats`: look into a checkpoint without a template;
 - `Checkpointer`: the checkpoints of a run, which look after themselves; `TrainState`: all that a
   run has to remember; `Preempted`: its end, when a signal announced it; `pin`, `tag`: by hand;
+- `When`, `Retention`, `AtEnd`, `Trouble`, `How`, `Callbacks`: groups of its options;
 - `huge_pages`: memory that can be held still in no time;
 - `paused`: parts of training that no save in the background may disturb;
 - `export`, `Final`: a checkpoint as safetensors or one file of `torch.save`;
@@ -41,6 +42,12 @@ if TYPE_CHECKING:
     from ._convert import export as export
     from ._environment import environment as environment
     from ._filling import Loaded as Loaded
+    from ._groups import AtEnd as AtEnd
+    from ._groups import Callbacks as Callbacks
+    from ._groups import How as How
+    from ._groups import Retention as Retention
+    from ._groups import Trouble as Trouble
+    from ._groups import When as When
     from ._handle import SaveHandle as SaveHandle
     from ._huge_pages import huge_pages as huge_pages
     from ._paused import paused as paused

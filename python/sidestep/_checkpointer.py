@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
 import logging
 import os
+import signal
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, NoReturn, Optional, Union
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NoReturn, Optional, Union
 
 from ._c import abi
 from ._c.abi import Status
@@ -27,6 +27,17 @@ from ._filling import (
     go_back,
     go_on,
     is_over_already,
+)
+from ._groups import (
+    EVENTS,
+    OF_SERIES,
+    AtEnd,
+    Callbacks,
+    How,
+    Retention,
+    Trouble,
+    When,
+    values_of,
 )
 from ._handle import SaveHandle, take_sticky, wait_for_turn, wait_until
 from ._hooks import Failures, Hooks
@@ -55,56 +66,26 @@ class Checkpointer:
                 if checkpoints.should_save(state.step):
                     checkpoints.save(state.step, state)
 
-    When to save:
-    interval        steps (int), a timedelta, or both, (steps, timedelta): whichever comes first
-    mtbf            the job fails about that often (timedelta): the interval follows from it, and
-                    from what saves are measured to cost
-    max_lost        with it: the part of the time that saves and repeated work may take, 0.02 say
-    busy            a save is due while the one before is under way: "wait" for it, "skip" it, or
-                    "queue" it: it is copied, and written after that
-    queue           so many may be queued at once (8 at most; each is a copy of the state); then the
-                    next one waits
-    signals         what announces the end of the job: one last save, and then `Preempted`
-    grace_s         how long after a signal the job is allowed to live; None: 30, as with torchrun
-                    and Slurm.  Never longer than until the scheduler ends the job, where it says
-                    when (`environment`).  When it is over, nothing is waited for any more
-    at_signal       "save": what is under way is finished, and then a last one; "finish": only what
-                    is under way; "abort": nothing is waited for, and no last one made
-    exit_code       of `Preempted`; None: 128 and the number of the signal, as a shell would say
+    interval     steps (int), a timedelta, or both, (steps, timedelta): whichever comes first
+    keep_last_n  so many of the newest stay; None: all.  The newest that is valid is never deleted
+    signals      what announces the end of the job: one last save, and then `Preempted`
+    final        the format of ``save(final=True)``, a `Final`
+    name         of a checkpoint, with the step in it ("step_{step:08d}", "step-{step}.dcp"), or
+                 without, and then it comes last ("step-")
 
-    What to keep:
-    keep_last_n     the newest; None: all.  The newest that is valid is never deleted
-    keep_every      and those whose step is a multiple of it
-    keep_best       and the best by a metric: ("loss", 3, "min")
-    on_full         space is short for the next one: "fail" at once, "make_room" (all but the
-                    newest may go), or None: try
-    incremental     tensors that do not change are written once, and later checkpoints share the
-                    file by hard links (docs/SERIES.md says what that costs and what it is worth)
+    All others come in groups, of which each has a class with the same defaults:
 
-    What to do about trouble:
-    max_restarts    so many runs may resume from a checkpoint and come to nothing; then the one
-                    before it has its turn.  0: any number
-    max_failures    so many saves in a row may fail in the background, and are logged and counted;
-                    the next failure is raised by the save after it.  0: the first one is
-    any_run         resume also from what another run made
-    spread_s        written evenly over so many seconds, unless somebody waits for the save: to be
-                    done before the next one, with the least disturbance.  None: as fast as it goes.
-                    See also `sidestep.paused`
-    compress        "none", "zstd", "zstd:LEVEL", "planes", "auto"; None: as SIDESTEP_COMPRESS says
-    fence           tensors on CUDA devices are copied beside the next step: `fence_optimizers`
-    snapshot        "cow" (write-protect memory and return), "copy" (it, first) or "auto"; None:
-                    what SIDESTEP_SNAPSHOT says.  `SaveHandle.progress()` tells what was done
-    io              "uring", "threads" or "buffered", with ":16" for so many requests in flight, or
-                    "auto"; None: what SIDESTEP_IO says
-    user_faults     "cow" also where the machine allows only the kind that cannot wait in system
-                    calls: a read() into a tensor that is being saved then fails.  None: what
-                    SIDESTEP_USER_FAULTS says
+    when         `When`: intervals by the rate of failures; a save that is due while one is written
+    retention    `Retention`: what else stays; a full disk
+    at_end       `AtEnd`: what a signal means, and how long there is for it
+    trouble      `Trouble`: failures that are gone on from
+    how          `How`: compression, incremental saves, snapshots, the way to storage
+    callbacks    `Callbacks`: functions to be called when a save or a deletion is done
 
-    on_staged, on_committed (each with step and handle), on_failed (with step and error), on_deleted
-    (with path) are called on a thread of the package; none of them holds the training up, nor a
-    save.  Those about saves are called one after the other, in the order in which saves end.
-    ``final``: the format of ``save(final=True)``, a `Final`.  ``name``: of a checkpoint, with the
-    step in it ("step_{step:08d}", "step-{step}.dcp"), or without, and then it comes last ("step-").
+        Checkpointer("ckpt", interval=500, retention=Retention(keep_every=10000))
+
+    process_group, no_dist: the ranks that take part, as of `sidestep.save`.  The options of the
+    groups may still be given without them, with a DeprecationWarning.
     """
 
     def __init__(
@@ -112,96 +93,78 @@ class Checkpointer:
         root: Union[str, os.PathLike[str]],
         *,
         interval: Interval = None,
-        mtbf: Optional[datetime.timedelta] = None,
-        max_lost: float = 0.0,
-        busy: Literal["wait", "skip", "queue"] = "wait",
-        queue: int = 1,
-        signals: Iterable[Union[str, int]] = ("SIGTERM",),
-        grace_s: Optional[float] = None,
-        at_signal: Literal["save", "finish", "abort"] = "save",
-        exit_code: Optional[int] = None,
         keep_last_n: Optional[int] = None,
-        keep_every: int = 0,
-        keep_best: Optional[tuple[str, int, str]] = None,
-        on_full: Optional[Literal["fail", "make_room"]] = None,
-        incremental: bool = False,
-        max_restarts: int = 0,
-        max_failures: int = 0,
-        any_run: bool = False,
-        fence: bool = True,
-        name: str = "step-",
+        signals: Iterable[Union[str, int]] = ("SIGTERM",),
         final: Optional[Final] = None,
-        compress: Optional[str] = None,
-        spread_s: Optional[float] = None,
-        snapshot: Optional[str] = None,
-        io: Optional[str] = None,
-        user_faults: Optional[bool] = None,
+        name: str = "step-",
+        when: Optional[When] = None,
+        retention: Optional[Retention] = None,
+        at_end: Optional[AtEnd] = None,
+        trouble: Optional[Trouble] = None,
+        how: Optional[How] = None,
+        callbacks: Optional[Callbacks] = None,
         process_group: Any = None,
         no_dist: bool = False,
-        on_staged: Optional[Callable[[int, SaveHandle], object]] = None,
-        on_committed: Optional[Callable[[int, SaveHandle], object]] = None,
-        on_failed: Optional[Callable[[int, Error], object]] = None,
-        on_deleted: Optional[Callable[[str], object]] = None,
+        **old: Any,
     ) -> None:
+        groups = {"when": when, "retention": retention, "at_end": at_end, "trouble": trouble}
+        more = values_of({**groups, "how": how, "callbacks": callbacks}, old)
         self.root = absolute(a_path(root, "root"))
         self._failures = Failures()
         if final is not None and not isinstance(final, Final):
             raise TypeError(f"final={final!r} is no sidestep.Final")
-        check_compression(compress)
-        check_spread(spread_s)
-        self._max_failures = a_count(max_failures, "max_failures")
-        self._grace_s = GRACE_S if grace_s is None else a_number(grace_s, "grace_s")
-        if exit_code is not None:
-            a_count(exit_code, "exit_code", most=255)
-        callbacks = on_staged, on_committed, on_failed, on_deleted
-        for name_of, callback in zip(("staged", "committed", "failed", "deleted"), callbacks):
-            a_function(callback, f"on_{name_of}")
-        self._final, self._compress, self._spread_s = final, compress, spread_s
+        check_compression(more["compress"])
+        check_spread(more["spread_s"])
+        self._final, self._compress, self._spread_s = final, more["compress"], more["spread_s"]
+        self._max_failures = a_count(more["max_failures"], "max_failures")
+        given = more["grace_s"]
+        self._grace_s = GRACE_S if given is None else a_number(given, "grace_s")
+        if more["exit_code"] is not None:
+            a_count(more["exit_code"], "exit_code", most=255)
+        self._exit_code = more["exit_code"]
+        for event in EVENTS:
+            a_function(more[event], event)
         self._is_ending = False  # a signal came, or another rank told
         self._is_late = False  # and the grace time is over
         self.environment = environment()
-        self._at_signal = one_of("at_signal", at_signal, ("save", "finish", "abort"))
-        self._exit_code = exit_code
-        if fence:
+        self._at_signal = one_of("at_signal", more["at_signal"], ("save", "finish", "abort"))
+        if more["fence"]:
             fence_optimizers()
         self._due = 0
-        queue = a_count(queue, "queue", least=1, most=abi.MAX_QUEUE)
-        self._queue = queue if busy == "queue" else 0
+        queue = a_count(more["queue"], "queue", least=1, most=abi.MAX_QUEUE)
+        self._queue = queue if more["busy"] == "queue" else 0
         self._saves: list[SaveHandle] = []  # that are under way, or failed and nobody was told
         self._last: Optional[SaveHandle] = None
         self._last_step = -1
         self._resumed_step = -1
-        ways = Ways(snapshot, io, user_faults).check()
+        ways = Ways(more["snapshot"], more["io"], more["user_faults"]).check()
         self._engine = engine_for(process_group, no_dist=no_dist, ways=ways)
         self._engine.comm.ends_at = float("inf")
         self._signals = Signals(signals, self._asked_to_stop)
         options = series_options(
             interval=interval,
             check_s=min(5.0, self._grace_s / 4) if self._signals.numbers else 0.0,
-            mtbf=mtbf,
-            max_lost=max_lost,
-            busy=busy,
             keep_last_n=keep_last_n,
-            keep_every=keep_every,
-            keep_best=keep_best,
-            on_full=on_full,
-            incremental=incremental,
-            max_restarts=max_restarts,
-            any_run=any_run,
             name=name,
+            **{option: more[option] for option in OF_SERIES},
         )
+        self._series = self._open(options)
+        close_when_dropped(self, self._series, self._signals)
+        deletes = self._series if options.retention and self._engine.rank == 0 else None
+        staged, committed, failed, deleted = (more[event] for event in EVENTS)
+        self._hooks = Hooks(staged, committed, failed, deleted, deletes)
+        self._signals.install()
+
+    def _open(self, options: Any) -> Series:
+        """Errors: `Error`, on all ranks."""
         failure: Optional[Error] = None
         if self._engine.rank == 0:
             failure = try_make_parents(self.root)  # then opening fails on all ranks
             tell_about_job(self.environment, self._engine.size)
         try:
-            self._series = Series(self._engine, self.root, options)
+            return Series(self._engine, self.root, options)
         except Error as refusal:
             raise refusal from failure
-        close_when_dropped(self, self._series, self._signals)
-        prunes = bool(options.retention) and self._engine.rank == 0
-        self._hooks = Hooks(*callbacks, self._series if prunes else None)
-        self._signals.install()
 
     @property
     def failures(self) -> int:
@@ -223,6 +186,7 @@ class Checkpointer:
         was_stopping = self.stopping
         self._due = self._series.should_save(step)
         if self.stopping and not was_stopping:
+            self._tell_of_signal(step)
             self._end_together()
         return self._due != 0
 
@@ -369,6 +333,7 @@ class Checkpointer:
         cannot be read now, which does not mean that it is damaged (make it readable, or give an
         older ``step``); those of `load`.
         """
+        began = time.monotonic()
         check_target(state)
         step = None if step is None else a_step(step)
         self._last_step = -1  # of another line, perhaps
@@ -379,6 +344,9 @@ class Checkpointer:
         else:
             loaded = go_back(self._series, step, state, **how)
         self._resumed_step = -1 if loaded is None else loaded.step
+        if loaded is not None:
+            where, seconds = self._series.path_of(loaded.step), time.monotonic() - began
+            self._tell("resumed step %d from '%s' in %.3f s", loaded.step, where, seconds)
         return loaded
 
     def load(
@@ -430,6 +398,8 @@ class Checkpointer:
         error = take_sticky(self._saves)
         self._hooks.tell_deleted()
         self._series.close()
+        last = "none" if self._last is None else self._last.step
+        self._tell("stopped: '%s' is closed, the last step saved is %s", self.root, last)
         self._engine.comm.ends_at = float("inf")
         if error is not None and not self._may_go_on():
             raise error
@@ -456,6 +426,16 @@ class Checkpointer:
                 self._series.close()
 
     # -- inside
+
+    def _tell(self, line: str, *values: object) -> None:
+        """One line of the log, on rank 0."""
+        log.log(logging.INFO if self._engine.rank == 0 else logging.DEBUG, line, *values)
+
+    def _tell_of_signal(self, step: int) -> None:
+        """Not in the handler of the signal, which runs between any two instructions."""
+        number = self._signals.received
+        who = "another rank, or the program" if number is None else signal.Signals(number).name
+        self._tell("%s asks for the end at step %d: at_signal=%r", who, step, self._at_signal)
 
     def _asked_to_stop(self) -> None:
         """In the handler of a signal."""

@@ -77,14 +77,19 @@ class Hooks:
     def tell_deleted(self) -> None:
         """What the library's own thread has deleted, or what is left for it to delete."""
         deleted, series = self._deleted, self._prunes
-        if deleted is None or series is None:
+        if series is None or not self._tells_of_deleted():
             return
         with self._deleting, contextlib.suppress(Error):  # close() waits; the next save comes again
             for path in series.prune():
+                log.info("deleted '%s'", path)
                 try:
-                    deleted(path)
+                    if deleted is not None:
+                        deleted(path)
                 except Exception:
                     log.exception("on_deleted of '%s'", path)
+
+    def _tells_of_deleted(self) -> bool:
+        return self._deleted is not None or log.isEnabledFor(logging.INFO)
 
     def _tell_staged(self, step: int, handle: SaveHandle) -> None:
         if self._staged is not None and handle.staged.peek() is None:
@@ -97,7 +102,7 @@ class Hooks:
                 if self._failed is not None:
                     self._failed(step, error)
                 return
-            if self._deleted is not None and self._prunes is not None:
+            if self._prunes is not None and self._tells_of_deleted():
                 in_background(self.tell_deleted)
             if self._committed is not None:
                 self._committed(step, handle)

@@ -29,6 +29,7 @@ OURS = {
         "_convert": "Converted Final convert export",
         "_environment": "environment",
         "_filling": "Loaded",
+        "_groups": "AtEnd Callbacks How Retention Trouble When",
         "_handle": "SaveHandle",
         "_huge_pages": "huge_pages",
         "_paused": "paused",

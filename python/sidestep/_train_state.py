@@ -6,11 +6,15 @@ A run that resumes with it goes on as if it had never stopped, to the last bit o
 
 from __future__ import annotations
 
+import logging
 import random
 import sys
 from typing import Any
 
 from ._torch.flatten import is_stateful
+
+log = logging.getLogger("sidestep")
+_told: set[str] = set()  # data of which a warning was given
 
 # What names begin with that a checkpoint may lack: of ranks that were not there when it was saved,
 # and of parameters that no optimizer had stepped yet, while torch makes states for all when it is
@@ -25,8 +29,9 @@ class TrainState:
     optimizer  one, or a list of them; its state is saved by the names of the parameters, so that it
                can be loaded by any number of ranks
     scheduler  of the learning rate, or several
-    data       a sampler or data loader with ``state_dict()`` and ``load_state_dict()``; each rank
-               has its own
+    data       a sampler, data set or data loader with ``state_dict()`` and ``load_state_dict()``
+               (torchdata's StatefulDataLoader, an IterableDataset of Hugging Face's datasets); each
+               rank has its own.  Of any other, a warning names it: a resume begins it anew
     rng        random numbers of Python, NumPy (where it is imported), torch and the current device,
                each rank's own
     more       any other ``Stateful`` (a GradScaler, an EMA), by name; their ``state_dict()`` must
@@ -52,7 +57,7 @@ class TrainState:
         self.model = model
         self.optimizers = _listed(optimizer)
         self.schedulers = _listed(scheduler)
-        self.data = data
+        self.data = _restorable(data)
         self.rng = rng
         self.more = more
         self.step = 0
@@ -69,7 +74,7 @@ class TrainState:
             if not hasattr(one, "param_groups"):
                 raise TypeError(f"optimizer: a {type(one).__qualname__} has no param_groups")
         parts = [("scheduler", one) for one in self.schedulers] + [*more.items()]
-        for name, value in parts + [("data", data)] * (data is not None):
+        for name, value in parts:
             if not is_stateful(value):
                 raise TypeError(f"{name}: a {type(value).__qualname__} has no state_dict()")
 
@@ -124,6 +129,25 @@ class TrainState:
     def may_lack(self, name: str) -> bool:
         """Whether a checkpoint without ``name`` can be gone on from."""
         return name.startswith(_MAY_LACK)
+
+
+def _restorable(data: Any) -> Any:
+    """``data``, or None with a warning: its place cannot be saved.  TypeError: it is no data."""
+    if data is None or is_stateful(data):
+        return data
+    kind = type(data).__qualname__
+    if not hasattr(data, "__iter__"):
+        raise TypeError(f"data: a {kind} has neither a state_dict() nor elements")
+    inner = getattr(data, "dataset", None)
+    name = kind if inner is None else f"{kind} of a {type(inner).__qualname__}"
+    if name not in _told:
+        _told.add(name)
+        log.warning(
+            "data: the %s has no state_dict() and load_state_dict(): its place is not saved, and a "
+            "resume begins with its first batch.  torchdata's StatefulDataLoader has both",
+            name,
+        )
+    return None
 
 
 def _listed(value: Any) -> list[Any]:

@@ -231,3 +231,26 @@ def test_what_is_missing_elsewhere_is_an_error(tmp_path: Path) -> None:
         adam = torch.optim.AdamW(model.parameters())
         with pytest.raises(sidestep.Error, match=r"Missing key .*optimizer\.param_groups"):
             checkpoints.load({"run": sidestep.TrainState(model, adam)})
+
+
+class Rows(torch.utils.data.Dataset[int]):
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, at: int) -> int:
+        return at
+
+
+def test_data_that_cannot_be_restored_is_named_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("sidestep._train_state._told", set())
+    for _ in range(2):
+        state = sidestep.TrainState(data=torch.utils.data.DataLoader(Rows()))
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(warnings) == 1
+    assert "data: the DataLoader of a Rows has no state_dict()" in warnings[0]
+    sidestep.save({"run": state}, checkpoint_id=tmp_path / "a")
+    assert not [name for name in sidestep.load_metadata(tmp_path / "a").objects if "data" in name]
+    with pytest.raises(TypeError, match="data: a int has neither a state_dict"):
+        sidestep.TrainState(data=3)

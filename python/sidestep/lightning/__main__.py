@@ -14,6 +14,7 @@ from ._files import read_directory
 
 
 def main() -> int:
+    """The exit status: 0, or 1 with a message."""
     parser = argparse.ArgumentParser(
         prog="python -m sidestep.lightning",
         description="Write the checkpoint in the directory CHECKPOINT as FILE, a .ckpt that "

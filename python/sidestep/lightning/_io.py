@@ -158,5 +158,6 @@ def is_urgent(path: str) -> bool:
 
 
 def step_of(checkpoint: dict[str, Any]) -> Optional[int]:
+    """The training step of a checkpoint of Lightning, if it has one."""
     step = checkpoint.get("global_step")
     return step if isinstance(step, int) and step >= 0 else None
