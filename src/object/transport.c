@@ -3,7 +3,6 @@
 #include "object/transport.h"
 
 #include <assert.h>
-#include <curl/curl.h>
 #include <stdio.h>
 
 #include "object/transport_easy.h"
@@ -14,7 +13,8 @@
 struct transport {
     struct transport_config config;
     char *ca_bundle; /* of ${config} */
-    CURLM *multi;    /* the driver's, but for curl_multi_wakeup() */
+    struct libcurl curl;
+    CURLM *multi; /* the driver's, but for curl_multi_wakeup() */
     pthread_t driver;
     pid_t owner;
     struct exchange *active; /* the driver's: in ${multi} */
@@ -25,15 +25,6 @@ struct transport {
         bool stop GUARDED_BY(&lock);
     } shared;
 };
-
-/* libcurl's own state of the process, made once and never given back, as others may use it. */
-static pthread_once_t global_once = PTHREAD_ONCE_INIT;
-static CURLcode global_code;
-
-static void init_global(void)
-{
-    global_code = curl_global_init(CURL_GLOBAL_ALL);
-}
 
 static bool is_cancelled(const struct transport *transport)
 {
@@ -61,7 +52,7 @@ static bool take_queue(struct transport *transport)
     lock_release(&transport->shared.lock);
     for (; queue != NULL; queue = next) {
         next = queue->next;
-        if (curl_multi_add_handle(transport->multi, queue->easy) != CURLM_OK) {
+        if (transport->curl.multi_add_handle(transport->multi, queue->easy) != CURLM_OK) {
             finish(transport, queue, CURLE_OUT_OF_MEMORY);
             continue;
         }
@@ -79,7 +70,7 @@ static void end(struct transport *transport, struct exchange *exchange, CURLcode
     while (*link != exchange)
         link = &(*link)->next;
     *link = exchange->next;
-    (void)curl_multi_remove_handle(transport->multi, exchange->easy);
+    (void)transport->curl.multi_remove_handle(transport->multi, exchange->easy);
     finish(transport, exchange, code);
 }
 
@@ -88,12 +79,13 @@ static void collect(struct transport *transport)
     const CURLMsg *message;
     int left;
 
-    while ((message = curl_multi_info_read(transport->multi, &left)) != NULL) {
+    while ((message = transport->curl.multi_info_read(transport->multi, &left)) != NULL) {
         struct exchange *exchange = NULL;
         if (message->msg != CURLMSG_DONE)
             continue;
         CURLcode code = message->data.result; /* removing the handle ends the message's life */
-        (void)curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, (char **)&exchange);
+        (void)transport->curl.easy_getinfo(message->easy_handle, CURLINFO_PRIVATE,
+                                           (char **)&exchange);
         end(transport, exchange, code);
     }
 }
@@ -104,14 +96,14 @@ static void *drive(void *argument)
     int running;
 
     while (take_queue(transport)) {
-        CURLMcode code = curl_multi_perform(transport->multi, &running);
+        CURLMcode code = transport->curl.multi_perform(transport->multi, &running);
         collect(transport);
         while (transport->active != NULL && (code != CURLM_OK || is_cancelled(transport)))
             end(transport, transport->active,
                 code != CURLM_OK ? CURLE_OUT_OF_MEMORY : CURLE_ABORTED_BY_CALLBACK);
         bool watchful = transport->active != NULL && transport->config.cancelled != NULL;
-        (void)curl_multi_poll(transport->multi, NULL, 0, watchful ? WATCHFUL_POLL_MS : IDLE_POLL_MS,
-                              NULL);
+        (void)transport->curl.multi_poll(transport->multi, NULL, 0,
+                                         watchful ? WATCHFUL_POLL_MS : IDLE_POLL_MS, NULL);
     }
     return NULL;
 }
@@ -120,16 +112,17 @@ static enum sidestep_status start(struct transport *transport, struct sidestep_e
 {
     long connections = (long)transport->config.connections;
 
-    transport->multi = fault_hit("curl") ? NULL : curl_multi_init();
+    transport->multi = fault_hit("curl") ? NULL : transport->curl.multi_init();
     if (transport->multi == NULL)
         return FAIL(err, SIDESTEP_ENOMEM, "cannot start libcurl: memory is short");
-    (void)curl_multi_setopt(transport->multi, CURLMOPT_PIPELINING, CURLPIPE_NOTHING);
-    (void)curl_multi_setopt(transport->multi, CURLMOPT_MAXCONNECTS, connections);
-    (void)curl_multi_setopt(transport->multi, CURLMOPT_MAX_TOTAL_CONNECTIONS, connections);
+    (void)transport->curl.multi_setopt(transport->multi, CURLMOPT_PIPELINING, CURLPIPE_NOTHING);
+    (void)transport->curl.multi_setopt(transport->multi, CURLMOPT_MAXCONNECTS, connections);
+    (void)transport->curl.multi_setopt(transport->multi, CURLMOPT_MAX_TOTAL_CONNECTIONS,
+                                       connections);
     enum sidestep_status status =
         thread_start(&transport->driver, "sidestep-object", drive, transport, err);
     if (status != SIDESTEP_OK)
-        (void)curl_multi_cleanup(transport->multi);
+        (void)transport->curl.multi_cleanup(transport->multi);
     return status;
 }
 
@@ -143,9 +136,9 @@ void transport_free(struct transport *transport)
         transport->shared.stop = true;
         assert(transport->shared.queue == NULL);
         lock_release(&transport->shared.lock);
-        (void)curl_multi_wakeup(transport->multi);
+        (void)transport->curl.multi_wakeup(transport->multi);
         (void)pthread_join(transport->driver, NULL);
-        (void)curl_multi_cleanup(transport->multi);
+        (void)transport->curl.multi_cleanup(transport->multi);
         lock_condition_destroy(&transport->shared.done);
         lock_destroy(&transport->shared.lock);
     }
@@ -169,10 +162,7 @@ enum sidestep_status transport_new(const struct transport_config *config, struct
     *out = NULL;
     if (transport == NULL)
         return FAIL_NOMEM(err, sizeof(*transport));
-    (void)pthread_once(&global_once, init_global);
-    if (global_code != CURLE_OK)
-        return FAIL(err, SIDESTEP_ENOMEM, "cannot start libcurl: %s",
-                    curl_easy_strerror(global_code));
+    TRY(libcurl_load(&transport->curl, err));
     transport->config = *config;
     if (config->ca_bundle != NULL) {
         transport->ca_bundle = memory_strdup(config->ca_bundle);
@@ -194,7 +184,7 @@ static void hand_in_and_wait(struct transport *transport, struct exchange *excha
     exchange->next = transport->shared.queue;
     transport->shared.queue = exchange;
     lock_release(&transport->shared.lock);
-    (void)curl_multi_wakeup(transport->multi);
+    (void)transport->curl.multi_wakeup(transport->multi);
     lock_acquire(&transport->shared.lock);
     while (!exchange->done)
         lock_wait(&transport->shared.lock, &transport->shared.done);
@@ -238,7 +228,7 @@ static enum transport_outcome outcome_of(const struct exchange *exchange)
 
 enum transport_outcome transport_perform(struct transport *transport, struct transport_call *call)
 {
-    struct exchange exchange = {.call = call};
+    struct exchange exchange = {.call = call, .curl = &transport->curl};
     long sent = 0;
 
     assert(transport->owner == getpid());
@@ -255,9 +245,11 @@ enum transport_outcome transport_perform(struct transport *transport, struct tra
     hand_in_and_wait(transport, &exchange);
     enum transport_outcome outcome = outcome_of(&exchange);
     call->was_sent =
-        curl_easy_getinfo(exchange.easy, CURLINFO_REQUEST_SIZE, &sent) == CURLE_OK && sent > 0;
+        transport->curl.easy_getinfo(exchange.easy, CURLINFO_REQUEST_SIZE, &sent) == CURLE_OK &&
+        sent > 0;
     snprintf(call->reason, sizeof(call->reason), "%s",
-             exchange.reason[0] != '\0' ? exchange.reason : curl_easy_strerror(exchange.code));
+             exchange.reason[0] != '\0' ? exchange.reason
+                                        : transport->curl.easy_strerror(exchange.code));
     exchange_release(&exchange);
     return outcome;
 }

@@ -14,7 +14,7 @@
 /* False makes exchange_init() return false. */
 #define SET(exchange, option, value)                                                               \
     do {                                                                                           \
-        if (curl_easy_setopt((exchange)->easy, (option), (value)) != CURLE_OK)                     \
+        if ((exchange)->curl->easy_setopt((exchange)->easy, (option), (value)) != CURLE_OK)        \
             return false;                                                                          \
     } while (0)
 
@@ -68,7 +68,7 @@ static curl_socket_t on_socket(void *context, curlsocktype purpose, struct curl_
 
 static bool add_header(struct exchange *exchange, const char *line)
 {
-    struct curl_slist *longer = curl_slist_append(exchange->headers, line);
+    struct curl_slist *longer = exchange->curl->slist_append(exchange->headers, line);
 
     if (longer == NULL)
         return false;
@@ -157,7 +157,7 @@ static bool set_request(struct exchange *exchange)
 
 bool exchange_init(struct exchange *exchange, const struct transport_config *config)
 {
-    exchange->easy = fault_hit("curl") ? NULL : curl_easy_init();
+    exchange->easy = fault_hit("curl") ? NULL : exchange->curl->easy_init();
     if (exchange->easy == NULL)
         return false;
     SET(exchange, CURLOPT_PRIVATE, exchange);
@@ -177,8 +177,8 @@ bool exchange_init(struct exchange *exchange, const struct transport_config *con
 void exchange_release(struct exchange *exchange)
 {
     if (exchange->easy != NULL)
-        curl_easy_cleanup(exchange->easy);
+        exchange->curl->easy_cleanup(exchange->easy);
     for (struct curl_slist *header = exchange->headers; header != NULL; header = header->next)
         explicit_bzero(header->data, strlen(header->data));
-    curl_slist_free_all(exchange->headers);
+    exchange->curl->slist_free_all(exchange->headers);
 }

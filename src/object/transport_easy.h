@@ -3,13 +3,13 @@
 #ifndef OBJECT_TRANSPORT_EASY_H
 #define OBJECT_TRANSPORT_EASY_H
 
-#include <curl/curl.h>
-
+#include "object/libcurl.h"
 #include "object/transport.h"
 
 /* Its caller's, then the driver's, and when it is done its caller's again. */
 struct exchange {
     struct transport_call *call;
+    const struct libcurl *curl;
     CURL *easy;
     struct curl_slist *headers;
     size_t sent; /* of the body */
@@ -19,7 +19,8 @@ struct exchange {
     bool done; /* under the transport's lock */
 };
 
-/* Set all options, from ${call}.  False: memory is short; release it all the same. */
+/* Set all options, from ${call} and with ${curl}.  False: memory is short; release it all the same.
+ */
 bool exchange_init(struct exchange *exchange, const struct transport_config *config);
 /* Wipes the headers, one of which may be a session token. */
 void exchange_release(struct exchange *exchange);

@@ -121,6 +121,23 @@ static void every_failure_with_a_program(void **state)
     every_failure("process");
 }
 
+/* The sentence says what is missing and how to get it; the next try succeeds. */
+static void libcurl_may_be_missing(void **state)
+{
+    struct object_config config = {.endpoint = "http://127.0.0.1:1", .deadline_ns = 1000000};
+    struct object_client *client = NULL;
+    struct sidestep_error err;
+
+    (void)state;
+    fault_arm("libcurl", 1, false, ENOENT);
+    assert_int_equal(object_client_new("bucket", &config, &client, &err), SIDESTEP_EUNSUPPORTED);
+    fault_arm("", 0, false, 0);
+    assert_non_null(strstr(err.message, "install Debian's package libcurl4"));
+    assert_null(client);
+    assert_int_equal(object_client_new("bucket", &config, &client, &err), SIDESTEP_OK);
+    object_client_free(&client);
+}
+
 static void a_flag_ends_it(void **state)
 {
     atomic_bool cancelled = true;
@@ -218,6 +235,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_failure_with_files),
         cmocka_unit_test(every_failure_with_a_program),
+        cmocka_unit_test(libcurl_may_be_missing),
         cmocka_unit_test(a_flag_ends_it),
         cmocka_unit_test(a_flag_ends_what_is_under_way),
         cmocka_unit_test(a_fork),

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * libcurl.h -- the functions of libcurl, which is loaded when a process opens its first object
+ * store. It brings some thirty libraries along: a command that starts takes 8 ms with them and 2 ms
+ * without, and a training job that saves to a disk needs none of them.
+ */
+#ifndef OBJECT_LIBCURL_H
+#define OBJECT_LIBCURL_H
+
+#include <curl/curl.h>
+
+#include "base/base.h"
+
+#define LIBCURL_FUNCTIONS(X)                                                                       \
+    X(easy_cleanup)                                                                                \
+    X(easy_getinfo)                                                                                \
+    X(easy_init)                                                                                   \
+    X(easy_setopt)                                                                                 \
+    X(easy_strerror)                                                                               \
+    X(global_init)                                                                                 \
+    X(multi_add_handle)                                                                            \
+    X(multi_cleanup)                                                                               \
+    X(multi_info_read)                                                                             \
+    X(multi_init)                                                                                  \
+    X(multi_perform)                                                                               \
+    X(multi_poll)                                                                                  \
+    X(multi_remove_handle)                                                                         \
+    X(multi_setopt)                                                                                \
+    X(multi_wakeup)                                                                                \
+    X(slist_append)                                                                                \
+    X(slist_free_all)                                                                              \
+    X(version_info)
+
+struct libcurl {
+#define LIBCURL_MEMBER(name) __typeof__(curl_##name) *name;
+    LIBCURL_FUNCTIONS(LIBCURL_MEMBER)
+#undef LIBCURL_MEMBER
+};
+
+/*
+ * Load libcurl, and start it when it is the first time; it stays loaded, as other code may use it.
+ * Any thread may call this.
+ * Errors: SIDESTEP_EUNSUPPORTED: it is not installed, or too old.  SIDESTEP_ENOMEM: it does not
+ * start.
+ */
+enum sidestep_status libcurl_load(struct libcurl *functions, struct sidestep_error *err);
+
+#endif
