@@ -10,9 +10,10 @@ import logging
 import os
 import shutil
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable
-from typing import Optional
+from typing import Any, Optional
 
 from ._handle import SaveHandle, in_background
 
@@ -24,7 +25,8 @@ _RECENT = 16
 class Rotation:
     """The saves of one trainer in the order in which they end, and what waits for them.
 
-    Any thread may use it.  Only the rank that deletes needs to `delete`.
+    Any thread may use it.  Only the rank that deletes needs to `delete`.  Pickled, it is an empty
+    one: its saves are those of this process.
     """
 
     def __init__(self) -> None:
@@ -33,6 +35,10 @@ class Rotation:
         self._recent: deque[SaveHandle] = deque(maxlen=_RECENT)
         self._wanted: dict[Path, SaveHandle] = {}  # to be deleted, after which save
         self._deleting: Optional[Path] = None
+        _all.add(self)
+
+    def __reduce__(self) -> Any:
+        return Rotation, ()
 
     def begin(self, path: Path) -> None:
         """A save to ``path`` is about to begin: whatever was to be deleted there is replaced."""
@@ -124,6 +130,18 @@ class Rotation:
             with self._lock:
                 self._deleting = None
                 self._lock.notify_all()
+
+
+_all: weakref.WeakSet[Rotation] = weakref.WeakSet()
+
+
+def under_way(path: Path) -> Optional[tuple[Rotation, SaveHandle]]:
+    """The save to ``path`` that a trainer of this process has under way, and whose it is."""
+    for rotation in list(_all):
+        save = rotation.find(path)
+        if save is not None:
+            return rotation, save
+    return None
 
 
 def delete(path: Path) -> None:

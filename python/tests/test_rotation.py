@@ -5,6 +5,7 @@ stays if it fails."""
 from __future__ import annotations
 
 import logging
+import pickle
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 import torch
 
 import sidestep
-from sidestep._rotation import Rotation, delete
+from sidestep._rotation import Rotation, delete, under_way
 
 
 @pytest.fixture
@@ -124,3 +125,21 @@ def test_what_is_left_of_a_deletion_is_no_checkpoint(
 
 def interrupted(*_: Any, **__: Any) -> None:
     raise KeyboardInterrupt
+
+
+def test_what_is_under_way_is_found_by_path(tmp_path: Path, held: Any) -> None:
+    rotation = Rotation()
+    handle = save(rotation, tmp_path / "new")
+    assert under_way(str(tmp_path / "new")) == (rotation, handle)
+    assert under_way(str(tmp_path / "old")) is None
+    held.release()
+    rotation.wait()
+    assert under_way(str(tmp_path / "new")) is None
+
+
+def test_pickled_it_is_an_empty_one(tmp_path: Path) -> None:
+    rotation = Rotation()
+    save(rotation, tmp_path / "a").result()
+    other = pickle.loads(pickle.dumps(rotation))
+    assert other.last() is None
+    assert rotation.last() is not None

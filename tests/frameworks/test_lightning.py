@@ -10,6 +10,7 @@ import csv
 import os
 from pathlib import Path
 
+import environments
 import pytest
 
 import sidestep
@@ -214,3 +215,13 @@ def test_log_and_metrics(runs, tmp_path):
     resumed = runs.run(tmp_path, "auto", "--tell", "--resume", tmp_path / of_step(6))
     resumed.ok()
     assert any(line.startswith("INFO loaded step 6 from ") for line in resumed.values("LOG"))
+
+
+def test_the_example_runs_and_goes_on(lightning, tmp_path):
+    example = environments.TOP / "examples" / "train_lightning.py"
+    for steps, first in ((60, "step 0:"), (120, "step 50:")):
+        ended = lightning.run(example, "--root", tmp_path, "--steps", steps)
+        ended.ok()
+        assert next(line for line in ended.output.splitlines() if "loss" in line).startswith(first)
+        assert ended.values("saved:") == [str(tmp_path / "last.ckpt")]
+    assert sidestep.load_metadata(tmp_path / "last.ckpt").step == 100

@@ -12,13 +12,12 @@ from .._engine import engine_for
 from .._handle import SaveHandle
 from .._options import Ways, check_compression
 from .._parents import make_parents
-from .._rotation import Rotation
+from .._rotation import Rotation, under_way
 from .._torch.flatten import flatten
 from .._torch.plugins import start_save
 from ._files import read_directory
 from ._modules import of_fabric
 from ._packing import pack
-from ._under_way import find, saves_of
 
 log = logging.getLogger("sidestep")
 PathLike = Union[str, "os.PathLike[str]"]
@@ -58,7 +57,6 @@ class SidestepCheckpointIO(_Base):
         self._compress, self._queue = compress, queue
         self._stock = _Stock()
         self.rotation = Rotation()
-        saves_of(self.rotation)
 
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: PathLike, storage_options: Optional[Any] = None
@@ -127,9 +125,9 @@ def wait_for(path: PathLike) -> None:
 
     Errors: `sidestep.Error`: it has failed.
     """
-    save = find(os.fspath(path))
-    if save is not None:
-        save.result()
+    found = under_way(os.fspath(path))
+    if found is not None:
+        found[1].result()
 
 
 def tell_loaded(path: PathLike, loaded: dict[str, Any], began: float) -> None:

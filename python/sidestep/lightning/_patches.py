@@ -7,10 +7,10 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from .._rotation import under_way
 from ._files import read_directory
 from ._io import wait_for
 from ._modules import of_fabric, of_pytorch
-from ._under_way import find, rotation_of
 
 _io = of_fabric("utilities.cloud_io")
 _Callback: Any = of_pytorch("callbacks.model_checkpoint").ModelCheckpoint
@@ -32,19 +32,20 @@ def load(path_or_url: Any, map_location: Any = None, weights_only: Any = None) -
 def file_exists(self: Any, filepath: Any, trainer: Any) -> Any:
     """Whether a checkpoint has this name: also one that is under way, so that none replaces it."""
     mine = trainer.is_global_zero and (
-        find(os.fspath(filepath)) is not None or self._fs.exists(filepath)
+        under_way(os.fspath(filepath)) is not None or self._fs.exists(filepath)
     )
     return trainer.strategy.reduce_boolean_decision(mine, all=False)
 
 
 def link_checkpoint(trainer: Any, filepath: str, linkpath: str) -> None:
     """``save_last="link"``: the link moves when what it leads to is committed."""
-    save = find(filepath)
-    if save is None:
+    found = under_way(filepath)
+    if found is None:
         _link(trainer, filepath, linkpath)
         return
     if trainer.is_global_zero and os.path.abspath(filepath) != os.path.abspath(linkpath):
-        rotation_of(save).then(save, lambda failure: _move_link(filepath, linkpath, failure))
+        rotation, save = found
+        rotation.then(save, lambda failure: _move_link(filepath, linkpath, failure))
     trainer.strategy.barrier()
 
 

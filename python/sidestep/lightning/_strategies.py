@@ -31,7 +31,6 @@ from ._files import META, SHARDED, read_rest
 from ._io import PathLike, is_urgent, put_file_aside, step_of, tell_loaded, wait_for
 from ._modules import of_pytorch
 from ._packing import to_bytes
-from ._under_way import saves_of
 
 log = logging.getLogger("sidestep")
 _ModelParallel: Any = of_pytorch("strategies").ModelParallelStrategy
@@ -60,7 +59,6 @@ class SidestepSharded:
         """The saves under way."""
         if "_rotation" not in vars(self):
             self._rotation = Rotation()
-            saves_of(self._rotation)
         return self._rotation
 
     @property
