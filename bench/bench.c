@@ -5,7 +5,8 @@
  *
  *      sidestep-bench --cli=build/sidestep --dir=DIR [--runs=5] [--mib=1024] PART...
  *
- * Parts: save, hold, forks, filling, load, growth, reshard, small, compress, codec, plan.
+ * Parts: save, hold, forks, filling, load, growth, reshard, small, compress, codec, plan,
+ * objects (with --object-server=build/bench/object-server).
  */
 #include "bench.h"
 
@@ -57,6 +58,10 @@ static void run_part(const struct bench *bench, const char *part, uint64_t bytes
         bench_codec(bench);
     else if (strcmp(part, "plan") == 0)
         bench_plan(bench);
+#ifdef BENCH_WITH_OBJECTS
+    else if (strcmp(part, "objects") == 0)
+        bench_objects(bench, bytes);
+#endif
     else
         bench_die("there is no part '%s'", part);
 }
@@ -70,7 +75,8 @@ int main(int argc, char **argv)
         if (take_option(argv[i], "--cli=", &bench.cli) ||
             take_option(argv[i], "--dir=", &bench.dir) || take_option(argv[i], "--runs=", &runs) ||
             take_option(argv[i], "--mib=", &mib) ||
-            take_option(argv[i], "--tensors=", &bench.tensors))
+            take_option(argv[i], "--tensors=", &bench.tensors) ||
+            take_option(argv[i], "--object-server=", &bench.object_server))
             continue;
         if (bench.dir == NULL || bench.cli == NULL)
             bench_die("--dir=DIR and --cli=PROGRAM come first");

@@ -42,9 +42,10 @@ struct bench_row {
 };
 
 struct bench {
-    const char *dir;     /* for files; on the measured disk */
-    const char *cli;     /* the sidestep command */
-    const char *tensors; /* LABEL=FILE, of codec.c; or NULL */
+    const char *dir;           /* for files; on the measured disk */
+    const char *cli;           /* the sidestep command */
+    const char *tensors;       /* LABEL=FILE, of codec.c; or NULL */
+    const char *object_server; /* the program of object_server.h; or NULL */
     unsigned runs;
     unsigned cpus;
 };
@@ -127,5 +128,6 @@ void bench_codec(const struct bench *bench);                    /* codec.c */
 void bench_small(const struct bench *bench);                    /* small.c */
 void bench_filling(const struct bench *bench);                  /* filling.c */
 void bench_plan(const struct bench *bench);                     /* plan.c */
+void bench_objects(const struct bench *bench, uint64_t bytes);  /* objects.c */
 
 #endif
