@@ -79,6 +79,14 @@ static int compare_annotations(const void *a, const void *b)
     return order;
 }
 
+bool annotations_is_file(const char *file)
+{
+    OWNED_ARENA arena = {0};
+    struct annotation annotation = {0};
+
+    return parse_name(&arena, file, &annotation);
+}
+
 static enum sidestep_status read_one(struct store_dir *dir, const char *file,
                                      struct annotations *annotations, struct sidestep_error *err)
 {

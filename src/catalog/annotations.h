@@ -47,6 +47,8 @@ struct annotations {
     size_t count;
 };
 
+/* Is ${file} the name of an annotation? */
+bool annotations_is_file(const char *file);
 /* Is ${word} valid as a tag or a metric name: 1 to 64 letters, digits, '_' and '-'? */
 bool annotations_is_valid_word(const char *word);
 

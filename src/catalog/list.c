@@ -10,6 +10,7 @@
 #include "catalog/listing.h"
 #include "format/format.h"
 #include "object/object.h"
+#include "root/root.h"
 
 static const char *const presence_names[] = {
     [SIDESTEP_COMMITTED] = "committed", [SIDESTEP_SAVING] = "saving",
@@ -122,6 +123,7 @@ static enum sidestep_status fill_once(struct listing *l, struct sidestep_error *
 
     clear_listing(l);
     TRY(store_dir_remember(l->root_dir, err));
+    TRY(root_read_index(l->root_dir, annotations_is_file, (l->flags & LIST_KEEPS_INDEX) != 0, err));
     TRY(name_list_read(l->root_dir, &names, err));
     l->entries = arena_new(&l->arena, names.count, sizeof(*l->entries));
     l->sharing = arena_new(&l->arena, names.count, sizeof(*l->sharing));

@@ -11,6 +11,9 @@
 /* A directory that has a checkpoint's name but cannot be read now counts as committed. So a resume
  * tries it, and the reason is reported instead of skipping it silently. */
 #define LIST_WITH_UNREADABLE 2u
+/* Keep the index of the root (root/index.h) up to date. For those who delete there anyway: a
+ * listing that only looks writes nothing. */
+#define LIST_KEEPS_INDEX 4u
 /* List ${root} by names and manifests. Without LIST_CHECKED, a committed checkpoint may turn out to
  * be damaged: this is for callers that open what they choose. Starts over if names disappear
  * meanwhile. */

@@ -165,8 +165,8 @@ static uint64_t slot_bytes(const struct parallel_read *many)
     return round_up(longest + HEADROOM_BYTES, HEADROOM_BYTES);
 }
 
-enum sidestep_status parallel_read_run(const struct parallel_read *many, struct workers *workers,
-                                       struct sidestep_error *err)
+static enum sidestep_status read_with(const struct parallel_read *many, struct workers *workers,
+                                      struct sidestep_error *err)
 {
     struct gang gang = {
         .many = many,
@@ -189,4 +189,16 @@ enum sidestep_status parallel_read_run(const struct parallel_read *many, struct 
         devices_unpin_buffer(many->devices, &gang.pool);
     pool_release(&gang.pool);
     return SIDESTEP_OK;
+}
+
+enum sidestep_status parallel_read_run(const struct parallel_read *many, struct workers *workers,
+                                       struct sidestep_error *err)
+{
+    OWNED_BY(workers_free) struct workers *own = NULL;
+    unsigned readers = (unsigned)min_u64(many->kind->readers, many->count);
+
+    if (readers <= workers_count(workers) + 1)
+        return read_with(many, workers, err);
+    TRY(workers_new(readers - 1, "sidestep-read", &own, err));
+    return read_with(many, own, err);
 }

@@ -37,8 +37,9 @@ struct parallel_read {
     bool (*stopped)(void *context);
 };
 
-/* Read all ranges, on the calling thread and ${workers}. Fails only if memory is short, before it
- * reads anything. */
+/* Read all ranges, on the calling thread and ${workers}; or, if ${kind->readers} are more, on
+ * threads of its own. Fails only if memory is short, or no thread can be started, before it reads
+ * anything. */
 enum sidestep_status parallel_read_run(const struct parallel_read *many, struct workers *workers,
                                        struct sidestep_error *err);
 

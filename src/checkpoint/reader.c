@@ -299,7 +299,8 @@ static enum sidestep_status reader_try(struct reader *r, uint32_t flags, struct 
     bool foreign = false;
 
     r->queue = (struct store_queue_config){.ring = (flags & READER_IO_URING) != 0,
-                                           .depth = READER_QUEUE_DEPTH};
+                                           .depth = READER_QUEUE_DEPTH,
+                                           .readers = r->store->readers};
     r->salvages = (flags & READER_SALVAGE) != 0;
     if ((flags & READER_FOREIGN) != 0)
         TRY(foreign_open(r, flags, &foreign, err));

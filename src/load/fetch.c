@@ -40,13 +40,16 @@ struct job {
     uint64_t end;
     size_t first_piece;
     size_t piece_count;
-    bool is_direct; /* whole pages of one piece, read directly into the target */
+    bool is_direct; /* one piece, which is read directly into the target; with O_DIRECT, of whole
+                       pages */
 };
 
 struct fetch {
     struct reader *reader;
     const struct load_plan *plan;
     bool direct;
+    bool is_far;         /* answers come from far away: see FETCH_FAR_READ_BYTES */
+    uint64_t read_bytes; /* of one request, at most */
     struct devices *devices;
     struct arena arena;
     struct reader_item *items;          /* per chunk of the plan */
@@ -89,16 +92,18 @@ static bool can_read_directly(const struct fetch *f, const struct piece *piece)
     uint64_t at = f->items[piece->chunk].data_offset + piece->begin;
     const uint8_t *target = contiguous_target(&f->plan->chunks[piece->chunk], piece);
 
+    if (f->is_far)
+        return target != NULL && piece->end - piece->begin >= FETCH_FAR_DIRECT_BYTES;
     return f->direct && target != NULL &&
            ((uintptr_t)target | at | (piece->end - piece->begin)) % FETCH_PAGE_BYTES == 0;
 }
 
-static bool can_join(const struct job *last, const struct reader_file *file, uint64_t begin,
-                     uint64_t end)
+static bool can_join(const struct fetch *f, const struct job *last, const struct reader_file *file,
+                     uint64_t begin, uint64_t end)
 {
     return last != NULL && !last->whole_item && !last->is_compressed && !last->is_direct &&
            last->file == file && begin >= last->end && begin - last->end <= FETCH_MAX_GAP_BYTES &&
-           end - last->begin <= FETCH_READ_BYTES;
+           end - last->begin <= f->read_bytes;
 }
 
 static enum sidestep_status append_piece(struct fetch *f, const struct piece *piece,
@@ -119,7 +124,7 @@ static enum sidestep_status add_piece(struct fetch *f, const struct piece *piece
     bool is_direct = can_read_directly(f, piece);
 
     TRY(append_piece(f, piece, err));
-    if (!is_direct && can_join(last, item->file, begin, end)) {
+    if (!is_direct && can_join(f, last, item->file, begin, end)) {
         last->end = end;
         last->piece_count++;
         return SIDESTEP_OK;
@@ -154,8 +159,7 @@ static enum sidestep_status find_needed(struct fetch *f, const struct load_plan_
 static enum sidestep_status add_blocks(struct fetch *f, size_t c, struct sidestep_error *err)
 {
     const struct reader_item *item = &f->items[c];
-    uint64_t blocks = hash_block_count(item->data_bytes),
-             most = FETCH_READ_BYTES / HASH_BLOCK_BYTES;
+    uint64_t blocks = hash_block_count(item->data_bytes), most = f->read_bytes / HASH_BLOCK_BYTES;
 
     TRY(find_needed(f, &f->plan->chunks[c], blocks, err));
     for (uint64_t b = 0; b < blocks;) {
@@ -168,7 +172,7 @@ static enum sidestep_status add_blocks(struct fetch *f, size_t c, struct sideste
         }
         /* The last block is seldom a multiple of pages, so it gets a piece of its own; those before
          * it may be read directly. */
-        if (end == blocks && end - b > 1)
+        if (end == blocks && end - b > 1 && !f->is_far)
             end--;
         struct piece piece = {.chunk = c,
                               .begin = b * HASH_BLOCK_BYTES,
@@ -425,7 +429,13 @@ enum sidestep_status fetch_run(struct reader *reader, const struct load_plan *pl
                                struct workers *workers, bool direct, struct devices *devices,
                                uint64_t *bytes_read, struct sidestep_error *err)
 {
-    struct fetch f = {.reader = reader, .plan = plan, .direct = direct, .devices = devices};
+    bool is_far = reader->queue.readers != 0;
+    struct fetch f = {.reader = reader,
+                      .plan = plan,
+                      .direct = direct,
+                      .is_far = is_far,
+                      .read_bytes = is_far ? FETCH_FAR_READ_BYTES : FETCH_READ_BYTES,
+                      .devices = devices};
 
     lock_init(&f.shared.lock, LOCK_FETCH);
     compressed_item_decoders_init(&f.decoders);

@@ -105,6 +105,11 @@ static uint64_t request_count(const struct object_client *base)
     return atomic_load(&((const struct client *)base)->request_count);
 }
 
+static unsigned max_requests(const struct object_client *base)
+{
+    return ((const struct client *)base)->max_requests;
+}
+
 static const struct object_ops client_ops = {
     .head = client_head,
     .get = client_get,
@@ -118,6 +123,7 @@ static const struct object_ops client_ops = {
     .upload_complete = client_upload_complete,
     .upload_abort = client_upload_abort,
     .upload_list = client_upload_list,
+    .max_requests = max_requests,
     .describe = describe,
     .request_count = request_count,
     .free = free_client,

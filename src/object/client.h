@@ -150,6 +150,8 @@ struct object_ops {
                                         object_each_upload *each, void *context,
                                         struct sidestep_error *err);
 
+    /* How many requests may be in flight; a constant. */
+    unsigned (*max_requests)(const struct object_client *client);
     /* The store's endpoint and region, for `doctor` and messages. */
     const char *(*describe)(const struct object_client *client);
     /* How many requests this client sent, repetitions included. */

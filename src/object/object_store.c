@@ -476,10 +476,16 @@ static enum sidestep_status file_get(struct store_dir *at, const char *name, uin
                                      struct buffer *out, struct sidestep_error *err)
 {
     struct object_client *client = object_client_of(at->store);
+    const struct object_tree *tree = dir_of(at)->tree;
     char key[OBJECT_KEY_BYTES];
 
     TRY(object_store_key(at, name, key, err));
-    return client->ops->get_all(client, key, max, out, NULL, err);
+    size_t known;
+    const void *bytes = tree != NULL ? object_tree_given(tree, key, &known) : NULL;
+    if (bytes == NULL || known > max)
+        return client->ops->get_all(client, key, max, out, NULL, err);
+    buffer_put(out, bytes, known);
+    return buffer_check(out, err);
 }
 
 static enum sidestep_status file_put(struct store_dir *at, const char *name, const void *bytes,
@@ -541,6 +547,7 @@ enum sidestep_status object_store_new(const char *bucket, struct object_client *
         return FAIL_NOMEM(err, sizeof(*store));
     }
     store->base.ops = &ops;
+    store->base.readers = client->ops->max_requests(client);
     store->client = client;
     snprintf(store->bucket, sizeof(store->bucket), "%s", bucket);
     enum sidestep_status status =

@@ -38,6 +38,19 @@ void object_store_free(struct store **store);
 /* A prefix with more keys than this is not remembered (dir_remember()). */
 #define OBJECT_REMEMBERED_KEYS 200000u
 
+/* What a remembered ${dir} knows, until it is closed or remembered again. ${name} is a path below
+ * it. give: remember the contents of ${name}, for file_get(), if the listing showed it with this
+ * tag and length; only before other threads use ${dir}. given: NULL: they are not known. */
+bool object_store_give(struct store_dir *dir, const char *name, const char *tag, const void *bytes,
+                       size_t length);
+const void *object_store_given(const struct store_dir *dir, const char *name, size_t *length);
+/* Call ${each} for every key below ${dir}, until it returns false. None, if it is not
+ * remembered. */
+void object_store_each(const struct store_dir *dir, object_each *each, void *context);
+/* The key of ${name}, a relative path, in ${dir}. EUNSAFE: it is none. EINVAL: it is too long. */
+enum sidestep_status object_store_key(const struct store_dir *dir, const char *name,
+                                      char key[OBJECT_KEY_BYTES], struct sidestep_error *err);
+
 /* The client of ${store}, which is an object store. */
 struct object_client *object_store_client(const struct store *store);
 /* The bucket of ${store}, which is an object store. */

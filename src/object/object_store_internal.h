@@ -40,10 +40,6 @@ static inline struct object_client *object_client_of(const struct store *store)
     return ((const struct object_store *)(const void *)store)->client;
 }
 
-/* The key of ${name} in ${dir}. EUNSAFE: ${name} is not a relative path of components. EINVAL: the
- * key is too long. */
-enum sidestep_status object_store_key(const struct store_dir *dir, const char *name,
-                                      char key[OBJECT_KEY_BYTES], struct sidestep_error *err);
 void object_store_fill_stat(const struct store *store, const struct object_info *info,
                             const char *key, struct store_stat *out);
 

@@ -11,6 +11,7 @@ struct leaf {
     const char *tag;
     uint64_t bytes;
     int64_t modified;
+    const void *contents; /* NULL: they are not known */
 };
 
 struct object_tree {
@@ -139,6 +140,45 @@ void object_tree_list(const struct object_tree *tree, const char *prefix, object
             continue; /* another key below the same name */
         fill(tree, leaf, &info);
         snprintf(info.key, sizeof(info.key), "%.*s", (int)end, leaf->key);
+        if (!each(context, &info))
+            break;
+    }
+}
+
+bool object_tree_give(struct object_tree *tree, const char *key, const char *tag, const void *bytes,
+                      size_t length)
+{
+    size_t at = lower_bound(tree, key);
+
+    if (at == tree->count || strcmp(tree->leaves[at].key, key) != 0)
+        return false;
+    struct leaf *leaf = &tree->leaves[at];
+    if (leaf->tag[0] == '\0' || strcmp(leaf->tag, tag) != 0 || leaf->bytes != length)
+        return false;
+    leaf->contents = arena_copy(&tree->arena, bytes, length);
+    return leaf->contents != NULL;
+}
+
+const void *object_tree_given(const struct object_tree *tree, const char *key, size_t *length)
+{
+    size_t at = lower_bound(tree, key);
+
+    if (at == tree->count || strcmp(tree->leaves[at].key, key) != 0)
+        return NULL;
+    *length = (size_t)tree->leaves[at].bytes;
+    return tree->leaves[at].contents;
+}
+
+void object_tree_each(const struct object_tree *tree, const char *prefix, object_each *each,
+                      void *context)
+{
+    struct object_info info;
+
+    for (size_t i = lower_bound(tree, prefix); i < tree->count; i++) {
+        if (strncmp(tree->leaves[i].key, prefix, strlen(prefix)) != 0)
+            break;
+        fill(tree, &tree->leaves[i], &info);
+        snprintf(info.key, sizeof(info.key), "%s", tree->leaves[i].key);
         if (!each(context, &info))
             break;
     }

@@ -18,6 +18,15 @@ void object_tree_free(struct object_tree *tree);
 bool object_tree_find(const struct object_tree *tree, const char *key, struct object_info *info);
 /* Does a key begin with ${prefix}? */
 bool object_tree_has(const struct object_tree *tree, const char *prefix);
+/* Remember the contents of ${key}, a copy. False: the tree does not show it with this tag and so
+ * many bytes, or memory is short. Only before other threads use the tree. */
+bool object_tree_give(struct object_tree *tree, const char *key, const char *tag, const void *bytes,
+                      size_t length);
+/* The contents of ${key}, as object_tree_give() got them. NULL: they are not known. */
+const void *object_tree_given(const struct object_tree *tree, const char *key, size_t *length);
+/* Call ${each} for every key that begins with ${prefix}, until it returns false. */
+void object_tree_each(const struct object_tree *tree, const char *prefix, object_each *each,
+                      void *context);
 /* As ops->list() with the delimiter '/'. */
 void object_tree_list(const struct object_tree *tree, const char *prefix, object_each *each,
                       void *context);

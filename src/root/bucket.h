@@ -16,6 +16,10 @@ enum sidestep_status bucket_find_writers(struct writers *writers, const struct w
 /* bucket_lease.c. ELOCKED: others took each number that this one tried. */
 enum sidestep_status bucket_take_lease(struct lease *lease, const char *path, bool starts_run,
                                        struct sidestep_error *err);
+/* bucket_index.c */
+enum sidestep_status bucket_read_index(struct store_dir *root_dir,
+                                       index_is_annotation *is_annotation, bool keeps,
+                                       struct sidestep_error *err);
 /* bucket_probe.c */
 enum sidestep_status bucket_probe(struct doctor *doctor, struct store *store, const char *url,
                                   struct sidestep_error *err);

@@ -28,6 +28,7 @@
 #include "commit/commit.h"
 #include "root/deletion.h"
 #include "root/doctor_findings.h"
+#include "root/index.h"
 #include "root/lease.h"
 #include "root/lease_state.h"
 #include "root/owner.h"
@@ -54,6 +55,15 @@ struct root_ops {
      * because it cannot be renamed, or was replaced: then it is looked at again each time. */
     enum sidestep_status (*set_aside)(struct lease *lease, const char *name, const char *save_id,
                                       struct sidestep_error *err);
+
+    /* ---- index.h. Read the manifests and annotations of ${root_dir}, which store_dir_remember()
+     * was called for, so that small_file_read() finds them. What cannot be read now is left to
+     * whoever needs it. ${keeps}: if more than one in a thousand names had to be read by itself,
+     * write the index again; a failure of that is no failure of the listing. NULL: files are quick
+     * to read. */
+    enum sidestep_status (*read_index)(struct store_dir *root_dir,
+                                       index_is_annotation *is_annotation, bool keeps,
+                                       struct sidestep_error *err);
 
     /* ---- deletion.h */
     struct deletion_ops deletion;
@@ -99,6 +109,15 @@ static inline enum sidestep_status root_set_aside(struct lease *lease, const cha
                                                   const char *save_id, struct sidestep_error *err)
 {
     return root_of(lease->store)->set_aside(lease, name, save_id, err);
+}
+static inline enum sidestep_status root_read_index(struct store_dir *root_dir,
+                                                   index_is_annotation *is_annotation, bool keeps,
+                                                   struct sidestep_error *err)
+{
+    const struct root_ops *ops = root_of(root_dir->store);
+
+    return ops->read_index != NULL ? ops->read_index(root_dir, is_annotation, keeps, err)
+                                   : SIDESTEP_OK;
 }
 static inline enum sidestep_status root_probe(struct doctor *doctor, struct store *store,
                                               const char *path, struct sidestep_error *err)

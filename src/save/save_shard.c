@@ -111,8 +111,8 @@ static enum sidestep_status write_body(struct sidestep_save *save, struct store_
                                        struct sidestep_error *err) ON_THREAD(RUNNER)
 {
     struct sidestep_engine *engine = save->engine;
-    struct store_queue_config kind = {engine->io.ring,
-                                      queue_depth_choose(&engine->saver->queue_depth)};
+    struct store_queue_config kind = {.ring = engine->io.ring,
+                                      .depth = queue_depth_choose(&engine->saver->queue_depth)};
     struct pipeline_writers crew = {&kind, engine->writers, engine->write_threads};
 
     if (save->compressor != NULL)

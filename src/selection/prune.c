@@ -147,7 +147,7 @@ static void report_others(const struct prune *p, const struct sidestep_listed *e
 static enum sidestep_status look(struct prune *p, struct prune_listing *l,
                                  struct sidestep_error *err)
 {
-    TRY(list_root(p->store, p->path, 0, &l->list, err));
+    TRY(list_root(p->store, p->path, p->dry_run ? 0 : LIST_KEEPS_INDEX, &l->list, err));
     TRY(annotations_read(p->annotations_dir, &l->annotations, err));
     l->entries = memory_new(l->list.count + 1, sizeof(*l->entries));
     l->items = memory_new(l->list.count + 1, sizeof(*l->items));

@@ -41,7 +41,8 @@ static enum sidestep_status find_members(struct sidestep_series *series, struct 
                                          struct sidestep_error *err)
 {
     TRY(store_dir_sync(series->lease.root, err)); /* a name that is seen is durable */
-    TRY(list_root(series->store, series->root, LIST_WITH_UNREADABLE, &m->list, err));
+    TRY(list_root(series->store, series->root, LIST_WITH_UNREADABLE | LIST_KEEPS_INDEX, &m->list,
+                  err));
     TRY(annotations_read(series->lease.dir, &m->annotations, err));
     m->entries = memory_new(m->list.count + 1, sizeof(*m->entries));
     if (m->entries == NULL)

@@ -26,6 +26,9 @@
 
 struct store {
     const struct store_ops *ops;
+    /* How many threads read at once, in large requests, because each request waits for an answer
+     * from far away; a constant. 0: no more than there are processors. */
+    unsigned readers;
 };
 /* Backends embed these as their first member. */
 struct store_dir {

@@ -20,7 +20,9 @@
 /* How a group of threads reads and writes. */
 struct store_queue_config {
     bool ring;
-    unsigned depth; /* requests in flight, in all threads together; at least 1 */
+    unsigned depth;   /* requests in flight, in all threads together; at least 1 */
+    unsigned readers; /* of struct store: threads of parallel_read.h, if they are more than its
+                         caller has */
 };
 
 struct store_request {

@@ -372,6 +372,12 @@ static const char *sim_describe(const struct object_client *client UNUSED)
     return "a simulated bucket";
 }
 
+/* One after the other, so that each run of a test is like the last. */
+static unsigned sim_max_requests(const struct object_client *client UNUSED)
+{
+    return 1;
+}
+
 static uint64_t sim_request_count(const struct object_client *client)
 {
     return ((const struct sim_client *)(const void *)client)->bucket->requests;
@@ -395,6 +401,7 @@ static const struct object_ops ops = {.head = sim_head,
                                       .upload_abort = sim_upload_abort,
                                       .upload_list = sim_upload_list,
                                       .describe = sim_describe,
+                                      .max_requests = sim_max_requests,
                                       .request_count = sim_request_count,
                                       .free = sim_client_free};
 

@@ -6,6 +6,7 @@
 #include "support/unit.h"
 
 #define STEPS 1000u
+#define FEW 20u
 
 static struct store *new_store(struct rig *rig)
 {
@@ -36,26 +37,46 @@ static void copy_step(struct rig *rig, unsigned step)
     }
 }
 
-static void a_listing_takes_one_request_for_each_manifest(void **state UNUSED)
+/* A bucket with the checkpoints of ${steps} steps. */
+static void make_steps(struct rig *rig, unsigned steps)
 {
-    struct sidestep_list list = {0};
-    struct sidestep_error err = {0};
     struct trainer t;
-    struct rig rig;
 
-    rig_make(&rig, 0);
-    open_trainer(&rig, 0, 0, &t);
+    rig_make(rig, 0);
+    open_trainer(rig, 0, 0, &t);
     save_ok(&t, 1);
     close_trainer(&t);
-    for (unsigned step = 2; step <= STEPS; step++)
-        copy_step(&rig, step);
-    struct store *store = new_store(&rig);
-    atomic_store(&rig.seen, 0);
-    assert_int_equal(list_root(store, ROOT "/", 0, &list, &err), SIDESTEP_OK);
-    unsigned requests = atomic_load(&rig.seen);
-    print_message("# %u requests\n", requests);
-    /* The names and sizes of all, the state of the series, and each manifest. */
-    assert_in_range(requests, 1, STEPS + 4);
+    for (unsigned step = 2; step <= steps; step++)
+        copy_step(rig, step);
+}
+
+/* List with ${flags}, and return how many requests that took. */
+static unsigned list_steps(struct rig *rig, uint32_t flags, struct sidestep_list *list)
+{
+    struct store *store = new_store(rig);
+    struct sidestep_error err = {0};
+
+    atomic_store(&rig->seen, 0);
+    assert_int_equal(list_root(store, ROOT "/", flags, list, &err), SIDESTEP_OK);
+    object_store_free(&store);
+    return atomic_load(&rig->seen);
+}
+
+/* The names and sizes of all, the state of the series, and each manifest. Once the index is there,
+ * at most one request for 500 names. */
+static void a_listing_takes_one_request_for_500_names(void **state UNUSED)
+{
+    struct sidestep_list list = {0};
+    struct rig rig;
+
+    make_steps(&rig, STEPS);
+    assert_in_range(list_steps(&rig, 0, &list), STEPS, STEPS + 5);
+    sidestep_list_release(&list);
+    assert_in_range(list_steps(&rig, LIST_KEEPS_INDEX, &list), STEPS, STEPS + 6);
+    sidestep_list_release(&list);
+    unsigned requests = list_steps(&rig, 0, &list);
+    print_message("# %u requests for %zu names\n", requests, object_sim_count(rig.bucket));
+    assert_in_range(requests, 1, object_sim_count(rig.bucket) / 500);
     assert_int_equal(list.count, STEPS);
     for (size_t i = 0; i < list.count; i++) {
         assert_int_equal(list.entries[i].state, SIDESTEP_COMMITTED);
@@ -64,7 +85,6 @@ static void a_listing_takes_one_request_for_each_manifest(void **state UNUSED)
     }
     assert_string_equal(list.entries[0].path, ROOT "/step-1");
     sidestep_list_release(&list);
-    object_store_free(&store);
     object_sim_free(&rig.bucket);
 }
 
@@ -75,6 +95,72 @@ static const struct sidestep_listed *find(const struct sidestep_list *list, cons
             return &list->entries[i];
     fail_msg("%s is not listed", name);
     return NULL;
+}
+
+#define INDEX_KEY "job/.sidestep/index"
+
+/* Put the index with byte ${at} changed. Whatever it says, the listing is the same. */
+static void check_with_damage(struct rig *rig, const uint8_t *bytes, size_t length, size_t at)
+{
+    struct sidestep_list list = {0};
+    uint8_t *copy = test_malloc(length);
+
+    memcpy(copy, bytes, length);
+    copy[at] ^= 1;
+    assert_true(object_sim_put(rig->bucket, INDEX_KEY, copy, length));
+    assert_in_range(list_steps(rig, 0, &list), FEW + 1, FEW + 6);
+    assert_int_equal(list.count, FEW);
+    for (size_t i = 0; i < list.count; i++)
+        assert_int_equal(list.entries[i].state, SIDESTEP_COMMITTED);
+    sidestep_list_release(&list);
+    test_free(copy);
+}
+
+static void a_damaged_index_is_ignored(void **state UNUSED)
+{
+    struct sidestep_list list = {0};
+    struct rig rig;
+    size_t length;
+
+    make_steps(&rig, FEW);
+    (void)list_steps(&rig, LIST_KEEPS_INDEX, &list);
+    sidestep_list_release(&list);
+    const uint8_t *found = object_sim_bytes(rig.bucket, INDEX_KEY, &length);
+    assert_non_null(found);
+    uint8_t *bytes = test_malloc(length);
+    memcpy(bytes, found, length);
+    for (size_t at = 0; at < length; at += length / 7)
+        check_with_damage(&rig, bytes, length, at);
+    assert_true(object_sim_put(rig.bucket, INDEX_KEY, bytes, length / 2));
+    assert_in_range(list_steps(&rig, 0, &list), FEW + 1, FEW + 6);
+    sidestep_list_release(&list);
+    assert_true(object_sim_put(rig.bucket, INDEX_KEY, bytes, length)); /* the control */
+    assert_in_range(list_steps(&rig, 0, &list), 1, 6);
+    sidestep_list_release(&list);
+    test_free(bytes);
+    object_sim_free(&rig.bucket);
+}
+
+/* A manifest that was put again has another tag, so its copy no longer counts. */
+static void an_old_copy_is_ignored(void **state UNUSED)
+{
+    static const char key[] = "job/step-2/.sidestep.manifest.";
+    struct sidestep_list list = {0};
+    char name[256] = "";
+    struct rig rig;
+
+    make_steps(&rig, FEW);
+    (void)list_steps(&rig, LIST_KEEPS_INDEX, &list);
+    sidestep_list_release(&list);
+    for (size_t i = 0; i < object_sim_count(rig.bucket); i++)
+        if (strncmp(object_sim_key(rig.bucket, i), key, strlen(key)) == 0)
+            snprintf(name, sizeof(name), "%s", object_sim_key(rig.bucket, i));
+    assert_true(object_sim_put(rig.bucket, name, "no manifest", 11));
+    (void)list_steps(&rig, 0, &list);
+    assert_null(find(&list, "step-2")->save_id); /* nobody knows any more which save it is */
+    assert_non_null(find(&list, "step-3")->save_id);
+    sidestep_list_release(&list);
+    object_sim_free(&rig.bucket);
 }
 
 static void saves_are_listed(void **state UNUSED)
@@ -140,7 +226,9 @@ static void what_is_remembered_is_read_anew(void **state UNUSED)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_listing_takes_one_request_for_each_manifest),
+        cmocka_unit_test(a_listing_takes_one_request_for_500_names),
+        cmocka_unit_test(a_damaged_index_is_ignored),
+        cmocka_unit_test(an_old_copy_is_ignored),
         cmocka_unit_test(saves_are_listed),
         cmocka_unit_test(what_is_remembered_is_read_anew),
     };
