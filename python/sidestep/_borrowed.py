@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Code of others that calls torch.distributed.checkpoint, made to save and load as we want it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+
+import torch.distributed.checkpoint as dcp
+
+from . import _whole
+from ._torch import originals
+from ._torch.load import load
+from ._torch.save import async_save, save
+
+_PAIRS = (
+    ("save", originals.save, save),
+    ("async_save", originals.async_save, async_save),
+    ("load", originals.load, load),
+)
+
+
+class Recorded:
+    """What was to be saved, by the directory that it was to be saved in.
+
+    place  a directory to be given to whom this is done to; it is empty in the end
+    """
+
+    def __init__(self, place: str) -> None:
+        self.place = place
+        self._states: dict[str, dict[str, Any]] = {}
+
+    def save(self, state_dict: dict[str, Any], **how: Any) -> None:
+        """In the place of torch's: keeps what is to be saved."""
+        writer = how.get("storage_writer")
+        path = str(how.get("checkpoint_id") or getattr(writer, "path", ""))
+        self._states[os.path.relpath(path, self.place)] = dict(state_dict)
+
+    def parts(self) -> tuple[list[_whole.Part], dict[str, str]]:
+        """Directories with the same number at the end are one checkpoint, under the name of the
+        first, with links from the others: readers ignore what they did not ask for."""
+        states: dict[str, tuple[str, dict[str, Any]]] = {}
+        links = {}
+        for place, state in self._states.items():
+            home, have = states.setdefault(place.rpartition("_")[2], (place, {}))
+            if have.keys() & state.keys():
+                states[place] = (place, state)
+                continue
+            have.update(state)
+            if place != home:
+                links[place] = home
+        return [_whole.Part(place, state) for place, state in states.values()], links
+
+
+@contextlib.contextmanager
+def _in_place(name: str, function: Any) -> Iterator[None]:
+    """``function`` in the place of torch's."""
+    before = getattr(dcp, name)
+    setattr(dcp, name, function)
+    try:
+        yield
+    finally:
+        setattr(dcp, name, before)
+
+
+@contextlib.contextmanager
+def recorded_saves() -> Iterator[Recorded]:
+    """Inside, ``torch.distributed.checkpoint.save`` only notes what it was asked for."""
+    with tempfile.TemporaryDirectory(prefix="sidestep-") as place:
+        recorded = Recorded(place)
+        with _in_place("save", recorded.save):
+            yield recorded
+
+
+@contextlib.contextmanager
+def ours_everywhere() -> Iterator[None]:
+    """Inside, functions of ``torch.distributed.checkpoint`` are ours, where they are torch's."""
+    with contextlib.ExitStack() as stack:
+        for name, original, mine in _PAIRS:
+            if getattr(dcp, name) is original:
+                stack.enter_context(_in_place(name, mine))
+        yield
+
+
+@contextlib.contextmanager
+def ours_loads() -> Iterator[None]:
+    """Inside, ``torch.distributed.checkpoint.load`` is ours."""
+    with _in_place("load", load):
+        yield

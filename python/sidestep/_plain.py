@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Models and optimizers that are the same on every rank, the latter by the numbers of their
+parameters, as ``optimizer.state_dict()`` has them; and the files that frameworks make of them."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Optional
+
+import torch
+
+from ._checkpoint import Checkpoint
+from ._convert import convert
+from ._torch.flatten import set_leaf
+from ._torch.load import dtype_of, load
+
+
+def has_plain(directory: Optional[str], name: str = "optimizer") -> bool:
+    """Whether `optimizer_state` was saved as ``name`` in the checkpoint ``directory``."""
+    if directory is None or not os.path.exists(os.path.join(directory, ".metadata")):
+        return False
+    with Checkpoint(directory) as checkpoint:
+        return checkpoint.find(f"{name}.groups") is not None
+
+
+def optimizer_state(optimizer: Any) -> dict[str, Any]:
+    """Tensors by number, and the groups as one object (in a tuple, which is not taken apart).
+    So are numbers and texts beside the tensors of a parameter."""
+    state = optimizer.state_dict()
+    more = {key: value for key, value in state.items() if key not in ("state", "param_groups")}
+    return {"state": state["state"], "groups": (state["param_groups"],), "more": (more,)}
+
+
+def load_optimizer(
+    optimizer: Any, directory: str, name: str = "optimizer", *, alone: bool = False
+) -> dict[str, Any]:
+    """Fill ``optimizer`` (None: nothing) from what was saved as ``name``, and return its state.
+    Collective, unless ``alone``."""
+    wanted: dict[str, Any] = {name: _template(directory, name)}
+    load(wanted, checkpoint_id=directory, no_dist=alone)
+    found = wanted[name]
+    (groups,), (more,) = found["groups"], found["more"]
+    state = {"state": found.get("state", {}), "param_groups": groups, **more}
+    if optimizer is not None:
+        optimizer.load_state_dict(state)
+    return state
+
+
+def _template(directory: str, name: str) -> Any:
+    """What the checkpoint has of ``name``, with tensors that are not filled yet."""
+    with Checkpoint(directory) as checkpoint:
+        described = checkpoint.describe()
+    state: dict[Any, Any] = {}
+    for tensor in described.tensors.values():
+        if tensor.path[0] == name:
+            dtype = dtype_of(tensor.name, tensor.dtype)
+            set_leaf(state, tensor.path, torch.empty(tensor.shape, dtype=dtype))
+    for one in described.objects.values():
+        if one.path[0] == name:
+            set_leaf(state, one.path, None)
+    return state[name]
+
+
+def export_model(checkpoint: str, file: str, name: str = "model") -> None:
+    """Write the tensors of ``name`` in ``checkpoint`` as a file of safetensors."""
+    rename = f"s\x01^{name}[.]\x01\x01"
+    include = [f"{name}.*"]
+    convert(
+        checkpoint,
+        file,
+        to="safetensors",
+        include=include,
+        rename=[rename],
+        objects="skip",
+        max_shard_size=1 << 62,
+        replace=True,
+    )
+
+
+def export_optimizer(checkpoint: str, file: str, name: str = "optimizer") -> None:
+    """Write ``name``, of an `optimizer_state`, as ``torch.save(optimizer.state_dict())`` does."""
+    torch.save(load_optimizer(None, checkpoint, name, alone=True), f"{file}.part")
+    os.replace(f"{file}.part", file)

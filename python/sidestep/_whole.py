@@ -1,0 +1,407 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Directories as frameworks expect them, with tensors and small files, that appear whole.
+
+A framework's checkpoint is a directory ``checkpoint-500`` with tensors and with small files: the
+state of the trainer, random numbers of each rank, a tokenizer.  Its readers take any directory of
+that name.  So the tensors and the contents of the files are saved as one checkpoint under another
+name (`hidden_of`), which is its commit.  Then rank 0 writes the files beside the tensors, and
+renames the directory.  A process that is killed between the two leaves all that `tidy` needs to
+finish it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, Optional
+
+from ._c import abi
+from ._c.abi import Status
+from ._c.calls import call
+from ._c.errors import Error, make_error
+from ._c.library import lib
+from ._checkpoint import Checkpoint
+from ._engine import engine_for
+from ._handle import SaveHandle
+from ._read import load_metadata, read
+
+log = logging.getLogger("sidestep")
+
+_FILES = "sidestep_files"  # the name under which a checkpoint has the small files of each rank
+_HIDDEN = ".unpublished"  # the end of the name under which a directory is saved
+_MOST_RANKS = 1 << 20
+
+
+@dataclass(frozen=True)
+class Part:
+    """One checkpoint inside of the directory.
+
+    place  its path in there; "": the directory itself
+    state  what it holds; functions are called for their value when the save begins
+    """
+
+    place: str
+    state: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Asked:
+    """A ``Stateful`` whose state is what a function returns.  What that raises on one rank is told
+    to all, as of any ``state_dict()``."""
+
+    def __init__(self, function: Callable[[], Any]) -> None:
+        self._function = function
+
+    def state_dict(self) -> Any:
+        """Call it."""
+        return self._function()
+
+    def load_state_dict(self, state: Any) -> None:
+        """Nothing: it is only for saving."""
+
+
+def hidden_of(target: str, parent: Optional[str] = None) -> str:
+    """The name under which ``target`` is saved, in the directory ``parent``; None: beside it."""
+    directory, name = os.path.split(os.path.abspath(target))
+    return os.path.join(parent or directory, f".{name}{_HIDDEN}")
+
+
+class WholeSave:
+    """A directory under way.  ``target``: where it will be.  All ranks have one."""
+
+    def __init__(
+        self,
+        target: str,
+        hidden: str,
+        handles: Sequence[SaveHandle],
+        rank: int,
+        then: Optional[Callable[[], object]],
+    ) -> None:
+        self.target = target
+        self.handles = tuple(handles)
+        self._done: Future[None] = Future()
+        self._told = False
+        if rank == 0:
+            arguments = hidden, target, then
+            # The interpreter waits for threads that are no daemons.
+            threading.Thread(target=self._finish, args=arguments, name="sidestep-publish").start()
+
+    def _finish(self, hidden: str, target: str, then: Optional[Callable[[], object]]) -> None:
+        """On rank 0, in the background."""
+        try:
+            for handle in self.handles:
+                handle.reach()
+            if all(handle.peek() is None for handle in self.handles):
+                publish(hidden, target)
+                if then is not None:
+                    then()
+            self._done.set_result(None)
+        except BaseException as failure:
+            log.error(
+                "save '%s': it is whole in '%s', but not published: %s", target, hidden, failure
+            )
+            self._done.set_exception(failure)
+
+    def wait(self, rank: int) -> None:
+        """Until it is at its place; `wait_all` is for all ranks together."""
+        for handle in self.handles:
+            handle.wait()
+        if rank == 0:
+            self._told = True
+            self._done.result()
+
+    def raise_failure(self, rank: int) -> None:
+        """What happened after the commit, if nobody was told yet.  Waits for rank 0's thread."""
+        if rank == 0 and not self._told:
+            self._told = True
+            self._done.result()
+
+
+def save(
+    target: str,
+    parts: Sequence[Part],
+    files: Callable[[], Mapping[str, bytes]],
+    *,
+    hidden: Optional[str] = None,
+    links: Optional[Mapping[str, str]] = None,
+    before: Optional[WholeSave] = None,
+    then: Optional[Callable[[], object]] = None,
+) -> WholeSave:
+    """Save ``parts`` and small files as the directory ``target``, in the background.  Collective.
+
+    files   returns those of this rank, by relative path; where ranks have files of one name, the
+            lowest rank's is taken
+    links   symbolic links in the directory, and where they lead to: rank 0's
+    before  the last one in this place: what went wrong with it is raised here, on all ranks
+    then    called on rank 0 when the directory is there, on a thread of the package
+
+    Parts are saved one after the other; all but the last are waited for.
+    Errors: those of `sidestep.async_save`.
+    """
+    from ._torch.save import async_save
+
+    engine = engine_for()
+    hidden = hidden or hidden_of(target)
+
+    def small() -> Any:
+        if before is not None:
+            before.raise_failure(engine.rank)
+        return {f"rank{engine.rank}": ((dict(files()), dict(links or {})),)}
+
+    handles = []
+    for part in parts:
+        state: dict[str, Any] = {
+            name: Asked(value) if callable(value) and not hasattr(value, "state_dict") else value
+            for name, value in part.state.items()
+        }
+        if part is parts[-1]:
+            state[_FILES] = Asked(small)
+        handle = async_save(state, checkpoint_id=os.path.join(hidden, part.place).rstrip("/"))
+        assert isinstance(handle, SaveHandle)
+        handles.append(handle)
+    return WholeSave(target, hidden, handles, engine.rank, then)
+
+
+def wait_all(save: Optional[WholeSave]) -> None:
+    """Until ``save`` is at its place, on all ranks.  Collective.  What failed is raised on all."""
+    from ._torch.load import agreed
+
+    if save is None:
+        return
+    engine = engine_for()
+    with agreed(engine, save.target):
+        save.wait(engine.rank)
+
+
+# ---------------------------------------------------------------- small files
+
+
+def collect(write_files: Callable[[str], object]) -> dict[str, bytes]:
+    """What ``write_files`` writes into a directory: contents by relative path."""
+    with tempfile.TemporaryDirectory(prefix="sidestep-") as directory:
+        write_files(directory)
+        return contents_of(directory)
+
+
+def contents_of(directory: str) -> dict[str, bytes]:
+    """The contents of all files in ``directory``, by relative path."""
+    return {os.path.relpath(path, directory): _contents(path) for path in _files_in(directory)}
+
+
+def _files_in(directory: str) -> Iterator[str]:
+    for parent, _, names in os.walk(directory):
+        yield from (os.path.join(parent, name) for name in names)
+
+
+def _contents(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def write_out(place: str, directory: str, rank: Optional[int] = None) -> None:
+    """Write the small files that the checkpoint ``place`` holds into ``directory``, durably: of all
+    ranks; or those that ``rank`` has to see, its own before those of lower ranks."""
+    written: dict[str, bytes] = {}
+    links: dict[str, str] = {}
+    for one in sorted(_ranks_of(place), key=lambda other: (other != rank, other)):
+        value = read(place, f"{_FILES}.rank{one}")
+        files, more = _checked(place, value)
+        written = {**files, **written}
+        links = {**more, **links}
+    for name, contents in written.items():
+        _write(os.path.join(directory, name), contents)
+    for name, leads_to in links.items():
+        path = os.path.join(directory, name)
+        if not os.path.lexists(path):
+            os.symlink(leads_to, path)
+
+
+def _ranks_of(place: str) -> list[int]:
+    prefix = f"{_FILES}.rank"
+    with Checkpoint(place) as checkpoint:
+        words = [name[len(prefix) :] for name in checkpoint.names() if name.startswith(prefix)]
+    return [int(word) for word in words if word.isdigit() and int(word) < _MOST_RANKS]
+
+
+def _checked(place: str, value: Any) -> tuple[dict[str, bytes], dict[str, str]]:
+    """Files and links, none of which leads out of the directory."""
+    try:
+        ((files, links),) = value
+        names = [*files, *links, *links.values()]
+        good = all(isinstance(contents, bytes) for contents in files.values()) and all(
+            _stays_inside(name) for name in names
+        )
+    except (TypeError, ValueError, AttributeError):
+        good = False
+    if not good:
+        message = f"'{place}': the list of small files is none that sidestep has written"
+        raise make_error(message, status=Status.ECORRUPT)
+    return files, links
+
+
+def _stays_inside(name: Any) -> bool:
+    """A path in the directory, of nothing that belongs to the checkpoint."""
+    if not isinstance(name, str) or not name or os.path.normpath(name) != name:
+        return False
+    return not name.startswith(("/", "..", ".metadata", ".sidestep"))
+
+
+def _write(path: str, contents: bytes) -> None:
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "wb") as file:
+        file.write(contents)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+# ---------------------------------------------------------------- publishing
+
+
+def place_in(directory: str) -> Optional[str]:
+    """The checkpoint in ``directory``, or in a directory of it, that has small files; None: there
+    is none, so a save was not committed, or another program has made it."""
+    try:
+        inside = [entry.path for entry in os.scandir(directory) if entry.is_dir()]
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    for place in [directory, *sorted(inside)]:
+        if os.path.exists(os.path.join(place, ".metadata")) and _ranks_of(place):
+            return place
+    return None
+
+
+def publish(hidden: str, target: str) -> None:
+    """Make ``target`` of ``hidden``, which is committed.  Can be repeated."""
+    place = place_in(hidden)
+    if place is None:
+        message = f"publish '{target}': '{hidden}' has no checkpoint that is committed"
+        raise make_error(message, status=Status.ENOTFOUND)
+    write_out(place, hidden)
+    for parent in {os.path.dirname(path) for path in _files_in(hidden)}:
+        _sync(parent)
+    if os.path.lexists(target):
+        remove(target)
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    os.rename(hidden, target)
+    for parent in {os.path.dirname(hidden), os.path.dirname(target)}:
+        _sync(parent)
+
+
+def remove(directory: str) -> None:
+    """Delete a checkpoint, which is under its name until the rename, and then not at all."""
+    parent, name = os.path.split(directory)
+    trash = os.path.join(parent, f".{name}.trash")
+    shutil.rmtree(trash, ignore_errors=True)
+    try:
+        os.rename(directory, trash)
+    except FileNotFoundError:
+        return
+    shutil.rmtree(trash, ignore_errors=True)
+
+
+def _sync(directory: str) -> None:
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def newest(root: str, prefix: str, problem: Callable[[str], Optional[str]]) -> int:
+    """The number of the newest directory ``PREFIX-NUMBER`` in ``root`` that is whole; -1: there is
+    none.  ``problem`` says what else is wrong with one.  What is passed over is logged."""
+    numbers = [name[len(prefix) :] for name in _listed(root) if name.startswith(prefix)]
+    for number in sorted((int(word) for word in numbers if word.isdigit()), reverse=True):
+        path = os.path.join(root, f"{prefix}{number}")
+        reason = problem(path) or _damage(path)
+        if reason is None:
+            return number
+        log.warning("resume: passed over '%s': %s", path, reason)
+    return -1
+
+
+def _damage(path: str) -> Optional[str]:
+    """What is wrong with a directory that we have made, as far as names and sizes tell."""
+    try:
+        place = place_in(path)
+    except Error as error:
+        if error.status != Status.ECORRUPT:
+            raise
+        return error.message
+    return None if place is None else damage_of(place)
+
+
+def damage_of(checkpoint: str) -> Optional[str]:
+    """What is wrong with a checkpoint, as far as names and sizes tell; None: nothing."""
+    try:
+        return load_metadata(checkpoint).damage
+    except Error as error:
+        if error.status != Status.ECORRUPT:
+            raise
+        return error.message
+
+
+def newest_on_all(
+    root: str, prefix: str, problem: Callable[[str], Optional[str]], hidden: Optional[str] = None
+) -> int:
+    """`newest`, after `tidy`, as rank 0 sees it: the same on all ranks.  Collective."""
+    from ._torch.load import agreed
+
+    engine, number = engine_for(), -1
+    with agreed(engine, root):
+        if engine.rank == 0:
+            tidy(hidden or root, root)
+            number = newest(root, prefix, problem)
+    return engine.max_of(number + 1) - 1
+
+
+def tidy(parent: str, home: Optional[str] = None) -> None:
+    """What a killed process has left in ``parent``: publish what was committed, in ``home`` (None:
+    ``parent``); remove the rest.  On one rank, while nobody saves there."""
+    for name in sorted(_listed(parent)):
+        path = os.path.join(parent, name)
+        if name.startswith(".") and name.endswith(".trash"):
+            shutil.rmtree(path, ignore_errors=True)
+        elif name.startswith(".") and name.endswith(_HIDDEN):
+            _tidy_one(path, os.path.join(home or parent, name[1 : -len(_HIDDEN)]))
+    if os.path.isdir(parent):
+        collect_garbage(parent)
+
+
+def _tidy_one(hidden: str, target: str) -> None:
+    if place_in(hidden) is not None:
+        publish(hidden, target)
+        log.warning("'%s' was committed when its process ended, and is in its place now", target)
+        return
+    collect_garbage(hidden)
+    inside = [os.path.join(hidden, name) for name in _listed(hidden)]
+    if not any(".metadata" in _listed(one) or _is_of_a_save(one) for one in inside):
+        shutil.rmtree(hidden, ignore_errors=True)
+
+
+def _is_of_a_save(path: str) -> bool:
+    """Of something that a save, which may be under way, has made: the library looks after it."""
+    return os.path.basename(path).startswith(".sidestep")
+
+
+def _listed(directory: str) -> list[str]:
+    try:
+        return os.listdir(directory)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def collect_garbage(parent: str) -> None:
+    """Remove what killed saves have left in ``parent``.  On one rank."""
+    report = abi.GcReport()
+    try:
+        call(lib().sidestep_gc, os.fsencode(parent), 0, report)
+    except Error as error:
+        log.warning("%s", error)
+    finally:
+        lib().sidestep_gc_report_release(report)

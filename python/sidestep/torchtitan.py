@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""torchtitan: a ``CheckpointManager`` whose checkpoints are saved by sidestep.
+
+    import sidestep.torchtitan
+    config.checkpoint = sidestep.torchtitan.CheckpointManager.Config(enable=True, keep_latest_k=2)
+
+in a function of the config registry.  All fields mean what they mean there; ``async_mode`` is
+"async" unless you say otherwise.  `with_sidestep` makes such a class of another manager, such as
+``TorchFTCheckpointManager``.  docs/FRAMEWORKS.md has more.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+import torch.distributed as dist
+from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
+from torchtitan.components.checkpointer import CheckpointManager as _Stock
+
+from ._borrowed import ours_everywhere
+from ._handle import SaveHandle
+from ._whole import collect_garbage, damage_of
+
+log = logging.getLogger("sidestep")
+
+_STEP = re.compile(r"step-(\d+)")
+Kind = TypeVar("Kind", bound=type)
+
+
+class _Saves:
+    """Goes before a ``CheckpointManager`` of torchtitan in the bases of a class."""
+
+    def dcp_save(self, *args: Any, **kwargs: Any) -> Any:
+        """As of torchtitan; torch's functions that it calls are ours."""
+        with ours_everywhere():
+            return super().dcp_save(*args, **kwargs)  # type: ignore[misc]
+
+    def dcp_load(self, *args: Any, **kwargs: Any) -> None:
+        """As of torchtitan; torch's functions that it calls are ours."""
+        with ours_everywhere():
+            super().dcp_load(*args, **kwargs)  # type: ignore[misc]
+
+    def _save(self, *args: Any, **kwargs: Any) -> bool:
+        """torchtitan's stager pins memory, which nobody would use: it gets one that does not."""
+        me: Any = self
+        if me.stager is None and me.async_mode.value == "async_with_pinned_mem":
+            me.stager = DefaultStager(StagingOptions(False, False, True, False))
+        return bool(super()._save(*args, **kwargs))  # type: ignore[misc]
+
+    def _load(self, step: int = -1) -> bool:
+        me: Any = self
+        if dist.is_initialized() and me._should_purge():
+            collect_garbage(me.folder)
+        return bool(super()._load(step))  # type: ignore[misc]
+
+    def _find_load_step(self, folder: str = "") -> int:
+        """The newest that is whole.  What is passed over is logged."""
+        me: Any = self
+        root = folder or me.folder
+        if "://" in root or not os.path.isdir(root):
+            return int(super()._find_load_step(folder))  # type: ignore[misc]
+        steps = [int(match[1]) for match in map(_STEP.search, os.listdir(root)) if match]
+        for step in sorted(steps, reverse=True):
+            path = me._create_checkpoint_id(step, root)
+            problem = _problem(path)
+            if problem is None:
+                return step
+            log.warning("load: passed over '%s': %s", path, problem)
+        return -1
+
+    def _purge_stale_checkpoints(self) -> None:
+        """When the one under way is committed: until then it is not there, and does not count."""
+        me: Any = self
+        handle = me.save_future
+        if not isinstance(handle, SaveHandle):
+            super()._purge_stale_checkpoints()  # type: ignore[misc]
+            return
+        purge = super()._purge_stale_checkpoints  # type: ignore[misc]
+        me.save_future = _after(handle, purge)
+
+    def _close(self) -> None:
+        """What is under way is finished first, so that what it lets go is deleted."""
+        me: Any = self
+        saving, me.save_future = getattr(me, "save_future", None), None
+        try:
+            if saving is not None:
+                saving.result()
+        finally:
+            super()._close()  # type: ignore[misc]
+
+
+class CheckpointManager(_Saves, _Stock):
+    """torchtitan's, with saves and loads by sidestep."""
+
+    @dataclass(kw_only=True, slots=True)
+    class Config(_Stock.Config):
+        """torchtitan's."""
+
+        async_mode: Literal["disabled", "async", "async_with_pinned_mem"] = "async"
+        """"disabled": a save returns when it is committed.  "async", "async_with_pinned_mem": when
+        the state may change; which memory is copied to is ours to choose."""
+
+
+def with_sidestep(kind: Kind) -> Kind:
+    """A subclass of ``kind``, a ``CheckpointManager`` of torchtitan's or a subclass of it, with
+    saves and loads by sidestep, and with a ``Config`` of its own."""
+    stock: Any = kind
+
+    @dataclass(kw_only=True, slots=True)
+    class Config(stock.Config):
+        pass
+
+    Config.__qualname__ = f"{kind.__qualname__}.Config"
+    names = {"Config": Config, "__doc__": kind.__doc__, "__module__": __name__}
+    made: Any = type(kind.__name__, (_Saves, kind), names)
+    return made  # type: ignore[no-any-return]
+
+
+def _problem(path: str) -> str | None:
+    """Why it is no checkpoint to load; None: it is one."""
+    if os.path.isfile(os.path.join(path, ".metadata")):
+        return damage_of(path)
+    if os.path.isfile(os.path.join(path, "model.safetensors.index.json")):
+        return None
+    return "it has neither .metadata nor model.safetensors.index.json"
+
+
+def _after(handle: SaveHandle, then: Any) -> Future[Any]:
+    """A future that is done when ``then`` was called, after the commit, or with its failure."""
+    done: Future[Any] = Future()
+
+    def go_on(_: Any) -> None:
+        failure = handle.exception()
+        try:
+            if failure is None:
+                then()
+        except BaseException as problem:
+            failure = problem
+        if failure is None:
+            done.set_result(None)
+        else:
+            done.set_exception(failure)
+
+    handle.add_done_callback(go_on)
+    return done

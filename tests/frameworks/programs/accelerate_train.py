@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A training loop with Accelerate: a tiny model with dropout, a scheduler, a registered counter.
+
+    accelerate_train.py DIRECTORY STEPS [NAME=VALUE ...]
+
+by=stock     Accelerate's own save_state; else sidestep's
+resume=auto  or a path
+fsdp=true    FSDP2, sharded, on processors
+kill=STEP    SIGKILL to this rank a step after the save of that step has begun, or
+kill_in=publish  after it was committed, before it is in its place
+limit=N      total_limit
+hooks=true   models are written by a hook
+
+It saves every second step, and prints "loss STEP VALUE" for each.
+"""
+
+import os
+import signal
+import sys
+
+import accelerate
+import torch
+from accelerate.utils import ProjectConfiguration
+from fsdp_on_processors import fsdp_on_processors
+
+import sidestep._whole as whole
+from sidestep.accelerate import Accelerator
+
+options = dict(word.split("=", 1) for word in sys.argv[3:])
+
+
+class Counter:
+    """Something that is registered."""
+
+    step = 0
+
+    def state_dict(self):
+        return {"step": self.step}
+
+    def load_state_dict(self, state):
+        self.step = state["step"]
+
+
+def write_models(models, weights, directory):
+    for i, model in enumerate(models):
+        torch.save(model.state_dict(), os.path.join(directory, f"hook_{i}.pt"))
+        weights.pop()
+
+
+def read_models(models, directory):
+    while models:
+        model = models.pop()
+        state = torch.load(os.path.join(directory, f"hook_{len(models)}.pt"), weights_only=True)
+        model.load_state_dict(state)
+
+
+def made(directory):
+    kind = accelerate.Accelerator if options.get("by") == "stock" else Accelerator
+    limit = options.get("limit")
+    accelerator = kind(
+        cpu=True,
+        step_scheduler_with_optimizer=False,
+        project_config=ProjectConfiguration(
+            project_dir=directory,
+            automatic_checkpoint_naming=True,
+            total_limit=int(limit) if limit else None,
+        ),
+    )
+    torch.manual_seed(1)
+    model = torch.nn.Sequential(
+        torch.nn.Linear(8, 64), torch.nn.Dropout(0.3), torch.nn.ReLU(), torch.nn.Linear(64, 8)
+    )
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    model, optimizer = accelerator.prepare(model, optimizer)
+    scheduler = accelerator.prepare(torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 20))
+    return accelerator, model, optimizer, scheduler
+
+
+def main():
+    directory, steps = sys.argv[1], int(sys.argv[2])
+    if options.get("fsdp") == "true":
+        fsdp_on_processors()
+    if options.get("kill_in") == "publish":
+        whole.publish = lambda *places: os.kill(os.getpid(), signal.SIGKILL)
+    accelerator, model, optimizer, scheduler = made(directory)
+    counter = Counter()
+    accelerator.register_for_checkpointing(counter)
+    if options.get("hooks") == "true":
+        accelerator.register_save_state_pre_hook(write_models)
+        accelerator.register_load_state_pre_hook(read_models)
+    torch.manual_seed(100 + accelerator.process_index)
+    resume = options.get("resume")
+    if resume:
+        accelerator.load_state(None if resume == "auto" else resume)
+        accelerator.project_configuration.iteration = counter.step // 2
+    while counter.step < steps:
+        rows = torch.arange(32.0).reshape(4, 8) / (counter.step + 2) - accelerator.process_index
+        loss = (model(rows) - rows.sin()).square().mean()
+        accelerator.backward(loss)
+        optimizer.step()
+        scheduler.step()
+        optimizer.zero_grad()
+        counter.step += 1
+        value = accelerator.gather(loss.detach().reshape(1)).double().sum().item()
+        if accelerator.is_main_process:
+            sys.stdout.write(f"loss {counter.step} {value.hex()}\n")
+            sys.stdout.flush()
+        if options.get("kill") == str(counter.step - 1):
+            os.kill(os.getpid(), signal.SIGKILL)
+        if counter.step % 2 == 0:
+            accelerator.save_state()
+    accelerator.end_training()
+    # The process group is left to the end of the process: torch may hang when the last reference to
+    # it is that of DDP's reducer, whose destructor waits, with the GIL, for a thread that wants it.
+
+
+main()

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A loop of torchtitan's parts on processors: optimizers, schedulers, checkpoints, and a tiny model
+that FSDP2 shards.  (Its Trainer needs triton.)  To be run under torchrun.
+
+    titan_train.py DIRECTORY STEPS [NAME=VALUE ...]
+
+by=stock    torchtitan's own CheckpointManager; by=made: one that with_sidestep() makes of it; else
+            sidestep's
+mode=WORD   async_mode
+keep=K      keep_latest_k
+kill=STEP   SIGKILL to this rank a step after the save of STEP has begun
+last=model  last_save_model_only, in bfloat16
+init=PATH   initial_load_path
+
+It saves every second step, and prints "loss STEP VALUE" for each.
+"""
+
+import os
+import pickle
+import signal
+import sys
+
+import torch
+from torch.distributed.fsdp import fully_shard
+from torchtitan.components.checkpointer import CheckpointManager as Stock
+from torchtitan.components.optimizer import LRSchedulersContainer, default_adamw
+
+from sidestep.torchtitan import CheckpointManager, with_sidestep
+
+options = dict(word.split("=", 1) for word in sys.argv[3:])
+
+
+class Data:
+    """Rows that follow from their place, which is its state."""
+
+    def __init__(self, rank):
+        self.rank, self.place = rank, 0
+
+    def __next__(self):
+        self.place += 1
+        return torch.arange(32.0).reshape(4, 8) / (self.place + 1) - self.rank
+
+    def state_dict(self):
+        return {f"dp_rank_{self.rank}": pickle.dumps({"place": self.place})}
+
+    def load_state_dict(self, state):
+        if state:
+            self.place = pickle.loads(state[f"dp_rank_{self.rank}"])["place"]
+
+
+class Progress:
+    step = 0
+
+    def state_dict(self):
+        return {"step": torch.tensor(self.step, dtype=torch.int32)}
+
+    def load_state_dict(self, state):
+        self.step = int(state["step"].item())
+
+
+def manager(directory, parts, progress):
+    kinds = {"stock": Stock, "made": with_sidestep(Stock)}
+    kind = kinds.get(options.get("by"), CheckpointManager)
+    config = kind.Config(
+        enable=True,
+        interval=2,
+        async_mode=options.get("mode", "async"),
+        keep_latest_k=int(options.get("keep", 10)),
+        last_save_model_only=options.get("last") == "model",
+        export_dtype="bfloat16",
+        initial_load_path=options.get("init"),
+    )
+    states = {"train_state": progress}
+    return config.build(**parts, states=states, sd_adapter=None, base_folder=directory)
+
+
+def main():
+    directory, steps = sys.argv[1], int(sys.argv[2])
+    torch.distributed.init_process_group("gloo")
+    rank = torch.distributed.get_rank()
+    torch.manual_seed(1)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 64), torch.nn.ReLU(), torch.nn.Linear(64, 8))
+    mesh = torch.distributed.init_device_mesh("cpu", (torch.distributed.get_world_size(),))
+    fully_shard(model, mesh=mesh)
+    optimizer_config = default_adamw(lr=0.01)
+    optimizer_config.implementation = "for-loop"
+    optimizers = optimizer_config.build(model_parts=[model])
+    schedulers = LRSchedulersContainer.Config(warmup_steps=2, total_steps=20).build(
+        optimizers=optimizers, training_steps=20
+    )
+    data, progress = Data(rank), Progress()
+    parts = {"dataloader": data, "model_parts": [model]}
+    parts.update(optimizers=optimizers, lr_schedulers=schedulers)
+    checkpointer = manager(directory, parts, progress)
+    checkpointer.load()
+    while progress.step < steps:
+        rows = next(data)
+        optimizers.zero_grad()
+        loss = (model(rows) - rows.sin()).square().mean()
+        loss.backward()
+        checkpointer.maybe_wait_for_staging()
+        optimizers.step()
+        schedulers.step()
+        progress.step += 1
+        total = loss.detach().double()
+        torch.distributed.all_reduce(total)
+        if rank == 0:
+            sys.stdout.write(f"loss {progress.step} {total.item().hex()}\n")
+            sys.stdout.flush()
+        if options.get("kill") == str(progress.step - 1):
+            os.kill(os.getpid(), signal.SIGKILL)
+        checkpointer.save(progress.step, last_step=progress.step == steps)
+    checkpointer.close()
+    torch.distributed.destroy_process_group()
+
+
+main()

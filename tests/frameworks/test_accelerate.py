@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Accelerate: a real loop, killed in a save and resumed, beside one that never stopped."""
+
+import shutil
+
+import pytest
+from environments import TOP
+
+SLOW = {"SIDESTEP_WRITE_BYTES_PER_SECOND": "5000"}  # a save takes longer than the steps after it
+PROGRAM = "accelerate_train.py"
+
+
+@pytest.fixture(scope="module")
+def stock(transformers, tmp_path_factory):
+    """Accelerate's own saves of a run of 6 steps: checkpoints 0, 1 and 2."""
+    directory = tmp_path_factory.mktemp("stock")
+    ended = transformers.run(PROGRAM, directory, 6, "by=stock")
+    ended.ok()
+    return directory, ended
+
+
+def names(directory):
+    return sorted(path.name for path in (directory / "checkpoints").iterdir())
+
+
+def assert_same_end(ended, whole, step):
+    ended.ok()
+    expected = [line for line in whole.values("loss") if int(line.split()[0]) >= step]
+    assert expected
+    assert ended.values("loss") == expected
+
+
+def test_killed_in_a_save_and_resumed(transformers, stock, tmp_path):
+    ended = transformers.run(PROGRAM, tmp_path, 6, "kill=4", variables=SLOW)
+    assert ended.status == -9, ended.output
+    assert names(tmp_path) == ["checkpoint_0"]
+    ended = transformers.run(PROGRAM, tmp_path, 6, "resume=auto")
+    assert_same_end(ended, stock[1], 3)
+    assert names(tmp_path) == ["checkpoint_0", "checkpoint_1", "checkpoint_2"]
+
+
+def test_killed_after_the_commit(transformers, stock, tmp_path):
+    ended = transformers.run(PROGRAM, tmp_path, 6, "kill_in=publish")
+    assert ended.status == -9, ended.output
+    assert (tmp_path / ".checkpoint_0.unpublished").exists()
+    ended = transformers.run(PROGRAM, tmp_path, 6, "resume=auto")
+    assert_same_end(ended, stock[1], 3)
+
+
+def test_stock_is_loaded_by_ours(transformers, stock, tmp_path):
+    checkpoint = stock[0] / "checkpoints" / "checkpoint_1"
+    ended = transformers.run(PROGRAM, tmp_path, 6, f"resume={checkpoint}")
+    assert_same_end(ended, stock[1], 5)
+
+
+def test_ours_is_loaded_by_stock_after_an_export(transformers, stock, tmp_path):
+    transformers.run(PROGRAM, tmp_path, 4).ok()
+    checkpoint = tmp_path / "checkpoints" / "checkpoint_1"
+    words = tmp_path / "second", 6, "by=stock", f"resume={checkpoint}"
+    assert transformers.run(PROGRAM, *words).status == 1
+    transformers.run(checkpoint, launcher=("-m", "sidestep.accelerate")).ok()
+    assert_same_end(transformers.run(PROGRAM, *words), stock[1], 5)
+
+
+def test_hooks_and_total_limit(transformers, stock, tmp_path):
+    ended = transformers.run(PROGRAM, tmp_path, 6, "hooks=true", "limit=2")
+    assert_same_end(ended, stock[1], 1)
+    assert names(tmp_path) == ["checkpoint_1", "checkpoint_2"]
+    checkpoint = tmp_path / "checkpoints" / "checkpoint_1"
+    assert (checkpoint / "hook_0.pt").exists()
+    shutil.rmtree(tmp_path / "checkpoints" / "checkpoint_2")
+    ended = transformers.run(PROGRAM, tmp_path, 6, "hooks=true", "resume=auto")
+    assert_same_end(ended, stock[1], 5)
+
+
+@pytest.mark.parametrize("more", [(), ("fsdp=true",)], ids=["ddp", "fsdp2"])
+def test_two_ranks(transformers, tmp_path, more):
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    whole = transformers.run(PROGRAM, theirs, 6, "by=stock", *more, ranks=2)
+    ended = transformers.run(PROGRAM, ours, 6, "kill=4", *more, ranks=2, variables=SLOW)
+    assert ended.status != 0, whole.ok()
+    assert names(ours) == ["checkpoint_0"]
+    ended = transformers.run(PROGRAM, ours, 6, "resume=auto", *more, ranks=2)
+    assert_same_end(ended, whole, 3)
+    saved = ours / "checkpoints" / "checkpoint_1"
+    if not more:
+        transformers.run(saved, launcher=("-m", "sidestep.accelerate")).ok()
+    words = tmp_path / "third", 6, f"resume={saved}", *more
+    assert_same_end(transformers.run(PROGRAM, *words, "by=stock", ranks=2), whole, 5)
+    saved = theirs / "checkpoints" / "checkpoint_1"
+    words = tmp_path / "fourth", 6, f"resume={saved}", *more
+    assert_same_end(transformers.run(PROGRAM, *words, ranks=2), whole, 5)
+
+
+def test_the_example(transformers, tmp_path):
+    example = TOP / "examples" / "train_accelerate.py"
+    transformers.run(example, tmp_path, 10).ok()
+    assert names(tmp_path) == ["checkpoint_0", "checkpoint_1"]
+    transformers.run(example, tmp_path, 20).ok()
+    assert names(tmp_path) == ["checkpoint_2", "checkpoint_3"]

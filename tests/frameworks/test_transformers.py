@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Transformers: a real Trainer, killed in a save and resumed, beside one that never stopped."""
+
+import shutil
+
+import pytest
+from environments import TOP
+
+SLOW = {"SIDESTEP_WRITE_BYTES_PER_SECOND": "20000"}  # a save takes longer than the steps after it
+LAUNCH = (
+    *("-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes=2", "--num_machines=1"),
+    *("--mixed_precision=no", "--dynamo_backend=no"),
+)
+PROGRAM = "hf_train.py"
+
+
+@pytest.fixture(scope="module")
+def stock(transformers, tmp_path_factory):
+    """Transformers' own training of 6 steps, with checkpoints 2, 4 and 6."""
+    directory = tmp_path_factory.mktemp("stock")
+    ended = transformers.run(PROGRAM, directory, 6, "by=stock")
+    ended.ok()
+    return directory, ended
+
+
+def names(directory):
+    return sorted(path.name for path in directory.iterdir())
+
+
+def losses_from(ended, step):
+    return [line for line in ended.values("loss") if int(line.split()[0]) >= step]
+
+
+def assert_same_end(ended, whole, step):
+    ended.ok()
+    assert losses_from(ended, 0) == losses_from(whole, step)
+    assert losses_from(whole, step)
+    assert ended.values("weights") == whole.values("weights")
+
+
+def test_killed_in_a_save_and_resumed(transformers, stock, tmp_path):
+    _, whole = stock
+    ended = transformers.run(PROGRAM, tmp_path, 6, "kill=4", variables=SLOW)
+    assert ended.status == -9, ended.output
+    assert "checkpoint-2" in names(tmp_path)
+    assert "checkpoint-4" not in names(tmp_path)
+    ended = transformers.run(PROGRAM, tmp_path, 6, "resume=true")
+    assert_same_end(ended, whole, 3)
+    assert names(tmp_path) == ["checkpoint-2", "checkpoint-4", "checkpoint-6"]
+
+
+def test_a_run_that_begins_anew_has_other_losses_at_these_steps(stock):
+    """The comparison can fail: the losses of all steps differ."""
+    _, whole = stock
+    values = [line.split()[1] for line in whole.values("loss")]
+    assert len(set(values)) == len(values) == 6
+
+
+def test_killed_after_the_commit(transformers, stock, tmp_path):
+    _, whole = stock
+    ended = transformers.run(PROGRAM, tmp_path, 6, "kill_in=publish")
+    assert ended.status == -9, ended.output
+    assert names(tmp_path) == [".checkpoint-2.unpublished"]
+    ended = transformers.run(PROGRAM, tmp_path, 6, "resume=true")
+    assert_same_end(ended, whole, 3)
+    assert names(tmp_path) == ["checkpoint-2", "checkpoint-4", "checkpoint-6"]
+
+
+def test_stock_is_resumed_by_ours(transformers, stock, tmp_path):
+    directory, whole = stock
+    shutil.copytree(directory / "checkpoint-4", tmp_path / "checkpoint-4")
+    ended = transformers.run(PROGRAM, tmp_path, 6, "resume=true")
+    assert_same_end(ended, whole, 5)
+
+
+def test_ours_is_resumed_by_stock(transformers, stock, tmp_path):
+    _, whole = stock
+    transformers.run(PROGRAM, tmp_path, 6).ok()
+    checkpoint = tmp_path / "checkpoint-4"
+    ended = transformers.run(PROGRAM, tmp_path, 6, "by=stock", f"resume={checkpoint}")
+    assert ended.status == 1, "stock reads no checkpoint of ours before the export"
+    transformers.run(checkpoint, launcher=("-m", "sidestep.transformers")).ok()
+    ended = transformers.run(PROGRAM, tmp_path, 6, "by=stock", f"resume={checkpoint}")
+    assert_same_end(ended, whole, 5)
+
+
+def test_what_is_damaged_or_half_is_passed_over(transformers, stock, tmp_path):
+    directory, whole = stock
+    transformers.run(PROGRAM, tmp_path, 6).ok()
+    (tmp_path / "checkpoint-6" / "__0_0.distcp").unlink()
+    shutil.copytree(directory / "checkpoint-6", tmp_path / "checkpoint-7")
+    (tmp_path / "checkpoint-7" / "trainer_state.json").unlink()
+    ended = transformers.run(PROGRAM, tmp_path, 6, "resume=true")
+    assert_same_end(ended, whole, 5)
+    assert "passed over" in ended.output
+
+
+def test_what_is_kept_and_the_best(transformers, tmp_path):
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    words = 8, "best=true", "limit=2"
+    stock = transformers.run(PROGRAM, theirs, *words, "by=stock")
+    ended = transformers.run(PROGRAM, ours, *words, f"final={tmp_path / 'final'}")
+    assert names(ours) == names(theirs), stock.ok() + ended.ok()
+    assert ended.values("weights") == stock.values("weights")
+    assert ended.values("best")[0].endswith(stock.values("best")[0].rpartition("/")[2])
+    assert {"config.json", "model.safetensors"} <= set(names(tmp_path / "final"))
+
+
+def test_two_ranks_under_accelerate_launch(transformers, tmp_path):
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    whole = transformers.run(PROGRAM, theirs, 6, "by=stock", launcher=LAUNCH)
+    ended = transformers.run(PROGRAM, ours, 6, "kill=4", launcher=LAUNCH, variables=SLOW)
+    assert ended.status != 0, whole.ok()
+    assert "checkpoint-4" not in names(ours)
+    ended = transformers.run(PROGRAM, ours, 6, "resume=true", launcher=LAUNCH)
+    assert_same_end(ended, whole, 3)
+
+
+def test_two_ranks_of_fsdp(transformers, tmp_path):
+    """Stock takes ours as it is, and ours takes stock's."""
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    whole = transformers.run(PROGRAM, theirs, 4, "fsdp=true", "by=stock", ranks=2)
+    ended = transformers.run(PROGRAM, ours, 4, "fsdp=true", ranks=2)
+    assert_same_end(ended, whole, 1)
+    words = 4, "fsdp=true", f"resume={ours / 'checkpoint-2'}"
+    assert_same_end(transformers.run(PROGRAM, ours, *words, "by=stock", ranks=2), whole, 3)
+    words = 4, "fsdp=true", f"resume={theirs / 'checkpoint-2'}"
+    assert_same_end(transformers.run(PROGRAM, ours, *words, ranks=2), whole, 3)
+
+
+def test_the_example(transformers, tmp_path):
+    example = TOP / "examples" / "train_transformers.py"
+    transformers.run(example, tmp_path, 10).ok()
+    assert names(tmp_path) == ["checkpoint-10", "checkpoint-5", "final"]
+    transformers.run(example, tmp_path, 15).ok()
+    assert names(tmp_path) == ["checkpoint-10", "checkpoint-15", "final"]
