@@ -183,6 +183,7 @@ class SaveHandle(_Stage):
         self._owner = self
         self.path = path
         self.step = step
+        self.stall_s: Optional[float] = None  # with what an adapter has done before and after
         self.staged = _Stage(self)
         self.released = _Stage(self)
         self.written = _Stage(self)

@@ -13,13 +13,14 @@ from ._handle import SaveHandle
 def costs_of(save: SaveHandle) -> dict[str, float]:
     """Of a save that is committed, on this rank.
 
-    sidestep/stall_ms      the trainer was stopped
+    sidestep/stall_ms      the trainer was stopped, as the framework's adapter has measured it
     sidestep/background_s  from the return of the call until the checkpoint existed
     sidestep/bytes         this rank wrote
     """
     p = save.progress()
+    stall_s = p.call_s if save.stall_s is None else save.stall_s
     return {
-        "sidestep/stall_ms": p.call_s * 1e3,
+        "sidestep/stall_ms": stall_s * 1e3,
         "sidestep/background_s": p.write_s + p.commit_s,
         "sidestep/bytes": float(p.bytes_total),
     }

@@ -68,7 +68,7 @@ class SidestepCheckpointIO(_Base):
         """
         if storage_options is not None:
             raise TypeError("storage_options: a SidestepCheckpointIO has none; see its arguments")
-        path = os.fspath(path)
+        began, path = time.monotonic(), os.fspath(path)
         old = put_file_aside(path)
         handle = self._start(checkpoint, path)
         self.rotation.add(handle)
@@ -76,6 +76,7 @@ class SidestepCheckpointIO(_Base):
             self.rotation.delete(old)
         if is_urgent(path):
             handle.result()
+        handle.stall_s = time.monotonic() - began
 
     def _start(self, checkpoint: dict[str, Any], path: str) -> SaveHandle:
         engine = engine_for(None, no_dist=True, ways=self._ways)

@@ -22,6 +22,7 @@ from torch.distributed.checkpoint.state_dict import (
 
 from .._checkpoint import Checkpoint
 from .._engine import engine_for
+from .._handle import SaveHandle
 from .._parents import make_parents
 from .._rotation import Rotation
 from .._torch.flatten import flatten
@@ -88,7 +89,7 @@ class SidestepSharded:
         if storage_options is not None or not self.saves_shards:
             self._super().save_checkpoint(checkpoint, filepath, storage_options=storage_options)
             return
-        path = str(self._super().broadcast(os.fspath(filepath)))
+        began, path = time.monotonic(), str(self._super().broadcast(os.fspath(filepath)))
         is_first = self._super().global_rank == 0
         old = put_file_aside(path) if is_first else None
         rest = {k: v for k, v in checkpoint.items() if k not in ("state_dict", "optimizer_states")}
@@ -98,13 +99,14 @@ class SidestepSharded:
         self.rotation.begin(path)
         if is_first:
             _forget_rest(path)
-        self._start(state, path, step_of(checkpoint))
+        handle = self._start(state, path, step_of(checkpoint))
         if is_first and old is not None:
             self.rotation.delete(old)
         if is_urgent(path):
-            wait_for(path)
+            handle.result()
+        handle.stall_s = time.monotonic() - began
 
-    def _start(self, state: dict[str, Any], path: str, step: Optional[int]) -> None:
+    def _start(self, state: dict[str, Any], path: str, step: Optional[int]) -> SaveHandle:
         engine = engine_for(None)
 
         def made() -> Any:
@@ -115,6 +117,7 @@ class SidestepSharded:
         self.rotation.add(handle)
         if engine.rank == 0:
             self.rotation.then(handle, lambda _: write_rest(path))
+        return handle
 
     def load_checkpoint(
         self, checkpoint_path: PathLike, weights_only: Optional[bool] = None
