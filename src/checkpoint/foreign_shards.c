@@ -67,16 +67,11 @@ static enum sidestep_status add_piece(struct metadata_entry *to, const struct me
 static enum sidestep_status check_entry(const struct metadata_entry *entry,
                                         struct sidestep_error *err)
 {
-    OWNED struct box *boxes = memory_new(entry->chunk_count, sizeof(*boxes));
     enum tiling_result result;
 
-    if (boxes == NULL)
-        return FAIL_NOMEM(err, entry->chunk_count * sizeof(*boxes));
-    for (size_t i = 0; i < entry->chunk_count; i++) {
-        boxes[i] = entry->chunks[i].box;
-        TRY(box_check(&boxes[i], entry->shape, sidestep_dtype_size(entry->dtype), err));
-    }
-    TRY(tiling_check(entry->ndim, entry->shape, boxes, entry->chunk_count, &result, NULL, err));
+    for (size_t i = 0; i < entry->chunk_count; i++)
+        TRY(box_check(&entry->chunks[i].box, entry->shape, sidestep_dtype_size(entry->dtype), err));
+    TRY(tiling_check_chunks(entry, &result, err));
     if (result != TILING_EXACT)
         return FAIL(err, SIDESTEP_ECORRUPT, "'%s' is in %zu pieces, which %s; are all files there?",
                     display_name(entry->name).text, entry->chunk_count,

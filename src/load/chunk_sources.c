@@ -17,14 +17,9 @@
 static enum sidestep_status check_coverage(const struct metadata_entry *entry,
                                            struct sidestep_error *err)
 {
-    OWNED struct box *boxes = memory_new(entry->chunk_count, sizeof(*boxes));
     enum tiling_result result;
 
-    if (boxes == NULL)
-        return FAIL_NOMEM(err, entry->chunk_count * sizeof(*boxes));
-    for (size_t c = 0; c < entry->chunk_count; c++)
-        boxes[c] = entry->chunks[c].box;
-    TRY(tiling_check(entry->ndim, entry->shape, boxes, entry->chunk_count, &result, NULL, err));
+    TRY(tiling_check_chunks(entry, &result, err));
     if (result == TILING_EXACT)
         return SIDESTEP_OK;
     return FAIL(err, SIDESTEP_ECORRUPT, "'%s': its chunks %s", display_name(entry->name).text,

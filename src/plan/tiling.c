@@ -13,6 +13,7 @@
  */
 #include "plan/tiling.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 #include "base/base.h"
@@ -282,4 +283,17 @@ enum sidestep_status tiling_check(uint32_t ndim, const int64_t *shape, const str
     else if (found || volumes >= 0)
         *result = TILING_OVERLAP;
     return SIDESTEP_OK;
+}
+
+enum sidestep_status tiling_check_chunks(const struct metadata_entry *entry,
+                                         enum tiling_result *result, struct sidestep_error *err)
+{
+    OWNED struct box *boxes = memory_new(entry->chunk_count, sizeof(*boxes));
+
+    assert(!entry->is_object);
+    if (boxes == NULL)
+        return FAIL_NOMEM(err, entry->chunk_count * sizeof(*boxes));
+    for (size_t c = 0; c < entry->chunk_count; c++)
+        boxes[c] = entry->chunks[c].box;
+    return tiling_check(entry->ndim, entry->shape, boxes, entry->chunk_count, result, NULL, err);
 }

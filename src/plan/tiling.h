@@ -17,5 +17,8 @@ enum tiling_result { TILING_EXACT, TILING_GAP, TILING_OVERLAP };
 enum sidestep_status tiling_check(uint32_t ndim, const int64_t *shape, const struct box *boxes,
                                   size_t count, enum tiling_result *result, size_t *culprit,
                                   struct sidestep_error *err);
+/* The same for the chunks of a tensor. */
+enum sidestep_status tiling_check_chunks(const struct metadata_entry *entry,
+                                         enum tiling_result *result, struct sidestep_error *err);
 
 #endif

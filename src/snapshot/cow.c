@@ -367,8 +367,6 @@ static void stage_item(struct cow *cow, const struct image *image, size_t i, siz
 enum sidestep_status cow_stage(struct cow *cow, const struct image *image, size_t i,
                                struct sidestep_error *err)
 {
-    enum sidestep_status status = SIDESTEP_OK;
-
     uint8_t *place = pool_slots_get(cow->slots, i);
 
     assert(place != NULL);
@@ -380,10 +378,7 @@ enum sidestep_status cow_stage(struct cow *cow, const struct image *image, size_
     for (size_t k = image->windows[i].first_item; image_window_reaches_item(image, i, k); k++)
         stage_item(cow, image, i, k);
     lock_acquire(&cow->shared.lock);
-    if (cow->shared.failed) {
-        status = (enum sidestep_status)cow->shared.err.status;
-        error_copy(err, &cow->shared.err);
-    }
+    enum sidestep_status status = cow_first_failure(cow, err);
     lock_release(&cow->shared.lock);
     return status;
 }

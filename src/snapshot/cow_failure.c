@@ -14,6 +14,14 @@ void cow_record_failure(struct cow *cow, const struct sidestep_error *why)
     lock_wake_all(&cow->shared.changed);
 }
 
+enum sidestep_status cow_first_failure(const struct cow *cow, struct sidestep_error *err)
+{
+    if (!cow->shared.failed)
+        return SIDESTEP_OK;
+    error_copy(err, &cow->shared.err);
+    return (enum sidestep_status)cow->shared.err.status;
+}
+
 void cow_mark_unreliable(struct cow *cow, const struct sidestep_error *why)
 {
     lock_acquire(&cow->shared.lock);

@@ -139,6 +139,9 @@ void cow_mark_unreliable(struct cow *cow, const struct sidestep_error *why);
 /* Locked: fail the save.  The first reason counts. */
 void cow_record_failure(struct cow *cow, const struct sidestep_error *why)
     REQUIRES(&cow->shared.lock);
+/* Locked: the first failure of the save; OK: none yet. */
+enum sidestep_status cow_first_failure(const struct cow *cow, struct sidestep_error *err)
+    REQUIRES(&cow->shared.lock);
 /* Locked: handle an event that uffd_read_event() returned, except faults. */
 void cow_take_event(struct cow *cow, const struct uffd_message *m) REQUIRES(&cow->shared.lock);
 void *cow_fault_handler_main(void *cow);

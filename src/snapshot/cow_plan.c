@@ -320,25 +320,10 @@ static void protect_item(struct cow_plan *plan, size_t i)
     plan->held_bytes += end - begin;
 }
 
-/* The window that contains byte ${offset} of the file. */
-static size_t find_window(const struct cow_plan *plan, uint64_t offset)
-{
-    size_t low = 0, high = plan->window_count;
-
-    assert(high != 0 && plan->window_offsets[0] <= offset);
-    while (low + 1 < high) {
-        size_t middle = low + (high - low) / 2;
-        if (plan->window_offsets[middle] <= offset)
-            low = middle;
-        else
-            high = middle;
-    }
-    return low;
-}
-
 /* Count the pieces of item ${i} per granule in next[].  ${put}: next[] has the index for each
  * granule's next piece, and the piece is stored there. */
-static void split_pieces(struct cow_plan *plan, size_t i, size_t *next, bool put)
+static void split_pieces(struct cow_plan *plan, const struct image *image, size_t i, size_t *next,
+                         bool put)
 {
     const struct cow_item_memory *place = &plan->items[i];
     const struct image_protected_range *held = &plan->protected[i];
@@ -347,7 +332,7 @@ static void split_pieces(struct cow_plan *plan, size_t i, size_t *next, bool put
         return;
     uint64_t at = place->address + held->begin, end = place->address + held->end;
     uint64_t to_file = place->file_offset - place->address; /* modulo 2^64 */
-    size_t w = find_window(plan, at + to_file);
+    size_t w = image_find_window(image, at + to_file);
     for (size_t g = cow_plan_find_granule(plan, at); at < end;) {
         uint64_t last = min_u64(end, plan->granules[g].end);
         if (w + 1 < plan->window_count)
@@ -419,7 +404,7 @@ enum sidestep_status cow_plan_build_pieces(struct cow_plan *plan, const struct i
     plan->held_bytes = 0;
     for (size_t i = 0; i < plan->item_count; i++) {
         protect_item(plan, i);
-        split_pieces(plan, i, next, false);
+        split_pieces(plan, image, i, next, false);
     }
     for (size_t g = 0; g <= plan->granule_count; g++) {
         size_t count = g < plan->granule_count ? next[g] : 0;
@@ -434,7 +419,7 @@ enum sidestep_status cow_plan_build_pieces(struct cow_plan *plan, const struct i
     if (plan->pieces == NULL)
         return plan_memory(total, sizeof(*plan->pieces), err);
     for (size_t i = 0; i < plan->item_count; i++)
-        split_pieces(plan, i, next, true);
+        split_pieces(plan, image, i, next, true);
     return SIDESTEP_OK;
 }
 

@@ -129,18 +129,14 @@ enum sidestep_status cow_begin_zero_copy(struct cow *cow, struct image *image, s
                                          struct sidestep_error *err)
 {
     struct span span = granules_of(cow, image, i);
-    enum sidestep_status status = SIDESTEP_OK;
 
     assert(atomic_load(&cow->all_protected)); /* what is read is the state of the call */
     *live = false;
     (void)fault_hit("cow.live");
     lock_acquire(&cow->shared.lock);
-    if (cow->shared.failed) {
-        status = (enum sidestep_status)cow->shared.err.status;
-        error_copy(err, &cow->shared.err);
-    } else {
+    enum sidestep_status status = cow_first_failure(cow, err);
+    if (status == SIDESTEP_OK)
         *live = claim_pieces(cow, span, i);
-    }
     lock_release(&cow->shared.lock);
     if (*live)
         status = hash_window(cow, image, i, image_hash_tensor_part, &image->windows[i].print, err);
@@ -197,7 +193,6 @@ enum sidestep_status cow_end_zero_copy(struct cow *cow, struct image *image, siz
                                        struct sidestep_error *err)
 {
     struct span span = granules_of(cow, image, i);
-    enum sidestep_status status = SIDESTEP_OK;
 
     (void)fault_hit("cow.written");
     for (size_t g = span.first; g <= span.last; g++)
@@ -205,10 +200,7 @@ enum sidestep_status cow_end_zero_copy(struct cow *cow, struct image *image, siz
     check_bytes(cow, image, i, piece_of(cow, span.first, i));
     lock_acquire(&cow->shared.lock);
     unprotect_window(cow, i, span);
-    if (cow->shared.failed) {
-        status = (enum sidestep_status)cow->shared.err.status;
-        error_copy(err, &cow->shared.err);
-    }
+    enum sidestep_status status = cow_first_failure(cow, err);
     lock_release(&cow->shared.lock);
     return status;
 }

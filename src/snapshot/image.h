@@ -147,6 +147,8 @@ void image_stage_eager(const struct image *image, size_t i,
 /* The range of item ${k}'s data that is in window ${i}; *begin == *end: none. */
 void image_data_in_window(const struct image *image, size_t i, size_t k, uint64_t *begin,
                           uint64_t *end);
+/* The window that contains byte ${offset} of the file. */
+size_t image_find_window(const struct image *image, uint64_t offset);
 /* Bytes of the largest window. */
 uint64_t image_largest_window(const struct image *image);
 /* Does item ${k}, or a later one, have bytes in window ${i}? */

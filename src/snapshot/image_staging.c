@@ -218,6 +218,21 @@ void image_data_in_window(const struct image *image, size_t i, size_t k, uint64_
     *end = part.end;
 }
 
+size_t image_find_window(const struct image *image, uint64_t offset)
+{
+    size_t low = 0, high = image->window_count;
+
+    assert(offset < image->body_bytes);
+    while (high - low > 1) {
+        size_t middle = low + (high - low) / 2;
+        if (image->windows[middle].offset <= offset)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
 uint64_t image_largest_window(const struct image *image)
 {
     uint64_t largest = 0;

@@ -144,22 +144,31 @@ static struct offload_device *find_lane(struct offload *o, int32_t device)
     return NULL;
 }
 
-static enum sidestep_status check_stream(struct offload *o, const struct sidestep_stream *stream,
-                                         struct sidestep_error *err)
+/* Is a graph being captured on ${stream}, a stream of an open device? */
+static enum sidestep_status is_capturing(struct offload *o, const struct sidestep_stream *stream,
+                                         bool *capturing, struct sidestep_error *err)
 {
     struct device_driver *driver = o->devices->driver;
-    bool capturing = false;
     int before;
 
     TRY(devices_enter(o->devices, stream->device, &before, err));
     enum sidestep_status status =
-        driver->ops->stream_is_capturing(driver, stream->stream, &capturing, err);
+        driver->ops->stream_is_capturing(driver, stream->stream, capturing, err);
     devices_leave(o->devices, before);
-    if (status == SIDESTEP_OK && capturing)
+    return status;
+}
+
+static enum sidestep_status check_stream(struct offload *o, const struct sidestep_stream *stream,
+                                         struct sidestep_error *err)
+{
+    bool capturing = false;
+
+    TRY(is_capturing(o, stream, &capturing, err));
+    if (capturing)
         return FAIL(err, SIDESTEP_EINVAL,
                     "a graph is being captured on its stream: what is captured has not been done, "
                     "so there is no state to save; save before or after");
-    return status;
+    return SIDESTEP_OK;
 }
 
 /* Select the streams whose devices are part of this save, each with an event of its own. */
@@ -378,21 +387,20 @@ static enum sidestep_status wait_for_fence(struct offload *o, uint32_t turn,
     return SIDESTEP_OK;
 }
 
+static bool is_on_open_device(const struct offload *o, const struct sidestep_stream *stream)
+{
+    return stream->device >= 0 && stream->device < DEVICE_MAX &&
+           o->devices->devices[stream->device].context != NULL;
+}
+
 enum sidestep_status offload_fence(struct offload *o, const struct sidestep_stream *stream,
                                    uint32_t turn, struct sidestep_error *err)
 {
-    struct device_driver *driver = o->devices->driver;
     bool capturing = false;
-    int before;
 
-    if (stream->device < 0 || stream->device >= DEVICE_MAX ||
-        o->devices->devices[stream->device].context == NULL)
+    if (!is_on_open_device(o, stream))
         return wait_for_fence(o, turn, err);
-    TRY(devices_enter(o->devices, stream->device, &before, err));
-    enum sidestep_status status =
-        driver->ops->stream_is_capturing(driver, stream->stream, &capturing, err);
-    devices_leave(o->devices, before);
-    TRY(status);
+    TRY(is_capturing(o, stream, &capturing, err));
     /* A captured wait would refer to the event at the time of replay. */
     return capturing ? wait_for_fence(o, turn, err) : wait_on_stream(o, stream, &turn, err);
 }
@@ -402,17 +410,15 @@ enum sidestep_status offload_synchronize_stream(struct offload *o,
                                                 struct sidestep_error *err)
 {
     struct device_driver *driver = o->devices->driver;
-    bool capturing = false;
+    bool capturing = true;
     int before;
 
-    if (stream->device < 0 || stream->device >= DEVICE_MAX ||
-        o->devices->devices[stream->device].context == NULL)
+    if (is_on_open_device(o, stream))
+        TRY(is_capturing(o, stream, &capturing, err));
+    if (capturing)
         return SIDESTEP_OK;
     TRY(devices_enter(o->devices, stream->device, &before, err));
-    enum sidestep_status status =
-        driver->ops->stream_is_capturing(driver, stream->stream, &capturing, err);
-    if (status == SIDESTEP_OK && !capturing)
-        status = driver->ops->stream_synchronize(driver, stream->stream, err);
+    enum sidestep_status status = driver->ops->stream_synchronize(driver, stream->stream, err);
     devices_leave(o->devices, before);
     return status;
 }

@@ -70,28 +70,13 @@ static enum sidestep_status end_segment(struct offload *o, struct offload_device
 
 /* ---- with a slot for every window */
 
-static size_t window_at(const struct image *image, uint64_t offset)
-{
-    size_t low = 0, high = image->window_count;
-
-    assert(high != 0 && image->windows[0].offset <= offset);
-    while (high - low > 1) {
-        size_t middle = low + (high - low) / 2;
-        if (image->windows[middle].offset <= offset)
-            low = middle;
-        else
-            high = middle;
-    }
-    return low;
-}
-
 /* Record that windows with bytes [begin, end) of the file need the current segment. */
 static void record_windows(struct offload *o, struct offload_device *lane, uint64_t begin,
                            uint64_t end)
 {
     const struct image *image = o->image;
 
-    for (size_t i = window_at(image, begin);
+    for (size_t i = image_find_window(image, begin);
          i < image->window_count && image->windows[i].offset < end; i++)
         lane->window_segments[i] = lane->segment_count + 1;
 }

@@ -446,16 +446,11 @@ static enum sidestep_status check_coverage(struct reader *reader, struct verify_
 {
     for (size_t e = 0; e < reader->metadata.count; e++) {
         const struct metadata_entry *entry = &reader->metadata.entries[e];
-        OWNED struct box *boxes = memory_new(entry->chunk_count, sizeof(*boxes));
         enum tiling_result result;
 
         if (entry->is_object)
             continue;
-        if (boxes == NULL)
-            return FAIL_NOMEM(err, entry->chunk_count * sizeof(*boxes));
-        for (size_t c = 0; c < entry->chunk_count; c++)
-            boxes[c] = entry->chunks[c].box;
-        TRY(tiling_check(entry->ndim, entry->shape, boxes, entry->chunk_count, &result, NULL, err));
+        TRY(tiling_check_chunks(entry, &result, err));
         if (result != TILING_EXACT)
             TRY(verify_findings_add(
                 findings, NULL, entry->name, "coverage",

@@ -27,7 +27,7 @@ from .objects import decode
 from .plugins import Reader
 from .shards import Piece, Shards, is_loadable, reach, shards_of
 from .state import StateDict
-from .stock import Ours, call_stock, failures_as_errors, load_route, takes_storage_second
+from .stock import Ours, Stock, call_stock, failures_as_errors, load_route, takes_storage_second
 
 if TYPE_CHECKING:
     import torch
@@ -71,16 +71,14 @@ def load(
 
         errors: AbstractContextManager[None] = nullcontext()
         if isinstance(route, Ours):
-            reason = f"the planner is a {type(planner).__qualname__}"
             checkpoint_id = None
             storage_reader = Reader(route.path, allow_pickle=route.allow_pickle)
             errors = failures_as_errors(f"load '{route.path}'")
-        else:
-            reason = route.reason
+            route = Stock(f"the planner is a {type(planner).__qualname__}")
         with errors:
             call_stock(
                 originals.load,
-                reason,
+                route,
                 state_dict,
                 checkpoint_id=checkpoint_id,
                 storage_reader=storage_reader,

@@ -56,14 +56,6 @@ POOL_BYTES = 128 << 20
 """Staging memory of a `Writer`: torch waits for it, so it need not hold the whole state."""
 
 
-def _is_path(checkpoint_id: PathLike) -> bool:
-    try:
-        a_path(checkpoint_id, "checkpoint_id")
-    except (Error, TypeError, ValueError):
-        return False
-    return True
-
-
 def _done(value: T) -> Future[T]:
     future: Future[T] = Future()
     future.set_result(value)
@@ -108,10 +100,35 @@ def _ticket_of(plan: SavePlan) -> _Ticket:
     return ticket
 
 
+class _AtPath:
+    """What torch asks a writer and a reader of a path alike."""
+
+    path: str
+
+    @property
+    def checkpoint_id(self) -> PathLike:
+        """The path."""
+        return self.path
+
+    def reset(self, checkpoint_id: Optional[PathLike] = None) -> None:
+        """A new save or load begins, of another path if one is given."""
+        if checkpoint_id:
+            self.path = a_path(checkpoint_id, "checkpoint_id")
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: PathLike) -> bool:
+        """Any path, and ``s3://``; no other ``scheme://``."""
+        try:
+            a_path(checkpoint_id, "checkpoint_id")
+        except (Error, TypeError, ValueError):
+            return False
+        return True
+
+
 # ---------------------------------------------------------------- writer
 
 
-class Writer(StorageWriter):
+class Writer(_AtPath, StorageWriter):
     """``storage_writer=`` of torch.distributed.checkpoint's save and async_save.
 
     path        the directory that becomes the checkpoint; missing parents are made
@@ -155,15 +172,9 @@ class Writer(StorageWriter):
         self.timeout = a_number(timeout, "timeout")
         self.save_id = uuid.uuid4().hex
 
-    @property
-    def checkpoint_id(self) -> PathLike:
-        """The path."""
-        return self.path
-
     def reset(self, checkpoint_id: Optional[PathLike] = None) -> None:
         """A new save begins, to another path if one is given."""
-        if checkpoint_id:
-            self.path = a_path(checkpoint_id, "checkpoint_id")
+        super().reset(checkpoint_id)
         self.save_id = uuid.uuid4().hex
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
@@ -241,11 +252,6 @@ class Writer(StorageWriter):
         metadata.storage_meta = self.storage_meta()
         if hasattr(metadata, "version"):
             metadata.version = getattr(written, "version", None)
-
-    @classmethod
-    def validate_checkpoint_id(cls, checkpoint_id: PathLike) -> bool:
-        """Any path, and ``s3://``; no other ``scheme://``."""
-        return _is_path(checkpoint_id)
 
 
 class Launcher(Writer):
@@ -358,7 +364,7 @@ def _path_of(plan: SavePlan, name: str) -> tuple[Any, ...]:
 # ---------------------------------------------------------------- reader
 
 
-class Reader(StorageReader):
+class Reader(_AtPath, StorageReader):
     """``storage_reader=`` of torch.distributed.checkpoint's load: checkpoints of ours and torch's.
 
     Every byte that is read is checked.  ``allow_pickle``: also load objects that are more than
@@ -376,15 +382,9 @@ class Reader(StorageReader):
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_metadata": None, "_file": None}
 
-    @property
-    def checkpoint_id(self) -> PathLike:
-        """The path."""
-        return self.path
-
     def reset(self, checkpoint_id: Optional[PathLike] = None) -> None:
         """A new load begins, of another path if one is given."""
-        if checkpoint_id:
-            self.path = a_path(checkpoint_id, "checkpoint_id")
+        super().reset(checkpoint_id)
         self.load_id = uuid.uuid4().hex
         self._metadata = None
         self._file = None
@@ -477,8 +477,3 @@ class Reader(StorageReader):
             box = shards.setdefault(name, Shards(tuple(saved.size), dtype, []))
             box.pieces.append(Piece(offsets, lengths, source))
         return target, source
-
-    @classmethod
-    def validate_checkpoint_id(cls, checkpoint_id: PathLike) -> bool:
-        """Any path, and ``s3://``; no other ``scheme://``."""
-        return _is_path(checkpoint_id)

@@ -81,16 +81,16 @@ def save(
     """
     route = save_route(checkpoint_id, storage_writer, planner, use_collectives)
     if isinstance(route, Stock):
-        storage = {"checkpoint_id": checkpoint_id, "storage_writer": route.writer or storage_writer}
-        ranks = {"process_group": process_group, "no_dist": no_dist}
         done = call_stock(
             originals.save,
-            route.reason,
+            route,
             state_dict,
+            checkpoint_id=checkpoint_id,
+            storage_writer=storage_writer,
             planner=planner,
+            process_group=process_group,
+            no_dist=no_dist,
             use_collectives=use_collectives,
-            **storage,
-            **ranks,
         )
         return cast("Metadata", done)
     handle = _start(state_dict, route, process_group, no_dist, still=True)
@@ -120,18 +120,18 @@ def async_save(
     """
     route = save_route(checkpoint_id, storage_writer, planner, use_collectives)
     if isinstance(route, Stock):
-        storage = {"checkpoint_id": checkpoint_id, "storage_writer": route.writer or storage_writer}
-        ranks = {"process_group": process_group, "no_dist": no_dist}
         done = call_stock(
             originals.async_save,
-            route.reason,
+            route,
             state_dict,
+            checkpoint_id=checkpoint_id,
+            storage_writer=storage_writer,
             planner=planner,
+            process_group=process_group,
             async_checkpointer_type=async_checkpointer_type,
             async_stager=async_stager,
+            no_dist=no_dist,
             use_collectives=use_collectives,
-            **storage,
-            **ranks,
         )
         return cast("AsyncSaveResponse", done)
     if not keeps_still(async_stager) and not hasattr(async_stager, "stage"):

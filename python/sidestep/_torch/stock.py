@@ -272,8 +272,13 @@ def _name_of(value: object) -> str:
 _told: set[str] = set()
 
 
-def call_stock(function: Callable[..., Any], reason: str, state_dict: Any, **arguments: Any) -> Any:
+def call_stock(
+    function: Callable[..., Any], route: Stock, state_dict: Any, **arguments: Any
+) -> Any:
     """torch's ``function``, after a word in the log: a warning the first time, for each reason."""
+    reason = route.reason
+    if route.writer is not None:
+        arguments["storage_writer"] = route.writer
     level = logging.DEBUG if reason in _told else logging.WARNING
     _told.add(reason)
     logger.log(level, "torch's own %s() is used: %s", function.__name__, reason)
