@@ -136,6 +136,8 @@ def _restorable(data: Any) -> Any:
     if data is None or is_stateful(data):
         return data
     kind = type(data).__qualname__
+    if isinstance(data, (list, tuple)):
+        raise TypeError(f"data: a {kind} is not a loader; give one, and further ones by name")
     if not hasattr(data, "__iter__"):
         raise TypeError(f"data: a {kind} has neither a state_dict() nor elements")
     inner = getattr(data, "dataset", None)

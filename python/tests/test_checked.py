@@ -352,6 +352,7 @@ BAD_OPTIONS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.filterwarnings("ignore:write Checkpointer:DeprecationWarning")
 @pytest.mark.parametrize("options", BAD_OPTIONS, ids=str)
 def test_options_of_a_checkpointer(here: Path, options: dict[str, Any]) -> None:
     name = next(iter(options))

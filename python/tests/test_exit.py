@@ -62,7 +62,7 @@ torch.last = [
 """
 
 EVERYTHING = """
-from sidestep import Checkpointer
+from sidestep import Callbacks, Checkpointer
 from sidestep._checkpoint import Checkpoint
 from sidestep._comm import Comm
 from sidestep._torch.device import buffers
@@ -118,8 +118,9 @@ for event in begun:
     event.wait()
 
 checkpoints = Checkpointer(f"{root}/run", process_group=own, keep_last_n=2,
-                           on_staged=lambda *_: None, on_committed=lambda *_: None,
-                           on_deleted=lambda *_: None)
+                           callbacks=Callbacks(on_staged=lambda *_: None,
+                                               on_committed=lambda *_: None,
+                                               on_deleted=lambda *_: None))
 for step in range(3):
     torch.last.append(checkpoints.save(step, state))
 """
