@@ -422,7 +422,7 @@ class SaveHandle(_Stage):
         )
         log.debug(
             "save '%s', rank %d: waiting %.3f s, planning %.3f, allocating %.3f, copying %.3f, "
-            "writing %.3f (%.2f GB/s), committing %.3f",
+            "writing %.3f (%.2f GB/s), committing %.3f; snapshot by %s%s",
             self.path,
             rank,
             p.wait_s,
@@ -432,6 +432,8 @@ class SaveHandle(_Stage):
             p.write_s,
             p.bytes_total / p.write_s / 1e9 if p.write_s else 0.0,
             p.commit_s,
+            p.snapshot,
+            f" ({p.copy_reason})" if p.copy_reason else "",
         )
 
     def _after_fork(self) -> None:

@@ -128,8 +128,14 @@ def test_a_depth_that_is_told(
 
 
 @pytest.mark.parametrize("snapshot", ["auto", "copy", "cow"])
-def test_snapshots(snapshot: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_snapshots(
+    snapshot: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     monkeypatch.setenv("SIDESTEP_SNAPSHOT", snapshot)
+    caplog.set_level("DEBUG", logger="sidestep")
     with Engine(Comm()) as engine:
         handle = save(engine, tmp_path / "c", tensors(1, 2_000_000))
         handle.result()
@@ -137,10 +143,12 @@ def test_snapshots(snapshot: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert progress.cow_bytes + progress.copy_bytes == 8_000_000
     if snapshot == "copy":
         assert (progress.snapshot, progress.cow_bytes) == ("copy", 0)
-        assert progress.copy_reason == "it was asked for"
+        assert progress.copy_reason == "copying was asked for (snapshot=copy)"
+        assert "snapshot by copy (copying was asked for (snapshot=copy))" in caplog.text
     else:  # or the machine does not let us
         assert (progress.snapshot == "cow") == (progress.cow_bytes > 0)
         assert progress.snapshot == "cow" or progress.copy_reason
+        assert f"snapshot by {progress.snapshot}" in caplog.text
 
 
 def test_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

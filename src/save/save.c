@@ -452,6 +452,7 @@ static bool protect(struct starting *s, struct cow *cow) ON_THREAD(CALLER)
     if (!pipeline_protect(&save->pipeline, cow, s->engine->stagers, on_released, save))
         return false;
     cow_get_stats(cow, &stats);
+    cow_add_protect_failure(cow, s->info->copy_reason, sizeof(s->info->copy_reason));
     snapshot_policy_report_stats(&stats, s->info);
     s->info->snapshot = SIDESTEP_SNAPSHOT_COW;
     set_staged(s, from);
@@ -476,8 +477,7 @@ static void hold_or_stage(struct starting *s) ON_THREAD(CALLER)
                  "the caller waits for it anyway");
     else if (engine->saver->offload.bytes != 0)
         snprintf(s->info->copy_reason, sizeof(s->info->copy_reason), "%s",
-                 s->save->pipeline.shares_pool ? "pool_bytes is smaller than the state"
-                                               : "a device has failed");
+                 s->save->pipeline.shares_pool ? SAVE_REASON_SMALL_POOL : "a device has failed");
     else if (s->save->previous != NULL)
         snprintf(s->info->copy_reason, sizeof(s->info->copy_reason), "%s",
                  "an earlier save is being written");

@@ -9,8 +9,8 @@
  * of one engine.
  *
  * What comes in: a path, a state dict, options.
- * What goes out: a handle (struct sidestep_save) whose states only move forward: STARTED, STAGED,
- * RELEASED, then COMMITTED, ABORTED or UNKNOWN.
+ * What goes out: a handle (struct sidestep_save) whose states only move forward: STAGING, STAGED,
+ * RELEASED, WRITTEN, then COMMITTED, ABORTED or UNKNOWN.
  *
  * Ownership: tensors stay the caller's; their memory must stay mapped until RELEASED.  saver.h is
  * what an engine keeps from one save to the next: pool, image, plan, and measurements.  A handle
@@ -30,6 +30,9 @@
 #include "save/compressor.h"
 #include "save/pipeline.h"
 #include "save/saver.h"
+
+/* A copy_reason: tensors on devices pass through the pool, so nothing else may hold its slots. */
+#define SAVE_REASON_SMALL_POOL "pool_bytes is smaller than the state"
 
 /* The series that a save is part of; NULL for single saves. */
 struct save_series {

@@ -122,8 +122,12 @@ static void protect_host_tensors(struct sidestep_save *save) ON_THREAD(CALLER)
     struct sidestep_save_info *info = &save->shared.info;
     struct cow_stats stats;
 
-    if (save->pipeline.shares_pool || cow_host_tensor_bytes(&save->slot->image) == 0)
+    if (cow_host_tensor_bytes(&save->slot->image) == 0)
         return;
+    if (save->pipeline.shares_pool) {
+        snprintf(info->copy_reason, sizeof(info->copy_reason), "%s", SAVE_REASON_SMALL_POOL);
+        return;
+    }
     struct cow *cow = snapshot_policy_choose(&engine->saver->snapshot_policy, &save->slot->image,
                                              save->slot->pool.length, info->copy_reason);
     if (cow == NULL)
@@ -134,6 +138,7 @@ static void protect_host_tensors(struct sidestep_save *save) ON_THREAD(CALLER)
     }
     engine->saver->snapshot_policy.copied_ahead = true;
     cow_get_stats(cow, &stats);
+    cow_add_protect_failure(cow, info->copy_reason, sizeof(info->copy_reason));
     snapshot_policy_report_stats(&stats, info);
     info->snapshot = SIDESTEP_SNAPSHOT_COW;
 }

@@ -129,8 +129,9 @@ struct cow *snapshot_policy_choose(struct snapshot_policy *policy, const struct 
     snapshot_policy_open(policy);
     if (policy->cow == NULL) {
         snprintf(reason, SNAPSHOT_POLICY_REASON_BYTES, "%s",
-                 policy->requested == SIDESTEP_SNAPSHOT_COPY ? "it was asked for"
-                                                             : policy->unavailable_reason.message);
+                 policy->requested == SIDESTEP_SNAPSHOT_COPY
+                     ? "copying was asked for (snapshot=copy)"
+                     : policy->unavailable_reason.message);
         return NULL;
     }
     update(policy);
@@ -147,7 +148,7 @@ struct cow *snapshot_policy_choose(struct snapshot_policy *policy, const struct 
     }
     snprintf(reason, SNAPSHOT_POLICY_REASON_BYTES, "%s", cow_eager_copy_reason(policy->cow));
     if (held_bytes == 0 && reason[0] == '\0')
-        snprintf(reason, SNAPSHOT_POLICY_REASON_BYTES, "it is too small to be protected");
+        snprintf(reason, SNAPSHOT_POLICY_REASON_BYTES, "the state is too small to be protected");
     if (held_bytes == 0)
         return NULL;
     policy->is_up_to_date = false;

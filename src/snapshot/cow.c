@@ -175,7 +175,8 @@ static void protect_part(struct cow *cow, const struct cow_range *range, uint64_
                          uint64_t end)
 {
     assert(range->begin <= begin && begin < end && end <= range->end);
-    if (cow_protect(cow, begin, end) == 0)
+    int failed = cow_protect(cow, begin, end);
+    if (failed == 0)
         return;
     /* Protection failed, for example for lack of memory for page tables.  The caller is still in
      * the call, so copy now. */
@@ -187,6 +188,10 @@ static void protect_part(struct cow *cow, const struct cow_range *range, uint64_
             copied += copy_granule_now(cow, g);
     }
     lock_acquire(&cow->shared.lock);
+    if (copied != 0 && cow->shared.protect_errno == 0) {
+        cow->shared.protect_errno = failed;
+        cow->shared.unprotected_item = cow_find_piece(cow, first, begin, end)->item;
+    }
     cow->shared.stats.held_bytes -= min_u64(copied, cow->shared.stats.held_bytes);
     cow->shared.stats.copied_bytes += copied;
     lock_release(&cow->shared.lock);
@@ -313,6 +318,7 @@ bool cow_begin_snapshot(struct cow *cow, const struct image *image, struct pool_
     set_controls(cow);
     assert(cow->plan.held_bytes <= cow_host_tensor_bytes(image));
     cow->shared.failed = cow->shared.pool_exhausted = cow->shared.wait_cancelled = false;
+    cow->shared.protect_errno = 0;
     cow->shared.stats = (struct cow_stats){
         .held_bytes = cow->plan.held_bytes,
         .copied_bytes = cow_host_tensor_bytes(image) - cow->plan.held_bytes,
@@ -393,6 +399,21 @@ static void abandon_protected(struct cow *cow) REQUIRES(&cow->shared.lock)
             cow->shared.granules_left--;
             cow_end_granule_wait(cow, g);
         }
+}
+
+void cow_add_protect_failure(struct cow *cow, char *reason, size_t size)
+{
+    char text[64];
+
+    lock_acquire(&cow->shared.lock);
+    int failed = cow->shared.protect_errno;
+    size_t item = cow->shared.unprotected_item;
+    lock_release(&cow->shared.lock);
+    if (failed == 0 || reason[0] != '\0')
+        return;
+    assert(item < cow->image->tensor_count);
+    snprintf(reason, size, "tensor '%.60s': write protection failed: %s",
+             cow->image->items[item].footer.name, strerror_r(failed, text, sizeof(text)));
 }
 
 void cow_end_snapshot(struct cow *cow)

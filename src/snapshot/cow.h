@@ -175,6 +175,9 @@ void cow_get_stats(struct cow *cow, struct cow_stats *stats);
 /* Why a tensor was copied although it is large enough to be protected; "" if none was.  Valid until
  * the next cow_prepare(). */
 const char *cow_eager_copy_reason(const struct cow *cow);
+/* If cow_begin_snapshot() returned true, but had to copy memory that it could not protect, store
+ * why in reason[size], unless it has a reason already.  Call before the snapshot ends. */
+void cow_add_protect_failure(struct cow *cow, char *reason, size_t size) ON_THREAD(CALLER);
 /* Why cow_begin_snapshot() returned false. */
 const char *cow_failure_reason(const struct cow *cow) ON_THREAD(CALLER);
 

@@ -67,7 +67,9 @@ struct cow {
         bool plan_valid GUARDED_BY(&lock);
         /* While a snapshot begins: no space for what must be copied in the call. */
         bool pool_exhausted GUARDED_BY(&lock);
-        bool wait_cancelled GUARDED_BY(&lock); /* cow_cancel_fault_wait() was called */
+        int protect_errno GUARDED_BY(&lock); /* why memory was not protected after all; 0: it was */
+        size_t unprotected_item GUARDED_BY(&lock); /* the first tensor that this concerns */
+        bool wait_cancelled GUARDED_BY(&lock);     /* cow_cancel_fault_wait() was called */
         unsigned
             busy_handlers GUARDED_BY(&lock); /* handlers that are acting on what they have read */
         size_t granules_left GUARDED_BY(&lock);    /* granules that are not unprotected yet */

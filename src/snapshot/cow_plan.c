@@ -22,6 +22,17 @@ void cow_plan_set_reason(struct cow_plan *plan, const char *name, const char *wh
         snprintf(plan->reason, sizeof(plan->reason), "tensor '%.60s': %s", name, why);
 }
 
+void cow_plan_set_reason_at(struct cow_plan *plan, const struct image *image, uint64_t begin,
+                            uint64_t end, uint64_t min_bytes, const char *why)
+{
+    for (size_t i = 0; i < plan->item_count && plan->reason[0] == '\0'; i++) {
+        const struct cow_item_memory *place = &plan->items[i];
+        if (!place->excluded && place->bytes >= min_bytes && place->address < end &&
+            begin < place->address + place->bytes)
+            cow_plan_set_reason(plan, image->items[i].footer.name, why);
+    }
+}
+
 void cow_plan_locate_items(const struct image *image, struct cow_item_memory *places)
 {
     for (size_t i = 0; i < image->count; i++) {
@@ -110,19 +121,6 @@ static void add_private(struct planning *p, uint64_t begin, uint64_t end)
         add_range(p, max_u64(begin, p->wanted[i].begin), min_u64(end, p->wanted[i].end));
 }
 
-/* Record the reason if a tensor is in [begin, end), memory that cannot be protected. */
-static void note_other(struct planning *p, uint64_t begin, uint64_t end, enum memory_map_kind kind)
-{
-    struct cow_plan *plan = p->plan;
-
-    for (size_t i = 0; i < plan->item_count && plan->reason[0] == '\0'; i++) {
-        const struct cow_item_memory *place = &plan->items[i];
-        if (!place->excluded && place->bytes >= COW_MIN_RANGE_BYTES && place->address < end &&
-            begin < place->address + place->bytes)
-            cow_plan_set_reason(plan, p->image->items[i].footer.name, memory_map_kind_text(kind));
-    }
-}
-
 static void visit_mapping(void *context, uint64_t begin, uint64_t end, enum memory_map_kind kind)
 {
     struct planning *p = context;
@@ -137,7 +135,8 @@ static void visit_mapping(void *context, uint64_t begin, uint64_t end, enum memo
     if (kind == MEMORY_MAP_PRIVATE)
         *last = (struct cow_range){.begin = begin, .end = end};
     else
-        note_other(p, begin, end, kind);
+        cow_plan_set_reason_at(p->plan, p->image, begin, end, COW_MIN_RANGE_BYTES,
+                               memory_map_kind_text(kind));
 }
 
 static bool is_pinned(const struct cow_item_memory *place, pinned_query_function *ask)

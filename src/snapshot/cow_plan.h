@@ -104,6 +104,10 @@ size_t cow_plan_find_granule(const struct cow_plan *plan, uint64_t address);
 bool cow_plan_has_piece_in(const struct cow_plan *plan, size_t g, uint64_t begin, uint64_t end);
 /* The first reason counts. */
 void cow_plan_set_reason(struct cow_plan *plan, const char *name, const char *why);
+/* The same for the first tensor of at least ${min_bytes} with bytes in [begin, end), memory that
+ * cannot be protected. */
+void cow_plan_set_reason_at(struct cow_plan *plan, const struct image *image, uint64_t begin,
+                            uint64_t end, uint64_t min_bytes, const char *why);
 /* If a tensor may be pinned, make that the reason, with the bytes that are pinned now. */
 void cow_plan_set_pinned_reason(struct cow_plan *plan, const struct image *image,
                                 uint64_t pinned_bytes);

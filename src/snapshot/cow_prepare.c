@@ -2,6 +2,7 @@
 /* cow_prepare.c -- plans what to protect, and registers it with the kernel; see cow.h.  Both are
  * reused by later saves as long as the memory of the state stays the same. */
 #include <assert.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -58,8 +59,21 @@ static enum sidestep_status plan_fits(struct cow *cow, const struct image *image
     return SIDESTEP_OK;
 }
 
+static void set_register_reason(struct cow_plan *plan, const struct image *image,
+                                const struct cow_range *range, int failed)
+{
+    char why[64], text[48];
+
+    if (failed == EBUSY)
+        snprintf(why, sizeof(why), "its memory has another userfaultfd");
+    else
+        snprintf(why, sizeof(why), "it cannot be registered: %s",
+                 strerror_r(failed, text, sizeof(text)));
+    cow_plan_set_reason_at(plan, image, range->begin, range->end, 1, why);
+}
+
 /* Remove ranges that cannot be registered from the plan. */
-static void register_ranges(struct cow *cow, struct cow_plan *plan)
+static void register_ranges(struct cow *cow, struct cow_plan *plan, const struct image *image)
 {
     size_t kept = 0;
 
@@ -69,10 +83,8 @@ static void register_ranges(struct cow *cow, struct cow_plan *plan)
         int failed = uffd_register(&cow->uffd, range->begin, range->end);
         if (failed == 0)
             plan->ranges[kept++] = *range;
-        else if (plan->reason[0] == '\0')
-            cow_plan_set_reason(plan, "",
-                                failed == EBUSY ? "its memory has another userfaultfd"
-                                                : "its memory cannot be registered");
+        else
+            set_register_reason(plan, image, range, failed);
     }
     plan->range_count = kept;
 }
@@ -145,7 +157,7 @@ static enum sidestep_status make_plan(struct cow *cow, const struct image *image
         cow->plan.range_count = 0;
         cow->shared.plan_valid = true;
         lock_release(&cow->shared.lock);
-        register_ranges(cow, &plan);
+        register_ranges(cow, &plan, image);
         status = fill_plan(&plan, image, pool_bytes, err);
     }
     cow_lock_idle(cow);

@@ -284,7 +284,7 @@ static void copy_is_copy(void **state)
     begin(SIDESTEP_SNAPSHOT_COPY);
     add(memory, 4 * MIB, 1, 0);
     save_and_overwrite();
-    expect_cow(0, "it was asked for");
+    expect_cow(0, "copying was asked for (snapshot=copy)");
     assert_int_equal(job.info.copy_bytes, 4 * MIB);
     end();
     struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;

@@ -236,8 +236,8 @@ static void refused_protection_is_reported_and_copied(void **state)
         {"cow.readv", EPERM, "process_vm_readv"},
         {"cow.eventfd", EMFILE, "eventfd"},
         {"maps.open", EACCES, "/proc/self/maps"},
-        {"uffd.register", EBUSY, "another userfaultfd"},
-        {"uffd.register", ENOMEM, "cannot be registered"},
+        {"uffd.register", EBUSY, "tensor 't0': its memory has another userfaultfd"},
+        {"uffd.register", ENOMEM, "tensor 't0': it cannot be registered: Cannot allocate"},
     };
     unsigned char *memory = map(4 * MIB);
 
@@ -266,8 +266,11 @@ static void a_failed_protection_falls_back_to_copy(void **state)
     save_and_overwrite();
     assert_non_null(fault_fired());
     fault_arm("", 0, false, 0);
-    assert_true(job.info.cow_bytes != 0 && job.info.copy_bytes != 0);
+    expect_cow(1, "tensor 't0': write protection failed: Cannot allocate memory");
+    assert_true(job.info.copy_bytes != 0);
     assert_int_equal(job.info.cow_bytes + job.info.copy_bytes, 132 * MIB);
+    save_and_overwrite();
+    assert_string_equal(job.info.copy_reason, ""); /* of that save only */
     end();
     munmap(memory, 132 * MIB);
 }

@@ -281,6 +281,7 @@ static void a_large_state_streams_through_a_small_pool(void **state)
         save_and_overwrite(true);
         assert_int_equal(job.info.flags & SIDESTEP_SAVE_STREAMED, 0); /* not in the call */
         assert_true(job.info.fence_ns != 0);
+        assert_string_equal(job.info.copy_reason, "pool_bytes is smaller than the state");
     }
     end();
 }
