@@ -984,6 +984,10 @@ struct sidestep_save_info {
  * directory with other files (which stay).  Its parent must exist.  SIDESTEP_ENOTFOUND names the
  * first component that is missing, or is not a directory (then ${sys_errno} is ENOTDIR).
  *
+ * At the first save to a directory the ranks find out whether all of them see what rank 0 has just
+ * made there.  SIDESTEP_EDISAGREE on every rank, within seconds: they do not share it; the message
+ * says which ranks and hosts see it.
+ *
  * A save replaces only the checkpoint that was there at the time of the call.  If another save to
  * ${path}, of this or of another process, has committed since, this one ends with SIDESTEP_EEXISTS:
  * the message names both saves, and what is there stays.  So a process that was stopped, or waited
@@ -1255,7 +1259,8 @@ struct sidestep_series_options {
  * sidestep_series_open(engine, root, options, &series, err):
  * Collective.  Makes ${root} if its parent exists.  SIDESTEP_ELOCKED names host and pid of the
  * process that holds the lease.  SIDESTEP_EDISAGREE: the ranks have different roots, names, flags
- * or intervals, so one of them would save alone.  SIDESTEP_EINVAL: see sidestep_name_of_step().
+ * or intervals, so one of them would save alone; or they do not see the same storage at ${root}.
+ * SIDESTEP_EINVAL: see sidestep_name_of_step().
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_series_open(struct sidestep_engine *engine, const char *root,

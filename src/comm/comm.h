@@ -62,5 +62,6 @@ enum sidestep_status comm_agree_all(struct comm *comm, enum sidestep_status mine
 
 /* The headers of this folder that other folders use. */
 #include "comm/local_ranks.h"
+#include "comm/rank_list.h"
 
 #endif

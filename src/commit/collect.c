@@ -14,6 +14,7 @@
 #include <time.h>
 
 #include "base/base.h"
+#include "comm/comm.h"
 #include "commit/form.h"
 #include "commit/small_file.h"
 
@@ -33,19 +34,38 @@ static enum sidestep_status report_failed(struct commit *commit, uint32_t rank,
     return status;
 }
 
+static bool has_not_voted(const void *context, uint32_t rank)
+{
+    return !((const struct tally *)context)->voted[rank];
+}
+
+static bool was_never_seen(const void *context, uint32_t rank)
+{
+    return !((const struct tally *)context)->seen[rank];
+}
+
 static enum sidestep_status report_silent(struct commit *commit, const struct tally *tally,
                                           struct sidestep_error *err)
 {
-    uint32_t rank = 0;
+    double seconds = (double)commit->timeout_ns / 1e9;
+    uint32_t size = commit->world_size, rank = 0;
+    struct rank_list_text missing = rank_list_format(has_not_voted, tally, size);
+    struct rank_list_text unseen = rank_list_format(was_never_seen, tally, size);
 
-    while (rank < commit->world_size && tally->voted[rank])
+    while (rank < size && tally->voted[rank])
         rank++;
-    assert(rank < commit->world_size); /* or all have voted, and nobody waits */
-    enum sidestep_status status = FAIL(
-        err, SIDESTEP_ETIMEDOUT,
-        "no word from rank %u for %.1f s (%u of %u ranks have written their shards); if nothing "
-        "of it was ever seen: is '%s' on storage that all hosts share?",
-        rank, (double)commit->timeout_ns / 1e9, tally->yes_count, commit->world_size, commit->path);
+    assert(rank < size); /* or all have voted, and nobody waits */
+    enum sidestep_status status =
+        unseen.text[0] == '\0'
+            ? FAIL(
+                  err, SIDESTEP_ETIMEDOUT,
+                  "no word from rank %s for %.1f s (%u of %u ranks have written their shards); all "
+                  "of them had begun to write: see whether they still run",
+                  missing.text, seconds, tally->yes_count, size)
+            : FAIL(err, SIDESTEP_ETIMEDOUT,
+                   "no word from rank %s for %.1f s (%u of %u ranks have written their shards); "
+                   "nothing was ever seen of rank %s: is '%s' on storage that all hosts share?",
+                   missing.text, seconds, tally->yes_count, size, unseen.text, commit->path);
     if (err != NULL)
         err->rank = (int32_t)rank;
     return status;
@@ -72,14 +92,16 @@ static enum sidestep_status check_guard(const struct commit *commit, uint64_t *a
 
 static enum sidestep_status wait_for_votes(struct commit *commit, struct sidestep_error *err)
 {
-    OWNED uint8_t *voted = memory_new(commit->world_size, 1);
-    struct tally tally = {.commit = commit, .voted = voted};
+    OWNED uint8_t *marks = memory_new(commit->world_size, 2);
+    struct tally tally = {.commit = commit,
+                          .voted = marks,
+                          .seen = marks != NULL ? marks + commit->world_size : NULL};
     struct backoff backoff = {.max_ms = COMMIT_POLL_MAX_MS};
     uint64_t last_progress = 0, since = clock_now(commit->clock), asked = since;
 
     assert(commit->world_size != 0);
-    if (voted == NULL)
-        return FAIL_NOMEM(err, commit->world_size);
+    if (marks == NULL)
+        return FAIL_NOMEM(err, 2 * (size_t)commit->world_size);
     for (;;) {
         tally.failed_rank = -1;
         tally.progress = 0;

@@ -8,6 +8,7 @@
 
 #include "base/base.h"
 #include "commit/form.h"
+#include "commit/refresh_names.h"
 
 void commit_set_save_id(struct commit *commit, const uint8_t save_id[SAVE_ID_BYTES])
 {
@@ -66,7 +67,7 @@ enum sidestep_status commit_join(struct commit *commit, struct sidestep_error *e
 
     assert(commit->parent != NULL && commit->save_id[0] != '\0');
     if (commit->dir != NULL)
-        return SIDESTEP_OK; /* this is rank 0, which made it */
+        return SIDESTEP_OK; /* rank 0 made it; another rank may have seen it already */
     for (;;) {
         enum sidestep_status status = commit_form_of(commit)->try_join(commit, err);
         if (status == SIDESTEP_OK)
@@ -88,6 +89,29 @@ enum sidestep_status commit_join(struct commit *commit, struct sidestep_error *e
                         commit->rank, commit->path);
         backoff_sleep(&backoff, commit->clock);
     }
+}
+
+enum sidestep_status commit_look_for_begun(struct commit *commit, uint64_t limit_ns, bool *sees,
+                                           struct sidestep_error *err)
+{
+    struct refresh_wait wait = {
+        .clock = commit->clock, .limit_ns = limit_ns, .backoff = {.max_ms = COMMIT_POLL_MAX_MS}};
+    struct sidestep_error why = {.rank = -1};
+
+    assert(commit->parent != NULL && commit->save_id[0] != '\0');
+    *sees = commit->dir != NULL;
+    while (!*sees) {
+        enum sidestep_status status = commit_form_of(commit)->try_join(commit, &why);
+        *sees = status == SIDESTEP_OK;
+        if (*sees)
+            return store_dir_stat(commit->dir, &commit->dir_identity, err);
+        bool again = status == SIDESTEP_ENOTFOUND &&
+                     refresh_wait_again(&wait, commit->dir != NULL ? commit->dir : commit->parent);
+        store_dir_close(TAKE(commit->dir));
+        if (!again)
+            return status == SIDESTEP_ENOTFOUND ? SIDESTEP_OK : error_copy(err, &why);
+    }
+    return SIDESTEP_OK;
 }
 
 void commit_close(struct commit *commit)

@@ -169,6 +169,10 @@ enum sidestep_status commit_begin_export(struct commit *commit,
 /* Other ranks: open the directory that rank 0 made. Polls until the deadline. ETIMEDOUT: it did not
  * appear; the message asks whether the hosts share the storage. */
 enum sidestep_status commit_join(struct commit *commit, struct sidestep_error *err);
+/* Other ranks, right after rank 0 has begun: is what it made visible here? Looks for ${limit_ns}
+ * before it says no. If it is, this rank has joined. */
+enum sidestep_status commit_look_for_begun(struct commit *commit, uint64_t limit_ns, bool *sees,
+                                           struct sidestep_error *err);
 /* Set the save id, from its binary form. */
 void commit_set_save_id(struct commit *commit, const uint8_t save_id[SAVE_ID_BYTES]);
 
@@ -281,6 +285,7 @@ enum sidestep_status commit_exchange_metadata(struct commit *commit, struct side
 #include "commit/object_delete.h"
 #include "commit/object_layout.h"
 #include "commit/referenced_files.h"
+#include "commit/refresh_names.h"
 #include "commit/small_file.h"
 #include "commit/sweep.h"
 

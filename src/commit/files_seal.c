@@ -82,6 +82,8 @@ static bool tally_name(void *context, const char *name)
 
     if (strcmp(parsed.save_id, tally->commit->save_id) != 0 && parsed.save_id[0] != '\0')
         return true;
+    if (file_name_has_rank(parsed.kind) && parsed.rank < tally->commit->world_size)
+        tally->seen[parsed.rank] = 1;
     if (parsed.kind == FILE_NAME_VOTE && parsed.rank < tally->commit->world_size &&
         !tally->voted[parsed.rank]) {
         tally->voted[parsed.rank] = 1;

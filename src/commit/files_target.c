@@ -68,9 +68,15 @@ static enum sidestep_status report_missing(struct commit *commit, const char *pa
         status =
             FAIL(err, SIDESTEP_ENOTFOUND,
                  "'%s' is not a directory, so nothing can lie below it; choose another path", path);
-    else
+    else if (commit->rank == 0)
         status =
             FAIL(err, SIDESTEP_ENOTFOUND, "the directory '%s' does not exist; make it first", path);
+    else
+        status = FAIL(err, SIDESTEP_ENOTFOUND,
+                      "the directory '%s' does not exist; make it first, or, if it does exist for "
+                      "rank 0, choose a path on a file system that all hosts mount, or "
+                      "s3://BUCKET/PREFIX",
+                      path);
     if (err != NULL)
         err->sys_errno = why.sys_errno;
     return status;

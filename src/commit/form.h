@@ -15,7 +15,8 @@
 /* What one look at the votes shows. */
 struct tally {
     struct commit *commit;
-    uint8_t *voted; /* per rank */
+    uint8_t *voted; /* per rank: it has voted */
+    uint8_t *seen;  /* per rank: something of it was there */
     uint32_t yes_count;
     int64_t failed_rank; /* -1: none */
     uint64_t progress;   /* differs between two looks if anything has changed */

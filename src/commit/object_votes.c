@@ -88,6 +88,7 @@ static bool count_one(void *context, const struct object_info *info)
     tally->progress += 1 + (uint64_t)info->modified;
     if (rank < 0 || rank >= tally->commit->world_size)
         return true;
+    tally->seen[rank] = 1;
     if (strncmp(name, "yes.", 4) == 0 && !tally->voted[rank]) {
         tally->voted[rank] = 1;
         tally->yes_count++;

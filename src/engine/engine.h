@@ -28,6 +28,7 @@
 #include "comm/comm.h"
 #include "engine/buckets.h"
 #include "engine/events.h"
+#include "engine/sight.h"
 #include "engine/throttle.h"
 #include "snapshot/snapshot.h"
 #include "store/store.h"

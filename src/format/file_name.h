@@ -49,6 +49,12 @@ struct file_name file_name_parse(const char *name);
 void file_name_format(enum file_name_kind kind, const char *save_id, uint32_t rank, uint32_t shard,
                       char out[FILE_NAME_BYTES]);
 
+/* Do names of this kind begin with the rank that made them? */
+static inline bool file_name_has_rank(enum file_name_kind kind)
+{
+    return kind == FILE_NAME_VOTE || kind == FILE_NAME_FAILED || kind == FILE_NAME_SHARD ||
+           kind == FILE_NAME_PART;
+}
 /* Is it the id of a save by sidestep?  NULL is none. */
 bool file_name_is_save_id(const char *id);
 bool file_name_has_suffix(const char *name, const char *ending);

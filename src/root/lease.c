@@ -107,6 +107,45 @@ enum sidestep_status lease_check(struct lease *lease, struct sidestep_error *err
     return report_successor(lease, state.holder, err);
 }
 
+/* One look. ${*deepest}: the last directory on the way to the state that could be opened. */
+static bool look_for_state(struct lease *lease, const char *root, const char *run_id,
+                           uint64_t incarnation, struct store_dir **deepest)
+{
+    struct lease_state state = {0};
+    enum sidestep_status status = store_dir_open(lease->store, NULL, root, &lease->root, NULL);
+
+    *deepest = lease->root;
+    if (status == SIDESTEP_OK)
+        status = store_dir_open(lease->store, lease->root, FILE_NAME_SERIES_DIR, &lease->dir, NULL);
+    if (status == SIDESTEP_OK) {
+        *deepest = lease->dir;
+        status = lease_state_read(lease->dir, &state, NULL);
+    }
+    if (status == SIDESTEP_OK)
+        return strcmp(state.run_id, run_id) == 0 && state.incarnation >= incarnation;
+    return status != SIDESTEP_ENOTFOUND;
+}
+
+bool lease_is_visible(struct store *store, struct clock *clock, const char *root,
+                      const char *run_id, uint64_t incarnation, uint64_t limit_ns)
+{
+    struct refresh_wait wait = {.clock = clock, .limit_ns = limit_ns, .backoff = {.max_ms = 100}};
+
+    for (;;) {
+        struct lease lease = {.store = store};
+        struct commit path = {.store = store};
+        struct store_dir *deepest = NULL;
+        bool sees = look_for_state(&lease, root, run_id, incarnation, &deepest);
+        if (!sees && deepest == NULL && commit_open(&path, root, NULL) == SIDESTEP_OK)
+            deepest = path.parent;
+        bool again = !sees && refresh_wait_again(&wait, deepest);
+        commit_close(&path);
+        lease_release(&lease);
+        if (!again)
+            return sees;
+    }
+}
+
 enum sidestep_status lease_check_root(struct lease *lease, struct store_dir *root,
                                       struct sidestep_error *err)
 {

@@ -40,6 +40,11 @@ enum sidestep_status lease_acquire_to_delete(struct lease *lease, struct store *
 /* Do we still own the series? EABORTED: a later incarnation has taken over. Any thread may call
  * it. */
 enum sidestep_status lease_check(struct lease *lease, struct sidestep_error *err);
+/* On another rank than the owner: does ${root} show this host that ${incarnation} of ${run_id} was
+ * taken? Looks for ${limit_ns} before it says no. True also if it cannot be read: that is no
+ * proof. */
+bool lease_is_visible(struct store *store, struct clock *clock, const char *root,
+                      const char *run_id, uint64_t incarnation, uint64_t limit_ns);
 /* Is ${root} the directory that was locked? EABORTED: that one was moved away, and another
  * directory has its name. */
 enum sidestep_status lease_check_root(struct lease *lease, struct store_dir *root,

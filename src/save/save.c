@@ -337,7 +337,7 @@ static enum sidestep_status agree_all(struct starting *s, enum sidestep_status m
     else
         s->info->flags |= SIDESTEP_SAVE_PLAN_REUSED;
     s->save->commit.layout_digest = s->engine->saver->plan.global_digest;
-    return SIDESTEP_OK;
+    return save_look_all(s->save, err);
 }
 
 /* Undo the preparation.  Only the coordinator's directory was visible to others. */

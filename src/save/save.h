@@ -95,6 +95,11 @@ enum sidestep_status save_plan_all(struct sidestep_engine *engine,
                                    const struct sidestep_state_dict *state,
                                    struct sidestep_error *err) ON_THREAD(CALLER);
 
+/* At the first save to a place: do all ranks see what rank 0 has begun there?  EDISAGREE: no.
+ * Collective. */
+enum sidestep_status save_look_all(struct sidestep_save *save, struct sidestep_error *err)
+    ON_THREAD(CALLER);
+
 /* ---- save_pool.c: memory pools that devices may have pinned ---- */
 
 /* Make ${pool} at least ${bytes} large; ${workers} touch its pages, see pool_reserve().  ${pin}:

@@ -14,6 +14,8 @@
 #include "save/snapshot_policy.h"
 #include "snapshot/snapshot.h"
 
+#define SAVER_SEEN_PLACES 8u
+
 struct saver {
     /* Constant. */
     sem_t *turn;       /* NULL, or see save_memory_turn.c; set before the first save */
@@ -27,6 +29,10 @@ struct saver {
     uint64_t layout_digest OWNED_BY_THREAD(CALLER);
     struct save_plan plan OWNED_BY_THREAD(CALLER);
     uint64_t plan_number OWNED_BY_THREAD(CALLER); /* counts the plans */
+    /* Hashes of the last places where all ranks were seen to see the same storage; 0: none. The
+     * same on all ranks. */
+    uint64_t seen[SAVER_SEEN_PLACES] OWNED_BY_THREAD(CALLER);
+    unsigned seen_next OWNED_BY_THREAD(CALLER);
     /* Of writes through io_uring. */
     struct queue_depth queue_depth OWNED_BY_THREAD(RUNNER);
     /* Changed by the caller's thread, while no save that uses them is under way, and by a save

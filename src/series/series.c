@@ -170,6 +170,23 @@ static void series_free(struct sidestep_series *series)
     free(series);
 }
 
+/* Do all ranks see the lease that rank 0 has taken? */
+static enum sidestep_status look_all(struct sidestep_series *series, struct sidestep_error *err)
+{
+    struct comm *comm = &series->engine->comm;
+    struct store *store = NULL;
+    bool sees = true;
+
+    if (comm->size == 1)
+        return SIDESTEP_OK;
+    enum sidestep_status mine = engine_find_store(series->engine, series->root, &store, err);
+    TRY(comm_agree_all(comm, mine, err));
+    if (comm->rank != 0)
+        sees = lease_is_visible(store, series->engine->clock, series->root, series->run_id,
+                                series->incarnation, SIGHT_WAIT_NS);
+    return sight_agree_all(comm, sees, series->root, err);
+}
+
 /* Check that the settings that decide when to save are the same on all ranks.  Otherwise one rank
  * would wait for the others forever. */
 static enum sidestep_status agree_all(struct sidestep_series *series, struct sidestep_error *err)
@@ -220,7 +237,8 @@ static enum sidestep_status open_all(struct sidestep_series *series, const char 
     TRY(comm_broadcast_all(comm, &identity, sizeof(identity), 0, err));
     memcpy(series->run_id, identity.run_id, sizeof(series->run_id));
     series->incarnation = identity.incarnation;
-    return agree_all(series, err);
+    TRY(agree_all(series, err));
+    return look_all(series, err);
 }
 
 enum sidestep_status sidestep_series_open(struct sidestep_engine *engine, const char *root,

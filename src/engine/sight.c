@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* sight.c -- see sight.h. */
+#include "engine/sight.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MOST_HOSTS 3u /* of each kind that are named; the others are counted */
+
+/* What a rank says. */
+struct witness {
+    char host[64];
+    uint8_t sees;
+};
+
+/* The ranks of one host that say the same. */
+struct group {
+    const struct witness *all, *first;
+};
+
+static bool is_alike(const struct witness *a, const struct witness *b)
+{
+    return a->sees == b->sees && strcmp(a->host, b->host) == 0;
+}
+
+static bool is_in_group(const void *context, uint32_t rank)
+{
+    const struct group *group = context;
+
+    return is_alike(&group->all[rank], group->first);
+}
+
+static bool is_first_of_group(const struct witness *all, uint32_t rank)
+{
+    for (uint32_t i = 0; i < rank; i++)
+        if (is_alike(&all[i], &all[rank]))
+            return false;
+    return true;
+}
+
+/* "rank 0 on a, ranks 1-3 on b": the hosts whose ranks say ${sees}. */
+static void describe(const struct witness *all, uint32_t count, bool sees, struct buffer *text)
+{
+    uint32_t named = 0, others = 0;
+
+    for (uint32_t rank = 0; rank < count; rank++) {
+        const struct group group = {.all = all, .first = &all[rank]};
+        if ((all[rank].sees != 0) != sees || !is_first_of_group(all, rank))
+            continue;
+        if (named == MOST_HOSTS) {
+            others++;
+            continue;
+        }
+        struct rank_list_text ranks = rank_list_format(is_in_group, &group, count);
+        buffer_printf(text, "%srank%s %s on %s", named++ != 0 ? ", " : "",
+                      strpbrk(ranks.text, "-, ") != NULL ? "s" : "", ranks.text, all[rank].host);
+    }
+    if (others != 0)
+        buffer_printf(text, " and %u more hosts", others);
+    buffer_put_u8(text, 0);
+}
+
+static enum sidestep_status report(struct witness *all, uint32_t count, const char *path,
+                                   struct sidestep_error *err)
+{
+    OWNED_BUFFER seeing = {0}, blind = {0};
+    uint32_t first = 0;
+
+    for (uint32_t rank = 0; rank < count; rank++)
+        all[rank].host[sizeof(all[rank].host) - 1] = '\0';
+    while (first < count && all[first].sees)
+        first++;
+    describe(all, count, true, &seeing);
+    describe(all, count, false, &blind);
+    TRY(buffer_check(&seeing, err));
+    TRY(buffer_check(&blind, err));
+    enum sidestep_status status =
+        FAIL(err, SIDESTEP_EDISAGREE,
+             "the ranks do not see the same storage under '%s': what rank 0 has just made there is "
+             "seen by %s, but not by %s; nothing was saved, and nothing was lost: choose a path on "
+             "a file system that all hosts mount (NFS, Lustre, GPFS, ...), or s3://BUCKET/PREFIX",
+             path, (const char *)seeing.bytes, (const char *)blind.bytes);
+    if (err != NULL)
+        err->rank = (int32_t)first;
+    return status;
+}
+
+enum sidestep_status sight_agree_all(struct comm *comm, bool sees, const char *path,
+                                     struct sidestep_error *err)
+{
+    OWNED_BY(comm_parts_release) struct comm_parts parts = {0};
+    struct witness mine = {.host = "?", .sees = sees};
+    uint64_t is_blind = !sees;
+    enum sidestep_status status = SIDESTEP_OK;
+
+    TRY(comm_reduce_max_all(comm, &is_blind, 1, err));
+    if (is_blind == 0)
+        return SIDESTEP_OK;
+    (void)gethostname(mine.host, sizeof(mine.host) - 1);
+    TRY(comm_gather_all(comm, &mine, sizeof(mine), &parts, err));
+    if (comm->rank == 0) {
+        for (int32_t i = 0; i < comm->size; i++)
+            if (parts.sizes[i] != sizeof(mine))
+                status = FAIL(err, SIDESTEP_EPEER, "rank %d sent %zu bytes instead of %zu", i,
+                              parts.sizes[i], sizeof(mine));
+        if (status == SIDESTEP_OK)
+            status = report((struct witness *)(void *)parts.bytes, (uint32_t)comm->size, path, err);
+        assert(status != SIDESTEP_OK);
+    }
+    return comm_agree_all(comm, status, err);
+}
