@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define PART_BYTES ((uint64_t)16 << 20)
+#define PART_BYTES ((uint64_t)8 << 20)
 #define UPLOADS 8u /* connections of one file that is written */
 #define READS 16u  /* requests in flight of a load */
 #define LISTED 1000u

@@ -11,7 +11,7 @@
 #include "object/object_store_internal.h"
 #include "object/profile.h"
 
-#define DEFAULT_PART_BYTES ((uint64_t)16 << 20)
+#define DEFAULT_PART_BYTES ((uint64_t)8 << 20)
 
 static const struct store_ops ops;
 

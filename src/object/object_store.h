@@ -13,7 +13,7 @@
  * the taking: shards have keys that nobody else uses. file_discard() aborts the upload.
  *
  * SIDESTEP_OBJECT_PART_BYTES, from OBJECT_MIN_PART_BYTES to OBJECT_MOST_PART_BYTES, is the size of
- * parts; 16 MiB. Objects that would need too many parts get larger ones. A file that is written
+ * parts; 8 MiB. Objects that would need too many parts get larger ones. A file that is written
  * keeps up to 10 parts in memory.
  *
  * What object stores cannot do is refused with EUNSUPPORTED: rename, link, lock. The third form of

@@ -18,9 +18,9 @@
 #define WRITER_UNKNOWN_PART_BYTES ((uint64_t)32 << 20) /* at least, of a file of unknown size */
 #define WRITER_USED_PARTS 9000u /* of OBJECT_MAX_PARTS, so that an estimate may be exceeded */
 #define WRITER_UPLOADERS 8u
-#define WRITER_BUFFERS (WRITER_UPLOADERS + 2u) /* beyond these, callers wait for an upload */
-#define QUEUED_TAG "queued"                    /* until the store has given a tag */
-#define WRITER_RANGES 64u                      /* of one part that are there, with gaps between */
+#define WRITER_BUFFERS WRITER_UPLOADERS /* parts in memory; callers wait for one of them */
+#define QUEUED_TAG "queued"             /* until the store has given a tag */
+#define WRITER_RANGES 64u               /* of one part that are there, with gaps between */
 
 struct range {
     uint64_t begin, end;
@@ -358,7 +358,8 @@ static bool is_full(const struct object_writer *writer, const struct part *part)
            part->ranges[0].end == writer->part_bytes;
 }
 
-/* Locked: copy what lies in one part, and send the part if it is full. */
+/* Locked, released in the meantime: copy what lies in one part, and send the part if it is full.
+ * Before the range is noted the part is not full, so it stays open while the bytes are copied. */
 static enum sidestep_status write_to_part(struct object_writer *writer, unsigned number,
                                           const void *from, uint64_t begin, size_t bytes,
                                           struct sidestep_error *err) REQUIRES(writer->shared.lock);
@@ -370,14 +371,19 @@ static enum sidestep_status write_to_part(struct object_writer *writer, unsigned
 
     TRY(open_part(writer, number, &at, err));
     struct part *part = *at;
+    lock_release(&writer->shared.lock);
     memcpy(part->bytes + begin, from, bytes);
+    lock_acquire(&writer->shared.lock);
     TRY(add_range(writer, part, begin, begin + bytes, err));
     if (!is_full(writer, part))
         return SIDESTEP_OK;
+    at = find_open(writer, number);
+    assert(at != NULL && *at == part);
     *at = part->next;
     return send_part(writer, part, writer->part_bytes, err);
 }
 
+/* Locked, released in the meantime. */
 static enum sidestep_status write_locked(struct object_writer *writer, const uint8_t *from,
                                          size_t bytes, uint64_t offset, struct sidestep_error *err)
     REQUIRES(writer->shared.lock);

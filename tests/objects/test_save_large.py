@@ -11,7 +11,7 @@ import servers
 MIB = 1 << 20
 SCALE = 600  # of support/world.h: about 100 MiB
 PART = 5 * MIB
-PARTS_IN_MEMORY = 10  # src/object/object_writer.c
+PARTS_IN_MEMORY = 8  # src/object/object_writer.c
 OTHER = 48 * MIB  # a client, its connections, and threads
 
 
@@ -54,7 +54,7 @@ def test_many_parts(store, tmp_path):
 
 
 def test_what_fits_in_a_part_is_one_request(store):
-    """A part has 16 MiB if nobody says otherwise."""
+    """A part has 8 MiB if nobody says otherwise."""
     url = "s3://runs/small/step-1"
     most_memory(store, "save", url, 1, "rows", 4, 7)
     assert not [line for line in store.log(operation="UploadPart") if "small" in line["key"]]
