@@ -262,7 +262,11 @@ const struct cli_command cli_command_doctor = {
          "job, because rights, limits and seccomp filters differ. It writes one page to a file "
          "without a name.",
          "A state is one of: yes; partly (with a limit, which it names); no (sidestep does it in "
-         "another way, which costs something); fact. A no is not a failure."},
+         "another way, which costs something); fact. A no is not a failure.",
+         "pinned_memory and merged_memory are about the process that asks, here the command "
+         "itself. Whether a training has such memory, its saves tell: copy_reason of "
+         "SaveHandle.progress() in Python, of struct sidestep_save_info in C, and of the event "
+         "'staged'."},
     .json = "{\"directory\",\"findings\":[{\"name\",\"state\",\"text\",\"fix\"}]}; fix is "
             "null if there is nothing to do; later versions may add names.",
     .options = {CLI_END_OPTIONS},

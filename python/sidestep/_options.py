@@ -22,7 +22,7 @@ _COMPRESS = words_of(abi.Compress, "COMPRESS_")
 COPY_AHEAD = words_of(abi.CopyAhead, "COPY_AHEAD_")
 _ZSTD_LEVELS = 19
 _IOS = f"{', '.join(_IO)}, nor one with ':' and a number"
-_COMPRESSIONS = f"none, zstd, zstd:1 to zstd:{_ZSTD_LEVELS}, planes, auto"
+_COMPRESSIONS = f"{', '.join(_COMPRESS)}, zstd:1 to zstd:{_ZSTD_LEVELS}"
 
 
 # ---------------------------------------------------------------- the environment

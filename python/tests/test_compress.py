@@ -199,7 +199,7 @@ def test_words_that_are_none_are_refused(
 ) -> None:
     for text in ("gzip", "zstd:", "zstd:0", "zstd:20", "zstd:-1", "zstd:³", "planes:3", ""):
         with pytest.raises(
-            ValueError, match=f"compress='{text}' is none of: none, zstd, zstd:1 to"
+            ValueError, match=f"compress='{text}' is none of: none, zstd, planes, auto, zstd:1 to"
         ):
             dcp.Writer(tmp_path / "a", compress=text)
     monkeypatch.setenv("SIDESTEP_COMPRESS", "7z")

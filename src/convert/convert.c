@@ -56,10 +56,7 @@ static enum sidestep_status check_options(const struct sidestep_convert_options 
                                                           : "a dtype that does not exist");
     struct sidestep_save_options how;
     if (o->compress != NULL && !convert_parse_compression(o->compress, &how))
-        return FAIL(err, SIDESTEP_EUNSUPPORTED,
-                    "unknown compression '%.100s'; known are none, zstd, zstd:1 to zstd:19, planes "
-                    "and auto",
-                    o->compress);
+        return convert_fail_compression(o->compress, err);
     return SIDESTEP_OK;
 }
 

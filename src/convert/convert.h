@@ -181,6 +181,8 @@ enum sidestep_status convert_to_zip(struct convert *c, struct export *export,
                                     struct sidestep_error *err);
 /* Set the options of a save that ${name}, the option ${compress}, means; false: none. */
 bool convert_parse_compression(const char *name, struct sidestep_save_options *how);
+/* Fail: ${name} is none; the message lists all. */
+enum sidestep_status convert_fail_compression(const char *name, struct sidestep_error *err);
 enum sidestep_status convert_to_dcp(struct convert *c, struct sidestep_error *err);
 /* The number of threads that the memory suffices for. */
 unsigned convert_dcp_max_threads(const struct convert *c);

@@ -128,21 +128,33 @@ static bool zstd_level(const char *name, struct sidestep_save_options *how)
     return level >= 1 && level <= CODEC_ZSTD_LEVELS;
 }
 
-/* AUTO would never compress here, because the first save of an engine does not know the speed of
- * its disk.  It means PLANES: no training waits. */
+/* "auto" means PLANES: AUTO would never compress here, because the first save of an engine does not
+ * know the speed of its disk, and no training waits. */
+static const struct {
+    const char *name;
+    enum sidestep_compress compress;
+} compressions[] = {{"none", SIDESTEP_COMPRESS_NONE},
+                    {"zstd", SIDESTEP_COMPRESS_ZSTD},
+                    {"planes", SIDESTEP_COMPRESS_PLANES},
+                    {"auto", SIDESTEP_COMPRESS_PLANES}};
+
+enum sidestep_status convert_fail_compression(const char *name, struct sidestep_error *err)
+{
+    OWNED_BUFFER names = {0};
+
+    for (size_t i = 0; i < ARRAY_LENGTH(compressions); i++)
+        buffer_printf(&names, "%s, ", compressions[i].name);
+    TRY(buffer_check(&names, err));
+    return FAIL(err, SIDESTEP_EUNSUPPORTED,
+                "unknown compression '%.100s'; known are %.*sand zstd:1 to zstd:%u", name,
+                (int)names.length, (const char *)names.bytes, CODEC_ZSTD_LEVELS);
+}
+
 bool convert_parse_compression(const char *name, struct sidestep_save_options *how)
 {
-    static const struct {
-        const char *name;
-        enum sidestep_compress compress;
-    } known[] = {{"none", SIDESTEP_COMPRESS_NONE},
-                 {"zstd", SIDESTEP_COMPRESS_ZSTD},
-                 {"planes", SIDESTEP_COMPRESS_PLANES},
-                 {"auto", SIDESTEP_COMPRESS_PLANES}};
-
-    for (size_t i = 0; i < ARRAY_LENGTH(known); i++)
-        if (strcmp(known[i].name, name) == 0) {
-            how->compress = known[i].compress;
+    for (size_t i = 0; i < ARRAY_LENGTH(compressions); i++)
+        if (strcmp(compressions[i].name, name) == 0) {
+            how->compress = compressions[i].compress;
             return true;
         }
     return zstd_level(name, how);

@@ -154,7 +154,8 @@ static void look_at_bypasses(struct doctor *doctor)
             (double)bypass.pinned_bytes / (1 << 20));
     else
         doctor_add_finding(doctor, "pinned_memory", SIDESTEP_ALLOWED_FACT, NULL,
-                           "this process has no memory pinned for devices");
+                           "this process has no memory pinned for devices; of another process, "
+                           "copy_reason of its saves tells");
     if (bypass.merges)
         doctor_add_finding(
             doctor, "merged_memory", SIDESTEP_ALLOWED_PARTLY,
