@@ -6,7 +6,7 @@
  *      sidestep-bench --cli=build/sidestep --dir=DIR [--runs=5] [--mib=1024] PART...
  *
  * Parts: save, hold, forks, filling, load, growth, reshard, small, compress, codec, plan,
- * objects (with --object-server=build/bench/object-server).
+ * scale, objects (with --object-server=build/bench/object-server).
  */
 #include "bench.h"
 
@@ -58,6 +58,8 @@ static void run_part(const struct bench *bench, const char *part, uint64_t bytes
         bench_codec(bench);
     else if (strcmp(part, "plan") == 0)
         bench_plan(bench);
+    else if (strcmp(part, "scale") == 0)
+        bench_scale(bench);
 #ifdef BENCH_WITH_OBJECTS
     else if (strcmp(part, "objects") == 0)
         bench_objects(bench, bytes);

@@ -115,6 +115,16 @@ void bench_state_make(struct bench_state *state, uint64_t bytes, enum bench_layo
 void bench_state_fill(struct bench_state *state, uint64_t seed);
 void bench_state_free(struct bench_state *state);
 
+/* ---- plan.c ---- */
+
+/* A number of ranks that plan and commit together, and the goals; 0: none. */
+struct bench_plan_size {
+    unsigned ranks;
+    double goal_same, goal_new; /* seconds, with the layout of the last save and with a new one */
+    double goal_memory;         /* bytes; 0: by the size of .metadata */
+};
+void bench_plan_ranks(const struct bench *bench, const struct bench_plan_size *size);
+
 /* ---- the measurements ---- */
 
 void bench_save(const struct bench *bench, uint64_t bytes);     /* save.c */
@@ -128,6 +138,7 @@ void bench_codec(const struct bench *bench);                    /* codec.c */
 void bench_small(const struct bench *bench);                    /* small.c */
 void bench_filling(const struct bench *bench);                  /* filling.c */
 void bench_plan(const struct bench *bench);                     /* plan.c */
+void bench_scale(const struct bench *bench);                    /* scale.c */
 void bench_objects(const struct bench *bench, uint64_t bytes);  /* objects.c */
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * plan.c -- measures what 64 ranks of 1,000 tensors each cost rank 0, apart from the bytes.
+ * plan.c -- measures what many ranks of 1,000 tensors each cost rank 0, apart from the bytes: 64
+ * ranks (part `plan`), and the numbers of ranks that the part `scale` asks for.
  *
  * On one machine the ranks would compete for processors. So this part calls functions of the
  * library directly, one rank after the other. The shards of the other ranks are written and
@@ -21,16 +22,18 @@
 #include "plan/save_plan.h"
 #include "snapshot/image.h"
 
-#define RANKS 64u
 #define TENSORS 1000
 #define COLUMNS 8
 #define MEMORY_FACTOR 16
 
 struct planning {
-    struct sidestep_state_dict *states[RANKS];
-    struct buffer tables[RANKS];
+    unsigned ranks;
+    struct sidestep_state_dict **states; /* of each rank, as the next three */
+    struct buffer *tables;
+    const void **starts; /* of the tables */
+    size_t *lengths;
+    size_t *sizes; /* of the plans */
     struct buffer plans;
-    size_t sizes[RANKS];
     uint64_t digest;
     struct save_plan plan; /* of rank 0 */
     struct image image;
@@ -51,7 +54,7 @@ static struct sidestep_state_dict *make_state(struct planning *p, int64_t rank)
             .name = name,
             .dtype = SIDESTEP_FLOAT32,
             .ndim = 2,
-            .shape = (int64_t[]){RANKS, COLUMNS},
+            .shape = (int64_t[]){p->ranks, COLUMNS},
             .offsets = (int64_t[]){rank, 0},
             .lengths = (int64_t[]){1, COLUMNS},
             .data = p->data,
@@ -66,8 +69,6 @@ static struct sidestep_state_dict *make_state(struct planning *p, int64_t rank)
 static double plan_anew(struct planning *p)
 {
     struct sidestep_error err = {0};
-    const void *starts[RANKS];
-    size_t lengths[RANKS];
     double began = bench_now();
 
     save_plan_release(&p->plan);
@@ -76,11 +77,11 @@ static double plan_anew(struct planning *p)
     buffer_release(&p->tables[0]);
     p->digest = save_plan_digest(p->states[0]);
     bench_check(save_plan_table_encode(p->states[0], &p->tables[0], &err), &err);
-    for (unsigned r = 0; r < RANKS; r++) {
-        starts[r] = p->tables[r].bytes;
-        lengths[r] = p->tables[r].length;
+    for (unsigned r = 0; r < p->ranks; r++) {
+        p->starts[r] = p->tables[r].bytes;
+        p->lengths[r] = p->tables[r].length;
     }
-    bench_check(save_plan_build(starts, lengths, RANKS, &p->plans, p->sizes, &err), &err);
+    bench_check(save_plan_build(p->starts, p->lengths, p->ranks, &p->plans, p->sizes, &err), &err);
     bench_check(save_plan_decode(p->plans.bytes, p->sizes[0], p->states[0], &p->plan, &err), &err);
     bench_check(image_build(&p->image, &p->plan, p->states[0], &err), &err);
     bench_check(image_bind(&p->image, &p->plan, p->states[0], &err), &err);
@@ -123,7 +124,7 @@ static void write_shard(struct planning *p, struct commit *commit, struct image 
         items[i] = image->items[i].footer;
     struct footer footer = {.rank = commit->rank,
                             .shard_count = 1,
-                            .world_size = RANKS,
+                            .world_size = p->ranks,
                             .layout_digest = p->plan.global_digest,
                             .count = image->count,
                             .items = items};
@@ -145,7 +146,7 @@ static void open_commit(struct planning *p, struct commit *commit, unsigned rank
     *commit = (struct commit){.store = store_posix(),
                               .clock = clock_system(),
                               .rank = rank,
-                              .world_size = RANKS,
+                              .world_size = p->ranks,
                               .timeout_ns = 60000000000u,
                               .step = -1,
                               .layout_digest = p->plan.global_digest};
@@ -158,7 +159,7 @@ static void write_others(struct planning *p, const struct commit *first)
     struct sidestep_error err = {0};
     const uint8_t *at = p->plans.bytes + p->sizes[0];
 
-    for (unsigned r = 1; r < RANKS; at += p->sizes[r++]) {
+    for (unsigned r = 1; r < p->ranks; at += p->sizes[r++]) {
         struct save_plan plan = {0};
         struct image image = {0};
         struct commit commit;
@@ -175,9 +176,14 @@ static void write_others(struct planning *p, const struct commit *first)
     }
 }
 
-/* Seconds of collect, publish and commit; ${*metadata_bytes} of the file .metadata. */
-static double commit_all(struct planning *p, uint64_t *metadata_bytes, double *extra_bytes)
+/* What collect, publish and commit took. */
+struct committed {
+    double seconds, cpu, extra_bytes;
+    uint64_t metadata_bytes; /* of the file .metadata */
+};
+static struct committed commit_all(struct planning *p)
 {
+    struct committed took;
     struct sidestep_error err = {0};
     struct commit_contents count = {0};
     enum commit_outcome outcome;
@@ -192,69 +198,113 @@ static double commit_all(struct planning *p, uint64_t *metadata_bytes, double *e
     write_shard(p, &commit, &p->image);
     bench_peak_reset();
     uint64_t before = bench_resident_bytes();
-    double began = bench_now();
+    double began = bench_now(), cpu = bench_cpu();
     bench_check(commit_collect_votes(&commit, &count, &err), &err);
     bench_check(commit_publish(&commit, &count, &outcome, &err), &err);
     commit_contents_release(&count);
-    double seconds = bench_now() - began;
+    took.seconds = bench_now() - began;
+    took.cpu = bench_cpu() - cpu;
     uint64_t peak = bench_peak_bytes();
-    *extra_bytes = (double)(peak > before ? peak - before : 0);
+    took.extra_bytes = (double)(peak > before ? peak - before : 0);
     commit_close(&commit);
     snprintf(path, sizeof(path), "%s/.metadata", p->path);
-    *metadata_bytes = bench_file_bytes(path);
+    took.metadata_bytes = bench_file_bytes(path);
     bench_remove(p->path);
-    return seconds;
+    return took;
 }
 
-static void measure(const struct bench *bench, struct planning *p)
+/* "plan + commit, 64 x 1,000 tensors, ${how}" */
+static const char *label(const struct bench_plan_size *size, const char *how, char text[64])
 {
+    snprintf(text, 64, "plan + commit, %u x 1,000 tensors, %s", size->ranks, how);
+    return text;
+}
+
+static void measure(const struct bench *bench, const struct bench_plan_size *size,
+                    struct planning *p)
+{
+    char same[64], anew[64];
     struct bench_row rows[] = {
-        {.what = "plan + commit, 64 x 1,000 tensors, same layout",
-         .kind = BENCH_DURATION,
-         .goal = 0.1},
-        {.what = "plan + commit, 64 x 1,000 tensors, new layout",
-         .kind = BENCH_DURATION,
-         .goal = 0.5},
+        {.what = label(size, "same layout", same), .kind = BENCH_DURATION, .goal = size->goal_same},
+        {.what = label(size, "new layout", anew), .kind = BENCH_DURATION, .goal = size->goal_new},
         {.what = "... of which on the caller's thread, same layout", .kind = BENCH_DURATION},
         {.what = "... of which on the caller's thread, new layout", .kind = BENCH_DURATION},
-        {.what = "memory of that commit", .kind = BENCH_MEMORY},
+        {.what = "processor time of that commit", .kind = BENCH_DURATION},
+        {.what = "memory of that commit", .kind = BENCH_MEMORY, .goal = size->goal_memory},
     };
-    uint64_t metadata_bytes = 0;
-    double extra_bytes;
+    struct committed took = {0};
 
     for (unsigned i = 0; i < bench->runs; i++) {
         double fresh = plan_anew(p), reused = plan_reused(p);
-        double committing = commit_all(p, &metadata_bytes, &extra_bytes);
-        bench_add(&rows[0].ours, reused + committing);
-        bench_add(&rows[1].ours, fresh + committing);
+        took = commit_all(p);
+        bench_add(&rows[0].ours, reused + took.seconds);
+        bench_add(&rows[1].ours, fresh + took.seconds);
         bench_add(&rows[2].ours, reused);
         bench_add(&rows[3].ours, fresh);
-        bench_add(&rows[4].ours, extra_bytes);
+        bench_add(&rows[4].ours, took.cpu);
+        bench_add(&rows[5].ours, took.extra_bytes);
     }
-    rows[4].goal = (double)((64u << 20) + MEMORY_FACTOR * metadata_bytes);
+    if (size->goal_memory == 0)
+        rows[5].goal = (double)((64u << 20) + MEMORY_FACTOR * took.metadata_bytes);
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         bench_report(&rows[i]);
 }
 
-void bench_plan(const struct bench *bench)
+static void *new_array(size_t count, size_t size)
 {
-    struct planning *p = calloc(1, sizeof(*p));
+    void *array = calloc(count, size);
+
+    if (array == NULL)
+        bench_die("out of memory");
+    return array;
+}
+
+static struct planning *planning_new(const struct bench *bench, unsigned ranks)
+{
+    struct planning *p = new_array(1, sizeof(*p));
     struct sidestep_error err = {0};
 
-    if (p == NULL)
-        bench_die("out of memory");
+    p->ranks = ranks;
+    p->states = new_array(ranks, sizeof(struct sidestep_state_dict *));
+    p->tables = new_array(ranks, sizeof(*p->tables));
+    p->starts = new_array(ranks, sizeof(void *));
+    p->lengths = new_array(ranks, sizeof(*p->lengths));
+    p->sizes = new_array(ranks, sizeof(*p->sizes));
     snprintf(p->path, sizeof(p->path), "%s/checkpoint", bench->dir);
-    for (unsigned r = 0; r < RANKS; r++) {
+    for (unsigned r = 0; r < ranks; r++) {
         p->states[r] = make_state(p, r);
         bench_check(save_plan_table_encode(p->states[r], &p->tables[r], &err), &err);
     }
-    measure(bench, p);
-    for (unsigned r = 0; r < RANKS; r++) {
+    return p;
+}
+
+static void planning_free(struct planning *p)
+{
+    for (unsigned r = 0; r < p->ranks; r++) {
         sidestep_state_dict_free(&p->states[r]);
         buffer_release(&p->tables[r]);
     }
     save_plan_release(&p->plan);
     image_release(&p->image);
     buffer_release(&p->plans);
+    free(p->states);
+    free(p->tables);
+    free(p->starts);
+    free(p->lengths);
+    free(p->sizes);
     free(p);
+}
+
+void bench_plan_ranks(const struct bench *bench, const struct bench_plan_size *size)
+{
+    struct planning *p = planning_new(bench, size->ranks);
+
+    measure(bench, size, p);
+    planning_free(p);
+}
+
+void bench_plan(const struct bench *bench)
+{
+    bench_plan_ranks(bench,
+                     &(struct bench_plan_size){.ranks = 64, .goal_same = 0.1, .goal_new = 0.5});
 }

@@ -315,6 +315,24 @@ def test_importing_needs_no_torch() -> None:
     assert (done.returncode, done.stdout) == (0, "False False\n"), done.stderr
 
 
+def test_the_first_save_imports_nothing(tmp_path: Path) -> None:
+    """Or it would take longer than the second one, while the trainer waits."""
+    script = (
+        "import sys, torch, torch.distributed.checkpoint, sidestep\n"
+        "with sidestep.Checkpointer(sys.argv[1]) as checkpoints:\n"
+        "    before = set(sys.modules)\n"
+        "    checkpoints.save(1, {'w': torch.ones(4)})\n"
+        "    print(sorted(m for m in set(sys.modules) - before if m.startswith('sidestep')))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path / "run")],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
+
+
 MOVED = """
 tensor = torch.full((48_000_000,), 1.0)  # more than a save reads ahead of the disk
 engine = engine_alone()  # paused() stops only engines that exist already

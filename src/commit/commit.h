@@ -213,8 +213,7 @@ enum sidestep_status commit_check_aborted(struct commit *commit, struct sidestep
 
 /* What rank 0 knows of the checkpoint once all votes are counted and all shards checked. */
 struct commit_contents {
-    struct arena arena;
-    struct footer *footers; /* one per file */
+    struct arena arena; /* the rows of the manifest */
     struct manifest manifest;
     struct metadata metadata;    /* has an arena of its own */
     struct commit_shared shared; /* those of this checkpoint */
@@ -241,16 +240,6 @@ void commit_close(struct commit *commit);
 
 /* ---- shared between the files of this folder ---- */
 
-/* Merge footers into ${out}. ${names} are the names of their files. Names and footers must outlive
- * ${out}. EDISAGREE: the footers contradict each other. */
-enum sidestep_status commit_metadata_from_footers(const struct footer *footers,
-                                                  const char *const *names, size_t count,
-                                                  struct metadata *out, struct sidestep_error *err);
-/* The same, and check that the boxes of all footers tile every tensor. */
-enum sidestep_status commit_metadata_from_footers_checked(const struct footer *footers,
-                                                          const char *const *names, size_t count,
-                                                          struct metadata *out,
-                                                          struct sidestep_error *err);
 /* Does ${name} in the parent lead to the directory that ${commit} holds? false also if storage does
  * not answer. */
 bool commit_owns_name(const struct commit *commit, const char *name);
@@ -280,6 +269,7 @@ enum sidestep_status commit_exchange_metadata(struct commit *commit, struct side
 
 /* The headers of this folder that other folders use. */
 #include "commit/commit_marker.h"
+#include "commit/commit_metadata.h"
 #include "commit/lock_file.h"
 #include "commit/name_list.h"
 #include "commit/object_delete.h"

@@ -1,24 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* commit_metadata.c -- builds `.metadata` from the footers of the shards.
- *
- * It is the only builder, at commit and when a lost `.metadata` is rebuilt. So whoever has checked
- * that a `.metadata` is the one that was built need not parse it. */
-#include "commit/commit.h"
+/* commit_metadata.c -- builds `.metadata` from the footers of the shards; see commit_metadata.h. */
+#include "commit/commit_metadata.h"
 
 #include <assert.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
 #include "plan/plan.h"
 
-struct gather {
-    const struct footer *footers;
-    const char *const *names;
-    size_t count;
-    struct metadata *out;
-    size_t *entry_of;   /* index of the entry of each item, in the order of files and items */
-    size_t chunk_count; /* over all tensors */
-};
+#define MIN_ENTRIES 64u
+
+void commit_metadata_builder_release(struct commit_metadata_builder *builder)
+{
+    free(builder->chunks);
+    *builder = (struct commit_metadata_builder){0};
+}
 
 static struct metadata_entry entry_of_item(const struct footer_item *item)
 {
@@ -35,49 +32,190 @@ static struct metadata_entry entry_of_item(const struct footer_item *item)
     };
 }
 
-/* First pass: make entries in the order of first sight, and count the chunks of each. */
-static enum sidestep_status count_item(struct gather *g, const struct footer_item *item,
-                                       size_t *entry_of, struct sidestep_error *err)
+/* Copy what ${entry} has of a footer to the arena. */
+static enum sidestep_status copy_entry(struct arena *arena, struct metadata_entry *entry,
+                                       struct sidestep_error *err)
 {
-    size_t at;
+    struct sidestep_path_item *path =
+        arena_copy(arena, entry->path, entry->path_length * sizeof(*path));
 
-    TRY(hash_table_insert(&g->out->names, item->name, g->out->count, &at, err));
-    if (at == SIZE_MAX) {
-        at = g->out->count++;
-        g->out->entries[at] = entry_of_item(item);
-    } else {
-        const struct metadata_entry *entry = &g->out->entries[at];
-        if (entry->is_object || item->is_object)
-            return FAIL(err, SIDESTEP_EDISAGREE, "'%s' was saved twice", item->name);
-        if (entry->dtype != item->dtype || entry->ndim != item->ndim ||
-            memcmp(entry->shape, item->shape, item->ndim * sizeof(*item->shape)) != 0)
-            return FAIL(err, SIDESTEP_EDISAGREE,
-                        "tensor '%s': ranks saved different shapes or dtypes", item->name);
-    }
-    *entry_of = at;
-    if (!item->is_object) {
-        g->out->entries[at].chunk_capacity++;
-        g->chunk_count++;
+    entry->name = arena_strndup(arena, entry->name, strlen(entry->name));
+    entry->shape = arena_copy(arena, entry->shape, entry->ndim * sizeof(*entry->shape));
+    if (path == NULL || entry->name == NULL || entry->shape == NULL)
+        return FAIL_NOMEM(err, entry->path_length * sizeof(*path));
+    entry->path = path;
+    for (uint32_t i = 0; i < entry->path_length; i++) {
+        if (path[i].key == NULL)
+            continue;
+        path[i].key = arena_strndup(arena, path[i].key, strlen(path[i].key));
+        if (path[i].key == NULL)
+            return FAIL_NOMEM(err, SIDESTEP_MAX_NAME);
     }
     return SIDESTEP_OK;
 }
 
-static void fill_item(struct metadata_entry *entry, const struct footer *footer,
-                      const struct footer_item *item, const char *file)
+/* Make room for one more entry. The arena keeps the smaller arrays, which are less than the last
+ * one together. */
+static enum sidestep_status grow_entries(struct metadata *out, struct sidestep_error *err)
 {
-    struct metadata_storage storage = {
-        .file = file,
-        .offset = item->offset,
-        .length = item->bytes,
-        .transform = item->transform != 0 ? footer->transforms[item->transform - 1] : NULL,
-    };
+    size_t capacity = out->capacity != 0 ? out->capacity * 2 : MIN_ENTRIES;
 
+    assert(out->count <= out->capacity);
+    if (out->count < out->capacity)
+        return SIDESTEP_OK;
+    struct metadata_entry *entries = arena_new(&out->arena, capacity, sizeof(*entries));
+    if (entries == NULL)
+        return FAIL_NOMEM(err, capacity * sizeof(*entries));
+    if (out->count != 0)
+        memcpy(entries, out->entries, out->count * sizeof(*entries));
+    out->entries = entries;
+    out->capacity = capacity;
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status add_entry(struct commit_metadata_builder *b,
+                                      const struct footer_item *item, struct sidestep_error *err)
+{
+    struct metadata *out = b->out;
+    size_t existing;
+
+    TRY(grow_entries(out, err));
+    out->entries[out->count] = entry_of_item(item);
+    if (b->copies)
+        TRY(copy_entry(&out->arena, &out->entries[out->count], err));
+    TRY(hash_table_insert(&out->names, out->entries[out->count].name, out->count, &existing, err));
+    assert(existing == SIZE_MAX); /* or find_entry() would have found it */
+    out->count++;
+    return SIDESTEP_OK;
+}
+
+static size_t find_entry(const struct commit_metadata_builder *b, const char *name)
+{
+    if (b->next < b->out->count && strcmp(b->out->entries[b->next].name, name) == 0)
+        return b->next;
+    return hash_table_find(&b->out->names, name);
+}
+
+/* Find the entry of ${item}, or make it: entries are in the order of first sight. */
+static enum sidestep_status meet_item(struct commit_metadata_builder *b,
+                                      const struct footer_item *item, size_t *at,
+                                      struct sidestep_error *err)
+{
+    *at = find_entry(b, item->name);
+    if (*at == SIZE_MAX) {
+        *at = b->out->count;
+        return add_entry(b, item, err);
+    }
+    const struct metadata_entry *entry = &b->out->entries[*at];
+    if (entry->is_object || item->is_object)
+        return FAIL(err, SIDESTEP_EDISAGREE, "'%s' was saved twice", item->name);
+    if (entry->dtype != item->dtype || entry->ndim != item->ndim ||
+        memcmp(entry->shape, item->shape, item->ndim * sizeof(*item->shape)) != 0)
+        return FAIL(err, SIDESTEP_EDISAGREE, "tensor '%s': ranks saved different shapes or dtypes",
+                    item->name);
+    return SIDESTEP_OK;
+}
+
+/* Few names are in use, most often one, so the last one is the likely one. */
+static enum sidestep_status transform_of(struct commit_metadata_builder *b,
+                                         const struct footer *footer,
+                                         const struct footer_item *item, const char **name,
+                                         struct sidestep_error *err)
+{
     assert(item->transform <= footer->transform_count);
-    if (entry->is_object)
-        entry->storage = storage;
-    else
-        entry->chunks[entry->chunk_count++] =
-            (struct metadata_chunk){.box = item->box, .storage = storage};
+    *name = item->transform != 0 ? footer->transforms[item->transform - 1] : NULL;
+    if (*name == NULL || !b->copies)
+        return SIDESTEP_OK;
+    if (b->transform == NULL || strcmp(b->transform, *name) != 0)
+        TRY(arena_copy_text(&b->out->arena, *name, &b->transform, err));
+    *name = b->transform;
+    return SIDESTEP_OK;
+}
+
+/* ${numbers}: where the numbers of the box go; NULL: the box of the footer is used. */
+static struct box box_of(const struct footer_item *item, int64_t *numbers)
+{
+    size_t bytes = item->ndim * sizeof(*numbers);
+
+    if (numbers == NULL || item->ndim == 0)
+        return item->box;
+    memcpy(numbers, item->box.offsets, bytes);
+    memcpy(numbers + item->ndim, item->box.lengths, bytes);
+    return (struct box){item->ndim, numbers, numbers + item->ndim};
+}
+
+static enum sidestep_status add_item(struct commit_metadata_builder *b, const struct footer *footer,
+                                     const struct footer_item *item, const char *name,
+                                     int64_t *numbers, struct sidestep_error *err)
+{
+    struct metadata_storage storage = {.file = name, .offset = item->offset, .length = item->bytes};
+    size_t at;
+
+    TRY(meet_item(b, item, &at, err));
+    TRY(transform_of(b, footer, item, &storage.transform, err));
+    b->next = at + 1;
+    if (item->is_object) {
+        b->out->entries[at].storage = storage;
+        return SIDESTEP_OK;
+    }
+    TRY_GROW(b->chunks, b->capacity, b->count, err);
+    b->chunks[b->count++] =
+        (struct commit_metadata_chunk){at, {.box = box_of(item, numbers), .storage = storage}};
+    b->out->entries[at].chunk_count++;
+    return SIDESTEP_OK;
+}
+
+/* One array for the boxes of a file. */
+static enum sidestep_status make_numbers(struct commit_metadata_builder *b,
+                                         const struct footer *footer, int64_t **numbers,
+                                         struct sidestep_error *err)
+{
+    size_t count = 0;
+
+    *numbers = NULL;
+    for (size_t i = 0; b->copies && i < footer->count; i++)
+        count += (size_t)2 * footer->items[i].ndim;
+    if (count == 0)
+        return SIDESTEP_OK;
+    *numbers = arena_new(&b->out->arena, count, sizeof(**numbers));
+    return *numbers != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, count * sizeof(**numbers));
+}
+
+enum sidestep_status commit_metadata_add(struct commit_metadata_builder *b,
+                                         const struct footer *footer, const char *name,
+                                         struct sidestep_error *err)
+{
+    int64_t *numbers;
+
+    assert(b->out->chunks.capacity == 0); /* not finished */
+    b->next = 0;
+    TRY(make_numbers(b, footer, &numbers, err));
+    for (size_t i = 0; i < footer->count; i++) {
+        TRY(add_item(b, footer, &footer->items[i], name, numbers, err));
+        numbers += numbers != NULL ? (size_t)2 * footer->items[i].ndim : 0;
+    }
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status commit_metadata_finish(struct commit_metadata_builder *b,
+                                            struct sidestep_error *err)
+{
+    struct metadata_chunk *chunks = arena_new(&b->out->arena, b->count, sizeof(*chunks));
+
+    if (chunks == NULL)
+        return FAIL_NOMEM(err, b->count * sizeof(*chunks));
+    for (size_t i = 0; i < b->out->count; i++) { /* one array for the chunks of all tensors */
+        b->out->entries[i].chunks = chunks;
+        chunks += b->out->entries[i].chunk_count;
+        b->out->entries[i].chunk_count = 0;
+    }
+    for (size_t i = 0; i < b->count; i++) {
+        struct metadata_entry *entry = &b->out->entries[b->chunks[i].entry];
+        entry->chunks[entry->chunk_count++] = b->chunks[i].chunk;
+    }
+    b->out->capacity = 0; /* nothing grows any more */
+    free(TAKE(b->chunks));
+    return SIDESTEP_OK;
 }
 
 static enum sidestep_status check_tiling(const struct metadata_entry *entry, struct box *boxes,
@@ -96,63 +234,33 @@ static enum sidestep_status check_tiling(const struct metadata_entry *entry, str
                 result == TILING_GAP ? "do not cover it" : "overlap");
 }
 
-static enum sidestep_status count_items(struct gather *g, struct sidestep_error *err)
+enum sidestep_status commit_metadata_check_tiling(const struct metadata *metadata,
+                                                  struct sidestep_error *err)
 {
-    size_t *entry_of = g->entry_of;
+    OWNED struct box *boxes = NULL;
+    size_t most = 1;
 
-    for (size_t f = 0; f < g->count; f++)
-        for (size_t i = 0; i < g->footers[f].count; i++)
-            TRY(count_item(g, &g->footers[f].items[i], entry_of++, err));
-    assert((size_t)(entry_of - g->entry_of) >= g->out->count);
+    for (size_t i = 0; i < metadata->count; i++)
+        most = max_u64(most, metadata->entries[i].chunk_count);
+    boxes = memory_new(most, sizeof(*boxes));
+    if (boxes == NULL)
+        return FAIL_NOMEM(err, most * sizeof(*boxes));
+    for (size_t i = 0; i < metadata->count; i++)
+        if (!metadata->entries[i].is_object)
+            TRY(check_tiling(&metadata->entries[i], boxes, err));
     return SIDESTEP_OK;
-}
-
-/* One array for the chunks of all tensors. */
-static enum sidestep_status make_chunks(struct gather *g, struct sidestep_error *err)
-{
-    struct metadata_chunk *chunks = arena_new(&g->out->arena, g->chunk_count, sizeof(*chunks));
-
-    if (chunks == NULL)
-        return FAIL_NOMEM(err, g->chunk_count * sizeof(*chunks));
-    for (size_t i = 0; i < g->out->count; i++) {
-        struct metadata_entry *entry = &g->out->entries[i];
-        entry->chunks = chunks;
-        chunks += entry->chunk_capacity;
-        entry->chunk_capacity = 0;
-    }
-    return SIDESTEP_OK;
-}
-
-static void fill_items(struct gather *g)
-{
-    const size_t *entry_of = g->entry_of;
-
-    for (size_t f = 0; f < g->count; f++)
-        for (size_t i = 0; i < g->footers[f].count; i++)
-            fill_item(&g->out->entries[*entry_of++], &g->footers[f], &g->footers[f].items[i],
-                      g->names[f]);
 }
 
 enum sidestep_status commit_metadata_from_footers(const struct footer *footers,
                                                   const char *const *names, size_t count,
                                                   struct metadata *out, struct sidestep_error *err)
 {
-    OWNED size_t *entry_of = NULL;
-    size_t total = 0;
+    OWNED_METADATA_BUILDER builder = {.out = out};
 
     assert(out->count == 0 && out->entries == NULL);
     for (size_t f = 0; f < count; f++)
-        total += footers[f].count;
-    entry_of = memory_new(total, sizeof(*entry_of));
-    out->entries = arena_new(&out->arena, total, sizeof(*out->entries));
-    if (entry_of == NULL || out->entries == NULL)
-        return FAIL_NOMEM(err, total * sizeof(*out->entries));
-    struct gather g = {footers, names, count, out, entry_of, 0};
-    TRY(hash_table_reserve(&out->names, total, err));
-    TRY(count_items(&g, err));
-    TRY(make_chunks(&g, err));
-    fill_items(&g);
-    return SIDESTEP_OK;
+        TRY(commit_metadata_add(&builder, &footers[f], names[f], err));
+    return commit_metadata_finish(&builder, err);
 }
 
 enum sidestep_status commit_metadata_from_footers_checked(const struct footer *footers,
@@ -160,18 +268,6 @@ enum sidestep_status commit_metadata_from_footers_checked(const struct footer *f
                                                           struct metadata *out,
                                                           struct sidestep_error *err)
 {
-    OWNED struct box *boxes = NULL;
-    size_t max_chunks = 1;
-
     TRY(commit_metadata_from_footers(footers, names, count, out, err));
-    for (size_t i = 0; i < out->count; i++)
-        max_chunks =
-            out->entries[i].chunk_count > max_chunks ? out->entries[i].chunk_count : max_chunks;
-    boxes = memory_new(max_chunks, sizeof(*boxes));
-    if (boxes == NULL)
-        return FAIL_NOMEM(err, max_chunks * sizeof(*boxes));
-    for (size_t i = 0; i < out->count; i++)
-        if (!out->entries[i].is_object)
-            TRY(check_tiling(&out->entries[i], boxes, err));
-    return SIDESTEP_OK;
+    return commit_metadata_check_tiling(out, err);
 }

@@ -14,50 +14,62 @@
 #include "commit/commit_marker.h"
 #include "commit/sweep.h"
 
+/* Give shard ${row} the name that it has in place. */
+static enum sidestep_status move_shard(struct commit *commit, struct store_dir *into,
+                                       struct commit_contents *contents, struct manifest_file *row,
+                                       struct sidestep_error *err)
+{
+    struct file_name shard = file_name_parse(row->name);
+    char name[FILE_NAME_BYTES];
+
+    assert(shard.kind == FILE_NAME_SHARD);
+    file_name_format(FILE_NAME_SHARD, commit->save_id, shard.rank, shard.shard, name);
+    enum sidestep_status status =
+        store_rename(commit->dir, row->name, into, name, STORE_NOREPLACE, err);
+    if (status == SIDESTEP_EUNSUPPORTED)
+        status = store_rename(commit->dir, row->name, into, name, STORE_REPLACE, err);
+    TRY(status);
+    return arena_copy_text(&contents->arena, name, &row->name, err);
+}
+
+static void rename_storage(const struct hash_table *places, const struct manifest *manifest,
+                           struct metadata_storage *storage)
+{
+    size_t at = hash_table_find(places, storage->file);
+
+    assert(at < manifest->file_count);
+    storage->file = manifest->files[at].name;
+}
+
+/* Give each item the name of its file in ${manifest}. ${places}: the rows, by old names. */
+static void rename_in_metadata(struct metadata *metadata, const struct hash_table *places,
+                               const struct manifest *manifest)
+{
+    for (size_t i = 0; i < metadata->count; i++) {
+        struct metadata_entry *entry = &metadata->entries[i];
+        if (entry->is_object)
+            rename_storage(places, manifest, &entry->storage);
+        for (size_t c = 0; c < entry->chunk_count; c++)
+            rename_storage(places, manifest, &entry->chunks[c].storage);
+    }
+}
+
 static enum sidestep_status move_shards(struct commit *commit, struct store_dir *into,
                                         struct commit_contents *contents,
                                         struct sidestep_error *err)
 {
+    struct manifest *manifest = &contents->manifest;
+    OWNED_HASH_TABLE places = {0};
+    size_t existing;
+
     assert(!commit->in_place && into != commit->dir);
-    for (size_t i = 0; i < contents->manifest.file_count; i++) {
-        struct manifest_file *row = &contents->manifest.files[i];
-        const struct footer *footer = &contents->footers[i];
-        char name[FILE_NAME_BYTES];
-
-        file_name_format(FILE_NAME_SHARD, commit->save_id, footer->rank, footer->shard, name);
-        enum sidestep_status status =
-            store_rename(commit->dir, row->name, into, name, STORE_NOREPLACE, err);
-        if (status == SIDESTEP_EUNSUPPORTED)
-            status = store_rename(commit->dir, row->name, into, name, STORE_REPLACE, err);
-        TRY(status);
-        TRY(arena_copy_text(&contents->arena, name, &row->name, err));
+    for (size_t i = 0; i < manifest->file_count; i++) {
+        TRY(hash_table_insert(&places, manifest->files[i].name, i, &existing, err));
+        assert(existing == SIZE_MAX);
+        TRY(move_shard(commit, into, contents, &manifest->files[i], err));
     }
+    rename_in_metadata(&contents->metadata, &places, manifest);
     return store_dir_sync(into, err);
-}
-
-/* Build the metadata again, with the new names of the shards. */
-static enum sidestep_status rename_in_metadata(struct commit *commit,
-                                               struct commit_contents *contents,
-                                               struct sidestep_error *err)
-{
-    struct metadata metadata = {0};
-    const char **names = arena_new(&contents->arena, contents->manifest.file_count, sizeof(*names));
-
-    if (names == NULL)
-        return FAIL_NOMEM(err, contents->manifest.file_count * sizeof(*names));
-    for (size_t i = 0; i < contents->manifest.file_count; i++)
-        names[i] = contents->manifest.files[i].name;
-    enum sidestep_status status = commit_metadata_from_footers_checked(
-        contents->footers, names, contents->manifest.file_count, &metadata, err);
-    if (status != SIDESTEP_OK) {
-        metadata_release(&metadata);
-        return status;
-    }
-    metadata.save_id = commit->save_id;
-    metadata.checkpoint_id = commit->path;
-    metadata_release(&contents->metadata);
-    contents->metadata = metadata;
-    return SIDESTEP_OK;
 }
 
 static enum sidestep_status discard_saving(struct commit *commit)
@@ -90,8 +102,6 @@ enum sidestep_status files_finish_in_name(struct commit *commit, struct commit_c
         status = commit_marker_create(&in_name, err);
     if (status == SIDESTEP_OK)
         status = move_shards(commit, in_name.dir, contents, err);
-    if (status == SIDESTEP_OK)
-        status = rename_in_metadata(commit, contents, err);
     if (status == SIDESTEP_OK)
         status = commit_form_of(&in_name)->publish(&in_name, contents, outcome, err);
     if (status != SIDESTEP_OK && *outcome == COMMIT_ABORTED && in_name.dir != NULL)
