@@ -6,7 +6,7 @@
 #:       SAN=address       the unit tests with a sanitizer: address, undefined or thread
 #:       SUITES="unit cli" only these suites
 #:   make check-gpu        tensors on devices: over a stand-in driver, and on a GPU if there is one
-#:   make check-objects    object stores that others wrote: Ceph's and OpenStack's, on this machine
+#:   make check-objects    object stores and clients that others wrote, on this machine
 #:   make check-frameworks the adapters under the real Lightning, Transformers, ...: minutes
 #:   make check-source     the rules of CONTRIBUTING.md that a program can keep
 #:   make demo             a training in PyTorch, killed and resumed, beside the same with stock DCP
@@ -46,7 +46,7 @@ check-gpu: all
 	@tests/gpu/run $(BUILD)
 
 check-objects: all
-	@tools/setup objects python
+	@tools/setup objects python clients
 	@ninja -C $(BUILD) --quiet test-programs
 	@PYTHONPATH=python SIDESTEP_LIBRARY=$(abspath $(BUILD))/libsidestep.so.0 \
 	    .venv/bin/python -m pytest -q -p no:cacheprovider \

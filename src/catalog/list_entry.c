@@ -330,6 +330,19 @@ static enum sidestep_status look_at_file(struct listing *l, const char *name,
     return SIDESTEP_OK;
 }
 
+/* A prefix of keys has no time of its own. */
+static void take_time(struct store_dir *dir, const struct contents *c,
+                      const struct name_list *names, struct sidestep_listed *entry)
+{
+    struct store_stat stat = {.modified = -1};
+
+    if (entry->saved_at != 0)
+        return;
+    if (names->count != 0)
+        (void)store_stat(dir, c->has_metadata ? FILE_NAME_METADATA : names->names[0], &stat, NULL);
+    entry->saved_at = stat.modified;
+}
+
 static enum sidestep_status look_into_dir(struct listing *l, const char *name,
                                           struct sidestep_listed *entry, struct sidestep_error *err)
 {
@@ -345,6 +358,7 @@ static enum sidestep_status look_into_dir(struct listing *l, const char *name,
     entry->state = classify(name, &contents);
     entry->ranks = contents.ranks;
     TRY(take_manifest(l, dir, &contents, entry, err));
+    take_time(dir, &contents, &names, entry);
     TRY(take_owner(l, name, dir, &saves, entry, err));
     TRY(take_layout(l, name, dir, &names, entry, err));
     take_reason(entry);

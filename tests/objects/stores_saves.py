@@ -171,8 +171,8 @@ def start_saves(store, url, seeds):
 @pytest.mark.parametrize("attempt", range(4))
 def test_savers_that_race(store, root, attempt):
     """One of those that succeed is there, whole.  With conditions, a loser says so and leaves
-    nothing.  Without, one that was replaced at once says that its outcome is unknown, and files
-    that nobody names may stay until they are an hour old."""
+    nothing.  Without, one that was replaced at once says that its outcome is unknown, so it
+    deletes nothing: its objects stay until they are an hour old."""
     url, seeds = f"{root}/step-{attempt}", range(10, 13)
     ended = [(process.communicate()[1], process) for process in start_saves(store, url, seeds)]
     won = [seed for seed, (_, process) in zip(seeds, ended) if process.returncode == 0]
@@ -185,7 +185,6 @@ def test_savers_that_race(store, root, attempt):
             assert "another checkpoint" in said, said
     found, uploads = below(store, url)
     assert uploads == []
-    assert not [name for name in found if name.startswith(".sidestep/")], found
     if store.has_conditions:
         assert kinds(found) == [".metadata", ".sidestep.manifest", "__0_0.distcp"]
 

@@ -5,6 +5,7 @@ command line, and with stock torch over what boto3 has copied."""
 import json
 import pathlib
 
+import clients
 import programs
 import pytest
 import servers
@@ -105,20 +106,11 @@ def test_stock_torch_loads_a_copy(filled, tmp_path):
         assert bytes_of(tensor) == bytes_of(theirs[name]), name
 
 
-def test_stock_torch_loads_from_the_store(filled):
+@pytest.mark.skipif(not clients.PYTHON.exists(), reason=clients.MISSING)
+def test_stock_torch_loads_from_the_store(filled, tmp_path):
     """By its own reader for fsspec."""
-    s3fs = pytest.importorskip("s3fs", reason="s3fs is not installed (tools/setup python)")
-    from torch.distributed.checkpoint._fsspec_filesystem import FsspecReader
-
-    s3fs.S3FileSystem.clear_instance_cache()
-    reader = FsspecReader(
-        STEPS[0],
-        key=filled.access_key,
-        secret=filled.secret_key,
-        endpoint_url=filled.endpoint,
-    )
-    state = load_by_torch(None, reader=reader)
-    assert len(state) > 8 and state["optim.step"].numel() == 1
+    assert save(filled, tmp_path / "local", 3).returncode == 0
+    clients.stock(filled, "load", "s3fs", STEPS[0], tmp_path / "local")
 
 
 def test_convert_to_a_file(filled, tmp_path):

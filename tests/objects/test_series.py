@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The commands that keep order under a root, on a bucket, through the real command line."""
 
+import datetime
 import json
 import os
 import pathlib
@@ -95,6 +96,18 @@ def test_rebuild(root):
     ok(root, "rebuild", f"{ROOT}/step-3")
     assert ok(root, "latest", ROOT).strip() == f"{ROOT}/step-3"
     ok(root, "verify", f"{ROOT}/step-3")
+
+
+def test_the_age_of_what_others_saved(root, tmp_path):
+    """A prefix of keys has no time; its files have."""
+    dcp.save({"w": torch.arange(10.0)}, checkpoint_id=tmp_path, no_dist=True)
+    for path in tmp_path.iterdir():
+        root.client().upload_file(str(path), BUCKET, f"job/step-4/{path.name}")
+    listed = json.loads(ok(root, "ls", "--json", ROOT))["checkpoints"]
+    found = {entry["name"]: entry for entry in listed}["step-4"]
+    head = root.client().head_object(Bucket=BUCKET, Key="job/step-4/.metadata")
+    saved_at = datetime.datetime.fromisoformat(found["saved_at"])
+    assert (found["state"], saved_at) == ("committed", head["LastModified"])
 
 
 def test_gc_keeps_what_is_young(root):
