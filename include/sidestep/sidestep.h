@@ -554,6 +554,7 @@ struct sidestep_engine;
  * shared memory, stacks, SIDESTEP_TENSOR_PINNED, tensors that are not contiguous, and stretches of
  * less than 1 MiB.  Everything is copied
  *  - in blocking saves;
+ *  - in saves that start while an earlier one is being written (${queue});
  *  - where the machine refuses (userfaultfd needs vm.unprivileged_userfaultfd=1, CAP_SYS_PTRACE or
  *    access to /dev/userfaultfd);
  *  - where pool_bytes is too small even for what cannot be protected;
@@ -566,8 +567,8 @@ struct sidestep_engine;
  * (${faults_disk}).
  */
 enum sidestep_snapshot {
-    SIDESTEP_SNAPSHOT_AUTO, /* COW; or COPY, if the last saves showed that COW gains nothing: the
-                               trainer wrote to most of the state before it was copied */
+    SIDESTEP_SNAPSHOT_AUTO, /* COW; but COPY for some saves after one by COW whose call and waits
+                               took longer than copying would have */
     SIDESTEP_SNAPSHOT_COPY,
     SIDESTEP_SNAPSHOT_COW, /* wherever it is possible */
 };
@@ -945,12 +946,12 @@ struct sidestep_save_info {
     uint64_t fault_bytes;   /* copied because of such writes */
     uint64_t fault_ns;      /* time that they waited, all threads together */
     uint64_t fault_max_ns;  /* the longest wait */
-    char
-        copy_reason[128]; /* why tensors that are large enough to be protected were copied, or "" */
-    uint64_t faults_disk; /* of ${faults}: waited for the disk (enum sidestep_snapshot) */
-    uint64_t pool_bytes;  /* most of the pool that was in use at once; known from WRITTEN on */
-    uint64_t ahead_bytes; /* copied in the background, ahead of the disk */
-    uint64_t live_bytes;  /* zero-copy: written from the tensors' memory */
+    char copy_reason[128];  /* why tensors that are large enough to be protected were copied, or "";
+                               docs/PYTORCH.md lists the reasons, and what to do */
+    uint64_t faults_disk;   /* of ${faults}: waited for the disk (enum sidestep_snapshot) */
+    uint64_t pool_bytes;    /* most of the pool that was in use at once; known from WRITTEN on */
+    uint64_t ahead_bytes;   /* copied in the background, ahead of the disk */
+    uint64_t live_bytes;    /* zero-copy: written from the tensors' memory */
     /* With compression, of this rank's tensors and objects; known once WRITTEN; else 0. */
     uint64_t raw_bytes;
     uint64_t stored_bytes;
@@ -2098,7 +2099,8 @@ struct sidestep_doctor_report {
  * sidestep_doctor(directory, report, err):
  * Try out what makes saves and loads fast here: for this process, with this user's rights, and for
  * files in ${directory}.  Makes a file of one page there, and unlinks it before use.  If that is
- * not allowed, the findings say so.  A "no" is a finding, not a failure.
+ * not allowed, the findings say so.  A "no" is a finding, not a failure.  What it says of pinned
+ * and merged memory is true of this process only; ${copy_reason} of a save tells of another.
  * SIDESTEP_ENOTFOUND if there is no such directory.
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status

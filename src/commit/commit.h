@@ -4,9 +4,9 @@
  *
  * Storage carries the votes. A rank votes by creating an empty file beside its sealed shards. Rank
  * 0, the coordinator, waits for all votes and checks all shards. Only then does it make the
- * checkpoint exist, with one atomic rename. No function here talks to other ranks, so the whole
- * protocol can run in the background. Anybody can tell later, from storage alone, whether a
- * checkpoint is complete.
+ * checkpoint exist, with one atomic rename, or on an object store with one conditional put. No
+ * function here talks to other ranks, so the whole protocol can run in the background. Anybody can
+ * tell later, from storage alone, whether a checkpoint is complete.
  *
  *   step       who     what
  *   1 begin    rank 0  open the parent, choose the form, make the saving directory (or take NAME),

@@ -8,12 +8,12 @@
  * store. No other code asks which of the two a root is; commit/form.h does the same for the steps
  * of a save. Each family of operations has one file for directories and one for buckets:
  *
- *   family     directory            bucket
- *   owner      directory_owner.c    bucket_owner.c    who writes a save, and has that process
- * ended? writers    directory_writers.c  bucket_writers.c  how far are the ranks of a save? lease
- * directory_lease.c    bucket_lease.c    which run owns a series? deletion   directory_delete.c
- * bucket_root.c     a checkpoint goes, as a whole probe      directory_probe.c    bucket_probe.c
- * what does it allow?
+ *     family    directory            bucket            answers
+ *     owner     directory_owner.c    bucket_owner.c    who writes a save, and has it ended?
+ *     writers   directory_writers.c  bucket_writers.c  how far are the ranks of a save?
+ *     lease     directory_lease.c    bucket_lease.c    which run owns a series?
+ *     deletion  directory_delete.c   bucket_root.c     a checkpoint goes, as a whole
+ *     probe     directory_probe.c    bucket_probe.c    what does this storage allow?
  *
  * What comes in: open directories of a store (store/store.h). What goes out: facts, and changes
  * that other processes see as a whole or not at all.

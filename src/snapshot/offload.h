@@ -17,8 +17,8 @@
  *  3. A stream can wait only for an event that was recorded.  So a fence can be set only when the
  *     last copy has been submitted, and its caller waits for that.  If every window has a slot, all
  *     copies are submitted in the call; else as windows get their slots.
- *     Late tensors have fence numbers.  Those with lower numbers are copied first, so a fence may
- *     cover only a part of them.  If windows share the pool, late tensors are copied in file
+ *     Late tensors have turns.  Those with lower turns are copied first, so a fence may cover
+ *     only a part of them.  If windows share the pool, late tensors are copied in file
  *     order, and a fence covers all of them.
  *  4. A window is staged when its copies are done.  An event after every segment of copies tells.
  *  5. If windows share the pool, everything but late tensors is copied eagerly, because it cannot
@@ -37,7 +37,7 @@
 
 /* A late (fenced) tensor.  The array is in the order of copying. */
 struct offload_fenced_tensor {
-    uint32_t turn;    /* fence number (struct sidestep_tensor) */
+    uint32_t turn;    /* as in struct sidestep_tensor */
     uint32_t item;    /* index in the image */
     uint32_t segment; /* segment of its lane that has its last byte */
 };
@@ -111,8 +111,8 @@ enum sidestep_status offload_stage(struct offload *offload, size_t i, uint8_t *b
                                    struct sidestep_error *err);
 /* Wait for at most ${ms} milliseconds; returns whether every copy was submitted. */
 bool offload_wait_submitted(struct offload *offload, unsigned ms);
-/* Make later work of ${stream} wait for the copies of all tensors up to fence ${turn}, which must
- * be submitted.  If the stream cannot wait, the caller waits. */
+/* Make later work of ${stream} wait for the copies of all tensors up to ${turn}, which must be
+ * submitted.  If the stream cannot wait, the caller waits. */
 enum sidestep_status offload_fence(struct offload *offload, const struct sidestep_stream *stream,
                                    uint32_t turn, struct sidestep_error *err);
 /* Only if SIDESTEP_FENCE_DEBUG is set (promise_ms), before offload_begin...(): hash the late

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * location.h -- tells paths from URLs, and refuses URLs.
+ * location.h -- tells paths from URLs, and refuses URLs where only a path can be used.
  *
- * No store supports URLs yet.  If a URL were used as a path, it would become a directory "s3:" in
- * the working directory, and a run that looks for its checkpoints there would find none and start
- * from the beginning.
+ * object/object_path.h takes the URLs of object stores before a path comes here.  If any other URL
+ * were used as a path, it would become a directory "gs:" in the working directory, and a run that
+ * looks for its checkpoints there would find none and start from the beginning.
  */
 #ifndef STORE_LOCATION_H
 #define STORE_LOCATION_H
