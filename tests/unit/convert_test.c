@@ -412,7 +412,8 @@ static void fail_each(const char *from, const char *name, enum sidestep_format t
         fault_arm("", nth, false, ENOSPC);
         struct sidestep_error err = {0};
         enum sidestep_status status = convert(from, path, &options, &err);
-        fired = fault_fired() != NULL;
+        const char *point = fault_fired();
+        fired = point != NULL;
         fault_arm("", 0, false, 0);
         /* EUNKNOWN: everything is there, but the name may not be durable, or it could not be
          * checked. */
@@ -425,7 +426,7 @@ static void fail_each(const char *from, const char *name, enum sidestep_format t
             if (!fired)
                 fail_msg("hit %lu: %s", nth, err.message);
             if (access(path, F_OK) == 0)
-                fail_msg("it is there, though hit %lu failed: %s", nth, err.message);
+                fail_msg("it is there, though hit %lu (%s) failed: %s", nth, point, err.message);
             failures++;
         }
         step = nth < 200 ? 1 : 61; /* every call of the beginning, and enough of the others */
