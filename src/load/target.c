@@ -33,13 +33,20 @@ static enum sidestep_status make_stream_wait(struct devices *devices, int32_t de
                                              struct sidestep_error *err)
 {
     struct device_driver *driver = devices->driver;
+    bool capturing = false;
     void *event = NULL;
     int before;
 
+    TRY(devices_is_capturing(devices, stream->device, stream->stream, &capturing, err));
+    if (capturing)
+        return FAIL(err, SIDESTEP_EINVAL,
+                    "a graph is being captured on a stream of device %d that the load would wait "
+                    "for; nothing was loaded: load before or after",
+                    stream->device);
     TRY(devices_enter(devices, stream->device, &before, err));
     enum sidestep_status status = driver->ops->event_new(driver, &event, err);
     if (status == SIDESTEP_OK)
-        status = driver->ops->event_record(driver, event, stream->stream, err);
+        status = devices_record(devices, stream->device, event, stream->stream, err);
     if (status == SIDESTEP_OK)
         status = driver->ops->stream_wait(driver, devices->devices[device].in, event, err);
     if (event != NULL)

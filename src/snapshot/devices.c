@@ -276,6 +276,46 @@ void devices_leave(struct devices *devices, int before)
     devices->driver->ops->leave(devices->driver, before);
 }
 
+enum sidestep_status devices_is_capturing(struct devices *devices, int32_t device, void *stream,
+                                          bool *capturing, struct sidestep_error *err)
+{
+    int before;
+
+    TRY(devices_enter(devices, device, &before, err));
+    enum sidestep_status status =
+        devices->driver->ops->stream_is_capturing(devices->driver, stream, capturing, err);
+    devices_leave(devices, before);
+    return status;
+}
+
+/* Streams of green contexts, and of contexts that the program made, have events of their own.  The
+ * event must be recorded somewhere: our stream of loads is idle. */
+static enum sidestep_status record_foreign(struct devices *devices, int32_t device, void *event,
+                                           void *stream)
+{
+    struct device_driver *driver = devices->driver;
+
+    TRY(driver->ops->stream_synchronize(driver, stream, NULL));
+    return driver->ops->event_record(driver, event, devices->devices[device].in, NULL);
+}
+
+enum sidestep_status devices_record(struct devices *devices, int32_t device, void *event,
+                                    void *stream, struct sidestep_error *err)
+{
+    struct device_driver *driver = devices->driver;
+    struct sidestep_error why = {0};
+    int before;
+
+    TRY(devices_enter(devices, device, &before, err));
+    enum sidestep_status status = driver->ops->event_record(driver, event, stream, &why);
+    if (status == SIDESTEP_EINVAL && record_foreign(devices, device, event, stream) == SIDESTEP_OK)
+        status = SIDESTEP_OK;
+    devices_leave(devices, before);
+    if (status != SIDESTEP_OK)
+        error_copy(err, &why);
+    return status;
+}
+
 static enum sidestep_status synchronize(struct devices *devices, int32_t device, void *stream,
                                         struct sidestep_error *err)
 {

@@ -59,6 +59,13 @@ enum sidestep_status devices_reserve_events(struct devices *devices, int32_t dev
 enum sidestep_status devices_enter(struct devices *devices, int32_t device, int *before,
                                    struct sidestep_error *err);
 void devices_leave(struct devices *devices, int before);
+/* For a stream of the program on an open device: is a graph being captured on it? */
+enum sidestep_status devices_is_capturing(struct devices *devices, int32_t device, void *stream,
+                                          bool *capturing, struct sidestep_error *err);
+/* Record what a stream of the program has now, so that our streams can wait for it.  If it is a
+ * stream of another context, the driver may refuse our event: then the caller waits for it. */
+enum sidestep_status devices_record(struct devices *devices, int32_t device, void *event,
+                                    void *stream, struct sidestep_error *err);
 /* Wait for all work of one of our streams, even if an earlier call failed. */
 enum sidestep_status devices_synchronize(struct devices *devices, int32_t device, void *stream,
                                          struct sidestep_error *err);

@@ -144,26 +144,12 @@ static struct offload_device *find_lane(struct offload *o, int32_t device)
     return NULL;
 }
 
-/* Is a graph being captured on ${stream}, a stream of an open device? */
-static enum sidestep_status is_capturing(struct offload *o, const struct sidestep_stream *stream,
-                                         bool *capturing, struct sidestep_error *err)
-{
-    struct device_driver *driver = o->devices->driver;
-    int before;
-
-    TRY(devices_enter(o->devices, stream->device, &before, err));
-    enum sidestep_status status =
-        driver->ops->stream_is_capturing(driver, stream->stream, capturing, err);
-    devices_leave(o->devices, before);
-    return status;
-}
-
 static enum sidestep_status check_stream(struct offload *o, const struct sidestep_stream *stream,
                                          struct sidestep_error *err)
 {
     bool capturing = false;
 
-    TRY(is_capturing(o, stream, &capturing, err));
+    TRY(devices_is_capturing(o->devices, stream->device, stream->stream, &capturing, err));
     if (capturing)
         return FAIL(err, SIDESTEP_EINVAL,
                     "a graph is being captured on its stream: what is captured has not been done, "
@@ -264,16 +250,14 @@ enum sidestep_status offload_wait_for_program(struct offload *o, struct sidestep
         const struct sidestep_stream *stream = &o->streams[i];
         const struct device *device = &o->devices->devices[stream->device];
         void *event = device->events[o->stream_events[i]];
-        TRY(devices_enter(o->devices, stream->device, &before, err));
-        enum sidestep_status status = driver->ops->event_record(driver, event, stream->stream, err);
-        devices_leave(o->devices, before);
-        for (size_t k = 0; k < o->lane_count && status == SIDESTEP_OK; k++) {
+        TRY(devices_record(o->devices, stream->device, event, stream->stream, err));
+        for (size_t k = 0; k < o->lane_count; k++) {
             TRY(devices_enter(o->devices, o->lanes[k].device, &before, err));
-            status = driver->ops->stream_wait(driver, o->devices->devices[o->lanes[k].device].out,
-                                              event, err);
+            enum sidestep_status status = driver->ops->stream_wait(
+                driver, o->devices->devices[o->lanes[k].device].out, event, err);
             devices_leave(o->devices, before);
+            TRY(status);
         }
-        TRY(status);
     }
     return SIDESTEP_OK;
 }
@@ -400,7 +384,7 @@ enum sidestep_status offload_fence(struct offload *o, const struct sidestep_stre
 
     if (!is_on_open_device(o, stream))
         return wait_for_fence(o, turn, err);
-    TRY(is_capturing(o, stream, &capturing, err));
+    TRY(devices_is_capturing(o->devices, stream->device, stream->stream, &capturing, err));
     /* A captured wait would refer to the event at the time of replay. */
     return capturing ? wait_for_fence(o, turn, err) : wait_on_stream(o, stream, &turn, err);
 }
@@ -414,7 +398,7 @@ enum sidestep_status offload_synchronize_stream(struct offload *o,
     int before;
 
     if (is_on_open_device(o, stream))
-        TRY(is_capturing(o, stream, &capturing, err));
+        TRY(devices_is_capturing(o->devices, stream->device, stream->stream, &capturing, err));
     if (capturing)
         return SIDESTEP_OK;
     TRY(devices_enter(o->devices, stream->device, &before, err));

@@ -20,7 +20,9 @@ static __thread int capture_mode; /* 0: global */
 
 int begin_call(const char *name)
 {
-    if (the.lost)
+    int device = depth != 0 ? stack[depth - 1] - 1 : -1;
+
+    if (device >= 0 ? the.lost[device] : is_any_lost())
         return LAUNCH_FAILED;
     if (the.fail_nth == 0 || strncmp(name, the.fail_name, strlen(the.fail_name)) != 0)
         return OK;
@@ -28,7 +30,8 @@ int begin_call(const char *name)
     if (the.fail_hits != the.fail_nth && !(the.fail_sticky && the.fail_hits > the.fail_nth))
         return OK;
     the.fail_fired++;
-    the.lost = the.lost || the.fail_sticky; /* such errors destroy a context */
+    for (int i = 0; i < STANDIN_DEVICES && the.fail_sticky; i++) /* they destroy a context */
+        the.lost[i] = the.lost[i] || device < 0 || i == device;
     return the.fail_code;
 }
 
@@ -55,6 +58,15 @@ static int check_capture(void)
         return OK;
     the.spoiled = true;
     return CAPTURE_UNSUPPORTED;
+}
+
+/* What is submitted to a stream that captures is not done: it becomes a part of the graph. */
+int check_stream_capture(const struct stream *stream)
+{
+    bool implicit = is_legacy_captured(stream->device, stream);
+
+    the.spoiled = the.spoiled || implicit || stream->capturing;
+    return implicit ? CAPTURE_IMPLICIT : stream->capturing ? CAPTURE_ISOLATION : OK;
 }
 
 /* ---- the driver and its devices */
@@ -212,7 +224,7 @@ static int pin(void *memory, size_t bytes)
         return CAPTURE_UNSUPPORTED;
     if (is_pinned(memory, bytes, &partly) || partly) {
         blame("memory was pinned twice");
-        return INVALID_VALUE;
+        return ALREADY_REGISTERED;
     }
     if (the.pinned_bytes + bytes > the.pinned_limit)
         return OUT_OF_MEMORY;
@@ -237,7 +249,7 @@ CALL(cuMemHostRegister_v2, (void *memory, size_t bytes, unsigned flags), {
 EXPORT int cuMemHostUnregister(void *memory);
 int cuMemHostUnregister(void *memory)
 {
-    int result = INVALID_VALUE;
+    int result = NOT_REGISTERED;
 
     if (is_forked())
         return begin_forked_call("cuMemHostUnregister");
@@ -246,7 +258,7 @@ int cuMemHostUnregister(void *memory)
         struct range *r = &the.pinned[i];
         if (r->begin != memory || memory == NULL)
             continue;
-        if (is_in_use(r->begin, r->bytes, false) && !the.lost)
+        if (is_in_use(r->begin, r->bytes, false) && !is_any_lost())
             blame("memory was unpinned while a copy was pending");
         the.pinned_bytes -= r->bytes;
         *r = (struct range){0};
@@ -294,10 +306,7 @@ CALL(cuStreamWaitEvent, (void *handle, struct event *event, unsigned flags), {
         result = INVALID_CONTEXT;
     } else if (stream == NULL || flags != 0 || !is_event(event)) {
         result = INVALID_HANDLE;
-    } else if (stream->capturing) {
-        the.spoiled = true;
-        result = CAPTURE_ISOLATION;
-    } else {
+    } else if ((result = check_stream_capture(stream)) == OK) {
         if (event->recorded == 0)
             blame("a stream waits for an event that was never recorded");
         submit(stream, &(struct operation){.kind = WAIT, .event = event, .turn = event->recorded});
@@ -308,6 +317,8 @@ CALL(cuStreamIsCapturing, (void *handle, int *status), {
     struct stream *stream = current() >= 0 ? stream_of(current(), handle) : NULL;
     if (stream == NULL)
         result = INVALID_HANDLE;
+    else if (is_legacy_captured(stream->device, stream))
+        result = CAPTURE_IMPLICIT;
     else
         *status = stream->capturing;
 })
@@ -316,8 +327,10 @@ CALL(cuStreamSynchronize, (void *handle), {
     struct stream *stream = current() >= 0 ? stream_of(current(), handle) : NULL;
     result = stream == NULL ? INVALID_HANDLE : check_capture();
     if (result == OK)
+        result = check_stream_capture(stream);
+    if (result == OK)
         drain(stream);
-    if (result == OK && the.lost)
+    if (result == OK && the.lost[stream->device])
         result = LAUNCH_FAILED;
 })
 
@@ -359,12 +372,10 @@ CALL(cuEventRecord, (struct event * event, void *handle), {
     struct stream *stream = device >= 0 ? stream_of(device, handle) : NULL;
     if (device < 0) {
         result = INVALID_CONTEXT;
-    } else if (stream == NULL || !is_event(event) || stream->device != event->device) {
+    } else if (stream == NULL || !is_event(event) || stream->device != event->device ||
+               stream->green) { /* our events are of the primary context */
         result = INVALID_HANDLE;
-    } else if (stream->capturing) {
-        the.spoiled = true;
-        result = CAPTURE_ISOLATION;
-    } else {
+    } else if ((result = check_stream_capture(stream)) == OK) {
         event->recorded++;
         submit(stream,
                &(struct operation){.kind = RECORD, .event = event, .turn = event->recorded});
@@ -372,15 +383,17 @@ CALL(cuEventRecord, (struct event * event, void *handle), {
 })
 
 CALL(cuEventSynchronize, (struct event * event), {
+    bool lost = false;
     result = is_event(event) ? check_capture() : INVALID_HANDLE;
     if (result == OK) {
         uint64_t turn = event->recorded;
         event->uses++;
-        while (event->reached < turn && !the.lost)
+        while (event->reached < turn && !the.lost[event->device])
             pthread_cond_wait(&the.changed, &the.lock);
         event->uses--;
+        lost = the.lost[event->device];
         end_event(event);
     }
-    if (result == OK && the.lost)
+    if (result == OK && lost)
         result = LAUNCH_FAILED;
 })

@@ -2,6 +2,8 @@
 /*
  * libcuda_copy.c -- the driver's calls that copy: see standin.h.
  */
+#include <assert.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -42,6 +44,12 @@ struct copy_2d {
     size_t width, height;
 };
 
+static bool are_pitches(const struct operation *o)
+{
+    return o->host_pitch >= o->bytes && o->device_pitch >= o->bytes && o->host_pitch <= INT32_MAX &&
+           o->device_pitch <= INT32_MAX;
+}
+
 /* May the copy be submitted, and to which stream? *pinned: the call does not wait for it. */
 static int check_copy(const struct operation *o, void *handle, struct stream **out, bool *pinned)
 {
@@ -56,21 +64,46 @@ static int check_copy(const struct operation *o, void *handle, struct stream **o
         blame("a copy on a stream of another context");
         return INVALID_HANDLE;
     }
-    if (memory_at(o->device_address, (o->rows - 1) * o->device_pitch + o->bytes) == NULL)
+    const struct memory *m =
+        memory_at(o->device_address, (o->rows - 1) * o->device_pitch + o->bytes);
+    if (m == NULL || (o->rows > 1 && !are_pitches(o)))
         return INVALID_VALUE;
-    if (o->rows > 1 && (o->host_pitch < o->bytes || o->device_pitch < o->bytes))
-        return INVALID_VALUE;
+    if (m->device != device)
+        blame("a copy of memory of another device than the stream's");
     *pinned = is_pinned(o->host, host_bytes, &partly);
     if (!*pinned && partly) {
         blame("a copy across the end of pinned memory");
         return INVALID_VALUE;
     }
-    if (stream->capturing)
-        return CAPTURE_ISOLATION;
+    if (check_stream_capture(stream) != OK)
+        return check_stream_capture(stream);
     if (*pinned && !has_pages(o->host, host_bytes))
         blame("pages of pinned memory were given back");
     *out = stream;
     return OK;
+}
+
+/* From pageable memory: the driver copies it, and returns before the device has the bytes. */
+static void submit_staged(struct stream *stream, const struct operation *o)
+{
+    struct operation staged = *o;
+
+    staged.host = malloc(o->rows * o->bytes);
+    assert(staged.host != NULL);
+    staged.host_pitch = o->bytes;
+    staged.staged = true;
+    for (size_t row = 0; row < o->rows; row++)
+        memcpy(staged.host + row * o->bytes, o->host + row * o->host_pitch, o->bytes);
+    submit(stream, &staged);
+}
+
+/* The host waits for all copies of managed memory. */
+static void wait_if_managed(const uint8_t *address, struct stream *stream)
+{
+    const struct memory *m = memory_at(address, 1);
+
+    if (m != NULL && m->managed)
+        drain(stream);
 }
 
 static int copy(const struct operation *o, void *handle)
@@ -82,9 +115,16 @@ static int copy(const struct operation *o, void *handle)
     if (result != OK)
         return result;
     the.copy_calls++;
-    submit(stream, o);
-    if (!pinned)
+    if (pinned) {
+        submit(stream, o);
+    } else if (o->to_device) {
         drain(stream);
+        submit_staged(stream, o);
+    } else {
+        submit(stream, o);
+        drain(stream);
+    }
+    wait_if_managed(o->device_address, stream);
     return OK;
 }
 
@@ -168,6 +208,7 @@ static int copy_batch(const uint64_t *to, const uint64_t *from, const size_t *by
     for (size_t i = count; i-- > 0;) {
         struct operation o = one_of_batch(to[i], from[i], bytes[i]);
         submit(stream, &o);
+        wait_if_managed(o.device_address, stream);
     }
     return OK;
 }

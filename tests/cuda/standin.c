@@ -68,172 +68,6 @@ void end_event(struct event *event)
     free(event);
 }
 
-/* ---- streams */
-
-static bool touches(const uint8_t *a, size_t a_bytes, const uint8_t *b, size_t b_bytes)
-{
-    return a < b + b_bytes && b < a + a_bytes;
-}
-
-static bool copy_touches(const struct stream *stream, const uint8_t *begin, size_t bytes,
-                         bool startable)
-{
-    for (const struct operation *o = stream->first; o != NULL; o = o->next) {
-        if (startable && o->kind == WAIT && o->event->reached < o->turn)
-            return false;
-        if (o->kind == COPY &&
-            (touches(begin, bytes, o->device_address, (o->rows - 1) * o->device_pitch + o->bytes) ||
-             touches(begin, bytes, o->host, (o->rows - 1) * o->host_pitch + o->bytes)))
-            return true;
-    }
-    return false;
-}
-
-bool is_in_use(const uint8_t *begin, size_t bytes, bool startable)
-{
-    for (int i = 0; i < STANDIN_DEVICES; i++)
-        if (copy_touches(&the.defaults[i], begin, bytes, startable))
-            return true;
-    for (size_t i = 0; i < MAX_THINGS; i++)
-        if (the.streams[i] != NULL && copy_touches(the.streams[i], begin, bytes, startable))
-            return true;
-    return false;
-}
-
-static uint8_t *alias_of(uint8_t *address, size_t bytes)
-{
-    struct memory *m = memory_at(address, bytes);
-
-    if (m == NULL || (size_t)(address - m->address) + bytes > m->mapped_bytes) {
-        blame("a copy of memory that is not there");
-        return NULL;
-    }
-    return m->alias + (address - m->address);
-}
-
-static void do_copy(const struct operation *o)
-{
-    for (size_t row = 0; row < o->rows; row++) {
-        pthread_mutex_lock(&the.lock);
-        uint8_t *device = alias_of(o->device_address + row * o->device_pitch, o->bytes);
-        the.copied_bytes += o->bytes;
-        pthread_mutex_unlock(&the.lock);
-        uint8_t *host = o->host + row * o->host_pitch;
-        if (device != NULL)
-            memcpy(o->to_device ? device : host, o->to_device ? host : device, o->bytes);
-    }
-}
-
-/* On a lost device, kernels have no memory. */
-static void do_kernel(const struct operation *o, bool lost)
-{
-    pthread_mutex_lock(&the.lock);
-    uint8_t *device = o->bytes != 0 && !lost ? alias_of(o->device_address, o->bytes) : NULL;
-    if (device != NULL && !the.lost && is_in_use(o->device_address, o->bytes, true))
-        blame("memory was written while a copy of it was pending");
-    pthread_mutex_unlock(&the.lock);
-    o->kernel(device, o->bytes, o->context);
-}
-
-/* Not locked. */
-static void do_operation(const struct operation *o)
-{
-    pthread_mutex_lock(&the.lock);
-    the.seed = the.seed * 1103515245u + 12345u;
-    unsigned us = the.slow_us != 0 ? (the.seed >> 8) % the.slow_us : 0;
-    the.lost = the.lost || (the.lose_at != 0 && ++the.operations >= the.lose_at);
-    bool lost = the.lost;
-    while (o->kind == WAIT && !the.lost && o->event->reached < o->turn)
-        pthread_cond_wait(&the.changed, &the.lock);
-    while (o->kind == COPY && !the.lost && the.hold_bytes != 0 &&
-           the.copied_bytes >= the.hold_bytes)
-        pthread_cond_wait(&the.changed, &the.lock);
-    pthread_mutex_unlock(&the.lock);
-    if (us != 0)
-        (void)nanosleep(&(struct timespec){.tv_nsec = (long)us * 1000}, NULL);
-    if (o->kind == COPY && !lost)
-        do_copy(o);
-    else if (o->kind == KERNEL)
-        do_kernel(o, lost);
-}
-
-static void *stream_main(void *argument)
-{
-    struct stream *stream = argument;
-
-    pthread_mutex_lock(&the.lock);
-    for (;;) {
-        while (stream->first == NULL && !stream->ending)
-            pthread_cond_wait(&the.changed, &the.lock);
-        struct operation *o = stream->first;
-        if (o == NULL)
-            break;
-        pthread_mutex_unlock(&the.lock);
-        do_operation(o);
-        pthread_mutex_lock(&the.lock);
-        if (o->kind == RECORD && o->event->reached < o->turn)
-            o->event->reached = o->turn;
-        if (o->event != NULL) {
-            o->event->uses--;
-            end_event(o->event);
-        }
-        stream->first = o->next;
-        if (stream->first == NULL)
-            stream->last = &stream->first;
-        free(o);
-        pthread_cond_broadcast(&the.changed);
-    }
-    pthread_mutex_unlock(&the.lock);
-    return NULL;
-}
-
-void start_stream(struct stream *stream)
-{
-    stream->last = &stream->first;
-    stream->started = pthread_create(&stream->thread, NULL, stream_main, stream) == 0;
-    assert(stream->started);
-}
-
-/* Not locked. */
-static void end_stream(struct stream *stream)
-{
-    if (!stream->started)
-        return;
-    pthread_mutex_lock(&the.lock);
-    stream->ending = true;
-    pthread_cond_broadcast(&the.changed);
-    pthread_mutex_unlock(&the.lock);
-    pthread_join(stream->thread, NULL);
-    stream->started = false;
-}
-
-void submit(struct stream *stream, const struct operation *operation)
-{
-    struct operation *o = malloc(sizeof(*o));
-
-    assert(o != NULL);
-    *o = *operation;
-    o->next = NULL;
-    if (o->event != NULL)
-        o->event->uses++;
-    *stream->last = o;
-    stream->last = &o->next;
-    pthread_cond_broadcast(&the.changed);
-}
-
-void drain(struct stream *stream)
-{
-    while (stream->first != NULL)
-        pthread_cond_wait(&the.changed, &the.lock);
-}
-
-struct stream *stream_of(int device, void *handle)
-{
-    if (handle == NULL || (uintptr_t)handle == 1)
-        return &the.defaults[device];
-    return slot_of(the.streams, handle) != NULL ? handle : NULL;
-}
-
 /* ---- functions for tests */
 
 static void release_all(void)
@@ -265,6 +99,7 @@ static void reset(int devices)
     pthread_mutex_lock(&the.lock);
     memset((char *)&the + offsetof(struct state, devices), 0,
            sizeof(the) - offsetof(struct state, devices));
+    the.resets++;
     the.devices = devices;
     the.process = getpid();
     the.pinned_limit = SIZE_MAX;
@@ -285,23 +120,8 @@ static void set_active(int device, bool active)
 
 static void *map(int device, size_t bytes, size_t mapped_bytes, bool managed)
 {
-    int fd = memfd_create("device", MFD_CLOEXEC);
-    size_t page = (size_t)sysconf(_SC_PAGESIZE);
-
-    bytes = (bytes + page - 1) / page * page;
-    mapped_bytes = mapped_bytes < bytes ? mapped_bytes : bytes;
-    assert(fd >= 0 && ftruncate(fd, (off_t)bytes) == 0);
-    int access = managed ? PROT_READ | PROT_WRITE : PROT_NONE;
-    void *address = mmap(NULL, bytes, access, MAP_SHARED, fd, 0);
-    void *alias = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    assert(address != MAP_FAILED && alias != MAP_FAILED);
-    (void)close(fd);
     pthread_mutex_lock(&the.lock);
-    size_t i = 0;
-    while (i < MAX_THINGS && the.memory[i].address != NULL)
-        i++;
-    assert(i < MAX_THINGS);
-    the.memory[i] = (struct memory){address, alias, bytes, mapped_bytes, device, managed};
+    void *address = map_memory(device, bytes, mapped_bytes, managed);
     pthread_mutex_unlock(&the.lock);
     return address;
 }
@@ -326,28 +146,39 @@ static void free_memory(void *memory)
     pthread_mutex_lock(&the.lock);
     struct memory *m = memory_at(memory, 1);
     assert(m != NULL && m->address == memory);
-    if (is_in_use(m->address, m->bytes, false))
-        blame("memory was freed while a copy of it was pending");
-    (void)munmap(m->address, m->bytes);
-    (void)munmap(m->alias, m->bytes);
-    *m = (struct memory){0};
+    unmap_memory(m);
     pthread_mutex_unlock(&the.lock);
+}
+
+static void *allocate_on(int device, void *stream, size_t bytes)
+{
+    pthread_mutex_lock(&the.lock);
+    void *memory = map_memory(device, bytes, SIZE_MAX, false);
+    memory_at(memory, 1)->to_come = true;
+    submit(stream_of(device, stream),
+           &(struct operation){.kind = ALLOCATE, .device_address = memory});
+    pthread_mutex_unlock(&the.lock);
+    return memory;
+}
+
+static void free_on(int device, void *stream, void *memory)
+{
+    pthread_mutex_lock(&the.lock);
+    submit(stream_of(device, stream), &(struct operation){.kind = FREE, .device_address = memory});
+    pthread_mutex_unlock(&the.lock);
+}
+
+static void *new_stream_of(int device, enum standin_stream kind)
+{
+    pthread_mutex_lock(&the.lock);
+    struct stream *stream = new_program_stream(device, kind);
+    pthread_mutex_unlock(&the.lock);
+    return stream;
 }
 
 static void *new_stream(int device)
 {
-    struct stream *stream = calloc(1, sizeof(*stream));
-
-    assert(stream != NULL);
-    stream->device = device;
-    stream->of_program = true;
-    start_stream(stream);
-    pthread_mutex_lock(&the.lock);
-    void **slot = slot_of(the.streams, NULL);
-    assert(slot != NULL);
-    *slot = stream;
-    pthread_mutex_unlock(&the.lock);
-    return stream;
+    return new_stream_of(device, STANDIN_NON_BLOCKING);
 }
 
 static void free_stream(void *handle)
@@ -426,12 +257,14 @@ static bool capture_is_spoiled(void)
 /* Cancel what a lost device had still to do, and make it work again. Locked. */
 static void find_again(void)
 {
-    for (int i = 0; i < the.devices && the.lost; i++)
+    bool any = is_any_lost();
+
+    for (int i = 0; i < the.devices && any; i++)
         drain(&the.defaults[i]);
-    for (size_t i = 0; i < MAX_THINGS && the.lost; i++)
+    for (size_t i = 0; i < MAX_THINGS && any; i++)
         if (the.streams[i] != NULL)
             drain(the.streams[i]);
-    the.lost = false;
+    memset(the.lost, 0, sizeof(the.lost));
 }
 
 static void fail_calls(const char *name, unsigned long nth, int code, bool sticky)
@@ -542,7 +375,10 @@ EXPORT const struct standin *standin_get(void)
         .allocate_managed = allocate_managed,
         .free = free_memory,
         .reserve = reserve,
+        .allocate_on = allocate_on,
+        .free_on = free_on,
         .new_stream = new_stream,
+        .new_stream_of = new_stream_of,
         .free_stream = free_stream,
         .launch = launch,
         .synchronize = synchronize,

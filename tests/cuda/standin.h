@@ -24,6 +24,9 @@ struct standin_left {
     int pending; /* operations */
 };
 
+/* How a stream of a program stands to the legacy default one and to the primary context. */
+enum standin_stream { STANDIN_NON_BLOCKING, STANDIN_BLOCKING, STANDIN_GREEN };
+
 struct standin {
     /* Restore the initial state, with ${devices} devices, whose primary contexts are active, as if
      * the program had used each. */
@@ -31,14 +34,19 @@ struct standin {
     void (*set_active)(int device, bool active);
     /* Set the version: CUDA ${version} / 1000; and the name of the devices. */
     void (*describe)(int version, const char *name);
-    /* A program's memory, streams and kernels; a NULL stream is the default one of ${device}. */
+    /* A program's memory, streams and kernels; stream 0 or 1 is the legacy default one of
+     * ${device}, 2 that of the calling thread. */
     void *(*allocate)(int device, size_t bytes);
     void *(*allocate_managed)(int device, size_t bytes);
     void (*free)(void *memory);
     /* Reserve addresses of which only the first ${mapped_bytes} have memory (expandable segments).
      */
     void *(*reserve)(int device, size_t bytes, size_t mapped_bytes);
-    void *(*new_stream)(int device);
+    /* Memory of a pool: it is there from the operation on ${stream} on, until another one. */
+    void *(*allocate_on)(int device, void *stream, size_t bytes);
+    void (*free_on)(int device, void *stream, void *memory);
+    void *(*new_stream)(int device); /* STANDIN_NON_BLOCKING, as torch's */
+    void *(*new_stream_of)(int device, enum standin_stream kind);
     void (*free_stream)(void *stream);
     /* Run ${kernel} on the stream's thread; it writes to ${bytes}. */
     void (*launch)(int device, void *stream,
@@ -62,8 +70,8 @@ struct standin {
      * ${code}; with ${sticky}, all later ones too. */
     void (*fail_calls)(const char *name, unsigned long nth, int code, bool sticky);
     unsigned long (*failed_calls)(void); /* how many calls failed so */
-    /* Lose the device at the ${nth} operation of any stream: nothing is done any more, and every
-     * call reports it. 0: never. */
+    /* At the ${nth} operation of any stream its device is lost: it does nothing any more, and every
+     * call in its context, or without a context, reports that. 0: never. */
     void (*lose)(unsigned long nth);
     /* Make streams sleep up to ${us} before each operation, at random. */
     void (*slow)(unsigned us);

@@ -20,7 +20,10 @@ enum {
     INVALID_HANDLE = 400,
     LAUNCH_FAILED = 719,
     CAPTURE_UNSUPPORTED = 900,
+    ALREADY_REGISTERED = 712,
+    NOT_REGISTERED = 713,
     CAPTURE_ISOLATION = 905,
+    CAPTURE_IMPLICIT = 906,
 };
 
 enum { MAX_THINGS = 4096, MAX_DEPTH = 16 };
@@ -32,6 +35,7 @@ struct memory {
     size_t mapped_bytes;
     int device;
     bool managed; /* the host may use it, too */
+    bool to_come; /* allocated in stream order, and the stream is not there yet */
 };
 
 struct event {
@@ -42,7 +46,7 @@ struct event {
     uint64_t reached;
 };
 
-enum kind { COPY, WAIT, RECORD, KERNEL };
+enum kind { COPY, WAIT, RECORD, KERNEL, ALLOCATE, FREE };
 
 struct operation {
     enum kind kind;
@@ -52,6 +56,7 @@ struct operation {
     uint8_t *device_address;
     size_t bytes, rows, host_pitch, device_pitch;
     bool to_device;
+    bool staged; /* ${host} is the operation's own copy */
     /* WAIT, RECORD */
     struct event *event;
     uint64_t turn;
@@ -63,6 +68,8 @@ struct operation {
 struct stream {
     int device;
     bool of_program;
+    bool blocking; /* the legacy default stream waits for it, and it for that one */
+    bool green;    /* of another context, which has events of its own */
     bool capturing;
     bool ending;
     bool started;
@@ -78,6 +85,7 @@ struct range {
 struct state {
     pthread_mutex_t lock;
     pthread_cond_t changed;
+    unsigned resets;
     /* reset() clears this and what follows. */
     int devices;
     pid_t process;
@@ -96,7 +104,7 @@ struct state {
     int fail_code;
     bool fail_sticky;
     unsigned long lose_at, operations;
-    bool lost;
+    bool lost[STANDIN_DEVICES];
     unsigned slow_us;
     int version;
     const char *name;
@@ -118,13 +126,23 @@ struct stream *stream_of(int device, void *handle);
 /* Locked. The slot of ${thing} (NULL: a free one) in a table of MAX_THINGS; NULL: there is none. */
 void **slot_of(void *table, const void *thing);
 void end_event(struct event *event); /* locked; free it unless it is still needed */
-/* Locked. Append to the queue; the caller's operation is copied. */
+/* Locked. Is the legacy default stream unusable, because a stream that it waits for captures? */
+bool is_legacy_captured(int device, const struct stream *stream);
+bool is_any_lost(void); /* locked */
+/* Locked. Append to the queue; the caller's operation is copied. If ${stream} is the legacy default
+ * one, it first waits for all blocking streams of its device; they wait for it. */
 void submit(struct stream *stream, const struct operation *operation);
 void drain(struct stream *stream); /* locked; wait until its queue is empty */
 void start_stream(struct stream *stream);
+void end_stream(struct stream *stream); /* not locked; waits until its queue is empty */
+/* Locked. A stream that the program has. */
+struct stream *new_program_stream(int device, enum standin_stream kind);
 /* Is there a pending copy of this memory, of a device or of the host? ${startable}: only copies
  * that do not wait for an event. */
 bool is_in_use(const uint8_t *begin, size_t bytes, bool startable);
+/* Locked. */
+void *map_memory(int device, size_t bytes, size_t mapped_bytes, bool managed);
+void unmap_memory(struct memory *m);
 
 #define PAGE_BYTES 4096
 #define MEMORY_HOST 1
@@ -134,6 +152,7 @@ bool is_in_use(const uint8_t *begin, size_t bytes, bool startable);
 int begin_call(const char *name);
 /* Not locked, because another thread may have held the lock at the fork. */
 int begin_forked_call(const char *name);
+int check_stream_capture(const struct stream *stream); /* may it be used? spoils the capture */
 /* The device of the current context; -1, and recorded as misuse: there is none. */
 int current(void);
 
