@@ -173,21 +173,25 @@ static enum sidestep_status delete_version(struct object_doomed *doomed, const c
     return status == SIDESTEP_OK ? client->ops->delete_keys(client, keys, 1, err) : status;
 }
 
-/* Is there none, or another version? Storage that does not answer does not say so. */
-static enum sidestep_status look_after_failure(struct object_doomed *doomed, const char *key)
+/* ENOTFOUND: there is none any more. EEXISTS: there is another version. EIO: it is still there, or
+ * storage does not say. */
+static enum sidestep_status look_again(struct object_doomed *doomed, const char *key,
+                                       struct sidestep_error *err)
 {
     struct object_client *client = object_store_client(doomed->dir->store);
     struct object_info info = {0};
-    enum sidestep_status status = client->ops->head(client, key, &info, NULL);
+    enum sidestep_status status = client->ops->head(client, key, &info, err);
 
     if (status == SIDESTEP_OK && strcmp(info.tag, doomed->tag) != 0)
         return SIDESTEP_EEXISTS;
-    return status == SIDESTEP_OK ? SIDESTEP_EIO : status;
+    return status == SIDESTEP_OK
+               ? FAIL(err, SIDESTEP_EIO, "it is still there, though the store says it is deleted")
+               : status;
 }
 
 enum sidestep_status object_delete_hide(struct object_doomed *doomed, struct sidestep_error *err)
 {
-    struct sidestep_error why = {.rank = -1};
+    struct sidestep_error why = {.rank = -1}, now_why = {.rank = -1};
     char key[OBJECT_KEY_BYTES];
 
     if (fault_hit("object.delete_order")) { /* wrong on purpose: tests must notice it */
@@ -196,17 +200,16 @@ enum sidestep_status object_delete_hide(struct object_doomed *doomed, struct sid
     }
     TRY(metadata_key(doomed, key, err));
     enum sidestep_status status = delete_version(doomed, key, &why);
-    enum sidestep_status now = status;
-    if (status != SIDESTEP_OK && status != SIDESTEP_EEXISTS)
-        now = look_after_failure(doomed, key);
-    if (now == SIDESTEP_OK || now == SIDESTEP_ENOTFOUND)
+    /* Whatever was said: with .metadata there, the rest has to stay. */
+    enum sidestep_status now = look_again(doomed, key, &now_why);
+    if (now == SIDESTEP_ENOTFOUND || (now == SIDESTEP_EEXISTS && status == SIDESTEP_OK))
         return SIDESTEP_OK;
     if (now == SIDESTEP_EEXISTS)
         return FAIL(err, SIDESTEP_ELOCKED, WAS_REPLACED);
-    error_copy(err, &why);
+    error_copy(err, status != SIDESTEP_OK ? &why : &now_why);
     error_wrap(err, "delete its %s, which may or may not have been done; delete it again",
                FILE_NAME_METADATA);
-    return status;
+    return status != SIDESTEP_OK ? status : now;
 }
 
 enum sidestep_status object_delete_restore(struct object_doomed *doomed, struct sidestep_error *err)

@@ -133,13 +133,14 @@ void object_sweep_committed(struct store_dir *dir, const struct referenced_files
 /* Delete what dead saves left below the prefix of ${dir}, a checkpoint. ${save_id}: of its
  * .metadata a moment ago, NULL if it had none; this only spares requests. Best effort. */
 void object_sweep_dead(struct store_dir *dir, const char *save_id);
-/* The same, and count. ${swept->dry_run}: only count. */
+/* The same, and report. */
 struct object_swept {
-    bool dry_run;
-    size_t count; /* objects and uploads that went */
-    uint64_t bytes;
+    bool dry_run; /* delete nothing */
+    /* For each object and upload that went; ${name} is that below the prefix. */
+    void (*removed)(void *context, const char *name, uint64_t bytes);
+    void *context;
     bool is_young; /* something of a save is there that may be alive */
 };
-void object_sweep_dead_counted(struct store_dir *dir, struct object_swept *swept);
+void object_sweep_dead_reported(struct store_dir *dir, struct object_swept *swept);
 
 #endif

@@ -30,7 +30,7 @@ struct search {
     size_t count, capacity;
     int64_t now; /* the store's clock; 0: it does not say */
     bool failed;
-    struct object_swept *swept; /* NULL: nobody counts */
+    struct object_swept *swept; /* NULL: nobody wants a report */
 };
 
 static void release_search(struct search *search)
@@ -94,30 +94,42 @@ static bool find_all(struct store_dir *dir, struct search *search)
            !search->failed;
 }
 
-/* Keys that are deleted with one request. */
+static bool is_dry(const struct object_swept *swept)
+{
+    return swept != NULL && swept->dry_run;
+}
+
+static void report(struct object_swept *swept, const char *name, uint64_t bytes)
+{
+    if (swept != NULL)
+        swept->removed(swept->context, name, bytes);
+}
+
+/* Objects that are deleted with one request. */
 struct batch {
     struct object_client *client;
-    struct object_swept *swept; /* NULL: nobody counts */
+    const struct search *search;
     const char *keys[OBJECT_MAX_LISTED];
+    uint64_t bytes[OBJECT_MAX_LISTED];
     size_t count;
 };
 
 static void flush(struct batch *batch)
 {
-    bool is_dry = batch->swept != NULL && batch->swept->dry_run;
+    const struct search *search = batch->search;
+    enum sidestep_status status = SIDESTEP_OK;
 
-    if (batch->count != 0 && !is_dry)
-        (void)batch->client->ops->delete_keys(batch->client, batch->keys, batch->count, NULL);
+    if (batch->count != 0 && !is_dry(search->swept))
+        status = batch->client->ops->delete_keys(batch->client, batch->keys, batch->count, NULL);
+    for (size_t i = 0; i < batch->count && status == SIDESTEP_OK; i++)
+        report(search->swept, batch->keys[i] + strlen(search->prefix), batch->bytes[i]);
     batch->count = 0;
 }
 
 static void add(struct batch *batch, const struct found *found)
 {
-    if (batch->swept != NULL) {
-        batch->swept->count++;
-        batch->swept->bytes += found->bytes;
-    }
-    batch->keys[batch->count++] = found->key;
+    batch->keys[batch->count] = found->key;
+    batch->bytes[batch->count++] = found->bytes;
     if (batch->count == OBJECT_MAX_LISTED)
         flush(batch);
 }
@@ -155,11 +167,12 @@ static bool abort_upload(void *context, const struct object_info *info, const ch
         is_wanted =
             info->now - (seen > info->modified ? seen : info->modified) > OBJECT_DEAD_SECONDS;
     }
+    if (!is_wanted)
+        return true;
     struct object_swept *swept = u->search != NULL ? u->search->swept : NULL;
-    if (is_wanted && swept != NULL)
-        swept->count++;
-    if (is_wanted && (swept == NULL || !swept->dry_run))
-        (void)client->ops->upload_abort(client, info->key, upload_id, NULL);
+    if (is_dry(swept) ||
+        client->ops->upload_abort(client, info->key, upload_id, NULL) == SIDESTEP_OK)
+        report(swept, info->key + strlen(object_store_prefix(u->dir)), 0);
     return true;
 }
 
@@ -178,7 +191,7 @@ static void abort_uploads(struct upload_search search)
 static void delete_found(struct store_dir *dir, const struct search *search, const char *save_id,
                          const struct referenced_files *named, bool with_outcome)
 {
-    struct batch batch = {.client = object_store_client(dir->store), .swept = search->swept};
+    struct batch batch = {.client = object_store_client(dir->store), .search = search};
     const struct found *marker = NULL;
 
     for (size_t i = 0; i < search->count; i++) {
@@ -252,7 +265,7 @@ void object_sweep_committed(struct store_dir *dir, const struct referenced_files
                             const char *save_id)
 {
     OWNED_BY(release_search) struct search search = {0};
-    struct batch batch = {.client = object_store_client(dir->store)};
+    struct batch batch = {.client = object_store_client(dir->store), .search = &search};
 
     if (!find_all(dir, &search))
         return;
@@ -301,10 +314,10 @@ static void sweep_dead(struct store_dir *dir, const char *save_id_now, struct ob
     char save_id[SAVE_ID_HEX];
     bool is_committed = false;
 
-    if (!find_all(dir, &search) || search.now == 0)
+    if (!find_all(dir, &search))
         return;
     abort_uploads((struct upload_search){.dir = dir, .search = &search});
-    if (swept == NULL && !has_leftovers(&search, save_id_now))
+    if (search.now == 0 || (swept == NULL && !has_leftovers(&search, save_id_now)))
         return;
     /* After the listing (O6): a save that was dead then cannot be committed any more. */
     enum sidestep_status status = referenced_files_read(dir, FILE_NAME_METADATA, &named);
@@ -333,7 +346,7 @@ void object_sweep_dead(struct store_dir *dir, const char *save_id)
     sweep_dead(dir, save_id, NULL);
 }
 
-void object_sweep_dead_counted(struct store_dir *dir, struct object_swept *swept)
+void object_sweep_dead_reported(struct store_dir *dir, struct object_swept *swept)
 {
     sweep_dead(dir, NULL, swept);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* object_sweep_root.c -- sweeps all prefixes of a root on an object store that may need it; see
  * object_delete.h. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -116,22 +117,45 @@ static enum sidestep_status find_doubtful(struct store_dir *root, struct scan *s
     return scan->status == SIDESTEP_OK ? SIDESTEP_OK : FAIL_NOMEM(err, sizeof(scan->name));
 }
 
+/* One name of a root, while it is swept. */
+struct swept_name {
+    struct sweep *sweep;
+    const char *name;
+};
+
+static void report_removed(void *context, const char *key, uint64_t bytes)
+{
+    const struct swept_name *s = context;
+    char path[FILE_NAME_BYTES + OBJECT_KEY_BYTES];
+
+    if (s->sweep->removed == NULL)
+        return;
+    snprintf(path, sizeof(path), "%s/%s", s->name, key);
+    s->sweep->removed(s->sweep->context, path, bytes);
+}
+
+static enum sidestep_status sweep_name(struct sweep *sweep, const char *name,
+                                       struct sidestep_error *err)
+{
+    struct swept_name swept_name = {sweep, name};
+    struct object_swept swept = {
+        .dry_run = sweep->dry_run, .removed = report_removed, .context = &swept_name};
+    OWNED_DIR *dir = NULL;
+
+    TRY(store_dir_open(sweep->store, sweep->parent, name, &dir, err));
+    object_sweep_dead_reported(dir, &swept);
+    if (swept.is_young && sweep->kept != NULL)
+        sweep->kept(sweep->context, name,
+                    "a save to it is under way, or ended less than an hour ago");
+    return SIDESTEP_OK;
+}
+
 enum sidestep_status object_sweep_root(struct sweep *sweep, struct sidestep_error *err)
 {
     OWNED_BY(scan_release) struct scan scan = {0};
 
     TRY(find_doubtful(sweep->parent, &scan, err));
-    for (size_t i = 0; i < scan.doubtful.count; i++) {
-        struct object_swept swept = {.dry_run = sweep->dry_run};
-        const char *name = scan.doubtful.names[i];
-        OWNED_DIR *dir = NULL;
-        TRY(store_dir_open(sweep->store, sweep->parent, name, &dir, err));
-        object_sweep_dead_counted(dir, &swept);
-        if (swept.count != 0 && sweep->removed != NULL)
-            sweep->removed(sweep->context, name, swept.bytes);
-        if (swept.is_young && sweep->kept != NULL)
-            sweep->kept(sweep->context, name,
-                        "a save to it is under way, or ended less than an hour ago");
-    }
+    for (size_t i = 0; i < scan.doubtful.count; i++)
+        TRY(sweep_name(sweep, scan.doubtful.names[i], err));
     return SIDESTEP_OK;
 }

@@ -273,8 +273,8 @@ bool answer_check(struct answer *answer)
         return false;
     if (!answer->has_head)
         return refuse(answer, "its head is cut off");
-    if (is_success(answer) && answer->body == ANSWER_TEXT && !answer->has_length &&
-        !answer->is_chunked)
+    if (is_success(answer) && answer->status != 204 && answer->body == ANSWER_TEXT &&
+        !answer->has_length && !answer->is_chunked)
         return refuse(answer, "it does not say how long it is");
     if (!is_success(answer) || answer->body != ANSWER_RANGE)
         return true;

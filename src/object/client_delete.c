@@ -120,7 +120,7 @@ static enum sidestep_status delete_one(struct client *client, const char *key, c
         .method = "DELETE",
         .key = key,
         .is_write = true,
-        .answer = {.body = ANSWER_NO_BODY},
+        .answer = {.body = ANSWER_TEXT, .text_limit = ANSWER_MAX_ERROR_BYTES},
     };
 
     TRY(client_check_key(request.doing, key, err));

@@ -218,7 +218,7 @@ enum sidestep_status client_upload_abort(struct object_client *base, const char 
         .method = "DELETE",
         .key = key,
         .is_write = true,
-        .answer = {.body = ANSWER_NO_BODY},
+        .answer = {.body = ANSWER_TEXT, .text_limit = ANSWER_MAX_ERROR_BYTES},
     };
 
     TRY(client_check_key(request.doing, key, err));

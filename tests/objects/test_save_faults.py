@@ -16,44 +16,11 @@ import programs
 import pytest
 import servers
 from programs import FAST, held, keys, run, save
+from request_faults import DAMAGES, FATAL, GONE, ONCE, stride
 
-LONG = bool(os.environ.get("SIDESTEP_LONG"))
 URL = "s3://runs/job/step-1"
 HOUR = 3601  # after so many seconds a save without signs of life is dead
 OLD, NEW, LATER = 1, 2, 9
-
-# One request meets it, and the next one does not.
-ONCE = {
-    "503": {"fault": "status", "status": 503, "retry_after": 0},
-    "403": {"fault": "status", "status": 403, "code": "AccessDenied"},
-    "lost": {"fault": "lost"},
-    "late": {"fault": "late", "after": 2},
-    "reset": {"fault": "reset", "where": "request", "after": 60},
-    "cut": {"fault": "cut", "after": 25, "how": "close"},
-    "truncated": {"fault": "truncate"},
-    "an error with 200": {"fault": "error_body"},
-    "a bit of the answer": {"fault": "flip"},
-    "a bit of the request": {"fault": "flip", "side": "request"},
-    "a bit at rest": {"fault": "flip", "side": "rest"},
-    "half a range": {"fault": "short_range", "bytes": 10},
-    "another range": {"fault": "wrong_range", "shift": 1, "moves": True},
-    "the whole object": {"fault": "whole"},
-    "nothing": {"fault": "body", "text": ""},
-    "no HTTP": {"fault": "raw", "text": "hello\r\n\r\n"},
-    "chunked": {"fault": "chunked"},
-    "hung up": {"fault": "hang_up"},
-    "expired": {"fault": "expired"},
-}
-# The store answers no request from this one on.
-GONE = {
-    "refused": {"fault": "status", "status": 403, "code": "AccessDenied"},
-    "silent, but done": {"fault": "lost"},
-    "silent": {"fault": "reset", "where": "request"},
-}
-DAMAGES = ("a bit at rest",)  # no client can know better than to find it when it reads
-
-# A load may end with these: no store gives them to what it can answer.
-FATAL = ("403", "expired", "a bit of the answer", "an error with 200", "nothing")
 
 
 @pytest.fixture(scope="module")
@@ -101,11 +68,6 @@ def check_later(store, what):
     found, uploads = keys(store, "job/step-1/")
     assert (len(found), uploads) == (3, []), (what, found, uploads)
     store.control(settings={"skew": 0})
-
-
-def stride(requests, index):
-    """Every request in a long run; else every fourth, a different one for each fault."""
-    return range(1, requests + 1) if LONG else range(1 + index % 4, requests + 1, 4)
 
 
 @pytest.mark.parametrize("name", ONCE)

@@ -255,6 +255,20 @@ static void deletions_have_a_condition(void **state UNUSED)
 
 /* ---- sweeping */
 
+/* One at a name with nothing else, one beside a checkpoint. */
+static void begin_uploads(struct rig *rig)
+{
+    static const char *const keys[] = {"job/step-2/__1_0." OTHER ".distcp",
+                                       "job/step-9/__0_0." OTHER ".distcp"};
+    struct object_client *client = object_sim_client(rig->bucket, 9);
+    char id[OBJECT_UPLOAD_ID_BYTES];
+    struct sidestep_error err;
+
+    for (size_t i = 0; i < ARRAY_LENGTH(keys); i++)
+        assert_int_equal(client->ops->upload_begin(client, keys[i], id, &err), SIDESTEP_OK);
+    object_client_free(&client);
+}
+
 static void opening_sweeps_what_is_dead(void **state UNUSED)
 {
     static const char *const left[] = {
@@ -267,6 +281,7 @@ static void opening_sweeps_what_is_dead(void **state UNUSED)
     for (size_t i = 0; i < ARRAY_LENGTH(left); i++)
         assert_true(object_sim_put(rig.bucket, left[i], "x", 1));
     assert_true(object_sim_put(rig.bucket, "job/data/other.txt", "x", 1));
+    begin_uploads(&rig);
     open_trainer(&rig, 0, 0, &t);
     close_trainer(&t);
     for (size_t i = 0; i < ARRAY_LENGTH(left); i++)
