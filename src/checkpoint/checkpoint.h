@@ -2,9 +2,11 @@
 /*
  * checkpoint.h -- opens a checkpoint on storage and reads it.
  *
- * Four parts:
+ * Five parts:
  *  - reader.h opens a DCP directory through one directory descriptor.  It checks `.metadata`,
- *    manifest and footers against each other before any tensor is read.
+ *    manifest and footers against each other before any tensor is read; or, for a load, only the
+ *    files that a rank needs.
+ *  - chunk_list.h is what the ranks of a load tell each other of these files.
  *  - foreign.h opens files of other programs (safetensors, torch.save()) like a checkpoint.
  *  - parallel_read.h reads many ranges of many files in order.
  *  - missing.h explains what a directory without `.metadata` is.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* reader.c -- opens a checkpoint and checks its files against each other; see reader.h. */
-#include "checkpoint/reader.h"
+#include "checkpoint/reader_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -65,7 +65,7 @@ static bool is_unlisted_metadata(const struct reader *r)
 
 /* Does a manifest list this .metadata? Then its save is known, and, if the manifest lists files,
  * the footers of these files say the same as .metadata. */
-static enum sidestep_status find_listed(struct reader *r, uint32_t flags,
+enum sidestep_status reader_find_listed(struct reader *r, uint32_t flags,
                                         struct sidestep_error *err)
 {
     OWNED_ARENA arena = {0};
@@ -106,7 +106,7 @@ static enum sidestep_status read_metadata(struct reader *r, uint32_t flags,
     enum sidestep_status status = SIDESTEP_OK;
 
     if ((flags & (READER_PARSE_METADATA | READER_TOLERANT)) == 0)
-        status = find_listed(r, flags, err);
+        status = reader_find_listed(r, flags, err);
     if (status == SIDESTEP_OK && !r->is_listed)
         status = parse_metadata(r, flags, err);
     if (status == SIDESTEP_ENOTFOUND)
@@ -114,33 +114,53 @@ static enum sidestep_status read_metadata(struct reader *r, uint32_t flags,
     return WRAP(status, err, FILE_NAME_METADATA);
 }
 
-static enum sidestep_status read_manifest(struct reader *r, uint32_t flags,
+/* Take the manifest of this text, which lies in file ${name}. */
+static enum sidestep_status decode_manifest(struct reader *r, const struct buffer *text,
+                                            const char *name, struct sidestep_error *err)
+{
+    enum sidestep_status status =
+        manifest_decode(text->bytes, text->length, &r->arena, &r->manifest, err);
+
+    hash_sha256(text->bytes, text->length, r->manifest_sha256);
+    r->record_bytes += text->length;
+    r->has_manifest = true;
+    return WRAP(status, err, "manifest '%s'", name);
+}
+
+enum sidestep_status reader_take_manifest(struct reader *r, const struct buffer *text,
                                           struct sidestep_error *err)
 {
-    OWNED_BUFFER bytes = {0};
+    TRY(decode_manifest(r, text, "that rank 0 read", err));
+    r->is_listed = true;
+    r->record_bytes += r->manifest.metadata_bytes;
+    return arena_copy_text(&r->metadata.arena, r->manifest.save_id, &r->metadata.save_id, err);
+}
+
+enum sidestep_status reader_read_manifest(struct reader *r, uint32_t flags, struct buffer *text,
+                                          struct sidestep_error *err)
+{
     char name[FILE_NAME_BYTES];
     uint64_t metadata_bytes = r->manifest.metadata_bytes;
+    uint8_t metadata_sha256[HASH_SHA256_BYTES];
 
     if (!file_name_is_save_id(r->metadata.save_id))
         return SIDESTEP_OK;
+    memcpy(metadata_sha256, r->manifest_sha256, sizeof(metadata_sha256));
     file_name_format(FILE_NAME_MANIFEST, r->metadata.save_id, 0, 0, name);
     enum sidestep_status status =
-        small_file_read(r->dir, name, flags, MANIFEST_MAX_BYTES, &bytes, err);
+        small_file_read(r->dir, name, flags, MANIFEST_MAX_BYTES, text, err);
     if (status == SIDESTEP_ENOTFOUND)
         return FAIL(err, SIDESTEP_ECORRUPT, "its manifest '%s' is missing", name);
-    if (status == SIDESTEP_OK)
-        status = manifest_decode(bytes.bytes, bytes.length, &r->arena, &r->manifest, err);
-    if (status == SIDESTEP_OK && strcmp(r->manifest.save_id, r->metadata.save_id) != 0)
-        status = FAIL(err, SIDESTEP_ECORRUPT, "it is of save %s", r->manifest.save_id);
-    if (status == SIDESTEP_OK &&
-        (r->manifest.metadata_bytes != metadata_bytes ||
-         memcmp(r->manifest.metadata_sha256, r->manifest_sha256, HASH_SHA256_BYTES) != 0))
-        status = FAIL(err, SIDESTEP_ECORRUPT, "%s is not the one that it was made with",
-                      FILE_NAME_METADATA);
     TRY(WRAP(status, err, "manifest '%s'", name));
-    hash_sha256(bytes.bytes, bytes.length, r->manifest_sha256);
-    r->record_bytes += bytes.length;
-    r->has_manifest = true;
+    TRY(decode_manifest(r, text, name, err));
+    if (strcmp(r->manifest.save_id, r->metadata.save_id) != 0)
+        return FAIL(err, SIDESTEP_ECORRUPT, "manifest '%s': it is of save %s", name,
+                    r->manifest.save_id);
+    if (r->manifest.metadata_bytes != metadata_bytes ||
+        memcmp(r->manifest.metadata_sha256, metadata_sha256, HASH_SHA256_BYTES) != 0)
+        return FAIL(err, SIDESTEP_ECORRUPT,
+                    "manifest '%s': %s is not the one that it was made with", name,
+                    FILE_NAME_METADATA);
     return SIDESTEP_OK;
 }
 
@@ -156,7 +176,7 @@ static enum sidestep_status add_file(struct reader *r, const char *name, struct 
 }
 
 /* List the files that manifest and metadata reference, each once. */
-static enum sidestep_status list_files(struct reader *r, struct sidestep_error *err)
+enum sidestep_status reader_list_files(struct reader *r, struct sidestep_error *err)
 {
     size_t max_files = r->manifest.file_count;
 
@@ -190,7 +210,7 @@ static bool is_transform(const struct reader_file *file, const struct footer_ite
 }
 
 /* Check that .metadata and the footer of the file agree about a chunk. */
-static enum sidestep_status check_chunk(struct reader *r, const struct metadata_entry *entry,
+enum sidestep_status reader_check_chunk(struct reader *r, const struct metadata_entry *entry,
                                         const struct metadata_storage *storage,
                                         const struct box *box, struct sidestep_error *err)
 {
@@ -253,9 +273,10 @@ static enum sidestep_status check_chunks(struct reader *r, struct sidestep_error
     for (size_t i = 0; i < r->metadata.count; i++) {
         const struct metadata_entry *entry = &r->metadata.entries[i];
         if (entry->is_object)
-            TRY(check_chunk(r, entry, &entry->storage, NULL, err));
+            TRY(reader_check_chunk(r, entry, &entry->storage, NULL, err));
         for (size_t c = 0; c < entry->chunk_count; c++)
-            TRY(check_chunk(r, entry, &entry->chunks[c].storage, &entry->chunks[c].box, err));
+            TRY(reader_check_chunk(r, entry, &entry->chunks[c].storage, &entry->chunks[c].box,
+                                   err));
     }
     return SIDESTEP_OK;
 }
@@ -282,7 +303,7 @@ static enum sidestep_status gather_metadata(struct reader *r, struct sidestep_er
     return status;
 }
 
-static void take_lease(struct reader *r)
+void reader_take_lease(struct reader *r)
 {
     struct store_file *file = NULL;
 
@@ -296,11 +317,9 @@ static void take_lease(struct reader *r)
 
 static enum sidestep_status reader_try(struct reader *r, uint32_t flags, struct sidestep_error *err)
 {
+    OWNED_BUFFER manifest = {0};
     bool foreign = false;
 
-    r->queue = (struct store_queue_config){.ring = (flags & READER_IO_URING) != 0,
-                                           .depth = READER_QUEUE_DEPTH,
-                                           .readers = r->store->readers};
     r->salvages = (flags & READER_SALVAGE) != 0;
     if ((flags & READER_FOREIGN) != 0)
         TRY(foreign_open(r, flags, &foreign, err));
@@ -308,10 +327,10 @@ static enum sidestep_status reader_try(struct reader *r, uint32_t flags, struct 
         return SIDESTEP_OK;
     TRY(store_dir_open(r->store, NULL, r->path, &r->dir, err));
     if ((flags & READER_SHARED_LOCK) != 0)
-        take_lease(r);
+        reader_take_lease(r);
     TRY(read_metadata(r, flags, err));
-    TRY(read_manifest(r, flags & STORE_DROP_CACHE, err));
-    TRY(list_files(r, err));
+    TRY(reader_read_manifest(r, flags & STORE_DROP_CACHE, &manifest, err));
+    TRY(reader_list_files(r, err));
     for (size_t i = 0; i < r->file_count; i++)
         TRY(reader_file_check(r, i, flags, err));
     if (r->is_listed)
@@ -334,18 +353,22 @@ void reader_close(struct reader **reader)
     hash_table_release(&r->file_names);
     metadata_release(&r->metadata);
     arena_release(&r->arena);
+    buffer_release(&r->manifest_text);
     free(r->files);
     free(r->path);
     free(r);
 }
 
-static enum sidestep_status reader_new(struct store *store, const char *path, struct reader **out,
-                                       struct sidestep_error *err)
+enum sidestep_status reader_new(struct store *store, const char *path, uint32_t flags,
+                                struct reader **out, struct sidestep_error *err)
 {
     *out = memory_new(1, sizeof(**out));
     if (*out == NULL)
         return FAIL_NOMEM(err, sizeof(**out));
     (*out)->store = store;
+    (*out)->queue = (struct store_queue_config){.ring = (flags & READER_IO_URING) != 0,
+                                                .depth = READER_QUEUE_DEPTH,
+                                                .readers = store->readers};
     (*out)->path = memory_strdup(path);
     if ((*out)->path != NULL)
         return SIDESTEP_OK;
@@ -372,7 +395,7 @@ enum sidestep_status reader_open(struct store *store, const char *path, uint32_t
     *out = NULL;
     for (unsigned attempt = 0; attempt < READER_TRIES; attempt++) {
         struct reader *r = NULL;
-        TRY(reader_new(store, path, &r, err));
+        TRY(reader_new(store, path, flags, &r, err));
         status = reader_try(r, flags, err);
         if (status == SIDESTEP_OK) {
             *out = r;

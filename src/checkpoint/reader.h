@@ -10,6 +10,7 @@
 #define CHECKPOINT_READER_H
 
 #include "base/base.h"
+#include "checkpoint/chunk_list.h"
 #include "format/format.h"
 #include "model/model.h"
 #include "store/store.h"
@@ -30,7 +31,7 @@
 struct reader_file {
     const char *name;
     struct store_file *file; /* NULL: opened again for each read */
-    struct store_dir *dir;
+    struct store_dir *dir;   /* NULL: it was not opened yet */
     struct store_stat stat; /* of the file that was checked; a file opened later must be the same */
     struct source source;
     const char *problem;         /* kind of damage: "missing", "size" ...; NULL: none */
@@ -55,7 +56,12 @@ struct reader {
     uint8_t manifest_sha256[HASH_SHA256_BYTES]; /* or of .metadata, if there is no manifest */
     struct reader_file *files;
     size_t file_count;
+    size_t open_files; /* files that are held open */
     struct hash_table file_names;
+    /* Opened by reader_open_listed(): the metadata is of the tensors of one state, and files are
+     * opened when they are needed. */
+    bool is_partial;
+    struct buffer manifest_text;     /* if partial */
     struct foreign *foreign;         /* NULL: it is a checkpoint */
     struct store_queue_config queue; /* for bulk reads; a caller may set the depth */
     bool takes_data;                 /* do not compare data with its hashes */
@@ -97,6 +103,32 @@ struct reader {
 enum sidestep_status reader_open(struct store *store, const char *path, uint32_t flags,
                                  struct reader **out, struct sidestep_error *err);
 void reader_close(struct reader **reader);
+/* Open a checkpoint whose manifest lists its `.metadata`, and none of its data files. There is no
+ * metadata yet: see chunk_list.h. ${manifest}: what another rank found in its manifest_text; NULL:
+ * read it, and compare it with `.metadata`. ENOTFOUND: no manifest lists the `.metadata`, or there
+ * is none, so reader_open() must look. */
+enum sidestep_status reader_open_listed(struct store *store, const char *path, uint32_t flags,
+                                        const struct buffer *manifest, struct reader **out,
+                                        struct sidestep_error *err);
+/* Parse the `.metadata` of a partial reader, list all of its chunks, and look whether all data
+ * files have their size, without opening one. */
+enum sidestep_status reader_list_metadata(struct reader *r, struct chunk_list *list,
+                                          struct sidestep_error *err);
+/* List the items in the footers of files [begin, end) of a partial reader, which are checked
+ * against the manifest. */
+enum sidestep_status reader_list_footers(struct reader *r, size_t begin, size_t end, uint32_t flags,
+                                         struct chunk_list *list, struct sidestep_error *err);
+/* Take from a list of chunks what a state needs, as the metadata of a partial reader. */
+enum sidestep_status reader_take_chunks(struct reader *r, const void *list, size_t bytes,
+                                        const struct sidestep_state_dict *state, bool all_names,
+                                        struct sidestep_error *err);
+/* A partial reader is to read this chunk, or (entry->is_object) this object: open its file if that
+ * was not done, and check it against the manifest, and the chunk against the footer. */
+enum sidestep_status reader_admit(struct reader *r, const struct metadata_entry *entry,
+                                  const struct metadata_storage *storage, const struct box *box,
+                                  uint32_t flags, struct sidestep_error *err);
+/* The bytes of all data files, as the manifest or, without one, the files say. */
+uint64_t reader_data_bytes(const struct reader *r);
 /* Open the data file file->name in ${dir}. ${dir} must outlive ${r}. */
 enum sidestep_status reader_file_open(struct reader *r, struct reader_file *file,
                                       struct store_dir *dir, uint32_t flags,

@@ -120,7 +120,7 @@ enum sidestep_status reader_check_unchanged(struct reader *r, struct sidestep_er
         OWNED_FILE *opened = NULL;
         struct store_stat now;
 
-        if (file->problem != NULL && !reader_file_has_wrong_size(file))
+        if (file->dir == NULL || (file->problem != NULL && !reader_file_has_wrong_size(file)))
             continue; /* no data of it was read */
         if (file->file == NULL) {
             TRY(reopen(file, &opened, err));
@@ -194,8 +194,10 @@ enum sidestep_status reader_file_check(struct reader *r, size_t i, uint32_t flag
     struct sidestep_error why = {0};
     enum sidestep_status status = check_file(r, i, flags, &why);
 
-    if (i >= READER_MAX_OPEN_FILES)
+    if (file->file != NULL && r->open_files++ >= READER_MAX_OPEN_FILES) {
         store_file_discard(TAKE(file->file));
+        r->open_files--;
+    }
     if (status == SIDESTEP_OK)
         return SIDESTEP_OK;
     file->problem = problem_of(file, status);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* load.c -- performs a load: all ranks open the checkpoint, agree that it is the same save, plan,
- * fetch. */
+/* load.c -- performs a load: all ranks open the checkpoint and plan together, then fetch. */
 #include "load/load.h"
 
 #include <stdlib.h>
@@ -10,16 +9,13 @@
 #include "checkpoint/checkpoint.h"
 #include "load/aliases.h"
 #include "load/fetch.h"
+#include "load/open_all.h"
 #include "load/target.h"
 #include "load/writable_targets.h"
 #include "verify/verify.h"
 #include "plan/plan.h"
 
 _Static_assert(sizeof(struct sidestep_load_options) == 40, "a field was added: apply it below");
-
-/* Network file systems cache attributes, so a rank may see another save: the ranks then try
- * again. */
-#define LOAD_AGREE_TRIES 3u
 
 enum sidestep_status load_options_copy(struct sidestep_load_options *ours,
                                        const struct sidestep_load_options *theirs,
@@ -35,34 +31,6 @@ enum sidestep_status load_options_copy(struct sidestep_load_options *ours,
     if (ours->stream_count != 0 && ours->streams == NULL)
         return FAIL(err, SIDESTEP_EINVAL, "load options: streams is NULL");
     return SIDESTEP_OK;
-}
-
-/* Each rank opens the checkpoint.  The hash of the manifest (or .metadata) shows whether it is the
- * same save. */
-static enum sidestep_status open_all(struct sidestep_engine *engine, const char *path,
-                                     uint32_t flags, struct reader **reader,
-                                     struct sidestep_error *err)
-{
-    uint64_t pair[2] = {0};
-
-    for (unsigned attempt = 0;; attempt++) {
-        struct store *store = NULL;
-        enum sidestep_status status = engine_find_store(engine, path, &store, err);
-        if (status == SIDESTEP_OK)
-            status = reader_open(store, path, flags | READER_SHARED_LOCK, reader, err);
-        TRY(comm_agree_all(&engine->comm, status, err));
-        memcpy(&pair[0], (*reader)->manifest_sha256, sizeof(pair[0]));
-        pair[1] = ~pair[0];
-        TRY(comm_reduce_max_all(&engine->comm, pair, 2, err));
-        if (pair[0] == ~pair[1])
-            return SIDESTEP_OK;
-        reader_close(reader);
-        if (attempt + 1 == LOAD_AGREE_TRIES)
-            return FAIL(err, SIDESTEP_EDISAGREE,
-                        "'%s' is not the same checkpoint on all ranks: is it on shared storage?",
-                        path);
-        engine->clock->sleep_ms(engine->clock, 100u << attempt);
-    }
 }
 
 /* ${one}: words for a single one, which follow its number. */
@@ -144,6 +112,21 @@ static enum sidestep_status fill_report(struct sidestep_load_report *report,
     return FAIL_NOMEM(err, sizeof(*report));
 }
 
+/* Verify all files; ${reader} has opened only those that this rank needs. */
+static enum sidestep_status verify_whole(struct sidestep_engine *engine, struct reader *reader,
+                                         struct verify_findings *findings,
+                                         struct sidestep_error *err)
+{
+    OWNED_BY(reader_close) struct reader *whole = NULL;
+
+    if (!reader->is_partial)
+        return verify_reader(reader, engine->stagers, NULL, findings, err);
+    TRY(reader_open(reader->store, reader->path, READER_PARSE_METADATA, &whole, err));
+    if (memcmp(whole->manifest_sha256, reader->manifest_sha256, HASH_SHA256_BYTES) != 0)
+        return FAIL(err, SIDESTEP_ECORRUPT, "it was replaced while it was being loaded");
+    return verify_reader(whole, engine->stagers, NULL, findings, err);
+}
+
 /* Rank 0 verifies everything before any rank writes to a tensor. */
 static enum sidestep_status verify_before_all(struct sidestep_engine *engine, struct reader *reader,
                                               struct sidestep_error *err)
@@ -152,7 +135,7 @@ static enum sidestep_status verify_before_all(struct sidestep_engine *engine, st
     enum sidestep_status status = SIDESTEP_OK;
 
     if (engine->comm.rank == 0)
-        status = verify_reader(reader, engine->stagers, NULL, &findings, err);
+        status = verify_whole(engine, reader, &findings, err);
     if (status == SIDESTEP_OK && findings.count != 0)
         status = FAIL(err, SIDESTEP_ECORRUPT, "%zu problems, the first: %s%s%s", findings.count,
                       findings.problems[0].file != NULL ? findings.problems[0].file : "",
@@ -166,47 +149,43 @@ static enum sidestep_status verify_before_all(struct sidestep_engine *engine, st
 static bool is_alone(const struct sidestep_engine *engine, const struct reader *reader,
                      const struct load_plan *plan)
 {
-    uint64_t total = 0, wanted;
+    uint64_t total = reader_data_bytes(reader), wanted;
 
-    for (size_t i = 0; i < reader->file_count; i++)
-        total += reader->files[i].source.length;
     return checked_mul(plan->wanted_bytes, (uint64_t)engine->comm.size, &wanted) &&
            wanted <= total + total / 4;
 }
 
 static enum sidestep_status load_reader_all(struct sidestep_engine *engine, struct reader *reader,
+                                            const struct load_plan *plan,
                                             struct sidestep_state_dict *state,
                                             const struct sidestep_load_options *options,
                                             struct sidestep_load_report *report,
                                             uint64_t *bytes_read, struct sidestep_error *err)
 {
-    OWNED_BY(load_plan_release) struct load_plan plan = {0};
     bool away = false;
-    enum sidestep_status status = load_plan_build(&reader->metadata, state, true, &plan, err);
+    enum sidestep_status status = fill_report(report, plan, err);
 
     if (status == SIDESTEP_OK)
-        status = fill_report(report, &plan, err);
-    if (status == SIDESTEP_OK)
-        status = judge_plan(&plan, options->flags, err);
+        status = judge_plan(plan, options->flags, err);
     if (status == SIDESTEP_OK)
         status = target_prepare(&engine->devices, state, options->streams, options->stream_count,
                                 &away, err);
     if (status == SIDESTEP_OK)
-        status = targets_check_writable(&plan, err);
+        status = targets_check_writable(plan, err);
     TRY(comm_agree_all(&engine->comm, status, err));
     /* A foreign file has nothing that can be checked without reading it. */
     if (options->verify == SIDESTEP_VERIFY_BEFORE && reader->foreign == NULL)
         TRY(verify_before_all(engine, reader, err));
-    status = fetch_run(reader, &plan, engine->stagers, is_alone(engine, reader, &plan),
+    status = fetch_run(reader, plan, engine->stagers, is_alone(engine, reader, plan),
                        away ? &engine->devices : NULL, bytes_read, err);
     if (status == SIDESTEP_OK && !reader->has_manifest)
         status = reader_check_unchanged(reader, err);
     if (status == SIDESTEP_OK)
-        status = aliases_check(reader, &plan, engine->stagers, err);
+        status = aliases_check(reader, plan, engine->stagers, err);
     TRACE(load, "rank %d: '%s': %zu chunks, %llu bytes read", engine->comm.rank, reader->path,
-          plan.count, (unsigned long long)*bytes_read);
+          plan->count, (unsigned long long)*bytes_read);
     if (status == SIDESTEP_OK && report != NULL) {
-        report->bytes_loaded = plan.wanted_bytes;
+        report->bytes_loaded = plan->wanted_bytes;
         report->bytes_read = *bytes_read;
     }
     if (status != SIDESTEP_OK)
@@ -219,6 +198,7 @@ enum sidestep_status load_path_all(struct sidestep_engine *engine, const char *p
                                    const struct sidestep_load_options *options, uint32_t flags,
                                    struct sidestep_load_report *report, struct sidestep_error *err)
 {
+    OWNED_BY(load_plan_release) struct load_plan plan = {0};
     struct reader *reader = NULL;
     uint64_t bytes_read = 0; /* by this rank */
 
@@ -227,17 +207,19 @@ enum sidestep_status load_path_all(struct sidestep_engine *engine, const char *p
         flags |= READER_PARSE_METADATA;
     else if ((engine->flags & SIDESTEP_ENGINE_NO_DIRECT_IO) == 0)
         flags |= STORE_DIRECT | (engine->io.ring ? READER_IO_URING : 0);
-    enum sidestep_status status = open_all(engine, path, flags, &reader, err);
+    bool all_names = report != NULL || (options->flags & SIDESTEP_LOAD_STRICT) != 0;
+    enum sidestep_status status =
+        open_and_plan_all(engine, path, flags, state, all_names, &reader, &plan, err);
 
     if (status == SIDESTEP_OK) {
         reader->queue.depth = engine->io.depth;
         reader->takes_data = options->verify == SIDESTEP_VERIFY_STRUCTURE;
     }
     if (status == SIDESTEP_OK)
-        status = load_reader_all(engine, reader, state, options, report, &bytes_read, err);
+        status = load_reader_all(engine, reader, &plan, state, options, report, &bytes_read, err);
     events_emit(&engine->events, status == SIDESTEP_OK ? "loaded" : "load_failed",
                 json_pack("{s:s, s:I, s:I}", "path", path, "bytes",
-                          reader != NULL ? (json_int_t)reader->bytes : 0, "bytes_read",
+                          reader != NULL ? (json_int_t)reader_data_bytes(reader) : 0, "bytes_read",
                           (json_int_t)bytes_read));
     reader_close(&reader);
     return WRAP(status, err, "load '%s'", path);

@@ -2,9 +2,9 @@
 /*
  * load.h -- loads a checkpoint into the caller's tensors.
  *
- * All ranks open the checkpoint (checkpoint/) and agree on the save.  plan/load_plan.h finds the
- * stored chunks that are needed, each once.  fetch.h reads them in large requests, in file order,
- * with several threads.  Each block is checked by its hash and then copied into the tensors
+ * All ranks open the checkpoint together (open_all.h).  plan/load_plan.h finds the stored chunks
+ * that are needed, each once.  fetch.h reads them in large requests, in file order, with several
+ * threads.  Each block is checked by its hash and then copied into the tensors
  * (target.h).  compressed_item.h decodes compressed items.  tensor_reader.h reads single tensors,
  * for conversions and comparisons.
  *

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* chunk_list.c -- lists stored chunks in few bytes; see chunk_list.h. */
+#include "checkpoint/chunk_list.h"
+
+#include <assert.h>
+#include <string.h>
+
+#define NO_SHAPE (SIDESTEP_MAX_NDIM + 1u)
+
+struct chunk_list *chunk_list_new(struct sidestep_error *err)
+{
+    struct chunk_list *list = memory_new(1, sizeof(*list));
+
+    if (list == NULL)
+        (void)FAIL_NOMEM(err, sizeof(*list));
+    else
+        list->ndim = NO_SHAPE;
+    return list;
+}
+
+void chunk_list_free(struct chunk_list **list)
+{
+    if (*list == NULL)
+        return;
+    buffer_release(&(*list)->bytes);
+    free(*list);
+    *list = NULL;
+}
+
+static void put_number(struct buffer *b, uint64_t number)
+{
+    for (; number >= 0x80; number >>= 7)
+        buffer_put_u8(b, (uint8_t)(number | 0x80));
+    buffer_put_u8(b, (uint8_t)number);
+}
+
+static void put_numbers(struct buffer *b, const int64_t *numbers, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        put_number(b, (uint64_t)numbers[i]);
+}
+
+static void put_text(struct buffer *b, const char *text, size_t length)
+{
+    put_number(b, length);
+    buffer_put(b, text, length);
+}
+
+static void put_name(struct chunk_list *list, const char *name)
+{
+    size_t length = strlen(name), common = 0;
+
+    assert(length <= SIDESTEP_MAX_NAME);
+    while (common < length && name[common] == list->name[common])
+        common++;
+    put_number(&list->bytes, common);
+    put_text(&list->bytes, name + common, length - common);
+    memcpy(list->name + common, name + common, length - common + 1);
+}
+
+static bool is_whole(const struct chunk_record *record)
+{
+    for (uint32_t d = 0; d < record->ndim; d++)
+        if (record->box.offsets[d] != 0 || record->box.lengths[d] != record->shape[d])
+            return false;
+    return true;
+}
+
+static bool has_same_shape(const struct chunk_list *list, const struct chunk_record *record)
+{
+    return list->ndim == record->ndim &&
+           (record->ndim == 0 ||
+            memcmp(list->shape, record->shape, record->ndim * sizeof(*record->shape)) == 0);
+}
+
+static uint8_t flags_of(const struct chunk_list *list, const struct chunk_record *record)
+{
+    uint8_t flags = record->transform != NULL ? CHUNK_LIST_TRANSFORM : 0;
+
+    if (record->is_object)
+        return flags | CHUNK_LIST_OBJECT;
+    if (record->requires_grad)
+        flags |= CHUNK_LIST_REQUIRES_GRAD;
+    if (has_same_shape(list, record))
+        flags |= CHUNK_LIST_SAME_SHAPE;
+    return is_whole(record) ? flags | CHUNK_LIST_WHOLE : flags;
+}
+
+static void put_tensor(struct chunk_list *list, const struct chunk_record *record, uint8_t flags)
+{
+    struct buffer *b = &list->bytes;
+
+    assert(record->ndim <= SIDESTEP_MAX_NDIM && record->box.ndim == record->ndim);
+    buffer_put_u8(b, (uint8_t)record->dtype);
+    if ((flags & CHUNK_LIST_SAME_SHAPE) == 0) {
+        put_number(b, record->ndim);
+        put_numbers(b, record->shape, record->ndim);
+        list->ndim = record->ndim;
+        memcpy(list->shape, record->shape, record->ndim * sizeof(*record->shape));
+    }
+    if ((flags & CHUNK_LIST_WHOLE) == 0) {
+        put_numbers(b, record->box.offsets, record->ndim);
+        put_numbers(b, record->box.lengths, record->ndim);
+    }
+}
+
+void chunk_list_add(struct chunk_list *list, const struct chunk_record *record)
+{
+    struct buffer *b = &list->bytes;
+    uint8_t flags = flags_of(list, record);
+
+    buffer_put_u8(b, flags);
+    put_name(list, record->name);
+    if (!record->is_object)
+        put_tensor(list, record, flags);
+    put_number(b, record->file);
+    put_number(b, record->offset);
+    put_number(b, record->length);
+    if (record->transform != NULL)
+        put_text(b, record->transform, strlen(record->transform));
+}
+
+void chunk_list_add_footer(struct chunk_list *list, const struct footer *footer, size_t file)
+{
+    for (size_t i = 0; i < footer->count; i++) {
+        const struct footer_item *item = &footer->items[i];
+        chunk_list_add(
+            list,
+            &(struct chunk_record){
+                .name = item->name,
+                .is_object = item->is_object,
+                .requires_grad = item->requires_grad,
+                .dtype = item->dtype,
+                .ndim = item->ndim,
+                .shape = item->shape,
+                .box = item->box,
+                .file = file,
+                .offset = item->offset,
+                .length = item->bytes,
+                .transform = item->transform != 0 ? footer->transforms[item->transform - 1] : NULL,
+            });
+    }
+}

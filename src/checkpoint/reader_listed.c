@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * reader_listed.c -- opens only those files of a checkpoint that a load needs; see reader.h.
+ *
+ * The manifest has the hash of each footer. So a rank that has the manifest and a list of chunks
+ * can check each file when it opens it, and needs no other file for that.
+ */
+#include <string.h>
+
+#include "base/base.h"
+#include "checkpoint/reader_internal.h"
+#include "commit/commit.h"
+
+static enum sidestep_status open_listed(struct reader *r, uint32_t flags,
+                                        const struct buffer *manifest, struct sidestep_error *err)
+{
+    r->is_partial = true;
+    TRY(store_dir_open(r->store, NULL, r->path, &r->dir, err));
+    if ((flags & READER_SHARED_LOCK) != 0)
+        reader_take_lease(r);
+    if (manifest != NULL) {
+        TRY(reader_take_manifest(r, manifest, err));
+        return reader_list_files(r, err);
+    }
+    TRY(reader_find_listed(r, flags, err));
+    if (!r->is_listed)
+        return FAIL(err, SIDESTEP_ENOTFOUND, "no manifest lists this %s", FILE_NAME_METADATA);
+    TRY(reader_read_manifest(r, flags & STORE_DROP_CACHE, &r->manifest_text, err));
+    return reader_list_files(r, err);
+}
+
+enum sidestep_status reader_open_listed(struct store *store, const char *path, uint32_t flags,
+                                        const struct buffer *manifest, struct reader **out,
+                                        struct sidestep_error *err)
+{
+    OWNED_BY(reader_close) struct reader *r = NULL;
+
+    TRY(reader_new(store, path, flags, &r, err));
+    TRY(open_listed(r, flags, manifest, err));
+    *out = TAKE(r);
+    return SIDESTEP_OK;
+}
+
+/* ---- all chunks, from .metadata */
+
+/* Get the size of a file. store_stat() takes no name with a `/`. */
+static enum sidestep_status look_at(struct store_dir *dir, const char *name,
+                                    struct store_stat *stat, struct sidestep_error *err)
+{
+    OWNED_FILE *file = NULL;
+
+    if (strchr(name, '/') == NULL)
+        return store_stat(dir, name, stat, err);
+    TRY(store_file_open(dir, name, 0, &file, err));
+    return store_file_stat(file, stat, err);
+}
+
+static enum sidestep_status check_sizes(struct reader *r, struct sidestep_error *err)
+{
+    for (size_t i = 0; i < r->manifest.file_count; i++) {
+        const struct manifest_file *row = &r->manifest.files[i];
+        struct store_stat stat;
+        enum sidestep_status status = look_at(r->dir, row->name, &stat, err);
+        if (status == SIDESTEP_ENOTFOUND)
+            return FAIL(err, SIDESTEP_ECORRUPT, "file '%s': it is missing", row->name);
+        TRY(WRAP(status, err, "file '%s'", row->name));
+        if (stat.kind != STORE_FILE)
+            return FAIL(err, SIDESTEP_EUNSAFE, "file '%s': it is not a regular file", row->name);
+        if (stat.size != row->bytes)
+            return FAIL(err, SIDESTEP_ECORRUPT, "file '%s': it has %llu bytes instead of %llu",
+                        row->name, (unsigned long long)stat.size, (unsigned long long)row->bytes);
+    }
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status add_stored(const struct reader *r, struct chunk_list *list,
+                                       const struct metadata_entry *entry,
+                                       const struct metadata_storage *storage,
+                                       const struct box *box, struct sidestep_error *err)
+{
+    size_t file = storage->file != NULL ? hash_table_find(&r->file_names, storage->file) : SIZE_MAX;
+
+    if (file == SIZE_MAX)
+        return FAIL(err, SIDESTEP_ECORRUPT, "%s does not say in which file of the manifest '%s' is",
+                    FILE_NAME_METADATA, display_name(entry->name).text);
+    chunk_list_add(list, &(struct chunk_record){.name = entry->name,
+                                                .is_object = entry->is_object,
+                                                .requires_grad = entry->requires_grad,
+                                                .dtype = entry->dtype,
+                                                .ndim = entry->ndim,
+                                                .shape = entry->shape,
+                                                .box = *box,
+                                                .file = file,
+                                                .offset = storage->offset,
+                                                .length = storage->length,
+                                                .transform = storage->transform});
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status add_entry(const struct reader *r, struct chunk_list *list,
+                                      const struct metadata_entry *entry,
+                                      struct sidestep_error *err)
+{
+    if (entry->is_object)
+        return add_stored(r, list, entry, &entry->storage, &(struct box){0}, err);
+    for (size_t c = 0; c < entry->chunk_count; c++)
+        TRY(add_stored(r, list, entry, &entry->chunks[c].storage, &entry->chunks[c].box, err));
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status reader_list_metadata(struct reader *r, struct chunk_list *list,
+                                          struct sidestep_error *err)
+{
+    OWNED_BUFFER bytes = {0};
+    OWNED_METADATA metadata = {0};
+    uint8_t sha256[HASH_SHA256_BYTES];
+
+    TRY(check_sizes(r, err));
+    TRY(small_file_read(r->dir, FILE_NAME_METADATA, 0, DCP_METADATA_MAX_BYTES, &bytes, err));
+    hash_sha256(bytes.bytes, bytes.length, sha256);
+    if (memcmp(sha256, r->manifest.metadata_sha256, sizeof(sha256)) != 0)
+        return FAIL(err, SIDESTEP_ECORRUPT, "%s was replaced while it was being read",
+                    FILE_NAME_METADATA);
+    TRY(WRAP(dcp_metadata_read(bytes.bytes, bytes.length, &metadata, err), err,
+             FILE_NAME_METADATA));
+    buffer_release(&bytes);
+    for (size_t i = 0; i < metadata.count; i++)
+        TRY(add_entry(r, list, &metadata.entries[i], err));
+    return buffer_check(&list->bytes, err);
+}
+
+/* ---- footers */
+
+enum sidestep_status reader_list_footers(struct reader *r, size_t begin, size_t end, uint32_t flags,
+                                         struct chunk_list *list, struct sidestep_error *err)
+{
+    for (size_t i = begin; i < end; i++) {
+        TRY(reader_file_check(r, i, flags, err));
+        chunk_list_add_footer(list, &r->files[i].footer, i);
+    }
+    return buffer_check(&list->bytes, err);
+}
+
+/* ---- what this rank reads */
+
+enum sidestep_status reader_take_chunks(struct reader *r, const void *list, size_t bytes,
+                                        const struct sidestep_state_dict *state, bool all_names,
+                                        struct sidestep_error *err)
+{
+    OWNED const char **names = memory_new(r->file_count, sizeof(*names));
+
+    if (names == NULL)
+        return FAIL_NOMEM(err, r->file_count * sizeof(*names));
+    for (size_t i = 0; i < r->file_count; i++)
+        names[i] = r->files[i].name;
+    const struct chunk_list_wish wish = {
+        .state = state, .all_names = all_names, .files = names, .file_count = r->file_count};
+    return chunk_list_read(list, bytes, &wish, &r->metadata, err);
+}
+
+enum sidestep_status reader_admit(struct reader *r, const struct metadata_entry *entry,
+                                  const struct metadata_storage *storage, const struct box *box,
+                                  uint32_t flags, struct sidestep_error *err)
+{
+    size_t i = hash_table_find(&r->file_names, storage->file);
+
+    if (i == SIZE_MAX)
+        return FAIL(err, SIDESTEP_ECORRUPT, "'%s' is in the file '%s', which is not listed",
+                    display_name(entry->name).text, storage->file);
+    if (r->files[i].dir == NULL)
+        TRY(reader_file_check(r, i, flags, err));
+    return reader_check_chunk(r, entry, storage, box, err);
+}
+
+uint64_t reader_data_bytes(const struct reader *r)
+{
+    uint64_t bytes = 0;
+
+    for (size_t i = 0; i < r->file_count; i++)
+        bytes += r->is_partial ? r->manifest.files[i].bytes : r->files[i].source.length;
+    return bytes;
+}

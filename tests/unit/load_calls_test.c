@@ -1,0 +1,428 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * load_calls_test.c -- what a load asks of storage: each rank opens the shards from which it reads,
+ * and what all ranks must know, they read once together. Calls are counted by the points of
+ * store_fault.h, over all ranks.
+ */
+#include <stdatomic.h>
+
+#include "base/fault.h"
+#include "checkpoint/chunk_list.h"
+#include "engine/engine.h"
+#include "load/open_all.h"
+#include "support/comm_threads.h"
+#include "support/scratch.h"
+#include "support/store_fault.h"
+#include "support/unit.h"
+
+#define COUNT_ONLY (~0ul) /* a hit that never comes */
+#define ROWS 2
+#define COLUMNS 8
+#define TENSORS 3
+/* .metadata for the lock, for its hash and for its content; the manifest twice; the owner's. */
+#define RECORD_OPENS 6u
+
+enum part {
+    OWN_PART,  /* as many ranks as shards: each its own rows */
+    SAME_PART, /* all ranks the rows of saver 0 */
+};
+
+struct job {
+    struct store *store;
+    char path[160];
+    char other_path[160]; /* not empty: rank 1 loads from there */
+    int savers;
+    enum part part;
+    bool is_load;
+    enum sidestep_status expected;
+    _Atomic unsigned wrong; /* elements */
+    char said[704];
+};
+
+static struct scratch scratch;
+
+static float element(int tensor, int64_t row, int64_t column)
+{
+    return (float)(tensor * 1000003 + row * COLUMNS + column);
+}
+
+static int64_t first_row(const struct job *job, int rank)
+{
+    return job->is_load && job->part == SAME_PART ? 0 : (int64_t)rank * ROWS;
+}
+
+static void fill_state(const struct job *job, struct sidestep_state_dict *state, int rank,
+                       float data[TENSORS][ROWS][COLUMNS])
+{
+    int64_t first = first_row(job, rank);
+    struct sidestep_error err;
+
+    for (int t = 0; t < TENSORS; t++) {
+        char name[32];
+        const struct sidestep_tensor tensor = {
+            .struct_size = sizeof(tensor),
+            .name = name,
+            .dtype = SIDESTEP_FLOAT32,
+            .ndim = 2,
+            .shape = (int64_t[]){(int64_t)job->savers * ROWS, COLUMNS},
+            .offsets = (int64_t[]){first, 0},
+            .lengths = (int64_t[]){ROWS, COLUMNS},
+            .data = data[t]};
+        snprintf(name, sizeof(name), "layer.%d.weight", t);
+        for (int64_t r = 0; r < ROWS; r++)
+            for (int64_t c = 0; c < COLUMNS; c++)
+                data[t][r][c] = job->is_load ? -1 : element(t, first + r, c);
+        assert_int_equal(sidestep_state_dict_add_tensor(state, &tensor, &err), SIDESTEP_OK);
+    }
+}
+
+static void count_wrong(struct job *job, int rank, float data[TENSORS][ROWS][COLUMNS])
+{
+    int64_t first = first_row(job, rank);
+
+    for (int t = 0; t < TENSORS; t++)
+        for (int64_t r = 0; r < ROWS; r++)
+            for (int64_t c = 0; c < COLUMNS; c++)
+                if (data[t][r][c] != element(t, first + r, c))
+                    job->wrong++;
+}
+
+static int run_rank(struct sidestep_comm *comm, void *context)
+{
+    struct job *job = context;
+    struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
+    struct sidestep_engine *engine = NULL;
+    struct sidestep_state_dict *state = NULL;
+    struct sidestep_error err = {0};
+    float data[TENSORS][ROWS][COLUMNS];
+    int rank = comm->rank;
+
+    options.threads = 1;
+    options.comm = comm;
+    assert_int_equal(sidestep_engine_open(&engine, &options, &err), SIDESTEP_OK);
+    engine->store = job->store;
+    assert_int_equal(sidestep_state_dict_new(&state, &err), SIDESTEP_OK);
+    fill_state(job, state, rank, data);
+    const char *path = rank == 1 && job->other_path[0] != '\0' ? job->other_path : job->path;
+    enum sidestep_status status = job->is_load
+                                      ? sidestep_load(engine, path, state, NULL, NULL, &err)
+                                      : sidestep_save(engine, path, state, NULL, NULL, &err);
+    if (status != job->expected)
+        print_message("# rank %d: %d, '%s'\n", rank, (int)status, err.message);
+    if (rank == 0)
+        snprintf(job->said, sizeof(job->said), "%s", err.message);
+    if (job->is_load && status == SIDESTEP_OK)
+        count_wrong(job, rank, data);
+    sidestep_state_dict_free(&state);
+    (void)sidestep_engine_close(&engine, NULL);
+    return status == job->expected ? 0 : 1;
+}
+
+static void save(struct job *job, int savers)
+{
+    *job = (struct job){.store = store_fault_new(store_posix()), .savers = savers};
+    snprintf(job->path, sizeof(job->path), "%s/of-%d", scratch.path, savers);
+    assert_non_null(job->store);
+    assert_int_equal(comm_threads_run(savers, run_rank, job), 0);
+    job->is_load = true;
+}
+
+/* How often all ranks of a load call ${point} ("store.file_open"). */
+static unsigned long count_calls(struct job *job, int loaders, enum part part, const char *point)
+{
+    job->part = part;
+    job->wrong = 0;
+    fault_arm(point, COUNT_ONLY, false, 0);
+    assert_int_equal(comm_threads_run(loaders, run_rank, job), 0);
+    assert_int_equal(job->wrong, 0);
+    unsigned long hits = fault_hits();
+    fault_arm("", 0, false, 0);
+    return hits;
+}
+
+static void each_rank_opens_what_it_needs(void **unused)
+{
+    struct job job;
+
+    (void)unused;
+    save(&job, 8);
+    /* Its own shard, whose footer is also the rank's share of the list. */
+    assert_in_range(count_calls(&job, 8, OWN_PART, "store.file_open"), 8, 8 + RECORD_OPENS);
+    assert_in_range(count_calls(&job, 8, OWN_PART, "store.stat"), 0, 2);
+    /* Its share of the list, and one shard that all need. */
+    assert_in_range(count_calls(&job, 8, SAME_PART, "store.file_open"), 15, 15 + RECORD_OPENS);
+    store_fault_free(&job.store);
+}
+
+/* The negative control: the counter sees the opens of a reader that opens all files. */
+static void opening_all_files_is_counted(void **unused)
+{
+    struct sidestep_error err = {0};
+    struct reader *reader = NULL;
+    struct job job;
+
+    (void)unused;
+    save(&job, 8);
+    fault_arm("store.file_open", COUNT_ONLY, false, 0);
+    assert_int_equal(reader_open(job.store, job.path, 0, &reader, &err), SIDESTEP_OK);
+    assert_in_range(fault_hits(), 8 + 2, 8 + RECORD_OPENS);
+    fault_arm("", 0, false, 0);
+    reader_close(&reader);
+    store_fault_free(&job.store);
+}
+
+/* One rank that wants little of many shards opens one of them, and looks at the size of each. */
+static void one_rank_opens_one_of_many_shards(void **unused)
+{
+    struct job job;
+
+    (void)unused;
+    save(&job, OPEN_MAX_FOOTERS + 8);
+    assert_in_range(count_calls(&job, 1, SAME_PART, "store.file_open"), 1, 1 + RECORD_OPENS);
+    assert_in_range(count_calls(&job, 1, SAME_PART, "store.stat"), job.savers, job.savers + 2);
+    /* Two ranks read footers again: there are few for each. */
+    assert_in_range(count_calls(&job, 2, SAME_PART, "store.file_open"), job.savers,
+                    job.savers + 1 + RECORD_OPENS);
+    store_fault_free(&job.store);
+}
+
+static void replace_byte(const struct job *job, const char *file, long from_end)
+{
+    char path[256];
+
+    snprintf(path, sizeof(path), "%s/%s", job->path, file);
+    FILE *f = fopen(path, "r+");
+    assert_non_null(f);
+    assert_int_equal(fseek(f, -from_end, SEEK_END), 0);
+    int byte = fgetc(f);
+    assert_int_equal(fseek(f, -from_end, SEEK_END), 0);
+    assert_int_equal(fputc(byte ^ 1, f), byte ^ 1);
+    assert_int_equal(fclose(f), 0);
+}
+
+/* A shard whose footer is not the one that the manifest lists is refused, by ranks that read it
+ * and by those that list it. A shard that is gone or short is noticed by all. */
+static void damage_is_noticed(void **unused)
+{
+    char path[256];
+    struct job job;
+
+    (void)unused;
+    save(&job, OPEN_MAX_FOOTERS + 8);
+    job.expected = SIDESTEP_ECORRUPT;
+    replace_byte(&job, "__0_0.distcp", 100);
+    (void)count_calls(&job, 1, SAME_PART, "store.file_open");
+    assert_non_null(strstr(job.said, "__0_0.distcp"));
+    (void)count_calls(&job, 2, SAME_PART, "store.file_open");
+    assert_non_null(strstr(job.said, "__0_0.distcp"));
+    replace_byte(&job, "__0_0.distcp", 100);
+    job.expected = SIDESTEP_OK;
+    (void)count_calls(&job, 1, SAME_PART, "store.file_open");
+
+    /* One that this rank does not read. */
+    snprintf(path, sizeof(path), "%s/__7_0.distcp", job.path);
+    assert_int_equal(truncate(path, 100), 0);
+    job.expected = SIDESTEP_ECORRUPT;
+    (void)count_calls(&job, 1, SAME_PART, "store.file_open");
+    assert_non_null(strstr(job.said, "__7_0.distcp"));
+    assert_int_equal(unlink(path), 0);
+    (void)count_calls(&job, 1, SAME_PART, "store.file_open");
+    assert_non_null(strstr(job.said, "missing"));
+    store_fault_free(&job.store);
+}
+
+/* Rank 1 sees another checkpoint under the name: all ranks are told, and not that it is damaged. */
+static void ranks_that_see_different_checkpoints_are_told(void **unused)
+{
+    struct job other, job;
+
+    (void)unused;
+    save(&other, 3);
+    save(&job, 2);
+    snprintf(job.other_path, sizeof(job.other_path), "%s", other.path);
+    job.expected = SIDESTEP_EDISAGREE;
+    (void)count_calls(&job, 2, OWN_PART, "store.file_open");
+    assert_non_null(strstr(job.said, "shared storage"));
+    job.other_path[0] = '\0';
+    job.expected = SIDESTEP_OK;
+    (void)count_calls(&job, 2, OWN_PART, "store.file_open");
+    store_fault_free(&job.store);
+    store_fault_free(&other.store);
+}
+
+/* ---- lists of chunks */
+
+static const char *const file_names[] = {"__0_0.distcp", "__1_0.distcp"};
+
+static void add_rows(struct chunk_list *list, const char *name, int64_t first, size_t file)
+{
+    chunk_list_add(list, &(struct chunk_record){.name = name,
+                                                .dtype = SIDESTEP_FLOAT32,
+                                                .ndim = 2,
+                                                .shape = (int64_t[]){4, COLUMNS},
+                                                .box = {.ndim = 2,
+                                                        .offsets = (int64_t[]){first, 0},
+                                                        .lengths = (int64_t[]){2, COLUMNS}},
+                                                .file = file,
+                                                .offset = 64 + (uint64_t)first,
+                                                .length = 1u << 20});
+}
+
+/* Two lists behind each other: {layer.0, layer.1, other} x 2 files, and an object. */
+static void make_lists(struct buffer *both)
+{
+    for (size_t file = 0; file < 2; file++) {
+        OWNED_BY(chunk_list_free) struct chunk_list *list = chunk_list_new(NULL);
+        assert_non_null(list);
+        add_rows(list, "layer.0", 2 * (int64_t)file, file);
+        add_rows(list, "layer.1", 2 * (int64_t)file, file);
+        add_rows(list, "other", 2 * (int64_t)file, file);
+        if (file == 1)
+            chunk_list_add(list, &(struct chunk_record){.name = "layer.step",
+                                                        .is_object = true,
+                                                        .file = file,
+                                                        .offset = 4096,
+                                                        .length = 300,
+                                                        .transform = "stream.zstd/1"});
+        buffer_put(both, list->bytes.bytes, list->bytes.length);
+    }
+    assert_false(both->failed);
+}
+
+static struct sidestep_state_dict *want_rows(const char *name, int64_t first)
+{
+    static float data[ROWS][COLUMNS];
+    struct sidestep_state_dict *state = NULL;
+    const struct sidestep_tensor tensor = {.struct_size = sizeof(tensor),
+                                           .name = name,
+                                           .dtype = SIDESTEP_FLOAT32,
+                                           .ndim = 2,
+                                           .shape = (int64_t[]){4, COLUMNS},
+                                           .offsets = (int64_t[]){first, 0},
+                                           .lengths = (int64_t[]){ROWS, COLUMNS},
+                                           .data = data};
+
+    assert_int_equal(sidestep_state_dict_new(&state, NULL), SIDESTEP_OK);
+    assert_int_equal(sidestep_state_dict_add_tensor(state, &tensor, NULL), SIDESTEP_OK);
+    return state;
+}
+
+static enum sidestep_status read_list(const struct buffer *list, size_t length,
+                                      const struct sidestep_state_dict *state, bool all_names,
+                                      struct metadata *out)
+{
+    const struct chunk_list_wish wish = {
+        .state = state, .all_names = all_names, .files = file_names, .file_count = 2};
+
+    return chunk_list_read(list->bytes, length, &wish, out, NULL);
+}
+
+static void a_rank_takes_what_it_needs(void **unused)
+{
+    OWNED_BY(sidestep_state_dict_free) struct sidestep_state_dict *state = want_rows("layer.1", 1);
+    OWNED_BUFFER list = {0};
+
+    (void)unused;
+    make_lists(&list);
+    for (int all = 0; all < 2; all++) {
+        OWNED_METADATA metadata = {0};
+        assert_int_equal(read_list(&list, list.length, state, all != 0, &metadata), SIDESTEP_OK);
+        assert_int_equal(metadata.count, all != 0 ? 4 : 1);
+        const struct metadata_entry *entry = metadata_find(&metadata, "layer.1");
+        assert_non_null(entry);
+        assert_int_equal(entry->chunk_count, 2);
+        assert_string_equal(entry->chunks[1].storage.file, "__1_0.distcp");
+        assert_int_equal(entry->chunks[1].storage.offset, 66);
+        assert_int_equal(entry->chunks[1].box.offsets[0], 2);
+        entry = metadata_find(&metadata, "layer.0");
+        assert_int_equal(entry != NULL, all);
+        assert_true(entry == NULL || entry->chunk_count == 0);
+    }
+}
+
+static void a_chunk_that_does_not_overlap_is_left_out(void **unused)
+{
+    OWNED_BY(sidestep_state_dict_free) struct sidestep_state_dict *state = want_rows("layer.0", 2);
+    OWNED_METADATA metadata = {0};
+    OWNED_BUFFER list = {0};
+
+    (void)unused;
+    make_lists(&list);
+    assert_int_equal(read_list(&list, list.length, state, false, &metadata), SIDESTEP_OK);
+    assert_int_equal(metadata.entries[0].chunk_count, 1);
+    assert_string_equal(metadata.entries[0].chunks[0].storage.file, "__1_0.distcp");
+}
+
+static void objects_keep_their_transform(void **unused)
+{
+    OWNED_BY(sidestep_state_dict_free) struct sidestep_state_dict *state = NULL;
+    OWNED_METADATA metadata = {0};
+    OWNED_BUFFER list = {0};
+
+    (void)unused;
+    make_lists(&list);
+    assert_int_equal(sidestep_state_dict_new(&state, NULL), SIDESTEP_OK);
+    assert_int_equal(sidestep_state_dict_add_value(state, "layer.step", NULL, 0, NULL, NULL),
+                     SIDESTEP_OK);
+    assert_int_equal(read_list(&list, list.length, state, false, &metadata), SIDESTEP_OK);
+    assert_int_equal(metadata.count, 1);
+    assert_true(metadata.entries[0].is_object);
+    assert_string_equal(metadata.entries[0].storage.transform, "stream.zstd/1");
+    assert_int_equal(metadata.entries[0].storage.length, 300);
+}
+
+/* Cut off at each byte, or with any byte changed, a list is refused or says something else; it is
+ * never read past its end, and never more than the files that there are. */
+static void a_damaged_list_is_no_danger(void **unused)
+{
+    OWNED_BY(sidestep_state_dict_free) struct sidestep_state_dict *state = want_rows("layer.1", 1);
+    OWNED_BUFFER list = {0};
+    unsigned refused = 0;
+
+    (void)unused;
+    make_lists(&list);
+    for (size_t at = 0; at < list.length; at++)
+        for (unsigned change = 0; change < 9; change++) {
+            OWNED_METADATA metadata = {0};
+            OWNED_BUFFER copy = {0};
+            buffer_put(&copy, list.bytes, change == 8 ? at : list.length);
+            if (change < 8)
+                copy.bytes[at] ^= (uint8_t)(1u << change);
+            enum sidestep_status status = read_list(&copy, copy.length, state, true, &metadata);
+            assert_true(status == SIDESTEP_OK || status == SIDESTEP_EPEER ||
+                        status == SIDESTEP_ECORRUPT);
+            refused += status != SIDESTEP_OK;
+        }
+    assert_true(refused > list.length);
+}
+
+static int setup(void **unused)
+{
+    (void)unused;
+    return scratch_make(&scratch, NULL) ? 0 : -1;
+}
+
+static int teardown(void **unused)
+{
+    (void)unused;
+    scratch_remove(&scratch);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(each_rank_opens_what_it_needs, setup, teardown),
+        cmocka_unit_test_setup_teardown(opening_all_files_is_counted, setup, teardown),
+        cmocka_unit_test_setup_teardown(one_rank_opens_one_of_many_shards, setup, teardown),
+        cmocka_unit_test_setup_teardown(damage_is_noticed, setup, teardown),
+        cmocka_unit_test_setup_teardown(ranks_that_see_different_checkpoints_are_told, setup,
+                                        teardown),
+        cmocka_unit_test(a_rank_takes_what_it_needs),
+        cmocka_unit_test(a_chunk_that_does_not_overlap_is_left_out),
+        cmocka_unit_test(objects_keep_their_transform),
+        cmocka_unit_test(a_damaged_list_is_no_danger),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
