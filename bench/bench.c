@@ -60,6 +60,8 @@ static void run_part(const struct bench *bench, const char *part, uint64_t bytes
         bench_plan(bench);
     else if (strcmp(part, "scale") == 0)
         bench_scale(bench);
+    else if (strcmp(part, "scale-load") == 0)
+        bench_scale_load(bench);
 #ifdef BENCH_WITH_OBJECTS
     else if (strcmp(part, "objects") == 0)
         bench_objects(bench, bytes);

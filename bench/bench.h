@@ -124,6 +124,9 @@ struct bench_plan_size {
     double goal_memory;         /* bytes; 0: by the size of .metadata */
 };
 void bench_plan_ranks(const struct bench *bench, const struct bench_plan_size *size);
+/* Save a checkpoint of ${ranks} ranks, each with a row of 8 float32 of ${tensors} tensors:
+ * "model.layers.LAYER.mlp.weight.NUMBER", 12 a layer. */
+void bench_plan_save(const char *path, unsigned ranks, unsigned tensors);
 
 /* ---- the measurements ---- */
 
@@ -139,6 +142,7 @@ void bench_small(const struct bench *bench);                    /* small.c */
 void bench_filling(const struct bench *bench);                  /* filling.c */
 void bench_plan(const struct bench *bench);                     /* plan.c */
 void bench_scale(const struct bench *bench);                    /* scale.c */
+void bench_scale_load(const struct bench *bench);               /* scale_load.c */
 void bench_objects(const struct bench *bench, uint64_t bytes);  /* objects.c */
 
 #endif

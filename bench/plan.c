@@ -28,6 +28,7 @@
 
 struct planning {
     unsigned ranks;
+    int tensors;                         /* of each rank */
     struct sidestep_state_dict **states; /* of each rank, as the next three */
     struct buffer *tables;
     const void **starts; /* of the tables */
@@ -48,7 +49,7 @@ static struct sidestep_state_dict *make_state(struct planning *p, int64_t rank)
     char name[64];
 
     bench_check(sidestep_state_dict_new(&state, &err), &err);
-    for (int i = 0; i < TENSORS; i++) {
+    for (int i = 0; i < p->tensors; i++) {
         struct sidestep_tensor tensor = {
             .struct_size = sizeof(tensor),
             .name = name,
@@ -209,7 +210,6 @@ static struct committed commit_all(struct planning *p)
     commit_close(&commit);
     snprintf(path, sizeof(path), "%s/.metadata", p->path);
     took.metadata_bytes = bench_file_bytes(path);
-    bench_remove(p->path);
     return took;
 }
 
@@ -237,6 +237,7 @@ static void measure(const struct bench *bench, const struct bench_plan_size *siz
     for (unsigned i = 0; i < bench->runs; i++) {
         double fresh = plan_anew(p), reused = plan_reused(p);
         took = commit_all(p);
+        bench_remove(p->path);
         bench_add(&rows[0].ours, reused + took.seconds);
         bench_add(&rows[1].ours, fresh + took.seconds);
         bench_add(&rows[2].ours, reused);
@@ -259,18 +260,19 @@ static void *new_array(size_t count, size_t size)
     return array;
 }
 
-static struct planning *planning_new(const struct bench *bench, unsigned ranks)
+static struct planning *planning_new(const char *path, unsigned ranks, int tensors)
 {
     struct planning *p = new_array(1, sizeof(*p));
     struct sidestep_error err = {0};
 
     p->ranks = ranks;
+    p->tensors = tensors;
     p->states = new_array(ranks, sizeof(struct sidestep_state_dict *));
     p->tables = new_array(ranks, sizeof(*p->tables));
     p->starts = new_array(ranks, sizeof(void *));
     p->lengths = new_array(ranks, sizeof(*p->lengths));
     p->sizes = new_array(ranks, sizeof(*p->sizes));
-    snprintf(p->path, sizeof(p->path), "%s/checkpoint", bench->dir);
+    snprintf(p->path, sizeof(p->path), "%s", path);
     for (unsigned r = 0; r < ranks; r++) {
         p->states[r] = make_state(p, r);
         bench_check(save_plan_table_encode(p->states[r], &p->tables[r], &err), &err);
@@ -297,9 +299,20 @@ static void planning_free(struct planning *p)
 
 void bench_plan_ranks(const struct bench *bench, const struct bench_plan_size *size)
 {
-    struct planning *p = planning_new(bench, size->ranks);
+    char path[4096];
 
+    snprintf(path, sizeof(path), "%s/checkpoint", bench->dir);
+    struct planning *p = planning_new(path, size->ranks, TENSORS);
     measure(bench, size, p);
+    planning_free(p);
+}
+
+void bench_plan_save(const char *path, unsigned ranks, unsigned tensors)
+{
+    struct planning *p = planning_new(path, ranks, (int)tensors);
+
+    (void)plan_anew(p);
+    (void)commit_all(p);
     planning_free(p);
 }
 

@@ -1,0 +1,342 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * scale_load.c -- counts what a rank of a load by thousands of ranks asks of storage.
+ *
+ * Four ranks of each load really run, one after the other: the first two, one in the middle, and
+ * the last. A communicator plays the others. It gives rank 0 what they would list, keeps what rank
+ * 0 sends to all, and gives that to the ranks that run later. The checkpoints stay, for the same
+ * loads by stock (python_scale.py).
+ */
+#include "bench.h"
+
+#include <malloc.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/base.h"
+#include "checkpoint/checkpoint.h"
+#include "engine/engine.h"
+
+#define TENSORS 50u
+#define MANY_TENSORS 1000u
+#define MEMORY_GOAL (64.0 * (1 << 20))
+#define COLUMNS 8
+#define MAX_ROWS 2
+#define LIVE 4u
+
+enum part { OWN_PART, SAME_PART, HALF, ONE_RANK };
+static const char *const part_names[] = {"own part", "same part", "resharded to half",
+                                         "a part of one shard"};
+
+/* ---- calls, counted */
+
+struct calls {
+    uint64_t opens, reads, stats, bytes;
+};
+static struct calls calls; /* of the rank that runs */
+static struct store_ops counting;
+
+static enum sidestep_status count_open(struct store_dir *at, const char *name, uint32_t flags,
+                                       struct store_file **out, struct sidestep_error *err)
+{
+    __atomic_fetch_add(&calls.opens, 1, __ATOMIC_RELAXED);
+    return store_posix()->ops->file_open(at, name, flags, out, err);
+}
+
+static enum sidestep_status count_read(struct store_file *file, void *to, size_t bytes,
+                                       uint64_t offset, struct sidestep_error *err)
+{
+    __atomic_fetch_add(&calls.reads, 1, __ATOMIC_RELAXED);
+    __atomic_fetch_add(&calls.bytes, bytes, __ATOMIC_RELAXED);
+    return store_posix()->ops->file_read_at(file, to, bytes, offset, err);
+}
+
+static enum sidestep_status count_stat(struct store_dir *at, const char *name,
+                                       struct store_stat *out, struct sidestep_error *err)
+{
+    __atomic_fetch_add(&calls.stats, 1, __ATOMIC_RELAXED);
+    return store_posix()->ops->stat(at, name, out, err);
+}
+
+static struct store *counting_store(void)
+{
+    static struct store store = {.ops = &counting};
+
+    counting = *store_posix()->ops;
+    counting.file_open = count_open;
+    counting.file_read_at = count_read;
+    counting.stat = count_stat;
+    counting.file_async_fd = NULL; /* all reads by calls */
+    return &store;
+}
+
+/* ---- the ranks that do not run */
+
+struct stage {
+    char path[4096];
+    unsigned savers, loaders, tensors;
+    enum part part;
+    struct buffer *lists; /* of chunks, one per shard */
+    struct buffer sent;   /* what rank 0 sent to all, one after the other */
+    size_t taken;         /* of it, by the rank that runs */
+    bool sizes_are_next;  /* rank 0 gathers a size of each rank, and then the bytes */
+    int32_t rank;         /* that runs */
+};
+
+static int max_of_all(void *context, uint64_t *values, size_t count)
+{
+    (void)context, (void)values, (void)count; /* all others say the same, or 0 */
+    return 0;
+}
+
+static int send_to_all(void *context, void *buffer, size_t bytes, int32_t root)
+{
+    struct stage *stage = context;
+
+    if (root != 0)
+        return -1;
+    if (stage->rank == 0) {
+        buffer_put(&stage->sent, buffer, bytes);
+        return 0;
+    }
+    if (bytes > stage->sent.length - stage->taken)
+        return -1;
+    memcpy(buffer, stage->sent.bytes + stage->taken, bytes);
+    stage->taken += bytes;
+    return 0;
+}
+
+/* The shards whose footers ${rank} reads. */
+static void share_of(const struct stage *stage, uint64_t rank, uint64_t *begin, uint64_t *end)
+{
+    *begin = rank * stage->savers / stage->loaders;
+    *end = (rank + 1) * stage->savers / stage->loaders;
+}
+
+static int gather(void *context, const void *send, size_t bytes, void *recv, const size_t *each)
+{
+    struct stage *stage = context;
+    uint8_t *to = recv;
+
+    if (stage->rank != 0)
+        return 0;
+    stage->sizes_are_next = !stage->sizes_are_next;
+    for (uint64_t r = 0; r < stage->loaders; to += each[r++]) {
+        uint64_t begin, end, size = 0, at = 0;
+        share_of(stage, r, &begin, &end);
+        for (uint64_t i = begin; i < end; size += stage->lists[i++].length)
+            if (!stage->sizes_are_next && r != 0) {
+                memcpy(to + at, stage->lists[i].bytes, stage->lists[i].length);
+                at += stage->lists[i].length;
+            }
+        if (r == 0)
+            memcpy(to, send, bytes);
+        else if (stage->sizes_are_next)
+            memcpy(to, &size, sizeof(size));
+    }
+    return 0;
+}
+
+static int scatter(void *context, const void *send, const size_t *each, void *recv, size_t bytes)
+{
+    (void)context, (void)send, (void)each, (void)recv, (void)bytes;
+    return -1; /* a load does not */
+}
+
+/* What each rank would list. */
+static void make_lists(struct stage *stage)
+{
+    struct sidestep_error err = {0};
+    struct reader *reader = NULL;
+
+    stage->lists = calloc(stage->savers, sizeof(*stage->lists));
+    if (stage->lists == NULL)
+        bench_die("out of memory");
+    bench_check(reader_open_listed(store_posix(), stage->path, 0, NULL, &reader, &err), &err);
+    for (unsigned i = 0; i < stage->savers; i++) {
+        struct chunk_list *list = chunk_list_new(&err);
+        if (list == NULL)
+            bench_die("out of memory");
+        bench_check(reader_list_footers(reader, i, i + 1, 0, list, &err), &err);
+        stage->lists[i] = list->bytes;
+        list->bytes = (struct buffer){0};
+        chunk_list_free(&list);
+    }
+    reader_close(&reader);
+}
+
+/* ---- one rank */
+
+static void fill_state(const struct stage *stage, struct sidestep_state_dict *state, int64_t rank,
+                       float data[MANY_TENSORS][MAX_ROWS][COLUMNS])
+{
+    int64_t rows = stage->part == HALF ? 2 : 1;
+    struct sidestep_error err = {0};
+
+    for (unsigned t = 0; t < stage->tensors; t++) {
+        char name[64];
+        const struct sidestep_tensor tensor = {
+            .struct_size = sizeof(tensor),
+            .name = name,
+            .dtype = SIDESTEP_FLOAT32,
+            .ndim = 2,
+            .shape = (int64_t[]){stage->savers, COLUMNS},
+            .offsets =
+                (int64_t[]){stage->part == SAME_PART || stage->part == ONE_RANK ? 0 : rank * rows,
+                            0},
+            .lengths = (int64_t[]){rows, COLUMNS},
+            .data = data[t]};
+        snprintf(name, sizeof(name), "model.layers.%u.mlp.weight.%u", t / 12, t);
+        bench_check(sidestep_state_dict_add_tensor(state, &tensor, &err), &err);
+    }
+}
+
+/* Returns the processor time that the load took, in seconds. */
+static double run_rank(struct stage *stage, int32_t rank)
+{
+    static float data[MANY_TENSORS][MAX_ROWS][COLUMNS];
+    struct sidestep_comm comm = {.struct_size = sizeof(comm),
+                                 .context = stage,
+                                 .rank = rank,
+                                 .size = (int32_t)stage->loaders,
+                                 .all_reduce_max = max_of_all,
+                                 .broadcast = send_to_all,
+                                 .gather = gather,
+                                 .scatter = scatter};
+    struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
+    struct sidestep_engine *engine = NULL;
+    struct sidestep_state_dict *state = NULL;
+    struct sidestep_error err = {0};
+
+    stage->rank = rank;
+    options.comm = &comm;
+    options.threads = 1;
+    bench_check(sidestep_engine_open(&engine, &options, &err), &err);
+    engine->store = counting_store();
+    if (rank == 0) /* forget what was sent when the engine was opened */
+        buffer_release(&stage->sent);
+    stage->taken = 0;
+    stage->sizes_are_next = false;
+    calls = (struct calls){0};
+    bench_check(sidestep_state_dict_new(&state, &err), &err);
+    fill_state(stage, state, rank, data);
+    bench_peak_reset();
+    double began = bench_cpu();
+    bench_check(sidestep_load(engine, stage->path, state, NULL, NULL, &err), &err);
+    double seconds = bench_cpu() - began;
+    sidestep_state_dict_free(&state);
+    bench_check(sidestep_engine_close(&engine, &err), &err);
+    return seconds;
+}
+
+/* ---- a load */
+
+static void report(const struct stage *stage, const char *what, const struct bench_samples *samples)
+{
+    char text[128];
+    struct bench_row row = {.what = text, .kind = BENCH_COUNT, .ours = *samples};
+
+    snprintf(text, sizeof(text), "load by %u rank%s, %s: %s", stage->loaders,
+             stage->loaders == 1 ? "" : "s", part_names[stage->part], what);
+    bench_report(&row);
+}
+
+static void measure(struct stage *stage, enum part part)
+{
+    struct bench_samples opens = {0}, reads = {0}, stats = {0}, bytes = {0};
+
+    stage->part = part;
+    stage->loaders = part == ONE_RANK ? 1 : part == HALF ? stage->savers / 2 : stage->savers;
+    const int32_t last = (int32_t)stage->loaders - 1;
+    const int32_t ranks[LIVE] = {0, 1, last / 2, last};
+    for (unsigned i = 0; i < (part == ONE_RANK ? 1 : LIVE); i++) {
+        run_rank(stage, ranks[i]);
+        bench_add(&opens, (double)calls.opens);
+        bench_add(&reads, (double)calls.reads);
+        bench_add(&stats, (double)calls.stats);
+        bench_add(&bytes, (double)calls.bytes);
+    }
+    report(stage, "opens of a rank", &opens);
+    report(stage, "reads of a rank", &reads);
+    report(stage, "stats of names of a rank", &stats);
+    report(stage, "bytes of a rank", &bytes);
+    buffer_release(&stage->sent);
+}
+
+static void stage_make(struct stage *stage, const struct bench *bench, const char *name)
+{
+    snprintf(stage->path, sizeof(stage->path), "%s/%s", bench->dir, name);
+    bench_plan_save(stage->path, stage->savers, stage->tensors);
+    make_lists(stage);
+}
+
+static void stage_release(struct stage *stage)
+{
+    for (unsigned i = 0; i < stage->savers; i++)
+        buffer_release(&stage->lists[i]);
+    free(stage->lists);
+    buffer_release(&stage->sent);
+}
+
+/* Also set the memory that the load took at its peak. */
+static double run_measured(struct stage *stage, int32_t rank, uint64_t *extra)
+{
+    (void)malloc_trim(0); /* free memory that malloc keeps would hide what the load takes */
+    uint64_t before = bench_resident_bytes();
+    double seconds = run_rank(stage, rank);
+    uint64_t peak = bench_peak_bytes();
+
+    *extra = peak > before ? peak - before : 0;
+    return seconds;
+}
+
+/* Processor time and memory of a rank, apart from the collectives, where many chunks are known by
+ * name. */
+static void measure_many(const struct bench *bench)
+{
+    struct stage stage = {.savers = 1024, .loaders = 1024, .tensors = MANY_TENSORS};
+    struct bench_row rows[] = {
+        {.what = "load by 1,024 ranks of 1,000 tensors: rank 1, processor time",
+         .kind = BENCH_DURATION,
+         .goal = 0.3},
+        {.what = "... its memory", .kind = BENCH_MEMORY, .goal = MEMORY_GOAL},
+        {.what = "... rank 0, processor time", .kind = BENCH_DURATION},
+        {.what = "... its memory", .kind = BENCH_MEMORY, .goal = MEMORY_GOAL},
+        {.what = "... bytes that each rank receives", .kind = BENCH_MEMORY},
+    };
+
+    stage_make(&stage, bench, "many");
+    for (unsigned i = 0; i < bench->runs; i++) {
+        uint64_t extra;
+        buffer_release(&stage.sent);
+        bench_add(&rows[2].ours, run_measured(&stage, 0, &extra));
+        bench_add(&rows[3].ours, (double)extra - (double)stage.sent.length);
+        bench_add(&rows[0].ours, run_measured(&stage, 1, &extra));
+        bench_add(&rows[1].ours, (double)extra);
+        bench_add(&rows[4].ours, (double)stage.sent.length);
+    }
+    for (size_t i = 0; i < ARRAY_LENGTH(rows); i++)
+        bench_report(&rows[i]);
+    bench_remove(stage.path);
+    stage_release(&stage);
+}
+
+void bench_scale_load(const struct bench *bench)
+{
+    static const unsigned sizes[] = {64, 256, 1024, 4096};
+
+    for (size_t i = 0; i < ARRAY_LENGTH(sizes); i++) {
+        struct stage stage = {.savers = sizes[i], .tensors = TENSORS};
+        char name[32];
+        snprintf(name, sizeof(name), "of-%u", sizes[i]);
+        stage_make(&stage, bench, name);
+        measure(&stage, OWN_PART);
+        measure(&stage, SAME_PART);
+        measure(&stage, HALF);
+        measure(&stage, ONE_RANK);
+        stage_release(&stage);
+    }
+    measure_many(bench);
+}
