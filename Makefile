@@ -5,7 +5,8 @@
 #:   make check            every test; its last line is "N passed, N failed"
 #:       SAN=address       the unit tests with a sanitizer: address, undefined or thread
 #:       SUITES="unit cli" only these suites
-#:   make check-gpu        tensors on devices: over a stand-in driver, and on a GPU if there is one
+#:   make check-gpu        tensors on devices: over a stand-in driver, and on a GPU if there is one;
+#:                         for a GPU on loan: tests/gpu/run --sitting 20m
 #:   make check-objects    object stores and clients that others wrote, on this machine
 #:   make check-frameworks the adapters under the real Lightning, Transformers, ...: minutes
 #:   make check-source     the rules of CONTRIBUTING.md that a program can keep

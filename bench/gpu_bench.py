@@ -1,61 +1,103 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""gpu_bench.py [GIB] -- measures what a save of CUDA tensors costs a training: the call, the copy
-compared with one large pinned copy, steps during a copy, loads, and stock DCP with the same
-state.
+"""gpu_bench.py -- measures what a save of CUDA tensors costs a training: the call, the copy compared
+with one large pinned copy, steps during a copy, loads, pinning, and stock DCP's ways to save the
+same state.
 
-Needs a GPU, and says so if there is none. Prints one line of JSON per figure, some with their
-goals ``at_most`` and ``at_least`` (docs/GPU.md).
+Prints one line of JSON per figure: a median with its least and greatest value, some with their
+goals ``at_most`` and ``at_least`` (docs/GPU.md) and then with ``ok``.  Needs a GPU, and says so if
+there is none.  ``--device cpu`` runs all of it on tensors in host memory, which measures nothing,
+to see that it runs.
 """
 
 from __future__ import annotations
 
+import argparse
+import gc
 import json
+import os
+import shutil
 import statistics
-import sys
 import tempfile
 import time
 from typing import Any, Callable
 
 import torch
 
-RUNS = 5
-TENSORS = 100  # and two moments of each
+CALL_S, OF_LINK, BESIDE, OF_STOCK, OF_LESSER = 0.005, 0.9, 1.02, 1 / 20, 0.8  # docs/GPU.md
 
 
-def say(name: str, **figures: Any) -> None:
-    """One line."""
-    print(json.dumps({"name": name, **figures}), flush=True)
+class Bench:
+    """The options, the device, and when time is over."""
 
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.device, self.runs = options.device, options.runs
+        self.ends = time.monotonic() + options.seconds
+        self.case: dict[str, Any] = {}
 
-def timed(work: Callable[[], Any]) -> float:
-    """Seconds, with the device's work."""
-    torch.cuda.synchronize()
-    began = time.perf_counter()
-    work()
-    torch.cuda.synchronize()
-    return time.perf_counter() - began
+    def say(self, name: str, values: Any = (), **figures: Any) -> float:
+        """One line; returns the median of ``values``."""
+        found = sorted(values)
+        middle = statistics.median(found) if found else 0.0
+        if found:
+            figures = {"median": middle, "least": found[0], "greatest": found[-1], **figures}
+        measured = bool(found) and self.device == "cuda"
+        if measured and "at_most" in figures:
+            figures["ok"] = middle <= figures["at_most"]
+        if measured and "at_least" in figures:
+            figures["ok"] = middle >= figures["at_least"]
+        print(json.dumps({"name": name, **self.case, **figures}), flush=True)
+        return middle
 
+    def is_over(self) -> bool:
+        return time.monotonic() > self.ends
 
-def link_rate(size: int) -> float:
-    """Bytes per second of one large pinned copy from the device."""
-    device = torch.empty(size, dtype=torch.uint8, device="cuda")
-    host = torch.empty(size, dtype=torch.uint8, pin_memory=True)
-    host.copy_(device, non_blocking=True)
-    return size / statistics.median(
-        timed(lambda: host.copy_(device, non_blocking=True)) for _ in range(RUNS)
-    )
+    def wait(self) -> None:
+        """For the device's work."""
+        if self.device == "cuda":
+            torch.cuda.synchronize()
+
+    def timed(self, work: Callable[[], Any]) -> float:
+        """Seconds, with the device's work."""
+        self.wait()
+        began = time.perf_counter()
+        work()
+        self.wait()
+        return time.perf_counter() - began
+
+    def times(self, work: Callable[[], Any]) -> list[float]:
+        return [self.timed(work) for _ in range(self.runs)]
+
+    def timed_on_stream(self, work: Callable[[], Any]) -> float:
+        """Seconds until the current stream is done, without waiting for other streams."""
+        if self.device != "cuda":
+            return self.timed(work)
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        work()
+        end.record()
+        end.synchronize()
+        return float(begin.elapsed_time(end)) / 1000
+
+    def link(self, size: int) -> float:
+        """Bytes per second of one large pinned copy from the device."""
+        source = torch.empty(size, dtype=torch.uint8, device=self.device)
+        host = torch.empty(size, dtype=torch.uint8, pin_memory=self.device == "cuda")
+        host.copy_(source, non_blocking=True)
+        times = self.times(lambda: host.copy_(source, non_blocking=True))
+        return self.say("link, bytes per second", [size / seconds for seconds in times])
 
 
 class Trainer:
     """Matrix products that keep the device busy, and an optimizer over the state."""
 
-    def __init__(self, size: int) -> None:
-        count = size // 3 // TENSORS // 4
+    def __init__(self, bench: Bench, size: int, tensors: int) -> None:
+        count, numbers = tensors // 3, max(1, size // tensors // 4)
         self.parameters = [
-            torch.nn.Parameter(torch.randn(count, device="cuda")) for _ in range(TENSORS)
+            torch.nn.Parameter(torch.randn(numbers, device=bench.device)) for _ in range(count)
         ]
         self.optimizer = torch.optim.AdamW(self.parameters, lr=1e-4)
-        self.work = torch.randn(4096, 4096, device="cuda")
+        width = 4096 if bench.device == "cuda" else 64
+        self.work = torch.randn(width, width, device=bench.device)
         for parameter in self.parameters:
             parameter.grad = torch.randn_like(parameter)
 
@@ -72,29 +114,54 @@ class Trainer:
     def state(self) -> dict[str, Any]:
         """As the last step has left it."""
         return {
-            "model": dict(enumerate(map(torch.Tensor.detach, self.parameters))),
+            "model": {str(i): p.detach() for i, p in enumerate(self.parameters)},
             "optim": self.optimizer.state_dict(),
         }
 
 
-def lost_time(trainer: Trainer, save: Callable[[], Any], steps: int = 20) -> tuple[float, float]:
-    """Seconds that one save costs ``steps`` steps, and the seconds of its call."""
-    plain = statistics.median(
-        timed(lambda: [trainer.step() for _ in range(steps)]) for _ in range(RUNS)
-    )
+Save = Callable[[], Any]
+
+
+def lost_time(bench: Bench, trainer: Trainer, save: Save, name: str, **goals: Any) -> float:
+    """What one save costs so many steps that the save ends among them; and its call."""
+    one = statistics.median(bench.times(trainer.step))
+    save().result()
+    seconds = bench.timed(lambda: save().result())
+    steps = min(200, max(4, int(1.5 * seconds / one)))
+    plain = statistics.median(bench.times(lambda: [trainer.step() for _ in range(steps)]))
     calls, losses = [], []
-    for _ in range(RUNS):
+    for _ in range(bench.runs):
         trainer.step()
-        torch.cuda.synchronize()
+        bench.wait()
         began = time.perf_counter()
         handle = save()
         calls.append(time.perf_counter() - began)
         for _ in range(steps):
             trainer.step()
-        torch.cuda.synchronize()
+        bench.wait()
         losses.append(time.perf_counter() - began - plain)
         handle.result()
-    return statistics.median(losses), statistics.median(calls)
+    bench.say(f"{name}: call, seconds", calls, **goals)
+    return bench.say(f"{name}: lost per checkpoint, seconds", losses, steps=steps, step_s=one)
+
+
+def slowdown(bench: Bench, trainer: Trainer, save: Save, copy_s: float) -> None:
+    """How much longer forward and backward take if they run entirely during a copy."""
+    one = statistics.median(bench.times(trainer.forward_and_backward))
+    count = max(1, int(copy_s / 2 / one))
+
+    def several() -> None:
+        for _ in range(count):
+            trainer.forward_and_backward()
+
+    plain = statistics.median(bench.timed_on_stream(several) for _ in range(bench.runs))
+    beside = []
+    for _ in range(bench.runs):
+        trainer.step()
+        handle = save()
+        beside.append(bench.timed_on_stream(several) / plain)
+        handle.result()
+    bench.say("step beside a copy, of a plain one", beside, at_most=BESIDE)
 
 
 def on_host(values: Any) -> Any:
@@ -106,115 +173,173 @@ def on_host(values: Any) -> Any:
     return values
 
 
-def load_seconds(values: Any, path: str) -> float:
-    """Seconds of a load into ``values``; from the page cache if it has room, for host and device
-    alike."""
+def loads(bench: Bench, trainer: Trainer, path: str, size: int, link: float) -> None:
+    """From the page cache if it has room, for host and device alike."""
     import sidestep
 
-    return statistics.median(
-        timed(lambda: sidestep.load(values, checkpoint_id=path, no_dist=True)) for _ in range(RUNS)
-    )
+    def rates(values: Any) -> list[float]:
+        times = bench.times(lambda: sidestep.load(values, checkpoint_id=path, no_dist=True))
+        return [size / seconds for seconds in times]
+
+    host = bench.say("load to the host, bytes per second", rates(on_host(trainer.state())))
+    device = rates(trainer.state())
+    bench.say("load to the device, bytes per second", device)
+    lesser = [rate / min(host, link) for rate in device]
+    bench.say("load to the device, of the lesser of disk and link", lesser, at_least=OF_LESSER)
 
 
-def slowdown(trainer: Trainer, save: Callable[[], Any], copy_s: float) -> float:
-    """How much longer forward and backward take if they run entirely during a copy of ``copy_s``."""
-    one = statistics.median(timed(trainer.forward_and_backward) for _ in range(RUNS))
-    count = max(1, int(copy_s / 2 / one))
-
-    def several() -> None:
-        for _ in range(count):
-            trainer.forward_and_backward()
-
-    plain = statistics.median(timed(several) for _ in range(RUNS))
-    beside = []
-    for _ in range(RUNS):
-        trainer.step()
-        handle = save()
-        beside.append(timed_from_here(several))
-        handle.result()
-    return statistics.median(beside) / plain
-
-
-def timed_from_here(work: Callable[[], Any]) -> float:
-    """Seconds until the current stream is done, without waiting for other streams."""
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    begin.record()
-    work()
-    end.record()
-    end.synchronize()
-    return float(begin.elapsed_time(end)) / 1000
-
-
-def main() -> None:
-    """All figures."""
-    if not torch.cuda.is_available():
-        say("skipped", reason="torch finds no CUDA device here")
-        return
-    import torch.distributed.checkpoint as stock
-    from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
-
+def ours(bench: Bench, trainer: Trainer, path: str, size: int, link: float) -> float:
+    """All figures of sidestep; returns what a checkpoint costs."""
     import sidestep
 
-    size = int(float(sys.argv[1] if len(sys.argv) > 1 else 4) * (1 << 30))
-    trainer = Trainer(size)
+    sidestep.fence_optimizers()
+    handles: list[Any] = []
+
+    def save() -> Any:
+        handles.append(sidestep.async_save(trainer.state(), checkpoint_id=path, no_dist=True))
+        return handles[-1]
+
     trainer.step()
-    say("machine", device=torch.cuda.get_device_name(), torch=torch.__version__, bytes=size)
-    link = link_rate(min(size, 4 << 30))
-    say("link", bytes_per_second=link)
-    with tempfile.TemporaryDirectory() as folder:
-        sidestep.fence_optimizers()
-        paths = [f"{folder}/{name}" for name in ("ours", "stock")]
-        handles: list[Any] = []
+    save().result()
+    first = handles[0].progress()
+    pinned = first.pool_bytes if not first.pageable else 0
+    bench.say("first save", pool_s=first.pool_s, pinned_bytes=pinned, why_not=first.pin_reason)
+    loss = lost_time(bench, trainer, save, "sidestep", at_most=CALL_S)
+    copied = [handle.progress() for handle in handles[1:]]
+    rates = [p.device_bytes / p.device_s for p in copied if p.device_s]
+    bench.say("copy, bytes per second", rates, pageable=copied[-1].pageable)
+    bench.say("copy, of the link", [rate / link for rate in rates], at_least=OF_LINK)
+    copy_s = statistics.median(p.device_s for p in copied)
+    slowdown(bench, trainer, save, copy_s)
+    loads(bench, trainer, path, size, link)
+    sidestep.fence_optimizers(False)
+    return loss
 
-        def ours() -> Any:
-            handles.append(
-                sidestep.async_save(trainer.state(), checkpoint_id=paths[0], no_dist=True)
+
+def stock_ways() -> dict[str, Callable[[], dict[str, Any]]]:
+    """Options of stock async_save()."""
+    from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
+    from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
+
+    def staged(pinned: bool, shared: bool) -> Callable[[], dict[str, Any]]:
+        return lambda: {
+            "async_stager": DefaultStager(
+                StagingOptions(
+                    use_pinned_memory=pinned,
+                    use_shared_memory=shared,
+                    use_async_staging=False,
+                    use_non_blocking_copy=pinned,
+                )
             )
-            return handles[-1]
+        }
 
-        ours().result()  # pins the memory
-        loss, call = lost_time(trainer, ours)
-        copied = [handle.progress() for handle in handles[1:]]
-        say("sidestep", lost_s=loss)
-        say("call", seconds=call, tensors=3 * TENSORS, at_most=0.002)
-        ours_lost = loss
-        rate = statistics.median(p.device_bytes / max(p.device_s, 1e-9) for p in copied)
-        say(
-            "copy",
-            bytes_per_second=rate,
-            of_link=rate / link,
-            pageable=copied[-1].pageable,
-            at_least=0.9,
-        )
-        copy_s = statistics.median(p.device_s for p in copied)
-        say("step beside a copy", of_plain=slowdown(trainer, ours, copy_s), at_most=1.05)
-        disk = size / load_seconds(on_host(trainer.state()), paths[0])
-        loaded = size / load_seconds(trainer.state(), paths[0])
-        say(
-            "load",
-            bytes_per_second=loaded,
-            to_host_memory=disk,
-            of_lesser=loaded / min(disk, link),
-            at_least=0.8,
-        )
-        sidestep.fence_optimizers(False)
-        loss, call = lost_time(
-            trainer,
-            lambda: stock.async_save(trainer.state(), checkpoint_id=paths[1], no_dist=True),
-        )
-        say("stock", lost_s=loss, call_s=call, ours_of_it=ours_lost / loss, at_most=1 / 20)
-        # The best case: pinned memory that is used again.
-        stager = DefaultStager(StagingOptions(use_shared_memory=False, use_async_staging=False))
+    pinned = torch.cuda.is_available()
+    return {
+        "default": dict,
+        "pinned": staged(pinned, False),
+        "shared": staged(pinned, True),
+        "process": lambda: {"async_checkpointer_type": AsyncCheckpointerType.PROCESS},
+    }
 
-        def pinned() -> Any:
-            return stock.async_save(
-                trainer.state(), checkpoint_id=paths[1], no_dist=True, async_stager=stager
-            )
 
-        pinned().result()
-        loss, call = lost_time(trainer, pinned)
-        stager.close()
-        say("stock, pinned", lost_s=loss, call_s=call, ours_of_it=ours_lost / loss, at_most=1 / 20)
+def stock(bench: Bench, trainer: Trainer, path: str, way: str) -> float | None:
+    """What a checkpoint costs with a way of stock DCP's; None: this torch cannot."""
+    import torch.distributed.checkpoint as dcp
+
+    stager = None
+    try:
+        options = stock_ways()[way]()
+        stager = options.get("async_stager")
+
+        def save() -> Any:
+            found = dcp.async_save(trainer.state(), checkpoint_id=path, **options)
+            return getattr(found, "upload_completion", found)
+
+        return lost_time(bench, trainer, save, f"stock, {way}")
+    except Exception as error:  # of other people's code, of which there are many versions
+        bench.say(f"stock, {way}", skipped=f"{type(error).__name__}: {error}"[:300])
+        return None
+    finally:
+        if stager is not None:
+            stager.close()
+
+
+def join_alone() -> None:
+    """Stock's way by a process wants a group of ranks, even of one."""
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+
+
+def folder_for(size: int) -> str | None:
+    """The first folder with room for a checkpoint that replaces another."""
+    for folder in (tempfile.gettempdir(), "/dev/shm"):
+        room = shutil.disk_usage(folder).free if os.path.isdir(folder) else 0
+        if room > 2.2 * size:
+            return folder
+    return None
+
+
+def measure(bench: Bench, size: int, tensors: int, ways: list[str]) -> None:
+    """All figures of one size."""
+    bench.case = {"bytes": size, "tensors": tensors}
+    where = folder_for(size)
+    if where is None:
+        bench.say("skipped", skipped="no folder has room for two checkpoints")
+        return
+    trainer = Trainer(bench, size, tensors)
+    link = bench.link(min(size, 4 << 30))
+    folder = tempfile.mkdtemp(prefix="gpu_bench-", dir=where)
+    try:
+        lost = ours(bench, trainer, f"{folder}/ours", size, link)
+        shutil.rmtree(f"{folder}/ours")
+        losses = []
+        for way in ways:
+            if bench.is_over():
+                bench.say(f"stock, {way}", skipped="no time was left")
+                continue
+            loss = stock(bench, trainer, f"{folder}/stock", way)
+            losses += [loss] if loss is not None else []
+            shutil.rmtree(f"{folder}/stock", ignore_errors=True)
+        best = min(losses, default=0)
+        # If stock loses nothing that can be measured, there is nothing to compare with.
+        shares = [max(lost, 0) / best] if best > 0 else []
+        bench.say("lost per checkpoint, of stock's best", shares, at_most=OF_STOCK)
+    finally:
+        shutil.rmtree(folder)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """All figures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
+    parser.add_argument("--gib", default="4", help="sizes of the state, as 1,4,32")
+    parser.add_argument("--tensors", type=int, default=300, help="of the state")
+    parser.add_argument("--small", type=int, default=10000, help="... once more; 0: not")
+    parser.add_argument("--ways", default="default,pinned,shared,process", help="of stock DCP")
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=3600, help="begin nothing after that")
+    options = parser.parse_args(arguments)
+    bench = Bench(options)
+    if options.device == "cuda" and not torch.cuda.is_available():
+        bench.say("skipped", skipped="torch finds no CUDA device here")
+        return
+    name = torch.cuda.get_device_name() if options.device == "cuda" else "host memory"
+    bench.say("machine", device=name, torch=torch.__version__, cuda=torch.version.cuda)
+    if "process" in options.ways:
+        join_alone()
+    sizes = [int(float(text) * (1 << 30)) for text in options.gib.split(",")]
+    cases = [(size, options.tensors) for size in sizes]
+    if options.small:
+        cases.insert(1, (min(sizes[0], 1 << 30), options.small))
+    for size, tensors in cases:
+        if bench.is_over():
+            bench.say("skipped", bytes=size, tensors=tensors, skipped="no time was left")
+            continue
+        measure(bench, size, tensors, [way for way in options.ways.split(",") if way])
+        gc.collect()
+        if options.device == "cuda":
+            torch.cuda.empty_cache()
 
 
 if __name__ == "__main__":

@@ -16,9 +16,13 @@ import itertools
 import os
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Callable
 
 import torch
+
+from sidestep._torch import device as _device
+from sidestep._torch import shards as _shards
 
 HEADER = Path(__file__).parents[2] / "tests" / "cuda" / "standin.h"
 KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
@@ -27,8 +31,15 @@ POINTER, SIZE, INT = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
 PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "reset": (None, INT),
     "allocate": (POINTER, INT, SIZE),
+    "allocate_managed": (POINTER, INT, SIZE),
+    "reserve": (POINTER, INT, SIZE, SIZE),
+    "allocate_on": (POINTER, INT, POINTER, SIZE),
     "free": (None, POINTER),
     "new_stream": (POINTER, INT),
+    "new_stream_of": (POINTER, INT, INT),
+    "capture": (None, INT, POINTER, ctypes.c_bool),
+    "capture_is_spoiled": (ctypes.c_bool,),
+    "lose": (None, ctypes.c_ulong),
     "launch": (None, INT, POINTER, KERNEL, POINTER, SIZE, POINTER),
     "synchronize": (None, INT, POINTER),
     "view": (POINTER, POINTER),
@@ -45,7 +56,8 @@ class Driver:
 
     def __init__(self) -> None:
         library = Path(os.environ["SIDESTEP_LIBRARY"]).parent / "tests" / "cuda" / "libcuda.so.1"
-        get = ctypes.CDLL(str(library)).standin_get
+        self.calls = ctypes.CDLL(str(library))
+        get = self.calls.standin_get
         get.restype = POINTER
         body = HEADER.read_text().split("struct standin {")[1]
         names = re.findall(r"^    \S.*?\(\*(\w+)\)\(", body, re.M)
@@ -80,6 +92,25 @@ class Driver:
         """For all that was queued."""
         self.synchronize(0, self.stream)
         assert not self.errors, self.errors
+
+
+def replacements(driver: Driver) -> list[tuple[Any, str, Any]]:
+    """What has to be replaced, (object, name, value), for the package to take ``driver`` for that
+    of "cuda:0": the current stream is that on which the driver's kernels are queued."""
+
+    def current_stream(*_: Any) -> Any:
+        return SimpleNamespace(cuda_stream=driver.stream, device_index=0)
+
+    refusing = _shards._without_subclass  # what has no memory of its own, and DeviceTensor has
+
+    def without_subclass(name: str, value: Any) -> Any:
+        return value if type(value) is DeviceTensor else refusing(name, value)
+
+    return [
+        (torch.cuda, "current_stream", current_stream),
+        (_device, "_known", []),
+        (_shards, "_without_subclass", without_subclass),
+    ]
 
 
 class Memory:

@@ -12,16 +12,14 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from standin import DeviceTensor, Driver, device_tensor
+from standin import DeviceTensor, Driver, device_tensor, replacements
 
 import sidestep
 from sidestep._torch import device as _device
-from sidestep._torch import shards as _shards
 
 ELEMENTS = 1 << 18
 _drivers: list[Driver] = []  # one for the process: engines keep contexts
@@ -33,15 +31,8 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
     if not _drivers:
         _drivers.append(Driver())
     ours = _drivers[0]
-    stream = SimpleNamespace(cuda_stream=ours.stream, device_index=0)
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda *_: stream)
-    monkeypatch.setattr(_device, "_known", [])
-    refusing = _shards._without_subclass  # what has no memory of its own, and DeviceTensor has
-    monkeypatch.setattr(
-        _shards,
-        "_without_subclass",
-        lambda name, value: value if type(value) is DeviceTensor else refusing(name, value),
-    )
+    for where, name, value in replacements(ours):
+        monkeypatch.setattr(where, name, value)
     ours.slow(2000)
     yield ours
     ours.wait()
