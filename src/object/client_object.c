@@ -82,6 +82,20 @@ static void move_text(struct buffer *text, struct buffer *out)
     }
 }
 
+/* Stores that keep a checksum say it. One of several parts is of another form: "abc=-2". */
+static enum sidestep_status judge_whole(struct request *request, struct sidestep_error *err)
+{
+    const struct answer *answer = &request->answer;
+    char crc[CLIENT_CRC32C_CHARACTERS];
+
+    if (strlen(answer->crc32c) != CLIENT_CRC32C_CHARACTERS - 1)
+        return SIDESTEP_OK;
+    client_crc32c_text(client_crc32c(answer->text.bytes, answer->text.length), crc);
+    return strcmp(answer->crc32c, crc) == 0
+               ? SIDESTEP_OK
+               : FAIL(err, SIDESTEP_ECORRUPT, "its bytes do not match their x-amz-checksum-crc32c");
+}
+
 enum sidestep_status client_get_all(struct object_client *base, const char *key, size_t most,
                                     struct buffer *out, struct object_info *info,
                                     struct sidestep_error *err)
@@ -91,9 +105,11 @@ enum sidestep_status client_get_all(struct object_client *base, const char *key,
         .action = "s3:GetObject",
         .method = "GET",
         .key = key,
+        .checksum = {"x-amz-checksum-mode", "ENABLED"},
+        .is_content = true,
         .answer = {.body = ANSWER_TEXT, .text_limit = most},
+        .judge = judge_whole,
     };
-
     struct sidestep_error why;
 
     TRY(client_check_key(request.doing, key, err));

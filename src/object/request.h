@@ -27,6 +27,7 @@ struct request {
     size_t body_length;
     bool has_body;        /* PUT and POST */
     bool is_write;        /* it changes something */
+    bool is_content;      /* the body of a success is an object's: one that is too long stays so */
     struct answer answer; /* its upper part says where the body of a success goes */
     /* Look at a success.  ECORRUPT: it makes no sense, try again; any other error is final.  NULL:
      * the body is of no interest. */

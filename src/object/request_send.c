@@ -176,7 +176,7 @@ static enum sidestep_status gather_facts(struct sending *s, struct sidestep_erro
     struct retry_facts *facts = &s->facts;
 
     facts->status = answer->status;
-    facts->is_too_long = answer->is_too_long && request->judge == NULL; /* not XML: an object */
+    facts->is_too_long = answer->is_too_long && request->is_content;
     facts->verdict = RETRY_BODY_FINE;
     facts->code = request->report.code;
     facts->message = request->report.message;

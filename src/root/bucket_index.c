@@ -148,6 +148,29 @@ static void write_index(const struct index *index)
 
 /* ---- what it lacks */
 
+/* A copy of a damaged answer would be taken for what the object holds, again and again. */
+static bool is_sound(const struct entry *entry)
+{
+    const char *name = strchr(entry->name, '/') + 1; /* is_indexed() has seen it */
+    OWNED_ARENA arena = {0};
+    struct manifest manifest;
+
+    return file_name_parse(name).kind != FILE_NAME_MANIFEST ||
+           manifest_decode(entry->contents.bytes, entry->contents.length, &arena, &manifest,
+                           NULL) == SIDESTEP_OK;
+}
+
+static void read_entry(struct object_client *client, const char *key, struct entry *entry)
+{
+    struct object_info info = {0};
+
+    if (entry->bytes == 0 ||
+        client->ops->get_all(client, key, entry->bytes, &entry->contents, &info, NULL) !=
+            SIDESTEP_OK ||
+        strcmp(info.tag, entry->tag) != 0 || !is_sound(entry))
+        buffer_release(&entry->contents);
+}
+
 static void read_entries(void *context)
 {
     struct index *index = context;
@@ -160,10 +183,7 @@ static void read_entries(void *context)
         if (object_store_given(index->root_dir, entry->name, &length) != NULL ||
             object_store_key(index->root_dir, entry->name, key, NULL) != SIDESTEP_OK)
             continue;
-        uint8_t *to = entry->bytes != 0 ? buffer_extend(&entry->contents, entry->bytes) : NULL;
-        if (to != NULL && client->ops->get(client, key, 0, to, entry->bytes, entry->tag, NULL,
-                                           NULL) != SIDESTEP_OK)
-            buffer_release(&entry->contents);
+        read_entry(client, key, entry);
     }
 }
 

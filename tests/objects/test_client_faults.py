@@ -238,6 +238,18 @@ def test_a_damaged_body_is_found_over_tls(store):
         assert len(store.log()) == 4
 
 
+def test_a_damaged_answer_is_found_by_its_checksum(store):
+    """Of a whole object; ranges have hashes of our own."""
+    with Tool(store) as tool:
+        crc = tool.ok("put", "k", 1000, 1)["crc"]
+        store.control(rules=[{"fault": "flip", "operation": "GetObject", "times": 1}])
+        assert tool.ok("get_all", "k", 1000)["crc"] == crc
+        store.control(rules=[{"fault": "flip", "operation": "GetObject"}])
+        assert "x-amz-checksum-crc32c" in tool.fails("ECORRUPT", "get_all", "k", 1000)
+        store.control(rules=[])
+        assert "more than 99 bytes" in tool.fails("ECORRUPT", "get_all", "k", 99)
+
+
 def test_conditional_put_whose_answer_was_lost(store):
     """The caller hears of a 412, and reads back."""
     store.control(rules=[{"fault": "lost", "operation": "PutObject", "times": 1}])

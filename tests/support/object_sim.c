@@ -48,12 +48,17 @@ static enum sidestep_status leave(struct object_client *client, const char *requ
                                   enum sidestep_status status, struct sidestep_error *err)
 {
     pthread_mutex_unlock(&of(client)->bucket->lock);
-    if (fate == OBJECT_DONE)
+    if (fate == OBJECT_DONE || fate == OBJECT_SKIPPED)
         return status;
     return FAIL(err, SIDESTEP_ETIMEDOUT, "%s '%s': no answer", request, key);
 }
 
 /* ---- requests */
+
+static struct object *look_up(struct object_bucket *b, const char *key, enum object_fate fate)
+{
+    return fate != OBJECT_SKIPPED ? bucket_get(b, key) : NULL;
+}
 
 static enum sidestep_status sim_head(struct object_client *client, const char *key,
                                      struct object_info *info, struct sidestep_error *err)
@@ -62,7 +67,7 @@ static enum sidestep_status sim_head(struct object_client *client, const char *k
     enum object_fate fate;
 
     TRY(enter(client, "head", key, &fate, err));
-    struct object *o = bucket_get(of(client)->bucket, key);
+    struct object *o = look_up(of(client)->bucket, key, fate);
     if (o == NULL)
         status = FAIL(err, SIDESTEP_ENOTFOUND, "head '%s': 404", key);
     else
@@ -79,7 +84,7 @@ static enum sidestep_status sim_get(struct object_client *client, const char *ke
     enum object_fate fate;
 
     TRY(enter(client, "get", key, &fate, err));
-    struct object *o = bucket_get(of(client)->bucket, key);
+    struct object *o = look_up(of(client)->bucket, key, fate);
     if (o != NULL)
         bucket_tag_of(o->version, now);
     if (o == NULL)
@@ -103,7 +108,7 @@ static enum sidestep_status sim_get_all(struct object_client *client, const char
     enum object_fate fate;
 
     TRY(enter(client, "get", key, &fate, err));
-    struct object *o = bucket_get(of(client)->bucket, key);
+    struct object *o = look_up(of(client)->bucket, key, fate);
     if (o == NULL) {
         status = FAIL(err, SIDESTEP_ENOTFOUND, "get '%s': 404", key);
     } else if (o->length > most) {
@@ -138,6 +143,10 @@ static enum sidestep_status sim_put(struct object_client *client, const char *ke
             snprintf(late.if_tag, sizeof(late.if_tag), "%s", condition->if_tag);
         bucket_add_late(b, late);
         status = SIDESTEP_OK;
+    } else if (fate == OBJECT_SKIPPED) {
+        free(copy);
+        b->versions++; /* of the tag that it hears */
+        status = SIDESTEP_OK;
     } else {
         status = bucket_check_condition(b, key, condition != NULL && condition->if_absent,
                                         condition != NULL ? condition->if_tag : NULL, err);
@@ -145,9 +154,9 @@ static enum sidestep_status sim_put(struct object_client *client, const char *ke
             status = bucket_store_object(b, key, copy, length, err);
         else
             free(copy);
-        if (status == SIDESTEP_OK && tag != NULL)
-            bucket_tag_of(b->versions, tag);
     }
+    if (status == SIDESTEP_OK && tag != NULL)
+        bucket_tag_of(b->versions, tag);
     return leave(client, "put", key, fate, status, err);
 }
 
@@ -163,7 +172,7 @@ static enum sidestep_status sim_delete(struct object_client *client, const char 
         snprintf(late.key, sizeof(late.key), "%s", keys[i]);
         if (fate == OBJECT_LATE)
             bucket_add_late(b, late);
-        else
+        else if (fate != OBJECT_SKIPPED)
             bucket_remove_object(b, keys[i]);
     }
     return leave(client, "delete", keys[0], fate, SIDESTEP_OK, err);
@@ -182,7 +191,7 @@ static enum sidestep_status sim_delete_version(struct object_client *client, con
     snprintf(late.if_tag, sizeof(late.if_tag), "%s", tag);
     if (fate == OBJECT_LATE) {
         bucket_add_late(b, late);
-    } else if (bucket_get(b, key) != NULL) {
+    } else if (look_up(b, key, fate) != NULL) {
         status = bucket_check_condition(b, key, false, tag, err);
         if (status == SIDESTEP_OK)
             bucket_remove_object(b, key);
@@ -204,7 +213,7 @@ static enum sidestep_status sim_list(struct object_client *client, const char *p
     infos = calloc(b->count + 1, sizeof(*infos));
     if (infos == NULL)
         status = FAIL_NOMEM(err, (b->count + 1) * sizeof(*infos));
-    for (size_t i = 0; status == SIDESTEP_OK && i < b->count; i++) {
+    for (size_t i = 0; status == SIDESTEP_OK && fate != OBJECT_SKIPPED && i < b->count; i++) {
         const struct object *o = &b->objects[i];
         struct object_info *info = &infos[found];
         if (strncmp(o->key, prefix, length) != 0 || (after != NULL && strcmp(o->key, after) <= 0))
@@ -331,7 +340,7 @@ static enum sidestep_status sim_upload_abort(struct object_client *client, const
 
     TRY(enter(client, "upload_abort", key, &fate, err));
     struct upload *u = bucket_find_upload(of(client)->bucket, upload_id);
-    if (u != NULL)
+    if (u != NULL && fate != OBJECT_SKIPPED)
         bucket_drop_upload(u);
     return leave(client, "upload_abort", key, fate, SIDESTEP_OK, err);
 }
@@ -348,7 +357,7 @@ static enum sidestep_status sim_upload_list(struct object_client *client, const 
 
     TRY(enter(client, "upload_list", prefix, &fate, err));
     copies = calloc(b->upload_count + 1, sizeof(*copies));
-    for (size_t i = 0; copies != NULL && i < b->upload_count; i++)
+    for (size_t i = 0; copies != NULL && fate != OBJECT_SKIPPED && i < b->upload_count; i++)
         if (b->uploads[i].id != 0 && strncmp(b->uploads[i].key, prefix, strlen(prefix)) == 0)
             copies[count++] = b->uploads[i];
     if (copies == NULL)

@@ -5,8 +5,9 @@
  *
  * Every request asks a hook what happens to it. It is carried out, or refused, or it is carried out
  * and its answer gets lost, or it is late: the client hears an error, and the request is carried
- * out by a later call of object_sim_land(), if its signature is still valid then. The bucket has a
- * clock of its own, which only object_sim_advance() moves.
+ * out by a later call of object_sim_land(), if its signature is still valid then. Or it is left
+ * out, as if the client had not made it: it hears that all went well. The bucket has a clock of its
+ * own, which only object_sim_advance() moves.
  *
  * A bucket may be used by many threads. The hook is called without locks held, so it may switch to
  * another coroutine.
@@ -23,6 +24,7 @@ enum object_fate {
     OBJECT_REFUSED, /* EIO, and nothing happened */
     OBJECT_LOST,    /* carried out, but the client hears ETIMEDOUT */
     OBJECT_LATE,    /* ETIMEDOUT; object_sim_land() may carry it out (puts, completions, deletes) */
+    OBJECT_SKIPPED, /* nothing happened, and the client hears OK; what it asks for is not there */
 };
 
 /* What the bucket does not do as AWS does. */
