@@ -17,6 +17,7 @@
 #:   make long             the tests that take long: all of check, more of each, and ten times fuzz
 #:   make combinations the tests of saving and loading, with each snapshot and each way to storage: an hour or more
 #:   make kills            a training, of one rank and of 4 under torchrun, ended KILLS=200 times; an hour or more
+#:   make habits       storage with the rules of NFS, Lustre, SMB, mounts of object stores: all of them; minutes
 #:   make install          to PREFIX=/usr/local, below DESTDIR if that is given
 #:   make clean
 
@@ -30,7 +31,7 @@ OPTIONS := $(if $(SAN),-Db_sanitize=$(SAN),$(if $(CI),--werror))
 # The job server is make's; ninja has its own.
 unexport MAKEFLAGS
 
-.PHONY: all check check-frameworks check-gpu check-objects check-source demo demo-mpi bench fuzz long combinations kills install clean help
+.PHONY: all check check-frameworks check-gpu check-objects check-source demo demo-mpi bench fuzz long combinations kills habits install clean help
 
 all:
 	@tools/setup build
@@ -92,6 +93,11 @@ kills: all
 	@SIDESTEP_TORCHRUN=1 SIDESTEP_KILLS=$(KILLS) PYTHONPATH=python SIDESTEP_LIBRARY=$(abspath $(BUILD))/libsidestep.so.0 \
 	    .venv/bin/python -m pytest -q -s -x -p no:cacheprovider \
 	    python/tests/test_series_kills.py python/tests/test_series_ranks.py
+
+habits: all
+	@tools/setup check
+	@ninja -C $(BUILD) --quiet test-programs
+	@tests/habits/run $(BUILD) --long
 
 install: all
 	@meson configure $(BUILD) -Dprefix=$(abspath $(PREFIX)) -Dlibdir=$(LIBDIR)

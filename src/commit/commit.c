@@ -9,6 +9,7 @@
 #include "base/base.h"
 #include "commit/form.h"
 #include "commit/refresh_names.h"
+#include "commit/storage_check.h"
 
 void commit_set_save_id(struct commit *commit, const uint8_t save_id[SAVE_ID_BYTES])
 {
@@ -48,6 +49,7 @@ enum sidestep_status commit_begin(struct commit *commit, const uint8_t save_id[S
     commit_set_save_id(commit, save_id);
     commit->began_at = (int64_t)time(NULL);
     TRY(commit_form_of(commit)->look(commit, err));
+    TRY(storage_check_commit(commit, err));
     enum sidestep_status status = commit_form_of(commit)->begin(commit, err);
     return WRAP(status, err, "begin");
 }

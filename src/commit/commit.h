@@ -117,6 +117,7 @@ struct commit {
     const atomic_bool *cancelled;       /* set when the program cancels the save; NULL: it cannot */
     bool no_replace;                    /* refuse if NAME holds a checkpoint */
     const struct commit_shared *shared; /* rank 0: shards that may be linked; NULL: none */
+    uint64_t *checked; /* rank 0: which directory passed storage_check() last; NULL: not kept */
 
     /* Set by commit_open(). */
     char path[COMMIT_PATH_BYTES]; /* absolute */
@@ -277,6 +278,7 @@ enum sidestep_status commit_exchange_metadata(struct commit *commit, struct side
 #include "commit/referenced_files.h"
 #include "commit/refresh_names.h"
 #include "commit/small_file.h"
+#include "commit/storage_check.h"
 #include "commit/sweep.h"
 
 #endif

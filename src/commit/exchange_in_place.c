@@ -99,10 +99,43 @@ static void end_turn(struct commit *commit, struct store_file *turn)
     store_file_discard(turn);
 }
 
+/* Is .metadata now that of this save? */
+static bool is_named(struct commit *commit)
+{
+    uint64_t identity;
+
+    return commit_read_identity(commit->dir, &identity, NULL) == SIDESTEP_OK &&
+           identity == commit_identity(commit->save_id);
+}
+
+/*
+ * Storage that cannot exchange names, as most network storage cannot: the new .metadata replaces
+ * the old one. A copy of the old one gets the name that the exchange would have given it, because
+ * it says which files are to be removed. It is only for that, so no failure matters: those files
+ * then stay.
+ */
+static enum sidestep_status replace_and_keep_copy(struct commit *commit, const char *tmp,
+                                                  bool is_there, struct sidestep_error *err)
+{
+    OWNED_BUFFER old = {0};
+    bool has_copy = is_there && small_file_read(commit->dir, FILE_NAME_METADATA, 0,
+                                                DCP_METADATA_MAX_BYTES, &old, NULL) == SIDESTEP_OK;
+
+    enum sidestep_status status =
+        store_rename(commit->dir, tmp, commit->dir, FILE_NAME_METADATA, STORE_REPLACE, err);
+    /* A server whose answer was lost is asked again, and then says that there is no such name. */
+    if (status != SIDESTEP_ENOTFOUND || !is_named(commit))
+        TRY(status);
+    if (has_copy)
+        (void)small_file_write(commit->dir, tmp, old.bytes, old.length, NULL);
+    return SIDESTEP_OK;
+}
+
 /* Compare and rename, while holding the turn. ${*old} is the file that was compared; its inode is 0
- * if there was none. */
+ * if there was none. ${*was_exchanged}: ${tmp} is now what the rename took out, if anything. */
 static enum sidestep_status compare_and_rename(struct commit *commit, const char *tmp,
-                                               struct store_stat *old, struct sidestep_error *err)
+                                               struct store_stat *old, bool *was_exchanged,
+                                               struct sidestep_error *err)
 {
     struct sidestep_error why = {.rank = -1};
     enum sidestep_status status = store_stat(commit->dir, FILE_NAME_METADATA, old, &why);
@@ -116,9 +149,10 @@ static enum sidestep_status compare_and_rename(struct commit *commit, const char
                           is_there ? STORE_EXCHANGE : STORE_NOREPLACE, err);
     if (status == SIDESTEP_EEXISTS)
         return refuse(commit, err);
-    if (status == SIDESTEP_EUNSUPPORTED)
-        status =
-            store_rename(commit->dir, tmp, commit->dir, FILE_NAME_METADATA, STORE_REPLACE, err);
+    if (status == SIDESTEP_EUNSUPPORTED) {
+        *was_exchanged = false;
+        status = replace_and_keep_copy(commit, tmp, is_there, err);
+    }
     return status;
 }
 
@@ -154,12 +188,14 @@ enum sidestep_status commit_exchange_metadata(struct commit *commit, struct side
 {
     struct store_file *turn = NULL;
     struct store_stat old = {0};
+    bool was_exchanged = true;
     char tmp[FILE_NAME_BYTES];
 
     assert(commit->rank == 0 && commit->in_place && commit->dir != NULL);
     file_name_format(FILE_NAME_METADATA_TMP, commit->save_id, 0, 0, tmp);
     TRY(take_turn(commit, &turn, err));
-    enum sidestep_status status = compare_and_rename(commit, tmp, &old, err);
+    enum sidestep_status status = compare_and_rename(commit, tmp, &old, &was_exchanged, err);
     end_turn(commit, turn);
-    return status == SIDESTEP_OK ? check_taken_out(commit, tmp, &old, err) : status;
+    return status == SIDESTEP_OK && was_exchanged ? check_taken_out(commit, tmp, &old, err)
+                                                  : status;
 }

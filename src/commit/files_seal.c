@@ -9,21 +9,40 @@
 #include "base/base.h"
 #include "commit/commit_marker.h"
 
+/*
+ * Give the sealed shard its final name. A server whose answer was lost is asked again, and then
+ * says that there is no such name, or that the final one exists. Both names are of this save alone.
+ * So if the final one leads to the file, the rename took place.
+ */
+static enum sidestep_status rename_sealed(struct commit *commit, const char *part,
+                                          const char *final, const struct store_stat *sealed,
+                                          struct sidestep_error *err)
+{
+    struct store_stat named;
+    enum sidestep_status status =
+        store_rename(commit->dir, part, commit->dir, final, STORE_NOREPLACE, err);
+
+    if (status == SIDESTEP_EUNSUPPORTED)
+        status = store_rename(commit->dir, part, commit->dir, final, STORE_REPLACE, err);
+    if (status != SIDESTEP_OK && store_stat(commit->dir, final, &named, NULL) == SIDESTEP_OK &&
+        named.inode == sealed->inode && named.device == sealed->device)
+        return SIDESTEP_OK;
+    return status;
+}
+
 enum sidestep_status files_seal(struct commit *commit, uint32_t shard, struct store_file *file,
                                 struct sidestep_error *err)
 {
     char part[FILE_NAME_BYTES], final[FILE_NAME_BYTES];
     OWNED_FILE *owned = file;
+    struct store_stat sealed;
 
     assert(shard < commit->shards);
     commit_form_of(commit)->shard_names(commit, commit->rank, shard, part, final);
     TRY(store_file_sync(owned, err));
+    TRY(store_file_stat(owned, &sealed, err));
     TRY(store_file_close(TAKE(owned), err));
-    enum sidestep_status status =
-        store_rename(commit->dir, part, commit->dir, final, STORE_NOREPLACE, err);
-    if (status == SIDESTEP_EUNSUPPORTED)
-        status = store_rename(commit->dir, part, commit->dir, final, STORE_REPLACE, err);
-    return status;
+    return rename_sealed(commit, part, final, &sealed, err);
 }
 
 /* Errors after which the name may exist all the same (I7), as when the reply of a server is

@@ -39,7 +39,9 @@ static enum sidestep_status make_saving(struct commit *commit, struct sidestep_e
     for (unsigned i = 0; status == SIDESTEP_ENOTFOUND && i < BEGIN_TRIES; i++) {
         store_file_discard(TAKE(commit->marker));
         store_dir_close(TAKE(commit->dir));
-        TRY(store_dir_make(commit->parent, name, err));
+        status = store_dir_make(commit->parent, name, err);
+        if (status != SIDESTEP_EEXISTS) /* no other save has this name: an answer was lost */
+            TRY(status);
         status = open_saving(commit, name, err);
     }
     return status;

@@ -152,6 +152,22 @@ static void look_at_locks(struct doctor *doctor, struct store_file *file)
                            "%s", why.message);
 }
 
+static void look_at_commit(struct doctor *doctor, struct store_dir *dir)
+{
+    struct sidestep_error why = {0};
+
+    enum sidestep_status status = storage_check(dir, false, &why);
+    doctor->no_memory = doctor->no_memory || status == SIDESTEP_ENOMEM;
+    if (status == SIDESTEP_OK)
+        doctor_add_finding(doctor, "commit", SIDESTEP_ALLOWED_YES, NULL,
+                           "files are written at any place, and a directory gets its name at once");
+    else
+        doctor_add_finding(doctor, "commit", SIDESTEP_ALLOWED_NO,
+                           "Save to the object store itself, as s3://BUCKET/PREFIX, or to a file "
+                           "system (ext4, xfs, NFS, Lustre ...).",
+                           "saves are refused here: %s", why.message);
+}
+
 /* Who may write to a directory may rename and delete all that is in it. */
 static void look_at_rights(struct doctor *doctor, const char *directory)
 {
@@ -209,6 +225,7 @@ enum sidestep_status directory_probe(struct doctor *doctor, struct store *store,
     if (status == SIDESTEP_OK) {
         look_at_direct_io(doctor, file);
         look_at_locks(doctor, file);
+        look_at_commit(doctor, dir);
     }
     return SIDESTEP_OK;
 }

@@ -47,6 +47,8 @@ static enum sidestep_status acquire(struct lease *lease, const char *root, bool 
                                     struct sidestep_error *err)
 {
     TRY(open_root(lease, root, err));
+    if (starts_run)
+        TRY(storage_check_network(lease->root, false, err));
     TRY(make_dir(lease->root, FILE_NAME_SERIES_DIR, err));
     TRY(store_dir_open(lease->store, lease->root, FILE_NAME_SERIES_DIR, &lease->dir, err));
     return root_of(lease->store)->take_lease(lease, root, starts_run, err);

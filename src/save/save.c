@@ -246,7 +246,9 @@ static enum sidestep_status start_local(struct starting *s, const char *path,
     if (save->commit.rank != 0)
         return SIDESTEP_OK;
     TRY(make_save_id(s, save->commit.name, id, err));
+    save->commit.checked = &s->engine->saver->checked_storage;
     TRY(commit_begin(&save->commit, id, err));
+    save->commit.checked = NULL;
     s->has_begun = true;
     return SIDESTEP_OK;
 }

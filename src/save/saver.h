@@ -33,6 +33,7 @@ struct saver {
      * same on all ranks. */
     uint64_t seen[SAVER_SEEN_PLACES] OWNED_BY_THREAD(CALLER);
     unsigned seen_next OWNED_BY_THREAD(CALLER);
+    uint64_t checked_storage OWNED_BY_THREAD(CALLER); /* rank 0: for commit->checked */
     /* Of writes through io_uring. */
     struct queue_depth queue_depth OWNED_BY_THREAD(RUNNER);
     /* Changed by the caller's thread, while no save that uses them is under way, and by a save

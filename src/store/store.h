@@ -68,7 +68,7 @@ enum store_rename_mode {
 struct store_traits {
     bool is_volatile;    /* tmpfs, ramfs: a power loss loses even what is synced */
     bool is_network;     /* attributes may be cached: poll, re-open */
-    char type_name[16];  /* "ext4", "tmpfs", "0x1234" */
+    char type_name[32];  /* "ext4", "tmpfs", "fuse.sshfs", "0x1234" */
     bool is_read_only;   /* this process may not make or remove names in it */
     bool has_free_bytes; /* ${free_bytes} is known */
     uint64_t free_bytes; /* that this user may still write, as the storage reports */

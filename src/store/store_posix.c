@@ -16,6 +16,8 @@
 
 #include "base/base.h"
 
+#define FUSE 0x65735546u
+
 enum trait { TRAIT_LOCAL, TRAIT_VOLATILE, TRAIT_NETWORK };
 
 /* By f_type of statfs(2).  The numbers are from the kernel's sources. */
@@ -29,7 +31,7 @@ static const struct {
     {0xf2f52010, TRAIT_LOCAL, "f2fs"},     {0xca451a4e, TRAIT_LOCAL, "bcachefs"},
     {0x794c7630, TRAIT_LOCAL, "overlay"},  {0x01021994, TRAIT_VOLATILE, "tmpfs"},
     {0x858458f6, TRAIT_VOLATILE, "ramfs"}, {0x00006969, TRAIT_NETWORK, "nfs"},
-    {0x0bd00bd0, TRAIT_NETWORK, "lustre"}, {0x65735546, TRAIT_NETWORK, "fuse"},
+    {0x0bd00bd0, TRAIT_NETWORK, "lustre"}, {FUSE, TRAIT_NETWORK, "fuse"},
     {0x00c36400, TRAIT_NETWORK, "ceph"},   {0x47504653, TRAIT_NETWORK, "gpfs"},
     {0xff534d42, TRAIT_NETWORK, "cifs"},   {0xfe534d42, TRAIT_NETWORK, "smb2"},
     {0x0000517b, TRAIT_NETWORK, "smb"},    {0x19830326, TRAIT_NETWORK, "beegfs"},
@@ -180,7 +182,9 @@ static enum trait traits_of(int fd, struct store_traits *out)
     for (size_t i = 0; i < ARRAY_LENGTH(file_systems); i++) {
         if (file_systems[i].type != type)
             continue;
-        memcpy(out->type_name, file_systems[i].name, sizeof(out->type_name));
+        memcpy(out->type_name, file_systems[i].name, sizeof(file_systems[i].name));
+        if (type == FUSE)
+            store_posix_mount_type(fd, out->type_name, sizeof(out->type_name));
         out->is_volatile = file_systems[i].trait == TRAIT_VOLATILE;
         out->is_network = file_systems[i].trait == TRAIT_NETWORK;
         return file_systems[i].trait;

@@ -27,6 +27,10 @@ void store_posix_fill_stat(const struct stat *from, struct store_stat *to);
  * is a symbolic link). */
 int store_posix_open_beneath(int dir_fd, const char *path, int flags);
 
+/* store_posix_mount.c: set ${type} to the type of the mount that ${fd} is in, "fuse.sshfs"; leave
+ * it as it is if the kernel does not tell. */
+void store_posix_mount_type(int fd, char *type, size_t room);
+
 /* store_posix_file.c: the file operations of struct store_ops. */
 enum sidestep_status store_posix_file_create(struct store_dir *at, const char *name, uint32_t flags,
                                              struct store_file **out, struct sidestep_error *err);

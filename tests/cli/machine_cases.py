@@ -11,7 +11,7 @@ from harness import Skip, one_line, other_user
 STATES = {"yes", "partly", "no", "fact"}
 NAMES = ["kernel", "processors", "memory", "userfaultfd", "huge_pages", "io_uring", "cachestat",
          "cpu_priority", "io_priority", "durable", "shared", "free_space", "disk_scheduler",
-         "rights", "writable"]
+         "rights", "writable", "commit"]
 QUICK = ["--size=16MiB", "--runs=1"]
 
 

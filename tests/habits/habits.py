@@ -1,0 +1,218 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Saves, series and loads on storage with other rules than a local disk has, as a FUSE file system
+of ours shows them (habit_mount): each habit either works, or is refused with a reason and leaves
+nothing. Two mounts of one directory are two hosts."""
+import os
+import re
+import shutil
+import subprocess
+
+import mounts
+import mpi_kill
+import rig as rigs
+
+# What storage does, by the habits of habit_mount.
+WORKS = {
+    "NFS": ["remember=3", "silly", "stale", "no-flags"],
+    "NFS without locks": ["remember=3", "silly", "stale", "no-flags", "no-locks"],
+    "NFS mounted with local_lock": ["remember=3", "silly", "stale", "no-flags", "local-locks"],
+    "Lustre without flock": ["no-flags", "no-locks"],
+    "GPFS": ["no-flags", "remember=1"],
+    "CephFS": ["no-flags", "no-dir-sync"],
+    "SMB": ["remember=1", "remember-stubbornly", "no-flags", "no-link", "no-dir-sync"],
+}
+REFUSED = {
+    "a mount that only appends": (["append-only", "no-link"], "write at any place of a file"),
+    "a mount without renames": (["no-rename", "no-link", "no-locks"], "rename a file"),
+    "a mount that renames no directory": (["no-dir-rename", "local-locks"],
+                                          "rename a directory that holds files"),
+}
+IN_PLACE_WORKS = {"a mount that renames no directory"}
+SHORT = ["NFS", "Lustre without flock", "SMB"]  # of them, unless --long
+RANKS = 4
+
+
+def on_storage(rig, workload, habits, judge):
+    """The complaints of judge(folder), where the folder has what was there before ${workload}."""
+    backing = workload.prepare()
+    with mounts.Mount(rig, backing, habits) as mount:
+        complaints = judge(workload, mount.path)
+    shutil.rmtree(backing)
+    return [f"{workload.name}: {text}" for text in complaints]
+
+
+def some(workloads, rig):
+    """In the short run, one of those that differ only in what they write."""
+    return [workload for workload in workloads if rig.long or not workload.command.startswith(
+        ("save-threads", "save-planes"))]
+
+
+def sound(workload, folder):
+    """It succeeds, and leaves what it should."""
+    result = rigs.run(workload.arguments(folder))
+    return workload.judge(folder, result) if result.status == 0 else [str(result)]
+
+
+def test_works(rig, workloads, name, habits):
+    complaints = []
+    for workload in workloads:
+        complaints += on_storage(rig, workload, habits, sound)
+    rig.test(f"{name}: saves, series and loads", complaints)
+
+
+def is_refused(workload, folder, reason):
+    """It fails with that reason, and changes nothing."""
+    result = rigs.run(workload.arguments(folder))
+    complaints = []
+    if result.status in (0, None) or reason not in result.err or "s3://" not in result.err:
+        complaints.append(f"not refused for '{reason}': {result}")
+    seen = rigs.run([workload.saver, "check", os.path.join(folder, "it"), "1"])
+    if seen.status != 0 or seen.out != (f"seed {workload.before}" if workload.before else "none"):
+        complaints.append(f"what was there: {seen}")
+    if not workload.is_series and rigs.leftovers(folder):
+        complaints.append(f"left behind: {rigs.leftovers(folder)}")
+    if workload.is_series and os.listdir(os.path.join(folder, "it")):
+        complaints.append(f"left behind: {os.listdir(os.path.join(folder, 'it'))}")
+    return complaints
+
+
+def doctor_says(rig, folder, word, reason):
+    result = rigs.run([os.path.join(rig.build, "sidestep"), "doctor", folder])
+    found = re.search(rf"^{word}\s+commit\s.*", result.out, re.MULTILINE)
+    if found is None or reason not in found.group():
+        return [f"doctor does not say '{word}', '{reason}': {result}"]
+    return []
+
+
+def test_refused(rig, workloads, name, habits, reason):
+    complaints = []
+    for workload in workloads:
+        if workload.is_series and workload.before:
+            continue  # no series ever began there
+        works = name in IN_PLACE_WORKS and workload.before
+        complaints += on_storage(rig, workload, habits, sound if works else
+                                 lambda w, folder: is_refused(w, folder, reason))
+    with mounts.Mount(rig, rig.folder(), habits) as mount:
+        complaints += doctor_says(rig, mount.path, "no", reason)
+    rig.test(f"{name}: refused, for it cannot {reason}", complaints)
+
+
+def one_event(rig, workload, habit, number):
+    """That event of a run goes wrong. Then the storage is well again."""
+    backing = workload.prepare()
+    with mounts.Mount(rig, backing, ["no-flags", f"{habit}={number}"]) as mount:
+        result = rigs.run(workload.arguments(mount.path))
+    with mounts.Mount(rig, backing, ["no-flags"]) as mount:
+        complaints = workload.judge(mount.path, result)
+    shutil.rmtree(backing)
+    return [f"{workload.name}, {habit}={number}: {text}" for text in complaints]
+
+
+def test_events(rig, workloads, habit, last, what):
+    stride = 1 if rig.long else last // 3
+    trials = [(workload, number) for workload in workloads
+              for number in range(1, last + 1, stride)]
+    complaints = rigs.parallel(lambda trial: one_event(rig, trial[0], habit, trial[1]), trials)
+    rig.test(f"{len(trials)} saves, each with {what}", complaints)
+
+
+# ---- two hosts
+
+def start_on_two(rig, mpi, hosts, place, work):
+    """Ranks 0 and 1 on one host, 2 and 3 on the other."""
+    halves = [(RANKS // 2, mounts.on_host(host, place, work)) for host in hosts]
+    process = mpi.start(halves, survive=True)
+    said = mpi_kill.end(process, 120)
+    return said, process.returncode
+
+
+def left_in(folder):
+    """Names of what is no checkpoint, in the folder and in its checkpoints."""
+    found = [name for name in os.listdir(folder) if re.match(r"\.(sidestep\.|nfs)", name)]
+    for name in os.listdir(folder):
+        if name not in ("root", ".sidestep", *found):
+            inside = [inner for inner in os.listdir(os.path.join(folder, name))
+                      if inner != ".metadata" and not rigs.SHARD.match(inner)]
+            found += [f"{name}/{inner}" for inner in inside[1:]]  # one is the manifest
+    return [f"left behind: {name}" for name in found]
+
+
+def save_from_two_hosts(rig, mpi, habits):
+    backing, place, logs = rig.folder(), rig.folder(), rig.folder()
+    log = os.path.join(logs, "log")
+    complaints = []
+    with mounts.Mount(rig, backing, habits) as one, mounts.Mount(rig, backing, habits) as two:
+        for target in ("root", "once", "once"):
+            path = os.path.join(place, target)
+            work = (mpi.train(path, 20000, log) if target == "root"
+                    else [mpi.program, "once", path, "20000", log])
+            said, status = start_on_two(rig, mpi, (one, two), place, work)
+            if status != 0:
+                complaints.append(f"{target}: status {status}: {said}")
+        for rank in range(RANKS):
+            with open(f"{log}.{rank}") as file:
+                told = file.read().count("COMMITTED")
+            if told != mpi_kill.STEPS:
+                complaints.append(f"rank {rank} was told of {told} commits")
+        for host in (one, two):
+            seen = rigs.run(mounts.on_host(host, place, mpi.command([(2, [
+                mpi.program, "resume", os.path.join(place, "root")])])), 120,
+                {"TMPDIR": mpi.scratch})
+            if seen.out != f"step {mpi_kill.STEPS}":
+                complaints.append(f"resumed: {seen}")
+    return complaints + left_in(backing) + left_in(os.path.join(backing, "root"))
+
+
+def second_owner(rig, saver, habits):
+    """A series is open on one host; another one opens it. Then only one of them may save."""
+    backing = rig.folder()
+    with mounts.Mount(rig, backing, habits) as one, mounts.Mount(rig, backing, habits) as two:
+        first = subprocess.Popen([saver, "hold", os.path.join(one.path, "s")],
+                                 stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        first.stdout.readline()
+        second = rigs.run([saver, "series", os.path.join(two.path, "s"), "1"])
+        first.communicate(timeout=20)
+        return second
+
+
+def test_two_hosts(rig, saver):
+    if shutil.which("mpicc.mpich") is None or shutil.which("mpirun.mpich") is None:
+        rig.skip("two hosts", "mpicc.mpich or mpirun.mpich is not installed")
+        return
+    mpi = mpi_kill.Mpi(rig, "mpich")
+    names = list(WORKS) if rig.long else ["NFS"]
+    for name in names:
+        rig.test(f"{name}: {RANKS} ranks on two hosts",
+                 save_from_two_hosts(rig, mpi, WORKS[name]))
+    second = second_owner(rig, saver, WORKS["NFS"])
+    told = second.status == 11 and "in use by" in second.err
+    rig.test("NFS: a series has one owner on all hosts", [] if told else [f"{second}"])
+    rig.control("locks that other hosts do not see: a second owner",
+                [] if second_owner(rig, saver, WORKS["NFS mounted with local_lock"]).status
+                else ["it was let in"])
+
+
+def main():
+    rig = rigs.Rig(__doc__, in_memory=True)
+    reason = mounts.reason_not_to()
+    if reason is not None or not os.path.exists(os.path.join(rig.build, "tests", "habit_mount")):
+        rig.skip("storage with habits", reason or "libfuse3 (libfuse3-dev) was not there at build")
+        rig.finish()
+    saver = rig.tool("saver_tool")
+    workloads = some(rigs.workloads(rig, saver), rig)
+    for name in WORKS if rig.long else SHORT:
+        test_works(rig, workloads, name, WORKS[name])
+    for name, (habits, why) in REFUSED.items():
+        test_refused(rig, workloads, name, habits, why)
+    test_events(rig, workloads, "lost", 24, "the answer to one change of names lost")
+    test_events(rig, workloads, "close-error", 9, "one close after which nothing is left")
+    careless = rigs.Workload(rig, saver, "a careless saver", 0, "careless")
+    rig.control("a saver that takes no notice of errors", [
+        text for number in range(4, 9) for text in one_event(rig, careless, "close-error", number)])
+    test_two_hosts(rig, saver)
+    rig.finish()
+
+
+if __name__ == "__main__":
+    main()
