@@ -30,6 +30,7 @@ from ._checkpoint import Checkpoint
 from ._engine import engine_for
 from ._handle import SaveHandle
 from ._read import load_metadata, read
+from ._waiting import waits
 
 log = logging.getLogger("sidestep")
 
@@ -164,7 +165,10 @@ def save(
         handle = async_save(state, checkpoint_id=os.path.join(hidden, part.place).rstrip("/"))
         assert isinstance(handle, SaveHandle)
         handles.append(handle)
-    return WholeSave(target, hidden, handles, engine.rank, then)
+    saving = WholeSave(target, hidden, handles, engine.rank, then)
+    if waits():
+        wait_all(saving)
+    return saving
 
 
 def wait_all(save: Optional[WholeSave]) -> None:

@@ -2,7 +2,8 @@
 """``python -m sidestep.run COMMAND``: COMMAND, with sidestep in the place of torch's checkpoints.
 
 The command takes the place of this process.  A folder at the front of PYTHONPATH has it, and every
-Python that it starts, call `sidestep.install` once they import torch.distributed.checkpoint.
+Python that it starts, call `sidestep.install` once they import torch.distributed.checkpoint, and
+`sidestep._adapt.adapt` once they import a framework of ``--adapt``.
 """
 
 from __future__ import annotations
@@ -14,13 +15,18 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+from ._adapt import NAMES
+from ._waiting import WAIT
+
 VERBOSE = "SIDESTEP_RUN_VERBOSE"
+ADAPT = "SIDESTEP_RUN_ADAPT"
 _START = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_run")
 _EXAMPLES = """\
 examples:
   python -m sidestep.run train.py --steps 1000
   python -m sidestep.run -m package.train
   python -m sidestep.run torchrun --nproc-per-node=8 train.py
+  python -m sidestep.run --adapt transformers accelerate launch train.py
   python -m sidestep.run tune run --nproc_per_node 2 full_finetune_distributed --config CONFIG
 
 Exit status: that of the command; 2: wrong usage; 126, 127: it cannot be run, it was not found.
@@ -35,6 +41,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     variables["PYTHONPATH"] = os.pathsep.join([_START, before] if before else [_START])
     if given.verbose:
         variables[VERBOSE] = "1"
+    if given.wait:
+        variables[WAIT] = "1"
+    variables[ADAPT] = ",".join(given.adapt)
     command = command_of(given.command)
     program = shutil.which(command[0], path=_path())
     if program is None:
@@ -50,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m sidestep.run",
-        usage="%(prog)s [-v] [--] COMMAND [ARGUMENT ...]",
+        usage="%(prog)s [-v] [--adapt NAME,...] [--wait] [--] COMMAND [ARGUMENT ...]",
         description="Run COMMAND with sidestep in the place of torch.distributed.checkpoint's "
         "save, async_save and load, in all Python processes that it starts.  COMMAND is a script "
         "(train.py), a module (-m NAME), or a program (torchrun).",
@@ -59,6 +68,20 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         allow_abbrev=False,
     )
     parser.add_argument("-v", "--verbose", action="store_true", help="log to stderr (level info)")
+    parser.add_argument(
+        "--adapt",
+        metavar="NAME,...",
+        type=_frameworks,
+        default=(),
+        help="also put sidestep's adapters in the place of the classes of these frameworks: "
+        f"{', '.join(NAMES)}; their checkpoints change as docs/FRAMEWORKS.md says",
+    )
+    parser.add_argument(
+        "--wait",
+        action="store_true",
+        help="adapters return from a save when it is committed: for programs that read a "
+        "checkpoint right away",
+    )
     parser.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     own = _count_own(arguments)
     given = parser.parse_args(arguments[:own])
@@ -70,10 +93,27 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     return given
 
 
+def _frameworks(words: str) -> tuple[str, ...]:
+    names = tuple(words.split(","))
+    unknown = [name for name in names if name not in NAMES]
+    if unknown:
+        raise argparse.ArgumentTypeError(
+            f"there is no adapter for '{unknown[0]}': choose from {', '.join(NAMES)}"
+        )
+    return names
+
+
 def _count_own(arguments: Sequence[str]) -> int:
     """How many of the arguments are ours; ``-m`` begins a command."""
-    own = ("-v", "--verbose", "-h", "--help")
-    return next((i for i, word in enumerate(arguments) if word not in own), len(arguments))
+    own, i = ("-v", "--verbose", "--wait", "-h", "--help"), 0
+    while i < len(arguments):
+        if arguments[i] == "--adapt":
+            i += 2
+        elif arguments[i] in own or arguments[i].startswith("--adapt="):
+            i += 1
+        else:
+            break
+    return min(i, len(arguments))
 
 
 def command_of(words: list[str]) -> list[str]:

@@ -23,7 +23,10 @@ from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 from torchtitan.components.checkpointer import CheckpointManager as _Stock
 
 from ._borrowed import ours_everywhere
+from ._c.abi import Status
+from ._c.errors import make_error
 from ._handle import SaveHandle
+from ._waiting import waits
 from ._whole import collect_garbage, damage_of
 
 log = logging.getLogger("sidestep")
@@ -50,7 +53,10 @@ class _Saves:
         me: Any = self
         if me.stager is None and me.async_mode.value == "async_with_pinned_mem":
             me.stager = DefaultStager(StagingOptions(False, False, True, False))
-        return bool(super()._save(*args, **kwargs))  # type: ignore[misc]
+        saved = bool(super()._save(*args, **kwargs))  # type: ignore[misc]
+        if saved and waits() and me.save_future is not None:
+            me.save_future.result()
+        return saved
 
     def _load(self, step: int = -1) -> bool:
         me: Any = self
@@ -59,18 +65,30 @@ class _Saves:
         return bool(super()._load(step))  # type: ignore[misc]
 
     def _find_load_step(self, folder: str = "") -> int:
-        """The newest that is whole.  What is passed over is logged."""
+        """The newest that is whole.  What is passed over is logged.
+
+        Error (ECORRUPT): all that are there are damaged: nobody wants to begin anew unasked.
+        """
         me: Any = self
         root = folder or me.folder
         if "://" in root or not os.path.isdir(root):
             return int(super()._find_load_step(folder))  # type: ignore[misc]
         steps = [int(match[1]) for match in map(_STEP.search, os.listdir(root)) if match]
+        damaged = ""
         for step in sorted(steps, reverse=True):
             path = me._create_checkpoint_id(step, root)
             problem = _problem(path)
             if problem is None:
                 return step
             log.warning("load: passed over '%s': %s", path, problem)
+            if os.path.exists(os.path.join(path, ".metadata")):
+                damaged = damaged or f"'{path}': {problem}"
+        if damaged:
+            raise make_error(
+                f"load: no checkpoint in '{root}' is whole; {damaged}; to begin anew, move them "
+                "away",
+                status=Status.ECORRUPT,
+            )
         return -1
 
     def _purge_stale_checkpoints(self) -> None:

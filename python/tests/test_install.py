@@ -200,6 +200,59 @@ def test_a_python_without_sidestep_says_so(tmp_path: Path) -> None:
     assert "sidestep.run: torch's own functions stay: " in done.stderr
 
 
+def test_a_program_that_imports_ours_first(tmp_path: Path) -> None:
+    """One of our modules is what imports torch's functions, and is half a module meanwhile."""
+    write(
+        tmp_path / "train.py",
+        """\
+        import sidestep._handle
+        import torch.distributed.checkpoint as dcp
+        print(dcp.save.__module__)
+        """,
+    )
+    done = run("train.py", cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "sidestep._torch.save\n", "")
+
+
+# What stands for a framework: its module, and a module of ours that takes its place.
+STANDIN = """\
+import sys, types
+import sidestep._adapt as module
+ours = types.ModuleType("sidestep.standin")
+ours.Trainer = type("Ours", (), {})
+sys.modules["sidestep.standin"] = ours
+module._FRAMEWORKS["accelerate"] = lambda: module._replace(
+    "accelerate", "sidestep.standin", "Trainer"
+)
+from accelerate import Trainer
+print(Trainer.__name__)
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "printed"),
+    [(["--adapt", "accelerate"], "Ours"), (["--adapt", "lightning"], "Stock"), ([], "Stock")],
+    ids=str,
+)
+def test_a_framework_is_adapted_if_it_is_named(
+    tmp_path: Path, words: list[str], printed: str
+) -> None:
+    write(tmp_path / "accelerate.py", 'Trainer = type("Stock", (), {})\n')
+    write(tmp_path / "train.py", STANDIN)
+    done = run("-v", *words, "train.py", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, f"{printed}\n"), done.stderr
+    told = "of accelerate, these are now sidestep's: accelerate.Trainer" in done.stderr
+    assert told == (printed == "Ours")
+
+
+def test_an_adapter_that_does_not_fit_is_told_of(tmp_path: Path) -> None:
+    write(tmp_path / "accelerate.py", "version = 0\n")
+    write(tmp_path / "train.py", "import accelerate; print(accelerate.version)\n")
+    done = run("--adapt", "accelerate", "train.py", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "0\n")
+    assert "sidestep.run: accelerate saves by itself: " in done.stderr
+
+
 def test_the_sitecustomize_of_the_machine_is_read(tmp_path: Path) -> None:
     write(tmp_path / "sitecustomize.py", "import builtins; builtins.was_read = True\n")
     write(tmp_path / "train.py", "import sys; print(was_read, 'torch' in sys.modules)\n")
@@ -213,11 +266,13 @@ def test_the_sitecustomize_of_the_machine_is_read(tmp_path: Path) -> None:
     [
         (["train.py", "-v"], [sys.executable, "train.py", "-v"]),
         (["-m", "package.train"], [sys.executable, "-m", "package.train"]),
+        (["train.py", "--adapt", "x"], [sys.executable, "train.py", "--adapt", "x"]),
         (["torchrun", "--", "train.py"], ["torchrun", "--", "train.py"]),
     ],
 )
 def test_what_is_executed(words: list[str], command: list[str]) -> None:
-    for before in ([], ["--"], ["-v"], ["-v", "--"]):
+    adapt = ["--adapt", "transformers", "--adapt=accelerate", "--wait"]
+    for before in ([], ["--"], ["-v"], ["-v", "--"], [*adapt, "-v"], [*adapt, "--"]):
         assert program.command_of(program._parse(before + words).command) == command
 
 
@@ -226,6 +281,12 @@ def test_what_is_executed(words: list[str], command: list[str]) -> None:
     [
         ([], 2, "no COMMAND is given"),
         (["--"], 2, "no COMMAND is given"),
+        (
+            ["--adapt", "nothing", "train.py"],
+            2,
+            "no adapter for 'nothing': choose from accelerate, ",
+        ),
+        (["--adapt"], 2, "--adapt: expected one argument"),
         (["no-such-program"], 127, "'no-such-program' was not found"),
         (["./a-text"], 126, "cannot be run: Exec format error"),
     ],

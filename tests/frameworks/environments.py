@@ -87,7 +87,7 @@ class Environment:
         try:
             output, _ = process.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
-            output = "no end in time"
+            output = f"no end in time\n{_end(process)}"
         finally:
             _kill_group(process)
         return Ended(process.wait(), output)
@@ -120,6 +120,15 @@ def _variables(environment: Environment) -> dict[str, str]:
         "TOKENIZERS_PARALLELISM": "false",
         "PYTHONUNBUFFERED": "1",
     }
+
+
+def _end(process: subprocess.Popen[str]) -> str:
+    """Let a launcher end its ranks, which are in sessions of their own.  What it has written."""
+    process.terminate()
+    try:
+        return process.communicate(timeout=60)[0]
+    except subprocess.TimeoutExpired:
+        return ""
 
 
 def _kill_group(process: subprocess.Popen[str]) -> None:

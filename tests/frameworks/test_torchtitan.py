@@ -67,6 +67,15 @@ def test_what_is_damaged_is_passed_over(torchtitan, stock, tmp_path):
     assert "passed over" in ended.output
 
 
+def test_it_does_not_begin_anew_where_all_are_damaged(torchtitan, tmp_path):
+    torchtitan.run(PROGRAM, tmp_path, 2, ranks=2).ok()
+    (tmp_path / "checkpoint" / "step-2" / "__1_0.distcp").unlink()
+    ended = torchtitan.run(PROGRAM, tmp_path, 4, ranks=2)
+    assert ended.status != 0
+    assert ended.values("loss") == []
+    assert "is whole; " in ended.output and "to begin anew, move them away" in ended.output
+
+
 def test_the_model_alone_and_the_beginning_of_another_run(torchtitan, stock, tmp_path):
     sums = []
     for by in ("stock", "sidestep"):

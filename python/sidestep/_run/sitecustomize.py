@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Read by every Python that ``python -m sidestep.run`` starts, before its program.
 
-When the program imports torch.distributed.checkpoint, `sidestep.install` follows.  A program that
-does not is left alone.  The ``sitecustomize`` of the machine, if it has one, is read as ever.
+When the program imports torch.distributed.checkpoint, `sidestep.install` follows.  When it imports
+a framework, its adapter follows, if SIDESTEP_RUN_ADAPT names it.  A program that imports neither is
+left alone.  The ``sitecustomize`` of the machine, if it has one, is read as ever.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import importlib
 import importlib.machinery
 import importlib.util
@@ -14,37 +17,49 @@ import logging
 import os
 import sys
 import warnings
+from collections.abc import Callable
 from importlib.abc import Loader, MetaPathFinder
 from typing import Any, Optional
 
 _TORCH = "torch.distributed.checkpoint"
+_FRAMEWORKS = {  # by the module that is there when the classes of the framework are
+    "accelerate": "accelerate",
+    "lightning.pytorch": "lightning",
+    "pytorch_lightning": "lightning",
+    "torchtitan.components.checkpointer": "torchtitan",
+    "transformers.trainer": "transformers",
+}
 _HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 class _Follower(MetaPathFinder):
-    """Lets the module be found as ever, and acts when it has been executed."""
+    """Lets modules be found as ever, and acts when they have been executed.
 
-    def __init__(self) -> None:
-        self._busy = False
+    then  what to do, by the name of the module
+    """
+
+    def __init__(self, then: dict[str, Callable[[], None]]) -> None:
+        self._then = then
+        self._busy: set[str] = set()
 
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> Any:
-        if fullname != _TORCH or self._busy:
+        if fullname not in self._then or fullname in self._busy:
             return None
-        self._busy = True
+        self._busy.add(fullname)
         try:
             spec = importlib.util.find_spec(fullname)
         finally:
-            self._busy = False
+            self._busy.discard(fullname)
         if spec is not None and spec.loader is not None:
-            spec.loader = _Then(spec.loader)
+            spec.loader = _Then(spec.loader, self._then[fullname])
         return spec
 
 
 class _Then(Loader):
     """A loader, and what follows it."""
 
-    def __init__(self, loader: Any) -> None:
-        self._loader = loader
+    def __init__(self, loader: Any, then: Callable[[], None]) -> None:
+        self._loader, self._follow = loader, then
 
     def create_module(self, spec: Any) -> Any:
         return self._loader.create_module(spec)
@@ -52,29 +67,56 @@ class _Then(Loader):
     def exec_module(self, module: Any) -> None:
         module.__spec__.loader = module.__loader__ = self._loader
         self._loader.exec_module(module)
-        _install()
+        self._follow()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._loader, name)
 
 
 def _install() -> None:
-    if os.environ.get("SIDESTEP_RUN_VERBOSE"):
-        _log_to_stderr()
+    _log_if_asked()
     try:
         import sidestep
 
         sidestep.install()
     except Exception as problem:
-        warnings.warn(
-            f"sidestep.run: torch's own functions stay: {type(problem).__name__}: {problem}",
-            RuntimeWarning,
-            stacklevel=2,
+        _warn(f"torch's own functions stay: {type(problem).__name__}: {problem}")
+
+
+def _adapt(framework: str) -> None:
+    _log_if_asked()
+    if framework not in os.environ.get("SIDESTEP_RUN_ADAPT", "").split(","):
+        _tell_of_adapter(framework)
+        return
+    try:
+        from sidestep._adapt import adapt
+
+        adapt(framework)
+    except Exception as problem:
+        _warn(f"{framework} saves by itself: {type(problem).__name__}: {problem}")
+
+
+def _warn(what: str) -> None:
+    warnings.warn(f"sidestep.run: {what}", RuntimeWarning, stacklevel=3)
+
+
+def _tell_of_adapter(framework: str) -> None:
+    """Of those whose checkpoints are not torch.distributed.checkpoint's."""
+    if framework in ("lightning", "transformers") and os.environ.get("RANK", "0") == "0":
+        logging.getLogger("sidestep").warning(
+            "sidestep.run: %s has ways of its own to save, which stay; sidestep.run --adapt %s "
+            "replaces them",
+            framework,
+            framework,
         )
 
 
-def _log_to_stderr() -> None:
-    """What the package says from level info on, whatever the program does with its log."""
+@functools.cache
+def _log_if_asked() -> None:
+    """To stderr, what the package says from level info on, whatever the program does with its
+    log."""
+    if not os.environ.get("SIDESTEP_RUN_VERBOSE"):
+        return
     logger = logging.getLogger("sidestep")
     handler = logging.StreamHandler()
     rank = os.environ.get("RANK")
@@ -96,5 +138,15 @@ def _read_the_other() -> None:
     spec.loader.exec_module(module)
 
 
-sys.meta_path.insert(0, _Follower())
+def _before_ours() -> None:
+    """The program imports sidestep: torch's functions are replaced before one of our modules
+    imports them, since it is half a module at that time."""
+    with contextlib.suppress(ImportError):
+        importlib.import_module(_TORCH)
+
+
+_actions: dict[str, Callable[[], None]] = {_TORCH: _install, "sidestep": _before_ours}
+for _module, _name in _FRAMEWORKS.items():
+    _actions[_module] = functools.partial(_adapt, _name)
+sys.meta_path.insert(0, _Follower(_actions))
 _read_the_other()

@@ -15,6 +15,7 @@ from .._parents import make_parents
 from .._rotation import Rotation, under_way
 from .._torch.flatten import flatten
 from .._torch.plugins import start_save
+from .._waiting import waits
 from ._files import read_directory
 from ._modules import of_fabric
 from ._packing import pack
@@ -74,7 +75,7 @@ class SidestepCheckpointIO(_Base):
         self.rotation.add(handle)
         if old is not None:
             self.rotation.delete(old)
-        if is_urgent(path):
+        if is_urgent(path) or waits():
             handle.result()
         handle.stall_s = time.monotonic() - began
 
@@ -115,6 +116,8 @@ class SidestepCheckpointIO(_Base):
             self._stock.remove_checkpoint(path)
             return
         self.rotation.delete(os.fspath(path))
+        if waits():
+            self.rotation.wait()
 
     def teardown(self) -> None:
         """Wait for the saves and deletions under way.  Errors: `sidestep.Error` of a save."""

@@ -28,6 +28,7 @@ from .._rotation import Rotation
 from .._torch.flatten import flatten
 from .._torch.load import load
 from .._torch.plugins import start_save
+from .._waiting import waits
 from ._files import META, SHARDED, read_rest
 from ._io import PathLike, is_urgent, put_file_aside, step_of, tell_loaded, wait_for
 from ._modules import of_pytorch
@@ -102,7 +103,7 @@ class SidestepSharded:
         handle = self._start(state, path, step_of(checkpoint))
         if is_first and old is not None:
             self.rotation.delete(old)
-        if is_urgent(path):
+        if is_urgent(path) or waits():
             handle.result()
         handle.stall_s = time.monotonic() - began
 
@@ -159,6 +160,8 @@ class SidestepSharded:
         """Delete it when the save that was begun last is committed; never if that fails."""
         if self._super().global_rank == 0:
             self.rotation.delete(os.fspath(filepath))
+            if waits():
+                self.rotation.wait()
 
     def teardown(self) -> None:
         """Wait for what is under way.  Errors: `sidestep.Error` of a save."""

@@ -23,9 +23,6 @@ import torch
 from accelerate.utils import ProjectConfiguration
 from fsdp_on_processors import fsdp_on_processors
 
-import sidestep._whole as whole
-from sidestep.accelerate import Accelerator
-
 options = dict(word.split("=", 1) for word in sys.argv[3:])
 
 
@@ -54,10 +51,17 @@ def read_models(models, directory):
         model.load_state_dict(state)
 
 
+def kind_of_accelerator():
+    if options.get("by") == "stock":
+        return accelerate.Accelerator
+    from sidestep.accelerate import Accelerator
+
+    return Accelerator
+
+
 def made(directory):
-    kind = accelerate.Accelerator if options.get("by") == "stock" else Accelerator
     limit = options.get("limit")
-    accelerator = kind(
+    accelerator = kind_of_accelerator()(
         cpu=True,
         step_scheduler_with_optimizer=False,
         project_config=ProjectConfiguration(
@@ -76,11 +80,21 @@ def made(directory):
     return accelerator, model, optimizer, scheduler
 
 
+def leave(ranks):
+    """torch may hang when the last reference to a group of gloo is that of DDP's reducer: its
+    destructor waits, with the GIL, for a thread that wants it."""
+    sys.stdout.flush()
+    if ranks > 1:
+        os._exit(0)
+
+
 def main():
     directory, steps = sys.argv[1], int(sys.argv[2])
     if options.get("fsdp") == "true":
         fsdp_on_processors()
     if options.get("kill_in") == "publish":
+        import sidestep._whole as whole
+
         whole.publish = lambda *places: os.kill(os.getpid(), signal.SIGKILL)
     accelerator, model, optimizer, scheduler = made(directory)
     counter = Counter()
@@ -110,8 +124,7 @@ def main():
         if counter.step % 2 == 0:
             accelerator.save_state()
     accelerator.end_training()
-    # The process group is left to the end of the process: torch may hang when the last reference to
-    # it is that of DDP's reducer, whose destructor waits, with the GIL, for a thread that wants it.
+    leave(accelerator.num_processes)
 
 
 main()

@@ -23,9 +23,6 @@ import torch
 import transformers
 from fsdp_on_processors import fsdp_on_processors
 
-import sidestep._whole as whole
-from sidestep.transformers import SidestepMixin, Trainer
-
 options = dict(word.split("=", 1) for word in sys.argv[3:])
 
 
@@ -92,15 +89,23 @@ def arguments(directory, steps):
     )
 
 
+def kind_of_trainer():
+    if options.get("by") == "stock":
+        return transformers.Trainer
+    from sidestep.transformers import Trainer
+
+    return Trainer
+
+
 def main():
     directory, steps = sys.argv[1], int(sys.argv[2])
     if options.get("fsdp") == "true":
         fsdp_on_processors()
     if options.get("kill_in") == "publish":
+        import sidestep._whole as whole
+
         whole.publish = lambda *places: os.kill(os.getpid(), signal.SIGKILL)
-    kind = transformers.Trainer if options.get("by") == "stock" else Trainer
-    assert issubclass(Trainer, SidestepMixin)
-    trainer = kind(
+    trainer = kind_of_trainer()(
         tiny_model(),
         arguments(directory, steps),
         train_dataset=Rows(),
@@ -116,6 +121,10 @@ def main():
         trainer.save_model(options["final"])
         if trainer.is_world_process_zero():
             transformers.GPT2LMHeadModel.from_pretrained(options["final"])
+    sys.stdout.flush()
+    if trainer.args.world_size > 1:  # see leave() of accelerate_train.py
+        trainer.accelerator.wait_for_everyone()
+        os._exit(0)
 
 
 main()
