@@ -18,17 +18,24 @@ static inline uint64_t clock_now(struct clock *clock)
     return clock->now_ns(clock);
 }
 
-/* Polling with back-off: 1, 2, 4 ... ${max_ms}. */
+/* Polling with back-off: 1, 2, 4 ... ${max_ms}. Beyond BACKOFF_QUICK_MS a pause is a
+ * BACKOFF_SHARE-th of what was slept: a long wait gets little longer, and asks seldom. */
+#define BACKOFF_QUICK_MS 50u
+#define BACKOFF_SHARE 32u
 struct backoff {
     uint64_t next_ms;
     uint64_t max_ms;
+    uint64_t slept_ms;
 };
 static inline void backoff_sleep(struct backoff *b, struct clock *clock)
 {
-    if (b->next_ms == 0)
-        b->next_ms = 1;
-    clock->sleep_ms(clock, b->next_ms);
-    b->next_ms = b->next_ms * 2 > b->max_ms ? b->max_ms : b->next_ms * 2;
+    uint64_t pause = b->next_ms != 0 ? b->next_ms : 1, most = b->slept_ms / BACKOFF_SHARE;
+
+    most = most > BACKOFF_QUICK_MS ? most : BACKOFF_QUICK_MS;
+    most = most < b->max_ms ? most : b->max_ms;
+    clock->sleep_ms(clock, pause);
+    b->slept_ms += pause;
+    b->next_ms = pause * 2 < most ? pause * 2 : most;
 }
 
 #endif

@@ -87,6 +87,54 @@ static enum sidestep_status check_guard(const struct commit *commit, uint64_t *a
     return SIDESTEP_EABORTED;
 }
 
+/* What rank 0 saw last of the others. */
+struct watch {
+    uint64_t names, sizes;
+    uint64_t moved_ns;  /* when anything had changed */
+    uint64_t looked_ns; /* when it looked at sizes */
+    uint64_t asked_ns;  /* when it asked the guard */
+};
+
+/* So often within a deadline rank 0 looks at the sizes of the files that are being written, one
+ * call for each. What is named costs one call for all. */
+#define SIZE_LOOKS 8u
+
+static void note_progress(struct watch *watch, const struct tally *tally, uint64_t now)
+{
+    bool has_moved = tally->progress != watch->names;
+
+    watch->names = tally->progress;
+    if (tally->with_sizes) {
+        has_moved = has_moved || tally->sizes != watch->sizes;
+        watch->sizes = tally->sizes;
+        watch->looked_ns = now;
+    }
+    if (has_moved)
+        watch->moved_ns = now;
+}
+
+static enum sidestep_status look_at_votes(struct watch *watch, struct tally *tally,
+                                          struct sidestep_error *err)
+{
+    struct commit *commit = tally->commit;
+
+    tally->failed_rank = -1;
+    tally->progress = tally->sizes = 0;
+    tally->with_sizes =
+        clock_now(commit->clock) - watch->looked_ns >= commit->timeout_ns / SIZE_LOOKS;
+    TRY(commit_form_of(commit)->count_votes(tally, err));
+    if (tally->failed_rank >= 0)
+        return report_failed(commit, (uint32_t)tally->failed_rank, err);
+    if (tally->yes_count == commit->world_size)
+        return SIDESTEP_OK;
+    if (!commit_is_pending(commit)) /* the votes are gone, too */
+        return commit_report_removed(commit, err);
+    uint64_t now = clock_now(commit->clock);
+    note_progress(watch, tally, now);
+    return now - watch->moved_ns > commit->timeout_ns ? report_silent(commit, tally, err)
+                                                      : SIDESTEP_OK;
+}
+
 static enum sidestep_status wait_for_votes(struct commit *commit, struct sidestep_error *err)
 {
     OWNED uint8_t *marks = memory_new(commit->world_size, 2);
@@ -94,29 +142,18 @@ static enum sidestep_status wait_for_votes(struct commit *commit, struct sideste
                           .voted = marks,
                           .seen = marks != NULL ? marks + commit->world_size : NULL};
     struct backoff backoff = {.max_ms = COMMIT_POLL_MAX_MS};
-    uint64_t last_progress = 0, since = clock_now(commit->clock), asked = since;
+    uint64_t now = clock_now(commit->clock);
+    struct watch watch = {.moved_ns = now, .looked_ns = now, .asked_ns = now};
 
     assert(commit->world_size != 0);
     if (marks == NULL)
         return FAIL_NOMEM(err, 2 * (size_t)commit->world_size);
     for (;;) {
-        tally.failed_rank = -1;
-        tally.progress = 0;
         TRY(commit_check_cancelled(commit, err));
-        TRY(commit_form_of(commit)->count_votes(&tally, err));
-        if (tally.failed_rank >= 0)
-            return report_failed(commit, (uint32_t)tally.failed_rank, err);
+        TRY(look_at_votes(&watch, &tally, err));
         if (tally.yes_count == commit->world_size)
             return SIDESTEP_OK;
-        if (!commit_is_pending(commit)) /* the votes are gone, too */
-            return commit_report_removed(commit, err);
-        if (tally.progress != last_progress) {
-            last_progress = tally.progress;
-            since = clock_now(commit->clock);
-        } else if (clock_now(commit->clock) - since > commit->timeout_ns) {
-            return report_silent(commit, &tally, err);
-        }
-        TRY(check_guard(commit, &asked, err));
+        TRY(check_guard(commit, &watch.asked_ns, err));
         backoff_sleep(&backoff, commit->clock);
     }
 }

@@ -66,7 +66,7 @@
 #include "model/model.h"
 #include "store/store.h"
 
-#define COMMIT_POLL_MAX_MS 50u
+#define COMMIT_POLL_MAX_MS 500u
 #define COMMIT_PATH_BYTES 4096u
 
 enum commit_outcome { COMMIT_UNDECIDED, COMMIT_COMMITTED, COMMIT_ABORTED, COMMIT_UNKNOWN };

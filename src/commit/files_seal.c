@@ -111,9 +111,9 @@ static bool tally_name(void *context, const char *name)
     } else if (parsed.kind == FILE_NAME_FAILED &&
                (tally->failed_rank < 0 || parsed.rank < tally->failed_rank)) {
         tally->failed_rank = parsed.rank;
-    } else if (parsed.kind == FILE_NAME_PART &&
+    } else if (parsed.kind == FILE_NAME_PART && tally->with_sizes &&
                store_stat(tally->commit->dir, name, &stat, NULL) == SIDESTEP_OK) {
-        tally->progress += stat.size + (uint64_t)stat.modified;
+        tally->sizes += stat.size + (uint64_t)stat.modified;
     }
     tally->progress += 1;
     return true;

@@ -19,7 +19,9 @@ struct tally {
     uint8_t *seen;  /* per rank: something of it was there */
     uint32_t yes_count;
     int64_t failed_rank; /* -1: none */
-    uint64_t progress;   /* differs between two looks if anything has changed */
+    uint64_t progress;   /* differs between two looks if names have changed */
+    bool with_sizes;     /* look at the sizes of files, too, where each costs a call */
+    uint64_t sizes;      /* differs between two such looks if a file has grown */
 };
 
 struct commit_form {

@@ -51,6 +51,22 @@ void files_unlink_outcome(const struct commit *commit, struct store_dir *dir)
     (void)store_unlink(dir, name, NULL);
 }
 
+/* Does the end of .metadata say that it is of this save? Every rank asks, so it should not read all
+ * of a file that lists the chunks of all ranks. false: it does not, or cannot be read. */
+static bool is_of_this_save(const struct commit *commit, struct store_dir *dir)
+{
+    uint8_t end[DCP_METADATA_END_BYTES];
+    struct store_stat stat;
+    OWNED_FILE *file = NULL;
+
+    if (store_file_open(dir, FILE_NAME_METADATA, 0, &file, NULL) != SIDESTEP_OK ||
+        store_file_stat(file, &stat, NULL) != SIDESTEP_OK)
+        return false;
+    size_t length = (size_t)min_u64(stat.size, sizeof(end));
+    return store_file_read_at(file, end, length, stat.size - length, NULL) == SIDESTEP_OK &&
+           dcp_metadata_end_has_save_id(end, length, commit->save_id);
+}
+
 enum commit_outcome files_learn(struct commit *commit, struct store_dir *dir,
                                 struct sidestep_error *err)
 {
@@ -59,6 +75,8 @@ enum commit_outcome files_learn(struct commit *commit, struct store_dir *dir,
     /* Look for the marker first. Once it is gone, what .metadata says is durable (I4). */
     if (commit_has_marker(commit, dir))
         return COMMIT_UNDECIDED;
+    if (is_of_this_save(commit, dir))
+        return COMMIT_COMMITTED;
     if (commit_read_identity(dir, &identity, NULL) != SIDESTEP_OK)
         return COMMIT_UNDECIDED; /* storage does not answer: ask again */
     return commit_judge_identity(commit, identity, err);

@@ -44,4 +44,10 @@ enum sidestep_status dcp_metadata_merge(struct metadata *into, const struct meta
 enum sidestep_status dcp_metadata_write(struct buffer *out, const struct metadata *metadata,
                                         struct sidestep_error *err);
 
+/* Is ${end}, the last bytes of a `.metadata` that dcp_metadata_write() made, of one with this
+ * save_id?  The text before them cannot look like it: it is UTF-8.  false also if many integer keys
+ * follow the save_id, so that it does not lie in ${end}: then only dcp_metadata_read() can tell. */
+#define DCP_METADATA_END_BYTES 4096u
+bool dcp_metadata_end_has_save_id(const void *end, size_t length, const char *save_id);
+
 #endif

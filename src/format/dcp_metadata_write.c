@@ -337,6 +337,8 @@ static enum sidestep_status put_storage_data(struct dcp_writer *w, const struct 
 
 /* ---------------------------------------------------------------- the whole pickle */
 
+#define SAVE_ID_KEY "save_id"
+
 static enum sidestep_status put_storage_meta(struct dcp_writer *w, const struct metadata *metadata)
 {
     TRY(dcp_writer_reserve(w, DCP_WRITER_RESERVED_BYTES));
@@ -344,7 +346,7 @@ static enum sidestep_status put_storage_meta(struct dcp_writer *w, const struct 
     dcp_writer_begin_object(w, DCP_MEMO_STORAGE_META_CLASS);
     dcp_writer_short_text(w, "checkpoint_id");
     TRY(dcp_writer_text_or_none(w, metadata->checkpoint_id));
-    dcp_writer_short_text(w, "save_id");
+    dcp_writer_short_text(w, SAVE_ID_KEY);
     TRY(dcp_writer_text_or_none(w, metadata->save_id));
     dcp_writer_short_text(w, "load_id");
     dcp_writer_op(w, OP_NONE);
@@ -405,4 +407,17 @@ enum sidestep_status dcp_metadata_write(struct buffer *out, const struct metadat
     if (status != SIDESTEP_OK)
         out->length = before;
     return status;
+}
+
+bool dcp_metadata_end_has_save_id(const void *end, size_t length, const char *save_id)
+{
+    uint8_t wanted[2 + sizeof(SAVE_ID_KEY) + 2 + UINT8_MAX];
+    size_t key = sizeof(SAVE_ID_KEY) - 1, id = strlen(save_id);
+    struct dcp_writer w = {.at = wanted};
+
+    assert(id != 0 && id <= UINT8_MAX);
+    dcp_writer_short_text(&w, SAVE_ID_KEY);
+    dcp_writer_short_text(&w, save_id);
+    assert((size_t)(w.at - wanted) == 2 + key + 2 + id);
+    return memmem(end, length, wanted, (size_t)(w.at - wanted)) != NULL;
 }

@@ -13,7 +13,10 @@
 /* A rank that polls waits this much longer than the coordinator, which counts its own deadline from
  * the last progress. */
 #define TIMEOUT_FACTOR 2u
+/* Pauses between two looks at storage: from 1 ms to the first, and the longer a rank has waited, to
+ * the second. */
 #define WAIT_SLICE_MS 200u
+#define WAIT_SLICE_MAX_MS 2000u
 
 enum sidestep_status save_new(struct sidestep_engine *engine, struct sidestep_save **out,
                               struct sidestep_error *err)
@@ -297,8 +300,10 @@ static void wait_once(struct sidestep_save *save, uint64_t since, uint64_t *slic
         if (save_state_is_final(save->shared.state))
             return;
     }
-    timed_wait(save, *slice_ms < left_ms ? *slice_ms : left_ms);
-    *slice_ms = *slice_ms * 2 < WAIT_SLICE_MS ? *slice_ms * 2 : WAIT_SLICE_MS;
+    timed_wait(save, min_u64(*slice_ms, left_ms));
+    uint64_t waited_ms = (clock_now(save->engine->clock) - since) / 1000000;
+    uint64_t most = max_u64(WAIT_SLICE_MS, waited_ms / BACKOFF_SHARE);
+    *slice_ms = min_u64(*slice_ms * 2, min_u64(most, WAIT_SLICE_MAX_MS));
 }
 
 enum sidestep_status sidestep_save_watch(struct sidestep_save *save, enum sidestep_save_state state,
@@ -320,7 +325,7 @@ enum sidestep_status sidestep_save_watch(struct sidestep_save *save, enum sidest
             break;
         }
         wait_once(save, since, &slice_ms,
-                  timeout_ms < 0 ? WAIT_SLICE_MS : (uint64_t)timeout_ms - waited);
+                  timeout_ms < 0 ? WAIT_SLICE_MAX_MS : (uint64_t)timeout_ms - waited);
     }
     if (save->shared.state > SIDESTEP_SAVE_COMMITTED && save->shared.state != state) {
         save->shared.is_reported = true;

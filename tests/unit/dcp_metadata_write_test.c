@@ -433,11 +433,33 @@ static void arenas_run_out(void **state)
     }
 }
 
+static void the_end_says_of_which_save_it_is(void **state)
+{
+    OWNED_METADATA metadata = {0};
+    OWNED_BUFFER bytes = {0};
+    const char *id = "0123456789abcdef";
+
+    (void)state;
+    make_large(&metadata, 2, 100);
+    metadata.entries[0].chunks[99].storage.file = "__0.fedcba9876543210.distcp";
+    metadata.checkpoint_id = "/save_id/fedcba9876543210";
+    assert_int_equal(dcp_metadata_write(&bytes, &metadata, NULL), SIDESTEP_OK);
+    assert_true(bytes.length > DCP_METADATA_END_BYTES);
+    const uint8_t *end = bytes.bytes + bytes.length - DCP_METADATA_END_BYTES;
+    assert_true(dcp_metadata_end_has_save_id(end, DCP_METADATA_END_BYTES, id));
+    assert_false(dcp_metadata_end_has_save_id(end, DCP_METADATA_END_BYTES, "fedcba9876543210"));
+    assert_false(dcp_metadata_end_has_save_id(end, DCP_METADATA_END_BYTES, "0123456789abcde"));
+    assert_false(dcp_metadata_end_has_save_id(bytes.bytes, DCP_METADATA_END_BYTES, id));
+    assert_false(dcp_metadata_end_has_save_id(bytes.bytes + bytes.length - 32, 32, id));
+    assert_false(dcp_metadata_end_has_save_id(NULL, 0, id));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(golden_files_come_back),
         cmocka_unit_test(batches),
+        cmocka_unit_test(the_end_says_of_which_save_it_is),
         cmocka_unit_test(sixty_four_thousand_chunks),
         cmocka_unit_test(numbers),
         cmocka_unit_test(dimensions_and_texts),
