@@ -17,10 +17,8 @@
 #include "base/base.h"
 #include "commit/commit_metadata.h"
 #include "commit/form.h"
+#include "commit/many_ranks.h"
 #include "commit/small_file.h"
-
-#define MAX_READERS 16u
-#define RANKS_PER_READER 4u /* with fewer ranks, a thread costs more than it gains */
 
 /* A shard that was read. */
 struct shard_file {
@@ -40,7 +38,7 @@ struct rank_files {
 /* The ranks that are read at the same time. */
 struct batch {
     struct commit *commit;
-    struct rank_files ranks[MAX_READERS];
+    struct rank_files ranks[MANY_RANKS_THREADS];
     uint32_t first, count;
     _Atomic uint32_t next;
 };
@@ -166,7 +164,7 @@ static void read_ranks(void *context)
 
 static void release_batch(struct batch *batch)
 {
-    for (size_t i = 0; i < MAX_READERS; i++) {
+    for (size_t i = 0; i < MANY_RANKS_THREADS; i++) {
         arena_release(&batch->ranks[i].arena);
         free(TAKE(batch->ranks[i].files));
         batch->ranks[i].count = batch->ranks[i].capacity = 0;
@@ -235,12 +233,9 @@ static enum sidestep_status collect_with(struct workers *readers, struct batch *
 
     TRY(grow_rows(contents, world_size, &capacity, err));
     for (; batch->first < world_size; batch->first += batch->count) {
-        batch->count = (uint32_t)min_u64(world_size - batch->first, MAX_READERS);
+        batch->count = (uint32_t)min_u64(world_size - batch->first, MANY_RANKS_THREADS);
         atomic_store(&batch->next, 0);
-        if (readers != NULL)
-            workers_run(readers, read_ranks, batch);
-        else
-            read_ranks(batch);
+        many_ranks_run(readers, read_ranks, batch);
         TRY(merge_batch(contents, &builder, batch, &capacity, err));
         release_batch(batch);
     }
@@ -250,15 +245,12 @@ static enum sidestep_status collect_with(struct workers *readers, struct batch *
 enum sidestep_status collect_shards(struct commit *commit, struct commit_contents *contents,
                                     struct sidestep_error *err)
 {
-    unsigned readers_wanted = (unsigned)min_u64(commit->world_size / RANKS_PER_READER, MAX_READERS);
     struct batch *batch = memory_new(1, sizeof(*batch));
-    struct workers *readers = NULL;
 
     if (batch == NULL)
         return FAIL_NOMEM(err, sizeof(*batch));
     batch->commit = commit;
-    if (readers_wanted > 1) /* this thread reads, too */
-        (void)workers_new(readers_wanted - 1, "sidestep-gather", &readers, NULL);
+    struct workers *readers = many_ranks_workers(commit->world_size);
     enum sidestep_status status = collect_with(readers, batch, contents, err);
     workers_free(&readers);
     release_batch(batch);

@@ -180,6 +180,20 @@ enum commit_outcome commit_poll_outcome(struct commit *commit, struct sidestep_e
     return commit_form_of(commit)->poll_outcome(commit, err);
 }
 
+#define POLL_PAUSE_MS 200u /* with few ranks, in the first seconds */
+#define POLL_PAUSE_MAX_MS 2000u
+#define FIRST_POLLS_PER_MS 64u /* of all ranks together, at most */
+#define POLLS_PER_MS 4u        /* ... after a while */
+
+uint64_t commit_poll_pause_ms(const struct commit *commit, uint64_t waited_ms)
+{
+    uint64_t pause = 1 + commit->world_size / FIRST_POLLS_PER_MS + waited_ms / 2;
+    uint64_t most = max_u64(POLL_PAUSE_MS, commit->world_size / POLLS_PER_MS);
+
+    most = max_u64(most, waited_ms / BACKOFF_SHARE);
+    return min_u64(pause, min_u64(most, POLL_PAUSE_MAX_MS));
+}
+
 void commit_remove_outcome(struct commit *commit)
 {
     if (commit->store != NULL) /* else it was never opened */

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "commit/many_ranks.h"
 #include "commit/small_file.h"
 
 enum sidestep_status commit_encode_records(struct commit_contents *contents,
@@ -32,15 +33,31 @@ enum sidestep_status files_write_records(struct commit *commit, struct commit_co
     return small_file_write(commit->dir, tmp, metadata.bytes, metadata.length, err);
 }
 
+struct votes {
+    struct commit *commit;
+    _Atomic uint32_t next;
+};
+
+static void unlink_some(void *context)
+{
+    struct votes *votes = context;
+    char name[FILE_NAME_BYTES];
+    uint32_t rank;
+
+    while ((rank = atomic_fetch_add(&votes->next, 1)) < votes->commit->world_size) {
+        file_name_format(FILE_NAME_VOTE, votes->commit->save_id, rank, 0, name);
+        (void)store_unlink(votes->commit->dir, name, NULL);
+    }
+}
+
 void files_unlink_votes(struct commit *commit)
 {
-    char name[FILE_NAME_BYTES];
+    struct votes votes = {.commit = commit};
+    struct workers *workers = many_ranks_workers(commit->world_size);
 
     assert(commit->rank == 0);
-    for (uint32_t rank = 0; rank < commit->world_size; rank++) {
-        file_name_format(FILE_NAME_VOTE, commit->save_id, rank, 0, name);
-        (void)store_unlink(commit->dir, name, NULL);
-    }
+    many_ranks_run(workers, unlink_some, &votes);
+    workers_free(&workers);
 }
 
 void files_remove_marker(struct commit *commit)

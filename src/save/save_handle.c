@@ -13,10 +13,7 @@
 /* A rank that polls waits this much longer than the coordinator, which counts its own deadline from
  * the last progress. */
 #define TIMEOUT_FACTOR 2u
-/* Pauses between two looks at storage: from 1 ms to the first, and the longer a rank has waited, to
- * the second. */
-#define WAIT_SLICE_MS 200u
-#define WAIT_SLICE_MAX_MS 2000u
+#define WAIT_SLICE_MS 2000u
 
 enum sidestep_status save_new(struct sidestep_engine *engine, struct sidestep_save **out,
                               struct sidestep_error *err)
@@ -281,8 +278,8 @@ static void timed_wait(struct sidestep_save *save, uint64_t ms) REQUIRES(&save->
 }
 
 /* Locked.  Wait once.  Polls storage first, if this rank has nothing else to wait for. */
-static void wait_once(struct sidestep_save *save, uint64_t since, uint64_t *slice_ms,
-                      uint64_t left_ms) REQUIRES(&save->shared.lock)
+static void wait_once(struct sidestep_save *save, uint64_t since, uint64_t left_ms)
+    REQUIRES(&save->shared.lock)
 {
     bool ask = save->commit.rank != 0 && save->shared.runner_ended && !save->shared.is_polling &&
                save->shared.state == SIDESTEP_SAVE_WRITTEN;
@@ -300,10 +297,8 @@ static void wait_once(struct sidestep_save *save, uint64_t since, uint64_t *slic
         if (save_state_is_final(save->shared.state))
             return;
     }
-    timed_wait(save, min_u64(*slice_ms, left_ms));
     uint64_t waited_ms = (clock_now(save->engine->clock) - since) / 1000000;
-    uint64_t most = max_u64(WAIT_SLICE_MS, waited_ms / BACKOFF_SHARE);
-    *slice_ms = min_u64(*slice_ms * 2, min_u64(most, WAIT_SLICE_MAX_MS));
+    timed_wait(save, min_u64(commit_poll_pause_ms(&save->commit, waited_ms), left_ms));
 }
 
 enum sidestep_status sidestep_save_watch(struct sidestep_save *save, enum sidestep_save_state state,
@@ -312,7 +307,7 @@ enum sidestep_status sidestep_save_watch(struct sidestep_save *save, enum sidest
     if (save == NULL)
         return FAIL(err, SIDESTEP_EINVAL, "save is NULL");
     TRY(engine_check(save->engine, err));
-    uint64_t since = clock_now(save->engine->clock), slice_ms = 1;
+    uint64_t since = clock_now(save->engine->clock);
     enum sidestep_status status = SIDESTEP_OK;
 
     lock_acquire(&save->shared.lock);
@@ -324,8 +319,7 @@ enum sidestep_status sidestep_save_watch(struct sidestep_save *save, enum sidest
                      state_events[save->shared.state], (long long)timeout_ms);
             break;
         }
-        wait_once(save, since, &slice_ms,
-                  timeout_ms < 0 ? WAIT_SLICE_MAX_MS : (uint64_t)timeout_ms - waited);
+        wait_once(save, since, timeout_ms < 0 ? WAIT_SLICE_MS : (uint64_t)timeout_ms - waited);
     }
     if (save->shared.state > SIDESTEP_SAVE_COMMITTED && save->shared.state != state) {
         save->shared.is_reported = true;
