@@ -233,8 +233,8 @@ void commit_abort(struct commit *commit, const struct sidestep_error *why);
 /* Other ranks: the outcome as storage shows it now. COMMIT_UNDECIDED: ask again. If ABORTED, ${err}
  * gets the reason that rank 0 left. */
 enum commit_outcome commit_poll_outcome(struct commit *commit, struct sidestep_error *err);
-/* How long such a rank, which has waited for so long, pauses before it asks again: the longer it has
- * waited, and the more ranks ask, the longer. */
+/* How long such a rank, which has waited for so long, pauses before it asks again: the longer it
+ * has waited, and the more ranks ask, the longer. */
 uint64_t commit_poll_pause_ms(const struct commit *commit, uint64_t waited_ms);
 /* Rank 0: remove the outcome file, when no rank needs it any more. */
 void commit_remove_outcome(struct commit *commit);
