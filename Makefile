@@ -18,6 +18,7 @@
 #:   make combinations the tests of saving and loading, with each snapshot and each way to storage: an hour or more
 #:   make kills            a training, of one rank and of 4 under torchrun, ended KILLS=200 times; an hour or more
 #:   make habits       storage with the rules of NFS, Lustre, SMB, mounts of object stores: all of them; minutes
+#:   make hosts        hosts with clocks of their own, one of which freezes; 64 ranks, killed: minutes
 #:   make install          to PREFIX=/usr/local, below DESTDIR if that is given
 #:   make clean
 
@@ -31,7 +32,7 @@ OPTIONS := $(if $(SAN),-Db_sanitize=$(SAN),$(if $(CI),--werror))
 # The job server is make's; ninja has its own.
 unexport MAKEFLAGS
 
-.PHONY: all check check-frameworks check-gpu check-objects check-source demo demo-mpi bench fuzz long combinations kills habits install clean help
+.PHONY: all check check-frameworks check-gpu check-objects check-source demo demo-mpi bench fuzz long combinations kills habits hosts install clean help
 
 all:
 	@tools/setup build
@@ -98,6 +99,11 @@ habits: all
 	@tools/setup check
 	@ninja -C $(BUILD) --quiet test-programs
 	@tests/habits/run $(BUILD) --long
+
+hosts: all
+	@tools/setup check hosts
+	@ninja -C $(BUILD) --quiet test-programs
+	@tests/hosts/run $(BUILD)
 
 install: all
 	@meson configure $(BUILD) -Dprefix=$(abspath $(PREFIX)) -Dlibdir=$(LIBDIR)
