@@ -238,6 +238,37 @@ static void answer_tag(struct connection *c, uint64_t tag)
     answer(c, "200 OK", headers, "");
 }
 
+/* CopyObject, by which others rename: "bucket/key" in ${source}, which a line's end follows. */
+static void copy(struct connection *c, const char *source)
+{
+    char key[SERVER_KEY_BYTES], text[128];
+    size_t length = strcspn(source, "\r");
+
+    if (length >= sizeof(key))
+        length = sizeof(key) - 1;
+    memcpy(key, source, length);
+    key[length] = '\0';
+    unescape(key);
+    const char *name = strstr(key, BUCKET "/");
+    struct server_object *from =
+        name != NULL ? server_object_get(name + sizeof(BUCKET "/") - 1) : NULL;
+    if (from == NULL) {
+        refuse(c, "404 Not Found", "NoSuchKey");
+        return;
+    }
+    struct server_piece *piece = (struct server_piece *)(void *)server_memory(sizeof(*piece));
+    *piece = (struct server_piece){.bytes = server_memory(from->length + 1)};
+    for (size_t i = 0; i < from->piece_count; i++) {
+        memcpy(piece->bytes + piece->length, from->pieces[i].bytes, from->pieces[i].length);
+        piece->length += from->pieces[i].length;
+    }
+    server_object_release(from);
+    uint64_t tag = server_object_put(c->key, piece, 1, SERVER_ALWAYS, 0);
+    snprintf(text, sizeof(text), "<CopyObjectResult><ETag>\"%llu\"</ETag></CopyObjectResult>",
+             (unsigned long long)tag);
+    answer(c, "200 OK", "Content-Type: application/xml\r\n", text);
+}
+
 static void put(struct connection *c, struct server_piece body)
 {
     const char *absent = header(c, "if-none-match"), *tag = header(c, "if-match");
@@ -435,7 +466,11 @@ static bool serve_one(struct connection *c)
     }
     if (atomic_load(&delay_ms) != 0)
         (void)usleep(1000 * atomic_load(&delay_ms));
-    if (strcmp(c->method, "PUT") == 0)
+    const char *source = header(c, "x-amz-copy-source");
+    if (strcmp(c->method, "PUT") == 0 && source != NULL) {
+        copy(c, source);
+        server_memory_free(body.bytes);
+    } else if (strcmp(c->method, "PUT") == 0)
         put(c, body);
     else if (strcmp(c->method, "POST") == 0)
         post(c, body);
