@@ -96,7 +96,8 @@ static void put_tensor(struct chunk_list *list, const struct chunk_record *recor
         put_number(b, record->ndim);
         put_numbers(b, record->shape, record->ndim);
         list->ndim = record->ndim;
-        memcpy(list->shape, record->shape, record->ndim * sizeof(*record->shape));
+        if (record->ndim != 0) /* else there may be no array */
+            memcpy(list->shape, record->shape, record->ndim * sizeof(*record->shape));
     }
     if ((flags & CHUNK_LIST_WHOLE) == 0) {
         put_numbers(b, record->box.offsets, record->ndim);

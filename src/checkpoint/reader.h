@@ -115,7 +115,9 @@ enum sidestep_status reader_open_listed(struct store *store, const char *path, u
 enum sidestep_status reader_list_metadata(struct reader *r, struct chunk_list *list,
                                           struct sidestep_error *err);
 /* List the items in the footers of files [begin, end) of a partial reader, which are checked
- * against the manifest. */
+ * against the manifest. If they are no more than READER_MAX_KEPT_FOOTERS, they are kept for
+ * reader_admit(). */
+#define READER_MAX_KEPT_FOOTERS 32u
 enum sidestep_status reader_list_footers(struct reader *r, size_t begin, size_t end, uint32_t flags,
                                          struct chunk_list *list, struct sidestep_error *err);
 /* Take from a list of chunks what a state needs, as the metadata of a partial reader. */

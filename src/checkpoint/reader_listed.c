@@ -131,10 +131,36 @@ enum sidestep_status reader_list_metadata(struct reader *r, struct chunk_list *l
 
 /* ---- footers */
 
+/* List the items of a file, and forget the file. */
+static enum sidestep_status list_and_forget(struct reader *r, size_t i, uint32_t flags,
+                                            struct chunk_list *list, struct sidestep_error *err)
+{
+    struct reader_file *file = &r->files[i];
+    struct arena kept = r->arena;
+
+    r->arena = (struct arena){0};
+    enum sidestep_status status = reader_file_check(r, i, flags, err);
+    if (status == SIDESTEP_OK)
+        chunk_list_add_footer(list, &file->footer, i);
+    if (file->file != NULL)
+        r->open_files--;
+    store_file_discard(file->file);
+    *file = (struct reader_file){.name = file->name};
+    arena_release(&r->arena);
+    r->arena = kept;
+    return status;
+}
+
 enum sidestep_status reader_list_footers(struct reader *r, size_t begin, size_t end, uint32_t flags,
                                          struct chunk_list *list, struct sidestep_error *err)
 {
+    bool keeps = end - begin <= READER_MAX_KEPT_FOOTERS;
+
     for (size_t i = begin; i < end; i++) {
+        if (!keeps) {
+            TRY(list_and_forget(r, i, flags, list, err));
+            continue;
+        }
         TRY(reader_file_check(r, i, flags, err));
         chunk_list_add_footer(list, &r->files[i].footer, i);
     }

@@ -135,7 +135,7 @@ static enum sidestep_status list_chunks(struct opening *o, struct chunk_list **l
     *list = chunk_list_new(err);
     if (*list == NULL)
         return SIDESTEP_ENOMEM;
-    if (files <= size * OPEN_MAX_FOOTERS)
+    if (files <= size * OPEN_MAX_FOOTERS || r->manifest.metadata_bytes > OPEN_MAX_METADATA_BYTES)
         return reader_list_footers(r, (size_t)(rank * files / size),
                                    (size_t)((rank + 1) * files / size), o->flags, *list, err);
     return rank == 0 ? reader_list_metadata(r, *list, err) : SIDESTEP_OK;

@@ -5,8 +5,8 @@
  * Rank 0 compares `.metadata` with the manifest, and gives the manifest to all. Each rank then
  * reads the footers of some shards, which lists all stored chunks once; the list goes to all
  * ranks. Where there are many more shards than ranks, rank 0 takes the list from `.metadata`
- * instead, and looks at the sizes of all shards. Each rank plans from the list, opens the shards
- * that it needs, and checks their footers against the manifest.
+ * instead, if it is small, and looks at the sizes of all shards. Each rank plans from the list,
+ * opens the shards that it needs, and checks their footers against the manifest.
  *
  * Where no manifest lists the `.metadata`, each rank opens all files.
  */
@@ -17,8 +17,10 @@
 #include "engine/engine.h"
 #include "plan/plan.h"
 
-/* A rank reads the footers of this many shards at most, to find out what there is. */
+/* A rank reads the footers of this many shards at most, to find out what there is, unless
+ * `.metadata` is larger than this, and would take more memory and time than the footers. */
 #define OPEN_MAX_FOOTERS 32u
+#define OPEN_MAX_METADATA_BYTES ((uint64_t)32 << 20)
 
 /* Open ${path} and plan what this rank reads. All ranks see the same save. ${all_names}: the plan
  * lists unexpected names. After a failure there is no reader. Release the plan in any case. */

@@ -186,6 +186,43 @@ static void one_rank_opens_one_of_many_shards(void **unused)
     store_fault_free(&job.store);
 }
 
+/* A rank that lists many footers keeps none, and opens again what it reads. */
+static void many_footers_are_not_kept(void **unused)
+{
+    OWNED_BY(chunk_list_free) struct chunk_list *some = chunk_list_new(NULL);
+    OWNED_BY(chunk_list_free) struct chunk_list *all = chunk_list_new(NULL);
+    OWNED_BY(sidestep_state_dict_free) struct sidestep_state_dict *state = NULL;
+    OWNED_BY(reader_close) struct reader *r = NULL;
+    struct sidestep_error err = {0};
+    float data[TENSORS][ROWS][COLUMNS];
+    struct job job;
+
+    (void)unused;
+    save(&job, READER_MAX_KEPT_FOOTERS + 1);
+    assert_int_equal(reader_open_listed(job.store, job.path, 0, NULL, &r, &err), SIDESTEP_OK);
+    assert_int_equal(reader_list_footers(r, 0, r->file_count, 0, all, &err), SIDESTEP_OK);
+    assert_int_equal(r->open_files, 0);
+    assert_null(r->files[3].footer.items);
+    assert_int_equal(reader_list_footers(r, 0, 1, 0, some, &err), SIDESTEP_OK);
+    assert_int_equal(r->open_files, 1);
+    assert_non_null(r->files[0].footer.items);
+    assert_memory_equal(all->bytes.bytes, some->bytes.bytes, some->bytes.length);
+
+    assert_int_equal(sidestep_state_dict_new(&state, &err), SIDESTEP_OK);
+    fill_state(&job, state, 3, data);
+    assert_int_equal(reader_take_chunks(r, all->bytes.bytes, all->bytes.length, state, false, &err),
+                     SIDESTEP_OK);
+    const struct metadata_entry *entry = metadata_find(&r->metadata, "layer.1.weight");
+    assert_non_null(entry);
+    assert_int_equal(entry->chunk_count, 1);
+    assert_int_equal(
+        reader_admit(r, entry, &entry->chunks[0].storage, &entry->chunks[0].box, 0, &err),
+        SIDESTEP_OK);
+    assert_int_equal(r->open_files, 2);
+    reader_close(&r);
+    store_fault_free(&job.store);
+}
+
 static void replace_byte(const struct job *job, const char *file, long from_end)
 {
     char path[256];
@@ -415,6 +452,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(each_rank_opens_what_it_needs, setup, teardown),
         cmocka_unit_test_setup_teardown(opening_all_files_is_counted, setup, teardown),
         cmocka_unit_test_setup_teardown(one_rank_opens_one_of_many_shards, setup, teardown),
+        cmocka_unit_test_setup_teardown(many_footers_are_not_kept, setup, teardown),
         cmocka_unit_test_setup_teardown(damage_is_noticed, setup, teardown),
         cmocka_unit_test_setup_teardown(ranks_that_see_different_checkpoints_are_told, setup,
                                         teardown),
