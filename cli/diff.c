@@ -137,6 +137,9 @@ static void print_text(const struct cli *cli, const struct sidestep_diff_report 
     print_data(cli, report);
     fprintf(cli->out, "%s: %zu alike, %zu not\n", report->same ? "same" : "different",
             report->same_count, report->difference_count);
+    if (report->same_by_hash > 0)
+        cli_output_note(cli, "%zu alike by their checksums, and not read ('sidestep verify' reads)",
+                        (size_t)report->same_by_hash);
 }
 
 static int trouble(const struct cli *cli, const struct sidestep_error *err)

@@ -2,8 +2,8 @@
 /*
  * verify.c -- `sidestep verify`: verifies one checkpoint, or all in a directory.
  *
- * The library decides which of the two a path is: a path that it calls uncommitted, but that
- * contains checkpoints, is a directory of checkpoints.  Each entry of its listing is counted in
+ * The library decides which of the two a path is: a path that it calls uncommitted or does not find
+ * (a prefix of a bucket), but that contains checkpoints, is a directory of checkpoints.  Each entry of its listing is counted in
  * some way, so that nothing is missing from the sum.
  */
 #include "arguments.h"
@@ -236,6 +236,21 @@ static void add_unfinished(struct sum *sum, const struct sidestep_listed *entry)
     cli_json_close(json, '}');
 }
 
+/* Is a checkpoint of the root not listed any more?  Then problems with it are not damage. */
+static bool was_deleted(const struct cli *cli, const char *path)
+{
+    struct sidestep_list list = {0};
+    struct sidestep_error err = {0};
+    bool is_there = false;
+
+    if (sidestep_list_root(cli->operands[0], &list, &err) != SIDESTEP_OK)
+        return false;
+    for (size_t i = 0; i < list.count && !is_there; i++)
+        is_there = strcmp(list.entries[i].path, path) == 0;
+    sidestep_list_release(&list);
+    return !is_there;
+}
+
 /* Fails only if the other entries must not be checked. */
 static enum sidestep_status check_entry(struct sum *sum, const struct sidestep_listed *entry,
                                         struct sidestep_error *err)
@@ -245,7 +260,7 @@ static enum sidestep_status check_entry(struct sum *sum, const struct sidestep_l
 
     if (status == SIDESTEP_ECANCELLED)
         return status;
-    if ((status != SIDESTEP_OK || !report.ok) && cli_verify_path_was_deleted(entry->path))
+    if ((status != SIDESTEP_OK || !report.ok) && was_deleted(sum->cli, entry->path))
         sum->gone++;
     else if (status != SIDESTEP_OK)
         add_failed(sum, entry, err);
@@ -390,7 +405,7 @@ static int verify_root(const struct cli *cli, const struct sidestep_error *err)
     int exit_status;
 
     if (sidestep_list_root(cli->operands[0], &list, &why) != SIDESTEP_OK)
-        return cli_output_error(cli, &why);
+        return cli_output_error(cli, err->status == SIDESTEP_ENOTFOUND ? err : &why);
     exit_status = is_root(&list) ? verify_many(cli, &list) : cli_output_error(cli, err);
     sidestep_list_release(&list);
     return exit_status;
@@ -410,5 +425,7 @@ int cli_verify_run(const struct cli *cli)
     status = check(cli, cli->operands[0], &report, &err);
     if (status == SIDESTEP_OK)
         return finish_one(cli, &report);
-    return status == SIDESTEP_EUNCOMMITTED ? verify_root(cli, &err) : cli_output_error(cli, &err);
+    if (status == SIDESTEP_EUNCOMMITTED || status == SIDESTEP_ENOTFOUND)
+        return verify_root(cli, &err);
+    return cli_output_error(cli, &err);
 }

@@ -4,9 +4,7 @@
 
 #include "progress.h"
 
-#include <errno.h>
 #include <signal.h>
-#include <unistd.h>
 
 /* A signal handler has no context, so this is global. */
 static volatile bool interrupted;
@@ -53,9 +51,4 @@ enum sidestep_status cli_verify_path(const struct cli *cli, const char *path, un
     status = sidestep_verify(path, &options, report, err);
     cli_progress_end(&progress);
     return status;
-}
-
-bool cli_verify_path_was_deleted(const char *path)
-{
-    return access(path, F_OK) != 0 && errno == ENOENT;
 }

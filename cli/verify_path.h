@@ -21,8 +21,4 @@ enum sidestep_status cli_verify_path(const struct cli *cli, const char *path, un
                                      struct sidestep_verify_report *report,
                                      struct sidestep_error *err);
 
-/** cli_verify_path_was_deleted(path): has it been deleted?  Then problems with it are not damage.
- */
-bool cli_verify_path_was_deleted(const char *path);
-
 #endif

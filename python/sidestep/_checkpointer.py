@@ -41,7 +41,7 @@ from ._groups import (
     When,
     values_of,
 )
-from ._handle import SaveHandle, take_sticky, wait_for_turn, wait_until
+from ._handle import FailedSave, SaveHandle, take_sticky, wait_for_turn, wait_until
 from ._hooks import Failures, Hooks
 from ._options import Interval, Ways, check_compression, check_spread, series_options
 from ._parents import try_make_parents
@@ -59,6 +59,9 @@ def _import_what_saves() -> None:
     """A program without torch may have a `Checkpointer`, and never save."""
     if "torch" in sys.modules:
         importlib.import_module("sidestep._torch.save")
+
+
+_STORAGE_IS_AWAY = (Status.EIO, Status.ENOSPC, Status.EPERM, Status.ENOTFOUND, Status.ETIMEDOUT)
 
 
 class Checkpointer:
@@ -234,7 +237,8 @@ class Checkpointer:
         ``final``: returns when it is committed and, where a format was configured, exported to it.
         After a signal the last save raises `Preempted` once it is committed.
         An earlier save that failed in the background is raised here, before anything is done,
-        unless ``max_failures`` allows for it.
+        unless ``max_failures`` allows for it.  It allows also for storage that is away now: the
+        handle that is returned has failed then.
         ``step`` was saved: `Error` (EEXISTS); by the last call, and now ``final``: it is exported.
         So a run that is over when it resumes has to leave its last save out.
         """
@@ -270,7 +274,9 @@ class Checkpointer:
                 self._give_up(str(error))
             if final and failure is None and step == self._resumed_step:
                 raise is_over_already(error, self._series.path_of(step)) from None
-            raise
+            if final or stopping or failure is not None or not self._may_fail(error):
+                raise
+            handle = FailedSave(self._engine, self._series.path_of(step), error, step)
         self._saves = [save for save in self._saves if save.is_open] + [handle]
         self._last, self._last_step, self._resumed_step = handle, step, -1
         self._failures.add(handle)
@@ -555,6 +561,10 @@ class Checkpointer:
 
     def _may_go_on(self) -> bool:
         return self.failures_in_a_row <= self._max_failures
+
+    def _may_fail(self, error: Error) -> bool:
+        """Storage was away when a save began, and ``max_failures`` allows for one more failure."""
+        return error.status in _STORAGE_IS_AWAY and self.failures_in_a_row < self._max_failures
 
     def _allow_for_failure(self) -> None:
         """A failed save that may be gone on from is not raised by the next: it was logged."""

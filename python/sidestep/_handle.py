@@ -178,9 +178,23 @@ class SaveHandle(_Stage):
         devices: frozenset[int] = frozenset(),
         step: Optional[int] = None,
     ) -> None:
-        super().__init__()
+        self._set_up(engine, path, step, pointer)
         self._devices = devices
-        self._owner = self
+        self._keep = keep
+        self._make_result = result
+        self._waited_s = waited_s
+        _in_flight[id(self)] = self
+        self._poll()
+        for state, stage in self._stages()[:2]:
+            if self._info.state >= state and self._info.state <= SaveState.SAVE_COMMITTED:
+                self._reach(state, stage)
+        in_background(self._watch)
+
+    def _set_up(
+        self, engine: Any, path: str, step: Optional[int], pointer: ctypes.c_void_p
+    ) -> None:
+        """All fields, as of a save that nobody watches yet."""
+        _Stage.__init__(self, self)
         self.path = path
         self.step = step
         self.stall_s: Optional[float] = None  # with what an adapter has done before and after
@@ -189,22 +203,17 @@ class SaveHandle(_Stage):
         self.written = _Stage(self)
         self._engine: Any = engine  # the library's save must not outlive it
         self._pointer = pointer
-        self._keep = keep
-        self._make_result = result
+        self._devices: frozenset[int] = frozenset()
+        self._keep: Optional[Kept] = None
+        self._make_result: Optional[Callable[[], Any]] = None
         self._result_lock = threading.Lock()
         self._result_made: list[Any] = []
         self._lock = threading.Lock()
-        self._waited_s = waited_s
+        self._waited_s = 0.0
         self._was_told = False
         self._holding = threading.Lock()
         self._holds = 1  # of its waiter
         self._info = abi.SaveInfo()
-        _in_flight[id(self)] = self
-        self._poll()
-        for state, stage in self._stages()[:2]:
-            if self._info.state >= state and self._info.state <= SaveState.SAVE_COMMITTED:
-                self._reach(state, stage)
-        in_background(self._watch)
 
     # -- what callers use
 
@@ -453,6 +462,17 @@ class SaveHandle(_Stage):
             stage._renew()
             if not stage.done():
                 stage.settle(error)
+
+
+class FailedSave(SaveHandle):
+    """A save that failed before it was under way, as one that fails in the background."""
+
+    def __init__(self, engine: Any, path: str, error: Error, step: int) -> None:
+        self._set_up(engine, path, step, ctypes.c_void_p())
+        self._holds = 0
+        log.error("rank %d: %s", engine.rank, error)
+        for stage in (self.staged, self.released, self.written, self):
+            stage.settle(error)
 
 
 def _size(count: float) -> str:

@@ -197,10 +197,12 @@ def _steps_and_seconds(interval: Interval) -> tuple[int, float]:
     for one in interval if isinstance(interval, tuple) else (interval,):
         if isinstance(one, datetime.timedelta):
             seconds = a_number(one.total_seconds(), "interval")
-        elif isinstance(one, int):
+        elif isinstance(one, int) and not isinstance(one, bool):
             steps = a_count(one, "interval", most=MAX_STEP)
         elif one is not None:
             raise TypeError("interval: steps as an int, a datetime.timedelta, or a tuple of both")
+    if interval is not None and steps == 0 and seconds == 0:
+        raise ValueError("interval: 0 would never save; without an interval, saves are on request")
     return steps, seconds
 
 

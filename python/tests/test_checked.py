@@ -331,7 +331,7 @@ def test_steps_are_not_wrapped_around(tmp_path: Path, wrong: int) -> None:
 
 
 BAD_OPTIONS: list[dict[str, Any]] = [
-    *({"interval": wrong} for wrong in ("x", -1, 1 << 64, datetime.timedelta(-1))),
+    *({"interval": wrong} for wrong in ("x", 0, True, -1, 1 << 64, datetime.timedelta(-1))),
     *({"keep_last_n": wrong} for wrong in ("x", -1, 1.5, 1 << 32)),
     *({"keep_every": wrong} for wrong in ("x", -1, 1 << 64)),
     *({"keep_best": wrong, "keep_last_n": 1} for wrong in (5, (5, 1, "min"), ("a", "b", "min"))),

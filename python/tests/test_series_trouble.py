@@ -22,7 +22,17 @@ import torch
 from ranks import run_ranks
 from saving import held_saves
 
-from sidestep import Checkpointer, Error, Final, Preempted, Status, _series, export
+from sidestep import (
+    Callbacks,
+    Checkpointer,
+    Error,
+    Final,
+    Preempted,
+    Status,
+    Trouble,
+    _series,
+    export,
+)
 from sidestep._c.abi import SaveState
 from sidestep._engine import Engine
 from sidestep._handle import SaveHandle, _Waiter, in_flight
@@ -99,6 +109,28 @@ def test_as_many_may_fail_as_are_allowed(
         with pytest.raises(Error, match="lost"):
             checkpoints.save(3, state_of(3))
         assert checkpoints.failures == 2
+
+
+def test_storage_that_is_away_when_a_save_begins(tmp_path: Path) -> None:
+    """Such a save is one that failed, as if it had failed in the background."""
+    root, away, told = tmp_path / "run", tmp_path / "away", []
+    trouble, callbacks = Trouble(max_failures=2), Callbacks(on_failed=lambda *it: told.append(it))
+    with open_at(root, trouble=trouble, callbacks=callbacks) as checkpoints:
+        checkpoints.save(1, state_of(1)).result()
+        root.rename(away)
+        lost = [checkpoints.save(step, state_of(step)) for step in (2, 3)]
+        assert [save.done() for save in lost] == [True, True]
+        assert (checkpoints.failures, checkpoints.failures_in_a_row) == (2, 2)
+        with pytest.raises(Error) as caught:
+            checkpoints.save(4, state_of(4))
+        assert caught.value.status == Status.ENOTFOUND
+        away.rename(root)
+        with pytest.raises(Error):
+            lost[1].result()
+        checkpoints.save(5, state_of(5)).result()
+        assert (checkpoints.failures, checkpoints.failures_in_a_row) == (2, 0)
+    assert [step for step, _ in told] == [2, 3]
+    assert resumed(root) == 5
 
 
 # ---------------------------------------------------------------- callbacks

@@ -98,6 +98,18 @@ def test_rebuild(root):
     ok(root, "verify", f"{ROOT}/step-3")
 
 
+def test_verify_of_a_root(root):
+    """A prefix of keys is no directory, and what is damaged there was not deleted."""
+    assert "3 ok, 0 damaged" in ok(root, "verify", ROOT)
+    shard = "job/step-2/__0_0.distcp"
+    body = bytearray(root.client().get_object(Bucket=BUCKET, Key=shard)["Body"].read())
+    body[len(body) // 2] ^= 1
+    root.client().put_object(Bucket=BUCKET, Key=shard, Body=bytes(body))
+    done = sidestep(root, "verify", ROOT)
+    assert "2 ok, 1 damaged" in done.stdout, done.stdout
+    assert (done.returncode, sidestep(root, "verify", f"s3://{BUCKET}/none").returncode) == (3, 10)
+
+
 def test_the_age_of_what_others_saved(root, tmp_path):
     """A prefix of keys has no time; its files have."""
     dcp.save({"w": torch.arange(10.0)}, checkpoint_id=tmp_path, no_dist=True)
