@@ -3,8 +3,8 @@
  * verify.c -- `sidestep verify`: verifies one checkpoint, or all in a directory.
  *
  * The library decides which of the two a path is: a path that it calls uncommitted or does not find
- * (a prefix of a bucket), but that contains checkpoints, is a directory of checkpoints.  Each entry of its listing is counted in
- * some way, so that nothing is missing from the sum.
+ * (a prefix of a bucket), but that contains checkpoints, is a directory of checkpoints.  Each entry
+ * of its listing is counted in some way, so that nothing is missing from the sum.
  */
 #include "arguments.h"
 #include "verify_path.h"

@@ -203,9 +203,9 @@ class SaveHandle(_Stage):
         self.written = _Stage(self)
         self._engine: Any = engine  # the library's save must not outlive it
         self._pointer = pointer
-        self._devices: frozenset[int] = frozenset()
-        self._keep: Optional[Kept] = None
-        self._make_result: Optional[Callable[[], Any]] = None
+        self._devices = frozenset()
+        self._keep = None
+        self._make_result = None
         self._result_lock = threading.Lock()
         self._result_made: list[Any] = []
         self._lock = threading.Lock()
