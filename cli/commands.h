@@ -60,6 +60,7 @@ enum cli_option_id {
     CLI_OPTION_RANKS,
     CLI_OPTION_COMPRESS,
     CLI_OPTION_STATS,
+    CLI_OPTION_REPLACE,
     CLI_OPTION_COUNT
 };
 
@@ -132,10 +133,10 @@ struct cli_command {
 
 extern const struct cli_command *const cli_commands[]; /* NULL ends it */
 extern const struct cli_command cli_command_ls, cli_command_show, cli_command_latest,
-    cli_command_verify, cli_command_cat, cli_command_diff, cli_command_convert, cli_command_gc,
-    cli_command_prune, cli_command_watch, cli_command_pin, cli_command_unpin, cli_command_tag,
-    cli_command_rebuild, cli_command_doctor, cli_command_bench, cli_command_completion,
-    cli_command_help, cli_command_version;
+    cli_command_verify, cli_command_cat, cli_command_diff, cli_command_convert, cli_command_cp,
+    cli_command_gc, cli_command_prune, cli_command_watch, cli_command_pin, cli_command_unpin,
+    cli_command_tag, cli_command_rebuild, cli_command_doctor, cli_command_bench,
+    cli_command_completion, cli_command_help, cli_command_version;
 extern const struct cli_option cli_commands_global_options[];
 extern const struct cli_exit cli_commands_exits[];
 /** The shells for which there is completion; NULL ends the list. */
@@ -152,6 +153,7 @@ int cli_verify_run(const struct cli *cli);
 int cli_cat_run(const struct cli *cli);
 int cli_diff_run(const struct cli *cli);
 int cli_convert_run(const struct cli *cli);
+int cli_cp_run(const struct cli *cli);
 int cli_gc_run(const struct cli *cli);
 int cli_prune_run(const struct cli *cli);
 int cli_pin_run(const struct cli *cli);

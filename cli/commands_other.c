@@ -2,6 +2,45 @@
 /* commands_other.c -- the help texts of all other commands: see commands.h. */
 #include "commands.h"
 
+const struct cli_command cli_command_cp = {
+    .name = "cp",
+    .summary = "copy a checkpoint to another place, verified",
+    .operands = {{"SRC", CLI_OPERAND_PATH, false}, {"DST", CLI_OPERAND_PATH, false}},
+    .examples = {{"sidestep cp runs/7b/step-100 s3://bucket/7b/step-100",
+                  "To an object store: see OBJECTS.md."},
+                 {"sidestep cp s3://bucket/7b/step-100 /local/step-100",
+                  "And back, for a program that reads only files."},
+                 {"sidestep cp --replace runs/7b/step-200 /backup/newest",
+                  "In the place of an older one."}},
+    .description =
+        {"SRC and DST are paths or URLs (s3://BUCKET/PREFIX), in any combination. DST is the path "
+         "that the copy gets, not the directory to put it in. The copy has the same bytes, so the "
+         "same save id and files. Its parent must exist.",
+         "Every byte is checked by its hash when it is read. Checkpoints of torch have fewer "
+         "checksums: their copy is read once more, and checked by those. DST appears when it is "
+         "whole and durable, or not at all.",
+         "After an interruption, the same command goes on where it stopped: files that are there "
+         "are checked, and those that are missing or damaged are copied. gc removes what nobody "
+         "goes on with. If DST is a whole copy of SRC already, nothing is copied.",
+         "Files that an incremental save shares with other checkpoints are copied. Pins, tags and "
+         "metrics belong to the root, and are not."},
+    .json = "{\"source\",\"destination\",\"save_id\",\"step\",\"files\",\"bytes\","
+            "\"copied_files\",\"copied_bytes\"}",
+    .options = {{.id = CLI_OPTION_REPLACE,
+                 .name = "replace",
+                 .text = "Replace the checkpoint at DST, which stays until the copy is whole. "
+                         "Without it, that is an error."},
+                {.id = CLI_OPTION_THREADS,
+                 .letter = 'j',
+                 .name = "threads",
+                 .argument = "N",
+                 .text = "Use N threads."},
+                CLI_END_OPTIONS},
+    .exits = CLI_EXIT_DAMAGE | CLI_EXIT_UNCOMMITTED | CLI_EXIT_UNSUPPORTED | CLI_EXIT_NOT_FOUND |
+             CLI_EXIT_LOCKED | CLI_EXIT_PERMISSION | CLI_EXIT_SPACE | CLI_EXIT_INTERRUPTED,
+    .run = cli_cp_run,
+};
+
 const struct cli_command cli_command_convert = {
     .name = "convert",
     .summary = "convert to and from safetensors, torch.save() and others",

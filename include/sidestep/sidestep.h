@@ -1450,8 +1450,8 @@ SIDESTEP_API enum sidestep_status sidestep_series_close(struct sidestep_series *
 /* ---------------------------------------------------------------- looking at checkpoints */
 
 /* The following functions need no engine.  Only sidestep_gc(), sidestep_rebuild(),
- * sidestep_prune(), sidestep_pin(), sidestep_tag(), sidestep_convert() and sidestep_doctor() write
- * to storage. */
+ * sidestep_prune(), sidestep_pin(), sidestep_tag(), sidestep_convert(), sidestep_copy() and
+ * sidestep_doctor() write to storage. */
 
 enum sidestep_presence {
     SIDESTEP_COMMITTED,  /* exists */
@@ -2073,6 +2073,67 @@ sidestep_convert(const char *source, const char *destination,
                  const struct sidestep_convert_options *options,
                  struct sidestep_convert_report *report, struct sidestep_error *err);
 SIDESTEP_API void sidestep_convert_report_release(struct sidestep_convert_report *report);
+
+/* ---------------------------------------------------------------- copies */
+
+/** Replace the checkpoint that is at the destination. */
+#define SIDESTEP_COPY_REPLACE 1u
+
+struct sidestep_copy_options {
+    size_t struct_size;
+    uint32_t flags;   /* SIDESTEP_COPY_* */
+    uint32_t threads; /* at most 64; 0: by number of cores, and 16 with an object store */
+    void (*on_progress)(void *context, uint64_t done_bytes, uint64_t total_bytes);
+    void *context;
+    const bool volatile *cancel; /* set to true to stop with SIDESTEP_ECANCELLED; may be NULL */
+};
+#define SIDESTEP_COPY_OPTIONS_INIT                                                                 \
+    {                                                                                              \
+        .struct_size = sizeof(struct sidestep_copy_options)                                        \
+    }
+
+struct sidestep_copy_report {
+    char save_id[40];      /* of the checkpoint, and of its copy; "": it is not one of ours */
+    int64_t step;          /* -1: unknown */
+    uint64_t file_count;   /* of the checkpoint: data files */
+    uint64_t bytes;        /* in them */
+    uint64_t copied_count; /* by this call; the others were there already, whole */
+    uint64_t copied_bytes;
+};
+
+/**
+ * sidestep_copy(source, destination, options, report, err):
+ * Copy the checkpoint at ${source} to ${destination}.  Each may be a path or the URL of an object
+ * store (s3://BUCKET/PREFIX).  The copy has the same bytes, so the same save id, manifest and names
+ * of files.  ${options} and ${report} may be NULL.  This process does it alone.  Memory: 8 MiB for
+ * each thread, and at an object store up to 10 parts of each file that is being written.
+ *
+ * Every byte is checked by its hash when it is read, and no byte is written that fails.  A
+ * checkpoint of PyTorch has fewer checksums: its copy is read once more and checked by those.
+ *
+ * The copy is whole and durable when this returns, or it does not exist: it appears in one step, as
+ * a save does.  The parent of a path must exist.  The destination must not exist, or be an empty
+ * directory.  If it is a whole copy of this very save already, nothing is copied, and the call
+ * succeeds.  With SIDESTEP_COPY_REPLACE it may hold another checkpoint, or a damaged copy; in a
+ * directory, nothing but that.  What is replaced stays until the copy takes its place.
+ *
+ * After SIDESTEP_ECANCELLED, ENOSPC, EIO and the like, and after a kill, the same call goes on: it
+ * checks files that are there by their hashes, and copies those that are missing or damaged.
+ * sidestep_gc() removes what nobody wants to go on with: at an object store when it is an hour old.
+ * A save to the same destination removes it, too.
+ *
+ * Files that an incremental save shares with other checkpoints are copied, and are not shared any
+ * more.  Pins, tags and metrics belong to the root, and are not copied.
+ *
+ * Errors: SIDESTEP_EEXISTS; SIDESTEP_EINVAL: source and destination are one place;
+ * SIDESTEP_ELOCKED: another process copies there now;
+ * SIDESTEP_ECORRUPT: the source is damaged; SIDESTEP_EUNSUPPORTED: it has files in subdirectories,
+ * or no `.metadata`; those of reading and of sidestep_save() (SIDESTEP_EUNKNOWN, too).
+ */
+SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
+sidestep_copy(const char *source, const char *destination,
+              const struct sidestep_copy_options *options, struct sidestep_copy_report *report,
+              struct sidestep_error *err);
 
 /* ---------------------------------------------------------------- what a machine allows */
 

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from ._convert import Final as Final
     from ._convert import convert as convert
     from ._convert import export as export
+    from ._copy import Copied as Copied
+    from ._copy import copy as copy
     from ._environment import environment as environment
     from ._filling import Loaded as Loaded
     from ._groups import AtEnd as AtEnd

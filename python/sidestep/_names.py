@@ -27,6 +27,7 @@ OURS = {
         "_c.errors": "Error",
         "_checkpointer": "Checkpointer",
         "_convert": "Converted Final convert export",
+        "_copy": "Copied copy",
         "_environment": "environment",
         "_filling": "Loaded",
         "_groups": "AtEnd Callbacks How Retention Trouble When",

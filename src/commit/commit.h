@@ -114,8 +114,9 @@ struct commit {
     uint64_t incarnation;
     char naming[NAME_TEMPLATE_MAX_BYTES + 1]; /* as in the manifest */
     const struct commit_guard *guard;         /* NULL: none */
-    const atomic_bool *cancelled;       /* set when the program cancels the save; NULL: it cannot */
-    bool no_replace;                    /* refuse if NAME holds a checkpoint */
+    const atomic_bool *cancelled; /* set when the program cancels the save; NULL: it cannot */
+    bool no_replace;              /* refuse if NAME holds a checkpoint */
+    bool resumes; /* an export: go on in the saving directory that a dead process left, if any */
     const struct commit_shared *shared; /* rank 0: shards that may be linked; NULL: none */
     uint64_t *checked; /* rank 0: which directory passed storage_check() last; NULL: not kept */
 
@@ -276,6 +277,7 @@ enum sidestep_status commit_exchange_metadata(struct commit *commit, struct side
 #include "commit/commit_metadata.h"
 #include "commit/lock_file.h"
 #include "commit/name_list.h"
+#include "commit/object_copy.h"
 #include "commit/object_delete.h"
 #include "commit/object_layout.h"
 #include "commit/referenced_files.h"

@@ -41,6 +41,23 @@ enum sidestep_status commit_marker_create(struct commit *commit, struct sidestep
     return write_marker(commit->marker, commit, err);
 }
 
+enum sidestep_status commit_marker_adopt(struct commit *commit, struct sidestep_error *err)
+{
+    char name[FILE_NAME_BYTES];
+
+    assert(commit->rank == 0 && commit->dir != NULL && commit->marker == NULL);
+    file_name_format(FILE_NAME_PENDING, commit->save_id, 0, 0, name);
+    enum sidestep_status status =
+        lock_file_create(commit, commit->dir, name, LOCK_FILE_SHARED, &commit->marker, err);
+    if (status == SIDESTEP_EUNSUPPORTED)
+        return FAIL(err, SIDESTEP_ELOCKED,
+                    "this storage has no locks, so nobody can tell whether another process still "
+                    "writes to it");
+    TRY(status);
+    TRY(store_file_truncate(commit->marker, 0, err));
+    return write_marker(commit->marker, commit, err);
+}
+
 enum sidestep_status commit_marker_link(struct commit *commit, struct store_dir *dir,
                                         const char *name)
 {

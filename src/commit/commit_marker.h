@@ -25,6 +25,9 @@ struct commit_marker {
 /* Create the marker in ${commit->dir}, and hold it locked as ${commit->marker}. Errors are those of
  * lock_file_create(). Where storage has no locks, leftovers are reported instead of swept. */
 enum sidestep_status commit_marker_create(struct commit *commit, struct sidestep_error *err);
+/* Take over the marker of a dead process in ${commit->dir}, or create it if there is none. ELOCKED:
+ * its owner is alive, or this storage has no locks, so nobody can tell. */
+enum sidestep_status commit_marker_adopt(struct commit *commit, struct sidestep_error *err);
 /* Link the marker of rank 0 as ${name} in ${dir}. Serves as a vote or as a failure report where a
  * file cannot be created, because the name alone says enough. It takes no descriptor, inode, block
  * or memory. */

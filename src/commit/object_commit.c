@@ -28,6 +28,20 @@ static enum sidestep_status keep_names(const struct metadata *metadata,
                : FAIL_NOMEM(err, metadata->count * sizeof(char *));
 }
 
+enum sidestep_status object_identify(const struct buffer *bytes, uint64_t *identity,
+                                     struct referenced_files *named, struct sidestep_error *err)
+{
+    OWNED_METADATA metadata = {0};
+    enum sidestep_status status = dcp_metadata_read(bytes->bytes, bytes->length, &metadata, NULL);
+
+    if (status == SIDESTEP_ENOMEM) /* with more memory the result would differ */
+        return FAIL_NOMEM(err, bytes->length);
+    *identity = status == SIDESTEP_OK && metadata.save_id != NULL
+                    ? commit_identity(metadata.save_id)
+                    : XXH3_64bits(bytes->bytes, bytes->length) | 1;
+    return status == SIDESTEP_OK ? keep_names(&metadata, named, err) : SIDESTEP_OK;
+}
+
 enum sidestep_status object_read_identity(const struct commit *commit, uint64_t *identity,
                                           char tag[OBJECT_TAG_BYTES],
                                           struct referenced_files *named,
@@ -36,7 +50,6 @@ enum sidestep_status object_read_identity(const struct commit *commit, uint64_t 
     struct object_client *client = object_commit_client(commit);
     struct sidestep_error why = {.rank = -1};
     struct object_info info = {0};
-    OWNED_METADATA metadata = {0};
     OWNED_BUFFER bytes = {0};
     char key[OBJECT_KEY_BYTES];
 
@@ -52,13 +65,7 @@ enum sidestep_status object_read_identity(const struct commit *commit, uint64_t 
         return status;
     }
     memcpy(tag, info.tag, OBJECT_TAG_BYTES);
-    status = dcp_metadata_read(bytes.bytes, bytes.length, &metadata, NULL);
-    if (status == SIDESTEP_ENOMEM) /* with more memory the result would differ */
-        return FAIL_NOMEM(err, bytes.length);
-    *identity = status == SIDESTEP_OK && metadata.save_id != NULL
-                    ? commit_identity(metadata.save_id)
-                    : XXH3_64bits(bytes.bytes, bytes.length) | 1;
-    return status == SIDESTEP_OK ? keep_names(&metadata, named, err) : SIDESTEP_OK;
+    return object_identify(&bytes, identity, named, err);
 }
 
 static enum sidestep_status refuse(const struct commit *commit, struct sidestep_error *err)
@@ -87,7 +94,7 @@ static enum commit_outcome read_back(const struct commit *commit)
 
     if (object_read_identity(commit, &identity, tag, NULL, NULL) != SIDESTEP_OK)
         return COMMIT_UNKNOWN;
-    if (identity == commit_identity(commit->save_id))
+    if (identity == commit->objects->identity)
         return COMMIT_COMMITTED;
     return strcmp(tag, commit->objects->tag) == 0 ? COMMIT_ABORTED : COMMIT_UNDECIDED;
 }

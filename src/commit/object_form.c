@@ -42,7 +42,7 @@ static enum sidestep_status open_target(struct commit *commit, const char *url,
 
 /* ---- 1 begin, join */
 
-static void describe_marker(const struct commit *commit, char *text, size_t bytes)
+void object_describe_marker(const struct commit *commit, char *text, size_t bytes)
 {
     char host[64] = "?";
 
@@ -53,7 +53,7 @@ static void describe_marker(const struct commit *commit, char *text, size_t byte
 
 /* The probe: a store that ignores the condition that the commit will have puts the same text
  * again. */
-static bool keeps_conditions(const struct commit *commit, const char *key, const char *text)
+bool object_keeps_conditions(const struct commit *commit, const char *key, const char *text)
 {
     struct object_client *client = object_commit_client(commit);
     const struct object_condition absent = {.if_absent = true};
@@ -87,7 +87,7 @@ static enum sidestep_status put_marker(struct commit *commit, const char *text,
         error_copy(err, &why);
         return status;
     }
-    commit->objects->is_conditional = keeps_conditions(commit, key, text);
+    commit->objects->is_conditional = object_keeps_conditions(commit, key, text);
     return SIDESTEP_OK;
 }
 
@@ -118,8 +118,9 @@ static enum sidestep_status begin(struct commit *commit, struct sidestep_error *
 {
     char text[512], key[OBJECT_KEY_BYTES];
 
+    commit->objects->identity = commit_identity(commit->save_id);
     object_sweep_dead(commit->dir, commit->objects->old.save_id);
-    describe_marker(commit, text, sizeof(text));
+    object_describe_marker(commit, text, sizeof(text));
     enum sidestep_status status = put_marker(commit, text, err);
     object_save_key(commit, "pending", key);
     if (status == SIDESTEP_OK)
@@ -174,8 +175,7 @@ static enum sidestep_status seal(struct commit *commit UNUSED, uint32_t shard UN
 
 /* ---- 5 publish, 6 commit */
 
-/* EABORTED: nobody may send a commit after this long without a refresh. */
-static enum sidestep_status check_lease(struct commit *commit, struct sidestep_error *err)
+enum sidestep_status object_check_lease(struct commit *commit, struct sidestep_error *err)
 {
     uint64_t age_ns = object_keeper_age_ns(commit->objects->keeper);
 
@@ -212,7 +212,7 @@ static enum sidestep_status publish_and_commit(struct commit *commit,
     object_key(commit, name, key);
     TRY(client->ops->put(client, key, manifest.bytes, manifest.length, NULL, NULL, err));
     TRY(commit_check_guard(commit, err));
-    TRY(check_lease(commit, err));
+    TRY(object_check_lease(commit, err));
     TRY(object_commit_metadata(commit, &metadata, outcome, err));
     enum sidestep_status status = commit_check_still_held(commit, outcome, err);
     object_keeper_stop(&commit->objects->keeper);

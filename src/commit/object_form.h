@@ -59,6 +59,7 @@ struct object_keeper;
 struct commit_objects {
     char tag[OBJECT_TAG_BYTES];   /* of .metadata when the save began; "": there was none */
     struct referenced_files old;  /* rank 0: what that .metadata names */
+    uint64_t identity;            /* rank 0: of the .metadata that it puts */
     bool is_conditional;          /* rank 0: the store keeps conditions */
     struct object_keeper *keeper; /* puts the marker, or a sign of life, again and again */
 };
@@ -82,6 +83,16 @@ bool object_has_marker(const struct commit *commit);
 enum sidestep_status object_read_reason(const struct commit *commit, const char *key,
                                         struct sidestep_error *why);
 
+/* ---- object_form.c, for object_copy.c */
+
+/* The text of the marker, for people. */
+void object_describe_marker(const struct commit *commit, char *text, size_t bytes);
+/* Does the store keep the condition that the commit will have? It is asked with ${key}, which was
+ * put with ${text}. */
+bool object_keeps_conditions(const struct commit *commit, const char *key, const char *text);
+/* EABORTED: nobody may send a commit so long after the last refresh of the marker. */
+enum sidestep_status object_check_lease(struct commit *commit, struct sidestep_error *err);
+
 /* ---- object_votes.c: steps 3 and 4 (form.h) */
 
 enum sidestep_status object_vote_yes(struct commit *commit, struct sidestep_error *err);
@@ -103,6 +114,9 @@ void object_remove_outcome(struct commit *commit);
 enum sidestep_status object_commit_metadata(struct commit *commit, const struct buffer *metadata,
                                             enum commit_outcome *outcome,
                                             struct sidestep_error *err);
+/* The identity of a checkpoint with this .metadata, as commit_identity(). ${named}: as below. */
+enum sidestep_status object_identify(const struct buffer *metadata, uint64_t *identity,
+                                     struct referenced_files *named, struct sidestep_error *err);
 /* Whose checkpoint is NAME now? ${tag} gets the tag of .metadata, "" if there is none. ${named}
  * gets what it names, nothing if it cannot be parsed; NULL: that is not wanted. */
 enum sidestep_status object_read_identity(const struct commit *commit, uint64_t *identity,

@@ -28,6 +28,32 @@ static enum sidestep_status open_saving(struct commit *commit, const char *name,
     return FAIL(err, SIDESTEP_ENOTFOUND, "'%s' was removed by another process", name);
 }
 
+/* Go on in the saving directory that a dead process left, if there is one: then commit->dir is
+ * it. */
+static enum sidestep_status adopt_saving(struct commit *commit, struct sidestep_error *err)
+{
+    struct sidestep_error why = {.rank = -1};
+    char name[FILE_NAME_BYTES];
+
+    file_name_format(FILE_NAME_SAVING, commit->save_id, 0, 0, name);
+    enum sidestep_status status =
+        store_dir_open(commit->store, commit->parent, name, &commit->dir, &why);
+    if (status == SIDESTEP_ENOTFOUND)
+        return SIDESTEP_OK;
+    if (status == SIDESTEP_OK)
+        status = store_dir_stat(commit->dir, &commit->dir_identity, &why);
+    if (status == SIDESTEP_OK)
+        status = commit_marker_adopt(commit, &why);
+    if (status == SIDESTEP_OK && commit_owns_name(commit, name))
+        return SIDESTEP_OK;
+    store_file_discard(TAKE(commit->marker));
+    store_dir_close(TAKE(commit->dir));
+    if (status == SIDESTEP_OK || status == SIDESTEP_ENOTFOUND) /* it was swept */
+        return SIDESTEP_OK;
+    error_wrap(&why, "go on in '%s', beside '%s'", name, commit->path);
+    return error_copy(err, &why);
+}
+
 /* Make the saving directory and its marker. A sweep may remove the directory while it has no locked
  * marker, because then it looks like that of a dead process. So try again. */
 static enum sidestep_status make_saving(struct commit *commit, struct sidestep_error *err)
@@ -64,8 +90,12 @@ static void undo_begin(struct commit *commit)
 static enum sidestep_status begin(struct commit *commit, struct sidestep_error *err)
 {
     assert(!commit->in_place && commit->dir == NULL);
-    if (commit->run_id[0] == '\0')
+    if (commit->resumes)
+        TRY(adopt_saving(commit, err));
+    if (commit->run_id[0] == '\0') /* what was adopted is locked, and stays */
         sweep_one_off(commit->store, commit->parent, commit->name);
+    if (commit->dir != NULL)
+        return SIDESTEP_OK;
     enum sidestep_status status = make_saving(commit, err);
     if (status != SIDESTEP_OK)
         undo_begin(commit);

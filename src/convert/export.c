@@ -71,6 +71,14 @@ static enum sidestep_status make_marker(struct export *e, struct sidestep_error 
     return small_file_write(e->commit.dir, name, "", 0, err);
 }
 
+static enum sidestep_status begin(struct export *e, const char *path,
+                                  const uint8_t id[SAVE_ID_BYTES], struct sidestep_error *err)
+{
+    TRY(commit_open(&e->commit, path, err));
+    TRY(check_destination(e, err));
+    return commit_begin_export(&e->commit, id, err);
+}
+
 enum sidestep_status export_begin(struct export *e, struct store *store, struct clock *clock,
                                   const char *path, bool is_file, bool replace,
                                   bool (*is_known)(const char *name), struct sidestep_error *err)
@@ -79,11 +87,19 @@ enum sidestep_status export_begin(struct export *e, struct store *store, struct 
 
     *e = (struct export){.is_file = is_file, .replace = replace, .is_known = is_known};
     e->commit = (struct commit){.store = store, .clock = clock, .world_size = 1, .step = -1};
-    TRY(commit_open(&e->commit, path, err));
-    TRY(check_destination(e, err));
     TRY(random_bytes(id, sizeof(id), err));
-    TRY(commit_begin_export(&e->commit, id, err));
+    TRY(begin(e, path, id, err));
     return make_marker(e, err);
+}
+
+enum sidestep_status export_resume(struct export *e, struct store *store, struct clock *clock,
+                                   const char *path, const uint8_t id[SAVE_ID_BYTES], bool replace,
+                                   bool (*is_known)(const char *name), struct sidestep_error *err)
+{
+    *e = (struct export){.replace = replace, .is_known = is_known};
+    e->commit = (struct commit){
+        .store = store, .clock = clock, .world_size = 1, .step = -1, .resumes = true};
+    return begin(e, path, id, err);
 }
 
 enum sidestep_status export_create_file(struct export *e, const char *name, uint32_t flags,
@@ -225,7 +241,7 @@ void export_end(struct export *e)
     if (e->commit.dir != NULL) {
         format(e, FILE_NAME_SAVING, saving);
         /* Do not remove what was replaced, if it could not be put back. */
-        if (commit_owns_name(&e->commit, saving))
+        if (!e->stays && commit_owns_name(&e->commit, saving))
             (void)sweep_empty_trash(e->commit.parent, saving, NULL, NULL);
     }
     commit_close(&e->commit);

@@ -20,6 +20,7 @@ struct export
     bool exists; /* the destination exists and is not an empty directory */
     bool (*is_known)(const char *name);
     const char *side; /* name of a second file, beside the first; or NULL */
+    bool stays;       /* export_end() leaves what was not published, to be resumed */
 };
 
 /* Check ${path}, and make the hidden directory.  EEXISTS: what is there must not be replaced.  With
@@ -28,6 +29,12 @@ struct export
 enum sidestep_status export_begin(struct export *e, struct store *store, struct clock *clock,
                                   const char *path, bool is_file, bool replace,
                                   bool (*is_known)(const char *name), struct sidestep_error *err);
+/* The same for a directory of files with names of sidestep, so that it needs no second marker.  If
+ * a dead process left the hidden directory of this ${id}, go on in it.  ELOCKED: a live one writes
+ * to it.  export_end() leaves it if e->stays. */
+enum sidestep_status export_resume(struct export *e, struct store *store, struct clock *clock,
+                                   const char *path, const uint8_t id[SAVE_ID_BYTES], bool replace,
+                                   bool (*is_known)(const char *name), struct sidestep_error *err);
 /* Create a file: any in a directory; otherwise only e->commit.name and e->side. */
 enum sidestep_status export_create_file(struct export *e, const char *name, uint32_t flags,
                                         struct store_file **file, struct sidestep_error *err);

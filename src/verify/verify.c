@@ -70,6 +70,19 @@ static bool names_unread(const struct verify *v)
 {
     return v->options != NULL && v->options->names_unread;
 }
+static bool is_skipped(const struct verify *v, size_t file)
+{
+    return v->options != NULL && v->options->skips != NULL && v->options->skips[file];
+}
+static bool has_taker(const struct verify *v)
+{
+    return v->options != NULL && v->options->take != NULL;
+}
+/* Where the data of an item, as it is stored, begins in its file. */
+static uint64_t data_begin(const struct footer_item *item)
+{
+    return item->offset + (item->transform == 0 ? item->data_offset : 0);
+}
 
 /* Was it reported already that this file may not be read?  It is reported once per file, because
  * none of it may be read then. */
@@ -140,8 +153,8 @@ static enum sidestep_status split_file(struct verify *v, size_t file, struct sid
 
     for (size_t i = 0; i < f->footer.count; i++) {
         const struct footer_item *item = &f->footer.items[i];
-        uint64_t data = item->offset + item->data_offset;
-        if (item->transform != 0) {
+        uint64_t data = data_begin(item);
+        if (item->transform != 0 && !has_taker(v)) {
             TRY(split_before_item(v, &s, at, item, i, err));
             at = s.begin;
             continue;
@@ -214,7 +227,7 @@ static enum sidestep_status add_reference(struct verify *v, const struct reader_
                                           const struct verify_reference *reference,
                                           struct sidestep_error *err)
 {
-    if (file->problem == NULL && file->ours)
+    if (is_skipped(v, (size_t)(file - v->reader->files)) || (file->problem == NULL && file->ours))
         return SIDESTEP_OK;
     if (file->problem == NULL ||
         (reader_file_has_wrong_size(file) && is_within(file, reference->storage))) {
@@ -260,7 +273,7 @@ static enum sidestep_status make_ranges(struct verify *v, struct sidestep_error 
     struct reader *r = v->reader;
 
     for (size_t i = 0; i < r->file_count; i++)
-        if (r->files[i].ours && r->files[i].problem == NULL)
+        if (r->files[i].ours && r->files[i].problem == NULL && !is_skipped(v, i))
             TRY(split_file(v, i, err));
     TRY(make_references(v, err));
     return add_references(v, err);
@@ -300,7 +313,7 @@ static enum sidestep_status check_item(struct reader_file *file, const struct fo
                                        const struct range *s, const uint8_t *bytes,
                                        struct sidestep_error *err)
 {
-    uint64_t data = item->offset + item->data_offset;
+    uint64_t data = data_begin(item);
     uint64_t first = max_u64(s->begin, data), last = min_u64(s->end, data + item->data_bytes);
     struct reader_item whole = {.file = file,
                                 .footer = item,
@@ -311,35 +324,37 @@ static enum sidestep_status check_item(struct reader_file *file, const struct fo
     if (first < last)
         TRY(reader_check_blocks(&whole, (first - data) / HASH_BLOCK_BYTES,
                                 bytes + (first - s->begin), last - first, err));
-    if (item->offset + item->bytes > s->end)
-        return SIDESTEP_OK; /* it ends in a later range */
+    if (item->offset + item->bytes > s->end || item->transform != 0)
+        return SIDESTEP_OK; /* it ends in a later range, or its other hashes are of what it holds */
     if (hash_block_list(item->blocks, item->block_count).low != item->raw_hash.low ||
         hash_block_list(item->blocks, item->block_count).high != item->raw_hash.high)
         return FAIL(err, SIDESTEP_ECORRUPT, "its block hashes do not match its hash");
     return check_envelope(file, item, s, bytes, err);
 }
 
-static void check_gap(struct verify *v, const struct reader_file *file, const struct range *s,
+static bool check_gap(struct verify *v, const struct reader_file *file, const struct range *s,
                       const uint8_t *bytes, uint64_t from, uint64_t to)
 {
     struct sidestep_error why;
     uint64_t first = max_u64(from, s->begin), last = min_u64(to, s->end);
 
     if (first >= last || is_zero(bytes + (first - s->begin), last - first))
-        return;
+        return true;
     (void)FAIL(&why, SIDESTEP_ECORRUPT, "bytes %llu to %llu are between items and are not zero",
                (unsigned long long)first, (unsigned long long)last);
     report(v, file->name, NULL, SIDESTEP_ECORRUPT, &why);
+    return false;
 }
 
-static void check_range(struct verify *v, const struct range *s, const uint8_t *bytes,
+/* False: there is a problem, which was reported. */
+static bool check_range(struct verify *v, const struct range *s, const uint8_t *bytes,
                         enum sidestep_status status, const struct sidestep_error *read_error)
 {
     struct reader_file *file = &v->reader->files[s->file];
     struct sidestep_error why = {0};
     uint64_t at = s->begin;
+    bool unreadable = status != SIDESTEP_OK, is_good = !unreadable;
 
-    bool unreadable = status != SIDESTEP_OK;
     for (size_t i = s->item; i < file->footer.count; i++) {
         const struct footer_item *item = &file->footer.items[i];
         if (item->offset >= s->end)
@@ -348,14 +363,36 @@ static void check_range(struct verify *v, const struct range *s, const uint8_t *
             report(v, file->name, item->name, status, read_error);
             continue;
         }
-        check_gap(v, file, s, bytes, at, item->offset);
+        is_good &= check_gap(v, file, s, bytes, at, item->offset);
         status = check_item(file, item, s, bytes, &why);
         if (status != SIDESTEP_OK)
             report(v, file->name, item->name, status, &why);
+        is_good &= status == SIDESTEP_OK;
         at = item->offset + item->bytes;
     }
-    if (!unreadable)
-        check_gap(v, file, s, bytes, at, s->end);
+    return is_good && check_gap(v, file, s, bytes, at, s->end);
+}
+
+/* Give the bytes of a range to whoever takes them, if they could be read and are good. */
+static void hand_on(struct verify *v, const struct range *s, const uint8_t *bytes,
+                    enum sidestep_status status, const struct sidestep_error *why, bool is_good)
+{
+    struct sidestep_error failure = {.rank = -1};
+
+    if (status == SIDESTEP_OK && is_good) {
+        status = v->options->take(v->options->context, s->file, s->begin, bytes, s->end - s->begin,
+                                  &failure);
+        why = &failure;
+    }
+    if (is_good && status == SIDESTEP_OK)
+        return;
+    atomic_store(&v->stop, true);
+    lock_acquire(&v->shared.lock);
+    if (status != SIDESTEP_OK && v->shared.status == SIDESTEP_OK) {
+        v->shared.status = status;
+        v->shared.err = *why;
+    }
+    lock_release(&v->shared.lock);
 }
 
 static void report_stock(void *context, const struct verify_reference *reference,
@@ -424,8 +461,11 @@ static void consume_range(void *context, size_t i, uint8_t *bytes, enum sidestep
         check_stock(v, s);
     else if (s->decoded)
         check_by_decoding(v, s);
+    else if (has_taker(v))
+        hand_on(v, s, bytes, status, why,
+                status == SIDESTEP_OK && check_range(v, s, bytes, status, why));
     else
-        check_range(v, s, bytes, status, why);
+        (void)check_range(v, s, bytes, status, why);
     lock_acquire(&v->shared.lock);
     v->shared.done_bytes += s->end - s->begin;
     if (v->options != NULL && v->options->on_progress != NULL)
@@ -460,12 +500,13 @@ static enum sidestep_status check_coverage(struct reader *reader, struct verify_
 }
 
 /* Report files that could not be opened, or are not what they should be. */
-static enum sidestep_status report_files(struct reader *r, struct verify_findings *findings,
-                                         struct sidestep_error *err)
+static enum sidestep_status report_files(struct verify *v, struct sidestep_error *err)
 {
+    const struct reader *r = v->reader;
+
     for (size_t i = 0; i < r->file_count; i++)
-        if (r->files[i].problem != NULL)
-            TRY(verify_findings_add(findings, r->files[i].name, NULL, r->files[i].problem,
+        if (r->files[i].problem != NULL && !is_skipped(v, i))
+            TRY(verify_findings_add(v->findings, r->files[i].name, NULL, r->files[i].problem,
                                     r->files[i].message, err));
     return SIDESTEP_OK;
 }
@@ -484,7 +525,7 @@ static uint64_t opened_bytes(const struct reader *r)
 static enum sidestep_status verify_with(struct verify *v, struct workers *workers,
                                         struct sidestep_error *err)
 {
-    TRY(report_files(v->reader, v->findings, err));
+    TRY(report_files(v, err));
     TRY(check_coverage(v->reader, v->findings, err));
     TRY(make_ranges(v, err));
     const struct parallel_read many = {.kind = &v->reader->queue,
@@ -497,11 +538,13 @@ static enum sidestep_status verify_with(struct verify *v, struct workers *worker
     TRY(parallel_read_run(&many, workers, err));
     lock_alone(&v->shared.lock);
     v->findings->checked_bytes += v->shared.done_bytes + opened_bytes(v->reader);
-    if (atomic_load(&v->stop))
-        return FAIL(err, SIDESTEP_ECANCELLED, "verify '%s'", v->reader->path);
-    if (v->shared.status != SIDESTEP_OK)
+    if (v->shared.status != SIDESTEP_OK) {
         error_copy(err, &v->shared.err);
-    return v->shared.status;
+        return v->shared.status;
+    }
+    if (atomic_load(&v->stop) && !(has_taker(v) && v->findings->count != 0))
+        return FAIL(err, SIDESTEP_ECANCELLED, "verify '%s'", v->reader->path);
+    return SIDESTEP_OK;
 }
 
 enum sidestep_status verify_reader(struct reader *reader, struct workers *workers,

@@ -40,6 +40,13 @@ struct verify_options {
     void *context;
     const bool volatile *cancel;
     struct budget *memory; /* NULL: one of VERIFY_MEMORY_BYTES */
+    const bool *skips;     /* per file: do not look at it; NULL: look at all */
+    /* Takes the bytes of files of ours, all up to their footers, in pieces that have been checked.
+     * Called on any thread, in any order. NULL: nobody wants them. A failure, or a problem that is
+     * found, ends the verification. Compressed items are checked as they are stored, and are not
+     * decoded. */
+    enum sidestep_status (*take)(void *context, size_t file, uint64_t begin, const uint8_t *bytes,
+                                 uint64_t length, struct sidestep_error *err);
 };
 
 /* Verify all data of an opened checkpoint.  OK: everything was checked; see the findings. */

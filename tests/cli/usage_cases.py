@@ -6,7 +6,7 @@ import subprocess
 
 from harness import Skip
 
-COMMANDS = ("ls show latest verify cat diff convert gc prune watch pin unpin tag rebuild doctor bench "
+COMMANDS = ("ls show latest verify cat diff convert cp gc prune watch pin unpin tag rebuild doctor bench "
             "completion help version").split()
 
 

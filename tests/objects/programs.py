@@ -4,8 +4,11 @@
 Each is a process of its own in a clean environment, and no secret may be in what it says.
 """
 
+import contextlib
 import os
+import signal
 import subprocess
+import time
 
 import tool
 
@@ -74,3 +77,35 @@ def keys(store, prefix=""):
     state = store.control()
     found = [item["key"] for item in state["objects"] if item["key"].startswith(prefix)]
     return found, [item["key"] for item in state["uploads"]]
+
+
+# ---- killed at a request
+
+
+@contextlib.contextmanager
+def started(store, *words):
+    process = subprocess.Popen(
+        list(map(str, words)),
+        env=environment_of(store),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def kill_at(store, at, command, done_first):
+    """The n-th request stalls, before or after its deed.  Then the process is killed."""
+    fault = {"fault": "stall"} if done_first else {"fault": "stall", "where": "request"}
+    store.control(clear=["log"], rules=[{**fault, "at": at}])
+    with started(store, *command) as process:
+        deadline = time.monotonic() + SECONDS
+        while process.poll() is None and not store.control()["rules"][0]["fired"]:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    store.control(release=True, rules=[])

@@ -6,16 +6,12 @@ new one, and one that says failure is not, unless its outcome is unknown.  More 
 a save to the same name leaves three objects for its one rank, and no upload.
 """
 
-import contextlib
-import os
-import signal
 import subprocess
-import time
 
 import programs
 import pytest
 import servers
-from programs import FAST, held, keys, run, save
+from programs import FAST, held, keys, kill_at, run, save
 from request_faults import DAMAGES, FATAL, GONE, ONCE, stride
 
 URL = "s3://runs/job/step-1"
@@ -106,35 +102,6 @@ def test_a_load_meets_a_fault_once(server, name):
 
 
 # ---- killed at each request
-
-
-@contextlib.contextmanager
-def started(store, *words):
-    process = subprocess.Popen(
-        list(map(str, words)),
-        env=programs.environment_of(store),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    try:
-        yield process
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-
-
-def kill_at(store, at, command, done_first):
-    """The n-th request stalls, before or after its deed.  Then the process is killed."""
-    fault = {"fault": "stall"} if done_first else {"fault": "stall", "where": "request"}
-    store.control(clear=["log"], rules=[{**fault, "at": at}])
-    with started(store, *command) as process:
-        deadline = time.monotonic() + programs.SECONDS
-        while process.poll() is None and not store.control()["rules"][0]["fired"]:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-    store.control(release=True, rules=[])
 
 
 def saver(seed):

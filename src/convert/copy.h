@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * copy.h -- data and functions that the files of sidestep_copy() share.
+ *
+ * What comes in: a checkpoint that is opened and checked as for a load, and where its copy goes.
+ * What goes out: the same bytes there, by export.h on file systems and by commit/object_copy.h on
+ * object stores.
+ *
+ * Threads: each reads a range, checks it (verify/verify.h), and writes it. The thread that writes
+ * the last bytes of a file adds its footer, and syncs it.
+ */
+#ifndef CONVERT_COPY_H
+#define CONVERT_COPY_H
+
+#include <stdatomic.h>
+
+#include "checkpoint/checkpoint.h"
+#include "convert/export.h"
+#include "verify/verify.h"
+
+/* A data file, as reader->files has it. */
+struct copy_file {
+    bool is_there;         /* at the destination, whole, before this call wrote to it */
+    _Atomic uint64_t left; /* bytes before the footer that are not written yet */
+    struct store_file *to; /* guarded by the lock of struct copy; open while it is written */
+    bool is_opening;       /* guarded, too: a thread creates it */
+    bool is_done;          /* guarded, too: synced and closed */
+};
+
+struct copy {
+    /* Set by the caller of copy_run(). */
+    struct sidestep_copy_options options;
+    const char *source, *destination;
+    struct store *from, *to;
+    struct clock *clock;
+
+    struct reader *reader; /* of the source */
+    struct workers *workers;
+    struct buffer metadata, manifest; /* the files as they are; ${manifest} is empty without one */
+    uint8_t id[SAVE_ID_BYTES];        /* by which an interrupted copy is found again */
+    struct arena arena;
+    const char **names; /* of the data files */
+    uint64_t *sizes;
+    struct copy_file *files;
+    struct store_dir *dir; /* where the files go; of the target */
+    const struct copy_target *target;
+    struct export export;        /* of a target on a file system */
+    struct object_copied copied; /* of a target on an object store ... */
+    struct commit commit;        /* ... and its commit */
+    uint64_t total_bytes;
+    uint64_t copied_count, copied_bytes;
+    struct {
+        struct lock lock LOCK_KIND(COPY);
+        struct lock_condition changed;
+        uint64_t done_bytes GUARDED_BY(&lock);
+    } shared;
+};
+
+/* Where a copy goes. */
+struct copy_target {
+    bool is_private; /* a hidden directory, to which only copies of these very bytes write */
+    /* Sets c->dir, in which files of an earlier, interrupted copy may lie. */
+    enum sidestep_status (*begin)(struct copy *c, struct sidestep_error *err);
+    enum sidestep_status (*publish)(struct copy *c, struct sidestep_error *err);
+    /* ${stays}: leave what was not published, to go on from there. */
+    void (*end)(struct copy *c, bool stays);
+};
+extern const struct copy_target copy_to_files;   /* copy_to_files.c */
+extern const struct copy_target copy_to_objects; /* copy_to_objects.c */
+
+/* Copy from c->from to c->to. Call copy_release() in any case. */
+enum sidestep_status copy_run(struct copy *c, struct sidestep_copy_report *report,
+                              struct sidestep_error *err);
+void copy_release(struct copy *c);
+
+/* ---- copy_files.c: the data files */
+
+/* Write all files that are not there. */
+enum sidestep_status copy_files(struct copy *c, struct sidestep_error *err);
+/* Add to the progress. ECANCELLED if the caller cancelled. Any thread. */
+enum sidestep_status copy_add_progress(struct copy *c, uint64_t bytes, struct sidestep_error *err);
+/* Close what is still open. Nothing of it is used. */
+void copy_files_discard(struct copy *c);
+
+/* ---- copy_check.c: what is at the destination */
+
+/* Find the files that are there already, whole: sets their ${is_there}. */
+enum sidestep_status copy_check_present(struct copy *c, struct sidestep_error *err);
+/* Read the files that this call wrote, and check them by the checksums that their items have. */
+enum sidestep_status copy_check_written(struct copy *c, struct sidestep_error *err);
+
+#endif

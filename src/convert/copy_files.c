@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * copy_files.c -- reads, checks and writes the data files of a copy.
+ *
+ * A file of ours is read by verify_reader(), which hands on what it has checked. The footer follows
+ * when everything before it is written. A file of another program is read in plain pieces.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "convert/copy.h"
+
+#define PLAIN_BYTES ((uint64_t)4 << 20)
+
+enum sidestep_status copy_add_progress(struct copy *c, uint64_t bytes, struct sidestep_error *err)
+{
+    lock_acquire(&c->shared.lock);
+    c->shared.done_bytes += bytes;
+    if (c->options.on_progress != NULL)
+        c->options.on_progress(c->options.context, c->shared.done_bytes, c->total_bytes);
+    lock_release(&c->shared.lock);
+    if (c->options.cancel != NULL && *c->options.cancel)
+        return FAIL(err, SIDESTEP_ECANCELLED, "the copy was cancelled");
+    return SIDESTEP_OK;
+}
+
+/* ---- one file of the destination */
+
+static enum sidestep_status remove_damaged(struct copy *c, const char *name,
+                                           struct sidestep_error *err)
+{
+    struct sidestep_error why = {.rank = -1};
+    enum sidestep_status status = store_unlink(c->dir, name, &why);
+
+    return status == SIDESTEP_OK || status == SIDESTEP_ENOTFOUND ? SIDESTEP_OK
+                                                                 : error_copy(err, &why);
+}
+
+static enum sidestep_status create(struct copy *c, size_t i, struct store_file **out,
+                                   struct sidestep_error *err)
+{
+    const char *name = c->names[i];
+    OWNED_FILE *file = NULL;
+
+    if (c->target->is_private) /* elsewhere, the new file replaces the old one when it is whole */
+        TRY(remove_damaged(c, name, err));
+    TRY(store_file_create(c->dir, name, 0, &file, err));
+    TRY(store_file_allocate(file, c->sizes[i], err));
+    *out = TAKE(file);
+    return SIDESTEP_OK;
+}
+
+/* The file to write to, which the first thread creates. */
+static enum sidestep_status open_file(struct copy *c, size_t i, struct store_file **out,
+                                      struct sidestep_error *err)
+{
+    struct copy_file *file = &c->files[i];
+    enum sidestep_status status = SIDESTEP_OK;
+    struct store_file *created = NULL;
+
+    lock_acquire(&c->shared.lock);
+    while (file->is_opening)
+        lock_wait(&c->shared.lock, &c->shared.changed);
+    if (file->to == NULL) {
+        file->is_opening = true;
+        lock_release(&c->shared.lock);
+        status = create(c, i, &created, err);
+        lock_acquire(&c->shared.lock);
+        file->to = created;
+        file->is_opening = false;
+        lock_wake_all(&c->shared.changed);
+    }
+    *out = file->to;
+    lock_release(&c->shared.lock);
+    return status;
+}
+
+/* Copy the footer and the trailer, if they are those that the manifest lists. */
+static enum sidestep_status copy_footer(struct copy *c, size_t i, struct store_file *to,
+                                        struct sidestep_error *err)
+{
+    const struct reader_file *from = &c->reader->files[i];
+    uint64_t length = c->sizes[i] - from->footer_offset;
+    OWNED uint8_t *bytes = memory_new(length, 1);
+    uint8_t sha256[HASH_SHA256_BYTES];
+
+    if (bytes == NULL)
+        return FAIL_NOMEM(err, length);
+    TRY(source_read(&from->source, bytes, length, from->footer_offset, err));
+    hash_sha256(bytes, length, sha256);
+    if (memcmp(sha256, c->reader->manifest.files[i].footer_sha256, sizeof(sha256)) != 0)
+        return FAIL(err, SIDESTEP_ECORRUPT, "its end is not what the manifest lists any more");
+    TRY(store_file_write_at(to, bytes, length, from->footer_offset, err));
+    return copy_add_progress(c, length, err);
+}
+
+/* Everything before the footer is written. */
+static enum sidestep_status finish_file(struct copy *c, size_t i, struct sidestep_error *err)
+{
+    struct copy_file *file = &c->files[i];
+    struct store_file *to = NULL;
+
+    TRY(open_file(c, i, &to, err));
+    if (c->reader->files[i].ours)
+        TRY(copy_footer(c, i, to, err));
+    TRY(store_file_sync(to, err));
+    lock_acquire(&c->shared.lock);
+    file->to = NULL;
+    file->is_done = true;
+    c->copied_count++;
+    c->copied_bytes += c->sizes[i];
+    lock_release(&c->shared.lock);
+    return store_file_close(to, err);
+}
+
+static enum sidestep_status write_piece(struct copy *c, size_t i, uint64_t begin,
+                                        const uint8_t *bytes, uint64_t length,
+                                        struct sidestep_error *err)
+{
+    struct copy_file *file = &c->files[i];
+    struct store_file *to = NULL;
+
+    TRY(open_file(c, i, &to, err));
+    TRY(store_file_write_at(to, bytes, length, begin, err));
+    TRY(copy_add_progress(c, length, err));
+    return atomic_fetch_sub(&file->left, length) == length ? finish_file(c, i, err) : SIDESTEP_OK;
+}
+
+static enum sidestep_status take(void *context, size_t i, uint64_t begin, const uint8_t *bytes,
+                                 uint64_t length, struct sidestep_error *err)
+{
+    struct copy *c = context;
+
+    return WRAP(write_piece(c, i, begin, bytes, length, err), err, "file '%s'", c->names[i]);
+}
+
+/* ---- files of ours */
+
+static enum sidestep_status report_damage(const struct verify_findings *findings,
+                                          struct sidestep_error *err)
+{
+    const struct sidestep_problem *p = verify_findings_worst(findings);
+
+    return FAIL(err, verify_findings_judge(findings), "file '%s'%s%s%s: %s",
+                p->file != NULL ? p->file : "?", p->name != NULL ? ", tensor '" : "",
+                p->name != NULL ? p->name : "", p->name != NULL ? "'" : "", p->message);
+}
+
+static enum sidestep_status copy_checked(struct copy *c, const bool *skips,
+                                         struct sidestep_error *err)
+{
+    const struct verify_options options = {
+        .context = c, .cancel = c->options.cancel, .skips = skips, .take = take};
+    struct verify_findings findings = {0};
+    enum sidestep_status status = verify_reader(c->reader, c->workers, &options, &findings, err);
+
+    if (findings.count != 0)
+        status = report_damage(&findings, err);
+    verify_findings_release(&findings);
+    return status;
+}
+
+/* ---- files without hashes of ours */
+
+struct piece {
+    size_t file;
+    uint64_t begin, end;
+};
+
+struct plain {
+    struct copy *c;
+    struct piece *pieces;
+    size_t count, capacity;
+    _Atomic bool stop;
+    struct {
+        struct lock lock LOCK_KIND(COPY);
+        struct sidestep_error err GUARDED_BY(&lock);
+    } shared;
+};
+
+static enum sidestep_status cut(struct plain *plain, const bool *skips, struct sidestep_error *err)
+{
+    for (size_t i = 0; i < plain->c->reader->file_count; i++)
+        for (uint64_t at = 0; !skips[i] && at < plain->c->sizes[i]; at += PLAIN_BYTES) {
+            TRY_GROW(plain->pieces, plain->capacity, plain->count, err);
+            plain->pieces[plain->count++] =
+                (struct piece){i, at, min_u64(at + PLAIN_BYTES, plain->c->sizes[i])};
+        }
+    return SIDESTEP_OK;
+}
+
+static struct parallel_read_range describe_piece(void *context, size_t i)
+{
+    const struct plain *plain = context;
+    const struct piece *piece = &plain->pieces[i];
+
+    return (struct parallel_read_range){
+        .file = &plain->c->reader->files[piece->file], .begin = piece->begin, .end = piece->end};
+}
+
+static void use_piece(void *context, size_t i, uint8_t *bytes, enum sidestep_status status,
+                      const struct sidestep_error *why)
+{
+    struct plain *plain = context;
+    const struct piece *piece = &plain->pieces[i];
+    struct sidestep_error failure = {.rank = -1};
+
+    if (status != SIDESTEP_OK)
+        failure = *why;
+    else
+        status =
+            take(plain->c, piece->file, piece->begin, bytes, piece->end - piece->begin, &failure);
+    if (status == SIDESTEP_OK)
+        return;
+    lock_acquire(&plain->shared.lock);
+    if (!atomic_exchange(&plain->stop, true))
+        plain->shared.err = failure;
+    lock_release(&plain->shared.lock);
+}
+
+static bool has_stopped(void *context)
+{
+    return atomic_load(&((struct plain *)context)->stop);
+}
+
+static enum sidestep_status run_plain(struct plain *plain, struct sidestep_error *err)
+{
+    const struct parallel_read many = {.kind = &plain->c->reader->queue,
+                                       .direct = true,
+                                       .count = plain->count,
+                                       .context = plain,
+                                       .describe = describe_piece,
+                                       .use = use_piece,
+                                       .stopped = has_stopped};
+
+    TRY(parallel_read_run(&many, plain->c->workers, err));
+    lock_alone(&plain->shared.lock);
+    if (atomic_load(&plain->stop))
+        return error_copy(err, &plain->shared.err);
+    return reader_check_unchanged(plain->c->reader, err);
+}
+
+static enum sidestep_status copy_plain(struct copy *c, const bool *skips,
+                                       struct sidestep_error *err)
+{
+    struct plain plain = {.c = c};
+
+    lock_init(&plain.shared.lock, LOCK_COPY);
+    enum sidestep_status status = cut(&plain, skips, err);
+    if (status == SIDESTEP_OK)
+        status = run_plain(&plain, err);
+    lock_destroy(&plain.shared.lock);
+    free(plain.pieces);
+    return status;
+}
+
+/* ---- all files */
+
+/* Files with nothing before their footer, which nobody has finished. */
+static enum sidestep_status finish_empty(struct copy *c, struct sidestep_error *err)
+{
+    for (size_t i = 0; i < c->reader->file_count; i++)
+        if (!c->files[i].is_there && !c->files[i].is_done)
+            TRY(WRAP(finish_file(c, i, err), err, "file '%s'", c->names[i]));
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status copy_files(struct copy *c, struct sidestep_error *err)
+{
+    const struct reader *r = c->reader;
+    OWNED bool *skips = memory_new(r->file_count, sizeof(*skips));
+
+    if (skips == NULL)
+        return FAIL_NOMEM(err, r->file_count);
+    for (size_t i = 0; i < r->file_count; i++) {
+        skips[i] = c->files[i].is_there;
+        atomic_init(&c->files[i].left, r->files[i].ours ? r->files[i].footer_offset : c->sizes[i]);
+    }
+    TRY(r->has_manifest ? copy_checked(c, skips, err) : copy_plain(c, skips, err));
+    return finish_empty(c, err);
+}
+
+void copy_files_discard(struct copy *c)
+{
+    for (size_t i = 0; c->files != NULL && i < c->reader->file_count; i++)
+        store_file_discard(TAKE(c->files[i].to));
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* copy_to_objects.c -- a copy on an object store: see commit/object_copy.h. */
+#include "base/base.h"
+#include "convert/copy.h"
+
+static enum sidestep_status begin(struct copy *c, struct sidestep_error *err)
+{
+    c->copied = (struct object_copied){.names = c->names,
+                                       .sizes = c->sizes,
+                                       .count = c->reader->file_count,
+                                       .metadata = &c->metadata,
+                                       .manifest = &c->manifest,
+                                       .replace = (c->options.flags & SIDESTEP_COPY_REPLACE) != 0};
+    c->commit = (struct commit){
+        .store = c->to, .clock = c->clock, .world_size = 1, .step = c->reader->manifest.step};
+    TRY(object_copy_begin(&c->commit, c->destination, c->id, &c->copied, err));
+    c->dir = c->commit.dir;
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status publish(struct copy *c, struct sidestep_error *err)
+{
+    return object_copy_publish(&c->commit, &c->copied, err);
+}
+
+static void end(struct copy *c, bool stays)
+{
+    if (c->commit.store != NULL) /* else it never began */
+        object_copy_end(&c->commit, stays);
+}
+
+const struct copy_target copy_to_objects = {.begin = begin, .publish = publish, .end = end};
