@@ -155,6 +155,12 @@ static bool take_size(const struct cli *cli, enum cli_option_id id, uint64_t *by
 }
 
 /* Returns 0, or the exit status of a mistake in the arguments. */
+/* Measurements write files of the kernel's; what a bucket costs is another question. */
+static bool is_in_bucket(const char *path)
+{
+    return strncmp(path, "s3://", strlen("s3://")) == 0;
+}
+
 static int take_arguments(struct cli_bench *bench, uint64_t *state_bytes, double *mtbf)
 {
     const struct cli *cli = bench->cli;
@@ -188,7 +194,12 @@ int cli_bench_run(const struct cli *cli)
     struct sidestep_error err = {0};
     double mtbf = 0;
     uint64_t state_bytes;
-    int status = take_arguments(&bench, &state_bytes, &mtbf);
+    int status;
+
+    if (is_in_bucket(bench.directory))
+        return cli_output_usage(cli, "bench: '%s' is in a bucket; bench measures file systems",
+                                bench.directory);
+    status = take_arguments(&bench, &state_bytes, &mtbf);
 
     if (status != 0)
         return status;

@@ -83,7 +83,7 @@ void cli_document_title(struct cli_document *document, const char *page, const c
         SIDESTEP_VERSION_MINOR) "." NUMBER_TEXT(SIDESTEP_VERSION_PATCH);
 
     if (document->roff) {
-        fputs(".\\\" Made by tools/make-man from the table in cli/commands.c.\n.TH ",
+        fputs(".\\\" Made by tools/make-man from the tables in cli/commands_*.c.\n.TH ",
               document->out);
         for (const char *c = page; *c != '\0'; c++)
             fputc(toupper((unsigned char)*c), document->out);

@@ -146,13 +146,23 @@ static enum sidestep_status to_files(struct convert *c, struct sidestep_error *e
     return write_files(c, aside, err);
 }
 
+static enum sidestep_status check_destination(const char *path, struct sidestep_error *err)
+{
+    if (object_url_is_one(path))
+        return FAIL(err, SIDESTEP_EUNSUPPORTED,
+                    "convert writes to file systems, and '%s' is in a bucket; convert to a disk, "
+                    "then copy the result ('sidestep cp' copies checkpoints)",
+                    path);
+    return location_check(path, err);
+}
+
 static enum sidestep_status convert_with(struct convert *c, struct sidestep_error *err)
 {
     bool partial = (c->options.flags & SIDESTEP_CONVERT_PARTIAL) != 0;
     uint32_t flags =
         STORE_DIRECT | READER_FOREIGN | (partial ? READER_TOLERANT | READER_SALVAGE : 0);
 
-    TRY(location_check(c->destination, err)); /* before anything is read */
+    TRY(check_destination(c->destination, err)); /* before anything is read */
     TRY(object_path_open(c->source, &c->store, err));
     enum sidestep_status status = reader_open(c->store, c->source, flags, &c->reader, err);
     if (status != SIDESTEP_OK) {

@@ -65,6 +65,17 @@ def test_urls_are_refused(sidestep):
     sidestep.expect("ls", f"./{url}", cwd=sidestep.folder, stderr=re.compile("sidestep: .*no checkpoints.*\n"))
 
 
+def test_buckets_that_are_refused(sidestep):
+    """what cannot write to a bucket says what to do instead, and so does a capital S3"""
+    local = sidestep.copy("torch-2.14.1/nested")
+    sidestep.expect("convert", local, "s3://bucket/x", status=5,
+                    stderr=re.compile("sidestep: .*convert to a disk, then copy the result.*\n"))
+    sidestep.expect("bench", "s3://bucket/x", status=2,
+                    stderr=re.compile("sidestep: bench: .*measures file systems\n(.*\n)*"))
+    sidestep.expect("ls", "S3://bucket/x", status=5,
+                    stderr=re.compile("sidestep: .*write 's3://' with a small letter\n"))
+
+
 def test_help_of_nonsense(sidestep):
     """help of an unknown command lists the commands"""
     sidestep.expect("help", "nonsense", status=2, stderr=re.compile(
