@@ -40,7 +40,8 @@ enum sidestep_status location_check(const char *path, struct sidestep_error *err
         return FAIL(err, SIDESTEP_EUNSUPPORTED,
                     "'%s' is a URL: give the path alone, without 'file://'", path);
     if (scheme == 2 && strncasecmp(path, "s3", scheme) == 0 && path[0] != 's')
-        return FAIL(err, SIDESTEP_EUNSUPPORTED, "'%s': write 's3://' with a small letter", path);
+        return FAIL(err, SIDESTEP_EUNSUPPORTED,
+                    "'%s' is a URL with a capital letter: write 's3://'", path);
     return FAIL(err, SIDESTEP_EUNSUPPORTED,
                 "'%s' is a URL that cannot be used here: sidestep knows paths of file systems, and "
                 "s3://BUCKET/PREFIX for most functions; mount other storage, and give its path "

@@ -73,7 +73,7 @@ def test_buckets_that_are_refused(sidestep):
     sidestep.expect("bench", "s3://bucket/x", status=2,
                     stderr=re.compile("sidestep: bench: .*measures file systems\n(.*\n)*"))
     sidestep.expect("ls", "S3://bucket/x", status=5,
-                    stderr=re.compile("sidestep: .*write 's3://' with a small letter\n"))
+                    stderr=re.compile("sidestep: .*with a capital letter: write 's3://'\n"))
 
 
 def test_help_of_nonsense(sidestep):
