@@ -13,6 +13,7 @@ import ctypes
 import datetime
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, Optional, Union
 
@@ -23,6 +24,13 @@ __all__ = ["Comm", "GroupComm", "StoreComm", "comm_of"]
 SLICE = datetime.timedelta(milliseconds=200)  # of a wait, after which Python may do other things
 GATHER_BYTES = 64 << 20  # of all ranks together, per turn of a gather or scatter
 STORE_BYTES = 1 << 20  # of one value; TCPStore takes 8 MiB at most
+
+# gloo's threads let go of the tensors of a collective a moment after it has ended.  If that is the
+# last reference while the interpreter ends, torch aborts the process.  So the last ones stay, and
+# this list outlives the interpreter.
+_last_tensors: deque[Any] = deque(maxlen=8)
+ctypes.pythonapi.Py_IncRef(ctypes.py_object(_last_tensors))
+_LAST_BYTES = 1 << 20  # of a tensor that stays
 
 _SIGN = 1 << 63
 
@@ -59,8 +67,9 @@ class GroupComm(Comm):
             setattr(options, name, value)
         return options
 
-    def _finish(self, work: Any) -> None:
-        """Wait for it in slices."""
+    def _finish(self, work: Any, *tensors: Any) -> None:
+        """Wait in slices for ``work``, which is done on ``tensors``."""
+        _last_tensors.extend(tensor for tensor in tensors if tensor.nbytes <= _LAST_BYTES)
         while True:
             try:
                 work.wait(SLICE)
@@ -78,7 +87,8 @@ class GroupComm(Comm):
         # gloo and others compare 64-bit numbers as signed ones.
         words = array.array("q", [number - _SIGN for number in numbers])
         options = self._options("AllreduceOptions", reduceOp=dist.ReduceOp.MAX)
-        self._finish(self._pg().allreduce([torch.frombuffer(words, dtype=torch.int64)], options))
+        tensor = torch.frombuffer(words, dtype=torch.int64)
+        self._finish(self._pg().allreduce([tensor], options), tensor)
         return [word + _SIGN for word in words]
 
     def _all_reduce_max(self, values: Any, count: int) -> None:
@@ -91,7 +101,8 @@ class GroupComm(Comm):
             piece = bytearray(min(GATHER_BYTES, length - at))
             if self.rank == root:
                 piece[:] = ctypes.string_at(buffer + at, len(piece))
-            self._finish(self._pg().broadcast([_tensor(piece)], options))
+            tensor = _tensor(piece)
+            self._finish(self._pg().broadcast([tensor], options), tensor)
             if self.rank != root:
                 _put(buffer + at, piece)
 
