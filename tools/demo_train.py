@@ -204,7 +204,7 @@ def main():
             print(f"loss {losses[trainer.step]:.4f} at step {trainer.step}")
     dist.destroy_process_group()
     # gloo's threads let go of the last tensors a moment later.  If the interpreter has ended by
-    # then, torch aborts the process: seen in 1 of 10 runs of stock torch that end at once.
+    # then, torch aborts the process.
     time.sleep(0.2)
 
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import ctypes
-import logging
 import os
 import re
 from collections.abc import Callable, Iterable
@@ -12,14 +11,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Optional, Union
 
 from ._c import abi
-from ._c.calls import run_cancellable, texts
+from ._c.calls import report_progress, run_cancellable, texts
 from ._c.checked import MAX_STEP, a_count, a_function, a_path, a_text, one_of, some_texts, words_of
 from ._c.library import lib
 
 if TYPE_CHECKING:
     import torch
 
-logger = logging.getLogger("sidestep")
 
 PathLike = Union[str, "os.PathLike[str]"]
 
@@ -171,15 +169,7 @@ def _options(
     )
     if dtype is not None:
         options.dtype = _dtype(dtype)
-    if progress is not None:
-
-        def tell(context: Optional[int], done: int, total: int) -> None:
-            try:
-                progress(done, total)
-            except Exception:
-                logger.exception("the progress callback failed")
-
-        options.on_progress = abi.OnProgress(tell)
+    report_progress(options, progress)
     return options
 
 

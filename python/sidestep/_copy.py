@@ -3,18 +3,15 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Optional, Union
 
 from ._c import abi
-from ._c.calls import run_cancellable
+from ._c.calls import report_progress, run_cancellable
 from ._c.checked import a_count, a_function, a_path
 from ._c.library import lib
-
-logger = logging.getLogger("sidestep")
 
 PathLike = Union[str, "os.PathLike[str]"]
 
@@ -65,15 +62,7 @@ def copy(
     options = abi.CopyOptions(
         flags=abi.COPY_REPLACE * bool(replace), threads=a_count(threads, "threads")
     )
-    if progress is not None:
-
-        def tell(context: Optional[int], done: int, total: int) -> None:
-            try:
-                progress(done, total)
-            except Exception:
-                logger.exception("the progress callback failed")
-
-        options.on_progress = abi.OnProgress(tell)
+    report_progress(options, progress)
     places = a_path(source, "source"), a_path(destination, "destination")
     report = abi.CopyReport()
     run_cancellable(

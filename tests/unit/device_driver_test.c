@@ -198,16 +198,22 @@ static void the_default_stream_of_another_thread_is_another_one(void **state)
 
 /* ---- captures */
 
-/* While a blocking stream captures, the default one cannot be used: any use of it would be a part
- * of the capture, and spoil it. */
-static void a_capture_that_the_default_stream_takes_part_in(void **state)
+/* What a load needs: a checkpoint of one tensor. */
+static void begin_with_saved_tensor(void)
 {
-    (void)state;
     begin();
     add(0, MIB, 0);
     fill(1);
     expect_ok(start());
     expect_ok(finish());
+}
+
+/* While a blocking stream captures, the default one cannot be used: any use of it would be a part
+ * of the capture, and spoil it. */
+static void a_capture_that_the_default_stream_takes_part_in(void **state)
+{
+    (void)state;
+    begin_with_saved_tensor();
     void *blocking = cuda->new_stream_of(0, STANDIN_BLOCKING);
     cuda->capture(0, blocking, true);
     expect_status(start_on(NULL), SIDESTEP_EINVAL);
@@ -226,11 +232,7 @@ static void a_capture_that_the_default_stream_takes_part_in(void **state)
 static void a_load_during_a_capture_is_refused(void **state)
 {
     (void)state;
-    begin();
-    add(0, MIB, 0);
-    fill(1);
-    expect_ok(start());
-    expect_ok(finish());
+    begin_with_saved_tensor();
     cuda->capture(0, job.streams[0], true);
     expect_status(load_on(job.streams[0]), SIDESTEP_EINVAL);
     assert_non_null(strstr(job.err.message, "captured"));

@@ -4,15 +4,18 @@
 from __future__ import annotations
 
 import ctypes
+import logging
 import os
 import threading
 import weakref
 from collections.abc import Callable
 from typing import Any, Optional
 
-from .abi import ErrorInfo
+from .abi import ErrorInfo, OnProgress
 from .errors import check
 from .library import lib
+
+log = logging.getLogger("sidestep")
 
 
 def call(function: Any, *arguments: Any, rank: Optional[int] = None) -> None:
@@ -62,6 +65,21 @@ def run_cancellable(name: str, options: Any, function: Any, *arguments: Any) -> 
         raise
     if failed:
         raise failed[0]
+
+
+def report_progress(options: Any, progress: Optional[Callable[[int, int], None]]) -> None:
+    """Let the library call ``progress(done, total)``, by ``options.on_progress``.  What it raises
+    is logged."""
+    if progress is None:
+        return
+
+    def tell(context: Optional[int], done: int, total: int) -> None:
+        try:
+            progress(done, total)
+        except Exception:
+            log.exception("the progress callback failed")
+
+    options.on_progress = OnProgress(tell)
 
 
 def when_gone(
