@@ -73,22 +73,33 @@ enum sidestep_status files_vote_yes(struct commit *commit, struct sidestep_error
     return SIDESTEP_OK;
 }
 
+/* The part that takes the text is no shard of this save. Every sweep removes it. */
+enum sidestep_status files_write_reason(struct commit *commit, struct store_dir *dir,
+                                        const char *name, const struct sidestep_error *why)
+{
+    char part[FILE_NAME_BYTES], final[FILE_NAME_BYTES];
+    struct store_file *file = NULL;
+
+    commit_form_of(commit)->shard_names(commit, commit->rank, commit->shards, part, final);
+    enum sidestep_status status = store_file_create(commit->dir, part, 0, &file, NULL);
+    if (status == SIDESTEP_OK) { /* storage may be full: a name without its text is enough */
+        (void)store_file_write_at(file, why->message, strlen(why->message), 0, NULL);
+        (void)store_file_close(file, NULL);
+        status = store_rename(commit->dir, part, dir, name, STORE_REPLACE, NULL);
+    }
+    return status == SIDESTEP_OK ? status : commit_marker_link(commit, dir, name);
+}
+
 void files_vote_no(struct commit *commit, const struct sidestep_error *why)
 {
     char name[FILE_NAME_BYTES], part[FILE_NAME_BYTES], final[FILE_NAME_BYTES];
-    struct store_file *file = NULL;
 
     store_dir_close(TAKE(commit->spare));
     file_name_format(FILE_NAME_FAILED, commit->save_id, commit->rank, 0, name);
     commit_form_of(commit)->shard_names(commit, commit->rank, 0, part, final);
-    if (store_file_create(commit->dir, name, 0, &file, NULL) == SIDESTEP_OK) {
-        (void)store_file_write_at(file, why->message, strlen(why->message), 0, NULL);
-        (void)store_file_close(file, NULL);
-    } else if (commit_marker_link(commit, commit->dir, name) != SIDESTEP_OK &&
-               commit->shards != 0) {
+    if (files_write_reason(commit, commit->dir, name, why) != SIDESTEP_OK && commit->shards != 0)
         /* Storage has no links. If the rename fails, too, the deadline of rank 0 ends the save. */
         (void)store_rename(commit->dir, part, commit->dir, name, STORE_REPLACE, NULL);
-    }
 }
 
 /* ---- 4 collect */

@@ -17,6 +17,10 @@ enum sidestep_status files_look(struct commit *commit, struct sidestep_error *er
 enum sidestep_status files_seal(struct commit *commit, uint32_t shard, struct store_file *file,
                                 struct sidestep_error *err);
 enum sidestep_status files_vote_yes(struct commit *commit, struct sidestep_error *err);
+/* Give ${name} in ${dir} the reason ${why}, all of it at once: nobody reads half a reason. If the
+ * text cannot be written, the name is a link to the marker. */
+enum sidestep_status files_write_reason(struct commit *commit, struct store_dir *dir,
+                                        const char *name, const struct sidestep_error *why);
 void files_vote_no(struct commit *commit, const struct sidestep_error *why);
 enum sidestep_status files_count_votes(struct tally *tally, struct sidestep_error *err);
 void files_read_failure(struct commit *commit, uint32_t rank, struct sidestep_error *why);
@@ -42,7 +46,7 @@ enum sidestep_status files_finish_in_name(struct commit *commit, struct commit_c
 
 /* ---- learn.c. ${dir}: where the outcome file of this form is; NULL: not open yet */
 
-/* Before the files are removed, so that a rank that misses them finds the reason. */
+/* Before the files are moved or removed, so that a rank that misses them finds the reason. */
 void files_write_outcome(struct commit *commit, struct store_dir *dir,
                          const struct sidestep_error *why);
 /* EABORTED, with the reason: rank 0 has left one. */

@@ -10,7 +10,6 @@
 
 #include "base/base.h"
 #include "commit/commit_marker.h"
-#include "commit/small_file.h"
 
 void files_write_outcome(struct commit *commit, struct store_dir *dir,
                          const struct sidestep_error *why)
@@ -19,8 +18,7 @@ void files_write_outcome(struct commit *commit, struct store_dir *dir,
 
     assert(commit->rank == 0);
     file_name_format(FILE_NAME_OUTCOME, commit->save_id, 0, 0, name);
-    if (small_file_write(dir, name, why->message, strlen(why->message), NULL) != SIDESTEP_OK)
-        (void)commit_marker_link(commit, dir, name);
+    (void)files_write_reason(commit, dir, name, why);
 }
 
 enum sidestep_status files_read_outcome(const struct commit *commit, struct store_dir *dir,

@@ -199,10 +199,8 @@ static void abort_save(struct commit *commit, const struct sidestep_error *why)
     store_dir_close(TAKE(commit->spare));
     file_name_format(FILE_NAME_SAVING, commit->save_id, 0, 0, saving);
     file_name_format(FILE_NAME_TRASH, commit->save_id, 0, 0, trash);
-    enum sidestep_status status =
-        sweep_move_to_trash(commit->parent, saving, commit->save_id, NULL);
     files_write_outcome(commit, commit->parent, why);
-    if (status == SIDESTEP_OK)
+    if (sweep_move_to_trash(commit->parent, saving, commit->save_id, NULL) == SIDESTEP_OK)
         (void)sweep_empty_trash(commit->parent, trash, NULL, NULL);
 }
 

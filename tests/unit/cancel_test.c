@@ -247,18 +247,32 @@ static void nap(void)
     (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 }
 
-static enum sidestep_status create_late(struct store_dir *at, const char *name, uint32_t flags,
-                                        struct store_file **out, struct sidestep_error *why)
+static void wait_until_rank_0_gave_up(struct store_dir *at, const char *name)
 {
     struct late_store *late = (struct late_store *)(void *)at->store;
     struct file_name parsed = file_name_parse(name);
 
-    if (parsed.kind == late->late) {
-        atomic_store(late->has_come, 1);
-        while (has_marker(at, parsed.save_id))
-            nap();
-    }
+    if (parsed.kind != late->late)
+        return;
+    atomic_store(late->has_come, 1);
+    while (has_marker(at, parsed.save_id))
+        nap();
+}
+
+static enum sidestep_status create_late(struct store_dir *at, const char *name, uint32_t flags,
+                                        struct store_file **out, struct sidestep_error *why)
+{
+    wait_until_rank_0_gave_up(at, name);
     return store_posix()->ops->file_create(at, name, flags, out, why);
+}
+
+/* The "no" of a rank is renamed to its name. */
+static enum sidestep_status rename_late(struct store_dir *from_dir, const char *from,
+                                        struct store_dir *to_dir, const char *to,
+                                        enum store_rename_mode mode, struct sidestep_error *why)
+{
+    wait_until_rank_0_gave_up(to_dir, to);
+    return store_posix()->ops->rename(from_dir, from, to_dir, to, mode, why);
 }
 
 struct lateness {
@@ -281,6 +295,7 @@ static int hears_of_it_late(struct sidestep_comm *comm, void *context)
     snprintf(path, sizeof(path), "%s/it", scratch.path);
     late.base.ops = &late.ops;
     late.ops.file_create = create_late;
+    late.ops.rename = rename_late;
     options.comm = comm;
     options.threads = 1;
     int bad = sidestep_engine_open(&own, &options, NULL) != SIDESTEP_OK;

@@ -42,11 +42,11 @@ static void init(struct pair *p, struct commit *commit, uint32_t rank)
 }
 
 /* Up to the moment when both have joined. */
-static void begin(struct pair *p, bool in_place)
+static void begin_over(struct pair *p, bool in_place, struct store *under)
 {
     memset(p, 0, sizeof(*p));
     assert_true(scratch_make(&p->scratch, NULL));
-    p->store = store_fault_new(store_posix());
+    p->store = store_fault_new(under);
     assert_non_null(p->store);
     snprintf(p->path, sizeof(p->path), "%s/ckpt", p->scratch.path);
     if (in_place)
@@ -58,6 +58,11 @@ static void begin(struct pair *p, bool in_place)
     commit_set_save_id(&p->r, id);
     p->r.in_place = in_place;
     assert_int_equal(commit_join(&p->r, NULL), SIDESTEP_OK);
+}
+
+static void begin(struct pair *p, bool in_place)
+{
+    begin_over(p, in_place, store_posix());
 }
 
 static void end(struct pair *p)
@@ -257,6 +262,68 @@ static void the_outcome_is_reported_without_a_descriptor(void **state)
     }
 }
 
+/* ---- a rank that looks after each step of another */
+
+static struct commit *looker;
+static unsigned looks, reasons;
+
+static void look(void)
+{
+    struct sidestep_error err = {0};
+
+    if (looker == NULL)
+        return;
+    looks++;
+    if (commit_poll_outcome(looker, &err) != COMMIT_ABORTED)
+        return;
+    reasons++;
+    assert_non_null(strstr(err.message, "the disk is on fire"));
+}
+
+static enum sidestep_status create_and_look(struct store_dir *at, const char *name, uint32_t flags,
+                                            struct store_file **out, struct sidestep_error *err)
+{
+    enum sidestep_status status = store_posix()->ops->file_create(at, name, flags, out, err);
+
+    look();
+    return status;
+}
+
+static enum sidestep_status rename_and_look(struct store_dir *from_dir, const char *from,
+                                            struct store_dir *to_dir, const char *to,
+                                            enum store_rename_mode mode, struct sidestep_error *err)
+{
+    enum sidestep_status status = store_posix()->ops->rename(from_dir, from, to_dir, to, mode, err);
+
+    look();
+    return status;
+}
+
+/* Whenever it looks, it finds the whole reason, or a save that is under way. */
+static void a_rank_finds_the_whole_reason(void **state)
+{
+    struct sidestep_error why = {.message = "the disk is on fire"};
+    struct store_ops ops = *store_posix()->ops;
+    struct store watched = *store_posix();
+    struct pair p;
+
+    (void)state;
+    watched.ops = &ops;
+    ops.file_create = create_and_look;
+    ops.rename = rename_and_look;
+    for (int in_place = 0; in_place <= 1; in_place++) {
+        looks = reasons = 0;
+        begin_over(&p, in_place != 0, &watched);
+        looker = &p.r;
+        commit_abort(&p.c, &why);
+        looker = NULL;
+        assert_true(looks >= 2);
+        assert_true(reasons != 0);
+        commit_remove_outcome(&p.c);
+        end(&p);
+    }
+}
+
 static enum sidestep_status is_fenced(void *context, const struct commit *commit,
                                       struct sidestep_error *err)
 {
@@ -288,6 +355,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_rank_of_a_swept_save_does_not_wait),
+        cmocka_unit_test(a_rank_finds_the_whole_reason),
         cmocka_unit_test(a_rank_says_no_with_its_reason),
         cmocka_unit_test(a_rank_says_no_without_a_descriptor),
         cmocka_unit_test(a_rank_says_no_by_its_part_file),
