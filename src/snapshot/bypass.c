@@ -2,12 +2,21 @@
 /* bypass.c -- see bypass.h. */
 #include "snapshot/bypass.h"
 
+#include <dirent.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "base/base.h"
 
 #define LINE_BYTES 256
+#define PATH_BYTES 300 /* of a name in /proc/self/fdinfo */
+/* The kernel shows the buffers of a ring only while no thread has the ring locked. */
+#define MAX_RING_LOOKS 20u
+#define RING_LOOK_NS 100000
 
 static enum sidestep_status read_pinned_bytes(uint64_t *bytes, struct sidestep_error *err)
 {
@@ -28,6 +37,79 @@ static enum sidestep_status read_pinned_bytes(uint64_t *bytes, struct sidestep_e
     *bytes = (uint64_t)kib << 10;
     return SIDESTEP_OK;
 }
+
+/* ---- buffers registered with io_uring */
+
+/* Add up the buffers that ${path} lists.  Returns false if it does not list all of the ring's. */
+static bool add_ring_buffers(const char *path, uint64_t *bytes)
+{
+    char line[LINE_BYTES];
+    unsigned slots = 0, listed = 0, slot, length;
+    bool shows = false;
+
+    FILE *file = fopen(path, "re");
+    if (file == NULL)
+        return errno == ENOENT; /* it was closed meanwhile */
+    while (fgets(line, sizeof(line), file) != NULL && (!shows || listed < slots)) {
+        if (!shows) {
+            shows = sscanf(line, "UserBufs: %u", &slots) == 1;
+        } else {
+            bool used = sscanf(line, "%u: 0x%*x/%u", &slot, &length) == 2;
+            *bytes += used ? length : 0;
+            listed += used || strstr(line, "<none>") != NULL;
+        }
+    }
+    (void)fclose(file);
+    return shows && listed == slots;
+}
+
+static void look_at_ring(const char *name, uint64_t *bytes)
+{
+    char path[PATH_BYTES];
+    uint64_t found = 0;
+
+    snprintf(path, sizeof(path), "/proc/self/fdinfo/%s", name);
+    for (unsigned looks = 1; !add_ring_buffers(path, &found); looks++) {
+        found = 0;
+        if (looks == MAX_RING_LOOKS) {
+            found = 1; /* it may have some */
+            break;
+        }
+        (void)nanosleep(&(struct timespec){.tv_nsec = RING_LOOK_NS}, NULL);
+    }
+    *bytes += found;
+}
+
+/* Only such descriptors have a file without a type, and fstat(2) takes less time than readlink(2).
+ */
+static bool is_ring(int directory, const char *name)
+{
+    static const char ring[] = "anon_inode:[io_uring]";
+    char target[sizeof(ring)];
+    struct stat stat;
+
+    return fstat(atoi(name), &stat) == 0 && (stat.st_mode & S_IFMT) == 0 &&
+           readlinkat(directory, name, target, sizeof(target)) == sizeof(ring) - 1 &&
+           memcmp(target, ring, sizeof(ring) - 1) == 0;
+}
+
+/* See bypass.h for why VmPin is not enough. */
+static enum sidestep_status read_ring_bytes(uint64_t *bytes, struct sidestep_error *err)
+{
+    static const char path[] = "/proc/self/fd";
+    const struct dirent *entry;
+
+    DIR *all = opendir(path);
+    if (all == NULL)
+        return FAIL_SYS(err, "open %s, to see whether memory is pinned for devices", path);
+    while ((entry = readdir(all)) != NULL)
+        if (is_ring(dirfd(all), entry->d_name))
+            look_at_ring(entry->d_name, bytes);
+    (void)closedir(all);
+    return SIDESTEP_OK;
+}
+
+/* ---- merged pages */
 
 /* The values of /proc/self/ksm_stat.  Newer kernels have more lines. */
 struct ksm {
@@ -71,6 +153,8 @@ enum sidestep_status bypass_read(struct bypass *bypass, struct sidestep_error *e
     if (fault_hit("trust.others")) /* negative control of the attack tests */
         return SIDESTEP_OK;
     TRY(read_pinned_bytes(&bypass->pinned_bytes, err));
+    if (bypass->pinned_bytes == 0)
+        TRY(read_ring_bytes(&bypass->pinned_bytes, err));
     bypass->merges = may_merge();
     return SIDESTEP_OK;
 }

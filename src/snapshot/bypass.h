@@ -23,11 +23,18 @@
  * the state during the call of a save is missed if it ends after the second read.  So a
  * registration counts as a write: none may be in progress during the call.
  *
- * VmPin does not count the following.  The caller must mark such tensors (SIDESTEP_TENSOR_PINNED):
+ * VmPin is too low in two cases of io_uring.  The kernel counts buffers of an instance that was
+ * inherited for the parent process.  And it counts a huge page only for the first buffer in it, and
+ * no longer when that buffer is gone (until Linux 6.19).  So where VmPin is zero, the buffers are
+ * looked up in /proc/self/fdinfo of each instance.  A ring that is always locked counts as pinned.
+ *
+ * The following is not seen.  The caller must mark such tensors (SIDESTEP_TENSOR_PINNED):
  *      VFIO                         counted in VmLck, with everything that mlock(2) has locked
  *      AF_XDP, V4L2 (user pointers) counted for no process
  *      NVIDIA's driver              counted for no process; pinned.h asks the driver instead
- *      an io_uring instance inherited from the parent process: counted for the parent
+ *      habanalabs, VMCI, etnaviv    counted for no process
+ *      the two cases above          if no descriptor of the io_uring instance is open
+ *                                   (IORING_REGISTER_RING_FDS)
  *      direct reads (O_DIRECT) that were submitted before the call and end after it: not counted,
  *                                   since they are short; the state was changing during the call
  *      old out-of-tree drivers
@@ -43,11 +50,12 @@
 #include "base/base.h"
 
 struct bypass {
-    uint64_t pinned_bytes; /* VmPin, in bytes */
+    uint64_t pinned_bytes; /* VmPin; or, if it is zero, buffers of io_uring */
     bool merges;           /* KSM may merge pages: the program has made some memory mergeable */
 };
 
-/* Read the current values; takes about 50 us.  Fails if the kernel does not provide VmPin. */
+/* Read the current values; takes about 50 us, and 1 us for each descriptor.  Fails if the
+ * kernel does not provide VmPin. */
 enum sidestep_status bypass_read(struct bypass *bypass, struct sidestep_error *err);
 
 #endif
