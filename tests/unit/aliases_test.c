@@ -76,18 +76,16 @@ static enum sidestep_status load_two(const char *first, const int64_t *strides, 
     return status;
 }
 
-static void equal_tensors_in_shared_memory_are_loaded(void **test)
+TEST(equal_tensors_in_shared_memory_are_loaded)
 {
-    (void)test;
     ASSERT_OK(load_two("a", NULL, "b", ROWS, NULL, memory));
     assert_memory_equal(memory, saved[0], sizeof(saved[0]));
     ASSERT_OK(load_two("a", NULL, "half", ROWS / 2, NULL, memory + ROWS / 2 * COLUMNS));
     assert_memory_equal(memory, saved[0], sizeof(saved[0]));
 }
 
-static void different_tensors_in_shared_memory_are_refused(void **test)
+TEST(different_tensors_in_shared_memory_are_refused)
 {
-    (void)test;
     for (int late = 0; late < 2; late++) { /* by one element, or by all */
         float *at = memory + (late ? ROWS * COLUMNS - 1 : 0);
         assert_int_equal(load_two("a", NULL, "c", ROWS, NULL, at), SIDESTEP_EMISMATCH);
@@ -97,22 +95,20 @@ static void different_tensors_in_shared_memory_are_refused(void **test)
 }
 
 /* A tensor with overlapping rows, beside one that it does not touch. */
-static void a_tensor_that_overlaps_itself_is_refused(void **test)
+TEST(a_tensor_that_overlaps_itself_is_refused)
 {
     const int64_t strides[] = {1, 1};
 
-    (void)test;
     assert_int_equal(load_two("a", strides, "b", ROWS, NULL, memory + ROWS * COLUMNS),
                      SIDESTEP_EMISMATCH);
     assert_non_null(strstr(err.message, "'a' shares memory"));
 }
 
 /* Side by side, row by row, and transposed. */
-static void neighbours_are_loaded(void **test)
+TEST(neighbours_are_loaded)
 {
     const int64_t beside[] = {2 * COLUMNS, 1}, turned[] = {1, 2 * ROWS}, strange[] = {2, 2 * ROWS};
 
-    (void)test;
     ASSERT_OK(load_two("a", beside, "c", ROWS, beside, memory + COLUMNS));
     for (int row = 0; row < ROWS; row++) {
         const float *at = memory + (size_t)row * 2 * COLUMNS;
@@ -129,15 +125,4 @@ static void neighbours_are_loaded(void **test)
         }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(equal_tensors_in_shared_memory_are_loaded, setup, teardown),
-        cmocka_unit_test_setup_teardown(different_tensors_in_shared_memory_are_refused, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(a_tensor_that_overlaps_itself_is_refused, setup, teardown),
-        cmocka_unit_test_setup_teardown(neighbours_are_loaded, setup, teardown),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+EACH_TEST(setup, teardown);

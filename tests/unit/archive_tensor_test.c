@@ -248,9 +248,8 @@ static enum sidestep_status read_zip(const struct zip_build *zip, struct archive
     return status;
 }
 
-static void test_pickles(void **unused)
+TEST(test_pickles)
 {
-    (void)unused;
     for (size_t i = 0; i < ARRAY_LENGTH(rows); i++) {
         OWNED_ZIP_BUILD zip = {0};
         struct archive_tensor tensor;
@@ -264,12 +263,11 @@ static void test_pickles(void **unused)
 static const struct text plain = T(CALL(V2, FLOATS(K("\6")), PLAIN));
 
 /* A pickle that is cut short, or has one byte changed, is refused or gives a valid tensor. */
-static void test_damaged_pickles(void **unused)
+TEST(test_damaged_pickles)
 {
     char bytes[256];
     struct text pickle = {bytes, 0};
 
-    (void)unused;
     assert_true(plain.length <= sizeof(bytes));
     for (pickle.length = 0; pickle.length < plain.length; pickle.length++) {
         OWNED_ZIP_BUILD zip = {0};
@@ -291,7 +289,7 @@ static void test_damaged_pickles(void **unused)
     }
 }
 
-static void test_version_and_byte_order(void **unused)
+TEST(test_version_and_byte_order)
 {
     static const struct {
         const char *version;
@@ -321,7 +319,6 @@ static void test_version_and_byte_order(void **unused)
         {"3", "big\n", CORRUPT, "byte order is neither"},
     };
 
-    (void)unused;
     for (size_t i = 0; i < ARRAY_LENGTH(cases); i++) {
         OWNED_ZIP_BUILD zip = {0};
         struct archive_tensor tensor;
@@ -337,26 +334,24 @@ static void test_version_and_byte_order(void **unused)
 }
 
 /* One byte has no order. */
-static void test_byte_order_of_bytes(void **unused)
+TEST(test_byte_order_of_bytes)
 {
     static const struct text bytes = T(CALL(V3, UNTYPED(K("\x18")), PLAIN "ctorch\nbits8\n"));
     OWNED_ZIP_BUILD zip = {0};
     struct archive_tensor tensor;
 
-    (void)unused;
     build(&zip, &bytes, "big", "3");
     assert_int_equal(read_zip(&zip, &tensor, NULL), SIDESTEP_OK);
     assert_false(tensor.swapped);
 }
 
-static void test_missing_members(void **unused)
+TEST(test_missing_members)
 {
     OWNED_ZIP_BUILD zip = {0};
     struct archive_tensor tensor;
     struct sidestep_error err = {0};
     struct sidestep_value *value = NULL;
 
-    (void)unused;
     zip_build_text(&zip, "x/version", "3");
     zip_build_end(&zip);
     expect("tensor", read_zip(&zip, &tensor, &err), &err, CORRUPT, "it has no data.pkl");
@@ -367,7 +362,7 @@ static void test_missing_members(void **unused)
            "it has no data.pkl");
 }
 
-static void test_large_pickle(void **unused)
+TEST(test_large_pickle)
 {
     OWNED_ZIP_BUILD zip = {0};
     OWNED char *bytes = calloc(1, (1 << 20) + 1);
@@ -375,7 +370,6 @@ static void test_large_pickle(void **unused)
     struct archive_tensor tensor;
     struct sidestep_error err = {0};
 
-    (void)unused;
     build(&zip, &pickle, NULL, "3");
     expect("large", read_zip(&zip, &tensor, &err), &err, UNSUPPORTED,
            "'data.pkl' has 1048577 bytes, more than 1048576");
@@ -387,7 +381,7 @@ static void test_large_pickle(void **unused)
 #define CONJ 2
 #define NEG 4
 
-static void test_resolve(void **unused)
+TEST(test_resolve)
 {
     static const struct {
         enum sidestep_dtype dtype;
@@ -417,7 +411,6 @@ static void test_resolve(void **unused)
          "\10\7\6\5\4\3\2\x81\20\17\16\15\14\13\12\11"},
     };
 
-    (void)unused;
     for (size_t i = 0; i < ARRAY_LENGTH(cases); i++) {
         struct archive_tensor tensor = {.dtype = cases[i].dtype,
                                         .swapped = (cases[i].flags & SWAPPED) != 0,
@@ -434,19 +427,4 @@ static void test_resolve(void **unused)
             fail_msg("row %zu", i);
         guard_free(data);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pickles),
-        cmocka_unit_test(test_damaged_pickles),
-        cmocka_unit_test(test_version_and_byte_order),
-        cmocka_unit_test(test_byte_order_of_bytes),
-        cmocka_unit_test(test_missing_members),
-        cmocka_unit_test(test_large_pickle),
-        cmocka_unit_test(test_resolve),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -99,7 +99,7 @@ static void golden_item(const struct file *file, size_t at, size_t length, struc
     seen->rewritten += out.length == length && memcmp(out.bytes, file->bytes + at, length) == 0;
 }
 
-static void test_golden(void **unused)
+TEST(test_golden)
 {
     static const struct {
         const char *path;
@@ -117,7 +117,6 @@ static void test_golden(void **unused)
     };
     static struct file file;
 
-    (void)unused;
     for (size_t i = 0; i < ARRAY_LENGTH(rows); i++) {
         struct seen seen = {0};
 
@@ -132,12 +131,11 @@ static void test_golden(void **unused)
     }
 }
 
-static void test_what_a_tensor_says(void **unused)
+TEST(test_what_a_tensor_says)
 {
     static const char *const paths[] = {GOLDEN_A "tensor.pt", GOLDEN_B "tensor.pt"};
     static struct file file;
 
-    (void)unused;
     for (size_t i = 0; i < ARRAY_LENGTH(paths); i++) {
         struct archive_tensor tensor;
         float data[6];
@@ -183,11 +181,10 @@ static enum sidestep_status read_copy(const struct file *file, size_t length,
     return status;
 }
 
-static void test_truncated(void **unused)
+TEST(test_truncated)
 {
     static struct file file;
 
-    (void)unused;
     read_file(GOLDEN_B "tensor.pt", &file);
     for (size_t length = 0; length < file.length; length++) {
         struct archive_tensor tensor = {.ndim = 77};
@@ -198,13 +195,12 @@ static void test_truncated(void **unused)
 }
 
 /* A flipped bit is found, unless it means nothing: padding, times, versions. */
-static void test_each_bit(void **unused)
+TEST(test_each_bit)
 {
     static struct file file;
     struct archive_tensor right;
     unsigned unnoticed = 0;
 
-    (void)unused;
     read_file(GOLDEN_B "tensor.pt", &file);
     assert_int_equal(read_copy(&file, file.length, &right, NULL), SIDESTEP_OK);
     for (size_t bit = 0; bit < file.length * 8; bit++) {
@@ -234,11 +230,10 @@ static void test_each_bit(void **unused)
     assert_true(unnoticed >= 8 * 7 * 20);
 }
 
-static void test_each_bit_of_an_object(void **unused)
+TEST(test_each_bit_of_an_object)
 {
     static struct file file;
 
-    (void)unused;
     read_file(GOLDEN_B "four_ranks/__3_0.distcp", &file);
     file.length = item_length(&file, 0);
     for (size_t bit = 0; bit < file.length * 8; bit++) {
@@ -276,7 +271,7 @@ static enum sidestep_status counted_read_at(const struct source *source, void *t
 }
 
 /* A tensor of any size takes two reads, because a load opens thousands of them. */
-static void test_reads(void **unused)
+TEST(test_reads)
 {
     struct archive_tensor shape = {
         .dtype = SIDESTEP_UINT8, .ndim = 1, .shape = {3 << 20}, .data_bytes = 3 << 20};
@@ -285,7 +280,6 @@ static void test_reads(void **unused)
     struct archive_tensor tensor;
     unsigned reads = 0;
 
-    (void)unused;
     write_tensor(&shape, data, &out);
     struct counted counted = {.bytes = out.bytes, .reads = &reads};
     counted.source = (struct source){out.length, counted_read_at, &counted};
@@ -365,11 +359,10 @@ static enum sidestep_status step_tensor_write(void *context)
     return archive_tensor_write_tail(&layout, 0, data, &tail, NULL);
 }
 
-static void test_memory(void **unused)
+TEST(test_memory)
 {
     static struct file file;
 
-    (void)unused;
     read_file(GOLDEN_B "tensor.pt", &file);
     fail_each_allocation(step_tensor_read, &file, 2);
     fail_each_allocation(step_check, &file, 2);
@@ -377,19 +370,4 @@ static void test_memory(void **unused)
     read_file(GOLDEN_B "four_ranks/__3_0.distcp", &file);
     file.length = item_length(&file, 0);
     fail_each_allocation(step_object, &file, 4);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_golden),
-        cmocka_unit_test(test_what_a_tensor_says),
-        cmocka_unit_test(test_truncated),
-        cmocka_unit_test(test_each_bit),
-        cmocka_unit_test(test_each_bit_of_an_object),
-        cmocka_unit_test(test_reads),
-        cmocka_unit_test(test_memory),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

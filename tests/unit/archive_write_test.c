@@ -45,7 +45,7 @@ static enum sidestep_status hole_read_at(const struct source *source, void *to, 
 
 /* Descriptors and directory entries grow when sizes or positions reach 2^32 - 1 (torch gives these
  * numbers). All data stays aligned, and the reader finds it. */
-static void test_zip64(void **unused)
+TEST(test_zip64)
 {
     static const struct {
         uint64_t bytes;
@@ -65,7 +65,6 @@ static void test_zip64(void **unused)
         {((uint64_t)1 << 62) - 64, 768, 925},
     };
 
-    (void)unused;
     for (size_t i = 0; i < ARRAY_LENGTH(cases); i++) {
         static const uint8_t zeroes[8];
         int64_t lengths[1] = {(int64_t)cases[i].bytes};
@@ -97,11 +96,10 @@ static void test_zip64(void **unused)
     }
 }
 
-static void test_layout_without_head(void **unused)
+TEST(test_layout_without_head)
 {
     int64_t lengths[SIDESTEP_MAX_NDIM];
 
-    (void)unused;
     for (uint32_t ndim = 0; ndim <= SIDESTEP_MAX_NDIM; ndim++) {
         OWNED_BUFFER head = {0};
         struct archive_tensor_layout with;
@@ -125,7 +123,7 @@ static void test_layout_without_head(void **unused)
     }
 }
 
-static void test_what_cannot_be_written(void **unused)
+TEST(test_what_cannot_be_written)
 {
     static const struct {
         int dtype;
@@ -145,7 +143,6 @@ static void test_what_cannot_be_written(void **unused)
         {SIDESTEP_INT8, 3, {INT64_MAX, INT64_MAX, 0}, "more than 2^62 bytes"},
     };
 
-    (void)unused;
     for (size_t i = 0; i < ARRAY_LENGTH(cases); i++) {
         OWNED_BUFFER head = {0};
         struct archive_tensor_layout layout;
@@ -160,7 +157,7 @@ static void test_what_cannot_be_written(void **unused)
 }
 
 /* Data that starts like a data descriptor is hashed into the serialization id, as torch does. */
-static void test_descriptor_quirk(void **unused)
+TEST(test_descriptor_quirk)
 {
     static const struct {
         const char *first_bytes;
@@ -172,7 +169,6 @@ static void test_descriptor_quirk(void **unused)
     };
     static const uint8_t zeroes[8];
 
-    (void)unused;
     for (size_t i = 0; i < ARRAY_LENGTH(cases); i++) {
         OWNED_BUFFER tail = {0};
         OWNED_BUFFER usual = {0};
@@ -192,7 +188,7 @@ static void test_descriptor_quirk(void **unused)
 
 /* A tail made from the last one equals a new one: for tensors with the same layout and with others,
  * empty ones, ones over 4 GiB, and data that looks like a descriptor. */
-static void test_tails_like_the_last(void **unused)
+TEST(test_tails_like_the_last)
 {
     static const int64_t lengths[] = {
         1, 1, 1, 0, 0, 12, 12, 4096, 1, (int64_t)5 << 30, (int64_t)5 << 30, 1};
@@ -200,7 +196,6 @@ static void test_tails_like_the_last(void **unused)
     OWNED_BY(archive_tail_cache_release) struct archive_tail_cache last = {0};
     uint32_t crc = 1;
 
-    (void)unused;
     for (size_t i = 0; i < ARRAY_LENGTH(lengths); i++)
         for (size_t f = 0; f < ARRAY_LENGTH(firsts); f++) {
             struct archive_tensor_layout layout;
@@ -224,12 +219,11 @@ static void test_tails_like_the_last(void **unused)
 }
 
 /* Out of memory is reported, and the next tensor's tail is not made from a broken one. */
-static void test_tails_without_memory(void **unused)
+TEST(test_tails_without_memory)
 {
     const int64_t lengths[] = {7, 8};
     struct archive_tensor_layout layouts[2];
 
-    (void)unused;
     for (size_t i = 0; i < 2; i++)
         assert_int_equal(
             archive_tensor_write_head(SIDESTEP_INT8, 1, &lengths[i], NULL, &layouts[i], NULL),
@@ -249,14 +243,13 @@ static void test_tails_without_memory(void **unused)
 }
 
 /* Refuses what cannot be written, and what would be too long to read again. */
-static void test_objects(void **unused)
+TEST(test_objects)
 {
     struct sidestep_value *value = sidestep_value_int(7);
     struct sidestep_value *back = NULL;
     struct sidestep_error err = {0};
     OWNED_BUFFER out = {0};
 
-    (void)unused;
     assert_int_equal(archive_object_write(value, &out, &err), SIDESTEP_OK);
     assert_int_equal(out.length, 1261);
     assert_int_equal(archive_object_read(out.bytes, out.length, &back, &err), SIDESTEP_OK);
@@ -273,19 +266,4 @@ static void test_objects(void **unused)
            "the object's pickle has 67108");
     assert_int_equal(out.length, 0);
     sidestep_value_free(&value);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_zip64),
-        cmocka_unit_test(test_layout_without_head),
-        cmocka_unit_test(test_what_cannot_be_written),
-        cmocka_unit_test(test_descriptor_quirk),
-        cmocka_unit_test(test_tails_like_the_last),
-        cmocka_unit_test(test_tails_without_memory),
-        cmocka_unit_test(test_objects),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -148,9 +148,8 @@ static const struct falsified {
     {ZIP_DATA, "version", 0, 1, true, 1, CORRUPT, "'version' has CRC"},
 };
 
-static void test_falsified_fields(void **unused)
+TEST(test_falsified_fields)
 {
-    (void)unused;
     accepted("golden", golden, golden_bytes);
     for (size_t i = 0; i < ARRAY_LENGTH(falsified); i++) {
         const struct falsified *row = &falsified[i];
@@ -167,11 +166,10 @@ static void test_falsified_fields(void **unused)
 }
 
 /* Fields that say "see the zip64 record" agree with every value. */
-static void test_saturated_end_record(void **unused)
+TEST(test_saturated_end_record)
 {
     uint8_t zip[sizeof(golden)];
 
-    (void)unused;
     memcpy(zip, golden, golden_bytes);
     uint8_t *end = zip + golden_bytes - 22;
     zip_set(end + 8, 4, UINT32_MAX);
@@ -182,11 +180,10 @@ static void test_saturated_end_record(void **unused)
     refused("saturated", zip, golden_bytes, CORRUPT, "zip64 end record is missing");
 }
 
-static void test_crc_left_out(void **unused)
+TEST(test_crc_left_out)
 {
     uint8_t zip[sizeof(golden)];
 
-    (void)unused;
     memcpy(zip, golden, golden_bytes);
     zip_set(zip + zip_find(zip, golden_bytes, ZIP_CENTRAL, "data/0") + 16, 4, 0);
     zip_set(zip + zip_find(zip, golden_bytes, ZIP_DESCRIPTOR, "data/0") + 4, 4, 0);
@@ -196,20 +193,18 @@ static void test_crc_left_out(void **unused)
 
 /* ---------------------------------------------------------------- bytes that belong to nothing */
 
-static void test_truncated(void **unused)
+TEST(test_truncated)
 {
-    (void)unused;
     for (size_t length = 0; length < golden_bytes; length++)
         refused("truncated", golden, length, CORRUPT, "zip: ");
     for (size_t cut = 1; cut < golden_bytes; cut++)
         refused("without its start", golden + cut, golden_bytes - cut, CORRUPT, "zip: ");
 }
 
-static void test_prefix_and_suffix(void **unused)
+TEST(test_prefix_and_suffix)
 {
     uint8_t zip[2 * sizeof(golden)] = {0};
 
-    (void)unused;
     memcpy(zip + 8, golden, golden_bytes);
     refused("prefix", zip, golden_bytes + 8, CORRUPT, "zip64 locator points at");
     memcpy(zip, golden, golden_bytes);
@@ -228,11 +223,10 @@ static void put_sound(struct zip_build *zip)
     zip_build_text(zip, "a/version", "3\n");
 }
 
-static void test_ordinary(void **unused)
+TEST(test_ordinary)
 {
     OWNED_ZIP_BUILD zip = {0};
 
-    (void)unused;
     put_sound(&zip);
     zip_build_text(&zip, "a/empty", "");
     zip_build_text(&zip, "a/folder/file", "x");
@@ -252,7 +246,7 @@ static void test_ordinary(void **unused)
 }
 
 /* Extra fields of the last entry of the directory. */
-static void test_directory_extra(void **unused)
+TEST(test_directory_extra)
 {
     static const struct {
         const char *extra;
@@ -268,7 +262,6 @@ static void test_directory_extra(void **unused)
         {"\1\0\0\0\1\0\0\0", 8, "damaged extra field in the directory"},
     };
 
-    (void)unused;
     for (size_t i = 0; i < ARRAY_LENGTH(rows); i++) {
         OWNED_ZIP_BUILD zip = {0};
 
@@ -307,7 +300,7 @@ static void build_with_extra(struct zip_build *zip, const void *extra, uint16_t 
 }
 
 /* Sizes of 64 bits although 32 suffice. Programs that do not know sizes in advance write them. */
-static void test_local_zip64(void **unused)
+TEST(test_local_zip64)
 {
     static const struct {
         uint16_t length; /* of the record's data */
@@ -331,7 +324,6 @@ static void test_local_zip64(void **unused)
         {32, {2, 2, 44, 0}, 2, false},
     };
 
-    (void)unused;
     for (size_t i = 0; i < ARRAY_LENGTH(rows); i++) {
         OWNED_ZIP_BUILD zip = {0};
         uint8_t extra[36] = {1, 0};
@@ -351,13 +343,12 @@ static void test_local_zip64(void **unused)
 }
 
 /* Padding of the size of a disk block, which is more than a local header usually has. */
-static void test_padded(void **unused)
+TEST(test_padded)
 {
     static uint8_t pad[4000] = {'F', 'B', (sizeof(pad) - 4) % 256, (sizeof(pad) - 4) / 256};
     OWNED_ZIP_BUILD zip = {0};
     unsigned long n = 1;
 
-    (void)unused;
     build_with_extra(&zip, pad, sizeof(pad));
     accepted("padded", zip.bytes.bytes, zip.bytes.length);
     for (bool has_fired = true; has_fired; n++) {
@@ -372,7 +363,7 @@ static void test_padded(void **unused)
     assert_true(n >= 4); /* the directory, the long header, a piece of each member */
 }
 
-static void test_names(void **unused)
+TEST(test_names)
 {
     static const struct {
         const char *name;
@@ -388,7 +379,6 @@ static void test_names(void **unused)
         {"a/new\nline", "control byte 0x0a"},
     };
 
-    (void)unused;
     for (size_t i = 0; i < ARRAY_LENGTH(rows); i++) {
         OWNED_ZIP_BUILD zip = {0};
 
@@ -409,7 +399,7 @@ static void test_names(void **unused)
 }
 
 /* Members that share bytes, in the wrong order, or with something between them. */
-static void test_tiling(void **unused)
+TEST(test_tiling)
 {
     static const struct {
         int moved; /* member whose entry moves */
@@ -421,7 +411,6 @@ static void test_tiling(void **unused)
         {0, 1, "'a/data.pkl' starts at 1, but the member before it ends at 0"},
     };
 
-    (void)unused;
     for (size_t i = 0; i < ARRAY_LENGTH(rows); i++) {
         OWNED_ZIP_BUILD zip = {0};
 
@@ -454,11 +443,10 @@ static void test_tiling(void **unused)
     refused("hidden", hidden.bytes.bytes, hidden.bytes.length, CORRUPT, "belong to no member");
 }
 
-static void test_reaches_into_directory(void **unused)
+TEST(test_reaches_into_directory)
 {
     OWNED_ZIP_BUILD zip = {0};
 
-    (void)unused;
     put_sound(&zip);
     zip_build_text(&zip, "a/last", "four");
     uint32_t local = zip.members[2].offset;
@@ -469,12 +457,11 @@ static void test_reaches_into_directory(void **unused)
     refused("long", zip.bytes.bytes, zip.bytes.length, CORRUPT, "'a/last' reaches into the dir");
 }
 
-static void test_limits(void **unused)
+TEST(test_limits)
 {
     struct zip_build *zip = calloc(1, sizeof(*zip));
     char names[ZIP_BUILD_MEMBERS][16];
 
-    (void)unused;
     assert_non_null(zip);
     put_sound(zip);
     while (zip->count < ARCHIVE_MAX_RECORDS) {
@@ -497,12 +484,11 @@ static void test_limits(void **unused)
     refused("none", none.bytes.bytes, none.bytes.length, CORRUPT, "it is empty");
 }
 
-static void test_directory_bytes(void **unused)
+TEST(test_directory_bytes)
 {
     struct zip_build *zip = calloc(1, sizeof(*zip));
     char *names = malloc(20 * 60000);
 
-    (void)unused;
     assert_non_null(zip);
     assert_non_null(names);
     put_sound(zip);
@@ -520,12 +506,11 @@ static void test_directory_bytes(void **unused)
     free(zip);
 }
 
-static void test_slice_of_a_file(void **unused)
+TEST(test_slice_of_a_file)
 {
     uint8_t file[sizeof(golden) + 20] = {0};
     struct sidestep_error err = {0};
 
-    (void)unused;
     memcpy(file + 10, golden, golden_bytes);
     struct source source = source_from_memory(file, golden_bytes + 20);
     assert_int_equal(archive_check(&source, 10, golden_bytes, &err), SIDESTEP_OK);
@@ -535,14 +520,13 @@ static void test_slice_of_a_file(void **unused)
     assert_int_equal(archive_check(&source, UINT64_MAX, 10, &err), SIDESTEP_ECORRUPT);
 }
 
-static void test_load(void **unused)
+TEST(test_load)
 {
     OWNED_ARCHIVE_ZIP zip = {0};
     struct source source = source_from_memory(golden, golden_bytes);
     struct sidestep_error err = {0};
     const uint8_t *bytes = NULL;
 
-    (void)unused;
     assert_int_equal(archive_zip_open(&zip, &source, 0, golden_bytes, &err), SIDESTEP_OK);
     assert_int_equal(zip.count, 7);
     assert_null(archive_zip_find(&zip, "data"));
@@ -554,26 +538,4 @@ static void test_load(void **unused)
     assert_string_equal((const char *)bytes, "little");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_falsified_fields),
-        cmocka_unit_test(test_saturated_end_record),
-        cmocka_unit_test(test_crc_left_out),
-        cmocka_unit_test(test_truncated),
-        cmocka_unit_test(test_prefix_and_suffix),
-        cmocka_unit_test(test_ordinary),
-        cmocka_unit_test(test_directory_extra),
-        cmocka_unit_test(test_local_zip64),
-        cmocka_unit_test(test_padded),
-        cmocka_unit_test(test_names),
-        cmocka_unit_test(test_tiling),
-        cmocka_unit_test(test_reaches_into_directory),
-        cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_directory_bytes),
-        cmocka_unit_test(test_slice_of_a_file),
-        cmocka_unit_test(test_load),
-    };
-
-    return cmocka_run_group_tests(tests, read_golden, NULL);
-}
+ALL_TESTS(read_golden, NULL);

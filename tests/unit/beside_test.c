@@ -70,7 +70,7 @@ static void rename_target(void)
 }
 
 /* A checkpoint that is not under its name must not be reported as committed. */
-static void a_target_that_is_renamed_is_not_committed(void **state)
+TEST(a_target_that_is_renamed_is_not_committed)
 {
     static const struct trap before_the_check = {"dir_open", PARENT "/t", rename_target, NULL, 0};
     static const struct trap traps[] = {
@@ -80,8 +80,8 @@ static void a_target_that_is_renamed_is_not_committed(void **state)
 
     for (size_t i = 0; i < sizeof(traps) / sizeof(traps[0]); i++) {
         if (i != 0) {
-            (void)teardown(state);
-            assert_int_equal(setup(state), 0);
+            (void)teardown(fixture);
+            assert_int_equal(setup(fixture), 0);
         }
         ASSERT_OK(try_save(PARENT "/t", OLD));
         atomic_store(&armed, &traps[i]);
@@ -110,7 +110,7 @@ static bool is_known(const char *name)
     return strcmp(name, "f") == 0;
 }
 
-static void moved_files_are_not_reported_as_written(void **state)
+TEST(moved_files_are_not_reported_as_written)
 {
     static const struct trap before_the_rename[] = {
         {"rename", ".sidestep.", rename_parent, NULL, 0},
@@ -121,8 +121,8 @@ static void moved_files_are_not_reported_as_written(void **state)
         struct export e;
         OWNED_FILE *file = NULL;
         if (is_file != 0) {
-            (void)teardown(state);
-            assert_int_equal(setup(state), 0);
+            (void)teardown(fixture);
+            assert_int_equal(setup(fixture), 0);
         }
         ASSERT_OK(export_begin(&e, sim_store(sim, 0), clock_system(), PARENT "/f", is_file != 0,
                                false, is_known, &err));
@@ -172,27 +172,24 @@ static void resume_where_a_rename_was_torn(enum file_name_kind kind)
     expect(PARENT "/step-2", NEW);
 }
 
-static void a_torn_commit_is_not_swept(void **state)
+TEST(a_torn_commit_is_not_swept)
 {
-    (void)state;
     resume_where_a_rename_was_torn(FILE_NAME_SAVING);
 }
 
-static void a_torn_deletion_is_not_finished(void **state)
+TEST(a_torn_deletion_is_not_finished)
 {
-    (void)state;
     resume_where_a_rename_was_torn(FILE_NAME_TRASH);
 }
 
 /* ---- a checkpoint copied over another */
 
 /* The manifest of the older one stays, and lists files whose names now belong to the newer one. */
-static void files_copied_over_a_checkpoint_stay(void **state)
+TEST(files_copied_over_a_checkpoint_stay)
 {
     struct sidestep_gc_report report = {0};
     char older[128], newer[128], command[400];
 
-    (void)state;
     engine->store = store_posix();
     snprintf(older, sizeof(older), "%s/older", scratch.path);
     snprintf(newer, sizeof(newer), "%s/newer", scratch.path);
@@ -230,7 +227,7 @@ static void expect_frozen(struct sidestep_series *series, const char *words)
 
 /* The checkpoint that it replaces may be needed: nothing is deleted until a commit, not even after
  * a restart. */
-static void an_unknown_outcome_stops_deletion(void **state)
+TEST(an_unknown_outcome_stops_deletion)
 {
     static const struct trap after_the_rename = {"dir_sync", PARENT, fail_sync, NULL, 0};
     static const struct trap at_the_rename = {"rename", ".sidestep.", NULL, &after_the_rename, 0};
@@ -238,7 +235,6 @@ static void an_unknown_outcome_stops_deletion(void **state)
     struct sidestep_series_options options = SIDESTEP_SERIES_OPTIONS_INIT;
     struct sidestep_series *series = NULL;
 
-    (void)state;
     options.retention = &keep;
     ASSERT_OK(sidestep_series_open(engine, PARENT, &options, &series, &err));
     save_step(series, 1);
@@ -276,7 +272,7 @@ static void truncate_shard_of(const char *checkpoint)
 }
 
 /* A stopped process that goes on after its run has gone on without it. */
-static void an_old_incarnation_changes_nothing(void **state)
+TEST(an_old_incarnation_changes_nothing)
 {
     struct sidestep_retention keep = {.struct_size = sizeof(keep), .keep_last = 2};
     struct sidestep_series_options options = SIDESTEP_SERIES_OPTIONS_INIT;
@@ -286,7 +282,6 @@ static void an_old_incarnation_changes_nothing(void **state)
     uint64_t step;
     struct sidestep_gc_report report = {0};
 
-    (void)state;
     sim_set_flags(sim, SIM_NO_LOCKS);
     options.retention = &keep;
     ASSERT_OK(sidestep_series_open(engine, PARENT, &options, &zombie, &err));
@@ -313,19 +308,4 @@ static void an_old_incarnation_changes_nothing(void **state)
     ASSERT_OK(sidestep_engine_close(&other, &err));
 }
 
-int main(void)
-{
-#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-    const struct CMUnitTest tests[] = {
-        CASE(a_target_that_is_renamed_is_not_committed),
-        CASE(moved_files_are_not_reported_as_written),
-        CASE(a_torn_commit_is_not_swept),
-        CASE(a_torn_deletion_is_not_finished),
-        CASE(files_copied_over_a_checkpoint_stay),
-        CASE(an_unknown_outcome_stops_deletion),
-        CASE(an_old_incarnation_changes_nothing),
-#undef CASE
-    };
-
-    return cmocka_run_group_tests_name("beside", tests, NULL, NULL);
-}
+EACH_TEST(setup, teardown);

@@ -59,12 +59,11 @@ static void random_box(struct prng *random, int64_t offsets[DIMS], int64_t lengt
     }
 }
 
-static void agrees_with_counting(void **test)
+TEST(agrees_with_counting)
 {
     struct prng random = prng_new(7);
     unsigned found = 0;
 
-    (void)test;
     for (unsigned i = 0; i < 20000; i++) {
         int64_t numbers[4][DIMS];
         random_box(&random, numbers[0], numbers[1]);
@@ -86,24 +85,13 @@ static void agrees_with_counting(void **test)
     assert_true(found > 2000);
 }
 
-static void scalars_are_themselves(void **test)
+TEST(scalars_are_themselves)
 {
     const struct box scalar = {0};
     uint64_t first, last;
 
-    (void)test;
     assert_true(box_range(&scalar, 1, 3, 4, &scalar, &first, &last));
     assert_int_equal(first, 1);
     assert_int_equal(last, 3);
     assert_false(box_range(&scalar, 2, 2, 4, &scalar, &first, &last));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(agrees_with_counting),
-        cmocka_unit_test(scalars_are_themselves),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

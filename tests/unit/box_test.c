@@ -13,7 +13,7 @@
 
 /* ---------------------------------------------------------------- box_check */
 
-static void check_says_what_is_wrong(void **test)
+TEST(check_says_what_is_wrong)
 {
     static const struct {
         uint32_t ndim;
@@ -39,7 +39,6 @@ static void check_says_what_is_wrong(void **test)
         {3, {INT64_MAX, INT64_MAX, 0}, {0, 0, 0}, {1, 1, 0}, 16, NULL},
     };
 
-    (void)test;
     for (size_t i = 0; i < ARRAY_LENGTH(cases); i++) {
         struct box box = {cases[i].ndim, cases[i].offsets, cases[i].lengths};
         struct sidestep_error err = {0};
@@ -51,13 +50,12 @@ static void check_says_what_is_wrong(void **test)
     }
 }
 
-static void check_limits_dimensions(void **test)
+TEST(check_limits_dimensions)
 {
     int64_t ones[SIDESTEP_MAX_NDIM + 1], zeros[SIDESTEP_MAX_NDIM + 1] = {0};
     struct box box = {SIDESTEP_MAX_NDIM, zeros, ones};
     struct sidestep_error err = {0};
 
-    (void)test;
     for (size_t i = 0; i < ARRAY_LENGTH(ones); i++)
         ones[i] = 1;
     assert_int_equal(box_check(&box, ones, 16, &err), SIDESTEP_OK);
@@ -106,9 +104,8 @@ static bool reference_check(uint32_t ndim, const int64_t *shape, const int64_t *
     return true;
 }
 
-static void check_agrees_with_wide_arithmetic(void **test)
+TEST(check_agrees_with_wide_arithmetic)
 {
-    (void)test;
     for (uint64_t seed = 0; seed < 50000; seed++) {
         struct prng p = prng_new(seed);
         int64_t shape[NDIM], offsets[NDIM], lengths[NDIM];
@@ -128,7 +125,7 @@ static void check_agrees_with_wide_arithmetic(void **test)
 
 /* ---------------------------------------------------------------- small questions */
 
-static void shapes_and_strides(void **test)
+TEST(shapes_and_strides)
 {
     static const struct {
         uint32_t ndim;
@@ -149,7 +146,6 @@ static void shapes_and_strides(void **test)
         {2, {2, 3}, {0, 1}, false, 6},
     };
 
-    (void)test;
     for (size_t i = 0; i < ARRAY_LENGTH(cases); i++) {
         struct box box = {cases[i].ndim, cases[i].lengths, cases[i].lengths};
         int64_t strides[3];
@@ -199,9 +195,8 @@ static void random_box(struct prng *p, uint32_t ndim, int64_t most, struct rando
     out->box = (struct box){ndim, out->offsets, out->lengths};
 }
 
-static void intersections_hold_what_both_hold(void **test)
+TEST(intersections_hold_what_both_hold)
 {
-    (void)test;
     for (uint64_t seed = 0; seed < 5000; seed++) {
         struct prng p = prng_new(seed);
         uint32_t ndim = (uint32_t)prng_below(&p, NDIM + 1);
@@ -386,9 +381,8 @@ static void transfer_case(struct prng *p, uint32_t ndim, int64_t most)
     free(layout.block);
 }
 
-static void transfers_move_what_a_simple_loop_moves(void **test)
+TEST(transfers_move_what_a_simple_loop_moves)
 {
-    (void)test;
     for (uint64_t seed = 0; seed < 6000; seed++) {
         struct prng p = prng_new(seed);
 
@@ -397,9 +391,8 @@ static void transfers_move_what_a_simple_loop_moves(void **test)
 }
 
 /* Planes larger than a tile, and rows longer than one. */
-static void large_planes_are_moved_whole(void **test)
+TEST(large_planes_are_moved_whole)
 {
-    (void)test;
     for (uint64_t seed = 0; seed < 150; seed++) {
         struct prng p = prng_new(seed);
 
@@ -409,7 +402,7 @@ static void large_planes_are_moved_whole(void **test)
 }
 
 /* The last of 2^31 rows is reached without a visit to the others. */
-static void rows_outside_the_range_are_not_visited(void **test)
+TEST(rows_outside_the_range_are_not_visited)
 {
     int64_t zeros[2] = {0, 0}, lengths[2] = {(int64_t)1 << 31, 4}, strides[2] = {0, 1};
     struct box box = {2, zeros, lengths};
@@ -417,7 +410,6 @@ static void rows_outside_the_range_are_not_visited(void **test)
     struct box_memory memory = {{2, zeros, (int64_t[]){(int64_t)1 << 31, 3}}, strides, data, 1};
     uint64_t size = (uint64_t)lengths[0] * 4;
 
-    (void)test;
     assert_int_equal(box_transfer(&box, size - 7, 7, buffer, &memory, BOX_GATHER), 5);
     assert_memory_equal(buffer, "bc\0abc\0", 7);
     assert_int_equal(box_transfer(&box, size - 1, 7, buffer, &memory, BOX_GATHER), 0);
@@ -426,9 +418,8 @@ static void rows_outside_the_range_are_not_visited(void **test)
     assert_int_equal(box_transfer(&box, size - 4, UINT64_MAX, buffer, &memory, BOX_GATHER), 3);
 }
 
-static void copies_move_common_elements(void **test)
+TEST(copies_move_common_elements)
 {
-    (void)test;
     for (uint64_t seed = 0; seed < 4000; seed++) {
         struct prng p = prng_new(seed);
         uint32_t ndim = (uint32_t)prng_below(&p, NDIM + 1);
@@ -456,9 +447,8 @@ static void copies_move_common_elements(void **test)
     }
 }
 
-static void marked_blocks_are_those_that_hold_something(void **test)
+TEST(marked_blocks_are_those_that_hold_something)
 {
-    (void)test;
     for (uint64_t seed = 0; seed < 5000; seed++) {
         struct prng p = prng_new(seed);
         uint32_t ndim = (uint32_t)prng_below(&p, NDIM + 1);
@@ -488,12 +478,11 @@ static void marked_blocks_are_those_that_hold_something(void **test)
 
 /* ---------------------------------------------------------------- texts */
 
-static void texts_fit_and_are_harmless(void **test)
+TEST(texts_fit_and_are_harmless)
 {
     int64_t many[SIDESTEP_MAX_NDIM], zeros[SIDESTEP_MAX_NDIM] = {0};
     char name[SIDESTEP_MAX_NAME + 1];
 
-    (void)test;
     assert_string_equal(shown_time(0).text, "1970-01-01T00:00:00Z");
     assert_string_equal(shown_time(1767323045).text, "2026-01-02T03:04:05Z");
     assert_string_equal(shown_time(INT64_MIN).text, "1970-01-01T00:00:00Z");
@@ -527,23 +516,4 @@ static void texts_fit_and_are_harmless(void **test)
         }
         assert_int_equal(dots != NULL, length / 5 * 8 + length % 5 >= sizeof(shown.text));
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(check_says_what_is_wrong),
-        cmocka_unit_test(check_limits_dimensions),
-        cmocka_unit_test(check_agrees_with_wide_arithmetic),
-        cmocka_unit_test(shapes_and_strides),
-        cmocka_unit_test(intersections_hold_what_both_hold),
-        cmocka_unit_test(transfers_move_what_a_simple_loop_moves),
-        cmocka_unit_test(large_planes_are_moved_whole),
-        cmocka_unit_test(rows_outside_the_range_are_not_visited),
-        cmocka_unit_test(copies_move_common_elements),
-        cmocka_unit_test(marked_blocks_are_those_that_hold_something),
-        cmocka_unit_test(texts_fit_and_are_harmless),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

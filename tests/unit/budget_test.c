@@ -162,15 +162,13 @@ static void expect_budget(bool in_place)
     assert_false(differs);
 }
 
-static void a_new_name_keeps_to_the_budget(void **state)
+TEST(a_new_name_keeps_to_the_budget)
 {
-    (void)state;
     expect_budget(false);
 }
 
-static void a_name_that_is_there_keeps_to_the_budget(void **state)
+TEST(a_name_that_is_there_keeps_to_the_budget)
 {
-    (void)state;
     expect_budget(true);
 }
 
@@ -189,12 +187,4 @@ static int teardown(void **state)
     return 0;
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_new_name_keeps_to_the_budget),
-        cmocka_unit_test(a_name_that_is_there_keeps_to_the_budget),
-    };
-
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+ALL_TESTS(setup, teardown);

@@ -102,9 +102,8 @@ static void give_up(const struct sidestep_engine_options *engine_options,
     ASSERT_OK(sidestep_engine_close(&own, &err));
 }
 
-static void a_cancelled_save_leaves_nothing(void **state)
+TEST(a_cancelled_save_leaves_nothing)
 {
-    (void)state;
     for (int snapshot = SIDESTEP_SNAPSHOT_AUTO; snapshot <= SIDESTEP_SNAPSHOT_COW; snapshot++)
         for (int io = SIDESTEP_IO_AUTO; io <= SIDESTEP_IO_BUFFERED; io++) {
             struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
@@ -114,11 +113,10 @@ static void a_cancelled_save_leaves_nothing(void **state)
         }
 }
 
-static void compressed_still_and_spread_saves_are_cancelled(void **state)
+TEST(compressed_still_and_spread_saves_are_cancelled)
 {
     struct sidestep_save_options options = SIDESTEP_SAVE_OPTIONS_INIT;
 
-    (void)state;
     options.compress = SIDESTEP_COMPRESS_PLANES;
     give_up(NULL, &options);
     options.compress = SIDESTEP_COMPRESS_NONE;
@@ -130,14 +128,13 @@ static void compressed_still_and_spread_saves_are_cancelled(void **state)
 }
 
 /* At any moment of a save: the old or the new checkpoint is there, as the answer says. */
-static void cancel_at_any_moment(void **state)
+TEST(cancel_at_any_moment)
 {
     struct prng prng = prng_new(11);
     uint64_t there = 1;
     unsigned given_up = 0;
     struct world part;
 
-    (void)state;
     world_make(&part, 0, 1, WORLD_BY_ROWS, SCALE, false);
     struct sidestep_save *save = start(engine, &part, there, NULL);
     ASSERT_OK(sidestep_save_finish(&save, NULL, &err));
@@ -157,11 +154,10 @@ static void cancel_at_any_moment(void **state)
     assert_true(given_up != 0);
 }
 
-static void a_cancel_after_the_end_does_nothing(void **state)
+TEST(a_cancel_after_the_end_does_nothing)
 {
     struct world part;
 
-    (void)state;
     sidestep_save_cancel(NULL);
     world_make(&part, 0, 1, WORLD_BY_ROWS, SCALE, false);
     struct sidestep_save *save = start(engine, &part, 1, NULL);
@@ -212,9 +208,8 @@ static int one_gives_up(struct sidestep_comm *comm, void *context)
     return bad | (sidestep_engine_close(&own, NULL) != SIDESTEP_OK);
 }
 
-static void one_rank_can_cancel(void **state)
+TEST(one_rank_can_cancel)
 {
-    (void)state;
     for (int who = 0; who < 3; who++) {
         assert_int_equal(comm_threads_run(3, one_gives_up, &who), 0);
         expect("it", 3);
@@ -320,12 +315,11 @@ static int hears_of_it_late(struct sidestep_comm *comm, void *context)
 
 /* In place, where the directory stays, files that appear after rank 0 has swept are removed, too.
  */
-static void late_files_of_a_cancelled_save_are_removed(void **state)
+TEST(late_files_of_a_cancelled_save_are_removed)
 {
     static const enum file_name_kind kinds[] = {FILE_NAME_PART, FILE_NAME_VOTE, FILE_NAME_FAILED};
     char names[512];
 
-    (void)state;
     snprintf(names, sizeof(names), "ls -A %s/it; rmdir %s/it", scratch.path, scratch.path);
     for (size_t i = 0; i < ARRAY_LENGTH(kinds); i++) {
         struct lateness lateness = {.kind = kinds[i]};
@@ -338,19 +332,4 @@ static void late_files_of_a_cancelled_save_are_removed(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_cancelled_save_leaves_nothing, one_rank_setup, teardown),
-        cmocka_unit_test_setup_teardown(compressed_still_and_spread_saves_are_cancelled,
-                                        one_rank_setup, teardown),
-        cmocka_unit_test_setup_teardown(cancel_at_any_moment, one_rank_setup, teardown),
-        cmocka_unit_test_setup_teardown(a_cancel_after_the_end_does_nothing, one_rank_setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(one_rank_can_cancel, one_rank_setup, teardown),
-        cmocka_unit_test_setup_teardown(late_files_of_a_cancelled_save_are_removed, one_rank_setup,
-                                        teardown),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+EACH_TEST(one_rank_setup, teardown);

@@ -30,7 +30,7 @@ static double value_of(enum sidestep_dtype type, uint64_t bits)
 }
 
 /* Each value of each small type converts without loss to any type that is not narrower. */
-static void small_types_survive(void **test)
+TEST(small_types_survive)
 {
     static const enum sidestep_dtype pairs[][2] = {
         {SIDESTEP_FLOAT16, SIDESTEP_FLOAT32},       {SIDESTEP_FLOAT16, SIDESTEP_FLOAT64},
@@ -39,7 +39,6 @@ static void small_types_survive(void **test)
         {SIDESTEP_FLOAT8_E5M2, SIDESTEP_FLOAT16},   {SIDESTEP_FLOAT8_E5M2, SIDESTEP_FLOAT32},
     };
 
-    (void)test;
     for (size_t p = 0; p < sizeof(pairs) / sizeof(pairs[0]); p++)
         for (uint32_t bits = 0; bits < 1u << 8 * sidestep_dtype_size(pairs[p][0]); bits++) {
             uint64_t overflows, there, back;
@@ -54,7 +53,7 @@ static void small_types_survive(void **test)
         }
 }
 
-static void known_values(void **test)
+TEST(known_values)
 {
     static const struct {
         enum sidestep_dtype type;
@@ -68,7 +67,6 @@ static void known_values(void **test)
         {SIDESTEP_FLOAT8_E5M2, 0x7b, 57344}, {SIDESTEP_FLOAT8_E5M2, 0x7c, INFINITY},
     };
 
-    (void)test;
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
         assert_true(value_of(known[i].type, known[i].bits) == known[i].value);
     assert_true(isnan(value_of(SIDESTEP_FLOAT8_E4M3FN, 0x7f)));
@@ -105,11 +103,10 @@ static void check_nearest(enum sidestep_dtype type, double x)
         assert_int_equal(out & 1, 0);
 }
 
-static void rounds_to_the_nearest(void **test)
+TEST(rounds_to_the_nearest)
 {
     struct prng random = prng_new(3);
 
-    (void)test;
     for (unsigned i = 0; i < 200000; i++) {
         enum sidestep_dtype type = types[2 + prng_below(&random, 4)];
         /* A random number near a value of the type, often halfway between two. */
@@ -130,13 +127,12 @@ static void rounds_to_the_nearest(void **test)
 }
 
 /* Pairs of types with their own loop give the same result as a conversion through doubles. */
-static void fast_loops_agree(void **test)
+TEST(fast_loops_agree)
 {
     static const enum sidestep_dtype pairs[][2] = {{SIDESTEP_FLOAT32, SIDESTEP_BFLOAT16},
                                                    {SIDESTEP_FLOAT32, SIDESTEP_FLOAT16}};
     struct prng random = prng_new(5);
 
-    (void)test;
     for (unsigned i = 0; i < 400000; i++)
         for (unsigned p = 0; p < 2; p++) {
             uint64_t bits = prng_next(&random) & 0xffffffff, slow, fast, overflows[3];
@@ -155,11 +151,10 @@ static void fast_loops_agree(void **test)
         }
 }
 
-static void a_table_of_bytes_agrees(void **test)
+TEST(a_table_of_bytes_agrees)
 {
     static const enum sidestep_dtype bytes[] = {SIDESTEP_FLOAT8_E4M3FN, SIDESTEP_FLOAT8_E5M2};
 
-    (void)test;
     for (unsigned t = 0; t < 2; t++) {
         uint8_t all[256];
         float many[256];
@@ -174,27 +169,12 @@ static void a_table_of_bytes_agrees(void **test)
     }
 }
 
-static void casts_support_only_floats(void **test)
+TEST(casts_support_only_floats)
 {
     unsigned known = 0;
 
-    (void)test;
     for (unsigned i = 0; i < SIDESTEP_DTYPE_END; i++)
         known += cast_is_supported((enum sidestep_dtype)i);
     assert_int_equal(known, 6);
     assert_false(cast_is_supported(SIDESTEP_DTYPE_END));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(known_values),
-        cmocka_unit_test(small_types_survive),
-        cmocka_unit_test(rounds_to_the_nearest),
-        cmocka_unit_test(fast_loops_agree),
-        cmocka_unit_test(a_table_of_bytes_agrees),
-        cmocka_unit_test(casts_support_only_floats),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -76,14 +76,13 @@ static void change_while_converted(void *context, uint64_t done, uint64_t total)
     change_it(context, 0);
 }
 
-static void a_source_that_changes_is_refused(void **test)
+TEST(a_source_that_changes_is_refused)
 {
     struct sidestep_convert_options options = SIDESTEP_CONVERT_OPTIONS_INIT;
     struct change change = {.path = scratch_path(&scratch, "source.safetensors")};
     struct sidestep_convert_report report;
     struct sidestep_error err = {0};
 
-    (void)test;
     for (unsigned i = 0; i < 2; i++) {
         write_whole(change.path);
         change.stamp = i == 1;
@@ -140,11 +139,10 @@ static int load_what_changes(struct sidestep_comm *comm, void *context)
     return bad;
 }
 
-static void a_source_that_changes_is_not_loaded(void **test)
+TEST(a_source_that_changes_is_not_loaded)
 {
     struct change change = {.path = scratch_path(&scratch, "source.safetensors")};
 
-    (void)test;
     for (unsigned i = 0; i < 3; i++) {
         write_whole(change.path);
         change.stamp = i == 1;
@@ -154,14 +152,13 @@ static void a_source_that_changes_is_not_loaded(void **test)
 }
 
 /* The source is read after it was opened: once unchanged, once changed since. */
-static void a_source_that_changes_is_not_read(void **test)
+TEST(a_source_that_changes_is_not_read)
 {
     struct change change = {.path = scratch_path(&scratch, "source.safetensors")};
     struct sidestep_checkpoint *checkpoint = NULL;
     struct sidestep_error err = {0};
     float values[4];
 
-    (void)test;
     for (unsigned i = 0; i < 2; i++) {
         write_whole(change.path);
         change.stamp = i == 1;
@@ -179,13 +176,4 @@ static void a_source_that_changes_is_not_read(void **test)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_source_that_changes_is_refused, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_source_that_changes_is_not_loaded, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_source_that_changes_is_not_read, set_up, tear_down),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+EACH_TEST(set_up, tear_down);

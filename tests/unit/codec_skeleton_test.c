@@ -119,13 +119,12 @@ static void save_elsewhere(void)
     assert_true(WIFEXITED(ended) && WEXITSTATUS(ended) == 0);
 }
 
-static void a_codec_that_is_missing_is_named(void **state)
+TEST(a_codec_that_is_missing_is_named)
 {
     struct sidestep_verify_report report = {0};
     struct sidestep_save_info info;
     struct sidestep_error err = {0};
 
-    (void)state;
     save_elsewhere();
     assert_int_equal(load(&err), SIDESTEP_EUNSUPPORTED);
     assert_non_null(strstr(err.message, "skeleton.zeroes/1"));
@@ -139,14 +138,13 @@ static void a_codec_that_is_missing_is_named(void **state)
     sidestep_verify_report_release(&report);
 }
 
-static void an_invalid_codec_is_refused(void **state)
+TEST(an_invalid_codec_is_refused)
 {
     static const char *const wrong[] = {NULL, "", "name", "/1", "name/", "a b/1", "a/1/2", "a,b/1"};
     struct sidestep_codec codec = codec_skeleton;
     struct sidestep_error err = {0};
     char longest[66];
 
-    (void)state;
     assert_int_equal(sidestep_codec_register(NULL, &err), SIDESTEP_EINVAL);
     assert_int_equal(sidestep_codec_register(&codec, &err), SIDESTEP_EEXISTS);
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
@@ -246,12 +244,11 @@ static const struct sidestep_codec troubled = {.struct_size = sizeof(troubled),
                                                .encode = encode,
                                                .decode = decode};
 
-static void a_codec_that_fails_fails_the_call(void **state)
+TEST(a_codec_that_fails_fails_the_call)
 {
     struct sidestep_save_info info;
     struct sidestep_error err = {0};
 
-    (void)state;
     assert_int_equal(sidestep_codec_register(&troubled, &err), SIDESTEP_OK);
     for (trouble = NO_ENCODER; trouble <= TOO_MUCH; trouble++) {
         enum sidestep_status expected =
@@ -268,14 +265,13 @@ static void a_codec_that_fails_fails_the_call(void **state)
     }
 }
 
-static void every_allocation_may_fail(void **state)
+TEST(every_allocation_may_fail)
 {
     struct sidestep_codec codec = codec_skeleton;
     struct sidestep_save_info info;
     struct sidestep_error err = {0};
     unsigned long n = 1, failed = 0;
 
-    (void)state;
     codec.descriptor = "test.memory/1";
     fault_arm("memory", 1, false, ENOMEM);
     assert_int_equal(sidestep_codec_register(&codec, &err), SIDESTEP_ENOMEM);
@@ -299,13 +295,4 @@ static void every_allocation_may_fail(void **state)
     assert_loads();
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_codec_that_is_missing_is_named),
-        cmocka_unit_test(an_invalid_codec_is_refused),
-        cmocka_unit_test(a_codec_that_fails_fails_the_call),
-        cmocka_unit_test(every_allocation_may_fail),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+ALL_TESTS(setup, teardown);

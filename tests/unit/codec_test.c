@@ -123,7 +123,7 @@ static void check_round_trip(const struct codec *codec, struct prng *prng, enum 
         PRNG_ASSERT(prng, stored.length < item->bytes / 20);
 }
 
-static void items_round_trip(void **state)
+TEST(items_round_trip)
 {
     static const uint64_t sizes[] = {8,
                                      16,
@@ -134,7 +134,6 @@ static void items_round_trip(void **state)
                                      CODEC_CHUNK_BYTES,
                                      CODEC_CHUNK_BYTES + 16,
                                      3 * CODEC_CHUNK_BYTES + 4080};
-    (void)state;
     for (uint64_t seed = 1; seed <= 150; seed++) {
         struct prng prng = prng_new(seed);
         enum sidestep_dtype dtype = (enum sidestep_dtype)prng_below(&prng, SIDESTEP_DTYPE_END);
@@ -150,9 +149,8 @@ static void items_round_trip(void **state)
 }
 
 /* The result is one frame that any zstd decodes, as stock torch does. */
-static void zstd_is_one_frame(void **state)
+TEST(zstd_is_one_frame)
 {
-    (void)state;
     struct codec_item item = {.bytes = (5u << 20) + 77,
                               .data_offset = 70,
                               .data_bytes = 5 << 20,
@@ -191,10 +189,9 @@ static uint8_t *make_tokens(struct prng *prng, uint64_t bytes)
 
 /* Each part finds its own matches, wherever it is. If parts did not pass their trial, the result
  * would be as large as without a search. At the lowest levels, some do not pass. */
-static void levels_find_what_repeats(void **state)
+TEST(levels_find_what_repeats)
 {
     static const unsigned levels[] = {1, 2, 3, 4, 5, 6, 7, 9, 12, 13, 16, 19};
-    (void)state;
     struct codec_item item = {.bytes = 3 << 20, .data_bytes = 3 << 20, .dtype = SIDESTEP_INT64};
     struct prng prng = prng_new(7);
     struct sidestep_error err = {0};
@@ -224,9 +221,8 @@ static void levels_find_what_repeats(void **state)
 
 /* Parts that begin like the primer (zstd_level.c), and parts that begin like the end of the
  * previous part, with all lengths of runs. Matches would reach back, and must not. */
-static void parts_do_not_reach_back(void **state)
+TEST(parts_do_not_reach_back)
 {
-    (void)state;
     struct codec_item item = {.bytes = 2 << 20, .data_bytes = 2 << 20, .dtype = SIDESTEP_UINT8};
     struct sidestep_error err = {0};
     OWNED uint8_t *decoded = malloc(item.bytes);
@@ -252,9 +248,8 @@ static void parts_do_not_reach_back(void **state)
 }
 
 /* The item is cut short, has bytes after its end, a flipped bit, or exceeds the limit. */
-static void damage_is_refused_or_decoded_within_limits(void **state)
+TEST(damage_is_refused_or_decoded_within_limits)
 {
-    (void)state;
     struct codec_item item = {
         .bytes = 70000 + 900, .data_offset = 500, .data_bytes = 70000, .dtype = SIDESTEP_BFLOAT16};
     struct sidestep_error err = {0};
@@ -293,7 +288,7 @@ static void damage_is_refused_or_decoded_within_limits(void **state)
 }
 
 /* Headers of planes with impossible values. */
-static void wrong_planes_headers_are_refused(void **state)
+TEST(wrong_planes_headers_are_refused)
 {
     static const struct {
         size_t at;
@@ -317,7 +312,6 @@ static void wrong_planes_headers_are_refused(void **state)
         {40, 4, 3u << 30, SIDESTEP_ECORRUPT, "unknown method"},
         {40, 4, (1u << 30) - 1, SIDESTEP_ECORRUPT, "a chunk has"},
     };
-    (void)state;
     struct codec_item item = {.bytes = 4000, .data_bytes = 4000, .dtype = SIDESTEP_BFLOAT16};
     struct sidestep_error err = {0};
     struct prng prng = prng_new(1);
@@ -336,9 +330,8 @@ static void wrong_planes_headers_are_refused(void **state)
     }
 }
 
-static void memory_may_be_short(void **state)
+TEST(memory_may_be_short)
 {
-    (void)state;
     /* Two parts with matches, so that the second one needs a trial. */
     struct codec_item item = {
         .bytes = (1 << 20) + 8000, .data_bytes = (1 << 20) + 8000, .dtype = SIDESTEP_FLOAT32};
@@ -362,9 +355,8 @@ static void memory_may_be_short(void **state)
     }
 }
 
-static void the_public_function_decodes(void **state)
+TEST(the_public_function_decodes)
 {
-    (void)state;
     struct codec_item item = {.bytes = 3000, .data_bytes = 3000, .dtype = SIDESTEP_FLOAT32};
     struct sidestep_error err = {0};
     struct prng prng = prng_new(3);
@@ -452,11 +444,10 @@ static void check_lies(struct chunked *chunked)
     }
 }
 
-static void chunks_stand_for_themselves(void **state)
+TEST(chunks_stand_for_themselves)
 {
     static const enum sidestep_dtype dtypes[] = {SIDESTEP_BFLOAT16, SIDESTEP_FLOAT32,
                                                  SIDESTEP_FLOAT64, SIDESTEP_UINT8};
-    (void)state;
     struct codec_decoder *decoder = NULL;
     struct sidestep_error err = {0};
     struct prng prng = prng_new(4);
@@ -483,19 +474,4 @@ static void chunks_stand_for_themselves(void **state)
     codec_planes.chunks->decoder_free(decoder);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(items_round_trip),
-        cmocka_unit_test(zstd_is_one_frame),
-        cmocka_unit_test(levels_find_what_repeats),
-        cmocka_unit_test(parts_do_not_reach_back),
-        cmocka_unit_test(damage_is_refused_or_decoded_within_limits),
-        cmocka_unit_test(wrong_planes_headers_are_refused),
-        cmocka_unit_test(memory_may_be_short),
-        cmocka_unit_test(the_public_function_decodes),
-        cmocka_unit_test(chunks_stand_for_themselves),
-    };
-
-    return cmocka_run_group_tests_name("codec", tests, find_codecs, NULL);
-}
+ALL_TESTS(find_codecs, NULL);

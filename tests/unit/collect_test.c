@@ -163,12 +163,11 @@ static void collect(struct shards *s, struct buffer *bytes)
     commit_contents_release(&contents);
 }
 
-static void the_order_of_threads_does_not_matter(void **state)
+TEST(the_order_of_threads_does_not_matter)
 {
     struct shards s = {.gap = -1, .stranger = -1};
     struct buffer bytes[3] = {{0}, {0}, {0}};
 
-    (void)state;
     begin(&s);
     collect(&s, &bytes[0]);
     collect(&s, &bytes[1]);
@@ -197,11 +196,10 @@ static void expect_refused(struct shards *s, enum sidestep_status status, const 
 }
 
 /* Of several damaged shards, the one of the lowest rank is reported. */
-static void a_damaged_shard_is_named(void **state)
+TEST(a_damaged_shard_is_named)
 {
     struct shards s = {.gap = -1, .stranger = -1};
 
-    (void)state;
     begin(&s);
     damage(&s, 69, 1);
     expect_refused(&s, SIDESTEP_ECORRUPT, "'__69_0.distcp': trailer");
@@ -211,33 +209,30 @@ static void a_damaged_shard_is_named(void **state)
     end(&s);
 }
 
-static void a_rank_with_another_layout_is_named(void **state)
+TEST(a_rank_with_another_layout_is_named)
 {
     struct shards s = {.gap = -1, .stranger = 40};
 
-    (void)state;
     begin(&s);
     expect_refused(&s, SIDESTEP_EDISAGREE, "rank 40 saved another layout than rank 0");
     end(&s);
 }
 
-static void a_missing_row_is_a_gap(void **state)
+TEST(a_missing_row_is_a_gap)
 {
     struct shards s = {.gap = 33, .stranger = -1};
 
-    (void)state;
     begin(&s);
     expect_refused(&s, SIDESTEP_EDISAGREE, "'model.weight': the shards of all ranks do not cover");
     end(&s);
 }
 
 /* Whatever call fails, nothing leaks or hangs, and the save is refused or collected. */
-static void each_failure_is_reported(void **state)
+TEST(each_failure_is_reported)
 {
     struct shards s = {.gap = -1, .stranger = -1};
     bool failed = true;
 
-    (void)state;
     begin(&s);
     for (unsigned long nth = 1; failed; nth += 97) {
         struct commit_contents contents = {0};
@@ -253,17 +248,4 @@ static void each_failure_is_reported(void **state)
         commit_contents_release(&contents);
     }
     end(&s);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_order_of_threads_does_not_matter),
-        cmocka_unit_test(a_damaged_shard_is_named),
-        cmocka_unit_test(a_rank_with_another_layout_is_named),
-        cmocka_unit_test(a_missing_row_is_a_gap),
-        cmocka_unit_test(each_failure_is_reported),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

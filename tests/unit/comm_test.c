@@ -43,7 +43,7 @@ static int no_scatter(void *context, const void *send, const size_t *sizes_, voi
     return 0;
 }
 
-static void the_hosts_communicator_is_checked(void **state)
+TEST(the_hosts_communicator_is_checked)
 {
     static const struct {
         int32_t rank, size;
@@ -64,8 +64,6 @@ static void the_hosts_communicator_is_checked(void **state)
         {0, 2, sizeof(struct sidestep_comm), false, SIDESTEP_EINVAL, "lacks a callback"},
         {0, 1, 0, true, SIDESTEP_EINVAL, "comm.struct_size is 0"},
     };
-    (void)state;
-
     for (size_t i = 0; i < ARRAY_LENGTH(cases); i++) {
         struct sidestep_error err = {0};
         struct comm comm;
@@ -83,7 +81,7 @@ static void the_hosts_communicator_is_checked(void **state)
     }
 }
 
-static void a_single_process_needs_no_callbacks(void **state)
+TEST(a_single_process_needs_no_callbacks)
 {
     struct sidestep_error err = {0};
     OWNED_BY(comm_parts_release) struct comm_parts parts = {0};
@@ -92,7 +90,6 @@ static void a_single_process_needs_no_callbacks(void **state)
     size_t bytes = 0;
     struct comm comm;
 
-    (void)state;
     assert_ok(comm_init(&comm, NULL, &err));
     assert_int_equal(comm.size, 1);
     assert_ok(comm_reduce_max_all(&comm, &value, 1, &err));
@@ -148,9 +145,8 @@ static int move_bytes(struct sidestep_comm *host, void *context)
     return 0;
 }
 
-static void bytes_go_where_they_belong(void **state)
+TEST(bytes_go_where_they_belong)
 {
-    (void)state;
     for (size_t i = 0; i < ARRAY_LENGTH(sizes); i++)
         assert_int_equal(comm_threads_run(sizes[i], move_bytes, NULL), 0);
 }
@@ -185,9 +181,8 @@ static int vote(struct sidestep_comm *host, void *context)
     return 0;
 }
 
-static void a_vote_tells_the_lowest_failure_to_all(void **state)
+TEST(a_vote_tells_the_lowest_failure_to_all)
 {
-    (void)state;
     for (size_t i = 0; i < ARRAY_LENGTH(sizes); i++)
         for (unsigned failing = 0; failing < 1u << sizes[i]; failing++)
             assert_int_equal(comm_threads_run(sizes[i], vote, &failing), 0);
@@ -215,9 +210,8 @@ static int relay(struct sidestep_comm *host, void *context)
     return 0;
 }
 
-static void a_relayed_failure_keeps_its_rank(void **state)
+TEST(a_relayed_failure_keeps_its_rank)
 {
-    (void)state;
     assert_int_equal(comm_threads_run(3, relay, NULL), 0);
 }
 
@@ -255,11 +249,10 @@ static int talk(struct sidestep_comm *host, void *context)
     return 0;
 }
 
-static void short_memory_on_one_rank_fails_all(void **state)
+TEST(short_memory_on_one_rank_fails_all)
 {
     unsigned long fired = 0;
 
-    (void)state;
     for (unsigned long n = 1;; n++) {
         struct outcome outcome = {0};
         fault_arm("memory", n, false, ENOMEM);
@@ -274,11 +267,10 @@ static void short_memory_on_one_rank_fails_all(void **state)
     assert_true(fired >= 10);
 }
 
-static void a_dying_rank_fails_all(void **state)
+TEST(a_dying_rank_fails_all)
 {
     struct outcome whole = {0};
 
-    (void)state;
     assert_int_equal(comm_threads_run(3, talk, &whole), 0);
     assert_int_equal(whole.bits, 1);
     assert_int_equal(whole.calls, 10);
@@ -308,24 +300,7 @@ static int disagree(struct sidestep_comm *host, void *context)
     return 0;
 }
 
-static void ranks_with_different_calls_are_detected(void **state)
+TEST(ranks_with_different_calls_are_detected)
 {
-    (void)state;
     assert_int_equal(comm_threads_run(3, disagree, NULL), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_hosts_communicator_is_checked),
-        cmocka_unit_test(a_single_process_needs_no_callbacks),
-        cmocka_unit_test(bytes_go_where_they_belong),
-        cmocka_unit_test(a_vote_tells_the_lowest_failure_to_all),
-        cmocka_unit_test(a_relayed_failure_keeps_its_rank),
-        cmocka_unit_test(short_memory_on_one_rank_fails_all),
-        cmocka_unit_test(a_dying_rank_fails_all),
-        cmocka_unit_test(ranks_with_different_calls_are_detected),
-    };
-
-    return cmocka_run_group_tests_name("comm", tests, NULL, NULL);
 }

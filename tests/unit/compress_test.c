@@ -272,7 +272,7 @@ static void check_transforms(const char *path, const char *transform)
     sidestep_checkpoint_close(&checkpoint);
 }
 
-static void compressed_tensors_load_bit_for_bit(void **state)
+TEST(compressed_tensors_load_bit_for_bit)
 {
     static const struct {
         enum sidestep_compress compress;
@@ -284,7 +284,6 @@ static void compressed_tensors_load_bit_for_bit(void **state)
                  {SIDESTEP_COMPRESS_ZSTD, 3, "stream.zstd/1", 0.15}};
     static const enum sidestep_io ios[] = {SIDESTEP_IO_AUTO, SIDESTEP_IO_THREADS,
                                            SIDESTEP_IO_BUFFERED};
-    (void)state;
     struct sidestep_save_info info;
     struct model model;
     char path[256];
@@ -311,9 +310,8 @@ static void compressed_tensors_load_bit_for_bit(void **state)
     model_free(&model);
 }
 
-static void incompressible_tensors_make_the_same_file(void **state)
+TEST(incompressible_tensors_make_the_same_file)
 {
-    (void)state;
     struct sidestep_engine *engine = open_engine(0, NULL, SIDESTEP_IO_AUTO);
     struct sidestep_state_dict *noise = NULL;
     struct sidestep_save_info info;
@@ -380,9 +378,8 @@ static int load_rank(struct sidestep_comm *comm, void *context)
     return 0;
 }
 
-static void ranks_load_what_others_compressed(void **state)
+TEST(ranks_load_what_others_compressed)
 {
-    (void)state;
     char path[256];
     struct ranks ranks = {.path = at(path, "ranks")};
 
@@ -395,9 +392,8 @@ static void ranks_load_what_others_compressed(void **state)
 }
 
 /* A rebuilt .metadata records the transforms. */
-static void rebuild_knows_transforms(void **state)
+TEST(rebuild_knows_transforms)
 {
-    (void)state;
     struct sidestep_engine *engine = open_engine(0, NULL, SIDESTEP_IO_AUTO);
     struct sidestep_save_info info;
     struct sidestep_error err = {0};
@@ -431,9 +427,8 @@ static void flip(const char *directory, uint64_t offset)
     assert_int_equal(fclose(file), 0);
 }
 
-static void a_flipped_bit_is_found(void **state)
+TEST(a_flipped_bit_is_found)
 {
-    (void)state;
     struct sidestep_engine *engine = open_engine(0, NULL, SIDESTEP_IO_AUTO);
     struct sidestep_checkpoint *checkpoint = NULL;
     struct sidestep_save_info info;
@@ -462,10 +457,9 @@ static void a_flipped_bit_is_found(void **state)
 
 /* Every allocation, and every storage call, fails once. The save fails and leaves nothing, or it is
  * whole. */
-static void every_failure_ends_the_save(void **state)
+TEST(every_failure_ends_the_save)
 {
     static const char *const points[] = {"memory", "posix."};
-    (void)state;
     struct sidestep_save_options options = SIDESTEP_SAVE_OPTIONS_INIT;
     struct sidestep_error err = {0};
     struct model model;
@@ -499,9 +493,8 @@ static void every_failure_ends_the_save(void **state)
 
 /* The choice depends on the measured speed of the disk: here a limit that is slower than encoding
  * on any machine. */
-static void auto_compresses_where_the_disk_is_slow(void **state)
+TEST(auto_compresses_where_the_disk_is_slow)
 {
-    (void)state;
     struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
     struct sidestep_engine *engine = NULL;
     struct sidestep_save_info info;
@@ -522,9 +515,8 @@ static void auto_compresses_where_the_disk_is_slow(void **state)
     close_engine(engine);
 }
 
-static void unknown_words_are_refused(void **state)
+TEST(unknown_words_are_refused)
 {
-    (void)state;
     struct sidestep_engine *engine = open_engine(0, NULL, SIDESTEP_IO_AUTO);
     struct sidestep_save_options options = SIDESTEP_SAVE_OPTIONS_INIT;
     struct sidestep_error err = {0};
@@ -551,18 +543,4 @@ static void unknown_words_are_refused(void **state)
     close_engine(engine);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(compressed_tensors_load_bit_for_bit),
-        cmocka_unit_test(incompressible_tensors_make_the_same_file),
-        cmocka_unit_test(ranks_load_what_others_compressed),
-        cmocka_unit_test(rebuild_knows_transforms),
-        cmocka_unit_test(a_flipped_bit_is_found),
-        cmocka_unit_test(auto_compresses_where_the_disk_is_slow),
-        cmocka_unit_test(unknown_words_are_refused),
-        cmocka_unit_test(every_failure_ends_the_save),
-    };
-
-    return cmocka_run_group_tests_name("compress", tests, setup, teardown);
-}
+ALL_TESTS(setup, teardown);

@@ -150,11 +150,10 @@ static enum sidestep_status load(struct sidestep_engine *engine, const struct pa
 
 /* ---- the tests */
 
-static void all_of_it_is_loaded_by_any_number_of_threads(void **state)
+TEST(all_of_it_is_loaded_by_any_number_of_threads)
 {
     static const enum sidestep_io ios[] = {SIDESTEP_IO_AUTO, SIDESTEP_IO_THREADS,
                                            SIDESTEP_IO_BUFFERED};
-    (void)state;
     struct sidestep_error err = {0};
     struct part strided = all;
 
@@ -167,9 +166,8 @@ static void all_of_it_is_loaded_by_any_number_of_threads(void **state)
     }
 }
 
-static void a_part_reads_the_chunks_that_it_needs(void **state)
+TEST(a_part_reads_the_chunks_that_it_needs)
 {
-    (void)state;
     struct sidestep_engine *engine = open_engine(2, SIDESTEP_IO_AUTO);
     struct sidestep_error err = {0};
     struct prng prng = prng_new(6);
@@ -212,9 +210,8 @@ static void flip(uint64_t offset)
 
 /* Damage in the header, in the chunks and in the index is found by a load that reads it, and by no
  * other. */
-static void damage_is_found_where_it_is_read(void **state)
+TEST(damage_is_found_where_it_is_read)
 {
-    (void)state;
     const uint64_t places[] = {9,
                                10,
                                24,
@@ -242,9 +239,8 @@ static void damage_is_found_where_it_is_read(void **state)
     close_engine(engine);
 }
 
-static void every_failed_allocation_ends_the_load(void **state)
+TEST(every_failed_allocation_ends_the_load)
 {
-    (void)state;
     struct sidestep_engine *engine = open_engine(2, SIDESTEP_IO_THREADS);
     struct sidestep_error err = {0};
     unsigned failed = 0;
@@ -295,9 +291,8 @@ static enum sidestep_status decode_all(struct compressed_item *coded,
 }
 
 /* If a codec returns wrong bytes, the hash of the original ones shows it. */
-static void decoded_bytes_are_compared_with_their_hash(void **state)
+TEST(decoded_bytes_are_compared_with_their_hash)
 {
-    (void)state;
     struct reader *reader = NULL;
     struct reader_item item;
     struct compressed_item coded;
@@ -329,15 +324,4 @@ static void decoded_bytes_are_compared_with_their_hash(void **state)
     reader_close(&reader);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_of_it_is_loaded_by_any_number_of_threads),
-        cmocka_unit_test(a_part_reads_the_chunks_that_it_needs),
-        cmocka_unit_test(damage_is_found_where_it_is_read),
-        cmocka_unit_test(every_failed_allocation_ends_the_load),
-        cmocka_unit_test(decoded_bytes_are_compared_with_their_hash),
-    };
-
-    return cmocka_run_group_tests_name("coded_load", tests, setup, teardown);
-}
+ALL_TESTS(setup, teardown);

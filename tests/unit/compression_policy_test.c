@@ -7,9 +7,8 @@
 #define GIB ((uint64_t)1 << 30)
 #define SECOND ((uint64_t)1000000000)
 
-static void a_disk_is_known_after_a_plain_save(void **state)
+TEST(a_disk_is_known_after_a_plain_save)
 {
-    (void)state;
     struct compression_policy pace = {0};
     double ns = 0;
 
@@ -21,9 +20,8 @@ static void a_disk_is_known_after_a_plain_save(void **state)
     assert_true(ns > 3.7 && ns < 3.8); /* two threads, half a GiB per second */
 }
 
-static void a_fast_disk_wants_no_compression(void **state)
+TEST(a_fast_disk_wants_no_compression)
 {
-    (void)state;
     struct compression_policy pace = {0};
     double ns = 0;
 
@@ -35,9 +33,8 @@ static void a_fast_disk_wants_no_compression(void **state)
     assert_true(compression_policy_should_compress(&pace, 2, &ns));
 }
 
-static void a_slower_compression_is_not_tried_for_a_while(void **state)
+TEST(a_slower_compression_is_not_tried_for_a_while)
 {
-    (void)state;
     struct compression_policy pace = {0};
     double ns = 0;
     unsigned plain = 0;
@@ -49,15 +46,4 @@ static void a_slower_compression_is_not_tried_for_a_while(void **state)
     while (!compression_policy_should_compress(&pace, 2, &ns) && plain < 100)
         plain++;
     assert_in_range(plain, 4, 16);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_disk_is_known_after_a_plain_save),
-        cmocka_unit_test(a_fast_disk_wants_no_compression),
-        cmocka_unit_test(a_slower_compression_is_not_tried_for_a_while),
-    };
-
-    return cmocka_run_group_tests_name("pace", tests, NULL, NULL);
 }

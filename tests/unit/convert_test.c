@@ -96,11 +96,10 @@ static unsigned entries_of(const char *path)
     return count;
 }
 
-static void there_and_back_by_torch(void **test)
+TEST(there_and_back_by_torch)
 {
     struct sidestep_convert_options options = SIDESTEP_CONVERT_OPTIONS_INIT;
 
-    (void)test;
     expect_convert(source, scratch_path(&scratch, "a.pt"), NULL);
     expect_state(scratch_path(&scratch, "a.pt"),
                  true); /* a load of a file that is not a checkpoint */
@@ -177,7 +176,7 @@ static void expect_smooth(const char *path, const float *values)
     sidestep_state_dict_free(&dict);
 }
 
-static void tensors_are_compressed(void **test)
+TEST(tensors_are_compressed)
 {
     static const struct {
         const char *compress, *transform;
@@ -189,7 +188,6 @@ static void tensors_are_compressed(void **test)
     static float values[SMOOTH];
     struct sidestep_convert_options options = SIDESTEP_CONVERT_OPTIONS_INIT;
 
-    (void)test;
     save_smooth(scratch_path(&scratch, "smooth"), values);
     options.to = SIDESTEP_FORMAT_DCP;
     options.flags = SIDESTEP_CONVERT_REPLACE;
@@ -207,11 +205,10 @@ static void tensors_are_compressed(void **test)
     expect_smooth(scratch_path(&scratch, "plain"), values);
 }
 
-static void destinations_are_not_replaced(void **test)
+TEST(destinations_are_not_replaced)
 {
     struct sidestep_convert_options options = SIDESTEP_CONVERT_OPTIONS_INIT;
 
-    (void)test;
     expect_convert(source, scratch_path(&scratch, "b.pt"), NULL);
     assert_int_equal(convert(source, scratch_path(&scratch, "b.pt"), NULL, NULL), SIDESTEP_EEXISTS);
     options.flags = SIDESTEP_CONVERT_REPLACE;
@@ -239,14 +236,13 @@ static void save_meanwhile(void *context, uint64_t done, uint64_t total)
     *saved = true;
 }
 
-static void a_checkpoint_that_came_meanwhile_stays(void **test)
+TEST(a_checkpoint_that_came_meanwhile_stays)
 {
     struct sidestep_convert_options options = SIDESTEP_CONVERT_OPTIONS_INIT;
     static float values[SMOOTH];
     struct sidestep_error err = {0};
     bool saved = false;
 
-    (void)test;
     save_smooth(scratch_path(&scratch, "smooth"), values);
     options.to = SIDESTEP_FORMAT_SAFETENSORS;
     options.flags = SIDESTEP_CONVERT_REPLACE;
@@ -263,12 +259,11 @@ static void a_checkpoint_that_came_meanwhile_stays(void **test)
     assert_int_equal(entries_of(scratch.path), before);
 }
 
-static void options_are_checked(void **test)
+TEST(options_are_checked)
 {
     static const char *const bad[] = {"", "s", "s/a", "s/a/b", "s/(/b/", "x/a/b/", "s/a/b/q"};
     struct sidestep_convert_options options = SIDESTEP_CONVERT_OPTIONS_INIT;
 
-    (void)test;
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         options.rename = &bad[i];
         options.rename_count = 1;
@@ -304,13 +299,12 @@ static void options_are_checked(void **test)
     assert_int_equal(access(scratch_path(&scratch, "c.pt"), F_OK), -1);
 }
 
-static void names_are_chosen_and_changed(void **test)
+TEST(names_are_chosen_and_changed)
 {
     static const char *const include[] = {"*"}, *const rename[] = {"s/^(.)/new.\\1/", "s/a/A/g"};
     struct sidestep_convert_options options = SIDESTEP_CONVERT_OPTIONS_INIT;
     struct sidestep_checkpoint *before = NULL, *after = NULL;
 
-    (void)test;
     options.include = include, options.include_count = 1;
     options.exclude = (const char *[]){"config"}, options.exclude_count = 1;
     options.rename = rename, options.rename_count = 2;
@@ -354,13 +348,12 @@ static void cancel_it(void *context, uint64_t done, uint64_t total)
     cancelled = true;
 }
 
-static void it_can_be_cancelled(void **test)
+TEST(it_can_be_cancelled)
 {
     static const char *const names[] = {"cancelled.pt", "cancelled"};
     struct sidestep_convert_options options = SIDESTEP_CONVERT_OPTIONS_INIT;
     unsigned before = entries_of(scratch.path);
 
-    (void)test;
     for (unsigned i = 0; i < 2; i++) {
         cancelled = true;
         options.cancel = &cancelled;
@@ -372,12 +365,11 @@ static void it_can_be_cancelled(void **test)
     assert_int_equal(entries_of(scratch.path), before);
 }
 
-static void a_full_disk_error_says_how_much_is_missing(void **test)
+TEST(a_full_disk_error_says_how_much_is_missing)
 {
     static const enum sidestep_format to[] = {SIDESTEP_FORMAT_TORCH, SIDESTEP_FORMAT_DCP};
     struct sidestep_convert_options options = SIDESTEP_CONVERT_OPTIONS_INIT;
 
-    (void)test;
     for (size_t i = 0; i < sizeof(to) / sizeof(to[0]); i++) {
         struct sidestep_error err = {0};
         unsigned long long needed = 0, left = 0;
@@ -460,12 +452,11 @@ static void write_rows(const char *name, int first)
     assert_int_equal(fclose(file), 0);
 }
 
-static void pieces_of_tensors_are_joined(void **test)
+TEST(pieces_of_tensors_are_joined)
 {
     struct sidestep_checkpoint *checkpoint = NULL;
     bool fired = true;
 
-    (void)test;
     assert_int_equal(mkdir(scratch_path(&scratch, "pieces"), 0777), 0);
     write_rows("a.safetensors", 0);
     write_rows("b.safetensors", 2);
@@ -490,12 +481,11 @@ static void pieces_of_tensors_are_joined(void **test)
     sidestep_checkpoint_close(&checkpoint);
 }
 
-static void every_call_may_fail(void **test)
+TEST(every_call_may_fail)
 {
     char from[128];
     unsigned before;
 
-    (void)test;
     snprintf(from, sizeof(from), "%s", scratch_path(&scratch, "f.pt"));
     expect_convert(source, from, NULL);
     before = entries_of(scratch.path);
@@ -505,7 +495,7 @@ static void every_call_may_fail(void **test)
     assert_int_equal(entries_of(scratch.path), before);
 }
 
-static void numbers_of_tensors(void **test)
+TEST(numbers_of_tensors)
 {
     static const float values[] = {1, -3, 0.5f, __builtin_nanf(""), __builtin_inff(), 2.5f};
     struct sidestep_tensor_stats stats[2] = {{.name = "w"}, {.name = "none"}};
@@ -514,7 +504,6 @@ static void numbers_of_tensors(void **test)
     struct sidestep_checkpoint *checkpoint = NULL;
     struct sidestep_tensor t = SIDESTEP_TENSOR_INIT;
 
-    (void)test;
     assert_int_equal(sidestep_engine_open(&engine, NULL, NULL), SIDESTEP_OK);
     assert_int_equal(sidestep_state_dict_new(&state, NULL), SIDESTEP_OK);
     t.name = "w", t.dtype = SIDESTEP_FLOAT32, t.ndim = 1, t.shape = (int64_t[]){6};
@@ -543,21 +532,4 @@ static void numbers_of_tensors(void **test)
     sidestep_checkpoint_close(&checkpoint);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(there_and_back_by_torch),
-        cmocka_unit_test(options_are_checked),
-        cmocka_unit_test(tensors_are_compressed),
-        cmocka_unit_test(destinations_are_not_replaced),
-        cmocka_unit_test(a_checkpoint_that_came_meanwhile_stays),
-        cmocka_unit_test(names_are_chosen_and_changed),
-        cmocka_unit_test(it_can_be_cancelled),
-        cmocka_unit_test(a_full_disk_error_says_how_much_is_missing),
-        cmocka_unit_test(numbers_of_tensors),
-        cmocka_unit_test(pieces_of_tensors_are_joined),
-        cmocka_unit_test(every_call_may_fail),
-    };
-
-    return cmocka_run_group_tests(tests, set_up, tear_down);
-}
+ALL_TESTS(set_up, tear_down);

@@ -84,7 +84,7 @@ static const char *hidden(void)
     return path;
 }
 
-static void copies_every_kind(void **test UNUSED)
+TEST(copies_every_kind)
 {
     static const char *const how[] = {NULL, "planes", "zstd"};
 
@@ -108,7 +108,7 @@ static void copies_every_kind(void **test UNUSED)
 }
 
 /* A step has a file that other steps have, too. Its copy does without them. */
-static void an_incremental_checkpoint_stands_alone(void **test UNUSED)
+TEST(an_incremental_checkpoint_stands_alone)
 {
     struct sidestep_series *series = open_incremental(0);
     struct world loaded;
@@ -130,7 +130,7 @@ static void an_incremental_checkpoint_stands_alone(void **test UNUSED)
     world_free(&loaded);
 }
 
-static void what_is_there_stays(void **test UNUSED)
+TEST(what_is_there_stays)
 {
     FILE *f;
 
@@ -162,7 +162,7 @@ static void what_is_there_stays(void **test UNUSED)
     expect_equal(source, copy_path("empty"));
 }
 
-static void damage_is_not_copied(void **test UNUSED)
+TEST(damage_is_not_copied)
 {
     static const struct {
         const char *file;
@@ -218,7 +218,7 @@ static void copy_and_die(const char *to, uint64_t after)
     assert_true(WIFSIGNALED(status));
 }
 
-static void a_killed_copy_goes_on(void **test UNUSED)
+TEST(a_killed_copy_goes_on)
 {
     ASSERT_OK(copy(source, copy_path("whole"), 0));
     const uint64_t bytes = report.bytes;
@@ -242,7 +242,7 @@ static void a_killed_copy_goes_on(void **test UNUSED)
 }
 
 /* Another copy of the same to the same is at work as long as the marker is locked. */
-static void a_live_copy_is_left_alone(void **test UNUSED)
+TEST(a_live_copy_is_left_alone)
 {
     DIR *dir;
     char path[800] = "";
@@ -263,7 +263,7 @@ static void a_live_copy_is_left_alone(void **test UNUSED)
     expect_equal(source, copy_path("copy"));
 }
 
-static void gc_removes_what_nobody_goes_on_with(void **test UNUSED)
+TEST(gc_removes_what_nobody_goes_on_with)
 {
     struct sidestep_gc_report gc;
 
@@ -280,7 +280,7 @@ static void cancel(void *context UNUSED, uint64_t done, uint64_t total)
     cancelled = done == total;
 }
 
-static void a_cancelled_copy_goes_on(void **test UNUSED)
+TEST(a_cancelled_copy_goes_on)
 {
     struct sidestep_copy_options options = SIDESTEP_COPY_OPTIONS_INIT;
 
@@ -300,7 +300,7 @@ static void a_cancelled_copy_goes_on(void **test UNUSED)
 }
 
 /* A full disk among them. */
-static void every_call_may_fail(void **test UNUSED)
+TEST(every_call_may_fail)
 {
     unsigned long failures = 0, step = 1;
     bool fired = true;
@@ -331,7 +331,7 @@ static void every_call_may_fail(void **test UNUSED)
     assert_string_equal(hidden(), "");
 }
 
-static void a_full_disk_says_how_much_is_needed(void **test UNUSED)
+TEST(a_full_disk_says_how_much_is_needed)
 {
     fault_arm("posix.fallocate", 2, false, ENOSPC);
     assert_int_equal(copy(source, copy_path("copy"), 0), SIDESTEP_ENOSPC);
@@ -395,7 +395,7 @@ static void expect_in_bucket(struct object_bucket *bucket, const char *name, boo
     scratch_remove(&made);
 }
 
-static void each_request_meets_each_fate(void **test UNUSED)
+TEST(each_request_meets_each_fate)
 {
     static const enum object_fate fates[] = {OBJECT_REFUSED, OBJECT_LOST, OBJECT_LATE};
 
@@ -422,7 +422,7 @@ static void each_request_meets_each_fate(void **test UNUSED)
 }
 
 /* The negative control of the test above. */
-static void a_torn_copy_is_noticed(void **test UNUSED)
+TEST(a_torn_copy_is_noticed)
 {
     struct object_bucket *bucket = object_sim_new(0, OBJECT_MIN_PART_BYTES);
 
@@ -434,23 +434,4 @@ static void a_torn_copy_is_noticed(void **test UNUSED)
     object_sim_free(&bucket);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, teardown)
-        TEST(copies_every_kind),
-        TEST(an_incremental_checkpoint_stands_alone),
-        TEST(what_is_there_stays),
-        TEST(damage_is_not_copied),
-        TEST(a_killed_copy_goes_on),
-        TEST(a_live_copy_is_left_alone),
-        TEST(gc_removes_what_nobody_goes_on_with),
-        TEST(a_cancelled_copy_goes_on),
-        TEST(every_call_may_fail),
-        TEST(a_full_disk_says_how_much_is_needed),
-        TEST(each_request_meets_each_fate),
-        TEST(a_torn_copy_is_noticed),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+EACH_TEST(set_up, teardown);

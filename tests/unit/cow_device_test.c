@@ -74,9 +74,8 @@ static void make_source(void)
 
 /* ---- pinned before the call */
 
-static void pinned_memory_is_copied(void **state)
+TEST(pinned_memory_is_copied)
 {
-    (void)state;
     need_device();
     attack_begin(0);
     expect_ok(start()); /* planned while nothing is pinned */
@@ -102,9 +101,8 @@ static void pinned_memory_is_copied(void **state)
 }
 
 /* The negative control: no check for pinned memory, and no comparison. */
-static void the_test_notices_unchecked_pins(void **state)
+TEST(the_test_notices_unchecked_pins)
 {
-    (void)state;
     need_device();
     attack_begin(0);
     assert_true(pin(attacked, ATTACK_BYTES));
@@ -142,11 +140,10 @@ static bool set_buffer(unsigned slot, void *memory, size_t bytes)
 
 /* The kernel counts a huge page for the first of two buffers in it, and no more when that one is
  * gone. */
-static void pins_that_are_not_counted_are_seen(void **state)
+TEST(pins_that_are_not_counted_are_seen)
 {
     unsigned char *memory = map(ATTACK_BYTES + 2 * MIB), *was = attacked;
 
-    (void)state;
     need_device();
     attacked = (unsigned char *)(((uintptr_t)memory + 2 * MIB - 1) / (2 * MIB) * (2 * MIB));
     (void)madvise(attacked, ATTACK_BYTES, MADV_HUGEPAGE);
@@ -173,9 +170,8 @@ static void pins_that_are_not_counted_are_seen(void **state)
     }
 }
 
-static void memory_pinned_during_the_call_is_copied(void **state)
+TEST(memory_pinned_during_the_call_is_copied)
 {
-    (void)state;
     need_device();
     attack_begin(0);
     assert_true(pin(attacked, ATTACK_BYTES));
@@ -192,11 +188,10 @@ static void memory_pinned_during_the_call_is_copied(void **state)
 }
 
 /* With SIDESTEP_TENSOR_CPU_WRITES, pinned memory is write-protected. */
-static void cpu_written_memory_is_protected(void **state)
+TEST(cpu_written_memory_is_protected)
 {
     unsigned char *buffer = map(MIB);
 
-    (void)state;
     need_device();
     assert_true(pin(buffer, MIB));
     attack_begin(SIDESTEP_TENSOR_CPU_WRITES);
@@ -270,9 +265,8 @@ static void expect_zeros(void)
 }
 
 /* Pinning waits until the memory is copied, in each state that a page may have. */
-static void memory_pinned_later_stays_protected(void **state)
+TEST(memory_pinned_later_stays_protected)
 {
-    (void)state;
     need_device();
     for (size_t i = 0; i < sizeof(pages) / sizeof(pages[0]); i++) {
         print_message("# %s\n", pages[i].name);
@@ -296,9 +290,8 @@ static void memory_pinned_later_stays_protected(void **state)
 }
 
 /* The negative control: without protection nothing waits. */
-static void the_test_notices_pins_without_protection(void **state)
+TEST(the_test_notices_pins_without_protection)
 {
-    (void)state;
     need_device();
     attack_begin(0);
     fault_arm("uffd.unprotected|trust.", 1, true, 0);
@@ -313,9 +306,8 @@ static void the_test_notices_pins_without_protection(void **state)
 }
 
 /* A read past the page cache is a short pin, too. */
-static void memory_read_into_later_stays_protected(void **state)
+TEST(memory_read_into_later_stays_protected)
 {
-    (void)state;
     need_device();
     attack_begin(0);
     attack_start();
@@ -350,9 +342,8 @@ static enum sidestep_status change_what_is_hashed(const char *switched_off)
     return status;
 }
 
-static void a_change_between_hash_and_write_is_noticed(void **state)
+TEST(a_change_between_hash_and_write_is_noticed)
 {
-    (void)state;
     need_device();
     assert_int_equal(change_what_is_hashed("none"), SIDESTEP_EINVAL);
     assert_non_null(strstr(job.err.message, "memory of tensor 't0' changed while it was written"));
@@ -368,9 +359,8 @@ static void a_change_between_hash_and_write_is_noticed(void **state)
 }
 
 /* The negative control. */
-static void the_test_notices_missing_comparisons(void **state)
+TEST(the_test_notices_missing_comparisons)
 {
-    (void)state;
     need_device();
     expect_ok(change_what_is_hashed("trust."));
     assert_true(attack_has_won());
@@ -393,9 +383,8 @@ static void doctor_says(const char *name, const char *words)
     sidestep_doctor_report_release(&report);
 }
 
-static void doctor_reports_pinned_memory(void **state)
+TEST(doctor_reports_pinned_memory)
 {
-    (void)state;
     need_device();
     doctor_says("pinned_memory", "this process has no memory pinned");
     assert_true(pin(attacked, ATTACK_BYTES));
@@ -405,9 +394,8 @@ static void doctor_reports_pinned_memory(void **state)
 
 /* ---- the library's own pinned memory */
 
-static void saves_and_loads_pin_nothing(void **state)
+TEST(saves_and_loads_pin_nothing)
 {
-    (void)state;
     need_device();
     held_io = SIDESTEP_IO_URING;
     begin(SIDESTEP_SNAPSHOT_COW);
@@ -421,9 +409,8 @@ static void saves_and_loads_pin_nothing(void **state)
     attack_end();
 }
 
-static void without_proc_status_the_state_is_copied(void **state)
+TEST(without_proc_status_the_state_is_copied)
 {
-    (void)state;
     need_cow();
     attack_begin(0);
     fault_arm("bypass.status", 1, true, EACCES);
@@ -458,23 +445,4 @@ static int teardown_device(void **state)
     return teardown(state);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pinned_memory_is_copied),
-        cmocka_unit_test(the_test_notices_unchecked_pins),
-        cmocka_unit_test(pins_that_are_not_counted_are_seen),
-        cmocka_unit_test(memory_pinned_during_the_call_is_copied),
-        cmocka_unit_test(cpu_written_memory_is_protected),
-        cmocka_unit_test(memory_pinned_later_stays_protected),
-        cmocka_unit_test(the_test_notices_pins_without_protection),
-        cmocka_unit_test(memory_read_into_later_stays_protected),
-        cmocka_unit_test(a_change_between_hash_and_write_is_noticed),
-        cmocka_unit_test(the_test_notices_missing_comparisons),
-        cmocka_unit_test(doctor_reports_pinned_memory),
-        cmocka_unit_test(saves_and_loads_pin_nothing),
-        cmocka_unit_test(without_proc_status_the_state_is_copied),
-    };
-
-    return cmocka_run_group_tests(tests, setup_device, teardown_device);
-}
+ALL_TESTS(setup_device, teardown_device);

@@ -17,9 +17,8 @@ static void calm_save(void)
     expect_ok(finish());
 }
 
-static void large_tensors_are_not_copied(void **state)
+TEST(large_tensors_are_not_copied)
 {
-    (void)state;
     need_cow();
     unsigned char *memory = map(64 * MIB);
     held_ahead = SIDESTEP_COPY_AHEAD_NEVER;
@@ -45,13 +44,12 @@ static void large_tensors_are_not_copied(void **state)
 }
 
 /* A tensor may begin anywhere in its page: the layout of the file allows for that. */
-static void any_address_in_a_page_is_zero_copy(void **state)
+TEST(any_address_in_a_page_is_zero_copy)
 {
     static const enum sidestep_io ios[] = {SIDESTEP_IO_AUTO, SIDESTEP_IO_THREADS,
                                            SIDESTEP_IO_BUFFERED};
     static const size_t into_page[] = {8, 64, 4088};
 
-    (void)state;
     need_cow();
     unsigned char *memory = map(112 * MIB);
     held_ahead = SIDESTEP_COPY_AHEAD_NEVER;
@@ -74,7 +72,7 @@ static void any_address_in_a_page_is_zero_copy(void **state)
 
 /* ---- failures */
 
-static void a_failed_write_unprotects_the_state(void **state)
+TEST(a_failed_write_unprotects_the_state)
 {
     static const struct {
         enum sidestep_io io;
@@ -88,7 +86,6 @@ static void a_failed_write_unprotects_the_state(void **state)
                     {SIDESTEP_IO_AUTO, "cow.read", EIO, SIDESTEP_EIO},
                     {SIDESTEP_IO_AUTO, "cow.read", EFAULT, SIDESTEP_EINVAL}};
 
-    (void)state;
     need_cow();
     unsigned char *memory = map(48 * MIB);
     held_ahead = SIDESTEP_COPY_AHEAD_NEVER;
@@ -120,9 +117,8 @@ static void a_failed_write_unprotects_the_state(void **state)
 }
 
 /* A request writes only a part, or nothing: the rest is zero-copy, too. */
-static void short_writes_are_finished(void **state)
+TEST(short_writes_are_finished)
 {
-    (void)state;
     need_cow();
     unsigned char *memory = map(48 * MIB);
     held_ahead = SIDESTEP_COPY_AHEAD_NEVER;
@@ -137,9 +133,8 @@ static void short_writes_are_finished(void **state)
     munmap(memory, 48 * MIB);
 }
 
-static void memory_may_go_when_it_is_written(void **state)
+TEST(memory_may_go_when_it_is_written)
 {
-    (void)state;
     need_cow();
     held_ahead = SIDESTEP_COPY_AHEAD_NEVER;
     held_io = SIDESTEP_IO_BUFFERED;
@@ -169,9 +164,8 @@ static void memory_may_go_when_it_is_written(void **state)
 
 /* ---- when copies are made, and how much memory they take */
 
-static void the_policy_learns_from_trainers(void **state)
+TEST(the_policy_learns_from_trainers)
 {
-    (void)state;
     need_cow();
     unsigned char *memory = map(64 * MIB);
     held_ahead = SIDESTEP_COPY_AHEAD_AUTO;
@@ -229,9 +223,8 @@ static size_t extra_memory(size_t before)
     return peak > before ? peak - before : 0;
 }
 
-static void calm_trainers_need_little_memory(void **state)
+TEST(calm_trainers_need_little_memory)
 {
-    (void)state;
     need_cow();
     need_plain_memory();
     size_t bytes = 192 * MIB;
@@ -258,11 +251,10 @@ static void calm_trainers_need_little_memory(void **state)
 
 /* A trainer that rewrites everything at once waits under the cap, and the process does not exceed
  * it. */
-static void a_cap_is_kept_by_the_process(void **state)
+TEST(a_cap_is_kept_by_the_process)
 {
     const size_t bytes = 160 * MIB, cap = 32 * MIB;
 
-    (void)state;
     need_cow();
     need_plain_memory();
     unsigned char *memory = map(bytes);
@@ -286,18 +278,4 @@ static void a_cap_is_kept_by_the_process(void **state)
     munmap(memory, bytes);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(large_tensors_are_not_copied),
-        cmocka_unit_test(any_address_in_a_page_is_zero_copy),
-        cmocka_unit_test(a_failed_write_unprotects_the_state),
-        cmocka_unit_test(short_writes_are_finished),
-        cmocka_unit_test(memory_may_go_when_it_is_written),
-        cmocka_unit_test(the_policy_learns_from_trainers),
-        cmocka_unit_test(calm_trainers_need_little_memory),
-        cmocka_unit_test(a_cap_is_kept_by_the_process),
-    };
-
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+ALL_TESTS(setup, teardown);

@@ -54,9 +54,8 @@ static long take(struct pool_slots *places, size_t i, enum pool_slots_order who)
     return place != NULL ? (long)((place - pool) / (long)IMAGE_ALIGN) : -1;
 }
 
-static void the_reserve_is_kept(void **state)
+TEST(the_reserve_is_kept)
 {
-    (void)state;
     size_windows((const unsigned[]){2}, 1);
     struct pool_slots *places = new_places(10, 4);
     assert_int_equal(take(places, 40, POOL_SLOTS_OUT_OF_ORDER), 4);
@@ -77,9 +76,8 @@ static void the_reserve_is_kept(void **state)
     pool_slots_free(&places);
 }
 
-static void the_lowest_slots_are_used(void **state)
+TEST(the_lowest_slots_are_used)
 {
-    (void)state;
     size_windows((const unsigned[]){3, 1, 2, 4}, 4);
     struct pool_slots *places = new_places(40, 0);
     for (size_t i = 0; i < 8; i++)
@@ -100,11 +98,10 @@ static void the_lowest_slots_are_used(void **state)
 }
 
 /* In whichever order windows are opened, the one whose turn it is gets a slot in the end. */
-static void every_window_gets_a_slot(void **state)
+TEST(every_window_gets_a_slot)
 {
     unsigned seed = 7;
 
-    (void)state;
     size_windows((const unsigned[]){3, 1, 5, 2, 4}, 5);
     for (unsigned round = 0; round < 200; round++) {
         struct pool_slots *places = new_places(24, 10);
@@ -123,12 +120,11 @@ static void every_window_gets_a_slot(void **state)
     }
 }
 
-static void no_memory_for_slots(void **state)
+TEST(no_memory_for_slots)
 {
     struct pool_slots *places = NULL;
     struct sidestep_error err = {0};
 
-    (void)state;
     fault_arm("memory", 1, false, ENOMEM);
     assert_int_equal(pool_slots_new(&places, &image, &err), SIDESTEP_ENOMEM);
     fault_arm("", 0, false, 0);
@@ -138,9 +134,8 @@ static void no_memory_for_slots(void **state)
 
 /* ---- saves */
 
-static void saves_need_no_more_than_the_cap(void **state)
+TEST(saves_need_no_more_than_the_cap)
 {
-    (void)state;
     need_cow();
     unsigned char *memory = map(96 * MIB);
     held_pool_bytes = CAP;
@@ -204,11 +199,10 @@ static void await_threads(const char *name, bool idle, unsigned count)
 
 /* A pause that ends only when the trainer goes on does not delay what the trainer waits for, and
  * the threads that do it leave the idle class. */
-static void a_pause_does_not_delay_a_trainer_that_waits_for_a_slot(void **state)
+TEST(a_pause_does_not_delay_a_trainer_that_waits_for_a_slot)
 {
     pthread_t trainer;
 
-    (void)state;
     need_cow();
     struct priority_rights rights = priority_probe();
     unsigned char *memory = map(64 * MIB);
@@ -240,11 +234,10 @@ static void a_pause_does_not_delay_a_trainer_that_waits_for_a_slot(void **state)
 
 /* While the disk is slow the pool is full, and writes to the state wait. Writes to a page that only
  * the state's neighbours use do not. */
-static void writes_to_neighbours_do_not_wait(void **state)
+TEST(writes_to_neighbours_do_not_wait)
 {
     pthread_t trainer;
 
-    (void)state;
     need_cow();
     unsigned char *memory = map(64 * MIB);
     held_pool_bytes = CAP;
@@ -301,7 +294,7 @@ static void *read_file(void *argument)
 
 /* A read(2) that is interrupted while it waits for a slot does not sleep: the kernel reports its
  * fault again and again. It is counted, and served, once. */
-static void an_interrupted_read_is_one_fault_at_a_time(void **state)
+TEST(an_interrupted_read_is_one_fault_at_a_time)
 {
     struct sigaction action = {.sa_handler = take_signal, .sa_flags = SA_RESTART}, before;
     struct reading reading = {.done = false};
@@ -309,7 +302,6 @@ static void an_interrupted_read_is_one_fault_at_a_time(void **state)
     void *all = NULL;
     pthread_t reader;
 
-    (void)state;
     need_cow();
     reading.memory = map(64 * MIB);
     snprintf(path, sizeof(path), "%s/input", scratch.path);
@@ -341,9 +333,8 @@ static void an_interrupted_read_is_one_fault_at_a_time(void **state)
     munmap(reading.memory, 64 * MIB);
 }
 
-static void eager_copies_need_pool_memory(void **state)
+TEST(eager_copies_need_pool_memory)
 {
-    (void)state;
     need_cow();
     unsigned char *good = map(32 * MIB), *strided = map(80 * MIB);
     for (unsigned mib = 4; mib <= 40; mib += 36) {
@@ -365,9 +356,8 @@ static void eager_copies_need_pool_memory(void **state)
 
 /* Without a cap the pool holds everything, and tensors that cannot be protected are copied to it.
  */
-static void without_a_cap_unprotectable_memory_is_copied(void **state)
+TEST(without_a_cap_unprotectable_memory_is_copied)
 {
-    (void)state;
     need_cow();
     unsigned char *good = map(8 * MIB), *strided = map(160 * MIB);
     begin(SIDESTEP_SNAPSHOT_COW);
@@ -383,9 +373,8 @@ static void without_a_cap_unprotectable_memory_is_copied(void **state)
     munmap(strided, 160 * MIB);
 }
 
-static void unprotectable_memory_under_a_cap_is_copied(void **state)
+TEST(unprotectable_memory_under_a_cap_is_copied)
 {
-    (void)state;
     need_cow();
     unsigned char *memory = map(132 * MIB);
     held_pool_bytes = CAP;
@@ -404,22 +393,10 @@ static void unprotectable_memory_under_a_cap_is_copied(void **state)
     munmap(memory, 132 * MIB);
 }
 
-int main(void)
+static int setup_threads(void **state)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_reserve_is_kept),
-        cmocka_unit_test(the_lowest_slots_are_used),
-        cmocka_unit_test(every_window_gets_a_slot),
-        cmocka_unit_test(no_memory_for_slots),
-        cmocka_unit_test(saves_need_no_more_than_the_cap),
-        cmocka_unit_test(writes_to_neighbours_do_not_wait),
-        cmocka_unit_test(a_pause_does_not_delay_a_trainer_that_waits_for_a_slot),
-        cmocka_unit_test(an_interrupted_read_is_one_fault_at_a_time),
-        cmocka_unit_test(eager_copies_need_pool_memory),
-        cmocka_unit_test(without_a_cap_unprotectable_memory_is_copied),
-        cmocka_unit_test(unprotectable_memory_under_a_cap_is_copied),
-    };
-
     held_io = SIDESTEP_IO_THREADS; /* every write has a point where it can be delayed */
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return setup(state);
 }
+
+ALL_TESTS(setup_threads, teardown);

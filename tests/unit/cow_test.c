@@ -10,9 +10,8 @@
 
 /* ---- which memory */
 
-static void private_memory_is_protected(void **state)
+TEST(private_memory_is_protected)
 {
-    (void)state;
     need_cow();
     unsigned char *memory = map(8 * MIB);
     begin(SIDESTEP_SNAPSHOT_COW);
@@ -48,9 +47,8 @@ static void expect_copied(void *memory, int64_t stride, uint32_t flags, const ch
     munmap(good, 4 * MIB);
 }
 
-static void shared_memory_is_copied(void **state)
+TEST(shared_memory_is_copied)
 {
-    (void)state;
     need_cow();
     void *memory = mmap(NULL, 2 * MIB, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(memory != MAP_FAILED);
@@ -58,9 +56,8 @@ static void shared_memory_is_copied(void **state)
     munmap(memory, 2 * MIB);
 }
 
-static void files_are_copied(void **state)
+TEST(files_are_copied)
 {
-    (void)state;
     need_cow();
     char path[128];
     snprintf(path, sizeof(path), "%s/file", scratch.path);
@@ -73,17 +70,15 @@ static void files_are_copied(void **state)
     close(fd);
 }
 
-static void the_stack_is_copied(void **state)
+TEST(the_stack_is_copied)
 {
-    (void)state;
     need_cow();
     uint64_t memory[WORDS(2 * MIB)];
     expect_copied(memory, 1, 0, "'t1': its memory is a stack");
 }
 
-static void pinned_and_strided_tensors_are_copied(void **state)
+TEST(pinned_and_strided_tensors_are_copied)
 {
-    (void)state;
     need_cow();
     void *memory = map(4 * MIB);
     expect_copied(memory, 1, SIDESTEP_TENSOR_PINNED, "'t1': its memory is pinned");
@@ -94,9 +89,8 @@ static void pinned_and_strided_tensors_are_copied(void **state)
     munmap(memory, 4 * MIB);
 }
 
-static void pinned_memory_that_only_the_cpu_writes_is_protected(void **state)
+TEST(pinned_memory_that_only_the_cpu_writes_is_protected)
 {
-    (void)state;
     need_cow();
     void *memory = map(4 * MIB);
     begin(SIDESTEP_SNAPSHOT_COW);
@@ -109,9 +103,8 @@ static void pinned_memory_that_only_the_cpu_writes_is_protected(void **state)
     munmap(memory, 4 * MIB);
 }
 
-static void read_only_memory_is_copied(void **state)
+TEST(read_only_memory_is_copied)
 {
-    (void)state;
     need_cow();
     uint64_t *memory = map(2 * MIB), *good = map(4 * MIB);
     begin(SIDESTEP_SNAPSHOT_COW);
@@ -131,9 +124,8 @@ static void read_only_memory_is_copied(void **state)
     munmap(good, 4 * MIB);
 }
 
-static void small_states_are_copied(void **state)
+TEST(small_states_are_copied)
 {
-    (void)state;
     need_cow();
     void *memory = map(MIB);
     begin(SIDESTEP_SNAPSHOT_COW);
@@ -144,9 +136,8 @@ static void small_states_are_copied(void **state)
     munmap(memory, MIB);
 }
 
-static void tensors_sharing_memory_are_saved_twice(void **state)
+TEST(tensors_sharing_memory_are_saved_twice)
 {
-    (void)state;
     need_cow();
     unsigned char *memory = map(4 * MIB);
     uint64_t *loaded[2] = {malloc(3 * MIB), malloc(3 * MIB)};
@@ -201,17 +192,15 @@ static void expect_untouched_pages_to_be_held(bool huge)
     munmap(memory, 8 * MIB);
 }
 
-static void untouched_pages_are_held(void **state)
+TEST(untouched_pages_are_held)
 {
-    (void)state;
     need_cow();
     expect_untouched_pages_to_be_held(false);
     expect_untouched_pages_to_be_held(true);
 }
 
-static void untouched_pages_are_held_by_old_kernels(void **state)
+TEST(untouched_pages_are_held_by_old_kernels)
 {
-    (void)state;
     need_cow();
     for (int huge = 0; huge < 2; huge++) {
         fault_arm("uffd.unpopulated", 1, true, EINVAL);
@@ -223,9 +212,8 @@ static void untouched_pages_are_held_by_old_kernels(void **state)
 
 /* ---- what the machine refuses */
 
-static void refused_protection_is_reported_and_copied(void **state)
+TEST(refused_protection_is_reported_and_copied)
 {
-    (void)state;
     static const struct {
         const char *point;
         int sys_errno;
@@ -255,9 +243,8 @@ static void refused_protection_is_reported_and_copied(void **state)
     munmap(memory, 4 * MIB);
 }
 
-static void a_failed_protection_falls_back_to_copy(void **state)
+TEST(a_failed_protection_falls_back_to_copy)
 {
-    (void)state;
     need_cow();
     unsigned char *memory = map(132 * MIB);
     begin(SIDESTEP_SNAPSHOT_COW);
@@ -275,9 +262,8 @@ static void a_failed_protection_falls_back_to_copy(void **state)
     munmap(memory, 132 * MIB);
 }
 
-static void a_program_goes_on_when_protection_cannot_be_lifted(void **state)
+TEST(a_program_goes_on_when_protection_cannot_be_lifted)
 {
-    (void)state;
     need_cow();
     unsigned char *memory = map(8 * MIB);
     begin(SIDESTEP_SNAPSHOT_COW);
@@ -333,9 +319,8 @@ static bool try_without(const char *point, unsigned long nth, unsigned *by_cow, 
     return true;
 }
 
-static void failed_allocations_do_no_harm(void **state)
+TEST(failed_allocations_do_no_harm)
 {
-    (void)state;
     static const char *const points[] = {"memory", "thread.start"};
     unsigned char *memory = map(2 * MIB);
     unsigned by_cow = 0, by_copy = 0;
@@ -352,25 +337,4 @@ static void failed_allocations_do_no_harm(void **state)
     munmap(memory, 2 * MIB);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(private_memory_is_protected),
-        cmocka_unit_test(shared_memory_is_copied),
-        cmocka_unit_test(files_are_copied),
-        cmocka_unit_test(the_stack_is_copied),
-        cmocka_unit_test(pinned_and_strided_tensors_are_copied),
-        cmocka_unit_test(pinned_memory_that_only_the_cpu_writes_is_protected),
-        cmocka_unit_test(read_only_memory_is_copied),
-        cmocka_unit_test(small_states_are_copied),
-        cmocka_unit_test(tensors_sharing_memory_are_saved_twice),
-        cmocka_unit_test(untouched_pages_are_held),
-        cmocka_unit_test(untouched_pages_are_held_by_old_kernels),
-        cmocka_unit_test(refused_protection_is_reported_and_copied),
-        cmocka_unit_test(a_failed_protection_falls_back_to_copy),
-        cmocka_unit_test(a_program_goes_on_when_protection_cannot_be_lifted),
-        cmocka_unit_test(failed_allocations_do_no_harm),
-    };
-
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+ALL_TESTS(setup, teardown);

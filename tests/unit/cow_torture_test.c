@@ -8,7 +8,7 @@
  * writes again while granules of the first one are still being copied. Delays at the fault points
  * cause thread orders that are otherwise rare.
  *
- * SIDESTEP_LONG: 1,000 saves and 10^11 words. SIDESTEP_ONLY: a pattern, for some of the tests.
+ * SIDESTEP_LONG: 1,000 saves and 10^11 words.
  */
 #include <pthread.h>
 #include <sys/mman.h>
@@ -303,36 +303,31 @@ static uint64_t every_word_is_of_its_epoch(bool huge, const char *slow_points, u
     return outcome.live;
 }
 
-static void on_small_pages(void **state)
+TEST(on_small_pages)
 {
-    (void)state;
     (void)every_word_is_of_its_epoch(false, NULL, 2);
 }
 
-static void on_huge_pages(void **state)
+TEST(on_huge_pages)
 {
-    (void)state;
     (void)every_word_is_of_its_epoch(true, NULL, 2);
 }
 
-static void with_slow_copiers(void **state)
+TEST(with_slow_copiers)
 {
-    (void)state;
     (void)every_word_is_of_its_epoch(true, "cow.stage", 1);
 }
 
-static void with_slow_handlers(void **state)
+TEST(with_slow_handlers)
 {
-    (void)state;
     (void)every_word_is_of_its_epoch(false, "cow.", 1);
 }
 
 /* Writers wait for slots that the disk returns, and handlers do not wait for writers. */
-static void torture_under_a_cap(void **state)
+TEST(torture_under_a_cap)
 {
     static const char *const slow[] = {NULL, "posix.pwrite", "cow."};
 
-    (void)state;
     for (unsigned i = 0; i < 6; i++) {
         t.pool_bytes = (i % 2 == 0 ? 16u : 32u) << 20;
         t.io = i % 3 == 1 ? SIDESTEP_IO_THREADS : SIDESTEP_IO_AUTO;
@@ -343,7 +338,7 @@ static void torture_under_a_cap(void **state)
 }
 
 /* Zero-copy, by calls and through the ring, while the next epoch waits to be written there. */
-static void zero_copy_writes(void **state)
+TEST(zero_copy_writes)
 {
     static const struct {
         const char *slow;
@@ -357,7 +352,6 @@ static void zero_copy_writes(void **state)
                 {"cow.", SIDESTEP_IO_BUFFERED, 24u << 20}};
     uint64_t live = 0;
 
-    (void)state;
     t.ahead = SIDESTEP_COPY_AHEAD_NEVER;
     for (unsigned i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
         t.io = ways[i].io;
@@ -371,14 +365,13 @@ static void zero_copy_writes(void **state)
 }
 
 /* A device reads the pages directly, where /dev/shm copies: past the page cache, and through it. */
-static void torture_on_a_disk(void **state)
+TEST(torture_on_a_disk)
 {
     static const enum sidestep_io ways[] = {SIDESTEP_IO_AUTO, SIDESTEP_IO_THREADS,
                                             SIDESTEP_IO_BUFFERED};
     struct scratch memory = t.scratch;
     uint64_t live = 0;
 
-    (void)state;
     need_cow();
     assert_true(scratch_make(&t.scratch, NULL));
     for (unsigned i = 0; i < 6; i++) {
@@ -394,9 +387,8 @@ static void torture_on_a_disk(void **state)
 }
 
 /* The negative control: memory is unprotected before its write has ended. */
-static void memory_unprotected_early_is_noticed(void **state)
+TEST(memory_unprotected_early_is_noticed)
 {
-    (void)state;
     need_cow();
     t.ahead = SIDESTEP_COPY_AHEAD_NEVER;
     t.io = SIDESTEP_IO_BUFFERED;
@@ -415,9 +407,8 @@ static void memory_unprotected_early_is_noticed(void **state)
 }
 
 /* The negative control: without protection there must be words of a later epoch. */
-static void the_test_notices_missing_protection(void **state)
+TEST(the_test_notices_missing_protection)
 {
-    (void)state;
     need_cow();
     fault_arm("uffd.unprotected|trust.", 1, true, 0);
     fault_delay("cow.stage", 2000);
@@ -442,20 +433,4 @@ static int teardown(void **state)
     return 0;
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(on_small_pages),
-        cmocka_unit_test(on_huge_pages),
-        cmocka_unit_test(with_slow_copiers),
-        cmocka_unit_test(with_slow_handlers),
-        cmocka_unit_test(torture_under_a_cap),
-        cmocka_unit_test(zero_copy_writes),
-        cmocka_unit_test(torture_on_a_disk),
-        cmocka_unit_test(memory_unprotected_early_is_noticed),
-        cmocka_unit_test(the_test_notices_missing_protection),
-    };
-
-    cmocka_set_test_filter(getenv("SIDESTEP_ONLY"));
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+ALL_TESTS(setup, teardown);

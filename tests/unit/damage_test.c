@@ -287,11 +287,10 @@ static bool is_clear(const struct sidestep_error *why, const char *name)
     return is_damage && is_named;
 }
 
-static void an_undamaged_checkpoint_is_good(void **state)
+TEST(an_undamaged_checkpoint_is_good)
 {
     struct sidestep_error why = {0};
 
-    (void)state;
     for (uint32_t i = 0; i < SAVES; i++) {
         restore(i);
         for (unsigned again = 0; again < 500; again++)
@@ -301,11 +300,10 @@ static void an_undamaged_checkpoint_is_good(void **state)
 }
 
 /* The control: a rig that accepts everything would accept this. */
-static void another_state_is_wrong(void **state)
+TEST(another_state_is_wrong)
 {
     struct sidestep_error why = {0};
 
-    (void)state;
     restore(0);
     assert_int_equal(judge(2, &why), WRONG);
 }
@@ -344,14 +342,13 @@ static void flip_one(struct store *store, struct store_file *file, const struct 
                      SIDESTEP_OK);
 }
 
-static void every_flipped_bit_is_found(void **state)
+TEST(every_flipped_bit_is_found)
 {
     struct sim *sim = sim_new(0);
     struct store *store = copy_to_memory(sim);
     OWNED_DIR *dir = NULL;
     size_t flips = 0;
 
-    (void)state;
     assert_int_equal(store_dir_open(store, NULL, "/victim", &dir, NULL), SIDESTEP_OK);
     for (size_t f = 0; f < FILES; f++) {
         const struct file *from = &saved[0][f];
@@ -375,11 +372,10 @@ static void expect_refused(const char *name, const char *what, size_t number)
                  why.status, why.message);
 }
 
-static void every_other_length_is_found(void **state)
+TEST(every_other_length_is_found)
 {
     char path[160];
 
-    (void)state;
     restore(0);
     for (size_t f = 0; f < FILES; f++) {
         const struct file *file = &saved[0][f];
@@ -395,12 +391,11 @@ static void every_other_length_is_found(void **state)
     }
 }
 
-static void sectors_that_are_lost_or_misdirected_are_found(void **state)
+TEST(sectors_that_are_lost_or_misdirected_are_found)
 {
     const size_t sector = 64; /* smaller than real ones, so there are more */
     static struct file damaged;
 
-    (void)state;
     restore(0);
     for (size_t f = 0; f < FILES; f++) {
         const struct file *file = &saved[0][f];
@@ -417,12 +412,11 @@ static void sectors_that_are_lost_or_misdirected_are_found(void **state)
     }
 }
 
-static void missing_files_are_found_and_others_ignored(void **state)
+TEST(missing_files_are_found_and_others_ignored)
 {
     struct sidestep_error why = {0};
     char path[160];
 
-    (void)state;
     restore(0);
     put("notes.txt", "mine", 4);
     put(".sidestep.manifest.00000000000000000000000000000000", "junk", 4);
@@ -445,9 +439,8 @@ static void missing_files_are_found_and_others_ignored(void **state)
 }
 
 /* All ordered pairs: any file of the first save is replaced by any file of any save. */
-static void swapped_files_are_found(void **state)
+TEST(swapped_files_are_found)
 {
-    (void)state;
     restore(0);
     for (size_t to = 0; to < FILES; to++) {
         for (size_t from = 0; from < SAVES * FILES; from++) {
@@ -465,11 +458,10 @@ static void swapped_files_are_found(void **state)
 }
 
 /* .metadata of one save, shards of others; the manifests of all three are there. */
-static void mixed_saves_are_found(void **state)
+TEST(mixed_saves_are_found)
 {
     size_t good = 0;
 
-    (void)state;
     for (size_t mix = 0; mix < SAVES * SAVES * SAVES; mix++) {
         const size_t from[] = {mix / 9, mix / 3 % 3, mix % 3};
         bool same = from[0] == from[1] && from[0] == from[2];
@@ -509,13 +501,12 @@ static void *shrink(void *context)
     return NULL;
 }
 
-static void a_file_that_shrinks_meanwhile_is_an_error(void **state)
+TEST(a_file_that_shrinks_meanwhile_is_an_error)
 {
     struct sidestep_error why = {0};
     pthread_t thread;
     char path[160];
 
-    (void)state;
     restore(0);
     stop = false;
     assert_int_equal(
@@ -530,19 +521,4 @@ static void a_file_that_shrinks_meanwhile_is_an_error(void **state)
     assert_int_equal(pthread_join(thread, NULL), 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_undamaged_checkpoint_is_good),
-        cmocka_unit_test(another_state_is_wrong),
-        cmocka_unit_test(every_flipped_bit_is_found),
-        cmocka_unit_test(every_other_length_is_found),
-        cmocka_unit_test(sectors_that_are_lost_or_misdirected_are_found),
-        cmocka_unit_test(missing_files_are_found_and_others_ignored),
-        cmocka_unit_test(swapped_files_are_found),
-        cmocka_unit_test(mixed_saves_are_found),
-        cmocka_unit_test(a_file_that_shrinks_meanwhile_is_an_error),
-    };
-
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+ALL_TESTS(setup, teardown);

@@ -85,9 +85,8 @@ static const struct {
      "x", "')}}", 65535, SIDESTEP_EUNSUPPORTED, "checkpoint_id has more than 65536 bytes"},
 };
 
-static void one_past_each_limit(void **state)
+TEST(one_past_each_limit)
 {
-    (void)state;
     for (size_t i = 0; i < ARRAY_LENGTH(limits); i++)
         for (size_t more = 0; more < 2; more++) {
             OWNED_BUFFER notation = {0};
@@ -101,12 +100,10 @@ static void one_past_each_limit(void **state)
         }
 }
 
-static void too_many_bytes(void **state)
+TEST(too_many_bytes)
 {
     struct sidestep_error err = {0};
     struct metadata metadata;
-    (void)state;
-
     assert_int_equal(dcp_metadata_read("", DCP_METADATA_MAX_BYTES + 1, &metadata, &err),
                      SIDESTEP_ECORRUPT);
     assert_string_equal(err.message, "2147483649 bytes of metadata, the limit is 2147483648");
@@ -130,13 +127,11 @@ static void put_key(struct buffer *out, const char *key)
 }
 
 /* A list of many chunks, which all of many tensors refer to. */
-static void lists_of_chunks_that_are_shared(void **state)
+TEST(lists_of_chunks_that_are_shared)
 {
     OWNED_BUFFER out = {0};
     OWNED_METADATA metadata = {0};
     struct sidestep_error err = {0};
-    (void)state;
-
     put_notation(&out, "$ChunkStorageMetadata{'offsets': (0,), 'sizes': (0,)}");
     buffer_put(&out, B("q\0"
                        "0]("));
@@ -171,13 +166,11 @@ static void lists_of_chunks_that_are_shared(void **state)
 }
 
 /* A path of 64 items at each of many names. */
-static void paths_that_are_shared(void **state)
+TEST(paths_that_are_shared)
 {
     OWNED_BUFFER out = {0};
     OWNED_METADATA metadata = {0};
     struct sidestep_error err = {0};
-    (void)state;
-
     buffer_put(&out, B("("));
     for (int i = 0; i < 64; i++)
         buffer_put(&out, B("K\1"));
@@ -206,14 +199,12 @@ static void paths_that_are_shared(void **state)
 }
 
 /* A text with many references is copied once: a name of 4 KiB in 1,000 paths. */
-static void copies_are_kept(void **state)
+TEST(copies_are_kept)
 {
     OWNED_BUFFER out = {0};
     OWNED_METADATA metadata = {0};
     struct sidestep_error err = {0};
     char name[4001];
-    (void)state;
-
     memset(name, 'n', sizeof(name) - 1);
     name[sizeof(name) - 1] = '\0';
     buffer_put(&out, B("X\xa0\x0f\0\0"));
@@ -244,14 +235,12 @@ static void copies_are_kept(void **state)
 }
 
 /* Nodes that take much more memory than their bytes, and that are dropped again. */
-static void memory_has_a_limit(void **state)
+TEST(memory_has_a_limit)
 {
     OWNED_BUFFER out = {0};
     OWNED_METADATA metadata = {0};
     struct sidestep_error err = {0};
     const size_t count = 900000;
-    (void)state;
-
     for (int i = 0; i < 5; i++) {
         buffer_put_u8(&out, '('); /* MARK, empty lists, POP_MARK */
         uint8_t *bytes = buffer_extend(&out, count);
@@ -262,18 +251,4 @@ static void memory_has_a_limit(void **state)
     put_notation(&out, "$Metadata{'state_dict_metadata': {}}");
     buffer_put(&out, B("."));
     assert_int_equal(dcp_metadata_read(out.bytes, out.length, &metadata, &err), SIDESTEP_ENOMEM);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_past_each_limit),
-        cmocka_unit_test(too_many_bytes),
-        cmocka_unit_test(lists_of_chunks_that_are_shared),
-        cmocka_unit_test(paths_that_are_shared),
-        cmocka_unit_test(copies_are_kept),
-        cmocka_unit_test(memory_has_a_limit),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

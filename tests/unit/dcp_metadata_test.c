@@ -64,9 +64,8 @@ static enum sidestep_status read_guarded(const void *bytes, size_t length, struc
     return status;
 }
 
-static void metadata_that_torch_wrote(void **state)
+TEST(metadata_that_torch_wrote)
 {
-    (void)state;
     for (size_t i = 0; i < ARRAY_LENGTH(golden); i++) {
         OWNED_BUFFER file = metadata_show_file(golden[i].path);
         OWNED_METADATA metadata = {0};
@@ -80,9 +79,8 @@ static void metadata_that_torch_wrote(void **state)
     }
 }
 
-static void no_prefix_of_a_file_is_a_file(void **state)
+TEST(no_prefix_of_a_file_is_a_file)
 {
-    (void)state;
     for (size_t i = 0; i < ARRAY_LENGTH(golden); i++) {
         OWNED_BUFFER file = metadata_show_file(golden[i].path);
         for (size_t n = 0; n < file.length; n++) {
@@ -95,13 +93,11 @@ static void no_prefix_of_a_file_is_a_file(void **state)
 
 /* Each byte of a file is replaced by each other one. Nothing crashes, and what is accepted can be
  * written and read again. */
-static void every_byte_changed(void **state)
+TEST(every_byte_changed)
 {
     OWNED_BUFFER file = metadata_show_file(golden[0].path);
     uint8_t *copy = guard_copy(file.bytes, file.length);
     size_t accepted = 0, refused = 0;
-    (void)state;
-
     for (size_t at = 0; at < file.length; at++) {
         for (unsigned value = 0; value < 256; value++) {
             OWNED_METADATA metadata = {0};
@@ -309,9 +305,8 @@ static const struct recipe accepted[] = {
      .expected = BEFORE("o () object f@0+0\n")},
 };
 
-static void what_is_accepted(void **state)
+TEST(what_is_accepted)
 {
-    (void)state;
     check_recipes(accepted, ARRAY_LENGTH(accepted));
 }
 
@@ -572,21 +567,7 @@ static const struct recipe refused[] = {
      .expected = "a key of planner_data is not UTF-8, or has a NUL in it"},
 };
 
-static void what_is_refused(void **state)
+TEST(what_is_refused)
 {
-    (void)state;
     check_recipes(refused, ARRAY_LENGTH(refused));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(metadata_that_torch_wrote),
-        cmocka_unit_test(no_prefix_of_a_file_is_a_file),
-        cmocka_unit_test(every_byte_changed),
-        cmocka_unit_test(what_is_accepted),
-        cmocka_unit_test(what_is_refused),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

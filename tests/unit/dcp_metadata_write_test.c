@@ -41,9 +41,8 @@ static void assert_same_when_written(const struct metadata *metadata)
     assert_string_equal(shown.bytes, shown_again.bytes);
 }
 
-static void golden_files_come_back(void **state)
+TEST(golden_files_come_back)
 {
-    (void)state;
     for (size_t i = 0; i < ARRAY_LENGTH(golden); i++) {
         OWNED_METADATA metadata = {0};
         read_file(golden[i], &metadata);
@@ -106,14 +105,12 @@ static void make_large(struct metadata *metadata, size_t entries, size_t chunks)
     }
 }
 
-static void batches(void **state)
+TEST(batches)
 {
     static const struct {
         size_t entries, chunks;
     } table[] = {{1, 1},    {1, 999},  {1, 1000}, {1, 1001}, {999, 1},
                  {1000, 1}, {1001, 1}, {2000, 1}, {10, 2000}};
-    (void)state;
-
     for (size_t i = 0; i < ARRAY_LENGTH(table); i++) {
         OWNED_METADATA metadata = {0};
         make_large(&metadata, table[i].entries, table[i].chunks);
@@ -130,15 +127,13 @@ static double seconds(void)
 }
 
 /* Prints the speed, but does not check it. */
-static void sixty_four_thousand_chunks(void **state)
+TEST(sixty_four_thousand_chunks)
 {
     OWNED_METADATA metadata = {0};
     OWNED_METADATA again = {0};
     OWNED_BUFFER out = {0};
     struct sidestep_error err = {0};
     double best = 1e9, start;
-    (void)state;
-
     make_large(&metadata, 1000, 64);
     for (int i = 0; i < 5; i++) {
         out.length = 0;
@@ -157,14 +152,12 @@ static void sixty_four_thousand_chunks(void **state)
 }
 
 /* Numbers of every width, in shapes, offsets, lengths and paths. */
-static void numbers(void **state)
+TEST(numbers)
 {
     static const uint64_t table[] = {0,          1,          255,        256,        65535,
                                      65536,      INT32_MAX,  1ull << 31, UINT32_MAX, 1ull << 32,
                                      1ull << 39, 1ull << 55, 1ull << 61, INT64_MAX};
     static const int64_t indices[] = {0, 255, 256, -1, INT64_MIN, INT64_MAX};
-    (void)state;
-
     for (size_t i = 0; i < ARRAY_LENGTH(table); i++) {
         OWNED_METADATA metadata = {0};
         struct sidestep_path_item path[ARRAY_LENGTH(indices)] = {{0}};
@@ -188,11 +181,9 @@ static void numbers(void **state)
     }
 }
 
-static void dimensions_and_texts(void **state)
+TEST(dimensions_and_texts)
 {
     char name[SIDESTEP_MAX_NAME + 1];
-    (void)state;
-
     for (uint32_t ndim = 0; ndim <= SIDESTEP_MAX_NDIM; ndim++) {
         OWNED_METADATA metadata = {0};
         int64_t ones[SIDESTEP_MAX_NDIM], zeroes[SIDESTEP_MAX_NDIM] = {0};
@@ -214,13 +205,11 @@ static void dimensions_and_texts(void **state)
     }
 }
 
-static void the_default_path_is_the_name(void **state)
+TEST(the_default_path_is_the_name)
 {
     OWNED_METADATA metadata = {0};
     OWNED_METADATA again = {0};
     OWNED_BUFFER out = {0};
-    (void)state;
-
     make_large(&metadata, 1, 1);
     metadata.entries[0].path_length = 0;
     assert_int_equal(dcp_metadata_write(&out, &metadata, NULL), SIDESTEP_OK);
@@ -240,11 +229,9 @@ static void assert_not_written(const struct metadata *metadata, const char *mess
     assert_int_equal(out.length, 6);
 }
 
-static void metadata_that_cannot_be_written(void **state)
+TEST(metadata_that_cannot_be_written)
 {
     OWNED_METADATA metadata = {0};
-    (void)state;
-
     make_large(&metadata, 10, 1);
     metadata.entries[9].storage.file = NULL;
     assert_not_written(&metadata, "'model.layers.9.attention.weight' is not stored anywhere");
@@ -281,7 +268,7 @@ static void merge(struct metadata *into, const struct metadata *more)
     assert_int_equal(dcp_metadata_merge(into, more, &err), SIDESTEP_OK);
 }
 
-static void ranks_are_merged(void **state)
+TEST(ranks_are_merged)
 {
     OWNED_METADATA all = {0};
     static const struct {
@@ -289,8 +276,6 @@ static void ranks_are_merged(void **state)
         int64_t first, rows;
     } ranks[] = {{"r0", 0, 2}, {"r1", 0, 2}, {"r2", 2, 0},
                  {"r3", 2, 2}, {"r4", 2, 0}, {"r5", 4, 0}};
-    (void)state;
-
     for (size_t i = 0; i < ARRAY_LENGTH(ranks); i++) {
         OWNED_METADATA rank = {0};
         make_rank(&rank, ranks[i].file, ranks[i].first, ranks[i].rows);
@@ -304,13 +289,11 @@ static void ranks_are_merged(void **state)
     assert_int_equal(metadata_find(&all, "w")->chunk_count, 3);
 }
 
-static void files_are_merged(void **state)
+TEST(files_are_merged)
 {
     OWNED_METADATA all = {0};
     OWNED_METADATA nested = {0};
     OWNED_METADATA large = {0};
-    (void)state;
-
     read_file(golden[0], &nested);
     read_file(golden[0], &all);
     OWNED_BUFFER before = metadata_show(&all);
@@ -326,15 +309,13 @@ static void files_are_merged(void **state)
 }
 
 /* Metadata without tables. */
-static void merging_into_metadata_without_tables(void **state)
+TEST(merging_into_metadata_without_tables)
 {
     OWNED_METADATA all = {0};
     OWNED_METADATA rank = {0};
     OWNED_METADATA twice = {0};
     struct metadata_chunk chunks[2];
     struct sidestep_error err = {0};
-    (void)state;
-
     make_rank(&all, "r0", 0, 2);
     make_rank(&rank, "r1", 2, 2);
     merge(&all, &rank);
@@ -347,12 +328,10 @@ static void merging_into_metadata_without_tables(void **state)
     assert_string_equal(err.message, "tensor 'w': chunks 0 and 1 are both at [0]");
 }
 
-static void ranks_that_differ(void **state)
+TEST(ranks_that_differ)
 {
     OWNED_METADATA all = {0};
     struct sidestep_error err = {0};
-    (void)state;
-
     for (int i = 0; i < 5; i++) {
         OWNED_METADATA rank = {0};
         int64_t other[] = {5};
@@ -389,15 +368,13 @@ static enum sidestep_status read_merge_write(const struct buffer *file, struct s
     return dcp_metadata_write(&out, &all, err);
 }
 
-static void memory_runs_out(void **state)
+TEST(memory_runs_out)
 {
     OWNED_METADATA large = {0};
     OWNED_BUFFER file = {0};
     unsigned long nth = 0;
     struct sidestep_error err;
     enum sidestep_status status;
-    (void)state;
-
     make_large(&large, 300, 3);
     assert_int_equal(dcp_metadata_write(&file, &large, NULL), SIDESTEP_OK);
     do {
@@ -414,11 +391,9 @@ static void memory_runs_out(void **state)
 }
 
 /* A limit makes each piece of an arena fail, because an arena makes few allocations. */
-static void arenas_run_out(void **state)
+TEST(arenas_run_out)
 {
     OWNED_BUFFER file = metadata_show_file(golden[1]);
-    (void)state;
-
     for (size_t limit = 16;; limit += 16) {
         OWNED_METADATA metadata = {0};
         OWNED_METADATA all = {.arena.limit_bytes = limit};
@@ -433,13 +408,12 @@ static void arenas_run_out(void **state)
     }
 }
 
-static void the_end_says_of_which_save_it_is(void **state)
+TEST(the_end_says_of_which_save_it_is)
 {
     OWNED_METADATA metadata = {0};
     OWNED_BUFFER bytes = {0};
     const char *id = "0123456789abcdef";
 
-    (void)state;
     make_large(&metadata, 2, 100);
     metadata.entries[0].chunks[99].storage.file = "__0.fedcba9876543210.distcp";
     metadata.checkpoint_id = "/save_id/fedcba9876543210";
@@ -452,26 +426,4 @@ static void the_end_says_of_which_save_it_is(void **state)
     assert_false(dcp_metadata_end_has_save_id(bytes.bytes, DCP_METADATA_END_BYTES, id));
     assert_false(dcp_metadata_end_has_save_id(bytes.bytes + bytes.length - 32, 32, id));
     assert_false(dcp_metadata_end_has_save_id(NULL, 0, id));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(golden_files_come_back),
-        cmocka_unit_test(batches),
-        cmocka_unit_test(the_end_says_of_which_save_it_is),
-        cmocka_unit_test(sixty_four_thousand_chunks),
-        cmocka_unit_test(numbers),
-        cmocka_unit_test(dimensions_and_texts),
-        cmocka_unit_test(the_default_path_is_the_name),
-        cmocka_unit_test(metadata_that_cannot_be_written),
-        cmocka_unit_test(ranks_are_merged),
-        cmocka_unit_test(files_are_merged),
-        cmocka_unit_test(merging_into_metadata_without_tables),
-        cmocka_unit_test(ranks_that_differ),
-        cmocka_unit_test(memory_runs_out),
-        cmocka_unit_test(arenas_run_out),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

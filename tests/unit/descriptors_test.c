@@ -28,12 +28,11 @@ static int count_open(void)
     return count;
 }
 
-static void one_rank_releases_its_descriptors(void **state)
+TEST(one_rank_releases_its_descriptors)
 {
     struct sidestep_save *save = NULL;
     struct sidestep_series *series = open_with(NULL);
 
-    (void)state;
     assert_true(count_open() > 0); /* the control: the series holds its lock */
     ASSERT_OK(sidestep_series_save_async(series, 1, world.state, NULL, &save, &err));
     ASSERT_OK(sidestep_save_wait(save, SIDESTEP_SAVE_COMMITTED, -1, &err));
@@ -93,22 +92,11 @@ static int run(struct sidestep_comm *comm, void *context)
     return bad;
 }
 
-static void all_ranks_release_their_descriptors(void **state)
+TEST(all_ranks_release_their_descriptors)
 {
-    (void)state;
     atomic_store(&done, 0);
     assert_int_equal(comm_threads_run(RANKS, run, NULL), 0);
     assert_true(step_exists(1) && step_exists(2));
 }
 
-int main(void)
-{
-#define CASE(name) cmocka_unit_test_setup_teardown(name, one_rank_setup, one_rank_teardown)
-    const struct CMUnitTest tests[] = {
-        CASE(one_rank_releases_its_descriptors),
-        CASE(all_ranks_release_their_descriptors),
-    };
-#undef CASE
-
-    return cmocka_run_group_tests_name("descriptors", tests, NULL, NULL);
-}
+EACH_TEST(one_rank_setup, one_rank_teardown);

@@ -120,9 +120,8 @@ static const int64_t same[] = {512};              /* 4 KiB */
 static const int64_t uneven[] = {512, 514, 7, 1}; /* neighbours differ */
 
 /* At even distances they are rows of one copy, even without batches. */
-static void tensors_of_one_size_are_copied_as_rows(void **state)
+TEST(tensors_of_one_size_are_copied_as_rows)
 {
-    (void)state;
     for (int version = OLD; version <= 13000; version += 13000 - OLD) {
         unsigned long calls;
         begin_many(version, 0, same, 1);
@@ -135,9 +134,8 @@ static void tensors_of_one_size_are_copied_as_rows(void **state)
     }
 }
 
-static void tensors_of_all_sizes_are_copied_in_batches(void **state)
+TEST(tensors_of_all_sizes_are_copied_in_batches)
 {
-    (void)state;
     static const struct {
         int version;
         unsigned long least, most;
@@ -154,9 +152,8 @@ static void tensors_of_all_sizes_are_copied_in_batches(void **state)
 }
 
 /* 24 MB of them. */
-static void many_tensors_go_through_a_small_pool(void **state)
+TEST(many_tensors_go_through_a_small_pool)
 {
-    (void)state;
     static const int64_t large[] = {3072, 3072, 3071};
     unsigned long calls;
 
@@ -168,9 +165,8 @@ static void many_tensors_go_through_a_small_pool(void **state)
 }
 
 /* Each is an allocation of its own: no copy crosses from one to the next. */
-static void allocations_are_not_joined(void **state)
+TEST(allocations_are_not_joined)
 {
-    (void)state;
     unsigned long calls;
 
     begin_many(OLD, 0, same, 1);
@@ -191,9 +187,8 @@ static void allocations_are_not_joined(void **state)
 
 /* ---- refusals of the driver */
 
-static void rows_that_are_refused_are_copied_one_by_one(void **state)
+TEST(rows_that_are_refused_are_copied_one_by_one)
 {
-    (void)state;
     unsigned long calls;
 
     begin_many(OLD, 0, same, 1);
@@ -207,9 +202,8 @@ static void rows_that_are_refused_are_copied_one_by_one(void **state)
 }
 
 /* ... and it never tries them again. */
-static void batches_that_are_refused_are_copied_one_by_one(void **state)
+TEST(batches_that_are_refused_are_copied_one_by_one)
 {
-    (void)state;
     unsigned long calls;
 
     begin_many(0, 0, uneven, 4);
@@ -224,9 +218,8 @@ static void batches_that_are_refused_are_copied_one_by_one(void **state)
     end_many();
 }
 
-static void a_failure_names_its_tensor(void **state)
+TEST(a_failure_names_its_tensor)
 {
-    (void)state;
     unsigned long calls;
 
     begin_many(OLD, 0, uneven, 4);
@@ -250,9 +243,8 @@ static void a_failure_names_its_tensor(void **state)
 }
 
 /* After a batch that is refused because of it, the next attempt reports it. */
-static void a_device_failure_in_a_batch_is_reported(void **state)
+TEST(a_device_failure_in_a_batch_is_reported)
 {
-    (void)state;
     unsigned long calls;
 
     begin_many(0, 0, uneven, 4);
@@ -266,9 +258,8 @@ static void a_device_failure_in_a_batch_is_reported(void **state)
 
 /* Copies to pageable memory are made one by one, because the driver promises nothing for batches of
  * them. */
-static void pageable_memory_is_not_for_batches(void **state)
+TEST(pageable_memory_is_not_for_batches)
 {
-    (void)state;
     unsigned long calls;
 
     begin_many(0, 0, uneven, 4);
@@ -279,19 +270,4 @@ static void pageable_memory_is_not_for_batches(void **state)
     end_many();
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tensors_of_one_size_are_copied_as_rows),
-        cmocka_unit_test(tensors_of_all_sizes_are_copied_in_batches),
-        cmocka_unit_test(many_tensors_go_through_a_small_pool),
-        cmocka_unit_test(allocations_are_not_joined),
-        cmocka_unit_test(rows_that_are_refused_are_copied_one_by_one),
-        cmocka_unit_test(batches_that_are_refused_are_copied_one_by_one),
-        cmocka_unit_test(a_failure_names_its_tensor),
-        cmocka_unit_test(a_device_failure_in_a_batch_is_reported),
-        cmocka_unit_test(pageable_memory_is_not_for_batches),
-    };
-
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+ALL_TESTS(setup, teardown);

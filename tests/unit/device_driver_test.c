@@ -94,9 +94,8 @@ static void launch(void *stream, void (*kernel)(void *, size_t, void *), struct 
 
 /* k1 on a blocking stream, k2 on the default one, k3 on another blocking one: one after the other.
  * Streams that do not block run beside it, or this would not end. */
-static void the_default_stream_waits_for_blocking_streams(void **state)
+TEST(the_default_stream_waits_for_blocking_streams)
 {
-    (void)state;
     for (int round = 0; round < 20; round++) {
         struct gate first = {0}, second = {0};
         begin();
@@ -116,9 +115,8 @@ static void the_default_stream_waits_for_blocking_streams(void **state)
     }
 }
 
-static void a_save_that_names_no_stream_covers_blocking_streams(void **state)
+TEST(a_save_that_names_no_stream_covers_blocking_streams)
 {
-    (void)state;
     begin();
     add(0, 3 * MIB, 0);
     add(0, MIB, SIDESTEP_TENSOR_FENCED);
@@ -146,9 +144,8 @@ static void *fill_on_own_stream(void *epoch)
 
 /* The handle means another stream in each thread: so our calls for it are made by the thread that
  * saves, or that sets the fence, also if saves are queued. */
-static void the_default_stream_of_a_thread(void **state)
+TEST(the_default_stream_of_a_thread)
 {
-    (void)state;
     for (uint32_t queue = 0; queue <= 2; queue += 2) {
         begin();
         job.queue = queue;
@@ -172,9 +169,8 @@ static void the_default_stream_of_a_thread(void **state)
 
 /* The negative control: a write on the stream of the same handle in another thread is not fenced.
  */
-static void the_default_stream_of_another_thread_is_another_one(void **state)
+TEST(the_default_stream_of_another_thread_is_another_one)
 {
-    (void)state;
     uint64_t epoch = 2;
     pthread_t other;
 
@@ -210,9 +206,8 @@ static void begin_with_saved_tensor(void)
 
 /* While a blocking stream captures, the default one cannot be used: any use of it would be a part
  * of the capture, and spoil it. */
-static void a_capture_that_the_default_stream_takes_part_in(void **state)
+TEST(a_capture_that_the_default_stream_takes_part_in)
 {
-    (void)state;
     begin_with_saved_tensor();
     void *blocking = cuda->new_stream_of(0, STANDIN_BLOCKING);
     cuda->capture(0, blocking, true);
@@ -229,9 +224,8 @@ static void a_capture_that_the_default_stream_takes_part_in(void **state)
     end();
 }
 
-static void a_load_during_a_capture_is_refused(void **state)
+TEST(a_load_during_a_capture_is_refused)
 {
-    (void)state;
     begin_with_saved_tensor();
     cuda->capture(0, job.streams[0], true);
     expect_status(load_on(job.streams[0]), SIDESTEP_EINVAL);
@@ -247,9 +241,8 @@ static void a_load_during_a_capture_is_refused(void **state)
 /* ---- contexts */
 
 /* The driver may refuse to record our events there: then the caller waits for the stream. */
-static void streams_of_green_contexts(void **state)
+TEST(streams_of_green_contexts)
 {
-    (void)state;
     begin();
     add(0, 3 * MIB, SIDESTEP_TENSOR_FENCED);
     add(0, MIB, 0);
@@ -273,9 +266,8 @@ static void streams_of_green_contexts(void **state)
 }
 
 /* The other device works on: the save aborts, and later saves of its tensors alone succeed. */
-static void one_of_two_devices_is_lost(void **state)
+TEST(one_of_two_devices_is_lost)
 {
-    (void)state;
     unsigned aborted = 0;
 
     for (unsigned long nth = 1; nth < 16; nth++) {
@@ -307,9 +299,8 @@ static void one_of_two_devices_is_lost(void **state)
 
 /* Memory of a pool is there from an operation on a stream on, and until another one. The save is
  * ordered behind the first by the stream of the call. */
-static void memory_that_is_allocated_on_a_stream(void **state)
+TEST(memory_that_is_allocated_on_a_stream)
 {
-    (void)state;
     begin();
     cuda->slow(3000);
     for (uint64_t epoch = 1; epoch < 5; epoch++) {
@@ -331,9 +322,8 @@ static void memory_that_is_allocated_on_a_stream(void **state)
 }
 
 /* The negative control of the stand-in: memory that goes while it is copied is seen. */
-static void memory_that_is_freed_too_early_is_seen(void **state)
+TEST(memory_that_is_freed_too_early_is_seen)
 {
-    (void)state;
     begin();
     struct on_device *t = add(0, MIB, SIDESTEP_TENSOR_FENCED);
     add(0, MIB, 0);
@@ -352,9 +342,8 @@ static void memory_that_is_freed_too_early_is_seen(void **state)
 }
 
 /* From pageable memory a copy returns before the device has the bytes; a load still waits. */
-static void a_load_from_memory_that_cannot_be_pinned(void **state)
+TEST(a_load_from_memory_that_cannot_be_pinned)
 {
-    (void)state;
     begin();
     add(0, 9 * MIB, 0);
     add_rows(0, 1, (int64_t)WORDS(65536), (int64_t)WORDS(65536), 0);
@@ -372,21 +361,4 @@ static void a_load_from_memory_that_cannot_be_pinned(void **state)
     end();
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_default_stream_waits_for_blocking_streams),
-        cmocka_unit_test(a_save_that_names_no_stream_covers_blocking_streams),
-        cmocka_unit_test(the_default_stream_of_a_thread),
-        cmocka_unit_test(the_default_stream_of_another_thread_is_another_one),
-        cmocka_unit_test(a_capture_that_the_default_stream_takes_part_in),
-        cmocka_unit_test(a_load_during_a_capture_is_refused),
-        cmocka_unit_test(streams_of_green_contexts),
-        cmocka_unit_test(one_of_two_devices_is_lost),
-        cmocka_unit_test(memory_that_is_allocated_on_a_stream),
-        cmocka_unit_test(memory_that_is_freed_too_early_is_seen),
-        cmocka_unit_test(a_load_from_memory_that_cannot_be_pinned),
-    };
-
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+ALL_TESTS(setup, teardown);

@@ -68,30 +68,26 @@ static unsigned long fail_each_call(uint64_t pool_bytes, bool sticky, unsigned l
     return failures;
 }
 
-static void every_call_of_the_driver_may_fail(void **state)
+TEST(every_call_of_the_driver_may_fail)
 {
-    (void)state;
     assert_true(fail_each_call(0, false, 1) > 15);
 }
 
-static void the_driver_may_fail_from_any_call_on(void **state)
+TEST(the_driver_may_fail_from_any_call_on)
 {
-    (void)state;
     assert_true(fail_each_call(0, true, 1) > 15);
 }
 
-static void every_call_may_fail_in_a_small_pool(void **state)
+TEST(every_call_may_fail_in_a_small_pool)
 {
-    (void)state;
     /* It takes long, and submits the same as above. */
     unsigned long step = getenv("SIDESTEP_LONG") != NULL ? 1 : 7;
     assert_true(fail_each_call(16 * MIB + 8192, false, step) > 5);
 }
 
 /* From some operation on nothing is done any more, and every call reports it. */
-static void a_device_may_be_lost(void **state)
+TEST(a_device_may_be_lost)
 {
-    (void)state;
     for (unsigned long nth = 1; nth < 12; nth++) {
         begin();
         add_some(MIB);
@@ -118,9 +114,8 @@ static void a_device_may_be_lost(void **state)
     }
 }
 
-static void memory_may_be_short(void **state)
+TEST(memory_may_be_short)
 {
-    (void)state;
     unsigned long failures = 0;
 
     for (unsigned long nth = 1;; nth++) {
@@ -163,9 +158,8 @@ static void expect_fault(const char *point, unsigned long nth, enum sidestep_sta
     end();
 }
 
-static void what_a_driver_refuses_is_reported(void **state)
+TEST(what_a_driver_refuses_is_reported)
 {
-    (void)state;
     expect_fault("device.copy", 1, SIDESTEP_EDEVICE);
     expect_fault("device.copy", 3, SIDESTEP_EDEVICE);
     expect_fault("device.await", 1, SIDESTEP_EDEVICE);
@@ -195,9 +189,8 @@ static void expect_refused(uint64_t *words, int64_t count, const char *word)
     sidestep_state_dict_free(&dict);
 }
 
-static void memory_that_is_too_small_is_refused(void **state)
+TEST(memory_that_is_too_small_is_refused)
 {
-    (void)state;
     begin();
     uint64_t *words = cuda->allocate(0, 65536);
     expect_refused(words, 65536 / 8 + 1, "freed, or resized");
@@ -218,9 +211,8 @@ static void memory_that_is_too_small_is_refused(void **state)
 
 /* For memory that another process has exported, a driver gives the same answers as for any other:
  * the device, and the mapping here. The other process writes to it, and ends. */
-static void memory_of_another_process_is_copied_too(void **state)
+TEST(memory_of_another_process_is_copied_too)
 {
-    (void)state;
     int status;
 
     begin();
@@ -247,9 +239,8 @@ static void memory_of_another_process_is_copied_too(void **state)
     end();
 }
 
-static void a_context_is_never_made(void **state)
+TEST(a_context_is_never_made)
 {
-    (void)state;
     begin();
     uint64_t *words = cuda->allocate(0, 65536);
     cuda->set_active(0, false);
@@ -259,9 +250,8 @@ static void a_context_is_never_made(void **state)
     end();
 }
 
-static void bad_streams_are_refused(void **state)
+TEST(bad_streams_are_refused)
 {
-    (void)state;
     struct sidestep_stream streams[65] = {{0}};
     struct sidestep_save_options options = SIDESTEP_SAVE_OPTIONS_INIT;
 
@@ -288,9 +278,8 @@ static void bad_streams_are_refused(void **state)
 }
 
 /* Its pages move; a copy by the driver gets the present contents. */
-static void managed_memory_is_that_of_a_device(void **state)
+TEST(managed_memory_is_that_of_a_device)
 {
-    (void)state;
     begin();
     add(0, MIB, SIDESTEP_TENSOR_FENCED);
     cuda->free(job.tensors[0].words);
@@ -302,9 +291,8 @@ static void managed_memory_is_that_of_a_device(void **state)
 }
 
 /* Exit handlers of the driver run before ours: then it answers nothing. */
-static void a_driver_may_end_before_the_engine(void **state)
+TEST(a_driver_may_end_before_the_engine)
 {
-    (void)state;
     begin();
     add_some(MIB);
     expect_ok(save_once());
@@ -355,9 +343,8 @@ static int work_in_child(void)
     return cuda->forked_calls() == 0 ? 0 : 6;
 }
 
-static void a_child_of_fork_leaves_devices_alone(void **state)
+TEST(a_child_of_fork_leaves_devices_alone)
 {
-    (void)state;
 #ifdef __SANITIZE_THREAD__
     print_message("ThreadSanitizer cannot follow threads that a forked child starts\n");
     skip();
@@ -384,9 +371,8 @@ static void a_child_of_fork_leaves_devices_alone(void **state)
 
 /* ---- the report */
 
-static void addresses_are_told_apart(void **state)
+TEST(addresses_are_told_apart)
 {
-    (void)state;
     int here = 0;
 
     cuda->reset(2);
@@ -425,9 +411,8 @@ static void expect_doctor(enum sidestep_allowed state, const char *text)
     sidestep_doctor_report_release(&report);
 }
 
-static void doctor_reports_devices(void **state)
+TEST(doctor_reports_devices)
 {
-    (void)state;
     cuda->reset(2);
     expect_doctor(SIDESTEP_ALLOWED_YES, "driver of CUDA 13.0, 2 devices, the first is Stand-in 0");
     cuda->describe(12040, "A100 MIG 1g.5gb");
@@ -449,25 +434,4 @@ static void doctor_reports_devices(void **state)
     expect_nothing_left();
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_call_of_the_driver_may_fail),
-        cmocka_unit_test(the_driver_may_fail_from_any_call_on),
-        cmocka_unit_test(every_call_may_fail_in_a_small_pool),
-        cmocka_unit_test(a_device_may_be_lost),
-        cmocka_unit_test(memory_may_be_short),
-        cmocka_unit_test(what_a_driver_refuses_is_reported),
-        cmocka_unit_test(memory_that_is_too_small_is_refused),
-        cmocka_unit_test(memory_of_another_process_is_copied_too),
-        cmocka_unit_test(a_context_is_never_made),
-        cmocka_unit_test(bad_streams_are_refused),
-        cmocka_unit_test(managed_memory_is_that_of_a_device),
-        cmocka_unit_test(a_driver_may_end_before_the_engine),
-        cmocka_unit_test(a_child_of_fork_leaves_devices_alone),
-        cmocka_unit_test(addresses_are_told_apart),
-        cmocka_unit_test(doctor_reports_devices),
-    };
-
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+ALL_TESTS(setup, teardown);

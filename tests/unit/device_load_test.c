@@ -87,18 +87,16 @@ static void fill_tensors(enum sidestep_compress compress)
     end();
 }
 
-static void tensors_on_devices_are_filled(void **state)
+TEST(tensors_on_devices_are_filled)
 {
-    (void)state;
     fill_tensors(SIDESTEP_COMPRESS_NONE);
     fill_tensors(SIDESTEP_COMPRESS_ZSTD);
     fill_tensors(SIDESTEP_COMPRESS_PLANES);
 }
 
 /* Work that the program submitted before is done first, on every stream. */
-static void loads_wait_for_the_programs_streams(void **state)
+TEST(loads_wait_for_the_programs_streams)
 {
-    (void)state;
     begin();
     add(0, 3 * MIB, 0);
     make_checkpoint();
@@ -112,9 +110,8 @@ static void loads_wait_for_the_programs_streams(void **state)
     end();
 }
 
-static void loads_wait_for_the_default_stream_if_none_is_named(void **state)
+TEST(loads_wait_for_the_default_stream_if_none_is_named)
 {
-    (void)state;
     begin();
     cuda->free_stream(job.streams[0]);
     job.streams[0] = NULL;
@@ -130,9 +127,8 @@ static void loads_wait_for_the_default_stream_if_none_is_named(void **state)
 }
 
 /* Only verified bytes are copied to a device. */
-static void damage_is_found_before_it_reaches_the_device(void **state)
+TEST(damage_is_found_before_it_reaches_the_device)
 {
-    (void)state;
     char path[256];
 
     begin();
@@ -155,9 +151,8 @@ static void damage_is_found_before_it_reaches_the_device(void **state)
 }
 
 /* Load while a save of the same memory is copied and written. */
-static void a_load_beside_a_save(void **state)
+TEST(a_load_beside_a_save)
 {
-    (void)state;
     begin();
     add(0, 20 * MIB, SIDESTEP_TENSOR_FENCED);
     make_checkpoint();
@@ -211,21 +206,18 @@ static void fail_each_call(enum sidestep_compress compress)
     assert_true(failures > 5);
 }
 
-static void every_failure_of_a_load_is_reported(void **state)
+TEST(every_failure_of_a_load_is_reported)
 {
-    (void)state;
     fail_each_call(SIDESTEP_COMPRESS_NONE);
 }
 
-static void every_failure_of_a_compressed_load_is_reported(void **state)
+TEST(every_failure_of_a_compressed_load_is_reported)
 {
-    (void)state;
     fail_each_call(SIDESTEP_COMPRESS_ZSTD);
 }
 
-static void memory_may_be_short_in_a_load(void **state)
+TEST(memory_may_be_short_in_a_load)
 {
-    (void)state;
     begin();
     add(0, 2 * MIB, 0);
     make_checkpoint();
@@ -247,18 +239,4 @@ static void memory_may_be_short_in_a_load(void **state)
     end();
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tensors_on_devices_are_filled),
-        cmocka_unit_test(loads_wait_for_the_programs_streams),
-        cmocka_unit_test(loads_wait_for_the_default_stream_if_none_is_named),
-        cmocka_unit_test(damage_is_found_before_it_reaches_the_device),
-        cmocka_unit_test(a_load_beside_a_save),
-        cmocka_unit_test(every_failure_of_a_load_is_reported),
-        cmocka_unit_test(every_failure_of_a_compressed_load_is_reported),
-        cmocka_unit_test(memory_may_be_short_in_a_load),
-    };
-
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+ALL_TESTS(setup, teardown);

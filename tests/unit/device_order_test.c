@@ -30,9 +30,8 @@ static void begin_turns(int devices)
     fill(1);
 }
 
-static void the_first_turn_is_copied_first(void **state)
+TEST(the_first_turn_is_copied_first)
 {
-    (void)state;
     begin_turns(1);
     void *other = cuda->new_stream(0);
     cuda->hold_copies(MIB + LARGE); /* what is not FENCED, and t2 */
@@ -62,9 +61,8 @@ static void the_first_turn_is_copied_first(void **state)
 }
 
 /* A stream that waits for a turn also waits for what is not FENCED; nothing has turn 0. */
-static void a_turn_without_tensors_waits_for_unfenced_ones(void **state)
+TEST(a_turn_without_tensors_waits_for_unfenced_ones)
 {
-    (void)state;
     begin_turns(1);
     void *other = cuda->new_stream(0);
     cuda->hold_copies(MIB);
@@ -83,9 +81,8 @@ static void a_turn_without_tensors_waits_for_unfenced_ones(void **state)
 }
 
 /* If a stream cannot wait, the host does. */
-static void the_host_waits_for_a_turn_too(void **state)
+TEST(the_host_waits_for_a_turn_too)
 {
-    (void)state;
     begin_turns(2);
     void *captured = cuda->new_stream(0);
     cuda->hold_copies(MIB + LARGE);
@@ -104,9 +101,8 @@ static void the_host_waits_for_a_turn_too(void **state)
     end();
 }
 
-static void turns_on_several_devices(void **state)
+TEST(turns_on_several_devices)
 {
-    (void)state;
     begin_with(NULL, 3);
     for (uint32_t i = 0; i < 12; i++) {
         add((int)(i % 3), 9 * MIB + 40 * i, i % 4 != 0 ? SIDESTEP_TENSOR_FENCED : 0);
@@ -126,9 +122,8 @@ static void turns_on_several_devices(void **state)
 }
 
 /* With a small pool they are copied in the order of the file, and every fence is for all. */
-static void a_small_pool_ignores_turns(void **state)
+TEST(a_small_pool_ignores_turns)
 {
-    (void)state;
     struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
 
     options.pool_bytes = 24 * MIB;
@@ -148,9 +143,8 @@ static void a_small_pool_ignores_turns(void **state)
 }
 
 /* A state with other turns has the same layout. */
-static void turns_may_change_from_save_to_save(void **state)
+TEST(turns_may_change_from_save_to_save)
 {
-    (void)state;
     begin_turns(1);
     for (uint32_t i = 0; i < 4; i++) {
         for (uint32_t k = 0; k < 3; k++)
@@ -169,16 +163,4 @@ static void turns_may_change_from_save_to_save(void **state)
     end();
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_first_turn_is_copied_first),
-        cmocka_unit_test(a_turn_without_tensors_waits_for_unfenced_ones),
-        cmocka_unit_test(the_host_waits_for_a_turn_too),
-        cmocka_unit_test(turns_on_several_devices),
-        cmocka_unit_test(a_small_pool_ignores_turns),
-        cmocka_unit_test(turns_may_change_from_save_to_save),
-    };
-
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+ALL_TESTS(setup, teardown);

@@ -44,9 +44,8 @@ static void fence_both(void)
     expect_ok(fence(1));
 }
 
-static void a_kept_promise_passes(void **state)
+TEST(a_kept_promise_passes)
 {
-    (void)state;
     for (int small = 0; small <= 1; small++) {
         begin_doubting(LONG_MS, small != 0 ? 16 * MIB : 0);
         for (int i = 0; i < 2; i++) {
@@ -62,9 +61,8 @@ static void a_kept_promise_passes(void **state)
     }
 }
 
-static void without_a_fence_it_ends_by_itself(void **state)
+TEST(without_a_fence_it_ends_by_itself)
 {
-    (void)state;
     begin_doubting("20", 0);
     fill(1);
     expect_ok(start());
@@ -87,9 +85,8 @@ static void break_promise(size_t i, const char *name)
     assert_non_null(strstr(job.err.message, "before a fence"));
 }
 
-static void a_broken_promise_is_reported(void **state)
+TEST(a_broken_promise_is_reported)
 {
-    (void)state;
     begin_doubting(LONG_MS, 0);
     break_promise(0, "tensor 't0' of device 0");
     break_promise(1, "tensor 't1' of device 1");
@@ -103,9 +100,8 @@ static void a_broken_promise_is_reported(void **state)
 }
 
 /* Without the mode nothing is noticed: that is what it is for. */
-static void without_the_mode_nothing_is_noticed(void **state)
+TEST(without_the_mode_nothing_is_noticed)
 {
-    (void)state;
     begin_doubting("0", 0);
     fill(1);
     expect_ok(start());
@@ -117,9 +113,8 @@ static void without_the_mode_nothing_is_noticed(void **state)
     end();
 }
 
-static void blocking_saves_need_no_fence(void **state)
+TEST(blocking_saves_need_no_fence)
 {
-    (void)state;
     struct sidestep_state_dict *dict;
 
     begin_doubting(LONG_MS, 0);
@@ -165,23 +160,10 @@ static unsigned long fail_each(bool memory)
     return failures;
 }
 
-static void everything_may_fail(void **state)
+TEST(everything_may_fail)
 {
-    (void)state;
     assert_true(fail_each(true) > 10);
     assert_true(fail_each(false) > 10);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_kept_promise_passes),
-        cmocka_unit_test(without_a_fence_it_ends_by_itself),
-        cmocka_unit_test(a_broken_promise_is_reported),
-        cmocka_unit_test(without_the_mode_nothing_is_noticed),
-        cmocka_unit_test(blocking_saves_need_no_fence),
-        cmocka_unit_test(everything_may_fail),
-    };
-
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+ALL_TESTS(setup, teardown);

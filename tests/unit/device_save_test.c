@@ -21,9 +21,8 @@ static void save_and_overwrite(bool fenced)
     expect_epoch(1);
 }
 
-static void later_work_waits_for_the_copy(void **state)
+TEST(later_work_waits_for_the_copy)
 {
-    (void)state;
     for (uint32_t flags = 0; flags <= SIDESTEP_TENSOR_FENCED; flags += SIDESTEP_TENSOR_FENCED) {
         begin();
         add(0, 3 * MIB + 40, flags);
@@ -44,9 +43,8 @@ static void later_work_waits_for_the_copy(void **state)
 
 /* Without the fence the test must notice the broken promise: copies stop until what comes after the
  * save has been written. */
-static void a_missing_fence_is_seen(void **state)
+TEST(a_missing_fence_is_seen)
 {
-    (void)state;
     begin();
     add(0, MIB, 0);
     add(0, 8 * MIB, SIDESTEP_TENSOR_FENCED);
@@ -64,9 +62,8 @@ static void a_missing_fence_is_seen(void **state)
     end_quietly();
 }
 
-static void forward_and_backward_run_beside_the_copy(void **state)
+TEST(forward_and_backward_run_beside_the_copy)
 {
-    (void)state;
     begin();
     add(0, 8 * MIB, SIDESTEP_TENSOR_FENCED);
     add(0, MIB, 0);
@@ -82,9 +79,8 @@ static void forward_and_backward_run_beside_the_copy(void **state)
     end();
 }
 
-static void any_stream_may_be_fenced(void **state)
+TEST(any_stream_may_be_fenced)
 {
-    (void)state;
     begin();
     add(0, 8 * MIB, SIDESTEP_TENSOR_FENCED);
     void *other = cuda->new_stream(0);
@@ -103,9 +99,8 @@ static void any_stream_may_be_fenced(void **state)
     end();
 }
 
-static void the_default_stream_is_taken_if_none_is_named(void **state)
+TEST(the_default_stream_is_taken_if_none_is_named)
 {
-    (void)state;
     begin();
     cuda->free_stream(job.streams[0]);
     job.streams[0] = NULL; /* the default one; none is in the options */
@@ -117,9 +112,8 @@ static void the_default_stream_is_taken_if_none_is_named(void **state)
     end();
 }
 
-static void several_devices_and_the_host_in_one_save(void **state)
+TEST(several_devices_and_the_host_in_one_save)
 {
-    (void)state;
     for (enum sidestep_snapshot how = SIDESTEP_SNAPSHOT_AUTO; how <= SIDESTEP_SNAPSHOT_COW; how++) {
         struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
         options.snapshot = how;
@@ -142,9 +136,8 @@ static void several_devices_and_the_host_in_one_save(void **state)
 }
 
 /* With one thread, only the thread that writes can wait for devices. */
-static void one_thread_is_enough(void **state)
+TEST(one_thread_is_enough)
 {
-    (void)state;
     for (uint64_t pool = 0; pool <= 24 * MIB; pool += 24 * MIB) {
         struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
         options.threads = 1;
@@ -163,9 +156,8 @@ static void one_thread_is_enough(void **state)
     }
 }
 
-static void strided_tensors_are_saved(void **state)
+TEST(strided_tensors_are_saved)
 {
-    (void)state;
     begin();
     add_rows(0, 1000, 300, 311, 0);
     add_rows(0, 5, 300000, 300001, SIDESTEP_TENSOR_FENCED);
@@ -175,9 +167,8 @@ static void strided_tensors_are_saved(void **state)
 }
 
 /* Reversed rows, and an expanded tensor, which no 2-D copy can handle. */
-static void any_strides_are_saved(void **state)
+TEST(any_strides_are_saved)
 {
-    (void)state;
     static const int64_t cases[][2] = {{-8, 1}, {0, 1}, {1, 16}, {2, -32}};
     uint64_t memory[512], loaded[32];
 
@@ -213,9 +204,8 @@ static void any_strides_are_saved(void **state)
     }
 }
 
-static void blocking_saves_wait_for_the_device(void **state)
+TEST(blocking_saves_wait_for_the_device)
 {
-    (void)state;
     begin();
     add(0, 9 * MIB, SIDESTEP_TENSOR_FENCED);
     add(-1, MIB, 0);
@@ -236,9 +226,8 @@ static void blocking_saves_wait_for_the_device(void **state)
 
 /* ---- compression */
 
-static void device_tensors_are_compressed(void **state)
+TEST(device_tensors_are_compressed)
 {
-    (void)state;
     for (uint64_t pool = 0; pool <= 24 * MIB; pool += 24 * MIB)
         for (int how = SIDESTEP_COMPRESS_ZSTD; how <= SIDESTEP_COMPRESS_PLANES; how++) {
             struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
@@ -268,9 +257,8 @@ static void begin_with_pool(uint64_t bytes)
     begin_with(&options, 1);
 }
 
-static void a_large_state_streams_through_a_small_pool(void **state)
+TEST(a_large_state_streams_through_a_small_pool)
 {
-    (void)state;
     begin_with_pool(24 * MIB);
     add(0, 50 * MIB, SIDESTEP_TENSOR_FENCED);
     add(0, MIB, 0);
@@ -286,9 +274,8 @@ static void a_large_state_streams_through_a_small_pool(void **state)
     end();
 }
 
-static void a_small_pool_waits_for_unfenced_tensors(void **state)
+TEST(a_small_pool_waits_for_unfenced_tensors)
 {
-    (void)state;
     begin_with_pool(24 * MIB);
     add(0, 30 * MIB, 0);
     add(0, 30 * MIB, SIDESTEP_TENSOR_FENCED);
@@ -300,9 +287,8 @@ static void a_small_pool_waits_for_unfenced_tensors(void **state)
     end();
 }
 
-static void unpinnable_memory_is_copied_slowly(void **state)
+TEST(unpinnable_memory_is_copied_slowly)
 {
-    (void)state;
     begin();
     cuda->limit_pinned(MIB);
     add(0, 5 * MIB, 0);
@@ -314,9 +300,8 @@ static void unpinnable_memory_is_copied_slowly(void **state)
     end();
 }
 
-static void the_pool_grows_and_is_pinned_again(void **state)
+TEST(the_pool_grows_and_is_pinned_again)
 {
-    (void)state;
     begin();
     for (int i = 0; i < 3; i++) {
         add(0, (size_t)(1 + i) * 3 * MIB, SIDESTEP_TENSOR_FENCED);
@@ -327,9 +312,8 @@ static void the_pool_grows_and_is_pinned_again(void **state)
     end();
 }
 
-static void the_pool_is_pinned_by_prepare(void **state)
+TEST(the_pool_is_pinned_by_prepare)
 {
-    (void)state;
     begin();
     add(0, 9 * MIB, 0);
     add(-1, 9 * MIB, 0);
@@ -343,9 +327,8 @@ static void the_pool_is_pinned_by_prepare(void **state)
 
 /* The driver has pinned its pages. So a save of host memory, which needs less, returns none to the
  * system. */
-static void a_pinned_pool_keeps_its_pages(void **state)
+TEST(a_pinned_pool_keeps_its_pages)
 {
-    (void)state;
     struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
 
     options.snapshot = SIDESTEP_SNAPSHOT_COW;
@@ -368,9 +351,8 @@ static void a_pinned_pool_keeps_its_pages(void **state)
 
 /* ---- fences */
 
-static void a_fence_after_the_copies_does_nothing(void **state)
+TEST(a_fence_after_the_copies_does_nothing)
 {
-    (void)state;
     begin();
     add(0, MIB, SIDESTEP_TENSOR_FENCED);
     fill(1);
@@ -389,9 +371,8 @@ static void a_fence_after_the_copies_does_nothing(void **state)
 }
 
 /* A fence on a device without tensors of the save: the host waits. */
-static void a_fence_on_another_device_waits(void **state)
+TEST(a_fence_on_another_device_waits)
 {
-    (void)state;
     begin_with(NULL, 2);
     add(0, 8 * MIB, SIDESTEP_TENSOR_FENCED);
     cuda->slow(3000);
@@ -404,9 +385,8 @@ static void a_fence_on_another_device_waits(void **state)
     end();
 }
 
-static void a_fence_of_a_failed_save_comes_back(void **state)
+TEST(a_fence_of_a_failed_save_comes_back)
 {
-    (void)state;
     struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
 
     options.pool_bytes = 24 * MIB;
@@ -426,9 +406,8 @@ static void a_fence_of_a_failed_save_comes_back(void **state)
 
 /* ---- graphs */
 
-static void a_save_does_not_disturb_a_capture(void **state)
+TEST(a_save_does_not_disturb_a_capture)
 {
-    (void)state;
     begin();
     void *captured = cuda->new_stream(0);
     add(0, 9 * MIB, SIDESTEP_TENSOR_FENCED);
@@ -450,9 +429,8 @@ static void a_save_does_not_disturb_a_capture(void **state)
     end();
 }
 
-static void a_save_during_a_capture_is_refused(void **state)
+TEST(a_save_during_a_capture_is_refused)
 {
-    (void)state;
     begin();
     add(0, MIB, 0);
     fill(1);
@@ -466,12 +444,11 @@ static void a_save_during_a_capture_is_refused(void **state)
 }
 
 /* There is one set of streams, so the next save waits, even if it is only of host memory. */
-static void device_memory_is_not_queued(void **state)
+TEST(device_memory_is_not_queued)
 {
     struct sidestep_save_info info = SIDESTEP_SAVE_INFO_INIT;
     struct sidestep_save *first;
 
-    (void)state;
     begin();
     job.queue = 2;
     add(0, 4 * MIB, 0);
@@ -492,33 +469,4 @@ static void device_memory_is_not_queued(void **state)
     end();
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(later_work_waits_for_the_copy),
-        cmocka_unit_test(a_missing_fence_is_seen),
-        cmocka_unit_test(forward_and_backward_run_beside_the_copy),
-        cmocka_unit_test(any_stream_may_be_fenced),
-        cmocka_unit_test(the_default_stream_is_taken_if_none_is_named),
-        cmocka_unit_test(several_devices_and_the_host_in_one_save),
-        cmocka_unit_test(one_thread_is_enough),
-        cmocka_unit_test(strided_tensors_are_saved),
-        cmocka_unit_test(any_strides_are_saved),
-        cmocka_unit_test(blocking_saves_wait_for_the_device),
-        cmocka_unit_test(device_tensors_are_compressed),
-        cmocka_unit_test(a_large_state_streams_through_a_small_pool),
-        cmocka_unit_test(a_small_pool_waits_for_unfenced_tensors),
-        cmocka_unit_test(unpinnable_memory_is_copied_slowly),
-        cmocka_unit_test(the_pool_grows_and_is_pinned_again),
-        cmocka_unit_test(the_pool_is_pinned_by_prepare),
-        cmocka_unit_test(a_pinned_pool_keeps_its_pages),
-        cmocka_unit_test(a_fence_after_the_copies_does_nothing),
-        cmocka_unit_test(a_fence_on_another_device_waits),
-        cmocka_unit_test(a_fence_of_a_failed_save_comes_back),
-        cmocka_unit_test(a_save_does_not_disturb_a_capture),
-        cmocka_unit_test(a_save_during_a_capture_is_refused),
-        cmocka_unit_test(device_memory_is_not_queued),
-    };
-
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+ALL_TESTS(setup, teardown);

@@ -38,9 +38,8 @@ static struct sidestep_diff_report compare(void)
     return report;
 }
 
-static void equal_hashes_are_not_read(void **state)
+TEST(equal_hashes_are_not_read)
 {
-    (void)state;
     save_world(a_path, 1);
     save_world(b_path, 1);
     struct sidestep_diff_report report = compare();
@@ -75,11 +74,10 @@ static int save_on_ranks(struct sidestep_comm *comm, void *context)
     return status != SIDESTEP_OK;
 }
 
-static void sharding_does_not_matter(void **state)
+TEST(sharding_does_not_matter)
 {
     struct saving rows = {a_path, 1, WORLD_BY_ROWS}, columns = {b_path, 1, WORLD_BY_COLUMNS};
 
-    (void)state;
     assert_int_equal(comm_threads_run(3, save_on_ranks, &rows), 0);
     assert_int_equal(comm_threads_run(2, save_on_ranks, &columns), 0);
     struct sidestep_diff_report report = compare();
@@ -137,13 +135,12 @@ static void expect(const struct sidestep_difference *d, const char *name, const 
     assert_string_equal(d->message, message);
 }
 
-static void every_kind_of_difference_is_reported(void **state)
+TEST(every_kind_of_difference_is_reported)
 {
     static float numbers[6];
     static const int64_t flat[] = {6}, two[] = {2, 3}, other[] = {3, 2};
     struct sidestep_state_dict *a = new_state(), *b = new_state();
 
-    (void)state;
     add(a, "dtype", SIDESTEP_FLOAT32, 1, flat, numbers);
     add(b, "dtype", SIDESTEP_INT32, 1, flat, numbers);
     add(a, "first", SIDESTEP_FLOAT32, 2, two, numbers);
@@ -168,14 +165,13 @@ static void every_kind_of_difference_is_reported(void **state)
 }
 
 /* More than two batches in one tensor, whose rows are larger than a batch. */
-static void large_tensors_go_by_pieces(void **state)
+TEST(large_tensors_go_by_pieces)
 {
     const int64_t shape[] = {3, 1 << 20, 9};
     const uint64_t count = (uint64_t)3 * (1 << 20) * 9;
     float *numbers = calloc(count, sizeof(*numbers));
     struct sidestep_state_dict *a = new_state(), *b = new_state();
 
-    (void)state;
     assert_non_null(numbers);
     assert_true(count * sizeof(*numbers) > 2 * DIFF_BATCH_BYTES);
     add(a, "w", SIDESTEP_FLOAT32, 3, shape, numbers);
@@ -196,13 +192,12 @@ static void large_tensors_go_by_pieces(void **state)
 }
 
 /* Wrong paths, and a damaged checkpoint. */
-static void incomparable_checkpoints_are_an_error(void **state)
+TEST(incomparable_checkpoints_are_an_error)
 {
     struct sidestep_diff_report report;
     struct sidestep_diff_options options = SIDESTEP_DIFF_OPTIONS_INIT;
     char path[256];
 
-    (void)state;
     save_world(a_path, 1);
     save_world(b_path, 2);
     assert_int_equal(sidestep_diff(a_path, NULL, NULL, &report, &err), SIDESTEP_EINVAL);
@@ -233,13 +228,12 @@ static void count_progress(void *context, uint64_t done, uint64_t total)
     *seen = done;
 }
 
-static void progress_is_reported(void **state)
+TEST(progress_is_reported)
 {
     struct sidestep_diff_options options = SIDESTEP_DIFF_OPTIONS_INIT;
     struct sidestep_diff_report report;
     uint64_t seen = 0;
 
-    (void)state;
     save_world(a_path, 1);
     save_world(b_path, 2);
     options.on_progress = count_progress;
@@ -250,12 +244,11 @@ static void progress_is_reported(void **state)
     sidestep_diff_report_release(&report);
 }
 
-static void every_allocation_may_fail(void **state)
+TEST(every_allocation_may_fail)
 {
     bool fired = true;
     unsigned failed = 0;
 
-    (void)state;
     save_world(a_path, 1);
     save_world(b_path, 2);
     for (unsigned long nth = 1; fired; nth++) {
@@ -276,19 +269,4 @@ static void every_allocation_may_fail(void **state)
     assert_true(failed > 50);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-#define CASE(f) cmocka_unit_test_setup_teardown(f, setup, one_rank_teardown)
-        CASE(equal_hashes_are_not_read),
-        CASE(sharding_does_not_matter),
-        CASE(every_kind_of_difference_is_reported),
-        CASE(large_tensors_go_by_pieces),
-        CASE(incomparable_checkpoints_are_an_error),
-        CASE(progress_is_reported),
-        CASE(every_allocation_may_fail),
-#undef CASE
-    };
-
-    return cmocka_run_group_tests_name("diff", tests, NULL, NULL);
-}
+EACH_TEST(setup, one_rank_teardown);

@@ -43,9 +43,8 @@ static void expect_no(const char *point, int sys_errno, const char *name, const 
     assert_null(report.findings);
 }
 
-static void refusals_are_findings(void **state)
+TEST(refusals_are_findings)
 {
-    (void)state;
     expect_no("uffd.open", EPERM, "userfaultfd", "Operation not permitted");
     expect_no("ring.setup", ENOSYS, "io_uring", "Function not implemented");
     expect_no("priority.policy", EPERM, "cpu_priority", "may not be lowered");
@@ -55,7 +54,7 @@ static void refusals_are_findings(void **state)
 }
 
 /* Who could delete or rename checkpoints. */
-static void rights_of_a_root_are_looked_at(void **state)
+TEST(rights_of_a_root_are_looked_at)
 {
     static const struct {
         mode_t mode;
@@ -69,7 +68,6 @@ static void rights_of_a_root_are_looked_at(void **state)
         {01777, SIDESTEP_ALLOWED_FACT, "only what is theirs"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct sidestep_doctor_report report = {0};
         assert_int_equal(chmod(scratch.path, cases[i].mode), 0);
@@ -84,11 +82,10 @@ static void rights_of_a_root_are_looked_at(void **state)
     assert_int_equal(chmod(scratch.path, 0700), 0);
 }
 
-static void memory_may_be_short(void **state)
+TEST(memory_may_be_short)
 {
     unsigned long nth = 1;
 
-    (void)state;
     for (;; nth++) {
         struct sidestep_doctor_report report = {0};
         struct sidestep_error err = {0};
@@ -108,22 +105,20 @@ static void memory_may_be_short(void **state)
     assert_true(nth > 3);
 }
 
-static void arguments_are_checked(void **state)
+TEST(arguments_are_checked)
 {
     struct sidestep_doctor_report report = {0};
 
-    (void)state;
     assert_int_equal(sidestep_doctor(NULL, &report, NULL), SIDESTEP_EINVAL);
     assert_int_equal(sidestep_doctor(scratch.path, NULL, NULL), SIDESTEP_EINVAL);
     assert_int_equal(sidestep_doctor("build/none", &report, NULL), SIDESTEP_ENOTFOUND);
 }
 
 /* A thread that could not be raised again is not lowered to the idle class. */
-static void priorities_follow_rights(void **state)
+TEST(priorities_follow_rights)
 {
     struct priority_rights none = {0};
 
-    (void)state;
     fault_arm("priority.policy", 2, true, EPERM);
     struct priority_rights rights = priority_probe();
     fault_arm("", 0, false, 0);
@@ -149,9 +144,8 @@ static int tear_down(void **state)
 }
 
 /* As in a container that was started without its GPUs. */
-static void a_driver_that_is_hidden(void **state)
+TEST(a_driver_that_is_hidden)
 {
-    (void)state;
     void *driver = dlopen("libcuda.so.1", RTLD_LAZY);
 
     if (driver != NULL) {
@@ -162,16 +156,4 @@ static void a_driver_that_is_hidden(void **state)
     expect_no("cuda.module", 0, "cuda", "libcuda.so.1 is not found here");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(refusals_are_findings),
-        cmocka_unit_test(rights_of_a_root_are_looked_at),
-        cmocka_unit_test(memory_may_be_short),
-        cmocka_unit_test(arguments_are_checked),
-        cmocka_unit_test(priorities_follow_rights),
-        cmocka_unit_test(a_driver_that_is_hidden),
-    };
-
-    return cmocka_run_group_tests(tests, set_up, tear_down);
-}
+ALL_TESTS(set_up, tear_down);

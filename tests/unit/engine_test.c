@@ -100,9 +100,8 @@ static void check_load(struct sidestep_engine *engine, const char *path, uint64_
     world_free(&loaded);
 }
 
-static void a_saved_state_is_loaded_bit_for_bit(void **state)
+TEST(a_saved_state_is_loaded_bit_for_bit)
 {
-    (void)state;
     char path[256];
     struct sidestep_engine *engine = NULL;
     struct sidestep_error err = {0};
@@ -126,9 +125,8 @@ static void a_saved_state_is_loaded_bit_for_bit(void **state)
     ASSERT_OK(sidestep_engine_close(&engine, &err), err);
 }
 
-static void a_checkpoint_is_replaced_and_foreign_files_stay(void **state)
+TEST(a_checkpoint_is_replaced_and_foreign_files_stay)
 {
-    (void)state;
     char path[256];
     struct sidestep_engine *engine = NULL;
     struct sidestep_error err = {0};
@@ -154,9 +152,8 @@ static void a_checkpoint_is_replaced_and_foreign_files_stay(void **state)
     ASSERT_OK(sidestep_engine_close(&engine, &err), err);
 }
 
-static void a_small_pool_streams(void **state)
+TEST(a_small_pool_streams)
 {
-    (void)state;
     char path[256];
     struct sidestep_engine *engine = NULL;
     struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
@@ -213,18 +210,16 @@ static void async_save_holds(enum sidestep_snapshot snapshot, int64_t released_m
     ASSERT_OK(sidestep_engine_close(&engine, &err), err);
 }
 
-static void an_async_save_holds_the_state_of_the_call(void **state)
+TEST(an_async_save_holds_the_state_of_the_call)
 {
-    (void)state;
     /* Copied host memory is released at once. */
     async_save_holds(SIDESTEP_SNAPSHOT_COPY, tensor_memory_has_devices() ? -1 : 0);
     async_save_holds(SIDESTEP_SNAPSHOT_COW, -1);
     async_save_holds(SIDESTEP_SNAPSHOT_AUTO, -1);
 }
 
-static void unsavable_tensors_are_refused_with_a_reason(void **state)
+TEST(unsavable_tensors_are_refused_with_a_reason)
 {
-    (void)state;
     char path[256];
     struct sidestep_engine *engine = NULL;
     struct sidestep_error err = {0};
@@ -267,9 +262,8 @@ static void unsavable_tensors_are_refused_with_a_reason(void **state)
     ASSERT_OK(sidestep_engine_close(&engine, &err), err);
 }
 
-static void a_link_to_a_directory_is_saved_in_place(void **state)
+TEST(a_link_to_a_directory_is_saved_in_place)
 {
-    (void)state;
     char path[256], link[256];
     struct sidestep_engine *engine = NULL;
     struct sidestep_error err = {0};
@@ -351,9 +345,8 @@ static int save_without_permission(const char *parent)
     return in_place == 0 && fresh == 1 + SIDESTEP_EPERM ? 0 : 1;
 }
 
-static void a_parent_that_cannot_be_written(void **state)
+TEST(a_parent_that_cannot_be_written)
 {
-    (void)state;
     struct scratch open_to_all;
 
     assert_true(scratch_make(&open_to_all, "/tmp")); /* which every user may enter */
@@ -374,9 +367,8 @@ static int save_to_mount_point(const char *path)
     return result == 0 && (flags & SIDESTEP_SAVE_VOLATILE) != 0 ? 0 : 1;
 }
 
-static void a_mount_point_is_saved_in_place(void **state)
+TEST(a_mount_point_is_saved_in_place)
 {
-    (void)state;
     char path[256];
 
     assert_int_equal(mkdir(at(path, "mounted"), 0777), 0);
@@ -453,9 +445,8 @@ static int run_load(struct sidestep_comm *comm, void *context)
     return bad;
 }
 
-static void any_sharding_is_loaded_on_any_number_of_ranks(void **state)
+TEST(any_sharding_is_loaded_on_any_number_of_ranks)
 {
-    (void)state;
     static const int sizes[] = {1, 2, 3, 5};
 
     for (size_t s = 0; s < 4; s++) {
@@ -479,9 +470,8 @@ static void any_sharding_is_loaded_on_any_number_of_ranks(void **state)
     }
 }
 
-static void ranks_that_disagree_save_nothing(void **state)
+TEST(ranks_that_disagree_save_nothing)
 {
-    (void)state;
     struct job job = {.seed = 1, .failing_rank = 2};
 
     at(job.path, "disagree");
@@ -491,9 +481,8 @@ static void ranks_that_disagree_save_nothing(void **state)
 
 /* Many ranks need few descriptors: there are more shards than are kept open, and than the limit
  * allows. */
-static void many_shards_need_few_descriptors(void **state)
+TEST(many_shards_need_few_descriptors)
 {
-    (void)state;
     enum { SHARDS = 300 };
     char path[256], name[64];
     struct sidestep_engine *engine = NULL;
@@ -523,9 +512,8 @@ static void many_shards_need_few_descriptors(void **state)
 
 /* ---- damage ---- */
 
-static void every_flipped_byte_is_found(void **state)
+TEST(every_flipped_byte_is_found)
 {
-    (void)state;
     char path[256], file[300];
     struct sidestep_engine *engine = NULL;
     struct sidestep_error err = {0};
@@ -566,24 +554,4 @@ static void every_flipped_byte_is_found(void **state)
     ASSERT_OK(sidestep_engine_close(&engine, &err), err);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-#define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-        CASE(a_saved_state_is_loaded_bit_for_bit),
-        CASE(a_checkpoint_is_replaced_and_foreign_files_stay),
-        CASE(a_small_pool_streams),
-        CASE(an_async_save_holds_the_state_of_the_call),
-        CASE(unsavable_tensors_are_refused_with_a_reason),
-        CASE(a_link_to_a_directory_is_saved_in_place),
-        CASE(a_parent_that_cannot_be_written),
-        CASE(a_mount_point_is_saved_in_place),
-        CASE(any_sharding_is_loaded_on_any_number_of_ranks),
-        CASE(ranks_that_disagree_save_nothing),
-        CASE(many_shards_need_few_descriptors),
-        CASE(every_flipped_byte_is_found),
-#undef CASE
-    };
-
-    return cmocka_run_group_tests_name("engine", tests, NULL, NULL);
-}
+EACH_TEST(setup, teardown);

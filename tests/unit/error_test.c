@@ -7,11 +7,10 @@
 #include "base/error.h"
 #include "support/unit.h"
 
-static void wrapped_errors_begin_with_the_action(void **state)
+TEST(wrapped_errors_begin_with_the_action)
 {
     struct sidestep_error err = {0};
 
-    (void)state;
     assert_int_equal(FAIL(&err, SIDESTEP_EIO, "broken"), SIDESTEP_EIO);
     error_wrap(&err, "read '%s'", "a");
     error_wrap(&err, "load '%s'", "b");
@@ -20,12 +19,11 @@ static void wrapped_errors_begin_with_the_action(void **state)
 }
 
 /* The control of the check that runs in all other tests. */
-static void a_repeated_prefix_ends_a_test(void **state)
+TEST(a_repeated_prefix_ends_a_test)
 {
     int status = 0;
     pid_t child = fork();
 
-    (void)state;
     assert_int_not_equal(child, -1);
     if (child == 0) {
         struct sidestep_error err = {0};
@@ -41,11 +39,10 @@ static void a_repeated_prefix_ends_a_test(void **state)
 }
 
 /* A store or a codec of a program may return any status; all else is its mistake. */
-static void callbacks_may_return_any_status(void **state)
+TEST(callbacks_may_return_any_status)
 {
     struct sidestep_error why = {.message = "broken"}, err = {0};
 
-    (void)state;
     for (int status = SIDESTEP_EINVAL; status <= ERROR_LAST_STATUS; status++)
         assert_int_equal(error_from_callback("the store", "s", "stat", status, &why, &err), status);
     assert_string_equal(err.message, "the store 's': stat(): broken");
@@ -54,14 +51,4 @@ static void callbacks_may_return_any_status(void **state)
         SIDESTEP_EINVAL);
     assert_int_equal(error_from_callback("the store", "s", "stat", -1, &why, &err),
                      SIDESTEP_EINVAL);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(wrapped_errors_begin_with_the_action),
-        cmocka_unit_test(a_repeated_prefix_ends_a_test),
-        cmocka_unit_test(callbacks_may_return_any_status),
-    };
-    return cmocka_run_group_tests_name("error", tests, NULL, NULL);
 }

@@ -134,9 +134,8 @@ static int run_saves(struct sidestep_comm *comm, void *context)
     return bad;
 }
 
-static void a_rank_that_cannot_save(void **state)
+TEST(a_rank_that_cannot_save)
 {
-    (void)state;
     for (int i = 0; i < 12; i++) {
         struct job job = {.culprit = i % 3, .blocking = i / 3 % 2 == 0, .in_flight = i / 6 == 0};
 
@@ -175,9 +174,8 @@ static int run_loads(struct sidestep_comm *comm, void *context)
     return bad;
 }
 
-static void a_rank_that_cannot_load(void **state)
+TEST(a_rank_that_cannot_load)
 {
-    (void)state;
     for (int i = 0; i < 3; i++) {
         struct job job = {.culprit = i};
 
@@ -228,11 +226,10 @@ static int run_series(struct sidestep_comm *comm, void *context)
     return bad;
 }
 
-static void a_rank_that_cannot_take_part_in_a_series(void **state)
+TEST(a_rank_that_cannot_take_part_in_a_series)
 {
     char path[256];
 
-    (void)state;
     for (int i = 0; i < 2; i++) {
         struct job job = {.culprit = i};
 
@@ -243,7 +240,7 @@ static void a_rank_that_cannot_take_part_in_a_series(void **state)
     }
 }
 
-static void a_failure_option_needs_a_status(void **state)
+TEST(a_failure_option_needs_a_status)
 {
     static const int32_t statuses[] = {SIDESTEP_OK, -1, SIDESTEP_EDEVICE + 1, INT32_MAX};
     struct sidestep_save_options save_options = SIDESTEP_SAVE_OPTIONS_INIT;
@@ -251,7 +248,6 @@ static void a_failure_option_needs_a_status(void **state)
     struct sidestep_engine *engine = NULL;
     struct sidestep_error err = {0}, why = {0};
 
-    (void)state;
     save_options.failure = load_options.failure = &why;
     assert_int_equal(sidestep_engine_open(&engine, NULL, &err), SIDESTEP_OK);
     memset(why.message, 'x', sizeof(why.message)); /* not NUL-terminated */
@@ -345,11 +341,10 @@ static int run_until_cut(struct sidestep_comm *comm, void *context)
     return bad;
 }
 
-static void an_engine_closes_without_its_communicator(void **state)
+TEST(an_engine_closes_without_its_communicator)
 {
     char path[256];
 
-    (void)state;
     assert_int_equal(comm_threads_run(3, run_until_cut, NULL), 0);
     assert_int_equal(access(at(path, "step-3/.metadata"), F_OK), 0);
 }
@@ -360,7 +355,7 @@ static void count_event(void *context, const char *line)
     ++*(int *)context;
 }
 
-static void handles_outlive_their_engine(void **state)
+TEST(handles_outlive_their_engine)
 {
     struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
     struct sidestep_engine *engine = NULL, *next = NULL;
@@ -373,7 +368,6 @@ static void handles_outlive_their_engine(void **state)
     uint64_t step;
     int events = 0;
 
-    (void)state;
     options.on_event = count_event, options.event_context = &events;
     assert_int_equal(sidestep_engine_open(&engine, &options, &err), SIDESTEP_OK);
     assert_int_equal(sidestep_series_open(engine, scratch.path, NULL, &series, &err), SIDESTEP_OK);
@@ -413,7 +407,7 @@ static void handles_outlive_their_engine(void **state)
 
 /* ---------------------------------------------------------------- too few descriptors */
 
-static void too_few_descriptors(void **state)
+TEST(too_few_descriptors)
 {
     struct sidestep_engine *engine = NULL;
     struct sidestep_error err = {0};
@@ -422,7 +416,6 @@ static void too_few_descriptors(void **state)
     char path[256], other[256];
     unsigned failed = 0;
 
-    (void)state;
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
     assert_int_equal(sidestep_engine_open(&engine, NULL, &err), SIDESTEP_OK);
     world_make(&world, 0, 1, WORLD_BY_ROWS, 2, false);
@@ -487,7 +480,7 @@ static void assert_paths(const char *path)
     sidestep_checkpoint_close(&checkpoint);
 }
 
-static void integer_keys_come_back(void **state)
+TEST(integer_keys_come_back)
 {
     const struct sidestep_path_item item[] = {
         {.key = "state"}, {.index = -3, .flags = SIDESTEP_PATH_INT_KEY}, {.index = 0}};
@@ -505,7 +498,6 @@ static void integer_keys_come_back(void **state)
                                      .path_length = 3};
     char path[256], lost[256];
 
-    (void)state;
     assert_int_equal(sidestep_engine_open(&engine, NULL, &err), SIDESTEP_OK);
     assert_int_equal(sidestep_state_dict_new(&s, &err), SIDESTEP_OK);
     assert_int_equal(sidestep_state_dict_add_tensor(s, &tensor, &err), SIDESTEP_OK);
@@ -548,29 +540,11 @@ static int save_unequally(struct sidestep_comm *comm, void *context)
     return bad;
 }
 
-static void ranks_agree_on_whether_to_replace(void **state)
+TEST(ranks_agree_on_whether_to_replace)
 {
-    (void)state;
     for (int rank = 0; rank < 3; rank += 2)
         assert_int_equal(comm_threads_run(3, save_unequally, &rank), 0);
     assert_int_equal(count_names(), 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-#define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-        CASE(a_rank_that_cannot_save),
-        CASE(a_rank_that_cannot_load),
-        CASE(a_rank_that_cannot_take_part_in_a_series),
-        CASE(a_failure_option_needs_a_status),
-        CASE(ranks_agree_on_whether_to_replace),
-        CASE(an_engine_closes_without_its_communicator),
-        CASE(handles_outlive_their_engine),
-        CASE(too_few_descriptors),
-        CASE(integer_keys_come_back),
-#undef CASE
-    };
-
-    return cmocka_run_group_tests_name("failure", tests, NULL, NULL);
-}
+EACH_TEST(setup, teardown);

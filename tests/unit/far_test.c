@@ -41,36 +41,33 @@ static bool take_away(void)
     return is_there;
 }
 
-static void slow_calls_delay_a_commit(void **state)
+TEST(slow_calls_delay_a_commit)
 {
     struct store_far far = {.call_us = 200, .slow_us = 5000, .slow_of = 37};
     struct far_ranks ranks = {.late = -1};
 
-    (void)state;
     save(&far, &ranks);
     assert_int_equal(ranks.committed, RANKS);
     assert_true(take_away());
 }
 
 /* Rank 0 asks the less often the longer it waits: 1, 2, 4 ... 50, 50 ms. */
-static void a_straggler_is_waited_for(void **state)
+TEST(a_straggler_is_waited_for)
 {
     struct store_far far = {0};
     struct far_ranks ranks = {.late = 7, .late_ms = 400};
 
-    (void)state;
     save(&far, &ranks);
     assert_int_equal(ranks.committed, RANKS);
     assert_true(atomic_load(&far.lists) < 20 + 25 * (ranks.vote_s + ranks.commit_s));
     assert_true(take_away());
 }
 
-static void a_silent_rank_is_named(void **state)
+TEST(a_silent_rank_is_named)
 {
     struct store_far far = {.call_us = 100};
     struct far_ranks ranks = {.late = 7, .late_ms = UINT64_MAX, .timeout_ms = 1500};
 
-    (void)state;
     save(&far, &ranks);
     assert_int_equal(ranks.aborted, RANKS);
     assert_int_equal(ranks.why.status, SIDESTEP_ETIMEDOUT);
@@ -80,12 +77,11 @@ static void a_silent_rank_is_named(void **state)
 
 /* Wherever the burst comes, nobody reports a checkpoint that is not there, and nobody an abort of
  * one that is there. */
-static void a_burst_of_errors_leaves_one_truth(void **state)
+TEST(a_burst_of_errors_leaves_one_truth)
 {
     static const unsigned bursts[] = {3, 100, 200, 300, 380, 440, 480, NEVER};
     unsigned aborted = 0, committed = 0;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(bursts) / sizeof(bursts[0]); i++) {
         struct store_far far = {.call_us = 50, .fails_from = bursts[i], .fails = 5};
         struct far_ranks ranks = {.late = -1, .timeout_ms = bursts[i] == NEVER ? 0 : 1000};
@@ -120,14 +116,4 @@ static int teardown(void **state)
     return 0;
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(slow_calls_delay_a_commit),
-        cmocka_unit_test(a_straggler_is_waited_for),
-        cmocka_unit_test(a_silent_rank_is_named),
-        cmocka_unit_test(a_burst_of_errors_leaves_one_truth),
-    };
-
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+ALL_TESTS(setup, teardown);

@@ -40,9 +40,8 @@ static const struct {
     {FILE_NAME_METADATA_TMP, ID, 0, 0, ".metadata." ID},
 };
 
-static void every_form_is_made_and_recognised(void **state)
+TEST(every_form_is_made_and_recognised)
 {
-    (void)state;
     for (size_t i = 0; i < ARRAY_LENGTH(forms); i++) {
         char name[FILE_NAME_BYTES];
         file_name_format(forms[i].kind, forms[i].save_id, forms[i].rank, forms[i].shard, name);
@@ -55,11 +54,10 @@ static void every_form_is_made_and_recognised(void **state)
     }
 }
 
-static void the_lock_has_a_name_without_an_id(void **state)
+TEST(the_lock_has_a_name_without_an_id)
 {
     struct file_name parsed = file_name_parse(NAMES_COMMIT_LOCK);
 
-    (void)state;
     assert_int_equal(parsed.kind, FILE_NAME_LOCK);
     assert_string_equal(parsed.save_id, "");
 }
@@ -151,18 +149,16 @@ static const char *const near_misses[] = {
     "config.json",
 };
 
-static void similar_names_are_not_ours(void **state)
+TEST(similar_names_are_not_ours)
 {
-    (void)state;
     for (size_t i = 0; i < ARRAY_LENGTH(near_misses); i++)
         is_none_of_ours(near_misses[i]);
 }
 
 /* Each beginning of each form, each form with one more byte, and each form with one byte changed.
  * None of them is a name, or it is another one that is written in the same way. */
-static void no_name_has_two_spellings(void **state)
+TEST(no_name_has_two_spellings)
 {
-    (void)state;
     for (size_t i = 0; i < ARRAY_LENGTH(forms); i++) {
         size_t length = strlen(forms[i].name);
         for (size_t at = 0; at <= length; at++)
@@ -181,7 +177,7 @@ static void no_name_has_two_spellings(void **state)
 }
 
 /* Patterns of other tools that search anywhere in a name. */
-static void other_tools_do_not_see_us(void **state)
+TEST(other_tools_do_not_see_us)
 {
     static const char *const finders[] = {
         "step-([0-9]+)",       "checkpoint-([0-9]+)", "checkpoint_([0-9]+)", "iter_([0-9]+)",
@@ -190,7 +186,6 @@ static void other_tools_do_not_see_us(void **state)
     };
     static const char *const ids[] = {ID, ZEROES, NINES, LETTERS};
 
-    (void)state;
     for (size_t f = 0; f < ARRAY_LENGTH(finders); f++) {
         regex_t finder;
         assert_int_equal(regcomp(&finder, finders[f], REG_EXTENDED | REG_NOSUB), 0);
@@ -415,9 +410,8 @@ static const struct {
     PATH(".\x7f.", false),
 };
 
-static void paths_stay_beneath(void **state)
+TEST(paths_stay_beneath)
 {
-    (void)state;
     assert_true(ARRAY_LENGTH(paths) >= 150);
     for (size_t i = 0; i < ARRAY_LENGTH(paths); i++) {
         char *copy = guard_copy(paths[i].path, paths[i].length);
@@ -427,11 +421,10 @@ static void paths_stay_beneath(void **state)
     }
 }
 
-static void paths_have_a_longest_length(void **state)
+TEST(paths_have_a_longest_length)
 {
     char path[4097];
 
-    (void)state;
     memset(path, 'a', sizeof(path));
     assert_true(file_name_is_beneath(path, 4095));
     assert_false(file_name_is_beneath(path, 4096));
@@ -444,12 +437,11 @@ static void paths_have_a_longest_length(void **state)
 }
 
 /* All paths of up to six bytes of special characters, compared with a simple implementation. */
-static void short_paths_agree_with_a_simple_rule(void **state)
+TEST(short_paths_agree_with_a_simple_rule)
 {
     static const char alphabet[] = {'/', '.', 'a', '\0', '\n'};
     char path[6], padded[16];
 
-    (void)state;
     for (size_t length = 1; length <= sizeof(path); length++) {
         size_t combinations = 1;
         for (size_t i = 0; i < length; i++)
@@ -465,19 +457,4 @@ static void short_paths_agree_with_a_simple_rule(void **state)
             assert_int_equal(file_name_is_beneath(path, length), beneath);
         }
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_form_is_made_and_recognised),
-        cmocka_unit_test(the_lock_has_a_name_without_an_id),
-        cmocka_unit_test(similar_names_are_not_ours),
-        cmocka_unit_test(no_name_has_two_spellings),
-        cmocka_unit_test(other_tools_do_not_see_us),
-        cmocka_unit_test(paths_stay_beneath),
-        cmocka_unit_test(paths_have_a_longest_length),
-        cmocka_unit_test(short_paths_agree_with_a_simple_rule),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -27,12 +27,11 @@ static void refuses(const struct sample *sample, enum sidestep_status status, co
     assert_int_equal(bytes.length, 0);
 }
 
-static void footers_that_a_reader_refuses_are_not_written(void **state)
+TEST(footers_that_a_reader_refuses_are_not_written)
 {
     struct sample s;
     OWNED_BUFFER bytes = {0};
 
-    (void)state;
     sample_init(&s);
     s.footer.required_features = 2;
     refuses(&s, SIDESTEP_EUNSUPPORTED, "footer of rank 3, shard 1: feature bit 1 is required");
@@ -70,12 +69,11 @@ static void footers_that_a_reader_refuses_are_not_written(void **state)
 
 /* Gaps, and archives around the data of a tensor, have limits, because they are read in one
  * piece. */
-static void limits_of_gaps_and_archives(void **state)
+TEST(limits_of_gaps_and_archives)
 {
     struct sample s;
     OWNED_BUFFER bytes = {0};
 
-    (void)state;
     sample_init(&s);
     uint64_t end = s.items[SAMPLES - 1].offset + s.items[SAMPLES - 1].bytes;
     assert_int_equal(footer_encode(&s.footer, end + FOOTER_MAX_GAP_BYTES, &bytes, NULL),
@@ -99,7 +97,7 @@ static void limits_of_gaps_and_archives(void **state)
 }
 
 /* A footer at each limit is written; one past it is refused. */
-static void limits_of_names_and_paths(void **state)
+TEST(limits_of_names_and_paths)
 {
     OWNED_ARENA arena = {0};
     OWNED_BUFFER bytes = {0};
@@ -108,7 +106,6 @@ static void limits_of_names_and_paths(void **state)
     struct sample s;
     struct footer footer;
 
-    (void)state;
     sample_init(&s);
     memset(name, 'n', SIDESTEP_MAX_NAME);
     s.items[BIG].name = name;
@@ -136,7 +133,7 @@ static void limits_of_names_and_paths(void **state)
 }
 
 /* The hashes of 128 TiB: one page of zeroes, mapped many times. */
-static void limit_of_bytes(void **state)
+TEST(limit_of_bytes)
 {
     uint64_t blocks = FOOTER_MAX_BYTES / 8;
     const uint64_t *zero_hashes =
@@ -149,7 +146,6 @@ static void limit_of_bytes(void **state)
     OWNED_BUFFER bytes = {0};
     struct sidestep_error err = {0};
 
-    (void)state;
     assert_ptr_not_equal(zero_hashes, MAP_FAILED);
     item.bytes = item.data_bytes = item.raw_bytes = blocks * HASH_BLOCK_BYTES;
     item.block_count = blocks;
@@ -160,7 +156,7 @@ static void limit_of_bytes(void **state)
     munmap((void *)(uintptr_t)zero_hashes, 8 * blocks);
 }
 
-static void limit_of_a_claimed_size(void **state)
+TEST(limit_of_a_claimed_size)
 {
     static const struct {
         uint64_t footer_bytes;
@@ -174,7 +170,6 @@ static void limit_of_a_claimed_size(void **state)
     };
     uint8_t trailer[FOOTER_TRAILER_BYTES] = "SIDESTEP";
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_LENGTH(claims); i++) {
         OWNED_ARENA arena = {.limit_bytes = 1 << 20};
         struct sample_file file;
@@ -190,12 +185,11 @@ static void limit_of_a_claimed_size(void **state)
 
 /* ------------------------------------------------------------------ failures around it */
 
-static void a_file_that_fails_or_changes(void **state)
+TEST(a_file_that_fails_or_changes)
 {
     OWNED_BUFFER bytes = {0};
     struct sample sample;
 
-    (void)state;
     sample_init(&sample);
     sample_encode(&sample, &bytes);
     for (unsigned n = 1; n <= 2; n++) {
@@ -219,13 +213,12 @@ static void a_file_that_fails_or_changes(void **state)
     assert_non_null(strstr(err.message, "changed while it was read"));
 }
 
-static void every_allocation_may_fail(void **state)
+TEST(every_allocation_may_fail)
 {
     OWNED_BUFFER bytes = {0};
     struct sample sample;
     unsigned long fired = 0;
 
-    (void)state;
     sample_init(&sample);
     for (unsigned long n = 1;; n++) {
         OWNED_BUFFER out = {0};
@@ -256,13 +249,12 @@ static void every_allocation_may_fail(void **state)
 }
 
 /* An arena serves many pieces from one allocation, so a limit makes each piece fail once. */
-static void every_piece_of_an_arena_may_be_refused(void **state)
+TEST(every_piece_of_an_arena_may_be_refused)
 {
     OWNED_BUFFER bytes = {0};
     struct sample sample;
     enum sidestep_status status = SIDESTEP_ENOMEM;
 
-    (void)state;
     sample_init(&sample);
     sample_encode(&sample, &bytes);
     for (size_t limit = 16; status != SIDESTEP_OK; limit += 16) {
@@ -271,19 +263,4 @@ static void every_piece_of_an_arena_may_be_refused(void **state)
         status = sample_read(bytes.bytes, bytes.length, &arena, &footer, NULL);
         assert_true(status == SIDESTEP_OK || status == SIDESTEP_ENOMEM);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(footers_that_a_reader_refuses_are_not_written),
-        cmocka_unit_test(limits_of_gaps_and_archives),
-        cmocka_unit_test(limits_of_names_and_paths),
-        cmocka_unit_test(limit_of_bytes),
-        cmocka_unit_test(limit_of_a_claimed_size),
-        cmocka_unit_test(a_file_that_fails_or_changes),
-        cmocka_unit_test(every_allocation_may_fail),
-        cmocka_unit_test(every_piece_of_an_arena_may_be_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

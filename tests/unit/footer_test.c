@@ -10,7 +10,7 @@
 
 /* ------------------------------------------------------------------ what is written is read */
 
-static void footers_round_trip(void **state)
+TEST(footers_round_trip)
 {
     OWNED_ARENA arena = {0};
     OWNED_BUFFER bytes = {0}, again = {0};
@@ -20,7 +20,6 @@ static void footers_round_trip(void **state)
     struct footer_trailer trailer;
     uint8_t sha256[HASH_SHA256_BYTES], expected[HASH_SHA256_BYTES];
 
-    (void)state;
     sample_init(&sample);
     sample_encode(&sample, &bytes);
     sample_file_init(&file, SAMPLE_ITEMS_END, bytes.bytes, bytes.length);
@@ -49,12 +48,11 @@ static void footers_round_trip(void **state)
     assert_memory_equal(again.bytes, bytes.bytes, bytes.length);
 }
 
-static void the_size_is_known_before_the_hashes(void **state)
+TEST(the_size_is_known_before_the_hashes)
 {
     OWNED_BUFFER bytes = {0};
     struct sample sample;
 
-    (void)state;
     sample_init(&sample);
     sample_encode(&sample, &bytes);
     for (size_t i = 0; i < SAMPLES; i++) {
@@ -76,14 +74,13 @@ static void the_size_is_known_before_the_hashes(void **state)
 }
 
 /* The bytes of version 1, which never change. */
-static void the_bytes_are_those_of_version_1(void **state)
+TEST(the_bytes_are_those_of_version_1)
 {
     OWNED_BUFFER bytes = {0};
     struct sample sample;
     uint8_t golden[4096];
     FILE *file = fopen("tests/golden/footer/version-1.bin", "rb");
 
-    (void)state;
     assert_non_null(file);
     size_t length = fread(golden, 1, sizeof(golden), file);
     fclose(file);
@@ -95,12 +92,11 @@ static void the_bytes_are_those_of_version_1(void **state)
 
 /* ------------------------------------------------------------------ damage */
 
-static void every_flipped_bit_is_found(void **state)
+TEST(every_flipped_bit_is_found)
 {
     OWNED_BUFFER bytes = {0};
     struct sample sample;
 
-    (void)state;
     sample_init(&sample);
     sample_encode(&sample, &bytes);
     for (size_t bit = 0; bit < 8 * bytes.length; bit++) {
@@ -119,13 +115,12 @@ static void every_flipped_bit_is_found(void **state)
 
 /* Fix the hashes after each change, to test the parser: what it accepts is what the encoder
  * writes. */
-static void every_flipped_bit_behind_the_hashes(void **state)
+TEST(every_flipped_bit_behind_the_hashes)
 {
     OWNED_BUFFER bytes = {0};
     struct sample sample;
     size_t accepted = 0;
 
-    (void)state;
     sample_init(&sample);
     sample_encode(&sample, &bytes);
     for (size_t bit = 0; bit < 8 * (bytes.length - FOOTER_TRAILER_BYTES); bit++) {
@@ -145,12 +140,11 @@ static void every_flipped_bit_behind_the_hashes(void **state)
     assert_true(accepted > 0); /* a letter of a name, an envelope's hash */
 }
 
-static void every_truncation_is_refused(void **state)
+TEST(every_truncation_is_refused)
 {
     OWNED_BUFFER bytes = {0};
     struct sample sample;
 
-    (void)state;
     sample_init(&sample);
     sample_encode(&sample, &bytes);
     for (size_t length = 0; length < bytes.length; length++) {
@@ -255,9 +249,8 @@ static const struct {
     {AT(SAMPLES, 28), 2, 0x8005, SIDESTEP_ECORRUPT, "item 0: flags 0x0a instead of 0x02"},
 };
 
-static void contradictions_are_refused_with_a_reason(void **state)
+TEST(contradictions_are_refused_with_a_reason)
 {
-    (void)state;
     for (size_t i = 0; i < ARRAY_LENGTH(lies); i++) {
         OWNED_ARENA arena = {0};
         OWNED_BUFFER bytes = {0};
@@ -275,7 +268,7 @@ static void contradictions_are_refused_with_a_reason(void **state)
     }
 }
 
-static void padding_is_zero_and_short(void **state)
+TEST(padding_is_zero_and_short)
 {
     OWNED_ARENA arena = {0};
     struct footer footer = {.world_size = 1, .shard_count = 1};
@@ -283,7 +276,6 @@ static void padding_is_zero_and_short(void **state)
     OWNED_BUFFER encoded = {0};
     struct sidestep_error err = {0};
 
-    (void)state;
     assert_int_equal(footer_encode(&footer, SAMPLE_ITEMS_END, &encoded, NULL), SIDESTEP_OK);
     memset(bytes, 0, sizeof(bytes));
     memcpy(bytes, encoded.bytes, HEADER);
@@ -302,14 +294,13 @@ static void padding_is_zero_and_short(void **state)
 }
 
 /* A newer writer may append data after the hashes, if a feature bit says so. */
-static void unknown_optional_features_are_ignored(void **state)
+TEST(unknown_optional_features_are_ignored)
 {
     OWNED_ARENA arena = {0};
     OWNED_BUFFER bytes = {0}, longer = {0};
     struct sample sample;
     struct footer footer;
 
-    (void)state;
     sample_init(&sample);
     sample.footer.optional_features = UINT64_C(1) << 40;
     sample_encode(&sample, &bytes);
@@ -326,10 +317,9 @@ static void unknown_optional_features_are_ignored(void **state)
 }
 
 /* Items with transforms: all their bytes are data, and an extension has the names. */
-static void transforms_are_named(void **state)
+TEST(transforms_are_named)
 {
     static const char *const names[] = {"stream.zstd/1", "a,b"};
-    (void)state;
     struct sample s;
     struct footer footer;
     struct sidestep_error err = {0};
@@ -366,21 +356,4 @@ static void transforms_are_named(void **state)
     s.items[WEIGHT].transform = 3;
     assert_int_equal(footer_encode(&s.footer, SAMPLE_ITEMS_END, &bytes, &err),
                      SIDESTEP_EUNSUPPORTED);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(footers_round_trip),
-        cmocka_unit_test(the_size_is_known_before_the_hashes),
-        cmocka_unit_test(the_bytes_are_those_of_version_1),
-        cmocka_unit_test(every_flipped_bit_is_found),
-        cmocka_unit_test(every_flipped_bit_behind_the_hashes),
-        cmocka_unit_test(every_truncation_is_refused),
-        cmocka_unit_test(contradictions_are_refused_with_a_reason),
-        cmocka_unit_test(padding_is_zero_and_short),
-        cmocka_unit_test(unknown_optional_features_are_ignored),
-        cmocka_unit_test(transforms_are_named),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

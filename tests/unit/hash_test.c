@@ -31,19 +31,17 @@ static void fill(uint8_t *bytes, size_t length)
     }
 }
 
-static void test_block(void **unused)
+TEST(test_block)
 {
-    (void)unused;
     assert_true(hash_block("", 0) == 0x2d06800538d394c2ull);
     assert_true(hash_block("abc", 3) == 0x78af5f94892f3950ull);
     assert_true(hash_block("abc", 2) != hash_block("abc", 3));
 }
 
-static void test_list(void **unused)
+TEST(test_list)
 {
     uint64_t blocks[2] = {1, 2};
 
-    (void)unused;
     struct hash128 none = hash_block_list(blocks, 0);
     assert_true(none.high == 0x99aa06d3014798d8ull && none.low == 0x6001c324468d497full);
     struct hash128 two = hash_block_list(blocks, 2);
@@ -56,7 +54,7 @@ static void test_list(void **unused)
     assert_true(two.low != reversed.low && two.high != reversed.high);
 }
 
-static void test_block_count(void **unused)
+TEST(test_block_count)
 {
     static const struct {
         uint64_t bytes;
@@ -69,16 +67,14 @@ static void test_block_count(void **unused)
         {UINT64_MAX, (UINT64_MAX >> 20) + 1},
     };
 
-    (void)unused;
     for (size_t i = 0; i < ARRAY_LENGTH(rows); i++)
         assert_true(hash_block_count(rows[i].bytes) == rows[i].blocks);
 }
 
-static void test_crc32(void **unused)
+TEST(test_crc32)
 {
     uint8_t bytes[600];
 
-    (void)unused;
     fill(bytes, sizeof(bytes));
     assert_int_equal(hash_crc32(0, "", 0), 0);
     assert_int_equal(hash_crc32(0, "123456789", 9), 0xcbf43926u);
@@ -92,11 +88,10 @@ static void test_crc32(void **unused)
         assert_int_equal(hash_crc32(0, bytes + start, 500), slow_crc32(0, bytes + start, 500));
 }
 
-static void test_crc32_continues_and_joins(void **unused)
+TEST(test_crc32_continues_and_joins)
 {
     uint8_t bytes[257];
 
-    (void)unused;
     fill(bytes, sizeof(bytes));
     uint32_t whole = hash_crc32(0, bytes, sizeof(bytes));
     for (size_t cut = 0; cut <= sizeof(bytes); cut++) {
@@ -109,12 +104,11 @@ static void test_crc32_continues_and_joins(void **unused)
 }
 
 /* Lengths over 4 GiB: 2^33 zeroes after a byte, computed by doubling in two ways. */
-static void test_crc32_joins_long(void **unused)
+TEST(test_crc32_joins_long)
 {
     uint32_t zeroes = hash_crc32(0, "", 1);
     uint32_t stepwise = hash_crc32(0, "x", 1);
 
-    (void)unused;
     for (unsigned i = 0; i < 33; i++) {
         stepwise = hash_crc32_combine(stepwise, zeroes, 1ull << i);
         zeroes = hash_crc32_combine(zeroes, zeroes, 1ull << i);
@@ -124,7 +118,7 @@ static void test_crc32_joins_long(void **unused)
     assert_int_equal(again, once);
 }
 
-static void test_sha256(void **unused)
+TEST(test_sha256)
 {
     static const struct {
         const char *text;
@@ -136,7 +130,6 @@ static void test_sha256(void **unused)
          "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1"},
     };
 
-    (void)unused;
     for (size_t i = 0; i < ARRAY_LENGTH(rows); i++) {
         uint8_t digest[HASH_SHA256_BYTES];
         char hex[2 * HASH_SHA256_BYTES + 1];
@@ -147,7 +140,7 @@ static void test_sha256(void **unused)
     }
 }
 
-static void test_hex(void **unused)
+TEST(test_hex)
 {
     static const char *const refused[] = {"",     "0",    "00f",  "00ffa", "00fF", "00f ",
                                           "00f/", "00f:", "00f`", "00fg",  "-0ff", "0x0f"};
@@ -155,7 +148,6 @@ static void test_hex(void **unused)
     uint8_t back[2] = {1, 1};
     char hex[5];
 
-    (void)unused;
     hash_to_hex(bytes, 2, hex);
     assert_string_equal(hex, "00ff");
     assert_true(hash_from_hex(hex, 2, back));
@@ -168,12 +160,11 @@ static void test_hex(void **unused)
 }
 
 /* A hash of pieces equals the hash of the whole; a source that cannot be read has none. */
-static void test_sha256_source(void **state)
+TEST(test_sha256_source)
 {
     static const size_t lengths[] = {0, 1, (256 << 10) - 1, 256 << 10, (256 << 10) + 1, 1 << 20};
     OWNED uint8_t *bytes = malloc((1 << 20) + 1);
 
-    (void)state;
     assert_non_null(bytes);
     fill(bytes, (1 << 20) + 1);
     for (size_t i = 0; i < ARRAY_LENGTH(lengths); i++) {
@@ -196,29 +187,10 @@ static enum sidestep_status read_fails(const struct source *source, void *to, si
     return offset != 0 ? FAIL(err, SIDESTEP_EIO, "no") : SIDESTEP_OK;
 }
 
-static void test_sha256_source_fails(void **state)
+TEST(test_sha256_source_fails)
 {
     struct source source = {.length = 1 << 20, .read_at = read_fails};
     uint8_t digest[HASH_SHA256_BYTES];
 
-    (void)state;
     assert_int_equal(hash_sha256_source(&source, digest, NULL), SIDESTEP_EIO);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_block),
-        cmocka_unit_test(test_list),
-        cmocka_unit_test(test_block_count),
-        cmocka_unit_test(test_crc32),
-        cmocka_unit_test(test_crc32_continues_and_joins),
-        cmocka_unit_test(test_crc32_joins_long),
-        cmocka_unit_test(test_sha256),
-        cmocka_unit_test(test_sha256_source),
-        cmocka_unit_test(test_sha256_source_fails),
-        cmocka_unit_test(test_hex),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

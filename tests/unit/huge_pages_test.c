@@ -51,9 +51,8 @@ static unsigned char *small_pages(unsigned char **map_of_it)
     return memory;
 }
 
-static void tensors_get_huge_pages(void **state)
+TEST(tensors_get_huge_pages)
 {
-    (void)state;
     unsigned char *mapping, *memory = small_pages(&mapping);
     begin(SIDESTEP_SNAPSHOT_COW);
     add(memory + 64, 6 * MIB, 1, 0);
@@ -80,9 +79,8 @@ static void tensors_get_huge_pages(void **state)
     munmap(mapping, 20 * MIB);
 }
 
-static void a_refusing_kernel_is_reported(void **state)
+TEST(a_refusing_kernel_is_reported)
 {
-    (void)state;
     unsigned char *mapping, *memory = small_pages(&mapping);
     begin(SIDESTEP_SNAPSHOT_COW);
     add(memory, 4 * MIB, 1, 0);
@@ -123,9 +121,8 @@ static void take_huge(void *context, uint64_t begin, uint64_t end, uint64_t huge
 }
 
 /* Mappings with huge pages are reported one by one, those between them are not. */
-static void huge_page_mappings_are_reported_one_by_one(void **state)
+TEST(huge_page_mappings_are_reported_one_by_one)
 {
-    (void)state;
     unsigned char *mapping, *memory = small_pages(&mapping);
     struct covered asked = {.at = (uintptr_t)memory},
                    not_asked = {.at = (uintptr_t)memory + 4 * MIB};
@@ -175,9 +172,8 @@ static struct sidestep_save_info save_and_mend(unsigned tries)
     return info;
 }
 
-static void split_huge_pages_are_joined_again(void **state)
+TEST(split_huge_pages_are_joined_again)
 {
-    (void)state;
     unsigned char *mapping, *memory = small_pages(&mapping);
     begin(SIDESTEP_SNAPSHOT_COW);
     add(memory, 12 * MIB, 1, 0);
@@ -203,9 +199,8 @@ static void split_huge_pages_are_joined_again(void **state)
 }
 
 /* The control: pages without MADV_HUGEPAGE stay as they are. */
-static void pages_without_a_request_stay_small(void **state)
+TEST(pages_without_a_request_stay_small)
 {
-    (void)state;
     unsigned char *mapping, *memory = small_pages(&mapping);
     begin(SIDESTEP_SNAPSHOT_COW);
     add(memory, 12 * MIB, 1, 0);
@@ -218,15 +213,4 @@ static void pages_without_a_request_stay_small(void **state)
     munmap(mapping, 20 * MIB);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tensors_get_huge_pages),
-        cmocka_unit_test(a_refusing_kernel_is_reported),
-        cmocka_unit_test(huge_page_mappings_are_reported_one_by_one),
-        cmocka_unit_test(split_huge_pages_are_joined_again),
-        cmocka_unit_test(pages_without_a_request_stay_small),
-    };
-
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+ALL_TESTS(setup, teardown);

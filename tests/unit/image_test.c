@@ -189,11 +189,10 @@ static void fill_and_check(uint64_t shift, bool cut_at_data, struct prng *prng)
     close_image(&f);
 }
 
-static void hashes_are_those_of_the_bytes(void **state)
+TEST(hashes_are_those_of_the_bytes)
 {
     struct prng prng = prng_new(5);
 
-    (void)state;
     for (uint64_t round = 0; round < 12; round++) {
         fill_and_check(0, true, &prng);
         fill_and_check(1 + prng_below(&prng, 4096), true, &prng);
@@ -202,9 +201,8 @@ static void hashes_are_those_of_the_bytes(void **state)
 }
 
 /* For all large tensors, except the first and the last page. */
-static void pages_of_the_file_are_pages_of_memory(void **state)
+TEST(pages_of_the_file_are_pages_of_memory)
 {
-    (void)state;
     for (uint64_t shift = 0; shift < 8192; shift += 577) {
         struct filled f;
         open_image(&f, shift, true);
@@ -220,12 +218,11 @@ static void pages_of_the_file_are_pages_of_memory(void **state)
 }
 
 /* The same state at other addresses: the image is the same, its layout differs. */
-static void addresses_may_change(void **state)
+TEST(addresses_may_change)
 {
     struct sidestep_state_dict *elsewhere = NULL;
     struct filled f;
 
-    (void)state;
     open_image(&f, 0, true);
     make_state(&elsewhere, 640);
     assert_int_equal(image_bind(&f.image, &f.plan, elsewhere, NULL), SIDESTEP_OK);
@@ -235,13 +232,12 @@ static void addresses_may_change(void **state)
     sidestep_state_dict_free(&elsewhere);
 }
 
-static void memory_may_be_short(void **state)
+TEST(memory_may_be_short)
 {
     struct filled f;
     unsigned long nth = 0;
     enum sidestep_status status;
 
-    (void)state;
     open_image(&f, 0, true);
     do {
         fault_arm("memory", ++nth, false, ENOMEM);
@@ -275,14 +271,4 @@ static int teardown(void **state)
     return munmap(memory, MEMORY_BYTES);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(hashes_are_those_of_the_bytes),
-        cmocka_unit_test(pages_of_the_file_are_pages_of_memory),
-        cmocka_unit_test(addresses_may_change),
-        cmocka_unit_test(memory_may_be_short),
-    };
-
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+ALL_TESTS(setup, teardown);

@@ -53,12 +53,11 @@ static void set_frozen(uint64_t frozen)
 /* ---- after going back */
 
 /* Steps 5 and 6 are left behind; the new 5 replaces the old one, whose file it may share. */
-static void going_back_starts_a_new_line(void **state)
+TEST(going_back_starts_a_new_line)
 {
     struct sidestep_series *series = open_incremental(0);
     uint64_t step = 0;
 
-    (void)state;
     save_some(series, 1, 6);
     go_to(series, 4, 1000);
     save_one(series, 5);
@@ -74,11 +73,10 @@ static void going_back_starts_a_new_line(void **state)
 }
 
 /* What was left behind was trained further, so its file differs from what is saved now. */
-static void going_back_writes_tensors_that_differ(void **state)
+TEST(going_back_writes_tensors_that_differ)
 {
     struct sidestep_series *series = open_incremental(0);
 
-    (void)state;
     save_some(series, 1, 4);
     ino_t before = inode_of(4);
     set_frozen(2000);
@@ -95,11 +93,10 @@ static void going_back_writes_tensors_that_differ(void **state)
 }
 
 /* The checkpoint that would be linked from is the one that is replaced. */
-static void saving_the_same_step_again(void **state)
+TEST(saving_the_same_step_again)
 {
     struct sidestep_series *series = open_incremental(0);
 
-    (void)state;
     save_some(series, 1, 5);
     for (int i = 0; i < 3; i++) {
         go_to(series, 4, 1000);
@@ -112,13 +109,12 @@ static void saving_the_same_step_again(void **state)
 }
 
 /* A process that resumes knows no hashes: it links nothing; two saves later it does. */
-static void a_restart_links_nothing_at_first(void **state)
+TEST(a_restart_links_nothing_at_first)
 {
     struct sidestep_series *series = open_incremental(0);
     struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
     uint64_t step = 0;
 
-    (void)state;
     save_some(series, 1, 5);
     close_series(&series);
     ASSERT_OK(sidestep_engine_close(&engine, &err));
@@ -138,11 +134,10 @@ static void a_restart_links_nothing_at_first(void **state)
 
 /* ---- deletion */
 
-static void deleting_a_checkpoint_keeps_shared_files(void **state)
+TEST(deleting_a_checkpoint_keeps_shared_files)
 {
     struct sidestep_series *series = open_incremental(0);
 
-    (void)state;
     save_some(series, 1, 6);
     assert_int_equal(links_of(6), 4);
     for (uint64_t n = 3; n <= 5; n++) { /* 3 has written what all others share */
@@ -159,12 +154,11 @@ static void deleting_a_checkpoint_keeps_shared_files(void **state)
 
 /* A deletion that fails anywhere leaves the checkpoint whole or not there, and never touches the
  * others. */
-static void a_failed_deletion_leaves_other_checkpoints_whole(void **state)
+TEST(a_failed_deletion_leaves_other_checkpoints_whole)
 {
     struct sidestep_series *series = open_incremental(0);
     bool fired = true;
 
-    (void)state;
     save_some(series, 1, 6);
     for (unsigned long nth = 1; fired && nth < 1000; nth += nth < 24 ? 1 : 1 + nth / 8) {
         if (!exists(5))
@@ -186,11 +180,10 @@ static void a_failed_deletion_leaves_other_checkpoints_whole(void **state)
     close_series(&series);
 }
 
-static void only_the_newest_stays_where_asked(void **state)
+TEST(only_the_newest_stays_where_asked)
 {
     struct sidestep_series *series = open_incremental(1);
 
-    (void)state;
     for (uint64_t n = 1; n <= 8; n++) {
         save_one(series, n);
         prune(series);
@@ -205,12 +198,11 @@ static void only_the_newest_stays_where_asked(void **state)
 
 /* With two or more, one bad block never reaches all, also when the file is written anew after some
  * links, and when other tensors are the unchanged ones. */
-static void a_checkpoint_that_shares_nothing_always_stays(void **state)
+TEST(a_checkpoint_that_shares_nothing_always_stays)
 {
     struct sidestep_series *series = open_incremental(2);
     unsigned apart = 0;
 
-    (void)state;
     for (uint64_t n = 1; n <= 24; n++) {
         if (n == 10)
             world.tensors[HEAD].frozen = 1010;
@@ -242,11 +234,10 @@ static int setup_capped(void **state)
     return sidestep_engine_open(&engine, &options, NULL) == SIDESTEP_OK ? 0 : -1;
 }
 
-static void the_pool_may_be_smaller_than_the_state(void **state)
+TEST_WITH(the_pool_may_be_smaller_than_the_state, setup_capped, teardown)
 {
     struct sidestep_series *series = open_incremental(0);
 
-    (void)state;
     for (uint64_t n = 1; n <= 6; n++) {
         if (n == 6)
             world.tensors[HEAD].frozen = 6; /* what was released is read back */
@@ -270,11 +261,10 @@ static void write_file(const char *path)
 
 /* A file of another tool with the name that ours would have: it is not shared, not loaded, and not
  * deleted. */
-static void files_of_other_tools_stay_theirs(void **state)
+TEST(files_of_other_tools_stay_theirs)
 {
     struct sidestep_series *series = open_incremental(1);
 
-    (void)state;
     save_some(series, 1, 2);
     write_file(path_of(2, KEPT));
     ino_t theirs = inode_of(2);
@@ -298,7 +288,7 @@ static void files_of_other_tools_stay_theirs(void **state)
 
 /* As one file of safetensors, of torch.save(), and as a checkpoint of its own, which shares
  * nothing. */
-static void it_is_exported_like_any_other(void **state)
+TEST(it_is_exported_like_any_other)
 {
     static const char *const complex = "optim.complex";
     static const struct {
@@ -312,7 +302,6 @@ static void it_is_exported_like_any_other(void **state)
     struct sidestep_load_options partly = SIDESTEP_LOAD_OPTIONS_INIT;
     char to[128];
 
-    (void)state;
     partly.flags = SIDESTEP_LOAD_PARTIAL;
     save_some(series, 1, 5);
     assert_true(info.linked_bytes != 0);
@@ -343,7 +332,7 @@ static void it_is_exported_like_any_other(void **state)
 }
 
 /* By the queue's rule, one waits for the other, and what is linked from is committed. */
-static void an_incremental_save_waits_for_queued_saves(void **state)
+TEST(an_incremental_save_waits_for_queued_saves)
 {
     struct sidestep_series *series = open_incremental(0);
     struct sidestep_save_options queued = SIDESTEP_SAVE_OPTIONS_INIT;
@@ -351,7 +340,6 @@ static void an_incremental_save_waits_for_queued_saves(void **state)
     struct sidestep_save *aside = NULL;
     char path[128];
 
-    (void)state;
     queued.queue = SIDESTEP_MAX_QUEUE;
     snprintf(path, sizeof(path), "%s/aside", scratch.path);
     for (uint64_t n = 1; n < ARRAY_LENGTH(saves); n++) {
@@ -379,25 +367,4 @@ static void an_incremental_save_waits_for_queued_saves(void **state)
     close_series(&series);
 }
 
-int main(void)
-{
-#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-    const struct CMUnitTest tests[] = {
-        CASE(going_back_starts_a_new_line),
-        CASE(going_back_writes_tensors_that_differ),
-        CASE(saving_the_same_step_again),
-        CASE(a_restart_links_nothing_at_first),
-        CASE(deleting_a_checkpoint_keeps_shared_files),
-        CASE(a_failed_deletion_leaves_other_checkpoints_whole),
-        CASE(only_the_newest_stays_where_asked),
-        CASE(a_checkpoint_that_shares_nothing_always_stays),
-        cmocka_unit_test_setup_teardown(the_pool_may_be_smaller_than_the_state, setup_capped,
-                                        teardown),
-        CASE(files_of_other_tools_stay_theirs),
-        CASE(it_is_exported_like_any_other),
-        CASE(an_incremental_save_waits_for_queued_saves),
-#undef CASE
-    };
-
-    return cmocka_run_group_tests_name("incremental_life", tests, NULL, NULL);
-}
+EACH_TEST(setup, teardown);

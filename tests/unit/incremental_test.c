@@ -17,9 +17,8 @@
 
 /* ---- sharing */
 
-static void unchanged_tensors_are_shared(void **state)
+TEST(unchanged_tensors_are_shared)
 {
-    (void)state;
     struct sidestep_series *series = open_incremental(0);
 
     save_some(series, 1, 2);
@@ -46,9 +45,8 @@ static void unchanged_tensors_are_shared(void **state)
     close_series(&series);
 }
 
-static void without_the_flag_nothing_is_shared(void **state)
+TEST(without_the_flag_nothing_is_shared)
 {
-    (void)state;
     struct sidestep_series *series = open_with(NULL);
 
     save_some(series, 1, 5);
@@ -57,9 +55,8 @@ static void without_the_flag_nothing_is_shared(void **state)
     close_series(&series);
 }
 
-static void a_tensor_that_changes_late_is_written(void **state)
+TEST_WITH(a_tensor_that_changes_late_is_written, setup_large, teardown)
 {
-    (void)state;
     struct sidestep_series *series = open_incremental(0);
     const size_t which[] = {HEAD, EMBED};
 
@@ -83,9 +80,8 @@ static void a_tensor_that_changes_late_is_written(void **state)
     close_series(&series);
 }
 
-static void tensors_that_always_change_are_not_shared(void **state)
+TEST(tensors_that_always_change_are_not_shared)
 {
-    (void)state;
     struct sidestep_series *series = open_incremental(0);
 
     save_some(series, 1, 4);
@@ -101,9 +97,8 @@ static void tensors_that_always_change_are_not_shared(void **state)
     close_series(&series);
 }
 
-static void it_is_written_anew_after_some_links(void **state)
+TEST(it_is_written_anew_after_some_links)
 {
-    (void)state;
     struct sidestep_series *series = open_incremental(0);
 
     save_some(series, 1, 3 + 16);
@@ -117,9 +112,8 @@ static void it_is_written_anew_after_some_links(void **state)
     close_series(&series);
 }
 
-static void a_new_layout_begins_anew(void **state)
+TEST(a_new_layout_begins_anew)
 {
-    (void)state;
     struct sidestep_series *series = open_incremental(0);
     unsigned char more[8] = {0};
     const int64_t shape[] = {8};
@@ -141,9 +135,8 @@ static void a_new_layout_begins_anew(void **state)
     close_series(&series);
 }
 
-static void a_save_outside_the_series_is_whole(void **state)
+TEST(a_save_outside_the_series_is_whole)
 {
-    (void)state;
     struct sidestep_series *series = open_incremental(0);
     char path[256];
 
@@ -163,12 +156,11 @@ static void a_save_outside_the_series_is_whole(void **state)
     close_series(&series);
 }
 
-static void compressed_saves_share_files(void **state)
+TEST(compressed_saves_share_files)
 {
     struct sidestep_save_options options = SIDESTEP_SAVE_OPTIONS_INIT;
     struct sidestep_series *series = open_incremental(0);
 
-    (void)state;
     options.compress = SIDESTEP_COMPRESS_PLANES;
     for (uint64_t n = 1; n <= 6; n++) {
         if (n == 6)
@@ -182,12 +174,11 @@ static void compressed_saves_share_files(void **state)
 
 /* ---- failures */
 
-static void without_links_everything_is_written(void **state)
+TEST(without_links_everything_is_written)
 {
     static const int refusals[] = {EXDEV, EMLINK, EPERM, EOPNOTSUPP, ENOSPC};
     struct sidestep_series *series = open_incremental(0);
 
-    (void)state;
     save_some(series, 1, 3);
     for (size_t i = 0; i < ARRAY_LENGTH(refusals); i++) {
         fault_arm("posix.link", 1, false, refusals[i]);
@@ -208,12 +199,11 @@ static void without_links_everything_is_written(void **state)
     close_series(&series);
 }
 
-static void another_file_with_the_name_is_not_linked(void **state)
+TEST(another_file_with_the_name_is_not_linked)
 {
     struct sidestep_series *series = open_incremental(0);
     char command[700];
 
-    (void)state;
     save_some(series, 1, 4);
     snprintf(command, sizeof(command), "cd %s && cp %s new && mv new %s", scratch.path,
              "step-4" KEPT, "step-4" KEPT);
@@ -226,11 +216,10 @@ static void another_file_with_the_name_is_not_linked(void **state)
 }
 
 /* Its bytes are not read again, so its times must show that it was written to. */
-static void a_file_that_was_written_to_is_not_taken(void **state)
+TEST(a_file_that_was_written_to_is_not_taken)
 {
     struct sidestep_series *series = open_incremental(0);
 
-    (void)state;
     save_some(series, 1, 4);
     flip(path_of(3, KEPT), 100000);
     save_one(series, 5);
@@ -272,11 +261,10 @@ static struct sidestep_series *damage_a_shared_file(void)
 
 /* A save that needs these bytes, because a later window has changed, fails; the next one does not.
  */
-static void damage_is_shared_and_found(void **state)
+TEST_WITH(damage_is_shared_and_found, setup_alone, teardown)
 {
     struct sidestep_series *series = damage_a_shared_file();
 
-    (void)state;
     world.tensors[HEAD].frozen = 5;
     assert_int_equal(try_save(series, 6, NULL, true), SIDESTEP_ECORRUPT);
     assert_non_null(strstr(err.message, path_of(5, KEPT)));
@@ -288,11 +276,10 @@ static void damage_is_shared_and_found(void **state)
 
 /* With several threads, the change may be found before the damaged window: then nothing is read
  * back. Either way nothing wrong is committed. */
-static void damage_is_never_copied(void **state)
+TEST_WITH(damage_is_never_copied, setup_large, teardown)
 {
     struct sidestep_series *series = damage_a_shared_file();
 
-    (void)state;
     world.tensors[HEAD].frozen = 5;
     enum sidestep_status status = try_save(series, 6, NULL, true);
     assert_true(status == SIDESTEP_OK || status == SIDESTEP_ECORRUPT);
@@ -304,7 +291,7 @@ static void damage_is_never_copied(void **state)
 }
 
 /* Whatever fails, what is committed is right, and so is the next save. */
-static void any_failure_leaves_what_is_right(void **state)
+TEST(any_failure_leaves_what_is_right)
 {
     static const char *const points[] = {"memory", "posix"};
     struct sidestep_series *series = open_incremental(0);
@@ -312,7 +299,6 @@ static void any_failure_leaves_what_is_right(void **state)
     uint64_t n = 1;
     unsigned long failed = 0;
 
-    (void)state;
     save_some(series, 1, 4);
     n = 5;
     for (size_t p = 0; p < ARRAY_LENGTH(points); p++) {
@@ -342,13 +328,12 @@ static void any_failure_leaves_what_is_right(void **state)
 
 /* ---- retention */
 
-static void two_that_share_a_file_do_not_count_as_two(void **state)
+TEST(two_that_share_a_file_do_not_count_as_two)
 {
     struct sidestep_series *series = open_incremental(2);
     struct sidestep_list list;
     struct sidestep_gc_report report;
 
-    (void)state;
     save_some(series, 1, 8);
     ASSERT_OK(sidestep_series_prune(series, &report, &err));
     sidestep_gc_report_release(&report);
@@ -367,14 +352,13 @@ static void two_that_share_a_file_do_not_count_as_two(void **state)
     close_series(&series);
 }
 
-static void lost_metadata_can_be_rebuilt(void **state)
+TEST(lost_metadata_can_be_rebuilt)
 {
     struct sidestep_series *series = open_incremental(0);
     struct sidestep_checkpoint *checkpoint = NULL;
     struct sidestep_checkpoint_info about = SIDESTEP_CHECKPOINT_INFO_INIT;
     char command[512];
 
-    (void)state;
     save_some(series, 1, 5);
     for (int with_manifest = 1; with_manifest >= 0; with_manifest--) {
         assert_int_equal(unlink(path_of(5, "/.metadata")), 0);
@@ -392,12 +376,11 @@ static void lost_metadata_can_be_rebuilt(void **state)
 }
 
 /* A rebuild that judged by footers alone would accept the shared file of another step. */
-static void nothing_is_rebuilt_from_two_saves(void **state)
+TEST(nothing_is_rebuilt_from_two_saves)
 {
     struct sidestep_series *series = open_incremental(0);
     char command[1024];
 
-    (void)state;
     save_some(series, 1, 5);
     world.tensors[EMBED].frozen = world.tensors[HEAD].frozen = 2000;
     save_one(series, 6);
@@ -443,12 +426,11 @@ static int run_ranks(struct sidestep_comm *comm, void *context)
     return bad;
 }
 
-static void each_rank_shares_by_itself(void **state)
+TEST(each_rank_shares_by_itself)
 {
     struct sidestep_verify_report report = {0};
     struct world loaded;
 
-    (void)state;
     assert_int_equal(comm_threads_run(3, run_ranks, NULL), 0);
     world_make(&loaded, 0, 1, WORLD_BY_ROWS, 3 * SCALE, true);
     loaded.tensors[EMBED].frozen = 1000;
@@ -460,32 +442,4 @@ static void each_rank_shares_by_itself(void **state)
     sidestep_verify_report_release(&report);
 }
 
-int main(void)
-{
-#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-#define LARGE_CASE(name) cmocka_unit_test_setup_teardown(name, setup_large, teardown)
-    const struct CMUnitTest tests[] = {
-        CASE(unchanged_tensors_are_shared),
-        CASE(without_the_flag_nothing_is_shared),
-        LARGE_CASE(a_tensor_that_changes_late_is_written),
-        CASE(tensors_that_always_change_are_not_shared),
-        CASE(it_is_written_anew_after_some_links),
-        CASE(a_new_layout_begins_anew),
-        CASE(a_save_outside_the_series_is_whole),
-        CASE(compressed_saves_share_files),
-        CASE(without_links_everything_is_written),
-        CASE(another_file_with_the_name_is_not_linked),
-        CASE(a_file_that_was_written_to_is_not_taken),
-        cmocka_unit_test_setup_teardown(damage_is_shared_and_found, setup_alone, teardown),
-        LARGE_CASE(damage_is_never_copied),
-        CASE(any_failure_leaves_what_is_right),
-        CASE(two_that_share_a_file_do_not_count_as_two),
-        CASE(lost_metadata_can_be_rebuilt),
-        CASE(nothing_is_rebuilt_from_two_saves),
-        CASE(each_rank_shares_by_itself),
-#undef CASE
-#undef LARGE_CASE
-    };
-
-    return cmocka_run_group_tests_name("incremental", tests, NULL, NULL);
-}
+EACH_TEST(setup, teardown);

@@ -109,13 +109,12 @@ static const struct {
 };
 #define IO_FLAGS (SIDESTEP_SAVE_DIRECT_IO | SIDESTEP_SAVE_URING)
 
-static void each_way_saves_and_loads(void **state)
+TEST(each_way_saves_and_loads)
 {
     static const uint32_t threads[] = {0, 3}, depths[] = {0, 1, 64};
     struct sidestep_save_info info;
     uint64_t seed = 1;
 
-    (void)state;
     SKIP_IF_WAYS_ARE_SET();
     scale = 4;
     for (size_t way = 0; way < 4; way++) {
@@ -137,11 +136,10 @@ static void each_way_saves_and_loads(void **state)
 }
 
 /* In a pool of a few windows they share slots, which are free only after the write. */
-static void small_pools_wait_for_the_ring(void **state)
+TEST(small_pools_wait_for_the_ring)
 {
     struct sidestep_save_info info;
 
-    (void)state;
     scale = 128;
     for (uint64_t seed = 1; seed <= 2; seed++) {
         struct sidestep_engine *engine = open_engine((struct sidestep_engine_options){
@@ -152,14 +150,13 @@ static void small_pools_wait_for_the_ring(void **state)
     }
 }
 
-static void refused_rings_are_done_without(void **state)
+TEST(refused_rings_are_done_without)
 {
     struct sidestep_engine *engine = NULL;
     struct sidestep_save_info info;
     struct sidestep_error err = {0};
     struct sidestep_engine_options told = SIDESTEP_ENGINE_OPTIONS_INIT;
 
-    (void)state;
     SKIP_IF_WAYS_ARE_SET();
     scale = 1;
     fault_arm("ring.setup", 1, true, EPERM);
@@ -179,12 +176,11 @@ static void refused_rings_are_done_without(void **state)
     close_engine(&engine);
 }
 
-static void options_are_checked(void **state)
+TEST(options_are_checked)
 {
     struct sidestep_engine *engine = NULL;
     struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
 
-    (void)state;
     options.io_depth = 65;
     assert_int_equal(sidestep_engine_open(&engine, &options, NULL), SIDESTEP_EINVAL);
     options.io_depth = 0;
@@ -194,7 +190,7 @@ static void options_are_checked(void **state)
 
 /* Each result is bad once: an error of storage fails the save, and what was there stays; other
  * results are retried. The next save works. */
-static void failed_results_fail_the_save_or_are_retried(void **state)
+TEST(failed_results_fail_the_save_or_are_retried)
 {
     static const struct {
         const char *point;
@@ -209,7 +205,6 @@ static void failed_results_fail_the_save_or_are_retried(void **state)
     struct sidestep_save_info info;
     uint64_t there = 1;
 
-    (void)state;
     scale = 32;
     save_and_load(engine, there, &info);
     for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++)
@@ -233,7 +228,7 @@ static void failed_results_fail_the_save_or_are_retried(void **state)
 /* ---- reading */
 
 /* Each read is bad once: an error of storage fails the load; other results are retried. */
-static void failed_reads_fail_the_load_or_are_retried(void **state)
+TEST(failed_reads_fail_the_load_or_are_retried)
 {
     static const struct {
         const char *point;
@@ -247,7 +242,6 @@ static void failed_reads_fail_the_load_or_are_retried(void **state)
     struct sidestep_engine *engine = open_engine((struct sidestep_engine_options){0});
     struct sidestep_save_info info;
 
-    (void)state;
     scale = 32;
     save_and_load(engine, 7, &info);
     for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++)
@@ -272,13 +266,12 @@ static void failed_reads_fail_the_load_or_are_retried(void **state)
 #define GUARD_BYTES 4096u
 
 /* Page-aligned memory, and a length that is not: all of it is filled, and nothing after it. */
-static void direct_reads_fill_exactly_the_memory(void **state)
+TEST(direct_reads_fill_exactly_the_memory)
 {
     static const size_t lengths[] = {1u << 20, (5u << 20) + 4096, (5u << 20) + 4, (9u << 20) - 4};
     struct sidestep_engine *engine = open_engine((struct sidestep_engine_options){0});
     struct sidestep_error err = {0};
 
-    (void)state;
     for (size_t c = 0; c < sizeof(lengths) / sizeof(lengths[0]); c++)
         for (size_t skew = 0; skew <= 64; skew += 64) {
             struct sidestep_state_dict *dict = NULL;
@@ -369,9 +362,8 @@ static uint64_t pause_save(enum pause_end way, int ms)
     return info.held_ns;
 }
 
-static void pauses_end(void **state)
+TEST(pauses_end)
 {
-    (void)state;
     scale = 24;
     for (int way = 0; way < PAUSE_ENDS; way++) {
         uint64_t held_ns = 0;
@@ -382,13 +374,12 @@ static void pauses_end(void **state)
 }
 
 /* If training waits for slots of the pool, a pause would last for ever. */
-static void streamed_saves_do_not_pause(void **state)
+TEST(streamed_saves_do_not_pause)
 {
     struct sidestep_save_info info;
     struct sidestep_engine *engine = open_engine((struct sidestep_engine_options){
         .pool_bytes = 16u << 20, .snapshot = SIDESTEP_SNAPSHOT_COPY});
 
-    (void)state;
     scale = 128;
     sidestep_engine_pause(engine);
     save_and_load(engine, 1, &info);
@@ -397,7 +388,7 @@ static void streamed_saves_do_not_pause(void **state)
 }
 
 /* With SIDESTEP_SAVE_STILL the state is copied as it is written. */
-static void still_states_are_not_protected(void **state)
+TEST(still_states_are_not_protected)
 {
     const uint64_t most = 48u << 20; /* of the pool, if nothing is on devices */
     const bool behind = !tensor_memory_has_devices();
@@ -406,7 +397,6 @@ static void still_states_are_not_protected(void **state)
     struct sidestep_error err = {0};
     struct sidestep_engine *engine = open_engine((struct sidestep_engine_options){0});
 
-    (void)state;
     scale = 400; /* 70 MB */
     sidestep_engine_pause(engine);
     struct sidestep_save *save = save_async(engine, &world, 1, 0, SIDESTEP_SAVE_STILL);
@@ -431,7 +421,7 @@ static void still_states_are_not_protected(void **state)
 }
 
 /* Spread or limited writes are held back; if somebody waits, only the limit holds. */
-static void writes_are_paced(void **state)
+TEST(writes_are_paced)
 {
     static const struct {
         uint64_t spread_ms, bytes_per_second;
@@ -442,7 +432,6 @@ static void writes_are_paced(void **state)
                  {600000, 0, true, false}};
     struct sidestep_error err = {0};
 
-    (void)state;
     scale = 64;
     for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++) {
         struct world world;
@@ -467,7 +456,7 @@ static void writes_are_paced(void **state)
 
 /* While others read without end, a save ends nevertheless, and reports that it slowed down. It does
  * not slow down if somebody waits, or with SIDESTEP_ENGINE_KEEP_PACE. */
-static void saves_beside_readers_end(void **state)
+TEST(saves_beside_readers_end)
 {
     static const struct {
         enum sidestep_compress compress;
@@ -479,7 +468,6 @@ static void saves_beside_readers_end(void **state)
     struct sidestep_error err = {0};
     struct stat st;
 
-    (void)state;
     scale = 128;
     assert_int_equal(stat(scratch.path, &st), 0);
     for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++) {
@@ -515,23 +503,4 @@ static void saves_beside_readers_end(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(each_way_saves_and_loads, setup, teardown),
-        cmocka_unit_test_setup_teardown(small_pools_wait_for_the_ring, setup, teardown),
-        cmocka_unit_test_setup_teardown(refused_rings_are_done_without, setup, teardown),
-        cmocka_unit_test_setup_teardown(options_are_checked, setup, teardown),
-        cmocka_unit_test_setup_teardown(failed_results_fail_the_save_or_are_retried, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(failed_reads_fail_the_load_or_are_retried, setup, teardown),
-        cmocka_unit_test_setup_teardown(direct_reads_fill_exactly_the_memory, setup, teardown),
-        cmocka_unit_test_setup_teardown(pauses_end, setup, teardown),
-        cmocka_unit_test_setup_teardown(streamed_saves_do_not_pause, setup, teardown),
-        cmocka_unit_test_setup_teardown(still_states_are_not_protected, setup, teardown),
-        cmocka_unit_test_setup_teardown(writes_are_paced, setup, teardown),
-        cmocka_unit_test_setup_teardown(saves_beside_readers_end, setup, teardown),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+EACH_TEST(setup, teardown);

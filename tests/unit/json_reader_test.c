@@ -101,9 +101,8 @@ static const struct {
     {"{\"a\":[[[[[[[[]]]]]]]]}", "arrays and objects are nested too deep"},
 };
 
-static void texts_are_skipped_or_refused(void **state)
+TEST(texts_are_skipped_or_refused)
 {
-    (void)state;
     for (size_t i = 0; i < ARRAY_LENGTH(texts); i++) {
         size_t length = strlen(texts[i].text);
         char *copy = guard_copy(texts[i].text, length + 1);
@@ -122,7 +121,7 @@ static void texts_are_skipped_or_refused(void **state)
     }
 }
 
-static void strings_are_decoded_in_place(void **state)
+TEST(strings_are_decoded_in_place)
 {
     static const struct {
         const char *text, *value;
@@ -136,7 +135,6 @@ static void strings_are_decoded_in_place(void **state)
         {"\"\\ud800\\udc00\\udbff\\udfff\"", "\xf0\x90\x80\x80\xf4\x8f\xbf\xbf"},
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_LENGTH(strings); i++) {
         char *copy = guard_copy(strings[i].text, strlen(strings[i].text) + 1);
         struct json_reader j = json_reader_init(copy);
@@ -147,7 +145,7 @@ static void strings_are_decoded_in_place(void **state)
     }
 }
 
-static void integers_are_exact(void **state)
+TEST(integers_are_exact)
 {
     static const struct {
         const char *text;
@@ -171,7 +169,6 @@ static void integers_are_exact(void **state)
         {"", 0, "an integer is expected"},
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_LENGTH(integers); i++) {
         char *copy = guard_copy(integers[i].text, strlen(integers[i].text) + 1);
         struct json_reader j = json_reader_init(copy);
@@ -185,13 +182,12 @@ static void integers_are_exact(void **state)
     }
 }
 
-static void a_failure_lasts(void **state)
+TEST(a_failure_lasts)
 {
     char text[] = "{\"a\":x,\"b\":\"c\"}";
     struct json_reader j = json_reader_init(text);
     bool first = true;
 
-    (void)state;
     json_reader_enter(&j, '{');
     assert_true(json_reader_next(&j, '}', &first));
     assert_string_equal(json_reader_key(&j), "a");
@@ -210,15 +206,4 @@ static void a_failure_lasts(void **state)
     json_reader_end(&j);
     assert_string_equal(j.problem, "an integer is expected");
     assert_int_equal(j.position, 5);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(texts_are_skipped_or_refused),
-        cmocka_unit_test(strings_are_decoded_in_place),
-        cmocka_unit_test(integers_are_exact),
-        cmocka_unit_test(a_failure_lasts),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

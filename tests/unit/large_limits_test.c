@@ -106,9 +106,8 @@ static void open_claimed(bool is_large, uint64_t members, uint64_t bytes, bool r
     free(zip);
 }
 
-static void members_and_directories(void **state)
+TEST(members_and_directories)
 {
-    (void)state;
     open_claimed(false, 1, ARCHIVE_MAX_DIRECTORY_BYTES, false, "is larger than");
     open_claimed(false, 1, ARCHIVE_MAX_DIRECTORY_BYTES + 1, true, "1048577 bytes is larger than");
     open_claimed(true, ARCHIVE_LARGE_MAX_RECORDS, ARCHIVE_LARGE_MAX_DIRECTORY_BYTES, false, "than");
@@ -149,11 +148,10 @@ static enum sidestep_status read_torch(uint64_t pickle_bytes, struct sidestep_er
     return torch_file_read(&h.source, &arena, &file, why);
 }
 
-static void pickles_of_large_files(void **state)
+TEST(pickles_of_large_files)
 {
     struct sidestep_error why = {0};
 
-    (void)state;
     enum sidestep_status status = read_torch(ARCHIVE_LARGE_MAX_PICKLE_BYTES, &why);
     assert_int_equal(status, SIDESTEP_ECORRUPT); /* for what is in it: "x", and zeros */
     assert_non_null(strstr(why.message, "pickle: "));
@@ -194,12 +192,11 @@ static enum sidestep_status read_dict(uint32_t count, size_t *entries, struct si
     return status;
 }
 
-static void values_of_a_file(void **state)
+TEST(values_of_a_file)
 {
     struct sidestep_error why = {0};
     size_t count;
 
-    (void)state;
     enum sidestep_status status = read_dict(TORCH_FILE_MAX_ENTRIES, &count, &why);
     if (status != SIDESTEP_OK)
         fail_msg("%s", why.message);
@@ -224,11 +221,10 @@ static enum sidestep_status write_list(int64_t place, struct sidestep_error *why
     return status;
 }
 
-static void holes_of_a_list(void **state)
+TEST(holes_of_a_list)
 {
     struct sidestep_error why = {0};
 
-    (void)state;
     assert_int_equal(write_list(MAX_HOLES, &why), SIDESTEP_OK);
     expect(true, write_list(MAX_HOLES + 1, &why), &why,
            "a list has 1 values, but the last index 100001");
@@ -256,13 +252,12 @@ static enum sidestep_status encode(const char *const *transforms, size_t count,
     return SIDESTEP_OK;
 }
 
-static void transforms_of_a_footer(void **state)
+TEST(transforms_of_a_footer)
 {
     const char *names[FOOTER_MAX_TRANSFORMS + 1];
     char name[FOOTER_MAX_TRANSFORM_BYTES + 2] = {0};
     struct sidestep_error why = {0};
 
-    (void)state;
     memset(name, 'n', FOOTER_MAX_TRANSFORM_BYTES);
     for (size_t i = 0; i < ARRAY_LENGTH(names); i++)
         names[i] = name;
@@ -301,12 +296,11 @@ static enum sidestep_status read_cut_names(size_t count, size_t *found, struct s
     return SIDESTEP_OK;
 }
 
-static void transforms_that_are_read(void **state)
+TEST(transforms_that_are_read)
 {
     struct sidestep_error why = {0};
     size_t found = 0;
 
-    (void)state;
     if (read_cut_names(FOOTER_MAX_TRANSFORMS, &found, &why) != SIDESTEP_OK)
         fail_msg("%s", why.message);
     assert_int_equal(found, FOOTER_MAX_TRANSFORMS);
@@ -316,12 +310,11 @@ static void transforms_that_are_read(void **state)
 
 /* ---------------------------------------------------------------- files on disk */
 
-static void an_index_of_safetensors(void **state)
+TEST(an_index_of_safetensors)
 {
     struct sidestep_checkpoint *checkpoint = NULL;
     char path[400];
 
-    (void)state;
     snprintf(path, sizeof(path), "%s/" SAFETENSORS_INDEX_NAME, scratch.path);
     FILE *file = fopen(path, "w");
     assert_non_null(file);
@@ -334,11 +327,10 @@ static void an_index_of_safetensors(void **state)
 }
 
 /* A tag has as many bytes as may be, and not one more. */
-static void words_of_a_tag(void **state)
+TEST(words_of_a_tag)
 {
     char path[400], tag[ANNOTATIONS_MAX_WORD + 2];
 
-    (void)state;
     snprintf(path, sizeof(path), "%s/step-1", scratch.path);
     ASSERT_OK(sidestep_save(engine, path, world.state, NULL, NULL, &err));
     memset(tag, 't', sizeof(tag));
@@ -350,7 +342,7 @@ static void words_of_a_tag(void **state)
 }
 
 /* What a series notes of a checkpoint is one small file. */
-static void metrics_of_a_checkpoint(void **state)
+TEST(metrics_of_a_checkpoint)
 {
     enum { FEWER = 100, HUNDREDS = 1000 };
     static char names[HUNDREDS][20];
@@ -358,7 +350,6 @@ static void metrics_of_a_checkpoint(void **state)
     struct sidestep_series *series = NULL;
     char root[400];
 
-    (void)state;
     for (unsigned i = 0; i < HUNDREDS; i++) {
         snprintf(names[i], sizeof(names[i]), "a-long-name-%u", i);
         metrics[i] = (struct sidestep_metric){.name = names[i], .value = i};
@@ -373,12 +364,11 @@ static void metrics_of_a_checkpoint(void **state)
     ASSERT_OK(sidestep_series_close(&series, &err));
 }
 
-static void a_mapping_of_names(void **state)
+TEST(a_mapping_of_names)
 {
     struct sidestep_convert_options options = SIDESTEP_CONVERT_OPTIONS_INIT;
     char from[400], to[400], mapping[400];
 
-    (void)state;
     snprintf(from, sizeof(from), "%s/source", scratch.path);
     snprintf(to, sizeof(to), "%s/target", scratch.path);
     snprintf(mapping, sizeof(mapping), "%s/mapping.json", scratch.path);
@@ -395,15 +385,4 @@ static void a_mapping_of_names(void **state)
     assert_int_equal(unlink(mapping), 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(members_and_directories), cmocka_unit_test(pickles_of_large_files),
-        cmocka_unit_test(values_of_a_file),        cmocka_unit_test(holes_of_a_list),
-        cmocka_unit_test(transforms_of_a_footer),  cmocka_unit_test(an_index_of_safetensors),
-        cmocka_unit_test(words_of_a_tag),          cmocka_unit_test(transforms_that_are_read),
-        cmocka_unit_test(metrics_of_a_checkpoint), cmocka_unit_test(a_mapping_of_names),
-    };
-
-    return cmocka_run_group_tests(tests, one_rank_setup, one_rank_teardown);
-}
+ALL_TESTS(one_rank_setup, one_rank_teardown);

@@ -42,11 +42,10 @@ static void expect_passed(const struct sidestep_latest_report *report, size_t i,
     assert_int_not_equal(report->passed[i].status, SIDESTEP_OK);
 }
 
-static void each_passed_over_checkpoint_is_reported(void **state)
+TEST(each_passed_over_checkpoint_is_reported)
 {
     OWNED_BY(sidestep_latest_report_release) struct sidestep_latest_report report = {0};
 
-    (void)state;
     make_root();
     ASSERT_OK(sidestep_find_latest(scratch.path, SIDESTEP_VERIFY_STRUCTURE, NULL, &report, &err));
     assert_string_equal(report.path, step_path(3)); /* its structure is right */
@@ -64,11 +63,10 @@ static void each_passed_over_checkpoint_is_reported(void **state)
 }
 
 /* Also if nothing is found: that is not "nothing yet". */
-static void a_failure_reports_passed_over_checkpoints_too(void **state)
+TEST(a_failure_reports_passed_over_checkpoints_too)
 {
     OWNED_BY(sidestep_latest_report_release) struct sidestep_latest_report report = {0};
 
-    (void)state;
     make_root();
     for (uint64_t n = 1; n <= 2; n++) {
         char path[320];
@@ -83,13 +81,12 @@ static void a_failure_reports_passed_over_checkpoints_too(void **state)
     expect_passed(&report, 4, 1, ".metadata: ");
 }
 
-static void wrong_arguments_are_refused(void **state)
+TEST(wrong_arguments_are_refused)
 {
     struct sidestep_verify_options options = SIDESTEP_VERIFY_OPTIONS_INIT;
     struct sidestep_latest_report report;
     char path[320];
 
-    (void)state;
     assert_int_equal(sidestep_find_latest(NULL, SIDESTEP_VERIFY_STRUCTURE, NULL, &report, &err),
                      SIDESTEP_EINVAL);
     assert_int_equal(
@@ -108,13 +105,12 @@ static void wrong_arguments_are_refused(void **state)
 }
 
 /* It ends the search, and does not make anything damaged. */
-static void a_cancelled_search_names_nothing(void **state)
+TEST(a_cancelled_search_names_nothing)
 {
     OWNED_BY(sidestep_latest_report_release) struct sidestep_latest_report report = {0};
     struct sidestep_verify_options options = SIDESTEP_VERIFY_OPTIONS_INIT;
     const bool volatile cancel = true;
 
-    (void)state;
     save_step(open_with(NULL), 1);
     options.cancel = &cancel;
     assert_int_equal(
@@ -124,11 +120,10 @@ static void a_cancelled_search_names_nothing(void **state)
 }
 
 /* The right answer, or an error. */
-static void any_failure_is_survived(void **state)
+TEST(any_failure_is_survived)
 {
     static const char *const points[] = {"memory", "posix"};
 
-    (void)state;
     make_root();
     for (size_t p = 0; p < ARRAY_LENGTH(points); p++) {
         bool fired = true;
@@ -147,17 +142,4 @@ static void any_failure_is_survived(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-#define CASE(f) cmocka_unit_test_setup_teardown(f, one_rank_setup, one_rank_teardown)
-        CASE(each_passed_over_checkpoint_is_reported),
-        CASE(a_failure_reports_passed_over_checkpoints_too),
-        CASE(wrong_arguments_are_refused),
-        CASE(a_cancelled_search_names_nothing),
-        CASE(any_failure_is_survived),
-#undef CASE
-    };
-
-    return cmocka_run_group_tests_name("latest", tests, NULL, NULL);
-}
+EACH_TEST(one_rank_setup, one_rank_teardown);

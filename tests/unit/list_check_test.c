@@ -60,14 +60,13 @@ static bool look_with(struct store *store, const char *point, unsigned long nth,
 }
 
 /* Of our checkpoints, and of torch's, which is opened as by a load. */
-static void a_failed_read_is_not_damage(void **state)
+TEST(a_failed_read_is_not_damage)
 {
     static const char *const points[] = {"store.file_open", "store.file_read_at", "store.dir_open",
                                          "store.dir_list",  "store.stat",         "store.file_stat",
                                          "memory"};
     struct store *faulty = store_fault_new(store_posix());
 
-    (void)state;
     assert_non_null(faulty);
     save_steps(1, 2);
     run("cp -r tests/golden/torch-2.14.1/nested %s/step-9 && chmod -R u+w %1$s", scratch.path);
@@ -81,11 +80,10 @@ static void a_failed_read_is_not_damage(void **state)
 }
 
 /* So many that several threads check them: each gets its own answer. */
-static void each_of_many_has_its_own_answer(void **state)
+TEST(each_of_many_has_its_own_answer)
 {
     OWNED_BY(sidestep_list_release) struct sidestep_list list = {0};
 
-    (void)state;
     save_steps(1, 40);
     for (uint64_t n = 3; n <= 40; n += 3)
         unlink_in(n, "__0_0.distcp");
@@ -105,13 +103,12 @@ static void each_of_many_has_its_own_answer(void **state)
 }
 
 /* It was the newest, and passing it over is reported. */
-static void a_lost_metadata_is_reported(void **state)
+TEST(a_lost_metadata_is_reported)
 {
     struct sidestep_series *series;
     char rejected[2048];
     uint64_t step;
 
-    (void)state;
     save_steps(1, 2);
     unlink_in(2, ".metadata");
     series = open_with(NULL);
@@ -129,13 +126,12 @@ static void a_lost_metadata_is_reported(void **state)
     close_series(&series);
 }
 
-static void a_lost_metadata_is_not_taken_for_an_empty_directory(void **state)
+TEST(a_lost_metadata_is_not_taken_for_an_empty_directory)
 {
     struct sidestep_series *series;
     char rejected[2048], *latest = NULL;
     uint64_t step;
 
-    (void)state;
     save_steps(1, 1);
     unlink_in(1, ".metadata");
     assert_int_equal(sidestep_latest(scratch.path, SIDESTEP_VERIFY_STRUCTURE, &latest, &err),
@@ -149,13 +145,12 @@ static void a_lost_metadata_is_not_taken_for_an_empty_directory(void **state)
 
 /* Checkpoints that were moved to another disk, with links in their place: a run must not start anew
  * because of that. */
-static void links_are_not_taken_for_an_empty_directory(void **state)
+TEST(links_are_not_taken_for_an_empty_directory)
 {
     struct sidestep_series *series;
     char rejected[2048], *latest = NULL;
     uint64_t step;
 
-    (void)state;
     save_steps(1, 1);
     run("cd %s && mkdir elsewhere && mv step-1 elsewhere && ln -s elsewhere/step-1 step-1",
         scratch.path);
@@ -168,17 +163,4 @@ static void links_are_not_taken_for_an_empty_directory(void **state)
     close_series(&series);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-#define CASE(f) cmocka_unit_test_setup_teardown(f, one_rank_setup, one_rank_teardown)
-        CASE(a_failed_read_is_not_damage),
-        CASE(each_of_many_has_its_own_answer),
-        CASE(a_lost_metadata_is_reported),
-        CASE(a_lost_metadata_is_not_taken_for_an_empty_directory),
-        CASE(links_are_not_taken_for_an_empty_directory),
-#undef CASE
-    };
-
-    return cmocka_run_group_tests_name("list_check", tests, NULL, NULL);
-}
+EACH_TEST(one_rank_setup, one_rank_teardown);

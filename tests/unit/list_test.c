@@ -52,9 +52,8 @@ static const struct {
     {"", -1, -1},
 };
 
-static void steps_in_names(void **state)
+TEST(steps_in_names)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         if (step_name_parse(names[i].name) != names[i].step ||
             step_name_trailing_number(names[i].name) != names[i].number)
@@ -64,7 +63,7 @@ static void steps_in_names(void **state)
     }
 }
 
-static void order(void **state)
+TEST(order)
 {
     struct sidestep_listed entries[] = {{.name = "b", .step = 10},
                                         {.name = "old", .step = -1, .saved_at = 9},
@@ -73,7 +72,6 @@ static void order(void **state)
                                         {.name = "c", .step = 9}};
     static const char *const sorted[] = {"older", "old", "c", "a", "b"};
 
-    (void)state;
     list_sort(entries, 5);
     for (size_t i = 0; i < 5; i++)
         assert_string_equal(entries[i].name, sorted[i]);
@@ -91,13 +89,12 @@ static void write_file(const char *dir, const char *name, const char *text)
 
 /* List another program's checkpoint with every allocation, or every storage call, failing once: an
  * error, or the right answer; at worst "unreadable". */
-static void any_failure_of_a_layout(void **state)
+TEST(any_failure_of_a_layout)
 {
     static const char *const points[] = {"memory", "posix"};
     struct scratch scratch;
     char dir[128];
 
-    (void)state;
     assert_true(scratch_make(&scratch, NULL));
     snprintf(dir, sizeof(dir), "%s/checkpoint-7", scratch.path);
     assert_int_equal(mkdir(dir, 0700), 0);
@@ -125,12 +122,4 @@ static void any_failure_of_a_layout(void **state)
         }
     }
     scratch_remove(&scratch);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(steps_in_names), cmocka_unit_test(order),
-                                       cmocka_unit_test(any_failure_of_a_layout)};
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -140,11 +140,23 @@ static unsigned long count_calls(struct job *job, int loaders, enum part part, c
     return hits;
 }
 
-static void each_rank_opens_what_it_needs(void **unused)
+static int setup(void **unused)
+{
+    (void)unused;
+    return scratch_make(&scratch, NULL) ? 0 : -1;
+}
+
+static int teardown(void **unused)
+{
+    (void)unused;
+    scratch_remove(&scratch);
+    return 0;
+}
+
+TEST_WITH(each_rank_opens_what_it_needs, setup, teardown)
 {
     struct job job;
 
-    (void)unused;
     save(&job, 8);
     /* Its own shard, whose footer is also the rank's share of the list. */
     assert_in_range(count_calls(&job, 8, OWN_PART, "store.file_open"), 8, 8 + RECORD_OPENS);
@@ -155,13 +167,12 @@ static void each_rank_opens_what_it_needs(void **unused)
 }
 
 /* The negative control: the counter sees the opens of a reader that opens all files. */
-static void opening_all_files_is_counted(void **unused)
+TEST_WITH(opening_all_files_is_counted, setup, teardown)
 {
     struct sidestep_error err = {0};
     struct reader *reader = NULL;
     struct job job;
 
-    (void)unused;
     save(&job, 8);
     fault_arm("store.file_open", COUNT_ONLY, false, 0);
     assert_int_equal(reader_open(job.store, job.path, 0, &reader, &err), SIDESTEP_OK);
@@ -172,11 +183,10 @@ static void opening_all_files_is_counted(void **unused)
 }
 
 /* One rank that wants little of many shards opens one of them, and looks at the size of each. */
-static void one_rank_opens_one_of_many_shards(void **unused)
+TEST_WITH(one_rank_opens_one_of_many_shards, setup, teardown)
 {
     struct job job;
 
-    (void)unused;
     save(&job, OPEN_MAX_FOOTERS + 8);
     assert_in_range(count_calls(&job, 1, SAME_PART, "store.file_open"), 1, 1 + RECORD_OPENS);
     assert_in_range(count_calls(&job, 1, SAME_PART, "store.stat"), job.savers, job.savers + 2);
@@ -187,7 +197,7 @@ static void one_rank_opens_one_of_many_shards(void **unused)
 }
 
 /* A rank that lists many footers keeps none, and opens again what it reads. */
-static void many_footers_are_not_kept(void **unused)
+TEST_WITH(many_footers_are_not_kept, setup, teardown)
 {
     OWNED_BY(chunk_list_free) struct chunk_list *some = chunk_list_new(NULL);
     OWNED_BY(chunk_list_free) struct chunk_list *all = chunk_list_new(NULL);
@@ -197,7 +207,6 @@ static void many_footers_are_not_kept(void **unused)
     float data[TENSORS][ROWS][COLUMNS];
     struct job job;
 
-    (void)unused;
     save(&job, READER_MAX_KEPT_FOOTERS + 1);
     assert_int_equal(reader_open_listed(job.store, job.path, 0, NULL, &r, &err), SIDESTEP_OK);
     assert_int_equal(reader_list_footers(r, 0, r->file_count, 0, all, &err), SIDESTEP_OK);
@@ -239,12 +248,11 @@ static void replace_byte(const struct job *job, const char *file, long from_end)
 
 /* A shard whose footer is not the one that the manifest lists is refused, by ranks that read it
  * and by those that list it. A shard that is gone or short is noticed by all. */
-static void damage_is_noticed(void **unused)
+TEST_WITH(damage_is_noticed, setup, teardown)
 {
     char path[256];
     struct job job;
 
-    (void)unused;
     save(&job, OPEN_MAX_FOOTERS + 8);
     job.expected = SIDESTEP_ECORRUPT;
     replace_byte(&job, "__0_0.distcp", 100);
@@ -269,11 +277,10 @@ static void damage_is_noticed(void **unused)
 }
 
 /* Rank 1 sees another checkpoint under the name: all ranks are told, and not that it is damaged. */
-static void ranks_that_see_different_checkpoints_are_told(void **unused)
+TEST_WITH(ranks_that_see_different_checkpoints_are_told, setup, teardown)
 {
     struct job other, job;
 
-    (void)unused;
     save(&other, 3);
     save(&job, 2);
     snprintf(job.other_path, sizeof(job.other_path), "%s", other.path);
@@ -354,12 +361,11 @@ static enum sidestep_status read_list(const struct buffer *list, size_t length,
     return chunk_list_read(list->bytes, length, &wish, out, NULL);
 }
 
-static void a_rank_takes_what_it_needs(void **unused)
+TEST(a_rank_takes_what_it_needs)
 {
     OWNED_BY(sidestep_state_dict_free) struct sidestep_state_dict *state = want_rows("layer.1", 1);
     OWNED_BUFFER list = {0};
 
-    (void)unused;
     make_lists(&list);
     for (int all = 0; all < 2; all++) {
         OWNED_METADATA metadata = {0};
@@ -377,26 +383,24 @@ static void a_rank_takes_what_it_needs(void **unused)
     }
 }
 
-static void a_chunk_that_does_not_overlap_is_left_out(void **unused)
+TEST(a_chunk_that_does_not_overlap_is_left_out)
 {
     OWNED_BY(sidestep_state_dict_free) struct sidestep_state_dict *state = want_rows("layer.0", 2);
     OWNED_METADATA metadata = {0};
     OWNED_BUFFER list = {0};
 
-    (void)unused;
     make_lists(&list);
     assert_int_equal(read_list(&list, list.length, state, false, &metadata), SIDESTEP_OK);
     assert_int_equal(metadata.entries[0].chunk_count, 1);
     assert_string_equal(metadata.entries[0].chunks[0].storage.file, "__1_0.distcp");
 }
 
-static void objects_keep_their_transform(void **unused)
+TEST(objects_keep_their_transform)
 {
     OWNED_BY(sidestep_state_dict_free) struct sidestep_state_dict *state = NULL;
     OWNED_METADATA metadata = {0};
     OWNED_BUFFER list = {0};
 
-    (void)unused;
     make_lists(&list);
     assert_int_equal(sidestep_state_dict_new(&state, NULL), SIDESTEP_OK);
     assert_int_equal(sidestep_state_dict_add_value(state, "layer.step", NULL, 0, NULL, NULL),
@@ -410,13 +414,12 @@ static void objects_keep_their_transform(void **unused)
 
 /* Cut off at each byte, or with any byte changed, a list is refused or says something else; it is
  * never read past its end, and never more than the files that there are. */
-static void a_damaged_list_is_no_danger(void **unused)
+TEST(a_damaged_list_is_no_danger)
 {
     OWNED_BY(sidestep_state_dict_free) struct sidestep_state_dict *state = want_rows("layer.1", 1);
     OWNED_BUFFER list = {0};
     unsigned refused = 0;
 
-    (void)unused;
     make_lists(&list);
     for (size_t at = 0; at < list.length; at++)
         for (unsigned change = 0; change < 9; change++) {
@@ -431,36 +434,4 @@ static void a_damaged_list_is_no_danger(void **unused)
             refused += status != SIDESTEP_OK;
         }
     assert_true(refused > list.length);
-}
-
-static int setup(void **unused)
-{
-    (void)unused;
-    return scratch_make(&scratch, NULL) ? 0 : -1;
-}
-
-static int teardown(void **unused)
-{
-    (void)unused;
-    scratch_remove(&scratch);
-    return 0;
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(each_rank_opens_what_it_needs, setup, teardown),
-        cmocka_unit_test_setup_teardown(opening_all_files_is_counted, setup, teardown),
-        cmocka_unit_test_setup_teardown(one_rank_opens_one_of_many_shards, setup, teardown),
-        cmocka_unit_test_setup_teardown(many_footers_are_not_kept, setup, teardown),
-        cmocka_unit_test_setup_teardown(damage_is_noticed, setup, teardown),
-        cmocka_unit_test_setup_teardown(ranks_that_see_different_checkpoints_are_told, setup,
-                                        teardown),
-        cmocka_unit_test(a_rank_takes_what_it_needs),
-        cmocka_unit_test(a_chunk_that_does_not_overlap_is_left_out),
-        cmocka_unit_test(objects_keep_their_transform),
-        cmocka_unit_test(a_damaged_list_is_no_danger),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -160,12 +160,11 @@ static void journey_want(struct prng *p, struct journey *j, struct sidestep_stat
     }
 }
 
-static void any_sharding_loads_into_any_other(void **test)
+TEST(any_sharding_loads_into_any_other)
 {
     static const enum sidestep_dtype dtypes[] = {
         SIDESTEP_UINT8, SIDESTEP_BFLOAT16, SIDESTEP_FLOAT32, SIDESTEP_INT64, SIDESTEP_COMPLEX128};
 
-    (void)test;
     for (uint64_t seed = 0; seed < 4000; seed++) {
         struct prng p = prng_new(seed);
         struct metadata m = new_metadata();
@@ -201,11 +200,10 @@ static void any_sharding_loads_into_any_other(void **test)
 }
 
 /* One chunk is lost. A load fails if and only if it needs the chunk. */
-static void lost_chunks_fail_only_loads_that_need_them(void **test)
+TEST(lost_chunks_fail_only_loads_that_need_them)
 {
     unsigned failed = 0, fine = 0;
 
-    (void)test;
     for (uint64_t seed = 0; seed < 4000; seed++) {
         struct prng p = prng_new(seed);
         struct metadata m = new_metadata();
@@ -237,14 +235,4 @@ static void lost_chunks_fail_only_loads_that_need_them(void **test)
         sidestep_state_dict_free(&state);
     }
     assert_true(failed > 100 && fine > 100);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(any_sharding_loads_into_any_other),
-        cmocka_unit_test(lost_chunks_fail_only_loads_that_need_them),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -46,13 +46,12 @@ static void save_rows(struct metadata *m, const char *name, int64_t rows, int64_
 
 /* ---------------------------------------------------------------- names */
 
-static void names_are_sorted_out(void **test)
+TEST(names_are_sorted_out)
 {
     struct metadata m = new_metadata();
     struct sidestep_state_dict *state = new_state();
     struct load_plan plan;
 
-    (void)test;
     save_rows(&m, "w", 2, 3, 2);
     save_rows(&m, "shape", 2, 3, 2);
     save_tensor(&m, "dtype", SIDESTEP_FLOAT32, 1, DIMS(4), &(struct box){1, DIMS(0), DIMS(4)}, 1);
@@ -101,13 +100,12 @@ static void names_are_sorted_out(void **test)
     sidestep_state_dict_free(&state);
 }
 
-static void chunks_come_in_file_order(void **test)
+TEST(chunks_come_in_file_order)
 {
     struct metadata m = new_metadata();
     struct sidestep_state_dict *state = new_state();
     struct load_plan plan;
 
-    (void)test;
     save_rows(&m, "w", 6, 2, 2);
     m.entries[0].chunks[0].storage = (struct metadata_storage){.file = "b", .offset = 10};
     m.entries[0].chunks[1].storage = (struct metadata_storage){.file = "b", .offset = 0};
@@ -168,7 +166,7 @@ static void check_damage(const struct box *boxes, size_t count, int64_t begin, i
     sidestep_state_dict_free(&state);
 }
 
-static void damaged_metadata_is_refused(void **test)
+TEST(damaged_metadata_is_refused)
 {
     const struct box top = {2, DIMS(0, 0), DIMS(2, 2)}, bottom = {2, DIMS(2, 0), DIMS(2, 2)};
     const struct box boxes[][3] = {
@@ -180,7 +178,6 @@ static void damaged_metadata_is_refused(void **test)
         {top, bottom, {1, DIMS(0), DIMS(4)}},
     };
 
-    (void)test;
     check_damage(boxes[0], 2, 0, 4, NULL);
     check_damage(boxes[0], 1, 0, 2, NULL); /* the state does not want what is missing */
     check_damage(boxes[0], 1, 1, 3,
@@ -194,14 +191,13 @@ static void damaged_metadata_is_refused(void **test)
     check_damage(boxes[5], 3, 0, 4, "'w': a chunk has 1 dimensions, but the tensor has 2");
 }
 
-static void chunks_without_storage_are_refused_if_needed(void **test)
+TEST(chunks_without_storage_are_refused_if_needed)
 {
     struct metadata m = new_metadata();
     struct sidestep_state_dict *state = new_state();
     struct sidestep_error err = {0};
     struct load_plan plan;
 
-    (void)test;
     save_rows(&m, "w", 4, 2, 2);
     save_object(&m, "step")->storage.file = NULL;
     m.entries[0].chunks[1].storage.file = NULL;
@@ -222,7 +218,7 @@ static void chunks_without_storage_are_refused_if_needed(void **test)
     sidestep_state_dict_free(&state);
 }
 
-static void expanded_shards_are_refused(void **test)
+TEST(expanded_shards_are_refused)
 {
     static const struct {
         int64_t lengths[2], strides[2];
@@ -235,7 +231,6 @@ static void expanded_shards_are_refused(void **test)
         {{2, 0}, {0, 0}, NULL},
     };
 
-    (void)test;
     for (size_t i = 0; i < ARRAY_LENGTH(cases); i++) {
         struct metadata m = new_metadata();
         struct sidestep_state_dict *state = new_state();
@@ -258,7 +253,7 @@ static void expanded_shards_are_refused(void **test)
 /* ---------------------------------------------------------------- many */
 
 /* A grid of chunks and a grid of shards, shifted against each other. */
-static void large_grids_meet_where_they_should(void **test)
+TEST(large_grids_meet_where_they_should)
 {
     enum { SIDE = 64, CELL = 8 };
     struct metadata m = new_metadata();
@@ -269,7 +264,6 @@ static void large_grids_meet_where_they_should(void **test)
     struct load_plan plan;
     size_t targets = 0;
 
-    (void)test;
     assert_true(boxes != NULL && offsets != NULL);
     for (int64_t i = 0; i < SIDE * SIDE; i++) {
         offsets[2 * i] = i / SIDE * CELL;
@@ -293,12 +287,11 @@ static void large_grids_meet_where_they_should(void **test)
     sidestep_state_dict_free(&state);
 }
 
-static void every_allocation_may_fail(void **test)
+TEST(every_allocation_may_fail)
 {
     struct metadata m = new_metadata();
     struct sidestep_state_dict *state = new_state();
 
-    (void)test;
     save_rows(&m, "w", 16, 2, 1);
     m.entries[0].chunk_count = 15;
     save_rows(&m, "v", 4, 2, 2);
@@ -325,19 +318,4 @@ static void every_allocation_may_fail(void **test)
     }
     metadata_release(&m);
     sidestep_state_dict_free(&state);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names_are_sorted_out),
-        cmocka_unit_test(chunks_come_in_file_order),
-        cmocka_unit_test(damaged_metadata_is_refused),
-        cmocka_unit_test(chunks_without_storage_are_refused_if_needed),
-        cmocka_unit_test(expanded_shards_are_refused),
-        cmocka_unit_test(large_grids_meet_where_they_should),
-        cmocka_unit_test(every_allocation_may_fail),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

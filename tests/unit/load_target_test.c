@@ -37,26 +37,23 @@ static void expect_refused(size_t bytes, int protection)
     munmap(loaded, 2 * bytes);
 }
 
-static void small_tensors(void **state)
+TEST(small_tensors)
 {
-    (void)state;
     expect_refused(8192, PROT_READ);
     expect_refused(8192, PROT_NONE);
 }
 
-static void large_tensors(void **state)
+TEST(large_tensors)
 {
-    (void)state;
     expect_refused(8 * MIB, PROT_READ);
     expect_refused(8 * MIB, PROT_NONE);
 }
 
 /* If the kernel does not say, it is loaded. */
-static void without_a_memory_map_the_load_goes_on(void **state)
+TEST(without_a_memory_map_the_load_goes_on)
 {
     unsigned char *memory = map(MIB);
 
-    (void)state;
     begin(SIDESTEP_SNAPSHOT_COPY);
     add(memory, MIB, 1, 0);
     fill(1);
@@ -70,13 +67,4 @@ static void without_a_memory_map_the_load_goes_on(void **state)
     munmap(memory, MIB);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(small_tensors),
-        cmocka_unit_test(large_tensors),
-        cmocka_unit_test(without_a_memory_map_the_load_goes_on),
-    };
-
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+ALL_TESTS(setup, teardown);

@@ -36,9 +36,8 @@ static const struct {
     {"", 0},
 };
 
-static void a_url_has_a_scheme(void **state)
+TEST(a_url_has_a_scheme)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
         const char *path = shapes[i].path;
         bool is_known = shapes[i].scheme == 0 || strncmp(path, "s3://", 5) == 0;
@@ -52,9 +51,8 @@ static void a_url_has_a_scheme(void **state)
     assert_int_equal(sidestep_check_path(NULL, &err), SIDESTEP_EINVAL);
 }
 
-static void the_refusal_says_what_to_give(void **state)
+TEST(the_refusal_says_what_to_give)
 {
-    (void)state;
     assert_int_equal(sidestep_check_path(URL, &err), SIDESTEP_EUNSUPPORTED);
     assert_non_null(strstr(err.message, "'" URL "' is a URL"));
     assert_non_null(strstr(err.message, "mount other storage"));
@@ -144,9 +142,8 @@ static int teardown(void **state)
     return chdir(before) == 0 ? one_rank_teardown(state) : -1;
 }
 
-static void every_function_refuses_one(void **state)
+TEST_WITH(every_function_refuses_one, setup, teardown)
 {
-    (void)state;
     ASSERT_OK(sidestep_save(engine, "good", world.state, NULL, NULL, &err));
     of_an_engine();
     of_who_looks();
@@ -154,15 +151,4 @@ static void every_function_refuses_one(void **state)
     /* The control: a path with the same name is accepted. */
     ASSERT_OK(sidestep_pin("./good", true, &err));
     assert_int_equal(sidestep_pin("./" URL, true, &err), SIDESTEP_ENOTFOUND);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_url_has_a_scheme),
-        cmocka_unit_test(the_refusal_says_what_to_give),
-        cmocka_unit_test_setup_teardown(every_function_refuses_one, setup, teardown),
-    };
-
-    return cmocka_run_group_tests_name("location", tests, NULL, NULL);
 }

@@ -131,11 +131,10 @@ static void expect_protected(const char *path)
 
 /* ---- another process sweeps what a save has just made */
 
-static void a_swept_marker_is_made_again(void **state)
+TEST(a_swept_marker_is_made_again)
 {
     static const struct trap before_the_lock = {"file_lock", MARKER, sweep_all, NULL, 0};
 
-    (void)state;
     make_target();
     atomic_store(&armed, &before_the_lock);
     assert_int_equal(begin(NULL), SIDESTEP_OK);
@@ -150,7 +149,7 @@ static void move_to_trash(void)
     assert_int_equal(sweep_move_to_trash(parent, SAVING, ID, NULL), SIDESTEP_OK);
 }
 
-static void a_swept_directory_is_made_again(void **state)
+TEST(a_swept_directory_is_made_again)
 {
     static const struct trap traps[] = {
         {"dir_open", SAVING, sweep_all, NULL, 0},
@@ -161,8 +160,8 @@ static void a_swept_directory_is_made_again(void **state)
 
     for (size_t i = 0; i < ARRAY_LENGTH(traps); i++) {
         if (i != 0) {
-            assert_int_equal(teardown(state), 0);
-            assert_int_equal(setup(state), 0);
+            assert_int_equal(teardown(fixture), 0);
+            assert_int_equal(setup(fixture), 0);
         }
         atomic_store(&armed, &traps[i]);
         assert_int_equal(begin(NULL), SIDESTEP_OK);
@@ -179,11 +178,10 @@ static void put_marker(void)
     assert_int_equal(commit_marker_create(&saver, NULL), SIDESTEP_OK);
 }
 
-static void a_directory_that_gets_its_marker_stays(void **state)
+TEST(a_directory_that_gets_its_marker_stays)
 {
     static const struct trap before_it_goes = {"dir_remove", SAVING, put_marker, NULL, 1};
 
-    (void)state;
     OWNED_DIR *parent = open_as(3, PARENT);
     assert_int_equal(store_dir_make(parent, SAVING, NULL), SIDESTEP_OK);
     atomic_store(&armed, &before_it_goes);
@@ -203,9 +201,8 @@ static void hold_marker(void)
 
 static const struct trap holds = {"file_lock", MARKER, hold_marker, NULL, 0};
 
-static void a_lock_that_is_held_for_a_moment_is_waited_for(void **state)
+TEST(a_lock_that_is_held_for_a_moment_is_waited_for)
 {
-    (void)state;
     make_target();
     sleeps_until_release = 3;
     atomic_store(&armed, &holds);
@@ -214,12 +211,11 @@ static void a_lock_that_is_held_for_a_moment_is_waited_for(void **state)
     expect_protected(TARGET);
 }
 
-static void a_lock_that_is_held_for_ever_ends_the_wait(void **state)
+TEST(a_lock_that_is_held_for_ever_ends_the_wait)
 {
     struct sidestep_error err = {0};
     uint64_t since = now_ms;
 
-    (void)state;
     make_target();
     atomic_store(&armed, &holds);
     assert_int_equal(begin(&err), SIDESTEP_ELOCKED);
@@ -228,11 +224,10 @@ static void a_lock_that_is_held_for_ever_ends_the_wait(void **state)
     assert_false(exists(TARGET, MARKER)); /* nothing is left behind */
 }
 
-static void a_cancelling_program_does_not_wait(void **state)
+TEST(a_cancelling_program_does_not_wait)
 {
     static atomic_bool cancelled = true;
 
-    (void)state;
     make_target();
     saver.cancelled = &cancelled;
     atomic_store(&armed, &holds);
@@ -260,12 +255,11 @@ static void replace_marker(void)
 }
 
 /* The marker that it has opened is gone, and a live save has one of the same name. */
-static void a_sweep_checks_the_present_marker(void **state)
+TEST(a_sweep_checks_the_present_marker)
 {
     static const struct trap before_its_lock = {"file_lock", MARKER, replace_marker, NULL, 1};
     OWNED_FILE *of_the_dead = NULL;
 
-    (void)state;
     make_target();
     OWNED_DIR *dir = open_as(3, TARGET);
     assert_int_equal(store_file_create(dir, MARKER, 0, &of_the_dead, NULL), SIDESTEP_OK);
@@ -284,12 +278,11 @@ static void remove_lock(void)
     assert_int_equal(store_unlink(dir, "lock", NULL), SIDESTEP_OK);
 }
 
-static void a_series_is_locked_under_its_name(void **state)
+TEST(a_series_is_locked_under_its_name)
 {
     static const struct trap before_the_lock = {"file_lock", "lock", remove_lock, NULL, 0};
     struct lease first = {0}, second = {0};
 
-    (void)state;
     atomic_store(&armed, &before_the_lock);
     assert_int_equal(lease_acquire(&first, sim_store(sim, 0), PARENT, NULL), SIDESTEP_OK);
     assert_int_equal(lease_acquire_to_delete(&second, sim_store(sim, 2), PARENT, NULL),
@@ -297,20 +290,4 @@ static void a_series_is_locked_under_its_name(void **state)
     lease_release(&first);
 }
 
-int main(void)
-{
-#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-    const struct CMUnitTest tests[] = {
-        CASE(a_swept_marker_is_made_again),
-        CASE(a_swept_directory_is_made_again),
-        CASE(a_directory_that_gets_its_marker_stays),
-        CASE(a_lock_that_is_held_for_a_moment_is_waited_for),
-        CASE(a_lock_that_is_held_for_ever_ends_the_wait),
-        CASE(a_cancelling_program_does_not_wait),
-        CASE(a_sweep_checks_the_present_marker),
-        CASE(a_series_is_locked_under_its_name),
-#undef CASE
-    };
-
-    return cmocka_run_group_tests_name("lock_file", tests, NULL, NULL);
-}
+EACH_TEST(setup, teardown);

@@ -46,12 +46,11 @@ static void *count(void *argument)
     return NULL;
 }
 
-static void threads_exclude_and_wake_each_other(void **state)
+TEST(threads_exclude_and_wake_each_other)
 {
     struct counter counter;
     pthread_t threads[4];
 
-    (void)state;
     counter_init(&counter, ARRAY_LENGTH(threads) * ROUNDS);
     for (size_t i = 0; i < ARRAY_LENGTH(threads); i++)
         assert_int_equal(pthread_create(&threads[i], NULL, count, &counter), 0);
@@ -64,11 +63,10 @@ static void threads_exclude_and_wake_each_other(void **state)
     counter_destroy(&counter);
 }
 
-static void a_wait_ends_when_it_is_late(void **state)
+TEST(a_wait_ends_when_it_is_late)
 {
     struct counter counter;
 
-    (void)state;
     counter_init(&counter, 0);
     lock_acquire(&counter.shared.lock);
     assert_false(
@@ -101,36 +99,32 @@ static bool may_acquire(enum lock_kind first, enum lock_kind second)
     return WIFEXITED(status);
 }
 
-static void locks_are_acquired_from_the_outside_in(void **state)
+TEST(locks_are_acquired_from_the_outside_in)
 {
-    (void)state;
     assert_true(may_acquire(LOCK_PRUNE, LOCK_SERIES));
     assert_true(may_acquire(LOCK_PRUNE, LOCK_FAULT));
     assert_true(may_acquire(LOCK_PIPELINE, LOCK_COW));
 }
 
-static void another_order_ends_a_test(void **state)
+TEST(another_order_ends_a_test)
 {
-    (void)state;
     assert_false(may_acquire(LOCK_SERIES, LOCK_PRUNE));
     assert_false(may_acquire(LOCK_FAULT, LOCK_PRUNE));
     assert_false(may_acquire(LOCK_COW, LOCK_PIPELINE));
 }
 
-static void two_locks_of_one_kind_end_a_test(void **state)
+TEST(two_locks_of_one_kind_end_a_test)
 {
-    (void)state;
     assert_false(may_acquire(LOCK_SAVE, LOCK_SAVE));
     assert_false(may_acquire(LOCK_PRUNE, LOCK_PRUNE));
     assert_false(may_acquire(LOCK_FAULT, LOCK_FAULT));
 }
 
-static void a_lock_that_is_not_held_is_not_released(void **state)
+TEST(a_lock_that_is_not_held_is_not_released)
 {
     int status = 0;
     pid_t child = fork();
 
-    (void)state;
     assert_int_not_equal(child, -1);
     if (child == 0) {
         struct lock lock;
@@ -143,17 +137,4 @@ static void a_lock_that_is_not_held_is_not_released(void **state)
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFSIGNALED(status));
     assert_int_equal(WTERMSIG(status), SIGABRT);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(threads_exclude_and_wake_each_other),
-        cmocka_unit_test(a_wait_ends_when_it_is_late),
-        cmocka_unit_test(locks_are_acquired_from_the_outside_in),
-        cmocka_unit_test(another_order_ends_a_test),
-        cmocka_unit_test(two_locks_of_one_kind_end_a_test),
-        cmocka_unit_test(a_lock_that_is_not_held_is_not_released),
-    };
-    return cmocka_run_group_tests_name("lock", tests, NULL, NULL);
 }

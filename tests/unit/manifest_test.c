@@ -109,11 +109,10 @@ static void assert_manifests_equal(const struct manifest *a, const struct manife
     }
 }
 
-static void manifests_round_trip(void **state)
+TEST(manifests_round_trip)
 {
     struct manifest manifests[3] = {sample(), sample(), sample()};
 
-    (void)state;
     manifests[1].run_id[0] = '\0';
     manifests[1].incarnation = 0;
     manifests[1].step = -1;
@@ -135,14 +134,13 @@ static void manifests_round_trip(void **state)
 }
 
 /* The text of version 1, which never changes. */
-static void the_text_is_that_of_version_1(void **state)
+TEST(the_text_is_that_of_version_1)
 {
     OWNED_BUFFER bytes = {0};
     struct manifest manifest = sample();
     char golden[4096];
     FILE *file = fopen("tests/golden/manifest/version-1.txt", "rb");
 
-    (void)state;
     assert_non_null(file);
     size_t length = fread(golden, 1, sizeof(golden), file);
     fclose(file);
@@ -151,7 +149,7 @@ static void the_text_is_that_of_version_1(void **state)
     assert_memory_equal(bytes.bytes, golden, length);
 }
 
-static void a_wrong_clock_causes_no_failure(void **state)
+TEST(a_wrong_clock_causes_no_failure)
 {
     static const struct {
         int64_t saved_at, kept;
@@ -166,7 +164,6 @@ static void a_wrong_clock_causes_no_failure(void **state)
         {INT64_MAX, 253402300799, "\"9999-12-31T23:59:59Z\""},
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_LENGTH(times); i++) {
         OWNED_ARENA arena = {0};
         OWNED_BUFFER bytes = {0};
@@ -181,12 +178,11 @@ static void a_wrong_clock_causes_no_failure(void **state)
 
 /* ------------------------------------------------------------------ damage */
 
-static void every_flipped_bit_is_found(void **state)
+TEST(every_flipped_bit_is_found)
 {
     OWNED_BUFFER bytes = {0};
     struct manifest manifest = sample();
 
-    (void)state;
     encode(&manifest, &bytes);
     for (size_t bit = 0; bit < 8 * bytes.length; bit++) {
         bytes.bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
@@ -197,13 +193,12 @@ static void every_flipped_bit_is_found(void **state)
 
 /* Fix the hash after each change, to test the parser: what it accepts can be written and read
  * again. */
-static void every_flipped_bit_behind_the_hash(void **state)
+TEST(every_flipped_bit_behind_the_hash)
 {
     OWNED_BUFFER bytes = {0}, sealed = {0};
     struct manifest manifest = sample();
     size_t accepted = 0;
 
-    (void)state;
     encode(&manifest, &bytes);
     for (size_t bit = 0; bit < 8 * (bytes.length - HASH_LINE_BYTES - 1); bit++) {
         OWNED_ARENA arena = {0};
@@ -222,12 +217,11 @@ static void every_flipped_bit_behind_the_hash(void **state)
     assert_true(accepted > 0); /* a digit of a hash */
 }
 
-static void every_truncation_is_refused(void **state)
+TEST(every_truncation_is_refused)
 {
     OWNED_BUFFER bytes = {0}, sealed = {0};
     struct manifest manifest = sample();
 
-    (void)state;
     encode(&manifest, &bytes);
     size_t length = bytes.length;
     for (bytes.length = 0; bytes.length < length; bytes.length++)
@@ -240,12 +234,11 @@ static void every_truncation_is_refused(void **state)
     }
 }
 
-static void the_second_line_is_strict(void **state)
+TEST(the_second_line_is_strict)
 {
     OWNED_BUFFER bytes = {0};
     struct manifest manifest = sample();
 
-    (void)state;
     encode(&manifest, &bytes);
     uint8_t *line = bytes.bytes + bytes.length - HASH_LINE_BYTES;
     line[0] = 'S';
@@ -350,12 +343,11 @@ static const struct {
     {"]}", "],\"future\":{\"a\":1.5,\"b\":[true,false,null]}}", SIDESTEP_OK, ""},
 };
 
-static void contradictions_are_refused_with_a_reason(void **state)
+TEST(contradictions_are_refused_with_a_reason)
 {
     OWNED_BUFFER bytes = {0};
     struct manifest manifest = sample();
 
-    (void)state;
     encode(&manifest, &bytes);
     size_t length = bytes.length - HASH_LINE_BYTES - 1;
     for (size_t i = 0; i < ARRAY_LENGTH(lies); i++) {
@@ -380,19 +372,18 @@ static void contradictions_are_refused_with_a_reason(void **state)
     }
 }
 
-static void text_that_is_not_an_object_is_refused(void **state)
+TEST(text_that_is_not_an_object_is_refused)
 {
     static const char *const texts[] = {"", "null", "1", "\"x\"", "[]", "{", "{}", "{} {}"};
     OWNED_BUFFER sealed = {0};
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_LENGTH(texts); i++) {
         seal(texts[i], strlen(texts[i]), &sealed);
         decode_fails(&sealed, SIDESTEP_ECORRUPT, "");
     }
 }
 
-static void manifests_that_a_reader_refuses_are_not_written(void **state)
+TEST(manifests_that_a_reader_refuses_are_not_written)
 {
     static const char *const words[] = {
         "save_id is not",
@@ -406,7 +397,6 @@ static void manifests_that_a_reader_refuses_are_not_written(void **state)
         "4194305 files (at most 4194304)",
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_LENGTH(words); i++) {
         OWNED_BUFFER bytes = {0};
         struct sidestep_error err = {0};
@@ -428,20 +418,19 @@ static void manifests_that_a_reader_refuses_are_not_written(void **state)
 
 /* ------------------------------------------------------------------ limits and failures */
 
-static void limit_of_bytes(void **state)
+TEST(limit_of_bytes)
 {
     OWNED_ARENA arena = {0};
     struct manifest manifest;
     struct sidestep_error err = {0};
 
-    (void)state;
     assert_int_equal(manifest_decode("", MANIFEST_MAX_BYTES + 1, &arena, &manifest, &err),
                      SIDESTEP_ECORRUPT); /* refused by its size alone */
     assert_non_null(strstr(err.message, "268435457 bytes (at most 268435456)"));
 }
 
 /* Too many files, because their names have the maximal length. */
-static void limit_of_written_bytes(void **state)
+TEST(limit_of_written_bytes)
 {
     enum { FILES = 70000 };
     OWNED struct manifest_file *files = calloc(FILES, sizeof(*files));
@@ -450,7 +439,6 @@ static void limit_of_written_bytes(void **state)
     struct manifest manifest = sample();
     struct sidestep_error err = {0};
 
-    (void)state;
     assert_non_null(files);
     assert_non_null(names);
     for (size_t i = 0; i < FILES; i++) {
@@ -467,12 +455,11 @@ static void limit_of_written_bytes(void **state)
 }
 
 /* The memory grows with the text, not with what it claims to contain. */
-static void hostile_lists_stay_small(void **state)
+TEST(hostile_lists_stay_small)
 {
     static const char *const units[] = {"{}", "{\"name\":\"a\"}", "0", "[]"};
     OWNED_BUFFER json = {0}, sealed = {0};
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_LENGTH(units); i++) {
         OWNED_ARENA arena = {0};
         struct manifest manifest;
@@ -489,13 +476,12 @@ static void hostile_lists_stay_small(void **state)
     }
 }
 
-static void every_allocation_may_fail(void **state)
+TEST(every_allocation_may_fail)
 {
     OWNED_BUFFER bytes = {0};
     struct manifest manifest = sample();
     unsigned long fired = 0;
 
-    (void)state;
     encode(&manifest, &bytes);
     for (unsigned long n = 1;; n++, fired++) {
         OWNED_BUFFER out = {0};
@@ -517,25 +503,4 @@ static void every_allocation_may_fail(void **state)
     }
     fault_arm("", 0, false, 0);
     assert_true(fired >= 4);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(manifests_round_trip),
-        cmocka_unit_test(the_text_is_that_of_version_1),
-        cmocka_unit_test(a_wrong_clock_causes_no_failure),
-        cmocka_unit_test(every_flipped_bit_is_found),
-        cmocka_unit_test(every_flipped_bit_behind_the_hash),
-        cmocka_unit_test(every_truncation_is_refused),
-        cmocka_unit_test(the_second_line_is_strict),
-        cmocka_unit_test(contradictions_are_refused_with_a_reason),
-        cmocka_unit_test(text_that_is_not_an_object_is_refused),
-        cmocka_unit_test(manifests_that_a_reader_refuses_are_not_written),
-        cmocka_unit_test(limit_of_bytes),
-        cmocka_unit_test(limit_of_written_bytes),
-        cmocka_unit_test(hostile_lists_stay_small),
-        cmocka_unit_test(every_allocation_may_fail),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,11 +13,10 @@ static void count_looks(void)
     fault_arm("cuda.look", 1000000, false, ENOENT);
 }
 
-static void a_driver_is_looked_for_once_a_call(void **state)
+TEST(a_driver_is_looked_for_once_a_call)
 {
     char path[256];
 
-    (void)state;
     assert_true(world.count > 4);
     snprintf(path, sizeof(path), "%s/it", scratch.path);
     count_looks();
@@ -68,11 +67,10 @@ static int count_calls(struct sidestep_comm *comm, void *context)
     return bad;
 }
 
-static void a_layout_that_stays_takes_one_call(void **state)
+TEST(a_layout_that_stays_takes_one_call)
 {
     struct counted counted = {0};
 
-    (void)state;
     assert_int_equal(comm_threads_run(3, count_calls, &counted), 0);
     print_message("# %lu %lu %lu %lu\n", counted.calls[0], counted.calls[1], counted.calls[2],
                   counted.calls[3]);
@@ -81,12 +79,4 @@ static void a_layout_that_stays_takes_one_call(void **state)
         assert_int_equal(counted.calls[i], 1); /* and no other, until it is finished */
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_driver_is_looked_for_once_a_call),
-        cmocka_unit_test(a_layout_that_stays_takes_one_call),
-    };
-
-    return cmocka_run_group_tests_name("many_tensors", tests, one_rank_setup, one_rank_teardown);
-}
+ALL_TESTS(one_rank_setup, one_rank_teardown);

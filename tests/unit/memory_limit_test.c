@@ -73,25 +73,22 @@ static void a_cap_is_enough(enum sidestep_snapshot snapshot, size_t reserved)
     end();
 }
 
-static void a_cap_is_enough_for_copies(void **state)
+TEST(a_cap_is_enough_for_copies)
 {
-    (void)state;
     need_plain_memory();
     a_cap_is_enough(SIDESTEP_SNAPSHOT_COPY, 0);
 }
 
-static void a_cap_is_enough_under_protection(void **state)
+TEST(a_cap_is_enough_under_protection)
 {
-    (void)state;
     need_plain_memory();
     need_cow();
     a_cap_is_enough(SIDESTEP_SNAPSHOT_COW, RESERVED_BYTES);
 }
 
 /* Also the control: the limit is effective. */
-static void without_a_cap_it_fails_and_harms_nothing(void **state)
+TEST(without_a_cap_it_fails_and_harms_nothing)
 {
-    (void)state;
     need_plain_memory();
     opened(SIDESTEP_SNAPSHOT_COPY, CAP_BYTES);
     expect_ok(start());
@@ -111,13 +108,5 @@ static void without_a_cap_it_fails_and_harms_nothing(void **state)
     end();
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(a_cap_is_enough_for_copies, lift),
-        cmocka_unit_test_teardown(a_cap_is_enough_under_protection, lift),
-        cmocka_unit_test_teardown(without_a_cap_it_fails_and_harms_nothing, lift),
-    };
-
-    return cmocka_run_group_tests(tests, setup_state, teardown_state);
-}
+EACH_TEST(NULL, lift);
+ALL_TESTS(setup_state, teardown_state);

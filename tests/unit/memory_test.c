@@ -16,12 +16,11 @@ static void expect_fresh(const unsigned char *memory, size_t bytes)
         assert_true(memory[i] == 0);
 }
 
-static void blocks_grow_with_the_arena(void **state)
+TEST(blocks_grow_with_the_arena)
 {
     OWNED_ARENA arena = {0};
     unsigned char *before = NULL, *large = NULL;
 
-    (void)state;
     for (unsigned n = 0; n < COUNT; n++) {
         unsigned char *memory = arena_new(&arena, 1, SMALL);
         expect_fresh(memory, SMALL);
@@ -40,22 +39,20 @@ static void blocks_grow_with_the_arena(void **state)
     assert_true(arena.used_bytes == (size_t)COUNT * SMALL + LARGE);
 }
 
-static void a_limit_holds_for_large_blocks(void **state)
+TEST(a_limit_holds_for_large_blocks)
 {
     OWNED_ARENA arena = {.limit_bytes = LARGE};
 
-    (void)state;
     assert_null(arena_new(&arena, 2, LARGE));
     assert_null(arena_new(&arena, SIZE_MAX / 2, 4));
     assert_non_null(arena_new(&arena, 1, LARGE));
     assert_null(arena_new(&arena, 1, 1));
 }
 
-static void mappings_fail_as_allocations_do(void **state)
+TEST(mappings_fail_as_allocations_do)
 {
     OWNED_ARENA arena = {0};
 
-    (void)state;
     fault_arm("memory", 1, false, 12);
     assert_null(arena_new(&arena, 1, LARGE));
     fault_arm("memory", 1, false, 12);
@@ -63,15 +60,4 @@ static void mappings_fail_as_allocations_do(void **state)
     fault_arm("", 0, false, 0);
     assert_non_null(arena_new(&arena, 1, LARGE));
     assert_non_null(arena_new(&arena, 1, SMALL));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(blocks_grow_with_the_arena),
-        cmocka_unit_test(a_limit_holds_for_large_blocks),
-        cmocka_unit_test(mappings_fail_as_allocations_do),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -161,24 +161,24 @@ static void move_during_save(void **state, bool in_place)
     }
 }
 
-static void a_new_checkpoint_that_is_moved_is_not_committed(void **state)
+TEST(a_new_checkpoint_that_is_moved_is_not_committed)
 {
-    move_during_save(state, false);
+    move_during_save(fixture, false);
 }
 
-static void a_replaced_checkpoint_that_is_moved_is_not_committed(void **state)
+TEST(a_replaced_checkpoint_that_is_moved_is_not_committed)
 {
-    move_during_save(state, true);
+    move_during_save(fixture, true);
 }
 
 /* ---- the checkpoint is gone */
 
-static void a_parent_that_is_removed_is_named(void **state)
+TEST(a_parent_that_is_removed_is_named)
 {
     for (int in_place = 0; in_place <= 1; in_place++) {
         if (in_place != 0) {
-            assert_int_equal(teardown(state), 0);
-            assert_int_equal(setup(state), 0);
+            assert_int_equal(teardown(fixture), 0);
+            assert_int_equal(setup(fixture), 0);
             ASSERT_OK(try_save(TARGET, 1));
         }
         atomic_store(&move, remove_parent);
@@ -228,7 +228,7 @@ static int run_rank(struct sidestep_comm *comm, void *context)
 }
 
 /* Rank 1 looks for the checkpoint itself: it must not report that there is none. */
-static void no_rank_reports_a_moved_checkpoint_as_missing(void **state)
+TEST(no_rank_reports_a_moved_checkpoint_as_missing)
 {
     static const struct {
         bool in_place;
@@ -242,8 +242,8 @@ static void no_rank_reports_a_moved_checkpoint_as_missing(void **state)
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         if (i != 0) {
-            assert_int_equal(teardown(state), 0);
-            assert_int_equal(setup(state), 0);
+            assert_int_equal(teardown(fixture), 0);
+            assert_int_equal(setup(fixture), 0);
         }
         if (cases[i].in_place)
             ASSERT_OK(try_save(TARGET, 1));
@@ -255,16 +255,4 @@ static void no_rank_reports_a_moved_checkpoint_as_missing(void **state)
     }
 }
 
-int main(void)
-{
-#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-    const struct CMUnitTest tests[] = {
-        CASE(a_new_checkpoint_that_is_moved_is_not_committed),
-        CASE(a_replaced_checkpoint_that_is_moved_is_not_committed),
-        CASE(a_parent_that_is_removed_is_named),
-        CASE(no_rank_reports_a_moved_checkpoint_as_missing),
-#undef CASE
-    };
-
-    return cmocka_run_group_tests_name("moved", tests, NULL, NULL);
-}
+EACH_TEST(setup, teardown);

@@ -36,9 +36,8 @@ static const struct {
     {"__{step}_0", 1, "__1_0", NULL},
 };
 
-static void names_are_made_and_read_back(void **state)
+TEST(names_are_made_and_read_back)
 {
-    (void)state;
     for (size_t i = 0; i < ARRAY_LENGTH(made); i++) {
         char name[FILE_NAME_BYTES], again[NAME_TEMPLATE_MAX_BYTES + 1];
         struct name_template naming;
@@ -83,9 +82,8 @@ static const struct {
     {"{step:020}", "09223372036854775808"},
 };
 
-static void other_names_are_no_members(void **state)
+TEST(other_names_are_no_members)
 {
-    (void)state;
     for (size_t i = 0; i < ARRAY_LENGTH(others); i++) {
         struct name_template naming;
         uint64_t step;
@@ -95,12 +93,11 @@ static void other_names_are_no_members(void **state)
     }
 }
 
-static void a_prefix_equals_a_plain_template(void **state)
+TEST(a_prefix_equals_a_plain_template)
 {
     char template[NAME_TEMPLATE_MAX_BYTES + 1], name[FILE_NAME_BYTES];
     struct name_template naming;
 
-    (void)state;
     assert_int_equal(name_template_from_prefix("run7_iter_", &naming, NULL), SIDESTEP_OK);
     assert_true(name_template_is_prefix_only(&naming));
     name_template_to_text(&naming, template);
@@ -168,9 +165,8 @@ static const struct {
     {"{step}-x.bad", ".bad"},
 };
 
-static void values_that_could_not_be_read_back_are_refused(void **state)
+TEST(values_that_could_not_be_read_back_are_refused)
 {
-    (void)state;
     for (size_t i = 0; i < ARRAY_LENGTH(refused); i++) {
         struct sidestep_error err = {0};
         struct name_template naming;
@@ -181,14 +177,13 @@ static void values_that_could_not_be_read_back_are_refused(void **state)
     }
 }
 
-static void limits_hold_one_past(void **state)
+TEST(limits_hold_one_past)
 {
     char template[2 * FILE_NAME_BYTES], name[FILE_NAME_BYTES];
     const unsigned limit = 63;
     struct name_template naming;
     uint64_t step;
 
-    (void)state;
     for (unsigned prefix = limit; prefix <= limit + 1; prefix++)
         for (unsigned suffix = limit; suffix <= limit + 1; suffix++)
             for (unsigned digits = 20; digits <= 21; digits++) {
@@ -217,13 +212,12 @@ static void limits_hold_one_past(void **state)
 
 /* ---- the public functions ---- */
 
-static void public_functions_use_the_template(void **state)
+TEST(public_functions_use_the_template)
 {
     char name[256];
     uint64_t step = 0;
     struct sidestep_error err;
 
-    (void)state;
     assert_int_equal(sidestep_name_of_step("step_{step:08}", 42, name, NULL), SIDESTEP_OK);
     assert_string_equal(name, "step_00000042");
     assert_int_equal(sidestep_step_of_name("step_{step:08d}", name, &step, NULL), SIDESTEP_OK);
@@ -238,18 +232,4 @@ static void public_functions_use_the_template(void **state)
     assert_int_equal(sidestep_step_of_name(NULL, "1", &step, &err), SIDESTEP_EINVAL);
     assert_int_equal(sidestep_step_of_name("{step}", NULL, &step, &err), SIDESTEP_EINVAL);
     assert_int_equal(sidestep_step_of_name("{step}", "1", NULL, &err), SIDESTEP_EINVAL);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names_are_made_and_read_back),
-        cmocka_unit_test(other_names_are_no_members),
-        cmocka_unit_test(a_prefix_equals_a_plain_template),
-        cmocka_unit_test(values_that_could_not_be_read_back_are_refused),
-        cmocka_unit_test(limits_hold_one_past),
-        cmocka_unit_test(public_functions_use_the_template),
-    };
-
-    return cmocka_run_group_tests_name("naming", tests, NULL, NULL);
 }

@@ -73,11 +73,10 @@ static void replace_file(struct store_dir *dir, const char *name, const void *by
 }
 
 /* With its manifest, without it, and with a damaged one. */
-static void the_manifest_says_what_the_metadata_says(void **state)
+TEST(the_manifest_says_what_the_metadata_says)
 {
     char name[FILE_NAME_BYTES], shard[FILE_NAME_BYTES];
 
-    (void)state;
     save(1);
     OWNED_DIR *dir = open_dir();
     OWNED_REFERENCED_FILES listed = {0};
@@ -104,12 +103,11 @@ static void the_manifest_says_what_the_metadata_says(void **state)
 }
 
 /* A manifest counts only for the .metadata whose hash it lists, not for another of that length. */
-static void a_manifest_of_other_metadata_is_ignored(void **state)
+TEST(a_manifest_of_other_metadata_is_ignored)
 {
     OWNED_BUFFER metadata = {0};
     char name[FILE_NAME_BYTES];
 
-    (void)state;
     save(2);
     OWNED_DIR *dir = open_dir();
     OWNED_REFERENCED_FILES named = {0};
@@ -123,11 +121,10 @@ static void a_manifest_of_other_metadata_is_ignored(void **state)
 }
 
 /* In place, again and again: the files of the old checkpoint are deleted, and nothing else. */
-static void replaced_files_are_deleted(void **state)
+TEST(replaced_files_are_deleted)
 {
     char name[FILE_NAME_BYTES];
 
-    (void)state;
     for (unsigned epoch = 3; epoch < 6; epoch++) {
         save(epoch);
         OWNED_DIR *dir = open_dir();
@@ -140,11 +137,10 @@ static void replaced_files_are_deleted(void **state)
 }
 
 /* Whichever allocation fails: the right answer, or that memory was short. */
-static void every_failed_allocation_is_survived(void **state)
+TEST(every_failed_allocation_is_survived)
 {
     bool failed = true;
 
-    (void)state;
     save(6);
     OWNED_DIR *dir = open_dir();
     for (unsigned n = 1; failed; n++) {
@@ -160,17 +156,4 @@ static void every_failed_allocation_is_survived(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(the_manifest_says_what_the_metadata_says, setup,
-                                        one_rank_teardown),
-        cmocka_unit_test_setup_teardown(a_manifest_of_other_metadata_is_ignored, setup,
-                                        one_rank_teardown),
-        cmocka_unit_test_setup_teardown(replaced_files_are_deleted, setup, one_rank_teardown),
-        cmocka_unit_test_setup_teardown(every_failed_allocation_is_survived, setup,
-                                        one_rank_teardown),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+EACH_TEST(setup, one_rank_teardown);

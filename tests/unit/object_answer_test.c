@@ -28,11 +28,10 @@ static const char *feed(struct answer *answer, const char *head)
     return NULL;
 }
 
-static void a_head(void **state)
+TEST(a_head)
 {
     struct answer answer = {.body = ANSWER_NO_BODY};
 
-    (void)state;
     assert_null(feed(&answer, "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 206 Partial\r\n"
                               "ETag: \"abc\"\r\nContent-Length: 10\r\n"
                               "content-range: bytes 5-14/100\r\nx-amz-request-id: id\xff\r\n"
@@ -49,7 +48,7 @@ static void a_head(void **state)
     assert_true(answer.has_head);
 }
 
-static void wrong_heads(void **state)
+TEST(wrong_heads)
 {
     static const struct {
         const char *line, *problem;
@@ -73,7 +72,6 @@ static void wrong_heads(void **state)
     struct answer answer = {.body = ANSWER_NO_BODY};
     char long_tag[400];
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_LENGTH(table); i++) {
         const char *problem = feed(&answer, table[i].line);
         assert_non_null(problem);
@@ -86,13 +84,12 @@ static void wrong_heads(void **state)
     assert_false(answer_take_header(&answer, "a\0b\n", 4));
 }
 
-static void endless_heads(void **state)
+TEST(endless_heads)
 {
     struct answer answer = {.body = ANSWER_NO_BODY};
     static char line[1000];
     size_t taken = 0;
 
-    (void)state;
     memset(line, 'x', sizeof(line) - 1);
     line[sizeof(line) - 1] = '\n';
     while (answer_take_header(&answer, line, sizeof(line)))
@@ -127,11 +124,10 @@ static const struct {
     {"HTTP/1.1 206 x\nContent-Range: bytes 5-14/100\n\n", 0, "shorter", 0, 100},
 };
 
-static void ranges_of_an_object(void **state)
+TEST(ranges_of_an_object)
 {
     static const char bytes[200];
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_LENGTH(ranges); i++) {
         char *to = guard_copy(bytes, 10);
         struct answer answer = {.body = ANSWER_RANGE, .to = to, .to_length = 10, .offset = 5};
@@ -149,11 +145,10 @@ static void ranges_of_an_object(void **state)
 }
 
 /* The whole object stands for a range that begins with it. */
-static void whole_objects(void **state)
+TEST(whole_objects)
 {
     char to[10];
 
-    (void)state;
     struct answer answer = {.body = ANSWER_RANGE, .to = to, .to_length = 10};
     assert_null(feed(&answer, "HTTP/1.1 200 x\nContent-Length: 10\n\n"));
     assert_true(answer_take_body(&answer, "0123456789", 10) && answer_check(&answer));
@@ -166,12 +161,11 @@ static void whole_objects(void **state)
     assert_false(answer_take_body(&answer, "0123456789", 10));
 }
 
-static void limits_of_texts(void **state)
+TEST(limits_of_texts)
 {
     static char bytes[ANSWER_MAX_ERROR_BYTES + 1];
     struct answer answer = {.body = ANSWER_TEXT, .text_limit = 100};
 
-    (void)state;
     assert_null(feed(&answer, "HTTP/1.1 200 x\nContent-Length: 100\n\n"));
     assert_true(answer_take_body(&answer, bytes, 60) && answer_take_body(&answer, bytes, 40));
     assert_true(answer_check(&answer));
@@ -190,7 +184,7 @@ static void limits_of_texts(void **state)
     answer_release(&answer);
 }
 
-static void dates(void **state)
+TEST(dates)
 {
     static const struct {
         const char *text;
@@ -211,7 +205,6 @@ static void dates(void **state)
         {"now", 0},
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_LENGTH(table); i++)
         assert_int_equal(answer_date(table[i].text), table[i].seconds);
 }
@@ -245,7 +238,7 @@ static enum sidestep_status read_xml(const char *text, size_t length, struct see
     return status;
 }
 
-static void xml(void **state)
+TEST(xml_is_read)
 {
     static const struct {
         const char *text;
@@ -271,7 +264,6 @@ static void xml(void **state)
     struct seen seen = {.text = {0}};
     struct sidestep_error err;
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_LENGTH(table); i++) {
         enum sidestep_status status = read_xml(table[i].text, strlen(table[i].text), &seen, &err);
         assert_int_equal(status, table[i].problem == NULL ? SIDESTEP_OK : SIDESTEP_ECORRUPT);
@@ -299,9 +291,8 @@ static enum sidestep_status read_many(const char *before, const char *piece, siz
     return status;
 }
 
-static void limits_of_xml(void **state)
+TEST(limits_of_xml)
 {
-    (void)state;
     assert_int_equal(read_many("<a>", "x", XML_MAX_TEXT_BYTES - 1, "</a>"), SIDESTEP_OK);
     assert_int_equal(read_many("<a>", "x", XML_MAX_TEXT_BYTES, "</a>"), SIDESTEP_ECORRUPT);
     assert_int_equal(read_many("<a>", "<b/>", XML_MAX_ELEMENTS - 1, "</a>"), SIDESTEP_OK);
@@ -315,13 +306,12 @@ static void limits_of_xml(void **state)
         SIDESTEP_ECORRUPT);
 }
 
-static void errors(void **state)
+TEST(errors)
 {
     static const char text[] = "<Error><Code>NoSuchKey</Code><Message>a\nb\xc3\xa4</Message>"
                                "<RequestId>7</RequestId><Region>r</Region></Error>";
     struct failure_report report;
 
-    (void)state;
     failure_read(text, sizeof(text) - 1, &report);
     assert_true(report.is_error);
     assert_string_equal(report.code, "NoSuchKey");
@@ -339,7 +329,7 @@ static void errors(void **state)
 
 /* ------------------------------------------------------------------ where requests go */
 
-static void redirects(void **state)
+TEST(redirects)
 {
     static const struct {
         const char *endpoint, *location, *host; /* host NULL: not followed */
@@ -365,7 +355,6 @@ static void redirects(void **state)
         {NULL, "https://c.s3.eu-west-1.amazonaws.com/k", NULL},
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_LENGTH(table); i++) {
         struct endpoint endpoint;
         assert_int_equal(endpoint_init(&endpoint, table[i].endpoint, "b", "us-east-1", NULL),
@@ -377,11 +366,10 @@ static void redirects(void **state)
     }
 }
 
-static void regions(void **state)
+TEST(regions)
 {
     struct endpoint endpoint;
 
-    (void)state;
     assert_int_equal(endpoint_init(&endpoint, NULL, "bucket", "us-east-1", NULL), SIDESTEP_OK);
     assert_string_equal(endpoint.host, "bucket.s3.us-east-1.amazonaws.com");
     assert_true(endpoint_move(&endpoint, "cn-north-1"));
@@ -394,12 +382,11 @@ static void regions(void **state)
     assert_string_equal(endpoint.host, "h");
 }
 
-static void paths(void **state)
+TEST(paths)
 {
     struct endpoint endpoint;
     OWNED_BUFFER made = {0};
 
-    (void)state;
     assert_int_equal(endpoint_init(&endpoint, NULL, "bucket", "r", NULL), SIDESTEP_OK);
     endpoint_put_path(&endpoint, "a b/c", &made);
     endpoint_put_path(&endpoint, NULL, &made);
@@ -412,13 +399,12 @@ static void paths(void **state)
 
 /* ------------------------------------------------------------------ memory */
 
-static void no_memory(void **state)
+TEST(no_memory)
 {
     static const char text[] = "<ListBucketResult><Contents><Key>p/a</Key><Size>1</Size>"
                                "<ETag>t</ETag></Contents></ListBucketResult>";
     bool fired = true;
 
-    (void)state;
     for (unsigned long n = 1; fired; n++) {
         struct listing_page page = {.prefix = "p/"};
         struct sidestep_error err = {0};
@@ -430,18 +416,4 @@ static void no_memory(void **state)
         assert_int_equal(page.count, fired ? 0 : 1);
         listing_release(&page);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_head),        cmocka_unit_test(wrong_heads),
-        cmocka_unit_test(endless_heads), cmocka_unit_test(ranges_of_an_object),
-        cmocka_unit_test(whole_objects), cmocka_unit_test(limits_of_texts),
-        cmocka_unit_test(dates),         cmocka_unit_test(xml),
-        cmocka_unit_test(limits_of_xml), cmocka_unit_test(errors),
-        cmocka_unit_test(redirects),     cmocka_unit_test(regions),
-        cmocka_unit_test(paths),         cmocka_unit_test(no_memory),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

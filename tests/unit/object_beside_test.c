@@ -36,7 +36,7 @@ static bool a_checkpoint_that_came_meanwhile_stays(bool replaces)
     return stays;
 }
 
-static void commits_have_a_condition(void **state UNUSED)
+TEST(commits_have_a_condition)
 {
     for (int replaces = 0; replaces <= 1; replaces++) {
         assert_true(a_checkpoint_that_came_meanwhile_stays(replaces));
@@ -56,7 +56,7 @@ static void delete_beside(struct rig *rig)
 }
 
 /* What is to be replaced is deleted after this save has looked at it. */
-static void a_checkpoint_that_was_deleted_is_not_replaced(void **state UNUSED)
+TEST(a_checkpoint_that_was_deleted_is_not_replaced)
 {
     struct sidestep_error err = {0};
     struct rig rig;
@@ -98,7 +98,7 @@ static bool the_condition_of_the_commit_is_probed(void)
     return stays;
 }
 
-static void the_probe_is_about_the_condition_of_the_commit(void **state UNUSED)
+TEST(the_probe_is_about_the_condition_of_the_commit)
 {
     assert_true(the_condition_of_the_commit_is_probed());
     fault_arm("object.probe", 1, true, EIO);
@@ -145,7 +145,7 @@ static bool a_late_commit_is_whole(void)
     return false;
 }
 
-static void silence_is_not_taken_for_failure(void **state UNUSED)
+TEST(silence_is_not_taken_for_failure)
 {
     assert_true(a_late_commit_is_whole());
     fault_arm("object.silence", 1, true, EIO);
@@ -177,7 +177,7 @@ static bool was_replaced(enum sidestep_status status)
 
 /* A load sees one of the two checkpoints, or says that files of the old one are gone, but never
  * that there is none. */
-static void a_load_beside_a_save_finds_a_checkpoint(void **state UNUSED)
+TEST(a_load_beside_a_save_finds_a_checkpoint)
 {
     unsigned loaded = 0, replaced = 0;
 
@@ -233,7 +233,7 @@ static bool another_save_stays(int64_t age)
     return left != 0;
 }
 
-static void sweeps_know_who_is_dead(void **state UNUSED)
+TEST(sweeps_know_who_is_dead)
 {
     assert_true(another_save_stays(0));
     assert_true(another_save_stays(OBJECT_DEAD_SECONDS));
@@ -244,7 +244,7 @@ static void sweeps_know_who_is_dead(void **state UNUSED)
 }
 
 /* An upload of a living save is older than an hour; that of a dead one is aborted. */
-static void uploads_of_living_saves_go_on(void **state UNUSED)
+TEST(uploads_of_living_saves_go_on)
 {
     static const char key[] = PREFIX "__0_0." OTHER ".distcp";
     char id[OBJECT_UPLOAD_ID_BYTES];
@@ -302,7 +302,7 @@ static bool a_sweep_keeps_what_metadata_names(void)
 }
 
 /* .metadata cannot be read any more, and does not say which shards are its own. */
-static void what_was_damaged_is_swept_when_it_is_replaced(void **state UNUSED)
+TEST(what_was_damaged_is_swept_when_it_is_replaced)
 {
     struct sidestep_error err;
     struct rig rig;
@@ -319,7 +319,7 @@ static void what_was_damaged_is_swept_when_it_is_replaced(void **state UNUSED)
     object_sim_free(&rig.bucket);
 }
 
-static void sweeps_keep_checkpoints(void **state UNUSED)
+TEST(sweeps_keep_checkpoints)
 {
     assert_true(a_sweep_keeps_what_metadata_names());
     fault_arm("object.named", 1, true, EIO);
@@ -382,7 +382,7 @@ static bool a_repeated_commit_is_recognised(void)
     return status == SIDESTEP_OK && outcome == COMMIT_COMMITTED;
 }
 
-static void a_refusal_is_read_back(void **state UNUSED)
+TEST(a_refusal_is_read_back)
 {
     assert_true(a_repeated_commit_is_recognised());
     fault_arm("object.read_back", 1, true, EIO);
@@ -410,31 +410,11 @@ static bool a_lease_ends(uint64_t seconds)
     return status == SIDESTEP_EABORTED && strstr(err.message, "renewed") != NULL;
 }
 
-static void nobody_commits_after_the_lease(void **state UNUSED)
+TEST(nobody_commits_after_the_lease)
 {
     assert_false(a_lease_ends(OBJECT_LEASE_SECONDS));
     assert_true(a_lease_ends(OBJECT_LEASE_SECONDS + 1));
     fault_arm("object.lease", 1, true, EIO);
     assert_false(a_lease_ends(OBJECT_LEASE_SECONDS + 1));
     fault_arm("", 0, false, 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(commits_have_a_condition),
-        cmocka_unit_test(a_checkpoint_that_was_deleted_is_not_replaced),
-        cmocka_unit_test(the_probe_is_about_the_condition_of_the_commit),
-        cmocka_unit_test(silence_is_not_taken_for_failure),
-        cmocka_unit_test(a_load_beside_a_save_finds_a_checkpoint),
-        cmocka_unit_test(sweeps_know_who_is_dead),
-        cmocka_unit_test(uploads_of_living_saves_go_on),
-        cmocka_unit_test(sweeps_keep_checkpoints),
-        cmocka_unit_test(what_was_damaged_is_swept_when_it_is_replaced),
-        cmocka_unit_test(a_refusal_is_read_back),
-        cmocka_unit_test(nobody_commits_after_the_lease),
-    };
-
-    cmocka_set_message_output(CM_OUTPUT_TAP);
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -109,26 +109,23 @@ static void every_failure(const char *profile)
     assert_true(n > 20);
 }
 
-static void every_failure_with_files(void **state)
+TEST(every_failure_with_files)
 {
-    (void)state;
     every_failure(NULL);
 }
 
-static void every_failure_with_a_program(void **state)
+TEST(every_failure_with_a_program)
 {
-    (void)state;
     every_failure("process");
 }
 
 /* The sentence says what is missing and how to get it; the next try succeeds. */
-static void libcurl_may_be_missing(void **state)
+TEST(libcurl_may_be_missing)
 {
     struct object_config config = {.endpoint = "http://127.0.0.1:1", .deadline_ns = 1000000};
     struct object_client *client = NULL;
     struct sidestep_error err;
 
-    (void)state;
     fault_arm("libcurl", 1, false, ENOENT);
     assert_int_equal(object_client_new("bucket", &config, &client, &err), SIDESTEP_EUNSUPPORTED);
     fault_arm("", 0, false, 0);
@@ -138,14 +135,13 @@ static void libcurl_may_be_missing(void **state)
     object_client_free(&client);
 }
 
-static void a_flag_ends_it(void **state)
+TEST(a_flag_ends_it)
 {
     atomic_bool cancelled = true;
     char endpoint[64];
     OWNED_FD port = -1;
     struct sidestep_error err;
 
-    (void)state;
     take_port(&port, endpoint);
     struct object_config config = {.endpoint = endpoint, .cancelled = &cancelled};
     assert_int_equal(put_once(&config, &err), SIDESTEP_EABORTED);
@@ -169,7 +165,7 @@ static void *set_flag(void *argument)
     return (void *)(intptr_t)fd;
 }
 
-static void a_flag_ends_what_is_under_way(void **state)
+TEST(a_flag_ends_what_is_under_way)
 {
     atomic_bool cancelled = false;
     char endpoint[64];
@@ -178,7 +174,6 @@ static void a_flag_ends_what_is_under_way(void **state)
     void *connection;
     struct sidestep_error err;
 
-    (void)state;
     take_port(&port, endpoint);
     assert_int_equal(listen(port, 1), 0);
     struct {
@@ -194,7 +189,7 @@ static void a_flag_ends_what_is_under_way(void **state)
 }
 
 /* A child of a fork neither hangs nor speaks on its parent's connections. */
-static void a_fork(void **state)
+TEST(a_fork)
 {
     char endpoint[64];
     OWNED_FD port = -1;
@@ -202,7 +197,6 @@ static void a_fork(void **state)
     struct object_info info;
     int status;
 
-    (void)state;
     take_port(&port, endpoint);
     struct object_config config = {.endpoint = endpoint, .deadline_ns = 1000000};
     assert_int_equal(object_client_new("bucket", &config, &client, NULL), SIDESTEP_OK);
@@ -217,11 +211,10 @@ static void a_fork(void **state)
     assert_int_equal(client->ops->head(client, "key", &info, NULL), SIDESTEP_ETIMEDOUT);
 }
 
-static void checksums(void **state)
+TEST(checksums)
 {
     char text[CLIENT_CRC32C_CHARACTERS];
 
-    (void)state;
     /* RFC 3720, B.4: 32 bytes of zeroes; and the check value of the catalogue of CRCs. */
     assert_int_equal(client_crc32c((const char[32]){0}, 32), 0x8a9136aa);
     assert_int_equal(client_crc32c("123456789", 9), 0xe3069283);
@@ -230,16 +223,4 @@ static void checksums(void **state)
     assert_string_equal(text, "4waSgw==");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_failure_with_files),
-        cmocka_unit_test(every_failure_with_a_program),
-        cmocka_unit_test(libcurl_may_be_missing),
-        cmocka_unit_test(a_flag_ends_it),
-        cmocka_unit_test(a_flag_ends_what_is_under_way),
-        cmocka_unit_test(a_fork),
-        cmocka_unit_test(checksums),
-    };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
-}
+ALL_TESTS(set_up, tear_down);

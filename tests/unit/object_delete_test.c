@@ -99,7 +99,7 @@ static bool leaves_something_torn(unsigned *tried)
     return false;
 }
 
-static void deleting_meets_each_fault_at_each_request(void **state UNUSED)
+TEST(deleting_meets_each_fault_at_each_request)
 {
     unsigned tried = 0;
 
@@ -126,7 +126,7 @@ static bool a_name_that_is_being_saved_stays(void)
     return stays;
 }
 
-static void names_that_are_being_saved_stay(void **state UNUSED)
+TEST(names_that_are_being_saved_stay)
 {
     assert_true(a_name_that_is_being_saved_stays());
     fault_arm("object.pending", 1, true, EIO);
@@ -134,7 +134,7 @@ static void names_that_are_being_saved_stay(void **state UNUSED)
     fault_arm("", 0, false, 0);
 }
 
-static void what_is_not_ours_stays(void **state UNUSED)
+TEST(what_is_not_ours_stays)
 {
     struct sidestep_error err = {0};
     struct deleting d;
@@ -173,7 +173,7 @@ static bool a_late_pin_holds(unsigned flags)
     return holds;
 }
 
-static void late_pins_hold(void **state UNUSED)
+TEST(late_pins_hold)
 {
     assert_true(a_late_pin_holds(0));
     fault_arm("prune.pin", 1, true, EIO);
@@ -219,7 +219,7 @@ static bool a_late_deletion_spares_a_newer_checkpoint(unsigned flags)
     }
 }
 
-static void late_deletions_spare_newer_checkpoints(void **state UNUSED)
+TEST(late_deletions_spare_newer_checkpoints)
 {
     assert_true(a_late_deletion_spares_a_newer_checkpoint(0));
     /* These stores cannot, as docs/OBJECTS.md says. */
@@ -244,7 +244,7 @@ static bool a_checkpoint_that_came_meanwhile_stays(unsigned flags)
     return stays;
 }
 
-static void deletions_have_a_condition(void **state UNUSED)
+TEST(deletions_have_a_condition)
 {
     assert_true(a_checkpoint_that_came_meanwhile_stays(0));
     assert_true(a_checkpoint_that_came_meanwhile_stays(OBJECT_SIM_REFUSES_CONDITIONS));
@@ -269,7 +269,7 @@ static void begin_uploads(struct rig *rig)
     object_client_free(&client);
 }
 
-static void opening_sweeps_what_is_dead(void **state UNUSED)
+TEST(opening_sweeps_what_is_dead)
 {
     static const char *const left[] = {
         "job/step-7/.sidestep/" OTHER "/pending", "job/step-7/__0_0." OTHER ".distcp",
@@ -291,19 +291,4 @@ static void opening_sweeps_what_is_dead(void **state UNUSED)
         assert_false(is_there(&rig, left[i]));
     assert_true(is_there(&rig, "job/data/other.txt"));
     object_sim_free(&rig.bucket);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(deleting_meets_each_fault_at_each_request),
-        cmocka_unit_test(names_that_are_being_saved_stay),
-        cmocka_unit_test(what_is_not_ours_stays),
-        cmocka_unit_test(late_pins_hold),
-        cmocka_unit_test(late_deletions_spare_newer_checkpoints),
-        cmocka_unit_test(deletions_have_a_condition),
-        cmocka_unit_test(opening_sweeps_what_is_dead),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -154,7 +154,7 @@ static const char *live_through(uint64_t seed, unsigned fault_percent)
     return h.problem;
 }
 
-static void histories_are_fine(void **state UNUSED)
+TEST(histories_are_fine)
 {
     unsigned count = getenv("SIDESTEP_LONG") != NULL ? LONG_HISTORIES : HISTORIES;
 
@@ -166,7 +166,7 @@ static void histories_are_fine(void **state UNUSED)
     print_message("# %u histories\n", count);
 }
 
-static void broken_commits_are_noticed(void **state UNUSED)
+TEST(broken_commits_are_noticed)
 {
     static const char *const points[] = {"object.condition", "object.silence", "object.dead",
                                          "object.named"};
@@ -180,15 +180,4 @@ static void broken_commits_are_noticed(void **state UNUSED)
         print_message("# %s: %s\n", points[i], problem != NULL ? problem : "not noticed");
         assert_non_null(problem);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(histories_are_fine),
-        cmocka_unit_test(broken_commits_are_noticed),
-    };
-
-    cmocka_set_message_output(CM_OUTPUT_TAP);
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

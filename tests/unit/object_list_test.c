@@ -64,7 +64,7 @@ static unsigned list_steps(struct rig *rig, uint32_t flags, struct sidestep_list
 
 /* The names and sizes of all, the state of the series, and each manifest. Once the index is there,
  * at most one request for 500 names. */
-static void a_listing_takes_one_request_for_500_names(void **state UNUSED)
+TEST(a_listing_takes_one_request_for_500_names)
 {
     struct sidestep_list list = {0};
     struct rig rig;
@@ -116,7 +116,7 @@ static void check_with_damage(struct rig *rig, const uint8_t *bytes, size_t leng
     test_free(copy);
 }
 
-static void a_damaged_index_is_ignored(void **state UNUSED)
+TEST(a_damaged_index_is_ignored)
 {
     struct sidestep_list list = {0};
     struct rig rig;
@@ -142,7 +142,7 @@ static void a_damaged_index_is_ignored(void **state UNUSED)
 }
 
 /* A manifest that was put again has another tag, so its copy no longer counts. */
-static void an_old_copy_is_ignored(void **state UNUSED)
+TEST(an_old_copy_is_ignored)
 {
     static const char key[] = "job/step-2/.sidestep.manifest.";
     struct sidestep_list list = {0};
@@ -163,7 +163,7 @@ static void an_old_copy_is_ignored(void **state UNUSED)
     object_sim_free(&rig.bucket);
 }
 
-static void saves_are_listed(void **state UNUSED)
+TEST(saves_are_listed)
 {
     static const char marker[] = "target step-7\nowner 4711\nhost node-3\nstep 7\n";
     static const enum sidestep_presence states[] = {SIDESTEP_SAVING, SIDESTEP_DEAD};
@@ -196,7 +196,7 @@ static void saves_are_listed(void **state UNUSED)
 }
 
 /* A file that is gone by now is not there in the next listing. */
-static void what_is_remembered_is_read_anew(void **state UNUSED)
+TEST(what_is_remembered_is_read_anew)
 {
     struct store_dir *dir = NULL;
     struct sidestep_error err;
@@ -221,17 +221,4 @@ static void what_is_remembered_is_read_anew(void **state UNUSED)
     store_dir_close(dir);
     object_store_free(&store);
     object_sim_free(&rig.bucket);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_listing_takes_one_request_for_500_names),
-        cmocka_unit_test(a_damaged_index_is_ignored),
-        cmocka_unit_test(an_old_copy_is_ignored),
-        cmocka_unit_test(saves_are_listed),
-        cmocka_unit_test(what_is_remembered_is_read_anew),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

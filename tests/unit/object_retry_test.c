@@ -51,9 +51,8 @@ static const struct {
     {301, "PermanentRedirect", RETRY_GIVE_UP},
 };
 
-static void every_answer(void **state)
+TEST(every_answer)
 {
-    (void)state;
     for (size_t i = 0; i < ARRAY_LENGTH(answers); i++) {
         struct retry_facts facts = answered(answers[i].status, answers[i].code);
         if (retry_decide(&facts) != answers[i].action)
@@ -61,11 +60,10 @@ static void every_answer(void **state)
     }
 }
 
-static void errors_inside_a_success(void **state)
+TEST(errors_inside_a_success)
 {
     struct retry_facts facts = answered(200, "InternalError");
 
-    (void)state;
     facts.verdict = RETRY_BODY_ERROR;
     assert_int_equal(retry_decide(&facts), RETRY_AGAIN);
     facts.code = "AccessDenied";
@@ -74,11 +72,10 @@ static void errors_inside_a_success(void **state)
     assert_int_equal(retry_decide(&facts), RETRY_AGAIN);
 }
 
-static void nothing_for_ever(void **state)
+TEST(nothing_for_ever)
 {
     struct retry_facts facts = unanswered(TRANSPORT_REFUSED);
 
-    (void)state;
     for (unsigned before = 0; before < RETRY_MOST_CONTRADICTIONS - 1; before++) {
         facts.contradictions = before;
         assert_int_equal(retry_decide(&facts), RETRY_AGAIN);
@@ -90,7 +87,7 @@ static void nothing_for_ever(void **state)
     assert_int_equal(retry_decide(&facts), RETRY_GIVE_UP);
 }
 
-static void no_answer(void **state)
+TEST(no_answer)
 {
     static const enum transport_outcome again[] = {TRANSPORT_BROKEN, TRANSPORT_STALLED,
                                                    TRANSPORT_UNKNOWN_HOST, TRANSPORT_NOT_CONNECTED};
@@ -98,7 +95,6 @@ static void no_answer(void **state)
                                                   TRANSPORT_CANCELLED, TRANSPORT_NO_MEMORY,
                                                   TRANSPORT_IMPOSSIBLE};
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_LENGTH(again); i++) {
         struct retry_facts facts = unanswered(again[i]);
         assert_int_equal(retry_decide(&facts), RETRY_AGAIN);
@@ -115,11 +111,10 @@ static void no_answer(void **state)
 }
 
 /* What can be changed is changed once. */
-static void once_only(void **state)
+TEST(once_only)
 {
     struct retry_facts facts = answered(400, "ExpiredToken");
 
-    (void)state;
     facts.can_renew = true;
     assert_int_equal(retry_decide(&facts), RETRY_WITH_CREDENTIALS);
     facts.was_renewed = true;
@@ -135,11 +130,10 @@ static void once_only(void **state)
 }
 
 /* A 403 says nothing of clocks, but its date does. */
-static void clocks(void **state)
+TEST(clocks)
 {
     struct retry_facts facts = answered(403, "AccessDenied");
 
-    (void)state;
     facts.skew = RETRY_SKEW_SECONDS;
     assert_int_equal(retry_decide(&facts), RETRY_GIVE_UP);
     facts.skew = RETRY_SKEW_SECONDS + 1;
@@ -148,11 +142,10 @@ static void clocks(void **state)
     assert_int_equal(retry_decide(&facts), RETRY_WITH_CLOCK);
 }
 
-static void head_has_no_body(void **state)
+TEST(head_has_no_body)
 {
     static const int statuses[] = {400, 401, 403, 404, 405, 416};
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_LENGTH(statuses); i++) {
         struct retry_facts facts = answered(statuses[i], "");
         facts.is_head = true;
@@ -168,7 +161,7 @@ static void head_has_no_body(void **state)
     assert_int_equal(retry_decide(&facts), RETRY_AGAIN);
 }
 
-static void checksums(void **state)
+TEST(checksums)
 {
     static const struct {
         int status;
@@ -184,7 +177,6 @@ static void checksums(void **state)
         {400, "BadDigest", "", RETRY_AGAIN},
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_LENGTH(table); i++) {
         struct retry_facts facts = answered(table[i].status, table[i].code);
         facts.message = table[i].message;
@@ -195,7 +187,7 @@ static void checksums(void **state)
     }
 }
 
-static void what_may_have_been_done(void **state)
+TEST(what_may_have_been_done)
 {
     static const struct {
         int status;
@@ -205,7 +197,6 @@ static void what_may_have_been_done(void **state)
         {501, false}, {502, true},  {503, true},  {504, true},  {507, false},
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_LENGTH(table); i++) {
         struct retry_facts facts = answered(table[i].status, "");
         facts.was_sent = true;
@@ -220,9 +211,8 @@ static void what_may_have_been_done(void **state)
     assert_true(retry_is_unsure(&facts));
 }
 
-static void pauses(void **state)
+TEST(pauses)
 {
-    (void)state;
     for (unsigned attempt = 1; attempt < 100; attempt++) {
         uint64_t most =
             attempt < 10 ? min_u64((uint64_t)RETRY_BASE_MS << (attempt - 1), 20000) : RETRY_MOST_MS;
@@ -262,9 +252,8 @@ static const struct {
     {500, "InternalError", true, SIDESTEP_EIO},
 };
 
-static void every_status(void **state)
+TEST(every_status)
 {
-    (void)state;
     for (size_t i = 0; i < ARRAY_LENGTH(statuses); i++)
         assert_int_equal(
             failure_status(statuses[i].status, statuses[i].code, statuses[i].has_report),
@@ -272,7 +261,7 @@ static void every_status(void **state)
 }
 
 /* The longest of everything leaves room for what to do. */
-static void long_sentences(void **state)
+TEST(long_sentences)
 {
     struct endpoint endpoint = {.region = "us-east-1", .host = "h"};
     char key[1025];
@@ -286,7 +275,6 @@ static void long_sentences(void **state)
                               .is_unsure = true};
     struct sidestep_error err;
 
-    (void)state;
     memset(key, 'k', sizeof(key) - 1);
     key[sizeof(key) - 1] = '\0';
     memcpy(key + sizeof(key) - 5, ".end", 4);
@@ -298,23 +286,4 @@ static void long_sentences(void **state)
     assert_non_null(strstr(err.message, "kkk...kkk"));
     assert_non_null(strstr(err.message, "kkk.end: 403 SignatureDoesNotMatch \"mm"));
     assert_non_null(strstr(err.message, "check AWS_SECRET_ACCESS_KEY"));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_answer),
-        cmocka_unit_test(errors_inside_a_success),
-        cmocka_unit_test(nothing_for_ever),
-        cmocka_unit_test(no_answer),
-        cmocka_unit_test(once_only),
-        cmocka_unit_test(clocks),
-        cmocka_unit_test(head_has_no_body),
-        cmocka_unit_test(checksums),
-        cmocka_unit_test(what_may_have_been_done),
-        cmocka_unit_test(pauses),
-        cmocka_unit_test(every_status),
-        cmocka_unit_test(long_sentences),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,7 +12,7 @@
 
 #define RANKS 3
 
-static void saves_and_loads(void **state UNUSED)
+TEST(saves_and_loads)
 {
     struct sidestep_error err;
     struct rig rig;
@@ -30,7 +30,7 @@ static void saves_and_loads(void **state UNUSED)
     object_sim_free(&rig.bucket);
 }
 
-static void what_must_not_be_replaced_stays(void **state UNUSED)
+TEST(what_must_not_be_replaced_stays)
 {
     struct sidestep_error err;
     struct rig rig;
@@ -43,7 +43,7 @@ static void what_must_not_be_replaced_stays(void **state UNUSED)
     object_sim_free(&rig.bucket);
 }
 
-static void a_store_without_conditions_refuses_what_needs_them(void **state UNUSED)
+TEST(a_store_without_conditions_refuses_what_needs_them)
 {
     static const unsigned flags[] = {OBJECT_SIM_IGNORES_CONDITIONS, OBJECT_SIM_REFUSES_CONDITIONS};
     struct sidestep_error err;
@@ -62,7 +62,7 @@ static void a_store_without_conditions_refuses_what_needs_them(void **state UNUS
     }
 }
 
-static void damage_is_found(void **state UNUSED)
+TEST(damage_is_found)
 {
     struct sidestep_engine *engine;
     struct sidestep_error err;
@@ -112,7 +112,7 @@ static bool try_fault(unsigned at, enum object_fate fate, bool dies, bool late_f
     return hit;
 }
 
-static void each_fault_at_each_request(void **state UNUSED)
+TEST(each_fault_at_each_request)
 {
     unsigned tried = 0;
 
@@ -149,7 +149,7 @@ static int save_rank(struct sidestep_comm *comm, void *context)
     return 0;
 }
 
-static void ranks_save_together(void **state UNUSED)
+TEST(ranks_save_together)
 {
     struct rig rig;
     struct together together = {.rig = &rig, .seed = 4};
@@ -163,7 +163,7 @@ static void ranks_save_together(void **state UNUSED)
     object_sim_free(&rig.bucket);
 }
 
-static void a_rank_dies_at_each_request(void **state UNUSED)
+TEST(a_rank_dies_at_each_request)
 {
     for (unsigned at = 1;; at++) {
         struct sidestep_error err;
@@ -186,20 +186,4 @@ static void a_rank_dies_at_each_request(void **state UNUSED)
         if (!hit)
             break;
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(saves_and_loads),
-        cmocka_unit_test(what_must_not_be_replaced_stays),
-        cmocka_unit_test(a_store_without_conditions_refuses_what_needs_them),
-        cmocka_unit_test(damage_is_found),
-        cmocka_unit_test(each_fault_at_each_request),
-        cmocka_unit_test(ranks_save_together),
-        cmocka_unit_test(a_rank_dies_at_each_request),
-    };
-
-    cmocka_set_message_output(CM_OUTPUT_TAP);
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

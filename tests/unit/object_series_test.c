@@ -11,7 +11,7 @@
 
 /* ---- a run */
 
-static void a_run_saves_resumes_and_keeps(void **state UNUSED)
+TEST(a_run_saves_resumes_and_keeps)
 {
     struct trainer t;
     struct rig rig;
@@ -33,7 +33,7 @@ static void a_run_saves_resumes_and_keeps(void **state UNUSED)
     object_sim_free(&rig.bucket);
 }
 
-static void a_damaged_checkpoint_is_passed_over_and_stays(void **state UNUSED)
+TEST(a_damaged_checkpoint_is_passed_over_and_stays)
 {
     struct trainer t;
     struct rig rig;
@@ -54,7 +54,7 @@ static void a_damaged_checkpoint_is_passed_over_and_stays(void **state UNUSED)
 }
 
 /* Objects cannot share bytes. */
-static void an_incremental_save_writes_all(void **state UNUSED)
+TEST(an_incremental_save_writes_all)
 {
     struct sidestep_series_options options = {.struct_size = sizeof(options),
                                               .flags = SIDESTEP_SERIES_INCREMENTAL};
@@ -108,7 +108,7 @@ static bool starters_have_numbers_of_their_own(bool is_first)
     return differ;
 }
 
-static void each_number_has_one_holder(void **state UNUSED)
+TEST(each_number_has_one_holder)
 {
     for (int is_first = 0; is_first <= 1; is_first++) {
         assert_true(starters_have_numbers_of_their_own(is_first));
@@ -118,7 +118,7 @@ static void each_number_has_one_holder(void **state UNUSED)
     }
 }
 
-static void a_second_trainer_ends_the_first(void **state UNUSED)
+TEST(a_second_trainer_ends_the_first)
 {
     static const unsigned flags[] = {0, OBJECT_SIM_IGNORES_CONDITIONS,
                                      OBJECT_SIM_REFUSES_CONDITIONS};
@@ -162,7 +162,7 @@ static bool a_late_takeover_is_noticed(void)
            strstr(err.message, "taken over by process") != NULL;
 }
 
-static void a_takeover_never_goes_unnoticed(void **state UNUSED)
+TEST(a_takeover_never_goes_unnoticed)
 {
     assert_true(a_late_takeover_is_noticed());
     fault_arm("object.still_held", 1, true, EIO);
@@ -171,7 +171,7 @@ static void a_takeover_never_goes_unnoticed(void **state UNUSED)
 }
 
 /* Two runs take over from each other, again and again. */
-static void runs_take_over_from_each_other(void **state UNUSED)
+TEST(runs_take_over_from_each_other)
 {
     struct trainer t[2];
     struct rig rig;
@@ -220,7 +220,7 @@ static bool try_open(unsigned at, enum object_fate fate, bool dies)
     return hit;
 }
 
-static void opening_meets_each_fault_at_each_request(void **state UNUSED)
+TEST(opening_meets_each_fault_at_each_request)
 {
     unsigned tried = 0;
 
@@ -254,7 +254,7 @@ static bool try_save(unsigned at, enum object_fate fate, bool dies)
     return hit;
 }
 
-static void saving_meets_each_fault_at_each_request(void **state UNUSED)
+TEST(saving_meets_each_fault_at_each_request)
 {
     unsigned tried = 0;
 
@@ -264,21 +264,4 @@ static void saving_meets_each_fault_at_each_request(void **state UNUSED)
                 tried++;
     print_message("# %u faults\n", tried);
     assert_true(tried >= 6 * 20);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_run_saves_resumes_and_keeps),
-        cmocka_unit_test(a_damaged_checkpoint_is_passed_over_and_stays),
-        cmocka_unit_test(an_incremental_save_writes_all),
-        cmocka_unit_test(each_number_has_one_holder),
-        cmocka_unit_test(a_second_trainer_ends_the_first),
-        cmocka_unit_test(a_takeover_never_goes_unnoticed),
-        cmocka_unit_test(runs_take_over_from_each_other),
-        cmocka_unit_test(opening_meets_each_fault_at_each_request),
-        cmocka_unit_test(saving_meets_each_fault_at_each_request),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -68,12 +68,11 @@ static unsigned count_pairs(const struct sign_pair *pairs)
     return count;
 }
 
-static void published_examples(void **state)
+TEST(published_examples)
 {
     uint8_t key[SIGN_KEY_BYTES];
     char hex[SIGN_HEX_BYTES], expected[400];
 
-    (void)state;
     sign_key(SECRET, TIME, "us-east-1", "s3", key);
     for (size_t i = 0; i < ARRAY_LENGTH(examples); i++) {
         OWNED_BUFFER query = {0}, made = {0};
@@ -105,7 +104,7 @@ static void published_examples(void **state)
 }
 
 /* Every part of a request changes its signature. */
-static void nothing_is_left_out(void **state)
+TEST(nothing_is_left_out)
 {
     const struct sign_pair headers[] = {{"host", "h"}, {"x-amz-date", TIME}};
     const struct sign_pair others[] = {{"host", "i"}, {"x-amz-date", TIME}};
@@ -114,7 +113,6 @@ static void nothing_is_left_out(void **state)
     OWNED_BUFFER first = {0};
     uint8_t key[SIGN_KEY_BYTES];
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_LENGTH(variants); i++)
         variants[i] = base;
     variants[1].method = "PUT";
@@ -137,7 +135,7 @@ static void nothing_is_left_out(void **state)
 }
 
 /* The secret, the day, the region and the service make the key. */
-static void keys(void **state)
+TEST(keys_are_derived)
 {
     static const char *const parts[][4] = {
         {SECRET, TIME, "r", "s3"},
@@ -148,7 +146,6 @@ static void keys(void **state)
     };
     uint8_t made[ARRAY_LENGTH(parts)][SIGN_KEY_BYTES], again[SIGN_KEY_BYTES];
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_LENGTH(parts); i++) {
         sign_key(parts[i][0], parts[i][1], parts[i][2], parts[i][3], made[i]);
         for (size_t k = 0; k < i; k++)
@@ -158,37 +155,34 @@ static void keys(void **state)
     assert_memory_equal(again, made[0], SIGN_KEY_BYTES);
 }
 
-static void times(void **state)
+TEST(times)
 {
     char text[SIGN_TIME_BYTES];
 
-    (void)state;
     sign_time(1369353600, text);
     assert_string_equal(text, TIME);
     sign_time(0, text);
     assert_string_equal(text, "19700101T000000Z");
 }
 
-static void queries_are_sorted(void **state)
+TEST(queries_are_sorted)
 {
     static const struct sign_pair pairs[] = {
         {"b", "2"}, {"a", "z"}, {"b", "1"}, {"a-b", ""}, {"B", "x y"}, {"a", ""},
     };
     OWNED_BUFFER made = {0};
 
-    (void)state;
     sign_query(pairs, ARRAY_LENGTH(pairs), &made);
     buffer_put_u8(&made, '\0');
     assert_string_equal((const char *)made.bytes, "B=x%20y&a=&a=z&a-b=&b=1&b=2");
 }
 
-static void escaping(void **state)
+TEST(escaping)
 {
     OWNED_BUFFER made = {0};
     char text[1024];
     size_t length = 0;
 
-    (void)state;
     escape_put(&made, "aZ09-._~ /+%\x7f\x80\xff\x01!*'()", true);
     escape_put(&made, "/", false);
     buffer_put_u8(&made, '\0');
@@ -204,12 +198,11 @@ static void escaping(void **state)
     assert_string_equal((const char *)all.bytes, text);
 }
 
-static void decoding(void **state)
+TEST(decoding)
 {
     static const char *const wrong[] = {"%", "%a", "a%0", "%0g", "%g0", "%00", "a%00b", "%%41"};
     char right[] = "a+b%2b%2B%c3%a4";
 
-    (void)state;
     assert_true(escape_decode(right));
     assert_string_equal(right, "a b++\xc3\xa4");
     for (size_t i = 0; i < ARRAY_LENGTH(wrong); i++) {
@@ -220,14 +213,13 @@ static void decoding(void **state)
 }
 
 /* Memory is short at any point: the result says so. */
-static void no_memory(void **state)
+TEST(no_memory)
 {
     const struct sign_pair headers[] = {{"host", "h"}, {"range", "bytes=0-1"}};
     const struct sign_request request = {"GET", "/k", "", headers, 2, EMPTY, TIME, "r", "s3"};
     uint8_t key[SIGN_KEY_BYTES] = {0};
     bool fired = true;
 
-    (void)state;
     for (unsigned long n = 1; fired; n++) {
         OWNED_BUFFER made = {0};
         fault_arm("memory", n, false, 12);
@@ -236,19 +228,4 @@ static void no_memory(void **state)
         fault_arm("", 0, false, 0);
         assert_int_equal(buffer_check(&made, NULL) != SIDESTEP_OK, fired);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(published_examples),
-        cmocka_unit_test(nothing_is_left_out),
-        cmocka_unit_test(keys),
-        cmocka_unit_test(times),
-        cmocka_unit_test(queries_are_sorted),
-        cmocka_unit_test(escaping),
-        cmocka_unit_test(decoding),
-        cmocka_unit_test(no_memory),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -411,7 +411,7 @@ static void leave_out_each(const struct scenario *scenario, struct table *table)
     }
 }
 
-static void each_request_is_missed(void **state UNUSED)
+TEST(each_request_is_missed)
 {
     struct table table = {.count = 0};
     unsigned silent = 0;
@@ -435,14 +435,4 @@ static void each_request_is_missed(void **state UNUSED)
         (void)row_of(&table, &name);
     }
     assert_int_equal(table.count, count); /* each line is about a request that is made */
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_request_is_missed),
-    };
-
-    cmocka_set_message_output(CM_OUTPUT_TAP);
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -54,7 +54,7 @@ static int teardown(void **state)
     return 0;
 }
 
-static void urls_are_taken_apart(void **state UNUSED)
+TEST(urls_are_taken_apart)
 {
     struct sidestep_error err;
     struct object_url url;
@@ -91,9 +91,9 @@ static void write_file(struct world *w, const char *name, const void *bytes, siz
     assert_ok(store_file_close(file, &w->err));
 }
 
-static void a_small_file_is_one_put(void **state)
+TEST_WITH(a_small_file_is_one_put, setup, teardown)
 {
-    struct world *w = *state;
+    struct world *w = *fixture;
     struct store_file *file = NULL;
     struct store_stat stat;
     char seen[6] = "";
@@ -111,9 +111,9 @@ static void a_small_file_is_one_put(void **state)
     store_file_discard(file);
 }
 
-static void nothing_appears_before_the_end(void **state)
+TEST_WITH(nothing_appears_before_the_end, setup, teardown)
 {
-    struct world *w = *state;
+    struct world *w = *fixture;
     struct store_file *file = NULL;
     struct store_stat stat;
 
@@ -124,9 +124,9 @@ static void nothing_appears_before_the_end(void **state)
     assert_int_equal(object_sim_count(w->bucket), 0);
 }
 
-static void a_version_that_was_replaced_is_not_mixed(void **state)
+TEST_WITH(a_version_that_was_replaced_is_not_mixed, setup, teardown)
 {
-    struct world *w = *state;
+    struct world *w = *fixture;
     struct store_file *file = NULL;
     char seen[4];
 
@@ -146,9 +146,9 @@ static bool join_names(void *context, const char *name)
     return true;
 }
 
-static void directories_are_prefixes(void **state)
+TEST_WITH(directories_are_prefixes, setup, teardown)
 {
-    struct world *w = *state;
+    struct world *w = *fixture;
     struct store_stat stat;
     char names[64] = "";
     char path[64];
@@ -207,9 +207,9 @@ static void assert_pattern(struct world *w, const char *key, size_t length)
             fail_msg("byte %zu differs", at);
 }
 
-static void a_large_file_goes_in_parts(void **state)
+TEST_WITH(a_large_file_goes_in_parts, setup, teardown)
 {
-    struct world *w = *state;
+    struct world *w = *fixture;
     struct store_file *file = NULL;
     size_t length = 70 * MIB + 12345;
 
@@ -224,9 +224,9 @@ static void a_large_file_goes_in_parts(void **state)
     assert_int_equal(object_sim_upload_count(w->bucket), 0);
 }
 
-static void gaps_are_zero(void **state)
+TEST_WITH(gaps_are_zero, setup, teardown)
 {
-    struct world *w = *state;
+    struct world *w = *fixture;
     struct store_file *file = NULL;
     size_t seen;
 
@@ -244,9 +244,9 @@ static void gaps_are_zero(void **state)
     assert_memory_equal(bytes + 40 * MIB, "end", 3);
 }
 
-static void a_part_that_was_sent_cannot_change(void **state)
+TEST_WITH(a_part_that_was_sent_cannot_change, setup, teardown)
 {
-    struct world *w = *state;
+    struct world *w = *fixture;
     struct store_file *file = NULL;
 
     assert_ok(store_file_create(w->root, "big", 0, &file, &w->err));
@@ -259,9 +259,9 @@ static void a_part_that_was_sent_cannot_change(void **state)
     assert_int_equal(object_sim_count(w->bucket), 0);
 }
 
-static void each_fault_of_an_upload_fails_it(void **state)
+TEST_WITH(each_fault_of_an_upload_fails_it, setup, teardown)
 {
-    struct world *w = *state;
+    struct world *w = *fixture;
     static const char *const requests[] = {"upload_begin", "upload_part", "upload_complete"};
 
     for (size_t r = 0; r < ARRAY_LENGTH(requests); r++)
@@ -280,23 +280,4 @@ static void each_fault_of_an_upload_fails_it(void **state)
         }
     /* An upload whose beginning got no answer has no id: only a sweep finds it. */
     assert_int_equal(object_sim_upload_count(w->bucket), 2);
-}
-
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(urls_are_taken_apart),
-        TEST(a_small_file_is_one_put),
-        TEST(nothing_appears_before_the_end),
-        TEST(a_version_that_was_replaced_is_not_mixed),
-        TEST(directories_are_prefixes),
-        TEST(a_large_file_goes_in_parts),
-        TEST(gaps_are_zero),
-        TEST(a_part_that_was_sent_cannot_change),
-        TEST(each_fault_of_an_upload_fails_it),
-    };
-
-    cmocka_set_message_output(CM_OUTPUT_TAP);
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -99,12 +99,11 @@ static enum sidestep_status from_pickle(const void *bytes, size_t length,
     return status;
 }
 
-static void every_protocol_gives_the_same_value(void **state)
+TEST(every_protocol_gives_the_same_value)
 {
     OWNED_VALUE first = NULL;
     struct sidestep_error err = {0};
 
-    (void)state;
     assert_int_equal(from_pickle(same[0].bytes, same[0].length, &first, &err), SIDESTEP_OK);
     assert_int_equal(sidestep_value_count(first), 8);
     assert_true(sidestep_value_get_float(sidestep_value_item(first, 0)) == 0.5);
@@ -124,14 +123,13 @@ static void every_protocol_gives_the_same_value(void **state)
     }
 }
 
-static void a_value_is_written_as_python_does(void **state)
+TEST(a_value_is_written_as_python_does)
 {
     OWNED_VALUE value = NULL;
     OWNED void *bytes = NULL;
     size_t length;
     struct sidestep_error err = {0};
 
-    (void)state;
     assert_int_equal(from_pickle(same[5].bytes, same[5].length, &value, &err), SIDESTEP_OK);
     assert_int_equal(sidestep_value_to_pickle(value, &bytes, &length, &err), SIDESTEP_OK);
     assert_int_equal(length, same[3].length);
@@ -151,14 +149,13 @@ static void a_value_is_written_as_python_does(void **state)
     assert_true(value_equal(list, again));
 }
 
-static void an_opaque_value_cannot_be_written(void **state)
+TEST(an_opaque_value_cannot_be_written)
 {
     OWNED_VALUE opaque = value_new_text(SIDESTEP_VALUE_OPAQUE, "x.y", 3);
     OWNED void *bytes = NULL;
     size_t length;
     struct sidestep_error err = {0};
 
-    (void)state;
     assert_int_equal(sidestep_value_to_pickle(opaque, &bytes, &length, &err),
                      SIDESTEP_EUNSUPPORTED);
     assert_string_equal(err.message, "an opaque object (x.y) cannot be written");
@@ -167,9 +164,8 @@ static void an_opaque_value_cannot_be_written(void **state)
     assert_null(bytes);
 }
 
-static void values_that_are_not_plain_are_refused(void **state)
+TEST(values_that_are_not_plain_are_refused)
 {
-    (void)state;
     for (size_t i = 0; i < ARRAY_LENGTH(refused); i++) {
         struct sidestep_error err = {0};
         struct sidestep_value *value = NULL;
@@ -184,7 +180,7 @@ static void values_that_are_not_plain_are_refused(void **state)
 }
 
 /* Of sound pickles that cannot be decoded the caller must be told so; of others, that. */
-static void odd_pickles(void **state)
+TEST(odd_pickles)
 {
     static const struct {
         struct bytes pickle;
@@ -208,7 +204,6 @@ static void odd_pickles(void **state)
         {{B("")}, SIDESTEP_ECORRUPT, "without STOP"},
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_LENGTH(cases); i++) {
         OWNED_VALUE value = NULL;
         struct sidestep_error err = {0};
@@ -238,7 +233,7 @@ static void put_lists(struct buffer *out, unsigned depth, unsigned times)
     buffer_put_text(out, ".");
 }
 
-static void limits(void **state)
+TEST(limits)
 {
     static const struct {
         unsigned depth, times;
@@ -251,7 +246,6 @@ static void limits(void **state)
         {100, 2, SIDESTEP_EUNSUPPORTED, "more than 1000000 values"},
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_LENGTH(cases); i++) {
         OWNED_BUFFER pickle = {0};
         OWNED_VALUE value = NULL;
@@ -333,7 +327,7 @@ static void assert_text(const struct sidestep_state_dict *state, const char *nam
         i, B(literal), SIDESTEP_OBJECT_STORED, 0                                                   \
     }
 
-static void objects_are_set_by_place(void **state)
+TEST(objects_are_set_by_place)
 {
     const struct sidestep_object objects[] = {PICKLED(2, "\x8c\x01q."), STORED(0, "stored"),
                                               PICKLED(2, "\x8c\x01r.")};
@@ -341,7 +335,6 @@ static void objects_are_set_by_place(void **state)
     struct sidestep_error err = {0};
     size_t length;
 
-    (void)state;
     assert_int_equal(sidestep_state_dict_set_objects(s, objects, 3, &err), SIDESTEP_OK);
     assert_null(sidestep_state_dict_value(s, "a"));
     assert_memory_equal(sidestep_state_dict_bytes(s, "a", &length), "stored", 6);
@@ -357,7 +350,7 @@ static void objects_are_set_by_place(void **state)
     assert_int_equal(sidestep_state_dict_set_objects(NULL, objects, 1, &err), SIDESTEP_EINVAL);
 }
 
-static void all_or_none(void **state)
+TEST(all_or_none)
 {
     static const struct {
         struct sidestep_object bad;
@@ -375,7 +368,6 @@ static void all_or_none(void **state)
         {{1, NULL, 2, SIDESTEP_OBJECT_PICKLE, 0}, SIDESTEP_EINVAL, "'b': 2 bytes at NULL"},
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_LENGTH(cases); i++) {
         OWNED_STATE s = new_state();
         struct sidestep_error err = {0};
@@ -391,7 +383,7 @@ static void all_or_none(void **state)
     }
 }
 
-static void when_memory_is_short(void **state)
+TEST(when_memory_is_short)
 {
     OWNED_STATE s = new_state();
     OWNED_VALUE list = NULL;
@@ -399,7 +391,6 @@ static void when_memory_is_short(void **state)
     const struct sidestep_object objects[] = {STORED(0, "abc"), PICKLED(1, "](K\x01K\x02\x65."),
                                               PICKLED(2, "}\x8c\x01kC\x01xs.")};
 
-    (void)state;
     assert_int_equal(sidestep_value_from_pickle("](K\x01K\x02\x65.", 8, &list, NULL), SIDESTEP_OK);
     for (unsigned long n = 1;; n++) {
         OWNED void *bytes = NULL;
@@ -421,20 +412,4 @@ static void when_memory_is_short(void **state)
     }
     assert_true(fired > 8);
     assert_int_equal(sidestep_value_count(sidestep_state_dict_value(s, "b")), 2);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_protocol_gives_the_same_value),
-        cmocka_unit_test(a_value_is_written_as_python_does),
-        cmocka_unit_test(an_opaque_value_cannot_be_written),
-        cmocka_unit_test(values_that_are_not_plain_are_refused),
-        cmocka_unit_test(odd_pickles),
-        cmocka_unit_test(limits),
-        cmocka_unit_test(objects_are_set_by_place),
-        cmocka_unit_test(all_or_none),
-        cmocka_unit_test(when_memory_is_short),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

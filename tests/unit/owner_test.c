@@ -78,11 +78,10 @@ static bool is_dead(struct fixture *f,
     return f->owner.is_dead;
 }
 
-static void an_owner_that_ends_is_dead(void **state)
+TEST(an_owner_that_ends_is_dead)
 {
     struct fixture f;
 
-    (void)state;
     begin(&f, 0);
     make_marker(&f, "target step-12\nowner 4711\nhost node-3\nrun " ID "\nstep 12\n");
     assert_int_equal(store_file_lock(f.marker, true, &f.err), SIDESTEP_OK);
@@ -97,12 +96,11 @@ static void an_owner_that_ends_is_dead(void **state)
 }
 
 /* Network storage may not show locks of other hosts, but those of this host. */
-static void on_network_storage_only_this_host_is_known(void **state)
+TEST(on_network_storage_only_this_host_is_known)
 {
     char text[160], host[64] = "";
     struct fixture f;
 
-    (void)state;
     (void)gethostname(host, sizeof(host) - 1);
     for (int ours = 0; ours <= 1; ours++) {
         begin(&f, 0);
@@ -115,11 +113,10 @@ static void on_network_storage_only_this_host_is_known(void **state)
     }
 }
 
-static void an_unknown_owner_is_not_dead(void **state)
+TEST(an_unknown_owner_is_not_dead)
 {
     struct fixture f;
 
-    (void)state;
     begin(&f, SIM_NO_LOCKS);
     make_marker(&f, "target a\nowner 1\nhost node-3\n");
     assert_false(is_dead(&f, NULL));
@@ -128,11 +125,10 @@ static void an_unknown_owner_is_not_dead(void **state)
 }
 
 /* The marker is made before any other file: without one, the save was killed before that. */
-static void a_save_without_a_marker_is_dead(void **state)
+TEST(a_save_without_a_marker_is_dead)
 {
     struct fixture f;
 
-    (void)state;
     begin(&f, 0);
     assert_true(is_dead(&f, NULL));
     assert_string_equal(f.owner.marker.target, "");
@@ -141,12 +137,11 @@ static void a_save_without_a_marker_is_dead(void **state)
     end(&f);
 }
 
-static void a_marker_without_meaning_shows_nothing(void **state)
+TEST(a_marker_without_meaning_shows_nothing)
 {
     static const char *const texts[] = {
         "", "step 12", "step -1\n", "step 99999999999999999999\n", "target\n\n\nowner", "\xff\xfe"};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
         struct fixture f;
         begin(&f, 0);
@@ -156,17 +151,4 @@ static void a_marker_without_meaning_shows_nothing(void **state)
         assert_string_equal(f.owner.marker.target, "");
         end(&f);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_owner_that_ends_is_dead),
-        cmocka_unit_test(on_network_storage_only_this_host_is_known),
-        cmocka_unit_test(an_unknown_owner_is_not_dead),
-        cmocka_unit_test(a_save_without_a_marker_is_dead),
-        cmocka_unit_test(a_marker_without_meaning_shows_nothing),
-    };
-
-    return cmocka_run_group_tests_name("owner", tests, NULL, NULL);
 }

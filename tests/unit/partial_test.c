@@ -232,11 +232,10 @@ static void expect_rest(void (*damage)(void), const char *why)
     assert_int_equal(expect_conversion(checkpoint, why), inside);
 }
 
-static void tensors_in_whole_files_are_read(void **state)
+TEST(tensors_in_whole_files_are_read)
 {
     static const char *const compress[] = {NULL, "zstd", "planes"};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(compress) / sizeof(compress[0]); i++) {
         save_two(whole, compress[i]);
         expect_rest(remove_it, "it is missing");
@@ -249,7 +248,7 @@ static void tensors_in_whole_files_are_read(void **state)
 
 /* The rest of a file that was cut short has the CRC32s that stock torch checks, but nothing that
  * tells it from another save's. So it is read only on request. */
-static void the_rest_of_a_cut_file_is_read_on_request(void **state)
+TEST(the_rest_of_a_cut_file_is_read_on_request)
 {
     struct sidestep_convert_options options = SIDESTEP_CONVERT_OPTIONS_INIT;
     struct sidestep_convert_report report;
@@ -257,7 +256,6 @@ static void the_rest_of_a_cut_file_is_read_on_request(void **state)
     OWNED_CHECKPOINT *made = NULL;
     size_t had = 0;
 
-    (void)state;
     save_two(whole, NULL);
     copy_checkpoint();
     cut_it();
@@ -281,12 +279,11 @@ static void the_rest_of_a_cut_file_is_read_on_request(void **state)
     sidestep_convert_report_release(&report);
 }
 
-static void a_flipped_bit_affects_one_tensor(void **state)
+TEST(a_flipped_bit_affects_one_tensor)
 {
     struct sidestep_convert_options options = SIDESTEP_CONVERT_OPTIONS_INIT;
     struct sidestep_convert_report report;
 
-    (void)state;
     save_two(whole, NULL);
     copy_checkpoint();
     FILE *file = fopen(shard, "r+b");
@@ -307,13 +304,12 @@ static void a_flipped_bit_affects_one_tensor(void **state)
 
 /* Any read fails once with EIO: what is converted is right, and the rest is listed; or nothing is
  * converted. */
-static void reads_that_fail_are_survived(void **state)
+TEST(reads_that_fail_are_survived)
 {
     struct sidestep_convert_options options = SIDESTEP_CONVERT_OPTIONS_INIT;
     unsigned partly = 0, failed = 0;
     bool fired = true;
 
-    (void)state;
     save_two(whole, NULL);
     options.to = SIDESTEP_FORMAT_DCP;
     options.flags = SIDESTEP_CONVERT_PARTIAL;
@@ -348,12 +344,11 @@ static void reads_that_fail_are_survived(void **state)
     assert_true(partly != 0 && failed != 0);
 }
 
-static void a_conversion_without_tensors_is_an_error(void **state)
+TEST(a_conversion_without_tensors_is_an_error)
 {
     struct sidestep_convert_options options = SIDESTEP_CONVERT_OPTIONS_INIT;
     char command[1000], path[300];
 
-    (void)state;
     save_two(whole, NULL);
     copy_checkpoint();
     snprintf(command, sizeof(command), "rm %s/*.distcp", damaged);
@@ -371,15 +366,4 @@ static void a_conversion_without_tensors_is_an_error(void **state)
     assert_int_equal(sidestep_convert(path, command, &options, NULL, &err), SIDESTEP_EUNSUPPORTED);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tensors_in_whole_files_are_read),
-        cmocka_unit_test(the_rest_of_a_cut_file_is_read_on_request),
-        cmocka_unit_test(a_flipped_bit_affects_one_tensor),
-        cmocka_unit_test(reads_that_fail_are_survived),
-        cmocka_unit_test(a_conversion_without_tensors_is_an_error),
-    };
-
-    return cmocka_run_group_tests(tests, setup, one_rank_teardown);
-}
+ALL_TESTS(setup, one_rank_teardown);

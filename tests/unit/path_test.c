@@ -27,7 +27,7 @@
         .index = number, .flags = SIDESTEP_PATH_INT_KEY                                            \
     }
 
-static void names_are_spelled(void **state)
+TEST(names_are_spelled)
 {
     static const struct {
         const char *name;
@@ -45,13 +45,12 @@ static void names_are_spelled(void **state)
         {"", 1, {KEY("")}, true},
     };
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_LENGTH(cases); i++)
         assert_int_equal(path_matches_name(cases[i].name, cases[i].path, cases[i].length),
                          cases[i].spells);
 }
 
-static void integer_keys_are_texts_and_back(void **state)
+TEST(integer_keys_are_texts_and_back)
 {
     static const struct {
         const char *text;
@@ -82,7 +81,6 @@ static void integer_keys_are_texts_and_back(void **state)
     };
     char decimal[PATH_ITEM_DECIMAL_BYTES];
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_LENGTH(cases); i++) {
         struct sidestep_path_item item = KEY(cases[i].text);
 
@@ -96,12 +94,11 @@ static void integer_keys_are_texts_and_back(void **state)
     }
 }
 
-static void only_keys_become_integers(void **state)
+TEST(only_keys_become_integers)
 {
     struct sidestep_path_item path[] = {KEY("1"), INDEX(2), KEY("3"), KEY("x")};
     struct sidestep_path_item longest[64];
 
-    (void)state;
     assert_true(path_set_int_keys(path, 4, 0));
     assert_false(path_set_int_keys(path, 4, 1 << 4)); /* no such item */
     assert_false(path_set_int_keys(path, 4, UINT64_C(1) << 63));
@@ -135,7 +132,7 @@ static void sample_with_integers(struct sample *sample)
     sample->items[NOTHING].path = lone;
 }
 
-static void footers_keep_integer_keys(void **state)
+TEST(footers_keep_integer_keys)
 {
     OWNED_ARENA arena = {0};
     OWNED_BUFFER bytes = {0}, again = {0};
@@ -143,7 +140,6 @@ static void footers_keep_integer_keys(void **state)
     struct sample sample;
     struct footer footer;
 
-    (void)state;
     sample_with_integers(&sample);
     sample.footer.optional_features = UINT64_C(1) << 40;
     sample_encode(&sample, &bytes);
@@ -166,14 +162,13 @@ static void footers_keep_integer_keys(void **state)
 }
 
 /* A reader that does not know the feature sees the texts that stock torch sees. */
-static void other_readers_see_texts(void **state)
+TEST(other_readers_see_texts)
 {
     OWNED_ARENA arena = {0};
     OWNED_BUFFER bytes = {0};
     struct sample sample;
     struct footer footer;
 
-    (void)state;
     sample_with_integers(&sample);
     sample_encode(&sample, &bytes);
     sample_put_le(bytes.bytes + 24, UINT64_C(1) << 40, 8); /* an unknown feature */
@@ -186,7 +181,7 @@ static void other_readers_see_texts(void **state)
 }
 
 /* The extensions of sample_with_integers(): bit, bytes, then number and mask of three items. */
-static void wrong_lists_of_integer_keys_are_refused(void **state)
+TEST(wrong_lists_of_integer_keys_are_refused)
 {
     static const struct {
         unsigned at, bytes;
@@ -211,7 +206,6 @@ static void wrong_lists_of_integer_keys_are_refused(void **state)
     OWNED_BUFFER bytes = {0};
     struct sample sample;
 
-    (void)state;
     sample_with_integers(&sample);
     sample_encode(&sample, &bytes);
     size_t extensions = bytes.length - FOOTER_TRAILER_BYTES - 44;
@@ -232,7 +226,7 @@ static void wrong_lists_of_integer_keys_are_refused(void **state)
 }
 
 /* The feature without its list, and only the list of another feature. */
-static void a_feature_without_its_list(void **state)
+TEST(a_feature_without_its_list)
 {
     OWNED_ARENA arena = {0};
     OWNED_BUFFER bytes = {0};
@@ -240,7 +234,6 @@ static void a_feature_without_its_list(void **state)
     struct sample sample;
     struct footer footer;
 
-    (void)state;
     sample_init(&sample);
     sample_encode(&sample, &bytes);
     sample_put_le(bytes.bytes + 24, FOOTER_OPTIONAL_INT_KEYS, 8);
@@ -278,11 +271,10 @@ static void make_objects(struct metadata *metadata, size_t count)
     }
 }
 
-static void metadata_keeps_integer_keys(void **state)
+TEST(metadata_keeps_integer_keys)
 {
     static const size_t counts[] = {1, 2, 3, 3 * 1000, 3 * 1000 + 3, 2 * 3 * 1000};
 
-    (void)state;
     for (size_t k = 0; k < ARRAY_LENGTH(counts); k++) {
         OWNED_METADATA metadata = {0}, again = {0};
         OWNED_BUFFER out = {0};
@@ -339,9 +331,8 @@ static const struct {
     {"{'d.1.2': (<posix system>('x'),)}", SIDESTEP_EUNSAFE, "which is not run"},
 };
 
-static void contents_of_the_integer_key_attribute(void **state)
+TEST(contents_of_the_integer_key_attribute)
 {
-    (void)state;
     for (size_t i = 0; i < ARRAY_LENGTH(attributes); i++) {
         OWNED_METADATA metadata = {0};
         OWNED_BUFFER text = {0};
@@ -368,11 +359,10 @@ static void contents_of_the_integer_key_attribute(void **state)
     }
 }
 
-static void when_memory_is_short(void **state)
+TEST(when_memory_is_short)
 {
     unsigned long fired = 0;
 
-    (void)state;
     for (unsigned long n = 1;; n++) {
         OWNED_METADATA metadata = {0}, again = {0};
         OWNED_ARENA arena = {0};
@@ -398,21 +388,4 @@ static void when_memory_is_short(void **state)
         fired++;
     }
     assert_true(fired > 5);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names_are_spelled),
-        cmocka_unit_test(integer_keys_are_texts_and_back),
-        cmocka_unit_test(only_keys_become_integers),
-        cmocka_unit_test(footers_keep_integer_keys),
-        cmocka_unit_test(other_readers_see_texts),
-        cmocka_unit_test(wrong_lists_of_integer_keys_are_refused),
-        cmocka_unit_test(a_feature_without_its_list),
-        cmocka_unit_test(metadata_keeps_integer_keys),
-        cmocka_unit_test(contents_of_the_integer_key_attribute),
-        cmocka_unit_test(when_memory_is_short),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

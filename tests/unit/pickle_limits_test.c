@@ -32,7 +32,7 @@ static void expect(struct buffer *pickle, const char *message)
     assert_int_equal(status, message[0] != '\0' ? SIDESTEP_ECORRUPT : SIDESTEP_OK);
 }
 
-static void limits(void **state)
+TEST(limits)
 {
     static const struct {
         const char *before;
@@ -50,8 +50,6 @@ static void limits(void **state)
          "pickle: INT at byte 0: 4301 digits, the limit is 4300"},
         {"(", B("N"), "l.", PICKLE_MAX_VALUES - 1, "pickle: more than 1000000 values"},
     };
-    (void)state;
-
     for (size_t i = 0; i < ARRAY_LENGTH(table); i++) {
         for (size_t more = 0; more < 2; more++) {
             struct buffer pickle = repeated(table[i].before, strlen(table[i].before), table[i].unit,
@@ -62,13 +60,11 @@ static void limits(void **state)
     }
 }
 
-static void limit_of_the_stack(void **state)
+TEST(limit_of_the_stack)
 {
     OWNED_ARENA arena = {0};
     struct pickle_node *root;
     struct sidestep_error err = {0};
-    (void)state;
-
     for (size_t more = 0; more < 2; more++) {
         OWNED_BUFFER values_on_it = repeated("(", 1, "N", 1, PICKLE_MAX_STACK + more, "l.", 2);
         assert_int_equal(
@@ -87,9 +83,8 @@ static void limit_of_the_stack(void **state)
     assert_string_equal(err.message, "pickle: 2147483649 bytes, the limit is 2147483648");
 }
 
-static void depth_through_objects(void **state)
+TEST(depth_through_objects)
 {
-    (void)state;
     /* An object with items has depth two: the object and the items. */
     OWNED_BUFFER deep = {0};
     for (int i = 0; i < PICKLE_MAX_DEPTH / 2 + 1; i++)
@@ -104,9 +99,8 @@ static void depth_through_objects(void **state)
 }
 
 /* x = [x, x, x ...], repeated 20 times: small as a graph, but huge as a tree. */
-static void shared_nodes_do_not_explode(void **state)
+TEST(shared_nodes_do_not_explode)
 {
-    (void)state;
     struct buffer pickle = repeated("N", 1, "2\x86", 2, 100, ".", 1);
     expect(&pickle, "pickle: more than 1000000 values");
     /* A text of a megabyte, 1,000 times. */
@@ -123,7 +117,7 @@ static void shared_nodes_do_not_explode(void **state)
 }
 
 /* Memory for each byte of the most expensive inputs. */
-static void memory_is_linear(void **state)
+TEST(memory_is_linear)
 {
     static const struct {
         const char *before;
@@ -150,8 +144,6 @@ static void memory_is_linear(void **state)
         {B("\x8c\x08posixxxx\x94"), B("h\x00h\x00\x93"
                                       "0")},
     };
-    (void)state;
-
     for (size_t i = 0; i < ARRAY_LENGTH(table); i++) {
         OWNED_ARENA arena = {0};
         OWNED_BUFFER pickle = repeated(table[i].before, table[i].before_length, table[i].unit,
@@ -163,11 +155,9 @@ static void memory_is_linear(void **state)
     }
 }
 
-static void long_names_of_symbols(void **state)
+TEST(long_names_of_symbols)
 {
     OWNED_BUFFER pickle = {0};
-    (void)state;
-
     /* A name of 64 KiB, which 5 bytes turn into a symbol, many times. */
     buffer_put(&pickle, "X\x00\x00\x01\x00", 5);
     memset(buffer_extend(&pickle, 1 << 16), 'x', 1 << 16);
@@ -184,29 +174,12 @@ static void long_names_of_symbols(void **state)
                   "the file");
 }
 
-static void arena_limit(void **state)
+TEST(arena_limit)
 {
     OWNED_ARENA arena = {.limit_bytes = 1 << 20};
     OWNED_BUFFER pickle = repeated("N", 1, "]0", 2, 100000, ".", 1);
     struct pickle_node *root;
     struct sidestep_error err = {0};
-    (void)state;
-
     assert_int_equal(pickle_parse(&arena, pickle.bytes, pickle.length, NULL, &root, &err),
                      SIDESTEP_ENOMEM);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(limits),
-        cmocka_unit_test(limit_of_the_stack),
-        cmocka_unit_test(depth_through_objects),
-        cmocka_unit_test(shared_nodes_do_not_explode),
-        cmocka_unit_test(memory_is_linear),
-        cmocka_unit_test(long_names_of_symbols),
-        cmocka_unit_test(arena_limit),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -213,9 +213,8 @@ static const struct example values[] = {
     {B("\x8c\x03keyQ."), "<persistent id ?>"},
 };
 
-static void opcodes_give_their_values(void **state)
+TEST(opcodes_give_their_values)
 {
-    (void)state;
     for (size_t i = 0; i < ARRAY_LENGTH(values); i++) {
         OWNED_VALUE value = NULL;
         OWNED_BUFFER shown = {0};
@@ -339,9 +338,8 @@ static const struct example refusals[] = {
     {B("(o."), "pickle: OBJ at byte 1: no class after the mark"},
 };
 
-static void refusals_name_opcode_and_offset(void **state)
+TEST(refusals_name_opcode_and_offset)
 {
-    (void)state;
     for (size_t i = 0; i < ARRAY_LENGTH(refusals); i++) {
         OWNED_VALUE value = NULL;
         struct sidestep_error err = {0};
@@ -398,9 +396,8 @@ static const struct {
       "pickle: APPEND at byte 11: " CYCLE}},
 };
 
-static void pickles_that_only_python_decodes(void **state)
+TEST(pickles_that_only_python_decodes)
 {
-    (void)state;
     for (size_t i = 0; i < ARRAY_LENGTH(unsupported); i++) {
         OWNED_VALUE value = NULL;
         struct sidestep_error err = {0};
@@ -412,12 +409,10 @@ static void pickles_that_only_python_decodes(void **state)
 }
 
 /* All programs of up to three opcodes, followed by arguments, and all of two bytes. */
-static void every_short_program(void **state)
+TEST(every_short_program)
 {
     uint8_t *program = guard_copy("\0\0\0\0", 4);
     unsigned accepted = 0;
-    (void)state;
-
     for (unsigned i = 0; i < 1u << 24; i++) {
         program[0] = (uint8_t)i;
         program[1] = (uint8_t)(i >> 8);
@@ -439,26 +434,22 @@ static void every_short_program(void **state)
     assert_true(accepted > 100);
 }
 
-static void consumed_bytes(void **state)
+TEST(consumed_bytes)
 {
     OWNED_ARENA arena = {0};
     struct pickle_node *root;
     struct sidestep_error err = {0};
     size_t consumed = 0;
-    (void)state;
-
     assert_int_equal(pickle_parse(&arena, B("K\x07.rest"), &consumed, &root, &err), SIDESTEP_OK);
     assert_int_equal(consumed, 3);
     assert_int_equal(root->kind, PICKLE_INT);
 }
 
-static void looking_up_keys(void **state)
+TEST(looking_up_keys)
 {
     OWNED_ARENA arena = {0};
     struct pickle_node *root;
     struct sidestep_error err = {0};
-    (void)state;
-
     assert_int_equal(pickle_parse(&arena,
                                   B("}(\x8c\x01"
                                     "aK\x01\x8c\x02"
@@ -473,11 +464,9 @@ static void looking_up_keys(void **state)
     assert_false(pickle_is_global(root, "a b"));
 }
 
-static void the_locale_does_not_matter(void **state)
+TEST(the_locale_does_not_matter)
 {
     const char *old = setlocale(LC_NUMERIC, NULL);
-    (void)state;
-
     /* If no such locale is installed, this repeats the test above. */
     (void)setlocale(LC_NUMERIC, "de_DE.UTF-8");
     OWNED_VALUE value = NULL;
@@ -485,19 +474,4 @@ static void the_locale_does_not_matter(void **state)
     assert_int_equal(read_guarded(B("F1.5\n."), &value, &err), SIDESTEP_OK);
     assert_true(value->as.real == 1.5);
     (void)setlocale(LC_NUMERIC, old);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(opcodes_give_their_values),
-        cmocka_unit_test(refusals_name_opcode_and_offset),
-        cmocka_unit_test(pickles_that_only_python_decodes),
-        cmocka_unit_test(every_short_program),
-        cmocka_unit_test(consumed_bytes),
-        cmocka_unit_test(looking_up_keys),
-        cmocka_unit_test(the_locale_does_not_matter),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -53,9 +53,8 @@ static const struct {
        "h\x00X\x02\x00\x00\x00\xc3\xbfq\x05h\x02\x86q\x06Rq\x07\x86q\x08.")},
 };
 
-static void writes_what_python_writes(void **state)
+TEST(writes_what_python_writes)
 {
-    (void)state;
     for (size_t i = 0; i < ARRAY_LENGTH(written); i++) {
         OWNED_VALUE value = NULL;
         OWNED_BUFFER out = {0};
@@ -68,14 +67,12 @@ static void writes_what_python_writes(void **state)
     }
 }
 
-static void wide_memo_numbers(void **state)
+TEST(wide_memo_numbers)
 {
     OWNED_VALUE list = sidestep_value_list();
     OWNED_VALUE again = NULL;
     OWNED_BUFFER out = {0};
     struct sidestep_error err = {0};
-    (void)state;
-
     /* After 256 memo numbers, bytes use long references, too. */
     for (int i = 0; i < 300; i++)
         assert_int_equal(sidestep_value_append(list, sidestep_value_str("x"), &err), SIDESTEP_OK);
@@ -87,7 +84,7 @@ static void wide_memo_numbers(void **state)
     assert_true(value_equal(list, again));
 }
 
-static void values_that_cannot_be_written(void **state)
+TEST(values_that_cannot_be_written)
 {
     static const char *const not_utf8[] = {"\xff",
                                            "a\xc3",
@@ -100,8 +97,6 @@ static void values_that_cannot_be_written(void **state)
                                            "\x80"};
     OWNED_BUFFER out = {0};
     struct sidestep_error err = {0};
-    (void)state;
-
     buffer_put_text(&out, "before");
     for (size_t i = 0; i < ARRAY_LENGTH(not_utf8); i++) {
         OWNED_VALUE list = sidestep_value_list();
@@ -141,13 +136,11 @@ static enum sidestep_status read_and_write(struct sidestep_error *err)
     return pickle_write_value(&out, list, err);
 }
 
-static void memory_runs_out(void **state)
+TEST(memory_runs_out)
 {
     struct sidestep_error err;
     enum sidestep_status status;
     unsigned long nth = 0;
-    (void)state;
-
     do {
         fault_arm("memory", ++nth, false, ENOMEM);
         status = read_and_write(&err);
@@ -157,16 +150,4 @@ static void memory_runs_out(void **state)
     fault_arm("", 0, false, 0);
     assert_int_equal(status, SIDESTEP_OK);
     assert_true(nth > 20);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(writes_what_python_writes),
-        cmocka_unit_test(wide_memo_numbers),
-        cmocka_unit_test(values_that_cannot_be_written),
-        cmocka_unit_test(memory_runs_out),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

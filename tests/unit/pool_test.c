@@ -8,9 +8,8 @@
 #include "snapshot/pool.h"
 #include "support/unit.h"
 
-static void the_pool_grows(void **state)
+TEST(the_pool_grows)
 {
-    (void)state;
     struct pool pool = {0};
 
     assert_int_equal(pool_reserve(&pool, 1000, NULL, NULL), SIDESTEP_OK);
@@ -41,9 +40,8 @@ static int policy_of(const struct pool *pool, unsigned long *nodes)
     return policy;
 }
 
-static void the_pool_is_near_its_device(void **state)
+TEST(the_pool_is_near_its_device)
 {
-    (void)state;
     struct pool pool = {0};
     unsigned long nodes = 0;
 
@@ -62,14 +60,4 @@ static void the_pool_is_near_its_device(void **state)
     }
     assert_int_equal(policy, MPOL_PREFERRED);
     assert_int_equal(nodes, 1);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_pool_grows),
-        cmocka_unit_test(the_pool_is_near_its_device),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

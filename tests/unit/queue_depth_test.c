@@ -28,9 +28,8 @@ static unsigned settle(const double rates[3], double noise)
     return depth.fixed;
 }
 
-static void the_smallest_that_is_as_fast_as_any_stays(void **state)
+TEST(the_smallest_that_is_as_fast_as_any_stays)
 {
-    (void)state;
     assert_int_equal(settle((double[]){1, 2, 3}, 1), 16);
     assert_int_equal(settle((double[]){1, 3, 3.1}, 1), 8);
     assert_int_equal(settle((double[]){2.9, 3, 2}, 1), 4);
@@ -38,11 +37,10 @@ static void the_smallest_that_is_as_fast_as_any_stays(void **state)
     assert_int_equal(settle((double[]){3, 1, 2}, 0.5), 4);
 }
 
-static void small_saves_teach_nothing(void **state)
+TEST(small_saves_teach_nothing)
 {
     struct queue_depth depth = {0};
 
-    (void)state;
     for (unsigned n = 0; n < 20; n++)
         queue_depth_record_save(&depth, 1000, 1);
     assert_int_equal(depth.saves, 0);
@@ -50,11 +48,10 @@ static void small_saves_teach_nothing(void **state)
 }
 
 /* A depth that the user sets is used and reported; so is the default. */
-static void the_users_depth_is_used(void **state)
+TEST(the_users_depth_is_used)
 {
     static const unsigned told[] = {0, 3, 13};
 
-    (void)state;
     SKIP_IF_WAYS_ARE_SET();
     for (unsigned i = 0; i < 3; i++) {
         struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
@@ -72,15 +69,4 @@ static void the_users_depth_is_used(void **state)
         }
         assert_int_equal(one_rank_end(), 0);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_smallest_that_is_as_fast_as_any_stays),
-        cmocka_unit_test(small_saves_teach_nothing),
-        cmocka_unit_test(the_users_depth_is_used),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

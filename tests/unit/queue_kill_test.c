@@ -204,33 +204,19 @@ static int setup(void **state)
     return scratch_make(&scratch, NULL) && sidestep_engine_open(&engine, NULL, NULL) == 0 ? 0 : -1;
 }
 
-static void saves_commit_in_order_before_a_kill(void **state)
+TEST(saves_commit_in_order_before_a_kill)
 {
-    (void)state;
     kill_often(&(struct training){.fails = 0});
 }
 
-static void a_failed_save_is_reported_before_later_ones(void **state)
+TEST(a_failed_save_is_reported_before_later_ones)
 {
-    (void)state;
     kill_often(&(struct training){.fails = 1});
 }
 
-static void with_retention_the_newest_is_there(void **state)
+TEST(with_retention_the_newest_is_there)
 {
-    (void)state;
     kill_often(&(struct training){.prunes = true});
 }
 
-int main(void)
-{
-#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, one_rank_teardown)
-    const struct CMUnitTest tests[] = {
-        CASE(saves_commit_in_order_before_a_kill),
-        CASE(a_failed_save_is_reported_before_later_ones),
-        CASE(with_retention_the_newest_is_there),
-#undef CASE
-    };
-
-    return cmocka_run_group_tests_name("queue_kill", tests, NULL, NULL);
-}
+EACH_TEST(setup, one_rank_teardown);

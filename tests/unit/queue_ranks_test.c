@@ -104,23 +104,21 @@ static int run_ranks(struct sidestep_comm *comm, void *context)
     return bad;
 }
 
-static void ranks_queue_together(void **state)
+TEST(ranks_queue_together)
 {
     struct ranks ranks = {.fails = false};
 
-    (void)state;
     assert_int_equal(comm_threads_run(4, run_ranks, &ranks), 0);
     assert_string_equal(committed, " 1 2 3 4");
     for (uint64_t n = 1; n <= 4; n++)
         expect(n);
 }
 
-static void a_rank_that_fails_fails_one_save(void **state)
+TEST(a_rank_that_fails_fails_one_save)
 {
     struct ranks ranks = {.fails = true};
     unsigned there = 0;
 
-    (void)state;
     assert_int_equal(comm_threads_run(4, run_ranks, &ranks), 0);
     assert_non_null(fault_fired());
     fault_arm("", 0, false, 0);
@@ -187,9 +185,8 @@ static int run_told_once(struct sidestep_comm *comm, void *context)
     return bad;
 }
 
-static void a_failure_refuses_one_call(void **state)
+TEST(a_failure_refuses_one_call)
 {
-    (void)state;
     atomic_store(&has_failed, false);
     assert_int_equal(comm_threads_run(4, run_told_once, NULL), 0);
     assert_string_equal(fault_fired(), "posix.fsync");
@@ -199,15 +196,4 @@ static void a_failure_refuses_one_call(void **state)
     expect(3);
 }
 
-int main(void)
-{
-#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-    const struct CMUnitTest tests[] = {
-        CASE(ranks_queue_together),
-        CASE(a_rank_that_fails_fails_one_save),
-        CASE(a_failure_refuses_one_call),
-#undef CASE
-    };
-
-    return cmocka_run_group_tests_name("queue_ranks", tests, NULL, NULL);
-}
+EACH_TEST(setup, teardown);

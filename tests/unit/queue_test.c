@@ -183,9 +183,8 @@ static void expect_all(uint64_t last)
 
 /* ---- one rank */
 
-static void each_queued_save_has_the_state_of_its_call(void **state)
+TEST(each_queued_save_has_the_state_of_its_call)
 {
-    (void)state;
     sidestep_engine_pause(engine);
     for (uint64_t n = 1; n <= DEPTH; n++)
         ASSERT_OK(start(n, DEPTH - 1));
@@ -210,9 +209,8 @@ static void each_queued_save_has_the_state_of_its_call(void **state)
     expect_order(" 1 2 3 4");
 }
 
-static void more_saves_than_the_queue_holds(void **state)
+TEST_WITH(more_saves_than_the_queue_holds, setup_held, teardown)
 {
-    (void)state;
     for (uint64_t n = 1; n <= 6; n++)
         ASSERT_OK(start(n, 3));
     finish_all(6);
@@ -220,9 +218,8 @@ static void more_saves_than_the_queue_holds(void **state)
     expect_order(" 1 2 3 4 5 6");
 }
 
-static void without_a_queue_the_call_waits(void **state)
+TEST(without_a_queue_the_call_waits)
 {
-    (void)state;
     sidestep_engine_pause(engine);
     ASSERT_OK(start(1, 0));
     ASSERT_OK(start(2, 0));
@@ -234,9 +231,8 @@ static void without_a_queue_the_call_waits(void **state)
 }
 
 /* Others go on, and the failure is reported once. */
-static void a_failed_save_does_not_stop_later_ones(void **state)
+TEST(a_failed_save_does_not_stop_later_ones)
 {
-    (void)state;
     for (int asks = 0; asks < 2; asks++) {
         uint64_t n = asks == 0 ? 1 : 5;
         sidestep_engine_pause(engine);
@@ -264,9 +260,8 @@ static void a_failed_save_does_not_stop_later_ones(void **state)
 
 /* It was not reported yet, as if the thread that asks had not run: the next call succeeds
  * nevertheless. */
-static void a_save_that_is_not_sticky_refuses_nothing(void **state)
+TEST(a_save_that_is_not_sticky_refuses_nothing)
 {
-    (void)state;
     sidestep_engine_pause(engine);
     ASSERT_OK(start_to(step_path(1), 1, 2, SIDESTEP_SAVE_NOT_STICKY));
     ASSERT_OK(start(2, 2));
@@ -284,11 +279,10 @@ static void a_save_that_is_not_sticky_refuses_nothing(void **state)
     expect(3);
 }
 
-static void the_cap_holds_for_all_together(void **state)
+TEST_WITH(the_cap_holds_for_all_together, setup_large, teardown)
 {
     uint64_t bytes;
 
-    (void)state;
     ASSERT_OK(start(1, 0));
     bytes = poll(1).bytes_total;
     ASSERT_OK(finish(1));
@@ -322,9 +316,8 @@ static uint64_t pool_bytes(void)
 }
 
 /* After a slow moment its memory is returned, step by step. */
-static void memory_of_a_slow_moment_is_returned(void **state)
+TEST(memory_of_a_slow_moment_is_returned)
 {
-    (void)state;
     ASSERT_OK(start(1, 4));
     ASSERT_OK(finish(1));
     uint64_t one = pool_bytes();
@@ -347,9 +340,8 @@ static void memory_of_a_slow_moment_is_returned(void **state)
 }
 
 /* Then the pool of the first one is used. */
-static void a_queued_save_waits_for_memory(void **state)
+TEST(a_queued_save_waits_for_memory)
 {
-    (void)state;
     ASSERT_OK(start(1, 0));
     sidestep_engine_pause(engine);
     ASSERT_OK(start(2, 0));
@@ -364,11 +356,10 @@ static void a_queued_save_waits_for_memory(void **state)
     expect(3);
 }
 
-static void another_layout_may_follow(void **state)
+TEST(another_layout_may_follow)
 {
     struct world other;
 
-    (void)state;
     sidestep_engine_pause(engine);
     ASSERT_OK(start(1, 2));
     world_make(&other, 0, 1, WORLD_BY_ROWS, SCALE / 2, false);
@@ -389,11 +380,10 @@ static void another_layout_may_follow(void **state)
     world_free(&other);
 }
 
-static void the_same_path_waits(void **state)
+TEST(the_same_path_waits)
 {
     char path[300];
 
-    (void)state;
     snprintf(path, sizeof(path), "%s/one", scratch.path);
     sidestep_engine_pause(engine);
     ASSERT_OK(start_to(path, 1, 2, 0));
@@ -405,12 +395,11 @@ static void the_same_path_waits(void **state)
     expect_at(path, 2);
 }
 
-static void any_allocation_may_fail(void **state)
+TEST(any_allocation_may_fail)
 {
     unsigned long failed = 0;
     bool fired = true;
 
-    (void)state;
     for (unsigned long nth = 1; fired && nth < 400; nth += nth < 40 ? 1 : 7) {
         sidestep_engine_pause(engine);
         ASSERT_OK(start(1, 2));
@@ -433,9 +422,8 @@ static void any_allocation_may_fail(void **state)
     assert_true(failed > 5);
 }
 
-static void close_waits_and_returns_the_error(void **state)
+TEST(close_waits_and_returns_the_error)
 {
-    (void)state;
     sidestep_engine_pause(engine);
     for (uint64_t n = 1; n <= 3; n++)
         ASSERT_OK(start(n, 2));
@@ -451,11 +439,10 @@ static void close_waits_and_returns_the_error(void **state)
     expect(3);
 }
 
-static void a_forked_child_does_not_run_the_engine(void **state)
+TEST(a_forked_child_does_not_run_the_engine)
 {
     int status;
 
-    (void)state;
     sidestep_engine_pause(engine);
     for (uint64_t n = 1; n <= 3; n++)
         ASSERT_OK(start(n, 2));
@@ -496,13 +483,12 @@ static void start_in(struct sidestep_series *series, uint64_t step)
     ASSERT_OK(sidestep_series_save_async(series, step, world.state, &options, &saves[step], &err));
 }
 
-static void a_series_queues_notes_and_prunes(void **state)
+TEST(a_series_queues_notes_and_prunes)
 {
     struct sidestep_series *series = open_keeping(2, 0);
     struct sidestep_series_status status = SIDESTEP_SERIES_STATUS_INIT;
     OWNED_BY(sidestep_list_release) struct sidestep_list list = {0};
 
-    (void)state;
     for (uint64_t n = 1; n <= 12; n++) {
         if (n % 6 == 1)
             sidestep_engine_pause(engine);
@@ -524,11 +510,10 @@ static void a_series_queues_notes_and_prunes(void **state)
     }
 }
 
-static void incremental_saves_are_not_queued(void **state)
+TEST(incremental_saves_are_not_queued)
 {
     struct sidestep_series *series = open_keeping(2, SIDESTEP_SERIES_INCREMENTAL);
 
-    (void)state;
     for (uint64_t n = 1; n <= 5; n++) {
         sidestep_engine_pause(engine);
         start_in(series, n);
@@ -540,27 +525,4 @@ static void incremental_saves_are_not_queued(void **state)
     expect(5);
 }
 
-int main(void)
-{
-#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-    const struct CMUnitTest tests[] = {
-        CASE(each_queued_save_has_the_state_of_its_call),
-        cmocka_unit_test_setup_teardown(more_saves_than_the_queue_holds, setup_held, teardown),
-        CASE(without_a_queue_the_call_waits),
-        CASE(a_failed_save_does_not_stop_later_ones),
-        CASE(a_save_that_is_not_sticky_refuses_nothing),
-        cmocka_unit_test_setup_teardown(the_cap_holds_for_all_together, setup_large, teardown),
-        CASE(memory_of_a_slow_moment_is_returned),
-        CASE(a_queued_save_waits_for_memory),
-        CASE(another_layout_may_follow),
-        CASE(the_same_path_waits),
-        CASE(any_allocation_may_fail),
-        CASE(close_waits_and_returns_the_error),
-        CASE(a_forked_child_does_not_run_the_engine),
-        CASE(a_series_queues_notes_and_prunes),
-        CASE(incremental_saves_are_not_queued),
-#undef CASE
-    };
-
-    return cmocka_run_group_tests_name("queue", tests, NULL, NULL);
-}
+EACH_TEST(setup, teardown);

@@ -129,25 +129,16 @@ static void race_once(const char *path, unsigned round)
     check_result(path);
 }
 
-static void saves_to_a_new_path(void **state)
+TEST(saves_to_a_new_path)
 {
-    (void)state;
     for (unsigned round = 0; round < rounds(); round++)
         race_once(step_path(round), round);
 }
 
-static void saves_in_place_of_another(void **state)
+TEST(saves_in_place_of_another)
 {
-    (void)state;
     for (unsigned round = 0; round < rounds(); round++)
         race_once(step_path(0), round);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(saves_to_a_new_path, setup, teardown),
-        cmocka_unit_test_setup_teardown(saves_in_place_of_another, setup, teardown),
-    };
-    return cmocka_run_group_tests_name("race", tests, NULL, NULL);
-}
+EACH_TEST(setup, teardown);

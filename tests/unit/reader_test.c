@@ -67,12 +67,11 @@ static void expect_same_entry(const struct metadata_entry *a, const struct metad
     }
 }
 
-static void footers_and_metadata_agree(void **state)
+TEST(footers_and_metadata_agree)
 {
     OWNED_READER *listed = NULL;
     OWNED_READER *parsed = NULL;
 
-    (void)state;
     ASSERT_OK(reader_open(store_posix(), checkpoint, 0, &listed, &err));
     ASSERT_OK(reader_open(store_posix(), checkpoint, READER_PARSE_METADATA, &parsed, &err));
     assert_true(listed->is_listed && !parsed->is_listed);
@@ -88,23 +87,21 @@ static void footers_and_metadata_agree(void **state)
     }
 }
 
-static void unlisted_metadata_is_parsed(void **state)
+TEST(unlisted_metadata_is_parsed)
 {
     OWNED_READER *tolerant = NULL;
 
-    (void)state;
     ASSERT_OK(reader_open(store_posix(), checkpoint, READER_TOLERANT, &tolerant, &err));
     assert_false(tolerant->is_listed);
 }
 
 /* With one flipped bit anywhere it is not the listed one: it is parsed, and refused because of its
  * contents, or because it is not listed. */
-static void any_other_metadata_is_refused(void **state)
+TEST(any_other_metadata_is_refused)
 {
     OWNED_BUFFER bytes = {0};
     OWNED_DIR *dir = NULL;
 
-    (void)state;
     ASSERT_OK(store_dir_open(store_posix(), NULL, checkpoint, &dir, &err));
     ASSERT_OK(small_file_read(dir, FILE_NAME_METADATA, 0, DCP_METADATA_MAX_BYTES, &bytes, &err));
     for (size_t step = 0; step < 8; step++) {
@@ -121,12 +118,11 @@ static void any_other_metadata_is_refused(void **state)
 }
 
 /* Whichever allocation fails: it is opened nevertheless, or memory was short. */
-static void every_failed_allocation_is_survived(void **state)
+TEST(every_failed_allocation_is_survived)
 {
     bool failed = true;
     unsigned refused = 0;
 
-    (void)state;
     for (unsigned n = 1; failed; n++) {
         OWNED_READER *reader = NULL;
         assert_true(n < 10000);
@@ -140,14 +136,4 @@ static void every_failed_allocation_is_survived(void **state)
     assert_true(refused >= 5);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(footers_and_metadata_agree),
-        cmocka_unit_test(unlisted_metadata_is_parsed),
-        cmocka_unit_test(any_other_metadata_is_refused),
-        cmocka_unit_test(every_failed_allocation_is_survived),
-    };
-
-    return cmocka_run_group_tests(tests, setup, one_rank_teardown);
-}
+ALL_TESTS(setup, one_rank_teardown);

@@ -153,36 +153,35 @@ static void expect_refused(enum sidestep_status status)
     expect_no_leftovers();
 }
 
-static void an_older_save_does_not_replace_a_newer_one(void **state)
+TEST(an_older_save_does_not_replace_a_newer_one)
 {
     ASSERT_OK(try_save(FIRST));
     atomic_store(&armed, &before_the_manifest);
     expect_refused(try_save(OURS));
     ASSERT_OK(try_save(LATER)); /* this one knows what it replaces */
     expect(LATER);
-    (void)state;
 }
 
-static void an_older_save_does_not_replace_one_that_appeared(void **state)
+TEST(an_older_save_does_not_replace_one_that_appeared)
 {
     const struct trap *const traps[] = {&before_the_manifest, &before_the_rename};
 
     for (size_t i = 0; i < ARRAY_LENGTH(traps); i++) {
         if (i != 0)
-            start_again(state);
+            start_again(fixture);
         atomic_store(&armed, traps[i]);
         expect_refused(try_save(OURS));
     }
 }
 
 /* If a rename cannot exchange, or cannot refuse to replace, the comparison is the same. */
-static void without_rename_flags_the_comparison_is_the_same(void **state)
+TEST(without_rename_flags_the_comparison_is_the_same)
 {
     static const unsigned flags[] = {SIM_NO_EXCHANGE, SIM_NO_NOREPLACE | SIM_NO_EXCHANGE};
 
     for (size_t i = 0; i < ARRAY_LENGTH(flags); i++) {
         if (i != 0)
-            start_again(state);
+            start_again(fixture);
         sim_set_flags(sim, flags[i]);
         ASSERT_OK(try_save(FIRST));
         atomic_store(&armed, &before_the_manifest);
@@ -196,9 +195,8 @@ static void without_rename_flags_the_comparison_is_the_same(void **state)
 
 static const struct trap in_turn = {"rename", ".metadata.", other_saves, NULL, 0};
 
-static void no_save_comes_between_check_and_rename(void **state)
+TEST(no_save_comes_between_check_and_rename)
 {
-    (void)state;
     ASSERT_OK(try_save(FIRST));
     atomic_store(&armed, &in_turn);
     ASSERT_OK(try_save(OURS));
@@ -209,11 +207,10 @@ static void no_save_comes_between_check_and_rename(void **state)
 }
 
 /* Without locks it is replaced, but noticed. */
-static void a_checkpoint_that_came_between_is_kept(void **state)
+TEST(a_checkpoint_that_came_between_is_kept)
 {
     char tmp[FILE_NAME_BYTES], name[FILE_NAME_BYTES];
 
-    (void)state;
     sim_set_flags(sim, SIM_NO_LOCKS);
     ASSERT_OK(try_save(FIRST));
     atomic_store(&armed, &in_turn);
@@ -241,9 +238,8 @@ static void leave_lock(void)
     assert_int_equal(store_file_create(dir, NAMES_COMMIT_LOCK, 0, &lock, NULL), SIDESTEP_OK);
 }
 
-static void a_lock_of_the_dead_is_taken_over(void **state)
+TEST(a_lock_of_the_dead_is_taken_over)
 {
-    (void)state;
     ASSERT_OK(try_save(FIRST));
     leave_lock();
     ASSERT_OK(try_save(OURS));
@@ -262,9 +258,8 @@ static enum sidestep_status refuse_lock(struct store_dir *at, const char *name, 
 }
 
 /* A process of another user was killed in a directory that both may write to. */
-static void a_lock_that_may_not_be_opened_stops_nobody(void **state)
+TEST(a_lock_that_may_not_be_opened_stops_nobody)
 {
-    (void)state;
     ops_of_a_stranger = sim_ops;
     ops_of_a_stranger.file_open = refuse_lock;
     engine->store->ops = &ops_of_a_stranger;
@@ -274,9 +269,8 @@ static void a_lock_that_may_not_be_opened_stops_nobody(void **state)
     expect(OURS);
 }
 
-static void a_lock_of_the_dead_is_swept(void **state)
+TEST(a_lock_of_the_dead_is_swept)
 {
-    (void)state;
     ASSERT_OK(try_save(FIRST));
     leave_lock();
     OWNED_DIR *parent = open_path(PARENT);
@@ -285,20 +279,4 @@ static void a_lock_of_the_dead_is_swept(void **state)
     expect_no_leftovers();
 }
 
-int main(void)
-{
-#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-    const struct CMUnitTest tests[] = {
-        CASE(an_older_save_does_not_replace_a_newer_one),
-        CASE(an_older_save_does_not_replace_one_that_appeared),
-        CASE(without_rename_flags_the_comparison_is_the_same),
-        CASE(no_save_comes_between_check_and_rename),
-        CASE(a_checkpoint_that_came_between_is_kept),
-        CASE(a_lock_of_the_dead_is_taken_over),
-        CASE(a_lock_that_may_not_be_opened_stops_nobody),
-        CASE(a_lock_of_the_dead_is_swept),
-#undef CASE
-    };
-
-    return cmocka_run_group_tests_name("replace", tests, NULL, NULL);
-}
+EACH_TEST(setup, teardown);

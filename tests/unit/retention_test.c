@@ -100,9 +100,8 @@ static void decide(const struct row *row, struct retention_item *items, size_t c
     retention_plan(&row->retention, items, count);
 }
 
-static void every_row_of_the_table(void **state)
+TEST(every_row_of_the_table)
 {
-    (void)state;
     for (size_t r = 0; r < ARRAY_LENGTH(rows); r++) {
         struct retention_item items[8];
         char got[9] = "";
@@ -116,12 +115,11 @@ static void every_row_of_the_table(void **state)
 }
 
 /* Whatever exists and is selected: the minimum stays, and a second decision agrees. */
-static void the_minimum_stays_in_any_state(void **state)
+TEST(the_minimum_stays_in_any_state)
 {
     static const char kinds[] = "ooooopaPdf";
     size_t deleted = 0;
 
-    (void)state;
     for (uint64_t seed = 0; seed < 20000; seed++) {
         struct prng prng = prng_new(seed);
         struct row row = {.retention = {.wanted = true,
@@ -163,12 +161,11 @@ static void the_minimum_stays_in_any_state(void **state)
     assert_true(deleted > 10000);
 }
 
-static void policies_are_checked(void **state)
+TEST(policies_are_checked)
 {
     struct sidestep_retention theirs = SIDESTEP_RETENTION_INIT;
     struct retention retention;
 
-    (void)state;
     assert_int_equal(retention_copy(&retention, NULL, NULL), SIDESTEP_OK);
     assert_false(retention.wanted);
     assert_int_equal(retention_copy(&retention, &theirs, NULL), SIDESTEP_OK);
@@ -181,15 +178,4 @@ static void policies_are_checked(void **state)
     assert_int_equal(retention_copy(&retention, &theirs, NULL), SIDESTEP_OK);
     theirs.flags = 2;
     assert_int_equal(retention_copy(&retention, &theirs, NULL), SIDESTEP_EUNSUPPORTED);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_row_of_the_table),
-        cmocka_unit_test(the_minimum_stays_in_any_state),
-        cmocka_unit_test(policies_are_checked),
-    };
-
-    return cmocka_run_group_tests_name("retention", tests, NULL, NULL);
 }

@@ -22,7 +22,7 @@ static enum sidestep_status read_file(const struct buffer *file, struct arena *a
     return safetensors_read_header(&source, arena, out, err);
 }
 
-static void headers_round_trip(void **test)
+TEST(headers_round_trip)
 {
     static const int64_t shape[] = {2, 3}, empty[] = {0, 5};
     const struct safetensors_tensor tensors[] = {
@@ -38,7 +38,6 @@ static void headers_round_trip(void **test)
     struct safetensors found;
     uint64_t at;
 
-    (void)test;
     assert_int_equal(safetensors_write_header(tensors, 5, &file, NULL), SIDESTEP_OK);
     assert_int_equal(file.length % 8, 0);
     at = file.length;
@@ -58,13 +57,12 @@ static void headers_round_trip(void **test)
     }
 }
 
-static void unsupported_dtypes_and_names_are_refused(void **test)
+TEST(unsupported_dtypes_and_names_are_refused)
 {
     OWNED_BUFFER file = {0};
     const struct safetensors_tensor strange = {.name = "x", .dtype = SIDESTEP_COMPLEX128};
     const struct safetensors_tensor named = {.name = "__metadata__", .dtype = SIDESTEP_BOOL};
 
-    (void)test;
     assert_int_equal(safetensors_write_header(&strange, 1, &file, NULL), SIDESTEP_EUNSUPPORTED);
     assert_int_equal(safetensors_write_header(&named, 1, &file, NULL), SIDESTEP_EUNSUPPORTED);
 }
@@ -73,7 +71,7 @@ static void unsupported_dtypes_and_names_are_refused(void **test)
 #define T(name, offsets)                                                                           \
     "\"" name "\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":" offsets "}"
 
-static void hostile_headers_are_refused(void **test)
+TEST(hostile_headers_are_refused)
 {
     static const struct {
         const char *header;
@@ -127,7 +125,6 @@ static void hostile_headers_are_refused(void **test)
         {"[]", 0, SIDESTEP_ECORRUPT, "does not begin"},
     };
 
-    (void)test;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         OWNED_BUFFER file = {0};
         OWNED_ARENA arena = {0};
@@ -141,11 +138,10 @@ static void hostile_headers_are_refused(void **test)
     }
 }
 
-static void lengths_of_headers_are_checked(void **test)
+TEST(lengths_of_headers_are_checked)
 {
     static const uint64_t lengths[] = {UINT64_MAX, 1u << 20, SAFETENSORS_MAX_HEADER_BYTES + 1, 3};
 
-    (void)test;
     for (size_t i = 0; i < 4; i++) {
         OWNED_BUFFER file = {0};
         OWNED_ARENA arena = {0};
@@ -157,7 +153,7 @@ static void lengths_of_headers_are_checked(void **test)
     }
 }
 
-static void an_index_is_read_and_written(void **test)
+TEST(an_index_is_read_and_written)
 {
     const struct safetensors_index_entry places[] = {{"a", "x.safetensors"}, {"b.\"c\"", "y"}};
     OWNED_BUFFER text = {0};
@@ -165,7 +161,6 @@ static void an_index_is_read_and_written(void **test)
     struct safetensors_index_entry *found = NULL;
     size_t count = 0;
 
-    (void)test;
     safetensors_index_write(places, 2, 12345, &text);
     buffer_put_u8(&text, '\0');
     assert_non_null(strstr((char *)text.bytes, "\"total_size\": 12345"));
@@ -178,7 +173,7 @@ static void an_index_is_read_and_written(void **test)
     }
 }
 
-static void hostile_indexes_are_refused(void **test)
+TEST(hostile_indexes_are_refused)
 {
     static const struct {
         const char *text;
@@ -197,7 +192,6 @@ static void hostile_indexes_are_refused(void **test)
         {"{\"weight_map\":{\"a\":\"x\\ny\"}}", SIDESTEP_EUNSAFE},
     };
 
-    (void)test;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         char text[128];
         OWNED_ARENA arena = {0};
@@ -210,9 +204,8 @@ static void hostile_indexes_are_refused(void **test)
     }
 }
 
-static void short_memory_is_not_damage(void **test)
+TEST(short_memory_is_not_damage)
 {
-    (void)test;
     for (unsigned long nth = 1;; nth++) {
         OWNED_BUFFER file = {0};
         OWNED_ARENA arena = {0};
@@ -230,19 +223,4 @@ static void short_memory_is_not_damage(void **test)
         if (!fired)
             return;
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(headers_round_trip),
-        cmocka_unit_test(unsupported_dtypes_and_names_are_refused),
-        cmocka_unit_test(hostile_headers_are_refused),
-        cmocka_unit_test(lengths_of_headers_are_checked),
-        cmocka_unit_test(an_index_is_read_and_written),
-        cmocka_unit_test(hostile_indexes_are_refused),
-        cmocka_unit_test(short_memory_is_not_damage),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -38,12 +38,11 @@ static enum sidestep_status decode_with(const struct plan_world *w, const void *
     return status;
 }
 
-static void damaged_tables_are_refused(void **test)
+TEST(damaged_tables_are_refused)
 {
     struct plan_world w;
     struct sidestep_error err;
 
-    (void)test;
     plan_world_sample(&w);
     struct buffer *table = &w.tables[1];
     for (size_t length = 0; length < table->length; length++) {
@@ -72,12 +71,11 @@ static void damaged_tables_are_refused(void **test)
     plan_world_close(&w);
 }
 
-static void damaged_plans_are_refused(void **test)
+TEST(damaged_plans_are_refused)
 {
     struct plan_world w;
     struct sidestep_error err;
 
-    (void)test;
     plan_world_sample(&w);
     uint8_t *plan = w.out.bytes + w.sizes[0];
     size_t length = w.sizes[1];
@@ -126,14 +124,13 @@ static void check_entry(const struct plan_world *w, const void *entry, size_t le
         fail_msg("'%s' lacks '%s'", err.message, words);
 }
 
-static void hostile_entries_are_refused(void **test)
+TEST(hostile_entries_are_refused)
 {
     static const char damaged[] = "the table of rank 1 is damaged in entry 0, at byte 16";
     uint8_t deep[11 + 3 * 8 * (SIDESTEP_MAX_NDIM + 1)] = {0, 1, 0, 'n', 0, SIDESTEP_INT8};
     uint8_t named[4 + SIDESTEP_MAX_NAME + 1] = {1};
     struct plan_world w;
 
-    (void)test;
     plan_world_sample(&w);
     check_entry(&w, "\1\1\0n", 5, NULL);
     check_entry(&w, "\0\1\0n\0\7\0\0\0\0\0", 11, NULL);
@@ -181,11 +178,10 @@ static void check_item(const struct plan_world *w, uint32_t entry, uint8_t form,
     assert_int_equal(decode_with(w, plan.bytes, plan.length, NULL), SIDESTEP_ECORRUPT);
 }
 
-static void hostile_items_are_refused(void **test)
+TEST(hostile_items_are_refused)
 {
     struct plan_world w;
 
-    (void)test;
     plan_world_sample(&w);
     check_item(&w, 0, 0, NULL, true);
     check_item(&w, 2, 0, NULL, true);
@@ -206,7 +202,7 @@ static void hostile_items_are_refused(void **test)
 }
 
 /* No entry twice, tensors first: in another order, the file would not be the agreed one. */
-static void plans_out_of_order_are_refused(void **test)
+TEST(plans_out_of_order_are_refused)
 {
     static const struct {
         uint32_t entries[3];
@@ -218,7 +214,6 @@ static void plans_out_of_order_are_refused(void **test)
     };
     struct plan_world w;
 
-    (void)test;
     plan_world_open(&w, 2);
     plan_world_add_rows(&w, 0, "a", 0, 1, 1, 1, 0);
     plan_world_add_rows(&w, 1, "v", 0, 1, 1, 1, 0);
@@ -232,17 +227,4 @@ static void plans_out_of_order_are_refused(void **test)
         assert_int_equal(decode_with(&w, items - 16, w.sizes[1], NULL), cases[i].status);
     }
     plan_world_close(&w);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(damaged_tables_are_refused),
-        cmocka_unit_test(damaged_plans_are_refused),
-        cmocka_unit_test(hostile_entries_are_refused),
-        cmocka_unit_test(hostile_items_are_refused),
-        cmocka_unit_test(plans_out_of_order_are_refused),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,11 +15,10 @@
 
 /* ---------------------------------------------------------------- rules */
 
-static void each_box_has_one_writer(void **test)
+TEST(each_box_has_one_writer)
 {
     struct plan_world w;
 
-    (void)test;
     plan_world_open(&w, 3);
     for (uint32_t r = 0; r < 3; r++) {
         plan_world_add_object(&w, r, "step");
@@ -54,11 +53,10 @@ static void each_box_has_one_writer(void **test)
     plan_world_close(&w);
 }
 
-static void empty_tensors_are_written_once_and_empty_boxes_not(void **test)
+TEST(empty_tensors_are_written_once_and_empty_boxes_not)
 {
     struct plan_world w;
 
-    (void)test;
     plan_world_open(&w, 3);
     plan_world_add_rows(&w, 0, "w", 0, 1, 2, 4, 0);
     plan_world_add_rows(&w, 1, "w", 1, 2, 2, 4, 0);
@@ -112,11 +110,10 @@ static void check_split(int64_t rows, int64_t row_bytes, const int64_t *wanted)
     plan_world_close(&w);
 }
 
-static void large_replicas_are_written_in_parts(void **test)
+TEST(large_replicas_are_written_in_parts)
 {
     const int64_t mib = 1 << 20, split = (int64_t)PLAN_SPLIT_BYTES;
 
-    (void)test;
     check_split(16, mib, DIMS(4, 4, 4, 4));
     check_split(18, mib, DIMS(5, 5, 4, 4));
     check_split(8, mib, DIMS(8, 0, 0, 0)); /* not larger than the limit */
@@ -127,13 +124,12 @@ static void large_replicas_are_written_in_parts(void **test)
 }
 
 /* A large box goes to the rank with the fewest bytes, and small ones balance the rest. */
-static void bytes_are_balanced(void **test)
+TEST(bytes_are_balanced)
 {
     struct plan_world w;
     uint64_t load[4] = {0};
     char name[16];
 
-    (void)test;
     plan_world_open(&w, 4);
     for (uint32_t r = 0; r < 4; r++)
         for (int i = 0; i < 40; i++) {
@@ -153,11 +149,10 @@ static void bytes_are_balanced(void **test)
 }
 
 /* Parts of a large box go to the ranks with the fewest bytes. */
-static void parts_go_to_idle_ranks(void **test)
+TEST(parts_go_to_idle_ranks)
 {
     struct plan_world w;
 
-    (void)test;
     plan_world_open(&w, 4);
     plan_world_add_rows(&w, 0, "busy0", 0, 64, 64, 1 << 18, 0);
     plan_world_add_rows(&w, 2, "busy2", 0, 64, 64, 1 << 18, 0);
@@ -203,11 +198,10 @@ static void fails_with(struct plan_world *w, const char *words)
     plan_world_close(w);
 }
 
-static void disagreements_name_tensor_and_ranks(void **test)
+TEST(disagreements_name_tensor_and_ranks)
 {
     struct plan_world w;
 
-    (void)test;
     plan_world_open(&w, 4);
     plan_world_add_rows(&w, 1, "w", 0, 2, 4, 4, 0);
     plan_world_add_rows(&w, 3, "w", 2, 4, 4, 5, 0);
@@ -237,12 +231,11 @@ static void disagreements_name_tensor_and_ranks(void **test)
                    "that lists it is 1)");
 }
 
-static void world_sizes_are_limited(void **test)
+TEST(world_sizes_are_limited)
 {
     struct sidestep_error err = {0};
     struct buffer out = {0};
 
-    (void)test;
     assert_int_equal(save_plan_build(NULL, NULL, 0, &out, NULL, &err), SIDESTEP_EINVAL);
     assert_non_null(strstr(err.message, "0 ranks; the limits are 1 and 1048576"));
     assert_int_equal(save_plan_build(NULL, NULL, SIDESTEP_MAX_RANKS + 1, &out, NULL, &err),
@@ -333,12 +326,11 @@ static void check_writer(struct prng *p, const struct plan_world *w, uint32_t ra
         PRNG_ASSERT(p, bytes > PLAN_SPLIT_BYTES && 8 * box_volume(part) >= PLAN_SPLIT_BYTES / 2);
 }
 
-static void every_layout_is_written_exactly_once(void **test)
+TEST(every_layout_is_written_exactly_once)
 {
     enum { TENSORS = 5 };
     uint64_t splits = 0;
 
-    (void)test;
     for (uint64_t seed = 0; seed < 3000; seed++) {
         struct prng p = prng_new(seed);
         struct random_tiling tensors[TENSORS] = {0};
@@ -391,7 +383,7 @@ static uint64_t digest_of(const struct sidestep_tensor *tensors, size_t count)
     return digest;
 }
 
-static void digests_tell_layouts_apart(void **test)
+TEST(digests_tell_layouts_apart)
 {
     const struct sidestep_path_item path[] = {{.key = "w"}, {.index = 1}},
                                     key[] = {{.key = "w"}, {.key = "1"}};
@@ -422,7 +414,6 @@ static void digests_tell_layouts_apart(void **test)
     const struct sidestep_tensor pair[] = {layouts[0], layouts[1]};
     const struct sidestep_tensor riap[] = {layouts[1], layouts[0]};
 
-    (void)test;
     for (size_t i = 0; i < ARRAY_LENGTH(layouts); i++)
         for (size_t k = 0; k < i; k++)
             assert_true(digest_of(&layouts[i], 1) != digest_of(&layouts[k], 1));
@@ -434,12 +425,11 @@ static void digests_tell_layouts_apart(void **test)
 }
 
 /* A name longer than the buffer in which the digest collects what it hashes. */
-static void digests_cover_long_names_and_objects(void **test)
+TEST(digests_cover_long_names_and_objects)
 {
     struct sidestep_state_dict *a = NULL, *b = NULL;
     char name[SIDESTEP_MAX_NAME + 1];
 
-    (void)test;
     memset(name, 'x', SIDESTEP_MAX_NAME);
     name[SIDESTEP_MAX_NAME] = '\0';
     assert_int_equal(sidestep_state_dict_new(&a, NULL), SIDESTEP_OK);
@@ -457,11 +447,10 @@ static void digests_cover_long_names_and_objects(void **test)
 }
 
 /* The plan's digest covers what the tables do not spell out. */
-static void paths_change_the_global_digest(void **test)
+TEST(paths_change_the_global_digest)
 {
     uint64_t digests[2];
 
-    (void)test;
     for (int i = 0; i < 2; i++) {
         const struct sidestep_path_item whole[] = {{.key = "a.b"}},
                                         steps[] = {{.key = "a"}, {.key = "b"}};
@@ -478,11 +467,10 @@ static void paths_change_the_global_digest(void **test)
     assert_true(digests[0] != digests[1]);
 }
 
-static void every_allocation_may_fail(void **test)
+TEST(every_allocation_may_fail)
 {
     struct plan_world w;
 
-    (void)test;
     plan_world_sample(&w);
     for (unsigned long n = 1;; n++) {
         struct sidestep_error err = {0};
@@ -496,24 +484,4 @@ static void every_allocation_may_fail(void **test)
             break;
     }
     plan_world_close(&w);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_box_has_one_writer),
-        cmocka_unit_test(empty_tensors_are_written_once_and_empty_boxes_not),
-        cmocka_unit_test(large_replicas_are_written_in_parts),
-        cmocka_unit_test(bytes_are_balanced),
-        cmocka_unit_test(parts_go_to_idle_ranks),
-        cmocka_unit_test(disagreements_name_tensor_and_ranks),
-        cmocka_unit_test(world_sizes_are_limited),
-        cmocka_unit_test(every_layout_is_written_exactly_once),
-        cmocka_unit_test(digests_tell_layouts_apart),
-        cmocka_unit_test(digests_cover_long_names_and_objects),
-        cmocka_unit_test(paths_change_the_global_digest),
-        cmocka_unit_test(every_allocation_may_fail),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

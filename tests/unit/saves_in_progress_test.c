@@ -7,14 +7,13 @@
 #include "support/one_rank.h"
 #include "support/unit.h"
 
-static void a_save_is_listed_until_it_ends(void **state)
+TEST(a_save_is_listed_until_it_ends)
 {
     struct sidestep_saving_list list = {0};
     struct sidestep_save *save = NULL;
     struct sidestep_save_info info = SIDESTEP_SAVE_INFO_INIT;
     struct sidestep_series *series = open_with(NULL);
 
-    (void)state;
     save_step(series, 1);
     ASSERT_OK(sidestep_list_saving(scratch.path, &list, &err));
     assert_int_equal(list.count, 0);
@@ -66,11 +65,10 @@ static void make_saving(void)
 }
 
 /* Names are not in the order of numbers. */
-static void ranks_are_listed_separately(void **state)
+TEST(ranks_are_listed_separately)
 {
     struct sidestep_saving_list list = {0};
 
-    (void)state;
     make_saving();
     ASSERT_OK(sidestep_list_saving(scratch.path, &list, &err));
     assert_int_equal(list.count, 1);
@@ -88,12 +86,11 @@ static void ranks_are_listed_separately(void **state)
     sidestep_saving_list_release(&list);
 }
 
-static void wrong_paths_are_refused_with_a_reason(void **state)
+TEST(wrong_paths_are_refused_with_a_reason)
 {
     struct sidestep_saving_list list = {0};
     char path[160];
 
-    (void)state;
     assert_int_equal(sidestep_list_saving(NULL, &list, &err), SIDESTEP_EINVAL);
     assert_int_equal(sidestep_list_saving(scratch.path, NULL, &err), SIDESTEP_EINVAL);
     snprintf(path, sizeof(path), "%s/nowhere", scratch.path);
@@ -101,12 +98,11 @@ static void wrong_paths_are_refused_with_a_reason(void **state)
     assert_non_null(strstr(err.message, "nowhere"));
 }
 
-static void every_failure_is_survived(void **state)
+TEST(every_failure_is_survived)
 {
     static const char *const points[] = {"memory", "posix"};
     struct sidestep_series *series = open_with(NULL);
 
-    (void)state;
     save_step(series, 1);
     ASSERT_OK(sidestep_series_close(&series, &err));
     make_saving();
@@ -126,16 +122,4 @@ static void every_failure_is_survived(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-#define CASE(f) cmocka_unit_test_setup_teardown(f, one_rank_setup, one_rank_teardown)
-        CASE(a_save_is_listed_until_it_ends),
-        CASE(ranks_are_listed_separately),
-        CASE(wrong_paths_are_refused_with_a_reason),
-        CASE(every_failure_is_survived),
-#undef CASE
-    };
-
-    return cmocka_run_group_tests_name("saving", tests, NULL, NULL);
-}
+EACH_TEST(one_rank_setup, one_rank_teardown);

@@ -67,12 +67,11 @@ static void save(struct job *job, uint64_t cost_ns)
         schedule_record_save(&job->dues[r], job->now_ns + job->skew_ns[r], cost_ns, 0);
 }
 
-static void step_intervals_need_no_communication(void **state)
+TEST(step_intervals_need_no_communication)
 {
     struct job job;
     size_t due = 0;
 
-    (void)state;
     job_make(&job, (struct schedule){.interval_steps = 7, .check_ns = 5 * SECOND});
     for (uint64_t step = 0; step <= 100; step++)
         if (ask(&job, step) != 0) {
@@ -85,14 +84,13 @@ static void step_intervals_need_no_communication(void **state)
 
 /* Steps of 0.1 to 0.3 s, an interval of 60 s: each save is within a step or two of its time, and
  * needs few agreements. */
-static void by_time_all_ranks_save_together(void **state)
+TEST(by_time_all_ranks_save_together)
 {
     struct job job;
     struct prng prng = prng_new(1);
     size_t saves = 0;
     uint64_t last;
 
-    (void)state;
     job_make(&job, (struct schedule){.interval_ns = 60 * SECOND, .check_ns = 5 * SECOND});
     last = job.now_ns;
     for (uint64_t step = 1; step <= 10000; step++) {
@@ -109,12 +107,11 @@ static void by_time_all_ranks_save_together(void **state)
     assert_true(job.talked < 20 * saves);
 }
 
-static void a_request_of_any_rank_reaches_all(void **state)
+TEST(a_request_of_any_rank_reaches_all)
 {
     struct job job;
     uint64_t asked_at = 0, saved_after = 0;
 
-    (void)state;
     job_make(&job, (struct schedule){.listens = true, .check_ns = 5 * SECOND});
     for (uint64_t step = 1; step <= 3000; step++, job.now_ns += SECOND / 10) {
         if (step == 1000 || step == 2000) {
@@ -140,11 +137,10 @@ static void a_request_of_any_rank_reaches_all(void **state)
     assert_true(job.talked < 100);
 }
 
-static void a_save_due_while_another_is_under_way_is_skipped(void **state)
+TEST(a_save_due_while_another_is_under_way_is_skipped)
 {
     struct job job;
 
-    (void)state;
     job_make(&job, (struct schedule){.interval_steps = 5, .skips_busy = true, .check_ns = SECOND});
     assert_int_equal(ask(&job, 4), 0);
     assert_int_equal(ask(&job, 5), SIDESTEP_DUE_INTERVAL);
@@ -156,7 +152,7 @@ static void a_save_due_while_another_is_under_way_is_skipped(void **state)
 }
 
 /* A rank that asks only when there may be an answer gets the same ones, at the same steps. */
-static void quiet_steps_need_not_be_asked(void **state)
+TEST(quiet_steps_need_not_be_asked)
 {
     static const struct schedule kinds[] = {
         {.interval_steps = 7, .check_ns = SECOND},
@@ -167,7 +163,6 @@ static void quiet_steps_need_not_be_asked(void **state)
         {.interval_steps = 7, .skips_busy = true, .check_ns = SECOND},
     };
 
-    (void)state;
     for (uint64_t seed = 0; seed < 200; seed++) {
         struct prng prng = prng_new(seed);
         struct job all, few;
@@ -204,12 +199,11 @@ static void quiet_steps_need_not_be_asked(void **state)
 }
 
 /* A run that goes back counts its steps anew. */
-static void going_back_starts_over(void **state)
+TEST(going_back_starts_over)
 {
     struct job job;
     uint64_t step = 1000;
 
-    (void)state;
     job_make(&job, (struct schedule){.interval_ns = 10 * SECOND, .check_ns = SECOND});
     for (; step < 1050; step++, job.now_ns += SECOND)
         (void)ask(&job, step);
@@ -222,12 +216,11 @@ static void going_back_starts_over(void **state)
     assert_true(due >= 4 && due <= 5);
 }
 
-static void the_interval_follows_from_cost_and_failures(void **state)
+TEST(the_interval_follows_from_cost_and_failures)
 {
     uint64_t hour = 3600 * SECOND, day = 24 * hour;
     uint64_t young = schedule_optimal_interval_ns(10 * SECOND, day, 0);
 
-    (void)state;
     assert_true(fabs((double)young / SECOND - sqrt(2.0 * 10 * 86400)) < 1);
     /* The minimum of the loss: the interval is within a tenth of it. */
     double least = schedule_lost_fraction(10 * SECOND, day, young);
@@ -244,11 +237,10 @@ static void the_interval_follows_from_cost_and_failures(void **state)
     assert_true(schedule_optimal_interval_ns(UINT64_MAX, UINT64_MAX, 0.999) > 0);
 }
 
-static void the_measured_cost_moves_the_interval(void **state)
+TEST(the_measured_cost_moves_the_interval)
 {
     struct job job;
 
-    (void)state;
     job_make(&job, (struct schedule){.interval_ns = 60 * SECOND,
                                      .mtbf_ns = 10000 * SECOND,
                                      .check_ns = 5 * SECOND});
@@ -258,20 +250,4 @@ static void the_measured_cost_moves_the_interval(void **state)
     assert_int_equal(schedule_current_interval_ns(&job.dues[0]) / SECOND, 200);
     job.dues[0].busy_ns = 500 * SECOND; /* not more often than a save takes */
     assert_int_equal(schedule_current_interval_ns(&job.dues[0]) / SECOND, 500);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(step_intervals_need_no_communication),
-        cmocka_unit_test(by_time_all_ranks_save_together),
-        cmocka_unit_test(a_request_of_any_rank_reaches_all),
-        cmocka_unit_test(a_save_due_while_another_is_under_way_is_skipped),
-        cmocka_unit_test(quiet_steps_need_not_be_asked),
-        cmocka_unit_test(going_back_starts_over),
-        cmocka_unit_test(the_interval_follows_from_cost_and_failures),
-        cmocka_unit_test(the_measured_cost_moves_the_interval),
-    };
-
-    return cmocka_run_group_tests_name("due", tests, NULL, NULL);
 }

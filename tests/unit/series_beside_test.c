@@ -111,9 +111,8 @@ static void pin_the_first(const char *op, const char *name)
     assert_int_equal(store_stat(series->lease.root, "step-1", &stat, NULL), SIDESTEP_OK);
 }
 
-static void a_checkpoint_pinned_during_a_prune_stays(void **state)
+TEST(a_checkpoint_pinned_during_a_prune_stays)
 {
-    (void)state;
     open_run(1);
     save(1);
     at = pin_the_first;
@@ -124,9 +123,8 @@ static void a_checkpoint_pinned_during_a_prune_stays(void **state)
     assert_int_equal(prune(), 0);
 }
 
-static void an_unknown_outcome_stops_deletion_by_name(void **state)
+TEST(an_unknown_outcome_stops_deletion_by_name)
 {
-    (void)state;
     open_run(0);
     save(1);
     save(2);
@@ -158,9 +156,8 @@ static void sweep_then(const char *op, const char *name)
     ASSERT_OK(sweep_parent(&sweep, &err));
 }
 
-static void gc_keeps_a_pinned_checkpoint_on_its_way_back(void **state)
+TEST(gc_keeps_a_pinned_checkpoint_on_its_way_back)
 {
-    (void)state;
     open_run(0);
     save(1);
     save(2);
@@ -173,9 +170,8 @@ static void gc_keeps_a_pinned_checkpoint_on_its_way_back(void **state)
 
 /* ---- going back */
 
-static void a_save_under_way_is_left_behind_too(void **state)
+TEST(a_save_under_way_is_left_behind_too)
 {
-    (void)state;
     open_run(0);
     save(1);
     save(2);
@@ -197,9 +193,8 @@ static void see_the_lock(const char *op, const char *name)
 }
 
 /* A plan that was made before could delete the checkpoint that the run goes back to. */
-static void nothing_is_deleted_while_a_run_goes_back(void **state)
+TEST(nothing_is_deleted_while_a_run_goes_back)
 {
-    (void)state;
     open_run(2);
     save(1);
     save(2);
@@ -210,9 +205,8 @@ static void nothing_is_deleted_while_a_run_goes_back(void **state)
     assert_string_equal(there(), "1 2!");
 }
 
-static void a_deleted_checkpoint_is_not_resumed_from(void **state)
+TEST(a_deleted_checkpoint_is_not_resumed_from)
 {
-    (void)state;
     open_run(0);
     save(2);
     save(3);
@@ -222,13 +216,12 @@ static void a_deleted_checkpoint_is_not_resumed_from(void **state)
 
 /* ---- the same step once more, without waiting */
 
-static void a_refused_save_takes_no_annotations(void **state)
+TEST(a_refused_save_takes_no_annotations)
 {
     struct sidestep_save_options options = SIDESTEP_SAVE_OPTIONS_INIT;
     struct sidestep_metric loss = {"loss", 0.5};
     struct sidestep_save *again = NULL;
 
-    (void)state;
     options.flags = SIDESTEP_SAVE_NOWAIT;
     open_run(0);
     sidestep_engine_pause(engine);
@@ -270,9 +263,8 @@ static void let_go_at_last(const char *op, const char *name)
         store_file_discard(TAKE(held));
 }
 
-static void a_run_waits_for_a_process_that_only_deletes(void **state)
+TEST(a_run_waits_for_a_process_that_only_deletes)
 {
-    (void)state;
     hold("process 1 on a-host, which deletes\n");
     at = let_go_at_last;
     open_run(0);
@@ -280,11 +272,10 @@ static void a_run_waits_for_a_process_that_only_deletes(void **state)
     assert_string_equal(there(), "1");
 }
 
-static void a_run_does_not_wait_for_another_run(void **state)
+TEST(a_run_does_not_wait_for_another_run)
 {
     struct sidestep_series_options options = SIDESTEP_SERIES_OPTIONS_INIT;
 
-    (void)state;
     hold("process 1 on a-host\n");
     at = let_go_at_last;
     assert_int_equal(sidestep_series_open(engine, RUN, &options, &series, &err), SIDESTEP_ELOCKED);
@@ -304,13 +295,12 @@ static void *prune_on_and_on(void *unused)
 
 /* What it keeps shows that it has seen each save in time; ThreadSanitizer shows that nothing else
  * is shared. */
-static void deleting_on_another_thread_is_safe(void **state)
+TEST(deleting_on_another_thread_is_safe)
 {
     struct sidestep_save_options options = SIDESTEP_SAVE_OPTIONS_INIT;
     struct sidestep_save *handles[41] = {0};
     pthread_t thread;
 
-    (void)state;
     options.queue = 2;
     open_run(1);
     save(1);
@@ -332,22 +322,4 @@ static void deleting_on_another_thread_is_safe(void **state)
     assert_string_equal(there(), "40");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_checkpoint_pinned_during_a_prune_stays, setup, teardown),
-        cmocka_unit_test_setup_teardown(an_unknown_outcome_stops_deletion_by_name, setup, teardown),
-        cmocka_unit_test_setup_teardown(gc_keeps_a_pinned_checkpoint_on_its_way_back, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(a_save_under_way_is_left_behind_too, setup, teardown),
-        cmocka_unit_test_setup_teardown(nothing_is_deleted_while_a_run_goes_back, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_deleted_checkpoint_is_not_resumed_from, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_refused_save_takes_no_annotations, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_run_waits_for_a_process_that_only_deletes, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(a_run_does_not_wait_for_another_run, setup, teardown),
-        cmocka_unit_test_setup_teardown(deleting_on_another_thread_is_safe, setup, teardown),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+EACH_TEST(setup, teardown);

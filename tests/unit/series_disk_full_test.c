@@ -63,9 +63,8 @@ static void open_again(uint32_t flags)
     open_series(flags);
 }
 
-static void a_full_disk_is_reported_at_once(void **state)
+TEST(a_full_disk_is_reported_at_once)
 {
-    (void)state;
     open_series(SIDESTEP_SERIES_CHECK_SPACE);
     store_fault_set_free_bytes(disk, 0);
     assert_int_equal(try_save_step(series, 1), SIDESTEP_OK); /* its size is not known yet */
@@ -76,9 +75,8 @@ static void a_full_disk_is_reported_at_once(void **state)
     assert_int_equal(try_save_step(series, 2), SIDESTEP_OK);
 }
 
-static void make_room_deletes_first(void **state)
+TEST(make_room_deletes_first)
 {
-    (void)state;
     char pinned[256];
 
     open_series(SIDESTEP_SERIES_MAKE_ROOM);
@@ -99,9 +97,8 @@ static void make_room_deletes_first(void **state)
 }
 
 /* It has saved nothing yet, but knows the size of the next one. */
-static void a_restart_knows_what_the_newest_takes(void **state)
+TEST(a_restart_knows_what_the_newest_takes)
 {
-    (void)state;
     open_series(SIDESTEP_SERIES_CHECK_SPACE);
     for (uint64_t step = 1; step <= 3; step++)
         assert_int_equal(try_save_step(series, step), SIDESTEP_OK);
@@ -114,9 +111,8 @@ static void a_restart_knows_what_the_newest_takes(void **state)
 }
 
 /* It may not delete before it has committed one, and says so; afterwards it may. */
-static void a_restart_makes_room_once_it_has_committed(void **state)
+TEST(a_restart_makes_room_once_it_has_committed)
 {
-    (void)state;
     open_series(0);
     for (uint64_t step = 1; step <= 3; step++)
         assert_int_equal(try_save_step(series, step), SIDESTEP_OK);
@@ -134,13 +130,12 @@ static void a_restart_makes_room_once_it_has_committed(void **state)
 }
 
 /* After going back to a small one, its size counts, not that of a later one. */
-static void the_resumed_checkpoint_sets_the_expected_size(void **state)
+TEST(the_resumed_checkpoint_sets_the_expected_size)
 {
     struct world large, loaded;
     struct stat st;
     char path[256];
 
-    (void)state;
     world_make(&large, 0, 1, WORLD_BY_ROWS, 8, false);
     world_fill(&large, 2);
     open_series(SIDESTEP_SERIES_CHECK_SPACE);
@@ -177,9 +172,8 @@ static unsigned long long number_behind(const char *words)
     return number;
 }
 
-static void a_failed_save_says_what_was_needed(void **state)
+TEST(a_failed_save_says_what_was_needed)
 {
-    (void)state;
     world_fill(&world, 1);
     fail_next_reservation(ENOSPC);
     assert_int_equal(sidestep_save(engine, step_path(1), world.state, NULL, NULL, &err),
@@ -222,9 +216,8 @@ static void expect_advice(bool is_series)
                      would_free());
 }
 
-static void enospc_says_what_deleting_would_free(void **state)
+TEST(enospc_says_what_deleting_would_free)
 {
-    (void)state;
     open_series(0);
     for (uint64_t step = 1; step <= 3; step++)
         assert_int_equal(try_save_step(series, step), SIDESTEP_OK);
@@ -269,9 +262,8 @@ static int run_rank(struct sidestep_comm *comm, void *context)
     return bad;
 }
 
-static void every_rank_says_which_one_had_no_space(void **state)
+TEST(every_rank_says_which_one_had_no_space)
 {
-    (void)state;
     fail_next_reservation(ENOSPC);
     assert_int_equal(comm_threads_run(2, run_rank, NULL), 0);
     assert_int_equal(told[1].status, SIDESTEP_ENOSPC);
@@ -284,20 +276,4 @@ static void every_rank_says_which_one_had_no_space(void **state)
     assert_int_equal(told[0].rank, 1);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-#define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-        CASE(a_full_disk_is_reported_at_once),
-        CASE(make_room_deletes_first),
-        CASE(a_restart_knows_what_the_newest_takes),
-        CASE(a_restart_makes_room_once_it_has_committed),
-        CASE(the_resumed_checkpoint_sets_the_expected_size),
-        CASE(a_failed_save_says_what_was_needed),
-        CASE(enospc_says_what_deleting_would_free),
-        CASE(every_rank_says_which_one_had_no_space),
-#undef CASE
-    };
-
-    return cmocka_run_group_tests_name("series_room", tests, NULL, NULL);
-}
+EACH_TEST(setup, teardown);

@@ -68,12 +68,11 @@ static void expect_resume(struct sidestep_series *series, uint64_t want, uint64_
 }
 
 /* Older checkpoints have newer times. */
-static void file_times_do_not_matter(void **state)
+TEST(file_times_do_not_matter)
 {
     struct sidestep_series *series = open_keeping(0);
     static const char *const years[] = {"2099", "1971", "2040", "1980"};
 
-    (void)state;
     for (uint64_t n = 1; n <= 4; n++)
         save_step(series, n);
     close_series(&series);
@@ -103,13 +102,12 @@ time_t time(time_t *now)
 }
 
 /* Into the future, beyond 2038, before 1970; within a run, and between two. */
-static void clock_jumps_do_not_matter(void **state)
+TEST(clock_jumps_do_not_matter)
 {
     static const int years[] = {20, -30, 80, -80, 0, 5, -5, -10};
     OWNED_BY(sidestep_list_release) struct sidestep_list list = {0};
     unsigned wrong = 0;
 
-    (void)state;
     for (uint64_t n = 1; n <= ARRAY_LENGTH(years); n += 2) {
         struct sidestep_series *series = open_keeping(3);
         if (n > 1)
@@ -139,11 +137,10 @@ static void expect_newest(uint64_t step)
 }
 
 /* Files, links and pipes that claim to be the newest, or to know which it is. */
-static void misleading_pointers_and_names(void **state)
+TEST(misleading_pointers_and_names)
 {
     struct sidestep_series *series = open_keeping(0);
 
-    (void)state;
     for (uint64_t n = 1; n <= 3; n++)
         save_step(series, n);
     close_series(&series);
@@ -170,12 +167,11 @@ static void misleading_pointers_and_names(void **state)
         scratch.path);
 }
 
-static void a_copy_under_another_step_is_not_that_step(void **state)
+TEST(a_copy_under_another_step_is_not_that_step)
 {
     struct sidestep_series *series = open_keeping(0);
     OWNED_BY(sidestep_list_release) struct sidestep_list list = {0};
 
-    (void)state;
     for (uint64_t n = 1; n <= 3; n++)
         save_step(series, n);
     close_series(&series);
@@ -205,12 +201,11 @@ static const char *const read_points[] = {"store.file_open", "store.file_read_at
 
 /* Reads that fail, anywhere and for any time: a resume takes the newest or fails, and the newest is
  * still there afterwards. */
-static void a_failed_read_is_not_damage(void **state)
+TEST(a_failed_read_is_not_damage)
 {
     struct store *faulty = store_fault_new(store_posix());
     unsigned refused = 0;
 
-    (void)state;
     assert_non_null(faulty);
     struct sidestep_series *series = open_keeping(0);
     save_step(series, 1);
@@ -242,12 +237,11 @@ static void a_failed_read_is_not_damage(void **state)
 }
 
 /* ... and while a run goes back: if it reports success, it has gone back. */
-static void a_failed_read_does_not_undo_going_back(void **state)
+TEST(a_failed_read_does_not_undo_going_back)
 {
     struct store *faulty = store_fault_new(store_posix());
     unsigned refused = 0, went = 0;
 
-    (void)state;
     assert_non_null(faulty);
     struct sidestep_series *series = open_keeping(0);
     for (uint64_t n = 1; n <= 3; n++)
@@ -283,12 +277,11 @@ static void a_failed_read_does_not_undo_going_back(void **state)
 /* ---- deletion */
 
 /* Another process deletes at any moment: what is loaded is whole, and of one step. */
-static void a_deletion_during_a_load_mixes_nothing(void **state)
+TEST(a_deletion_during_a_load_mixes_nothing)
 {
     char command[256], rejected[2048];
     unsigned older = 0;
 
-    (void)state;
     for (unsigned i = 0; i < 12; i++) {
         struct sidestep_series *series = open_keeping(0);
         uint64_t first = i * 10 + 1, step = 0;
@@ -364,12 +357,11 @@ static int load_what_vanishes(struct sidestep_comm *comm, void *context)
 }
 
 /* Whatever is left of it, and however it was chosen. */
-static void a_checkpoint_deleted_before_its_load_is_passed_over(void **state)
+TEST(a_checkpoint_deleted_before_its_load_is_passed_over)
 {
     static const char *const what[] = {".metadata", ".metadata .sidestep*", "*.distcp",
                                        "../step-2"};
 
-    (void)state;
     for (size_t i = 0; i < 2 * sizeof(what) / sizeof(*what); i++) {
         char command[512];
         struct vanishing vanishing = {.command = command,
@@ -384,13 +376,12 @@ static void a_checkpoint_deleted_before_its_load_is_passed_over(void **state)
 
 /* A file system may need space to delete: then the checkpoint stays, whole, and this is reported.
  */
-static void a_disk_too_full_to_delete(void **state)
+TEST(a_disk_too_full_to_delete)
 {
     struct sidestep_series *series = open_keeping(0);
     struct sidestep_retention keep = {.struct_size = sizeof(keep), .keep_last = 1};
     struct sidestep_gc_report report = {0};
 
-    (void)state;
     for (uint64_t n = 1; n <= 3; n++)
         save_step(series, n);
     close_series(&series);
@@ -447,9 +438,8 @@ static int open_differently(struct sidestep_comm *comm, void *context)
     return bad;
 }
 
-static void ranks_that_decide_differently_are_refused(void **state)
+TEST(ranks_that_decide_differently_are_refused)
 {
-    (void)state;
     assert_int_equal(comm_threads_run(3, open_differently, NULL), 0);
 }
 
@@ -479,31 +469,11 @@ static int save_differently(struct sidestep_comm *comm, void *context)
     return bad;
 }
 
-static void ranks_at_different_steps_are_refused(void **state)
+TEST(ranks_at_different_steps_are_refused)
 {
-    (void)state;
     assert_int_equal(comm_threads_run(3, save_differently, NULL), 0);
     assert_true(step_exists(9));
     assert_false(step_exists(7) || step_exists(8));
 }
 
-int main(void)
-{
-#define CASE(name) cmocka_unit_test_setup_teardown(name, one_rank_setup, teardown)
-    const struct CMUnitTest tests[] = {
-        CASE(file_times_do_not_matter),
-        CASE(clock_jumps_do_not_matter),
-        CASE(misleading_pointers_and_names),
-        CASE(a_copy_under_another_step_is_not_that_step),
-        CASE(a_failed_read_is_not_damage),
-        CASE(a_failed_read_does_not_undo_going_back),
-        CASE(a_deletion_during_a_load_mixes_nothing),
-        CASE(a_checkpoint_deleted_before_its_load_is_passed_over),
-        CASE(a_disk_too_full_to_delete),
-        CASE(ranks_that_decide_differently_are_refused),
-        CASE(ranks_at_different_steps_are_refused),
-#undef CASE
-    };
-
-    return cmocka_run_group_tests_name("series_faults", tests, NULL, NULL);
-}
+EACH_TEST(one_rank_setup, teardown);

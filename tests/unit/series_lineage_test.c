@@ -38,9 +38,8 @@ static bool is_left(const char *name)
 
 /* A run that goes back to 2 leaves 3 and 4 behind: no restart chooses them, and their steps are
  * saved again. */
-static void a_lineage_that_was_left_is_never_chosen(void **state)
+TEST(a_lineage_that_was_left_is_never_chosen)
 {
-    (void)state;
     struct sidestep_series *series = open_with(NULL);
     char rejected[2048];
     uint64_t step;
@@ -74,9 +73,8 @@ static void a_lineage_that_was_left_is_never_chosen(void **state)
 }
 
 /* Also if the markers are lost: the incarnations show it. */
-static void a_lineage_is_known_without_markers(void **state)
+TEST(a_lineage_is_known_without_markers)
 {
-    (void)state;
     struct sidestep_series *series = open_with(NULL);
 
     for (uint64_t n = 1; n <= 7; n++)
@@ -95,9 +93,8 @@ static void a_lineage_is_known_without_markers(void **state)
     close_series(&series);
 }
 
-static void a_pinned_one_is_not_replaced(void **state)
+TEST(a_pinned_one_is_not_replaced)
 {
-    (void)state;
     struct sidestep_retention keep = {.struct_size = sizeof(keep), .keep_last = 1};
     struct sidestep_series_options options = SIDESTEP_SERIES_OPTIONS_INIT;
 
@@ -125,9 +122,8 @@ static void a_pinned_one_is_not_replaced(void **state)
 
 /* After three runs without progress it is skipped; a run that saves, or closes the series, does not
  * count. */
-static void restarts_without_progress_are_counted(void **state)
+TEST(restarts_without_progress_are_counted)
 {
-    (void)state;
     struct sidestep_series_options options = SIDESTEP_SERIES_OPTIONS_INIT;
     struct sidestep_series *series = open_with(NULL);
     char rejected[2048], command[512];
@@ -166,9 +162,8 @@ static void restarts_without_progress_are_counted(void **state)
     close_series(&series);
 }
 
-static void another_runs_checkpoint_is_passed_over(void **state)
+TEST(another_runs_checkpoint_is_passed_over)
 {
-    (void)state;
     struct sidestep_series_options options = SIDESTEP_SERIES_OPTIONS_INIT;
     struct sidestep_series *series = open_with(NULL);
     char command[512], rejected[2048];
@@ -208,9 +203,8 @@ static void another_runs_checkpoint_is_passed_over(void **state)
 }
 
 /* Of one step, and of an abandoned one: nobody would resume from a copy. */
-static void a_copy_is_never_the_newest(void **state)
+TEST(a_copy_is_never_the_newest)
 {
-    (void)state;
     struct sidestep_series *series = open_with(NULL);
     struct sidestep_list list;
     struct world loaded;
@@ -240,9 +234,8 @@ static void a_copy_is_never_the_newest(void **state)
 }
 
 /* The annotations of a step that was left behind do not belong to the new one. */
-static void a_step_that_is_saved_anew_has_its_own_metric(void **state)
+TEST(a_step_that_is_saved_anew_has_its_own_metric)
 {
-    (void)state;
     struct sidestep_series *series = open_with(NULL);
     struct sidestep_metric loss = {"loss", 5};
     struct sidestep_list list;
@@ -264,9 +257,8 @@ static void a_step_that_is_saved_anew_has_its_own_metric(void **state)
 }
 
 /* They share the lock, and so the incarnations, but not the lineage. */
-static void two_prefixes_are_two_lines(void **state)
+TEST(two_prefixes_are_two_lines)
 {
-    (void)state;
     struct sidestep_series_options options = SIDESTEP_SERIES_OPTIONS_INIT;
     struct sidestep_retention keep = {.struct_size = sizeof(keep), .keep_last = 9};
     struct sidestep_gc_report report;
@@ -290,14 +282,13 @@ static void two_prefixes_are_two_lines(void **state)
 
 /* Checkpoints are copied without their .sidestep; then one is pinned there, and some are deleted.
  */
-static void deleting_starts_no_incarnation(void **state)
+TEST(deleting_starts_no_incarnation)
 {
     struct sidestep_retention keep = {.struct_size = sizeof(keep), .keep_last = 2};
     struct sidestep_gc_report report;
     struct sidestep_series *series = open_with(NULL);
     char command[512];
 
-    (void)state;
     for (uint64_t n = 1; n <= 3; n++)
         save_step(series, n);
     close_series(&series);
@@ -317,21 +308,4 @@ static void deleting_starts_no_incarnation(void **state)
     close_series(&series);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-#define CASE(f) cmocka_unit_test_setup_teardown(f, one_rank_setup, one_rank_teardown)
-        CASE(a_lineage_that_was_left_is_never_chosen),
-        CASE(a_lineage_is_known_without_markers),
-        CASE(a_pinned_one_is_not_replaced),
-        CASE(restarts_without_progress_are_counted),
-        CASE(another_runs_checkpoint_is_passed_over),
-        CASE(a_copy_is_never_the_newest),
-        CASE(a_step_that_is_saved_anew_has_its_own_metric),
-        CASE(two_prefixes_are_two_lines),
-        CASE(deleting_starts_no_incarnation),
-#undef CASE
-    };
-
-    return cmocka_run_group_tests_name("series_lines", tests, NULL, NULL);
-}
+EACH_TEST(one_rank_setup, one_rank_teardown);

@@ -110,9 +110,8 @@ static void expect_metric(const char *name, double value)
 
 /* ---- a series ---- */
 
-static void a_run_goes_on_beyond_the_padding(void **state)
+TEST(a_run_goes_on_beyond_the_padding)
 {
-    (void)state;
     struct sidestep_series *series = open_named(TEMPLATE, 0);
     struct sidestep_metric loss = {"loss", 2};
     static const char *const tags[] = {"best"};
@@ -139,9 +138,8 @@ static void a_run_goes_on_beyond_the_padding(void **state)
     close_series(&series);
 }
 
-static void retention_counts_by_step(void **state)
+TEST(retention_counts_by_step)
 {
-    (void)state;
     struct sidestep_series *series = open_named(TEMPLATE, 2);
 
     for (uint64_t n = 98; n <= 101; n++)
@@ -150,9 +148,8 @@ static void retention_counts_by_step(void **state)
     expect_list("run7-100.dcp=100;run7-101.dcp=101;");
 }
 
-static void going_back_starts_a_new_line(void **state)
+TEST(going_back_starts_a_new_line)
 {
-    (void)state;
     struct sidestep_series *series = open_named(TEMPLATE, 0);
 
     for (uint64_t n = 98; n <= 101; n++)
@@ -172,9 +169,8 @@ static void going_back_starts_a_new_line(void **state)
     close_series(&series);
 }
 
-static void a_damaged_one_is_set_aside(void **state)
+TEST(a_damaged_one_is_set_aside)
 {
-    (void)state;
     struct sidestep_series *series = open_named(TEMPLATE, 0);
     char path[512];
 
@@ -189,9 +185,8 @@ static void a_damaged_one_is_set_aside(void **state)
 
 /* ---- readers without the template ---- */
 
-static void a_save_under_way_shows_its_step(void **state)
+TEST(a_save_under_way_shows_its_step)
 {
-    (void)state;
     struct sidestep_series *series = open_named(TEMPLATE, 0);
     struct sidestep_saving_list list;
     struct sidestep_save *save = NULL;
@@ -209,9 +204,8 @@ static void a_save_under_way_shows_its_step(void **state)
     close_series(&series);
 }
 
-static void prune_by_hand_knows_the_steps(void **state)
+TEST(prune_by_hand_knows_the_steps)
 {
-    (void)state;
     struct sidestep_series *series = open_named(TEMPLATE, 0);
     struct sidestep_retention keep = {.struct_size = sizeof(keep), .keep_last = 1};
     struct sidestep_gc_report report;
@@ -226,9 +220,8 @@ static void prune_by_hand_knows_the_steps(void **state)
 }
 
 /* A copy never counts as what its name says, unless it is loaded by that name. */
-static void a_copy_is_known_by_its_template(void **state)
+TEST(a_copy_is_known_by_its_template)
 {
-    (void)state;
     struct sidestep_series *series = open_named(TEMPLATE, 0);
 
     save_step(series, 7);
@@ -246,9 +239,8 @@ static void a_copy_is_known_by_its_template(void **state)
 }
 
 /* A rebuilt manifest has the template, too. */
-static void a_rebuilt_checkpoint_keeps_its_template(void **state)
+TEST(a_rebuilt_checkpoint_keeps_its_template)
 {
-    (void)state;
     struct sidestep_series *series = open_named(TEMPLATE, 0);
     char path[512];
 
@@ -263,9 +255,8 @@ static void a_rebuilt_checkpoint_keeps_its_template(void **state)
 /* ---- two templates ---- */
 
 /* They share the lock, and so the incarnations, but neither lineage nor names. */
-static void two_templates_are_two_lines(void **state)
+TEST(two_templates_are_two_lines)
 {
-    (void)state;
     static const char *const pairs[][2] = {
         {"step-{step:03}", "step-{step}"},  {"step-{step}", "step-{step:03}"},
         {"step-{step}.a", "step-{step}.b"}, {"step-{step:03}.a", "step-{step:04}.a"},
@@ -299,9 +290,8 @@ static void two_templates_are_two_lines(void **state)
     }
 }
 
-static void an_invalid_template_is_refused(void **state)
+TEST(an_invalid_template_is_refused)
 {
-    (void)state;
     struct sidestep_series_options options = SIDESTEP_SERIES_OPTIONS_INIT;
     struct sidestep_series *series = NULL;
 
@@ -323,17 +313,4 @@ static void an_invalid_template_is_refused(void **state)
     assert_true(step_exists(3));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-#define CASE(f) cmocka_unit_test_setup_teardown(f, one_rank_setup, one_rank_teardown)
-        CASE(a_run_goes_on_beyond_the_padding), CASE(retention_counts_by_step),
-        CASE(going_back_starts_a_new_line),     CASE(a_damaged_one_is_set_aside),
-        CASE(a_save_under_way_shows_its_step),  CASE(prune_by_hand_knows_the_steps),
-        CASE(a_copy_is_known_by_its_template),  CASE(a_rebuilt_checkpoint_keeps_its_template),
-        CASE(two_templates_are_two_lines),      CASE(an_invalid_template_is_refused),
-#undef CASE
-    };
-
-    return cmocka_run_group_tests_name("series_names", tests, NULL, NULL);
-}
+EACH_TEST(one_rank_setup, one_rank_teardown);

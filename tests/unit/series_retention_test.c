@@ -78,9 +78,8 @@ static void damage(uint64_t step, const char *file, long offset)
 
 /* ---- retention ---- */
 
-static void the_last_ones_stay(void **state)
+TEST(the_last_ones_stay)
 {
-    (void)state;
     struct sidestep_series *series = open_keeping(2);
     struct sidestep_gc_report report;
     size_t told;
@@ -107,9 +106,8 @@ static void the_last_ones_stay(void **state)
     close_series(&series);
 }
 
-static void checkpoints_that_are_not_ours_stay(void **state)
+TEST(checkpoints_that_are_not_ours_stay)
 {
-    (void)state;
     char command[1024];
     struct sidestep_series *series = open_with(NULL);
 
@@ -147,14 +145,13 @@ static void checkpoints_that_are_not_ours_stay(void **state)
 
 /* An open checkpoint stays until it is closed; one that is not open is deleted (a negative
  * control). */
-static void a_checkpoint_being_read_stays(void **state)
+TEST(a_checkpoint_being_read_stays)
 {
     struct sidestep_checkpoint *reading = NULL;
     struct sidestep_gc_report report;
     struct sidestep_series *series = open_keeping(1);
     struct stat st;
 
-    (void)state;
     save_step(series, 1);
     ASSERT_OK(sidestep_checkpoint_open(path_of(1, ""), &reading, &err));
     for (uint64_t n = 2; n <= 3; n++)
@@ -174,9 +171,8 @@ static void a_checkpoint_being_read_stays(void **state)
 }
 
 /* The newest is damaged: the one before it is not deleted. */
-static void a_damaged_one_does_not_count(void **state)
+TEST(a_damaged_one_does_not_count)
 {
-    (void)state;
     struct sidestep_series *series = open_with(NULL);
     struct sidestep_gc_report report;
     struct sidestep_retention keep = {.struct_size = sizeof(keep), .keep_last = 1};
@@ -230,12 +226,11 @@ static bool replace_after_it_was_asked(void *context, const struct sidestep_list
 
 /* The checkpoint that was to be deleted is gone; its replacement was reported as saved, and stays.
  */
-static void a_replacement_of_a_doomed_checkpoint_stays(void **state)
+TEST(a_replacement_of_a_doomed_checkpoint_stays)
 {
     const struct sidestep_retention keep_one = {.struct_size = sizeof(keep_one), .keep_last = 1};
     struct retention keep;
 
-    (void)state;
     ASSERT_OK(retention_copy(&keep, &keep_one, &err));
     for (int i = 0; i < 2; i++) {
         OWNED_DIR *root = NULL;
@@ -265,9 +260,8 @@ static double metric_of(const struct sidestep_listed *entry, const char *name)
     return NAN;
 }
 
-static void the_best_and_every_nth_stay(void **state)
+TEST(the_best_and_every_nth_stay)
 {
-    (void)state;
     struct sidestep_retention keep = {.struct_size = sizeof(keep),
                                       .keep_last = 1,
                                       .keep_every = 4,
@@ -367,9 +361,8 @@ static int run_ranks(struct sidestep_comm *comm, void *context)
     return bad;
 }
 
-static void ranks_save_together_and_delete_once(void **state)
+TEST(ranks_save_together_and_delete_once)
 {
-    (void)state;
     char steps[256];
 
     assert_int_equal(comm_threads_run(3, run_ranks, NULL), 0);
@@ -381,11 +374,10 @@ static void ranks_save_together_and_delete_once(void **state)
 /* ---- faults ---- */
 
 /* Whatever fails while a series prunes: the newest stays, and the next prune completes it. */
-static void any_failure_leaves_the_newest(void **state)
+TEST(any_failure_leaves_the_newest)
 {
     static const char *const points[] = {"memory", "posix"};
 
-    (void)state;
     for (size_t p = 0; p < ARRAY_LENGTH(points); p++) {
         bool fired = true;
         for (unsigned long nth = 1; fired && nth < 400; nth++) {
@@ -448,9 +440,8 @@ static void move_step(uint64_t step, bool in)
 }
 
 /* Beside a run that keeps one checkpoint there is always one, at any time. */
-static void a_reader_beside_a_run_always_finds_a_checkpoint(void **state)
+TEST(a_reader_beside_a_run_always_finds_a_checkpoint)
 {
-    (void)state;
     struct sidestep_series *series = open_with(NULL);
     pthread_t looker;
     bool stop = false;
@@ -474,21 +465,4 @@ static void a_reader_beside_a_run_always_finds_a_checkpoint(void **state)
     assert_null(missed);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-#define CASE(f) cmocka_unit_test_setup_teardown(f, setup, one_rank_teardown)
-        CASE(the_last_ones_stay),
-        CASE(a_reader_beside_a_run_always_finds_a_checkpoint),
-        CASE(checkpoints_that_are_not_ours_stay),
-        CASE(a_checkpoint_being_read_stays),
-        CASE(a_damaged_one_does_not_count),
-        CASE(a_replacement_of_a_doomed_checkpoint_stays),
-        CASE(the_best_and_every_nth_stay),
-        CASE(ranks_save_together_and_delete_once),
-        CASE(any_failure_leaves_the_newest),
-#undef CASE
-    };
-
-    return cmocka_run_group_tests_name("series_keep", tests, NULL, NULL);
-}
+EACH_TEST(setup, one_rank_teardown);

@@ -373,33 +373,28 @@ static void expect_of_nobody(int (*what)(void))
     assert_int_equal(WEXITSTATUS(status), 0);
 }
 
-static void a_root_that_may_not_be_written_says_so(void **state)
+TEST(a_root_that_may_not_be_written_says_so)
 {
-    (void)state;
     expect_of_nobody(permissions_come_and_go);
 }
 
-static void a_dry_run_reports_what_a_real_run_does(void **state)
+TEST(a_dry_run_reports_what_a_real_run_does)
 {
-    (void)state;
     expect_of_nobody(dry_runs_are_true);
 }
 
-static void a_file_without_permission_is_not_damage(void **state)
+TEST(a_file_without_permission_is_not_damage)
 {
-    (void)state;
     expect_of_nobody(what_may_not_be_read_is_no_damage);
 }
 
-static void going_back_leaves_unreadable_checkpoints_behind(void **state)
+TEST(going_back_leaves_unreadable_checkpoints_behind)
 {
-    (void)state;
     expect_of_nobody(unreadable_ones_are_left);
 }
 
-static void the_newest_is_not_passed_over(void **state)
+TEST(the_newest_is_not_passed_over)
 {
-    (void)state;
     expect_of_nobody(newest_of_a_template_is_unreadable);
 }
 
@@ -524,31 +519,14 @@ static void expect_on_disk(int (*what)(void), const char *size)
     assert_int_equal(WEXITSTATUS(status), 0);
 }
 
-static void a_read_only_disk_says_so(void **state)
+TEST(a_read_only_disk_says_so)
 {
-    (void)state;
     expect_on_disk(disk_becomes_read_only, "size=64m");
 }
 
-static void a_full_disk_is_reported_and_can_be_pruned(void **state)
+TEST(a_full_disk_is_reported_and_can_be_pruned)
 {
-    (void)state;
     expect_on_disk(disk_is_full, "size=4m");
 }
 
-int main(void)
-{
-#define CASE(name) cmocka_unit_test_setup_teardown(name, one_rank_setup, one_rank_teardown)
-    const struct CMUnitTest tests[] = {
-        CASE(a_root_that_may_not_be_written_says_so),
-        CASE(a_file_without_permission_is_not_damage),
-        CASE(a_dry_run_reports_what_a_real_run_does),
-        CASE(going_back_leaves_unreadable_checkpoints_behind),
-        CASE(the_newest_is_not_passed_over),
-        CASE(a_read_only_disk_says_so),
-        CASE(a_full_disk_is_reported_and_can_be_pruned),
-#undef CASE
-    };
-
-    return cmocka_run_group_tests_name("series_rights", tests, NULL, NULL);
-}
+EACH_TEST(one_rank_setup, one_rank_teardown);

@@ -62,9 +62,8 @@ static size_t count_in(enum sidestep_presence state)
     return count;
 }
 
-static void the_newest_is_resumed(void **state)
+TEST(the_newest_is_resumed)
 {
-    (void)state;
     struct sidestep_series *series = open_with(NULL);
     uint64_t step;
 
@@ -94,11 +93,10 @@ static void expect_exists(struct sidestep_series *series, uint64_t step, const c
 }
 
 /* A run that forgets to resume gets an error for a step that exists, and nothing is harmed. */
-static void a_run_that_forgot_to_resume_gets_an_error(void **state)
+TEST(a_run_that_forgot_to_resume_gets_an_error)
 {
     struct sidestep_series *series = open_with(NULL);
 
-    (void)state;
     save_step(series, 1);
     save_step(series, 2);
     expect_exists(series, 2, "a save replaces only what was left behind by going back");
@@ -115,9 +113,8 @@ static void a_run_that_forgot_to_resume_gets_an_error(void **state)
     ASSERT_OK(sidestep_series_close(&series, &err));
 }
 
-static void damaged_ones_are_set_aside(void **state)
+TEST(damaged_ones_are_set_aside)
 {
-    (void)state;
     struct sidestep_series *series = open_with(NULL);
     uint64_t step;
 
@@ -140,9 +137,8 @@ static void damaged_ones_are_set_aside(void **state)
     ASSERT_OK(sidestep_series_close(&series, &err));
 }
 
-static void delete_refuses_the_newest_valid_checkpoint(void **state)
+TEST(delete_refuses_the_newest_valid_checkpoint)
 {
-    (void)state;
     struct sidestep_series *series = open_with(NULL);
 
     save_step(series, 1);
@@ -162,9 +158,8 @@ static void delete_refuses_the_newest_valid_checkpoint(void **state)
     ASSERT_OK(sidestep_series_close(&series, &err));
 }
 
-static void a_series_has_one_owner(void **state)
+TEST(a_series_has_one_owner)
 {
-    (void)state;
     struct sidestep_series *series = open_with(NULL), *second = NULL;
     char text[32];
 
@@ -177,9 +172,8 @@ static void a_series_has_one_owner(void **state)
 
 /* The root is moved away, and another made in its place: nothing is saved into a root that is not
  * ours. */
-static void a_root_that_was_replaced_is_left_alone(void **state)
+TEST(a_root_that_was_replaced_is_left_alone)
 {
-    (void)state;
     struct sidestep_series *series = open_with(NULL);
     char moved[256], command[512];
 
@@ -199,9 +193,8 @@ static void a_root_that_was_replaced_is_left_alone(void **state)
 }
 
 /* The next incarnation removes a killed save of an earlier one. */
-static void leftovers_of_a_killed_run_are_cleared(void **state)
+TEST(leftovers_of_a_killed_run_are_cleared)
 {
-    (void)state;
 #ifdef __SANITIZE_THREAD__
     print_message("skipped: ThreadSanitizer cannot follow threads that a forked child starts\n");
     skip();
@@ -245,9 +238,8 @@ static void leftovers_of_a_killed_run_are_cleared(void **state)
 
 /* Another run takes the series over in the middle of a save, as without working locks: the save is
  * removed, and its run is told why, by whom, and what is safe. */
-static void a_run_that_is_taken_over_gets_an_error(void **state)
+TEST(a_run_that_is_taken_over_gets_an_error)
 {
-    (void)state;
     struct sidestep_series *series = open_with(NULL), *other = NULL;
     struct sidestep_engine *others = NULL;
     struct sidestep_save *save = NULL;
@@ -284,9 +276,8 @@ static void a_run_that_is_taken_over_gets_an_error(void **state)
     assert_int_equal(presence_of("step-4"), SIDESTEP_COMMITTED);
 }
 
-static void a_child_of_fork_is_refused(void **state)
+TEST(a_child_of_fork_is_refused)
 {
-    (void)state;
     struct sidestep_series *series = open_with(NULL);
     pid_t child = fork();
 
@@ -305,9 +296,8 @@ static void a_child_of_fork_is_refused(void **state)
 }
 
 /* A worker that the trainer forked and that outlives it does not keep the series locked. */
-static void a_forked_worker_does_not_hold_the_lock(void **state)
+TEST(a_forked_worker_does_not_hold_the_lock)
 {
-    (void)state;
     struct sidestep_series *series = open_with(NULL);
     int pipe_fds[2], ready_fds[2];
     char byte = 0;
@@ -364,15 +354,14 @@ static int run_series(struct sidestep_comm *comm, void *context)
     return bad;
 }
 
-static void several_ranks_share_a_series(void **state)
+TEST(several_ranks_share_a_series)
 {
-    (void)state;
     assert_int_equal(comm_threads_run(4, run_series, NULL), 0);
     assert_int_equal(count_in(SIDESTEP_COMMITTED), 2);
 }
 
 /* A prefix whose names could not be read back, or would be ambiguous, is refused. */
-static void an_invalid_prefix_is_refused(void **state)
+TEST(an_invalid_prefix_is_refused)
 {
     static const char *const refused[] = {"iter_%07d", "step_%d", "{step}", "step-{step:07d}",
                                           "a}",        "100%",    "a/b-",   "/",
@@ -380,7 +369,6 @@ static void an_invalid_prefix_is_refused(void **state)
     struct sidestep_series_options options = SIDESTEP_SERIES_OPTIONS_INIT;
     struct sidestep_series *series = NULL;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
         options.prefix = refused[i];
         assert_int_equal(sidestep_series_open(engine, scratch.path, &options, &series, &err),
@@ -394,13 +382,12 @@ static void an_invalid_prefix_is_refused(void **state)
     ASSERT_OK(sidestep_series_close(&series, &err));
 }
 
-static void a_prefix_has_its_length(void **state)
+TEST(a_prefix_has_its_length)
 {
     struct sidestep_series_options options = SIDESTEP_SERIES_OPTIONS_INIT;
     struct sidestep_series *series = NULL;
     char prefix[NAME_TEMPLATE_MAX_PREFIX + 2];
 
-    (void)state;
     memset(prefix, 'p', sizeof(prefix));
     prefix[NAME_TEMPLATE_MAX_PREFIX + 1] = '\0';
     options.prefix = prefix;
@@ -413,25 +400,4 @@ static void a_prefix_has_its_length(void **state)
     ASSERT_OK(sidestep_series_close(&series, &err));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-#define CASE(f) cmocka_unit_test_setup_teardown(f, one_rank_setup, one_rank_teardown)
-        CASE(the_newest_is_resumed),
-        CASE(a_run_that_forgot_to_resume_gets_an_error),
-        CASE(damaged_ones_are_set_aside),
-        CASE(delete_refuses_the_newest_valid_checkpoint),
-        CASE(a_series_has_one_owner),
-        CASE(a_root_that_was_replaced_is_left_alone),
-        CASE(leftovers_of_a_killed_run_are_cleared),
-        CASE(a_run_that_is_taken_over_gets_an_error),
-        CASE(a_child_of_fork_is_refused),
-        CASE(a_forked_worker_does_not_hold_the_lock),
-        CASE(several_ranks_share_a_series),
-        CASE(an_invalid_prefix_is_refused),
-        CASE(a_prefix_has_its_length),
-#undef CASE
-    };
-
-    return cmocka_run_group_tests_name("series", tests, NULL, NULL);
-}
+EACH_TEST(one_rank_setup, one_rank_teardown);

@@ -64,9 +64,8 @@ static void prune_once(struct sidestep_series *series, enum sidestep_status want
     sidestep_gc_report_release(&report);
 }
 
-static void nothing_is_deleted_after_an_unknown_outcome(void **state)
+TEST(nothing_is_deleted_after_an_unknown_outcome)
 {
-    (void)state;
     struct sidestep_series *series = open_keeping_one();
 
     save_step(series, 1);
@@ -123,9 +122,8 @@ static void await_pruner(struct sidestep_series *series)
 
 /* Two saves are under way, and nobody asks for the outcome of the first: the thread that prunes
  * sees both, and does not delete after the second. */
-static void the_prune_thread_learns_an_unknown_outcome(void **state)
+TEST(the_prune_thread_learns_an_unknown_outcome)
 {
-    (void)state;
     bool was_unknown = false;
 
     for (unsigned long nth = 1; nth < 100 && !was_unknown; nth++) {
@@ -153,14 +151,4 @@ static void the_prune_thread_learns_an_unknown_outcome(void **state)
     assert_true(was_unknown);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-#define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-        CASE(nothing_is_deleted_after_an_unknown_outcome),
-        CASE(the_prune_thread_learns_an_unknown_outcome),
-#undef CASE
-    };
-
-    return cmocka_run_group_tests_name("series_unknown", tests, NULL, NULL);
-}
+EACH_TEST(setup, teardown);

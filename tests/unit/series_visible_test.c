@@ -84,9 +84,8 @@ static void save_first(void)
 }
 
 /* Whatever a power loss takes then, one of the two exists. */
-static void a_checkpoint_not_yet_synced_deletes_no_other(void **state)
+TEST(a_checkpoint_not_yet_synced_deletes_no_other)
 {
-    (void)state;
     save_first();
     struct sidestep_save *save = begin_and_hold(2);
     assert_true(is_there(sim, 2));
@@ -104,9 +103,8 @@ static void a_checkpoint_not_yet_synced_deletes_no_other(void **state)
 }
 
 /* The sync fails: it may not be durable. */
-static void an_unsynced_checkpoint_deletes_no_other(void **state)
+TEST(an_unsynced_checkpoint_deletes_no_other)
 {
-    (void)state;
     save_first();
     struct sidestep_save *save = begin_and_hold(2);
     sim_fail_sync(sim, 1, true);
@@ -118,12 +116,11 @@ static void an_unsynced_checkpoint_deletes_no_other(void **state)
 }
 
 /* A refused save of the same step settles nothing: the other's rename is still not durable. */
-static void a_refused_save_settles_nothing(void **state)
+TEST(a_refused_save_settles_nothing)
 {
     struct sidestep_save_options options = SIDESTEP_SAVE_OPTIONS_INIT;
     struct sidestep_save *again = NULL;
 
-    (void)state;
     options.flags = SIDESTEP_SAVE_NOWAIT;
     save_first();
     struct sidestep_save *save = begin_and_hold(2);
@@ -163,11 +160,10 @@ static void prune_by_hand(void)
 
 /* A run is killed just after a save that replaces one that was left behind: who deletes then makes
  * the newer one durable first. */
-static void a_replacement_by_a_killed_save_is_made_durable(void **state)
+TEST(a_replacement_by_a_killed_save_is_made_durable)
 {
     struct world loaded;
 
-    (void)state;
     ASSERT_OK(sidestep_series_close(&series, &err));
     ASSERT_OK(sidestep_series_open(engine, RUN, NULL, &series, &err));
     world_fill(&world, 1);
@@ -188,16 +184,4 @@ static void a_replacement_by_a_killed_save_is_made_durable(void **state)
     ASSERT_OK(sidestep_save_finish(&save, NULL, &err));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_checkpoint_not_yet_synced_deletes_no_other, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(an_unsynced_checkpoint_deletes_no_other, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_refused_save_settles_nothing, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_replacement_by_a_killed_save_is_made_durable, setup,
-                                        teardown),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+EACH_TEST(setup, teardown);

@@ -138,12 +138,11 @@ static void run_job(struct job *job, enum place place, int first_alone)
 
 /* ---- tests */
 
-static void each_rank_is_told(void **state)
+TEST(each_rank_is_told)
 {
     struct job job;
     char host[64] = "", seen[160], blind[160];
 
-    (void)state;
     assert_int_equal(gethostname(host, sizeof(host) - 1), 0);
     snprintf(seen, sizeof(seen), "is seen by ranks 0-1 on %s, but not by ranks 2-3 on %s;", host,
              host);
@@ -167,11 +166,10 @@ static void each_rank_is_told(void **state)
 }
 
 /* The negative control: hosts that mount the same file system are not refused. */
-static void hosts_that_share_are_not_refused(void **state)
+TEST(hosts_that_share_are_not_refused)
 {
     struct job job;
 
-    (void)state;
     for (enum place place = NEW; place <= NEW_SERIES; place++) {
         run_job(&job, place, RANKS);
         for (int rank = 0; rank < RANKS; rank++)
@@ -210,12 +208,11 @@ static int count_calls(struct sidestep_comm *comm, void *context)
     return bad | (sidestep_engine_close(&engine, NULL) != SIDESTEP_OK);
 }
 
-static void a_place_is_looked_at_once(void **state)
+TEST(a_place_is_looked_at_once)
 {
     unsigned long calls[5] = {0};
     char path[300];
 
-    (void)state;
     for (const char *const *name = (const char *const[]){"a", "b", NULL}; *name != NULL; name++) {
         snprintf(path, sizeof(path), "%s/%s", scratch.path, *name);
         assert_int_equal(mkdir(path, 0777), 0);
@@ -308,11 +305,10 @@ static bool second_rank_sees(bool forgets, unsigned *looks)
     return sees;
 }
 
-static void a_cache_is_not_taken_for_another_storage(void **state)
+TEST(a_cache_is_not_taken_for_another_storage)
 {
     unsigned looks;
 
-    (void)state;
     assert_true(second_rank_sees(true, &looks));
     assert_int_equal(looks, 2);
     simulated_ns = 0;
@@ -345,7 +341,7 @@ static void expect_silence(struct commit *commit, const char *said)
     commit_contents_release(&contents);
 }
 
-static void ranks_that_never_came_are_named(void **state)
+TEST(ranks_that_never_came_are_named)
 {
     static const uint8_t id[SAVE_ID_BYTES] = {8};
     struct clock clock = {.now_ns = simulated_now, .sleep_ms = simulated_sleep};
@@ -356,7 +352,6 @@ static void ranks_that_never_came_are_named(void **state)
                             .timeout_ns = UINT64_C(1000000000)};
     char path[300];
 
-    (void)state;
     snprintf(path, sizeof(path), "%s/ckpt", scratch.path);
     assert_int_equal(commit_open(&commit, path, NULL), SIDESTEP_OK);
     assert_int_equal(commit_begin(&commit, id, NULL), SIDESTEP_OK);
@@ -380,12 +375,11 @@ static bool is_even(const void *context, uint32_t rank)
     return context == NULL && rank % 2 == 0;
 }
 
-static void a_long_list_of_ranks_is_cut(void **state)
+TEST(a_long_list_of_ranks_is_cut)
 {
     struct rank_list_text list = rank_list_format(is_even, NULL, 100000);
     unsigned more, last, named = 1;
 
-    (void)state;
     assert_string_equal(rank_list_format(is_even, NULL, 4).text, "0, 2");
     assert_string_equal(rank_list_format(is_even, &list, 4).text, "");
     const char *rest = strstr(list.text, " and ");
@@ -400,15 +394,4 @@ static void a_long_list_of_ranks_is_cut(void **state)
 
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        CASE(each_rank_is_told),
-        CASE(hosts_that_share_are_not_refused),
-        CASE(a_place_is_looked_at_once),
-        CASE(a_cache_is_not_taken_for_another_storage),
-        CASE(ranks_that_never_came_are_named),
-        CASE(a_long_list_of_ranks_is_cut),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+EACH_TEST(setup, teardown);

@@ -31,13 +31,12 @@ static struct sidestep_state_dict *new_state(void)
     return state;
 }
 
-static void addresses_are_set_in_order(void **test)
+TEST(addresses_are_set_in_order)
 {
     struct sidestep_state_dict *state = new_state();
     void *const data[] = {memory + 4, memory + 8, NULL, memory + 128};
     struct sidestep_error err = {0};
 
-    (void)test;
     assert_int_equal(sidestep_state_dict_set_data(state, data, 4, &err), SIDESTEP_OK);
     assert_ptr_equal(state->entries[0].data, memory + 4);
     assert_null(state->entries[1].data); /* the object */
@@ -48,7 +47,7 @@ static void addresses_are_set_in_order(void **test)
     sidestep_state_dict_free(&state);
 }
 
-static void all_or_none(void **test)
+TEST(all_or_none)
 {
     static const struct {
         void *data[5];
@@ -67,7 +66,6 @@ static void all_or_none(void **test)
     struct sidestep_state_dict *empty = NULL;
     struct sidestep_error err = {0};
 
-    (void)test;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         assert_int_equal(sidestep_state_dict_set_data(state, cases[i].data, cases[i].count, &err),
                          SIDESTEP_EINVAL);
@@ -83,14 +81,4 @@ static void all_or_none(void **test)
     assert_int_equal(sidestep_state_dict_set_data(empty, NULL, 0, &err), SIDESTEP_OK);
     sidestep_state_dict_free(&empty);
     sidestep_state_dict_free(&state);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(addresses_are_set_in_order),
-        cmocka_unit_test(all_or_none),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

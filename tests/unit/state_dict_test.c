@@ -31,7 +31,7 @@ static struct sidestep_tensor tensor(const char *name, uint32_t ndim, const int6
 
 /* ---------------------------------------------------------------- what is kept */
 
-static void everything_is_copied(void **test)
+TEST(everything_is_copied)
 {
     struct sidestep_state_dict *state = new_state();
     char name[] = "model.7", key[] = "model";
@@ -39,7 +39,6 @@ static void everything_is_copied(void **test)
     struct sidestep_path_item path[] = {{.key = key}, {.index = 7}};
     struct sidestep_tensor t = tensor(name, 2, shape);
 
-    (void)test;
     t.offsets = offsets, t.lengths = lengths, t.strides = strides;
     t.path = path, t.path_length = 2;
     t.flags = SIDESTEP_TENSOR_REPLICATED | SIDESTEP_TENSOR_REQUIRES_GRAD;
@@ -73,12 +72,11 @@ static void everything_is_copied(void **test)
     sidestep_state_dict_free(NULL);
 }
 
-static void defaults_are_filled_in(void **test)
+TEST(defaults_are_filled_in)
 {
     struct sidestep_state_dict *state = new_state();
     struct sidestep_tensor t = tensor("w", 3, (int64_t[]){2, 3, 4});
 
-    (void)test;
     assert_int_equal(sidestep_state_dict_add_tensor(state, &t, NULL), SIDESTEP_OK);
     t = tensor("scalar", 0, NULL);
     assert_int_equal(sidestep_state_dict_add_tensor(state, &t, NULL), SIDESTEP_OK);
@@ -97,11 +95,10 @@ static void defaults_are_filled_in(void **test)
     sidestep_state_dict_free(&state);
 }
 
-static void shards_of_a_name_are_chained_in_order(void **test)
+TEST(shards_of_a_name_are_chained_in_order)
 {
     struct sidestep_state_dict *state = new_state();
 
-    (void)test;
     for (int64_t i = 0; i < 8; i++) { /* even ones are "a", odd ones "b" */
         struct sidestep_tensor t = tensor(i % 2 == 0 ? "a" : "b", 1, (int64_t[]){8});
         t.offsets = &i, t.lengths = (int64_t[]){1};
@@ -158,7 +155,7 @@ static void check_refusals(const struct refusal *cases, size_t count)
 #define TENSOR(...) .tensor = {.dtype = SIDESTEP_FLOAT32, .data = data, __VA_ARGS__}
 #define DIMS(...) ((int64_t[]){__VA_ARGS__})
 
-static void bad_tensors_are_refused(void **test)
+TEST(bad_tensors_are_refused)
 {
     const struct refusal cases[] = {
         {TENSOR(.name = NULL), .words = "the name is NULL"},
@@ -210,11 +207,10 @@ static void bad_tensors_are_refused(void **test)
          .words = "'there': the box [0:2,0:4] was added already"},
     };
 
-    (void)test;
     check_refusals(cases, ARRAY_LENGTH(cases));
 }
 
-static void bad_paths_are_refused(void **test)
+TEST(bad_paths_are_refused)
 {
     const struct sidestep_path_item negative[] = {{.key = "a"}, {.index = -1}},
                                     raw[] = {{.key = "\xff"}};
@@ -243,16 +239,14 @@ static void bad_paths_are_refused(void **test)
          .words = "its path spells another name"},
     };
 
-    (void)test;
     check_refusals(cases, ARRAY_LENGTH(cases));
 }
 
-static void strange_layouts_are_accepted(void **test)
+TEST(strange_layouts_are_accepted)
 {
     struct sidestep_state_dict *state = new_state();
     static const int64_t strides[][2] = {{0, 0}, {-4, 1}, {1, -4}, {0, -1}, {INT64_MAX, 1}};
 
-    (void)test;
     for (size_t i = 0; i < ARRAY_LENGTH(strides); i++) {
         char name[] = {(char)('a' + i), '\0'};
         struct sidestep_tensor t =
@@ -265,7 +259,7 @@ static void strange_layouts_are_accepted(void **test)
     sidestep_state_dict_free(&state);
 }
 
-static void null_arguments_and_unknown_fields_are_refused(void **test)
+TEST(null_arguments_and_unknown_fields_are_refused)
 {
     struct sidestep_state_dict *state = new_state();
     struct {
@@ -274,7 +268,6 @@ static void null_arguments_and_unknown_fields_are_refused(void **test)
     } future = {.tensor = tensor("w", 0, NULL)};
     struct sidestep_error err = {0};
 
-    (void)test;
     assert_int_equal(sidestep_state_dict_new(NULL, &err), SIDESTEP_EINVAL);
     assert_int_equal(sidestep_state_dict_add_tensor(NULL, &future.tensor, &err), SIDESTEP_EINVAL);
     assert_non_null(strstr(err.message, "the state dict is NULL"));
@@ -301,7 +294,7 @@ static void null_arguments_and_unknown_fields_are_refused(void **test)
     sidestep_state_dict_free(&state);
 }
 
-static void limits_hold_one_past(void **test)
+TEST(limits_hold_one_past)
 {
     struct sidestep_state_dict *state = new_state();
     char name[SIDESTEP_MAX_NAME + 2];
@@ -310,7 +303,6 @@ static void limits_hold_one_past(void **test)
     struct sidestep_error err = {0};
     int64_t ones[SIDESTEP_MAX_NDIM];
 
-    (void)test;
     memset(name, 'n', sizeof(name));
     name[SIDESTEP_MAX_NAME + 1] = '\0';
     assert_int_equal(sidestep_state_dict_add_tensor(state, &t, &err), SIDESTEP_EINVAL);
@@ -346,7 +338,7 @@ static void limits_hold_one_past(void **test)
 
 /* ---------------------------------------------------------------- objects */
 
-static void objects_are_taken_on_success_only(void **test)
+TEST(objects_are_taken_on_success_only)
 {
     struct sidestep_state_dict *state = new_state();
     struct sidestep_value *value = sidestep_value_int(7);
@@ -354,7 +346,6 @@ static void objects_are_taken_on_success_only(void **test)
     struct sidestep_error err = {0};
     size_t length = 99;
 
-    (void)test;
     assert_int_equal(sidestep_state_dict_add_tensor(state, &t, NULL), SIDESTEP_OK);
     assert_int_equal(sidestep_state_dict_add_value(state, "tensor", NULL, 0, value, &err),
                      SIDESTEP_EINVAL);
@@ -389,14 +380,13 @@ static void objects_are_taken_on_success_only(void **test)
     sidestep_state_dict_free(&state);
 }
 
-static void objects_can_be_given_another_content(void **test)
+TEST(objects_can_be_given_another_content)
 {
     struct sidestep_state_dict *state = new_state();
     struct sidestep_tensor t = tensor("tensor", 0, NULL);
     struct sidestep_value *value = sidestep_value_int(2);
     struct sidestep_error err = {0};
 
-    (void)test;
     assert_int_equal(sidestep_state_dict_add_tensor(state, &t, NULL), SIDESTEP_OK);
     assert_int_equal(
         sidestep_state_dict_add_value(state, "step", NULL, 0, sidestep_value_int(1), NULL), 0);
@@ -422,13 +412,12 @@ static void objects_can_be_given_another_content(void **test)
 /* ---------------------------------------------------------------- many */
 
 /* Comparing each box with all others would take minutes. */
-static void many_shards_of_one_name(void **test)
+TEST(many_shards_of_one_name)
 {
     enum { SIDE = 160 };
     struct sidestep_state_dict *state = new_state();
     struct sidestep_error err = {0};
 
-    (void)test;
     for (int round = 0; round < 2; round++)
         for (int64_t i = 0; i < SIDE * SIDE; i++) {
             struct sidestep_tensor t = tensor("w", 2, DIMS(SIDE, SIDE));
@@ -442,11 +431,10 @@ static void many_shards_of_one_name(void **test)
     sidestep_state_dict_free(&state);
 }
 
-static void many_names_with_the_same_boxes(void **test)
+TEST(many_names_with_the_same_boxes)
 {
     struct sidestep_state_dict *state = new_state();
 
-    (void)test;
     for (int64_t round = 0; round < 3; round++) /* two halves, and the first again */
         for (int i = 0; i < 5000; i++) {
             char name[16];
@@ -486,11 +474,10 @@ static enum sidestep_status build_everything(struct sidestep_error *err)
     return status;
 }
 
-static void every_allocation_may_fail(void **test)
+TEST(every_allocation_may_fail)
 {
     unsigned long n = 1;
 
-    (void)test;
     for (;; n++) {
         struct sidestep_error err = {0};
 
@@ -504,25 +491,4 @@ static void every_allocation_may_fail(void **test)
         assert_non_null(strstr(err.message, "cannot allocate"));
     }
     assert_true(n > 10);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(everything_is_copied),
-        cmocka_unit_test(defaults_are_filled_in),
-        cmocka_unit_test(shards_of_a_name_are_chained_in_order),
-        cmocka_unit_test(bad_tensors_are_refused),
-        cmocka_unit_test(bad_paths_are_refused),
-        cmocka_unit_test(strange_layouts_are_accepted),
-        cmocka_unit_test(null_arguments_and_unknown_fields_are_refused),
-        cmocka_unit_test(limits_hold_one_past),
-        cmocka_unit_test(objects_are_taken_on_success_only),
-        cmocka_unit_test(objects_can_be_given_another_content),
-        cmocka_unit_test(many_shards_of_one_name),
-        cmocka_unit_test(many_names_with_the_same_boxes),
-        cmocka_unit_test(every_allocation_may_fail),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -102,12 +102,12 @@ static const char *const points[] = {
     "store.file_read_at",  "store.file_stat",     "store.file_close",
 };
 
-static void each_operation_fails_on_command(void **state)
+TEST(each_operation_fails_on_command)
 {
     for (size_t i = 0; i < ARRAY_LENGTH(points); i++) {
-        (void)teardown(state);
-        assert_int_equal(setup(state), 0);
-        struct bench *b = *state;
+        (void)teardown(fixture);
+        assert_int_equal(setup(fixture), 0);
+        struct bench *b = *fixture;
         fault_arm("store.", i + 1, false, EROFS);
         assert_int_equal(do_everything(b), SIDESTEP_EPERM);
         assert_string_equal(fault_fired(), points[i]);
@@ -115,16 +115,16 @@ static void each_operation_fails_on_command(void **state)
         assert_non_null(strstr(b->err.message, "injected"));
         assert_non_null(strstr(b->err.message, "Read-only file system"));
     }
-    (void)teardown(state);
-    assert_int_equal(setup(state), 0);
+    (void)teardown(fixture);
+    assert_int_equal(setup(fixture), 0);
     fault_arm("store.", ARRAY_LENGTH(points) + 1, false, EROFS);
-    assert_ok(do_everything(*state));
+    assert_ok(do_everything(*fixture));
     assert_null(fault_fired());
 }
 
-static void a_lost_reply_means_the_call_took_effect(void **state)
+TEST(a_lost_reply_means_the_call_took_effect)
 {
-    struct bench *b = *state;
+    struct bench *b = *fixture;
 
     fault_arm("store.rename", 1, false, EIO);
     assert_int_equal(store_rename(b->root, "f", b->root, "g", STORE_REPLACE, &b->err),
@@ -145,9 +145,9 @@ static void a_lost_reply_means_the_call_took_effect(void **state)
     assert_true(exists(b, "h"));
 }
 
-static void half_of_a_failed_write_arrives(void **state)
+TEST(half_of_a_failed_write_arrives)
 {
-    struct bench *b = *state;
+    struct bench *b = *fixture;
     char seen[8];
 
     fault_arm("store.file_write_at", 1, false, ENOSPC);
@@ -156,14 +156,4 @@ static void half_of_a_failed_write_arrives(void **state)
     assert_memory_equal(seen, "REPLinal", 8);
 }
 
-int main(void)
-{
-#define TEST(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(each_operation_fails_on_command),
-        TEST(a_lost_reply_means_the_call_took_effect),
-        TEST(half_of_a_failed_write_arrives),
-    };
-
-    return cmocka_run_group_tests_name("store_fault", tests, NULL, NULL);
-}
+EACH_TEST(setup, teardown);

@@ -86,9 +86,9 @@ static void assert_file_is(struct bench *b, const unsigned char *expected, size_
     }
 }
 
-static void direct_and_buffered_requests_mix(void **state)
+TEST(direct_and_buffered_requests_mix)
 {
-    struct bench *b = *state;
+    struct bench *b = *fixture;
     OWNED_FILE *file = create_direct(b);
     size_t alignment = store_file_alignment(file), bytes = FILE_BYTES - 1000;
     size_t whole = bytes / alignment * alignment;
@@ -131,9 +131,9 @@ static void *write_pages(void *argument)
     return NULL;
 }
 
-static void neighbours_may_write_in_different_ways(void **state)
+TEST(neighbours_may_write_in_different_ways)
 {
-    struct bench *b = *state;
+    struct bench *b = *fixture;
     OWNED_FILE *file = create_direct(b);
     struct page_writer writers[4];
     pthread_t threads[4];
@@ -152,9 +152,9 @@ static void neighbours_may_write_in_different_ways(void **state)
     assert_file_is(b, b->memory, FILE_BYTES);
 }
 
-static void refused_direct_requests_go_buffered(void **state)
+TEST(refused_direct_requests_go_buffered)
 {
-    struct bench *b = *state;
+    struct bench *b = *fixture;
     OWNED_FILE *file = create_direct(b);
 
     fault_arm("posix.pwrite", 1, false, EINVAL);
@@ -165,9 +165,9 @@ static void refused_direct_requests_go_buffered(void **state)
     assert_file_is(b, b->memory, FILE_BYTES);
 }
 
-static void without_direct_descriptors_all_is_buffered(void **state)
+TEST(without_direct_descriptors_all_is_buffered)
 {
-    struct bench *b = *state;
+    struct bench *b = *fixture;
     OWNED_FILE *file = NULL;
 
     fault_arm("posix.direct", 1, false, EINVAL);
@@ -178,11 +178,11 @@ static void without_direct_descriptors_all_is_buffered(void **state)
     assert_file_is(b, b->memory, FILE_BYTES);
 }
 
-static void interrupted_calls_are_done_again(void **state)
+TEST(interrupted_calls_are_done_again)
 {
     static const char *const points[] = {"posix.pwrite", "posix.pread", "posix.fsync",
                                          "posix.dir_sync", "posix.lock"};
-    struct bench *b = *state;
+    struct bench *b = *fixture;
     unsigned char seen[100];
 
     for (size_t i = 0; i < ARRAY_LENGTH(points); i++) {
@@ -200,9 +200,9 @@ static void interrupted_calls_are_done_again(void **state)
     }
 }
 
-static void a_failed_sync_is_not_retried(void **state)
+TEST(a_failed_sync_is_not_retried)
 {
-    struct bench *b = *state;
+    struct bench *b = *fixture;
     OWNED_FILE *file = create(b, 0);
 
     fault_arm("posix.fsync", 1, false, EIO);
@@ -217,9 +217,9 @@ static void a_failed_sync_is_not_retried(void **state)
     assert_non_null(strstr(b->err.message, "an earlier sync failed"));
 }
 
-static void a_failed_close_is_reported(void **state)
+TEST(a_failed_close_is_reported)
 {
-    struct bench *b = *state;
+    struct bench *b = *fixture;
     OWNED_FILE *file = create(b, STORE_DIRECT);
 
     fault_arm("posix.close", 1, false, EDQUOT);
@@ -227,10 +227,10 @@ static void a_failed_close_is_reported(void **state)
     assert_non_null(strstr(b->err.message, "close 'f': Disk quota exceeded"));
 }
 
-static void a_directory_that_cannot_be_synced_is_an_error_on_disks(void **state)
+TEST(a_directory_that_cannot_be_synced_is_an_error_on_disks)
 {
     static const int refusals[] = {EINVAL, ENOTSUP, EBADF, EIO};
-    struct bench *b = *state;
+    struct bench *b = *fixture;
     struct store_traits traits;
 
     assert_ok(store_dir_traits(b->root, &traits, &b->err));
@@ -244,7 +244,7 @@ static void a_directory_that_cannot_be_synced_is_an_error_on_disks(void **state)
     }
 }
 
-static void missing_storage_features_are_unsupported(void **state)
+TEST(missing_storage_features_are_unsupported)
 {
     static const struct {
         const char *point;
@@ -269,7 +269,7 @@ static void missing_storage_features_are_unsupported(void **state)
         {"posix.fallocate", EFBIG, SIDESTEP_OK, SIDESTEP_OK, SIDESTEP_ENOSPC},
         {"posix.fallocate", EIO, SIDESTEP_OK, SIDESTEP_OK, SIDESTEP_EIO},
     };
-    struct bench *b = *state;
+    struct bench *b = *fixture;
 
     for (size_t i = 0; i < ARRAY_LENGTH(cases); i++) {
         OWNED_FILE *file = create(b, 0);
@@ -285,9 +285,9 @@ static void missing_storage_features_are_unsupported(void **state)
     }
 }
 
-static void failing_requests_name_file_and_place(void **state)
+TEST(failing_requests_name_file_and_place)
 {
-    struct bench *b = *state;
+    struct bench *b = *fixture;
     OWNED_FILE *file = create(b, 0);
 
     fault_arm("posix.pwrite", 1, false, EIO);
@@ -303,21 +303,4 @@ static void failing_requests_name_file_and_place(void **state)
     assert_string_equal(b->err.message, "open 'f': Too many open files");
 }
 
-int main(void)
-{
-#define TEST(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(direct_and_buffered_requests_mix),
-        TEST(neighbours_may_write_in_different_ways),
-        TEST(refused_direct_requests_go_buffered),
-        TEST(without_direct_descriptors_all_is_buffered),
-        TEST(interrupted_calls_are_done_again),
-        TEST(a_failed_sync_is_not_retried),
-        TEST(a_failed_close_is_reported),
-        TEST(a_directory_that_cannot_be_synced_is_an_error_on_disks),
-        TEST(missing_storage_features_are_unsupported),
-        TEST(failing_requests_name_file_and_place),
-    };
-
-    return cmocka_run_group_tests_name("store_posix_file", tests, NULL, NULL);
-}
+EACH_TEST(setup, teardown);

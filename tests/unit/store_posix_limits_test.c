@@ -72,10 +72,10 @@ static void on_alarm(int signal_number)
     alarms++;
 }
 
-static void many_signals_lose_no_byte(void **state)
+TEST(many_signals_lose_no_byte)
 {
     enum { BYTES = 1 << 20, PIECES = 24 };
-    struct bench *b = *state;
+    struct bench *b = *fixture;
     struct sigaction action = {.sa_handler = on_alarm}, before; /* no SA_RESTART */
     struct itimerval storm = {{0, 1000}, {0, 1000}}, calm = {{0, 0}, {0, 0}};
     OWNED unsigned char *piece = malloc(BYTES), *seen = malloc(BYTES);
@@ -99,9 +99,9 @@ static void many_signals_lose_no_byte(void **state)
     sigaction(SIGALRM, &before, NULL);
 }
 
-static void the_size_limit_is_an_error_and_no_signal(void **state)
+TEST(the_size_limit_is_an_error_and_no_signal)
 {
-    struct bench *b = *state;
+    struct bench *b = *fixture;
     struct rlimit before, limit;
     OWNED_FILE *file = NULL;
     sigset_t pending, mask;
@@ -129,9 +129,9 @@ static void the_size_limit_is_an_error_and_no_signal(void **state)
     assert_int_equal(st.size, 6000);
 }
 
-static void no_descriptors_left_is_an_error(void **state)
+TEST(no_descriptors_left_is_an_error)
 {
-    struct bench *b = *state;
+    struct bench *b = *fixture;
     struct rlimit before, limit;
     struct store_file *file = NULL, *direct = NULL;
     struct store_dir *dir = NULL;
@@ -176,10 +176,10 @@ static unsigned char *map_repeatedly(size_t bytes, size_t piece)
     return all;
 }
 
-static void one_read_may_exceed_two_gigabytes(void **state)
+TEST(one_read_may_exceed_two_gigabytes)
 {
     const size_t piece = (size_t)2 << 20, bytes = piece * 1100;
-    struct bench *b = *state;
+    struct bench *b = *fixture;
     OWNED_FILE *file = NULL;
     OWNED_DIR *shm = NULL;
 
@@ -251,9 +251,9 @@ static int wait_for(pid_t child)
     return status;
 }
 
-static void a_full_disk_is_reported(void **state)
+TEST(a_full_disk_is_reported)
 {
-    struct bench *b = *state;
+    struct bench *b = *fixture;
     int pipe_fds[2], result = -2;
 
     assert_int_equal(pipe(pipe_fds), 0);
@@ -274,14 +274,4 @@ static void a_full_disk_is_reported(void **state)
     assert_int_equal(result, 0); /* else: the line of fill_small_tmpfs() */
 }
 
-int main(void)
-{
-#define TEST(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(many_signals_lose_no_byte),       TEST(the_size_limit_is_an_error_and_no_signal),
-        TEST(no_descriptors_left_is_an_error), TEST(one_read_may_exceed_two_gigabytes),
-        TEST(a_full_disk_is_reported),
-    };
-
-    return cmocka_run_group_tests_name("store_posix_limits", tests, NULL, NULL);
-}
+EACH_TEST(setup, teardown);

@@ -145,9 +145,9 @@ static void refuse_strangers(struct bench *b, size_t *vectors)
             }
 }
 
-static void links_fifos_and_devices_are_refused(void **state)
+TEST(links_fifos_and_devices_are_refused)
 {
-    struct bench *b = *state;
+    struct bench *b = *fixture;
     size_t vectors = 0;
 
     plant_strangers(b);
@@ -161,10 +161,10 @@ static void links_fifos_and_devices_are_refused(void **state)
     assert_true(vectors >= 150);
 }
 
-static void plain_paths_open_without_openat2(void **state)
+TEST(plain_paths_open_without_openat2)
 {
     static const int refusals[] = {0, ENOSYS, EPERM};
-    struct bench *b = *state;
+    struct bench *b = *fixture;
     char text[6], deep[4200];
 
     plant_strangers(b);
@@ -188,9 +188,9 @@ static void plain_paths_open_without_openat2(void **state)
     }
 }
 
-static void names_of_links_mean_the_links(void **state)
+TEST(names_of_links_mean_the_links)
 {
-    struct bench *b = *state;
+    struct bench *b = *fixture;
     struct store_dir *dir = NULL;
     struct store_file *file = NULL;
     struct store_stat st;
@@ -244,9 +244,9 @@ static double seconds_now(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-static void a_racing_link_is_never_followed(void **state)
+TEST(a_racing_link_is_never_followed)
 {
-    struct bench *b = *state;
+    struct bench *b = *fixture;
     struct race race = {.bench = b};
     pthread_t thread;
 
@@ -288,9 +288,9 @@ static int wait_for(pid_t child)
     return status;
 }
 
-static void a_lock_dies_with_its_process(void **state)
+TEST(a_lock_dies_with_its_process)
 {
-    struct bench *b = *state;
+    struct bench *b = *fixture;
     OWNED_FILE *file = NULL;
     int ready[2];
     char byte;
@@ -321,9 +321,9 @@ static void a_lock_dies_with_its_process(void **state)
     assert_ok(store_file_lock(file, true, &b->err));
 }
 
-static void nothing_is_left_open_by_exec(void **state)
+TEST(nothing_is_left_open_by_exec)
 {
-    struct bench *b = *state;
+    struct bench *b = *fixture;
     OWNED_DIR *dir = NULL;
     OWNED_FILE *created = NULL, *opened = NULL;
 
@@ -344,9 +344,9 @@ static void nothing_is_left_open_by_exec(void **state)
     assert_true(seen >= 3);
 }
 
-static void modes_are_up_to_the_umask(void **state)
+TEST(modes_are_up_to_the_umask)
 {
-    struct bench *b = *state;
+    struct bench *b = *fixture;
     OWNED_FILE *file = NULL;
     struct stat st;
     mode_t before = umask(0);
@@ -364,9 +364,9 @@ static void modes_are_up_to_the_umask(void **state)
     assert_int_equal(st.st_mode & 0777, 0700);
 }
 
-static void traits_distinguish_tmpfs_from_disk(void **state)
+TEST(traits_distinguish_tmpfs_from_disk)
 {
-    struct bench *b = *state;
+    struct bench *b = *fixture;
     OWNED_DIR *shm = NULL, *proc = NULL;
     struct store_traits traits;
 
@@ -379,15 +379,4 @@ static void traits_distinguish_tmpfs_from_disk(void **state)
     assert_string_equal(traits.type_name, "0x9fa0");
 }
 
-int main(void)
-{
-#define TEST(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(links_fifos_and_devices_are_refused), TEST(plain_paths_open_without_openat2),
-        TEST(names_of_links_mean_the_links),       TEST(a_racing_link_is_never_followed),
-        TEST(a_lock_dies_with_its_process),        TEST(nothing_is_left_open_by_exec),
-        TEST(modes_are_up_to_the_umask),           TEST(traits_distinguish_tmpfs_from_disk),
-    };
-
-    return cmocka_run_group_tests_name("store_posix", tests, NULL, NULL);
-}
+EACH_TEST(setup, teardown);

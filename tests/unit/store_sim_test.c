@@ -84,9 +84,9 @@ static void assert_after_crash(struct bench *b, uint64_t ops, uint64_t files, co
     assert_int_equal(sim_dirty_count(left), 0);
 }
 
-static void names_and_contents_are_synced_apart(void **state)
+TEST(names_and_contents_are_synced_apart)
 {
-    struct bench *b = *state;
+    struct bench *b = *fixture;
 
     put(b->root, "f", "text", false);
     assert_int_equal(sim_pending_count(b->sim), 1);
@@ -105,9 +105,9 @@ static void names_and_contents_are_synced_apart(void **state)
     assert_after_crash(b, NOTHING, SIM_EMPTY, "g", "text");
 }
 
-static void old_contents_stay_until_synced(void **state)
+TEST(old_contents_stay_until_synced)
 {
-    struct bench *b = *state;
+    struct bench *b = *fixture;
     OWNED_FILE *file = NULL;
 
     put(b->root, "f", "old", true);
@@ -122,12 +122,12 @@ static void old_contents_stay_until_synced(void **state)
     assert_after_crash(b, NOTHING, SIM_EMPTY, "f", "newer!");
 }
 
-static void a_rename_is_durable_by_either_directory(void **state)
+TEST(a_rename_is_durable_by_either_directory)
 {
     for (int by_source = 0; by_source < 2; by_source++) {
-        (void)teardown(state);
-        assert_int_equal(setup(state), 0);
-        struct bench *b = *state;
+        (void)teardown(fixture);
+        assert_int_equal(setup(fixture), 0);
+        struct bench *b = *fixture;
         OWNED_DIR *from = make_dir(b->root, "from"), *to = make_dir(b->root, "to");
         assert_ok(store_dir_sync(b->root, &b->err));
         put(from, "f", "text", true);
@@ -141,9 +141,9 @@ static void a_rename_is_durable_by_either_directory(void **state)
     }
 }
 
-static void operations_that_depend_on_a_lost_one_are_lost(void **state)
+TEST(operations_that_depend_on_a_lost_one_are_lost)
 {
-    struct bench *b = *state;
+    struct bench *b = *fixture;
 
     put(b->root, "a", "1", true);                                                /* 0 */
     assert_ok(store_rename(b->root, "a", b->root, "b", STORE_REPLACE, &b->err)); /* 1 */
@@ -159,9 +159,9 @@ static void operations_that_depend_on_a_lost_one_are_lost(void **state)
     assert_after_crash(b, ALL, 0, "b", "-");
 }
 
-static void an_exchange_happens_whole_or_not(void **state)
+TEST(an_exchange_happens_whole_or_not)
 {
-    struct bench *b = *state;
+    struct bench *b = *fixture;
     OWNED_DIR *d = make_dir(b->root, "d");
 
     put(b->root, "a", "1", true);
@@ -175,9 +175,9 @@ static void an_exchange_happens_whole_or_not(void **state)
     assert_after_crash(b, ALL, 0, "d/b", "1");
 }
 
-static void a_lost_directory_loses_its_names(void **state)
+TEST(a_lost_directory_loses_its_names)
 {
-    struct bench *b = *state;
+    struct bench *b = *fixture;
     OWNED_DIR *d = make_dir(b->root, "d");
 
     put(d, "f", "text", true);
@@ -186,12 +186,12 @@ static void a_lost_directory_loses_its_names(void **state)
     assert_after_crash(b, ALL, 0, "d/f", "text");
 }
 
-static void a_failed_sync_may_lose_its_changes_or_not(void **state)
+TEST(a_failed_sync_may_lose_its_changes_or_not)
 {
     for (int lost = 0; lost < 2; lost++) {
-        (void)teardown(state);
-        assert_int_equal(setup(state), 0);
-        struct bench *b = *state;
+        (void)teardown(fixture);
+        assert_int_equal(setup(fixture), 0);
+        struct bench *b = *fixture;
         put(b->root, "f", "text", true);
         sim_fail_sync(b->sim, 1, lost);
         assert_int_equal(store_dir_sync(b->root, &b->err), SIDESTEP_EIO);
@@ -208,12 +208,12 @@ static void a_failed_sync_may_lose_its_changes_or_not(void **state)
     }
 }
 
-static void a_failed_sync_of_contents_too(void **state)
+TEST(a_failed_sync_of_contents_too)
 {
     for (int lost = 0; lost < 2; lost++) {
-        (void)teardown(state);
-        assert_int_equal(setup(state), 0);
-        struct bench *b = *state;
+        (void)teardown(fixture);
+        assert_int_equal(setup(fixture), 0);
+        struct bench *b = *fixture;
         OWNED_FILE *file = NULL;
         assert_ok(store_file_create(b->root, "f", 0, &file, &b->err));
         assert_ok(store_dir_sync(b->root, &b->err));
@@ -226,9 +226,9 @@ static void a_failed_sync_of_contents_too(void **state)
     }
 }
 
-static void own_sync_covers_own_operations_only(void **state)
+TEST(own_sync_covers_own_operations_only)
 {
-    struct bench *b = *state;
+    struct bench *b = *fixture;
     OWNED_DIR *other = NULL;
 
     sim_set_flags(b->sim, SIM_OWN_SYNC);
@@ -242,9 +242,9 @@ static void own_sync_covers_own_operations_only(void **state)
     assert_after_crash(b, NOTHING, 0, "theirs", "t");
 }
 
-static void dead_clients_do_nothing_and_hold_no_lock(void **state)
+TEST(dead_clients_do_nothing_and_hold_no_lock)
 {
-    struct bench *b = *state;
+    struct bench *b = *fixture;
     OWNED_DIR *other = NULL;
     OWNED_FILE *held = NULL, *wanted = NULL;
 
@@ -279,9 +279,9 @@ static void watch(void *context, int client, const char *op, const char *name)
         sim_client_die(w->sim, client);
 }
 
-static void the_hook_comes_before_and_can_kill(void **state)
+TEST(the_hook_comes_before_and_can_kill)
 {
-    struct bench *b = *state;
+    struct bench *b = *fixture;
     struct watcher watcher = {.sim = b->sim, .countdown = 3};
     OWNED_FILE *file = NULL;
 
@@ -294,9 +294,9 @@ static void the_hook_comes_before_and_can_kill(void **state)
     assert_int_equal(sim_dirty_count(b->sim), 1);
 }
 
-static void clones_are_independent(void **state)
+TEST(clones_are_independent)
 {
-    struct bench *b = *state;
+    struct bench *b = *fixture;
     OWNED_SIM *clone = NULL;
     OWNED_DIR *root = NULL;
     OWNED_FILE *file = NULL;
@@ -315,9 +315,9 @@ static void clones_are_independent(void **state)
     assert_true(sim_hash(clone) != sim_hash(b->sim));
 }
 
-static void the_hash_is_of_what_can_be_seen(void **state)
+TEST(the_hash_is_of_what_can_be_seen)
 {
-    struct bench *b = *state;
+    struct bench *b = *fixture;
     OWNED_DIR *d = make_dir(b->root, "d");
     uint64_t before;
 
@@ -333,9 +333,9 @@ static void the_hash_is_of_what_can_be_seen(void **state)
     assert_true(sim_hash(b->sim) != before);
 }
 
-static void missing_storage_features_are_unsupported(void **state)
+TEST(missing_storage_features_are_unsupported)
 {
-    struct bench *b = *state;
+    struct bench *b = *fixture;
     OWNED_FILE *file = NULL;
 
     put(b->root, "g", "", true);
@@ -372,35 +372,12 @@ static size_t count_bad_images(bool sync_contents, bool sync_name)
     return bad;
 }
 
-static void only_the_right_order_has_no_bad_image(void **state)
+TEST(only_the_right_order_has_no_bad_image)
 {
-    (void)state;
     assert_int_equal(count_bad_images(true, true), 0);
     assert_true(count_bad_images(false, true) > 0);
     assert_true(count_bad_images(true, false) > 0);
     assert_true(count_bad_images(false, false) > 0);
 }
 
-int main(void)
-{
-#define TEST(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(names_and_contents_are_synced_apart),
-        TEST(old_contents_stay_until_synced),
-        TEST(a_rename_is_durable_by_either_directory),
-        TEST(operations_that_depend_on_a_lost_one_are_lost),
-        TEST(an_exchange_happens_whole_or_not),
-        TEST(a_lost_directory_loses_its_names),
-        TEST(a_failed_sync_may_lose_its_changes_or_not),
-        TEST(a_failed_sync_of_contents_too),
-        TEST(own_sync_covers_own_operations_only),
-        TEST(dead_clients_do_nothing_and_hold_no_lock),
-        TEST(the_hook_comes_before_and_can_kill),
-        TEST(clones_are_independent),
-        TEST(the_hash_is_of_what_can_be_seen),
-        TEST(missing_storage_features_are_unsupported),
-        TEST(only_the_right_order_has_no_bad_image),
-    };
-
-    return cmocka_run_group_tests_name("store_sim", tests, NULL, NULL);
-}
+EACH_TEST(setup, teardown);

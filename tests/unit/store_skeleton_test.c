@@ -69,11 +69,10 @@ static void assert_loads(struct sidestep_engine *engine, const char *path, uint6
     world_free(&world);
 }
 
-static void saves_and_loads_use_the_store(void **state)
+TEST(saves_and_loads_use_the_store)
 {
     struct sidestep_error err = {0};
 
-    (void)state;
     for (unsigned compress = 0; compress <= SIDESTEP_COMPRESS_PLANES; compress++) {
         struct sidestep_engine *engine = open_engine(&ops);
         struct sidestep_engine *other = open_engine(&ops);
@@ -103,12 +102,11 @@ static enum sidestep_status no_status(void *context, void *file, struct sidestep
     return (enum sidestep_status) - 7;
 }
 
-static void failures_of_a_store_are_reported(void **state)
+TEST(failures_of_a_store_are_reported)
 {
     struct sidestep_store failing = ops;
     struct sidestep_error err = {0};
 
-    (void)state;
     failing.file_write_at = full;
     struct sidestep_engine *engine = open_engine(&failing);
     assert_int_equal(save(engine, "/two", 1, SIDESTEP_COMPRESS_NONE, &err), SIDESTEP_ENOSPC);
@@ -124,14 +122,13 @@ static void failures_of_a_store_are_reported(void **state)
     assert_int_equal(sidestep_engine_close(&engine, NULL), SIDESTEP_OK);
 }
 
-static void a_store_without_a_function_is_refused(void **state)
+TEST(a_store_without_a_function_is_refused)
 {
     struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
     struct sidestep_store lacking = ops;
     struct sidestep_engine *engine = NULL;
     struct sidestep_error err = {0};
 
-    (void)state;
     lacking.rename = NULL;
     options.store = &lacking;
     assert_int_equal(sidestep_engine_open(&engine, &options, &err), SIDESTEP_EINVAL);
@@ -142,12 +139,4 @@ static void a_store_without_a_function_is_refused(void **state)
     assert_int_equal(sidestep_engine_open(&engine, &options, &err), SIDESTEP_EINVAL);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(saves_and_loads_use_the_store),
-        cmocka_unit_test(failures_of_a_store_are_reported),
-        cmocka_unit_test(a_store_without_a_function_is_refused),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+ALL_TESTS(setup, teardown);

@@ -28,24 +28,14 @@ static void check_copy(size_t to_shift, size_t from_shift, size_t bytes)
     free(from);
 }
 
-static void copies_like_memcpy(void **state)
+TEST(copies_like_memcpy)
 {
     static const size_t lengths[] = {0,      1,      4096,   262143,       262144,    262145,
                                      270336, 278527, 278528, 278528 + 100, MOST_BYTES};
     static const size_t shifts[] = {0, 1, 8, 16, 63, 64};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++)
         for (size_t t = 0; t < sizeof(shifts) / sizeof(shifts[0]); t++)
             for (size_t f = 0; f < sizeof(shifts) / sizeof(shifts[0]); f++)
                 check_copy(shifts[t], shifts[f], lengths[i]);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(copies_like_memcpy),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

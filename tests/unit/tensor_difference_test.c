@@ -15,7 +15,7 @@ static double read_bits(enum sidestep_dtype dtype, uint64_t bits)
     return real;
 }
 
-static void small_floats_are_what_torch_says(void **state)
+TEST(small_floats_are_what_torch_says)
 {
     static const struct {
         enum sidestep_dtype dtype;
@@ -51,7 +51,6 @@ static void small_floats_are_what_torch_says(void **state)
         {SIDESTEP_FLOAT64, 0x400921fb54442d18, 3.141592653589793},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
         if (read_bits(cases[i].dtype, cases[i].bits) != cases[i].value)
             fail_msg("%s 0x%llx is %a", sidestep_dtype_name(cases[i].dtype),
@@ -67,9 +66,8 @@ static void small_floats_are_what_torch_says(void **state)
 }
 
 /* Each float16, and a float of the same value. */
-static void float16_agrees_with_the_compiler(void **state)
+TEST(float16_agrees_with_the_compiler)
 {
-    (void)state;
 #ifdef __FLT16_MAX__
     for (uint32_t bits = 0; bits <= 0xffff; bits++) {
         uint16_t half = (uint16_t)bits;
@@ -92,12 +90,11 @@ static struct tensor_difference compare(enum sidestep_dtype dtype, const void *a
     return sum;
 }
 
-static void distances_are_right(void **state)
+TEST(distances_are_right)
 {
     static float a[1000], b[1000];
     struct tensor_difference sum;
 
-    (void)state;
     sum = compare(SIDESTEP_FLOAT32, a, b, 1000);
     assert_true(sum.count == 0 && sum.first == UINT64_MAX && sum.max_abs == 0 && sum.max_rel == 0);
     a[700] = 4, b[700] = 3;
@@ -117,14 +114,13 @@ static void distances_are_right(void **state)
     assert_true(sum.count == 3 && sum.max_abs == 1);
 }
 
-static void wide_integers_are_exact(void **state)
+TEST(wide_integers_are_exact)
 {
     int64_t a[] = {INT64_MAX, 5}, b[] = {INT64_MAX - 1, 5};
     int64_t low[] = {INT64_MIN}, high[] = {INT64_MAX};
     uint64_t c[] = {UINT64_MAX}, d[] = {UINT64_MAX - 3};
     struct tensor_difference sum = compare(SIDESTEP_INT64, a, b, 2);
 
-    (void)state;
     assert_true(sum.count == 1 && sum.max_abs == 1 && sum.max_rel < 1e-18);
     sum = compare(SIDESTEP_INT64, low, high, 1);
     assert_true(sum.max_abs == 0x1p64);
@@ -132,33 +128,30 @@ static void wide_integers_are_exact(void **state)
     assert_true(sum.max_abs == 3);
 }
 
-static void complex_numbers_are_apart_by_their_distance(void **state)
+TEST(complex_numbers_are_apart_by_their_distance)
 {
     float a[] = {0, 0, 3, 4}, b[] = {0, 0, 0, 0};
     struct tensor_difference sum = compare(SIDESTEP_COMPLEX64, a, b, 2);
 
-    (void)state;
     assert_true(sum.count == 1 && sum.first == 1 && sum.max_abs == 5 && sum.max_rel == 1);
     b[0] = NAN, a[0] = NAN, a[1] = 1;
     sum = compare(SIDESTEP_COMPLEX64, a, b, 1);
     assert_true(sum.count == 1 && sum.max_abs == 1);
 }
 
-static void bit_dtypes_have_no_values(void **state)
+TEST(bit_dtypes_have_no_values)
 {
     uint8_t a[] = {1, 2, 3}, b[] = {1, 2, 4};
     struct tensor_difference sum = compare(SIDESTEP_BITS8, a, b, 3);
 
-    (void)state;
     assert_true(sum.count == 1 && sum.first == 2 && isnan(sum.max_abs) && isnan(sum.max_rel));
 }
 
 /* For all dtypes: each element is read, and no byte beside them. */
-static void every_dtype_is_compared(void **state)
+TEST(every_dtype_is_compared)
 {
     struct prng prng = prng_new(7);
 
-    (void)state;
     for (int dtype = 1; dtype < SIDESTEP_DTYPE_END; dtype++) {
         size_t bytes = sidestep_dtype_size((enum sidestep_dtype)dtype), count = 700;
         uint8_t *a = malloc(count * bytes), *b = malloc(count * bytes);
@@ -174,19 +167,4 @@ static void every_dtype_is_compared(void **state)
         free(a);
         free(b);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(small_floats_are_what_torch_says),
-        cmocka_unit_test(float16_agrees_with_the_compiler),
-        cmocka_unit_test(distances_are_right),
-        cmocka_unit_test(wide_integers_are_exact),
-        cmocka_unit_test(complex_numbers_are_apart_by_their_distance),
-        cmocka_unit_test(bit_dtypes_have_no_values),
-        cmocka_unit_test(every_dtype_is_compared),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,7 +9,7 @@
 #include "support/scratch.h"
 #include "support/unit.h"
 
-static void lists_of_processors(void **state)
+TEST(lists_of_processors)
 {
     static const char *const bad[] = {"",   "x",   "-1",  "0-",   "1-0", "0,",
                                       ",0", "0 1", "0-x", "1024", "0x1", "0-99999999999999999999"};
@@ -18,7 +18,6 @@ static void lists_of_processors(void **state)
     cpu_set_t before, after;
     char far[32];
 
-    (void)state;
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         assert_int_equal(throttle_init(&n, false, 0, bad[i], &err), SIDESTEP_EINVAL);
         throttle_destroy(&n);
@@ -67,12 +66,11 @@ static void *work(void *argument)
     return NULL;
 }
 
-static void priorities_rise_while_somebody_waits(void **state)
+TEST(priorities_rise_while_somebody_waits)
 {
     struct throttle n;
     pthread_t thread;
 
-    (void)state;
     for (unsigned long denied = 0; denied <= 2; denied++) {
         fault_arm("priority.policy", denied, true, EPERM);
         assert_int_equal(throttle_init(&n, true, 0, NULL, NULL), SIDESTEP_OK);
@@ -109,13 +107,12 @@ static void nap(void)
     (void)clock_nanosleep(CLOCK_MONOTONIC, 0, &while_ms, NULL);
 }
 
-static void pauses_hold_until_they_end(void **state)
+TEST(pauses_hold_until_they_end)
 {
     enum { RESUME, WAIT, STOP, WAYS };
     struct throttle n;
     pthread_t thread;
 
-    (void)state;
     assert_int_equal(throttle_init(&n, false, 0, NULL, NULL), SIDESTEP_OK);
     for (int way = 0; way < WAYS; way++) {
         struct taking t = {.n = &n};
@@ -142,13 +139,12 @@ static void pauses_hold_until_they_end(void **state)
 
 /* The bandwidth limit is never exceeded: the n-th piece waits for those before it. The first goes
  * at once. */
-static void rates_are_never_exceeded(void **state)
+TEST(rates_are_never_exceeded)
 {
     struct throttle n;
     atomic_bool stop = false;
     uint64_t held = 0;
 
-    (void)state;
     assert_int_equal(throttle_init(&n, false, 1000000, NULL, NULL), SIDESTEP_OK);
     for (int i = 0; i < 4; i++)
         held += throttle_acquire(&n, 20000, 0, NULL, &stop); /* 20 ms each */
@@ -166,7 +162,7 @@ static void rates_are_never_exceeded(void **state)
 }
 
 /* The third number: sectors. */
-static void the_kernels_read_count_is_parsed(void **state)
+TEST(the_kernels_read_count_is_parsed)
 {
     static const struct {
         const char *text;
@@ -186,7 +182,6 @@ static void the_kernels_read_count_is_parsed(void **state)
     char path[256];
     uint64_t bytes;
 
-    (void)state;
     assert_true(scratch_make(&scratch, NULL));
     snprintf(path, sizeof(path), "%s/stat", scratch.path);
     assert_false(disk_activity_read_counter(path, &bytes));
@@ -203,7 +198,7 @@ static void the_kernels_read_count_is_parsed(void **state)
 }
 
 /* Samples in order, and the result after them, and later without any. */
-static void reads_of_others_are_seen(void **state)
+TEST(reads_of_others_are_seen)
 {
     static const struct {
         unsigned ms; /* since the last one */
@@ -227,7 +222,6 @@ static void reads_of_others_are_seen(void **state)
     struct disk_activity readers = {.path = "stat"};
     uint64_t now = 0;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(samples) / sizeof(samples[0]); i++) {
         now += samples[i].ms * 1000000ull;
         bool due = disk_activity_claim_sample(&readers, now);
@@ -243,12 +237,11 @@ static void reads_of_others_are_seen(void **state)
     assert_false(disk_activity_has_readers(&readers, now));
 }
 
-static void a_save_with_a_waiter_does_not_back_off(void **state)
+TEST(a_save_with_a_waiter_does_not_back_off)
 {
     atomic_bool hurry = true;
     struct throttle n;
 
-    (void)state;
     assert_int_equal(throttle_init(&n, false, 0, NULL, NULL), SIDESTEP_OK);
     assert_false(throttle_should_back_off(&n, NULL, 5));
     atomic_store(&n.shared.readers.until_ns, 10);
@@ -262,19 +255,4 @@ static void a_save_with_a_waiter_does_not_back_off(void **state)
     throttle_wait_end(&n);
     assert_true(throttle_should_back_off(&n, NULL, 5));
     throttle_destroy(&n);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lists_of_processors),
-        cmocka_unit_test(priorities_rise_while_somebody_waits),
-        cmocka_unit_test(pauses_hold_until_they_end),
-        cmocka_unit_test(rates_are_never_exceeded),
-        cmocka_unit_test(the_kernels_read_count_is_parsed),
-        cmocka_unit_test(reads_of_others_are_seen),
-        cmocka_unit_test(a_save_with_a_waiter_does_not_back_off),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -96,11 +96,10 @@ static void check_case(struct prng *p, const struct random_tiling *t)
     PRNG_ASSERT(p, result == wanted);
 }
 
-static void tiling_agrees_with_counting(void **test)
+TEST(tiling_agrees_with_counting)
 {
     unsigned seen[3] = {0};
 
-    (void)test;
     for (uint64_t seed = 0; seed < 6000; seed++) {
         struct prng p = prng_new(seed);
         struct random_tiling t = {0};
@@ -121,7 +120,7 @@ static void tiling_agrees_with_counting(void **test)
 }
 
 /* A gap and an overlap of the same size: the volumes are equal, so the corners must show it. */
-static void equal_volumes_do_not_hide_a_gap(void **test)
+TEST(equal_volumes_do_not_hide_a_gap)
 {
     const struct box boxes[] = {
         {2, (int64_t[]){0, 0}, (int64_t[]){2, 2}},
@@ -134,7 +133,6 @@ static void equal_volumes_do_not_hide_a_gap(void **test)
     enum tiling_result result;
     size_t culprit;
 
-    (void)test;
     assert_int_equal(tiling_check(2, (int64_t[]){4, 4}, boxes, 3, &result, &culprit, NULL), 0);
     assert_int_equal(result, TILING_OVERLAP);
     assert_int_equal(culprit, 1);
@@ -145,7 +143,7 @@ static void equal_volumes_do_not_hide_a_gap(void **test)
     assert_int_equal(culprit, 1);
 }
 
-static void scalars_empty_and_huge_boxes(void **test)
+TEST(scalars_empty_and_huge_boxes)
 {
     const struct box scalar[] = {{0, NULL, NULL}, {0, NULL, NULL}};
     const struct box empty = {2, (int64_t[]){1, 0}, (int64_t[]){0, 3}};
@@ -156,7 +154,6 @@ static void scalars_empty_and_huge_boxes(void **test)
     enum tiling_result result;
     size_t culprit;
 
-    (void)test;
     for (size_t n = 0; n < 3; n++) {
         assert_int_equal(tiling_check(0, NULL, scalar, n, &result, &culprit, NULL), SIDESTEP_OK);
         assert_int_equal(result, scalars[n]);
@@ -204,23 +201,21 @@ static void check_many_dimensions(uint32_t ndim)
     assert_int_equal(culprit, count - 1);
 }
 
-static void many_dimensions(void **test)
+TEST(many_dimensions)
 {
-    (void)test;
     check_many_dimensions(7);
     check_many_dimensions(10);
     check_many_dimensions(11);
 }
 
 /* Two cells in each of 61 dimensions: the most for a volume of 62 bits. */
-static void the_most_dimensions(void **test)
+TEST(the_most_dimensions)
 {
     enum { NDIM = 61 };
     static int64_t offsets[NDIM + 1][NDIM], lengths[NDIM + 1][NDIM], shape[NDIM];
     struct box boxes[NDIM + 1];
     enum tiling_result result;
 
-    (void)test;
     for (size_t d = 0; d < NDIM; d++)
         shape[d] = 2;
     for (size_t i = 0; i <= NDIM; i++) { /* the second half along i of what is left */
@@ -255,20 +250,18 @@ static enum sidestep_status check_grid(int64_t side, size_t leave_out, enum tili
 }
 
 /* 90,000 boxes have 4,000 million pairs. */
-static void large_grids(void **test)
+TEST(large_grids)
 {
     enum tiling_result result;
 
-    (void)test;
     assert_int_equal(check_grid(300, 0, &result, NULL), SIDESTEP_OK);
     assert_int_equal(result, TILING_EXACT);
     assert_int_equal(check_grid(300, 1, &result, NULL), SIDESTEP_OK);
     assert_int_equal(result, TILING_GAP);
 }
 
-static void every_allocation_may_fail(void **test)
+TEST(every_allocation_may_fail)
 {
-    (void)test;
     for (size_t leave_out = 0; leave_out < 2; leave_out++)
         for (unsigned long n = 1;; n++) {
             enum tiling_result result;
@@ -281,19 +274,4 @@ static void every_allocation_may_fail(void **test)
             if (!fired)
                 break;
         }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tiling_agrees_with_counting),
-        cmocka_unit_test(equal_volumes_do_not_hide_a_gap),
-        cmocka_unit_test(scalars_empty_and_huge_boxes),
-        cmocka_unit_test(many_dimensions),
-        cmocka_unit_test(the_most_dimensions),
-        cmocka_unit_test(large_grids),
-        cmocka_unit_test(every_allocation_may_fail),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

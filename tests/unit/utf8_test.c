@@ -18,11 +18,10 @@ static size_t encode(uint32_t c, unsigned char *out)
     return size;
 }
 
-static void every_code_point_is_accepted(void **state)
+TEST(every_code_point_is_accepted)
 {
     unsigned char bytes[4];
 
-    (void)state;
     assert_false(utf8_is_valid("a\0b", 3));
     for (uint32_t c = 1; c <= 0x10ffff; c++) {
         size_t size = encode(c, bytes);
@@ -33,12 +32,11 @@ static void every_code_point_is_accepted(void **state)
 }
 
 /* All strings of three bytes. The number of valid ones follows from the code points. */
-static void nothing_else_is_accepted(void **state)
+TEST(nothing_else_is_accepted)
 {
     const uint64_t ones = 0x7f, twos = 0x800 - 0x80, threes = 0x10000 - 0x800 - 0x800;
     uint64_t valid = 0;
 
-    (void)state;
     for (uint32_t i = 0; i < 1u << 24; i++) {
         char bytes[3] = {(char)(i >> 16), (char)(i >> 8), (char)i};
 
@@ -47,11 +45,10 @@ static void nothing_else_is_accepted(void **state)
     assert_int_equal(valid, ones * ones * ones + 2 * ones * twos + threes);
 }
 
-static void nothing_behind_the_end_is_read(void **state)
+TEST(nothing_behind_the_end_is_read)
 {
     static const char *const cut[] = {"\xc3", "\xe2\x82", "\xf0\x9f\x92", "ab\xf0"};
 
-    (void)state;
     assert_true(utf8_is_valid("", 0));
     for (size_t i = 0; i < sizeof(cut) / sizeof(cut[0]); i++) {
         char *copy = guard_copy(cut[i], strlen(cut[i]));
@@ -62,9 +59,8 @@ static void nothing_behind_the_end_is_read(void **state)
 }
 
 /* Each of 256 bytes, at each place of a long name, is judged as if it were alone. */
-static void each_byte_of_a_long_name_counts(void **state)
+TEST(each_byte_of_a_long_name_counts)
 {
-    (void)state;
     for (size_t length = 1; length <= 24; length++)
         for (size_t at = 0; at < length; at++)
             for (unsigned byte = 0; byte < 256; byte++) {
@@ -77,16 +73,4 @@ static void each_byte_of_a_long_name_counts(void **state)
                     fail_msg("byte 0x%02x at %zu of %zu", byte, at, length);
                 guard_free(copy);
             }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_code_point_is_accepted),
-        cmocka_unit_test(nothing_else_is_accepted),
-        cmocka_unit_test(nothing_behind_the_end_is_read),
-        cmocka_unit_test(each_byte_of_a_long_name_counts),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

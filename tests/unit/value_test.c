@@ -26,13 +26,11 @@ static void set(struct sidestep_value *dict, struct sidestep_value *key,
     assert_int_equal(sidestep_value_set(dict, key, item, &err), SIDESTEP_OK);
 }
 
-static void kinds_and_getters(void **state)
+TEST(kinds_and_getters)
 {
     static const char bytes[] = "a\0b";
     OWNED_VALUE list = sidestep_value_list();
     size_t length;
-    (void)state;
-
     append(list, sidestep_value_none());
     append(list, sidestep_value_bool(true));
     append(list, value_int(INT64_MIN));
@@ -54,13 +52,11 @@ static void kinds_and_getters(void **state)
     assert_null(sidestep_value_key(list, 0));
 }
 
-static void getters_of_another_kind_return_zero(void **state)
+TEST(getters_of_another_kind_return_zero)
 {
     OWNED_VALUE none = sidestep_value_none();
     const struct sidestep_value *values[] = {none, NULL};
     size_t length = 7;
-    (void)state;
-
     for (size_t i = 0; i < 2; i++) {
         assert_int_equal(sidestep_value_kind(values[i]), SIDESTEP_VALUE_NONE);
         assert_false(sidestep_value_get_bool(values[i]));
@@ -134,12 +130,10 @@ static void check_keys(struct sidestep_value *dict, size_t more)
     assert_int_equal(sidestep_value_get_int(sidestep_value_item(dict, more)), 109);
 }
 
-static void equal_keys(void **state)
+TEST(equal_keys)
 {
     OWNED_VALUE small = sidestep_value_dict();
     OWNED_VALUE large = sidestep_value_dict();
-    (void)state;
-
     check_keys(small, 0);
     for (int i = 0; i < 1000; i++)
         set(large, value_int(1000 + i), sidestep_value_none());
@@ -156,11 +150,9 @@ static struct sidestep_value *pair_of(struct sidestep_value *a, struct sidestep_
 }
 
 /* In a small dict, and in a dict with an index. */
-static void tuples_as_keys(void **state)
+TEST(tuples_as_keys)
 {
     OWNED_VALUE dict = sidestep_value_dict();
-    (void)state;
-
     for (int i = 0; i < 40; i++) {
         set(dict, pair_of(value_str("x"), value_int(i)), value_int(i));
         set(dict, pair_of(value_str("x"), sidestep_value_float(i)), value_int(-i));
@@ -169,12 +161,10 @@ static void tuples_as_keys(void **state)
     assert_int_equal(sidestep_value_count(dict), 80);
 }
 
-static void a_million_keys(void **state)
+TEST(a_million_keys)
 {
     OWNED_VALUE dict = sidestep_value_dict();
     char name[32];
-    (void)state;
-
     for (int round = 0; round < 2; round++)
         for (int i = 0; i < 500000; i++) {
             snprintf(name, sizeof(name), "key %d", i);
@@ -197,11 +187,9 @@ static struct sidestep_value *nested(int containers)
     return value;
 }
 
-static void depth_is_limited(void **state)
+TEST(depth_is_limited)
 {
     struct sidestep_error err;
-    (void)state;
-
     /* From the inside out, and from the outside in. */
     OWNED_VALUE deepest = nested(VALUE_MAX_DEPTH);
     OWNED_VALUE outer = sidestep_value_tuple();
@@ -230,15 +218,13 @@ static void refused(enum sidestep_status status, const struct sidestep_error *er
     assert_string_equal(err->message, message);
 }
 
-static void refusals_free_what_they_took(void **state)
+TEST(refusals_free_what_they_took)
 {
     OWNED_VALUE list = sidestep_value_list();
     OWNED_VALUE dict = sidestep_value_dict();
     OWNED_VALUE number = value_int(1);
     struct sidestep_value *shared = sidestep_value_none();
     struct sidestep_error err;
-    (void)state;
-
     refused(sidestep_value_append(list, NULL, &err), &err,
             "no value: memory was short when it was made");
     assert_int_equal(err.status, SIDESTEP_ENOMEM);
@@ -278,13 +264,11 @@ static void refusals_free_what_they_took(void **state)
     assert_int_equal(sidestep_value_kind(sidestep_value_item(list, 0)), SIDESTEP_VALUE_NONE);
 }
 
-static void no_value_contains_itself(void **state)
+TEST(no_value_contains_itself)
 {
     OWNED_VALUE root = sidestep_value_list();
     struct sidestep_value *inner = sidestep_value_dict();
     struct sidestep_error err;
-    (void)state;
-
     append(root, inner);
     refused(sidestep_value_append(root, root, &err), &err, "a value cannot contain itself");
     refused(sidestep_value_set(inner, value_int(1), root, &err), &err,
@@ -294,9 +278,8 @@ static void no_value_contains_itself(void **state)
     assert_int_equal(sidestep_value_count(root), 1);
 }
 
-static void equality(void **state)
+TEST(equality)
 {
-    (void)state;
     for (int a = 0; a < 18; a++)
         for (int b = 0; b < 18; b++) {
             OWNED_VALUE left = key_number(a);
@@ -327,13 +310,11 @@ static enum sidestep_status build_a_tree(struct sidestep_error *err)
     return SIDESTEP_OK;
 }
 
-static void memory_runs_out(void **state)
+TEST(memory_runs_out)
 {
     unsigned long nth = 0;
     struct sidestep_error err;
     enum sidestep_status status;
-    (void)state;
-
     do {
         fault_arm("memory", ++nth, false, ENOMEM);
         status = build_a_tree(&err);
@@ -343,22 +324,4 @@ static void memory_runs_out(void **state)
     fault_arm("", 0, false, 0);
     assert_int_equal(status, SIDESTEP_OK);
     assert_true(nth > 300);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(kinds_and_getters),
-        cmocka_unit_test(getters_of_another_kind_return_zero),
-        cmocka_unit_test(equal_keys),
-        cmocka_unit_test(tuples_as_keys),
-        cmocka_unit_test(a_million_keys),
-        cmocka_unit_test(depth_is_limited),
-        cmocka_unit_test(refusals_free_what_they_took),
-        cmocka_unit_test(no_value_contains_itself),
-        cmocka_unit_test(equality),
-        cmocka_unit_test(memory_runs_out),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -45,12 +45,11 @@ static enum sidestep_status verify(struct sidestep_verify_report *report,
 }
 
 /* An error, a problem, or the whole answer: never "ok" for what was not read. */
-static void a_failed_read_is_never_ok(void **state)
+TEST(a_failed_read_is_never_ok)
 {
     static const char *const points[] = {"memory", "posix"};
     OWNED_BY(sidestep_verify_report_release) struct sidestep_verify_report whole = {0};
 
-    (void)state;
     assert_int_equal(verify(&whole, NULL), SIDESTEP_OK);
     for (size_t p = 0; p < ARRAY_LENGTH(points); p++) {
         bool fired = true;
@@ -86,37 +85,26 @@ static void note_progress(void *context, uint64_t done, uint64_t total)
     last_total = total;
 }
 
-static void progress_reaches_the_end(void **state)
+TEST(progress_reaches_the_end)
 {
     OWNED_BY(sidestep_verify_report_release) struct sidestep_verify_report report = {0};
     struct sidestep_verify_options options = SIDESTEP_VERIFY_OPTIONS_INIT;
 
-    (void)state;
     last_done = last_total = 0;
     options.on_progress = note_progress;
     assert_int_equal(verify(&report, &options), SIDESTEP_OK);
     assert_true(last_total > 10000 && last_done == last_total);
 }
 
-static void a_cancelled_verify_returns_ecancelled(void **state)
+TEST(a_cancelled_verify_returns_ecancelled)
 {
     OWNED_BY(sidestep_verify_report_release) struct sidestep_verify_report report = {0};
     struct sidestep_verify_options options = SIDESTEP_VERIFY_OPTIONS_INIT;
     const bool volatile cancel = true;
 
-    (void)state;
     options.cancel = &cancel;
     assert_int_equal(verify(&report, &options), SIDESTEP_ECANCELLED);
     assert_true(!report.ok && report.owner == NULL);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_failed_read_is_never_ok),
-        cmocka_unit_test(progress_reaches_the_end),
-        cmocka_unit_test(a_cancelled_verify_returns_ecancelled),
-    };
-
-    return cmocka_run_group_tests_name("verify_foreign", tests, setup, teardown);
-}
+ALL_TESTS(setup, teardown);

@@ -180,12 +180,11 @@ static bool is_found(const struct verify_findings *findings, const char *name, c
 
 /* ---- one item, many names */
 
-static void a_shared_item_is_read_once(void **state)
+TEST(a_shared_item_is_read_once)
 {
     OWNED_BY(verify_findings_release) struct verify_findings findings = {0};
     struct made made;
 
-    (void)state;
     made_init(&made);
     struct metadata_storage storage = put_tensor(&made, FLOATS);
     for (size_t i = 0; i < 1000; i++)
@@ -198,12 +197,11 @@ static void a_shared_item_is_read_once(void **state)
     made_free(&made);
 }
 
-static void damage_of_a_shared_item_affects_all_its_tensors(void **state)
+TEST(damage_of_a_shared_item_affects_all_its_tensors)
 {
     OWNED_BY(verify_findings_release) struct verify_findings findings = {0};
     struct made made;
 
-    (void)state;
     made_init(&made);
     struct metadata_storage storage = put_tensor(&made, FLOATS);
     point_tensor(&made, 0, FLOATS, storage);
@@ -219,12 +217,11 @@ static void damage_of_a_shared_item_affects_all_its_tensors(void **state)
     made_free(&made);
 }
 
-static void overlapping_items_are_damage(void **state)
+TEST(overlapping_items_are_damage)
 {
     OWNED_BY(verify_findings_release) struct verify_findings findings = {0};
     struct made made;
 
-    (void)state;
     made_init(&made);
     struct metadata_storage storage = put_tensor(&made, FLOATS);
     point_tensor(&made, 0, FLOATS, storage);
@@ -240,12 +237,11 @@ static void overlapping_items_are_damage(void **state)
 
 /* ---- memory */
 
-static void decoding_shares_a_budget(void **state)
+TEST(decoding_shares_a_budget)
 {
     static const uint64_t limits[] = {(uint64_t)64 << 20, 1};
     struct made made;
 
-    (void)state;
     made_init(&made);
     for (size_t i = 0; i < 24; i++)
         point_object(&made, i, put_compressed(&made, (size_t)4 << 20));
@@ -266,7 +262,7 @@ static void decoding_shares_a_budget(void **state)
     made_free(&made);
 }
 
-static void an_object_of_holes_is_refused(void **state)
+TEST(an_object_of_holes_is_refused)
 {
     OWNED_BY(reader_close) struct reader *reader = NULL;
     struct made made;
@@ -276,7 +272,6 @@ static void an_object_of_holes_is_refused(void **state)
     void *bytes = NULL;
     size_t length = 0;
 
-    (void)state;
     made_init(&made);
     struct metadata_storage storage = put_tensor(&made, FLOATS);
     storage.length = (uint64_t)40 << 30;
@@ -300,12 +295,11 @@ static void an_object_of_holes_is_refused(void **state)
 
 /* ---- what is cut off */
 
-static void items_before_a_cut_are_checked(void **state)
+TEST(items_before_a_cut_are_checked)
 {
     OWNED_BY(verify_findings_release) struct verify_findings findings = {0};
     struct made made;
 
-    (void)state;
     made_init(&made);
     for (size_t i = 0; i < 4; i++)
         point_tensor(&made, i, FLOATS, put_tensor(&made, FLOATS));
@@ -320,13 +314,12 @@ static void items_before_a_cut_are_checked(void **state)
     made_free(&made);
 }
 
-static void unlisted_problems_are_counted(void **state)
+TEST(unlisted_problems_are_counted)
 {
     OWNED_BY(verify_findings_release) struct verify_findings findings = {0};
     struct made made;
     char path[128];
 
-    (void)state;
     made_init(&made);
     struct metadata_storage storage = put_tensor(&made, FLOATS);
     for (size_t i = 0; i < 1234; i++)
@@ -340,14 +333,13 @@ static void unlisted_problems_are_counted(void **state)
     made_free(&made);
 }
 
-static void an_item_is_skipped_on_request(void **state)
+TEST(an_item_is_skipped_on_request)
 {
     OWNED_BY(verify_findings_release) struct verify_findings findings = {0};
     static const bool volatile cancel = true;
     struct verify_options options = {.cancel = &cancel};
     struct made made;
 
-    (void)state;
     made_init(&made);
     point_tensor(&made, 0, FLOATS, put_tensor(&made, FLOATS));
     write_made(&made, made.file.length);
@@ -356,22 +348,15 @@ static void an_item_is_skipped_on_request(void **state)
     made_free(&made);
 }
 
-int main(void)
+static int start_workers(void **state UNUSED)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_shared_item_is_read_once),
-        cmocka_unit_test(damage_of_a_shared_item_affects_all_its_tensors),
-        cmocka_unit_test(overlapping_items_are_damage),
-        cmocka_unit_test(decoding_shares_a_budget),
-        cmocka_unit_test(an_object_of_holes_is_refused),
-        cmocka_unit_test(items_before_a_cut_are_checked),
-        cmocka_unit_test(unlisted_problems_are_counted),
-        cmocka_unit_test(an_item_is_skipped_on_request),
-    };
-
-    if (workers_new(7, "verify-test", &workers, NULL) != SIDESTEP_OK)
-        return 1;
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    workers_free(&workers);
-    return failed;
+    return workers_new(7, "verify-test", &workers, NULL) == SIDESTEP_OK ? 0 : -1;
 }
+
+static int stop_workers(void **state UNUSED)
+{
+    workers_free(&workers);
+    return 0;
+}
+
+ALL_TESTS(start_workers, stop_workers);

@@ -131,12 +131,11 @@ static void expect_clean(struct pair *p, bool in_place)
     assert_int_equal(rmdir(p->scratch.path), 0);
 }
 
-static void a_rank_says_no_with_its_reason(void **state)
+TEST(a_rank_says_no_with_its_reason)
 {
     struct sidestep_error why = {.message = "the disk is on fire"};
     struct pair p;
 
-    (void)state;
     for (int in_place = 0; in_place <= 1; in_place++) {
         begin(&p, in_place != 0);
         commit_vote_no(&p.r, &why);
@@ -146,12 +145,11 @@ static void a_rank_says_no_with_its_reason(void **state)
     }
 }
 
-static void a_rank_says_no_without_a_descriptor(void **state)
+TEST(a_rank_says_no_without_a_descriptor)
 {
     struct sidestep_error why = {.message = "too many open files"};
     struct pair p;
 
-    (void)state;
     for (int i = 0; i < 4; i++) {
         bool in_place = (i & 1) != 0, no_spare = (i & 2) != 0;
 
@@ -168,12 +166,11 @@ static void a_rank_says_no_without_a_descriptor(void **state)
 }
 
 /* Without a descriptor or a link, the part file that the rank has begun serves as its "no". */
-static void a_rank_says_no_by_its_part_file(void **state)
+TEST(a_rank_says_no_by_its_part_file)
 {
     struct sidestep_error why = {.message = "too many open files"};
     struct pair p;
 
-    (void)state;
     for (int in_place = 0; in_place <= 1; in_place++) {
         struct store_file *file = NULL;
 
@@ -194,13 +191,12 @@ static void a_rank_says_no_by_its_part_file(void **state)
 }
 
 /* The part of its work that needs a descriptor fails, and it reports that. */
-static void a_rank_joins_without_a_descriptor(void **state)
+TEST(a_rank_joins_without_a_descriptor)
 {
     struct sidestep_error why = {0};
     struct store_file *file = NULL;
     struct pair p;
 
-    (void)state;
     for (int in_place = 0; in_place <= 1; in_place++) {
         begin(&p, in_place != 0);
         store_dir_close(p.r.dir);
@@ -218,13 +214,12 @@ static void a_rank_joins_without_a_descriptor(void **state)
     }
 }
 
-static void a_rank_votes_without_a_descriptor(void **state)
+TEST(a_rank_votes_without_a_descriptor)
 {
     char name[FILE_NAME_BYTES];
     struct store_stat stat;
     struct pair p;
 
-    (void)state;
     begin(&p, false);
     take_spares(&p);
     take_descriptors(&p);
@@ -236,12 +231,11 @@ static void a_rank_votes_without_a_descriptor(void **state)
 }
 
 /* In place C cannot even list its files: the others must learn the outcome nevertheless. */
-static void the_outcome_is_reported_without_a_descriptor(void **state)
+TEST(the_outcome_is_reported_without_a_descriptor)
 {
     struct sidestep_error why = {.message = "too many open files"}, err = {0};
     struct pair p;
 
-    (void)state;
     for (int i = 0; i < 4; i++) {
         bool in_place = (i & 1) != 0, no_spare = (i & 2) != 0;
 
@@ -300,14 +294,13 @@ static enum sidestep_status rename_and_look(struct store_dir *from_dir, const ch
 }
 
 /* Whenever it looks, it finds the whole reason, or a save that is under way. */
-static void a_rank_finds_the_whole_reason(void **state)
+TEST(a_rank_finds_the_whole_reason)
 {
     struct sidestep_error why = {.message = "the disk is on fire"};
     struct store_ops ops = *store_posix()->ops;
     struct store watched = *store_posix();
     struct pair p;
 
-    (void)state;
     watched.ops = &ops;
     ops.file_create = create_and_look;
     ops.rename = rename_and_look;
@@ -333,14 +326,13 @@ static enum sidestep_status is_fenced(void *context, const struct commit *commit
 }
 
 /* Its votes are gone: it learns why, before its deadline. */
-static void a_rank_of_a_swept_save_does_not_wait(void **state)
+TEST(a_rank_of_a_swept_save_does_not_wait)
 {
     static const struct commit_guard guard = {.check = is_fenced, .holds = is_fenced};
     struct commit_contents count = {0};
     struct sidestep_error err = {0};
     struct pair p;
 
-    (void)state;
     begin(&p, false);
     p.c.guard = &guard;
     assert_int_equal(commit_vote_yes(&p.c, NULL), SIDESTEP_OK);
@@ -349,20 +341,4 @@ static void a_rank_of_a_swept_save_does_not_wait(void **state)
     commit_contents_release(&count);
     expect_clean(&p, false);
     end(&p);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_rank_of_a_swept_save_does_not_wait),
-        cmocka_unit_test(a_rank_finds_the_whole_reason),
-        cmocka_unit_test(a_rank_says_no_with_its_reason),
-        cmocka_unit_test(a_rank_says_no_without_a_descriptor),
-        cmocka_unit_test(a_rank_says_no_by_its_part_file),
-        cmocka_unit_test(a_rank_joins_without_a_descriptor),
-        cmocka_unit_test(a_rank_votes_without_a_descriptor),
-        cmocka_unit_test(the_outcome_is_reported_without_a_descriptor),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -78,14 +78,13 @@ static void refused(const void *stored, size_t length, uint64_t max_bytes, const
         fail_msg("'%s' lacks '%s'", err.message, words);
 }
 
-static void test_round_trips(void **unused)
+TEST(test_round_trips)
 {
     static const size_t lengths[] = {0, 1, 7, 255, 256, 65535, 65536, 65537, 131072, RAW_BYTES};
     static const struct how hows[] = {
         {0}, {.no_content_size = true}, {.checksum = true}, {.window_log = 10}, {.window_log = 27}};
     OWNED uint8_t *raw = make_raw(RAW_BYTES);
 
-    (void)unused;
     for (size_t i = 0; i < ARRAY_LENGTH(lengths) * ARRAY_LENGTH(hows); i++) {
         size_t length = lengths[i / ARRAY_LENGTH(hows)];
         struct frame frame = compress(raw, length, hows[i % ARRAY_LENGTH(hows)]);
@@ -105,13 +104,12 @@ static void test_round_trips(void **unused)
     }
 }
 
-static void test_limits(void **unused)
+TEST(test_limits)
 {
     OWNED uint8_t *zeroes = calloc(1, 64 << 20);
     struct frame known = compress(zeroes, 64 << 20, (struct how){0});
     struct frame unknown = compress(zeroes, 64 << 20, (struct how){.no_content_size = true});
 
-    (void)unused;
     assert_true(unknown.length < 10000);
     refused(known.bytes, known.length, 1 << 20, "holds 67108864 bytes, at most 1048576 fit");
     refused(unknown.bytes, unknown.length, 1 << 20, "holds more than 1048576 bytes");
@@ -120,12 +118,11 @@ static void test_limits(void **unused)
     free(unknown.bytes);
 }
 
-static void test_window(void **unused)
+TEST(test_window)
 {
     OWNED uint8_t *raw = make_raw(1000);
     struct frame frame = compress(raw, 1000, (struct how){.no_content_size = true});
 
-    (void)unused;
     /* This frame is not a single segment, so byte 5 is the window: exponent - 10, and eighths of
      * it. */
     assert_int_equal(frame.bytes[4] & 0x20, 0);
@@ -142,22 +139,20 @@ static void test_window(void **unused)
 }
 
 /* The window of a single segment is its size. */
-static void test_window_of_single_segment(void **unused)
+TEST(test_window_of_single_segment)
 {
     static const uint8_t stored[] = {0x28, 0xb5, 0x2f, 0xfd, 0xe0, 1, 0, 0, 8, 0, 0, 0, 0, 1, 0, 0};
 
-    (void)unused;
     refused(stored, sizeof(stored), UINT64_MAX, "a window of 134217729 bytes");
 }
 
-static void test_what_is_not_one_frame(void **unused)
+TEST(test_what_is_not_one_frame)
 {
     static const uint8_t skippable[] = {0x50, 0x2a, 0x4d, 0x18, 2, 0, 0, 0, 'h', 'i'};
     OWNED uint8_t *raw = make_raw(1000);
     struct frame frame = compress(raw, 1000, (struct how){.checksum = true});
     OWNED uint8_t *stored = malloc(2 * frame.length + 64);
 
-    (void)unused;
     refused("", 0, 10, "do not start a zstd frame");
     refused("PK\3\4....", 8, 10, "do not start a zstd frame");
     refused(skippable, sizeof(skippable), 10, "skippable frames are refused");
@@ -177,13 +172,12 @@ static void test_what_is_not_one_frame(void **unused)
     free(frame.bytes);
 }
 
-static void test_dictionary(void **unused)
+TEST(test_dictionary)
 {
     OWNED uint8_t *raw = make_raw(1000);
     struct frame frame = compress(raw, 1000, (struct how){0});
     OWNED uint8_t *stored = malloc(frame.length + 1);
 
-    (void)unused;
     memcpy(stored, frame.bytes, 5);
     stored[4] |= 1; /* one byte of dictionary id, after the window (there is none) */
     assert_int_equal(frame.bytes[4] & 0x20, 0x20);
@@ -193,12 +187,11 @@ static void test_dictionary(void **unused)
     free(frame.bytes);
 }
 
-static void test_truncated_and_damaged(void **unused)
+TEST(test_truncated_and_damaged)
 {
     static const struct how hows[] = {{.checksum = true}, {.no_content_size = true}};
     OWNED uint8_t *raw = make_raw(3000);
 
-    (void)unused;
     for (size_t i = 0; i < ARRAY_LENGTH(hows); i++) {
         struct frame frame = compress(raw, 3000, hows[i]);
 
@@ -222,13 +215,12 @@ static void test_truncated_and_damaged(void **unused)
     }
 }
 
-static void test_memory(void **unused)
+TEST(test_memory)
 {
     OWNED uint8_t *raw = make_raw(RAW_BYTES);
     struct frame frame = compress(raw, RAW_BYTES, (struct how){.no_content_size = true});
     unsigned long fired = 0;
 
-    (void)unused;
     for (unsigned long n = 1;; n++) {
         struct sidestep_error err = {0};
         void *out = NULL;
@@ -252,11 +244,10 @@ static void test_memory(void **unused)
 }
 
 /* The largest content of a frame for its size: zeroes. */
-static void memory_is_known_beforehand(void **state)
+TEST(memory_is_known_beforehand)
 {
     static const size_t sizes[] = {0, 1, 100000, (size_t)64 << 20};
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_LENGTH(sizes); i++) {
         OWNED uint8_t *zeros = calloc(sizes[i] + 1, 1);
         assert_non_null(zeros);
@@ -266,21 +257,4 @@ static void memory_is_known_beforehand(void **state)
         free(frame.bytes);
     }
     assert_true(zstd_max_memory(UINT64_MAX, UINT64_MAX) >= (uint64_t)1 << 60);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trips),
-        cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_window),
-        cmocka_unit_test(test_window_of_single_segment),
-        cmocka_unit_test(test_what_is_not_one_frame),
-        cmocka_unit_test(test_dictionary),
-        cmocka_unit_test(test_truncated_and_damaged),
-        cmocka_unit_test(test_memory),
-        cmocka_unit_test(memory_is_known_beforehand),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }
