@@ -164,14 +164,39 @@ enum sidestep_status reader_read_manifest(struct reader *r, uint32_t flags, stru
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status add_file(struct reader *r, const char *name, struct sidestep_error *err)
+/* ${*i}: its number. */
+static enum sidestep_status add_file(struct reader *r, const char *name, size_t *i,
+                                     struct sidestep_error *err)
 {
     size_t existing;
 
-    if (name == NULL || hash_table_find(&r->file_names, name) != SIZE_MAX)
+    *i = hash_table_find(&r->file_names, name);
+    if (*i != SIZE_MAX)
         return SIDESTEP_OK;
     TRY(hash_table_insert(&r->file_names, name, r->file_count, &existing, err));
-    r->files[r->file_count++].name = name;
+    *i = r->file_count++;
+    r->files[*i].name = name;
+    return SIDESTEP_OK;
+}
+
+/* Without a manifest, a file has at least the bytes of its items: torch leaves files short when it
+ * is killed. */
+static enum sidestep_status add_storage(struct reader *r, const char *name,
+                                        const struct metadata_storage *storage,
+                                        struct sidestep_error *err)
+{
+    uint64_t end;
+    size_t i;
+
+    if (storage->file == NULL)
+        return SIDESTEP_OK;
+    TRY(add_file(r, storage->file, &i, err));
+    if (!checked_add(storage->offset, storage->length, &end))
+        end = UINT64_MAX;
+    if (!r->has_manifest && end > r->files[i].bytes) {
+        r->files[i].bytes = end;
+        r->files[i].last = name;
+    }
     return SIDESTEP_OK;
 }
 
@@ -185,99 +210,21 @@ enum sidestep_status reader_list_files(struct reader *r, struct sidestep_error *
     r->files = memory_new(max_files, sizeof(*r->files));
     if (r->files == NULL)
         return FAIL_NOMEM(err, max_files * sizeof(*r->files));
-    for (size_t i = 0; i < r->manifest.file_count; i++)
-        TRY(add_file(r, r->manifest.files[i].name, err));
+    for (size_t i = 0, at; i < r->manifest.file_count; i++) {
+        TRY(add_file(r, r->manifest.files[i].name, &at, err));
+        r->files[at].bytes = r->manifest.files[i].bytes;
+    }
     for (size_t i = 0; i < r->metadata.count; i++) {
         const struct metadata_entry *entry = &r->metadata.entries[i];
         if (entry->is_object)
-            TRY(add_file(r, entry->storage.file, err));
+            TRY(add_storage(r, entry->name, &entry->storage, err));
         for (size_t c = 0; c < entry->chunk_count; c++)
-            TRY(add_file(r, entry->chunks[c].storage.file, err));
+            TRY(add_storage(r, entry->name, &entry->chunks[c].storage, err));
     }
     if (r->has_manifest && r->file_count != r->manifest.file_count)
         return FAIL(err, SIDESTEP_ECORRUPT,
                     "%s names the file '%s', which the manifest does not list", FILE_NAME_METADATA,
                     r->files[r->manifest.file_count].name);
-    return SIDESTEP_OK;
-}
-
-static bool is_transform(const struct reader_file *file, const struct footer_item *item,
-                         const char *transform)
-{
-    if (item->transform == 0 || transform == NULL)
-        return item->transform == 0 && transform == NULL;
-    return strcmp(file->footer.transforms[item->transform - 1], transform) == 0;
-}
-
-/* Check that .metadata and the footer of the file agree about a chunk. */
-enum sidestep_status reader_check_chunk(struct reader *r, const struct metadata_entry *entry,
-                                        const struct metadata_storage *storage,
-                                        const struct box *box, struct sidestep_error *err)
-{
-    const struct reader_file *file = &r->files[hash_table_find(&r->file_names, storage->file)];
-    const struct footer_item *item = reader_find_footer_item(file, storage->offset);
-
-    if (file->problem != NULL)
-        return SIDESTEP_OK; /* reported for the whole file */
-    if (item != NULL && item->bytes == storage->length && strcmp(item->name, entry->name) == 0 &&
-        is_transform(file, item, storage->transform) && item->is_object == entry->is_object &&
-        (entry->is_object ||
-         (item->dtype == entry->dtype && item->ndim == entry->ndim &&
-          memcmp(item->shape, entry->shape, entry->ndim * sizeof(*entry->shape)) == 0 &&
-          box_equal(&item->box, box))))
-        return SIDESTEP_OK;
-    return FAIL(err, SIDESTEP_ECORRUPT, "'%s': %s and the footer of '%s' do not agree", entry->name,
-                FILE_NAME_METADATA, file->name);
-}
-
-/* Check that a stock item ends before its file does: torch leaves files short when it is killed. */
-static enum sidestep_status check_extent(struct reader *r, const struct metadata_entry *entry,
-                                         const struct metadata_storage *storage, uint32_t flags,
-                                         struct sidestep_error *err)
-{
-    struct reader_file *file = &r->files[hash_table_find(&r->file_names, storage->file)];
-    uint64_t end;
-
-    if (file->problem != NULL)
-        return SIDESTEP_OK; /* reported for the whole file */
-    if (checked_add(storage->offset, storage->length, &end) && end <= file->source.length)
-        return SIDESTEP_OK;
-    if ((flags & READER_TOLERANT) != 0) {
-        file->problem = "size";
-        file->status = SIDESTEP_ECORRUPT;
-        file->message = arena_printf(&r->arena, "it has %llu bytes, but '%s' ends at byte %llu",
-                                     (unsigned long long)file->source.length, entry->name,
-                                     (unsigned long long)end);
-        return file->message != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, SIDESTEP_MAX_NAME);
-    }
-    return FAIL(err, SIDESTEP_ECORRUPT, "file '%s' has %llu bytes, but '%s' ends at byte %llu",
-                file->name, (unsigned long long)file->source.length, entry->name,
-                (unsigned long long)end);
-}
-
-static enum sidestep_status check_extents(struct reader *r, uint32_t flags,
-                                          struct sidestep_error *err)
-{
-    for (size_t i = 0; i < r->metadata.count; i++) {
-        const struct metadata_entry *entry = &r->metadata.entries[i];
-        if (entry->is_object)
-            TRY(check_extent(r, entry, &entry->storage, flags, err));
-        for (size_t c = 0; c < entry->chunk_count; c++)
-            TRY(check_extent(r, entry, &entry->chunks[c].storage, flags, err));
-    }
-    return SIDESTEP_OK;
-}
-
-static enum sidestep_status check_chunks(struct reader *r, struct sidestep_error *err)
-{
-    for (size_t i = 0; i < r->metadata.count; i++) {
-        const struct metadata_entry *entry = &r->metadata.entries[i];
-        if (entry->is_object)
-            TRY(reader_check_chunk(r, entry, &entry->storage, NULL, err));
-        for (size_t c = 0; c < entry->chunk_count; c++)
-            TRY(reader_check_chunk(r, entry, &entry->chunks[c].storage, &entry->chunks[c].box,
-                                   err));
-    }
     return SIDESTEP_OK;
 }
 
@@ -315,12 +262,13 @@ void reader_take_lease(struct reader *r)
         store_file_discard(file);
 }
 
-static enum sidestep_status reader_try(struct reader *r, uint32_t flags, struct sidestep_error *err)
+static enum sidestep_status reader_try(struct reader *r, const struct reader_share *share,
+                                       struct sidestep_error *err)
 {
     OWNED_BUFFER manifest = {0};
+    uint32_t flags = r->flags;
     bool foreign = false;
 
-    r->salvages = (flags & READER_SALVAGE) != 0;
     if ((flags & READER_FOREIGN) != 0)
         TRY(foreign_open(r, flags, &foreign, err));
     if (foreign)
@@ -330,12 +278,16 @@ static enum sidestep_status reader_try(struct reader *r, uint32_t flags, struct 
         reader_take_lease(r);
     TRY(read_metadata(r, flags, err));
     TRY(reader_read_manifest(r, flags & STORE_DROP_CACHE, &manifest, err));
+    r->opens_late = reader_is_late(r);
+    if (r->opens_late && r->is_listed)
+        TRY(reader_parse_listed(r, &r->metadata, err));
     TRY(reader_list_files(r, err));
-    for (size_t i = 0; i < r->file_count; i++)
-        TRY(reader_file_check(r, i, flags, err));
+    TRY(reader_open_share(r, share, err));
+    if (r->opens_late)
+        return SIDESTEP_OK;
     if (r->is_listed)
         return gather_metadata(r, err);
-    return r->has_manifest ? check_chunks(r, err) : check_extents(r, flags, err);
+    return r->has_manifest ? reader_check_chunks(r, err) : SIDESTEP_OK;
 }
 
 void reader_close(struct reader **reader)
@@ -366,6 +318,7 @@ enum sidestep_status reader_new(struct store *store, const char *path, uint32_t 
     if (*out == NULL)
         return FAIL_NOMEM(err, sizeof(**out));
     (*out)->store = store;
+    (*out)->flags = flags;
     (*out)->queue = (struct store_queue_config){.ring = (flags & READER_IO_URING) != 0,
                                                 .depth = READER_QUEUE_DEPTH,
                                                 .readers = store->readers};
@@ -390,13 +343,20 @@ static bool was_replaced(const struct reader *r)
 enum sidestep_status reader_open(struct store *store, const char *path, uint32_t flags,
                                  struct reader **out, struct sidestep_error *err)
 {
+    return reader_open_with_others(store, path, flags, &(struct reader_share){0, 1}, out, err);
+}
+
+enum sidestep_status reader_open_with_others(struct store *store, const char *path, uint32_t flags,
+                                             const struct reader_share *share, struct reader **out,
+                                             struct sidestep_error *err)
+{
     enum sidestep_status status = SIDESTEP_OK;
 
     *out = NULL;
     for (unsigned attempt = 0; attempt < READER_TRIES; attempt++) {
         struct reader *r = NULL;
         TRY(reader_new(store, path, flags, &r, err));
-        status = reader_try(r, flags, err);
+        status = reader_try(r, share, err);
         if (status == SIDESTEP_OK) {
             *out = r;
             return SIDESTEP_OK;

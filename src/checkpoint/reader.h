@@ -32,6 +32,8 @@ struct reader_file {
     const char *name;
     struct store_file *file; /* NULL: opened again for each read */
     struct store_dir *dir;   /* NULL: it was not opened yet */
+    uint64_t bytes;          /* that the manifest lists, or that its items need at least */
+    const char *last;        /* without a manifest: the name of its last item */
     struct store_stat stat; /* of the file that was checked; a file opened later must be the same */
     struct source source;
     const char *problem;         /* kind of damage: "missing", "size" ...; NULL: none */
@@ -42,26 +44,31 @@ struct reader_file {
     uint64_t footer_offset;
 };
 
+/* Which part of the work is this one's, if ranks read a checkpoint together. */
+struct reader_share {
+    uint64_t number;
+    uint64_t count;
+};
+
 struct reader {
     struct store *store;
+    uint32_t flags; /* of reader_open() */
     struct store_dir *dir;
     struct store_file *lease; /* .metadata, held with a shared lock; or NULL */
     char *path;
     struct arena arena;
     struct metadata metadata;
     bool has_manifest; /* a checkpoint of sidestep */
-    bool salvages;     /* READER_SALVAGE */
-    bool is_listed;    /* the manifest lists .metadata, so ${metadata} is built from the footers */
+    bool is_listed;    /* the manifest lists .metadata, so ${metadata} is built from the footers,
+                        * or, if late, parsed */
     struct manifest manifest;
     uint8_t manifest_sha256[HASH_SHA256_BYTES]; /* or of .metadata, if there is no manifest */
     struct reader_file *files;
     size_t file_count;
     size_t open_files; /* files that are held open */
     struct hash_table file_names;
-    /* Opened by reader_open_listed(): the metadata is of the tensors of one state, and files are
-     * opened when they are needed. */
-    bool is_partial;
-    struct buffer manifest_text;     /* if partial */
+    bool opens_late;                 /* files are opened when something of them is needed */
+    struct buffer manifest_text;     /* of reader_open_listed() */
     struct foreign *foreign;         /* NULL: it is a checkpoint */
     struct store_queue_config queue; /* for bulk reads; a caller may set the depth */
     bool takes_data;                 /* do not compare data with its hashes */
@@ -89,9 +96,18 @@ struct reader {
  * the footers, which is four times as fast: .metadata says the same, because it has the hash that
  * the manifest lists. READER_TOLERANT implies the flag. */
 #define READER_PARSE_METADATA 0x1000u
+/* If a checkpoint has more than READER_MAX_FOOTERS files, and its .metadata is not larger than
+ * READER_MAX_METADATA_BYTES, take the metadata from there, compare the size of each file, and open
+ * files when something of them is needed (reader_admit()). The manifest binds .metadata, and each
+ * file that is opened; of a file that nobody reads from, damage that does not change its size is
+ * not noticed. No effect with READER_TOLERANT or READER_PARSE_METADATA. */
+#define READER_LATE 0x4000u
+#define READER_MAX_FOOTERS 32u
+/* A larger one would take more memory and time than the footers. */
+#define READER_MAX_METADATA_BYTES ((uint64_t)32 << 20)
 #define READER_FLAGS                                                                               \
     (READER_TOLERANT | READER_SALVAGE | READER_IO_URING | READER_SHARED_LOCK | READER_FOREIGN |    \
-     READER_PARSE_METADATA)
+     READER_PARSE_METADATA | READER_LATE)
 #define READER_QUEUE_DEPTH 8u /* requests in flight, by default */
 
 /* Open the checkpoint at ${path}. ${flags}: STORE_DROP_CACHE, STORE_DIRECT, and READER_FLAGS.
@@ -102,6 +118,12 @@ struct reader {
  * ECORRUPT: the message names the file. */
 enum sidestep_status reader_open(struct store *store, const char *path, uint32_t flags,
                                  struct reader **out, struct sidestep_error *err);
+/* The same for one of several ranks: of a checkpoint without a manifest, it opens with READER_LATE
+ * only its share of the files, and looks at their sizes if they are more than
+ * READER_MAX_FOOTERS. */
+enum sidestep_status reader_open_with_others(struct store *store, const char *path, uint32_t flags,
+                                             const struct reader_share *share, struct reader **out,
+                                             struct sidestep_error *err);
 void reader_close(struct reader **reader);
 /* Open a checkpoint whose manifest lists its `.metadata`, and none of its data files. There is no
  * metadata yet: see chunk_list.h. ${manifest}: what another rank found in its manifest_text; NULL:
@@ -110,26 +132,27 @@ void reader_close(struct reader **reader);
 enum sidestep_status reader_open_listed(struct store *store, const char *path, uint32_t flags,
                                         const struct buffer *manifest, struct reader **out,
                                         struct sidestep_error *err);
-/* Parse the `.metadata` of a partial reader, list all of its chunks, and look whether all data
+/* Parse the `.metadata` of such a reader, list all of its chunks, and look whether all data
  * files have their size, without opening one. */
 enum sidestep_status reader_list_metadata(struct reader *r, struct chunk_list *list,
                                           struct sidestep_error *err);
-/* List the items in the footers of files [begin, end) of a partial reader, which are checked
- * against the manifest. If they are no more than READER_MAX_KEPT_FOOTERS, they are kept for
- * reader_admit(). */
-#define READER_MAX_KEPT_FOOTERS 32u
-enum sidestep_status reader_list_footers(struct reader *r, size_t begin, size_t end, uint32_t flags,
+/* List the items in the footers of its files [begin, end), which are checked against the manifest.
+ * If they are no more than READER_MAX_FOOTERS, they are kept for reader_admit(). */
+enum sidestep_status reader_list_footers(struct reader *r, size_t begin, size_t end,
                                          struct chunk_list *list, struct sidestep_error *err);
-/* Take from a list of chunks what a state needs, as the metadata of a partial reader. */
+/* Take from a list of chunks what a state needs, as the metadata of such a reader. */
 enum sidestep_status reader_take_chunks(struct reader *r, const void *list, size_t bytes,
                                         const struct sidestep_state_dict *state, bool all_names,
                                         struct sidestep_error *err);
-/* A partial reader is to read this chunk, or (entry->is_object) this object: open its file if that
- * was not done, and check it against the manifest, and the chunk against the footer. */
+/* The reader is to read this chunk, or (entry->is_object) this object. If it is late, open the file
+ * if that was not done, and check it against the manifest, and the chunk against the footer.
+ * reader_locate_item() does it too. On one thread at a time, and on any number where nothing is
+ * left to be opened. */
 enum sidestep_status reader_admit(struct reader *r, const struct metadata_entry *entry,
                                   const struct metadata_storage *storage, const struct box *box,
-                                  uint32_t flags, struct sidestep_error *err);
-/* The bytes of all data files, as the manifest or, without one, the files say. */
+                                  struct sidestep_error *err);
+/* The bytes of all data files, as the manifest or, without one, the files (or, if late, their
+ * items) say. */
 uint64_t reader_data_bytes(const struct reader *r);
 /* Open the data file file->name in ${dir}. ${dir} must outlive ${r}. */
 enum sidestep_status reader_file_open(struct reader *r, struct reader_file *file,
@@ -139,6 +162,9 @@ enum sidestep_status reader_file_open(struct reader *r, struct reader_file *file
  * and is not a failure. */
 enum sidestep_status reader_file_check(struct reader *r, size_t i, uint32_t flags,
                                        struct sidestep_error *err);
+/* Does a file without a footer, of this size, contain all of its items? */
+enum sidestep_status reader_file_check_end(const struct reader_file *file, uint64_t bytes,
+                                           struct sidestep_error *err);
 /* Are the files the ones that were opened, as far as their attributes show? ECORRUPT: one is not. A
  * caller that has read data without hashes calls it last. */
 enum sidestep_status reader_check_unchanged(struct reader *r, struct sidestep_error *err);

@@ -60,8 +60,8 @@ static enum sidestep_status check_footer(struct reader *r, struct reader_file *f
     return SIDESTEP_OK;
 }
 
-/* Check that a file of a stock checkpoint has no trailer of sidestep. If it has one, .metadata was
- * changed. */
+/* Check that a file of a stock checkpoint has no trailer of sidestep, and all of its items. If it
+ * has a trailer, .metadata was changed. */
 static enum sidestep_status check_stock_file(struct reader_file *file, struct sidestep_error *err)
 {
     struct footer_trailer trailer;
@@ -69,8 +69,12 @@ static enum sidestep_status check_stock_file(struct reader_file *file, struct si
     char origin[SAVE_ID_HEX];
     enum sidestep_status status = footer_trailer_read(&file->source, &trailer, &why);
 
-    if (status == SIDESTEP_ENOTFOUND)
+    if (status == SIDESTEP_ENOTFOUND) {
+        file->problem = "size";
+        TRY(reader_file_check_end(file, file->source.length, err));
+        file->problem = NULL;
         return SIDESTEP_OK;
+    }
     file->problem = "id";
     if (status == SIDESTEP_OK) {
         hash_to_hex(trailer.save_id, SAVE_ID_BYTES, origin);
@@ -78,6 +82,16 @@ static enum sidestep_status check_stock_file(struct reader_file *file, struct si
                     FILE_NAME_METADATA);
     }
     return error_copy(err, &why);
+}
+
+enum sidestep_status reader_file_check_end(const struct reader_file *file, uint64_t bytes,
+                                           struct sidestep_error *err)
+{
+    if (bytes >= file->bytes)
+        return SIDESTEP_OK;
+    return FAIL(err, SIDESTEP_ECORRUPT, "it has %llu bytes, but '%s' ends at byte %llu",
+                (unsigned long long)bytes, display_name(file->last).text,
+                (unsigned long long)file->bytes);
 }
 
 /* Check that ${now} is the file that was opened. A file with hashes of ours may change its ctime:

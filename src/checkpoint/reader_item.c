@@ -95,22 +95,6 @@ static void from_foreign(const struct reader *reader, const struct metadata_entr
     out->data_bytes = out->bytes;
 }
 
-const struct footer_item *reader_find_footer_item(const struct reader_file *file, uint64_t offset)
-{
-    const struct footer *footer = &file->footer;
-
-    for (size_t low = 0, high = footer->count; low < high;) {
-        size_t middle = low + (high - low) / 2;
-        if (footer->items[middle].offset == offset)
-            return &footer->items[middle];
-        if (footer->items[middle].offset < offset)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return NULL;
-}
-
 static struct reader_file *find_file(struct reader *reader, const char *name,
                                      const struct reader_item *before)
 {
@@ -126,7 +110,8 @@ static struct reader_file *find_file(struct reader *reader, const char *name,
 static bool may_be_read(const struct reader *reader, const struct reader_file *file)
 {
     return file->problem == NULL ||
-           (reader_file_has_wrong_size(file) && (reader->salvages || !reader->has_manifest));
+           (reader_file_has_wrong_size(file) &&
+            ((reader->flags & READER_SALVAGE) != 0 || !reader->has_manifest));
 }
 
 static const struct footer_item *find_footer(const struct reader_item *item,
@@ -151,6 +136,7 @@ enum sidestep_status reader_locate_item(struct reader *reader, const struct meta
     enum sidestep_status status = SIDESTEP_OK;
 
     *out = (struct reader_item){.offset = storage->offset, .bytes = storage->length};
+    TRY(reader_admit(reader, entry, storage, box, err));
     out->file = find_file(reader, storage->file, before);
     if (out->file == NULL)
         return FAIL(err, SIDESTEP_ECORRUPT, "'%s' has no storage entry", entry->name);

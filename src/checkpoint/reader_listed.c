@@ -14,7 +14,7 @@
 static enum sidestep_status open_listed(struct reader *r, uint32_t flags,
                                         const struct buffer *manifest, struct sidestep_error *err)
 {
-    r->is_partial = true;
+    r->opens_late = true;
     TRY(store_dir_open(r->store, NULL, r->path, &r->dir, err));
     if ((flags & READER_SHARED_LOCK) != 0)
         reader_take_lease(r);
@@ -42,36 +42,6 @@ enum sidestep_status reader_open_listed(struct store *store, const char *path, u
 }
 
 /* ---- all chunks, from .metadata */
-
-/* Get the size of a file. store_stat() takes no name with a `/`. */
-static enum sidestep_status look_at(struct store_dir *dir, const char *name,
-                                    struct store_stat *stat, struct sidestep_error *err)
-{
-    OWNED_FILE *file = NULL;
-
-    if (strchr(name, '/') == NULL)
-        return store_stat(dir, name, stat, err);
-    TRY(store_file_open(dir, name, 0, &file, err));
-    return store_file_stat(file, stat, err);
-}
-
-static enum sidestep_status check_sizes(struct reader *r, struct sidestep_error *err)
-{
-    for (size_t i = 0; i < r->manifest.file_count; i++) {
-        const struct manifest_file *row = &r->manifest.files[i];
-        struct store_stat stat;
-        enum sidestep_status status = look_at(r->dir, row->name, &stat, err);
-        if (status == SIDESTEP_ENOTFOUND)
-            return FAIL(err, SIDESTEP_ECORRUPT, "file '%s': it is missing", row->name);
-        TRY(WRAP(status, err, "file '%s'", row->name));
-        if (stat.kind != STORE_FILE)
-            return FAIL(err, SIDESTEP_EUNSAFE, "file '%s': it is not a regular file", row->name);
-        if (stat.size != row->bytes)
-            return FAIL(err, SIDESTEP_ECORRUPT, "file '%s': it has %llu bytes instead of %llu",
-                        row->name, (unsigned long long)stat.size, (unsigned long long)row->bytes);
-    }
-    return SIDESTEP_OK;
-}
 
 static enum sidestep_status add_stored(const struct reader *r, struct chunk_list *list,
                                        const struct metadata_entry *entry,
@@ -108,22 +78,28 @@ static enum sidestep_status add_entry(const struct reader *r, struct chunk_list 
     return SIDESTEP_OK;
 }
 
-enum sidestep_status reader_list_metadata(struct reader *r, struct chunk_list *list,
-                                          struct sidestep_error *err)
+enum sidestep_status reader_parse_listed(struct reader *r, struct metadata *out,
+                                         struct sidestep_error *err)
 {
     OWNED_BUFFER bytes = {0};
-    OWNED_METADATA metadata = {0};
     uint8_t sha256[HASH_SHA256_BYTES];
 
-    TRY(check_sizes(r, err));
     TRY(small_file_read(r->dir, FILE_NAME_METADATA, 0, DCP_METADATA_MAX_BYTES, &bytes, err));
     hash_sha256(bytes.bytes, bytes.length, sha256);
     if (memcmp(sha256, r->manifest.metadata_sha256, sizeof(sha256)) != 0)
         return FAIL(err, SIDESTEP_ECORRUPT, "%s was replaced while it was being read",
                     FILE_NAME_METADATA);
-    TRY(WRAP(dcp_metadata_read(bytes.bytes, bytes.length, &metadata, err), err,
-             FILE_NAME_METADATA));
-    buffer_release(&bytes);
+    metadata_release(out);
+    return WRAP(dcp_metadata_read(bytes.bytes, bytes.length, out, err), err, FILE_NAME_METADATA);
+}
+
+enum sidestep_status reader_list_metadata(struct reader *r, struct chunk_list *list,
+                                          struct sidestep_error *err)
+{
+    OWNED_METADATA metadata = {0};
+
+    TRY(reader_check_sizes(r, 0, r->file_count, err));
+    TRY(reader_parse_listed(r, &metadata, err));
     for (size_t i = 0; i < metadata.count; i++)
         TRY(add_entry(r, list, &metadata.entries[i], err));
     return buffer_check(&list->bytes, err);
@@ -132,36 +108,36 @@ enum sidestep_status reader_list_metadata(struct reader *r, struct chunk_list *l
 /* ---- footers */
 
 /* List the items of a file, and forget the file. */
-static enum sidestep_status list_and_forget(struct reader *r, size_t i, uint32_t flags,
-                                            struct chunk_list *list, struct sidestep_error *err)
+static enum sidestep_status list_and_forget(struct reader *r, size_t i, struct chunk_list *list,
+                                            struct sidestep_error *err)
 {
     struct reader_file *file = &r->files[i];
     struct arena kept = r->arena;
 
     r->arena = (struct arena){0};
-    enum sidestep_status status = reader_file_check(r, i, flags, err);
+    enum sidestep_status status = reader_file_check(r, i, r->flags, err);
     if (status == SIDESTEP_OK)
         chunk_list_add_footer(list, &file->footer, i);
     if (file->file != NULL)
         r->open_files--;
     store_file_discard(file->file);
-    *file = (struct reader_file){.name = file->name};
+    *file = (struct reader_file){.name = file->name, .bytes = file->bytes};
     arena_release(&r->arena);
     r->arena = kept;
     return status;
 }
 
-enum sidestep_status reader_list_footers(struct reader *r, size_t begin, size_t end, uint32_t flags,
+enum sidestep_status reader_list_footers(struct reader *r, size_t begin, size_t end,
                                          struct chunk_list *list, struct sidestep_error *err)
 {
-    bool keeps = end - begin <= READER_MAX_KEPT_FOOTERS;
+    bool keeps = end - begin <= READER_MAX_FOOTERS;
 
     for (size_t i = begin; i < end; i++) {
         if (!keeps) {
-            TRY(list_and_forget(r, i, flags, list, err));
+            TRY(list_and_forget(r, i, list, err));
             continue;
         }
-        TRY(reader_file_check(r, i, flags, err));
+        TRY(reader_file_check(r, i, r->flags, err));
         chunk_list_add_footer(list, &r->files[i].footer, i);
     }
     return buffer_check(&list->bytes, err);
@@ -184,25 +160,11 @@ enum sidestep_status reader_take_chunks(struct reader *r, const void *list, size
     return chunk_list_read(list, bytes, &wish, &r->metadata, err);
 }
 
-enum sidestep_status reader_admit(struct reader *r, const struct metadata_entry *entry,
-                                  const struct metadata_storage *storage, const struct box *box,
-                                  uint32_t flags, struct sidestep_error *err)
-{
-    size_t i = hash_table_find(&r->file_names, storage->file);
-
-    if (i == SIZE_MAX)
-        return FAIL(err, SIDESTEP_ECORRUPT, "'%s' is in the file '%s', which is not listed",
-                    display_name(entry->name).text, storage->file);
-    if (r->files[i].dir == NULL)
-        TRY(reader_file_check(r, i, flags, err));
-    return reader_check_chunk(r, entry, storage, box, err);
-}
-
 uint64_t reader_data_bytes(const struct reader *r)
 {
     uint64_t bytes = 0;
 
     for (size_t i = 0; i < r->file_count; i++)
-        bytes += r->is_partial ? r->manifest.files[i].bytes : r->files[i].source.length;
+        bytes += r->opens_late ? r->files[i].bytes : r->files[i].source.length;
     return bytes;
 }

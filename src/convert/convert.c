@@ -95,6 +95,9 @@ static enum sidestep_status open_bytes(struct convert *c, struct sidestep_error 
         return FAIL_NOMEM(err, c->reader->metadata.count);
     for (size_t i = 0; i < c->tensor_count; i++)
         wanted[c->tensors[i].entry] = true;
+    /* Several threads may read objects, and only one may open files. */
+    for (size_t i = 0; i < c->object_count; i++)
+        TRY(reader_admit(c->reader, c->objects[i].from, &c->objects[i].from->storage, NULL, err));
     return tensor_reader_open(c->reader, wanted, c->threads + 2, &c->bytes, err);
 }
 
@@ -159,8 +162,8 @@ static enum sidestep_status check_destination(const char *path, struct sidestep_
 static enum sidestep_status convert_with(struct convert *c, struct sidestep_error *err)
 {
     bool partial = (c->options.flags & SIDESTEP_CONVERT_PARTIAL) != 0;
-    uint32_t flags =
-        STORE_DIRECT | READER_FOREIGN | (partial ? READER_TOLERANT | READER_SALVAGE : 0);
+    uint32_t flags = STORE_DIRECT | READER_FOREIGN | READER_LATE |
+                     (partial ? READER_TOLERANT | READER_SALVAGE : 0);
 
     TRY(check_destination(c->destination, err)); /* before anything is read */
     TRY(object_path_open(c->source, &c->store, err));

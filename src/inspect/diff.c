@@ -280,8 +280,8 @@ static enum sidestep_status compare_all(struct diff *diff, struct sidestep_error
 
 static enum sidestep_status open_both(struct diff *diff, struct sidestep_error *err)
 {
-    uint32_t flags =
-        READER_SHARED_LOCK | STORE_DIRECT | (store_ring_probe() == 0 ? READER_IO_URING : 0);
+    uint32_t flags = READER_SHARED_LOCK | READER_LATE | STORE_DIRECT |
+                     (store_ring_probe() == 0 ? READER_IO_URING : 0);
     unsigned threads = diff->options->threads;
 
     for (int side = 0; side < 2; side++) {

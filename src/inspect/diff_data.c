@@ -94,6 +94,18 @@ static bool has_same_hash(const struct diff *diff, const struct metadata_chunk *
            x->raw_hash.low == y->raw_hash.low && x->raw_hash.high == y->raw_hash.high;
 }
 
+/* Open the files that store a tensor: their footers have the hashes. */
+static enum sidestep_status admit_chunks(struct reader *reader, const struct metadata_entry *entry,
+                                         struct sidestep_error *err)
+{
+    for (size_t i = 0; i < entry->chunk_count; i++) {
+        const struct metadata_chunk *chunk = &entry->chunks[i];
+        TRY(WRAP(reader_admit(reader, entry, &chunk->storage, &chunk->box, err), err,
+                 "checkpoint '%s'", reader->path));
+    }
+    return SIDESTEP_OK;
+}
+
 enum sidestep_status diff_compare_hashes(struct diff *diff, struct diff_pair *pair,
                                          struct sidestep_error *err)
 {
@@ -101,6 +113,8 @@ enum sidestep_status diff_compare_hashes(struct diff *diff, struct diff_pair *pa
 
     if (pair->a->chunk_count != pair->b->chunk_count)
         return SIDESTEP_OK;
+    TRY(admit_chunks(diff->readers[0], pair->a, err));
+    TRY(admit_chunks(diff->readers[1], pair->b, err));
     TRY(sort_chunks(pair->a, &a, err));
     TRY(sort_chunks(pair->b, &b, err));
     for (size_t i = 0; i < pair->a->chunk_count; i++)

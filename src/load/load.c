@@ -119,7 +119,7 @@ static enum sidestep_status verify_whole(struct sidestep_engine *engine, struct 
 {
     OWNED_BY(reader_close) struct reader *whole = NULL;
 
-    if (!reader->is_partial)
+    if (!reader->opens_late)
         return verify_reader(reader, engine->stagers, NULL, findings, err);
     TRY(reader_open(reader->store, reader->path, READER_PARSE_METADATA, &whole, err));
     if (memcmp(whole->manifest_sha256, reader->manifest_sha256, HASH_SHA256_BYTES) != 0)

@@ -28,19 +28,30 @@ struct announcement {
     uint64_t metadata_hash; /* the first bytes of its SHA-256 */
 };
 
-/* ---- each rank opens all files */
+static enum sidestep_status admit_chunks(struct opening *o, struct sidestep_error *err)
+{
+    for (size_t i = 0; i < o->plan->count; i++) {
+        const struct load_plan_chunk *chunk = &o->plan->chunks[i];
+        TRY(reader_admit(*o->reader, chunk->entry, chunk->storage, &chunk->box, err));
+    }
+    return SIDESTEP_OK;
+}
+
+/* ---- each rank parses .metadata */
 
 /* The hash of the manifest (or .metadata) shows whether it is the same save. */
 static enum sidestep_status open_each_all(struct opening *o, struct sidestep_error *err)
 {
     struct comm *comm = &o->engine->comm;
+    const struct reader_share share = {(uint64_t)comm->rank, (uint64_t)comm->size};
     uint64_t pair[2] = {0};
 
     for (unsigned attempt = 0;; attempt++) {
         struct store *store = NULL;
         enum sidestep_status status = engine_find_store(o->engine, o->path, &store, err);
         if (status == SIDESTEP_OK)
-            status = reader_open(store, o->path, o->flags, o->reader, err);
+            status = reader_open_with_others(store, o->path, o->flags | READER_LATE, &share,
+                                             o->reader, err);
         TRY(comm_agree_all(comm, status, err));
         memcpy(&pair[0], (*o->reader)->manifest_sha256, sizeof(pair[0]));
         pair[1] = ~pair[0];
@@ -54,8 +65,11 @@ static enum sidestep_status open_each_all(struct opening *o, struct sidestep_err
                         o->path);
         o->engine->clock->sleep_ms(o->engine->clock, 100u << attempt);
     }
-    return comm_agree_all(
-        comm, load_plan_build(&(*o->reader)->metadata, o->state, o->all_names, o->plan, err), err);
+    enum sidestep_status status =
+        load_plan_build(&(*o->reader)->metadata, o->state, o->all_names, o->plan, err);
+    if (status == SIDESTEP_OK)
+        status = admit_chunks(o, err);
+    return comm_agree_all(comm, status, err);
 }
 
 /* ---- each rank opens what it needs */
@@ -135,9 +149,10 @@ static enum sidestep_status list_chunks(struct opening *o, struct chunk_list **l
     *list = chunk_list_new(err);
     if (*list == NULL)
         return SIDESTEP_ENOMEM;
-    if (files <= size * OPEN_MAX_FOOTERS || r->manifest.metadata_bytes > OPEN_MAX_METADATA_BYTES)
+    if (files <= size * READER_MAX_FOOTERS ||
+        r->manifest.metadata_bytes > READER_MAX_METADATA_BYTES)
         return reader_list_footers(r, (size_t)(rank * files / size),
-                                   (size_t)((rank + 1) * files / size), o->flags, *list, err);
+                                   (size_t)((rank + 1) * files / size), *list, err);
     return rank == 0 ? reader_list_metadata(r, *list, err) : SIDESTEP_OK;
 }
 
@@ -164,15 +179,6 @@ static enum sidestep_status list_chunks_all(struct opening *o, struct buffer *ch
         chunks->length = chunks->capacity = parts.offsets[last] + parts.sizes[last];
     }
     return share_all(comm, chunks, err);
-}
-
-static enum sidestep_status admit_chunks(struct opening *o, struct sidestep_error *err)
-{
-    for (size_t i = 0; i < o->plan->count; i++) {
-        const struct load_plan_chunk *chunk = &o->plan->chunks[i];
-        TRY(reader_admit(*o->reader, chunk->entry, chunk->storage, &chunk->box, o->flags, err));
-    }
-    return SIDESTEP_OK;
 }
 
 static enum sidestep_status open_needed_all(struct opening *o, struct sidestep_error *err)

@@ -8,7 +8,8 @@
  * instead, if it is small, and looks at the sizes of all shards. Each rank plans from the list,
  * opens the shards that it needs, and checks their footers against the manifest.
  *
- * Where no manifest lists the `.metadata`, each rank opens all files.
+ * Where no manifest lists the `.metadata`, each rank parses it, opens its share of the files, or
+ * looks at their sizes if they are many, and opens the files that it needs.
  */
 #ifndef LOAD_OPEN_ALL_H
 #define LOAD_OPEN_ALL_H
@@ -16,11 +17,6 @@
 #include "checkpoint/checkpoint.h"
 #include "engine/engine.h"
 #include "plan/plan.h"
-
-/* A rank reads the footers of this many shards at most, to find out what there is, unless
- * `.metadata` is larger than this, and would take more memory and time than the footers. */
-#define OPEN_MAX_FOOTERS 32u
-#define OPEN_MAX_METADATA_BYTES ((uint64_t)32 << 20)
 
 /* Open ${path} and plan what this rank reads. All ranks see the same save. ${all_names}: the plan
  * lists unexpected names. After a failure there is no reader. Release the plan in any case. */
