@@ -11,23 +11,7 @@
 #include "support/comm_hook.h"
 #include "support/comm_threads.h"
 #include "support/flip.h"
-#include "support/scratch.h"
-#include "support/unit.h"
-
-static struct scratch scratch;
-
-static int set_up(void **test)
-{
-    (void)test;
-    return scratch_make(&scratch, NULL) ? 0 : -1;
-}
-
-static int tear_down(void **test)
-{
-    (void)test;
-    scratch_remove(&scratch);
-    return 0;
-}
+#include "support/one_scratch.h"
 
 static void write_whole(const char *path)
 {
@@ -176,4 +160,4 @@ TEST(a_source_that_changes_is_not_read)
     }
 }
 
-EACH_TEST(set_up, tear_down);
+EACH_TEST(scratch_setup, scratch_teardown);

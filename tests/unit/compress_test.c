@@ -7,40 +7,10 @@
 #include "base/fault.h"
 #include "sidestep/sidestep.h"
 #include "support/comm_threads.h"
+#include "support/one_scratch.h"
 #include "support/prng.h"
-#include "support/scratch.h"
-#include "support/unit.h"
 
 #define TENSORS 8u
-
-static struct scratch scratch;
-
-static int setup(void **state)
-{
-    (void)state;
-    return scratch_make(&scratch, NULL) ? 0 : -1;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    scratch_remove(&scratch);
-    return 0;
-}
-
-static const char *at(char *buffer, const char *name)
-{
-    snprintf(buffer, 256, "%s/%s", scratch.path, name);
-    return buffer;
-}
-
-#define ASSERT_OK(call, err)                                                                       \
-    do {                                                                                           \
-        enum sidestep_status status_ = (call);                                                     \
-        if (status_ != SIDESTEP_OK)                                                                \
-            print_message("# %s\n", (err).message);                                                \
-        assert_int_equal(status_, SIDESTEP_OK);                                                    \
-    } while (0)
 
 /* ---- a state that can be compressed */
 
@@ -543,4 +513,4 @@ TEST(unknown_words_are_refused)
     close_engine(engine);
 }
 
-ALL_TESTS(setup, teardown);
+ALL_TESTS(scratch_setup, scratch_teardown);

@@ -7,28 +7,18 @@
 #include "checkpoint/reader.h"
 #include "load/compressed_item.h"
 #include "store/store.h"
+#include "support/one_scratch.h"
 #include "support/prng.h"
-#include "support/scratch.h"
-#include "support/unit.h"
 
 #define ROWS 6001 /* 11.7 MiB: the last chunk is not full */
 #define COLUMNS 1023
 #define BYTES ((size_t)ROWS * COLUMNS * 2)
 
-static struct scratch scratch;
 static char path[256];
 static uint16_t *weight;
 static uint64_t item_offset, item_bytes;
 static unsigned long failing; /* number of the allocation that fails in the next load; 0: none */
 static bool fired;            /* that allocation was reached */
-
-#define ASSERT_OK(call, err)                                                                       \
-    do {                                                                                           \
-        enum sidestep_status status_ = (call);                                                     \
-        if (status_ != SIDESTEP_OK)                                                                \
-            print_message("# %s\n", (err).message);                                                \
-        assert_int_equal(status_, SIDESTEP_OK);                                                    \
-    } while (0)
 
 static struct sidestep_engine *open_engine(uint32_t threads, enum sidestep_io io)
 {

@@ -11,13 +11,11 @@
 
 #include "base/fault.h"
 #include "sidestep/sidestep.h"
-#include "support/scratch.h"
-#include "support/unit.h"
+#include "support/one_scratch.h"
 #include "support/world.h"
 
 #define SEED 5u
 
-static struct scratch scratch;
 static char source[128];
 
 static int set_up(void **test)
@@ -35,13 +33,6 @@ static int set_up(void **test)
     assert_int_equal(sidestep_save(engine, source, world.state, NULL, NULL, NULL), SIDESTEP_OK);
     assert_int_equal(sidestep_engine_close(&engine, NULL), SIDESTEP_OK);
     world_free(&world);
-    return 0;
-}
-
-static int tear_down(void **test)
-{
-    (void)test;
-    scratch_remove(&scratch);
     return 0;
 }
 
@@ -532,4 +523,4 @@ TEST(numbers_of_tensors)
     sidestep_checkpoint_close(&checkpoint);
 }
 
-ALL_TESTS(set_up, tear_down);
+ALL_TESTS(set_up, scratch_teardown);

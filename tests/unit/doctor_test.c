@@ -8,10 +8,7 @@
 #include "base/fault.h"
 #include "base/priority.h"
 #include "sidestep/sidestep.h"
-#include "support/scratch.h"
-#include "support/unit.h"
-
-static struct scratch scratch;
+#include "support/one_scratch.h"
 
 static const struct sidestep_finding *find(const struct sidestep_doctor_report *report,
                                            const char *name)
@@ -130,19 +127,6 @@ TEST(priorities_follow_rights)
     assert_memory_equal(&rights, &none, sizeof(none));
 }
 
-static int set_up(void **state)
-{
-    (void)state;
-    return scratch_make(&scratch, NULL) ? 0 : -1;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    scratch_remove(&scratch);
-    return 0;
-}
-
 /* As in a container that was started without its GPUs. */
 TEST(a_driver_that_is_hidden)
 {
@@ -156,4 +140,4 @@ TEST(a_driver_that_is_hidden)
     expect_no("cuda.module", 0, "cuda", "libcuda.so.1 is not found here");
 }
 
-ALL_TESTS(set_up, tear_down);
+ALL_TESTS(scratch_setup, scratch_teardown);

@@ -10,30 +10,8 @@
 
 #include "sidestep/sidestep.h"
 #include "support/comm_threads.h"
-#include "support/scratch.h"
-#include "support/unit.h"
+#include "support/one_scratch.h"
 #include "support/world.h"
-
-static struct scratch scratch;
-
-static int setup(void **state)
-{
-    (void)state;
-    return scratch_make(&scratch, NULL) ? 0 : -1;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    scratch_remove(&scratch);
-    return 0;
-}
-
-static const char *at(char *buffer, const char *name)
-{
-    snprintf(buffer, 256, "%s/%s", scratch.path, name);
-    return buffer;
-}
 
 static bool exists(const char *directory, const char *name)
 {
@@ -68,14 +46,6 @@ static int count_names(const char *directory)
     pclose(pipe);
     return count;
 }
-
-#define ASSERT_OK(call, err)                                                                       \
-    do {                                                                                           \
-        enum sidestep_status status_ = (call);                                                     \
-        if (status_ != SIDESTEP_OK)                                                                \
-            print_message("# %s\n", (err).message);                                                \
-        assert_int_equal(status_, SIDESTEP_OK);                                                    \
-    } while (0)
 
 /* ---- one rank ---- */
 
@@ -554,4 +524,4 @@ TEST(every_flipped_byte_is_found)
     ASSERT_OK(sidestep_engine_close(&engine, &err), err);
 }
 
-EACH_TEST(setup, teardown);
+EACH_TEST(scratch_setup, scratch_teardown);

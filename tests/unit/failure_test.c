@@ -9,30 +9,8 @@
 
 #include "sidestep/sidestep.h"
 #include "support/comm_threads.h"
-#include "support/scratch.h"
-#include "support/unit.h"
+#include "support/one_scratch.h"
 #include "support/world.h"
-
-static struct scratch scratch;
-
-static int setup(void **state)
-{
-    (void)state;
-    return scratch_make(&scratch, NULL) ? 0 : -1;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    scratch_remove(&scratch);
-    return 0;
-}
-
-static const char *at(char buffer[256], const char *name)
-{
-    snprintf(buffer, 256, "%s/%s", scratch.path, name);
-    return buffer;
-}
 
 /* Count names in the scratch directory, hidden ones too. */
 static size_t count_names(void)
@@ -235,8 +213,8 @@ TEST(a_rank_that_cannot_take_part_in_a_series)
 
         assert_int_equal(comm_threads_run(2, run_series, &job), 0);
         assert_int_equal(access(at(path, "step-1/.metadata"), F_OK), 0);
-        teardown(NULL);
-        setup(NULL);
+        scratch_teardown(NULL);
+        scratch_setup(NULL);
     }
 }
 
@@ -547,4 +525,4 @@ TEST(ranks_agree_on_whether_to_replace)
     assert_int_equal(count_names(), 0);
 }
 
-EACH_TEST(setup, teardown);
+EACH_TEST(scratch_setup, scratch_teardown);

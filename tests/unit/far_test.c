@@ -7,14 +7,12 @@
 #include <unistd.h>
 
 #include "support/far_ranks.h"
-#include "support/scratch.h"
+#include "support/one_scratch.h"
 #include "support/store_far.h"
-#include "support/unit.h"
 
 #define RANKS 24
 #define NEVER 1000000u
 
-static struct scratch scratch;
 static char path[128];
 
 static void save(struct store_far *far, struct far_ranks *ranks)
@@ -109,11 +107,4 @@ static int setup(void **state)
     return 0;
 }
 
-static int teardown(void **state)
-{
-    (void)state;
-    scratch_remove(&scratch);
-    return 0;
-}
-
-ALL_TESTS(setup, teardown);
+ALL_TESTS(setup, scratch_teardown);

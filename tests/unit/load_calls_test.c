@@ -13,9 +13,8 @@
 #include "inspect/checkpoint.h"
 #include "load/open_all.h"
 #include "support/comm_threads.h"
-#include "support/scratch.h"
+#include "support/one_scratch.h"
 #include "support/store_fault.h"
-#include "support/unit.h"
 
 #define COUNT_ONLY (~0ul) /* a hit that never comes */
 #define ROWS 2
@@ -40,8 +39,6 @@ struct job {
     _Atomic unsigned wrong; /* elements */
     char said[704];
 };
-
-static struct scratch scratch;
 
 static float element(int tensor, int64_t row, int64_t column)
 {
@@ -161,20 +158,7 @@ static unsigned long count_calls(struct job *job, int loaders, enum part part, c
     return hits;
 }
 
-static int setup(void **unused)
-{
-    (void)unused;
-    return scratch_make(&scratch, NULL) ? 0 : -1;
-}
-
-static int teardown(void **unused)
-{
-    (void)unused;
-    scratch_remove(&scratch);
-    return 0;
-}
-
-TEST_WITH(each_rank_opens_what_it_needs, setup, teardown)
+TEST_WITH(each_rank_opens_what_it_needs, scratch_setup, scratch_teardown)
 {
     struct job job;
 
@@ -188,7 +172,7 @@ TEST_WITH(each_rank_opens_what_it_needs, setup, teardown)
 }
 
 /* The negative control: the counter sees the opens of a reader that opens all files. */
-TEST_WITH(opening_all_files_is_counted, setup, teardown)
+TEST_WITH(opening_all_files_is_counted, scratch_setup, scratch_teardown)
 {
     struct sidestep_error err = {0};
     struct reader *reader = NULL;
@@ -204,7 +188,7 @@ TEST_WITH(opening_all_files_is_counted, setup, teardown)
 }
 
 /* One rank that wants little of many shards opens one of them, and looks at the size of each. */
-TEST_WITH(one_rank_opens_one_of_many_shards, setup, teardown)
+TEST_WITH(one_rank_opens_one_of_many_shards, scratch_setup, scratch_teardown)
 {
     struct job job;
 
@@ -218,7 +202,7 @@ TEST_WITH(one_rank_opens_one_of_many_shards, setup, teardown)
 }
 
 /* A rank that lists many footers keeps none, and opens again what it reads. */
-TEST_WITH(many_footers_are_not_kept, setup, teardown)
+TEST_WITH(many_footers_are_not_kept, scratch_setup, scratch_teardown)
 {
     OWNED_BY(chunk_list_free) struct chunk_list *some = chunk_list_new(NULL);
     OWNED_BY(chunk_list_free) struct chunk_list *all = chunk_list_new(NULL);
@@ -268,7 +252,7 @@ static void replace_byte(const struct job *job, const char *file, long from_end)
 
 /* A shard whose footer is not the one that the manifest lists is refused, by ranks that read it
  * and by those that list it. A shard that is gone or short is noticed by all. */
-TEST_WITH(damage_is_noticed, setup, teardown)
+TEST_WITH(damage_is_noticed, scratch_setup, scratch_teardown)
 {
     char path[256];
     struct job job;
@@ -450,7 +434,7 @@ TEST_WITH(other_readers_notice_sizes, setup, teardown)
 }
 
 /* Rank 1 sees another checkpoint under the name: all ranks are told, and not that it is damaged. */
-TEST_WITH(ranks_that_see_different_checkpoints_are_told, setup, teardown)
+TEST_WITH(ranks_that_see_different_checkpoints_are_told, scratch_setup, scratch_teardown)
 {
     struct job other, job;
 

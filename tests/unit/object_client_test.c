@@ -7,12 +7,9 @@
 
 #include "base/fault.h"
 #include "object/client_internal.h"
-#include "support/scratch.h"
-#include "support/unit.h"
+#include "support/one_scratch.h"
 
 #define SECRET "a-secret-of-tests"
-
-static struct scratch scratch;
 
 static void write_file(const char *name, const char *text)
 {
@@ -49,13 +46,6 @@ static int set_up(void **state)
                               "\n[process]\nregion = r\n");
     write_file("config", "[profile process]\ncredential_process = echo '{\"AccessKeyId\": \"a\", "
                          "\"SecretAccessKey\": \"" SECRET "\"}'\n");
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    scratch_remove(&scratch);
     return 0;
 }
 
@@ -223,4 +213,4 @@ TEST(checksums)
     assert_string_equal(text, "4waSgw==");
 }
 
-ALL_TESTS(set_up, tear_down);
+ALL_TESTS(set_up, scratch_teardown);

@@ -15,26 +15,10 @@
 #include "commit/commit.h"
 #include "engine/engine.h"
 #include "support/comm_threads.h"
-#include "support/scratch.h"
-#include "support/unit.h"
+#include "support/one_scratch.h"
 #include "support/world.h"
 
 #define RANKS 4
-
-static struct scratch scratch;
-
-static int setup(void **state)
-{
-    (void)state;
-    return scratch_make(&scratch, NULL) ? 0 : -1;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    scratch_remove(&scratch);
-    return 0;
-}
 
 static int count_names(const char *directory)
 {
@@ -394,4 +378,4 @@ TEST(a_long_list_of_ranks_is_cut)
 
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
-EACH_TEST(setup, teardown);
+EACH_TEST(scratch_setup, scratch_teardown);

@@ -6,10 +6,8 @@
 #include "base/fault.h"
 #include "base/owned.h"
 #include "sidestep/sidestep.h"
-#include "support/scratch.h"
-#include "support/unit.h"
+#include "support/one_scratch.h"
 
-static struct scratch scratch;
 static char checkpoint[256];
 static struct sidestep_error err;
 
@@ -29,13 +27,6 @@ static int setup(void **state)
              "chmod -R u+w .",
              checkpoint, checkpoint, checkpoint, checkpoint);
     return system(command) == 0 ? 0 : -1;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    scratch_remove(&scratch);
-    return 0;
 }
 
 static enum sidestep_status verify(struct sidestep_verify_report *report,
@@ -107,4 +98,4 @@ TEST(a_cancelled_verify_returns_ecancelled)
     assert_true(!report.ok && report.owner == NULL);
 }
 
-ALL_TESTS(setup, teardown);
+ALL_TESTS(setup, scratch_teardown);
