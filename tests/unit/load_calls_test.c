@@ -306,7 +306,7 @@ static void make_stock(const struct job *job)
 }
 
 /* Each rank opens what it needs, and its share. */
-TEST_WITH(stock_shards_are_opened_by_who_needs_them, setup, teardown)
+TEST_WITH(stock_shards_are_opened_by_who_needs_them, scratch_setup, scratch_teardown)
 {
     struct job job;
 
@@ -323,7 +323,7 @@ TEST_WITH(stock_shards_are_opened_by_who_needs_them, setup, teardown)
 }
 
 /* One that is short or gone is noticed, also where no rank reads it, by many ranks and by one. */
-TEST_WITH(stock_shards_that_nobody_reads_are_looked_at, setup, teardown)
+TEST_WITH(stock_shards_that_nobody_reads_are_looked_at, scratch_setup, scratch_teardown)
 {
     char path[256];
     struct job job;
@@ -363,7 +363,7 @@ static void read_rows(struct sidestep_checkpoint *c, int saver)
 
 /* What is shown, read or exported of a wide checkpoint opens no other shard: footers of others may
  * be damaged. What is compared by its hashes opens all. */
-TEST_WITH(other_readers_open_what_they_need, setup, teardown)
+TEST_WITH(other_readers_open_what_they_need, scratch_setup, scratch_teardown)
 {
     struct sidestep_checkpoint_info info = SIDESTEP_CHECKPOINT_INFO_INIT;
     struct sidestep_convert_options convert = SIDESTEP_CONVERT_OPTIONS_INIT;
@@ -414,7 +414,7 @@ TEST_WITH(other_readers_open_what_they_need, setup, teardown)
 }
 
 /* A shard of a wide checkpoint that is short is noticed, and the rest can be read. */
-TEST_WITH(other_readers_notice_sizes, setup, teardown)
+TEST_WITH(other_readers_notice_sizes, scratch_setup, scratch_teardown)
 {
     struct sidestep_checkpoint_info info = SIDESTEP_CHECKPOINT_INFO_INIT;
     struct sidestep_checkpoint *c = NULL;
