@@ -23,7 +23,7 @@
 struct rig {
     struct object_bucket *bucket;
     atomic_uint seen; /* requests so far */
-    unsigned at;      /* this one, from 1 on, meets ${fate}; 0: none */
+    atomic_uint at;   /* this one, from 1 on, meets ${fate}; 0: none; set after the next two */
     bool dies;        /* its client makes none any more */
     enum object_fate fate;
     atomic_bool hit;
@@ -58,7 +58,7 @@ static inline enum object_fate choose_fate(void *context, int client, const char
         act(rig);
     }
     unsigned number = atomic_fetch_add(&rig->seen, 1) + 1;
-    if (number != rig->at)
+    if (number != atomic_load(&rig->at))
         return OBJECT_DONE;
     snprintf(rig->request, sizeof(rig->request), "%s %s", request, key);
     atomic_store(&rig->hit, true);

@@ -206,7 +206,8 @@ static bool try_open(unsigned at, enum object_fate fate, bool dies)
     save_ok(&t, 1);
     close_trainer(&t);
     atomic_store(&rig.seen, 0);
-    rig.at = at, rig.fate = fate, rig.dies = dies;
+    rig.fate = fate, rig.dies = dies;
+    atomic_store(&rig.at, at);
     enum sidestep_status status = open_series(&rig, 0, 0, &t, &err);
     bool hit = rig.hit;
     rig.at = 0;
@@ -243,7 +244,8 @@ static bool try_save(unsigned at, enum object_fate fate, bool dies)
     open_trainer(&rig, 0, 1, &t);
     save_ok(&t, 1);
     atomic_store(&rig.seen, 0);
-    rig.at = at, rig.fate = fate, rig.dies = dies;
+    rig.fate = fate, rig.dies = dies;
+    atomic_store(&rig.at, at);
     enum sidestep_status status = save(&t, 2, &err);
     close_trainer(&t); /* the deletion has ended */
     bool hit = rig.hit;
