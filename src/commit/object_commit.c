@@ -14,6 +14,7 @@
  */
 #include "commit/object_form.h"
 
+#include <assert.h>
 #include <string.h>
 #include <xxhash.h>
 
@@ -92,6 +93,7 @@ static enum commit_outcome read_back(const struct commit *commit)
     char tag[OBJECT_TAG_BYTES];
     uint64_t identity;
 
+    assert(commit->objects->identity != 0); /* 0: no checkpoint at all */
     if (object_read_identity(commit, &identity, tag, NULL, NULL) != SIDESTEP_OK)
         return COMMIT_UNKNOWN;
     if (identity == commit->objects->identity)
@@ -122,6 +124,7 @@ static enum sidestep_status explain_silence(struct commit *commit, const struct 
                                             enum commit_outcome *outcome,
                                             struct sidestep_error *err)
 {
+    assert(why->status != SIDESTEP_OK);
     *outcome = read_back(commit) == COMMIT_COMMITTED ? COMMIT_COMMITTED : COMMIT_UNKNOWN;
     if (*outcome == COMMIT_UNKNOWN && fault_hit("object.silence")) /* wrong on purpose */
         *outcome = COMMIT_ABORTED;
@@ -160,6 +163,7 @@ static enum sidestep_status put_and_look(struct commit *commit, const char *key,
     struct object_client *client = object_commit_client(commit);
     struct sidestep_error why = {.rank = -1};
 
+    assert(!commit->objects->is_conditional && *outcome == COMMIT_ABORTED);
     TRY(compare(commit, err));
     enum sidestep_status status =
         client->ops->put(client, key, metadata->bytes, metadata->length, NULL, NULL, &why);
@@ -183,6 +187,7 @@ static enum sidestep_status put_on_condition(struct commit *commit, const char *
                                          .if_tag = tag[0] != '\0' ? tag : NULL};
     struct sidestep_error why = {.rank = -1};
 
+    assert(commit->objects->is_conditional && *outcome == COMMIT_ABORTED);
     if (fault_hit("object.condition")) /* wrong on purpose: tests must notice it */
         condition = (struct object_condition){0};
     enum sidestep_status status =
@@ -207,6 +212,7 @@ enum sidestep_status object_commit_metadata(struct commit *commit, const struct 
 {
     char key[OBJECT_KEY_BYTES];
 
+    assert(metadata->length != 0 && commit->save_id[0] != '\0');
     object_key(commit, FILE_NAME_METADATA, key);
     return commit->objects->is_conditional ? put_on_condition(commit, key, metadata, outcome, err)
                                            : put_and_look(commit, key, metadata, outcome, err);

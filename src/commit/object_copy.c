@@ -2,6 +2,7 @@
 /* object_copy.c -- see object_copy.h. */
 #include "commit/object_copy.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,6 +35,7 @@ static enum sidestep_status check_replaceable(const struct commit *commit,
     const struct commit_objects *objects = commit->objects;
     bool has_save_id = copied->manifest->length != 0; /* else others may have the same .metadata */
 
+    assert(objects->identity != 0);
     if (commit->previous == 0 || (commit->previous == objects->identity && has_save_id))
         return SIDESTEP_OK;
     if (!copied->replace)
@@ -55,6 +57,7 @@ static enum sidestep_status put_marker(struct commit *commit, struct sidestep_er
     struct object_client *client = object_commit_client(commit);
     char text[512], key[OBJECT_KEY_BYTES];
 
+    assert(commit->dir != NULL && commit->save_id[0] != '\0');
     object_describe_marker(commit, text, sizeof(text));
     object_save_key(commit, "pending", key);
     TRY(client->ops->put(client, key, text, strlen(text), NULL, NULL, err));
@@ -85,6 +88,7 @@ static enum sidestep_status check_alone(struct commit *commit, struct sidestep_e
     struct object_client *client = object_commit_client(commit);
     char prefix[OBJECT_KEY_BYTES], own[SAVE_ID_HEX + sizeof("/pending")];
 
+    assert(commit->objects->keeper != NULL); /* of two, each sees the other's marker */
     object_key(commit, OBJECT_SAVES_DIR, prefix);
     snprintf(own, sizeof(own), "%s/pending", commit->save_id);
     struct others others = {.prefix_length = strlen(prefix), .own = own};
@@ -196,6 +200,7 @@ enum sidestep_status object_copy_publish(struct commit *commit, const struct obj
     enum commit_outcome outcome = COMMIT_ABORTED;
     char name[FILE_NAME_BYTES], key[OBJECT_KEY_BYTES];
 
+    assert(commit->objects->keeper != NULL);
     TRY(take_survey(commit, &survey, err));
     if (copied->manifest->length != 0) {
         file_name_format(FILE_NAME_MANIFEST, commit->save_id, 0, 0, name);

@@ -2,6 +2,7 @@
 /* object_delete.c -- deletes a checkpoint on an object store; see object_delete.h. */
 #include "commit/object_delete.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,6 +61,7 @@ static bool add_name(struct object_doomed *doomed, const char *name, uint64_t by
             return false;
         doomed->capacity = capacity;
     }
+    assert(doomed->count < doomed->capacity);
     doomed->sizes[doomed->count] = bytes;
     doomed->names[doomed->count] = arena_strndup(&doomed->arena, name, strlen(name));
     return doomed->names[doomed->count++] != NULL;
@@ -122,6 +124,7 @@ enum sidestep_status object_delete_look(struct store_dir *root, const char *name
 {
     struct object_client *client = object_store_client(root->store);
 
+    assert(doomed->dir == NULL && doomed->count == 0);
     TRY(store_dir_open(root->store, root, name, &doomed->dir, err));
     TRY(client->ops->list(client, object_store_prefix(doomed->dir), 0, NULL, 0, note, doomed, err));
     if (doomed->no_memory)
@@ -137,6 +140,7 @@ static bool is_part(const struct object_doomed *doomed, size_t index)
     const char *name = doomed->names[index], *own = doomed->named.save_id;
     char save_id[SAVE_ID_HEX];
 
+    assert(index < doomed->count);
     save_id_of(name, save_id);
     return strcmp(name, FILE_NAME_METADATA) == 0 ||
            hash_table_find(&doomed->named.files, name) != SIZE_MAX ||
@@ -194,6 +198,7 @@ enum sidestep_status object_delete_hide(struct object_doomed *doomed, struct sid
     struct sidestep_error why = {.rank = -1}, now_why = {.rank = -1};
     char key[OBJECT_KEY_BYTES];
 
+    assert(doomed->dir != NULL && doomed->objection == NULL);
     if (fault_hit("object.delete_order")) { /* wrong on purpose: tests must notice it */
         object_delete_rest(doomed);
         return SIDESTEP_OK;
@@ -220,6 +225,7 @@ enum sidestep_status object_delete_restore(struct object_doomed *doomed, struct 
     struct sidestep_error why = {.rank = -1};
     char key[OBJECT_KEY_BYTES];
 
+    assert(doomed->dir != NULL && doomed->objection == NULL);
     TRY(metadata_key(doomed, key, err));
     enum sidestep_status status =
         client->ops->put(client, key, metadata->bytes, metadata->length, &absent, NULL, &why);
@@ -262,6 +268,7 @@ static void delete_parts(struct object_doomed *doomed, bool manifests)
 
 void object_delete_rest(struct object_doomed *doomed)
 {
+    assert(doomed->dir != NULL && doomed->objection == NULL);
     delete_parts(doomed, false);
     delete_parts(doomed, true);
 }

@@ -22,6 +22,7 @@ static enum sidestep_status open_target(struct commit *commit, const char *url,
     struct object_url parsed;
     char parent[sizeof(OBJECT_SCHEME) + OBJECT_BUCKET_BYTES + OBJECT_KEY_BYTES];
 
+    assert(commit->objects == NULL);
     TRY(object_url_parse(url, &parsed, err));
     const char *slash = strrchr(parsed.key, '/');
     const char *name = slash != NULL ? slash + 1 : parsed.key;
@@ -46,6 +47,7 @@ void object_describe_marker(const struct commit *commit, char *text, size_t byte
 {
     char host[64] = "?";
 
+    assert(commit->name[0] != '\0');
     (void)gethostname(host, sizeof(host) - 1);
     snprintf(text, bytes, "target %s\nowner %ld\nhost %s\nrun %s\nstep %lld\n", commit->name,
              (long)getpid(), host, commit->run_id, (long long)commit->step);
@@ -75,6 +77,7 @@ static enum sidestep_status put_marker(struct commit *commit, const char *text,
     struct sidestep_error why = {.rank = -1};
     char key[OBJECT_KEY_BYTES];
 
+    assert(commit->rank == 0);
     object_save_key(commit, "pending", key);
     enum sidestep_status status =
         client->ops->put(client, key, text, strlen(text), &absent, NULL, &why);
@@ -105,6 +108,7 @@ static enum sidestep_status check_conditions(const struct commit *commit,
 
 static enum sidestep_status look(struct commit *commit, struct sidestep_error *err)
 {
+    assert(commit->dir == NULL);
     TRY(store_dir_open(commit->store, commit->parent, commit->name, &commit->dir, err));
     TRY(store_dir_stat(commit->dir, &commit->dir_identity, err));
     TRY(object_read_identity(commit, &commit->previous, commit->objects->tag, &commit->objects->old,
@@ -118,6 +122,7 @@ static enum sidestep_status begin(struct commit *commit, struct sidestep_error *
 {
     char text[512], key[OBJECT_KEY_BYTES];
 
+    assert(commit->rank == 0 && commit->dir != NULL);
     commit->objects->identity = commit_identity(commit->save_id);
     object_sweep_dead(commit->dir, commit->objects->old.save_id);
     object_describe_marker(commit, text, sizeof(text));
@@ -140,6 +145,7 @@ static enum sidestep_status try_join(struct commit *commit, struct sidestep_erro
     struct object_info info;
     char key[OBJECT_KEY_BYTES];
 
+    assert(commit->rank != 0 && commit->dir == NULL);
     TRY(store_dir_open(commit->store, commit->parent, commit->name, &commit->dir, err));
     object_save_key(commit, "pending", key);
     TRY(client->ops->head(client, key, &info, err));
@@ -177,6 +183,7 @@ static enum sidestep_status seal(struct commit *commit UNUSED, uint32_t shard UN
 
 enum sidestep_status object_check_lease(struct commit *commit, struct sidestep_error *err)
 {
+    assert(commit->objects->keeper != NULL);
     uint64_t age_ns = object_keeper_age_ns(commit->objects->keeper);
 
     if (age_ns <= (uint64_t)OBJECT_LEASE_SECONDS * 1000000000u ||
@@ -207,6 +214,7 @@ static enum sidestep_status publish_and_commit(struct commit *commit,
     OWNED_BUFFER metadata = {0}, manifest = {0};
     char name[FILE_NAME_BYTES], key[OBJECT_KEY_BYTES];
 
+    assert(commit->rank == 0 && *outcome == COMMIT_ABORTED);
     TRY(commit_encode_records(contents, &metadata, &manifest, err));
     file_name_format(FILE_NAME_MANIFEST, commit->save_id, 0, 0, name);
     object_key(commit, name, key);
@@ -228,6 +236,7 @@ static void abort_save(struct commit *commit, const struct sidestep_error *why)
     struct object_client *client = object_commit_client(commit);
     char key[OBJECT_KEY_BYTES];
 
+    assert(commit->rank == 0); /* others vote no */
     object_keeper_stop(&commit->objects->keeper);
     object_save_key(commit, "outcome", key);
     /* Before the objects are deleted, so that a rank that misses them finds the reason. */

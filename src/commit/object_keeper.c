@@ -3,6 +3,7 @@
  * dead; see object_form.h. */
 #include "commit/object_form.h"
 
+#include <assert.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,6 +64,8 @@ enum sidestep_status object_keeper_start(struct object_client *client, const cha
 {
     struct object_keeper *keeper = memory_new(1, sizeof(*keeper));
 
+    assert(*out == NULL && strlen(key) < sizeof(keeper->key) &&
+           strlen(text) < sizeof(keeper->text));
     if (keeper == NULL)
         return FAIL_NOMEM(err, sizeof(*keeper));
     keeper->client = client;

@@ -2,6 +2,7 @@
 /* object_keys.c -- the keys of a save, and two looks at its objects; see object_form.h. */
 #include "commit/object_form.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -9,14 +10,18 @@
 
 void object_key(const struct commit *commit, const char *name, char key[OBJECT_KEY_BYTES])
 {
-    snprintf(key, OBJECT_KEY_BYTES, "%s%s/%s", object_store_prefix(commit->parent), commit->name,
-             name);
+    int used = snprintf(key, OBJECT_KEY_BYTES, "%s%s/%s", object_store_prefix(commit->parent),
+                        commit->name, name);
+
+    assert(used > 0 && used < (int)OBJECT_KEY_BYTES); /* open_target() leaves room for it */
 }
 
 void object_save_key(const struct commit *commit, const char *name, char key[OBJECT_KEY_BYTES])
 {
-    snprintf(key, OBJECT_KEY_BYTES, "%s%s/" OBJECT_SAVES_DIR "%s/%s",
-             object_store_prefix(commit->parent), commit->name, commit->save_id, name);
+    int used = snprintf(key, OBJECT_KEY_BYTES, "%s%s/" OBJECT_SAVES_DIR "%s/%s",
+                        object_store_prefix(commit->parent), commit->name, commit->save_id, name);
+
+    assert(used > 0 && used < (int)OBJECT_KEY_BYTES && commit->save_id[0] != '\0');
 }
 
 void object_rank_key(const struct commit *commit, const char *kind, uint32_t rank,
@@ -24,6 +29,7 @@ void object_rank_key(const struct commit *commit, const char *kind, uint32_t ran
 {
     char name[32];
 
+    assert(rank < commit->world_size);
     snprintf(name, sizeof(name), "%s.%u", kind, rank);
     object_save_key(commit, name, key);
 }

@@ -3,6 +3,7 @@
  * object_form.h. */
 #include "commit/object_form.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -14,6 +15,7 @@ enum sidestep_status object_check_aborted(struct commit *commit, struct sidestep
 
     if (commit->world_size <= 1) /* only rank 0 puts one, for the others */
         return SIDESTEP_OK;
+    assert(commit->save_id[0] != '\0');
     object_save_key(commit, "outcome", key);
     if (object_read_reason(commit, key, &why) != SIDESTEP_OK)
         return SIDESTEP_OK;
@@ -55,6 +57,7 @@ static enum commit_outcome decide(struct commit *commit, struct sidestep_error *
 
 enum commit_outcome object_poll_outcome(struct commit *commit, struct sidestep_error *err)
 {
+    assert(commit->rank != 0);
     if (look_at_metadata(commit) == COMMIT_COMMITTED)
         return COMMIT_COMMITTED;
     if (object_check_aborted(commit, err) != SIDESTEP_OK)

@@ -6,6 +6,7 @@
  * A save is dead if its newest object, the marker above all, is older than OBJECT_DEAD_SECONDS by
  * the store's own clock. First the prefix is listed, then .metadata is read. What it names stays.
  */
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -128,6 +129,7 @@ static void flush(struct batch *batch)
 
 static void add(struct batch *batch, const struct found *found)
 {
+    assert(batch->count < OBJECT_MAX_LISTED);
     batch->keys[batch->count] = found->key;
     batch->bytes[batch->count++] = found->bytes;
     if (batch->count == OBJECT_MAX_LISTED)
@@ -180,6 +182,7 @@ static void abort_uploads(struct upload_search search)
 {
     struct object_client *client = object_store_client(search.dir->store);
 
+    assert((search.save_id == NULL) != (search.search == NULL));
     (void)client->ops->upload_list(client, object_store_prefix(search.dir), abort_upload, &search,
                                    NULL);
 }
@@ -194,6 +197,7 @@ static void delete_found(struct store_dir *dir, const struct search *search, con
     struct batch batch = {.client = object_store_client(dir->store), .search = search};
     const struct found *marker = NULL;
 
+    assert(save_id[0] != '\0');
     for (size_t i = 0; i < search->count; i++) {
         const struct found *found = &search->found[i];
         const char *name = found->key + strlen(search->prefix);
@@ -236,6 +240,7 @@ void object_sweep_save(struct store_dir *dir, const char *save_id)
     OWNED_BY(release_search) struct search search = {0};
     OWNED_REFERENCED_FILES named = {0};
 
+    assert(save_id[0] != '\0'); /* else it would sweep what others put */
     if (!find_all(dir, &search))
         return;
     enum sidestep_status status = referenced_files_read(dir, FILE_NAME_METADATA, &named);
@@ -256,6 +261,7 @@ static bool is_replaced(const struct search *search, const struct found *found,
 {
     const char *name = found->key + strlen(search->prefix);
 
+    assert(old->save_id != NULL);
     return hash_table_find(&old->files, name) != SIZE_MAX ||
            (strcmp(found->save_id, old->save_id) == 0 &&
             strncmp(name, OBJECT_SAVES_DIR, strlen(OBJECT_SAVES_DIR)) != 0);
@@ -289,6 +295,7 @@ static bool is_first_of_its_save(const struct search *search, size_t i)
 
 static bool is_dead(const struct search *search, const char *save_id)
 {
+    assert(search->now != 0); /* without a clock nobody is taken for dead */
     return search->now - newest(search, save_id) > OBJECT_DEAD_SECONDS ||
            fault_hit("object.dead"); /* wrong on purpose: tests must notice it */
 }

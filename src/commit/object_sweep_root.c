@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* object_sweep_root.c -- sweeps all prefixes of a root on an object store that may need it; see
  * object_delete.h. */
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -142,6 +143,7 @@ static enum sidestep_status sweep_name(struct sweep *sweep, const char *name,
         .dry_run = sweep->dry_run, .removed = report_removed, .context = &swept_name};
     OWNED_DIR *dir = NULL;
 
+    assert(name[0] != '\0');
     TRY(store_dir_open(sweep->store, sweep->parent, name, &dir, err));
     object_sweep_dead_reported(dir, &swept);
     if (swept.is_young && sweep->kept != NULL)

@@ -2,6 +2,7 @@
 /* object_votes.c -- steps 3 and 4 on object stores: votes, and counts them; see object_form.h. */
 #include "commit/object_form.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -19,6 +20,7 @@ enum sidestep_status object_vote_yes(struct commit *commit, struct sidestep_erro
     struct sidestep_error why = {.rank = -1};
     char key[OBJECT_KEY_BYTES], text[64];
 
+    assert(commit->rank < commit->world_size);
     snprintf(text, sizeof(text), "shards %u\n", commit->shards);
     object_rank_key(commit, "yes", commit->rank, key);
     enum sidestep_status status =
@@ -38,6 +40,7 @@ void object_vote_no(struct commit *commit, const struct sidestep_error *why)
     struct object_client *client = object_commit_client(commit);
     char key[OBJECT_KEY_BYTES];
 
+    assert(commit->rank != 0); /* rank 0 aborts */
     object_keeper_stop(&commit->objects->keeper);
     if (!object_has_marker(commit)) /* rank 0 has given up, and nobody would delete this */
         return;
@@ -92,6 +95,7 @@ static bool count_one(void *context, const struct object_info *info)
     if (strncmp(name, "yes.", 4) == 0 && !tally->voted[rank]) {
         tally->voted[rank] = 1;
         tally->yes_count++;
+        assert(tally->yes_count <= tally->commit->world_size);
     } else if (strncmp(name, "failed.", 7) == 0 &&
                (tally->failed_rank < 0 || rank < tally->failed_rank)) {
         tally->failed_rank = rank;
@@ -113,6 +117,7 @@ void object_read_failure(struct commit *commit, uint32_t rank, struct sidestep_e
 {
     char key[OBJECT_KEY_BYTES];
 
+    assert(rank < commit->world_size);
     object_rank_key(commit, "failed", rank, key);
     (void)object_read_reason(commit, key, why);
 }

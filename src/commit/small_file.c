@@ -2,6 +2,9 @@
 /* small_file.c -- reads, hashes and writes small files; see small_file.h. */
 #include "commit/small_file.h"
 
+#include <assert.h>
+#include <string.h>
+
 #include "base/base.h"
 
 static enum sidestep_status open_file(struct store_dir *dir, const char *name, uint32_t flags,
@@ -77,6 +80,7 @@ enum sidestep_status small_file_replace(struct store_dir *dir, const char *name,
 {
     if (STORE_OPS_OF(dir)->file_put != NULL)
         return STORE_OPS_OF(dir)->file_put(dir, name, bytes, length, err);
+    assert(strcmp(name, tmp) != 0);
     (void)store_unlink(dir, tmp, NULL);
     enum sidestep_status status = write_and_rename(dir, name, tmp, bytes, length, err);
     if (status != SIDESTEP_OK) {

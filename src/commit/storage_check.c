@@ -2,6 +2,7 @@
 /* storage_check.c -- see storage_check.h. */
 #include "commit/storage_check.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <string.h>
 
@@ -123,6 +124,7 @@ static enum sidestep_status try_file(struct trial *trial, struct sidestep_error 
 {
     OWNED_FILE *file = NULL;
 
+    assert(trial->dir != NULL);
     TRY(store_file_create(trial->dir, trial->part, 0, &file, err));
     TRY(try_bytes(trial, file, err));
     TRY(store_file_close(TAKE(file), err));
@@ -183,6 +185,7 @@ static enum sidestep_status run_trial(struct trial *trial, bool in_place,
         trial->dir = trial->at;
         return try_file(trial, err);
     }
+    assert(trial->dir == NULL);
     TRY(store_dir_make(trial->at, trial->saving, err));
     TRY(store_dir_open(trial->at->store, trial->at, trial->saving, &trial->dir, err));
     TRY(try_file(trial, err));
