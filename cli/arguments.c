@@ -10,6 +10,7 @@
 #include "suggest.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -235,17 +236,22 @@ enum sidestep_status cli_arguments_parse(struct cli *cli, int argc, char *const 
     return SIDESTEP_OK;
 }
 
-bool cli_arguments_number(const struct cli *cli, enum cli_option_id id, uint64_t least,
-                          uint64_t most, uint64_t *number)
+int cli_arguments_number(const struct cli *cli, enum cli_option_id id, uint64_t least,
+                         uint64_t most, uint64_t *number)
 {
+    const struct cli_option *option = cli->command->options;
     const char *text = cli->options[id];
     char *end = NULL;
 
     if (!cli_has_option(cli, id))
-        return true;
-    if (text[0] < '0' || text[0] > '9')
-        return false;
+        return 0;
     errno = 0;
-    *number = strtoull(text, &end, 10);
-    return errno == 0 && *end == '\0' && *number >= least && *number <= most;
+    if (text[0] >= '0' && text[0] <= '9')
+        *number = strtoull(text, &end, 10);
+    if (end != NULL && errno == 0 && *end == '\0' && *number >= least && *number <= most)
+        return 0;
+    while (option->id != id)
+        option++;
+    return cli_output_usage(cli, "%s: --%s: '%s' is not a number from %" PRIu64 " to %" PRIu64,
+                            cli->command->name, option->name, text, least, most);
 }

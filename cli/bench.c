@@ -177,11 +177,9 @@ static int take_arguments(struct cli_bench *bench, uint64_t *state_bytes, double
     if (!cli_parse_units_time(mtbf_text(cli), mtbf))
         return cli_output_usage(cli, "bench: --mtbf: '%s' is not a time, like 6h or 2d",
                                 cli->options[CLI_OPTION_MTBF]);
-    if (!cli_arguments_number(cli, CLI_OPTION_RUNS, 1, CLI_BENCH_MAX_RUNS, &runs))
-        return cli_output_usage(cli, "bench: --runs: '%s' is not a number from 1 to %d",
-                                cli->options[CLI_OPTION_RUNS], CLI_BENCH_MAX_RUNS);
+    int wrong = cli_arguments_number(cli, CLI_OPTION_RUNS, 1, CLI_BENCH_MAX_RUNS, &runs);
     bench->runs = runs;
-    return 0;
+    return wrong;
 }
 
 int cli_bench_run(const struct cli *cli)

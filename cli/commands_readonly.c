@@ -205,7 +205,7 @@ const struct cli_command cli_command_cat = {
 const struct cli_command cli_command_diff = {
     .name = "diff",
     .summary = "compare two checkpoints",
-    .operands = {{"A", CLI_OPERAND_DIRECTORY, false}, {"B", CLI_OPERAND_DIRECTORY, false}},
+    .operands = {{"A", CLI_OPERAND_PATH, false}, {"B", CLI_OPERAND_PATH, false}},
     .examples = {{"sidestep diff runs/7b/step-100 runs/7b/step-200", "The changes."},
                  {"sidestep diff --json a b | jq -r '.differences[].name'",
                   "The names that differ."}},
@@ -214,7 +214,8 @@ const struct cli_command cli_command_diff = {
          "elements of tensors, whichever program wrote them and however they are sharded. For each "
          "tensor that differs it prints how many elements differ (in any bit), the largest "
          "absolute and relative difference (inf: only one of the two is NaN), and the index of the "
-         "first such element.",
+         "first such element. A and B may also be files of safetensors, directories of them, or "
+         "files of torch.save().",
          "Tensors whose stored checksums are equal are not read. All that is read is verified, "
          "with bounded memory. An interrupt stops it soon. The exit status is that of diff(1): "
          "0 the same, 1 different, 2 a failure without a status of its own."},

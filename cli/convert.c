@@ -49,26 +49,29 @@ static void take_words(const struct cli *cli, struct sidestep_convert_options *o
                (cli_has_option(cli, CLI_OPTION_PARTIAL) ? SIDESTEP_CONVERT_PARTIAL : 0);
 }
 
-/* Returns NULL, or which option has a wrong argument. */
-static const char *take_numbers(const struct cli *cli, struct sidestep_convert_options *o)
+/* Returns 0; or, after a message, the exit status. */
+static int take_numbers(const struct cli *cli, struct sidestep_convert_options *o)
 {
     uint64_t threads = 0, ranks = 0;
+    int wrong = cli_arguments_number(cli, CLI_OPTION_THREADS, 1, MAX_THREADS, &threads);
 
-    if (!cli_arguments_number(cli, CLI_OPTION_THREADS, 1, MAX_THREADS, &threads))
-        return "threads: not a number from 1 to 64";
-    if (!cli_arguments_number(cli, CLI_OPTION_RANKS, 1, MAX_RANKS, &ranks))
-        return "ranks: not a number from 1 to 64";
+    if (wrong == 0)
+        wrong = cli_arguments_number(cli, CLI_OPTION_RANKS, 1, MAX_RANKS, &ranks);
+    if (wrong != 0)
+        return wrong;
     o->threads = (uint32_t)threads;
     o->ranks = (uint32_t)ranks;
     if (cli_has_option(cli, CLI_OPTION_MAX_SHARD_SIZE) &&
         !cli_parse_units_size(cli->options[CLI_OPTION_MAX_SHARD_SIZE], &o->max_shard_bytes))
-        return "max-shard-size: not a size, as 5GB";
+        return cli_output_usage(cli, "convert: --max-shard-size: '%s' is not a size, like 5GB",
+                                cli->options[CLI_OPTION_MAX_SHARD_SIZE]);
     if (cli_has_option(cli, CLI_OPTION_DTYPE)) {
         o->dtype = sidestep_dtype_from_name(cli->options[CLI_OPTION_DTYPE]);
         if (o->dtype == SIDESTEP_DTYPE_NONE)
-            return "dtype: not the name of a dtype, as bfloat16";
+            return cli_output_usage(cli, "convert: --dtype: '%s' is not a dtype, like bfloat16",
+                                    cli->options[CLI_OPTION_DTYPE]);
     }
-    return NULL;
+    return 0;
 }
 
 static void print_json(const struct cli *cli, const struct sidestep_convert_report *report)
@@ -126,10 +129,10 @@ int cli_convert_run(const struct cli *cli)
     struct sidestep_error err = {0};
     struct cli_progress progress;
     struct lists lists;
-    const char *wrong = take_numbers(cli, &options);
+    int wrong = take_numbers(cli, &options);
 
-    if (wrong != NULL)
-        return cli_output_usage(cli, "convert: --%s", wrong);
+    if (wrong != 0)
+        return wrong;
     bound_memory();
     take_words(cli, &options);
     options.include = lists.include;
@@ -146,6 +149,8 @@ int cli_convert_run(const struct cli *cli)
     enum sidestep_status status =
         sidestep_convert(cli->operands[0], cli->operands[1], &options, &report, &err);
     cli_progress_end(&progress);
+    if (status == SIDESTEP_EEXISTS && !cli_has_option(cli, CLI_OPTION_FORCE))
+        cli_error_append(&err, "; --force replaces what a conversion has made");
     if (status != SIDESTEP_OK)
         return cli_output_error(cli, &err);
     if (cli_has_option(cli, CLI_OPTION_JSON))

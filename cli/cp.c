@@ -49,9 +49,10 @@ int cli_cp_run(const struct cli *cli)
     struct sidestep_error err = {0};
     struct cli_progress progress;
     uint64_t threads = 0;
+    int wrong = cli_arguments_number(cli, CLI_OPTION_THREADS, 1, MAX_THREADS, &threads);
 
-    if (!cli_arguments_number(cli, CLI_OPTION_THREADS, 1, MAX_THREADS, &threads))
-        return cli_output_usage(cli, "cp: --threads: not a number from 1 to 64");
+    if (wrong != 0)
+        return wrong;
     options.threads = (uint32_t)threads;
     options.flags = cli_has_option(cli, CLI_OPTION_REPLACE) ? SIDESTEP_COPY_REPLACE : 0;
     options.on_progress = cli_progress_update;

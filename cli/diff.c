@@ -156,9 +156,10 @@ int cli_diff_run(const struct cli *cli)
     struct sidestep_error err = {0};
     struct cli_progress progress;
     uint64_t threads = 0;
+    int wrong = cli_arguments_number(cli, CLI_OPTION_THREADS, 1, MAX_THREADS, &threads);
 
-    if (!cli_arguments_number(cli, CLI_OPTION_THREADS, 1, MAX_THREADS, &threads))
-        return cli_output_usage(cli, "diff: --threads: not a number from 1 to %d", MAX_THREADS);
+    if (wrong != 0)
+        return wrong;
     cli_interrupt_watch();
     cli_progress_begin(&progress, cli, cli->operands[0]);
     options.threads = (uint32_t)threads;

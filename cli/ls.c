@@ -2,15 +2,14 @@
 /* ls.c -- `sidestep ls`: lists the checkpoints in a directory. */
 #include "cli.h"
 #include "json.h"
+#include "no_checkpoint.h"
 #include "output.h"
 #include "table.h"
 #include "format_units.h"
 
 #include <inttypes.h>
-#include <limits.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #define NAME_ROOM 600 /* two names, and the text around the second */
 
@@ -170,14 +169,6 @@ static void add_row(struct cli_table *table, const struct sidestep_listed *entry
     add_name(table, entry);
 }
 
-static bool is_checkpoint(const char *root)
-{
-    char path[PATH_MAX];
-    int length = snprintf(path, sizeof(path), "%s/.metadata", root);
-
-    return length > 0 && (size_t)length < sizeof(path) && access(path, F_OK) == 0;
-}
-
 static void print_table(const struct cli *cli, const char *root, const struct sidestep_list *list)
 {
     bool exact = cli_has_option(cli, CLI_OPTION_VERBOSE);
@@ -209,12 +200,9 @@ static void print_table(const struct cli *cli, const char *root, const struct si
     }
     if (rows > 0)
         cli_table_print(&table, cli->out, cli->color);
-    else if (is_checkpoint(root))
-        cli_output_note(cli, "'%s' is a checkpoint itself: 'sidestep show' says what is in it",
-                        root);
     else
-        cli_output_note(cli, "no checkpoints here%s",
-                        hidden > 0 ? "; other directories are listed with --all" : "");
+        cli_no_checkpoint_note(cli, root,
+                               hidden > 0 ? "; other directories are listed with --all" : "");
 }
 
 /* Say why entries are not whole, or why that is unknown. */

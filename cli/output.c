@@ -91,6 +91,13 @@ enum sidestep_status cli_error_set(struct sidestep_error *err, enum sidestep_sta
     return status;
 }
 
+void cli_error_append(struct sidestep_error *err, const char *advice)
+{
+    size_t used = strlen(err->message);
+
+    snprintf(err->message + used, sizeof(err->message) - used, "%s", advice);
+}
+
 static const char *status_name(int status)
 {
     static const char *const names[] = {

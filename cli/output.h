@@ -27,6 +27,9 @@ bool cli_output_wants_color(const char *choice);
 enum sidestep_status cli_error_set(struct sidestep_error *err, enum sidestep_status status,
                                    const char *format, ...) __attribute__((format(printf, 3, 4)));
 
+/** cli_error_append(err, advice): put ${advice} behind the message. */
+void cli_error_append(struct sidestep_error *err, const char *advice);
+
 /** cli_output_error(cli, err): print ${err}; returns its exit status. */
 int cli_output_error(const struct cli *cli, const struct sidestep_error *err);
 

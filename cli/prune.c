@@ -4,56 +4,60 @@
 #include "output.h"
 #include "removal.h"
 
-/* False: option ${*wrong} is not a number. */
-static bool take_policy(const struct cli *cli, struct sidestep_retention *keep, const char **wrong)
+/* Returns 0; or, after a message, the exit status. */
+static int take_policy(const struct cli *cli, struct sidestep_retention *keep)
 {
-    const struct {
-        enum cli_option_id id;
-        uint64_t max;
-        const char *name;
-    } numbers[] = {{CLI_OPTION_KEEP_LAST, UINT32_MAX, "keep-last"},
-                   {CLI_OPTION_KEEP_EVERY, UINT64_MAX, "keep-every"},
-                   {CLI_OPTION_KEEP_BEST, UINT32_MAX, "keep-best"}};
-    uint64_t values[3] = {0};
+    uint64_t last = 0, every = 0, best = 0;
+    int wrong = cli_arguments_number(cli, CLI_OPTION_KEEP_LAST, 0, UINT32_MAX, &last);
 
-    for (int i = 0; i < 3; i++) {
-        *wrong = numbers[i].name;
-        if (!cli_arguments_number(cli, numbers[i].id, 0, numbers[i].max, &values[i]))
-            return false;
-    }
+    if (wrong == 0)
+        wrong = cli_arguments_number(cli, CLI_OPTION_KEEP_EVERY, 0, UINT64_MAX, &every);
+    if (wrong == 0)
+        wrong = cli_arguments_number(cli, CLI_OPTION_KEEP_BEST, 0, UINT32_MAX, &best);
     *keep = (struct sidestep_retention){
         .struct_size = sizeof(*keep),
         .flags = cli_has_option(cli, CLI_OPTION_MAX) ? SIDESTEP_RETENTION_MAX : 0,
-        .keep_last = (uint32_t)values[0],
-        .keep_every = values[1],
-        .keep_best = (uint32_t)values[2],
+        .keep_last = (uint32_t)last,
+        .keep_every = every,
+        .keep_best = (uint32_t)best,
         .metric = cli->options[CLI_OPTION_METRIC],
     };
-    return true;
+    return wrong;
 }
 
 static enum sidestep_status prune(const struct cli *cli, uint32_t flags,
                                   struct sidestep_gc_report *report, struct sidestep_error *err)
 {
     struct sidestep_retention keep;
-    const char *wrong;
 
-    (void)take_policy(cli, &keep, &wrong); /* checked before */
+    (void)take_policy(cli, &keep); /* checked before */
     return sidestep_prune(cli->operands[0], &keep, flags, report, err);
+}
+
+/* Nobody can be asked.  What else is wrong comes first: a root that is not there. */
+static int refuse(const struct cli *cli)
+{
+    struct sidestep_list list = {0};
+    struct sidestep_error err = {0};
+
+    if (sidestep_list_root(cli->operands[0], &list, &err) != SIDESTEP_OK)
+        return cli_output_error(cli, &err);
+    sidestep_list_release(&list);
+    return cli_output_usage(cli, "prune: give --yes or --dry-run, because nobody can be asked");
 }
 
 int cli_prune_run(const struct cli *cli)
 {
     struct sidestep_retention keep;
-    const char *wrong;
+    int wrong = take_policy(cli, &keep);
 
+    if (wrong != 0)
+        return wrong;
     if (!cli_has_option(cli, CLI_OPTION_KEEP_LAST))
         return cli_output_usage(cli, "prune: --keep-last must be given");
-    if (!take_policy(cli, &keep, &wrong))
-        return cli_output_usage(cli, "prune: --%s: not a number", wrong);
     if (keep.keep_best != 0 && keep.metric == NULL)
         return cli_output_usage(cli, "prune: --keep-best needs --metric");
     if (cli_removal_needs_confirmation(cli) && !cli_removal_is_interactive())
-        return cli_output_usage(cli, "prune: give --yes or --dry-run, because nobody can be asked");
+        return refuse(cli);
     return cli_removal_run(cli, prune);
 }

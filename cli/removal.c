@@ -2,8 +2,10 @@
 /* removal.c -- asks and removes, for gc and prune: see removal.h. */
 #include "removal.h"
 
+#include "commands.h"
 #include "escape.h"
 #include "json.h"
+#include "no_checkpoint.h"
 #include "output.h"
 #include "format_units.h"
 
@@ -44,7 +46,9 @@ static void print_report(const struct cli *cli, const struct sidestep_gc_report 
                 report->removed_count);
     print_lines(cli->out, "kept", report->kept, report->kept_count);
     cli_format_units_size(size, report->bytes);
-    if (report->removed_count == 0)
+    if (report->removed_count + report->kept_count == 0 && cli->command == &cli_command_prune)
+        cli_no_checkpoint_note(cli, cli->operands[0], "");
+    else if (report->removed_count == 0)
         cli_output_note(cli, "nothing to remove");
     else if (report->bytes > 0)
         cli_output_note(cli, "%s %s", size, dry_run ? "would be freed" : "freed");

@@ -417,10 +417,10 @@ int cli_verify_run(const struct cli *cli)
     struct sidestep_error err = {0};
     enum sidestep_status status;
     uint64_t threads;
+    int wrong = cli_arguments_number(cli, CLI_OPTION_THREADS, 1, MAX_THREADS, &threads);
 
-    if (!cli_arguments_number(cli, CLI_OPTION_THREADS, 1, MAX_THREADS, &threads))
-        return cli_output_usage(cli, "verify: --threads: '%s' is not a number from 1 to %d",
-                                cli->options[CLI_OPTION_THREADS], MAX_THREADS);
+    if (wrong != 0)
+        return wrong;
     cli_interrupt_watch();
     status = check(cli, cli->operands[0], &report, &err);
     if (status == SIDESTEP_OK)

@@ -11,6 +11,7 @@ from typing import Optional, Union
 from ._c import abi
 from ._c.calls import report_progress, run_cancellable
 from ._c.checked import a_count, a_function, a_path
+from ._c.errors import Error, with_keywords
 from ._c.library import lib
 
 PathLike = Union[str, "os.PathLike[str]"]
@@ -65,9 +66,11 @@ def copy(
     report_progress(options, progress)
     places = a_path(source, "source"), a_path(destination, "destination")
     report = abi.CopyReport()
-    run_cancellable(
-        "sidestep-copy", options, lib().sidestep_copy, *map(os.fsencode, places), options, report
-    )
+    arguments = *map(os.fsencode, places), options, report
+    try:
+        run_cancellable("sidestep-copy", options, lib().sidestep_copy, *arguments)
+    except Error as error:
+        raise with_keywords(error) from None
     return Copied(
         report.save_id.decode() or None,
         report.step if report.step >= 0 else None,

@@ -90,9 +90,8 @@ def is_over_already(error: Error, path: str) -> Error:
     """The refusal of a last save, for a run that has done nothing since it resumed."""
     return reworded(
         error,
-        f"{error.message}; the run was over when it resumed, and '{path}' has all of it: save with "
-        "final=True only if the step is another one than resume() has returned, and export what is "
-        f"there by sidestep.export('{path}', ...)",
+        f"{error.message}; call save(..., final=True) only at another step than resume() has "
+        f"returned, and export what is there by sidestep.export('{path}', ...)",
     )
 
 

@@ -423,6 +423,8 @@ def test_tensors_that_cannot_be_read_are_as_objects(tmp_path: Path) -> None:
             sidestep.load({"model": {name: torch.zeros(3)}}, checkpoint_id=path)
     with pytest.raises(Error, match="quantised"):
         convert(path, tmp_path / "b.safetensors", objects="aside")
+    with pytest.raises(Error, match='objects="skip" leaves .* model_only=True takes weights'):
+        convert(path, tmp_path / "b.safetensors", include=["epoch", "model.w"])
     assert os.listdir(tmp_path) == ["a.pt"]
     for to in ("b", "b.pt", "b.safetensors"):
         done = convert(path, tmp_path / to, objects="skip", model_only=True)

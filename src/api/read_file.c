@@ -15,7 +15,7 @@ enum sidestep_status sidestep_read_file(const char *path, const char *name, uint
     if (path == NULL || name == NULL || bytes == NULL || length == NULL)
         return FAIL(err, SIDESTEP_EINVAL, "path, name, bytes or length is NULL");
     TRY(object_path_open(path, &store, err));
-    TRY(store_dir_open(store, NULL, path, &dir, err));
+    TRY(named_dir_open(store, path, &dir, err));
     enum sidestep_status status = small_file_read(dir, name, 0, most, &text, err);
     if (status != SIDESTEP_OK) {
         error_wrap(err, "read '%s'", path);

@@ -68,6 +68,28 @@ static bool is_repeated(const char *message, const char *what)
 }
 #endif
 
+/* The rest of ${message} behind "open 'NAME': ", if ${what} ends with the same name and has no
+ * other: "open checkpoint 'a': No such file" says all. */
+static const char *unrepeated(const char *message, const char *what)
+{
+    size_t used = strlen(what), begin = 0, length;
+    const char *quote = strchr(what, '\'');
+
+    if (strncmp(message, "open directory '", 16) == 0)
+        begin = 16;
+    else if (strncmp(message, "open '", 6) == 0)
+        begin = 6;
+    const char *end = strstr(message + begin, "': ");
+    if (begin == 0 || end == NULL || (quote != NULL && strchr(quote + 1, '\'') != what + used - 1))
+        return message;
+    length = (size_t)(end - message) - begin;
+    used -= quote != NULL;
+    if (used < length || memcmp(what + used - length, message + begin, length) != 0)
+        return message;
+    bool is_whole = used == length || strchr("'/", what[used - length - 1]) != NULL;
+    return is_whole ? end + 3 : message;
+}
+
 void error_wrap(struct sidestep_error *err, const char *fmt, ...)
 {
     int saved = errno;
@@ -83,7 +105,7 @@ void error_wrap(struct sidestep_error *err, const char *fmt, ...)
     assert(!is_repeated(err->message, text));
 #endif
     if (used >= 0 && (size_t)used < sizeof(text))
-        snprintf(text + used, sizeof(text) - (size_t)used, ": %s", err->message);
+        snprintf(text + used, sizeof(text) - (size_t)used, ": %s", unrepeated(err->message, text));
     memcpy(err->message, text, sizeof(text));
     errno = saved;
 }

@@ -9,9 +9,10 @@
 
 /*
  * error_set() writes the sentence where the failure happens.  On the way up, each layer may call
- * error_wrap() once, to put in front what it was doing: "what: rest".  error_copy() copies an error
- * from another struct.  All accept err == NULL, and keep errno.  In tests error_wrap() asserts that
- * the sentence does not name the same thing twice.
+ * error_wrap() once, to put in front what it was doing: "what: rest".  A rest that begins with
+ * "open 'a': " loses it if "what" ends with 'a'.  error_copy() copies an error from another struct.
+ * All accept err == NULL, and keep errno.  In tests error_wrap() asserts that the sentence does not
+ * name the same thing twice.
  */
 enum sidestep_status error_set(struct sidestep_error *err, enum sidestep_status status,
                                int sys_errno, const char *where, const char *fmt, ...)

@@ -62,8 +62,11 @@ static enum sidestep_status annotating_open(struct annotating *m, const char *pa
     TRY(commit_open(&m->path, path, err));
     TRY(find_save_id(m, &m->has_id, m->save_id, err));
     parent = m->path.parent;
-    if (store_dir_make(parent, FILE_NAME_SERIES_DIR, NULL) == SIDESTEP_OK)
-        TRY(store_dir_sync(parent, err));
+    enum sidestep_status status = store_dir_make(parent, FILE_NAME_SERIES_DIR, err);
+    if (status == SIDESTEP_OK)
+        status = store_dir_sync(parent, err);
+    if (status != SIDESTEP_OK && status != SIDESTEP_EEXISTS)
+        return status;
     return store_dir_open(m->path.store, parent, FILE_NAME_SERIES_DIR, &m->dir, err);
 }
 

@@ -160,7 +160,7 @@ enum sidestep_status list_root(struct store *store, const char *root, uint32_t f
         return FAIL_NOMEM(err, sizeof(*l));
     *l = (struct listing){
         .store = store, .root = root, .root_bytes = (int)object_url_trimmed(root), .flags = flags};
-    enum sidestep_status status = store_dir_open(store, NULL, root, &l->root_dir, err);
+    enum sidestep_status status = named_dir_open(store, root, &l->root_dir, err);
     if (status == SIDESTEP_OK)
         status = fill_listing(l, err);
     store_dir_close(TAKE(l->root_dir));

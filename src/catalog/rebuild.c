@@ -27,7 +27,7 @@ enum sidestep_status sidestep_gc(const char *parent, uint32_t flags,
     if ((flags & ~SIDESTEP_GC_DRY_RUN) != 0)
         return FAIL(err, SIDESTEP_EUNSUPPORTED, "gc: unknown flags 0x%x", flags);
     TRY(object_path_open(parent, &store, err));
-    TRY(store_dir_open(store, NULL, parent, &dir, err));
+    TRY(named_dir_open(store, parent, &dir, err));
     struct gc_report *c = gc_report_new(parent);
     if (c == NULL)
         return FAIL_NOMEM(err, sizeof(*c));
@@ -234,7 +234,7 @@ enum sidestep_status sidestep_rebuild(const char *path, struct sidestep_error *e
         reader_close(&reader);
         return FAIL(err, SIDESTEP_EEXISTS, "rebuild '%s': it is a whole checkpoint already", path);
     }
-    enum sidestep_status status = store_dir_open(store, NULL, path, &r.dir, err);
+    enum sidestep_status status = named_dir_open(store, path, &r.dir, err);
     if (status == SIDESTEP_OK)
         status = rebuild(&r, path, err);
     store_dir_close(r.dir);

@@ -233,7 +233,7 @@ static enum sidestep_status scan_root(struct scan *l, struct sidestep_error *err
     OWNED_NAMES struct name_list names = {0};
     OWNED_DIR *root = NULL;
 
-    TRY(store_dir_open(l->store, NULL, l->root, &root, err));
+    TRY(named_dir_open(l->store, l->root, &root, err));
     TRY(store_dir_remember(root, err));
     TRY(name_list_read(root, &names, err));
     l->unread = arena_new(&l->arena, names.count, sizeof(*l->unread));

@@ -430,7 +430,7 @@ enum sidestep_status foreign_open(struct reader *r, uint32_t flags, bool *is_for
 {
     struct sidestep_error why = {0};
     OWNED_DIR *dir = NULL;
-    enum sidestep_status status = store_dir_open(r->store, NULL, r->path, &dir, &why);
+    enum sidestep_status status = named_dir_open(r->store, r->path, &dir, &why);
 
     *is_foreign = status != SIDESTEP_OK && why.sys_errno == ENOTDIR;
     if (status == SIDESTEP_OK)

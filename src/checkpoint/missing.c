@@ -45,6 +45,8 @@ enum sidestep_status missing_metadata_error(struct store_dir *dir, struct sidest
         return FAIL(err, SIDESTEP_EUNCOMMITTED,
                     "its %s is missing ('sidestep rebuild' writes a lost one again)",
                     FILE_NAME_METADATA);
+    if (names.count == 0)
+        return FAIL(err, SIDESTEP_EUNCOMMITTED, "there is no checkpoint yet");
     if (one == NULL)
         return FAIL(err, SIDESTEP_EUNCOMMITTED, "there is no %s", FILE_NAME_METADATA);
     return FAIL(

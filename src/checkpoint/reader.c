@@ -273,7 +273,7 @@ static enum sidestep_status reader_try(struct reader *r, const struct reader_sha
         TRY(foreign_open(r, flags, &foreign, err));
     if (foreign)
         return SIDESTEP_OK;
-    TRY(store_dir_open(r->store, NULL, r->path, &r->dir, err));
+    TRY(named_dir_open(r->store, r->path, &r->dir, err));
     if ((flags & READER_SHARED_LOCK) != 0)
         reader_take_lease(r);
     TRY(read_metadata(r, flags, err));

@@ -277,6 +277,7 @@ enum sidestep_status commit_exchange_metadata(struct commit *commit, struct side
 #include "commit/commit_metadata.h"
 #include "commit/lock_file.h"
 #include "commit/name_list.h"
+#include "commit/named_dir.h"
 #include "commit/object_copy.h"
 #include "commit/object_delete.h"
 #include "commit/object_layout.h"

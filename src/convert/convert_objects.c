@@ -87,10 +87,11 @@ static enum sidestep_status take(struct convert *c, size_t i, bool held,
     if (status != SIDESTEP_OK)
         error_copy(err, &why);
     if (status == SIDESTEP_EUNSUPPORTED)
-        error_wrap(err,
-                   "%zu objects (a checkpoint, dcp, can hold them; objects=skip leaves them out, "
-                   "objects=aside writes them to a second file; or convert the model only)",
-                   c->object_count);
+        error_wrap(
+            err,
+            "%zu object%s (a checkpoint, dcp, can hold them; --objects=skip leaves them out, "
+            "--objects=aside writes them to a second file, --model-only takes weights)",
+            c->object_count, c->object_count != 1 ? "s" : "");
     return status;
 }
 

@@ -16,7 +16,6 @@
 #include "snapshot/snapshot.h"
 #include "store/store.h"
 
-#define KIB_PER_GIB 1048576.0
 #define CALL_CACHESTAT 451 /* not in glibc yet */
 
 static void look_at_system(struct doctor *doctor)
@@ -33,8 +32,7 @@ static void look_at_system(struct doctor *doctor)
     FILE *meminfo = fopen("/proc/meminfo", "re");
     while (meminfo != NULL && fgets(line, sizeof(line), meminfo) != NULL)
         if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1)
-            doctor_add_finding(doctor, "memory", SIDESTEP_ALLOWED_FACT, NULL, "%.1f GiB available",
-                               (double)kib / KIB_PER_GIB);
+            doctor_add_bytes(doctor, "memory", (double)kib * 1024, " available");
     if (meminfo != NULL)
         (void)fclose(meminfo);
 }
@@ -130,9 +128,8 @@ static void look_at_locked_memory(struct doctor *doctor)
     if (limit.rlim_cur == RLIM_INFINITY)
         doctor_add_finding(doctor, "locked_memory", SIDESTEP_ALLOWED_FACT, NULL, "no limit");
     else
-        doctor_add_finding(doctor, "locked_memory", SIDESTEP_ALLOWED_FACT, NULL,
-                           "%.1f MiB at most; sidestep locks none",
-                           (double)limit.rlim_cur / (1 << 20));
+        doctor_add_bytes(doctor, "locked_memory", (double)limit.rlim_cur,
+                         " at most; sidestep locks none");
 }
 
 /* Check what makes saves copy the state, whatever the kernel allows. */

@@ -34,7 +34,8 @@ static enum sidestep_status open_lock(struct lease *lease, struct sidestep_error
     enum sidestep_status status = store_file_create(lease->dir, LEASE_LOCK, 0, &lease->lock, err);
 
     if (status == SIDESTEP_EEXISTS)
-        status = store_file_open(lease->dir, LEASE_LOCK, STORE_WRITE, &lease->lock, err);
+        status = WRAP(store_file_open(lease->dir, LEASE_LOCK, STORE_WRITE, &lease->lock, err), err,
+                      "open '%s/%s'", FILE_NAME_SERIES_DIR, LEASE_LOCK);
     return status;
 }
 

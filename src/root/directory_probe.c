@@ -50,8 +50,7 @@ static void look_at_file_system(struct doctor *doctor, struct store_dir *dir, co
                                traits.type_name);
     }
     if (statvfs(directory, &fs) == 0)
-        doctor_add_finding(doctor, "free_space", SIDESTEP_ALLOWED_FACT, NULL, "%.1f GiB",
-                           (double)fs.f_bavail * (double)fs.f_frsize / (1 << 30));
+        doctor_add_bytes(doctor, "free_space", (double)fs.f_bavail * (double)fs.f_frsize, "");
     else
         add_unknown(doctor, "free_space", strerrordesc_np(errno));
 }

@@ -38,6 +38,17 @@ void doctor_add_finding(struct doctor *doctor, const char *name, enum sidestep_a
     doctor->findings[doctor->count++] = finding;
 }
 
+void doctor_add_bytes(struct doctor *doctor, const char *name, double bytes, const char *what)
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    size_t unit = 0;
+
+    for (; bytes >= 1023.95 && unit + 1 < ARRAY_LENGTH(units); unit++)
+        bytes /= 1024;
+    doctor_add_finding(doctor, name, SIDESTEP_ALLOWED_FACT, NULL, "%.*f %s%s", unit != 0, bytes,
+                       units[unit], what);
+}
+
 void doctor_read_line(const char *path, char *text, size_t room)
 {
     OWNED_FD fd = open(path, O_RDONLY | O_CLOEXEC);

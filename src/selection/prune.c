@@ -350,7 +350,7 @@ enum sidestep_status sidestep_prune(const char *root, const struct sidestep_rete
         return FAIL(err, SIDESTEP_EUNSUPPORTED, "prune: unknown flags 0x%x", flags);
     TRY(retention_copy(&retention, theirs, err));
     TRY(object_path_open(root, &store, err));
-    TRY(store_dir_open(store, NULL, root, &dir, err));
+    TRY(named_dir_open(store, root, &dir, err));
     struct prune prune = {.store = store,
                           .path = root,
                           .root = dir,

@@ -24,8 +24,11 @@ enum sidestep_status retention_copy(struct retention *retention,
     if ((options.flags & ~SIDESTEP_RETENTION_MAX) != 0 || options.reserved != 0)
         return FAIL(err, SIDESTEP_EUNSUPPORTED, "retention: unknown flags");
     if (options.keep_best != 0 && !annotations_is_valid_word(options.metric))
-        return FAIL(err, SIDESTEP_EINVAL,
-                    "retention: keep_best needs the name of a metric (letters, digits, '_', '-')");
+        return FAIL(
+            err, SIDESTEP_EINVAL,
+            "the best cannot be kept by '%s': it is not the name of a metric (letters, digits, "
+            "'_', '-')",
+            options.metric != NULL ? options.metric : "");
     *retention = (struct retention){.wanted = true,
                                     .best_is_max = (options.flags & SIDESTEP_RETENTION_MAX) != 0,
                                     .keep_last = options.keep_last,

@@ -363,8 +363,8 @@ enum sidestep_status series_check_free(struct sidestep_series *series, const cha
         return SIDESTEP_OK; /* if something is in the way, the save reports it */
     if (strcmp(series->resumed_name, name) == 0)
         return FAIL(err, SIDESTEP_EEXISTS,
-                    "this run has resumed from it, and has done no step since; a run that is over "
-                    "when it resumes has nothing to save");
+                    "this run has resumed from it, and has done no step since, so there is nothing "
+                    "to save");
     if (!series->has_resumed && series->save_count == 0)
         return FAIL(err, SIDESTEP_EEXISTS,
                     "there is a checkpoint already, and this run has not resumed since it opened "

@@ -120,12 +120,44 @@ static void dir_close(struct store_dir *dir)
     free(dir);
 }
 
+/* If the directory was removed, the kernel appends " (deleted)" to its old path. */
+static enum sidestep_status dir_path(struct store_dir *dir, char *path, size_t bytes,
+                                     struct sidestep_error *err)
+{
+    char link[sizeof("/proc/self/fd/-2147483648")];
+
+    snprintf(link, sizeof(link), "/proc/self/fd/%d", store_posix_fd(dir));
+    ssize_t length = readlink(link, path, bytes);
+    if (length < 0)
+        return FAIL_SYS(err, "read '%s'", link);
+    if ((size_t)length == bytes)
+        return FAIL(err, SIDESTEP_EINVAL, "the path of '%s' has %zu bytes or more", name_of(dir),
+                    bytes);
+    path[length] = '\0';
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status store_posix_fail_change(struct store_dir *at, const char *what,
+                                             const char *name, struct sidestep_error *err)
+{
+    int sys_errno = errno;
+    char path[512];
+
+    if (error_from_errno(sys_errno) == SIDESTEP_EPERM &&
+        faccessat(store_posix_fd(at), ".", W_OK | X_OK, AT_EACCESS) != 0 &&
+        dir_path(at, path, sizeof(path), NULL) == SIDESTEP_OK)
+        return error_set(err, SIDESTEP_EPERM, sys_errno, HERE,
+                         "directory '%s' may not be written to", path);
+    errno = sys_errno;
+    return FAIL_SYS(err, "%s '%s'", what, name);
+}
+
 static enum sidestep_status dir_make(struct store_dir *at, const char *name,
                                      struct sidestep_error *err)
 {
     TRY(store_posix_check_name(name, err));
     if (mkdirat(store_posix_fd(at), name, 0777) != 0)
-        return FAIL_SYS(err, "make directory '%s'", name);
+        return store_posix_fail_change(at, "make directory", name, err);
     return SIDESTEP_OK;
 }
 
@@ -134,7 +166,7 @@ static enum sidestep_status dir_remove(struct store_dir *at, const char *name,
 {
     TRY(store_posix_check_name(name, err));
     if (unlinkat(store_posix_fd(at), name, AT_REMOVEDIR) != 0)
-        return FAIL_SYS(err, "remove directory '%s'", name);
+        return store_posix_fail_change(at, "remove directory", name, err);
     return SIDESTEP_OK;
 }
 
@@ -234,23 +266,6 @@ static enum sidestep_status dir_stat(struct store_dir *dir, struct store_stat *o
     return SIDESTEP_OK;
 }
 
-/* If the directory was removed, the kernel appends " (deleted)" to its old path. */
-static enum sidestep_status dir_path(struct store_dir *dir, char *path, size_t bytes,
-                                     struct sidestep_error *err)
-{
-    char link[sizeof("/proc/self/fd/-2147483648")];
-
-    snprintf(link, sizeof(link), "/proc/self/fd/%d", store_posix_fd(dir));
-    ssize_t length = readlink(link, path, bytes);
-    if (length < 0)
-        return FAIL_SYS(err, "read '%s'", link);
-    if ((size_t)length == bytes)
-        return FAIL(err, SIDESTEP_EINVAL, "the path of '%s' has %zu bytes or more", name_of(dir),
-                    bytes);
-    path[length] = '\0';
-    return SIDESTEP_OK;
-}
-
 static enum sidestep_status name_stat(struct store_dir *at, const char *name,
                                       struct store_stat *out, struct sidestep_error *err)
 {
@@ -297,7 +312,7 @@ static enum sidestep_status name_unlink(struct store_dir *at, const char *name,
 {
     TRY(store_posix_check_name(name, err));
     if (unlinkat(store_posix_fd(at), name, 0) != 0)
-        return FAIL_SYS(err, "unlink '%s'", name);
+        return store_posix_fail_change(at, "unlink", name, err);
     return SIDESTEP_OK;
 }
 

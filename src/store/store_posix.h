@@ -20,6 +20,10 @@ static inline int store_posix_fd(const struct store_dir *dir)
 
 /* EUNSAFE: ${name} is not one component: it is empty, "." or "..", or has a slash. */
 enum sidestep_status store_posix_check_name(const char *name, struct sidestep_error *err);
+/* ${name} could not be made in ${at}, or removed; errno says why.  If ${at} may not be written to,
+ * the message names that. */
+enum sidestep_status store_posix_fail_change(struct store_dir *at, const char *what,
+                                             const char *name, struct sidestep_error *err);
 void store_posix_fill_stat(const struct stat *from, struct store_stat *to);
 
 /* store_posix_beneath.c: open a relative path with ${flags}, as open(2), but never leave ${dir_fd},

@@ -167,7 +167,7 @@ enum sidestep_status store_posix_file_create(struct store_dir *at, const char *n
     file->fd =
         openat(store_posix_fd(at), name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (file->fd < 0)
-        return FAIL_SYS(err, "create '%s'", name);
+        return store_posix_fail_change(at, "create", name, err);
     if (flags & STORE_DIRECT)
         open_direct(file, store_posix_fd(at), O_RDWR);
     *out = &file->base;

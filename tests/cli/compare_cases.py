@@ -43,6 +43,20 @@ def test_diff_of_equal_ones(sidestep):
                       "differences": []}, report
 
 
+def test_diff_of_other_formats(sidestep):
+    """diff compares what convert made with what it was made of"""
+    a, b = two(sidestep, {"w": (FLOAT32, (2,), [1, 2])}, {"w": (FLOAT32, (2,), [1, 4])}, step=(1, 2))
+    for name in ("c.safetensors", "c"):
+        sidestep.json("convert", "--objects=skip", a, sidestep.path(name))
+        told = sidestep.json("diff", sidestep.path(name), a, status=1)["differences"]
+        assert [(d["name"], d["kind"]) for d in told] == [("step", "only_b")], (name, told)
+        told = sidestep.json("diff", b, sidestep.path(name), status=1)["differences"]
+        assert [(d["name"], d["kind"]) for d in told] == [("step", "only_a"), ("w", "data")], told
+    sidestep.json("convert", a, sidestep.path("d.pt"))
+    told = sidestep.json("diff", b, sidestep.path("d.pt"), status=1)["differences"]
+    assert [(d["name"], d["kind"]) for d in told] == [("step", "value"), ("w", "data")], told
+
+
 def test_diff(sidestep):
     """diff names what differs, by how much, and where first; status 1"""
     a, b = two(sidestep,

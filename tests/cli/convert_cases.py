@@ -85,6 +85,17 @@ def test_formats_by_name(sidestep):
     assert sidestep.json("convert", directory, sidestep.path("back"))["to"] == "dcp"
 
 
+def test_advice(sidestep):
+    """a refusal names the options that help, as they are typed"""
+    source, target = saved(sidestep), sidestep.path("x.safetensors")
+    sidestep.expect("convert", source, target, status=5, stderr=one_line(
+        "1 object (", "--objects=skip leaves", "--objects=aside writes", "--model-only takes", "'epoch'"))
+    sidestep.json("convert", "--model-only", source, target)
+    sidestep.expect("convert", "--model-only", source, target, status=1, stderr=one_line(
+        "x.safetensors' exists; --force replaces what a conversion has made"))
+    sidestep.json("convert", "--model-only", "--force", source, target)
+
+
 def test_names_and_types(sidestep):
     """--rename, --mapping and --dtype, also beyond their limits; overflows are counted"""
     values = array.array("f", [1.0, -2.5, 1e6, float("inf")])

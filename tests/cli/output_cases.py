@@ -58,13 +58,15 @@ def test_missing_root(sidestep):
 
 
 def test_empty_root(sidestep):
-    """an empty directory: ls reports it on stderr, latest has status 10, verify 4"""
-    sidestep.expect("ls", sidestep.folder, stderr="sidestep: no checkpoints here\n")
+    """an empty directory: every command has the same sentence; latest has status 10, verify 4"""
+    none = f"'{sidestep.folder}': there is no checkpoint yet\n"
+    sidestep.expect("ls", sidestep.folder, stderr="sidestep: " + none)
+    sidestep.expect("prune", "--keep-last=1", "--yes", sidestep.folder, stderr="sidestep: " + none)
     sidestep.expect("ls", "-q", sidestep.folder)
     assert sidestep.json("ls", sidestep.folder) == {"checkpoints": []}
-    sidestep.expect("latest", sidestep.folder, status=10, stderr=re.compile("sidestep: .*\n"))
-    sidestep.expect("verify", sidestep.folder, status=4, stderr=re.compile("sidestep: .*\n"))
-    sidestep.expect("show", sidestep.folder, status=4, stderr=re.compile("sidestep: .*\n"))
+    sidestep.expect("latest", sidestep.folder, status=10, stderr="sidestep: " + none)
+    sidestep.expect("verify", sidestep.folder, status=4, stderr="sidestep: open checkpoint " + none)
+    sidestep.expect("show", sidestep.folder, status=4, stderr="sidestep: open " + none)
     sidestep.expect("gc", sidestep.folder, stderr="sidestep: nothing to remove\n")
     assert sidestep.json("gc", "-n", sidestep.folder) == {"dry_run": True, "removed": [],
                                                           "kept": [], "bytes": 0}
@@ -73,8 +75,8 @@ def test_empty_root(sidestep):
 def test_foreign_is_hidden(sidestep):
     """other directories are listed only with --all"""
     os.mkdir(sidestep.path("src"))
-    sidestep.expect("ls", sidestep.folder, stderr="sidestep: no checkpoints here; other directories "
-                    "are listed with --all\n")
+    sidestep.expect("ls", sidestep.folder, stderr=f"sidestep: '{sidestep.folder}': there is no "
+                    "checkpoint yet; other directories are listed with --all\n")
     entry, = sidestep.json("ls", "--all", sidestep.folder)["checkpoints"]
     assert list(entry) == ["name", "path", "step", "state", "bytes", "files", "shared_files",
                            "ranks", "saved_at",

@@ -43,9 +43,47 @@ def test_root_for_checkpoint(sidestep):
     empty = os.path.join(root, "step-12", "none")
     os.mkdir(empty)
     sidestep.expect("show", empty, status=4,
-                    stderr=f"sidestep: open '{empty}': there is no .metadata\n")
+                    stderr=f"sidestep: open '{empty}': there is no checkpoint yet\n")
     sidestep.expect("verify", empty, status=4,
-                    stderr=f"sidestep: open checkpoint '{empty}': there is no .metadata\n")
+                    stderr=f"sidestep: open checkpoint '{empty}': there is no checkpoint yet\n")
+    bare = os.path.join(root, "step-12", "bare")
+    os.makedirs(os.path.join(bare, "folder"))
+    sidestep.expect("show", bare, status=4, stderr=f"sidestep: open '{bare}': there is no .metadata\n")
+
+
+def test_mistyped_path(sidestep):
+    """a path that is not there: the message offers the nearest that is, and says it once"""
+    for name in ("step-10", "step-20", "step-1000", "other"):
+        os.makedirs(sidestep.path(f"run/{name}"))
+    absent = "No such file or directory"
+    for path, hint in (("run/step-21", "did you mean 'run/step-20', 'run/step-10' or 'run/step-1000'?"),
+                       ("run/ohter/", "did you mean 'run/other'?"),
+                       ("rum/step-10", "did you mean 'run'?"),
+                       ("none/step-10", "there is no 'none'")):
+        for command in ("show", "rebuild", "ls"):
+            said = {"show": "open", "ls": "list"}.get(command, command)
+            sidestep.expect(command, path, status=10, cwd=sidestep.folder,
+                            stderr=f"sidestep: {said} '{path}': {absent}; {hint}\n")
+    sidestep.expect("show", "run/else", status=10, cwd=sidestep.folder,
+                    stderr=f"sidestep: open 'run/else': {absent}\n")
+    sidestep.expect("prune", "--keep-last=1", "rum", status=10, cwd=sidestep.folder,
+                    stderr=f"sidestep: list 'rum': {absent}; did you mean 'run'?\n")
+
+
+def test_directory_without_rights(sidestep):
+    """what may not be written to is named, not what would have been made there"""
+    user = other_user(sidestep)
+    checkpoint = sidestep.copy("torch-2.14.1/nested", "step-1")
+    os.chmod(sidestep.folder, 0o555)
+    refused = f"directory '{sidestep.folder}' may not be written to: Permission denied\n"
+    for arguments, said in ((["pin", checkpoint], f"pin '{checkpoint}'"),
+                            (["convert", "--to=dcp", checkpoint, sidestep.path("x")], ".*: begin"),
+                            (["cp", checkpoint, sidestep.path("x")], ".*: begin")):
+        sidestep.expect(*arguments, status=12, **user,
+                        stderr=re.compile(f"sidestep: {said}: {re.escape(refused)}"))
+    result = sidestep.run("doctor", sidestep.folder, **user)
+    assert re.search(rf"(?m)^no +writable +{re.escape(refused)}", result.stdout), result.describe()
+    os.chmod(sidestep.folder, 0o755)
 
 
 def test_urls_are_refused(sidestep):
@@ -62,7 +100,7 @@ def test_urls_are_refused(sidestep):
                         stderr=re.compile(rf"sidestep: .*'{url}' is a URL that cannot .*\n"))
     assert not os.path.exists(sidestep.path("gs:"))
     os.makedirs(sidestep.path("gs:/bucket/run"))  # the control: as a path it is accepted
-    sidestep.expect("ls", f"./{url}", cwd=sidestep.folder, stderr=re.compile("sidestep: .*no checkpoints.*\n"))
+    sidestep.expect("ls", f"./{url}", cwd=sidestep.folder, stderr=re.compile("sidestep: .*no checkpoint yet\n"))
 
 
 def test_buckets_that_are_refused(sidestep):
@@ -87,7 +125,7 @@ def test_ls_of_the_unreadable(sidestep):
     user = other_user(sidestep)
     locked(sidestep, 1)
     result = sidestep.run("ls", sidestep.folder, **user)
-    assert result.status == 12 and "no checkpoints" not in result.stderr, result.describe()
+    assert result.status == 12 and "no checkpoint" not in result.stderr, result.describe()
     assert re.search(r"^ *1  unreadable +- +- +- .* step-1\n", result.stdout, re.MULTILINE), \
         result.describe()
     assert result.stderr == (
@@ -133,9 +171,9 @@ def test_commands_on_the_unreadable(sidestep):
     assert "damage" not in result.stdout, result.describe()
     os.chmod(os.path.join(checkpoint, "__0_0.distcp"), 0o644)
     os.chmod(os.path.join(checkpoint, ".metadata"), 0)
-    for command in ("verify", "show"):
-        result = sidestep.run(command, checkpoint, **user)
-        assert result.status == 12 and ".metadata" in result.stderr, result.describe()
+    for command, said in (("verify", "open checkpoint"), ("show", "open")):
+        sidestep.expect(command, checkpoint, status=12, **user, stderr=f"sidestep: {said} "
+                        f"'{checkpoint}': .metadata: Permission denied\n")
 
 
 def test_verify_and_latest_beside_the_unreadable(sidestep):

@@ -63,6 +63,10 @@ def test_option_arguments(sidestep):
     for number in ["0", "-1", "1025", "1x", "", "99999999999999999999", " 1", "+1"]:
         refused(sidestep, ["verify", f"--threads={number}", "x"],
                 f"verify: --threads: '{number}' is not a number from 1 to 1024", "verify")
+    refused(sidestep, ["convert", "--ranks=65", "x", "y"],
+            "convert: --ranks: '65' is not a number from 1 to 64", "convert")
+    refused(sidestep, ["prune", "--keep-last=-1", "x"],
+            "prune: --keep-last: '-1' is not a number from 0 to 4294967295", "prune")
 
 
 def test_operands(sidestep):

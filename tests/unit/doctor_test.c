@@ -7,6 +7,7 @@
 
 #include "base/fault.h"
 #include "base/priority.h"
+#include "root/doctor_findings.h"
 #include "sidestep/sidestep.h"
 #include "support/one_scratch.h"
 
@@ -138,6 +139,23 @@ TEST(a_driver_that_is_hidden)
         skip();
     }
     expect_no("cuda.module", 0, "cuda", "libcuda.so.1 is not found here");
+}
+
+TEST(sizes_have_a_unit_that_fits)
+{
+    static const struct {
+        double bytes;
+        const char *text;
+    } cases[] = {
+        {0, "0 B free"},           {1023, "1023 B free"},        {1024, "1.0 KiB free"},
+        {4194304, "4.0 MiB free"}, {1073741823, "1.0 GiB free"}, {0x1p70, "1024.0 EiB free"}};
+    struct doctor doctor = {0};
+
+    for (size_t i = 0; i < ARRAY_LENGTH(cases); i++) {
+        doctor_add_bytes(&doctor, "free_space", cases[i].bytes, " free");
+        assert_string_equal(doctor.findings[i].text, cases[i].text);
+    }
+    arena_release(&doctor.arena);
 }
 
 ALL_TESTS(scratch_setup, scratch_teardown);

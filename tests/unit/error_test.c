@@ -18,6 +18,30 @@ TEST(wrapped_errors_begin_with_the_action)
     assert_int_equal(err.status, SIDESTEP_EIO);
 }
 
+/* "open 'a': open directory 'a': ..." names one thing twice; two files, or two names, stay. */
+TEST(a_wrapped_opening_names_its_file_once)
+{
+    static const struct {
+        const char *reason, *what, *message;
+    } cases[] = {
+        {"open directory 'a/b': no", "open checkpoint 'a/b'", "open checkpoint 'a/b': no"},
+        {"open 'b': no", "open 'a/b'", "open 'a/b': no"},
+        {"open '.metadata': no", ".metadata", ".metadata: no"},
+        {"open 'b': no", "open 'ab'", "open 'ab': open 'b': no"},
+        {"open 'b': no", "copy 'a' to 'b'", "copy 'a' to 'b': open 'b': no"},
+        {"open 'c': no", "open 'a'", "open 'a': open 'c': no"},
+        {"sync 'a': no", "open 'a'", "open 'a': sync 'a': no"},
+        {"open 'a'", "read 'a'", "read 'a': open 'a'"},
+    };
+    struct sidestep_error err = {0};
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        (void)FAIL(&err, SIDESTEP_EIO, "%s", cases[i].reason);
+        error_wrap(&err, "%s", cases[i].what);
+        assert_string_equal(err.message, cases[i].message);
+    }
+}
+
 /* The control of the check that runs in all other tests. */
 TEST(a_repeated_prefix_ends_a_test)
 {

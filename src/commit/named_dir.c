@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* named_dir.c -- opens a directory, or finds what a mistyped path may mean; see named_dir.h. */
+#include "commit/named_dir.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "model/model.h"
+
+#define MAX_WORD 64u /* longer names are not compared */
+#define MAX_OFFERS 3u
+#define MAX_PATH 256u /* a longer one is not explained */
+
+/* The names that are nearest to ${typed}, the nearest first. */
+struct offers {
+    const char *typed;
+    struct near {
+        char name[MAX_WORD + 1];
+        size_t score;
+    } near[MAX_OFFERS];
+    size_t count;
+};
+
+static size_t min_size(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/* The number of insertions, deletions and replacements that turn ${a} into ${b}. */
+static size_t edit_distance(const char *a, const char *b)
+{
+    size_t row[MAX_WORD + 1];
+
+    for (size_t j = 0; j <= MAX_WORD; j++)
+        row[j] = j;
+    for (size_t i = 1; a[i - 1] != '\0'; i++) {
+        size_t diagonal = row[0];
+        row[0] = i;
+        for (size_t j = 1; b[j - 1] != '\0'; j++) {
+            size_t replaced = diagonal + (a[i - 1] != b[j - 1]);
+            diagonal = row[j];
+            row[j] = min_size(replaced, 1 + min_size(row[j - 1], diagonal));
+        }
+    }
+    return row[strlen(b)];
+}
+
+/* Copy what is left of ${name} without its digits. */
+static void drop_digits(const char *name, char word[MAX_WORD + 1])
+{
+    for (; *name != '\0'; name++)
+        if (!isdigit((unsigned char)*name))
+            *word++ = *name;
+    *word = '\0';
+}
+
+static int compare(const struct near *a, const struct near *b)
+{
+    return a->score != b->score ? (a->score < b->score ? -1 : 1) : strcmp(b->name, a->name);
+}
+
+/* Offer ${name} if it differs by few letters.  Digits may all differ: step-1000 is near step-30. */
+static void offer(struct offers *offers, const char *name)
+{
+    char typed[MAX_WORD + 1], word[MAX_WORD + 1];
+
+    if (strlen(name) > MAX_WORD || (name[0] == '.') != (offers->typed[0] == '.'))
+        return;
+    drop_digits(offers->typed, typed);
+    drop_digits(name, word);
+    size_t distance = edit_distance(typed, word);
+    if (distance > 1 + strlen(typed) / 4 || (distance != 0 && distance >= strlen(word)))
+        return;
+    struct near one = {.score = distance * MAX_WORD + edit_distance(offers->typed, name)};
+    memcpy(one.name, name, strlen(name) + 1);
+    size_t place = 0; /* behind those that are nearer; of equal ones the later is the first */
+    while (place < offers->count && compare(&offers->near[place], &one) < 0)
+        place++;
+    if (place == MAX_OFFERS)
+        return;
+    offers->count = min_size(offers->count + 1, MAX_OFFERS);
+    for (size_t i = offers->count - 1; i > place; i--)
+        offers->near[i] = offers->near[i - 1];
+    offers->near[place] = one;
+}
+
+/* Write "; did you mean 'run/step-20' or 'run/step-10'?"; ${folder} is "run/". */
+static void write_offers(const struct offers *offers, const char *folder, char *text, size_t bytes)
+{
+    size_t used = 0;
+
+    for (size_t i = 0; i < offers->count && used < bytes; i++)
+        used += (size_t)snprintf(text + used, bytes - used, "%s'%s%s'%s",
+                                 i == 0                  ? "; did you mean "
+                                 : i + 1 < offers->count ? ", "
+                                                         : " or ",
+                                 folder, display_name(offers->near[i].name).text,
+                                 i + 1 == offers->count ? "?" : "");
+}
+
+/* Cut the last name off ${path}, which ends with it.  Returns the name, or NULL if there is none.
+ */
+static const char *cut_name(char *path, char name[MAX_PATH])
+{
+    size_t length = strlen(path);
+
+    while (length > 0 && path[length - 1] == '/')
+        path[--length] = '\0';
+    while (length > 0 && path[length - 1] != '/')
+        length--;
+    snprintf(name, MAX_PATH, "%s", path + length);
+    path[length] = '\0';
+    return name[0] != '\0' ? name : NULL;
+}
+
+static bool add_offer(void *context, const char *name)
+{
+    offer(context, name);
+    return true;
+}
+
+/* Find the directory in which the first missing part of ${path} would be, and the names there.
+ * ${path} is changed. */
+static void explain(struct store *store, char *path, char *text, size_t bytes)
+{
+    OWNED_DIR *dir = NULL;
+    char name[MAX_PATH];
+    bool is_last = true;
+
+    for (; cut_name(path, name) != NULL; is_last = false) {
+        struct offers offers = {.typed = name};
+        if (store_dir_open(store, NULL, path[0] != '\0' ? path : ".", &dir, NULL) != SIDESTEP_OK)
+            continue;
+        if (strlen(name) <= MAX_WORD)
+            (void)store_dir_list(dir, add_offer, &offers, NULL);
+        if (offers.count != 0)
+            write_offers(&offers, path, text, bytes);
+        else if (!is_last)
+            snprintf(text, bytes, "; there is no '%s%s'", path, name);
+        return;
+    }
+}
+
+enum sidestep_status named_dir_open(struct store *store, const char *path, struct store_dir **dir,
+                                    struct sidestep_error *err)
+{
+    char copy[MAX_PATH], text[MAX_PATH + 600] = "";
+    struct sidestep_error why = {0};
+    enum sidestep_status status = store_dir_open(store, NULL, path, dir, &why);
+
+    if (status == SIDESTEP_OK || err == NULL)
+        return status;
+    int length = snprintf(copy, sizeof(copy), "%s", path);
+    if (why.sys_errno == ENOENT && length > 0 && (size_t)length < sizeof(copy))
+        explain(store, copy, text, sizeof(text));
+    (void)error_copy(err, &why);
+    size_t used = strlen(err->message);
+    snprintf(err->message + used, sizeof(err->message) - used, "%s", text);
+    return status;
+}
