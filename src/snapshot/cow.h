@@ -70,8 +70,8 @@
  *      process_madvise(2)                                                held    O
  *      fork(2) and writes of the child; clone(2) with CLONE_VM           held    L O
  *      another userfaultfd of the process: WRITEPROTECT, UNREGISTER,
- *      COPY, ZEROPAGE                                                    page    A
- *      ... COPY that protects, over pages that were never touched        unseen  -
+ *      COPY, ZEROPAGE, MOVE                                              page    A
+ *      ... if it then protects the pages itself                          unseen  -
  *      /proc/self/clear_refs, PAGEMAP_SCAN with PM_SCAN_WP_MATCHING      held    O
  *      swap, reclaim by a memory cgroup                                  held    O
  *      huge pages, mostly zero, that are split (Linux 6.12 to 6.17)      page    -

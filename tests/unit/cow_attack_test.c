@@ -22,6 +22,13 @@
 #define ADVICE_GUARD_INSTALL 102
 #define ADVICE_GUARD_REMOVE 103
 
+/* The same for UFFDIO_MOVE. */
+struct move_request {
+    uint64_t to, from, bytes, mode;
+    int64_t moved;
+};
+#define REQUEST_MOVE _IOWR(UFFDIO, 0x05, struct move_request)
+
 #define CALL_MSEAL 462
 #define PAGE ((size_t)4096)
 
@@ -242,6 +249,25 @@ static enum outcome zero_by_another(void)
     return ask_another(UFFDIO_ZEROPAGE, &zero);
 }
 
+/* Move the pages to a range of the other one. */
+static enum outcome move_by_another(void)
+{
+    unsigned char *to = map(PART_BYTES);
+    struct uffdio_api api = {.api = UFFD_API};
+    struct uffdio_register range = {.range = {(uintptr_t)to, PART_BYTES},
+                                    .mode = UFFDIO_REGISTER_MODE_MISSING};
+    struct move_request move = {
+        .to = (uintptr_t)to, .from = (uintptr_t)part(), .bytes = PART_BYTES};
+    int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
+    bool moved = fd >= 0 && ioctl(fd, UFFDIO_API, &api) == 0 &&
+                 ioctl(fd, UFFDIO_REGISTER, &range) == 0 && ioctl(fd, REQUEST_MOVE, &move) == 0;
+
+    if (fd >= 0)
+        close(fd);
+    munmap(to, PART_BYTES);
+    return moved ? REFUSED : NOT_HERE;
+}
+
 /* ---- all of them */
 
 static const struct attack attacks[] = {
@@ -295,6 +321,7 @@ static const struct attack attacks[] = {
      .act = zero_by_another,
      .expected_words = "protection",
      .is_untouched = true},
+    {.name = "UFFDIO_MOVE by another", .act = move_by_another, .expected_words = "protection"},
     {.name = "mseal", .act = seal},
 };
 
