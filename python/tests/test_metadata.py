@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch")
 import torch.distributed.checkpoint as dcp  # noqa: E402
 from torch.distributed.checkpoint import metadata as classes  # noqa: E402
 
-from sidestep import Error, Status  # noqa: E402
+from sidestep import Error, Status, async_save  # noqa: E402
 from sidestep._torch.metadata import Opaque, lazy_metadata, read_metadata, unpickle  # noqa: E402
 
 GOLDEN = pathlib.Path(__file__).resolve().parents[2] / "tests" / "golden"
@@ -93,6 +93,10 @@ def test_the_directory_may_be_relative(saved, monkeypatch):
     lazy = lazy_metadata("c")
     monkeypatch.chdir("/")
     assert "w" in lazy.state_dict_metadata
+    monkeypatch.chdir(saved.parent)
+    handle = async_save({"v": torch.ones(2)}, checkpoint_id="d")
+    monkeypatch.chdir("/")
+    assert "v" in handle.result().state_dict_metadata
 
 
 def test_pickled_and_copied_it_is_a_plain_metadata(saved):

@@ -33,7 +33,7 @@ from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, W
 from torch.futures import Future
 
 from .._c.abi import Status
-from .._c.checked import a_number, a_path, a_step
+from .._c.checked import a_number, a_path, a_step, absolute
 from .._c.errors import Error
 from .._checkpoint import Checkpoint
 from .._comm import Comm, StoreComm
@@ -316,8 +316,10 @@ def start_save(
         engine.save_async(path, None, failure=failure)
         raise
 
+    at = absolute(path)  # the working directory may be another one when the save has ended
+
     def metadata() -> Metadata:
-        return lazy_metadata(path, save_id=handle.progress().save_id)
+        return lazy_metadata(at, save_id=handle.progress().save_id)
 
     handle = engine.save_async(path, state, result=metadata, **options)
     return handle
