@@ -22,7 +22,7 @@ import sidestep
 from sidestep import Checkpointer, Error, Final, Reader, Status, TrainState, Writer
 from sidestep._c.checked import MAX_STEP
 
-URLS = ("S3://bucket/x", "gs://bucket", "file:///tmp/x", "S3A+x.1://y")
+URLS = ("S3://bucket/x", "gs://bucket", "file:///tmp/x", "S3A+x.1://y", Path("s3://b/x"))
 
 
 def a_state() -> dict[str, Any]:
@@ -110,18 +110,18 @@ def test_what_no_path_can_be(good: str, here: Path, tmp_path: Path, wrong: Any) 
 
 
 @pytest.mark.parametrize("url", URLS)
-def test_urls_are_refused(good: str, here: Path, tmp_path: Path, url: str) -> None:
+def test_urls_are_refused(good: str, here: Path, tmp_path: Path, url: Any) -> None:
     for name, use in uses(good, tmp_path).items():
-        if name in SAVES_AND_LOADS:
+        if name in SAVES_AND_LOADS and "://" in str(url):
             continue  # these ask torch: test_dropin.py
-        with pytest.raises(Error, match="is a URL") as told:
+        with pytest.raises(Error, match="is a URL|has lost a slash") as told:
             use(url)
         assert told.value.status == Status.EUNSUPPORTED, name
 
 
 def test_a_path_may_look_like_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for path in ("a:b", "s3:x", "./s3://bucket/x", b"c:\\x", Path("s3:/y")):
+    for path in ("a:b", "s3:x", "./s3://bucket/x", b"c:\\x", Path("./run:/y")):
         sidestep.save(a_state(), checkpoint_id=path, no_dist=True)
         assert sidestep.read(path)["o"] == 1
     assert (tmp_path / "s3:" / "bucket" / "x" / ".metadata").exists()

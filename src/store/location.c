@@ -28,12 +28,30 @@ size_t location_scheme(const char *path)
     return strncmp(path + length, AFTER_SCHEME, strlen(AFTER_SCHEME)) == 0 ? length : 0;
 }
 
+/* pathlib.Path and os.path.normpath() make "s3:/b/x" of "s3://b/x". */
+static bool has_lost_a_slash(const char *path)
+{
+    static const char *const schemes[] = {"s3", "s3a", "gs", "gcs", "az", "abfs", "hdfs", "file"};
+
+    for (size_t i = 0; i < sizeof(schemes) / sizeof(schemes[0]); i++) {
+        size_t length = strlen(schemes[i]);
+        if (strncmp(path, schemes[i], length) == 0 && strncmp(path + length, ":/", 2) == 0)
+            return true;
+    }
+    return false;
+}
+
 enum sidestep_status location_check(const char *path, struct sidestep_error *err)
 {
     size_t scheme = location_scheme(path);
 
     if (path[0] == '\0')
         return FAIL(err, SIDESTEP_EINVAL, "the path is empty");
+    if (scheme == 0 && has_lost_a_slash(path))
+        return FAIL(err, SIDESTEP_EUNSUPPORTED,
+                    "'%s' looks like a URL that has lost a slash: give the URL as text, not as a "
+                    "pathlib.Path, with '://' (a local path of this name is './%s')",
+                    path, path);
     if (scheme == 0)
         return SIDESTEP_OK;
     if (scheme == 4 && strncmp(path, "file", scheme) == 0)

@@ -12,11 +12,12 @@
 #include "base/base.h"
 
 /* The length of the scheme, if ${path} is a URL: SCHEME://..., where SCHEME is a letter and then
- * letters, digits, '+', '-' and '.'.  0: it is a path, like "a:b", "s3:/x" and "./s3://x". */
+ * letters, digits, '+', '-' and '.'.  0: it is a path, like "a:b", "./s3:/x" and "./s3://x". */
 size_t location_scheme(const char *path);
 
 /*
- * EINVAL: ${path} is empty.  EUNSUPPORTED: it is a URL; the message says what to give instead.
+ * EINVAL: ${path} is empty.  EUNSUPPORTED: it is a URL, or "s3:/x", one that has lost a slash; the
+ * message says what to give instead.
  *
  * store_dir_open() checks every path that it opens.  Code that joins, splits or resolves a caller's
  * path checks it first, because afterwards a URL may not look like one.

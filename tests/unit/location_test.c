@@ -12,28 +12,17 @@ static const struct {
     const char *path;
     size_t scheme; /* bytes; 0: a path */
 } shapes[] = {
-    {"s3://bucket/x", 2},
-    {"S3://bucket/x", 2},
-    {"gs://", 2},
-    {"file:///x", 4},
-    {"a+b-c.2://x", 7},
-    {"hdfs://host:9000/x/../y", 4},
-    {"a:b", 0},
-    {"c:/x", 0},
-    {"s3:/x", 0},
-    {"s3:", 0},
-    {"s3", 0},
-    {"s3:/", 0},
-    {"://x", 0},
-    {"3s://x", 0},
-    {"+s://x", 0},
-    {"s_3://x", 0},
-    {"s 3://x", 0},
-    {"\xc3\xa4://x", 0},
-    {"./s3://x", 0},
-    {"/s3://x", 0},
-    {"x/s3://x", 0},
-    {"", 0},
+    {"s3://bucket/x", 2}, {"S3://bucket/x", 2},
+    {"gs://", 2},         {"file:///x", 4},
+    {"a+b-c.2://x", 7},   {"hdfs://host:9000/x/../y", 4},
+    {"a:b", 0},           {"c:/x", 0},
+    {"s3:", 0},           {"s3", 0},
+    {"./s3:/x", 0},       {"s3b:/x", 0},
+    {"://x", 0},          {"3s://x", 0},
+    {"+s://x", 0},        {"s_3://x", 0},
+    {"s 3://x", 0},       {"\xc3\xa4://x", 0},
+    {"./s3://x", 0},      {"/s3://x", 0},
+    {"x/s3://x", 0},      {"", 0},
 };
 
 TEST(a_url_has_a_scheme)
@@ -59,6 +48,9 @@ TEST(the_refusal_says_what_to_give)
     assert_non_null(strstr(err.message, "'./" URL "'"));
     assert_int_equal(sidestep_check_path("file:///x", &err), SIDESTEP_EUNSUPPORTED);
     assert_non_null(strstr(err.message, "without 'file://'"));
+    assert_int_equal(location_scheme("s3:/x"), 0);
+    assert_int_equal(sidestep_check_path("s3:/x", &err), SIDESTEP_EUNSUPPORTED);
+    assert_non_null(strstr(err.message, "lost a slash"));
 }
 
 /* Runs in an empty working directory, in which nothing may appear. */

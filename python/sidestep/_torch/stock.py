@@ -231,6 +231,8 @@ def _route_of_id(checkpoint_id: CheckpointId) -> Route:
         return Ours(a_path(checkpoint_id, "checkpoint_id"))
     except Error as refusal:  # a URL: torch's own storage may reach it
         url = os.fsdecode(checkpoint_id)
+        if "://" not in url:
+            raise
         problem = _problem_of_url(url)
         if problem is not None:
             raise make_error(
