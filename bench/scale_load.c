@@ -159,7 +159,7 @@ static void make_lists(struct stage *stage)
         struct chunk_list *list = chunk_list_new(&err);
         if (list == NULL)
             bench_die("out of memory");
-        bench_check(reader_list_footers(reader, i, i + 1, 0, list, &err), &err);
+        bench_check(reader_list_footers(reader, i, i + 1, list, &err), &err);
         stage->lists[i] = list->bytes;
         list->bytes = (struct buffer){0};
         chunk_list_free(&list);
@@ -292,33 +292,47 @@ static double run_measured(struct stage *stage, int32_t rank, uint64_t *extra)
     return seconds;
 }
 
-/* Processor time and memory of a rank, apart from the collectives, where many chunks are known by
- * name. */
-static void measure_many(const struct bench *bench)
+/* Of the checkpoint with many chunks, by few or many ranks: processor time and memory of a rank,
+ * apart from the collectives. */
+static void measure_many(const struct bench *bench, struct stage *stage, unsigned loaders)
 {
-    struct stage stage = {.savers = 1024, .loaders = 1024, .tensors = MANY_TENSORS};
+    char text[128];
     struct bench_row rows[] = {
-        {.what = "load by 1,024 ranks of 1,000 tensors: rank 1, processor time",
-         .kind = BENCH_DURATION,
-         .goal = 0.3},
+        {.what = text, .kind = BENCH_DURATION, .goal = 0.3},
         {.what = "... its memory", .kind = BENCH_MEMORY, .goal = MEMORY_GOAL},
         {.what = "... rank 0, processor time", .kind = BENCH_DURATION},
         {.what = "... its memory", .kind = BENCH_MEMORY, .goal = MEMORY_GOAL},
         {.what = "... bytes that each rank receives", .kind = BENCH_MEMORY},
     };
 
-    stage_make(&stage, bench, "many");
+    stage->loaders = loaders;
+    snprintf(text, sizeof(text),
+             "load by %u rank%s of 1,000 tensors of 1,024: last rank, processor time", loaders,
+             loaders == 1 ? "" : "s");
     for (unsigned i = 0; i < bench->runs; i++) {
         uint64_t extra;
-        buffer_release(&stage.sent);
-        bench_add(&rows[2].ours, run_measured(&stage, 0, &extra));
-        bench_add(&rows[3].ours, (double)extra - (double)stage.sent.length);
-        bench_add(&rows[0].ours, run_measured(&stage, 1, &extra));
-        bench_add(&rows[1].ours, (double)extra);
-        bench_add(&rows[4].ours, (double)stage.sent.length);
+        buffer_release(&stage->sent);
+        bench_add(&rows[2].ours, run_measured(stage, 0, &extra));
+        bench_add(&rows[3].ours, (double)extra - (double)stage->sent.length);
+        if (loaders > 1) {
+            bench_add(&rows[0].ours, run_measured(stage, (int32_t)loaders - 1, &extra));
+            bench_add(&rows[1].ours, (double)extra);
+            bench_add(&rows[4].ours, (double)stage->sent.length);
+        }
     }
     for (size_t i = 0; i < ARRAY_LENGTH(rows); i++)
-        bench_report(&rows[i]);
+        if (rows[i].ours.count != 0)
+            bench_report(&rows[i]);
+}
+
+static void measure_all_many(const struct bench *bench)
+{
+    struct stage stage = {.savers = 1024, .tensors = MANY_TENSORS, .part = OWN_PART};
+
+    stage_make(&stage, bench, "many");
+    measure_many(bench, &stage, 1024);
+    measure_many(bench, &stage, 4);
+    measure_many(bench, &stage, 1);
     bench_remove(stage.path);
     stage_release(&stage);
 }
@@ -338,5 +352,5 @@ void bench_scale_load(const struct bench *bench)
         measure(&stage, ONE_RANK);
         stage_release(&stage);
     }
-    measure_many(bench);
+    measure_all_many(bench);
 }

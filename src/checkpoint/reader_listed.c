@@ -5,11 +5,16 @@
  * The manifest has the hash of each footer. So a rank that has the manifest and a list of chunks
  * can check each file when it opens it, and needs no other file for that.
  */
+#include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
 #include "checkpoint/reader_internal.h"
 #include "commit/commit.h"
+
+#define LISTING_THREADS 8u    /* that wait for storage most of the time */
+#define LISTING_STRETCHES 32u /* the threads do not end at the same time */
 
 static enum sidestep_status open_listed(struct reader *r, uint32_t flags,
                                         const struct buffer *manifest, struct sidestep_error *err)
@@ -107,36 +112,96 @@ enum sidestep_status reader_list_metadata(struct reader *r, struct chunk_list *l
 
 /* ---- footers */
 
-/* List the items of a file, and forget the file. */
+/* Files [begin, end), whose items one thread lists. */
+struct stretch {
+    size_t begin, end;
+    struct chunk_list *list;
+    enum sidestep_status status;
+    struct sidestep_error why;
+};
+
+struct listing {
+    struct reader *r;
+    struct stretch stretches[LISTING_STRETCHES];
+    _Atomic size_t next;
+};
+
+/* List the items of a file, and forget the file. Other threads do the same with other files. */
 static enum sidestep_status list_and_forget(struct reader *r, size_t i, struct chunk_list *list,
                                             struct sidestep_error *err)
 {
     struct reader_file *file = &r->files[i];
-    struct arena kept = r->arena;
+    struct reader own = *r; /* this one may count files and allocate */
 
-    r->arena = (struct arena){0};
-    enum sidestep_status status = reader_file_check(r, i, r->flags, err);
+    own.arena = (struct arena){0};
+    enum sidestep_status status = reader_file_check(&own, i, r->flags, err);
     if (status == SIDESTEP_OK)
         chunk_list_add_footer(list, &file->footer, i);
-    if (file->file != NULL)
-        r->open_files--;
     store_file_discard(file->file);
     *file = (struct reader_file){.name = file->name, .bytes = file->bytes};
-    arena_release(&r->arena);
-    r->arena = kept;
+    arena_release(&own.arena);
+    return status;
+}
+
+static void list_stretches(void *context)
+{
+    struct listing *l = context;
+
+    for (size_t k; (k = atomic_fetch_add(&l->next, 1)) < LISTING_STRETCHES;) {
+        struct stretch *s = &l->stretches[k];
+        s->list = chunk_list_new(&s->why);
+        s->status = s->list != NULL ? SIDESTEP_OK : SIDESTEP_ENOMEM;
+        for (size_t i = s->begin; i < s->end && s->status == SIDESTEP_OK; i++)
+            s->status = list_and_forget(l->r, i, s->list, &s->why);
+        if (s->status == SIDESTEP_OK)
+            s->status = buffer_check(&s->list->bytes, &s->why);
+    }
+}
+
+/* Put the lists behind each other, in the order of the files. */
+static enum sidestep_status join_lists(struct listing *l, struct chunk_list *list,
+                                       struct sidestep_error *err)
+{
+    for (size_t k = 0; k < LISTING_STRETCHES; k++) {
+        struct stretch *s = &l->stretches[k];
+        if (s->status != SIDESTEP_OK)
+            return error_copy(err, &s->why);
+        buffer_put(&list->bytes, s->list->bytes.bytes, s->list->bytes.length);
+        chunk_list_free(&s->list);
+    }
+    return buffer_check(&list->bytes, err);
+}
+
+static enum sidestep_status list_many(struct reader *r, size_t begin, size_t end,
+                                      struct chunk_list *list, struct sidestep_error *err)
+{
+    OWNED_BY(workers_free) struct workers *workers = NULL;
+    struct listing *l = memory_new(1, sizeof(*l));
+
+    if (l == NULL)
+        return FAIL_NOMEM(err, sizeof(*l));
+    l->r = r;
+    for (size_t k = 0; k < LISTING_STRETCHES; k++) {
+        l->stretches[k].begin = begin + k * (end - begin) / LISTING_STRETCHES;
+        l->stretches[k].end = begin + (k + 1) * (end - begin) / LISTING_STRETCHES;
+    }
+    enum sidestep_status status = workers_new(LISTING_THREADS - 1, "sidestep-read", &workers, err);
+    if (status == SIDESTEP_OK) {
+        workers_run(workers, list_stretches, l);
+        status = join_lists(l, list, err);
+    }
+    for (size_t k = 0; k < LISTING_STRETCHES; k++)
+        chunk_list_free(&l->stretches[k].list);
+    free(l);
     return status;
 }
 
 enum sidestep_status reader_list_footers(struct reader *r, size_t begin, size_t end,
                                          struct chunk_list *list, struct sidestep_error *err)
 {
-    bool keeps = end - begin <= READER_MAX_FOOTERS;
-
+    if (end - begin > READER_MAX_FOOTERS)
+        return list_many(r, begin, end, list, err);
     for (size_t i = begin; i < end; i++) {
-        if (!keeps) {
-            TRY(list_and_forget(r, i, list, err));
-            continue;
-        }
         TRY(reader_file_check(r, i, r->flags, err));
         chunk_list_add_footer(list, &r->files[i].footer, i);
     }

@@ -11,6 +11,9 @@
  * that a rank sees another save for a moment. Then the ranks try again. */
 #define OPEN_TRIES 5u
 #define OPEN_DISAGREE_TRIES 3u
+/* A larger one is not parsed: it would take more than 64 MiB, and more time than the footers, which
+ * several threads read. */
+#define OPEN_MAX_METADATA_BYTES ((uint64_t)4 << 20)
 
 struct opening {
     struct sidestep_engine *engine;
@@ -149,8 +152,7 @@ static enum sidestep_status list_chunks(struct opening *o, struct chunk_list **l
     *list = chunk_list_new(err);
     if (*list == NULL)
         return SIDESTEP_ENOMEM;
-    if (files <= size * READER_MAX_FOOTERS ||
-        r->manifest.metadata_bytes > READER_MAX_METADATA_BYTES)
+    if (files <= size * READER_MAX_FOOTERS || r->manifest.metadata_bytes > OPEN_MAX_METADATA_BYTES)
         return reader_list_footers(r, (size_t)(rank * files / size),
                                    (size_t)((rank + 1) * files / size), *list, err);
     return rank == 0 ? reader_list_metadata(r, *list, err) : SIDESTEP_OK;

@@ -201,6 +201,20 @@ TEST_WITH(one_rank_opens_one_of_many_shards, scratch_setup, scratch_teardown)
     store_fault_free(&job.store);
 }
 
+static void replace_byte(const struct job *job, const char *file, long from_end)
+{
+    char path[256];
+
+    snprintf(path, sizeof(path), "%s/%s", job->path, file);
+    FILE *f = fopen(path, "r+");
+    assert_non_null(f);
+    assert_int_equal(fseek(f, -from_end, SEEK_END), 0);
+    int byte = fgetc(f);
+    assert_int_equal(fseek(f, -from_end, SEEK_END), 0);
+    assert_int_equal(fputc(byte ^ 1, f), byte ^ 1);
+    assert_int_equal(fclose(f), 0);
+}
+
 /* A rank that lists many footers keeps none, and opens again what it reads. */
 TEST_WITH(many_footers_are_not_kept, scratch_setup, scratch_teardown)
 {
@@ -217,6 +231,12 @@ TEST_WITH(many_footers_are_not_kept, scratch_setup, scratch_teardown)
     assert_int_equal(reader_list_footers(r, 0, r->file_count, all, &err), SIDESTEP_OK);
     assert_int_equal(r->open_files, 0);
     assert_null(r->files[3].footer.items);
+    size_t length = all->bytes.length;
+    replace_byte(&job, "__7_0.distcp", 100);
+    assert_int_equal(reader_list_footers(r, 0, r->file_count, all, &err), SIDESTEP_ECORRUPT);
+    assert_non_null(strstr(err.message, "__7_0.distcp"));
+    replace_byte(&job, "__7_0.distcp", 100);
+    all->bytes.length = length;
     assert_int_equal(reader_list_footers(r, 0, 1, some, &err), SIDESTEP_OK);
     assert_int_equal(r->open_files, 1);
     assert_non_null(r->files[0].footer.items);
@@ -234,20 +254,6 @@ TEST_WITH(many_footers_are_not_kept, scratch_setup, scratch_teardown)
     assert_int_equal(r->open_files, 2);
     reader_close(&r);
     store_fault_free(&job.store);
-}
-
-static void replace_byte(const struct job *job, const char *file, long from_end)
-{
-    char path[256];
-
-    snprintf(path, sizeof(path), "%s/%s", job->path, file);
-    FILE *f = fopen(path, "r+");
-    assert_non_null(f);
-    assert_int_equal(fseek(f, -from_end, SEEK_END), 0);
-    int byte = fgetc(f);
-    assert_int_equal(fseek(f, -from_end, SEEK_END), 0);
-    assert_int_equal(fputc(byte ^ 1, f), byte ^ 1);
-    assert_int_equal(fclose(f), 0);
 }
 
 /* A shard whose footer is not the one that the manifest lists is refused, by ranks that read it
