@@ -21,7 +21,9 @@ other public name of torch's package and of its modules is found here too.  What
 - `Writer`, `Reader`: the same storage under torch's own ``save`` and ``load``;
 - `Error`: what goes wrong.
 
-Importing this package imports neither torch nor the C library: that happens on first use.
+Importing this package imports neither torch nor the C library: that happens on first use.  If the
+program has imported torch before, the import takes as long as that of
+``torch.distributed.checkpoint``, so that the first save does not.
 """
 
 from __future__ import annotations
@@ -87,3 +89,6 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__, *_names.of_torch()})
+
+
+_names.prepare()

@@ -4,15 +4,14 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import logging
 import os
 import signal
-import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn, Optional, Union
 
+from . import _names
 from ._c import abi
 from ._c.abi import Status
 from ._c.checked import a_count, a_function, a_number, a_path, a_state, a_step, absolute, one_of
@@ -53,12 +52,6 @@ from ._torch.fence import fence_optimizers
 from ._torch.flatten import flatten, is_stateful
 
 log = logging.getLogger("sidestep")
-
-
-def _import_what_saves() -> None:
-    """A program without torch may have a `Checkpointer`, and never save."""
-    if "torch" in sys.modules:
-        importlib.import_module("sidestep._torch.save")
 
 
 _STORAGE_IS_AWAY = (Status.EIO, Status.ENOSPC, Status.EPERM, Status.ENOTFOUND, Status.ETIMEDOUT)
@@ -150,7 +143,7 @@ class Checkpointer:
         self._resumed_step = -1
         ways = Ways(more["snapshot"], more["io"], more["user_faults"]).check()
         self._engine = engine_for(process_group, no_dist=no_dist, ways=ways)
-        _import_what_saves()  # else the first save does, while the trainer waits
+        _names.prepare()  # else the first save does, while the trainer waits
         self._engine.comm.ends_at = float("inf")
         self._signals = Signals(signals, self._asked_to_stop)
         options = series_options(

@@ -59,6 +59,13 @@ _MODULES = (
 # fmt: on
 
 
+def prepare() -> None:
+    """Import what a save needs, if the program has torch: no save should have to wait for that."""
+    distributed = getattr(sys.modules.get("torch"), "distributed", None)
+    if distributed is not None and distributed.is_available():
+        importlib.import_module("sidestep._torch.save")
+
+
 def find(name: str) -> Any:
     """The value of the public ``name``.
 

@@ -315,14 +315,24 @@ def test_importing_needs_no_torch() -> None:
     assert (done.returncode, done.stdout) == (0, "False False\n"), done.stderr
 
 
-def test_the_first_save_imports_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("before", "saver", "call"),
+    [
+        ("import sidestep, torch", "sidestep.Checkpointer(path)", "save(1, state)"),
+        ("import torch, sidestep", "sidestep", "async_save(state, checkpoint_id=path)"),
+    ],
+)
+def test_the_first_save_imports_nothing(tmp_path: Path, before: str, saver: str, call: str) -> None:
     """Or it would take longer than the second one, while the trainer waits."""
     script = (
-        "import sys, torch, torch.distributed.checkpoint, sidestep\n"
-        "with sidestep.Checkpointer(sys.argv[1]) as checkpoints:\n"
-        "    before = set(sys.modules)\n"
-        "    checkpoints.save(1, {'w': torch.ones(4)})\n"
-        "    print(sorted(m for m in set(sys.modules) - before if m.startswith('sidestep')))\n"
+        f"import sys\n{before}\n"
+        "state, path = {'w': torch.ones(4)}, sys.argv[1]\n"
+        f"saver = {saver}\n"
+        "before = set(sys.modules)\n"
+        f"handle = saver.{call}\n"
+        "heavy = ('sidestep', 'torch.distributed', 'sympy')\n"
+        "print(sorted(m for m in set(sys.modules) - before if m.startswith(heavy)))\n"
+        "handle.result()\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", script, str(tmp_path / "run")],
