@@ -70,7 +70,8 @@ static int try_delete(unsigned at, enum object_fate fate, bool dies)
     struct rig rig;
 
     save_two(&rig, 0);
-    rig.at = at, rig.fate = fate, rig.dies = dies;
+    rig.fate = fate, rig.dies = dies;
+    atomic_store(&rig.at, at);
     enum sidestep_status status = delete_step_1(&rig, &err);
     bool is_good = is_whole_or_gone(&rig), hit = rig.hit;
     land_all(&rig);
@@ -202,7 +203,8 @@ static bool a_late_deletion_spares_a_newer_checkpoint(unsigned flags)
         struct sidestep_error err = {0};
         struct rig rig;
         save_two(&rig, flags);
-        rig.at = at, rig.fate = OBJECT_LATE, rig.dies = true;
+        rig.fate = OBJECT_LATE, rig.dies = true;
+        atomic_store(&rig.at, at);
         (void)delete_step_1(&rig, &err);
         rig.at = 0;
         bool is_it = object_sim_late_count(rig.bucket) == 1 &&
