@@ -58,7 +58,7 @@ check-objects: all
 check-frameworks:
 	@tools/setup build check
 	@FRAMEWORKS="$(FRAMEWORKS)" tools/setup frameworks
-	@tools/run-tests frameworks
+	@tools/run-tests $(or $(SUITES),lightning transformers accelerate torchtitan torchtune adapt)
 
 check-source:
 	@tools/setup source

@@ -7,20 +7,16 @@ import contextlib
 import os
 import tempfile
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Optional
 
 import torch.distributed.checkpoint as dcp
 
 from . import _whole
-from ._torch import originals
 from ._torch.load import load
+from ._torch.plugins import Writer
 from ._torch.save import async_save, save
 
-_PAIRS = (
-    ("save", originals.save, save),
-    ("async_save", originals.async_save, async_save),
-    ("load", originals.load, load),
-)
+_KNOWN = ("torch.", "sidestep.")
 
 
 class Recorded:
@@ -76,13 +72,24 @@ def recorded_saves() -> Iterator[Recorded]:
 
 
 @contextlib.contextmanager
-def ours_everywhere() -> Iterator[None]:
-    """Inside, functions of ``torch.distributed.checkpoint`` are ours, where they are torch's."""
+def ours_everywhere(step: Optional[int] = None) -> Iterator[None]:
+    """Inside, functions of ``torch.distributed.checkpoint`` are ours, where they are torch's or
+    already ours.  ``step``: what a save to a path records."""
+    ours = {"save": _of_step(save, step), "async_save": _of_step(async_save, step), "load": load}
     with contextlib.ExitStack() as stack:
-        for name, original, mine in _PAIRS:
-            if getattr(dcp, name) is original:
+        for name, mine in ours.items():
+            if getattr(getattr(dcp, name), "__module__", "").startswith(_KNOWN):
                 stack.enter_context(_in_place(name, mine))
         yield
+
+
+def _of_step(function: Any, step: Optional[int]) -> Any:
+    def with_step(*args: Any, **how: Any) -> Any:
+        if how.get("storage_writer") is None and how.get("checkpoint_id") is not None:
+            how["storage_writer"] = Writer(how["checkpoint_id"], step=step)
+        return function(*args, **how)
+
+    return with_step
 
 
 @contextlib.contextmanager

@@ -144,6 +144,7 @@ class Engine:
         spread_s: Optional[float] = None,
         still: bool = False,
         queue: int = 0,
+        told_as: Optional[str] = None,
     ) -> SaveHandle:
         """Save ``state`` as the directory ``path``; returns once its tensors may be modified.
 
@@ -160,6 +161,7 @@ class Engine:
         still     nobody modifies the tensors meanwhile: they are copied only as they are written,
                   and this returns, or raises what a signal's handler has raised, when that is done
         queue     so many saves may still be under way; for the others it waits
+        told_as   the path in the log's line of a save that is committed; None: ``path``
         """
         doing = f"save '{os.fspath(path)}'"
         with self.turn(doing):
@@ -185,7 +187,8 @@ class Engine:
                 options.failure = ctypes.pointer(error_info(failure, doing))
             if interrupted is not None:
                 options.flags = abi.SAVE_NOWAIT
-            return self._start(path, state, options, failure, result, waited_s, series, still)
+            how = {"result": result, "waited_s": waited_s, "told_as": told_as}
+            return self._start(path, state, options, failure, how, series, still)
 
     def load(
         self,
@@ -326,8 +329,7 @@ class Engine:
         state: Optional[StateDict],
         options: abi.SaveOptions,
         failure: Optional[BaseException],
-        result: Optional[Callable[[], Any]],
-        waited_s: float,
+        how: dict[str, Any],
         series: Optional[ctypes.c_void_p],
         still: bool,
     ) -> SaveHandle:
@@ -347,8 +349,7 @@ class Engine:
                 status = lib().sidestep_save_async(self._pointer, os.fsencode(path), pointer, *rest)
             if status == abi.Status.OK:
                 keep = state.take_storages() if state is not None else None
-                how: dict[str, Any] = {"keep": keep, "result": result, "waited_s": waited_s}
-                how["step"] = options.step if options.has_step else None
+                how = {**how, "keep": keep, "step": options.step if options.has_step else None}
                 handle = SaveHandle(self, save, os.fspath(path), devices=devices, **how)
                 self._saves = [save for save in self._saves if save.is_open] + [handle]
                 if late:  # before anything can interrupt us: steps must wait for it

@@ -177,8 +177,10 @@ class SaveHandle(_Stage):
         waited_s: float = 0.0,
         devices: frozenset[int] = frozenset(),
         step: Optional[int] = None,
+        told_as: Optional[str] = None,
     ) -> None:
         self._set_up(engine, path, step, pointer)
+        self._told_as = told_as or path
         self._devices = devices
         self._keep = keep
         self._make_result = result
@@ -195,7 +197,7 @@ class SaveHandle(_Stage):
     ) -> None:
         """All fields, as of a save that nobody watches yet."""
         _Stage.__init__(self, self)
-        self.path = path
+        self.path = self._told_as = path
         self.step = step
         self.stall_s: Optional[float] = None  # with what an adapter has done before and after
         self.staged = _Stage(self)
@@ -422,7 +424,7 @@ class SaveHandle(_Stage):
             logging.INFO if rank == 0 else logging.DEBUG,
             "saved %s'%s': training waited %.1f ms, %.3f s in the background, %s of rank %d%s",
             "" if self.step is None else f"step {self.step} as ",
-            self.path,
+            self._told_as,
             p.call_s * 1e3,
             p.write_s + p.commit_s,
             _size(p.bytes_total),

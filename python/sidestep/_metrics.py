@@ -4,10 +4,13 @@
 from __future__ import annotations
 
 import weakref
+from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Optional
 
 from ._handle import SaveHandle
+
+_MOST_NOTED = 16
 
 
 def costs_of(save: SaveHandle) -> dict[str, float]:
@@ -30,7 +33,16 @@ class Costs:
     """Tells of each save once."""
 
     def __init__(self) -> None:
+        self._noted: deque[SaveHandle] = deque(maxlen=_MOST_NOTED)
         self._told: weakref.WeakSet[SaveHandle] = weakref.WeakSet()
+
+    def note(self, *saves: SaveHandle) -> None:
+        """`take` is to tell of them, too."""
+        self._noted.extend(saves)
+
+    def take(self) -> list[tuple[Optional[int], dict[str, float]]]:
+        """Step and costs of the noted saves that are committed and were not told of."""
+        return list(self.of(self._noted))
 
     def of(self, saves: Iterable[SaveHandle]) -> Iterator[tuple[Optional[int], dict[str, float]]]:
         """Step and costs of those that are committed and were not told of."""

@@ -16,6 +16,7 @@ import os
 import shutil
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -27,8 +28,9 @@ from ._c.calls import call
 from ._c.errors import Error, make_error
 from ._c.library import lib
 from ._checkpoint import Checkpoint
-from ._engine import engine_for
+from ._engine import Engine, engine_for
 from ._handle import SaveHandle
+from ._parents import make_parents
 from ._read import load_metadata, read
 from ._waiting import waits
 
@@ -132,6 +134,7 @@ def save(
     links: Optional[Mapping[str, str]] = None,
     before: Optional[WholeSave] = None,
     then: Optional[Callable[[], object]] = None,
+    step: Optional[int] = None,
 ) -> WholeSave:
     """Save ``parts`` and small files as the directory ``target``, in the background.  Collective.
 
@@ -140,13 +143,12 @@ def save(
     links   symbolic links in the directory, and where they lead to: rank 0's
     before  the last one in this place: what went wrong with it is raised here, on all ranks
     then    called on rank 0 when the directory is there, on a thread of the package
+    step    the training step to record
 
     Parts are saved one after the other; all but the last are waited for.
     Errors: those of `sidestep.async_save`.
     """
-    from ._torch.save import async_save
-
-    engine = engine_for()
+    engine, began = engine_for(), time.monotonic()
     hidden = hidden or hidden_of(target)
 
     def small() -> Any:
@@ -162,13 +164,25 @@ def save(
         }
         if part is parts[-1]:
             state[_FILES] = Asked(small)
-        handle = async_save(state, checkpoint_id=os.path.join(hidden, part.place).rstrip("/"))
-        assert isinstance(handle, SaveHandle)
-        handles.append(handle)
+        place = os.path.join(hidden, part.place).rstrip("/")
+        handles.append(_start(engine, place, state, step=step, told_as=target))
+    handles[-1].stall_s = time.monotonic() - began
     saving = WholeSave(target, hidden, handles, engine.rank, then)
     if waits():
         wait_all(saving)
     return saving
+
+
+def _start(engine: Engine, place: str, state: dict[str, Any], **how: Any) -> SaveHandle:
+    from ._torch.flatten import flatten
+    from ._torch.plugins import start_save
+    from ._torch.save import call_stateful
+
+    def made() -> Any:
+        make_parents(place)
+        return engine.states.get(flatten(call_stateful(state)))
+
+    return start_save(engine, place, made, **how)
 
 
 def wait_all(save: Optional[WholeSave]) -> None:
@@ -180,6 +194,13 @@ def wait_all(save: Optional[WholeSave]) -> None:
     engine = engine_for()
     with agreed(engine, save.target):
         save.wait(engine.rank)
+
+
+def tell_loaded(step: Optional[int], path: str, began: float) -> None:
+    """One line, on rank 0.  ``began``: by time.monotonic()."""
+    level = logging.INFO if engine_for().rank == 0 else logging.DEBUG
+    what = "" if step is None else f"step {step} from "
+    log.log(level, "loaded %s'%s' in %.3f s", what, path, time.monotonic() - began)
 
 
 # ---------------------------------------------------------------- small files

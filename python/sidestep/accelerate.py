@@ -14,9 +14,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any, Optional, Union
 
 import accelerate
@@ -25,6 +28,7 @@ from accelerate.utils import DistributedType
 from . import _whole
 from ._borrowed import Recorded, ours_loads, recorded_saves
 from ._engine import engine_for
+from ._metrics import Costs
 from ._plain import (
     export_model,
     export_optimizer,
@@ -37,6 +41,7 @@ from ._torch.load import agreed, load
 log = logging.getLogger("sidestep")
 
 _PREFIX = "checkpoint_"
+_NUMBERED = re.compile(r"(?:^|[/_-])(?:checkpoint|step)[_-](\d{1,18})$")
 _told: set[str] = set()
 Path = Union[str, "os.PathLike[str]"]
 
@@ -50,6 +55,11 @@ class Accelerator(accelerate.Accelerator):
     """
 
     _saving: Optional[_whole.WholeSave] = None
+    _logged: Optional[int] = None  # the step of the last log()
+
+    @cached_property
+    def _costs(self) -> Costs:
+        return Costs()
 
     def save_state(
         self, output_dir: Optional[Path] = None, safe_serialization: bool = True, **more: Any
@@ -76,7 +86,9 @@ class Accelerator(accelerate.Accelerator):
             links=links,
             before=self._saving,
             then=lambda: _rotate(os.path.dirname(target), limit),
+            step=_number_of(target),
         )
+        self._costs.note(*self._saving.handles)
         return target
 
     def load_state(
@@ -88,6 +100,7 @@ class Accelerator(accelerate.Accelerator):
         """As of `accelerate.Accelerator`.  Collective.  Without ``input_dir``, with automatic
         naming: the newest checkpoint that is whole."""
         self.wait_for_checkpoint()
+        began = time.monotonic()
         if input_dir is None and self.project_configuration.automatic_checkpoint_naming:
             input_dir = self._newest()
         place = None if input_dir is None else _whole.place_in(os.path.expanduser(input_dir))
@@ -95,11 +108,13 @@ class Accelerator(accelerate.Accelerator):
             with ours_loads():
                 super().load_state(input_dir, load_kwargs, **more)
             return
-        with _seen_by_this_rank(os.path.expanduser(input_dir), place) as directory, ours_loads():
+        input_dir = os.path.expanduser(input_dir)
+        with _seen_by_this_rank(input_dir, place) as directory, ours_loads():
             if has_plain(place, "optimizer_0") or has_plain(place, "model_0"):
                 self._load_plain(place)
             with _without(self, has_plain(place, "model_0"), has_plain(place, "optimizer_0")):
                 super().load_state(directory, load_kwargs, **more)
+        _whole.tell_loaded(_number_of(input_dir), input_dir, began)
 
     def wait_for_checkpoint(self) -> None:
         """Until the save under way, if there is one, is in its place.  Collective.  Raises what it
@@ -107,9 +122,21 @@ class Accelerator(accelerate.Accelerator):
         saving, self._saving = self._saving, None
         _whole.wait_all(saving)
 
+    def log(self, values: dict[str, Any], step: Optional[int] = None, **more: Any) -> None:
+        """As of `accelerate.Accelerator`; beside ``values``, what saves have cost that have ended
+        since the last call."""
+        self._logged = step
+        super().log({**self._costs_now(), **values}, step, **more)
+
+    def _costs_now(self) -> dict[str, float]:
+        return {name: value for _, costs in self._costs.take() for name, value in costs.items()}
+
     def end_training(self) -> None:
         """As of `accelerate.Accelerator`, after `wait_for_checkpoint`."""
         self.wait_for_checkpoint()
+        costs = self._costs_now()
+        if costs and self._logged is not None:
+            super().log(costs, self._logged)
         super().end_training()
 
     # -- inside
@@ -170,6 +197,12 @@ class Accelerator(accelerate.Accelerator):
         if number < 0:
             raise ValueError(f"there is no checkpoint that is whole in '{root}'")
         return os.path.join(root, f"{_PREFIX}{number}")
+
+
+def _number_of(path: str) -> Optional[int]:
+    """That of "checkpoint_3" or "step_500", as Accelerate and its examples name directories."""
+    found = _NUMBERED.search(path.rstrip("/"))
+    return None if found is None else int(found[1])
 
 
 def _bare(accelerator: Any, model: Any) -> Any:

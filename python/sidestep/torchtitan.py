@@ -14,9 +14,11 @@ from __future__ import annotations
 import logging
 import os
 import re
+import time
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from functools import cached_property
+from typing import Any, Literal, Optional, TypeVar
 
 import torch.distributed as dist
 from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
@@ -26,6 +28,7 @@ from ._borrowed import ours_everywhere
 from ._c.abi import Status
 from ._c.errors import make_error
 from ._handle import SaveHandle
+from ._metrics import Costs
 from ._waiting import waits
 from ._whole import collect_garbage, damage_of
 
@@ -38,10 +41,18 @@ Kind = TypeVar("Kind", bound=type)
 class _Saves:
     """Goes before a ``CheckpointManager`` of torchtitan in the bases of a class."""
 
+    _step: Optional[int] = None  # that is being saved
+
     def dcp_save(self, *args: Any, **kwargs: Any) -> Any:
         """As of torchtitan; torch's functions that it calls are ours."""
-        with ours_everywhere():
-            return super().dcp_save(*args, **kwargs)  # type: ignore[misc]
+        began = time.monotonic()
+        with ours_everywhere(self._step):
+            saved = super().dcp_save(*args, **kwargs)  # type: ignore[misc]
+        handle = getattr(saved, "upload_completion", None)
+        if isinstance(handle, SaveHandle):
+            handle.stall_s = time.monotonic() - began
+            self._costs.note(handle)
+        return saved
 
     def dcp_load(self, *args: Any, **kwargs: Any) -> None:
         """As of torchtitan; torch's functions that it calls are ours."""
@@ -51,12 +62,28 @@ class _Saves:
     def _save(self, *args: Any, **kwargs: Any) -> bool:
         """torchtitan's stager pins memory, which nobody would use: it gets one that does not."""
         me: Any = self
+        self._log_costs()
+        self._step = args[0] if args else kwargs["curr_step"]
         if me.stager is None and me.async_mode.value == "async_with_pinned_mem":
             me.stager = DefaultStager(StagingOptions(False, False, True, False))
         saved = bool(super()._save(*args, **kwargs))  # type: ignore[misc]
         if saved and waits() and me.save_future is not None:
             me.save_future.result()
         return saved
+
+    @cached_property
+    def _costs(self) -> Costs:
+        return Costs()
+
+    def _log_costs(self) -> None:
+        """To the trainer's TensorBoard and W&B, at its step: the latter take no earlier one."""
+        me: Any = self
+        trainer: Any = getattr(me, "states", {}).get("train_state")
+        metrics = getattr(trainer, "metrics_processor", None)
+        if metrics is None:
+            return
+        for _, values in self._costs.take():
+            metrics.logger.log(values, trainer.step)
 
     def _load(self, step: int = -1) -> bool:
         me: Any = self
@@ -108,6 +135,7 @@ class _Saves:
         try:
             if saving is not None:
                 saving.result()
+            self._log_costs()
         finally:
             super()._close()  # type: ignore[misc]
 

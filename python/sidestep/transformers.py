@@ -15,17 +15,21 @@ import copy
 import logging
 import os
 import sys
+import time
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Optional, Union
 
 import torch
 import transformers
+from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import sort_checkpoints
 from transformers.utils import is_sagemaker_mp_enabled, is_torch_xla_available
 
 from . import _whole
 from ._borrowed import ours_loads, recorded_saves
+from ._metrics import Costs
 from ._plain import (
     export_model,
     export_optimizer,
@@ -39,6 +43,7 @@ log = logging.getLogger("sidestep")
 
 _PREFIX = "checkpoint-"
 _STATE = "trainer_state.json"
+_REPORTERS = tuple(INTEGRATION_TO_CALLBACK.values())
 _told: set[str] = set()
 
 
@@ -51,6 +56,11 @@ class SidestepMixin:
     """
 
     _saving: Optional[_whole.WholeSave] = None
+    _load_began = 0.0
+
+    @cached_property
+    def _costs(self) -> Costs:
+        return Costs()
 
     # -- train
 
@@ -71,6 +81,7 @@ class SidestepMixin:
         has failed with."""
         saving, self._saving = self._saving, None
         _whole.wait_all(saving)
+        self._log_costs()
 
     # -- save
 
@@ -96,14 +107,34 @@ class SidestepMixin:
             links=links,
             before=self._saving,
             then=lambda: _rotate(run_dir, limit, best),
+            step=me.state.global_step,
         )
+        self._costs.note(*self._saving.handles)
         if me.control.should_training_stop or me.state.global_step >= me.state.max_steps:
             self.wait_for_checkpoint()
+
+    def log(self, *args: Any, **kwargs: Any) -> None:
+        """As of `transformers.Trainer`, after what saves have cost that have ended meanwhile."""
+        self._log_costs()
+        super().log(*args, **kwargs)  # type: ignore[misc]
+
+    def _log_costs(self) -> None:
+        """To TensorBoard and its like, if the trainer reports to them, at the step of the save."""
+        me: Any = self
+        if not me.is_world_process_zero():
+            return
+        for step, values in self._costs.take():
+            state = copy.copy(me.state)
+            state.global_step = step
+            for callback in me.callback_handler.callbacks:
+                if isinstance(callback, _REPORTERS):
+                    callback.on_log(me.args, state, me.control, logs=dict(values), model=me.model)
 
     # -- load
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         me: Any = self
+        self._load_began = time.monotonic()
         if not has_plain(resume_from_checkpoint):
             with ours_loads():
                 super()._load_from_checkpoint(resume_from_checkpoint, model)  # type: ignore[misc]
@@ -116,10 +147,12 @@ class SidestepMixin:
         if checkpoint is None or not has_plain(checkpoint):
             with ours_loads():
                 super()._load_optimizer_and_scheduler(checkpoint)  # type: ignore[misc]
-            return
-        load_optimizer(me.optimizer, checkpoint)
-        path = os.path.join(checkpoint, "scheduler.pt")
-        me.lr_scheduler.load_state_dict(torch.load(path, weights_only=True))
+        else:
+            load_optimizer(me.optimizer, checkpoint)
+            path = os.path.join(checkpoint, "scheduler.pt")
+            me.lr_scheduler.load_state_dict(torch.load(path, weights_only=True))
+        if checkpoint is not None:
+            _whole.tell_loaded(me.state.global_step, checkpoint, self._load_began)
 
     def _load_best_model(self) -> None:
         me: Any = self

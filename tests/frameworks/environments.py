@@ -20,6 +20,13 @@ import pytest
 TOP = Path(__file__).resolve().parent.parent.parent
 PROGRAMS = TOP / "tests" / "frameworks" / "programs"
 TIMEOUT_S = 300
+_LAUNCH = ("-m", "accelerate.commands.launch", "--num_processes=2", "--num_machines=1")
+_PLAIN = ("--mixed_precision=no", "--dynamo_backend=no")
+LAUNCH = (*_LAUNCH, *_PLAIN, "--multi_gpu")
+LAUNCH_FSDP = (
+    *(*_LAUNCH, *_PLAIN, "--use_fsdp", "--fsdp_version=2", "--fsdp_auto_wrap_policy=NO_WRAP"),
+    "--fsdp_state_dict_type=SHARDED_STATE_DICT",
+)
 
 
 @dataclass(frozen=True)
@@ -119,6 +126,9 @@ def _variables(environment: Environment) -> dict[str, str]:
         "HF_DATASETS_OFFLINE": "1",
         "TOKENIZERS_PARALLELISM": "false",
         "PYTHONUNBUFFERED": "1",
+        "WANDB_MODE": "offline",
+        "WANDB_SILENT": "true",
+        "MLFLOW_ALLOW_FILE_STORE": "true",
     }
 
 

@@ -4,7 +4,7 @@
 import shutil
 
 import pytest
-from environments import TOP
+from environments import LAUNCH, LAUNCH_FSDP, TOP
 
 SLOW = {"SIDESTEP_WRITE_BYTES_PER_SECOND": "5000"}  # a save takes longer than the steps after it
 PROGRAM = "accelerate_train.py"
@@ -73,23 +73,26 @@ def test_hooks_and_total_limit(transformers, stock, tmp_path):
     assert_same_end(ended, stock[1], 5)
 
 
-@pytest.mark.parametrize("more", [(), ("fsdp=true",)], ids=["ddp", "fsdp2"])
-def test_two_ranks(transformers, tmp_path, more):
+@pytest.mark.parametrize(
+    ("launcher", "more"), [(LAUNCH, ()), (LAUNCH_FSDP, ("fsdp=true",))], ids=["ddp", "fsdp2"]
+)
+def test_two_ranks_under_accelerate_launch(transformers, tmp_path, launcher, more):
+    how = {"launcher": launcher}
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
-    whole = transformers.run(PROGRAM, theirs, 6, "by=stock", *more, ranks=2)
-    ended = transformers.run(PROGRAM, ours, 6, "kill=4", *more, ranks=2, variables=SLOW)
+    whole = transformers.run(PROGRAM, theirs, 6, "by=stock", *more, **how)
+    ended = transformers.run(PROGRAM, ours, 6, "kill=4", *more, **how, variables=SLOW)
     assert ended.status != 0, whole.ok()
     assert names(ours) == ["checkpoint_0"]
-    ended = transformers.run(PROGRAM, ours, 6, "resume=auto", *more, ranks=2)
+    ended = transformers.run(PROGRAM, ours, 6, "resume=auto", *more, **how)
     assert_same_end(ended, whole, 3)
     saved = ours / "checkpoints" / "checkpoint_1"
     if not more:
         transformers.run(saved, launcher=("-m", "sidestep.accelerate")).ok()
     words = tmp_path / "third", 6, f"resume={saved}", *more
-    assert_same_end(transformers.run(PROGRAM, *words, "by=stock", ranks=2), whole, 5)
+    assert_same_end(transformers.run(PROGRAM, *words, "by=stock", **how), whole, 5)
     saved = theirs / "checkpoints" / "checkpoint_1"
     words = tmp_path / "fourth", 6, f"resume={saved}", *more
-    assert_same_end(transformers.run(PROGRAM, *words, ranks=2), whole, 5)
+    assert_same_end(transformers.run(PROGRAM, *words, **how), whole, 5)
 
 
 def test_the_example(transformers, tmp_path):

@@ -17,7 +17,7 @@ CLASSES = [
 
 
 def ours(name):
-    return ("-m", "sidestep.run", "--adapt", name, "--wait")
+    return ("-m", "sidestep.run", "-v", "--adapt", name, "--wait")
 
 
 @pytest.mark.parametrize(("name", "path"), CLASSES)
@@ -50,11 +50,14 @@ def test_a_program_is_resumed(transformers, tmp_path, name, program, checkpoint,
     assert ended.values("loss") == whole.values("loss")
     saved = tmp_path / "ours" / checkpoint
     assert sidestep.load_metadata(saved).format == "sidestep"
+    assert f"saved step {saved.name[11:]} as '{saved}': training waited " in ended.output
     assert not (tmp_path / "stock" / checkpoint / ".metadata").exists()
-    words = tmp_path / "second", 6, "by=stock", f"resume={tmp_path / 'ours' / begins}"
+    last = tmp_path / "ours" / begins
+    words = tmp_path / "second", 6, "by=stock", f"resume={last}"
     resumed = transformers.run(program, *words, launcher=ours(name))
     resumed.ok()
     assert resumed.values("loss") == whole.values("loss")[4:]
+    assert f"loaded step {last.name[11:]} from '{last}' in " in resumed.output
 
 
 def test_a_default_plugin_of_lightning(lightning, tmp_path):
@@ -64,3 +67,10 @@ def test_a_default_plugin_of_lightning(lightning, tmp_path):
     for step in (3, 6):
         saved = tmp_path / f"epoch=0-step={step}.ckpt"
         assert sidestep.load_metadata(saved).step == step
+
+
+def test_a_url_is_left_to_lightning(lightning):
+    ended = lightning.run("lightning_url.py", launcher=ours("lightning"))
+    ended.ok()
+    assert ended.values("loaded") == ["1", "2"]
+    assert ended.output.count("checkpoints at memory:// are saved by Lightning itself") == 1

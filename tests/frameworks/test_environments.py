@@ -25,3 +25,9 @@ def test_a_program_that_fails_is_noticed():
     assert ended.status == 1
     with pytest.raises(AssertionError, match="PackageNotFoundError"):
         ended.ok()
+
+
+def test_every_file_of_tests_is_in_a_suite():
+    runner = (environments.TOP / "tools" / "run-tests").read_text()
+    here = environments.TOP / "tests" / "frameworks"
+    assert [path.name for path in here.glob("test_*.py") if f"/{path.name}" not in runner] == []

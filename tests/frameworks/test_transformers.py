@@ -4,13 +4,9 @@
 import shutil
 
 import pytest
-from environments import TOP
+from environments import LAUNCH, LAUNCH_FSDP, TOP
 
 SLOW = {"SIDESTEP_WRITE_BYTES_PER_SECOND": "20000"}  # a save takes longer than the steps after it
-LAUNCH = (
-    *("-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes=2", "--num_machines=1"),
-    *("--mixed_precision=no", "--dynamo_backend=no"),
-)
 PROGRAM = "hf_train.py"
 
 
@@ -117,15 +113,19 @@ def test_two_ranks_under_accelerate_launch(transformers, tmp_path):
 
 
 def test_two_ranks_of_fsdp(transformers, tmp_path):
-    """Stock takes ours as it is, and ours takes stock's."""
+    """Killed in a save and resumed; stock takes ours as it is, and ours takes stock's."""
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
-    whole = transformers.run(PROGRAM, theirs, 4, "fsdp=true", "by=stock", ranks=2)
-    ended = transformers.run(PROGRAM, ours, 4, "fsdp=true", ranks=2)
-    assert_same_end(ended, whole, 1)
-    words = 4, "fsdp=true", f"resume={ours / 'checkpoint-2'}"
-    assert_same_end(transformers.run(PROGRAM, ours, *words, "by=stock", ranks=2), whole, 3)
-    words = 4, "fsdp=true", f"resume={theirs / 'checkpoint-2'}"
-    assert_same_end(transformers.run(PROGRAM, ours, *words, ranks=2), whole, 3)
+    fsdp = {"launcher": LAUNCH_FSDP}
+    whole = transformers.run(PROGRAM, theirs, 6, "fsdp=true", "by=stock", **fsdp)
+    ended = transformers.run(PROGRAM, ours, 6, "fsdp=true", "kill=4", **fsdp, variables=SLOW)
+    assert ended.status != 0, whole.ok()
+    assert "checkpoint-2" in names(ours) and "checkpoint-4" not in names(ours)
+    ended = transformers.run(PROGRAM, ours, 6, "fsdp=true", "resume=true", **fsdp)
+    assert_same_end(ended, whole, 3)
+    words = 6, "fsdp=true", f"resume={ours / 'checkpoint-4'}"
+    assert_same_end(transformers.run(PROGRAM, ours, *words, "by=stock", **fsdp), whole, 5)
+    words = 6, "fsdp=true", f"resume={theirs / 'checkpoint-4'}"
+    assert_same_end(transformers.run(PROGRAM, ours, *words, **fsdp), whole, 5)
 
 
 def test_the_example(transformers, tmp_path):

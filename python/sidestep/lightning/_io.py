@@ -21,6 +21,7 @@ from ._modules import of_fabric
 from ._packing import pack
 
 log = logging.getLogger("sidestep")
+_told: set[str] = set()
 PathLike = Union[str, "os.PathLike[str]"]
 _Base: Any = of_fabric("plugins.io.checkpoint_io").CheckpointIO
 _Rank: Any = of_fabric("utilities.rank_zero").rank_zero_only
@@ -63,10 +64,13 @@ class SidestepCheckpointIO(_Base):
         self, checkpoint: dict[str, Any], path: PathLike, storage_options: Optional[Any] = None
     ) -> None:
         """Begin to save ``checkpoint`` as the directory ``path``; returns when its tensors may
-        change.
+        change.  A URL is left to Lightning.
 
         Errors: TypeError for ``storage_options``; `sidestep.Error`, also of an earlier save.
         """
+        if left_to_lightning(path):
+            self._stock.save_checkpoint(checkpoint, path, storage_options)
+            return
         if storage_options is not None:
             raise TypeError("storage_options: a SidestepCheckpointIO has none; see its arguments")
         began, path = time.monotonic(), os.fspath(path)
@@ -112,7 +116,7 @@ class SidestepCheckpointIO(_Base):
 
     def remove_checkpoint(self, path: PathLike) -> None:
         """Delete ``path`` when the save that was begun last is committed; never if that fails."""
-        if "://" in os.fspath(path):
+        if is_url(path):
             self._stock.remove_checkpoint(path)
             return
         self.rotation.delete(os.fspath(path))
@@ -139,6 +143,22 @@ def tell_loaded(path: PathLike, loaded: dict[str, Any], began: float) -> None:
     level = logging.INFO if _Rank.rank == 0 else logging.DEBUG
     seconds, step = time.monotonic() - began, step_of(loaded)
     log.log(level, "loaded step %s from '%s' in %.3f s", step, os.fspath(path), seconds)
+
+
+def is_url(path: PathLike) -> bool:
+    """Whether it is one of fsspec's, which only Lightning itself saves to and loads from."""
+    return "://" in os.fspath(path)
+
+
+def left_to_lightning(path: PathLike) -> bool:
+    """`is_url`, before a save.  Says so, once for each kind of URL."""
+    kind = os.fspath(path).partition("://")[0]
+    if is_url(path) and kind not in _told:
+        _told.add(kind)
+        log.warning(
+            "checkpoints at %s:// are saved by Lightning itself, while training waits", kind
+        )
+    return is_url(path)
 
 
 def put_file_aside(path: str) -> Optional[str]:

@@ -30,7 +30,16 @@ from .._torch.load import load
 from .._torch.plugins import start_save
 from .._waiting import waits
 from ._files import META, SHARDED, read_rest
-from ._io import PathLike, is_urgent, put_file_aside, step_of, tell_loaded, wait_for
+from ._io import (
+    PathLike,
+    is_urgent,
+    is_url,
+    left_to_lightning,
+    put_file_aside,
+    step_of,
+    tell_loaded,
+    wait_for,
+)
 from ._modules import of_pytorch
 from ._packing import to_bytes
 
@@ -87,7 +96,8 @@ class SidestepSharded:
 
         Errors: TypeError for ``storage_options``; `sidestep.Error`, also of an earlier save.
         """
-        if storage_options is not None or not self.saves_shards:
+        others = storage_options is not None or not self.saves_shards
+        if others or left_to_lightning(filepath):
             self._super().save_checkpoint(checkpoint, filepath, storage_options=storage_options)
             return
         began, path = time.monotonic(), str(self._super().broadcast(os.fspath(filepath)))
@@ -158,7 +168,9 @@ class SidestepSharded:
 
     def remove_checkpoint(self, filepath: PathLike) -> None:
         """Delete it when the save that was begun last is committed; never if that fails."""
-        if self._super().global_rank == 0:
+        if is_url(filepath):
+            self._super().remove_checkpoint(filepath)
+        elif self._super().global_rank == 0:
             self.rotation.delete(os.fspath(filepath))
             if waits():
                 self.rotation.wait()

@@ -10,6 +10,7 @@ kill=STEP    SIGKILL to this rank a step after the save of that step has begun, 
 kill_in=publish  after it was committed, before it is in its place
 limit=N      total_limit
 hooks=true   models are written by a hook
+report=KINDS log_with these trackers, which write into DIRECTORY
 
 It saves every second step, and prints "loss STEP VALUE" for each.
 """
@@ -64,8 +65,10 @@ def made(directory):
     accelerator = kind_of_accelerator()(
         cpu=True,
         step_scheduler_with_optimizer=False,
+        log_with=options["report"].split(",") if "report" in options else None,
         project_config=ProjectConfiguration(
             project_dir=directory,
+            logging_dir=directory,
             automatic_checkpoint_naming=True,
             total_limit=int(limit) if limit else None,
         ),
@@ -97,6 +100,8 @@ def main():
 
         whole.publish = lambda *places: os.kill(os.getpid(), signal.SIGKILL)
     accelerator, model, optimizer, scheduler = made(directory)
+    if "report" in options:
+        accelerator.init_trackers("run", init_kwargs={"wandb": {"dir": directory}})
     counter = Counter()
     accelerator.register_for_checkpointing(counter)
     if options.get("hooks") == "true":
@@ -119,6 +124,7 @@ def main():
         if accelerator.is_main_process:
             sys.stdout.write(f"loss {counter.step} {value.hex()}\n")
             sys.stdout.flush()
+        accelerator.log({"loss": value}, step=counter.step)
         if options.get("kill") == str(counter.step - 1):
             os.kill(os.getpid(), signal.SIGKILL)
         if counter.step % 2 == 0:

@@ -11,6 +11,7 @@ save=N          steps between saves
 best=true       load_best_model_at_end
 limit=N         save_total_limit
 fsdp=true       FSDP2, sharded, on processors
+report=KINDS    report_to these loggers, which write into DIRECTORY
 
 It prints "loss STEP VALUE" for each step.
 """
@@ -83,7 +84,7 @@ def arguments(directory, steps):
         metric_for_best_model="eval_loss" if best else None,
         greater_is_better=False if best else None,
         use_cpu=True,
-        report_to=[],
+        report_to=[kind for kind in options.get("report", "").split(",") if kind],
         disable_tqdm=True,
         dataloader_num_workers=0,
     )

@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from lightning.pytorch import LightningModule, Trainer, seed_everything
 from lightning.pytorch.callbacks import ModelCheckpoint
-from lightning.pytorch.loggers import CSVLogger
+from lightning.pytorch.loggers import CSVLogger, MLFlowLogger, TensorBoardLogger, WandbLogger
 from torch.utils.data import Dataset
 from torchdata.stateful_dataloader import StatefulDataLoader
 
@@ -102,6 +102,14 @@ def strategy_of(given, ours):
     return ModelParallelStrategy(**options)
 
 
+def loggers(root):
+    return [
+        TensorBoardLogger(root),
+        WandbLogger(save_dir=root, offline=True),
+        MLFlowLogger(save_dir=os.path.join(root, "mlflow")),
+    ]
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("root")
@@ -120,6 +128,7 @@ def main():
     parser.add_argument("--weights-only", action="store_true")
     parser.add_argument("--final")
     parser.add_argument("--tell", action="store_true")
+    parser.add_argument("--report", action="store_true")
     given = parser.parse_args()
     if given.tell:
         logging.basicConfig(format="LOG %(levelname)s %(message)s")
@@ -142,6 +151,7 @@ def main():
         save_weights_only=given.weights_only,
         save_on_exception=given.term > 0,
     )
+    csv = CSVLogger(given.root, name="log") if given.tell else False
     trainer = Trainer(
         accelerator="cpu",
         devices=given.devices,
@@ -149,7 +159,7 @@ def main():
         max_steps=given.steps,
         callbacks=[*callbacks, saver],
         plugins=plugins,
-        logger=CSVLogger(given.root, name="log") if given.tell else False,
+        logger=loggers(given.root) if given.report else csv,
         log_every_n_steps=1,
         use_distributed_sampler=False,
         enable_progress_bar=False,

@@ -11,6 +11,7 @@ keep=K      keep_latest_k
 kill=STEP   SIGKILL to this rank a step after the save of STEP has begun
 last=model  last_save_model_only, in bfloat16
 init=PATH   initial_load_path
+report=true  the trainer's metrics go to TensorBoard and W&B
 
 It saves every second step, and prints "loss STEP VALUE" for each.
 """
@@ -19,10 +20,12 @@ import os
 import pickle
 import signal
 import sys
+from types import SimpleNamespace
 
 import torch
 from torch.distributed.fsdp import fully_shard
 from torchtitan.components.checkpointer import CheckpointManager as Stock
+from torchtitan.components.metrics import LoggerContainer, TensorBoardLogger, WandBLogger
 from torchtitan.components.optimizer import LRSchedulersContainer, default_adamw
 
 from sidestep.torchtitan import CheckpointManager, with_sidestep
@@ -74,6 +77,15 @@ def manager(directory, parts, progress):
     return config.build(**parts, states=states, sd_adapter=None, base_folder=directory)
 
 
+def metrics(directory):
+    """What a MetricsProcessor has, which itself needs a GPU."""
+    logger = LoggerContainer()
+    if torch.distributed.get_rank() == 0:
+        logger.add_logger(TensorBoardLogger(directory))
+        logger.add_logger(WandBLogger(directory))
+    return SimpleNamespace(logger=logger)
+
+
 def main():
     directory, steps = sys.argv[1], int(sys.argv[2])
     torch.distributed.init_process_group("gloo")
@@ -93,6 +105,8 @@ def main():
     parts.update(optimizers=optimizers, lr_schedulers=schedulers)
     checkpointer = manager(directory, parts, progress)
     checkpointer.load()
+    if options.get("report"):
+        progress.metrics_processor = metrics(directory)
     while progress.step < steps:
         rows = next(data)
         optimizers.zero_grad()
@@ -111,6 +125,8 @@ def main():
             os.kill(os.getpid(), signal.SIGKILL)
         checkpointer.save(progress.step, last_step=progress.step == steps)
     checkpointer.close()
+    if options.get("report"):
+        progress.metrics_processor.logger.close()
     torch.distributed.destroy_process_group()
 
 
