@@ -112,7 +112,8 @@ class Checkpointer:
         **old: Any,
     ) -> None:
         groups = {"when": when, "retention": retention, "at_end": at_end, "trouble": trouble}
-        more = values_of({**groups, "how": how, "callbacks": callbacks}, old)
+        known = Checkpointer.__init__.__kwdefaults__
+        more = values_of({**groups, "how": how, "callbacks": callbacks}, old, known)
         self.root = absolute(a_path(root, "root"))
         self._failures = Failures()
         if final is not None and not isinstance(final, Final):

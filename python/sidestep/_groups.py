@@ -6,8 +6,9 @@ callbacks.  And their old spelling, as arguments of `Checkpointer` itself.
 from __future__ import annotations
 
 import datetime
+import difflib
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, Optional
 
@@ -145,11 +146,14 @@ OF_SERIES = (
 _GROUP_OF = {one.name: group for group, kind in GROUPS.items() for one in fields(kind)}
 
 
-def values_of(given: Mapping[str, Any], old: Mapping[str, Any]) -> dict[str, Any]:
+def values_of(
+    given: Mapping[str, Any], old: Mapping[str, Any], arguments: Iterable[str] = ()
+) -> dict[str, Any]:
     """All options of the groups by their names.
 
-    given  by name of the group; None: its defaults
-    old    options that were given as arguments of `Checkpointer`
+    given      by name of the group; None: its defaults
+    old        options that were given as arguments of `Checkpointer`
+    arguments  those that it has
 
     Errors: TypeError: an option that there is not, one of a group that was given, too, or a group
     that is none.  A DeprecationWarning names what is old.
@@ -162,7 +166,11 @@ def values_of(given: Mapping[str, Any], old: Mapping[str, Any]) -> dict[str, Any
         values.update({field.name: getattr(one or kind(), field.name) for field in fields(kind)})
     for name in old:
         if name not in _GROUP_OF:
-            raise TypeError(f"Checkpointer() got an unexpected keyword argument {name!r}")
+            near = difflib.get_close_matches(name, [*arguments, *_GROUP_OF], 1)
+            raise TypeError(
+                f"Checkpointer() got an unexpected keyword argument {name!r}"
+                + (f". Did you mean {near[0]!r}?" if near else "")
+            )
         if given[_GROUP_OF[name]] is not None:
             raise TypeError(f"{name}= is an option of {_GROUP_OF[name]}=, which is given, too")
     if old:

@@ -20,6 +20,7 @@ from ._c.errors import make_error, refuse
 from ._c.library import lib
 from ._checkpoint import Checkpoint, CheckpointMetadata, ObjectMetadata, TensorMetadata, text_of
 from ._torch.flatten import Leaf, set_leaf
+from ._torch.missing import nearest_names
 from ._torch.objects import decode
 
 PathLike = Union[str, "os.PathLike[str]"]
@@ -76,7 +77,9 @@ def read(
             return _read_all(checkpoint, allow_pickle)
         saved = checkpoint.find(name)
         if saved is None:
-            message = f"'{path}' has no tensor or object '{name}'"
+            near = nearest_names(name, checkpoint.names())
+            hint = f"; it has {' and '.join(map(repr, near))}" if near else ""
+            message = f"'{path}' has no tensor or object '{name}'{hint}"
             raise make_error(message, status=Status.ENOTFOUND, tensor=name)
         if saved.is_object:
             if (offsets, lengths) != (None, None):

@@ -134,6 +134,8 @@ def test_what_is_asked_wrongly(ours: str, tmp_path: pathlib.Path) -> None:
     with pytest.raises(Error, match="has no tensor or object 'model'") as caught:
         read(ours, "model")
     assert caught.value.status == Status.ENOTFOUND and caught.value.tensor == "model"
+    with pytest.raises(Error, match="object 'w'; it has 'model.w'"):
+        read(ours, "w")
     for offsets, lengths in [([0], [1]), ([0, 0], [7, 1]), ([-1, 0], [1, 1]), ([0, 0], None)]:
         with pytest.raises(ValueError, match="model.w"):
             read(ours, "model.w", offsets=offsets, lengths=lengths)

@@ -69,7 +69,8 @@ def test_the_new_spelling_is_taken_without_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"keep_laast_n": 3}, "unexpected keyword argument 'keep_laast_n'"),
+        ({"keep_laast_n": 3}, "argument 'keep_laast_n'. Did you mean 'keep_last_n'"),
+        ({"colour": 3}, "argument 'colour'$"),
         ({"when": sidestep.Retention()}, "is no sidestep.When"),
         ({"how": {"compress": "zstd"}}, "is no sidestep.How"),
         ({"busy": "skip", "when": sidestep.When()}, "busy= is an option of when="),

@@ -22,6 +22,7 @@ import torch
 from ranks import run_ranks
 from saving import held_saves
 
+import sidestep
 from sidestep import (
     Callbacks,
     Checkpointer,
@@ -245,6 +246,15 @@ def test_a_way_back_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
                 checkpoints.resume(state_of(0), step=2, verify=verify)
             assert told.value.status == Status.ECORRUPT
     assert resumed(tmp_path) == 3
+
+
+def test_a_checkpoint_instead_of_its_root(tmp_path: Path) -> None:
+    """A run that is given one does not begin anew."""
+    sidestep.save(state_of(1), checkpoint_id=tmp_path / "step-1", no_dist=True)
+    with open_at(tmp_path / "step-1") as checkpoints, pytest.raises(Error) as told:
+        checkpoints.resume(state_of(0))
+    assert told.value.status == Status.EINVAL and "is a checkpoint itself" in told.value.message
+    assert resumed(tmp_path) == 1
 
 
 # ---------------------------------------------------------------- the end, once more

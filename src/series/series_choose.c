@@ -177,6 +177,14 @@ static enum sidestep_status choose_once(struct choosing *choosing, enum sidestep
     if (status == SIDESTEP_ENOTFOUND && passed != 0) /* and not "nothing yet" */
         return FAIL(err, SIDESTEP_EMISMATCH, "there is none to resume from: %s",
                     choosing->rejected);
+    /* A run that was given a checkpoint instead of its root would begin anew. */
+    if (status == SIDESTEP_ENOTFOUND &&
+        referenced_files_has_metadata(series->store, NULL, series->root))
+        return FAIL(
+            err, SIDESTEP_EINVAL,
+            "there is none in '%s', which is a checkpoint itself: name the directory that it "
+            "is in, or, to begin a run, one of its own",
+            series->root);
     TRY(status);
     *step = (uint64_t)m.entries[chosen].step;
     status = sync_member(series, m.entries[chosen].name, err);
