@@ -19,7 +19,7 @@
 #define RUN_BYTES 256u                /* copied from one page, before the next page's turn */
 #define MIN_BYTES ((size_t)256 << 10) /* memcpy() is faster for less, because of the caches */
 
-static void copy_run(__m128i *to, const __m128i *from)
+static void stream_run(__m128i *to, const __m128i *from)
 {
     for (size_t i = 0; i < RUN_BYTES / sizeof(*to); i += 4) {
         __m128i a = _mm_loadu_si128(from + i), b = _mm_loadu_si128(from + i + 1);
@@ -42,8 +42,8 @@ static size_t copy_pages(unsigned char *to, const unsigned char *from, size_t by
     for (; bytes - at >= group; at += group)
         for (size_t run = 0; run < PAGE_BYTES; run += RUN_BYTES)
             for (size_t page = 0; page < group; page += PAGE_BYTES)
-                copy_run((__m128i *)(void *)(to + at + page + run),
-                         (const __m128i *)(const void *)(from + at + page + run));
+                stream_run((__m128i *)(void *)(to + at + page + run),
+                           (const __m128i *)(const void *)(from + at + page + run));
     _mm_sfence();
     return at;
 }

@@ -8,6 +8,22 @@
  * function here talks to other ranks, so the whole protocol can run in the background. Anybody can
  * tell later, from storage alone, whether a checkpoint is complete.
  *
+ * In: a store, a path, a save id, the rank, and on rank 0 what the manifest says. Out: the
+ * directory that shards are written to, and an outcome. A struct commit belongs to one save and is
+ * used by one thread at a time: the caller's until the save has begun, then its background thread.
+ *
+ * There are three forms (form.h), each in a file that reads as the protocol. The swap form
+ * (swap_form.c) makes a new directory. The in-place form (in_place_form.c) serves when NAME exists
+ * already: an empty directory, an older checkpoint, a user's own files, a mount point, or a
+ * symbolic link to one. On object stores, where nothing can be renamed or locked, the steps are
+ * those of object_form.h.
+ */
+#ifndef COMMIT_COMMIT_H
+#define COMMIT_COMMIT_H
+
+/*
+ * The protocol:
+ *
  *   step       who     what
  *   1 begin    rank 0  open the parent, choose the form, make the saving directory (or take NAME),
  *                      create and lock the pending marker
@@ -49,15 +65,7 @@
  *
  * A shard may be a hard link to a shard of an earlier checkpoint. It counts as written and synced
  * only if rank 0 has seen it, file and footer, in a checkpoint that rank 0 committed.
- *
- * There are three forms (form.h), each in a file that reads as the protocol. The swap form
- * (swap_form.c) makes a new directory. The in-place form (in_place_form.c) serves when NAME exists
- * already: an empty directory, an older checkpoint, a user's own files, a mount point, or a
- * symbolic link to one. On object stores, where nothing can be renamed or locked, the steps are
- * those of object_form.h.
  */
-#ifndef COMMIT_COMMIT_H
-#define COMMIT_COMMIT_H
 
 #include <stdatomic.h>
 
