@@ -231,9 +231,10 @@ struct sidestep_path_item {
  * not stop such writes, so the tensor is copied before the call returns.  The library detects two
  * kinds of pinned memory without this flag: memory that CUDA has pinned, and memory that the kernel
  * counts in VmPin (buffers registered with io_uring, with RDMA, or by MPI, UCX or gloo over RDMA).
- * The kernel does not say where the latter lies, so all tensors are copied while VmPin is not zero.
- * Set the flag for memory that only VFIO, AF_XDP, V4L2 or a driver outside the kernel's tree has
- * pinned: these count it elsewhere, or not at all.
+ * The kernel does not say where the latter lies, so all tensors are copied while VmPin is not zero,
+ * and while an io_uring instance of this process has registered buffers.
+ * Set the flag for memory that only VFIO, AF_XDP, V4L2, habanalabs, VMCI, etnaviv or a driver
+ * outside the kernel's tree has pinned: these count it elsewhere, or not at all.
  */
 #define SIDESTEP_TENSOR_PINNED 4u
 /** Only the CPU writes to the tensor's memory, pinned or not (parameters and moments of optimizers

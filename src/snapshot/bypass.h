@@ -33,6 +33,7 @@
  *      AF_XDP, V4L2 (user pointers) counted for no process
  *      NVIDIA's driver              counted for no process; pinned.h asks the driver instead
  *      habanalabs, VMCI, etnaviv    counted for no process
+ *      zcrx areas of io_uring       counted for no process before Linux 6.17
  *      the two cases above          if no descriptor of the io_uring instance is open
  *                                   (IORING_REGISTER_RING_FDS)
  *      direct reads (O_DIRECT) that were submitted before the call and end after it: not counted,
