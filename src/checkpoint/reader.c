@@ -75,9 +75,12 @@ enum sidestep_status reader_find_listed(struct reader *r, uint32_t flags,
     TRY(small_file_hash(r->dir, FILE_NAME_METADATA, flags & STORE_DROP_CACHE,
                         DCP_METADATA_MAX_BYTES, &bytes, r->manifest_sha256, err));
     r->manifest.metadata_bytes = r->record_bytes = bytes;
-    r->is_listed =
-        referenced_files_find_manifest(r->dir, r->manifest_sha256, bytes, &arena, &manifest) &&
-        manifest.file_count != 0;
+    r->is_listed = referenced_files_find_manifest(r->dir, r->manifest_sha256, bytes, &arena,
+                                                  &manifest, &r->manifest_text) &&
+                   manifest.file_count != 0;
+    /* With STORE_DROP_CACHE it is read again, past the page cache. */
+    if (!r->is_listed || (flags & STORE_DROP_CACHE) != 0)
+        buffer_release(&r->manifest_text);
     if (!r->is_listed)
         return SIDESTEP_OK;
     return arena_copy_text(&r->metadata.arena, manifest.save_id, &r->metadata.save_id, err);
@@ -136,9 +139,11 @@ enum sidestep_status reader_take_manifest(struct reader *r, const struct buffer 
     return arena_copy_text(&r->metadata.arena, r->manifest.save_id, &r->metadata.save_id, err);
 }
 
-enum sidestep_status reader_read_manifest(struct reader *r, uint32_t flags, struct buffer *text,
+enum sidestep_status reader_read_manifest(struct reader *r, uint32_t flags,
                                           struct sidestep_error *err)
 {
+    struct buffer *text = &r->manifest_text;
+    enum sidestep_status status = SIDESTEP_OK;
     char name[FILE_NAME_BYTES];
     uint64_t metadata_bytes = r->manifest.metadata_bytes;
     uint8_t metadata_sha256[HASH_SHA256_BYTES];
@@ -147,8 +152,8 @@ enum sidestep_status reader_read_manifest(struct reader *r, uint32_t flags, stru
         return SIDESTEP_OK;
     memcpy(metadata_sha256, r->manifest_sha256, sizeof(metadata_sha256));
     file_name_format(FILE_NAME_MANIFEST, r->metadata.save_id, 0, 0, name);
-    enum sidestep_status status =
-        small_file_read(r->dir, name, flags, MANIFEST_MAX_BYTES, text, err);
+    if (text->length == 0)
+        status = small_file_read(r->dir, name, flags, MANIFEST_MAX_BYTES, text, err);
     if (status == SIDESTEP_ENOTFOUND)
         return FAIL(err, SIDESTEP_ECORRUPT, "its manifest '%s' is missing", name);
     TRY(WRAP(status, err, "manifest '%s'", name));
@@ -265,7 +270,6 @@ void reader_take_lease(struct reader *r)
 static enum sidestep_status reader_try(struct reader *r, const struct reader_share *share,
                                        struct sidestep_error *err)
 {
-    OWNED_BUFFER manifest = {0};
     uint32_t flags = r->flags;
     bool foreign = false;
 
@@ -277,7 +281,8 @@ static enum sidestep_status reader_try(struct reader *r, const struct reader_sha
     if ((flags & READER_SHARED_LOCK) != 0)
         reader_take_lease(r);
     TRY(read_metadata(r, flags, err));
-    TRY(reader_read_manifest(r, flags & STORE_DROP_CACHE, &manifest, err));
+    TRY(reader_read_manifest(r, flags & STORE_DROP_CACHE, err));
+    buffer_release(&r->manifest_text); /* for the other ranks of reader_open_listed() only */
     r->opens_late = reader_is_late(r);
     if (r->opens_late && r->is_listed)
         TRY(reader_parse_listed(r, &r->metadata, err));

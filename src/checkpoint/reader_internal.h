@@ -13,8 +13,9 @@ void reader_take_lease(struct reader *r);
  * the footers of these files say the same as .metadata. */
 enum sidestep_status reader_find_listed(struct reader *r, uint32_t flags,
                                         struct sidestep_error *err);
-/* Read the manifest of the save that the metadata names, if it is one of sidestep, to ${text}. */
-enum sidestep_status reader_read_manifest(struct reader *r, uint32_t flags, struct buffer *text,
+/* Read the manifest of the save that the metadata names, if it is one of sidestep, unless
+ * reader_find_listed() has. */
+enum sidestep_status reader_read_manifest(struct reader *r, uint32_t flags,
                                           struct sidestep_error *err);
 /* Take the manifest that another rank has read and compared with .metadata. */
 enum sidestep_status reader_take_manifest(struct reader *r, const struct buffer *text,

@@ -30,7 +30,7 @@ static enum sidestep_status open_listed(struct reader *r, uint32_t flags,
     TRY(reader_find_listed(r, flags, err));
     if (!r->is_listed)
         return FAIL(err, SIDESTEP_ENOTFOUND, "no manifest lists this %s", FILE_NAME_METADATA);
-    TRY(reader_read_manifest(r, flags & STORE_DROP_CACHE, &r->manifest_text, err));
+    TRY(reader_read_manifest(r, flags & STORE_DROP_CACHE, err));
     return reader_list_files(r, err);
 }
 

@@ -45,7 +45,7 @@ static struct display_text describe_other(struct commit *commit, const char *nam
 
     if (small_file_hash(commit->dir, name, 0, DCP_METADATA_MAX_BYTES, &length, sha256, NULL) ==
             SIDESTEP_OK &&
-        referenced_files_find_manifest(commit->dir, sha256, length, &arena, &manifest))
+        referenced_files_find_manifest(commit->dir, sha256, length, &arena, &manifest, NULL))
         return describe(manifest.save_id, manifest.step, "saved", manifest.saved_at);
     return (struct display_text){.text = "a checkpoint of another program"};
 }

@@ -32,7 +32,7 @@ enum sidestep_status commit_read_identity(struct store_dir *dir, uint64_t *ident
 
     *identity = 0;
     if (status == SIDESTEP_OK &&
-        referenced_files_find_manifest(dir, sha256, length, &arena, &manifest)) {
+        referenced_files_find_manifest(dir, sha256, length, &arena, &manifest, NULL)) {
         *identity = commit_identity(manifest.save_id);
         return SIDESTEP_OK;
     }

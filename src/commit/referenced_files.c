@@ -21,28 +21,34 @@ void referenced_files_release(struct referenced_files *referenced)
 
 /* Read manifest ${name}, if it is one and can be read. */
 static bool read_manifest(struct store_dir *dir, const char *name, struct arena *arena,
-                          struct manifest *manifest)
+                          struct manifest *manifest, struct buffer *text)
 {
-    OWNED_BUFFER bytes = {0};
-
     return file_name_parse(name).kind == FILE_NAME_MANIFEST &&
-           small_file_read(dir, name, 0, MANIFEST_MAX_BYTES, &bytes, NULL) == SIDESTEP_OK &&
-           manifest_decode(bytes.bytes, bytes.length, arena, manifest, NULL) == SIDESTEP_OK &&
+           small_file_read(dir, name, 0, MANIFEST_MAX_BYTES, text, NULL) == SIDESTEP_OK &&
+           manifest_decode(text->bytes, text->length, arena, manifest, NULL) == SIDESTEP_OK &&
            strcmp(file_name_parse(name).save_id, manifest->save_id) == 0;
 }
 
 bool referenced_files_find_manifest(struct store_dir *dir, const uint8_t sha256[HASH_SHA256_BYTES],
-                                    uint64_t bytes, struct arena *arena, struct manifest *manifest)
+                                    uint64_t bytes, struct arena *arena, struct manifest *manifest,
+                                    struct buffer *text)
 {
     OWNED_NAMES struct name_list names = {0};
 
     if (name_list_read(dir, &names, NULL) != SIDESTEP_OK)
         return false;
-    for (size_t i = 0; i < names.count; i++)
-        if (read_manifest(dir, names.names[i], arena, manifest) &&
-            manifest->metadata_bytes == bytes &&
-            memcmp(manifest->metadata_sha256, sha256, HASH_SHA256_BYTES) == 0)
-            return true;
+    for (size_t i = 0; i < names.count; i++) {
+        OWNED_BUFFER read = {0};
+        if (!read_manifest(dir, names.names[i], arena, manifest, &read) ||
+            manifest->metadata_bytes != bytes ||
+            memcmp(manifest->metadata_sha256, sha256, HASH_SHA256_BYTES) != 0)
+            continue;
+        if (text != NULL) {
+            *text = read;
+            read = (struct buffer){0};
+        }
+        return true;
+    }
     return false;
 }
 
@@ -121,7 +127,7 @@ enum sidestep_status referenced_files_parse(struct store_dir *dir, const struct 
 
     *out = (struct referenced_files){0};
     hash_sha256(bytes->bytes, bytes->length, sha256);
-    if (referenced_files_find_manifest(dir, sha256, bytes->length, &out->arena, &manifest))
+    if (referenced_files_find_manifest(dir, sha256, bytes->length, &out->arena, &manifest, NULL))
         return add_listed(out, &manifest);
     TRY(dcp_metadata_read(bytes->bytes, bytes->length, &out->metadata, NULL));
     return add_stored(out);
@@ -137,7 +143,7 @@ enum sidestep_status referenced_files_read(struct store_dir *dir, const char *na
 
     *out = (struct referenced_files){0};
     TRY(small_file_hash(dir, name, 0, DCP_METADATA_MAX_BYTES, &length, sha256, NULL));
-    if (referenced_files_find_manifest(dir, sha256, length, &out->arena, &manifest))
+    if (referenced_files_find_manifest(dir, sha256, length, &out->arena, &manifest, NULL))
         return add_listed(out, &manifest);
     TRY(small_file_read(dir, name, 0, DCP_METADATA_MAX_BYTES, &bytes, NULL));
     TRY(dcp_metadata_read(bytes.bytes, bytes.length, &out->metadata, NULL));

@@ -25,10 +25,12 @@ void referenced_files_release(struct referenced_files *referenced);
 #define OWNED_REFERENCED_FILES                                                                     \
     __attribute__((cleanup(referenced_files_release))) struct referenced_files
 
-/* Find the manifest in ${dir} that belongs to a .metadata of ${bytes} bytes with this hash. false:
- * there is none, or it cannot be read now. */
+/* Find the manifest in ${dir} that belongs to a .metadata of ${bytes} bytes with this hash.
+ * ${text}: NULL, or empty: it gets the manifest as it is stored. false: there is none, or it cannot
+ * be read now. */
 bool referenced_files_find_manifest(struct store_dir *dir, const uint8_t sha256[HASH_SHA256_BYTES],
-                                    uint64_t bytes, struct arena *arena, struct manifest *manifest);
+                                    uint64_t bytes, struct arena *arena, struct manifest *manifest,
+                                    struct buffer *text);
 
 /* Is ${name} in ${parent} (NULL: ${name} is a path) a directory that has a .metadata? Its content
  * does not matter. */
