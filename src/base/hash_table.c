@@ -48,9 +48,9 @@ size_t hash_table_find(const struct hash_table *t, const char *name)
     return slot->name != NULL ? slot->index : SIZE_MAX;
 }
 
-static bool has_room(const struct hash_table *t, size_t count)
+static bool has_room(const struct hash_table *t)
 {
-    return count < t->capacity / 4 * 3;
+    return t->count < t->capacity / 4 * 3;
 }
 
 /* ${capacity} is a power of two. */
@@ -73,20 +73,10 @@ static enum sidestep_status table_grow(struct hash_table *t, size_t capacity,
     return SIDESTEP_OK;
 }
 
-enum sidestep_status hash_table_reserve(struct hash_table *t, size_t count,
-                                        struct sidestep_error *err)
-{
-    struct hash_table wanted = {.capacity = TABLE_MIN_CAPACITY};
-
-    while (!has_room(&wanted, count) && wanted.capacity <= SIZE_MAX / 2 / sizeof(*t->slots))
-        wanted.capacity *= 2;
-    return t->capacity >= wanted.capacity ? SIDESTEP_OK : table_grow(t, wanted.capacity, err);
-}
-
 enum sidestep_status hash_table_insert(struct hash_table *t, const char *name, size_t index,
                                        size_t *existing, struct sidestep_error *err)
 {
-    if (!has_room(t, t->count))
+    if (!has_room(t))
         TRY(table_grow(t, t->capacity != 0 ? t->capacity * 2 : TABLE_MIN_CAPACITY, err));
     uint64_t hash = hash_name(t, name);
     struct hash_table_slot *slot = find_slot(t, name, hash);

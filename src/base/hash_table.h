@@ -20,9 +20,6 @@ struct hash_table {
 void hash_table_release(struct hash_table *t);
 #define OWNED_HASH_TABLE __attribute__((cleanup(hash_table_release))) struct hash_table
 
-/* Allocate for ${count} names, so that the table does not grow in steps. */
-enum sidestep_status hash_table_reserve(struct hash_table *t, size_t count,
-                                        struct sidestep_error *err);
 /* The index stored under ${name}, or SIZE_MAX. */
 size_t hash_table_find(const struct hash_table *t, const char *name);
 /* Store ${index} under ${name}, which must outlive the table.  If the table has the name already,

@@ -149,7 +149,6 @@ struct commit {
     struct store_stat dir_identity;
     uint32_t shards; /* this rank may have left files of shards below this number in ${dir} */
     struct store_file *marker; /* rank 0: the pending marker, held locked */
-    bool published; /* rank 0: manifest and .metadata exist, under final or temporary names */
     bool is_volatile;
 };
 

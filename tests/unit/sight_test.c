@@ -376,6 +376,4 @@ TEST(a_long_list_of_ranks_is_cut)
     assert_int_equal(named + more, 50000);
 }
 
-#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
 EACH_TEST(scratch_setup, scratch_teardown);
