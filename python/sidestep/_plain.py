@@ -4,11 +4,15 @@ parameters, as ``optimizer.state_dict()`` has them; and the files that framework
 
 from __future__ import annotations
 
+import argparse
 import os
+import sys
+from collections.abc import Callable
 from typing import Any, Optional
 
 import torch
 
+from ._c.errors import Error
 from ._checkpoint import Checkpoint
 from ._convert import convert
 from ._torch.flatten import set_leaf
@@ -81,3 +85,20 @@ def export_optimizer(checkpoint: str, file: str, name: str = "optimizer") -> Non
     """Write ``name``, of an `optimizer_state`, as ``torch.save(optimizer.state_dict())`` does."""
     torch.save(load_optimizer(None, checkpoint, name, alone=True), f"{file}.part")
     os.replace(f"{file}.part", file)
+
+
+def run_export(name: str, export: Callable[..., None], what: str) -> int:
+    """``python -m sidestep.NAME``.  The exit status: 0, or 1 with a message."""
+    parser = argparse.ArgumentParser(
+        prog=f"python -m sidestep.{name}",
+        description=f"Write {what}. Into CHECKPOINT, or into DIRECTORY with all small files.",
+    )
+    parser.add_argument("checkpoint", metavar="CHECKPOINT")
+    parser.add_argument("directory", metavar="DIRECTORY", nargs="?")
+    given = parser.parse_args()
+    try:
+        export(given.checkpoint, given.directory)
+    except (Error, OSError, ValueError) as error:
+        print(f"sidestep.{name}: {error}", file=sys.stderr)
+        return 1
+    return 0

@@ -35,6 +35,7 @@ from ._plain import (
     has_plain,
     load_optimizer,
     optimizer_state,
+    run_export,
 )
 from ._torch.load import agreed, load
 
@@ -277,9 +278,9 @@ def export(checkpoint: str, directory: Optional[str] = None) -> None:
     ``python -m sidestep.accelerate CHECKPOINT [DIRECTORY]`` does the same.
     """
     directory = directory or checkpoint
-    os.makedirs(directory, exist_ok=True)
     if not (has_plain(checkpoint, "model_0") or has_plain(checkpoint, "optimizer_0")):
         raise ValueError(f"'{checkpoint}' is no checkpoint that needs an export")
+    os.makedirs(directory, exist_ok=True)
     if directory != checkpoint:
         _whole.write_out(checkpoint, directory)
     i = 0
@@ -295,6 +296,8 @@ def export(checkpoint: str, directory: Optional[str] = None) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) not in (2, 3) or sys.argv[1].startswith("-"):
-        sys.exit("usage: python -m sidestep.accelerate CHECKPOINT [DIRECTORY]")
-    export(*sys.argv[1:])
+    sys.exit(
+        run_export(
+            "accelerate", export, "what stock Accelerate loads: model.safetensors and optimizer.bin"
+        )
+    )

@@ -36,6 +36,7 @@ from ._plain import (
     has_plain,
     load_optimizer,
     optimizer_state,
+    run_export,
 )
 from ._torch.load import load
 
@@ -353,6 +354,10 @@ def export(checkpoint: str, directory: Optional[str] = None, *, optimizer: bool 
 
 
 if __name__ == "__main__":
-    if len(sys.argv) not in (2, 3) or sys.argv[1].startswith("-"):
-        sys.exit("usage: python -m sidestep.transformers CHECKPOINT [DIRECTORY]")
-    export(*sys.argv[1:])
+    sys.exit(
+        run_export(
+            "transformers",
+            export,
+            "what stock Transformers reads: model.safetensors and optimizer.pt",
+        )
+    )

@@ -99,7 +99,7 @@ static bool is_step_prefix(const char *name, const char *end)
 {
     static const char *const whole[] = {
         "",      "step-", "step_",  "checkpoint-", "checkpoint_", "global_step", "global_step_",
-        "iter_", "epoch", "epoch-", "epoch_",      "epoch=",
+        "iter_", "epoch", "epoch-", "epoch_",      "epoch=",      "dist_epoch_",
     };
     static const struct {
         const char *before, *between; /* a number is between the two */

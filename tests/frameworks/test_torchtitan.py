@@ -2,6 +2,7 @@
 """torchtitan: its parts in a loop, killed in a save and resumed, beside one that never stopped."""
 
 import pytest
+from environments import TOP
 
 SLOW = {"SIDESTEP_WRITE_BYTES_PER_SECOND": "5000"}  # a save takes longer than the steps after it
 PROGRAM = "titan_train.py"
@@ -90,3 +91,14 @@ def test_the_model_alone_and_the_beginning_of_another_run(torchtitan, stock, tmp
     assert len(sums) == 4
     assert all(one == sums[0] for one in sums)
     assert sums[0] != stock[1].values("loss")[:2]
+
+
+def test_the_example(torchtitan, tmp_path):
+    example = TOP / "examples" / "train_torchtitan.py"
+    torchtitan.run(example, tmp_path, 10, ranks=2).ok()
+    assert names(tmp_path) == ["step-10", "step-5"]
+    ended = torchtitan.run(example, tmp_path, 15, ranks=2)
+    ended.ok()
+    steps = [line.split(":")[0] for line in ended.output.splitlines() if line.startswith("step ")]
+    assert steps == ["step 11", "step 12", "step 13", "step 14", "step 15"]
+    assert names(tmp_path) == ["step-10", "step-15", "step-5"]  # two, and the last one

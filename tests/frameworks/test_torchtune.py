@@ -1,7 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """torchtune: its DistributedCheckpointer, in a program that does not know of sidestep."""
 
+import shutil
+
 import pytest
+from environments import TOP
+
+import sidestep
 
 SLOW = {"SIDESTEP_WRITE_BYTES_PER_SECOND": "5000"}  # a save takes longer than the epoch after it
 OURS = (
@@ -45,3 +50,22 @@ def test_one_goes_on_from_the_other(torchtune, stock, tmp_path):
     assert ended.ok() and ended.values("loss") == stock[1].values("loss")[2:3]
     ended = torchtune.run(PROGRAM, tmp_path, 4, "resume=true", launcher=OURS)
     assert_same_end(ended, stock[1], 3)
+
+
+def losses_of(directory):
+    """By step, as the recipe's own logger has written them."""
+    (log,) = (directory / "logs").iterdir()
+    return [line.partition(" lr:")[0] for line in log.read_text().splitlines()]
+
+
+def test_the_example_runs_a_recipe_and_goes_on(torchtune, tmp_path):
+    example = TOP / "examples" / "train_torchtune.py"
+    whole, begun = tmp_path / "whole", tmp_path / "begun"
+    torchtune.run(example, whole, 3).ok()
+    assert sidestep.load_metadata(whole / "dist_epoch_1").format == "sidestep"
+    assert (whole / "epoch_2").is_dir()  # the last one, in the form of torchtune's checkpointer
+    for name in ("base", "dist_epoch_0"):
+        shutil.copytree(whole / name, begun / name)
+    torchtune.run(example, begun, 3).ok()
+    assert losses_of(begun) == losses_of(whole)[4:]
+    assert len(losses_of(whole)) == 12

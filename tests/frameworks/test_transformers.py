@@ -73,6 +73,9 @@ def test_ours_is_resumed_by_stock(transformers, stock, tmp_path):
     _, whole = stock
     transformers.run(PROGRAM, tmp_path, 6).ok()
     checkpoint = tmp_path / "checkpoint-4"
+    ended = transformers.run_module("sidestep.transformers", tmp_path)
+    assert ended.status == 1
+    assert f"\nsidestep.transformers: '{tmp_path}' is no checkpoint" in f"\n{ended.output}"
     ended = transformers.run(PROGRAM, tmp_path, 6, "by=stock", f"resume={checkpoint}")
     assert ended.status == 1, "stock reads no checkpoint of ours before the export"
     transformers.run(checkpoint, launcher=("-m", "sidestep.transformers")).ok()

@@ -19,6 +19,7 @@ static const struct {
     {"checkpoint_3", 3, 3},
     {"global_step1000", 1000, 1000},
     {"global_step_1000", 1000, 1000},
+    {"dist_epoch_3", 3, 3}, /* torchtune */
     {"iter_0000042", 42, 42},
     {"epoch7", 7, 7},
     {"epoch-7", 7, 7},
