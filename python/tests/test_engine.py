@@ -156,9 +156,9 @@ def test_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SIDESTEP_POOL_BYTES", str(16 << 20))
     monkeypatch.setenv("SIDESTEP_SNAPSHOT", "copy")
     monkeypatch.setenv("SIDESTEP_EVENTS", str(tmp_path / "events-{rank}"))
-    before = len(os.listdir("/proc/self/task"))
+    before = set(os.listdir("/proc/self/task"))
     with Engine(Comm()) as engine:
-        assert len(os.listdir("/proc/self/task")) == before
+        assert set(os.listdir("/proc/self/task")) <= before  # others may end
         handle = save(engine, tmp_path / "c", tensors(1, 10_000_000))
         assert handle.progress().streamed
         handle.result(60)
