@@ -2040,7 +2040,8 @@ struct sidestep_convert_report {
  * The destination is whole and durable when this returns, or it does not exist.  Its parent must
  * exist.  It must not exist before, or be an empty directory, unless SIDESTEP_CONVERT_REPLACE.
  * The next conversion to the same destination, or sidestep_gc(), removes what a killed one left
- * beside it.  ${source} is not changed.
+ * beside it.  ${source} is not changed.  On an object store only a checkpoint (DCP) can be made:
+ * SIDESTEP_EUNSUPPORTED for other formats.
  *
  * AUTO: a destination that ends in .safetensors, .npz, .pt, .pth or .bin is a file of that kind.
  * Any other is a directory: safetensors if ${source} is a checkpoint, else DCP.  With

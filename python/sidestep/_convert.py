@@ -118,7 +118,8 @@ def convert(
     dry_run         only say what there would be
     progress        called with bytes that are done, and all; from any thread, one at a time
 
-    ``destination`` is there, whole and durable, when this returns, or not at all.
+    ``destination`` is there, whole and durable, when this returns, or not at all.  In a bucket it
+    can only be a checkpoint: ``to="dcp"``.
 
     Errors: `Error`: EEXISTS, EUNSUPPORTED for what the format cannot hold, EMISMATCH if nothing is
     selected, EINVAL, ENOSPC, EIO, and those of `sidestep.read`.  An interrupt (KeyboardInterrupt)

@@ -30,23 +30,24 @@ void foreign_free(struct foreign **foreign)
 
 /* ---------------------------------------------------------------- files */
 
-/* Open the directory that contains ${path} after links are resolved, and get the name in it. */
-static enum sidestep_status open_real_dir(struct reader *r, const char *path,
-                                          struct store_dir **dir, const char **name,
-                                          struct sidestep_error *err)
+/* Open the directory that contains ${path}, and get the name in it. Links are resolved, where there
+ * are any: the cache of Hugging Face's libraries has them. */
+static enum sidestep_status open_parent(struct reader *r, const char *path, struct store_dir **dir,
+                                        const char **name, struct sidestep_error *err)
 {
-    OWNED char *real = realpath(path, NULL);
+    bool has_links = r->store->ops->layout == STORE_OF_DIRECTORIES;
+    OWNED char *real = has_links ? realpath(path, NULL) : NULL;
 
-    if (real == NULL)
+    if (has_links && real == NULL)
         return FAIL_SYS(err, "'%s'", path);
-    char *slash = strrchr(real, '/');
-    *name = arena_strndup(&r->arena, slash + 1, strlen(slash + 1));
-    if (*name == NULL)
-        return FAIL_NOMEM(err, strlen(real));
+    const char *found = has_links ? real : path;
+    char *parent = arena_strndup(&r->arena, found, strlen(found));
+    if (parent == NULL)
+        return FAIL_NOMEM(err, strlen(found));
+    char *slash = strrchr(parent, '/');
     *slash = '\0';
-    TRY(store_dir_open(r->store, NULL, slash != real ? real : "/", dir, err));
-    r->foreign->dirs[r->foreign->dir_count++] = *dir;
-    return SIDESTEP_OK;
+    *name = slash + 1;
+    return store_dir_open(r->store, NULL, slash != parent ? parent : "/", dir, err);
 }
 
 /* Open ${path} as the next file of the reader. ${shown} is its name in messages and entries. */
@@ -58,7 +59,8 @@ static enum sidestep_status open_file(struct reader *r, const char *path, const 
     struct store_dir *dir = NULL;
     size_t existing;
 
-    TRY(open_real_dir(r, path, &dir, &file->name, err));
+    TRY(open_parent(r, path, &dir, &file->name, err));
+    r->foreign->dirs[r->foreign->dir_count++] = dir;
     size_t number = r->file_count++; /* from now on reader_close() closes it, even half open */
     TRY(reader_file_open(r, file, dir, flags, err));
     /* Items use the name that the user knows, wherever links lead. */
@@ -230,25 +232,17 @@ static enum sidestep_status add_files(struct reader *r, const struct name_list *
     return index_tensors(r, err);
 }
 
-/* Read the index as text; NULL if there is none. */
 static enum sidestep_status read_index(struct reader *r, char **text, struct sidestep_error *err)
 {
     const char *path = arena_printf(&r->arena, "%s/%s", r->path, SAFETENSORS_INDEX_NAME);
-    OWNED char *real = path != NULL ? realpath(path, NULL) : NULL;
     OWNED_BUFFER bytes = {0};
     OWNED_DIR *dir = NULL;
+    const char *name;
 
-    *text = NULL;
     if (path == NULL)
         return FAIL_NOMEM(err, strlen(r->path));
-    if (real == NULL && errno == ENOENT)
-        return SIDESTEP_OK;
-    if (real == NULL)
-        return FAIL_SYS(err, "'%s'", path);
-    char *slash = strrchr(real, '/');
-    *slash = '\0';
-    TRY(store_dir_open(r->store, NULL, slash != real ? real : "/", &dir, err));
-    TRY(small_file_read(dir, slash + 1, 0, SAFETENSORS_MAX_INDEX_BYTES, &bytes, err));
+    TRY(open_parent(r, path, &dir, &name, err));
+    TRY(small_file_read(dir, name, 0, SAFETENSORS_MAX_INDEX_BYTES, &bytes, err));
     r->record_bytes = bytes.length;
     *text = arena_strndup(&r->arena, (const char *)bytes.bytes, bytes.length);
     if (*text == NULL)
@@ -286,7 +280,8 @@ static enum sidestep_status open_directory(struct reader *r, uint32_t flags, boo
     for (size_t i = 0; i < names.count; i++)
         if (file_name_has_suffix(names.names[i], SUFFIX))
             TRY(name_list_add(&files, names.names[i], err));
-    TRY(read_index(r, &text, err));
+    if (name_list_contains(&names, SAFETENSORS_INDEX_NAME))
+        TRY(read_index(r, &text, err));
     *is_foreign = text != NULL || files.count != 0;
     if (!*is_foreign)
         return SIDESTEP_OK;
@@ -380,17 +375,13 @@ static enum sidestep_status open_regular(struct reader *r, uint32_t flags,
 {
     const char *slash = strrchr(r->path, '/');
     const char *shown = slash != NULL ? slash + 1 : r->path;
-    OWNED char *real = realpath(r->path, NULL);
     uint8_t bytes[SNIFF_BYTES] = {0};
     struct store_stat stat;
     OWNED_DIR *dir = NULL;
     OWNED_FILE *file = NULL;
+    const char *name;
 
-    if (real == NULL)
-        return FAIL_SYS(err, "look for the file");
-    char *name = strrchr(real, '/');
-    *name++ = '\0';
-    TRY(store_dir_open(r->store, NULL, real[0] != '\0' ? real : "/", &dir, err));
+    TRY(open_parent(r, r->path, &dir, &name, err));
     TRY(store_file_open(dir, name, 0, &file, err));
     TRY(store_file_stat(file, &stat, err));
     if (stat.size != 0)
@@ -425,6 +416,18 @@ static enum sidestep_status set_digest(struct reader *r, struct sidestep_error *
     return SIDESTEP_OK;
 }
 
+/* In a bucket, any URL can be that of a directory, and of a file as well. */
+static bool is_object(struct reader *r)
+{
+    OWNED_DIR *dir = NULL;
+    OWNED_FILE *file = NULL;
+    const char *name;
+
+    return r->store->ops->layout == STORE_OF_KEYS &&
+           open_parent(r, r->path, &dir, &name, NULL) == SIDESTEP_OK &&
+           store_file_open(dir, name, 0, &file, NULL) == SIDESTEP_OK;
+}
+
 enum sidestep_status foreign_open(struct reader *r, uint32_t flags, bool *is_foreign,
                                   struct sidestep_error *err)
 {
@@ -432,11 +435,11 @@ enum sidestep_status foreign_open(struct reader *r, uint32_t flags, bool *is_for
     OWNED_DIR *dir = NULL;
     enum sidestep_status status = named_dir_open(r->store, r->path, &dir, &why);
 
-    *is_foreign = status != SIDESTEP_OK && why.sys_errno == ENOTDIR;
-    if (status == SIDESTEP_OK)
-        TRY(open_directory(r, flags, is_foreign, err));
-    else if (*is_foreign)
+    *is_foreign = status == SIDESTEP_OK ? is_object(r) : why.sys_errno == ENOTDIR;
+    if (*is_foreign)
         TRY(open_regular(r, flags, err));
+    else if (status == SIDESTEP_OK)
+        TRY(open_directory(r, flags, is_foreign, err));
     else
         error_copy(err, &why);
     if (status != SIDESTEP_OK && !*is_foreign)

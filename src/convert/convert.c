@@ -82,6 +82,11 @@ static enum sidestep_status choose_format(struct convert *c, struct sidestep_err
     if (c->to != SIDESTEP_FORMAT_DCP && (c->options.ranks > 1 || c->options.compress != NULL))
         return FAIL(err, SIDESTEP_EINVAL, "%s are for checkpoints (dcp), not for %s",
                     c->options.ranks > 1 ? "ranks" : "kinds of compression", format_names[c->to]);
+    if (c->to != SIDESTEP_FORMAT_DCP && object_url_is_one(c->destination))
+        return FAIL(err, SIDESTEP_EUNSUPPORTED,
+                    "'%s' is in a bucket, where only a checkpoint (dcp) can be made, and not %s: "
+                    "choose dcp (--to=dcp), or convert to a disk, then copy the result",
+                    c->destination, format_names[c->to]);
     return SIDESTEP_OK;
 }
 
@@ -149,23 +154,13 @@ static enum sidestep_status to_files(struct convert *c, struct sidestep_error *e
     return write_files(c, aside, err);
 }
 
-static enum sidestep_status check_destination(const char *path, struct sidestep_error *err)
-{
-    if (object_url_is_one(path))
-        return FAIL(err, SIDESTEP_EUNSUPPORTED,
-                    "convert writes to file systems, and '%s' is in a bucket; convert to a disk, "
-                    "then copy the result ('sidestep cp' copies checkpoints)",
-                    path);
-    return location_check(path, err);
-}
-
 static enum sidestep_status convert_with(struct convert *c, struct sidestep_error *err)
 {
     bool partial = (c->options.flags & SIDESTEP_CONVERT_PARTIAL) != 0;
     uint32_t flags = STORE_DIRECT | READER_FOREIGN | READER_LATE |
                      (partial ? READER_TOLERANT | READER_SALVAGE : 0);
 
-    TRY(check_destination(c->destination, err)); /* before anything is read */
+    TRY(sidestep_check_path(c->destination, err)); /* before anything is read */
     TRY(object_path_open(c->source, &c->store, err));
     enum sidestep_status status = reader_open(c->store, c->source, flags, &c->reader, err);
     if (status != SIDESTEP_OK) {

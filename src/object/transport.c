@@ -226,6 +226,25 @@ static enum transport_outcome outcome_of(const struct exchange *exchange)
     }
 }
 
+/* What OpenSSL and GnuTLS say when the other side answers in plain text. */
+static bool speaks_plain_http(const char *reason)
+{
+    return strstr(reason, "wrong version number") != NULL ||
+           strstr(reason, "unexpected TLS packet") != NULL;
+}
+
+static void explain(const struct exchange *exchange, char *reason, size_t bytes)
+{
+    const char *said = exchange->reason[0] != '\0' ? exchange->reason
+                                                   : exchange->curl->easy_strerror(exchange->code);
+
+    if (exchange->code == CURLE_SSL_CONNECT_ERROR && speaks_plain_http(said))
+        snprintf(reason, bytes,
+                 "the endpoint speaks plain http, not TLS: write http:// instead of https://");
+    else
+        snprintf(reason, bytes, "%s", said);
+}
+
 enum transport_outcome transport_perform(struct transport *transport, struct transport_call *call)
 {
     struct exchange exchange = {.call = call, .curl = &transport->curl};
@@ -247,9 +266,7 @@ enum transport_outcome transport_perform(struct transport *transport, struct tra
     call->was_sent =
         transport->curl.easy_getinfo(exchange.easy, CURLINFO_REQUEST_SIZE, &sent) == CURLE_OK &&
         sent > 0;
-    snprintf(call->reason, sizeof(call->reason), "%s",
-             exchange.reason[0] != '\0' ? exchange.reason
-                                        : transport->curl.easy_strerror(exchange.code));
+    explain(&exchange, call->reason, sizeof(call->reason));
     exchange_release(&exchange);
     return outcome;
 }

@@ -124,3 +124,29 @@ def test_convert_to_a_file(filled, tmp_path):
 def test_convert_to_a_checkpoint(filled, tmp_path):
     sidestep(filled, "convert", "--to=dcp", STEPS[0], tmp_path / "copy")
     assert sidestep(filled, "diff", STEPS[0], tmp_path / "copy").startswith("same")
+
+
+def test_convert_from_an_index_of_safetensors(filled, tmp_path):
+    """Only the files that the index names are read, as on a disk."""
+    shards = tmp_path / "model"
+    sidestep(filled, "convert", "--model-only", "--max-shard-size=20KiB", STEPS[0], shards)
+    names = [path.name for path in shards.iterdir()]
+    assert len(names) > 2 and "model.safetensors.index.json" in names
+    for name in names:
+        filled.client().upload_file(str(shards / name), BUCKET, f"shards/{name}")
+    (spare,) = [name for name in names if "-00001-" in name]
+    filled.client().upload_file(str(shards / spare), BUCKET, "shards/spare.safetensors")
+    url = f"s3://{BUCKET}/shards"
+    assert sidestep(filled, "diff", url, shards).startswith("same")
+    filled.client().delete_object(Bucket=BUCKET, Key=f"shards/{spare}")
+    done = programs.run(filled, "sidestep", "show", url)
+    assert done.returncode != 0 and spare in done.stderr
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "model.pt"])
+def test_convert_from_a_file(filled, tmp_path, name):
+    sidestep(filled, "convert", "--model-only", STEPS[0], tmp_path / name)
+    filled.client().upload_file(str(tmp_path / name), BUCKET, name)
+    assert sidestep(filled, "diff", f"s3://{BUCKET}/{name}", tmp_path / name).startswith("same")
+    sidestep(filled, "convert", "--to=dcp", f"s3://{BUCKET}/{name}", tmp_path / "made")
+    assert sidestep(filled, "diff", tmp_path / "made", tmp_path / name).startswith("same")

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""`sidestep convert` to a bucket: a checkpoint is there, whole, or not at all."""
+
+import programs
+import pytest
+import servers
+from programs import FAST, keys, kill_at, run, save, sidestep, well
+from request_faults import GONE, ONCE, stride
+
+URL = "s3://runs/job/step-1"
+PREFIX = "job/step-1/"
+HOUR = 3601
+RANKS = 2
+# It is a save, and those meet every fault (test_save_faults.py): here a few that are unlike.
+FAULTS = {name: ONCE[name] for name in ("503", "403", "lost", "cut", "a bit of the request")}
+
+
+@pytest.fixture(scope="module")
+def server():
+    with servers.strict("--no-tls", bucket="runs") as store:
+        yield store
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A checkpoint in a directory."""
+    folder = tmp_path_factory.mktemp("made") / "one"
+    well(None, "saver_tool", "save", folder, 1)
+    return folder
+
+
+def begin(store, rules=()):
+    store.control(clear=["log", "rules", "late", "objects", "uploads"],
+                  settings={"skew": 0, "expired": []}, rules=list(rules))  # fmt: skip
+
+
+def convert(store, made, *words, **more):
+    how = ["-q", "--to=dcp", f"--ranks={RANKS}", *words]
+    return run(store, "sidestep", "convert", *how, made, URL, **more)
+
+
+def count(store, made):
+    begin(store)
+    assert convert(store, made).returncode == 0
+    return len(store.log())
+
+
+def check(store, made, done, what):
+    """Whole or not there, as the status says; and an hour later nothing else is left."""
+    store.control(rules=[], settings={"expired": []}, land=True)
+    is_there = f"{PREFIX}.metadata" in keys(store)[0]
+    if is_there:
+        assert sidestep(store, "diff", made, URL).startswith("same"), what
+    if done is not None and done.returncode == 0:
+        assert is_there, what
+    elif done is not None and is_there:
+        assert "outcome unknown" in done.stderr, (what, done.stderr)
+    store.control(settings={"skew": HOUR})
+    sidestep(store, "gc", "s3://runs/job")
+    found, uploads = keys(store)
+    assert (len(found), uploads) == (RANKS + 2 if is_there else 0, []), (what, found)
+
+
+def test_there_and_back(server, made, tmp_path):
+    begin(server)
+    assert convert(server, made).returncode == 0
+    assert sidestep(server, "verify", URL).startswith("ok")
+    assert len(keys(server)[0]) == RANKS + 2
+    sidestep(server, "convert", "--to=dcp", URL, tmp_path / "back")
+    assert sidestep(server, "diff", made, tmp_path / "back").startswith("same")
+
+
+def test_what_is_there_stays_unless_it_may_be_replaced(server, made):
+    begin(server)
+    assert save(server, URL, 2).returncode == 0
+    before = keys(server)
+    done = convert(server, made)
+    assert (done.returncode, URL in done.stderr, keys(server)) == (1, True, before), done.stderr
+    assert convert(server, made, "--force").returncode == 0
+    assert sidestep(server, "diff", made, URL).startswith("same")
+    assert len(keys(server)[0]) == RANKS + 2
+
+
+def test_other_formats_are_refused(server, made):
+    """Before anything is put, also by the name alone."""
+    begin(server)
+    for words in (["--to=safetensors", made, URL], [made, f"{URL}.safetensors"], [made, URL]):
+        done = run(server, "sidestep", "convert", *words)
+        assert done.returncode == 5 and "--to=dcp" in done.stderr
+    assert server.log() == []
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_at_a_request(server, made, name):
+    index = list(FAULTS).index(name)
+    for at in stride(count(server, made), index, 12):
+        begin(server, [{**FAULTS[name], "at": at}])
+        done = convert(server, made, SIDESTEP_OBJECT_DEADLINE_MS="10000")
+        check(server, made, done, (name, at))
+
+
+@pytest.mark.parametrize("name", ["refused", "silent, but done"])
+def test_the_store_is_gone(server, made, name):
+    for at in stride(count(server, made), 2, 12):
+        begin(server, [{**GONE[name], "from": at}])
+        check(server, made, convert(server, made, **FAST), (name, at))
+
+
+@pytest.mark.parametrize("done_first", [True, False], ids=["done", "not done"])
+def test_killed_at_a_request(server, made, done_first):
+    command = [programs.path_of("sidestep"), "convert", "-q", "--to=dcp"]
+    command += [f"--ranks={RANKS}", made, URL]
+    for at in stride(count(server, made), 3 + done_first, 8):
+        begin(server)
+        kill_at(server, at, command, done_first)
+        check(server, made, None, at)
