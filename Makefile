@@ -11,6 +11,7 @@
 #:   make check-frameworks the adapters under the real Lightning, Transformers, ...: minutes
 #:   make check-source     the rules of CONTRIBUTING.md that a program can keep
 #:   make demo             a training in PyTorch, killed and resumed, beside the same with stock DCP
+#:                         ROOT=s3://BUCKET/PREFIX: with checkpoints in an object store
 #:   make demo-mpi         a training in C under MPI: saved, killed, resumed on fewer ranks
 #:   make bench            stall, save and load throughput
 #:   make fuzz             each fuzz target for FUZZ_SECONDS=60; TARGETS="archive pickle": only these
@@ -66,7 +67,7 @@ check-source:
 
 demo: all
 	@tools/setup python
-	@tools/demo
+	@$(if $(ROOT),tools/demo-bucket "$(ROOT)",tools/demo)
 
 demo-mpi: all
 	@tools/setup demo

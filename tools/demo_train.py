@@ -36,15 +36,16 @@ from train_fsdp import LanguageModel, batch_of  # noqa: E402
 def options():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--text", required=True, help="what to learn: any file")
-    parser.add_argument("--root", required=True, type=Path, help="directory of the checkpoints")
+    parser.add_argument("--root", required=True, help="directory or URL of the checkpoints")
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--save-every", type=int, default=8)
     parser.add_argument("--resume", action="store_true", help="from the newest checkpoint")
     parser.add_argument("--layers", type=int, default=6)
     parser.add_argument("--width", type=int, default=320)
     parser.add_argument("--dcp", choices=("sidestep", "stock"), default="sidestep")
-    parser.add_argument("--copy-loaded", type=Path, help="save what was loaded here, unchanged")
+    parser.add_argument("--copy-loaded", help="save what was loaded here, unchanged")
     parser.add_argument("--report", type=Path, help="losses, times and memory, as JSON")
+    parser.add_argument("--weights", help="a file for the final weights, as torch.save writes them")
     return parser.parse_args()
 
 
@@ -95,7 +96,7 @@ def newest(dcp, root):
     `.metadata`."""
     if hasattr(dcp, "latest"):
         return dcp.latest(root)
-    found = [p.parent for p in root.glob("step-*/.metadata")]
+    found = [p.parent for p in Path(root).glob("step-*/.metadata")]
     return max(found, key=lambda path: int(re.sub(r"\D", "", path.name)), default=None)
 
 
@@ -182,7 +183,7 @@ def main():
                 pending.result()  # raises an error of the last save
             start = time.perf_counter()
             pending = dcp.async_save(
-                state, checkpoint_id=args.root / f"step-{trainer.step}", **extra
+                state, checkpoint_id=f"{args.root}/step-{trainer.step}", **extra
             )
             costs.calls.append(time.perf_counter() - start)
             pending.add_done_callback(
@@ -197,7 +198,8 @@ def main():
         trainer.model, options=StateDictOptions(full_state_dict=True, cpu_offload=True)
     )
     if dist.get_rank() == 0:
-        torch.save(weights, args.root / "weights.pt")  # for other tools
+        if args.weights:
+            torch.save(weights, args.weights)  # for other tools
         if args.report:
             args.report.write_text(json.dumps(report), encoding="utf-8")
         else:

@@ -330,17 +330,19 @@ static enum sidestep_status look_at_file(struct listing *l, const char *name,
     return SIDESTEP_OK;
 }
 
-/* A prefix of keys has no time of its own. */
+/* A prefix of keys has no time of its own: take that of .metadata, or of another file in it. */
 static void take_time(struct store_dir *dir, const struct contents *c,
                       const struct name_list *names, struct sidestep_listed *entry)
 {
-    struct store_stat stat = {.modified = -1};
+    struct store_stat stat;
 
-    if (entry->saved_at != 0)
-        return;
-    if (names->count != 0)
-        (void)store_stat(dir, c->has_metadata ? FILE_NAME_METADATA : names->names[0], &stat, NULL);
-    entry->saved_at = stat.modified;
+    for (size_t i = 0; i < names->count && entry->saved_at == 0; i++) {
+        const char *name = c->has_metadata ? FILE_NAME_METADATA : names->names[i];
+        if (store_stat(dir, name, &stat, NULL) == SIDESTEP_OK && stat.kind == STORE_FILE)
+            entry->saved_at = stat.modified;
+    }
+    if (entry->saved_at == 0)
+        entry->saved_at = -1;
 }
 
 static enum sidestep_status look_into_dir(struct listing *l, const char *name,

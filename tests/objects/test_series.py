@@ -126,6 +126,8 @@ def test_gc_keeps_what_is_young(root):
     marker = f"job/step-9/.sidestep/{'0123456789abcdef' * 2}/pending"
     root.client().put_object(Bucket=BUCKET, Key=marker, Body=b"target step-9\nowner 1\nhost h\n")
     assert states(root)["step-9"] == "saving"
+    listed = json.loads(ok(root, "ls", "--json", ROOT))["checkpoints"]
+    assert {entry["name"]: entry["saved_at"] for entry in listed}["step-9"] is None
     assert "less than an hour" in ok(root, "gc", ROOT, "--yes")
     assert marker in keys(root)
 

@@ -111,7 +111,10 @@ TEST(a_cancelled_search_names_nothing)
     struct sidestep_verify_options options = SIDESTEP_VERIFY_OPTIONS_INIT;
     const bool volatile cancel = true;
 
-    save_step(open_with(NULL), 1);
+    struct sidestep_series *series = open_with(NULL);
+
+    save_step(series, 1);
+    ASSERT_OK(sidestep_series_close(&series, &err));
     options.cancel = &cancel;
     assert_int_equal(
         sidestep_find_latest(scratch.path, SIDESTEP_VERIFY_READ, &options, &report, &err),
