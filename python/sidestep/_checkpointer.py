@@ -112,7 +112,7 @@ class Checkpointer:
         **old: Any,
     ) -> None:
         groups = {"when": when, "retention": retention, "at_end": at_end, "trouble": trouble}
-        known = Checkpointer.__init__.__kwdefaults__
+        known = Checkpointer.__init__.__kwdefaults__ or ()
         more = values_of({**groups, "how": how, "callbacks": callbacks}, old, known)
         self.root = absolute(a_path(root, "root"))
         self._failures = Failures()

@@ -30,26 +30,6 @@ void foreign_free(struct foreign **foreign)
 
 /* ---------------------------------------------------------------- files */
 
-/* Open the directory that contains ${path}, and get the name in it. Links are resolved, where there
- * are any: the cache of Hugging Face's libraries has them. */
-static enum sidestep_status open_parent(struct reader *r, const char *path, struct store_dir **dir,
-                                        const char **name, struct sidestep_error *err)
-{
-    bool has_links = r->store->ops->layout == STORE_OF_DIRECTORIES;
-    OWNED char *real = has_links ? realpath(path, NULL) : NULL;
-
-    if (has_links && real == NULL)
-        return FAIL_SYS(err, "'%s'", path);
-    const char *found = has_links ? real : path;
-    char *parent = arena_strndup(&r->arena, found, strlen(found));
-    if (parent == NULL)
-        return FAIL_NOMEM(err, strlen(found));
-    char *slash = strrchr(parent, '/');
-    *slash = '\0';
-    *name = slash + 1;
-    return store_dir_open(r->store, NULL, slash != parent ? parent : "/", dir, err);
-}
-
 /* Open ${path} as the next file of the reader. ${shown} is its name in messages and entries. */
 static enum sidestep_status open_file(struct reader *r, const char *path, const char *shown,
                                       uint32_t flags, struct reader_file **out,
@@ -59,7 +39,7 @@ static enum sidestep_status open_file(struct reader *r, const char *path, const 
     struct store_dir *dir = NULL;
     size_t existing;
 
-    TRY(open_parent(r, path, &dir, &file->name, err));
+    TRY(store_parent_open(r->store, path, &r->arena, &dir, &file->name, err));
     r->foreign->dirs[r->foreign->dir_count++] = dir;
     size_t number = r->file_count++; /* from now on reader_close() closes it, even half open */
     TRY(reader_file_open(r, file, dir, flags, err));
@@ -241,7 +221,7 @@ static enum sidestep_status read_index(struct reader *r, char **text, struct sid
 
     if (path == NULL)
         return FAIL_NOMEM(err, strlen(r->path));
-    TRY(open_parent(r, path, &dir, &name, err));
+    TRY(store_parent_open(r->store, path, &r->arena, &dir, &name, err));
     TRY(small_file_read(dir, name, 0, SAFETENSORS_MAX_INDEX_BYTES, &bytes, err));
     r->record_bytes = bytes.length;
     *text = arena_strndup(&r->arena, (const char *)bytes.bytes, bytes.length);
@@ -381,7 +361,7 @@ static enum sidestep_status open_regular(struct reader *r, uint32_t flags,
     OWNED_FILE *file = NULL;
     const char *name;
 
-    TRY(open_parent(r, r->path, &dir, &name, err));
+    TRY(store_parent_open(r->store, r->path, &r->arena, &dir, &name, err));
     TRY(store_file_open(dir, name, 0, &file, err));
     TRY(store_file_stat(file, &stat, err));
     if (stat.size != 0)
@@ -416,18 +396,6 @@ static enum sidestep_status set_digest(struct reader *r, struct sidestep_error *
     return SIDESTEP_OK;
 }
 
-/* In a bucket, any URL can be that of a directory, and of a file as well. */
-static bool is_object(struct reader *r)
-{
-    OWNED_DIR *dir = NULL;
-    OWNED_FILE *file = NULL;
-    const char *name;
-
-    return r->store->ops->layout == STORE_OF_KEYS &&
-           open_parent(r, r->path, &dir, &name, NULL) == SIDESTEP_OK &&
-           store_file_open(dir, name, 0, &file, NULL) == SIDESTEP_OK;
-}
-
 enum sidestep_status foreign_open(struct reader *r, uint32_t flags, bool *is_foreign,
                                   struct sidestep_error *err)
 {
@@ -435,7 +403,8 @@ enum sidestep_status foreign_open(struct reader *r, uint32_t flags, bool *is_for
     OWNED_DIR *dir = NULL;
     enum sidestep_status status = named_dir_open(r->store, r->path, &dir, &why);
 
-    *is_foreign = status == SIDESTEP_OK ? is_object(r) : why.sys_errno == ENOTDIR;
+    *is_foreign = status == SIDESTEP_OK ? store_parent_has_object(r->store, r->path, &r->arena)
+                                        : why.sys_errno == ENOTDIR;
     if (*is_foreign)
         TRY(open_regular(r, flags, err));
     else if (status == SIDESTEP_OK)

@@ -139,17 +139,12 @@ static enum sidestep_status parse_mapping(struct convert_renames *r, char *text,
 static enum sidestep_status read_mapping(struct convert_renames *r, const char *path,
                                          struct sidestep_error *err)
 {
-    OWNED char *real = NULL;
     OWNED_BUFFER bytes = {0};
     OWNED_DIR *dir = NULL;
+    const char *name;
 
     TRY(location_check(path, err));
-    real = realpath(path, NULL);
-    if (real == NULL)
-        return FAIL_SYS(err, "open");
-    char *name = strrchr(real, '/');
-    *name++ = '\0';
-    TRY(store_dir_open(store_posix(), NULL, real[0] != '\0' ? real : "/", &dir, err));
+    TRY(store_parent_open(store_posix(), path, &r->arena, &dir, &name, err));
     TRY(small_file_read(dir, name, 0, MAX_MAPPING_BYTES, &bytes, err));
     char *text = arena_strndup(&r->arena, (const char *)bytes.bytes, bytes.length);
     return text != NULL ? parse_mapping(r, text, err) : FAIL_NOMEM(err, bytes.length);

@@ -343,6 +343,23 @@ static inline void store_file_discardp_(struct store_file **file)
 #define OWNED_DIR __attribute__((cleanup(store_dir_closep_))) struct store_dir
 #define OWNED_FILE __attribute__((cleanup(store_file_discardp_))) struct store_file
 
+/* ---- store_parent.c: the place of one file that a caller names by its path or URL */
+
+/*
+ * Open the directory that contains ${path}, and find the file's name in it. Links are resolved
+ * where the storage has any: the caches of Hugging Face's libraries consist of them.
+ *
+ * The caller closes ${*dir}. ${*name} lies in ${arena}. ENOTFOUND, EPERM, EIO: the path leads
+ * nowhere, may not be read, or the storage failed. ENOMEM.
+ */
+enum sidestep_status store_parent_open(struct store *store, const char *path, struct arena *arena,
+                                       struct store_dir **dir, const char **name,
+                                       struct sidestep_error *err);
+
+/* Is there an object of the name ${path}? In a bucket, any URL can be that of a directory, and of a
+ * file as well. false for storage with directories. */
+bool store_parent_has_object(struct store *store, const char *path, struct arena *arena);
+
 /* The headers of this folder that other folders use. */
 #include "store/store_custom.h"
 #include "store/store_queue.h"

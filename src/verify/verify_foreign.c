@@ -329,17 +329,12 @@ static enum sidestep_status open_file(struct checking *c, const char *name,
                                       struct store_file **file, struct sidestep_error *err)
 {
     const char *path = path_of(c, name);
-    OWNED char *real = path != NULL ? realpath(path, NULL) : NULL;
     OWNED_DIR *dir = NULL;
 
     if (path == NULL)
         return FAIL_NOMEM(err, strlen(name));
-    if (real == NULL)
-        return FAIL_SYS(err, "'%s'", path);
-    char *slash = strrchr(real, '/');
-    *slash = '\0';
-    TRY(store_dir_open(c->request->store, NULL, slash != real ? real : "/", &dir, err));
-    return store_file_open(dir, slash + 1, c->request->flags & STORE_DROP_CACHE, file, err);
+    TRY(store_parent_open(c->request->store, path, &c->arena, &dir, &name, err));
+    return store_file_open(dir, name, c->request->flags & STORE_DROP_CACHE, file, err);
 }
 
 static enum sidestep_status check_open(struct checking *c, const char *name,
@@ -447,20 +442,13 @@ static enum sidestep_status check_layout(struct checking *c, struct store_dir *d
                                          const struct name_list *names, bool *is_one,
                                          struct sidestep_error *err)
 {
-    OWNED char *real = realpath(c->request->path, NULL);
     OWNED_DIR *parent = NULL;
-
-    if (real == NULL)
-        return FAIL_SYS(err, "'%s'", c->request->path);
     struct foreign_layouts_probe look = {
         .path = c->request->path, .dir = dir, .names = names, .arena = &c->arena};
-    look.name = strrchr(real, '/') + 1;
-    look.step = step_name_parse(look.name);
-    const char *above = arena_printf(&c->arena, "%.*s", (int)(look.name - real), real);
-    if (above == NULL)
-        return FAIL_NOMEM(err, strlen(real));
-    TRY(store_dir_open(c->request->store, NULL, above, &parent, err));
+
+    TRY(store_parent_open(c->request->store, look.path, &c->arena, &parent, &look.name, err));
     look.root = parent;
+    look.step = step_name_parse(look.name);
     enum sidestep_status status = foreign_layouts_probe(&look, err);
     *is_one = look.layout != NULL;
     if (status != SIDESTEP_OK || look.reason == NULL)
@@ -477,6 +465,9 @@ static enum sidestep_status judge_dir(struct checking *c, struct store_dir *dir,
     bool is_root = false;
 
     TRY(name_list_read(dir, &names, err));
+    if (names.count == 0 && c->request->store->ops->layout == STORE_OF_KEYS)
+        return FAIL(err, SIDESTEP_ENOTFOUND, "there is no object of this name or below it: '%s'",
+                    c->request->path);
     TRY(check_layout(c, dir, &names, is_one, err));
     if (*is_one || (!has_shards(&names) && foreign_layouts_find_tensors(&names) == NULL))
         return SIDESTEP_OK;
@@ -509,7 +500,9 @@ enum sidestep_status verify_foreign_check(const struct verify_foreign_request *r
     struct sidestep_error why = {0};
 
     *is_one = false;
-    if (store_dir_open(request->store, NULL, request->path, &dir, &why) == SIDESTEP_OK) {
+    if (store_parent_has_object(request->store, request->path, &c.arena)) {
+        TRY(add_itself(&c, is_one, err));
+    } else if (store_dir_open(request->store, NULL, request->path, &dir, &why) == SIDESTEP_OK) {
         TRY(judge_dir(&c, dir, is_one, err));
         if (*is_one)
             TRY(collect(&c, "", MAX_DEPTH, err));

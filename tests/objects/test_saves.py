@@ -138,6 +138,7 @@ def test_convert_from_an_index_of_safetensors(filled, tmp_path):
     filled.client().upload_file(str(shards / spare), BUCKET, "shards/spare.safetensors")
     url = f"s3://{BUCKET}/shards"
     assert sidestep(filled, "diff", url, shards).startswith("same")
+    assert sidestep(filled, "verify", url).startswith("ok")
     filled.client().delete_object(Bucket=BUCKET, Key=f"shards/{spare}")
     done = programs.run(filled, "sidestep", "show", url)
     assert done.returncode != 0 and spare in done.stderr
@@ -146,7 +147,11 @@ def test_convert_from_an_index_of_safetensors(filled, tmp_path):
 @pytest.mark.parametrize("name", ["model.safetensors", "model.pt"])
 def test_convert_from_a_file(filled, tmp_path, name):
     sidestep(filled, "convert", "--model-only", STEPS[0], tmp_path / name)
-    filled.client().upload_file(str(tmp_path / name), BUCKET, name)
+    body = (tmp_path / name).read_bytes()
+    filled.client().put_object(Bucket=BUCKET, Key=f"cut/{name}", Body=body[: len(body) // 2])
+    filled.client().put_object(Bucket=BUCKET, Key=name, Body=body)
+    assert sidestep(filled, "verify", f"s3://{BUCKET}/{name}").startswith("ok")
+    assert programs.run(filled, "sidestep", "verify", f"s3://{BUCKET}/cut/{name}").returncode == 3
     assert sidestep(filled, "diff", f"s3://{BUCKET}/{name}", tmp_path / name).startswith("same")
     sidestep(filled, "convert", "--to=dcp", f"s3://{BUCKET}/{name}", tmp_path / "made")
     assert sidestep(filled, "diff", tmp_path / "made", tmp_path / name).startswith("same")

@@ -110,6 +110,12 @@ def test_verify_of_a_root(root):
     assert (done.returncode, sidestep(root, "verify", f"s3://{BUCKET}/none").returncode) == (3, 10)
 
 
+def test_a_bucket_is_a_root(root, checkpoint):
+    for path in checkpoint.iterdir():
+        root.client().upload_file(str(path), BUCKET, f"step-7/{path.name}")
+    assert "1 ok, 0 damaged" in ok(root, "verify", f"s3://{BUCKET}")
+
+
 def test_the_age_of_what_others_saved(root, tmp_path):
     """A prefix of keys has no time; its files have."""
     dcp.save({"w": torch.arange(10.0)}, checkpoint_id=tmp_path, no_dist=True)

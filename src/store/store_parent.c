@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* store_parent.c -- opens the place of one file; see store.h. */
+#include "store/store.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum sidestep_status store_parent_open(struct store *store, const char *path, struct arena *arena,
+                                       struct store_dir **dir, const char **name,
+                                       struct sidestep_error *err)
+{
+    bool has_links = store->ops->layout == STORE_OF_DIRECTORIES;
+    OWNED char *real = has_links ? realpath(path, NULL) : NULL;
+
+    if (has_links && real == NULL)
+        return FAIL_SYS(err, "'%s'", path);
+    const char *found = has_links ? real : path;
+    char *parent = arena_strndup(arena, found, strlen(found));
+    if (parent == NULL)
+        return FAIL_NOMEM(err, strlen(found));
+    char *slash = strrchr(parent, '/');
+    if (!has_links && slash[-1] == '/') { /* a bucket lies in nothing */
+        *name = "";
+        return store_dir_open(store, NULL, parent, dir, err);
+    }
+    *slash = '\0';
+    *name = slash + 1;
+    return store_dir_open(store, NULL, slash != parent ? parent : "/", dir, err);
+}
+
+bool store_parent_has_object(struct store *store, const char *path, struct arena *arena)
+{
+    OWNED_DIR *dir = NULL;
+    OWNED_FILE *file = NULL;
+    const char *name;
+
+    return store->ops->layout == STORE_OF_KEYS &&
+           store_parent_open(store, path, arena, &dir, &name, NULL) == SIDESTEP_OK &&
+           store_file_open(dir, name, 0, &file, NULL) == SIDESTEP_OK;
+}
