@@ -1,5 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* convert.h -- data and functions that the files of sidestep_convert() share. */
+/*
+ * convert.h -- writes a checkpoint or a file of tensors in another format, and copies checkpoints.
+ *
+ * sidestep_convert(): convert_select.c decides which tensors and objects the destination gets.
+ * Then either convert_dcp.c makes a save of them, or convert_safetensors.c and convert_zip.c lay
+ * out files, convert_write.c fills them with several threads, and export.h publishes them.
+ * sidestep_copy() is in copy.h.
+ *
+ * What comes in: the source, opened by checkpoint/checkpoint.h, and a path or URL for the result.
+ * What goes out: the result, whole and durable, or nothing; and a report of what was left out.
+ *
+ * Ownership: struct convert owns all that is allocated during the call; its arena frees it at the
+ * end. The source is only read.
+ *
+ * Threads: the call blocks. convert_write.c starts its own threads, and ends them before it
+ * returns. A conversion to DCP opens an engine for the call.
+ */
 #ifndef CONVERT_CONVERT_H
 #define CONVERT_CONVERT_H
 
