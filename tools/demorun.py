@@ -98,15 +98,15 @@ def kill_in_a_save(run, being_written):
 
     while run.process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.001)
-        if not being_written():
+        if not being_written(run.root):
             continue
         pids = run.pids()
         signal_all(pids, signal.SIGSTOP)
-        if len(pids) == run.ranks and being_written():
+        if len(pids) == run.ranks and being_written(run.root):
             signal_all(pids, signal.SIGKILL)
             if run.wait() == 0:
                 fail("torchrun did not notice that its ranks were killed")
-            return bool(being_written())
+            return bool(being_written(run.root))
         signal_all(pids, signal.SIGCONT)
     if run.process.poll() != 0:
         status = run.process.poll()
@@ -116,7 +116,7 @@ def kill_in_a_save(run, being_written):
 
 
 def run_and_kill(begin, being_written):
-    """A run that ``begin()`` starts on an empty place, killed while being_written() is true."""
+    """A run that ``begin()`` starts on an empty place, killed while being_written(root) is true."""
     for _ in range(ATTEMPTS):
         run = begin()
         try:

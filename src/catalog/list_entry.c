@@ -330,17 +330,22 @@ static enum sidestep_status look_at_file(struct listing *l, const char *name,
     return SIDESTEP_OK;
 }
 
+static void take_time_of(struct store_dir *dir, const char *file, struct sidestep_listed *entry)
+{
+    struct store_stat stat;
+
+    if (store_stat(dir, file, &stat, NULL) == SIDESTEP_OK && stat.kind == STORE_FILE)
+        entry->saved_at = stat.modified;
+}
+
 /* A prefix of keys has no time of its own: take that of .metadata, or of another file in it. */
 static void take_time(struct store_dir *dir, const struct contents *c,
                       const struct name_list *names, struct sidestep_listed *entry)
 {
-    struct store_stat stat;
-
-    for (size_t i = 0; i < names->count && entry->saved_at == 0; i++) {
-        const char *name = c->has_metadata ? FILE_NAME_METADATA : names->names[i];
-        if (store_stat(dir, name, &stat, NULL) == SIDESTEP_OK && stat.kind == STORE_FILE)
-            entry->saved_at = stat.modified;
-    }
+    if (entry->saved_at == 0 && c->has_metadata)
+        take_time_of(dir, FILE_NAME_METADATA, entry);
+    for (size_t i = 0; i < names->count && entry->saved_at == 0; i++)
+        take_time_of(dir, names->names[i], entry);
     if (entry->saved_at == 0)
         entry->saved_at = -1;
 }
