@@ -233,7 +233,7 @@ enum sidestep_status reader_list_files(struct reader *r, struct sidestep_error *
     return SIDESTEP_OK;
 }
 
-/* Build the metadata of a listed checkpoint from its footers. */
+/* Build the metadata of a listed checkpoint from its footers, which were checked. */
 static enum sidestep_status gather_metadata(struct reader *r, struct sidestep_error *err)
 {
     OWNED struct footer *footers = memory_new(r->file_count, sizeof(*footers));
@@ -253,6 +253,14 @@ static enum sidestep_status gather_metadata(struct reader *r, struct sidestep_er
             err->status = SIDESTEP_ECORRUPT;
     }
     return status;
+}
+
+enum sidestep_status reader_take_footers(struct reader *r, struct sidestep_error *err)
+{
+    for (size_t i = 0; i < r->file_count; i++)
+        TRY(reader_file_check(r, i, r->flags, err));
+    r->opens_late = false;
+    return gather_metadata(r, err);
 }
 
 void reader_take_lease(struct reader *r)

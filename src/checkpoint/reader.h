@@ -132,6 +132,9 @@ void reader_close(struct reader **reader);
 enum sidestep_status reader_open_listed(struct store *store, const char *path, uint32_t flags,
                                         const struct buffer *manifest, struct reader **out,
                                         struct sidestep_error *err);
+/* Open all files of such a reader, check them, and build the whole metadata from their footers, as
+ * reader_open() does. */
+enum sidestep_status reader_take_footers(struct reader *r, struct sidestep_error *err);
 /* Parse the `.metadata` of such a reader, list all of its chunks, and look whether all data
  * files have their size, without opening one. */
 enum sidestep_status reader_list_metadata(struct reader *r, struct chunk_list *list,

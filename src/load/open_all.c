@@ -183,16 +183,27 @@ static enum sidestep_status list_chunks_all(struct opening *o, struct buffer *ch
     return share_all(comm, chunks, err);
 }
 
+/* One rank that keeps all footers needs no list of what they say. */
+static bool takes_footers(const struct opening *o)
+{
+    return o->engine->comm.size == 1 && (*o->reader)->file_count <= READER_MAX_FOOTERS;
+}
+
 static enum sidestep_status open_needed_all(struct opening *o, struct sidestep_error *err)
 {
     OWNED_BUFFER chunks = {0};
     struct comm *comm = &o->engine->comm;
+    enum sidestep_status status;
 
     TRY(share_manifest_all(o, err));
-    TRY(list_chunks_all(o, &chunks, err));
-    enum sidestep_status status =
-        reader_take_chunks(*o->reader, chunks.bytes, chunks.length, o->state, o->all_names, err);
-    buffer_release(&chunks);
+    if (takes_footers(o)) {
+        status = reader_take_footers(*o->reader, err);
+    } else {
+        TRY(list_chunks_all(o, &chunks, err));
+        status = reader_take_chunks(*o->reader, chunks.bytes, chunks.length, o->state, o->all_names,
+                                    err);
+        buffer_release(&chunks);
+    }
     if (status == SIDESTEP_OK)
         status = load_plan_build(&(*o->reader)->metadata, o->state, o->all_names, o->plan, err);
     if (status == SIDESTEP_OK)
