@@ -548,8 +548,7 @@ struct sidestep_engine;
  *
  * If protected memory changes without a fault, the save fails with SIDESTEP_EINVAL and the name of
  * the tensor, and later saves of the engine copy.  This happens after MADV_GUARD_INSTALL, where the
- * kernel merges pages (KSM), after another use of userfaultfd, and where a device that the kernel
- * does not count changes zero-copy memory.
+ * kernel merges pages (KSM), and after another use of userfaultfd.
  *
  * The choice is made per tensor.  Private anonymous memory can be protected.  Copied are: files,
  * shared memory, stacks, SIDESTEP_TENSOR_PINNED, tensors that are not contiguous, and stretches of
@@ -564,8 +563,7 @@ struct sidestep_engine;
  * struct sidestep_save_info says how much was copied, and why.
  *
  * If pool_bytes is smaller than the state, an early write to the state may also wait for the disk
- * to free pool memory.  So may a write to memory that is being written without a copy
- * (${faults_disk}).
+ * to free pool memory (${faults_disk}).
  */
 enum sidestep_snapshot {
     SIDESTEP_SNAPSHOT_AUTO, /* COW; but COPY for some saves after one by COW whose call and waits
@@ -587,8 +585,7 @@ enum sidestep_io {
  * When the background copies write-protected memory.  Either ahead of the disk: a trainer that
  * soon writes to the state again finds it copied already and does not wait.  This takes memory for
  * what the disk has not written yet, up to pool_bytes.  Or only when the disk is ready for it or
- * the trainer writes to it: this takes 64 MiB, whatever the size of the state, and contiguous
- * tensors of more than 1 MiB are zero-copy.
+ * the trainer writes to it: this takes about 16 MiB, whatever the size of the state.
  */
 enum sidestep_copy_ahead {
     SIDESTEP_COPY_AHEAD_AUTO, /* from the start if the last saves showed that the trainer writes
@@ -952,7 +949,6 @@ struct sidestep_save_info {
     uint64_t faults_disk;   /* of ${faults}: waited for the disk (enum sidestep_snapshot) */
     uint64_t pool_bytes;    /* most of the pool that was in use at once; known from WRITTEN on */
     uint64_t ahead_bytes;   /* copied in the background, ahead of the disk */
-    uint64_t live_bytes;    /* zero-copy: written from the tensors' memory */
     /* With compression, of this rank's tensors and objects; known once WRITTEN; else 0. */
     uint64_t raw_bytes;
     uint64_t stored_bytes;

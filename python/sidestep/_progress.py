@@ -42,7 +42,6 @@ class Progress:
     faults_disk    faults that had to wait for room in the staging memory
     pool_bytes     of staging memory, that were needed at once (known once written)
     ahead_bytes    copied in the background, ahead of the disk
-    live_bytes     written straight from the tensors, without a copy
     raw_bytes      with compression, once written: of what was compressed or tried, ...
     stored_bytes   ... what it takes
     encode_s       all threads together
@@ -91,7 +90,6 @@ class Progress:
     faults_disk: int
     pool_bytes: int
     ahead_bytes: int
-    live_bytes: int
     raw_bytes: int
     stored_bytes: int
     encode_s: float

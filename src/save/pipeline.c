@@ -29,12 +29,11 @@ enum sidestep_status pipeline_init(struct pipeline *p, struct image *image, stru
     *p = (struct pipeline){
         .image = image, .pool = pool, .pool_bytes = pool_bytes, .end_window = image->window_count};
     TRY(pool_slots_new(&p->slots, image, err));
-    p->shared.states = memory_new(image->window_count, 2);
+    p->shared.states = memory_new(image->window_count, 1);
     if (p->shared.states == NULL) {
         pool_slots_free(&p->slots);
-        return FAIL_NOMEM(err, 2 * image->window_count);
+        return FAIL_NOMEM(err, image->window_count);
     }
-    p->shared.zero_copy = p->shared.states + image->window_count;
     p->shares_pool = pool_bytes < pipeline_full_pool_bytes(image);
     assert(!p->shares_pool || pool_bytes >= PIPELINE_MIN_POOL_BYTES);
     set_slots(p);
@@ -139,7 +138,7 @@ static bool stage_window(struct pipeline *p, size_t i)
 void pipeline_count_staged(struct pipeline *p, size_t i)
 {
     lock_acquire(&p->shared.lock);
-    assert(p->shared.states[i] == (p->shared.zero_copy[i] ? WINDOW_HASHED : WINDOW_EMPTY));
+    assert(p->shared.states[i] == WINDOW_EMPTY);
     assert(p->shared.staged < p->image->window_count);
     p->shared.states[i] = WINDOW_STAGED;
     p->shared.staged_bytes += p->image->windows[i].bytes;

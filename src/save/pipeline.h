@@ -11,7 +11,7 @@
  * By copy, windows are staged in the call.  With pipeline_protect(), the call only write-protects
  * the memory of the tensors, and windows are staged in the background.  As long as the trainer does
  * not write to the tensors, the writers stage them: they use only as much of the pool as keeps the
- * disk busy, and none for zero-copy windows.  Otherwise copiers stage them, as far ahead of the
+ * disk busy.  Otherwise copiers stage them, as far ahead of the
  * writers as the pool has capacity.
  *
  * In either case, the devices' own streams copy tensors on devices into the windows
@@ -61,8 +61,6 @@ struct pipeline {
         struct lock lock LOCK_KIND(PIPELINE);
         struct lock_condition changed;
         uint8_t *states GUARDED_BY(&lock); /* per window: enum window_state */
-        /* Per window: it is written from the tensor's memory. */
-        uint8_t *zero_copy GUARDED_BY(&lock);
         size_t stage_next GUARDED_BY(&lock);
         size_t staged GUARDED_BY(&lock);
         size_t hash_next GUARDED_BY(&lock);
@@ -73,7 +71,6 @@ struct pipeline {
         size_t written GUARDED_BY(&lock);
         uint64_t staged_bytes GUARDED_BY(&lock);
         uint64_t written_bytes GUARDED_BY(&lock);
-        uint64_t live_bytes GUARDED_BY(&lock);
         uint64_t held_ns GUARDED_BY(&lock); /* sum over the writers: waits for the throttle */
         /* Back-off because others read from the disk ... */
         uint64_t backed_off_ns GUARDED_BY(&lock);

@@ -8,9 +8,6 @@
 
 #include "base/base.h"
 
-/* Zero-copy windows that are hashed before it is their turn to be written. */
-#define PIPELINE_ZERO_COPY_AHEAD 4u
-
 /* One of the image's files, which is written now. */
 struct write_job {
     struct pipeline *p;
@@ -32,7 +29,7 @@ struct writer {
 /* Locked. */
 static void count_hashed(struct pipeline *p, size_t i) REQUIRES(&p->shared.lock)
 {
-    assert(p->shared.states[i] == (p->shared.zero_copy[i] ? WINDOW_EMPTY : WINDOW_STAGED));
+    assert(p->shared.states[i] == WINDOW_STAGED);
     p->shared.states[i] = WINDOW_HASHED;
     while (p->shared.hashed < p->image->window_count &&
            p->shared.states[p->shared.hashed] == WINDOW_HASHED)
@@ -41,17 +38,11 @@ static void count_hashed(struct pipeline *p, size_t i) REQUIRES(&p->shared.lock)
     lock_wake_all(&p->shared.changed);
 }
 
-/* Locked: is the window before ${i} hashed, if the hash of ${i} continues it? */
-static bool hash_follows(const struct pipeline *p, size_t i) REQUIRES(&p->shared.lock)
-{
-    return !image_hash_needs_previous(p->image, i) || p->shared.states[i - 1] >= WINDOW_HASHED;
-}
-
 bool pipeline_can_hash(const struct pipeline *p)
 {
     size_t i = p->shared.hash_next;
 
-    return i < p->image->window_count && p->shared.states[i] == WINDOW_STAGED && hash_follows(p, i);
+    return i < p->image->window_count && p->shared.states[i] == WINDOW_STAGED;
 }
 
 void pipeline_hash_next(struct pipeline *p)
@@ -63,75 +54,6 @@ void pipeline_hash_next(struct pipeline *p)
     image_hash(p->image, i, pool_slots_get(p->slots, i));
     lock_acquire(&p->shared.lock);
     count_hashed(p, i);
-}
-
-/* Can ${file} be written from ${memory} without a copy by the store's own threads? */
-static bool can_write_from(const struct write_job *job, const void *memory,
-                           const struct image_window *w)
-{
-    struct store_file *file = job->file;
-
-    if (file == NULL || store_file_alignment(file) == 0)
-        return true; /* most likely it is not written, or the kernel copies it anyway */
-    const struct store_ops *ops = file->store->ops;
-    return ops->file_async_fd != NULL &&
-           ops->file_async_fd(file, memory, w->bytes, w->offset - job->begin, true) >= 0;
-}
-
-/* Locked: can window ${i} be zero-copy?  Not once copiers run: they are faster than the writers. */
-static bool is_zero_copy(const struct writer *writer, size_t i) REQUIRES(&writer->p->shared.lock)
-{
-    const struct pipeline *p = writer->p;
-
-    if (p->cow == NULL || !p->writers_stage || atomic_load(&p->copiers_started) ||
-        i >= p->end_window)
-        return false;
-    const uint8_t *memory = cow_zero_copy_address(p->cow, p->image, i);
-    return memory != NULL && can_write_from(writer->job, memory, &p->image->windows[i]);
-}
-
-/* Locked: is it time for the next zero-copy window?  Only a few are hashed ahead, because a trainer
- * that writes to the tensor waits until they are written. */
-static bool next_is_zero_copy(const struct writer *writer) REQUIRES(&writer->p->shared.lock)
-{
-    size_t i = writer->p->shared.hash_next;
-
-    assert(writer->p->shared.write_next <= i);
-    return i == writer->p->shared.stage_next &&
-           i - writer->p->shared.write_next < PIPELINE_ZERO_COPY_AHEAD && is_zero_copy(writer, i) &&
-           hash_follows(writer->p, i);
-}
-
-/* Locked: hash window ${i} in the tensor's memory.  Releases the lock in the meantime. */
-static void hash_zero_copy(struct writer *writer, size_t i) REQUIRES(&writer->p->shared.lock)
-{
-    struct sidestep_error why = {0};
-    bool zero_copy, hashed;
-
-    lock_release(&writer->p->shared.lock);
-    hashed =
-        cow_begin_zero_copy(writer->p->cow, writer->p->image, i, &zero_copy, &why) == SIDESTEP_OK;
-    if (!hashed) {
-        pipeline_fail(writer->p, &why);
-    } else if (!zero_copy && (hashed = pipeline_stage_taken(writer->p, i))) {
-        image_hash(writer->p->image, i, pool_slots_get(writer->p->slots, i));
-    } else if (zero_copy && fault_hit("pipeline.early")) {
-        (void)cow_end_zero_copy(writer->p->cow, writer->p->image, i,
-                                NULL); /* wrong on purpose: tests must notice it */
-    }
-    lock_acquire(&writer->p->shared.lock);
-    writer->p->shared.zero_copy[i] = zero_copy;
-    if (hashed)
-        count_hashed(writer->p, i);
-}
-
-/* Where window ${i} is written from.  Writers only read it, except that they write the tails of
- * items, which no zero-copy window contains.  Not checked: from the moment when a window is hashed,
- * nobody changes whether it is zero-copy. */
-static LOCK_UNCHECKED uint8_t *window_memory(struct pipeline *p, size_t i)
-{
-    return p->shared.zero_copy[i] ? cow_zero_copy_address(p->cow, p->image, i)
-                                  : pool_slots_get(p->slots, i);
 }
 
 /* Finish window ${i} and return the file to write it to (NULL: do not write it).  ${*held_ns}: how
@@ -148,10 +70,27 @@ static enum sidestep_status finish_window(const struct writer *writer, size_t i,
         TRY(job->target->choose(job->target->context, i, file, err));
     if (*file != NULL)
         *held_ns = pipeline_acquire_bandwidth(p, p->image->windows[i].bytes);
-    return image_finish_window(p->image, i, window_memory(p, i), err);
+    return image_finish_window(p->image, i, pool_slots_get(p->slots, i), err);
 }
 
-static void count_written(struct pipeline *p, size_t i);
+void pipeline_window_done(struct pipeline *p, size_t i)
+{
+    assert(p->shared.written < p->shared.hashed && p->shared.written < p->shared.staged);
+    /* Hashing does not look at states before ${hashed} any more. */
+    p->shared.states[i] = WINDOW_WRITTEN;
+    pool_slots_return(p->slots, i);
+    if (p->cow != NULL)
+        cow_retry_waiters(p->cow);
+    p->shared.written++;
+    lock_wake_all(&p->shared.changed);
+}
+
+/* Locked: window ${i} is written, or need not be. */
+static void count_written(struct pipeline *p, size_t i) REQUIRES(&p->shared.lock)
+{
+    p->shared.written_bytes += p->image->windows[i].bytes;
+    pipeline_window_done(p, i);
+}
 
 /* Locked: finish window ${i}, which is taken, and start to write it.  Releases the lock in the
  * meantime. */
@@ -169,7 +108,7 @@ static void start_window(struct writer *writer, size_t i) REQUIRES(&writer->p->s
     if (status == SIDESTEP_OK && file != NULL) {
         writer->free = request->next;
         *request = (struct store_request){.file = file,
-                                          .memory = window_memory(writer->p, i),
+                                          .memory = pool_slots_get(writer->p->slots, i),
                                           .bytes = w->bytes,
                                           .offset = w->offset - writer->job->begin,
                                           .is_write = true,
@@ -184,62 +123,13 @@ static void start_window(struct writer *writer, size_t i) REQUIRES(&writer->p->s
         count_written(writer->p, i);
 }
 
-void pipeline_window_done(struct pipeline *p, size_t i)
-{
-    assert(p->shared.written < p->shared.hashed && p->shared.written < p->shared.staged);
-    /* Hashing does not look at states before ${hashed} any more. */
-    p->shared.states[i] = WINDOW_WRITTEN;
-    pool_slots_return(p->slots, i);
-    if (p->cow != NULL)
-        cow_retry_waiters(p->cow);
-    p->shared.written++;
-    lock_wake_all(&p->shared.changed);
-}
-
-/* Locked, released in the meantime: zero-copy window ${i} is written, so it is staged.  False: the
- * save has failed. */
-static bool end_zero_copy(struct pipeline *p, size_t i) REQUIRES(&p->shared.lock)
-{
-    struct sidestep_error why = {0};
-
-    assert(p->cow != NULL && p->shared.zero_copy[i]);
-    lock_release(&p->shared.lock);
-    if (cow_end_zero_copy(p->cow, p->image, i, &why) == SIDESTEP_OK)
-        pipeline_count_staged(p, i);
-    else
-        pipeline_fail(p, &why);
-    lock_acquire(&p->shared.lock);
-    p->shared.live_bytes += p->image->windows[i].bytes;
-    return why.status == SIDESTEP_OK;
-}
-
-/* Locked: window ${i} is written, or need not be. */
-static void count_written(struct pipeline *p, size_t i) REQUIRES(&p->shared.lock)
-{
-    if (p->shared.zero_copy[i] && !end_zero_copy(p, i))
-        return;
-    p->shared.written_bytes += p->image->windows[i].bytes;
-    pipeline_window_done(p, i);
-}
-
-/* Locked, released in the meantime: the write of a window has failed.  If the trainer has unmapped
- * its memory, the error names the tensor instead of the file. */
-static void fail_window(struct pipeline *p, const struct store_request *request)
-    REQUIRES(&p->shared.lock)
-{
-    bool no_memory = request->err.sys_errno == EFAULT && p->shared.zero_copy[request->tag];
-
-    if (!no_memory || end_zero_copy(p, request->tag))
-        pipeline_fail_locked(p, &request->err);
-}
-
 /* Locked: the window of ${request} is written, or the write has failed. */
 static void end_window(struct writer *writer, struct store_request *request)
     REQUIRES(&writer->p->shared.lock)
 {
 
     if (request->status != SIDESTEP_OK)
-        fail_window(writer->p, request);
+        pipeline_fail_locked(writer->p, &request->err);
     else
         count_written(writer->p, request->tag);
     request->next = writer->free;
@@ -266,11 +156,7 @@ static void write_step(struct writer *writer) REQUIRES(&writer->p->shared.lock)
         start_window(writer, writer->p->shared.write_next++);
     } else if (pipeline_can_hash(writer->p)) {
         pipeline_hash_next(writer->p);
-    } else if (next_is_zero_copy(writer)) {
-        writer->p->shared.stage_next++;
-        hash_zero_copy(writer, writer->p->shared.hash_next++);
-    } else if (!is_zero_copy(writer, writer->p->shared.stage_next) &&
-               pipeline_stage_next(writer->p)) {
+    } else if (pipeline_stage_next(writer->p)) {
         return;
     } else if (writer->queue.in_flight != 0) {
         wait_for_window(writer);

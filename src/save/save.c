@@ -161,8 +161,6 @@ static enum sidestep_status bind_image(struct starting *s, struct sidestep_error
     assert(slot != NULL); /* enter_queue() was called */
     if (slot->plan_number != engine->saver->plan_number)
         TRY(build_image(s, err));
-    /* Items that are encoded are never zero-copy. */
-    slot->image.cut_at_data = held && s->save->compressor == NULL;
     slot->image.splits_file = s->save->incremental;
     if (s->save->incremental)
         TRY(incremental_plan(&engine->saver->incremental, &slot->image, err));

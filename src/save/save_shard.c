@@ -84,7 +84,6 @@ static void record_io(struct sidestep_save *save, struct store_file *file)
     save->shared.info.held_ns = save->pipeline.shared.held_ns;
     save->shared.info.backed_off_ns = save->pipeline.shared.backed_off_ns;
     save->shared.info.pool_bytes = pool_slots_peak_bytes(save->pipeline.slots);
-    save->shared.info.live_bytes = save->pipeline.shared.live_bytes;
     save->shared.info.ahead_bytes = atomic_load(&save->pipeline.ahead_bytes);
     lock_release(&save->shared.lock);
 }

@@ -179,7 +179,7 @@ void snapshot_policy_report_event(const struct sidestep_save_info *info, json_t 
         {"faults_waited", info->faults_waited}, {"faults_disk", info->faults_disk},
         {"fault_bytes", info->fault_bytes},     {"fault_ns", info->fault_ns},
         {"fault_max_ns", info->fault_max_ns},   {"pool_bytes", info->pool_bytes},
-        {"ahead_bytes", info->ahead_bytes},     {"live_bytes", info->live_bytes},
+        {"ahead_bytes", info->ahead_bytes},
     };
     bool by_cow = info->snapshot == SIDESTEP_SNAPSHOT_COW;
 

@@ -10,7 +10,6 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include "base/base.h"
@@ -43,13 +42,10 @@ void cow_lock_idle(struct cow *cow)
 
 /* ---- opening */
 
-/* Checks that process_vm_readv(2) works: some sandboxes forbid it. */
+/* Some sandboxes forbid it. */
 static enum sidestep_status check_reading(struct sidestep_error *err)
 {
-    char from = 1, to = 0;
-    struct iovec local = {&to, 1}, remote = {&from, 1};
-
-    if (fault_hit("cow.readv") || process_vm_readv(getpid(), &local, 1, &remote, 1, 0) != 1)
+    if (fault_hit("cow.readv") || !memory_reader_works())
         return error_set(err, SIDESTEP_EUNSUPPORTED, errno, HERE,
                          "process_vm_readv(2) of this process itself is not allowed");
     return SIDESTEP_OK;
@@ -70,9 +66,6 @@ static enum sidestep_status open_parts(struct cow *cow, bool user_mode_only, uns
         fault_hit("cow.pagemap_open") ? -1 : open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
     if (cow->pagemap_fd < 0)
         return FAIL_SYS(err, "open /proc/self/pagemap, to see whether memory stays protected");
-    cow->bounce_buffers = cow_map_anonymous(COW_BOUNCE_BUFFERS * COW_BOUNCE_BUFFER_BYTES);
-    if (cow->bounce_buffers == NULL)
-        return FAIL_NOMEM(err, COW_BOUNCE_BUFFERS * COW_BOUNCE_BUFFER_BYTES);
     while (cow->handler_count < handlers) {
         TRY(thread_start(&cow->handlers[cow->handler_count], "sidestep-fault",
                          cow_fault_handler_main, cow, err));
@@ -90,7 +83,6 @@ enum sidestep_status cow_open(struct cow **out, bool user_mode_only, unsigned ha
     if (cow == NULL)
         return FAIL_NOMEM(err, sizeof(*cow));
     cow->uffd.fd = cow->stop_fd = cow->retry_fd = cow->pagemap_fd = -1;
-    memset(cow->shared.free_bounce_buffers, 0xff, sizeof(cow->shared.free_bounce_buffers));
     lock_init(&cow->shared.lock, LOCK_COW);
     lock_condition_init(&cow->shared.changed);
     enum sidestep_status status =
@@ -130,8 +122,8 @@ void cow_close(struct cow **out)
     lock_alone(&cow->shared.lock);
     assert(cow->shared.granules_left == 0 && cow->shared.busy_handlers == 0);
     cow_plan_release(&cow->plan);
-    if (cow->bounce_buffers != NULL)
-        (void)munmap(cow->bounce_buffers, COW_BOUNCE_BUFFERS * COW_BOUNCE_BUFFER_BYTES);
+    for (unsigned i = 0; i < COW_READERS; i++)
+        memory_reader_close(&cow->readers[i]);
     if (cow->shared.controls != NULL)
         (void)munmap(cow->shared.controls,
                      cow->shared.controls_capacity * sizeof(*cow->shared.controls));
@@ -433,6 +425,15 @@ void cow_end_snapshot(struct cow *cow)
 }
 
 /* ---- queries */
+
+bool cow_get_range(const struct cow *cow, size_t i, uint64_t *begin, uint64_t *end)
+{
+    if (i >= cow->plan.range_count)
+        return false;
+    *begin = cow->plan.ranges[i].begin;
+    *end = cow->plan.ranges[i].end;
+    return true;
+}
 
 const char *cow_failure_reason(const struct cow *cow)
 {

@@ -13,19 +13,14 @@
  * no free slot, the trainer's thread waits, but the handler does not: the granule stays protected
  * until its window is staged in turn, or until cow_retry_waiters() makes the handlers try again.
  *
- * Where nobody writes, nothing needs to be copied.  A window that consists of one tensor's memory
- * can be hashed and written from there (zero-copy, cow_begin_zero_copy()).  Its pieces are done
- * only when the write has ended, because the disk reads them until then.  A thread that writes to
- * them in the meantime waits.
- *
  * Rules:
- *  1. A granule is unprotected only after its bytes are in the pool or on storage.  So what is
+ *  1. A granule is unprotected only after its bytes are in the pool.  So what is
  *     written to storage is the state at the time of cow_begin_snapshot(), whoever writes to it
  *     and when; and what is hashed is what is written.
  *  2. Handlers, and every thread that holds the lock, write only to their stacks, the pool and
  *     mappings of sidestep's own.  Any other page may be protected (see cow_plan.h), and they
  *     would wait for themselves.  They allocate nothing, and wait for no other lock and no storage.
- *  3. Bytes are read with process_vm_readv(2): memory that was unmapped is an error then, not a
+ *  3. Bytes are read through memory_reader.h: memory that was unmapped is an error then, not a
  *     signal.
  *  4. Events are read and handled under the lock.  The kernel lets munmap(2), mremap(2) and
  *     madvise(2) discard pages only once the event is read.  So a copy is valid if no event came
@@ -38,14 +33,11 @@
  *     The kernel may remove protection without an event, but never restores it.  So a page that is
  *     protected now was protected since the call.  Bytes that were read before cow_begin_snapshot()
  *     had protected everything count in any case, because the caller was still in the call.
- *  8. Zero-copy windows are hashed once more before they are unprotected: a device that writes to
- *     them leaves the pages protected.
  *
  * What can happen to protected memory, and what it means for the save:
  *      held    the bytes stay those of the call, or whoever writes waits
  *      event   userfaultfd reports it, and the save fails
  *      page    rule 7: the save fails
- *      bytes   rule 8: the save fails
  *      error   the memory cannot be read, and the save fails
  *      copied  such memory is not protected; it is copied in the call
  *      unseen  it is not detected
@@ -77,8 +69,8 @@
  *      huge pages, mostly zero, that are split (Linux 6.12 to 6.17)      page    -
  *      memory that a device has pinned: before the call, and in it       copied  D
  *      ... later                                                         held    D
- *      ... whose pins the kernel does not count, in a zero-copy window   bytes   D
- *      ... the same, in a window that is copied                          unseen  -
+ *      ... whose pins the kernel does not count: once it is copied       held    D
+ *      ... the same, before it is copied                                 unseen  -
  *      devices that use page tables (HMM, SVA, KVM)                      held    -
  * CRIU cannot dump a process that has a userfaultfd.  bypass.h says more about devices.
  */
@@ -95,8 +87,9 @@
 #include "snapshot/pool.h"
 
 /* Size of the reserve of a shared pool (pool_slots.h), but at most half of the pool: it holds what
- * is being hashed and written at the same time. */
-#define COW_RESERVE_BYTES ((uint64_t)48 << 20)
+ * is being hashed and written at the same time.  So little that a window is still in the
+ * processor's caches when it is hashed, and when its slot is filled again. */
+#define COW_RESERVE_BYTES ((uint64_t)16 << 20)
 
 struct cow;
 
@@ -105,7 +98,7 @@ struct cow_stats {
     uint64_t copied_bytes;  /* copied in the call, because they could not be protected */
     uint64_t faults;        /* writes of the trainer that had to wait */
     uint64_t faults_waited; /* ... of which for a copy in progress */
-    uint64_t faults_disk;   /* ... of which for a slot of the pool, or for a zero-copy write */
+    uint64_t faults_disk;   /* ... of which for a slot of the pool */
     uint64_t fault_bytes;   /* copied because of faults */
     uint64_t fault_ns;      /* total wait of all faults */
     uint64_t fault_max_ns;  /* longest wait of a fault */
@@ -135,18 +128,6 @@ bool cow_begin_snapshot(struct cow *cow, const struct image *image, struct pool_
  * window once.  Fails if memory of the window was unmapped, discarded or moved. */
 enum sidestep_status cow_stage(struct cow *cow, const struct image *image, size_t i,
                                struct sidestep_error *err);
-/* Begin to write window ${i} from the tensor's memory (zero-copy), and hash its blocks.  *live ==
- * false: some of the window was copied already, and it has a slot.  The window must be an inner one
- * (image.h), and all of it protected.  Any thread, instead of cow_stage(). */
-enum sidestep_status cow_begin_zero_copy(struct cow *cow, struct image *image, size_t i, bool *live,
-                                         struct sidestep_error *err);
-/* The memory of a zero-copy window.  NULL: it is not an inner window, or not all of it is
- * protected. */
-uint8_t *cow_zero_copy_address(const struct cow *cow, const struct image *image, size_t i);
-/* The zero-copy window is written, and nobody reads its memory any more.  Fails if the memory was
- * not protected all the time, or if its bytes no longer match the hash. */
-enum sidestep_status cow_end_zero_copy(struct cow *cow, struct image *image, size_t i,
-                                       struct sidestep_error *err);
 /* Slots were freed: let the handlers serve waiting writers. */
 void cow_retry_waiters(struct cow *cow);
 /* The calling thread begins, or ends, work that writers may have to wait for.  ${rights} allow its

@@ -80,15 +80,12 @@ static void fail_unread(struct cow *cow, int sys_errno)
     cow_mark_unreliable(cow, &why);
 }
 
-/* Not checked: pieces in this state belong to the thread that calls. */
-LOCK_UNCHECKED void cow_check_pages(struct cow *cow, size_t g, enum cow_piece_state state,
-                                    size_t window)
+/* Not checked: the pieces of a claimed granule belong to the thread that has claimed it. */
+LOCK_UNCHECKED void cow_check_pages(struct cow *cow, size_t g)
 {
     const struct cow_plan *plan = &cow->plan;
     struct granule_pages pages;
 
-    /* Copies are checked by granule, zero-copy windows one by one. */
-    assert(state == (window == SIZE_MAX ? COW_PIECE_COPYING : COW_PIECE_ZERO_COPY));
     if (!atomic_load(&cow->all_protected) ||
         fault_hit("trust.pages")) /* see cow.all_protected; the fault point is a negative control */
         return;
@@ -98,8 +95,7 @@ LOCK_UNCHECKED void cow_check_pages(struct cow *cow, size_t g, enum cow_piece_st
     for (size_t i = plan->granules[g].first_piece;
          failed == 0 && i < plan->granules[g + 1].first_piece; i++) {
         const struct cow_piece *piece = &plan->pieces[i];
-        /* Pieces of other windows belong to other threads. */
-        if ((window != SIZE_MAX && piece->window != window) || cow->shared.pieces[i] != state)
+        if (cow->shared.pieces[i] != COW_PIECE_COPYING)
             continue;
         uint64_t at = find_unprotected(&pages, piece);
         if (at != 0) {

@@ -3,30 +3,70 @@
  * here obeys rule 2: it may run while any page of the process is protected. */
 #include <assert.h>
 #include <string.h>
-#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/base.h"
 #include "snapshot/cow_internal.h"
 
-_Static_assert(COW_COPY_STEP_BYTES <= COW_BOUNCE_BUFFER_BYTES, "a step fits into a bounce buffer");
+/* Parts of the claimed pieces of a granule that are copied in one call. */
+struct batch {
+    size_t g;
+    struct memory_reader *reader;
+    struct iovec to[MEMORY_READER_PARTS];
+    struct iovec from[MEMORY_READER_PARTS];
+    size_t count;
+    size_t bytes;
+};
 
-/* Copy bytes [begin, end) of the process's memory, which are at ${from}, to the slots of the
- * claimed pieces.  Not checked: the pieces of a claimed granule belong to the thread that has
- * claimed it. */
-static LOCK_UNCHECKED void copy_to_slots(struct cow *cow, size_t g, const uint8_t *from,
-                                         uint64_t begin, uint64_t end)
+static enum sidestep_status copy_batch(struct cow *cow, struct batch *batch,
+                                       struct sidestep_error *err)
+{
+    uint64_t at = (uint64_t)(uintptr_t)batch->from[0].iov_base;
+    int failed = 0;
+
+    if (batch->count == 0)
+        return SIDESTEP_OK;
+    if (fault_hit("cow.read"))
+        failed = errno;
+    else
+        failed = memory_reader_copy(batch->reader, batch->to, batch->from, batch->count);
+    batch->count = batch->bytes = 0;
+    if (failed == 0)
+        return SIDESTEP_OK;
+    return cow_report_unreadable(cow, cow_find_piece(cow, batch->g, at, at + 1), at, failed, err);
+}
+
+/* Copy ${piece} to ${place}, or leave a part of it in the batch. */
+static enum sidestep_status copy_piece(struct cow *cow, struct batch *batch,
+                                       const struct cow_piece *piece, uint8_t *place,
+                                       struct sidestep_error *err)
+{
+    for (uint64_t at = 0, length; at < piece->bytes; at += length) {
+        if (batch->count == MEMORY_READER_PARTS || batch->bytes == MEMORY_READER_BYTES)
+            TRY(copy_batch(cow, batch, err));
+        length = min_u64(piece->bytes - at, MEMORY_READER_BYTES - batch->bytes);
+        void *from = (void *)(uintptr_t)(piece->address + at);
+        batch->to[batch->count] = (struct iovec){place + at, length};
+        batch->from[batch->count++] = (struct iovec){from, length};
+        batch->bytes += length;
+    }
+    return SIDESTEP_OK;
+}
+
+/* Copy the claimed pieces of granule ${g} to their slots.  Not checked: the pieces of a claimed
+ * granule belong to the thread that has claimed it. */
+static LOCK_UNCHECKED enum sidestep_status
+copy_claimed(struct cow *cow, size_t g, struct memory_reader *reader, struct sidestep_error *err)
 {
     const struct cow_plan *plan = &cow->plan;
+    struct batch batch = {.g = g, .reader = reader};
     uint8_t *place = NULL;
     size_t window = SIZE_MAX;
 
     for (size_t i = plan->granules[g].first_piece; i < plan->granules[g + 1].first_piece; i++) {
         const struct cow_piece *piece = &plan->pieces[i];
-        uint64_t first = max_u64(begin, piece->address);
-        uint64_t last = min_u64(end, piece->address + piece->bytes);
-        if (first >= last || cow->shared.pieces[i] != COW_PIECE_COPYING)
+        if (cow->shared.pieces[i] != COW_PIECE_COPYING)
             continue;
         if (piece->window != window) {
             window = piece->window;
@@ -34,79 +74,23 @@ static LOCK_UNCHECKED void copy_to_slots(struct cow *cow, size_t g, const uint8_
             assert(place != NULL); /* a piece is claimed only if its window has a slot */
             place -= plan->window_offsets[window];
         }
-        nontemporal_copy(place + piece->file_offset + (first - piece->address),
-                         from + (first - begin), last - first);
+        TRY(copy_piece(cow, &batch, piece, place + piece->file_offset, err));
     }
+    return copy_batch(cow, &batch, err);
 }
 
-int cow_read_memory(void *to, uint64_t from, size_t bytes)
+/* The number of a reader that no other thread uses. */
+static unsigned acquire_reader(struct cow *cow)
 {
-    struct iovec local = {to, bytes}, remote = {(void *)(uintptr_t)from, bytes};
-
-    if (fault_hit("cow.read"))
-        return errno;
-    ssize_t n = process_vm_readv(getpid(), &local, 1, &remote, 1, 0);
-    if (n < 0)
-        return errno;
-    return (size_t)n == bytes ? 0 : EFAULT;
-}
-
-/* The range [*begin, *end) of memory that contains all claimed pieces of granule ${g}.  Not
- * checked, as above. */
-static LOCK_UNCHECKED void span_claimed(const struct cow *cow, size_t g, uint64_t *begin,
-                                        uint64_t *end)
-{
-    const struct cow_plan *plan = &cow->plan;
-
-    *begin = plan->granules[g].end;
-    *end = plan->granules[g].begin;
-    for (size_t i = plan->granules[g].first_piece; i < plan->granules[g + 1].first_piece; i++) {
-        const struct cow_piece *piece = &plan->pieces[i];
-        if (cow->shared.pieces[i] != COW_PIECE_COPYING)
-            continue;
-        *begin = min_u64(*begin, piece->address);
-        *end = max_u64(*end, piece->address + piece->bytes);
-    }
-    assert(*begin < *end); /* some piece is claimed */
-}
-
-static enum sidestep_status copy_claimed(struct cow *cow, size_t g, uint8_t *bounce,
-                                         struct sidestep_error *err)
-{
-    uint64_t begin, end;
-
-    span_claimed(cow, g, &begin, &end);
-    for (uint64_t at = begin; at < end; at += COW_COPY_STEP_BYTES) {
-        uint64_t next = min_u64(at + COW_COPY_STEP_BYTES, end);
-        int failed = cow_read_memory(bounce, at, next - at);
-        if (failed != 0)
-            return cow_report_unreadable(cow, cow_find_piece(cow, g, at, next), at, failed, err);
-        copy_to_slots(cow, g, bounce, at, next);
-    }
-    return SIDESTEP_OK;
-}
-
-unsigned cow_acquire_bounce_buffer(struct cow *cow)
-{
-    unsigned bounce = 0;
+    unsigned n = 0;
 
     lock_acquire(&cow->shared.lock);
-    while (bounce < COW_BOUNCE_BUFFERS && cow->shared.free_bounce_buffers[bounce / 64] == 0)
-        bounce += 64;
-    assert(bounce < COW_BOUNCE_BUFFERS); /* there are more than threads that claim granules */
-    bounce += (unsigned)__builtin_ctzll(cow->shared.free_bounce_buffers[bounce / 64]);
-    cow->shared.free_bounce_buffers[bounce / 64] &= ~((uint64_t)1 << bounce % 64);
+    while (n < COW_READERS && cow->shared.reader_is_used[n])
+        n++;
+    assert(n < COW_READERS); /* there are more than threads that claim granules */
+    cow->shared.reader_is_used[n] = true;
     lock_release(&cow->shared.lock);
-    return bounce;
-}
-
-void cow_free_bounce_buffer(struct cow *cow, unsigned bounce)
-{
-    uint64_t bit = (uint64_t)1 << bounce % 64;
-
-    assert(bounce < COW_BOUNCE_BUFFERS);
-    assert((cow->shared.free_bounce_buffers[bounce / 64] & bit) == 0); /* it is in use */
-    cow->shared.free_bounce_buffers[bounce / 64] |= bit;
+    return n;
 }
 
 uint64_t cow_now_ns(void)
@@ -182,10 +166,10 @@ static bool end_copy(struct cow *cow, size_t g) REQUIRES(&cow->shared.lock)
 }
 
 /* Copy the claimed pieces of granule ${g}, and check that their bytes are those of the call. */
-static void copy_checked(struct cow *cow, size_t g, uint8_t *bounce)
+static void copy_checked(struct cow *cow, size_t g, struct memory_reader *reader)
 {
     struct sidestep_error why = {0};
-    enum sidestep_status status = copy_claimed(cow, g, bounce, &why);
+    enum sidestep_status status = copy_claimed(cow, g, reader, &why);
 
     (void)fault_hit("cow.copied");
     if (status != SIDESTEP_OK) {
@@ -193,7 +177,7 @@ static void copy_checked(struct cow *cow, size_t g, uint8_t *bounce)
         cow_record_failure(cow, &why);
         lock_release(&cow->shared.lock);
     } else {
-        cow_check_pages(cow, g, COW_PIECE_COPYING, SIZE_MAX);
+        cow_check_pages(cow, g);
     }
 }
 
@@ -223,13 +207,15 @@ void cow_unprotect_granule(struct cow *cow, size_t g)
 
 void cow_copy_claimed(struct cow *cow, size_t g)
 {
-    unsigned bounce = cow_acquire_bounce_buffer(cow);
+    unsigned reader = acquire_reader(cow);
 
-    copy_checked(cow, g, cow->bounce_buffers + bounce * COW_BOUNCE_BUFFER_BYTES);
+    if (fault_hit("cow.early")) /* wrong on purpose: tests must notice it */
+        cow_unprotect(cow, cow->plan.granules[g].begin, cow->plan.granules[g].end);
+    copy_checked(cow, g, &cow->readers[reader]);
     lock_acquire(&cow->shared.lock);
     struct cow_granule_control *cell = &cow->shared.controls[g];
     assert(cell->state == COW_GRANULE_CLAIMED); /* by this thread */
-    cow_free_bounce_buffer(cow, bounce);
+    cow->shared.reader_is_used[reader] = false;
     if (end_copy(cow, g)) {
         cow_unprotect_granule(cow, g);
     } else {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* cow_internal.h -- declarations shared by the files that implement cow.h: cow.c (begin, stage,
- * end), cow_prepare.c (plan), cow_fault.c (handlers), cow_zero_copy.c, cow_granule.c (claim and
+ * end), cow_prepare.c (plan), cow_fault.c (handlers), cow_granule.c (claim and
  * copy a granule), cow_check.c, cow_protect.c (protect, lift, events), cow_failure.c.  No other
  * file includes it. */
 #ifndef SNAPSHOT_COW_INTERNAL_H
@@ -10,17 +10,15 @@
 
 #include "snapshot/cow.h"
 #include "snapshot/cow_plan.h"
+#include "snapshot/memory_reader.h"
 #include "snapshot/uffd.h"
 
 #define COW_MAX_HANDLERS 8u
-#define COW_MAX_THREADS 64u    /* threads of an engine that write */
-#define COW_BOUNCE_BUFFERS 96u /* more than there are threads that claim granules */
-#define COW_BOUNCE_BUFFER_BYTES ((size_t)HASH_BLOCK_BYTES)
-#define COW_COPY_STEP_BYTES                                                                        \
-    ((size_t)256 << 10) /* of a bounce buffer, for copies: fits into the caches */
+#define COW_MAX_THREADS 64u /* threads of an engine that write */
+#define COW_READERS 96u     /* more than there are threads that claim granules */
 
 enum cow_granule_state { COW_GRANULE_UNPROTECTED, COW_GRANULE_PROTECTED, COW_GRANULE_CLAIMED };
-enum cow_piece_state { COW_PIECE_PENDING, COW_PIECE_COPYING, COW_PIECE_ZERO_COPY, COW_PIECE_DONE };
+enum cow_piece_state { COW_PIECE_PENDING, COW_PIECE_COPYING, COW_PIECE_DONE };
 
 /* The state of a granule. */
 struct cow_granule_control {
@@ -47,7 +45,7 @@ struct cow {
     int pagemap_fd;
     unsigned handler_count;
     pthread_t handlers[COW_MAX_HANDLERS];
-    uint8_t *bounce_buffers;
+    struct memory_reader readers[COW_READERS]; /* each belongs to the thread that uses it */
     /* Written by the thread that prepares or begins a snapshot, while no handler is busy. */
     struct cow_plan plan;
     uint64_t planned_pool_bytes OWNED_BY_THREAD(CALLER);
@@ -78,7 +76,7 @@ struct cow {
         size_t controls_capacity GUARDED_BY(&lock);
         uint8_t *pieces GUARDED_BY(&lock); /* enum cow_piece_state */
         size_t pieces_capacity GUARDED_BY(&lock);
-        uint64_t free_bounce_buffers[(COW_BOUNCE_BUFFERS + 63) / 64] GUARDED_BY(&lock);
+        bool reader_is_used[COW_READERS] GUARDED_BY(&lock);
         struct cow_thread threads[COW_MAX_THREADS] GUARDED_BY(&lock);
         unsigned thread_count GUARDED_BY(&lock);
         bool failed GUARDED_BY(&lock);
@@ -98,12 +96,6 @@ void cow_unregister_ranges(struct cow *cow);
 /* Locked: claim the pieces of protected granule ${g} whose windows have a slot.  ${open}: acquire
  * missing slots.  Returns the bytes claimed; 0: the granule was not claimed. */
 uint64_t cow_claim_granule(struct cow *cow, size_t g, bool open) REQUIRES(&cow->shared.lock);
-/* A free bounce buffer of COW_BOUNCE_BUFFER_BYTES, by its number. */
-unsigned cow_acquire_bounce_buffer(struct cow *cow);
-/* Locked. */
-void cow_free_bounce_buffer(struct cow *cow, unsigned bounce) REQUIRES(&cow->shared.lock);
-/* Read memory of this process, which may be unmapped.  Returns 0 or an errno. */
-int cow_read_memory(void *to, uint64_t from, size_t bytes);
 /* Locked: unprotect granule ${g}, which the caller has claimed and whose pieces are all done.
  * Releases the lock in between. */
 void cow_unprotect_granule(struct cow *cow, size_t g) REQUIRES(&cow->shared.lock);
@@ -130,11 +122,10 @@ enum sidestep_status cow_fail_lost(const struct cow *cow, const struct cow_piece
 enum sidestep_status cow_report_unreadable(const struct cow *cow, const struct cow_piece *piece,
                                            uint64_t address, int sys_errno,
                                            struct sidestep_error *err);
-/* Check that every page of granule ${g} with a piece in ${state}, of ${window} (SIZE_MAX: any), is
- * still protected.  Then it was protected since the call, and what was read of it is what was there
- * in the call.  Else the save fails.  The caller keeps the granule from being unprotected.  Not
- * locked. */
-void cow_check_pages(struct cow *cow, size_t g, enum cow_piece_state state, size_t window);
+/* Check that every page of granule ${g} with a claimed piece is still protected.  Then it was
+ * protected since the call, and what was read of it is what was there in the call.  Else the save
+ * fails.  The caller has claimed the granule.  Not locked. */
+void cow_check_pages(struct cow *cow, size_t g);
 /* Fail the save because memory has changed in spite of its protection; later saves copy.  The first
  * reason counts.  Not locked. */
 void cow_mark_unreliable(struct cow *cow, const struct sidestep_error *why);

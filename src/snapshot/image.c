@@ -30,34 +30,6 @@ uint64_t image_align_offset(const struct footer_item *f, uint64_t at)
     return round_up(at + f->data_offset, IMAGE_ALIGN) - f->data_offset;
 }
 
-static uint64_t page_offset(const struct image_item *item)
-{
-    return (uint64_t)(uintptr_t)item->entry->data % IMAGE_ALIGN;
-}
-
-/* May item ${i} be written from its memory (zero-copy)?  Not an item of the unchanged file: its
- * offset outlives its address, and its windows are compared one by one.  The size makes sure that
- * no block is split twice: the first block may be split at its beginning, or at its end. */
-static bool is_aligned_to_memory(const struct image *image, size_t i)
-{
-    const struct image_item *item = &image->items[i];
-    uint64_t bytes = item->footer.data_bytes;
-
-    return image->cut_at_data && bytes >= IMAGE_LARGE_ITEM_BYTES && !item->in_unchanged_file &&
-           image_is_contiguous(image, i) &&
-           (page_offset(item) == 0 || bytes >= HASH_BLOCK_BYTES + IMAGE_ALIGN);
-}
-
-/* The first offset from ${at} on at which the item's pages in the file are its pages in memory. */
-static uint64_t align_to_address(const struct image_item *item, uint64_t at)
-{
-    uint64_t data = round_down(at + item->footer.data_offset, IMAGE_ALIGN) + page_offset(item);
-
-    if (data < at + item->footer.data_offset)
-        data += IMAGE_ALIGN;
-    return data - item->footer.data_offset;
-}
-
 static enum sidestep_status new_hashes(struct arena *arena, struct image_item *item,
                                        struct sidestep_error *err)
 {
@@ -180,115 +152,40 @@ struct splitter {
     struct image *image;
     uint64_t begin;
     size_t first_item;
-    struct image_split_block *split_at_begin;
 };
 
-/* Add a split block if a window that ends at ${end} splits a block of item ${i}.  Else returns
- * NULL. */
-static struct image_split_block *add_split_block(const struct splitter *c, uint64_t end, size_t i)
+/* End the window at ${end}, a multiple of IMAGE_ALIGN.  The next one starts with item
+ * ${next_first}. */
+static void end_window(struct splitter *c, uint64_t end, size_t next_first)
 {
-    struct image_item *item = &c->image->items[i];
-    uint64_t data = item->footer.offset + item->footer.data_offset;
-    uint64_t data_bytes = item->footer.data_bytes;
-
-    if (end <= data || end >= data + data_bytes || (end - data) % HASH_BLOCK_BYTES == 0)
-        return NULL;
-    uint64_t at = end - data, left = at % HASH_BLOCK_BYTES;
-    uint64_t right = min_u64(HASH_BLOCK_BYTES - left, data_bytes - at);
-    struct image_split_block *split = &c->image->split_blocks[c->image->split_block_count++];
-    split->item = item;
-    split->at = at;
-    split->smaller_is_first = right >= IMAGE_ALIGN;
-    split->smaller_bytes = (uint32_t)(split->smaller_is_first ? left : right);
-    assert(split->smaller_bytes < IMAGE_ALIGN);
-    return split;
-}
-
-static void end_window(struct splitter *c, uint64_t end, size_t next_first,
-                       struct image_split_block *closes)
-{
+    assert(c->begin <= end);
     assert(end % IMAGE_ALIGN == 0 && end - c->begin <= IMAGE_WINDOW_MAX_BYTES);
-    c->image->windows[c->image->window_count++] =
-        (struct image_window){.offset = c->begin,
-                              .bytes = end - c->begin,
-                              .first_item = c->first_item,
-                              .split_at_begin = c->split_at_begin,
-                              .split_at_end = closes};
-    c->split_at_begin = closes;
+    if (end > c->begin)
+        c->image->windows[c->image->window_count++] = (struct image_window){
+            .offset = c->begin, .bytes = end - c->begin, .first_item = c->first_item};
     c->begin = end;
     c->first_item = next_first;
 }
 
-/* End the window at ${end}, a multiple of IMAGE_ALIGN.  The next one starts with item
- * ${next_first}. */
-static void split_before_item(struct splitter *c, uint64_t end, size_t next_first)
-{
-    assert(c->begin <= end);
-    if (end > c->begin)
-        end_window(c, end, next_first, NULL);
-    c->first_item = next_first;
-}
-
-/* End the window at ${end}, inside item ${i}, whose offset is known. */
-static void split_inside_item(struct splitter *c, uint64_t end, size_t i)
-{
-    assert(c->begin <= end);
-    if (end > c->begin)
-        end_window(c, end, i, add_split_block(c, end, i));
-    c->first_item = i;
-}
-
-/* Split a large item at the pages in which its blocks begin.  The head and the first block stay in
- * one window unless split_large_item() has split them: the known data of an item must begin with
- * its first bytes. */
-static void split_blocks_of_item(struct splitter *c, const struct footer_item *f, size_t i)
+/* Split item ${i}, a large one, between two of its blocks.  The head and the first block stay in
+ * one window: the known data of an item must begin with its first bytes. */
+static void split_large_item(struct splitter *c, const struct footer_item *f, size_t i)
 {
     for (uint64_t block = 1; block < f->block_count; block++) {
-        uint64_t at =
-            round_down(f->offset + f->data_offset + block * HASH_BLOCK_BYTES, IMAGE_ALIGN);
-        assert(c->begin <= at);
+        uint64_t at = f->offset + f->data_offset + block * HASH_BLOCK_BYTES;
         if (at - c->begin + IMAGE_ALIGN >= IMAGE_WINDOW_BYTES)
-            split_inside_item(c, at, i);
+            end_window(c, at, i);
     }
 }
 
 /* An upper bound of the number of windows. */
 static size_t max_windows(const struct image *image)
 {
-    uint64_t bytes = 0, large = 0;
+    uint64_t bytes = 0;
 
-    for (size_t i = 0; i < image->count; i++) {
+    for (size_t i = 0; i < image->count; i++)
         bytes += image->items[i].footer.bytes + IMAGE_ALIGN;
-        large += image->items[i].footer.data_bytes >= IMAGE_LARGE_ITEM_BYTES;
-    }
-    return bytes / (IMAGE_WINDOW_BYTES - IMAGE_ALIGN) + 3 + (image->cut_at_data ? 2 * large : 0);
-}
-
-/* Split a large item into windows. */
-static void split_large_item(struct splitter *c, const struct footer_item *f, size_t i)
-{
-    uint64_t data = f->offset + f->data_offset;
-    bool aligned = is_aligned_to_memory(c->image, i);
-
-    if (aligned)
-        split_inside_item(c, round_up(data, IMAGE_ALIGN), i);
-    split_blocks_of_item(c, f, i);
-    uint64_t end = round_down(data + f->data_bytes, IMAGE_ALIGN);
-    if (aligned)
-        split_inside_item(c, end, i);
-}
-
-/* Allocate what is needed to hash split blocks. */
-static enum sidestep_status allocate_split_blocks(struct image *image, struct sidestep_error *err)
-{
-    for (size_t i = 0; i < image->split_block_count; i++) {
-        struct image_split_block *split = &image->split_blocks[i];
-        split->smaller_part = arena_new(&image->objects, split->smaller_bytes, 1);
-        split->stream = hash_stream_new();
-        if (split->smaller_part == NULL || split->stream == NULL)
-            return image_memory(err);
-    }
-    return SIDESTEP_OK;
+    return bytes / (IMAGE_WINDOW_BYTES - IMAGE_ALIGN) + 3;
 }
 
 /* The unchanged file ends at ${at}. */
@@ -306,43 +203,36 @@ static enum sidestep_status lay_out_items(struct image *image, struct sidestep_e
     size_t most = max_windows(image);
 
     image->windows = arena_new(&image->objects, most, sizeof(*image->windows));
-    image->split_blocks =
-        arena_new(&image->objects, image->cut_at_data ? most : 1, sizeof(*image->split_blocks));
-    if (image->windows == NULL || image->split_blocks == NULL)
+    if (image->windows == NULL)
         return image_memory(err);
     for (size_t i = 0; i < image->count; i++) {
         struct footer_item *f = &image->items[i].footer;
         bool is_other_file = image->splits_file && i != 0 && i == image->unchanged_file_items;
         if (is_other_file || at - c.begin >= IMAGE_WINDOW_BYTES) {
             at = round_up(at, IMAGE_ALIGN);
-            split_before_item(&c, at, i);
+            end_window(&c, at, i);
         }
         if (is_other_file)
             end_unchanged_file(image, at);
-        f->offset = is_aligned_to_memory(image, i) ? align_to_address(&image->items[i], at)
-                                                   : image_align_offset(f, at);
+        f->offset = image_align_offset(f, at);
         if (f->data_bytes >= IMAGE_LARGE_ITEM_BYTES)
             split_large_item(&c, f, i);
         at = f->offset + f->bytes;
     }
     image->body_bytes = round_up(at, IMAGE_ALIGN);
-    split_before_item(&c, image->body_bytes, image->count);
+    end_window(&c, image->body_bytes, image->count);
     if (image->splits_file && image->count != 0 && image->unchanged_file_items == image->count)
         end_unchanged_file(image, image->body_bytes);
-    assert(image->window_count <= most && image->split_block_count <= most);
-    return allocate_split_blocks(image, err);
+    assert(image->window_count <= most);
+    return SIDESTEP_OK;
 }
 
 /* Release what image_bind() made. */
 static void unbind(struct image *image)
 {
-    for (size_t i = 0; i < image->split_block_count; i++)
-        hash_stream_free(image->split_blocks[i].stream);
     arena_release(&image->objects);
     image->windows = NULL;
     image->window_count = 0;
-    image->split_blocks = NULL;
-    image->split_block_count = 0;
     image->unchanged_file_windows = 0;
     image->unchanged_file_bytes = 0;
 }

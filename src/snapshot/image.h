@@ -6,18 +6,9 @@
  * A window is a part of the file that starts and ends at a multiple of 4096 bytes and is written
  * with one request.  Windows are split only where an item starts, or between two hash blocks of a
  * large item, so every block is in one window.  Gaps are zero.
- *
- * For zero-copy (cut_at_data), the data of a large tensor is placed where its offset in the file
- * and its address agree modulo 4096: then pages in the file are pages in memory, wherever the
- * allocator puts tensors (torch: 64 bytes into a page).  Windows are then also split at the first
- * whole page of its data, behind the last one, and at the page in which a block begins.  Such a
- * split may divide a block (struct image_split_block).  Each of the two windows hashes its part of
- * the block as it is written, and the later of them combines the two.
  */
 #ifndef SNAPSHOT_IMAGE_H
 #define SNAPSHOT_IMAGE_H
-
-#include <stdatomic.h>
 
 #include "base/base.h"
 #include "codec/codec.h"
@@ -25,7 +16,7 @@
 #include "model/model.h"
 #include "plan/plan.h"
 
-#define IMAGE_ALIGN ((uint64_t)4096) /* of windows, and of large items' data unless cut_at_data */
+#define IMAGE_ALIGN ((uint64_t)4096)     /* of windows, and of large items' data */
 #define IMAGE_SMALL_ALIGN ((uint64_t)64) /* of small items */
 #define IMAGE_LARGE_ITEM_BYTES                                                                     \
     ((uint64_t)1 << 20) /* an item with at least this much data is large */
@@ -53,26 +44,10 @@ struct image_item {
     uint32_t *known_crcs;     /* CRC32s of the last save */
 };
 
-/* A block that is divided between two windows, less than a page after its beginning or before its
- * end.  The smaller part is saved until the other part can be hashed with it. */
-struct image_split_block {
-    struct image_item *item;
-    uint64_t at;                /* where it is split: offset in the item's data */
-    bool smaller_is_first;      /* the smaller part is the first */
-    uint32_t smaller_bytes;     /* size of the smaller part ... */
-    uint8_t *smaller_part;      /* ... and its bytes */
-    struct hash_stream *stream; /* hash of the block */
-    uint32_t crc;               /* CRC32 of the first part */
-    atomic_uint parts_hashed;   /* number of parts that are hashed */
-};
-
 struct image_window {
     uint64_t offset;
     uint64_t bytes;
-    size_t first_item;                        /* first item with a byte in the window */
-    struct image_split_block *split_at_begin; /* split block at its beginning, or NULL */
-    struct image_split_block *split_at_end;   /* split block at its end, or NULL */
-    uint64_t print; /* fingerprint of a zero-copy window, see cow_zero_copy.c */
+    size_t first_item; /* first item with a byte in the window */
 };
 
 struct image {
@@ -83,12 +58,7 @@ struct image {
     size_t tensor_count; /* tensors come first */
     struct image_window *windows;
     size_t window_count;
-    struct image_split_block *split_blocks;
-    size_t split_block_count;
-    uint64_t body_bytes; /* offset of the footer: a multiple of IMAGE_ALIGN */
-    /* Set before image_bind().  Lays out large tensors, and splits windows, so that most windows
-     * are inner ones and consist of whole pages in memory. */
-    bool cut_at_data;
+    uint64_t body_bytes;   /* offset of the footer: a multiple of IMAGE_ALIGN */
     bool has_device_items; /* some items are on devices: every window needs a slot before staging */
     size_t unchanged_file_items; /* items in the unchanged file, which come first */
     /* Set before image_bind(): these items get a file of their own, the unchanged file.  Its
@@ -153,19 +123,6 @@ size_t image_find_window(const struct image *image, uint64_t offset);
 uint64_t image_largest_window(const struct image *image);
 /* Does item ${k}, or a later one, have bytes in window ${i}? */
 bool image_window_reaches_item(const struct image *image, size_t i, size_t k);
-/* Is window ${i} an inner window: data of one tensor only?  That is item ${*k}, from byte ${*begin}
- * of its data on.  Like everything that runs in the background, this does not use item->entry,
- * which the caller may have freed. */
-bool image_is_tensor_only(const struct image *image, size_t i, size_t *k, uint64_t *begin);
-/* The number of bytes from byte ${at} of inner window ${i} on that are hashed in one call: at most
- * one block.  0: end of the window. */
-uint64_t image_tensor_part_bytes(const struct image *image, size_t i, uint64_t at);
-/* Hash that part of the window, a copy of which is at ${bytes}.  Returns hash_block() of it. */
-uint64_t image_hash_tensor_part(struct image *image, size_t i, uint64_t at, const uint8_t *bytes);
-/* Compute the same value again, for comparison. */
-uint64_t image_rehash_tensor_part(struct image *image, size_t i, uint64_t at, const uint8_t *bytes);
-/* Must the window before ${i} be hashed first?  Such windows are short. */
-bool image_hash_needs_previous(const struct image *image, size_t i);
 /* Hash the blocks of window ${i}.  Any thread, once per window. */
 void image_hash(struct image *image, size_t i, const uint8_t *buffer);
 /* Write the tails of the items that end in window ${i} to ${buffer}.  All windows up to ${i} must

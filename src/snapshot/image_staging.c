@@ -248,18 +248,6 @@ bool image_window_reaches_item(const struct image *image, size_t i, size_t k)
     return reaches(image, &image->windows[i], k);
 }
 
-bool image_is_tensor_only(const struct image *image, size_t i, size_t *k, uint64_t *begin)
-{
-    const struct image_window *w = &image->windows[i];
-    const struct footer_item *f = &image->items[w->first_item].footer;
-    struct part part = data_part(w, f);
-
-    assert(i < image->window_count && w->first_item < image->count);
-    *k = w->first_item;
-    *begin = part.begin;
-    return !f->is_object && part.end - part.begin == w->bytes;
-}
-
 static uint32_t combine_crcs(const struct image_item *item)
 {
     uint32_t crc = 0;

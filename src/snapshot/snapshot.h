@@ -12,7 +12,7 @@
  *    seam to a driver.
  *
  * What comes in: a state dict, and the plan of what this rank writes.
- * What goes out: windows in the pool, or, zero-copy, in the trainer's own memory, each hashed.
+ * What goes out: windows in the pool, each hashed.
  *
  * Invariant: what is hashed is what is written.  Memory that can change without a fault is copied
  * before the call returns, or the save fails and names the tensor.
