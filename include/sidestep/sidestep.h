@@ -694,9 +694,9 @@ sidestep_state_dict_huge_pages(const struct sidestep_state_dict *state,
  * ${backed_off_ns} of struct sidestep_save_info reports it.  SIDESTEP_ENGINE_KEEP_PACE disables it.
  */
 
-/** sidestep_engine_pause(engine), sidestep_engine_resume(engine): stop background writes, after
-    those in flight, until the engine is resumed: for parts of training that nothing may disturb.
-    Any thread. */
+/** sidestep_engine_pause(engine), sidestep_engine_resume(engine): stop background writes, and the
+    copies that they need, after those in flight, until the engine is resumed: for parts of training
+    that nothing may disturb.  Any thread. */
 SIDESTEP_API void sidestep_engine_pause(struct sidestep_engine *engine);
 SIDESTEP_API void sidestep_engine_resume(struct sidestep_engine *engine);
 

@@ -276,8 +276,10 @@ bool pipeline_stage_next(struct pipeline *p)
         return false;
     size_t i = p->shared.stage_next++;
     lock_release(&p->shared.lock);
+    uint64_t held_ns = pipeline_acquire_bandwidth(p, 0); /* a pause also holds copies */
     (void)pipeline_stage_taken(p, i);
     lock_acquire(&p->shared.lock);
+    p->shared.held_ns += held_ns;
     return true;
 }
 
