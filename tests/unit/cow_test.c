@@ -210,6 +210,29 @@ TEST(untouched_pages_are_held_by_old_kernels)
     }
 }
 
+/* Old kernels cannot scan pages, so their entries are read.  If that fails, too, nobody knows. */
+TEST(protection_is_checked_by_old_kernels)
+{
+    need_cow();
+    unsigned char *memory = map(8 * MIB);
+    begin(SIDESTEP_SNAPSHOT_COW);
+    add(memory, 8 * MIB, 1, 0);
+    fault_arm("cow.scan", 1, true, ENOTTY);
+    save_and_overwrite();
+    assert_non_null(fault_fired());
+    expect_cow(8 * MIB, "");
+    fault_arm("cow.scan|cow.pagemap", 1, true, EIO);
+    fill(1);
+    expect_ok(start());
+    assert_int_equal(finish(), SIDESTEP_EIO);
+    assert_non_null(strstr(job.err.message, "whether memory is still protected"));
+    fault_arm("", 0, false, 0);
+    save_and_overwrite();
+    expect_cow(0, "memory changed in spite of its write protection in an earlier save");
+    end();
+    munmap(memory, 8 * MIB);
+}
+
 /* ---- what the machine refuses */
 
 TEST(refused_protection_is_reported_and_copied)
