@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import pathlib
 import random
@@ -52,6 +53,22 @@ def test_every_dtype_in_place(path: str) -> None:
     kept = dict(target)
     assert same(loaded(path, target), state) == len(DTYPES) >= 20
     assert all(target[name] is kept[name] for name in kept)
+
+
+@pytest.mark.parametrize("collects", [True, False])
+def test_the_collector_is_left_as_it_was(
+    path: str, collects: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = [collects]
+    monkeypatch.setattr(gc, "isenabled", lambda: calls[-1])
+    monkeypatch.setattr(gc, "disable", lambda: calls.append(False))
+    monkeypatch.setattr(gc, "enable", lambda: calls.append(True))
+    state = {"w": filled(torch.float32, 3)}
+    sidestep.save(state, checkpoint_id=path)
+    assert same(loaded(path, blank(state)), state)
+    with pytest.raises(Error, match="Size mismatch"):
+        loaded(path, {"w": torch.zeros(4)})
+    assert calls == ([True, False] * 3 + [True] if collects else [False])
 
 
 def layouts() -> dict[str, torch.Tensor]:

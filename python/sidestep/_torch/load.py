@@ -21,6 +21,7 @@ from .._c.checked import a_state
 from .._c.errors import make_error, refuse
 from .._checkpoint import Checkpoint, Saved
 from .._engine import Engine, LoadReport, engine_for
+from .collecting import no_collection
 from .flatten import Leaf, drop_leaf, flatten, flatten_as_2_3, is_stateful, set_leaf
 from .missing import missing_error
 from .objects import decode
@@ -164,7 +165,7 @@ def _load_into(
 
     What is optional and missing is taken out of it.
     """
-    with _told_to_all(engine, path):
+    with _told_to_all(engine, path), no_collection():
         filling = _Filling(state_dict, path, how)
         state = StateDict(filling.leaves, for_load=True)
     # Not partial: what was not there is not asked for.  Else another save has come between.

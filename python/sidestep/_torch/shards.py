@@ -203,7 +203,8 @@ def is_loadable(tensor: Any) -> bool:
 
 
 def _overlaps(tensor: Any) -> bool:
-    return any(stride == 0 and length > 1 for stride, length in zip(tensor.stride(), tensor.shape))
+    strides = tensor.stride()
+    return 0 in strides and any(n > 1 and stride == 0 for n, stride in zip(tensor.shape, strides))
 
 
 # ---------------------------------------------------------------- DTensor

@@ -20,6 +20,7 @@ from .._c.calls import call, when_gone
 from .._c.errors import check, make_error, refuse
 from .._c.library import lib
 from . import device as _device
+from .collecting import no_collection
 from .fence import fences
 from .flatten import Index, Leaf
 from .kept import Kept
@@ -223,7 +224,8 @@ class StateDict:
         self._usable = False
         call(lib().sidestep_state_dict_new, self._handle)
         when_gone(self, _free, self._handle, os.getpid())
-        _Builder(self._handle, for_load).build(leaves, self, late)
+        with no_collection():
+            _Builder(self._handle, for_load).build(leaves, self, late)
         self._usable = True
 
     @property
@@ -401,7 +403,8 @@ class _Builder:
                     leaf, name, length, shards, memory.addresses[at:end], turn=entry.turn
                 )
                 at = end
-                entry.remember_tensor(leaf.value, shards)
+                if not self.for_load:  # a load asks once
+                    entry.remember_tensor(leaf.value, shards)
             state._entries.append(entry)
         state.storages, state.addresses = memory.storages, memory.addresses
         state.devices, state.late = memory.devices, memory.late
