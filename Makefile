@@ -19,7 +19,7 @@
 #:   make combinations the tests of saving and loading, with each snapshot and each way to storage: an hour or more
 #:   make kills            a training, of one rank and of 4 under torchrun, ended KILLS=200 times; an hour or more
 #:   make habits       storage with the rules of NFS, Lustre, SMB, mounts of object stores: all of them; minutes
-#:   make hosts        hosts with clocks of their own, one of which freezes; 64 ranks, killed: minutes
+#:   make hosts        hosts that freeze, or lose their network; 64 ranks, of which one is killed: minutes
 #:   make install          to PREFIX=/usr/local, below DESTDIR if that is given
 #:   make clean
 

@@ -4,6 +4,8 @@
  *
  *      mpi_saver train ROOT STEPS TIMEOUT_MS LOG [AT RANK EVENT]
  *          save steps 1 to STEPS of a series; each rank writes its progress to LOG.<rank>
+ *      mpi_saver endure ROOT STEPS TIMEOUT_MS LOG [AT RANK EVENT]
+ *          resume, and save so many more steps, also if a save fails
  *      mpi_saver once PATH TIMEOUT_MS LOG [AT RANK EVENT]
  *          one save by all ranks
  *      mpi_saver resume ROOT
@@ -11,7 +13,8 @@
  *
  * At its AT-th EVENT ("staged", "written", "committed") rank RANK writes its process id to LOG.pid
  * and stops itself. The rig then kills it, or lets it go on. Two calls of close() with impossible
- * numbers enclose the work, for nth_call.
+ * numbers enclose the work, for nth_call. SAVER_SKIPS_FINALIZE: end without MPI_Finalize(), in
+ * which MPICH 4.0.2 hangs if hosts are connected by TCP.
  */
 #include <dlfcn.h>
 #include <mpi.h>
@@ -114,20 +117,56 @@ static int save_step(struct sidestep_series *series, struct world *world, uint64
     return 0;
 }
 
-static int train(const char *root, uint64_t steps)
+/* Load and check the newest step. ENOTFOUND: there is none. */
+static enum sidestep_status load_newest(struct sidestep_series *series, uint64_t *step)
 {
-    struct sidestep_series *series = NULL;
+    struct world world;
+
+    *step = 0;
+    world_make(&world, comm.rank, comm.size, WORLD_BY_COLUMNS, 1, true);
+    enum sidestep_status status =
+        sidestep_series_load(series, world.state, NULL, step, NULL, NULL, &err);
+    if (status == SIDESTEP_OK && world_check(&world, *step) != 0) {
+        snprintf(err.message, sizeof(err.message), "step %llu is not what was saved",
+                 (unsigned long long)*step);
+        status = SIDESTEP_ECORRUPT;
+    }
+    world_free(&world);
+    return status;
+}
+
+static int save_steps(struct sidestep_series *series, uint64_t first, uint64_t last, bool endures)
+{
     struct world world;
     int result = 0;
 
     world_make(&world, comm.rank, comm.size, WORLD_BY_ROWS, 1, false);
+    for (uint64_t step = first; step <= last && result == 0; step++) {
+        result = save_step(series, &world, step);
+        if (result != 0 && endures) {
+            say("FAILED", step);
+            result = 0;
+        }
+    }
+    return result; /* a save that failed may still use the world */
+}
+
+static int train(const char *root, uint64_t steps, bool endures)
+{
+    struct sidestep_series *series = NULL;
+    uint64_t before = 0;
+
     /* The first search for a library looks in a hundred places, which are not a save's work. */
     (void)dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
     (void)close(COUNT_FROM_HERE);
     if (sidestep_series_open(engine, root, NULL, &series, &err) != SIDESTEP_OK)
         return failed("open");
-    for (uint64_t step = 1; step <= steps && result == 0; step++)
-        result = save_step(series, &world, step);
+    if (endures) {
+        enum sidestep_status status = load_newest(series, &before);
+        if (status != SIDESTEP_OK && status != SIDESTEP_ENOTFOUND)
+            return failed("load");
+    }
+    int result = save_steps(series, before + 1, before + steps, endures);
     if (result == 0 && sidestep_series_close(&series, &err) != SIDESTEP_OK)
         result = failed("close");
     (void)close(COUNT_TO_HERE);
@@ -137,29 +176,19 @@ static int train(const char *root, uint64_t steps)
 static int resume(const char *root)
 {
     struct sidestep_series *series = NULL;
-    struct world world;
-    uint64_t step = 0;
+    uint64_t step;
     int result = 0;
 
-    world_make(&world, comm.rank, comm.size, WORLD_BY_COLUMNS, 1, true);
     if (sidestep_series_open(engine, root, NULL, &series, &err) != SIDESTEP_OK)
         return failed("open");
-    enum sidestep_status status =
-        sidestep_series_load(series, world.state, NULL, &step, NULL, NULL, &err);
+    enum sidestep_status status = load_newest(series, &step);
     if (status != SIDESTEP_OK && status != SIDESTEP_ENOTFOUND)
         result = failed("load");
-    else if (status == SIDESTEP_OK && world_check(&world, step) != 0) {
-        fprintf(stderr, "rank %d: step %llu is not what was saved\n", comm.rank,
-                (unsigned long long)step);
-        result = 1;
-    } else if (comm.rank == 0) {
-        if (status == SIDESTEP_OK)
-            printf("step %llu\n", (unsigned long long)step);
-        else
-            puts("none");
-    }
+    else if (comm.rank == 0 && status == SIDESTEP_OK)
+        printf("step %llu\n", (unsigned long long)step);
+    else if (comm.rank == 0)
+        puts("none");
     (void)sidestep_series_close(&series, NULL);
-    world_free(&world);
     return result;
 }
 
@@ -181,11 +210,12 @@ static int save_once(const char *path)
 static int work(int argc, char **argv)
 {
     const char *command = argc > 2 ? argv[1] : "";
+    bool endures = strcmp(command, "endure") == 0;
 
-    if (strcmp(command, "train") == 0 && argc >= 6) {
+    if ((endures || strcmp(command, "train") == 0) && argc >= 6) {
         take_stop(argv + 5, argc - 5);
         return open_engine(strtoull(argv[4], NULL, 10))
-                   ? train(argv[2], strtoull(argv[3], NULL, 10))
+                   ? train(argv[2], strtoull(argv[3], NULL, 10), endures)
                    : failed("engine");
     }
     if (strcmp(command, "once") == 0 && argc >= 5) {
@@ -211,5 +241,7 @@ int main(int argc, char **argv)
         _exit(result); /* the other ranks may be dead: do not finalize */
     (void)sidestep_engine_close(&engine, NULL);
     sidestep_mpi_comm_free(&comm);
+    if (getenv("SAVER_SKIPS_FINALIZE") != NULL)
+        _exit(0);
     return MPI_Finalize() != MPI_SUCCESS;
 }
