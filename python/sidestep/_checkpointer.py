@@ -14,7 +14,17 @@ from typing import Any, NoReturn, Optional, Union
 from . import _names
 from ._c import abi
 from ._c.abi import Status
-from ._c.checked import a_count, a_function, a_number, a_path, a_state, a_step, absolute, one_of
+from ._c.checked import (
+    a_count,
+    a_flag,
+    a_function,
+    a_number,
+    a_path,
+    a_state,
+    a_step,
+    absolute,
+    one_of,
+)
 from ._c.errors import Error
 from ._convert import Final, export
 from ._engine import engine_for
@@ -133,7 +143,7 @@ class Checkpointer:
         self._is_late = False  # and the grace time is over
         self.environment = environment()
         self._at_signal = one_of("at_signal", more["at_signal"], ("save", "finish", "abort"))
-        if more["fence"]:
+        if a_flag(more["fence"], "fence"):
             fence_optimizers()
         self._due = 0
         queue = a_count(more["queue"], "queue", least=1, most=abi.MAX_QUEUE)

@@ -12,7 +12,7 @@ from numbers import Real
 from typing import Any, Optional, Union
 
 from ._c import abi
-from ._c.checked import MAX_STEP, a_count, a_number, a_text, one_of, words_of
+from ._c.checked import MAX_STEP, a_count, a_flag, a_number, a_text, one_of, words_of
 from ._c.errors import make_error
 
 Interval = Union[int, datetime.timedelta, tuple[int, datetime.timedelta], None]
@@ -65,7 +65,9 @@ class Ways:
     user_faults: Optional[bool] = None
 
     def check(self) -> Ways:
-        """ValueError: a word of the caller's means nothing."""
+        """TypeError, ValueError: a word of the caller's means nothing."""
+        if self.user_faults is not None:
+            a_flag(self.user_faults, "user_faults")
         if self.snapshot is not None:
             one_of("snapshot", self.snapshot, list(_SNAPSHOT))
         if self.io is not None and _parse(self.io, _IO, _IO, 999) is None:
@@ -186,6 +188,8 @@ def series_options(
         if keep_last_n is None:
             raise ValueError("keep_best without keep_last_n keeps all")
     if keep_last_n is not None:
+        if keep_last_n == 0:
+            raise ValueError("keep_last_n=0: the newest always stays, so 1 is the least; None: all")
         retention.keep_last = a_count(keep_last_n, "keep_last_n")
         options.retention = pointer(retention)
     return options
@@ -213,6 +217,6 @@ def _series_flags(busy: str, on_full: Optional[str], any_run: bool, incremental:
         abi.SERIES_REQUESTS
         | by_busy[one_of("busy", busy, by_busy)]
         | by_space[one_of("on_full", on_full, by_space)]
-        | abi.SERIES_INCREMENTAL * bool(incremental)
-        | abi.SERIES_ANY_RUN * bool(any_run)
+        | abi.SERIES_INCREMENTAL * a_flag(incremental, "incremental")
+        | abi.SERIES_ANY_RUN * a_flag(any_run, "any_run")
     )

@@ -24,8 +24,9 @@ def latest(root: Path, *, verify: Optional[str] = "structure") -> Optional[str]:
     It chooses as a resume of a `Checkpointer` does.  So it passes over what is damaged, unfinished
     or being deleted, what the run has left behind by going back, what another run made, and copies
     under other names.  What it passes over is logged, with the reason, as a warning of the logger
-    "sidestep".  A root that is not there counts as empty.  Writes nothing.  Not collective: each
-    rank looks for itself, and a `load` of different checkpoints fails on all ranks.
+    "sidestep".  A root that is not there counts as empty; an info there says so.  Writes nothing.
+    Not collective: each rank looks for itself, and a `load` of different checkpoints fails on all
+    ranks.
 
     Errors: `Error`: ECORRUPT if there are checkpoints but none that verifies, EMISMATCH if none
     that a resume would take (it says why); EPERM, EIO if one cannot be read now, which
@@ -42,6 +43,7 @@ def latest(root: Path, *, verify: Optional[str] = "structure") -> Optional[str]:
             words = map(os.fsdecode, (passed.path, passed.state_name, passed.reason))
             log.warning("latest: passed over '%s' (%s): %s", *words)
         if status == Status.ENOTFOUND:
+            log.info("latest: %s", os.fsdecode(err.message))
             return None
         check(status, err)
         return os.fsdecode(report.path)

@@ -82,3 +82,9 @@ def test_a_root_that_is_none_is_refused(tmp_path):
             sidestep.latest(tmp_path / name)
         assert refused.value.status == sidestep.Status.EINVAL, name
     assert sidestep.latest(tmp_path / "not-there-yet") is None
+
+
+def test_a_root_that_is_not_there_is_logged(tmp_path, caplog):
+    with caplog.at_level(logging.INFO, logger="sidestep"):
+        assert sidestep.latest(tmp_path / "typo") is None
+    assert "/typo': No such file or directory" in caplog.text

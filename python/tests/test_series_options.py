@@ -142,20 +142,21 @@ with Checkpointer(f"{root}/r", **options) as found:
             "none",
             ["ENOSPC later ['step-1', 'step-2']"] * 2,
             r"__0_0\.distcp\.part: save '/.*/r/step-3': the storage is full: the files of rank 0 "
-            r"take \d+ bytes, and \d+ were free; deleting all checkpoints but the newest would "
-            r"free \d+ bytes \(1 checkpoint\): .*: reserve \d+ bytes for '__0_0\.distcp\.part': ",
+            r"take [\d.]+ MiB, and [\d.]+ MiB were free; deleting all checkpoints but the newest "
+            r"would free [\d.]+ MiB \(1 checkpoint\): .*: reserve \d+ bytes for "
+            r"'__0_0\.distcp\.part': ",
         ),
         (
             "fail",
             ["ENOSPC at once ['step-1', 'step-2']"] * 2,
-            r"None: save '/.*/r/step-3': the newest checkpoint takes \d+ bytes, and '/.*/r' has "
-            r"\d+ left; deleting all checkpoints but the newest would free \d+ bytes",
+            r"None: save '/.*/r/step-3': the newest checkpoint takes [\d.]+ MiB, and '/.*/r' has "
+            r"[\d.]+ MiB left; deleting all checkpoints but the newest would free [\d.]+ MiB",
         ),
         (
             "make_room",
             ["saved ['step-2', 'step-3']", "ENOSPC at once ['step-2', 'step-3']"],
-            r"None: save '/.*/r/step-4': the newest checkpoint takes \d+ bytes, and '/.*/r' has "
-            r"\d+ left; nothing could be deleted: this run has committed nothing yet since it was",
+            r"None: save '/.*/r/step-4': the newest checkpoint takes [\d.]+ MiB, and '/.*/r' has "
+            r"[\d.]+ MiB left; nothing could be deleted: this run has committed nothing yet since",
         ),
     ],
     ids=["none", "fail", "make_room"],
@@ -180,6 +181,11 @@ def test_on_full(tmp_path: Path, on_full: str, expected: list[str], said: str) -
     "options, said",
     [
         ({"keep_last_n": -1}, "keep_last_n=-1 is negative"),
+        ({"keep_last_n": 0}, "keep_last_n=0: the newest always stays"),
+        ({"incremental": "yes"}, "incremental: True or False is wanted, not a str"),
+        ({"any_run": "yes"}, "any_run: True or False is wanted"),
+        ({"fence": 1}, "fence: True or False is wanted, not an int"),
+        ({"user_faults": "1"}, "user_faults: True or False is wanted"),
         ({"keep_last_n": 1, "keep_best": ("loss",)}, "keep_best=.* is no"),
         ({"max_failures": -1}, "max_failures=-1 is negative"),
         ({"mtbf": 60}, "mtbf: a datetime.timedelta"),

@@ -50,8 +50,7 @@ enum sidestep_status commit_begin(struct commit *commit, const uint8_t save_id[S
     commit->began_at = (int64_t)time(NULL);
     TRY(commit_form_of(commit)->look(commit, err));
     TRY(storage_check_commit(commit, err));
-    enum sidestep_status status = commit_form_of(commit)->begin(commit, err);
-    return WRAP(status, err, "begin");
+    return commit_form_of(commit)->begin(commit, err);
 }
 
 enum sidestep_status commit_begin_export(struct commit *commit,

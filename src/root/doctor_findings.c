@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "model/model.h"
 
 void doctor_add_finding(struct doctor *doctor, const char *name, enum sidestep_allowed state,
                         const char *fix, const char *format, ...)
@@ -40,13 +41,8 @@ void doctor_add_finding(struct doctor *doctor, const char *name, enum sidestep_a
 
 void doctor_add_bytes(struct doctor *doctor, const char *name, double bytes, const char *what)
 {
-    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-    size_t unit = 0;
-
-    for (; bytes >= 1023.95 && unit + 1 < ARRAY_LENGTH(units); unit++)
-        bytes /= 1024;
-    doctor_add_finding(doctor, name, SIDESTEP_ALLOWED_FACT, NULL, "%.*f %s%s", unit != 0, bytes,
-                       units[unit], what);
+    doctor_add_finding(doctor, name, SIDESTEP_ALLOWED_FACT, NULL, "%s%s", display_bytes(bytes).text,
+                       what);
 }
 
 void doctor_read_line(const char *path, char *text, size_t room)

@@ -39,7 +39,7 @@ static void explain_other(struct sidestep_save *save, struct sidestep_error *why
         return;
     describe(save, words);
     if (words[0] != '\0')
-        error_wrap(why, "%llu bytes are free%s", (unsigned long long)traits.free_bytes, words);
+        error_wrap(why, "%s are free%s", display_bytes(traits.free_bytes).text, words);
 }
 
 void save_explain_space(struct sidestep_save *save, struct sidestep_error *why)

@@ -6,7 +6,12 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "model/model.h"
 #include "selection/prune.h"
+
+#define MAX_SHOWN_PATH                                                                             \
+    160u /* of the path in the command: longer ones leave no room for the rest                     \
+          */
 
 /* Find out what `sidestep prune --keep-last 1` would free, by a dry run. */
 static bool look(struct store_dir *root, const char *path, const char *run_id, uint64_t *bytes,
@@ -42,15 +47,18 @@ void space_describe(struct store_dir *root, const char *path, const char *run_id
     size_t count = 0;
 
     words[0] = '\0';
-    if (look(root, path, is_series ? run_id : NULL, &bytes, &count))
-        snprintf(words, SPACE_REPORT_BYTES,
-                 "; deleting all checkpoints but the newest would free %llu bytes (%zu "
-                 "checkpoint%s): %s`sidestep prune --keep-last 1` does that%s",
-                 (unsigned long long)bytes, count, count != 1 ? "s" : "",
-                 is_series ? "on_full=\"make_room\" (SIDESTEP_SERIES_MAKE_ROOM) does that before "
-                             "a save, and "
-                           : "",
-                 is_series ? " when this run has ended" : "");
+    if (!look(root, path, is_series ? run_id : NULL, &bytes, &count))
+        return;
+    bool is_shown = strlen(path) <= MAX_SHOWN_PATH && strchr(path, '\'') == NULL;
+    snprintf(words, SPACE_REPORT_BYTES,
+             "; deleting all checkpoints but the newest would free %s (%zu "
+             "checkpoint%s): %s`sidestep prune --keep-last 1 %s%s%s` does that%s",
+             display_bytes(bytes).text, count, count != 1 ? "s" : "",
+             is_series ? "on_full=\"make_room\" (SIDESTEP_SERIES_MAKE_ROOM) does that before "
+                         "a save, and "
+                       : "",
+             is_shown ? "'" : "", is_shown ? path : "ROOT", is_shown ? "'" : "",
+             is_series ? " when this run has ended" : "");
 }
 
 void space_report(struct sidestep_error *err, struct store_dir *dir, const char *what,
@@ -61,10 +69,10 @@ void space_report(struct sidestep_error *err, struct store_dir *dir, const char 
     if (err == NULL || err->status != SIDESTEP_ENOSPC || err->sys_errno == EFBIG)
         return;
     if (err->sys_errno == EDQUOT)
-        error_wrap(err, "%s take %llu bytes, more than the quota allows%s", what,
-                   (unsigned long long)needed, words);
+        error_wrap(err, "%s take %s, more than the quota allows%s", what,
+                   display_bytes(needed).text, words);
     else if (store_dir_traits(dir, &traits, NULL) == SIDESTEP_OK && traits.has_free_bytes)
-        error_wrap(err, "the storage is full: %s take %llu bytes, and %llu were free%s", what,
-                   (unsigned long long)needed, (unsigned long long)(traits.free_bytes + stored),
+        error_wrap(err, "the storage is full: %s take %s, and %s were free%s", what,
+                   display_bytes(needed).text, display_bytes(traits.free_bytes + stored).text,
                    words);
 }

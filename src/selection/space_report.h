@@ -6,10 +6,10 @@
 
 #include "store/store.h"
 
-#define SPACE_REPORT_BYTES 320u
+#define SPACE_REPORT_BYTES 448u
 
 /*
- * Write to ${words} how many bytes would be freed by deleting all checkpoints in ${root}, the
+ * Write to ${words} how much space would be freed by deleting all checkpoints in ${root}, the
  * directory at ${path}, except the newest, and how to do that.  "": nothing would be freed, or it
  * is not known.
  * ${run_id}: count only those of this run, whose series is open; NULL or "": those of any run.

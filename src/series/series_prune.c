@@ -317,7 +317,7 @@ enum sidestep_status series_check_space(struct sidestep_series *series, struct s
     if ((series->flags & SIDESTEP_SERIES_MAKE_ROOM) == 0)
         space_describe(series->lease.root, series->root, series->run_id, words);
     return FAIL(err, SIDESTEP_ENOSPC,
-                "the newest checkpoint takes %llu bytes, and '%s' has %llu left%s%.400s%s",
-                (unsigned long long)needed, series->root, (unsigned long long)left,
+                "the newest checkpoint takes %s, and '%s' has %s left%s%.400s%s",
+                display_bytes(needed).text, series->root, display_bytes(left).text,
                 why.message[0] != '\0' ? "; nothing could be deleted: " : "", why.message, words);
 }

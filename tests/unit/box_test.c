@@ -487,6 +487,9 @@ TEST(texts_fit_and_are_harmless)
     assert_string_equal(shown_time(1767323045).text, "2026-01-02T03:04:05Z");
     assert_string_equal(shown_time(INT64_MIN).text, "1970-01-01T00:00:00Z");
     assert_string_equal(shown_time(INT64_MAX).text, "9999-12-31T23:59:59Z");
+    assert_string_equal(display_bytes(1000).text, "1000 B");
+    assert_string_equal(display_bytes(3 << 19).text, "1.5 MiB");
+    assert_string_equal(display_bytes((double)UINT64_MAX).text, "16.0 EiB");
     assert_string_equal(display_shape(0, NULL).text, "[]");
     assert_string_equal(display_shape(2, (int64_t[]){2, 3}).text, "[2,3]");
     assert_string_equal(display_box(&(struct box){2, (int64_t[]){1, 0}, (int64_t[]){2, 0}}).text,

@@ -363,7 +363,7 @@ TEST(a_full_disk_error_says_how_much_is_missing)
 
     for (size_t i = 0; i < sizeof(to) / sizeof(to[0]); i++) {
         struct sidestep_error err = {0};
-        unsigned long long needed = 0, left = 0;
+        double needed = 0, left = 0;
         options.to = to[i];
         fault_arm("posix.fallocate", 1, false, ENOSPC);
         assert_int_equal(convert(source, scratch_path(&scratch, "full"), &options, &err),
@@ -372,7 +372,7 @@ TEST(a_full_disk_error_says_how_much_is_missing)
         const char *words = strstr(err.message, "the storage is full: the files");
         assert_non_null(words);
         words = strstr(words, "take ");
-        assert_int_equal(sscanf(words, "take %llu bytes, and %llu were free", &needed, &left), 2);
+        assert_int_equal(sscanf(words, "take %lf %*s and %lf %*s were free", &needed, &left), 2);
         assert_true(needed != 0 && left != 0);
     }
 }

@@ -102,6 +102,13 @@ def a_number(value: Any, argument: str) -> float:
     return number
 
 
+def a_flag(value: Any, argument: str) -> bool:
+    """True or False.  TypeError: it is neither."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{argument}: True or False is wanted, not {_a(value)}")
+    return value
+
+
 def one_of(argument: str, word: _Word, words: Iterable[Optional[str]]) -> _Word:
     """``word``.  ValueError: it is none of ``words``."""
     known = list(words)
