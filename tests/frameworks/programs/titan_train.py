@@ -9,56 +9,42 @@ by=stock    torchtitan's own CheckpointManager; by=made: one that with_sidestep(
 mode=WORD   async_mode
 keep=K      keep_latest_k
 kill=STEP   SIGKILL to this rank a step after the save of STEP has begun
-last=model  last_save_model_only, in bfloat16
-init=PATH   initial_load_path
+last=model  last_save_model_only, last=hf: in the format of Hugging Face, too; else all of the state
+dtype=WORD  export_dtype
+init=PATH   initial_load_path, of which all is loaded with whole=true; of Hugging Face's: hf=true
+exclude=KEY,KEY exclude_from_loading
+index=DIR   where Hugging Face's index of the model is
 report=true  the trainer's metrics go to TensorBoard and W&B
 
 It saves every second step, and prints "loss STEP VALUE" for each.
 """
 
 import os
-import pickle
 import signal
 import sys
 from types import SimpleNamespace
 
 import torch
+from titan_parts import Data, Progress
 from torch.distributed.fsdp import fully_shard
 from torchtitan.components.checkpointer import CheckpointManager as Stock
 from torchtitan.components.metrics import LoggerContainer, TensorBoardLogger, WandBLogger
 from torchtitan.components.optimizer import LRSchedulersContainer, default_adamw
+from torchtitan.protocols.state_dict_adapter import StateDictAdapter
 
 from sidestep.torchtitan import CheckpointManager, with_sidestep
 
 options = dict(word.split("=", 1) for word in sys.argv[3:])
 
 
-class Data:
-    """Rows that follow from their place, which is its state."""
+class Adapter(StateDictAdapter):
+    """The names that the model has at Hugging Face."""
 
-    def __init__(self, rank):
-        self.rank, self.place = rank, 0
+    def to_hf(self, state_dict):
+        return {f"model.layers.{name}": value for name, value in state_dict.items()}
 
-    def __next__(self):
-        self.place += 1
-        return torch.arange(32.0).reshape(4, 8) / (self.place + 1) - self.rank
-
-    def state_dict(self):
-        return {f"dp_rank_{self.rank}": pickle.dumps({"place": self.place})}
-
-    def load_state_dict(self, state):
-        if state:
-            self.place = pickle.loads(state[f"dp_rank_{self.rank}"])["place"]
-
-
-class Progress:
-    step = 0
-
-    def state_dict(self):
-        return {"step": torch.tensor(self.step, dtype=torch.int32)}
-
-    def load_state_dict(self, state):
-        self.step = int(state["step"].item())
+    def from_hf(self, hf_state_dict):
+        return {name.removeprefix("model.layers."): value for name, value in hf_state_dict.items()}
 
 
 def manager(directory, parts, progress):
@@ -69,12 +55,16 @@ def manager(directory, parts, progress):
         interval=2,
         async_mode=options.get("mode", "async"),
         keep_latest_k=int(options.get("keep", 10)),
-        last_save_model_only=options.get("last") == "model",
-        export_dtype="bfloat16",
+        last_save_model_only="last" in options,
+        last_save_in_hf=options.get("last") == "hf",
+        export_dtype=options.get("dtype", "bfloat16"),
         initial_load_path=options.get("init"),
+        initial_load_model_only="whole" not in options,
+        initial_load_in_hf="hf" in options,
+        exclude_from_loading=options["exclude"].split(",") if "exclude" in options else [],
     )
-    states = {"train_state": progress}
-    return config.build(**parts, states=states, sd_adapter=None, base_folder=directory)
+    parts.update(states={"train_state": progress}, sd_adapter=Adapter(None, options.get("index")))
+    return config.build(**parts, base_folder=directory)
 
 
 def metrics(directory):
