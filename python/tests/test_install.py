@@ -200,16 +200,15 @@ def test_a_python_without_sidestep_says_so(tmp_path: Path) -> None:
     assert "sidestep.run: torch's own functions stay: " in done.stderr
 
 
-def test_a_program_that_imports_ours_first(tmp_path: Path) -> None:
+@pytest.mark.parametrize("first", ["import sidestep._handle", "import torch, sidestep"])
+def test_a_program_that_imports_ours_first(tmp_path: Path, first: str) -> None:
     """One of our modules is what imports torch's functions, and is half a module meanwhile."""
-    write(
-        tmp_path / "train.py",
-        """\
-        import sidestep._handle
+    program = f"""\
+        {first}
         import torch.distributed.checkpoint as dcp
         print(dcp.save.__module__)
-        """,
-    )
+        """
+    write(tmp_path / "train.py", program)
     done = run("train.py", cwd=tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, "sidestep._torch.save\n", "")
 

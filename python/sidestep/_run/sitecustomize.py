@@ -74,11 +74,22 @@ class _Then(Loader):
 
 
 def _install() -> None:
-    _log_if_asked()
-    try:
-        import sidestep
+    """Where sidestep is not imported yet, or is half a module, `_after_ours` follows its import."""
+    spec = getattr(sys.modules.get("sidestep"), "__spec__", None)
+    if spec is None:
+        _or_warn(lambda: importlib.import_module("sidestep"))
+    elif not getattr(spec, "_initializing", False):
+        _replace()
 
-        sidestep.install()
+
+def _replace() -> None:
+    _log_if_asked()
+    _or_warn(sys.modules["sidestep"].install)
+
+
+def _or_warn(action: Callable[[], object]) -> None:
+    try:
+        action()
     except Exception as problem:
         _warn(f"torch's own functions stay: {type(problem).__name__}: {problem}")
 
@@ -138,14 +149,15 @@ def _read_the_other() -> None:
     spec.loader.exec_module(module)
 
 
-def _before_ours() -> None:
-    """The program imports sidestep: torch's functions are replaced before one of our modules
-    imports them, since it is half a module at that time."""
+def _after_ours() -> None:
+    """The program, or an adapter, has imported sidestep: torch's functions are replaced before one
+    more of our modules imports them, which would be half a module at that time."""
     with contextlib.suppress(ImportError):
         importlib.import_module(_TORCH)
+        _replace()
 
 
-_actions: dict[str, Callable[[], None]] = {_TORCH: _install, "sidestep": _before_ours}
+_actions: dict[str, Callable[[], None]] = {_TORCH: _install, "sidestep": _after_ours}
 for _module, _name in _FRAMEWORKS.items():
     _actions[_module] = functools.partial(_adapt, _name)
 sys.meta_path.insert(0, _Follower(_actions))
