@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Literal, Optional, Union
 from ._c import abi
 from ._c.calls import report_progress, run_cancellable, texts
 from ._c.checked import MAX_STEP, a_count, a_function, a_path, a_text, one_of, some_texts, words_of
-from ._c.errors import Error, with_keywords
 from ._c.library import lib
 
 if TYPE_CHECKING:
@@ -146,8 +145,6 @@ def convert(
     try:
         run_cancellable("sidestep-convert", options, lib().sidestep_convert, *arguments)
         return _converted(report)
-    except Error as error:
-        raise with_keywords(error) from None
     finally:
         lib().sidestep_convert_report_release(report)
 

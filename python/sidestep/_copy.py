@@ -11,7 +11,6 @@ from typing import Optional, Union
 from ._c import abi
 from ._c.calls import report_progress, run_cancellable
 from ._c.checked import a_count, a_function, a_path
-from ._c.errors import Error, with_keywords
 from ._c.library import lib
 
 PathLike = Union[str, "os.PathLike[str]"]
@@ -67,10 +66,7 @@ def copy(
     places = a_path(source, "source"), a_path(destination, "destination")
     report = abi.CopyReport()
     arguments = *map(os.fsencode, places), options, report
-    try:
-        run_cancellable("sidestep-copy", options, lib().sidestep_copy, *arguments)
-    except Error as error:
-        raise with_keywords(error) from None
+    run_cancellable("sidestep-copy", options, lib().sidestep_copy, *arguments)
     return Copied(
         report.save_id.decode() or None,
         report.step if report.step >= 0 else None,

@@ -85,7 +85,7 @@ static enum sidestep_status choose_format(struct convert *c, struct sidestep_err
     if (c->to != SIDESTEP_FORMAT_DCP && object_url_is_one(c->destination))
         return FAIL(err, SIDESTEP_EUNSUPPORTED,
                     "'%s' is in a bucket, where only a checkpoint (dcp) can be made, and not %s: "
-                    "choose dcp (--to=dcp), or convert to a disk, then copy the result",
+                    "choose dcp, or convert to a disk, then copy the result",
                     c->destination, format_names[c->to]);
     return SIDESTEP_OK;
 }

@@ -89,8 +89,8 @@ static enum sidestep_status take(struct convert *c, size_t i, bool held,
     if (status == SIDESTEP_EUNSUPPORTED)
         error_wrap(
             err,
-            "%zu object%s (a checkpoint, dcp, can hold them; --objects=skip leaves them out, "
-            "--objects=aside writes them to a second file, --model-only takes weights)",
+            "%zu object%s (a checkpoint, dcp, can hold them; option objects: skip leaves them out, "
+            "aside writes them to a second file; option model_only takes weights)",
             c->object_count, c->object_count != 1 ? "s" : "");
     return status;
 }

@@ -170,13 +170,13 @@ static enum sidestep_status look_at_destination(struct copy *c, bool *is_whole,
             return error_copy(err, &why);
         return FAIL(err, SIDESTEP_EEXISTS,
                     "it holds a damaged copy of this save (%s): allow the copy to replace it "
-                    "(--replace)",
+                    "(option replace)",
                     why.message);
     }
     if (is_there && !replace)
         return FAIL(err, SIDESTEP_EEXISTS,
                     "it holds another checkpoint, which stays: allow the copy to "
-                    "replace it (--replace), or choose another name");
+                    "replace it (option replace), or choose another name");
     return SIDESTEP_OK;
 }
 

@@ -89,7 +89,7 @@ def test_advice(sidestep):
     """a refusal names the options that help, as they are typed"""
     source, target = saved(sidestep), sidestep.path("x.safetensors")
     sidestep.expect("convert", source, target, status=5, stderr=one_line(
-        "1 object (", "--objects=skip leaves", "--objects=aside writes", "--model-only takes", "'epoch'"))
+        "1 object (", "objects: skip leaves", "aside writes", "model_only takes", "'epoch'"))
     sidestep.json("convert", "--model-only", source, target)
     sidestep.expect("convert", "--model-only", source, target, status=1, stderr=one_line(
         "x.safetensors' exists; --force replaces what a conversion has made"))

@@ -77,8 +77,8 @@ def test_directory_without_rights(sidestep):
     os.chmod(sidestep.folder, 0o555)
     refused = f"directory '{sidestep.folder}' may not be written to: Permission denied\n"
     for arguments, said in ((["pin", checkpoint], f"pin '{checkpoint}'"),
-                            (["convert", "--to=dcp", checkpoint, sidestep.path("x")], ".*: begin"),
-                            (["cp", checkpoint, sidestep.path("x")], ".*: begin")):
+                            (["convert", "--to=dcp", checkpoint, sidestep.path("x")], "convert '.*'"),
+                            (["cp", checkpoint, sidestep.path("x")], "copy '.*'")):
         sidestep.expect(*arguments, status=12, **user,
                         stderr=re.compile(f"sidestep: {said}: {re.escape(refused)}"))
     result = sidestep.run("doctor", sidestep.folder, **user)

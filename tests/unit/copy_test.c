@@ -136,7 +136,7 @@ TEST(what_is_there_stays)
 
     ASSERT_OK(copy(copy_path("one"), copy_path("copy"), 0));
     assert_int_equal(copy(source, copy_path("copy"), 0), SIDESTEP_EEXISTS);
-    assert_non_null(strstr(err.message, "--replace"));
+    assert_non_null(strstr(err.message, "option replace"));
     expect_equal(copy_path("one"), copy_path("copy"));
     ASSERT_OK(copy(source, copy_path("copy"), SIDESTEP_COPY_REPLACE));
     expect_equal(source, copy_path("copy"));

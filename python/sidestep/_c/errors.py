@@ -133,19 +133,6 @@ def make_error(message: str, *, own_rank: Optional[int] = None, **details: Any) 
     return _error_class()(message, **details)
 
 
-_OPTION = re.compile(r"--(objects|model-only|replace)\b(=(\w+))?")
-
-
-def with_keywords(error: Error) -> Error:
-    """The same, with keyword arguments instead of the options of the command line."""
-
-    def keyword(option: re.Match[str]) -> str:
-        value = f'"{option[3]}"' if option[2] else "True"
-        return f"{option[1].replace('-', '_')}={value}"
-
-    return reworded(error, _OPTION.sub(keyword, error.message))
-
-
 def reworded(error: Error, message: str, **details: Any) -> Error:
     """``error`` with another message, and with other ``details`` if some are given."""
     return make_error(message, **{**{name: getattr(error, name) for name in _COPIED}, **details})
