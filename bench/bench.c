@@ -5,7 +5,7 @@
  *
  *      sidestep-bench --cli=build/sidestep --dir=DIR [--runs=5] [--mib=1024] PART...
  *
- * Parts: save, hold, forks, filling, load, growth, reshard, small, compress, codec, plan,
+ * Parts: save, hold, busy, forks, filling, load, growth, reshard, small, compress, codec, plan,
  * scale, objects (with --object-server=build/bench/object-server).
  */
 #include "bench.h"
@@ -40,6 +40,8 @@ static void run_part(const struct bench *bench, const char *part, uint64_t bytes
         bench_save(bench, bytes);
     else if (strcmp(part, "hold") == 0)
         bench_hold(bench, bytes);
+    else if (strcmp(part, "busy") == 0)
+        bench_busy(bench, bytes);
     else if (strcmp(part, "forks") == 0)
         bench_forks(bench, bytes);
     else if (strcmp(part, "filling") == 0)

@@ -132,6 +132,7 @@ void bench_plan_save(const char *path, unsigned ranks, unsigned tensors);
 
 void bench_save(const struct bench *bench, uint64_t bytes);     /* save.c */
 void bench_hold(const struct bench *bench, uint64_t bytes);     /* hold.c */
+void bench_busy(const struct bench *bench, uint64_t bytes);     /* busy.c */
 void bench_forks(const struct bench *bench, uint64_t bytes);    /* forks.c */
 void bench_load(const struct bench *bench, uint64_t bytes);     /* load.c */
 void bench_growth(const struct bench *bench, uint64_t bytes);   /* growth.c */
