@@ -3,7 +3,8 @@
 
 The agreement of a save must not wait for a device, so it goes over the CPU backend of a process
 group (`GroupComm`), or, where there is none (NCCL alone), over the key-value store of the group
-(`StoreComm`).  Both are driven by the thread that calls the library and by no other.
+(`StoreComm`).  Both are driven by the thread that calls the library and by no other; calls of the
+store itself are made on a thread of `_board.py`.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import socket
 import threading
 import time
 import weakref
@@ -15,6 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Optional
 
+from ._board import Board, Unanswered
 from ._c import abi
 from ._c.errors import Error, make_error
 
@@ -132,7 +134,7 @@ class Comm:
         self.ends_at = float("inf")
         self.reserve_s = 0.0
         self._open_board = open_board
-        self._opened_board: Any = None
+        self._opened_board: Optional[Board] = None
         self._carried: Optional[BaseException] = None
         self._signals = _Signals()
         self._op = 0
@@ -213,6 +215,8 @@ class Comm:
 
     def _error(self, carried: Exception, doing: str) -> Error:
         status, rank = abi.Status.EPEER, None
+        if isinstance(carried, Unanswered):
+            status = abi.Status.ETIMEDOUT
         if isinstance(carried, Lost):
             status, rank = carried.status, carried.rank if carried.rank >= 0 else None
         text = f"{doing}: {self.failed}" if doing else str(self.failed)
@@ -255,6 +259,11 @@ class Comm:
             status = problem.status if isinstance(problem, Lost) else abi.Status.EPEER
             self._carried = Lost(self.failed, status=status, rank=absent[0])
             self._carried.__cause__ = problem
+        elif self._opened_board is not None and self._opened_board.is_silent:
+            self.failed += (
+                "; the key-value store of the ranks does not answer, either: "
+                f"was {socket.gethostname()} cut off from the network?"
+            )
 
     # -- for all that wait
 
@@ -290,13 +299,19 @@ class Comm:
     # -- the board: what ranks tell each other beside the collectives
 
     def _board(self) -> Any:
-        """A key-value store that is ours alone, or None."""
+        """A `Board`, of a key-value store that is ours alone; or None."""
         if self._opened_board is None and self._open_board is not None:
-            self._opened_board = self._open_board()
+            self._opened_board = Board(self._open_board(), self._answers_until)
         return self._opened_board
+
+    def _answers_until(self, began: float) -> float:
+        """When a call of the store that began then is given up."""
+        return min(max(began + ROLL_CALL_S, self._began + self.timeout), self.ends_at)
 
     def _let_go(self) -> None:
         """Close the store after a call: whoever destroys the group wants its sockets closed."""
+        if self._opened_board is not None:
+            self._opened_board.close()
         self._opened_board = None
 
     def _tell_others(self, text: str, *, is_reason: bool) -> None:
@@ -350,7 +365,7 @@ class Comm:
 
 def _sentence(problem: BaseException) -> str:
     text = str(problem)
-    if isinstance(problem, Lost):
+    if isinstance(problem, (Lost, Unanswered)):
         return text
     return f"{type(problem).__name__}: {text}" if text else type(problem).__name__
 

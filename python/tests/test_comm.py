@@ -7,6 +7,7 @@ import ctypes
 import os
 import random
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -267,6 +268,44 @@ def test_who_is_missing_is_named(use_store: bool, dies: bool) -> None:
         assert "rank 2 did not come" in message
         assert rank == 2
         assert status in ("ETIMEDOUT", "EPEER")
+
+
+class Silent:
+    """A store whose host cannot be reached."""
+
+    def __init__(self) -> None:
+        self.over = threading.Event()
+        self.check = self.get = self.set = self.delete_key = self.wait
+
+    def wait(self, *arguments: Any) -> None:
+        self.over.wait()
+
+
+class Waiting(Comm):
+    """Waits, as over a backend, for others who do not come."""
+
+    def _all_reduce_max(self, values: Any, count: int) -> None:
+        while True:
+            time.sleep(0.01)
+            self._pulse()
+
+
+@pytest.mark.parametrize("use_store", [False, True])
+def test_a_host_that_was_cut_off(use_store: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(base, "ROLL_CALL_S", 0.2)
+    monkeypatch.setattr(base, "PULSE_S", 0.0)
+    store = Silent()
+    comm = StoreComm(None, 0, 2, "", 0.2) if use_store else Waiting(0, 2, 0.2)
+    comm._open_board = lambda: store
+    try:
+        with comm.calling():
+            status, _ = max_all(comm, [1])
+        assert status != 0
+        with pytest.raises(Error, match=rf"was {socket.gethostname()} cut off") as caught:
+            comm.raise_carried("save 'x'")
+        assert caught.value.status.name == "ETIMEDOUT"
+    finally:
+        store.over.set()
 
 
 # ---------------------------------------------------------------- signals
