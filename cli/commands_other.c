@@ -58,7 +58,7 @@ const struct cli_command cli_command_convert = {
          "decides which; pickles are never executed. --to sets the format of DST. Without --to, "
          "the name of DST decides: .safetensors, .npz, .pt, .pth or .bin is a file. Any other name "
          "is a directory: safetensors if SRC is a checkpoint; a checkpoint otherwise, and with "
-         "--partial. In a bucket, DST can only be a checkpoint (--to=dcp).",
+         "--partial.",
          "Several threads convert in pieces, in less than 256 MiB of memory. Objects, and tensors "
          "that are compressed or not row-major, are held whole. DST appears when it is whole and "
          "durable, or not at all. The next conversion, or gc, removes what a killed one leaves. "

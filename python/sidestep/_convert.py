@@ -106,7 +106,8 @@ def convert(
     mapping         a file with a JSON object of old and new names
     dtype           floating-point tensors are converted to it
     objects         what becomes of those that the format cannot hold: "aside" puts them into
-                    objects.pt in the directory, or DESTINATION.objects.pt
+                    objects.pt in the directory (objects.ID.pt in a bucket), or
+                    DESTINATION.objects.pt
     max_shard_size  of a file in a directory of safetensors
     ranks           of a checkpoint: as if so many had saved it
     compress        of a checkpoint: None, "none", "zstd", "zstd:LEVEL", "planes", or "auto", which
@@ -117,8 +118,7 @@ def convert(
     dry_run         only say what there would be
     progress        called with bytes that are done, and all; from any thread, one at a time
 
-    ``destination`` is there, whole and durable, when this returns, or not at all.  In a bucket it
-    can only be a checkpoint: ``to="dcp"``.
+    ``destination`` is there, whole and durable, when this returns, or not at all.
 
     Errors: `Error`: EEXISTS, EUNSUPPORTED for what the format cannot hold, EMISMATCH if nothing is
     selected, EINVAL, ENOSPC, EIO, and those of `sidestep.read`.  An interrupt (KeyboardInterrupt)

@@ -286,6 +286,7 @@ enum sidestep_status commit_exchange_metadata(struct commit *commit, struct side
 #include "commit/name_list.h"
 #include "commit/named_dir.h"
 #include "commit/object_copy.h"
+#include "commit/object_export.h"
 #include "commit/object_delete.h"
 #include "commit/object_layout.h"
 #include "commit/referenced_files.h"

@@ -134,8 +134,7 @@ static enum sidestep_status explain_silence(struct commit *commit, const struct 
     return commit_report_unsure(commit, err);
 }
 
-/* May the put have been carried out, or be carried out later? */
-static bool is_unanswered(enum sidestep_status status)
+bool object_is_unanswered(enum sidestep_status status)
 {
     return status == SIDESTEP_EIO || status == SIDESTEP_ETIMEDOUT || status == SIDESTEP_EABORTED ||
            status == SIDESTEP_ECORRUPT;
@@ -167,7 +166,7 @@ static enum sidestep_status put_and_look(struct commit *commit, const char *key,
     TRY(compare(commit, err));
     enum sidestep_status status =
         client->ops->put(client, key, metadata->bytes, metadata->length, NULL, NULL, &why);
-    if (status != SIDESTEP_OK && !is_unanswered(status)) {
+    if (status != SIDESTEP_OK && !object_is_unanswered(status)) {
         error_copy(err, &why);
         return status;
     }
@@ -199,7 +198,7 @@ static enum sidestep_status put_on_condition(struct commit *commit, const char *
         return explain_refusal(commit, outcome, err);
     else if (status == SIDESTEP_ENOTFOUND)
         return refuse_without(commit, err);
-    else if (is_unanswered(status))
+    else if (object_is_unanswered(status))
         return explain_silence(commit, &why, outcome, err);
     else
         error_copy(err, &why);

@@ -114,6 +114,8 @@ void object_remove_outcome(struct commit *commit);
 enum sidestep_status object_commit_metadata(struct commit *commit, const struct buffer *metadata,
                                             enum commit_outcome *outcome,
                                             struct sidestep_error *err);
+/* May a put that ended so have been carried out, or be carried out later? */
+bool object_is_unanswered(enum sidestep_status status);
 /* The identity of a checkpoint with this .metadata, as commit_identity(). ${named}: as below. */
 enum sidestep_status object_identify(const struct buffer *metadata, uint64_t *identity,
                                      struct referenced_files *named, struct sidestep_error *err);

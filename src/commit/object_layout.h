@@ -4,6 +4,7 @@
 #define COMMIT_OBJECT_LAYOUT_H
 
 #define OBJECT_SAVES_DIR ".sidestep/" /* NAME/.sidestep/<save id>/... */
+#define OBJECT_EXPORT_MARKER "export" /* there, of what is no checkpoint (object_export.h) */
 /* A save whose marker was not put again for this long, by the store's clock, is dead. */
 #define OBJECT_DEAD_SECONDS 3600
 

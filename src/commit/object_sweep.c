@@ -22,6 +22,8 @@ struct found {
     uint64_t bytes;
     bool is_marker;
     bool is_outcome;
+    bool is_export;      /* the marker of an export ... */
+    bool is_export_file; /* ... and a file of its */
 };
 
 struct search {
@@ -48,6 +50,8 @@ static bool parse_save_object(const char *rest, struct found *found)
     snprintf(found->save_id, sizeof(found->save_id), "%.*s", (int)SAVE_ID_HEX - 1, rest);
     found->is_marker = strcmp(rest + SAVE_ID_HEX, "pending") == 0;
     found->is_outcome = strcmp(rest + SAVE_ID_HEX, "outcome") == 0;
+    found->is_export = strcmp(rest + SAVE_ID_HEX, OBJECT_EXPORT_MARKER) == 0;
+    found->is_marker |= found->is_export;
     return true;
 }
 
@@ -56,6 +60,9 @@ static bool parse(const char *name, struct found *found)
 {
     if (strncmp(name, OBJECT_SAVES_DIR, strlen(OBJECT_SAVES_DIR)) == 0)
         return parse_save_object(name + strlen(OBJECT_SAVES_DIR), found);
+    found->is_export_file = object_export_parse(name, found->save_id);
+    if (found->is_export_file)
+        return true;
     struct file_name parsed = file_name_parse(name);
     memcpy(found->save_id, parsed.save_id, sizeof(found->save_id));
     return (parsed.kind == FILE_NAME_SHARD || parsed.kind == FILE_NAME_MANIFEST) &&
@@ -85,14 +92,48 @@ static bool note(void *context, const struct object_info *info)
     return true;
 }
 
+static const struct found *find_export(const struct search *search, const char *save_id)
+{
+    for (size_t i = 0; i < search->count; i++)
+        if (search->found[i].is_export &&
+            (save_id == NULL || strcmp(search->found[i].save_id, save_id) == 0))
+            return &search->found[i];
+    return NULL;
+}
+
+/* Files of exports belong to whole directories, unless there is a marker with their id. */
+static void forget_whole_exports(struct search *search)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < search->count; i++)
+        if (!search->found[i].is_export_file ||
+            find_export(search, search->found[i].save_id) != NULL)
+            search->found[kept++] = search->found[i];
+    search->count = kept;
+}
+
 static bool find_all(struct store_dir *dir, struct search *search)
 {
     struct object_client *client = object_store_client(dir->store);
 
     search->prefix = object_store_prefix(dir);
-    return client->ops->list(client, search->prefix, 0, NULL, 0, note, search, NULL) ==
-               SIDESTEP_OK &&
-           !search->failed;
+    enum sidestep_status status =
+        client->ops->list(client, search->prefix, 0, NULL, 0, note, search, NULL);
+    forget_whole_exports(search);
+    return status == SIDESTEP_OK && !search->failed;
+}
+
+/* What may not be deleted: what .metadata names, and what the index names, if there are exports.
+ * After the listing (O6). false: that is not known. */
+static bool read_named(struct store_dir *dir, const struct search *search,
+                       struct referenced_files *named)
+{
+    enum sidestep_status status = referenced_files_read(dir, FILE_NAME_METADATA, named);
+
+    return (status == SIDESTEP_OK || status == SIDESTEP_ENOTFOUND) &&
+           (find_export(search, NULL) == NULL ||
+            object_export_read_index(dir, named) == SIDESTEP_OK);
 }
 
 static bool is_dry(const struct object_swept *swept)
@@ -243,13 +284,12 @@ void object_sweep_save(struct store_dir *dir, const char *save_id)
     assert(save_id[0] != '\0'); /* else it would sweep what others put */
     if (!find_all(dir, &search))
         return;
-    enum sidestep_status status = referenced_files_read(dir, FILE_NAME_METADATA, &named);
-    if (status == SIDESTEP_OK && is_named(&named, save_id)) {
+    if (!read_named(dir, &search, &named))
+        return;
+    if (is_named(&named, save_id)) {
         delete_votes(dir, &search, save_id, false);
         return;
     }
-    if (status != SIDESTEP_OK && status != SIDESTEP_ENOTFOUND)
-        return; /* it may name them */
     abort_uploads((struct upload_search){.dir = dir, .save_id = save_id});
     delete_found(dir, &search, save_id, &named, false);
 }
@@ -314,6 +354,21 @@ static bool has_leftovers(const struct search *search, const char *save_id)
     return false;
 }
 
+static void report_head(void *context, const char *name)
+{
+    report(context, name, 0);
+}
+
+/* Uploads of exports without an id in their key: where there are only dead ones. */
+static void abort_heads(struct store_dir *dir, const struct search *search)
+{
+    for (size_t i = 0; i < search->count; i++)
+        if (search->found[i].is_export && !is_dead(search, search->found[i].save_id))
+            return;
+    if (find_export(search, NULL) != NULL)
+        object_export_abort_heads(dir, is_dry(search->swept), report_head, search->swept);
+}
+
 static void sweep_dead(struct store_dir *dir, const char *save_id_now, struct object_swept *swept)
 {
     OWNED_BY(release_search) struct search search = {.swept = swept};
@@ -326,9 +381,8 @@ static void sweep_dead(struct store_dir *dir, const char *save_id_now, struct ob
     abort_uploads((struct upload_search){.dir = dir, .search = &search});
     if (search.now == 0 || (swept == NULL && !has_leftovers(&search, save_id_now)))
         return;
-    /* After the listing (O6): a save that was dead then cannot be committed any more. */
-    enum sidestep_status status = referenced_files_read(dir, FILE_NAME_METADATA, &named);
-    if (status != SIDESTEP_OK && status != SIDESTEP_ENOTFOUND)
+    abort_heads(dir, &search);
+    if (!read_named(dir, &search, &named)) /* what was dead then cannot be committed any more */
         return;
     for (size_t i = 0; i < search.count; i++) {
         const char *id = search.found[i].save_id;

@@ -19,7 +19,8 @@
 
 #define MIN_THREADS 4u /* reads and writes in flight, even if there are fewer cores */
 #define MAX_THREADS 6u
-#define FILE_THREADS 10u /* to files: the memory that sidestep.h promises suffices for these */
+#define FILE_THREADS 10u  /* to files: the memory that sidestep.h promises suffices for these */
+#define OBJECT_THREADS 3u /* to a bucket: the same; each file that is written has its own parts */
 #define LIMIT_THREADS 64u
 #define LIMIT_RANKS 64u
 #define LISTED_OVERFLOWS 1000u
@@ -82,11 +83,6 @@ static enum sidestep_status choose_format(struct convert *c, struct sidestep_err
     if (c->to != SIDESTEP_FORMAT_DCP && (c->options.ranks > 1 || c->options.compress != NULL))
         return FAIL(err, SIDESTEP_EINVAL, "%s are for checkpoints (dcp), not for %s",
                     c->options.ranks > 1 ? "ranks" : "kinds of compression", format_names[c->to]);
-    if (c->to != SIDESTEP_FORMAT_DCP && object_url_is_one(c->destination))
-        return FAIL(err, SIDESTEP_EUNSUPPORTED,
-                    "'%s' is in a bucket, where only a checkpoint (dcp) can be made, and not %s: "
-                    "choose dcp, or convert to a disk, then copy the result",
-                    c->destination, format_names[c->to]);
     return SIDESTEP_OK;
 }
 
@@ -109,8 +105,11 @@ static enum sidestep_status open_bytes(struct convert *c, struct sidestep_error 
 /* Names of files that conversions to a directory make. */
 static bool is_known(const char *name)
 {
+    char id[SAVE_ID_HEX];
+
     return file_name_has_suffix(name, ".safetensors") ||
-           strcmp(name, SAFETENSORS_INDEX_NAME) == 0 || strcmp(name, "objects.pt") == 0;
+           strcmp(name, SAFETENSORS_INDEX_NAME) == 0 || strcmp(name, "objects.pt") == 0 ||
+           object_export_parse(name, id);
 }
 
 static enum sidestep_status write_files(struct convert *c, const struct sidestep_value *aside,
@@ -119,10 +118,12 @@ static enum sidestep_status write_files(struct convert *c, const struct sidestep
     bool is_file = c->to != SIDESTEP_FORMAT_SAFETENSORS ||
                    file_name_has_suffix(c->destination, ".safetensors");
     bool replace = (c->options.flags & SIDESTEP_CONVERT_REPLACE) != 0;
+    OWNED_STORE *store = NULL;
     struct export export;
-    enum sidestep_status status = export_begin(&export, store_posix(), clock_system(),
-                                               c->destination, is_file, replace, is_known, err);
 
+    TRY(object_path_open(c->destination, &store, err));
+    enum sidestep_status status = export_begin(&export, store, clock_system(), c->destination,
+                                               is_file, replace, is_known, err);
     if (status == SIDESTEP_OK)
         status = c->to == SIDESTEP_FORMAT_SAFETENSORS ? convert_to_safetensors(c, &export, err)
                                                       : convert_to_zip(c, &export, err);
@@ -171,7 +172,9 @@ static enum sidestep_status convert_with(struct convert *c, struct sidestep_erro
     if (partial)
         TRY(convert_find_damaged(c, err));
     TRY(convert_select(c, err));
-    unsigned most = c->to == SIDESTEP_FORMAT_DCP ? convert_dcp_max_threads(c) : FILE_THREADS;
+    unsigned most = c->to == SIDESTEP_FORMAT_DCP        ? convert_dcp_max_threads(c)
+                    : object_url_is_one(c->destination) ? OBJECT_THREADS
+                                                        : FILE_THREADS;
     c->threads = (unsigned)min_u64(c->threads, most);
     TRY(open_bytes(c, err));
     return c->to == SIDESTEP_FORMAT_DCP ? convert_to_dcp(c, err) : to_files(c, err);

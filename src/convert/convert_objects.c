@@ -120,18 +120,17 @@ enum sidestep_status convert_write_aside(struct convert *c, struct export *expor
     OWNED_FILE *file = NULL;
     const char *name = export->is_file
                            ? arena_printf(&c->arena, "%s.objects.pt", export->commit.name)
-                           : "objects.pt";
+                           : arena_printf(&c->arena, "objects%s.pt", export->infix);
 
     if (name == NULL)
         return FAIL_NOMEM(err, FILE_NAME_BYTES);
     TRY(archive_object_write(dict, &bytes, err));
     TRY(export_create_file(export, name, 0, &file, err));
     TRY(store_file_write_at(file, bytes.bytes, bytes.length, 0, err));
-    TRY(store_file_sync(file, err));
-    TRY(store_file_close(TAKE(file), err));
+    TRY(export_seal_file(export, name, TAKE(file), err));
     if (export->is_file)
         export->side = name;
     c->aside = export->is_file ? arena_printf(&c->arena, "%s.objects.pt", c->destination)
-                               : arena_printf(&c->arena, "%s/objects.pt", c->destination);
+                               : arena_printf(&c->arena, "%s/%s", c->destination, name);
     return c->aside != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, strlen(c->destination));
 }

@@ -25,6 +25,7 @@ struct layout {
     size_t file_count; /* with tensors; the index, if there is one, follows them */
     struct placed *order;
     struct arena arena; /* names and headers */
+    const char *infix;  /* of names */
 };
 
 /* Fill files in the order of storage, up to the size limit. */
@@ -70,9 +71,9 @@ static const char *name_file(struct layout *l, const char *only, size_t i)
 {
     if (only != NULL)
         return only;
-    return l->file_count == 1
-               ? "model.safetensors"
-               : arena_printf(&l->arena, "model-%05zu-of-%05zu.safetensors", i + 1, l->file_count);
+    return l->file_count == 1 ? "model.safetensors"
+                              : arena_printf(&l->arena, "model-%05zu-of-%05zu%s.safetensors", i + 1,
+                                             l->file_count, l->infix);
 }
 
 /* Lay out the file with tensors [first, last) of the order. */
@@ -164,9 +165,11 @@ static enum sidestep_status lay_out(struct layout *l, const char *only, struct s
 enum sidestep_status convert_to_safetensors(struct convert *c, struct export *export,
                                             struct sidestep_error *err)
 {
-    struct layout l = {.c = c};
+    struct layout l = {.c = c, .infix = export->infix};
     enum sidestep_status status = lay_out(&l, export->is_file ? export->commit.name : NULL, err);
 
+    if (status == SIDESTEP_OK)
+        export->head = l.files[l.file_count > 1 ? l.file_count : 0].name;
     if (status == SIDESTEP_OK)
         status = convert_write(c, export, l.files, l.file_count + (l.file_count > 1), err);
     for (size_t f = 0; l.files != NULL && f <= l.file_count; f++)

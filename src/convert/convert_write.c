@@ -6,7 +6,7 @@
  * bypass the page cache.  Each thread takes the next window, fills it and writes it.  Some bytes
  * depend on the CRCs of the tensors before them.  So before a thread writes a window, it waits
  * until all earlier windows are filled.  This cannot deadlock: a thread waits only for earlier
- * windows.
+ * windows.  The thread that writes the last window of a file seals it.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -26,8 +26,10 @@ struct window {
 
 struct writing {
     struct convert *c;
+    struct export *export;
     struct convert_file *files;
-    struct store_file **handles; /* per file */
+    struct store_file **handles; /* per file; NULL when it is sealed */
+    _Atomic size_t *left;        /* per file: windows to be written; then it is sealed */
     size_t count;
     struct window *windows;
     size_t window_count;
@@ -215,7 +217,10 @@ static enum sidestep_status write_window(struct writing *w, size_t i, uint8_t *b
     if (whole != window->length)
         TRY(store_file_write_at(file, buffer + whole, window->length - whole,
                                 window->offset + whole, err));
-    return SIDESTEP_OK;
+    if (atomic_fetch_sub(&w->left[window->file], 1) != 1)
+        return SIDESTEP_OK;
+    return export_seal_file(w->export, w->files[window->file].name, TAKE(w->handles[window->file]),
+                            err);
 }
 
 static uint64_t tensor_bytes_in(const struct writing *w, const struct window *window)
@@ -261,6 +266,9 @@ static enum sidestep_status cut_windows(struct writing *w, struct sidestep_error
     w->windows = memory_new(most, sizeof(*w->windows));
     if (w->windows == NULL)
         return FAIL_NOMEM(err, most * sizeof(*w->windows));
+    w->left = memory_new(w->count, sizeof(*w->left));
+    if (w->left == NULL)
+        return FAIL_NOMEM(err, w->count * sizeof(*w->left));
     for (size_t f = 0; f < w->count; f++) {
         const struct convert_file *file = &w->files[f];
         size_t first = 0;
@@ -268,6 +276,7 @@ static enum sidestep_status cut_windows(struct writing *w, struct sidestep_error
         for (uint64_t at = 0; at < file->bytes; at += CONVERT_WINDOW_BYTES) {
             while (file->segments[first].offset + file->segments[first].length <= at)
                 first++;
+            w->left[f]++;
             w->windows[w->window_count++] =
                 (struct window){.file = f,
                                 .offset = at,
@@ -278,14 +287,13 @@ static enum sidestep_status cut_windows(struct writing *w, struct sidestep_error
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status create_files(struct writing *w, struct export *export,
-                                         struct sidestep_error *err)
+static enum sidestep_status create_files(struct writing *w, struct sidestep_error *err)
 {
     w->handles = memory_new(w->count, sizeof(*w->handles));
     if (w->handles == NULL)
         return FAIL_NOMEM(err, w->count * sizeof(*w->handles));
     for (size_t f = 0; f < w->count; f++) {
-        TRY(export_create_file(export, w->files[f].name, STORE_DIRECT, &w->handles[f], err));
+        TRY(export_create_file(w->export, w->files[f].name, STORE_DIRECT, &w->handles[f], err));
         TRY(store_file_allocate(w->handles[f], w->files[f].bytes, err));
         /* Set the size now, because writes that extend a file wait for each other. */
         TRY(store_file_truncate(w->handles[f], w->files[f].bytes, err));
@@ -310,49 +318,43 @@ static enum sidestep_status write_all(struct writing *w, struct sidestep_error *
     return (enum sidestep_status)w->shared.err.status;
 }
 
-static enum sidestep_status write_with(struct writing *w, struct export *export,
-                                       struct sidestep_error *err)
+static enum sidestep_status write_with(struct writing *w, struct sidestep_error *err)
 {
     TRY(cut_windows(w, err));
-    TRY(create_files(w, export, err));
+    TRY(create_files(w, err));
     TRY(write_all(w, err));
-    /* Find errors of the source before waiting for the sync. */
-    TRY(tensor_reader_finish(w->c->bytes, err));
-    for (size_t f = 0; f < w->count; f++) {
-        TRY(store_file_sync(w->handles[f], err));
-        TRY(store_file_close(TAKE(w->handles[f]), err));
-    }
-    return SIDESTEP_OK;
+    return tensor_reader_finish(w->c->bytes, err);
 }
 
-static void explain_full(const struct writing *w, struct export *export, struct sidestep_error *err)
+static void explain_full(const struct writing *w, struct sidestep_error *err)
 {
     uint64_t needed = 0, stored = 0;
 
     for (size_t f = 0; f < w->count; f++) {
         struct store_stat stat;
         needed += w->files[f].bytes;
-        if (store_stat(export->commit.dir, w->files[f].name, &stat, NULL) == SIDESTEP_OK)
+        if (store_stat(w->export->commit.dir, w->files[f].name, &stat, NULL) == SIDESTEP_OK)
             stored += stat.stored;
     }
-    space_report(err, export->commit.dir, "the files", needed, stored, "");
+    space_report(err, w->export->commit.dir, "the files", needed, stored, "");
 }
 
 enum sidestep_status convert_write(struct convert *c, struct export *export,
                                    struct convert_file *files, size_t count,
                                    struct sidestep_error *err)
 {
-    struct writing w = {.c = c, .files = files, .count = count};
+    struct writing w = {.c = c, .export = export, .files = files, .count = count};
 
     lock_init(&w.shared.lock, LOCK_CONVERT_WRITE);
     lock_condition_init(&w.shared.changed);
-    enum sidestep_status status = write_with(&w, export, err);
+    enum sidestep_status status = write_with(&w, err);
     if (status == SIDESTEP_ENOSPC)
-        explain_full(&w, export, err);
+        explain_full(&w, err);
     for (size_t f = 0; w.handles != NULL && f < count; f++)
         store_file_discard(w.handles[f]);
     pool_release(&w.buffers);
     free(w.windows);
+    free(w.left);
     free(w.handles);
     lock_condition_destroy(&w.shared.changed);
     lock_destroy(&w.shared.lock);

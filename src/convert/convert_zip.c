@@ -290,7 +290,7 @@ enum sidestep_status convert_to_zip(struct convert *c, struct export *export,
 {
     struct layout l = {.c = c, .is_torch = c->to == SIDESTEP_FORMAT_TORCH};
 
-    l.file.name = export->commit.name;
+    l.file.name = export->head = export->commit.name;
     l.writer = (struct zip_writer){.prefix = l.is_torch ? "archive/" : "",
                                    .room = c->tensor_count + OTHER_MEMBERS,
                                    .out = &l.literal};

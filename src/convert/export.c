@@ -1,83 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* export.c -- see export.h. */
+/* export.c -- begins an export, by where it goes; see export.h. */
 #include "convert/export.h"
 
-#include <string.h>
-
 #include "base/base.h"
-#include "commit/commit.h"
 
-static void format(const struct export *e, enum file_name_kind kind, char name[FILE_NAME_BYTES])
-{
-    file_name_format(kind, e->commit.save_id, 0, 0, name);
-}
-
-/* Check that a conversion may replace the directory: it contains only ${is_known} names.
- * ${*count}: how many. */
-static enum sidestep_status check_names(const struct export *e, const char *name, size_t *count,
-                                        struct sidestep_error *err)
-{
-    OWNED_NAMES struct name_list names = {0};
-    OWNED_DIR *dir = NULL;
-
-    TRY(store_dir_open(e->commit.store, e->commit.parent, name, &dir, err));
-    TRY(name_list_read(dir, &names, err));
-    *count = names.count;
-    for (size_t i = 0; i < names.count && e->replace; i++)
-        if (!e->is_known(names.names[i]) &&
-            file_name_parse(names.names[i]).kind != FILE_NAME_EXPORT &&
-            file_name_parse(names.names[i]).kind != FILE_NAME_PENDING)
-            return FAIL(err, SIDESTEP_EEXISTS,
-                        "'%s' is not replaced: it holds '%s', which no conversion makes",
-                        e->commit.path, names.names[i]);
-    return SIDESTEP_OK;
-}
-
-static enum sidestep_status check_directory(struct export *e, struct sidestep_error *err)
-{
-    size_t count = 0;
-
-    TRY(check_names(e, e->commit.name, &count, err));
-    if (count != 0 && !e->replace)
-        return FAIL(err, SIDESTEP_EEXISTS, "'%s' exists and is not empty", e->commit.path);
-    e->exists = count != 0;
-    return SIDESTEP_OK;
-}
-
-static enum sidestep_status check_destination(struct export *e, struct sidestep_error *err)
-{
-    struct store_stat stat;
-    enum sidestep_status status = store_stat(e->commit.parent, e->commit.name, &stat, err);
-
-    if (status == SIDESTEP_ENOTFOUND)
-        return SIDESTEP_OK;
-    TRY(status);
-    if (stat.kind != (e->is_file ? STORE_FILE : STORE_DIRECTORY))
-        return FAIL(err, SIDESTEP_EEXISTS, "'%s' exists, and is not a %s", e->commit.path,
-                    e->is_file ? "file" : "directory");
-    if (!e->is_file)
-        return check_directory(e, err);
-    if (!e->replace)
-        return FAIL(err, SIDESTEP_EEXISTS, "'%s' exists", e->commit.path);
-    e->exists = true;
-    return SIDESTEP_OK;
-}
-
-static enum sidestep_status make_marker(struct export *e, struct sidestep_error *err)
-{
-    char name[FILE_NAME_BYTES];
-
-    format(e, FILE_NAME_EXPORT, name);
-    return small_file_write(e->commit.dir, name, "", 0, err);
-}
-
-static enum sidestep_status begin(struct export *e, const char *path,
-                                  const uint8_t id[SAVE_ID_BYTES], struct sidestep_error *err)
-{
-    TRY(commit_open(&e->commit, path, err));
-    TRY(check_destination(e, err));
-    return commit_begin_export(&e->commit, id, err);
-}
+static const struct export_ops *const targets[STORE_LAYOUTS] = {
+    [STORE_OF_DIRECTORIES] = &export_to_files, [STORE_OF_KEYS] = &export_to_objects};
 
 enum sidestep_status export_begin(struct export *e, struct store *store, struct clock *clock,
                                   const char *path, bool is_file, bool replace,
@@ -85,164 +13,21 @@ enum sidestep_status export_begin(struct export *e, struct store *store, struct 
 {
     uint8_t id[SAVE_ID_BYTES];
 
-    *e = (struct export){.is_file = is_file, .replace = replace, .is_known = is_known};
+    *e = (struct export){.ops = targets[store->ops->layout],
+                         .is_file = is_file,
+                         .replace = replace,
+                         .is_known = is_known};
     e->commit = (struct commit){.store = store, .clock = clock, .world_size = 1, .step = -1};
     TRY(random_bytes(id, sizeof(id), err));
-    TRY(begin(e, path, id, err));
-    return make_marker(e, err);
+    return e->ops->begin(e, path, id, err);
 }
 
 enum sidestep_status export_resume(struct export *e, struct store *store, struct clock *clock,
                                    const char *path, const uint8_t id[SAVE_ID_BYTES], bool replace,
                                    bool (*is_known)(const char *name), struct sidestep_error *err)
 {
-    *e = (struct export){.replace = replace, .is_known = is_known};
+    *e = (struct export){.ops = &export_to_files, .replace = replace, .is_known = is_known};
     e->commit = (struct commit){
         .store = store, .clock = clock, .world_size = 1, .step = -1, .resumes = true};
-    return begin(e, path, id, err);
-}
-
-enum sidestep_status export_create_file(struct export *e, const char *name, uint32_t flags,
-                                        struct store_file **file, struct sidestep_error *err)
-{
-    return store_file_create(e->commit.dir, name, flags, file, err);
-}
-
-/* Rename a file from the hidden directory to the parent. */
-static enum sidestep_status rename_file(struct export *e, const char *name,
-                                        struct sidestep_error *err)
-{
-    enum store_rename_mode mode = e->replace ? STORE_REPLACE : STORE_NOREPLACE;
-    enum sidestep_status status =
-        store_rename(e->commit.dir, name, e->commit.parent, name, mode, err);
-
-    if (status == SIDESTEP_EUNSUPPORTED)
-        status = store_rename(e->commit.dir, name, e->commit.parent, name, STORE_REPLACE, err);
-    return status;
-}
-
-/* Rename the new directory back, and what it replaced too. */
-static void undo_rename(struct export *e)
-{
-    char saving[FILE_NAME_BYTES];
-
-    format(e, FILE_NAME_SAVING, saving);
-    if (commit_owns_name(&e->commit, e->commit.name))
-        (void)store_rename(e->commit.parent, e->commit.name, e->commit.parent, saving,
-                           e->exists ? STORE_EXCHANGE : STORE_NOREPLACE, NULL);
-}
-
-/* Rename the hidden directory to the destination.  An exchange gives the old one the hidden name,
- * to be removed.  Then check it again: somebody may have put something else there, a checkpoint for
- * example. */
-static enum sidestep_status rename_directory(struct export *e, struct sidestep_error *err)
-{
-    char saving[FILE_NAME_BYTES];
-    size_t count;
-
-    format(e, FILE_NAME_SAVING, saving);
-    if (!e->exists) /* or it is empty: then the rename replaces it */
-        return store_rename(e->commit.parent, saving, e->commit.parent, e->commit.name,
-                            STORE_REPLACE, err);
-    enum sidestep_status status = store_rename(e->commit.parent, saving, e->commit.parent,
-                                               e->commit.name, STORE_EXCHANGE, err);
-    if (status == SIDESTEP_EUNSUPPORTED)
-        return FAIL(err, SIDESTEP_EUNSUPPORTED,
-                    "this storage cannot exchange two directories: remove '%s' first",
-                    e->commit.path);
-    TRY(status);
-    status = check_names(e, saving, &count, err);
-    if (status != SIDESTEP_OK)
-        undo_rename(e);
-    return status;
-}
-
-/* Remove the directory that the exchange took out. */
-static void remove_old(struct export *e)
-{
-    char saving[FILE_NAME_BYTES], marker[FILE_NAME_BYTES];
-    OWNED_DIR *old = NULL;
-
-    format(e, FILE_NAME_SAVING, saving);
-    format(e, FILE_NAME_EXPORT, marker);
-    if (store_dir_open(e->commit.store, e->commit.parent, saving, &old, NULL) == SIDESTEP_OK &&
-        small_file_write(old, marker, "", 0, NULL) == SIDESTEP_OK)
-        (void)sweep_empty_trash(e->commit.parent, saving, NULL, NULL);
-}
-
-/* Remove both markers, which only the hidden directory needs. */
-static void remove_markers(struct export *e)
-{
-    char name[FILE_NAME_BYTES];
-
-    format(e, FILE_NAME_EXPORT, name);
-    (void)store_unlink(e->commit.dir, name, NULL);
-    format(e, FILE_NAME_PENDING, name);
-    (void)store_unlink(e->commit.dir, name, NULL);
-}
-
-/* Publish both files.  If a new name may not be durable, remove it. */
-static enum sidestep_status publish_files(struct export *e, struct sidestep_error *err)
-{
-    const char *const names[] = {e->side, e->commit.name};
-    enum sidestep_status status = SIDESTEP_OK;
-    bool put[2] = {false};
-
-    for (int i = 0; i < 2 && status == SIDESTEP_OK; i++) {
-        if (names[i] != NULL)
-            status = rename_file(e, names[i], err);
-        put[i] = names[i] != NULL && status == SIDESTEP_OK;
-    }
-    if (status == SIDESTEP_OK)
-        status = store_dir_sync(e->commit.parent, err);
-    for (int i = 0; i < 2; i++)
-        if (status != SIDESTEP_OK && put[i] && !e->replace)
-            (void)store_unlink(e->commit.parent, names[i], NULL);
-    return status; /* export_end() removes the rest */
-}
-
-static enum sidestep_status publish_directory(struct export *e, struct sidestep_error *err)
-{
-    TRY(rename_directory(e, err));
-    enum sidestep_status status = store_dir_sync(e->commit.parent, err);
-    if (status != SIDESTEP_OK) {
-        undo_rename(e);
-        return status;
-    }
-    remove_markers(e);
-    if (e->exists)
-        remove_old(e);
-    store_dir_close(TAKE(e->commit.dir)); /* published: export_end() must not remove it */
-    return status;
-}
-
-/* Does the destination's path still lead to the parent that we wrote to? */
-static enum sidestep_status check_path(struct export *e, struct sidestep_error *err)
-{
-    char parent[COMMIT_PATH_BYTES];
-    size_t length = strlen(e->commit.path) - strlen(e->commit.name);
-
-    memcpy(parent, e->commit.path, length);
-    parent[length > 1 ? length - 1 : length] = '\0';
-    return commit_check_path(&e->commit, e->commit.parent, parent, e->commit.name, err);
-}
-
-enum sidestep_status export_publish(struct export *e, struct sidestep_error *err)
-{
-    TRY(store_dir_sync(e->commit.dir, err));
-    TRY(e->is_file ? publish_files(e, err) : publish_directory(e, err));
-    return check_path(e, err);
-}
-
-void export_end(struct export *e)
-{
-    char saving[FILE_NAME_BYTES];
-
-    if (e->commit.dir != NULL) {
-        format(e, FILE_NAME_SAVING, saving);
-        /* Do not remove what was replaced, if it could not be put back. */
-        if (!e->stays && commit_owns_name(&e->commit, saving))
-            (void)sweep_empty_trash(e->commit.parent, saving, NULL, NULL);
-    }
-    commit_close(&e->commit);
+    return e->ops->begin(e, path, id, err);
 }

@@ -2,10 +2,11 @@
 /*
  * export.h -- publishes files that are not a checkpoint: whole and durable, or not at all.
  *
- * The files are written in a hidden directory beside the destination, like those of saves.  A
- * locked pending marker shows that a process is writing it, so that a sweep can remove what a
- * killed process leaves.  A second marker says that all files in it are ours, whatever their names.
- * One rename then publishes the directory, or the one file in it.
+ * In a bucket, commit/object_export.h does it. Elsewhere the files are written in a hidden
+ * directory beside the destination, like those of saves.  A locked pending marker shows that a
+ * process is writing it, so that a sweep can remove what a killed process leaves.  A second marker
+ * says that all files in it are ours, whatever their names. One rename then publishes the
+ * directory, or the one file in it.
  */
 #ifndef CONVERT_EXPORT_H
 #define CONVERT_EXPORT_H
@@ -14,6 +15,8 @@
 
 struct export
 {
+    const struct export_ops *ops; /* by where the files go */
+    struct object_export objects; /* of a bucket */
     struct commit commit;
     bool is_file; /* the destination is a file; else a directory */
     bool replace;
@@ -21,7 +24,22 @@ struct export
     bool (*is_known)(const char *name);
     const char *side; /* name of a second file, beside the first; or NULL */
     bool stays;       /* export_end() leaves what was not published, to be resumed */
+    const char *head; /* the file whose appearance publishes the others; they are sealed before */
+    char infix[SAVE_ID_HEX + 1]; /* "." and an id in the names of other files of a directory, "" */
 };
+
+struct export_ops {
+    enum sidestep_status (*begin)(struct export *e, const char *path,
+                                  const uint8_t id[SAVE_ID_BYTES], struct sidestep_error *err);
+    enum sidestep_status (*create_file)(struct export *e, const char *name, uint32_t flags,
+                                        struct store_file **file, struct sidestep_error *err);
+    enum sidestep_status (*seal_file)(struct export *e, const char *name, struct store_file *file,
+                                      struct sidestep_error *err);
+    enum sidestep_status (*publish)(struct export *e, struct sidestep_error *err);
+    void (*end)(struct export *e);
+};
+extern const struct export_ops export_to_files;   /* export_to_files.c */
+extern const struct export_ops export_to_objects; /* export_to_objects.c */
 
 /* Check ${path}, and make the hidden directory.  EEXISTS: what is there must not be replaced.  With
  * ${replace}, a file may replace a file, and a directory may replace one whose names all satisfy
@@ -35,14 +53,31 @@ enum sidestep_status export_begin(struct export *e, struct store *store, struct 
 enum sidestep_status export_resume(struct export *e, struct store *store, struct clock *clock,
                                    const char *path, const uint8_t id[SAVE_ID_BYTES], bool replace,
                                    bool (*is_known)(const char *name), struct sidestep_error *err);
-/* Create a file: any in a directory; otherwise only e->commit.name and e->side. */
-enum sidestep_status export_create_file(struct export *e, const char *name, uint32_t flags,
-                                        struct store_file **file, struct sidestep_error *err);
-/* Publish everything.  The files must be synced and closed.  On failure the destination is as it
+/* Create a file: any in a directory; otherwise only e->commit.name and e->side. e->head is set. */
+static inline enum sidestep_status export_create_file(struct export *e, const char *name,
+                                                      uint32_t flags, struct store_file **file,
+                                                      struct sidestep_error *err)
+{
+    return e->ops->create_file(e, name, flags, file, err);
+}
+/* ${file} is whole: make it durable, and close it, also on failure. Any thread. */
+static inline enum sidestep_status export_seal_file(struct export *e, const char *name,
+                                                    struct store_file *file,
+                                                    struct sidestep_error *err)
+{
+    return e->ops->seal_file(e, name, file, err);
+}
+/* Publish everything.  The files must be sealed.  On failure the destination is as it
  * was, except that a file that was to be replaced may be replaced by the new one, not durably.
  * EUNKNOWN: everything was published, but the path no longer leads there. */
-enum sidestep_status export_publish(struct export *e, struct sidestep_error *err);
+static inline enum sidestep_status export_publish(struct export *e, struct sidestep_error *err)
+{
+    return e->ops->publish(e, err);
+}
 /* Remove what was not published; close all handles. */
-void export_end(struct export *e);
+static inline void export_end(struct export *e)
+{
+    e->ops->end(e);
+}
 
 #endif

@@ -161,6 +161,8 @@ static bool take_field(struct answer *answer, const char *name, const char *valu
         answer->is_chunked = strcasecmp(value, "chunked") == 0;
     else if (strcasecmp(name, "x-amz-request-id") == 0)
         take_printable(value, answer->request_id, sizeof(answer->request_id));
+    else if (strcasecmp(name, ANSWER_MAKER) == 0)
+        take_printable(value, answer->maker, sizeof(answer->maker));
     else if (strcasecmp(name, "x-amz-checksum-crc32c") == 0)
         take_printable(value, answer->crc32c, sizeof(answer->crc32c));
     else if (strcasecmp(name, "x-amz-bucket-region") == 0)

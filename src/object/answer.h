@@ -22,6 +22,9 @@ enum answer_body {
     ANSWER_RANGE,   /* to ${to}: exactly ${to_length} bytes from ${offset} of the object */
 };
 
+/* User metadata of an object: who made it (struct object_condition). */
+#define ANSWER_MAKER "x-amz-meta-sidestep-maker"
+
 struct answer {
     /* Chosen by the caller. */
     enum answer_body body;
@@ -40,6 +43,7 @@ struct answer {
     uint64_t length;             /* Content-Length */
     uint64_t first, last, total; /* Content-Range; total is UINT64_MAX if it is not known */
     char tag[OBJECT_TAG_BYTES];
+    char maker[OBJECT_MAKER_BYTES]; /* ANSWER_MAKER; "": it did not say */
     char crc32c[16];        /* x-amz-checksum-crc32c: of what the store has; "": it did not say */
     int64_t modified, date; /* seconds since 1970; 0: not said, or not to be understood */
     unsigned retry_after_seconds;

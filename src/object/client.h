@@ -52,15 +52,21 @@ struct object_config {
     const atomic_bool *cancelled; /* ends waits and repetitions; NULL: nothing does */
 };
 
-/* The condition of a request that writes. At most one is set. */
+#define OBJECT_MAKER_BYTES 33u /* 32 characters, and a NUL */
+
+/* The condition of a request that writes. At most one of the first two is set. */
 struct object_condition {
     bool if_absent;     /* If-None-Match: * */
     const char *if_tag; /* If-Match: this tag; NULL: none */
+    /* The object says who made it: head() tells this, so a maker that gets no answer can look.
+     * NULL: it does not. Of an upload: what it began with. */
+    const char *maker;
 };
 
 struct object_info {
     char key[OBJECT_KEY_BYTES]; /* list() and upload_list() only; "" otherwise */
     char tag[OBJECT_TAG_BYTES];
+    char maker[OBJECT_MAKER_BYTES]; /* head() and get() only; "": it does not say */
     uint64_t bytes;
     int64_t modified; /* seconds since 1970, by the store's clock */
     int64_t now;      /* the store's clock when it answered (Date); 0: it did not say */
@@ -126,8 +132,9 @@ struct object_ops {
 
     /* ---- multipart uploads: an object in parts, which appears when it is completed ---- */
 
+    /* ${maker}: as in a condition. */
     enum sidestep_status (*upload_begin)(struct object_client *client, const char *key,
-                                         char upload_id[OBJECT_UPLOAD_ID_BYTES],
+                                         const char *maker, char upload_id[OBJECT_UPLOAD_ID_BYTES],
                                          struct sidestep_error *err);
     /* Send part ${number} (1 to OBJECT_MAX_PARTS), from any thread, in any order, again if need
      * be. ${bytes} must not change meanwhile. */
@@ -136,10 +143,12 @@ struct object_ops {
                                         size_t length, struct object_part *part,
                                         struct sidestep_error *err);
     /* Complete from parts 1 to ${count}, which have ${length} bytes together; then look at the
-     * object (HEAD): its size must be ${length}. Where the answer was lost, that look decides. */
+     * object (HEAD): its size must be ${length}, and its maker that of the condition. Where the
+     * answer was lost, that look decides. ${condition} NULL: none. */
     enum sidestep_status (*upload_complete)(struct object_client *client, const char *key,
                                             const char *upload_id, const struct object_part *parts,
                                             unsigned count, uint64_t length,
+                                            const struct object_condition *condition,
                                             struct object_info *info, struct sidestep_error *err);
     /* An upload that does not exist counts as aborted. */
     enum sidestep_status (*upload_abort)(struct object_client *client, const char *key,

@@ -63,7 +63,7 @@ enum sidestep_status client_list(struct object_client *base, const char *prefix,
                                  const char *after, unsigned most, object_each *each, void *context,
                                  struct sidestep_error *err);
 enum sidestep_status client_upload_begin(struct object_client *base, const char *key,
-                                         char upload_id[OBJECT_UPLOAD_ID_BYTES],
+                                         const char *maker, char upload_id[OBJECT_UPLOAD_ID_BYTES],
                                          struct sidestep_error *err);
 enum sidestep_status client_upload_part(struct object_client *base, const char *key,
                                         const char *upload_id, unsigned number, const void *bytes,
@@ -72,6 +72,7 @@ enum sidestep_status client_upload_part(struct object_client *base, const char *
 enum sidestep_status client_upload_complete(struct object_client *base, const char *key,
                                             const char *upload_id, const struct object_part *parts,
                                             unsigned count, uint64_t length,
+                                            const struct object_condition *condition,
                                             struct object_info *info, struct sidestep_error *err);
 enum sidestep_status client_upload_abort(struct object_client *base, const char *key,
                                          const char *upload_id, struct sidestep_error *err);

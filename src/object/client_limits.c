@@ -100,6 +100,7 @@ void client_fill_info(const struct answer *answer, struct object_info *info)
 {
     info->key[0] = '\0';
     memcpy(info->tag, answer->tag, sizeof(info->tag));
+    memcpy(info->maker, answer->maker, sizeof(info->maker));
     info->bytes = answer->length;
     info->modified = answer->modified;
     info->now = answer->date;

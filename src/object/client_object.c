@@ -142,7 +142,8 @@ struct put {
     const void *bytes;
     size_t length;
     bool if_absent;
-    char *tag; /* NULL: it is of no interest */
+    const char *maker; /* NULL: the object does not say */
+    char *tag;         /* NULL: it is of no interest */
 };
 
 static enum sidestep_status send_put(struct client *client, const char *key, const char *if_tag,
@@ -169,6 +170,8 @@ static enum sidestep_status send_put(struct client *client, const char *key, con
         request_add_header(&request, "if-none-match", "*");
     if (if_tag != NULL)
         request_add_header(&request, "if-match", if_tag);
+    if (put->maker != NULL)
+        request_add_header(&request, ANSWER_MAKER, put->maker);
     TRY(request_run(client, &request, err));
     if (put->tag != NULL)
         memcpy(put->tag, request.answer.tag, OBJECT_TAG_BYTES);
@@ -179,7 +182,8 @@ enum sidestep_status client_put(struct object_client *base, const char *key, con
                                 size_t length, const struct object_condition *condition,
                                 char tag[OBJECT_TAG_BYTES], struct sidestep_error *err)
 {
-    struct put put = {bytes, length, condition != NULL && condition->if_absent, tag};
+    struct put put = {bytes, length, condition != NULL && condition->if_absent,
+                      condition != NULL ? condition->maker : NULL, tag};
     const char *if_tag = condition != NULL ? condition->if_tag : NULL;
 
     assert(!put.if_absent || if_tag == NULL);

@@ -44,7 +44,7 @@ static enum sidestep_status judge(struct request *request, struct sidestep_error
 }
 
 enum sidestep_status client_upload_begin(struct object_client *base, const char *key,
-                                         char upload_id[OBJECT_UPLOAD_ID_BYTES],
+                                         const char *maker, char upload_id[OBJECT_UPLOAD_ID_BYTES],
                                          struct sidestep_error *err)
 {
     struct wanted wanted = {
@@ -68,6 +68,8 @@ enum sidestep_status client_upload_begin(struct object_client *base, const char 
 
     TRY(client_check_key(request.doing, key, err));
     request_add_query(&request, "uploads", "");
+    if (maker != NULL)
+        request_add_header(&request, ANSWER_MAKER, maker);
     return request_run(client_of(base), &request, err);
 }
 
@@ -146,18 +148,26 @@ static enum sidestep_status put_parts(const struct object_part *parts, unsigned 
     return buffer_check(body, err);
 }
 
-static enum sidestep_status complete(struct client *client, const char *key, const char *upload_id,
-                                     const struct buffer *body, bool *is_unsure,
-                                     struct sidestep_error *err)
+/* What completes an upload, and what came of it. */
+struct completion {
+    const char *upload_id;
+    const struct buffer *body;
+    bool if_absent;
+    bool is_unsure;
+};
+
+static enum sidestep_status complete(struct client *client, const char *key, const char *if_tag,
+                                     void *context, struct sidestep_error *err)
 {
     struct wanted wanted = {.root = "CompleteMultipartUploadResult"};
+    struct completion *completion = context;
     OWNED_REQUEST request = {
         .doing = "complete the upload of",
         .action = "s3:PutObject",
         .method = "POST",
         .key = key,
-        .body = body->bytes,
-        .body_length = body->length,
+        .body = completion->body->bytes,
+        .body_length = completion->body->length,
         .has_body = true,
         .is_write = true,
         .answer = {.body = ANSWER_TEXT, .text_limit = ANSWER_MAX_ERROR_BYTES},
@@ -165,48 +175,67 @@ static enum sidestep_status complete(struct client *client, const char *key, con
         .context = &wanted,
     };
 
-    request_add_query(&request, "uploadId", upload_id);
+    request_add_query(&request, "uploadId", completion->upload_id);
     request_add_header(&request, "content-type", "application/xml");
+    if (completion->if_absent)
+        request_add_header(&request, "if-none-match", "*");
+    if (if_tag != NULL)
+        request_add_header(&request, "if-match", if_tag);
     enum sidestep_status status = request_run(client, &request, err);
-    *is_unsure = request.is_unsure || strcmp(request.report.code, "NoSuchUpload") == 0;
+    completion->is_unsure |= request.is_unsure || strcmp(request.report.code, "NoSuchUpload") == 0;
     return status;
+}
+
+static bool is_by(const struct object_info *info, const char *maker)
+{
+    return maker == NULL || strcmp(info->maker, maker) == 0;
+}
+
+static enum sidestep_status fail_other(struct client *client, const char *key, uint64_t length,
+                                       bool is_ours, const struct object_info *info,
+                                       struct sidestep_error *err)
+{
+    if (!is_ours)
+        return FAIL(err, SIDESTEP_EEXISTS,
+                    "complete the upload of s3://%s/%.200s: another process replaced it meanwhile",
+                    client_endpoint(client).bucket, key);
+    return FAIL(err, SIDESTEP_ECORRUPT,
+                "complete the upload of s3://%s/%.200s: the object has %llu bytes instead of %llu",
+                client_endpoint(client).bucket, key, (unsigned long long)info->bytes,
+                (unsigned long long)length);
 }
 
 enum sidestep_status client_upload_complete(struct object_client *base, const char *key,
                                             const char *upload_id, const struct object_part *parts,
                                             unsigned count, uint64_t length,
+                                            const struct object_condition *condition,
                                             struct object_info *info, struct sidestep_error *err)
 {
+    static const struct object_condition none = {0};
+    const struct object_condition *c = condition != NULL ? condition : &none;
+    struct sidestep_error why = {.rank = -1}, look = {.rank = -1};
+    struct client *client = client_of(base);
     OWNED_BUFFER body = {0};
-    struct sidestep_error why;
-    bool is_unsure;
 
     TRY(client_check_key("complete the upload of", key, err));
     TRY(put_parts(parts, count, &body, err));
+    struct completion completion = {upload_id, &body, c->if_absent, false};
     enum sidestep_status status =
-        complete(client_of(base), key, upload_id, &body, &is_unsure, &why);
-    if (status != SIDESTEP_OK && !is_unsure) {
-        error_copy(err, &why);
-        return status;
-    }
+        c->if_tag != NULL ? client_send_if(client, key, c->if_tag, complete, &completion, &why)
+                          : complete(client, key, NULL, &completion, &why);
+    if (status != SIDESTEP_OK && !completion.is_unsure)
+        return error_copy(err, &why);
     /* What is there decides, whatever was said. */
-    struct sidestep_error look;
     enum sidestep_status looked = client_head(base, key, info, &look);
-    if (looked == SIDESTEP_OK && info->bytes == length)
+    if (looked == SIDESTEP_OK && info->bytes == length && is_by(info, c->maker))
         return SIDESTEP_OK;
-    if (status != SIDESTEP_OK) {
-        error_copy(err, &why);
-        return status;
-    }
-    if (looked != SIDESTEP_OK) {
-        error_copy(err, &look);
-        error_wrap(err, "complete the upload of '%.200s'", key);
-        return looked;
-    }
-    return FAIL(err, SIDESTEP_ECORRUPT,
-                "complete the upload of s3://%s/%.200s: the object has %llu bytes instead of %llu",
-                client_endpoint(client_of(base)).bucket, key, (unsigned long long)info->bytes,
-                (unsigned long long)length);
+    if (status != SIDESTEP_OK)
+        return error_copy(err, &why);
+    if (looked == SIDESTEP_OK)
+        return fail_other(client, key, length, is_by(info, c->maker), info, err);
+    /* It was completed, and not seen since: nobody may take it for refused. */
+    return FAIL(err, SIDESTEP_EIO, "complete the upload of '%.200s': done, but: %.700s", key,
+                look.message);
 }
 
 enum sidestep_status client_upload_abort(struct object_client *base, const char *key,

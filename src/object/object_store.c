@@ -388,6 +388,16 @@ static enum sidestep_status file_write_at(struct store_file *file, const void *f
     return object_writer_write(writer, from, bytes, offset, err);
 }
 
+void object_store_set_condition(struct store_file *file, const struct object_condition *condition)
+{
+    object_writer_set_condition(file_of(file)->writer, condition);
+}
+
+enum sidestep_status object_store_flush(struct store_file *file, struct sidestep_error *err)
+{
+    return object_writer_flush(file_of(file)->writer, err);
+}
+
 static enum sidestep_status file_truncate(struct store_file *file, uint64_t bytes,
                                           struct sidestep_error *err)
 {

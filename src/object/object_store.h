@@ -9,8 +9,9 @@
  *
  * A file that is read is the version that was there when it was opened (If-Match). A file that is
  * written appears, whole, with file_sync(): up to one part by a put, else by a multipart upload,
- * whose parts are sent while the caller writes on. It replaces nothing unless its key was free for
- * the taking: shards have keys that nobody else uses. file_discard() aborts the upload.
+ * whose parts are sent while the caller writes on. It replaces what its key has, so shards have
+ * keys that nobody else uses; or it has a condition (object_store_set_condition()). file_discard()
+ * aborts the upload.
  *
  * SIDESTEP_OBJECT_PART_BYTES, from OBJECT_MIN_PART_BYTES to OBJECT_MOST_PART_BYTES, is the size of
  * parts; 8 MiB. Objects that would need too many parts get larger ones. A file that is written
@@ -50,6 +51,15 @@ void object_store_each(const struct store_dir *dir, object_each *each, void *con
 /* The key of ${name}, a relative path, in ${dir}. EUNSAFE: it is none. EINVAL: it is too long. */
 enum sidestep_status object_store_key(const struct store_dir *dir, const char *name,
                                       char key[OBJECT_KEY_BYTES], struct sidestep_error *err);
+
+/* Before the first write to ${file}, a new one: file_sync() makes it appear on this condition,
+ * which it keeps a copy of, or fails (EEXISTS; ENOTFOUND: there is nothing any more to replace). A
+ * store that knows no conditions (501) is asked again without one. EIO, ETIMEDOUT, EABORTED,
+ * ECORRUPT: the caller looks whether it is there, by its maker. */
+void object_store_set_condition(struct store_file *file, const struct object_condition *condition);
+
+/* Send all of ${file} that file_sync() can send before the object appears. All is written. */
+enum sidestep_status object_store_flush(struct store_file *file, struct sidestep_error *err);
 
 /* The client of ${store}, which is an object store. */
 struct object_client *object_store_client(const struct store *store);

@@ -50,6 +50,9 @@ struct object_writer;
 enum sidestep_status object_writer_new(struct object_client *client, const char *key,
                                        uint64_t part_bytes, struct object_writer **out,
                                        struct sidestep_error *err);
+/* It appears on ${condition}: see object_store_set_condition(). */
+void object_writer_set_condition(struct object_writer *writer,
+                                 const struct object_condition *condition);
 /* Aborts the upload, unless it is complete. */
 void object_writer_free(struct object_writer *writer);
 /* The object will have about ${bytes}; so choose the size of parts. Only before the first write. */
@@ -60,6 +63,8 @@ enum sidestep_status object_writer_write(struct object_writer *writer, const voi
 /* Set the length; bytes that nobody wrote are zero. */
 enum sidestep_status object_writer_resize(struct object_writer *writer, uint64_t bytes,
                                           struct sidestep_error *err);
+/* Send all parts. */
+enum sidestep_status object_writer_flush(struct object_writer *writer, struct sidestep_error *err);
 /* Make the object appear. Again: nothing. */
 enum sidestep_status object_writer_complete(struct object_writer *writer, struct object_info *info,
                                             struct sidestep_error *err);

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "object/object_ranges.h"
 #include "object/object_store_internal.h"
 
 #define WRITER_UNKNOWN_PART_BYTES ((uint64_t)32 << 20) /* at least, of a file of unknown size */
@@ -20,19 +21,13 @@
 #define WRITER_UPLOADERS 8u
 #define WRITER_BUFFERS WRITER_UPLOADERS /* parts in memory; callers wait for one of them */
 #define QUEUED_TAG "queued"             /* until the store has given a tag */
-#define WRITER_RANGES 64u               /* of one part that are there, with gaps between */
-
-struct range {
-    uint64_t begin, end;
-};
 
 /* A part that is being gathered or sent. Once it is queued, nobody writes to it. */
 struct part {
     struct part *next;
-    unsigned number; /* from 1 on */
-    size_t length;   /* set when it is queued */
-    size_t range_count;
-    struct range ranges[WRITER_RANGES]; /* in order, apart from each other */
+    unsigned number;             /* from 1 on */
+    size_t length;               /* set when it is queued */
+    struct object_ranges ranges; /* that are there */
     uint8_t bytes[];
 };
 
@@ -41,6 +36,10 @@ struct object_writer {
     char key[OBJECT_KEY_BYTES];
     uint64_t wanted_part_bytes; /* part_bytes is this, or more if the object is large */
     uint64_t part_bytes;
+    /* On which it appears. Its strings are ${tag} and ${maker}. Constant from the first write on.
+     */
+    struct object_condition condition;
+    char tag[OBJECT_TAG_BYTES], maker[OBJECT_MAKER_BYTES];
     struct {
         struct lock lock LOCK_KIND(OBJECT_WRITER);
         struct lock_condition changed;
@@ -94,6 +93,19 @@ enum sidestep_status object_writer_expect(struct object_writer *writer, uint64_t
     least = (least + (1u << 20) - 1) & ~(((uint64_t)1 << 20) - 1);
     writer->part_bytes = max_u64(writer->wanted_part_bytes, least);
     return SIDESTEP_OK;
+}
+
+void object_writer_set_condition(struct object_writer *writer,
+                                 const struct object_condition *condition)
+{
+    assert(writer->shared.part_count == 0);
+    writer->condition = *condition;
+    if (condition->if_tag != NULL)
+        snprintf(writer->tag, sizeof(writer->tag), "%s", condition->if_tag);
+    if (condition->maker != NULL)
+        snprintf(writer->maker, sizeof(writer->maker), "%s", condition->maker);
+    writer->condition.if_tag = condition->if_tag != NULL ? writer->tag : NULL;
+    writer->condition.maker = condition->maker != NULL ? writer->maker : NULL;
 }
 
 uint64_t object_writer_length(struct object_writer *writer)
@@ -188,8 +200,8 @@ static enum sidestep_status begin_upload(struct object_writer *writer, struct si
         return SIDESTEP_OK;
     writer->shared.is_beginning = true;
     lock_release(&writer->shared.lock);
-    enum sidestep_status status =
-        writer->client->ops->upload_begin(writer->client, writer->key, upload_id, err);
+    enum sidestep_status status = writer->client->ops->upload_begin(
+        writer->client, writer->key, writer->condition.maker, upload_id, err);
     lock_acquire(&writer->shared.lock);
     memcpy(writer->shared.upload_id, upload_id, sizeof(upload_id));
     writer->shared.is_beginning = false;
@@ -232,19 +244,6 @@ static enum sidestep_status start_uploader(struct object_writer *writer, struct 
     return writer->shared.uploader_count != 0 ? SIDESTEP_OK : status;
 }
 
-/* Bytes that nobody wrote are zero. */
-static void clear_gaps(struct part *part, size_t length)
-{
-    uint64_t at = 0;
-
-    for (size_t i = 0; i < part->range_count; i++) {
-        memset(part->bytes + at, 0, part->ranges[i].begin - at);
-        at = part->ranges[i].end;
-    }
-    if (at < length)
-        memset(part->bytes + at, 0, length - at);
-}
-
 /* Locked: send ${part}, of which the first ${length} bytes count. Takes it over, also on
  * failure. */
 static enum sidestep_status send_part(struct object_writer *writer, struct part *part,
@@ -264,7 +263,7 @@ static enum sidestep_status send_part(struct object_writer *writer, struct part 
         give_back(writer, part);
         return status;
     }
-    clear_gaps(part, length);
+    object_ranges_clear_gaps(&part->ranges, part->bytes, length);
     part->length = length;
     part->next = NULL;
     writer->shared.sending++;
@@ -317,45 +316,12 @@ static enum sidestep_status open_part(struct object_writer *writer, unsigned num
     if (part == NULL)
         return FAIL_NOMEM(err, sizeof(*part) + writer->part_bytes);
     part->number = number;
-    part->range_count = 0;
+    part->ranges.count = 0;
     part->next = writer->shared.open;
     writer->shared.open = part;
     writer->shared.buffers++;
     *at = &writer->shared.open;
     return SIDESTEP_OK;
-}
-
-/* [begin, end) of ${part} is there now. */
-static enum sidestep_status add_range(const struct object_writer *writer, struct part *part,
-                                      uint64_t begin, uint64_t end, struct sidestep_error *err)
-{
-    struct range all = {begin, end};
-    size_t kept = 0, at = 0;
-
-    /* What touches the new range becomes part of it. */
-    for (size_t i = 0; i < part->range_count; i++) {
-        struct range r = part->ranges[i];
-        if (r.end < all.begin || r.begin > all.end) {
-            at += r.end < all.begin;
-            part->ranges[kept++] = r;
-        } else {
-            all.begin = min_u64(all.begin, r.begin);
-            all.end = max_u64(all.end, r.end);
-        }
-    }
-    if (kept == WRITER_RANGES)
-        return FAIL(err, SIDESTEP_EUNSUPPORTED, "'%s': part %u has more than %u gaps", writer->key,
-                    part->number, WRITER_RANGES);
-    memmove(&part->ranges[at + 1], &part->ranges[at], (kept - at) * sizeof(part->ranges[0]));
-    part->ranges[at] = all;
-    part->range_count = kept + 1;
-    return SIDESTEP_OK;
-}
-
-static bool is_full(const struct object_writer *writer, const struct part *part)
-{
-    return part->range_count == 1 && part->ranges[0].begin == 0 &&
-           part->ranges[0].end == writer->part_bytes;
 }
 
 /* Locked, released in the meantime: copy what lies in one part, and send the part if it is full.
@@ -374,8 +340,10 @@ static enum sidestep_status write_to_part(struct object_writer *writer, unsigned
     lock_release(&writer->shared.lock);
     memcpy(part->bytes + begin, from, bytes);
     lock_acquire(&writer->shared.lock);
-    TRY(add_range(writer, part, begin, begin + bytes, err));
-    if (!is_full(writer, part))
+    if (!object_ranges_add(&part->ranges, begin, begin + bytes))
+        return FAIL(err, SIDESTEP_EUNSUPPORTED, "'%s': part %u has more than %u gaps", writer->key,
+                    number, OBJECT_MAX_RANGES);
+    if (!object_ranges_are(&part->ranges, writer->part_bytes))
         return SIDESTEP_OK;
     at = find_open(writer, number);
     assert(at != NULL && *at == part);
@@ -440,6 +408,15 @@ enum sidestep_status object_writer_resize(struct object_writer *writer, uint64_t
 
 /* ---- the end ---- */
 
+/* The store does not know conditions. False: there was none. */
+static bool drop(struct object_condition *condition)
+{
+    bool had_one = condition->if_absent || condition->if_tag != NULL;
+
+    *condition = (struct object_condition){.maker = condition->maker};
+    return had_one;
+}
+
 /* Locked, released in the meantime: put an object of at most one part with one request. */
 static enum sidestep_status put_whole(struct object_writer *writer, struct object_info *info,
                                       struct sidestep_error *err) REQUIRES(writer->shared.lock);
@@ -452,21 +429,41 @@ static enum sidestep_status put_whole(struct object_writer *writer, struct objec
     TRY(open_part(writer, 1, &at, err));
     struct part *part = *at;
     size_t length = (size_t)writer->shared.length;
-    clear_gaps(part, length);
+    object_ranges_clear_gaps(&part->ranges, part->bytes, length);
     lock_release(&writer->shared.lock);
+    struct object_condition condition = writer->condition;
     enum sidestep_status status =
-        client->ops->put(client, writer->key, part->bytes, length, NULL, info->tag, err);
+        client->ops->put(client, writer->key, part->bytes, length, &condition, info->tag, err);
+    if (status == SIDESTEP_EUNSUPPORTED && drop(&condition))
+        status =
+            client->ops->put(client, writer->key, part->bytes, length, &condition, info->tag, err);
     lock_acquire(&writer->shared.lock);
     info->bytes = length;
     return status;
 }
 
-/* Locked, released in the meantime: send what is not sent. */
-static enum sidestep_status send_rest(struct object_writer *writer, unsigned count,
-                                      struct sidestep_error *err) REQUIRES(writer->shared.lock);
-static enum sidestep_status send_rest(struct object_writer *writer, unsigned count,
-                                      struct sidestep_error *err)
+/* Locked. */
+static bool is_one_part(const struct object_writer *writer)
 {
+    return writer->shared.part_count == 0 && writer->shared.length <= writer->part_bytes;
+}
+
+/* Locked. */
+static uint64_t count_parts(const struct object_writer *writer)
+{
+    return (writer->shared.length + writer->part_bytes - 1) / writer->part_bytes;
+}
+
+/* Locked, released in the meantime: send what is not sent. */
+static enum sidestep_status send_rest(struct object_writer *writer, struct sidestep_error *err)
+    REQUIRES(writer->shared.lock);
+static enum sidestep_status send_rest(struct object_writer *writer, struct sidestep_error *err)
+{
+    uint64_t count = count_parts(writer);
+
+    if (count > OBJECT_MAX_PARTS)
+        return error_set(err, SIDESTEP_ENOSPC, EFBIG, HERE, "'%s': more than %u parts", writer->key,
+                         OBJECT_MAX_PARTS);
     for (unsigned number = 1; number <= count; number++) {
         uint64_t begin = (number - 1) * writer->part_bytes;
         struct part **at;
@@ -483,37 +480,58 @@ static enum sidestep_status send_rest(struct object_writer *writer, unsigned cou
     return failure(writer, err);
 }
 
+/* Locked, released in the meantime. All parts are sent, so nothing of them changes any more. */
+static enum sidestep_status complete_upload(struct object_writer *writer, struct object_info *info,
+                                            struct sidestep_error *err)
+    REQUIRES(writer->shared.lock);
+static enum sidestep_status complete_upload(struct object_writer *writer, struct object_info *info,
+                                            struct sidestep_error *err)
+{
+    struct object_client *client = writer->client;
+    struct object_condition condition = writer->condition;
+    const char *id = writer->shared.upload_id;
+    const struct object_part *sent = writer->shared.sent;
+    unsigned count = (unsigned)count_parts(writer);
+    uint64_t length = writer->shared.length;
+
+    lock_release(&writer->shared.lock);
+    enum sidestep_status status = client->ops->upload_complete(client, writer->key, id, sent, count,
+                                                               length, &condition, info, err);
+    if (status == SIDESTEP_EUNSUPPORTED && drop(&condition))
+        status = client->ops->upload_complete(client, writer->key, id, sent, count, length,
+                                              &condition, info, err);
+    lock_acquire(&writer->shared.lock);
+    return status;
+}
+
 static enum sidestep_status complete_locked(struct object_writer *writer, struct object_info *info,
                                             struct sidestep_error *err)
     REQUIRES(writer->shared.lock);
 static enum sidestep_status complete_locked(struct object_writer *writer, struct object_info *info,
                                             struct sidestep_error *err)
 {
-    struct object_client *client = writer->client;
-
     TRY(failure(writer, err));
     if (writer->shared.is_complete)
         return SIDESTEP_OK;
-    if (writer->shared.part_count == 0 && writer->shared.length <= writer->part_bytes) {
+    if (is_one_part(writer)) {
         TRY(put_whole(writer, info, err));
     } else {
-        uint64_t count = (writer->shared.length + writer->part_bytes - 1) / writer->part_bytes;
-        if (count > OBJECT_MAX_PARTS)
-            return error_set(err, SIDESTEP_ENOSPC, EFBIG, HERE, "'%s': more than %u parts",
-                             writer->key, OBJECT_MAX_PARTS);
-        TRY(send_rest(writer, (unsigned)count, err));
-        /* All parts are sent, so nothing of this changes any more. */
-        const struct object_part *sent = writer->shared.sent;
-        uint64_t length = writer->shared.length;
-        lock_release(&writer->shared.lock);
-        enum sidestep_status status =
-            client->ops->upload_complete(client, writer->key, writer->shared.upload_id, sent,
-                                         (unsigned)count, length, info, err);
-        lock_acquire(&writer->shared.lock);
-        TRY(status);
+        TRY(send_rest(writer, err));
+        TRY(complete_upload(writer, info, err));
     }
     writer->shared.is_complete = true;
     return SIDESTEP_OK;
+}
+
+enum sidestep_status object_writer_flush(struct object_writer *writer, struct sidestep_error *err)
+{
+    enum sidestep_status status = SIDESTEP_OK;
+
+    lock_acquire(&writer->shared.lock);
+    if (!is_one_part(writer))
+        status = send_rest(writer, err);
+    lock_release(&writer->shared.lock);
+    return status;
 }
 
 enum sidestep_status object_writer_complete(struct object_writer *writer, struct object_info *info,

@@ -81,15 +81,6 @@ def test_what_is_there_stays_unless_it_may_be_replaced(server, made):
     assert len(keys(server)[0]) == RANKS + 2
 
 
-def test_other_formats_are_refused(server, made):
-    """Before anything is put, also by the name alone."""
-    begin(server)
-    for words in (["--to=safetensors", made, URL], [made, f"{URL}.safetensors"], [made, URL]):
-        done = run(server, "sidestep", "convert", *words)
-        assert done.returncode == 5 and "--to=dcp" in done.stderr
-    assert server.log() == []
-
-
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_at_a_request(server, made, name):
     index = list(FAULTS).index(name)

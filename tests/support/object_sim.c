@@ -138,9 +138,7 @@ static enum sidestep_status sim_put(struct object_client *client, const char *ke
     } else if (fate == OBJECT_LATE) {
         snprintf(late.key, sizeof(late.key), "%s", key);
         late.bytes = copy;
-        late.if_absent = condition != NULL && condition->if_absent;
-        if (condition != NULL && condition->if_tag != NULL)
-            snprintf(late.if_tag, sizeof(late.if_tag), "%s", condition->if_tag);
+        bucket_note_condition(&late, condition);
         bucket_add_late(b, late);
         status = SIDESTEP_OK;
     } else if (fate == OBJECT_SKIPPED) {
@@ -151,7 +149,8 @@ static enum sidestep_status sim_put(struct object_client *client, const char *ke
         status = bucket_check_condition(b, key, condition != NULL && condition->if_absent,
                                         condition != NULL ? condition->if_tag : NULL, err);
         if (status == SIDESTEP_OK)
-            status = bucket_store_object(b, key, copy, length, err);
+            status = bucket_store_object(b, key, copy, length,
+                                         condition != NULL ? condition->maker : NULL, err);
         else
             free(copy);
     }
@@ -236,6 +235,7 @@ static enum sidestep_status sim_list(struct object_client *client, const char *p
 }
 
 static enum sidestep_status sim_upload_begin(struct object_client *client, const char *key,
+                                             const char *maker,
                                              char upload_id[OBJECT_UPLOAD_ID_BYTES],
                                              struct sidestep_error *err)
 {
@@ -252,6 +252,7 @@ static enum sidestep_status sim_upload_begin(struct object_client *client, const
         struct upload *u = &b->uploads[b->upload_count++];
         *u = (struct upload){.id = ++b->versions, .began = b->now};
         snprintf(u->key, sizeof(u->key), "%s", key);
+        snprintf(u->maker, sizeof(u->maker), "%s", maker != NULL ? maker : "");
         if (fate == OBJECT_DONE)
             snprintf(upload_id, OBJECT_UPLOAD_ID_BYTES, "%llu", (unsigned long long)u->id);
     }
@@ -296,11 +297,11 @@ static enum sidestep_status sim_upload_part(struct object_client *client, const 
     return leave(client, "upload_part", key, fate, status, err);
 }
 
-static enum sidestep_status sim_upload_complete(struct object_client *client, const char *key,
-                                                const char *upload_id,
-                                                const struct object_part *parts, unsigned count,
-                                                uint64_t length, struct object_info *info,
-                                                struct sidestep_error *err)
+static enum sidestep_status
+sim_upload_complete(struct object_client *client, const char *key, const char *upload_id,
+                    const struct object_part *parts, unsigned count, uint64_t length,
+                    const struct object_condition *condition, struct object_info *info,
+                    struct sidestep_error *err)
 {
     struct object_bucket *b = of(client)->bucket;
     struct late late = {.kind = KIND_COMPLETE, .length = count};
@@ -320,10 +321,14 @@ static enum sidestep_status sim_upload_complete(struct object_client *client, co
         status = FAIL(err, SIDESTEP_EIO, "complete '%s': NoSuchUpload", key);
     } else if (status == SIDESTEP_OK && fate == OBJECT_LATE) {
         late.upload = u->id;
+        bucket_note_condition(&late, condition);
         snprintf(late.key, sizeof(late.key), "%s", key);
         bucket_add_late(b, late);
     } else if (status == SIDESTEP_OK) {
-        status = bucket_complete(b, u, count, err);
+        status = bucket_check_condition(b, key, condition != NULL && condition->if_absent,
+                                        condition != NULL ? condition->if_tag : NULL, err);
+        if (status == SIDESTEP_OK)
+            status = bucket_complete(b, u, count, err);
     }
     struct object *o = bucket_get(b, key);
     if (status == SIDESTEP_OK && fate == OBJECT_DONE && (o == NULL || o->length != length))
@@ -495,10 +500,12 @@ static void land(struct object_bucket *b, struct late *late)
             bucket_remove_object(b, late->key);
     } else if (late->kind == KIND_PUT) {
         if (bucket_check_condition(b, late->key, late->if_absent, tag, NULL) == SIDESTEP_OK)
-            (void)bucket_store_object(b, late->key, TAKE(late->bytes), late->length, NULL);
+            (void)bucket_store_object(b, late->key, TAKE(late->bytes), late->length, late->maker,
+                                      NULL);
     } else {
         for (size_t i = 0; i < b->upload_count; i++)
-            if (b->uploads[i].id == late->upload)
+            if (b->uploads[i].id == late->upload &&
+                bucket_check_condition(b, late->key, late->if_absent, tag, NULL) == SIDESTEP_OK)
                 (void)bucket_complete(b, &b->uploads[i], (unsigned)late->length, NULL);
     }
 }
@@ -548,7 +555,8 @@ bool object_sim_put(struct object_bucket *bucket, const char *key, const void *b
 {
     pthread_mutex_lock(&bucket->lock);
     uint8_t *copy = bucket_copy_of(bytes, length);
-    bool done = copy != NULL && bucket_store_object(bucket, key, copy, length, NULL) == SIDESTEP_OK;
+    bool done =
+        copy != NULL && bucket_store_object(bucket, key, copy, length, NULL, NULL) == SIDESTEP_OK;
     pthread_mutex_unlock(&bucket->lock);
     return done;
 }

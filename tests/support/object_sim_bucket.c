@@ -60,7 +60,8 @@ enum sidestep_status bucket_check_condition(struct object_bucket *b, const char 
 
 /* Takes ${bytes} over. */
 enum sidestep_status bucket_store_object(struct object_bucket *b, const char *key, uint8_t *bytes,
-                                         size_t length, struct sidestep_error *err)
+                                         size_t length, const char *maker,
+                                         struct sidestep_error *err)
 {
     size_t at = bucket_index_of(b, key);
     struct object *o = bucket_get(b, key);
@@ -87,6 +88,7 @@ enum sidestep_status bucket_store_object(struct object_bucket *b, const char *ke
     o->length = length;
     o->version = ++b->versions;
     o->modified = b->now;
+    snprintf(o->maker, sizeof(o->maker), "%s", maker != NULL ? maker : "");
     return SIDESTEP_OK;
 }
 
@@ -148,7 +150,7 @@ enum sidestep_status bucket_complete(struct object_bucket *b, struct upload *u, 
         memcpy(bytes + at, u->parts[i].bytes, u->parts[i].length);
         at += u->parts[i].length;
     }
-    TRY(bucket_store_object(b, u->key, bytes, length, err));
+    TRY(bucket_store_object(b, u->key, bytes, length, u->maker, err));
     bucket_drop_upload(u);
     return SIDESTEP_OK;
 }
@@ -160,6 +162,18 @@ void bucket_fill_info(const struct object_bucket *b, const struct object *o,
         return;
     *info = (struct object_info){.bytes = o->length, .modified = o->modified, .now = b->now};
     bucket_tag_of(o->version, info->tag);
+    memcpy(info->maker, o->maker, sizeof(info->maker));
+}
+
+void bucket_note_condition(struct late *late, const struct object_condition *condition)
+{
+    if (condition == NULL)
+        return;
+    late->if_absent = condition->if_absent;
+    if (condition->if_tag != NULL)
+        snprintf(late->if_tag, sizeof(late->if_tag), "%s", condition->if_tag);
+    if (condition->maker != NULL)
+        snprintf(late->maker, sizeof(late->maker), "%s", condition->maker);
 }
 
 /* Takes ${late.bytes} over. */

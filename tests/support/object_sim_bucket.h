@@ -17,6 +17,7 @@ struct object {
     size_t length;
     uint64_t version; /* the tag */
     int64_t modified;
+    char maker[OBJECT_MAKER_BYTES];
 };
 
 struct sim_part {
@@ -29,6 +30,7 @@ struct upload {
     uint64_t id; /* 0: free */
     char key[OBJECT_KEY_BYTES];
     int64_t began;
+    char maker[OBJECT_MAKER_BYTES];
     struct sim_part *parts;
     unsigned count;
 };
@@ -42,6 +44,7 @@ struct late {
     size_t length;
     bool if_absent;
     char if_tag[OBJECT_TAG_BYTES];
+    char maker[OBJECT_MAKER_BYTES];
     uint64_t upload;
     int64_t signed_at;
 };
@@ -69,8 +72,12 @@ void bucket_tag_of(uint64_t version, char tag[OBJECT_TAG_BYTES]);
 enum sidestep_status bucket_check_condition(struct object_bucket *b, const char *key,
                                             bool if_absent, const char *if_tag,
                                             struct sidestep_error *err);
+/* Takes ${bytes} over. ${maker}: struct object_condition. */
 enum sidestep_status bucket_store_object(struct object_bucket *b, const char *key, uint8_t *bytes,
-                                         size_t length, struct sidestep_error *err);
+                                         size_t length, const char *maker,
+                                         struct sidestep_error *err);
+/* Remember the condition and the maker. */
+void bucket_note_condition(struct late *late, const struct object_condition *condition);
 void bucket_remove_object(struct object_bucket *b, const char *key);
 uint8_t *bucket_copy_of(const void *bytes, size_t length);
 struct upload *bucket_find_upload(struct object_bucket *b, const char *id);

@@ -184,11 +184,11 @@ static enum sidestep_status do_upload(char *const w[], int n, struct buffer *out
         return client->ops->upload_abort(client, w[1], w[2], err);
     if (strcmp(w[0], "complete") == 0) {
         TRY(client->ops->upload_complete(client, w[1], w[2], parts, part_count, number(w, n, 3),
-                                         &info, err));
+                                         NULL, &info, err));
         put_one_info(out, &info);
         return SIDESTEP_OK;
     }
-    TRY(client->ops->upload_begin(client, w[1], id, err));
+    TRY(client->ops->upload_begin(client, w[1], NULL, id, err));
     part_count = 0;
     buffer_put_text(out, ", \"upload\": ");
     put_text(out, id);

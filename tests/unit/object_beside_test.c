@@ -253,7 +253,7 @@ TEST(uploads_of_living_saves_go_on)
 
     rig_make(&rig, 0);
     struct object_client *client = object_sim_client(rig.bucket, 9);
-    assert_int_equal(client->ops->upload_begin(client, key, id, &err), SIDESTEP_OK);
+    assert_int_equal(client->ops->upload_begin(client, key, NULL, id, &err), SIDESTEP_OK);
     object_sim_advance(rig.bucket, 2 * OBJECT_DEAD_SECONDS);
     assert_true(object_sim_put(rig.bucket, PREFIX ".sidestep/" OTHER "/pending", "x", 1));
     assert_int_equal(save_once(&rig, 1, false, &err), SIDESTEP_OK);

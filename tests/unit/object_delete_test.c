@@ -267,7 +267,7 @@ static void begin_uploads(struct rig *rig)
     struct sidestep_error err;
 
     for (size_t i = 0; i < ARRAY_LENGTH(keys); i++)
-        assert_int_equal(client->ops->upload_begin(client, keys[i], id, &err), SIDESTEP_OK);
+        assert_int_equal(client->ops->upload_begin(client, keys[i], NULL, id, &err), SIDESTEP_OK);
     object_client_free(&client);
 }
 

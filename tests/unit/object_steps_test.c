@@ -194,8 +194,9 @@ static const char *after_the_dead(struct steps *s)
     save_before(s, 1);
     for (size_t i = 0; i < ARRAY_LENGTH(dead); i++)
         assert_true(object_sim_put(s->rig.bucket, dead[i], "x", 1));
-    assert_int_equal(client->ops->upload_begin(client, PREFIX "__1_0." OTHER ".distcp", id, &err),
-                     SIDESTEP_OK);
+    assert_int_equal(
+        client->ops->upload_begin(client, PREFIX "__1_0." OTHER ".distcp", NULL, id, &err),
+        SIDESTEP_OK);
     object_client_free(&client);
     object_sim_advance(s->rig.bucket, OBJECT_DEAD_SECONDS + 1);
     return save_and_check(s);
