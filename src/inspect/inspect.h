@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * inspect.h -- shows and compares checkpoints, and reports what this machine allows.
+ *
+ * Three parts, each of public functions and what they share:
+ *  - checkpoint.c opens one checkpoint without an engine; checkpoint_stats.c counts its values.
+ *  - diff.c pairs the names of two checkpoints; diff_data.c compares their tensors.
+ *  - doctor.c asks kernel and limits (doctor_kernel.c), and what a root is made of (root/).
+ *
+ * What comes in: paths of the caller, and what to look at.
+ * What goes out: entries, statistics, differences and findings, for the caller. No other folder
+ * includes this one: the public header declares all of its functions that others call.
+ *
+ * Ownership: an open checkpoint, and each report, owns its strings until it is closed or released.
+ *
+ * Threads: a call blocks; threads that help it end with it. It takes no lock that a save waits for.
+ *
+ * Nothing is written, but for what the doctor tries in a directory, and removes.
+ */
+#ifndef INSPECT_INSPECT_H
+#define INSPECT_INSPECT_H
+
+#include "inspect/checkpoint.h"
+#include "inspect/diff.h"
+#include "inspect/doctor.h"
+
+#endif
