@@ -20,6 +20,7 @@
 #include "habits/mount.h"
 
 struct habits habits;
+static char *mount_options = (char *)"-ofsname=habits,subtype=habits";
 
 static uint64_t id_of(const struct node *node)
 {
@@ -289,7 +290,7 @@ static void stat_file_system(fuse_req_t req, fuse_ino_t ino)
 
 static int serve(const char *mountpoint, const struct fuse_lowlevel_ops *calls)
 {
-    char *arguments[] = {(char *)"habit_mount", (char *)"-ofsname=habits,subtype=habits"};
+    char *arguments[] = {(char *)"habit_mount", mount_options};
     struct fuse_args args = FUSE_ARGS_INIT(2, arguments);
     struct fuse_session *session = fuse_session_new(&args, calls, sizeof(*calls), NULL);
 
@@ -333,10 +334,12 @@ int main(int argc, char **argv)
     };
 
     for (int i = 3; i < argc; i++)
-        if (!habits_parse(&habits, argv[i]))
+        if (strncmp(argv[i], "-o", 2) == 0)
+            mount_options = argv[i];
+        else if (!habits_parse(&habits, argv[i]))
             argc = 0;
     if (argc < 3) {
-        fprintf(stderr, "habit_mount BACKING MOUNTPOINT [HABIT...]; habits:\n");
+        fprintf(stderr, "habit_mount BACKING MOUNTPOINT [-oOPTIONS] [HABIT...]; habits:\n");
         habits_list();
         return 2;
     }

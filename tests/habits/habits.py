@@ -28,6 +28,16 @@ REFUSED = {
     "a mount that renames no directory": (["no-dir-rename", "local-locks"],
                                           "rename a directory that holds files"),
 }
+# Mounts of object stores, by what they call themselves, and where.
+BY_DIRECTORY = "renames a directory object by object"
+PRETENDERS = {
+    "subtype=gcsfuse": BY_DIRECTORY,
+    "subtype=s3fs": BY_DIRECTORY,
+    "subtype=goofys": BY_DIRECTORY,
+    "subtype=geesefs": BY_DIRECTORY,
+    "fsname=blobfuse2": BY_DIRECTORY,
+    "fsname=mountpoint-s3": "only appends to files, and renames none",
+}
 IN_PLACE_WORKS = {"a mount that renames no directory"}
 SHORT = ["NFS", "Lustre without flock", "SMB"]  # of them, unless --long
 RANKS = 4
@@ -96,6 +106,21 @@ def test_refused(rig, workloads, name, habits, reason):
     with mounts.Mount(rig, rig.folder(), habits) as mount:
         complaints += doctor_says(rig, mount.path, "no", reason)
     rig.test(f"{name}: refused, for it cannot {reason}", complaints)
+
+
+def test_pretenders(rig, workload):
+    """What does all calls of a save, but is known not to keep a checkpoint whole."""
+    complaints = []
+    for options, reason in PRETENDERS.items():
+        found = on_storage(rig, workload, [f"-o{options}"],
+                           lambda w, folder, reason=reason: is_refused(w, folder, reason))
+        with mounts.Mount(rig, rig.folder(), [f"-o{options}"]) as mount:
+            found += doctor_says(rig, mount.path, "no", reason)
+        complaints += [f"{options}: {text}" for text in found]
+    rig.test(f"{len(PRETENDERS)} mounts of object stores: refused by their names", complaints)
+    rig.control("a mount that nobody knows",
+                on_storage(rig, workload, ["-osubtype=sshfs"],
+                           lambda w, folder: is_refused(w, folder, BY_DIRECTORY)))
 
 
 def one_event(rig, workload, habit, number):
@@ -205,6 +230,7 @@ def main():
         test_works(rig, workloads, name, WORKS[name])
     for name, (habits, why) in REFUSED.items():
         test_refused(rig, workloads, name, habits, why)
+    test_pretenders(rig, workloads[0])
     test_events(rig, workloads, "lost", 24, "the answer to one change of names lost")
     test_events(rig, workloads, "close-error", 9, "one close after which nothing is left")
     careless = rigs.Workload(rig, saver, "a careless saver", 0, "careless")
