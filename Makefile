@@ -102,7 +102,7 @@ habits: all
 	@tests/habits/run $(BUILD) --long
 
 hosts: all
-	@tools/setup check hosts
+	@tools/setup check hosts python
 	@ninja -C $(BUILD) --quiet test-programs
 	@tests/hosts/run $(BUILD)
 
