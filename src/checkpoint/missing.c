@@ -2,6 +2,8 @@
 /* missing.c -- finds out why a directory has no `.metadata`; see missing.h. */
 #include "checkpoint/missing.h"
 
+#include <errno.h>
+
 #include "commit/commit.h"
 #include "format/format.h"
 #include "model/model.h"
@@ -40,6 +42,8 @@ enum sidestep_status missing_metadata_error(struct store_dir *dir, struct sidest
     const char *one = NULL;
 
     TRY(name_list_read(dir, &names, err));
+    if (names.count == 0 && dir->store->ops->layout == STORE_OF_KEYS) /* a prefix without a key */
+        return error_set(err, SIDESTEP_ENOTFOUND, ENOENT, HERE, "there is nothing of this name");
     one = find_checkpoint(dir, &names);
     if (has_lost_metadata(&names))
         return FAIL(err, SIDESTEP_EUNCOMMITTED,

@@ -5,9 +5,10 @@
 
 #include "store/store.h"
 
-/* Report that ${dir} has no .metadata, as EUNCOMMITTED. The message says what helps if ${dir} is a
- * checkpoint of sidestep that lost it, or if ${dir} contains checkpoints: a user easily passes the
- * root of a series instead of one of them. If ${dir} cannot be listed, returns that error. */
+/* Report that ${dir} has no .metadata, as EUNCOMMITTED, or as ENOTFOUND if nothing is there at all.
+ * The message says what helps if ${dir} is a checkpoint of sidestep that lost it, or if ${dir}
+ * contains checkpoints: a user easily passes the root of a series instead of one of them. If ${dir}
+ * cannot be listed, returns that error. */
 enum sidestep_status missing_metadata_error(struct store_dir *dir, struct sidestep_error *err);
 
 /* Is ${path} a checkpoint of sidestep that lost its .metadata, and not a running or dead save? */

@@ -61,7 +61,9 @@ static enum sidestep_status verify_at(const char *path, struct workers *workers,
         return verify_findings_add(findings, FILE_NAME_METADATA, NULL, "missing",
                                    "it is missing ('sidestep rebuild' writes a lost one again)",
                                    err);
-    if (status == SIDESTEP_EUNCOMMITTED || why.sys_errno == ENOTDIR)
+    /* In a bucket, a file is nothing when it is taken for a directory. */
+    bool may_be_file = status == SIDESTEP_ENOTFOUND && request.store->ops->layout == STORE_OF_KEYS;
+    if (status == SIDESTEP_EUNCOMMITTED || why.sys_errno == ENOTDIR || may_be_file)
         TRY(verify_foreign_check(&request, &is_one, err));
     if (is_one)
         return SIDESTEP_OK;

@@ -143,7 +143,7 @@ def test_the_same_again_copies_nothing(store, made):
 def test_another_checkpoint_stays(store, made, tmp_path):
     assert save(store, COPY, 2).returncode == 0
     done = run(store, "sidestep", "cp", made, COPY)
-    assert done.returncode == 1 and "--replace" in done.stderr and COPY in done.stderr
+    assert done.returncode == 1 and "option replace" in done.stderr and COPY in done.stderr
     assert held(store, COPY, 1, 2) == 2
     copy(store, made, COPY, "--replace")
     assert objects_of(store, PREFIX) == files_of(made)

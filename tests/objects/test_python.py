@@ -25,7 +25,7 @@ assert metadata.state_dict_metadata["model.w"].size == torch.Size([3_000_000])
 try:
     sidestep.load(target, checkpoint_id=url + "-missing")
 except sidestep.Error as error:
-    assert error.status == sidestep.Status.EUNCOMMITTED and url in str(error), error
+    assert error.status == sidestep.Status.ENOTFOUND and url in str(error), error
 else:
     raise AssertionError("a checkpoint that is not there was loaded")
 """

@@ -113,7 +113,7 @@ static inline uint64_t held(struct rig *rig, uint64_t a, uint64_t b)
         seed = b;
     else if (status == SIDESTEP_OK)
         fail_msg("%s", "a mixture was loaded");
-    else if (status != SIDESTEP_EUNCOMMITTED)
+    else if (status != SIDESTEP_EUNCOMMITTED && status != SIDESTEP_ENOTFOUND)
         fail_msg("load: %d %s", (int)status, err.message);
     assert_int_equal(sidestep_engine_close(&engine, &err), SIDESTEP_OK);
     world_free(&world);

@@ -67,9 +67,10 @@ static void check_name(struct history *h)
         h->problem = "a mixture was loaded";
     else if (status == SIDESTEP_OK && h->verdicts[seed] == ABORTED)
         h->problem = "a save that was aborted is there";
-    else if (status != SIDESTEP_OK && status != SIDESTEP_EUNCOMMITTED)
+    else if (status != SIDESTEP_OK && status != SIDESTEP_EUNCOMMITTED &&
+             status != SIDESTEP_ENOTFOUND)
         h->problem = "what is there cannot be loaded";
-    else if (status == SIDESTEP_EUNCOMMITTED && any)
+    else if (status != SIDESTEP_OK && any)
         h->problem = "a checkpoint that was committed is gone";
 }
 
