@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""python_accelerate.py -- measures what save_state() costs a training loop with Accelerate, with its
+own and with sidestep's.
+
+Called by bench/run with the Python of .venv/frameworks/transformers.
+Accelerate has no way to save in the background.
+"""
+import accelerate
+import torch
+from framework_support import STEPS, Clock, Net, arguments, compare, momentum
+
+from sidestep.accelerate import Accelerator
+
+WAYS = {"stock: default": accelerate.Accelerator, "sidestep": Accelerator}
+
+
+def main():
+    args = arguments()
+    if args.sharded:
+        from fsdp_on_processors import fsdp_on_processors
+
+        fsdp_on_processors()
+    net = Net(args.mib)
+
+    def train(way, path):
+        accelerator = WAYS[way or "stock: default"](cpu=True)
+        model, optimizer = accelerator.prepare(net, momentum(net))
+        clock = Clock(None if way is None else lambda: accelerator.save_state(path))
+        for done in range(STEPS):
+            clock.step_begins(done)
+            accelerator.backward(model(torch.ones(1)))
+            optimizer.step()
+            optimizer.zero_grad()
+            clock.step_ended(done + 1)
+        if way == "sidestep":
+            accelerator.wait_for_checkpoint()
+        return clock.lost()
+
+    compare("Accelerate, " + ("FSDP2, one rank" if args.sharded else "one device"), args, WAYS, train)
+
+
+if __name__ == "__main__":
+    main()
