@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """`sidestep convert` to a bucket: a checkpoint is there, whole, or not at all."""
 
+import collections
+import json
+
 import programs
 import pytest
 import servers
@@ -79,6 +82,26 @@ def test_what_is_there_stays_unless_it_may_be_replaced(server, made):
     assert convert(server, made, "--force").returncode == 0
     assert sidestep(server, "diff", made, URL).startswith("same")
     assert len(keys(server)[0]) == RANKS + 2
+
+
+def test_requests_of_a_save_by_64_ranks(server, tmp_path):
+    """Of 1,000 tensors, each cut into 64: at most nine requests for each rank (with pytest -s: how
+    many)."""
+    begin(server)
+    size = 64 * 64 * 4
+    header = {
+        f"t{i}": {"dtype": "F32", "shape": [64, 64], "data_offsets": [i * size, (i + 1) * size]}
+        for i in range(1000)
+    }
+    text = json.dumps(header).encode()
+    source = tmp_path / "1000.safetensors"
+    source.write_bytes(len(text).to_bytes(8, "little") + text + bytes(1000 * size))
+    sidestep(server, "convert", "-q", "--to=dcp", "--ranks=64", source, URL)
+    print(
+        *collections.Counter(entry["operation"] for entry in server.log()).most_common(), sep="\n"
+    )
+    assert len(keys(server)[0]) == 64 + 2
+    assert len(server.log()) <= 9 * 64
 
 
 @pytest.mark.parametrize("name", FAULTS)
