@@ -6,14 +6,17 @@
  * One object publishes them all, the head: the file itself, or, of a directory, the index that
  * names the others (model.safetensors, if it is the only one). Steps, for a target s3://B/P/NAME:
  *
- *   1 begin   delete what dead ones left. Look what is there. Put the marker, and put it again
- * every minute as that of a save: NAME/.sidestep/<id>/export 2 files   to keys that contain the id,
- * so nobody else uses them; each as soon as it is whole. The parts of the head are sent, but it is
- * not completed. 3 replace put a marker with the id of the files that nobody will name any more 4
- * publish complete the head, on the condition that its key holds what it held in step 2 200: there.
- * 412 or no answer: look who made it (its metadata says so). If that does not decide it, the
- * outcome is UNKNOWN, and nothing is deleted. Then delete what was replaced, and the markers last.
- *     abort   abort the uploads, delete the files, and the marker last
+ *      1 begin    delete what dead ones left, and look what is there; put the marker
+ *                 NAME/.sidestep/<id>/export, and again every minute, as that of a save
+ *      2 files    to keys that contain the id, so nobody else uses them; each as soon as it is
+ *                 whole; the parts of the head are sent, but it is not completed
+ *      3 replace  put a marker with the id of the files that nobody will name any more
+ *      4 publish  complete the head, on the condition that its key holds what it held in step 2;
+ *                 then delete what was replaced, and the markers last
+ *      abort      abort the uploads, delete the files, and the marker last
+ *
+ * If step 4 gets a 412 or no answer, the metadata of the head says who made it. If that does not
+ * decide it, the outcome is UNKNOWN, and nothing is deleted.
  *
  * A sweep (object_sweep.c) deletes files with an id only where the marker of this id is dead (O6)
  * and the index does not name them. So files without a marker, which are those of whole
