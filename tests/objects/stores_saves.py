@@ -120,6 +120,31 @@ def test_pins_and_a_prune(store, root):
     assert held(store, f"{root}/step-3", 3) == 3
 
 
+@pytest.mark.parametrize(
+    "name, words",
+    [
+        ("model.safetensors", []),
+        ("weights.pt", ["--to=torch"]),
+        ("hub", ["--to=safetensors", "--max-shard-size=100KB"]),
+    ],
+)
+def test_a_conversion_replaces_and_leaves_nothing_else(store, root, tmp_path, name, words):
+    url = f"{root}/{name}"
+    convert = ["convert", "-q", "--model-only", *words]
+    for seed in (1, 3):
+        assert save(store, f"{root}/step-{seed}", seed).returncode == 0
+        on_disk = tmp_path / f"{seed}-{name}"
+        sidestep(store, *convert, f"{root}/step-{seed}", on_disk)
+        sidestep(store, *convert, "--force", f"{root}/step-{seed}", url)
+        assert sidestep(store, "verify", url).startswith("ok")
+        assert sidestep(store, "diff", on_disk, url).startswith("same")
+    found, uploads = below(store, url)
+    ids = {part for key in found for part in key.split(".") if len(part) == 32}
+    assert (len(ids), uploads) == (name == "hub", [])
+    refused = run(store, "sidestep", *convert, f"{root}/step-1", url)
+    assert refused.returncode != 0 and "exist" in refused.stderr
+
+
 def is_under_way(store, url):
     found, _ = below(store, url)
     return any(name.endswith("/pending") for name in found)
