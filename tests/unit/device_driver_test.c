@@ -163,6 +163,7 @@ TEST(the_default_stream_of_a_thread)
             expect_ok(finish());
             expect_epoch(epoch);
         }
+        cuda->synchronize(0, THREAD_STREAM); /* the last kernel may still run */
         end();
     }
 }
