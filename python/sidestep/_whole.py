@@ -11,8 +11,11 @@ finish it.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import logging
 import os
+import re
 import shutil
 import tempfile
 import threading
@@ -37,7 +40,9 @@ from ._waiting import waits
 log = logging.getLogger("sidestep")
 
 _FILES = "sidestep_files"  # the name under which a checkpoint has the small files of each rank
-_HIDDEN = ".unpublished"  # the end of the name under which a directory is saved
+_HIDDEN = ".sidestep-unpublished"  # the end of the name under which a directory is saved
+_TRASH = ".sidestep-trash"  # ... and of one that is being deleted
+_NUMBER = re.compile("0|[1-9][0-9]{0,17}")
 _MOST_RANKS = 1 << 20
 
 
@@ -96,18 +101,18 @@ class WholeSave:
 
     def _finish(self, hidden: str, target: str, then: Optional[Callable[[], object]]) -> None:
         """On rank 0, in the background."""
+        what = f"it is whole in '{hidden}', but not published"
         try:
             for handle in self.handles:
                 handle.reach()
             if all(handle.peek() is None for handle in self.handles):
                 publish(hidden, target)
+                what = "it is published, but what had to follow failed"
                 if then is not None:
                     then()
             self._done.set_result(None)
         except BaseException as failure:
-            log.error(
-                "save '%s': it is whole in '%s', but not published: %s", target, hidden, failure
-            )
+            log.error("save '%s': %s: %s", target, what, failure)
             self._done.set_exception(failure)
 
     def wait(self, rank: int) -> None:
@@ -250,7 +255,7 @@ def _ranks_of(place: str) -> list[int]:
     prefix = f"{_FILES}.rank"
     with Checkpoint(place) as checkpoint:
         words = [name[len(prefix) :] for name in checkpoint.names() if name.startswith(prefix)]
-    return [int(word) for word in words if word.isdigit() and int(word) < _MOST_RANKS]
+    return [number for number in map(_number_in, words) if 0 <= number < _MOST_RANKS]
 
 
 def _checked(place: str, value: Any) -> tuple[dict[str, bytes], dict[str, str]]:
@@ -301,32 +306,80 @@ def place_in(directory: str) -> Optional[str]:
 
 
 def publish(hidden: str, target: str) -> None:
-    """Make ``target`` of ``hidden``, which is committed.  Can be repeated."""
+    """Make ``target`` of ``hidden``, which is committed.  Can be repeated.  What is at ``target``
+    is replaced, and then deleted.
+
+    Errors: `Error`: ENOTFOUND: ``hidden`` is not committed; ELOCKED: another process publishes it;
+    EABORTED: another process has moved it meanwhile.
+    """
     place = place_in(hidden)
     if place is None:
         message = f"publish '{target}': '{hidden}' has no checkpoint that is committed"
         raise make_error(message, status=Status.ENOTFOUND)
-    write_out(place, hidden)
-    for parent in {os.path.dirname(path) for path in _files_in(hidden)}:
-        _sync(parent)
-    if os.path.lexists(target):
-        remove(target)
-    os.makedirs(os.path.dirname(target), exist_ok=True)
-    os.rename(hidden, target)
-    for parent in {os.path.dirname(hidden), os.path.dirname(target)}:
-        _sync(parent)
+    with _locked(hidden, target) as directory:
+        write_out(place, hidden)
+        for parent in {os.path.dirname(path) for path in _files_in(hidden)}:
+            _sync(parent)
+        _check_is_at(hidden, directory, target)
+        trash = _put_aside(target)
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        os.rename(hidden, target)
+        for parent in {os.path.dirname(hidden), os.path.dirname(target)}:
+            _sync(parent)
+    _delete(trash)
+
+
+@contextlib.contextmanager
+def _locked(hidden: str, target: str) -> Iterator[int]:
+    """``hidden``, open and locked: a process that was stopped while it published, and one that
+    tidies up behind it, would otherwise take each other's directories for old ones."""
+    directory = os.open(hidden, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        try:
+            fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            message = f"publish '{target}': another process publishes '{hidden}' just now"
+            raise make_error(message, status=Status.ELOCKED) from None
+        except OSError:  # this storage has no such locks
+            pass
+        _check_is_at(hidden, directory, target)
+        yield directory
+    finally:
+        os.close(directory)
+
+
+def _check_is_at(path: str, directory: int, target: str) -> None:
+    """EABORTED: ``path`` does not lead to ``directory`` any more."""
+    try:
+        is_there = os.path.samestat(os.stat(path), os.fstat(directory))
+    except FileNotFoundError:
+        is_there = False
+    if not is_there:
+        message = f"publish '{target}': another process has moved '{path}': look what is there"
+        raise make_error(message, status=Status.EABORTED)
 
 
 def remove(directory: str) -> None:
     """Delete a checkpoint, which is under its name until the rename, and then not at all."""
+    _delete(_put_aside(directory))
+
+
+def _put_aside(directory: str) -> str:
+    """Rename it, if it is there, to what `tidy` deletes; returns that name."""
     parent, name = os.path.split(directory)
-    trash = os.path.join(parent, f".{name}.trash")
-    shutil.rmtree(trash, ignore_errors=True)
-    try:
+    trash = os.path.join(parent, f".{name}{_TRASH}")
+    _delete(trash)
+    with contextlib.suppress(FileNotFoundError):
         os.rename(directory, trash)
-    except FileNotFoundError:
-        return
-    shutil.rmtree(trash, ignore_errors=True)
+    return trash
+
+
+def _delete(path: str) -> None:
+    """A directory with all that is in it, or a link, if it is there."""
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path, ignore_errors=True)
+    elif os.path.lexists(path):
+        os.unlink(path)
 
 
 def _sync(directory: str) -> None:
@@ -340,14 +393,25 @@ def _sync(directory: str) -> None:
 def newest(root: str, prefix: str, problem: Callable[[str], Optional[str]]) -> int:
     """The number of the newest directory ``PREFIX-NUMBER`` in ``root`` that is whole; -1: there is
     none.  ``problem`` says what else is wrong with one.  What is passed over is logged."""
-    numbers = [name[len(prefix) :] for name in _listed(root) if name.startswith(prefix)]
-    for number in sorted((int(word) for word in numbers if word.isdigit()), reverse=True):
+    for number in reversed(numbers_in(root, prefix)):
         path = os.path.join(root, f"{prefix}{number}")
         reason = problem(path) or _damage(path)
         if reason is None:
             return number
         log.warning("resume: passed over '%s': %s", path, reason)
     return -1
+
+
+def numbers_in(root: str, prefix: str) -> list[int]:
+    """The N of all names ``PREFIX-N`` in ``root``, in order; a name like "checkpoint-007" has
+    none."""
+    words = [name[len(prefix) :] for name in _listed(root) if name.startswith(prefix)]
+    return sorted(number for number in map(_number_in, words) if number >= 0)
+
+
+def _number_in(word: str) -> int:
+    """-1: ``word`` is not how a number is written."""
+    return int(word) if _NUMBER.fullmatch(word) else -1
 
 
 def _damage(path: str) -> Optional[str]:
@@ -385,13 +449,24 @@ def newest_on_all(
     return engine.max_of(number + 1) - 1
 
 
+def settle(target: str) -> None:
+    """Publish ``target`` if a process was killed when it had put aside what was there before.
+    Collective."""
+    from ._torch.load import agreed
+
+    engine, hidden = engine_for(), hidden_of(target)
+    with agreed(engine, target):
+        if engine.rank == 0 and not os.path.lexists(target) and place_in(hidden) is not None:
+            _tidy_one(hidden, os.path.abspath(target))
+
+
 def tidy(parent: str, home: Optional[str] = None) -> None:
     """What a killed process has left in ``parent``: publish what was committed, in ``home`` (None:
     ``parent``); remove the rest.  On one rank, while nobody saves there."""
     for name in sorted(_listed(parent)):
         path = os.path.join(parent, name)
-        if name.startswith(".") and name.endswith(".trash"):
-            shutil.rmtree(path, ignore_errors=True)
+        if name.startswith(".") and name.endswith(_TRASH):
+            _delete(path)
         elif name.startswith(".") and name.endswith(_HIDDEN):
             _tidy_one(path, os.path.join(home or parent, name[1 : -len(_HIDDEN)]))
     if os.path.isdir(parent):
@@ -400,8 +475,16 @@ def tidy(parent: str, home: Optional[str] = None) -> None:
 
 def _tidy_one(hidden: str, target: str) -> None:
     if place_in(hidden) is not None:
-        publish(hidden, target)
-        log.warning("'%s' was committed when its process ended, and is in its place now", target)
+        try:
+            publish(hidden, target)
+        except Error as error:
+            if error.status not in (Status.ELOCKED, Status.EABORTED):
+                raise
+            log.warning("%s", error)
+        else:
+            log.warning(
+                "'%s' was committed when its process ended, and is in its place now", target
+            )
         return
     collect_garbage(hidden)
     inside = [os.path.join(hidden, name) for name in _listed(hidden)]

@@ -104,6 +104,8 @@ class Accelerator(accelerate.Accelerator):
         began = time.monotonic()
         if input_dir is None and self.project_configuration.automatic_checkpoint_naming:
             input_dir = self._newest()
+        elif input_dir is not None:
+            _whole.settle(os.path.expanduser(input_dir))
         place = None if input_dir is None else _whole.place_in(os.path.expanduser(input_dir))
         if input_dir is None or place is None:
             with ours_loads():
@@ -261,8 +263,7 @@ def _rotate(home: str, limit: Optional[int]) -> None:
     """Delete what ``total_limit`` lets go, when the newest is committed."""
     if limit is None:
         return
-    words = [name[len(_PREFIX) :] for name in os.listdir(home) if name.startswith(_PREFIX)]
-    numbers = sorted(int(word) for word in words if word.isdigit())
+    numbers = _whole.numbers_in(home, _PREFIX)
     for number in numbers[: max(0, len(numbers) - max(1, limit))]:
         path = os.path.join(home, f"{_PREFIX}{number}")
         _whole.remove(path)

@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -56,7 +59,7 @@ def test_it_is_not_there_before_it_is_published(tmp_path, monkeypatch):
         patch.setattr(_whole, "publish", fails)
         with pytest.raises(OSError, match="planted"):
             _whole.wait_all(begin(target))
-    assert os.listdir(tmp_path) == [".checkpoint-1.unpublished"]
+    assert os.listdir(tmp_path) == [".checkpoint-1.sidestep-unpublished"]
     _whole.tidy(str(tmp_path))
     assert os.listdir(tmp_path) == ["checkpoint-1"]
     assert (target / "state.json").exists()
@@ -95,9 +98,94 @@ def test_files_stay_inside(tmp_path, name):
 
 
 def test_tidy_leaves_others_alone(tmp_path):
-    for name in ("checkpoint-1", ".hidden", "notes"):
+    others = ["checkpoint-1", ".hidden", "notes", ".trash", ".mine.trash", ".mine.unpublished"]
+    for name in others:
         (tmp_path / name).mkdir()
-    (tmp_path / ".checkpoint-2.trash" / "deep").mkdir(parents=True)
-    (tmp_path / ".checkpoint-3.unpublished").mkdir()
+        (tmp_path / name / "precious").touch()
+    (tmp_path / ".checkpoint-2.sidestep-trash" / "deep").mkdir(parents=True)
+    (tmp_path / ".checkpoint-3.sidestep-unpublished").mkdir()
     _whole.tidy(str(tmp_path))
-    assert sorted(os.listdir(tmp_path)) == [".hidden", "checkpoint-1", "notes"]
+    assert sorted(os.listdir(tmp_path)) == sorted(others)
+    assert all((tmp_path / name / "precious").exists() for name in others)
+
+
+def unpublished(target: Path, patch: pytest.MonkeyPatch) -> str:
+    """Save ``target`` by a process that ends before it publishes.  Returns where that lies."""
+    with patch.context() as now:
+        now.setattr(_whole, "publish", lambda *places: None)
+        _whole.wait_all(begin(target))
+    return _whole.hidden_of(str(target))
+
+
+@pytest.mark.parametrize("has_locks", [True, False])
+def test_of_two_that_publish_none_destroys_it(tmp_path, monkeypatch, has_locks):
+    """A process that was stopped while it published goes on after another one tidied up."""
+    target = tmp_path / "checkpoint-1"
+    hidden = unpublished(target, monkeypatch)
+    write_out, stops = _whole.write_out, [True]
+
+    def stopped(*arguments) -> None:
+        write_out(*arguments)
+        if stops.pop() if stops else False:
+            _whole.tidy(str(tmp_path))
+            assert target.exists() is not has_locks
+
+    def refuse(*arguments) -> None:
+        raise OSError(errno.ENOLCK, "no locks")
+
+    monkeypatch.setattr(_whole, "write_out", stopped)
+    if not has_locks:
+        monkeypatch.setattr(fcntl, "flock", refuse)
+    if has_locks:
+        _whole.publish(hidden, str(target))
+    else:
+        with pytest.raises(sidestep.Error, match="another process has moved") as caught:
+            _whole.publish(hidden, str(target))
+        assert caught.value.status == sidestep.Status.EABORTED
+    state = {"model": {"weight": torch.zeros(4)}}
+    sidestep.load(state, checkpoint_id=target / "tensors_0")
+    assert torch.equal(state["model"]["weight"], torch.arange(4.0))
+
+
+def test_killed_before_the_new_one_is_in_its_place(tmp_path, monkeypatch):
+    """What was there is only put aside until then, and a load by name finds the new one."""
+    target = tmp_path / "last"
+    _whole.wait_all(begin(target))
+    hidden = unpublished(target, monkeypatch)
+    rename = os.rename
+
+    def killed(source: str, name: str) -> None:
+        if source == hidden:
+            raise KeyboardInterrupt
+        rename(source, name)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rename", killed)
+        with pytest.raises(KeyboardInterrupt):
+            _whole.publish(hidden, str(target))
+    assert (tmp_path / ".last.sidestep-trash" / "state.json").exists()
+    _whole.settle(str(target))
+    assert (target / "state.json").exists()
+    _whole.tidy(str(tmp_path))
+    assert os.listdir(tmp_path) == ["last"]
+
+
+def test_a_link_is_replaced_and_deleted_as_one(tmp_path):
+    target, elsewhere = tmp_path / "last", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "precious").touch()
+    target.symlink_to(elsewhere)
+    _whole.wait_all(begin(target))
+    assert not target.is_symlink()
+    shutil.rmtree(target)
+    target.symlink_to(elsewhere)
+    _whole.remove(str(target))
+    assert sorted(os.listdir(tmp_path)) == ["elsewhere"]
+    assert (elsewhere / "precious").exists()
+
+
+def test_what_is_no_number_is_no_checkpoint(tmp_path):
+    for word in ("1", "10", "007", "\u00b2", "\u0663", "9" * 200, "-1", "", "2.bak"):
+        (tmp_path / f"checkpoint-{word}").mkdir()
+    assert _whole.numbers_in(str(tmp_path), "checkpoint-") == [1, 10]
+    assert _whole.newest(str(tmp_path), "checkpoint-", lambda path: None) == 10

@@ -42,7 +42,7 @@ def test_killed_in_a_save_and_resumed(transformers, stock, tmp_path):
 def test_killed_after_the_commit(transformers, stock, tmp_path):
     ended = transformers.run(PROGRAM, tmp_path, 6, "kill_in=publish")
     assert ended.status == -9, ended.output
-    assert (tmp_path / ".checkpoint_0.unpublished").exists()
+    assert (tmp_path / ".checkpoint_0.sidestep-unpublished").exists()
     ended = transformers.run(PROGRAM, tmp_path, 6, "resume=auto")
     assert_same_end(ended, stock[1], 3)
 

@@ -56,7 +56,7 @@ def test_killed_after_the_commit(transformers, stock, tmp_path):
     _, whole = stock
     ended = transformers.run(PROGRAM, tmp_path, 6, "kill_in=publish")
     assert ended.status == -9, ended.output
-    assert names(tmp_path) == [".checkpoint-2.unpublished"]
+    assert names(tmp_path) == [".checkpoint-2.sidestep-unpublished"]
     ended = transformers.run(PROGRAM, tmp_path, 6, "resume=true")
     assert_same_end(ended, whole, 3)
     assert names(tmp_path) == ["checkpoint-2", "checkpoint-4", "checkpoint-6"]
