@@ -12,8 +12,20 @@ static void format(const struct export *e, enum file_name_kind kind, char name[F
     file_name_format(kind, e->commit.save_id, 0, 0, name);
 }
 
-/* Check that a conversion may replace the directory: it contains only ${is_known} names.
- * ${*count}: how many. */
+/* May an export replace what ${dir} has under ${name}? Only a file of its own: another kind of
+ * thing, with whatever is in it, was made by somebody else. */
+static bool is_replaceable(const struct export *e, struct store_dir *dir, const char *name)
+{
+    enum file_name_kind kind = file_name_parse(name).kind;
+    struct store_stat stat;
+
+    if (!e->is_known(name) && kind != FILE_NAME_EXPORT && kind != FILE_NAME_PENDING)
+        return false;
+    return store_stat(dir, name, &stat, NULL) == SIDESTEP_OK && stat.kind == STORE_FILE;
+}
+
+/* Check that a conversion may replace the directory: all in it is replaceable. ${*count}: how many
+ * names it has. */
 static enum sidestep_status check_names(const struct export *e, const char *name, size_t *count,
                                         struct sidestep_error *err)
 {
@@ -24,9 +36,7 @@ static enum sidestep_status check_names(const struct export *e, const char *name
     TRY(name_list_read(dir, &names, err));
     *count = names.count;
     for (size_t i = 0; i < names.count && e->replace; i++)
-        if (!e->is_known(names.names[i]) &&
-            file_name_parse(names.names[i]).kind != FILE_NAME_EXPORT &&
-            file_name_parse(names.names[i]).kind != FILE_NAME_PENDING)
+        if (!is_replaceable(e, dir, names.names[i]))
             return FAIL(err, SIDESTEP_EEXISTS,
                         "'%s' is not replaced: it holds '%s', which no conversion makes",
                         e->commit.path, names.names[i]);

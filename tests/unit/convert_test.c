@@ -214,6 +214,40 @@ TEST(destinations_are_not_replaced)
     expect_state(source, false);
 }
 
+static void expect_refused(const struct sidestep_convert_options *options)
+{
+    struct sidestep_error err = {0};
+
+    assert_int_equal(sidestep_convert(scratch_path(&scratch, "smooth"),
+                                      scratch_path(&scratch, "files"), options, NULL, &err),
+                     SIDESTEP_EEXISTS);
+    assert_non_null(strstr(err.message, "'b.safetensors', which no conversion makes"));
+}
+
+/* A name that conversions make may be that of something else. */
+TEST(only_files_are_replaced)
+{
+    struct sidestep_convert_options options = SIDESTEP_CONVERT_OPTIONS_INIT;
+    static float values[SMOOTH];
+    char path[128], inner[144];
+
+    save_smooth(scratch_path(&scratch, "smooth"), values);
+    options.to = SIDESTEP_FORMAT_SAFETENSORS;
+    options.flags = SIDESTEP_CONVERT_REPLACE;
+    expect_convert(scratch_path(&scratch, "smooth"), scratch_path(&scratch, "files"), &options);
+    snprintf(path, sizeof(path), "%s", scratch_path(&scratch, "files/b.safetensors"));
+    snprintf(inner, sizeof(inner), "%s/precious", path);
+    assert_int_equal(mkdir(path, 0777), 0);
+    assert_int_equal(mkdir(inner, 0777), 0);
+    expect_refused(&options);
+    assert_int_equal(rmdir(inner), 0);
+    assert_int_equal(rmdir(path), 0);
+    assert_int_equal(symlink("elsewhere", path), 0);
+    expect_refused(&options);
+    assert_int_equal(unlink(path), 0);
+    expect_convert(scratch_path(&scratch, "smooth"), scratch_path(&scratch, "files"), &options);
+}
+
 /* Another process saves to the destination during the conversion. */
 static void save_meanwhile(void *context, uint64_t done, uint64_t total)
 {
