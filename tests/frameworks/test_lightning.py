@@ -186,6 +186,7 @@ def test_programs_load_what_was_saved(lightning, tmp_path):
     assert ended.values("file")[0].startswith("FileNotFoundError Checkpoint file not found")
     assert ended.values("directory")[0].startswith("Error ")
     assert ended.values("options")[0].startswith("storage_options: ")
+    assert ended.values("linked") == ["2", "2"]
 
 
 def test_the_older_name_of_lightning(lightning):

@@ -162,12 +162,13 @@ def left_to_lightning(path: PathLike) -> bool:
 
 
 def put_file_aside(path: str) -> Optional[str]:
-    """Rename a file of ``torch.save`` at ``path``, since a directory cannot replace one.
+    """Rename a file of ``torch.save`` at ``path``, since a directory cannot replace one; and a link
+    (``save_last="link"``), so that what it leads to is not replaced.
 
     Returns its new name, or None: there is none.  ``ckpt_path="last"`` finds it there, should the
     save that replaces it come to nothing.
     """
-    if not os.path.isfile(path) or os.path.islink(path):
+    if not os.path.isfile(path) and not os.path.islink(path):
         return None
     stem, extension = os.path.splitext(path)
     os.replace(path, f"{stem}-before{extension}")

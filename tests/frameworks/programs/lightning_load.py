@@ -61,3 +61,13 @@ try:
     plugin.save_checkpoint({}, f"{root}/x.ckpt", storage_options={"a": 1})
 except TypeError as error:
     print("options", error)
+
+for name in ("all", "gone"):  # "last.ckpt", of a run with save_last="link"
+    os.symlink(f"{name}.ckpt", f"{root}/last.ckpt")
+    plugin.save_checkpoint({"global_step": 100}, f"{root}/last.ckpt")
+    plugin.teardown()
+    assert not os.path.islink(f"{root}/last.ckpt") and not os.path.lexists(f"{root}/last-before.ckpt")
+    assert plugin.load_checkpoint(f"{root}/last.ckpt")["global_step"] == 100
+    print("linked", plugin.load_checkpoint(f"{root}/all.ckpt")["global_step"])
+    plugin.remove_checkpoint(f"{root}/last.ckpt")
+    plugin.teardown()
