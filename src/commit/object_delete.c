@@ -20,8 +20,7 @@ void object_doomed_release(struct object_doomed *doomed)
     buffer_release(&doomed->metadata);
     arena_release(&doomed->arena);
     store_dir_close(TAKE(doomed->dir));
-    free(doomed->names);
-    free(doomed->sizes);
+    free(doomed->keys);
     *doomed = (struct object_doomed){0};
 }
 
@@ -47,24 +46,23 @@ static bool is_ours(const char *name)
            file_name_parse(name).kind != FILE_NAME_NONE;
 }
 
-static bool add_name(struct object_doomed *doomed, const char *name, uint64_t bytes)
+static bool add_key(struct object_doomed *doomed, const char *name, const struct object_info *info)
 {
     if (doomed->count == doomed->capacity) {
         size_t capacity = doomed->capacity != 0 ? 2 * doomed->capacity : 16;
-        const char **names = memory_resize(doomed->names, capacity, sizeof(*names));
-        if (names != NULL)
-            doomed->names = names;
-        uint64_t *sizes = memory_resize(doomed->sizes, capacity, sizeof(*sizes));
-        if (sizes != NULL)
-            doomed->sizes = sizes;
-        if (names == NULL || sizes == NULL)
+        struct object_doomed_key *keys = memory_resize(doomed->keys, capacity, sizeof(*keys));
+        if (keys == NULL)
             return false;
+        doomed->keys = keys;
         doomed->capacity = capacity;
     }
-    assert(doomed->count < doomed->capacity);
-    doomed->sizes[doomed->count] = bytes;
-    doomed->names[doomed->count] = arena_strndup(&doomed->arena, name, strlen(name));
-    return doomed->names[doomed->count++] != NULL;
+    struct object_doomed_key key = {
+        .name = arena_strndup(&doomed->arena, name, strlen(name)),
+        .tag = arena_strndup(&doomed->arena, info->tag, strlen(info->tag)),
+        .bytes = info->bytes,
+    };
+    doomed->keys[doomed->count++] = key;
+    return key.name != NULL && key.tag != NULL;
 }
 
 static bool note(void *context, const struct object_info *info)
@@ -78,7 +76,7 @@ static bool note(void *context, const struct object_info *info)
              file_name_has_suffix(name, "/pending") && !fault_hit("object.pending") &&
              (info->now == 0 || info->now - info->modified <= OBJECT_DEAD_SECONDS))
         doomed->objection = IS_PENDING;
-    doomed->no_memory = !add_name(doomed, name, info->bytes);
+    doomed->no_memory = !add_key(doomed, name, info);
     return doomed->objection == NULL && !doomed->no_memory;
 }
 
@@ -137,7 +135,7 @@ enum sidestep_status object_delete_look(struct store_dir *root, const char *name
 /* Does ${index} belong to the checkpoint, and not to a dead save beside it? */
 static bool is_part(const struct object_doomed *doomed, size_t index)
 {
-    const char *name = doomed->names[index], *own = doomed->named.save_id;
+    const char *name = doomed->keys[index].name, *own = doomed->named.save_id;
     char save_id[SAVE_ID_HEX];
 
     assert(index < doomed->count);
@@ -153,13 +151,13 @@ uint64_t object_delete_bytes(const struct object_doomed *doomed)
 
     for (size_t i = 0; i < doomed->count; i++)
         if (is_part(doomed, i))
-            bytes += doomed->sizes[i];
+            bytes += doomed->keys[i].bytes;
     return bytes;
 }
 
-/* Delete ${key} if it has the version that was looked at. */
+/* Delete ${key} if it has the version ${tag}. */
 static enum sidestep_status delete_version(struct object_doomed *doomed, const char *key,
-                                           struct sidestep_error *err)
+                                           const char *tag, struct sidestep_error *err)
 {
     struct object_client *client = object_store_client(doomed->dir->store);
     const char *const keys[] = {key};
@@ -167,12 +165,12 @@ static enum sidestep_status delete_version(struct object_doomed *doomed, const c
 
     if (fault_hit("object.delete_version")) /* wrong on purpose: tests must notice it */
         return client->ops->delete_keys(client, keys, 1, err);
-    enum sidestep_status status = client->ops->delete_version(client, key, doomed->tag, err);
+    enum sidestep_status status = client->ops->delete_version(client, key, tag, err);
     if (status != SIDESTEP_EUNSUPPORTED)
         return status;
     /* The weaker form: compare, and delete right after it. */
     status = client->ops->head(client, key, &info, err);
-    if (status == SIDESTEP_OK && strcmp(info.tag, doomed->tag) != 0)
+    if (status == SIDESTEP_OK && strcmp(info.tag, tag) != 0)
         return FAIL(err, SIDESTEP_EEXISTS, WAS_REPLACED);
     return status == SIDESTEP_OK ? client->ops->delete_keys(client, keys, 1, err) : status;
 }
@@ -204,7 +202,7 @@ enum sidestep_status object_delete_hide(struct object_doomed *doomed, struct sid
         return SIDESTEP_OK;
     }
     TRY(metadata_key(doomed, key, err));
-    enum sidestep_status status = delete_version(doomed, key, &why);
+    enum sidestep_status status = delete_version(doomed, key, doomed->tag, &why);
     /* Whatever was said: with .metadata there, the rest has to stay. */
     enum sidestep_status now = look_again(doomed, key, &now_why);
     if (now == SIDESTEP_ENOTFOUND || (now == SIDESTEP_EEXISTS && status == SIDESTEP_OK))
@@ -241,8 +239,35 @@ static bool is_manifest(const char *name)
     return file_name_parse(name).kind == FILE_NAME_MANIFEST;
 }
 
-/* Delete the parts of the checkpoint but .metadata: the manifests, or all others. */
-static void delete_parts(struct object_doomed *doomed, bool manifests)
+/* May a copy of another checkpoint have a file of the same name? */
+static bool is_shared(const char *name)
+{
+    char save_id[SAVE_ID_HEX];
+
+    save_id_of(name, save_id);
+    return save_id[0] == '\0';
+}
+
+/* Delete files of the copy of a checkpoint that was saved on a file system. Somebody may put
+ * another copy to this name as soon as .metadata is gone, and a request may arrive late: so each
+ * has a condition. */
+static void delete_shared(struct object_doomed *doomed)
+{
+    const char *prefix = object_store_prefix(doomed->dir);
+
+    for (size_t i = 0; i < doomed->count; i++) {
+        const char *name = doomed->keys[i].name;
+        if (strcmp(name, FILE_NAME_METADATA) == 0 || !is_shared(name) || !is_part(doomed, i))
+            continue;
+        const char *key = arena_printf(&doomed->arena, "%s%s", prefix, name);
+        if (key != NULL)
+            (void)delete_version(doomed, key, doomed->keys[i].tag, NULL);
+    }
+}
+
+/* Delete the parts of the checkpoint that nobody else has keys for: the manifests, or all others.
+ */
+static void delete_own(struct object_doomed *doomed, bool manifests)
 {
     struct object_client *client = object_store_client(doomed->dir->store);
     const char *prefix = object_store_prefix(doomed->dir);
@@ -250,9 +275,8 @@ static void delete_parts(struct object_doomed *doomed, bool manifests)
     size_t count = 0;
 
     for (size_t i = 0; i < doomed->count; i++) {
-        const char *name = doomed->names[i];
-        if (strcmp(name, FILE_NAME_METADATA) != 0 && is_part(doomed, i) &&
-            is_manifest(name) == manifests)
+        const char *name = doomed->keys[i].name;
+        if (!is_shared(name) && is_part(doomed, i) && is_manifest(name) == manifests)
             keys[count] = arena_printf(&doomed->arena, "%s%s", prefix, name);
         else
             continue;
@@ -269,6 +293,7 @@ static void delete_parts(struct object_doomed *doomed, bool manifests)
 void object_delete_rest(struct object_doomed *doomed)
 {
     assert(doomed->dir != NULL && doomed->objection == NULL);
-    delete_parts(doomed, false);
-    delete_parts(doomed, true);
+    delete_shared(doomed);
+    delete_own(doomed, false);
+    delete_own(doomed, true);
 }

@@ -17,6 +17,13 @@
 #include "commit/sweep.h"
 #include "object/object.h"
 
+/* A key below the prefix of a checkpoint that is to be deleted. */
+struct object_doomed_key {
+    const char *name; /* without the prefix */
+    const char *tag;  /* its version */
+    uint64_t bytes;
+};
+
 /* A checkpoint that is to be deleted, as it was when it was looked at. */
 struct object_doomed {
     struct arena arena;
@@ -24,8 +31,7 @@ struct object_doomed {
     struct buffer metadata; /* its .metadata, and its version */
     char tag[OBJECT_TAG_BYTES];
     struct referenced_files named;
-    const char **names; /* all keys below the prefix, without it */
-    uint64_t *sizes;
+    struct object_doomed_key *keys; /* all of them */
     size_t count, capacity;
     int64_t now;           /* the store's clock; 0: it does not say */
     const char *objection; /* why it must stay; NULL: nothing so far */

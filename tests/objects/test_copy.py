@@ -285,6 +285,23 @@ def test_a_fault_at_each_request(store, made, fault):
         assert objects_of(store, PREFIX) == files_of(made), at
 
 
+def test_a_deletion_that_arrives_late_harms_no_other_copy(store, made, tmp_path):
+    """Of a checkpoint that had files of the same names."""
+    for step in (1, 2):
+        well(None, "saver_tool", "save", tmp_path / f"step-{step}", step)
+        copy(store, tmp_path / f"step-{step}", f"s3://{BUCKET}/copies/step-{step}")
+    late = {"fault": "late", "after": 10000}
+    rules = [{**late, "operation": "DeleteObject", "at": 2}]  # the first one is of .metadata
+    store.control(clear=["log"], rules=rules)
+    sidestep(store, "prune", "--yes", "--keep-last", "1", f"s3://{BUCKET}/copies")
+    assert keys(store, PREFIX)[0] == []
+    copy(store, made, COPY)
+    assert store.control()["rules"][0]["fired"] == 1
+    store.control(land=True)
+    assert held(store, COPY, 1, 2) == 1
+    assert objects_of(store, PREFIX) == files_of(made)
+
+
 def test_a_store_that_goes_away(store, made):
     copy(store, made, COPY)
     requests = len(store.log())
