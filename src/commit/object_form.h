@@ -72,10 +72,8 @@ void object_key(const struct commit *commit, const char *name, char key[OBJECT_K
 void object_save_key(const struct commit *commit, const char *name, char key[OBJECT_KEY_BYTES]);
 void object_rank_key(const struct commit *commit, const char *kind, uint32_t rank,
                      char key[OBJECT_KEY_BYTES]);
-static inline struct object_client *object_commit_client(const struct commit *commit)
-{
-    return object_store_client(commit->store);
-}
+/* The client of the bucket. */
+struct object_client *object_commit_client(const struct commit *commit);
 
 /* Is the marker of rank 0 there? Also true if storage does not answer. */
 bool object_has_marker(const struct commit *commit);

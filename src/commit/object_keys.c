@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* object_keys.c -- the keys of a save, and two looks at its objects; see object_form.h. */
+/* object_keys.c -- the keys of a save, its client, and two looks at its objects; see
+ * object_form.h. */
 #include "commit/object_form.h"
 
 #include <assert.h>
@@ -32,6 +33,12 @@ void object_rank_key(const struct commit *commit, const char *kind, uint32_t ran
     assert(rank < commit->world_size);
     snprintf(name, sizeof(name), "%s.%u", kind, rank);
     object_save_key(commit, name, key);
+}
+
+struct object_client *object_commit_client(const struct commit *commit)
+{
+    assert(commit->store != NULL);
+    return object_store_client(commit->store);
 }
 
 static bool is_there(const struct commit *commit, const char *key)
