@@ -70,6 +70,9 @@ static void print_table(const struct cli_bench *bench)
 
     cli_table_init(&table, columns, sizeof(columns) / sizeof(columns[0]));
     for (int what = 0; what < CLI_BENCH_COUNT; what++) {
+        enum cli_bench_metric reference = rows[what].reference;
+        if (!cli_bench_has(bench, what))
+            continue;
         double middle = median(bench, what);
         double times[] = {middle, bench->seconds[what][0], bench->seconds[what][bench->runs - 1]};
 
@@ -81,8 +84,9 @@ static void print_table(const struct cli_bench *bench)
         cli_format_units_size(text, (uint64_t)((double)bench->bytes / middle));
         strcat(text, "/s");
         cli_table_add(&table, NULL, text);
-        snprintf(text, sizeof(text), "%.2f", median(bench, rows[what].reference) / middle);
-        cli_table_add(&table, NULL, (int)rows[what].reference != what ? text : "");
+        bool has_ratio = (int)reference != what && cli_bench_has(bench, reference);
+        snprintf(text, sizeof(text), "%.2f", has_ratio ? median(bench, reference) / middle : 0);
+        cli_table_add(&table, NULL, has_ratio ? text : "");
     }
     cli_table_print(&table, bench->cli->out, bench->cli->color);
 }
@@ -125,9 +129,14 @@ static void print_json(const struct cli_bench *bench, const struct prediction *p
 
     cli_json_text(&json, "directory", bench->directory);
     cli_json_uint(&json, "bytes", bench->bytes);
-    cli_json_bool(&json, "direct_io", bench->direct);
+    if (bench->in_bucket)
+        cli_json_null(&json, "direct_io");
+    else
+        cli_json_bool(&json, "direct_io", bench->direct);
     cli_json_open(&json, "seconds", '{');
     for (int what = 0; what < CLI_BENCH_COUNT; what++) {
+        if (!cli_bench_has(bench, what))
+            continue;
         cli_json_open(&json, rows[what].name, '[');
         for (uint64_t run = 0; run < bench->runs; run++)
             cli_json_real(&json, NULL, bench->seconds[what][run]);
@@ -155,12 +164,6 @@ static bool take_size(const struct cli *cli, enum cli_option_id id, uint64_t *by
 }
 
 /* Returns 0, or the exit status of a mistake in the arguments. */
-/* Measurements write files of the kernel's; what a bucket costs is another question. */
-static bool is_in_bucket(const char *path)
-{
-    return strncmp(path, "s3://", strlen("s3://")) == 0;
-}
-
 static int take_arguments(struct cli_bench *bench, uint64_t *state_bytes, double *mtbf)
 {
     const struct cli *cli = bench->cli;
@@ -192,13 +195,9 @@ int cli_bench_run(const struct cli *cli)
     struct sidestep_error err = {0};
     double mtbf = 0;
     uint64_t state_bytes;
-    int status;
+    int status = take_arguments(&bench, &state_bytes, &mtbf);
 
-    if (is_in_bucket(bench.directory))
-        return cli_output_usage(cli, "bench: '%s' is in a bucket; bench measures file systems",
-                                bench.directory);
-    status = take_arguments(&bench, &state_bytes, &mtbf);
-
+    bench.in_bucket = strncmp(bench.directory, "s3://", strlen("s3://")) == 0;
     if (status != 0)
         return status;
     if (sidestep_check_path(bench.directory, &err) != SIDESTEP_OK ||
@@ -212,7 +211,7 @@ int cli_bench_run(const struct cli *cli)
         return 0;
     }
     print_table(&bench);
-    if (!bench.direct)
+    if (!bench.in_bucket && !bench.direct)
         cli_output_note(cli, "'%s' refuses O_DIRECT: the disk was measured through the page cache",
                         bench.directory);
     print_prediction(cli->out, &prediction);

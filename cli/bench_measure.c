@@ -18,6 +18,7 @@
 #include <ftw.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -109,6 +110,12 @@ static int remove_one(const char *path, const struct stat *st, int flag, struct 
  * during the next measurement. */
 static void clear(const struct measuring *m, const char *path)
 {
+    struct sidestep_error err;
+
+    if (m->bench->in_bucket) { /* what is not there, or stays, is reported at the end */
+        (void)!sidestep_delete(path, &err);
+        return;
+    }
     int fd = open(m->bench->directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
     (void)nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
@@ -177,7 +184,8 @@ static enum sidestep_status measure_load(struct measuring *m, uint64_t run)
     enum sidestep_status status;
     double began;
 
-    cli_baseline_io_drop_cache(m->checkpoint);
+    if (!m->bench->in_bucket)
+        cli_baseline_io_drop_cache(m->checkpoint);
     began = cli_baseline_io_now();
     status = sidestep_load(m->engine, m->checkpoint, m->state, NULL, NULL, m->err);
     m->bench->seconds[CLI_BENCH_LOAD][run] = cli_baseline_io_now() - began;
@@ -191,7 +199,8 @@ static enum sidestep_status measure_all(struct measuring *m)
     clear(m, m->checkpoint);
     for (uint64_t run = 0; run < m->bench->runs && status == SIDESTEP_OK; run++) {
         m->bench->seconds[CLI_BENCH_COPY][run] = measure_copy(m);
-        status = measure_plain(m, run);
+        if (!m->bench->in_bucket)
+            status = measure_plain(m, run);
         if (status == SIDESTEP_OK)
             status = measure_save(m, run);
         if (status == SIDESTEP_OK)
@@ -212,20 +221,50 @@ static char *join(const char *folder, const char *name)
     return text;
 }
 
+/* A folder of our own: a directory, or a prefix of a bucket with a name that nobody has. */
+static enum sidestep_status make_folder(struct measuring *m)
+{
+    const struct cli_bench *bench = m->bench;
+    size_t length = strlen(m->folder);
+    uint64_t number;
+
+    if (bench->in_bucket) {
+        if (getrandom(&number, sizeof(number), 0) != (ssize_t)sizeof(number))
+            return cli_error_set(m->err, SIDESTEP_EIO, "bench: no random numbers");
+        snprintf(m->folder + length - 6, 7, "%06llx", (unsigned long long)number & 0xffffffu);
+        return SIDESTEP_OK;
+    }
+    if (mkdtemp(m->folder) != NULL)
+        return SIDESTEP_OK;
+    return cli_error_set(m->err,
+                         errno == ENOENT                     ? SIDESTEP_ENOTFOUND
+                         : errno == EACCES || errno == EROFS ? SIDESTEP_EPERM
+                                                             : SIDESTEP_EIO,
+                         "bench: make a directory in '%s': %s", bench->directory, strerror(errno));
+}
+
+/* Remove all that was made. In a bucket, the checkpoint that a failure left. */
+static void remove_folder(const struct measuring *m)
+{
+    struct sidestep_error err;
+
+    if (!m->bench->in_bucket)
+        (void)nftw(m->folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    else if (sidestep_delete(m->checkpoint, &err) != SIDESTEP_OK &&
+             err.status != SIDESTEP_ENOTFOUND)
+        cli_output_note(m->bench->cli, "'%s' may be left there: %s", m->checkpoint, err.message);
+}
+
 enum sidestep_status cli_bench_measure(struct cli_bench *bench, struct sidestep_error *err)
 {
+    uint64_t steps = bench->in_bucket ? 2 : 4; /* of a run */
     struct measuring m = {.bench = bench,
-                          .total_bytes = (1 + 4 * bench->runs) * bench->bytes,
+                          .total_bytes = (1 + steps * bench->runs) * bench->bytes,
                           .folder = join(bench->directory, ".sidestep-bench.XXXXXX"),
                           .err = err};
-    enum sidestep_status status;
+    enum sidestep_status status = make_folder(&m);
 
-    if (mkdtemp(m.folder) == NULL) {
-        status = errno == ENOENT                     ? SIDESTEP_ENOTFOUND
-                 : errno == EACCES || errno == EROFS ? SIDESTEP_EPERM
-                                                     : SIDESTEP_EIO;
-        (void)cli_error_set(err, status, "bench: make a directory in '%s': %s", bench->directory,
-                            strerror(errno));
+    if (status != SIDESTEP_OK) {
         free(m.folder);
         return status;
     }
@@ -239,7 +278,7 @@ enum sidestep_status cli_bench_measure(struct cli_bench *bench, struct sidestep_
     cli_progress_end(&m.progress);
     sidestep_state_dict_free(&m.state);
     (void)sidestep_engine_close(&m.engine, NULL);
-    (void)nftw(m.folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    remove_folder(&m);
     free(m.folder);
     free(m.file);
     free(m.checkpoint);

@@ -315,13 +315,14 @@ const struct cli_command cli_command_doctor = {
 
 const struct cli_command cli_command_bench = {
     .name = "bench",
-    .summary = "measure this disk and memory, and what saves cost here",
+    .summary = "measure storage and memory, and what saves cost here",
     .operands = {{"DIRECTORY", CLI_OPERAND_DIRECTORY, true}},
     .examples = {{"sidestep bench --state=80GiB /mnt/checkpoints",
                   "The cost of saves of 80 GiB by each process there."},
                  {"sidestep bench --mtbf=6h --json /mnt/checkpoints | jq "
                   ".prediction.interval_seconds",
-                  "How often to save, if something fails every six hours."}},
+                  "How often to save, if something fails every six hours."},
+                 {"sidestep bench s3://bucket/runs", "What a save to this bucket costs here."}},
     .description =
         {"Measures several operations in turns, and prints medians: copying memory; writing a new "
          "file plainly (O_DIRECT, fallocate, 4 MiB at a time, fsync) and reading it back; an "
@@ -333,12 +334,16 @@ const struct cli_command cli_command_bench = {
          "Processes that share a disk share its rate, so multiply.",
          "Needs three times --size of memory and of free space. Its files are in a directory "
          ".sidestep-bench.* in DIRECTORY (default: the current directory), which it removes at the "
-         "end, unless it is killed."},
+         "end, unless it is killed.",
+         "In a bucket, saves and loads are measured, and the copy, but nothing plain to compare "
+         "them with. A load reads from the bucket each time. 'sidestep gc' does not remove what a "
+         "killed bench has left there: a checkpoint below .sidestep-bench.*."},
     .json = "{\"directory\",\"bytes\",\"direct_io\",\"seconds\":{\"memory_copy\",\"disk_write\","
             "\"disk_read\",\"save_stall\",\"save_background\",\"load\"},\"prediction\":{"
             "\"state_bytes\",\"stall_seconds\",\"background_seconds\",\"load_seconds\","
             "\"mtbf_seconds\",\"interval_seconds\",\"saving_share\",\"failure_seconds\","
-            "\"failure_share\"}}; seconds are lists with one number for each run, sorted.",
+            "\"failure_share\"}}; seconds are lists with one number for each run, sorted. In a "
+            "bucket, direct_io is null, and disk_write and disk_read are missing.",
     .options = {{.id = CLI_OPTION_SIZE,
                  .name = "size",
                  .argument = "SIZE",

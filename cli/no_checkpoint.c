@@ -4,15 +4,16 @@
 
 #include "output.h"
 
-#include <limits.h>
-#include <unistd.h>
-
+/* Does it have a .metadata? What is in there does not matter: not a byte is asked for. */
 static bool is_checkpoint(const char *root)
 {
-    char path[PATH_MAX];
-    int length = snprintf(path, sizeof(path), "%s/.metadata", root);
+    struct sidestep_error err;
+    void *bytes = NULL;
+    size_t length;
+    enum sidestep_status status = sidestep_read_file(root, ".metadata", 0, &bytes, &length, &err);
 
-    return length > 0 && (size_t)length < sizeof(path) && access(path, F_OK) == 0;
+    sidestep_bytes_free(&bytes);
+    return status == SIDESTEP_OK || status == SIDESTEP_ECORRUPT;
 }
 
 void cli_no_checkpoint_note(const struct cli *cli, const char *root, const char *more)

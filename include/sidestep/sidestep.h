@@ -1910,6 +1910,21 @@ sidestep_prune(const char *root, const struct sidestep_retention *retention, uin
                struct sidestep_gc_report *report, struct sidestep_error *err);
 
 /**
+ * sidestep_delete(path, err):
+ * Delete one checkpoint of ours, in a directory or a bucket, as sidestep_prune() does: first nobody
+ * finds it any more, then its files go. What a kill leaves is no checkpoint, and sidestep_gc()
+ * removes it. The caller knows that no run needs it. Durable when it returns. Blocks; any thread;
+ * not collective.
+ *
+ * Errors: SIDESTEP_ENOTFOUND: there is no whole checkpoint of ours. SIDESTEP_ELOCKED: it stays,
+ * because it is pinned, is being read or replaced, or has files of others in it. SIDESTEP_EPERM: it
+ * stays. SIDESTEP_EIO, SIDESTEP_ETIMEDOUT: storage does not answer; it may be gone, so delete it
+ * again. SIDESTEP_EINVAL, SIDESTEP_EUNSUPPORTED: ${path} (sidestep_check_path()).
+ */
+SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status sidestep_delete(const char *path,
+                                                                    struct sidestep_error *err);
+
+/**
  * sidestep_pin(path, on, err): protect a checkpoint from retention (${on}), or no longer.  Durable
  * when it returns.  A run may have the series open.  SIDESTEP_ENOTFOUND: it does not exist, or was
  * deleted meanwhile.

@@ -2,8 +2,6 @@
 /* missing.c -- finds out why a directory has no `.metadata`; see missing.h. */
 #include "checkpoint/missing.h"
 
-#include <errno.h>
-
 #include "commit/commit.h"
 #include "format/format.h"
 #include "model/model.h"
@@ -43,7 +41,7 @@ enum sidestep_status missing_metadata_error(struct store_dir *dir, struct sidest
 
     TRY(name_list_read(dir, &names, err));
     if (names.count == 0 && dir->store->ops->layout == STORE_OF_KEYS) /* a prefix without a key */
-        return error_set(err, SIDESTEP_ENOTFOUND, ENOENT, HERE, "there is nothing of this name");
+        return FAIL(err, SIDESTEP_ENOTFOUND, "there is no object of this name or below it");
     one = find_checkpoint(dir, &names);
     if (has_lost_metadata(&names))
         return FAIL(err, SIDESTEP_EUNCOMMITTED,

@@ -11,8 +11,18 @@
 #include "commit/commit.h"
 #include "checkpoint/foreign.h"
 #include "format/format.h"
+#include "object/object.h"
 
 #define READER_TRIES 5u
+
+static enum sidestep_status explain_missing(struct reader *r, struct sidestep_error *err)
+{
+    enum sidestep_status status = missing_metadata_error(r->dir, err);
+
+    if (status == SIDESTEP_ENOTFOUND)
+        named_dir_explain(r->store, r->path, err);
+    return status;
+}
 
 /* Read the rank-local metadata of a save without collectives: `__0.metadata`, `__1.metadata` ... */
 static enum sidestep_status read_rank_local(struct reader *r, struct sidestep_error *err)
@@ -28,7 +38,7 @@ static enum sidestep_status read_rank_local(struct reader *r, struct sidestep_er
         if (status == SIDESTEP_ENOTFOUND && rank != 0)
             break;
         if (status == SIDESTEP_ENOTFOUND)
-            return missing_metadata_error(r->dir, err);
+            return explain_missing(r, err);
         if (status == SIDESTEP_OK)
             status = dcp_metadata_read(bytes.bytes, bytes.length, &part, err);
         if (status == SIDESTEP_OK)
@@ -336,8 +346,10 @@ enum sidestep_status reader_new(struct store *store, const char *path, uint32_t 
                                                 .depth = READER_QUEUE_DEPTH,
                                                 .readers = store->readers};
     (*out)->path = memory_strdup(path);
-    if ((*out)->path != NULL)
+    if ((*out)->path != NULL) { /* names of files are joined to it */
+        (*out)->path[object_url_trimmed(path)] = '\0';
         return SIDESTEP_OK;
+    }
     reader_close(out);
     return FAIL_NOMEM(err, strlen(path));
 }

@@ -3,6 +3,7 @@
 #include "commit/named_dir.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -11,7 +12,8 @@
 
 #define MAX_WORD 64u /* longer names are not compared */
 #define MAX_OFFERS 3u
-#define MAX_PATH 256u /* a longer one is not explained */
+#define MAX_PATH 256u    /* a longer one is not explained */
+#define MAX_NAMES 10000u /* of a directory, that are looked at */
 
 /* The names that are nearest to ${typed}, the nearest first. */
 struct offers {
@@ -21,6 +23,7 @@ struct offers {
         size_t score;
     } near[MAX_OFFERS];
     size_t count;
+    size_t names; /* that were looked at */
 };
 
 static size_t min_size(size_t a, size_t b)
@@ -117,46 +120,59 @@ static const char *cut_name(char *path, char name[MAX_PATH])
 
 static bool add_offer(void *context, const char *name)
 {
-    offer(context, name);
-    return true;
+    struct offers *offers = context;
+
+    offer(offers, name);
+    return ++offers->names < MAX_NAMES;
 }
 
-/* Find the directory in which the first missing part of ${path} would be, and the names there.
- * ${path} is changed. */
-static void explain(struct store *store, char *path, char *text, size_t bytes)
+/* Find the names beside the first missing part of ${path}: ${path} becomes the directory where it
+ * would be, and ${typed} is its name. A prefix of keys without any key is missing, too. */
+static bool find_beside(struct store *store, char *path, char typed[MAX_PATH],
+                        struct offers *offers, bool *is_last)
 {
-    OWNED_DIR *dir = NULL;
-    char name[MAX_PATH];
-    bool is_last = true;
-
-    for (; cut_name(path, name) != NULL; is_last = false) {
-        struct offers offers = {.typed = name};
+    for (*is_last = true; cut_name(path, typed) != NULL; *is_last = false) {
+        OWNED_DIR *dir = NULL;
+        *offers = (struct offers){.typed = typed};
         if (store_dir_open(store, NULL, path[0] != '\0' ? path : ".", &dir, NULL) != SIDESTEP_OK)
             continue;
-        if (strlen(name) <= MAX_WORD)
-            (void)store_dir_list(dir, add_offer, &offers, NULL);
-        if (offers.count != 0)
-            write_offers(&offers, path, text, bytes);
-        else if (!is_last)
-            snprintf(text, bytes, "; there is no '%s%s'", path, name);
-        return;
+        if (strlen(typed) <= MAX_WORD)
+            (void)store_dir_list(dir, add_offer, offers, NULL);
+        if (offers->names != 0 || store->ops->layout == STORE_OF_DIRECTORIES)
+            return true;
     }
+    return false;
+}
+
+void named_dir_explain(struct store *store, const char *path, struct sidestep_error *err)
+{
+    char folder[MAX_PATH], typed[MAX_PATH], text[MAX_PATH + 600] = "";
+    struct offers offers;
+    bool is_last;
+
+    if (err == NULL || path[0] == '\0' || strlen(path) >= sizeof(folder))
+        return;
+    memcpy(folder, path, strlen(path) + 1);
+    if (!find_beside(store, folder, typed, &offers, &is_last))
+        return;
+    if (offers.count != 0)
+        write_offers(&offers, folder, text, sizeof(text));
+    else if (!is_last)
+        snprintf(text, sizeof(text), "; there is no '%s%s'", folder, typed);
+    size_t used = strlen(err->message);
+    snprintf(err->message + used, sizeof(err->message) - used, "%s", text);
 }
 
 enum sidestep_status named_dir_open(struct store *store, const char *path, struct store_dir **dir,
                                     struct sidestep_error *err)
 {
-    char copy[MAX_PATH], text[MAX_PATH + 600] = "";
     struct sidestep_error why = {0};
     enum sidestep_status status = store_dir_open(store, NULL, path, dir, &why);
 
     if (status == SIDESTEP_OK || err == NULL)
         return status;
-    int length = snprintf(copy, sizeof(copy), "%s", path);
-    if (why.sys_errno == ENOENT && length > 0 && (size_t)length < sizeof(copy))
-        explain(store, copy, text, sizeof(text));
     (void)error_copy(err, &why);
-    size_t used = strlen(err->message);
-    snprintf(err->message + used, sizeof(err->message) - used, "%s", text);
+    if (why.sys_errno == ENOENT)
+        named_dir_explain(store, path, err);
     return status;
 }

@@ -9,5 +9,8 @@
  * it. */
 enum sidestep_status named_dir_open(struct store *store, const char *path, struct store_dir **dir,
                                     struct sidestep_error *err);
+/* Nothing has the name ${path}: add to the message names that look like it, or which part of
+ * ${path} is missing. A prefix of keys opens without an error, so its caller finds that out. */
+void named_dir_explain(struct store *store, const char *path, struct sidestep_error *err);
 
 #endif

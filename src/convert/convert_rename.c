@@ -139,12 +139,13 @@ static enum sidestep_status parse_mapping(struct convert_renames *r, char *text,
 static enum sidestep_status read_mapping(struct convert_renames *r, const char *path,
                                          struct sidestep_error *err)
 {
-    OWNED_BUFFER bytes = {0};
+    OWNED_STORE *store = NULL;
     OWNED_DIR *dir = NULL;
+    OWNED_BUFFER bytes = {0};
     const char *name;
 
-    TRY(location_check(path, err));
-    TRY(store_parent_open(store_posix(), path, &r->arena, &dir, &name, err));
+    TRY(object_path_open(path, &store, err));
+    TRY(store_parent_open(store, path, &r->arena, &dir, &name, err));
     TRY(small_file_read(dir, name, 0, MAX_MAPPING_BYTES, &bytes, err));
     char *text = arena_strndup(&r->arena, (const char *)bytes.bytes, bytes.length);
     return text != NULL ? parse_mapping(r, text, err) : FAIL_NOMEM(err, bytes.length);

@@ -62,7 +62,7 @@ enum sidestep_status location_check(const char *path, struct sidestep_error *err
                     "'%s' is a URL with a capital letter: write 's3://'", path);
     return FAIL(err, SIDESTEP_EUNSUPPORTED,
                 "'%s' is a URL that cannot be used here: sidestep knows paths of file systems, and "
-                "s3://BUCKET/PREFIX for most functions; mount other storage, and give its path "
-                "there (a local path of this name is './%s')",
+                "s3://BUCKET/PREFIX; mount other storage, and give its path there (a local "
+                "path of this name is './%s')",
                 path, path);
 }

@@ -36,13 +36,17 @@ static enum sidestep_status verify_at(const char *path, struct workers *workers,
 {
     OWNED_STORE *store = NULL;
     OWNED_BY(reader_close) struct reader *reader = NULL;
+    OWNED char *trimmed = memory_strdup(path);
     struct sidestep_error why = {0};
 
+    if (trimmed == NULL)
+        return FAIL_NOMEM(err, strlen(path));
+    trimmed[object_url_trimmed(path)] = '\0'; /* names of files are joined to it */
     TRY(object_path_open(path, &store, err));
     uint32_t ring = store_ring_probe() == 0 ? READER_IO_URING : 0;
     const struct verify_foreign_request request = {
         .store = store,
-        .path = path,
+        .path = trimmed,
         .flags = READER_TOLERANT | READER_SALVAGE | READER_SHARED_LOCK | STORE_DIRECT | ring,
         .workers = workers,
         .options = options,

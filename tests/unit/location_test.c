@@ -113,6 +113,7 @@ static void of_who_changes(void)
     REFUSED(sidestep_pin(URL, true, &err));
     REFUSED(sidestep_tag(URL, "best", true, &err));
     REFUSED(sidestep_rebuild(URL, &err));
+    REFUSED(sidestep_delete(URL, &err));
     REFUSED(sidestep_convert(URL, "out", &options, &converted, &err));
     REFUSED(sidestep_convert("good", URL, &options, &converted, &err));
     REFUSED(sidestep_convert("good", URL ".npz", &options, &converted, &err));
