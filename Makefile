@@ -35,46 +35,47 @@ unexport MAKEFLAGS
 
 .PHONY: all check check-frameworks check-gpu check-objects check-source demo demo-mpi bench fuzz long combinations kills habits hosts install clean help
 
+# NEEDS: the groups of tools/setup that a target needs beside those to build, so that an ordinary user
+# reads in one message all that is missing.
 all:
-	@tools/setup build
+	@tools/setup build $(NEEDS)
 	@tools/build $(BUILD) $(OPTIONS)
 
 check:
-	@tools/setup build
-	@groups=$$(tools/run-tests --groups $(if $(SAN),--san=$(SAN)) $(SUITES)) && tools/setup $$groups
+	@groups='build check python'; ! command -v python3 >/dev/null || \
+	    groups=$$(tools/run-tests --groups $(if $(SAN),--san=$(SAN)) $(SUITES)) && tools/setup $$groups
 	@tools/run-tests $(if $(SAN),--san=$(SAN)) $(SUITES)
 
+check-gpu: NEEDS = python
 check-gpu: all
-	@tools/setup python
 	@ninja -C $(BUILD) --quiet test-programs
 	@tests/gpu/run $(BUILD)
 
+check-objects: NEEDS = objects python clients
 check-objects: all
-	@tools/setup objects python clients
 	@ninja -C $(BUILD) --quiet test-programs
 	@PYTHONPATH=python SIDESTEP_LIBRARY=$(abspath $(BUILD))/libsidestep.so.0 \
 	    .venv/bin/python -m pytest -q -p no:cacheprovider \
 	    tests/objects -o "python_files=stores_*.py"
 
 check-frameworks:
-	@tools/setup build check
-	@FRAMEWORKS="$(FRAMEWORKS)" tools/setup frameworks
+	@FRAMEWORKS="$(FRAMEWORKS)" tools/setup build check frameworks
 	@tools/run-tests $(or $(SUITES),lightning transformers accelerate torchtitan torchtune adapt)
 
 check-source:
 	@tools/setup source
 	@tools/check-source
 
+demo: NEEDS = python
 demo: all
-	@tools/setup python
 	@$(if $(ROOT),tools/demo-bucket "$(ROOT)",tools/demo)
 
+demo-mpi: NEEDS = demo
 demo-mpi: all
-	@tools/setup demo
 	@tools/demo-mpi
 
+bench: NEEDS = bench python
 bench: all
-	@tools/setup bench python
 	@bench/run
 
 fuzz:
@@ -86,23 +87,23 @@ long:
 	@$(MAKE) --no-print-directory check-frameworks
 	@$(MAKE) --no-print-directory fuzz FUZZ_SECONDS=600
 
+combinations: NEEDS = check python
 combinations: all
-	@tools/setup check python
 	@tests/combinations $(SUITES)
 
+kills: NEEDS = python
 kills: all
-	@tools/setup python
 	@SIDESTEP_TORCHRUN=1 SIDESTEP_KILLS=$(KILLS) PYTHONPATH=python SIDESTEP_LIBRARY=$(abspath $(BUILD))/libsidestep.so.0 \
 	    .venv/bin/python -m pytest -q -s -x -p no:cacheprovider \
 	    python/tests/test_series_kills.py python/tests/test_series_ranks.py
 
+habits: NEEDS = check
 habits: all
-	@tools/setup check
 	@ninja -C $(BUILD) --quiet test-programs
 	@tests/habits/run $(BUILD) --long
 
+hosts: NEEDS = check hosts python
 hosts: all
-	@tools/setup check hosts python
 	@ninja -C $(BUILD) --quiet test-programs
 	@tests/hosts/run $(BUILD)
 

@@ -138,3 +138,17 @@ def test_a_child_of_fork_is_not_stuck_behind_a_thread_of_its_parent() -> None:
         print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     """)
     assert printed == "0"
+
+
+def test_a_tree_without_the_module_of_the_header(tmp_path: Path) -> None:
+    package = Path(_library.__file__).parents[1]
+    shutil.copytree(package, tmp_path / "sidestep", ignore=shutil.ignore_patterns("abi.py", "*.pyc"))
+    ended = subprocess.run(
+        [sys.executable, "-c", "import sidestep; sidestep.Status"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 1
+    assert "the module sidestep._c.abi was not made yet: type `make`" in ended.stderr
