@@ -100,9 +100,10 @@ static void print_text(const struct cli *cli, const struct sidestep_convert_repo
     char size[CLI_FORMAT_UNITS_BYTES];
 
     cli_format_units_size(size, report->tensor_bytes);
-    fprintf(cli->out, "%s%s to %s: %zu tensors, %zu objects, %s\n",
+    fprintf(cli->out, "%s%s to %s: %zu tensor%s, %zu object%s, %s\n",
             cli_has_option(cli, CLI_OPTION_DRY_RUN) ? "would convert " : "", report->from,
-            report->to, report->tensor_count, report->object_count, size);
+            report->to, report->tensor_count, report->tensor_count != 1 ? "s" : "",
+            report->object_count, report->object_count != 1 ? "s" : "", size);
     if (report->aside != NULL)
         cli_output_note(cli, "%zu objects are in '%s'", report->left_out_count, report->aside);
     for (size_t i = 0; report->aside == NULL && i < report->left_out_count; i++)

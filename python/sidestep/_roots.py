@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 from typing import Optional, Union
@@ -12,6 +13,7 @@ from ._c.calls import call
 from ._c.checked import a_path, a_text, words_of
 from ._c.errors import check
 from ._c.library import lib
+from ._environment import environment
 
 log = logging.getLogger("sidestep")
 Path = Union[str, "os.PathLike[str]"]
@@ -24,7 +26,7 @@ def latest(root: Path, *, verify: Optional[str] = "structure") -> Optional[str]:
     It chooses as a resume of a `Checkpointer` does.  So it passes over what is damaged, unfinished
     or being deleted, what the run has left behind by going back, what another run made, and copies
     under other names.  What it passes over is logged, with the reason, as a warning of the logger
-    "sidestep".  A root that is not there counts as empty; an info there says so.  Writes nothing.
+    "sidestep".  A root that is not there counts as empty; rank 0 is warned.  Writes nothing.
     Not collective: each rank looks for itself, and a `load` of different checkpoints fails on all
     ranks.
 
@@ -43,12 +45,26 @@ def latest(root: Path, *, verify: Optional[str] = "structure") -> Optional[str]:
             words = map(os.fsdecode, (passed.path, passed.state_name, passed.reason))
             log.warning("latest: passed over '%s' (%s): %s", *words)
         if status == Status.ENOTFOUND:
-            log.info("latest: %s", os.fsdecode(err.message))
+            _tell_there_is_none(err)
             return None
         check(status, err)
         return os.fsdecode(report.path)
     finally:
         lib().sidestep_latest_report_release(report)
+
+
+def _tell_there_is_none(err: ErrorInfo) -> None:
+    """Who is told None begins anew: that is right once, and wrong with a path that is mistyped."""
+    text = os.fsdecode(err.message)
+    if err.sys_errno != errno.ENOENT:
+        log.info("latest: %s", text)
+        return
+    log.log(
+        logging.DEBUG if environment().rank else logging.WARNING,
+        "latest: %s.  So there is no checkpoint: right for the first start of a run; otherwise "
+        "check the path",
+        text,
+    )
 
 
 def pin(path: Path, on: bool = True) -> None:

@@ -84,7 +84,20 @@ def test_a_root_that_is_none_is_refused(tmp_path):
     assert sidestep.latest(tmp_path / "not-there-yet") is None
 
 
-def test_a_root_that_is_not_there_is_logged(tmp_path, caplog):
+def test_a_root_that_is_not_there_is_a_warning_of_rank_0(tmp_path, caplog, monkeypatch):
     with caplog.at_level(logging.INFO, logger="sidestep"):
         assert sidestep.latest(tmp_path / "typo") is None
-    assert "/typo': No such file or directory" in caplog.text
+        assert "/typo': No such file or directory" in caplog.text
+        assert "check the path" in caplog.text
+        assert [record.levelno for record in caplog.records] == [logging.WARNING]
+        caplog.clear()
+        monkeypatch.setenv("RANK", "1")
+        monkeypatch.setenv("WORLD_SIZE", "2")
+        assert sidestep.latest(tmp_path / "typo") is None
+        assert not caplog.records
+
+
+def test_a_root_that_is_empty_is_no_warning(tmp_path, caplog):
+    with caplog.at_level(logging.INFO, logger="sidestep"):
+        assert sidestep.latest(tmp_path) is None
+    assert [record.levelno for record in caplog.records] == [logging.INFO]

@@ -142,7 +142,9 @@ def test_a_child_of_fork_is_not_stuck_behind_a_thread_of_its_parent() -> None:
 
 def test_a_tree_without_the_module_of_the_header(tmp_path: Path) -> None:
     package = Path(_library.__file__).parents[1]
-    shutil.copytree(package, tmp_path / "sidestep", ignore=shutil.ignore_patterns("abi.py", "*.pyc"))
+    shutil.copytree(
+        package, tmp_path / "sidestep", ignore=shutil.ignore_patterns("abi.py", "*.pyc")
+    )
     ended = subprocess.run(
         [sys.executable, "-c", "import sidestep; sidestep.Status"],
         env={**os.environ, "PYTHONPATH": str(tmp_path)},

@@ -67,6 +67,7 @@ def test_every_field_is_equal(saved):
     for name in fields:
         assert getattr(got, name) == getattr(want, name), name
     assert got == want and want == got
+    assert repr(lazy_metadata(saved)) == repr(want)
     assert got != dataclasses.replace(want, planner_data=None)
     assert len(got.state_dict_metadata) == 7 and len(got.storage_data) == 7
     properties = got.state_dict_metadata["half"].properties

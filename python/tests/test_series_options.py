@@ -143,7 +143,7 @@ with Checkpointer(f"{root}/r", **options) as found:
             ["ENOSPC later ['step-1', 'step-2']"] * 2,
             r"__0_0\.distcp\.part: save '/.*/r/step-3': the storage is full: the files of rank 0 "
             r"take [\d.]+ MiB, and [\d.]+ MiB were free; deleting all checkpoints but the newest "
-            r"would free [\d.]+ MiB \(1 checkpoint\): .*: reserve \d+ bytes for "
+            r"would free [\d.]+ MiB \(1 checkpoint\): .*: reserve space for "
             r"'__0_0\.distcp\.part': ",
         ),
         (

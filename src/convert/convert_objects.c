@@ -89,8 +89,9 @@ static enum sidestep_status take(struct convert *c, size_t i, bool held,
     if (status == SIDESTEP_EUNSUPPORTED)
         error_wrap(
             err,
-            "%zu object%s (a checkpoint, dcp, can hold them; option objects: skip leaves them out, "
-            "aside writes them to a second file; option model_only takes weights)",
+            "of %zu object%s at least one does not fit (objects=skip leaves out what does not, "
+            "objects=aside writes it to a second file, model_only takes the weights alone, and "
+            "to=dcp keeps everything)",
             c->object_count, c->object_count != 1 ? "s" : "");
     return status;
 }

@@ -336,7 +336,7 @@ static void explain_full(const struct writing *w, struct sidestep_error *err)
         if (store_stat(w->export->commit.dir, w->files[f].name, &stat, NULL) == SIDESTEP_OK)
             stored += stat.stored;
     }
-    space_report(err, w->export->commit.dir, "the files", needed, stored, "");
+    space_report(err, w->export->commit.dir, "the files take", needed, stored, "");
 }
 
 enum sidestep_status convert_write(struct convert *c, struct export *export,

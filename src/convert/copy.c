@@ -217,7 +217,7 @@ static enum sidestep_status transfer_and_end(struct copy *c, struct sidestep_err
     enum sidestep_status status = transfer(c, err);
 
     if (status == SIDESTEP_ENOSPC && c->dir != NULL)
-        space_report(err, c->dir, "the copy", c->total_bytes, c->copied_bytes, "");
+        space_report(err, c->dir, "the copy takes", c->total_bytes, c->copied_bytes, "");
     copy_files_discard(c);
     c->target->end(c, may_go_on(status));
     return status;

@@ -56,6 +56,6 @@ void save_explain_space(struct sidestep_save *save, struct sidestep_error *why)
         return;
     if (commit->rank == 0)
         describe(save, words);
-    snprintf(what, sizeof(what), "the files of rank %u", commit->rank);
+    snprintf(what, sizeof(what), "the files of rank %u take", commit->rank);
     space_report(why, commit->dir, what, needed_by(save), commit_shards_stored(commit), words);
 }

@@ -18,8 +18,9 @@
 void space_describe(struct store_dir *root, const char *path, const char *run_id,
                     char words[SPACE_REPORT_BYTES]);
 
-/* If ${err} says that space was short, prepend that ${what} takes ${needed} bytes, and how many
- * bytes were free in ${dir} before ${stored} of them were written.  Append ${words}. */
+/* If ${err} says that space was short, prepend how much is needed, and how many
+ * bytes were free in ${dir} before ${stored} of them were written.  Append ${words}.  ${what} is a
+ * subject and its verb, as in "the copy takes". */
 void space_report(struct sidestep_error *err, struct store_dir *dir, const char *what,
                   uint64_t needed, uint64_t stored, const char *words);
 

@@ -421,7 +421,7 @@ enum sidestep_status store_posix_file_allocate(struct store_file *base, uint64_t
         signal_guard_end(&guard, failed != 0);
     }
     if (failed != 0 && errno != EOPNOTSUPP && errno != EINVAL && errno != ENOSYS)
-        return FAIL_SYS(err, "reserve %llu bytes for '%s'", (unsigned long long)bytes, file->name);
+        return FAIL_SYS(err, "reserve space for '%s'", file->name);
     return SIDESTEP_OK;
 }
 

@@ -89,7 +89,8 @@ def test_advice(sidestep):
     """a refusal names the options that help, as they are typed"""
     source, target = saved(sidestep), sidestep.path("x.safetensors")
     sidestep.expect("convert", source, target, status=5, stderr=one_line(
-        "1 object (", "objects: skip leaves", "aside writes", "model_only takes", "'epoch'"))
+        "of 1 object at least one does not fit", "objects=skip leaves", "objects=aside writes",
+        "model_only takes", "to=dcp keeps", "'epoch'"))
     sidestep.json("convert", "--model-only", source, target)
     sidestep.expect("convert", "--model-only", source, target, status=1, stderr=one_line(
         "x.safetensors' exists; --force replaces what a conversion has made"))

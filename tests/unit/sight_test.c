@@ -116,8 +116,10 @@ static void run_job(struct job *job, enum place place, int first_alone)
     if (place == IN_PLACE || place == SERIES)
         assert_int_equal(mkdir(job->path, 0777), 0);
     assert_int_equal(comm_threads_run(RANKS, run_rank, job), 0);
-    if (job->cannot)
+    if (job->cannot) {
+        print_message("skipped: a mount of one rank alone needs privileges\n");
         skip();
+    }
 }
 
 /* ---- tests */

@@ -260,6 +260,10 @@ def _lazy_class() -> Any:
 
         __hash__ = None  # type: ignore[assignment]
 
+        def __repr__(self) -> str:
+            _fill(self)
+            return repr(self)
+
         def __reduce_ex__(self, protocol: Any) -> Any:
             _fill(self)
             return self.__reduce_ex__(protocol)
