@@ -13,6 +13,7 @@
 #include <sys/utsname.h>
 
 #include "base/base.h"
+#include "snapshot/memory_reader.h"
 #include "snapshot/snapshot.h"
 #include "store/store.h"
 
@@ -96,6 +97,20 @@ static void look_at_userfaultfd(struct doctor *doctor)
 }
 
 /* ---- memory */
+
+/* Saves read protected memory, which may go away, by this system call. */
+static void look_at_memory_reading(struct doctor *doctor)
+{
+    if (memory_reader_works())
+        doctor_add_finding(doctor, "memory_reading", SIDESTEP_ALLOWED_YES, NULL,
+                           "process_vm_readv of this process is allowed: snapshots can copy on write");
+    else
+        doctor_add_finding(doctor, "memory_reading", SIDESTEP_ALLOWED_NO,
+                           "In a container, the seccomp profile must allow process_vm_readv.",
+                           "process_vm_readv refused (%s): no copy-on-write snapshots, saves copy "
+                           "the state",
+                           strerrordesc_np(errno));
+}
 
 static void look_at_huge_pages(struct doctor *doctor)
 {
@@ -202,9 +217,16 @@ static void look_at_cachestat(struct doctor *doctor)
         doctor_add_finding(
             doctor, "cachestat", SIDESTEP_ALLOWED_YES, NULL,
             "loads read cached pages from the page cache, and bypass it for the rest");
-    else
-        doctor_add_finding(doctor, "cachestat", SIDESTEP_ALLOWED_NO, "Use Linux 6.5 or newer.",
+    else if (errno == ENOSYS)
+        doctor_add_finding(doctor, "cachestat", SIDESTEP_ALLOWED_NO,
+                           "Use Linux 6.5 or newer. In a container, the seccomp profile must allow "
+                           "cachestat.",
                            "not in Linux %s: loads read cached pages from the disk, too", release);
+    else
+        doctor_add_finding(doctor, "cachestat", SIDESTEP_ALLOWED_NO,
+                           "In a container, the seccomp profile must allow cachestat.",
+                           "refused (%s): loads read cached pages from the disk, too",
+                           strerrordesc_np(errno));
 }
 
 static void look_at_priorities(struct doctor *doctor)
@@ -273,6 +295,7 @@ void doctor_check_kernel(struct doctor *doctor)
 {
     look_at_system(doctor);
     look_at_userfaultfd(doctor);
+    look_at_memory_reading(doctor);
     look_at_huge_pages(doctor);
     look_at_locked_memory(doctor);
     look_at_bypasses(doctor);

@@ -175,6 +175,8 @@ def save_from_two_hosts(rig, mpi, habits):
             said, status = start_on_two(rig, mpi, (one, two), place, work)
             if status != 0:
                 complaints.append(f"{target}: status {status}: {said}")
+        if complaints:
+            return complaints
         for rank in range(RANKS):
             with open(f"{log}.{rank}") as file:
                 told = file.read().count("COMMITTED")
