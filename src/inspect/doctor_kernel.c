@@ -13,7 +13,6 @@
 #include <sys/utsname.h>
 
 #include "base/base.h"
-#include "snapshot/memory_reader.h"
 #include "snapshot/snapshot.h"
 #include "store/store.h"
 
@@ -102,8 +101,9 @@ static void look_at_userfaultfd(struct doctor *doctor)
 static void look_at_memory_reading(struct doctor *doctor)
 {
     if (memory_reader_works())
-        doctor_add_finding(doctor, "memory_reading", SIDESTEP_ALLOWED_YES, NULL,
-                           "process_vm_readv of this process is allowed: snapshots can copy on write");
+        doctor_add_finding(
+            doctor, "memory_reading", SIDESTEP_ALLOWED_YES, NULL,
+            "process_vm_readv of this process is allowed: snapshots can copy on write");
     else
         doctor_add_finding(doctor, "memory_reading", SIDESTEP_ALLOWED_NO,
                            "In a container, the seccomp profile must allow process_vm_readv.",

@@ -69,8 +69,8 @@ void space_report(struct sidestep_error *err, struct store_dir *dir, const char 
     if (err == NULL || err->status != SIDESTEP_ENOSPC || err->sys_errno == EFBIG)
         return;
     if (err->sys_errno == EDQUOT)
-        error_wrap(err, "%s %s, more than the quota allows%s", what,
-                   display_bytes(needed).text, words);
+        error_wrap(err, "%s %s, more than the quota allows%s", what, display_bytes(needed).text,
+                   words);
     else if (store_dir_traits(dir, &traits, NULL) == SIDESTEP_OK && traits.has_free_bytes)
         error_wrap(err, "the storage is full: %s %s, and %s were free%s", what,
                    display_bytes(needed).text, display_bytes(traits.free_bytes + stored).text,

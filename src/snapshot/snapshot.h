@@ -34,6 +34,7 @@
 #include "snapshot/huge_page.h"
 #include "snapshot/image.h"
 #include "snapshot/memory_map.h"
+#include "snapshot/memory_reader.h"
 #include "snapshot/offload.h"
 #include "snapshot/pool.h"
 #include "snapshot/pool_slots.h"
