@@ -5,8 +5,6 @@
  */
 #include "completion.h"
 
-#include <string.h>
-
 static const char head[] =
     "# bash completion for sidestep, made by 'sidestep completion bash'\n"
     "_sidestep()\n"
@@ -16,10 +14,11 @@ static const char head[] =
     "    [[ $cur == = ]] && cur=\n"
     "    [[ $prev == = ]] && prev=${COMP_WORDS[COMP_CWORD-2]}\n";
 
-static const char find_command[] =
-    "    for ((i = 1; i < COMP_CWORD; i++)); do\n"
-    "        case ${COMP_WORDS[i]} in\n"
-    "        %s) [[ ${COMP_WORDS[i+1]} == = ]] && ((i++)); ((i++)) ;;\n"
+static const char find_command_head[] = "    for ((i = 1; i < COMP_CWORD; i++)); do\n"
+                                        "        case ${COMP_WORDS[i]} in\n";
+
+static const char find_command_tail[] =
+    ") [[ ${COMP_WORDS[i+1]} == = ]] && ((i++)); ((i++)) ;;\n"
     "        -?*) ;;\n"
     "        *) if [[ -z $command ]]; then command=${COMP_WORDS[i]}; else ((operands++)); fi ;;\n"
     "        esac\n"
@@ -50,19 +49,30 @@ static void print_argument_case(FILE *out, const struct cli_option *options)
     }
 }
 
-/* Write a pattern that matches all options with an argument. */
-static void write_argument_pattern(char *pattern, size_t room, const struct cli_option *options)
+/* Print the options with an argument as alternatives of a pattern. */
+static void print_argument_pattern(FILE *out, const struct cli_option *options,
+                                   const char **separator)
 {
     for (const struct cli_option *option = options; option->name != NULL; option++) {
-        size_t used = strlen(pattern);
-
         if (option->argument == NULL)
             continue;
-        snprintf(pattern + used, room - used, "%s--%s", used > 0 ? "|" : "", option->name);
-        used = strlen(pattern);
+        fprintf(out, "%s--%s", *separator, option->name);
         if (option->letter != 0)
-            snprintf(pattern + used, room - used, "|-%c", option->letter);
+            fprintf(out, "|-%c", option->letter);
+        *separator = "|";
     }
+}
+
+/* Print the loop that finds the command, and counts its operands. */
+static void print_find_command(FILE *out)
+{
+    const char *separator = "        ";
+
+    fputs(find_command_head, out);
+    print_argument_pattern(out, cli_commands_global_options, &separator);
+    for (const struct cli_command *const *at = cli_commands; *at != NULL; at++)
+        print_argument_pattern(out, (*at)->options, &separator);
+    fputs(find_command_tail, out);
 }
 
 static void print_operand_case(FILE *out, const struct cli_command *command)
@@ -90,19 +100,14 @@ static void print_operand_case(FILE *out, const struct cli_command *command)
 
 void cli_completion_bash(FILE *out)
 {
-    char pattern[128] = "";
-
     fputs(head, out);
     fputs("    case $prev in\n", out);
     print_argument_case(out, cli_commands_global_options);
-    write_argument_pattern(pattern, sizeof(pattern), cli_commands_global_options);
     for (const struct cli_command *const *at = cli_commands, *command; (command = *at) != NULL;
-         at++) {
+         at++)
         print_argument_case(out, command->options);
-        write_argument_pattern(pattern, sizeof(pattern), command->options);
-    }
     fputs("    esac\n", out);
-    fprintf(out, find_command, pattern);
+    print_find_command(out);
     fputs("    if [[ $cur == -* ]]; then\n        local options=\"", out);
     print_option_words(out, cli_commands_global_options);
     fputs("\"\n        case $command in\n", out);

@@ -34,7 +34,8 @@ def number(variable: str) -> int:
     if not text:
         return 0
     if not (text.isascii() and text.isdigit() and len(text) < 19):
-        raise make_error(f"{variable} is '{text}', not a number")
+        unit = " of bytes, such as 67108864 for 64 MiB" if "_BYTES" in variable else ""
+        raise make_error(f"{variable} is '{text}', not a number{unit}")
     return int(text)
 
 

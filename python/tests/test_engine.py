@@ -86,7 +86,7 @@ def test_own_failure_is_raised_as_it_is(tmp_path: Path) -> None:
         ("SIDESTEP_THREADS", "many", "SIDESTEP_THREADS is 'many', not a number"),
         ("SIDESTEP_THREADS", "-1", "SIDESTEP_THREADS is '-1', not a number"),
         ("SIDESTEP_THREADS", "1000", "1000 threads are more than"),
-        ("SIDESTEP_POOL_BYTES", "1GB", "SIDESTEP_POOL_BYTES is '1GB', not a number"),
+        ("SIDESTEP_POOL_BYTES", "1GB", "not a number of bytes, such as 67108864 for 64 MiB"),
         ("SIDESTEP_POOL_BYTES", "7", "pool_bytes must be at least"),
         ("SIDESTEP_SNAPSHOT", "fork", "SIDESTEP_SNAPSHOT is 'fork', none of: auto, copy, cow"),
         ("SIDESTEP_COPY_AHEAD", "now", "is 'now', none of: auto, always, never"),

@@ -238,6 +238,8 @@ def test_bash_completion(sidestep):
             (["sidestep", "help", "ve"], ["verify", "version"]),
             (["sidestep", "completion", ""], ["bash", "zsh", "fish"]),
             (["sidestep", "verify", "-j", "3", "r"], ["run"]),
+            (["sidestep", "prune", "--keep-last", "3", "r"], ["run"]),
+            (["sidestep", "bench", "--mtbf", "=", "6h", "r"], ["run"]),
             (["sidestep", "cat", "run", ""], [])]:
         assert complete_in_bash(sidestep, *words) == expected, words
 
