@@ -218,7 +218,10 @@ static enum sidestep_status publish_and_commit(struct commit *commit,
     TRY(commit_encode_records(contents, &metadata, &manifest, err));
     file_name_format(FILE_NAME_MANIFEST, commit->save_id, 0, 0, name);
     object_key(commit, name, key);
-    TRY(client->ops->put(client, key, manifest.bytes, manifest.length, NULL, NULL, err));
+    enum sidestep_status put =
+        client->ops->put(client, key, manifest.bytes, manifest.length, NULL, NULL, err);
+    commit->objects->has_late_manifest = object_is_unanswered(put);
+    TRY(put);
     TRY(commit_check_guard(commit, err));
     TRY(object_check_lease(commit, err));
     TRY(object_commit_metadata(commit, &metadata, outcome, err));
@@ -242,7 +245,11 @@ static void abort_save(struct commit *commit, const struct sidestep_error *why)
     /* Before the objects are deleted, so that a rank that misses them finds the reason. */
     if (commit->world_size > 1)
         (void)client->ops->put(client, key, why->message, strlen(why->message), NULL, NULL, NULL);
-    object_sweep_save(commit->dir, commit->save_id);
+    if (commit->objects->has_late_manifest &&
+        !fault_hit("object.late_manifest")) /* wrong on purpose: tests must notice it */
+        object_sweep_but_marker(commit->dir, commit->save_id);
+    else
+        object_sweep_save(commit->dir, commit->save_id);
 }
 
 static void close_objects(struct commit *commit)

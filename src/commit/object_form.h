@@ -32,6 +32,9 @@
  *       (object_sweep.h), and if a .metadata that was read after that does not name them.
  *   O7  Whoever deletes a checkpoint deletes .metadata first,
  *   O8  and only the version of .metadata that was looked at.
+ *   O9  A save whose manifest was put without an answer leaves its marker. The manifest may still
+ *       arrive, and without a marker it would look like that of a checkpoint that lost its
+ *       .metadata. A sweep removes both when the save is dead.
  *
  * Leases make O6 safe. Rank 0 puts its marker again every OBJECT_REFRESH_SECONDS. It sends the
  * commit only if it has sent a refresh, which succeeded, in the last OBJECT_LEASE_SECONDS of its
@@ -61,6 +64,7 @@ struct commit_objects {
     struct referenced_files old;  /* rank 0: what that .metadata names */
     uint64_t identity;            /* rank 0: of the .metadata that it puts */
     bool is_conditional;          /* rank 0: the store keeps conditions */
+    bool has_late_manifest;       /* rank 0: the manifest may still arrive */
     struct object_keeper *keeper; /* puts the marker, or a sign of life, again and again */
 };
 
@@ -140,6 +144,8 @@ void object_keeper_stop(struct object_keeper **keeper);
 /* Delete the objects of save ${save_id} below the prefix of ${dir}, and abort its uploads, except
  * for its outcome; the marker last. Best effort. */
 void object_sweep_save(struct store_dir *dir, const char *save_id);
+/* The same, but the marker stays: another object of the save may still arrive (O9). */
+void object_sweep_but_marker(struct store_dir *dir, const char *save_id);
 /* .metadata is that of ${save_id} now: delete the votes and the marker of this save, and what
  * ${old}, the .metadata which it has replaced, names. Best effort. */
 void object_sweep_committed(struct store_dir *dir, const struct referenced_files *old,

@@ -230,10 +230,13 @@ static void abort_uploads(struct upload_search search)
 
 /* ---- one save */
 
+/* What stays of what is found. */
+enum { KEEP_NOTHING = 0, KEEP_OUTCOME = 1, KEEP_MARKER = 2 };
+
 /* Delete what was found of ${save_id}, unless ${named} (NULL: nothing) names it. The marker goes
  * last: until then others see that the save has not ended. */
 static void delete_found(struct store_dir *dir, const struct search *search, const char *save_id,
-                         const struct referenced_files *named, bool with_outcome)
+                         const struct referenced_files *named, unsigned keep)
 {
     struct batch batch = {.client = object_store_client(dir->store), .search = search};
     const struct found *marker = NULL;
@@ -242,7 +245,8 @@ static void delete_found(struct store_dir *dir, const struct search *search, con
     for (size_t i = 0; i < search->count; i++) {
         const struct found *found = &search->found[i];
         const char *name = found->key + strlen(search->prefix);
-        if (strcmp(found->save_id, save_id) != 0 || (found->is_outcome && !with_outcome))
+        if (strcmp(found->save_id, save_id) != 0 ||
+            (found->is_outcome && (keep & KEEP_OUTCOME) != 0))
             continue;
         if (found->is_marker)
             marker = found;
@@ -251,7 +255,7 @@ static void delete_found(struct store_dir *dir, const struct search *search, con
             add(&batch, found);
     }
     flush(&batch);
-    if (marker != NULL)
+    if (marker != NULL && (keep & KEEP_MARKER) == 0)
         add(&batch, marker);
     flush(&batch);
 }
@@ -264,7 +268,7 @@ static bool is_named(const struct referenced_files *named, const char *save_id)
 
 /* What belongs to a checkpoint that is there: only the votes and the marker may go. */
 static void delete_votes(struct store_dir *dir, struct search *search, const char *save_id,
-                         bool with_outcome)
+                         unsigned keep)
 {
     size_t kept = 0;
 
@@ -273,10 +277,10 @@ static void delete_votes(struct store_dir *dir, struct search *search, const cha
                     strlen(OBJECT_SAVES_DIR)) == 0)
             search->found[kept++] = search->found[i];
     search->count = kept;
-    delete_found(dir, search, save_id, NULL, with_outcome);
+    delete_found(dir, search, save_id, NULL, keep);
 }
 
-void object_sweep_save(struct store_dir *dir, const char *save_id)
+static void sweep_save(struct store_dir *dir, const char *save_id, unsigned keep)
 {
     OWNED_BY(release_search) struct search search = {0};
     OWNED_REFERENCED_FILES named = {0};
@@ -287,11 +291,21 @@ void object_sweep_save(struct store_dir *dir, const char *save_id)
     if (!read_named(dir, &search, &named))
         return;
     if (is_named(&named, save_id)) {
-        delete_votes(dir, &search, save_id, false);
+        delete_votes(dir, &search, save_id, KEEP_OUTCOME);
         return;
     }
     abort_uploads((struct upload_search){.dir = dir, .save_id = save_id});
-    delete_found(dir, &search, save_id, &named, false);
+    delete_found(dir, &search, save_id, &named, keep);
+}
+
+void object_sweep_save(struct store_dir *dir, const char *save_id)
+{
+    sweep_save(dir, save_id, KEEP_OUTCOME);
+}
+
+void object_sweep_but_marker(struct store_dir *dir, const char *save_id)
+{
+    sweep_save(dir, save_id, KEEP_OUTCOME | KEEP_MARKER);
 }
 
 /* Does ${found} belong to the checkpoint that was replaced? A shard without items is named nowhere,
@@ -320,7 +334,7 @@ void object_sweep_committed(struct store_dir *dir, const struct referenced_files
             is_replaced(&search, &search.found[i], old))
             add(&batch, &search.found[i]);
     flush(&batch);
-    delete_votes(dir, &search, save_id, false);
+    delete_votes(dir, &search, save_id, KEEP_OUTCOME);
 }
 
 /* ---- dead saves */
@@ -392,13 +406,13 @@ static void sweep_dead(struct store_dir *dir, const char *save_id_now, struct ob
         if (!is_first_of_its_save(&search, i) || !may_go)
             continue;
         if (!is_named(&named, id) || fault_hit("object.named"))
-            delete_found(dir, &search, id, &named, true);
+            delete_found(dir, &search, id, &named, KEEP_NOTHING);
         else
             is_committed = true;
     }
     if (is_committed) {
         snprintf(save_id, sizeof(save_id), "%s", named.save_id);
-        delete_votes(dir, &search, save_id, true);
+        delete_votes(dir, &search, save_id, KEEP_NOTHING);
     }
 }
 

@@ -38,6 +38,10 @@ typedef enum object_fate object_hook(void *context, int client, const char *requ
 /* NULL: memory is short. Parts but the last must have ${min_part_bytes}; 0: any. */
 struct object_bucket *object_sim_new(unsigned flags, size_t min_part_bytes);
 void object_sim_free(struct object_bucket **bucket);
+/* A copy, without its hook. NULL: memory is short. */
+struct object_bucket *object_sim_clone(const struct object_bucket *bucket);
+/* Two buckets with the same contents, ages, uploads and late requests have the same hash. */
+uint64_t object_sim_hash(const struct object_bucket *bucket);
 void object_sim_set_hook(struct object_bucket *bucket, object_hook *hook, void *context);
 /* A client with number ${number}; free it with object_client_free(). NULL: memory is short. */
 struct object_client *object_sim_client(struct object_bucket *bucket, int number);

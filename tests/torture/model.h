@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * model.h -- the crash-state explorer: runs the real commit and recovery code on a simulated disk,
- * all ranks as coroutines of one thread, on a simulated clock.
+ * model.h -- the crash-state explorer: runs the real commit and recovery code on a simulated disk
+ * or bucket, all ranks as coroutines of one thread, on a simulated clock.
  *
  *   model_world.c      coroutines, the scheduler, the clock: one run of a workload
  *   model_store.c      the simulated disk's operations, with faults and missing steps
@@ -9,6 +9,8 @@
  *   model_shard.c      shards of a few bytes that tell saves and ranks apart
  *   model_ledger.c     what was reported to whom, and whether a disk keeps it
  *   model_explore.c    after every step: kill all, cut the power, recover, check
+ *   model_bucket.c     the same in a bucket: after every request, kill all, let late requests
+ *                      arrive, let time pass, recover, check
  *   model_workload.c   the table of workloads
  *   model_mutant.c     the table of missing steps, each of which must be noticed
  *   crash_model.c      the program
@@ -20,10 +22,13 @@
 
 #include "base/clock.h"
 #include "commit/commit.h"
+#include "support/object_sim.h"
 #include "support/prng.h"
 #include "support/store_sim.h"
 
 #define MODEL_PARENT "/p"
+#define MODEL_BUCKET "runs"
+#define MODEL_PARENT_URL "s3://" MODEL_BUCKET "/p"
 #define MODEL_TARGET "t"
 #define MODEL_MAX_TASKS 5
 #define MODEL_MAX_SAVES 8
@@ -46,6 +51,7 @@ struct model_save {
     uint32_t looked;                /* when it looked up what it would replace; 0: not yet */
     uint32_t publishing;            /* when it began to publish; counted like ${looked} */
     bool committed;                 /* a process was told so */
+    bool reported;                  /* the process that saved it was told so */
     bool uncertain;                 /* committed, but only after a sync of names failed silently */
     bool aborted;                   /* a process was told so */
     bool doomed;                    /* it is being deleted */
@@ -67,6 +73,9 @@ struct ledger {
     struct model_file files[MODEL_MAX_FILES];
     uint32_t save_count, file_count;
     uint64_t chosen_by; /* the latest incarnation that has chosen */
+    /* In a bucket: a commit may arrive after a later incarnation has chosen. Then the process that
+     * saved it is not told that it is committed; a resume after that may choose it. */
+    bool commits_late;
     uint32_t tick;
     uint32_t order; /* counts saves that have looked, or begun to publish */
     uint32_t tainted_at;
@@ -88,6 +97,10 @@ bool ledger_look(struct store *store, const struct ledger *ledger, const char *n
 /* Are all checkpoints and files as reported? ${powered}: the power was never lost. */
 bool ledger_judge(struct sim *sim, const struct ledger *ledger, bool powered,
                   struct problem *problem);
+/* The same for the checkpoints of any store, which lost nothing. ${one_wins}: of two saves at once,
+ * only one may be committed. */
+bool ledger_judge_store(struct store *store, const struct ledger *ledger, bool powered,
+                        bool one_wins, struct problem *problem);
 /* Are there only checkpoints, files of users, and files of the series? */
 bool ledger_judge_leftovers(struct sim *sim, struct problem *problem);
 
@@ -159,6 +172,8 @@ enum mutant_kind {
     MUTANT_ANY_FILE, /* nth 1: a marker that the actor made; 2: one that it found */
     MUTANT_EARLY_VOTE,
     MUTANT_RETRY_SYNC,
+    MUTANT_REQUEST, /* ${request} is not made: "put pending" */
+    MUTANT_POINT,   /* fault point ${request} */
 };
 struct mutant {
     const char *name;
@@ -169,6 +184,7 @@ struct mutant {
     int rank;                  /* -1: all */
     const char *workload;      /* in which it must be noticed */
     const char *spare; /* why it need not be noticed: the step is a second defence; NULL: it must */
+    const char *request; /* in a bucket; NULL: none */
 };
 extern const struct mutant model_mutants[];
 extern const size_t model_mutant_count;
@@ -185,7 +201,8 @@ struct model {
     const struct mutant *mutant; /* NULL: the protocol is complete */
     struct trace_entry trace[MODEL_MAX_TRACE];
     size_t trace_count;
-    uint64_t random; /* the seed of the operating system's random numbers */
+    uint64_t random;    /* the seed of the operating system's random numbers */
+    const char *parent; /* of all checkpoints */
 };
 extern struct model model;
 
@@ -200,7 +217,7 @@ struct task;
 struct world;
 struct workload {
     const char *name;
-    unsigned flags;     /* of the disk, SIM_... */
+    unsigned flags;     /* of the disk, SIM_..., or of the bucket, OBJECT_SIM_... */
     unsigned traits;    /* WORKLOAD_... */
     const char *target; /* the target of the save in a recovery */
     uint32_t ranks;
@@ -215,6 +232,8 @@ struct workload {
 #define WORKLOAD_COMMITS 8u /* undisturbed, all saves must commit */
 #define WORKLOAD_MAKES_PARENT 16u
 #define WORKLOAD_NO_CRASHES 32u /* check only during the run; each run counts as a state */
+#define WORKLOAD_BUCKET 64u
+#define WORKLOAD_TORN 128u /* two saves may replace each other, but none may be torn */
 extern const struct workload model_workloads[];
 extern const size_t model_workload_count;
 
@@ -233,6 +252,7 @@ struct saving {
     int32_t cheats;           /* rank that leaves a shard of another save; -1: none */
     int32_t strays;           /* rank that saves with another layout than agreed; -1: none */
     uint32_t learns_after_ms; /* all ranks but rank 0 ask so late for the outcome */
+    uint32_t freezes_ms;      /* rank 0 stops for so long right before it commits */
     bool has_series;
     bool no_replace;
     char run_id[SAVE_ID_HEX];
@@ -259,6 +279,8 @@ enum commit_outcome program_series_save(struct world *world, struct ledger *ledg
                                         struct sharing *sharing);
 bool program_series_delete(struct ledger *ledger, struct lease *lease, struct store *store,
                            struct model_save *save);
+/* Delete a checkpoint in a bucket. */
+bool program_delete(struct ledger *ledger, struct store *store, struct model_save *save);
 /* Sweep NAME as a save does before it begins. */
 void program_sweep_target(struct store *store);
 /* Run `sidestep gc`. */
@@ -299,6 +321,9 @@ struct world {
     uint64_t now_ms;
     const struct workload *workload;
     struct sim *sim;
+    struct object_bucket *bucket;          /* instead of ${sim}; NULL: a disk */
+    struct store *stores[SIM_MAX_CLIENTS]; /* of the bucket, by client */
+    uint64_t bucket_ms;                    /* ${now_ms} when the bucket was told the time */
     struct ledger ledger;
     struct saving savings[MODEL_MAX_TASKS];
     size_t saving_count;
@@ -319,12 +344,18 @@ struct world {
     bool (*after_change)(struct world *world);
     void *context;
 };
-/* Run all tasks to their end. ${sim} is world->sim, and set up. */
+/* Run all tasks to their end. The disk or bucket is set up. */
 void world_run(struct world *world);
+/* The clock of ${world}, for what runs outside of its tasks. */
+void world_start_clock(struct world *world);
 struct task *world_add(struct world *world, void (*main)(struct task *task), struct saving *saving,
                        uint32_t rank);
 struct saving *world_add_saving(struct world *world, const char *name, uint32_t ranks);
 struct store *world_store(struct task *task);
+/* For what is there before the run. */
+struct store *world_setup_store(struct world *world);
+/* Other tasks may run now, before ${op}. */
+void world_before_op(void *context, int client, const char *op, const char *name);
 /* For model_store.c: which fault should this operation have? */
 enum fault_kind world_take_fault(struct sim *sim, const char *op);
 
@@ -349,5 +380,19 @@ void explore_release(struct explore *x);
 /* Do run number ${run} of ${workload}, which determines schedule, kills, faults and samples. False:
  * a promise was broken; it was reported. */
 bool explore_run(struct explore *x, const struct workload *workload, uint64_t run);
+/* For model_bucket.c: is the state with this hash a new one? */
+bool explore_is_new(struct explore *x, uint64_t hash);
+/* For model_bucket.c: plan the disturbances of ${run}. */
+void explore_plan(const struct explore *x, struct world *world, uint64_t run);
+/* Recover as a user would: the next save, or the next resume and save, must work. */
+bool explore_recover(const struct workload *workload, struct ledger *ledger, struct store *store,
+                     struct clock *clock, struct problem *problem);
+
+/* ---- model_bucket.c */
+
+/* The store of client ${client} of a bucket. */
+struct store *bucket_store(struct world *world, int client);
+bool bucket_run(struct explore *x, const struct workload *workload, uint64_t run);
+object_hook bucket_before_request;
 
 #endif

@@ -63,7 +63,7 @@ static bool put(uint64_t *seen, size_t capacity, uint64_t key)
     return is_new;
 }
 
-static bool is_new_state(struct explore *x, uint64_t key)
+bool explore_is_new(struct explore *x, uint64_t key)
 {
     key |= key == 0;
     if (!put(x->seen, x->seen_capacity, key))
@@ -284,14 +284,23 @@ static struct clock *recovery_time(void)
     return &recovery_clock.clock;
 }
 
+static void end_all(struct ledger *ledger)
+{
+    for (uint32_t i = 0; i < ledger->save_count; i++) {
+        ledger_end(ledger, &ledger->saves[i]);
+        ledger->saves[i].incarnation = 0;
+    }
+}
+
 /* Another save under the same name must work, and leave nothing behind. */
-static bool recover_one_off(struct scene *scene, struct store *store, struct problem *problem)
+static bool recover_one_off(const struct workload *workload, struct ledger *ledger,
+                            struct store *store, struct clock *clock, struct problem *problem)
 {
     struct sidestep_error err = {0};
-    struct saving saving = {.ledger = scene->ledger, .votes_no = -1, .cheats = -1, .strays = -1};
+    struct saving saving = {.ledger = ledger, .votes_no = -1, .cheats = -1, .strays = -1};
 
-    saving.save = ledger_new_save(scene->ledger, scene->workload->target, 1);
-    if (program_save(&saving, 0, store, recovery_time()) != COMMIT_COMMITTED) {
+    saving.save = ledger_new_save(ledger, workload->target, 1);
+    if (program_save(&saving, 0, store, clock) != COMMIT_COMMITTED) {
         snprintf(problem->text, sizeof(problem->text), "the next save does not commit");
         return false;
     }
@@ -302,7 +311,8 @@ static bool recover_one_off(struct scene *scene, struct store *store, struct pro
     return true;
 }
 
-static bool recover_series(struct scene *scene, struct store *store, struct problem *problem)
+static bool recover_series(struct ledger *ledger, struct store *store, struct clock *clock,
+                           struct problem *problem)
 {
     struct sidestep_error err = {0};
     int chosen[2] = {MODEL_NOTHING, MODEL_NOTHING};
@@ -310,18 +320,18 @@ static bool recover_series(struct scene *scene, struct store *store, struct prob
     char name[16];
     bool good = true;
 
-    snprintf(name, sizeof(name), "step-%u", 10 + scene->ledger->save_count);
+    snprintf(name, sizeof(name), "step-%u", 10 + ledger->save_count);
     for (int i = 0; i < 2 && good; i++) {
         lease_release(&lease);
-        good = program_open_series(&lease, store, scene->ledger, &chosen[i], &err);
+        good = program_open_series(&lease, store, ledger, &chosen[i], &err);
     }
     if (good && chosen[0] != chosen[1]) {
         snprintf(err.message, sizeof(err.message), "it chose %d, and then %d", chosen[0],
                  chosen[1]);
         good = false;
     }
-    if (good && program_series_save(NULL, scene->ledger, &lease, store, recovery_time(), name,
-                                    NULL) != COMMIT_COMMITTED) {
+    if (good &&
+        program_series_save(NULL, ledger, &lease, store, clock, name, NULL) != COMMIT_COMMITTED) {
         snprintf(err.message, sizeof(err.message), "the next save does not commit");
         good = false;
     }
@@ -332,12 +342,14 @@ static bool recover_series(struct scene *scene, struct store *store, struct prob
     return good;
 }
 
-static void end_all(struct ledger *ledger)
+bool explore_recover(const struct workload *workload, struct ledger *ledger, struct store *store,
+                     struct clock *clock, struct problem *problem)
 {
-    for (uint32_t i = 0; i < ledger->save_count; i++) {
-        ledger_end(ledger, &ledger->saves[i]);
-        ledger->saves[i].incarnation = 0;
-    }
+    end_all(ledger);
+    ledger->chosen_by = 0; /* no incarnation is left */
+    return (workload->traits & WORKLOAD_SERIES) != 0
+               ? recover_series(ledger, store, clock, problem)
+               : recover_one_off(workload, ledger, store, clock, problem);
 }
 
 static bool recover(struct scene *scene, bool powered)
@@ -347,15 +359,11 @@ static bool recover(struct scene *scene, bool powered)
     int client = MODEL_RECOVERY - (int)scene->depth;
     bool good;
 
-    end_all(scene->ledger);
-    scene->ledger->chosen_by = 0; /* no incarnation is left */
     model.actor = &recoverer;
     sim_set_hook(scene->sim, before_recovery_op, scene);
     struct store *store = sim_store(scene->sim, client);
-    if ((scene->workload->traits & WORKLOAD_SERIES) != 0)
-        good = recover_series(scene, store, &scene->x->problem);
-    else
-        good = recover_one_off(scene, store, &scene->x->problem);
+    good =
+        explore_recover(scene->workload, scene->ledger, store, recovery_time(), &scene->x->problem);
     sim_set_hook(scene->sim, NULL, NULL);
     if (good && !scene->x->failed) {
         good = judge(scene, powered, "after recovery") &&
@@ -387,7 +395,7 @@ static bool visit(struct scene *scene, struct sim **image, bool powered)
     }
     uint64_t key = XXH3_64bits_withSeed(
         parts, sizeof(parts), XXH3_64bits(scene->workload->name, strlen(scene->workload->name)));
-    if (!is_new_state(x, key))
+    if (!explore_is_new(x, key))
         return true;
     x->states++;
     model_store_attach(*image);
@@ -479,6 +487,14 @@ static void plan_together(struct world *world, uint64_t run, unsigned faults, un
         plan_fault(plan, prng_next(prng) >> 8, faults);
 }
 
+void explore_plan(const struct explore *x, struct world *world, uint64_t run)
+{
+    if (run != 0 && world->task_count == 1)
+        plan_alone(world, run, x->plain_faults);
+    else if (run != 0)
+        plan_together(world, run, x->plain_faults, x->plain_criticals);
+}
+
 /* Make a disk on which everything is durable. */
 static void settle(struct world *world)
 {
@@ -534,6 +550,9 @@ bool explore_run(struct explore *x, const struct workload *workload, uint64_t ru
     static struct world world;
     struct actor outside = {.phase = PHASE_OTHER};
 
+    if ((workload->traits & WORKLOAD_BUCKET) != 0)
+        return bucket_run(x, workload, run);
+    model.parent = MODEL_PARENT;
     world =
         (struct world){.workload = workload, .prng = prng_new(run), .after_change = after_change};
     struct scene scene = {.x = x, .workload = workload, .ledger = &world.ledger};
@@ -544,10 +563,7 @@ bool explore_run(struct explore *x, const struct workload *workload, uint64_t ru
     set_up(&world);
     workload->start(&world);
     model.mutant = mutant;
-    if (run != 0 && world.task_count == 1)
-        plan_alone(&world, run, x->plain_faults);
-    else if (run != 0)
-        plan_together(&world, run, x->plain_faults, x->plain_criticals);
+    explore_plan(x, &world, run);
     scene.sim = world.sim;
     scene.samples = world.task_count == 1 ? 16 : 4;
     scene.most_new = run == 0 ? 3 : 2;

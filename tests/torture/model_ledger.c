@@ -77,7 +77,7 @@ bool ledger_look(struct store *store, const struct ledger *ledger, const char *n
     char path[64];
 
     *save = MODEL_NOTHING;
-    snprintf(path, sizeof(path), MODEL_PARENT "/%s", name);
+    snprintf(path, sizeof(path), "%s/%s", model.parent, name);
     enum sidestep_status status = reader_open(store, path, 0, &reader, &err);
     if (status == SIDESTEP_ENOTFOUND || status == SIDESTEP_EUNCOMMITTED)
         return true;
@@ -109,8 +109,9 @@ static bool judge_found(const struct ledger *ledger, int number, bool powered,
                       number, found->name);
     if (found->gone)
         return broken(problem, "save %d of '%s' is there, but was deleted", number, found->name);
-    if (found->fenced ||
-        (found->incarnation != 0 && found->incarnation < ledger->chosen_by && !found->seen))
+    if ((!ledger->commits_late || found->reported) &&
+        (found->fenced ||
+         (found->incarnation != 0 && found->incarnation < ledger->chosen_by && !found->seen)))
         return broken(problem, "save %d of '%s' is there, but a later incarnation chose without it",
                       number, found->name);
     for (uint32_t i = 0; i < ledger->save_count; i++) {
@@ -194,32 +195,44 @@ static bool judge_file(const struct sim *sim, const struct model_file *file,
     return true;
 }
 
-bool ledger_judge(struct sim *sim, const struct ledger *ledger, bool powered,
-                  struct problem *problem)
+static bool is_first_of_its_name(const struct ledger *ledger, uint32_t i)
 {
-    struct store *store = sim_store(sim, MODEL_SETUP);
+    for (uint32_t k = 0; k < i; k++)
+        if (strcmp(ledger->saves[k].name, ledger->saves[i].name) == 0)
+            return false;
+    return true;
+}
 
+bool ledger_judge_store(struct store *store, const struct ledger *ledger, bool powered,
+                        bool one_wins, struct problem *problem)
+{
     if (!judge_told(ledger, problem))
         return false;
     for (uint32_t i = 0; i < ledger->save_count; i++) {
         const char *name = ledger->saves[i].name;
+        int found;
         if (ledger->saves[i].committed && ledger->saves[i].aborted)
             return broken(problem, "one rank was told that save %u of '%s' is committed, and %s", i,
                           name, "another that it is not");
-        bool is_first = true;
-        int found;
-        for (uint32_t k = 0; k < i; k++)
-            is_first &= strcmp(ledger->saves[k].name, name) != 0;
-        if (!is_first)
+        if (!is_first_of_its_name(ledger, i))
             continue;
         if (!ledger_look(store, ledger, name, &found, problem) ||
             !(found != MODEL_NOTHING ? judge_found(ledger, found, powered, problem)
                                      : judge_absent(ledger, name, powered, problem)))
             return false;
-        if (found != MODEL_NOTHING && (sim->flags & SIM_NO_LOCKS) == 0 &&
+        if (found != MODEL_NOTHING && one_wins &&
             !judge_replaced(ledger, &ledger->saves[found], powered, problem))
             return false;
     }
+    return true;
+}
+
+bool ledger_judge(struct sim *sim, const struct ledger *ledger, bool powered,
+                  struct problem *problem)
+{
+    if (!ledger_judge_store(sim_store(sim, MODEL_SETUP), ledger, powered,
+                            (sim->flags & SIM_NO_LOCKS) == 0, problem))
+        return false;
     for (uint32_t i = 0; i < ledger->file_count; i++)
         if ((powered || ledger->files[i].durable) && !judge_file(sim, &ledger->files[i], problem))
             return false;

@@ -12,7 +12,9 @@
 #include "root/lease.h"
 #include "checkpoint/reader.h"
 #include "commit/sweep.h"
+#include "root/root.h"
 #include "selection/choose.h"
+#include "selection/prune.h"
 
 /* ---- one rank of a save */
 
@@ -29,8 +31,28 @@ static bool is_dead(void)
 
 static void tell(struct rank *r, enum commit_outcome outcome)
 {
-    if (!is_dead())
-        ledger_tell(r->saving->ledger, r->saving->save, outcome);
+    if (is_dead())
+        return;
+    r->saving->save->reported |= outcome == COMMIT_COMMITTED;
+    ledger_tell(r->saving->ledger, r->saving->save, outcome);
+}
+
+/* Right before the commit, the process stands still for a while. */
+static enum sidestep_status freeze(void *context, const struct commit *commit,
+                                   struct sidestep_error *err)
+{
+    const struct saving *saving = context;
+
+    (void)err;
+    commit->clock->sleep_ms(commit->clock, saving->freezes_ms);
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status holds(void *context, const struct commit *commit,
+                                  struct sidestep_error *err)
+{
+    (void)context, (void)commit, (void)err;
+    return SIDESTEP_OK;
 }
 
 static enum sidestep_status guard_check(void *context, const struct commit *commit,
@@ -249,12 +271,15 @@ enum commit_outcome program_save(struct saving *saving, uint32_t rank, struct st
                                  struct clock *clock)
 {
     struct rank r = {.saving = saving};
+    const struct commit_guard freezer = {.check = freeze, .holds = holds, .context = saving};
     enum commit_outcome outcome;
     char path[64];
 
     init(&r, rank, store, clock);
+    if (rank == 0 && saving->freezes_ms != 0)
+        r.commit.guard = &freezer;
     model_enter(PHASE_OTHER);
-    snprintf(path, sizeof(path), MODEL_PARENT "/%s", saving->save->name);
+    snprintf(path, sizeof(path), "%s/%s", model.parent, saving->save->name);
     enum sidestep_status status = commit_open(&r.commit, path, &r.why);
     if (status == SIDESTEP_OK)
         status = agree(&r);
@@ -317,7 +342,7 @@ static bool choose(struct lease *lease, struct store *store, struct ledger *ledg
     *chosen = MODEL_NOTHING;
     model_enter(PHASE_CHOOSE);
     if (store_dir_sync(lease->root, err) != SIDESTEP_OK ||
-        list_root(store, MODEL_PARENT, LIST_WITH_UNREADABLE, &list, err) != SIDESTEP_OK)
+        list_root(store, model.parent, LIST_WITH_UNREADABLE, &list, err) != SIDESTEP_OK)
         return false;
     const struct choose_options how = {.store = store, .mode = SIDESTEP_VERIFY_STRUCTURE};
     enum sidestep_status status = choose_newest_valid(&how, &list, &at, &gone, err);
@@ -346,11 +371,12 @@ bool program_open_series(struct lease *lease, struct store *store, struct ledger
                          int *chosen, struct sidestep_error *err)
 {
     model_enter(PHASE_LEASE);
-    if (lease_acquire(lease, store, MODEL_PARENT, err) != SIDESTEP_OK)
+    if (lease_acquire(lease, store, model.parent, err) != SIDESTEP_OK)
         return false;
     struct sweep sweep = {.store = store, .parent = lease->root, .mode = SWEEP_SERIES};
     model_enter(PHASE_FENCE);
-    return sweep_parent(&sweep, err) == SIDESTEP_OK && choose(lease, store, ledger, chosen, err);
+    return root_of(store)->sweep(&sweep, err) == SIDESTEP_OK &&
+           choose(lease, store, ledger, chosen, err);
 }
 
 enum commit_outcome program_series_save(struct world *world, struct ledger *ledger,
@@ -358,7 +384,7 @@ enum commit_outcome program_series_save(struct world *world, struct ledger *ledg
                                         struct clock *clock, const char *name,
                                         struct sharing *sharing)
 {
-    struct commit_guard guard = {.check = guard_check, .context = lease};
+    struct commit_guard guard = {.check = guard_check, .holds = guard_check, .context = lease};
     struct saving saving = {
         .world = world,
         .ledger = ledger,
@@ -391,13 +417,31 @@ bool program_series_delete(struct ledger *ledger, struct lease *lease, struct st
         return false;
     save->doomed = true;
     ledger->tick++;
+    if (store->ops->layout == STORE_OF_KEYS)
+        return program_delete(ledger, store, save);
     if (sweep_move_to_trash(lease->root, save->name, hex, NULL) != SIDESTEP_OK || is_dead())
         return false;
     save->gone = true;
     ledger->tick++;
     file_name_format(FILE_NAME_TRASH, hex, 0, 0, trash);
-    (void)store;
     return sweep_empty_trash(lease->root, trash, NULL, NULL) == SIDESTEP_OK;
+}
+
+bool program_delete(struct ledger *ledger, struct store *store, struct model_save *save)
+{
+    OWNED_DIR *root = NULL;
+    char hex[SAVE_ID_HEX];
+
+    model_enter(PHASE_DELETE);
+    hash_to_hex(save->id, sizeof(save->id), hex);
+    save->doomed = true;
+    ledger->tick++;
+    if (store_dir_open(store, NULL, model.parent, &root, NULL) != SIDESTEP_OK ||
+        prune_delete(root, NULL, save->name, hex, NULL, NULL) != SIDESTEP_OK || is_dead())
+        return false;
+    save->gone = true;
+    ledger->tick++;
+    return true;
 }
 
 void program_sweep_target(struct store *store)
@@ -416,10 +460,11 @@ bool program_collect(struct store *store, struct sidestep_error *err)
     OWNED_DIR *parent = NULL;
 
     model_enter(PHASE_FENCE);
-    if (store_dir_open(store, NULL, MODEL_PARENT, &parent, err) != SIDESTEP_OK)
+    if (store_dir_open(store, NULL, model.parent, &parent, err) != SIDESTEP_OK)
         return false;
     struct sweep sweep = {.store = store, .parent = parent, .mode = SWEEP_ALL};
-    return sweep_parent(&sweep, err) == SIDESTEP_OK && sweep_child_dirs(&sweep, err) == SIDESTEP_OK;
+    return root_of(store)->sweep(&sweep, err) == SIDESTEP_OK &&
+           root_of(store)->sweep_below(&sweep, err) == SIDESTEP_OK;
 }
 
 /* ---- a user with a directory, and maybe a file in it */

@@ -259,8 +259,8 @@ void model_store_attach(struct sim *sim)
 bool model_store_is_change(const char *op)
 {
     static const char *const changes[] = {
-        "dir_make", "dir_remove",  "dir_sync",      "rename",        "unlink",
-        "link",     "file_create", "file_write_at", "file_truncate", "file_sync",
+        "dir_make",    "dir_remove",    "dir_sync",      "rename",    "unlink", "link",
+        "file_create", "file_write_at", "file_truncate", "file_sync", "put",    "delete",
     };
 
     for (size_t i = 0; i < ARRAY_LENGTH(changes); i++)

@@ -18,15 +18,14 @@ static void save_before(struct world *world, const char *name, uint32_t ranks)
     struct saving saving = {.ledger = &world->ledger, .votes_no = -1, .cheats = -1, .strays = -1};
 
     saving.save = ledger_new_save(&world->ledger, name, 1);
-    enum commit_outcome outcome =
-        program_save(&saving, 0, sim_store(world->sim, MODEL_SETUP), &world->clock);
+    enum commit_outcome outcome = program_save(&saving, 0, world_setup_store(world), &world->clock);
     assert(outcome == COMMIT_COMMITTED);
     (void)outcome;
 }
 
 static void make_dir_before(struct world *world, const char *dir, const char *file)
 {
-    program_make_dir(&world->ledger, sim_store(world->sim, MODEL_SETUP), dir, file);
+    program_make_dir(&world->ledger, world_setup_store(world), dir, file);
 }
 
 static void old_made_by_swap(struct world *world)
@@ -60,7 +59,7 @@ static void files_of_user(struct world *world)
 static void decoys(struct world *world)
 {
     OWNED_DIR *root = NULL;
-    struct store *store = sim_store(world->sim, MODEL_SETUP);
+    struct store *store = world_setup_store(world);
     enum sidestep_status status = store_dir_open(store, NULL, "/", &root, NULL);
 
     if (status == SIDESTEP_OK)
@@ -206,6 +205,42 @@ static void start_sweep(struct world *world)
     (void)world_add(world, sweep_main, NULL, 9);
 }
 
+/* ---- in a bucket */
+
+#define HOUR_MS 3600000u
+
+/* A save stands still for two hours before its commit, and meanwhile somebody sweeps. */
+static void sweep_later_main(struct task *task)
+{
+    struct clock *clock = &task->world->clock;
+
+    clock->sleep_ms(clock, HOUR_MS + HOUR_MS / 2);
+    (void)program_collect(world_store(task), NULL);
+}
+
+static void start_frozen(struct world *world)
+{
+    add_ranks(world, MODEL_TARGET)->freezes_ms = 2 * HOUR_MS;
+    (void)world_add(world, sweep_later_main, NULL, 9);
+}
+
+/* Somebody deletes the checkpoint, for example a prune, while another process saves there. */
+static void delete_target_main(struct task *task)
+{
+    program_delete(&task->world->ledger, world_store(task), &task->world->ledger.saves[0]);
+}
+
+static void start_delete_target(struct world *world)
+{
+    (void)world_add(world, delete_target_main, NULL, 9);
+}
+
+static void start_delete_beside(struct world *world)
+{
+    start_delete_target(world);
+    start_save(world);
+}
+
 /* A reader must always see whole checkpoints only. */
 static void reader_main(struct task *task)
 {
@@ -299,7 +334,7 @@ static void other_owner_main(struct task *task)
 
 static void series_before(struct world *world)
 {
-    struct store *store = sim_store(world->sim, MODEL_SETUP);
+    struct store *store = world_setup_store(world);
     struct lease lease = {0};
     int chosen;
     bool good = program_open_series(&lease, store, &world->ledger, &chosen, NULL);
@@ -315,7 +350,7 @@ static void series_before(struct world *world)
 
 static void two_steps_before(struct world *world)
 {
-    struct store *store = sim_store(world->sim, MODEL_SETUP);
+    struct store *store = world_setup_store(world);
     struct lease lease = {0};
     int chosen;
     bool good = program_open_series(&lease, store, &world->ledger, &chosen, NULL);
@@ -370,6 +405,8 @@ static void start_second_step(struct world *world)
     (void)world_add(world, owner_main, NULL, 0);
 }
 
+#define BUCKET WORKLOAD_BUCKET
+
 const struct workload model_workloads[] = {
     {"fresh", 0, WORKLOAD_COMMITS, MODEL_TARGET, 1, NULL, start_save},
     {"fresh-2", 0, WORKLOAD_COMMITS, MODEL_TARGET, 2, NULL, start_save},
@@ -423,5 +460,26 @@ const struct workload model_workloads[] = {
     {"own-sync-over", SIM_OWN_SYNC,
      WORKLOAD_COMMITS | WORKLOAD_NO_RECOVERY_SAVE | WORKLOAD_NO_FAULTS, MODEL_TARGET, 2,
      old_made_by_swap, start_save},
+    {"bucket", 0, BUCKET | WORKLOAD_COMMITS, MODEL_TARGET, 1, NULL, start_save},
+    {"bucket-2", 0, BUCKET | WORKLOAD_COMMITS, MODEL_TARGET, 2, NULL, start_save},
+    {"bucket-over", 0, BUCKET | WORKLOAD_COMMITS, MODEL_TARGET, 1, old_made_by_swap, start_save},
+    {"bucket-over-2", 0, BUCKET | WORKLOAD_COMMITS, MODEL_TARGET, 2, old_made_by_swap, start_save},
+    {"bucket-twice", 0, BUCKET | WORKLOAD_COMMITS, MODEL_TARGET, 1, NULL, start_twice},
+    {"bucket-race", 0, BUCKET, MODEL_TARGET, 1, NULL, start_race},
+    {"bucket-race-over", 0, BUCKET, MODEL_TARGET, 1, old_made_by_swap, start_race_of_three},
+    {"bucket-successor", 0, BUCKET, MODEL_TARGET, 2, old_made_by_swap, start_successor},
+    {"bucket-gc", 0, BUCKET, MODEL_TARGET, 2, old_made_by_swap, start_collect},
+    {"bucket-votes-no", 0, BUCKET, MODEL_TARGET, 2, old_made_by_swap, start_no},
+    {"bucket-frozen", 0, BUCKET, MODEL_TARGET, 1, old_made_by_swap, start_frozen},
+    {"bucket-reader", 0, BUCKET | WORKLOAD_COMMITS | WORKLOAD_NO_FAULTS, MODEL_TARGET, 1, NULL,
+     start_read},
+    {"bucket-delete", 0, BUCKET, MODEL_TARGET, 1, old_made_by_swap, start_delete_target},
+    {"bucket-delete-beside", 0, BUCKET, MODEL_TARGET, 1, old_made_by_swap, start_delete_beside},
+    {"bucket-series", 0, BUCKET | WORKLOAD_SERIES, NULL, 1, NULL, start_series},
+    {"bucket-zombie", 0, BUCKET | WORKLOAD_SERIES, NULL, 1, series_before, start_zombie},
+    {"bucket-ignores", OBJECT_SIM_IGNORES_CONDITIONS, BUCKET | WORKLOAD_TORN, MODEL_TARGET, 1,
+     old_made_by_swap, start_race},
+    {"bucket-refuses", OBJECT_SIM_REFUSES_CONDITIONS, BUCKET | WORKLOAD_TORN, MODEL_TARGET, 1,
+     old_made_by_swap, start_race},
 };
 const size_t model_workload_count = ARRAY_LENGTH(model_workloads);

@@ -50,7 +50,7 @@ static void stop(struct world *world, const char *at)
 }
 
 /* Between two operations, other tasks may run. */
-static void before_op(void *context, int client, const char *op, const char *name)
+void world_before_op(void *context, int client, const char *op, const char *name)
 {
     struct world *world = context;
 
@@ -109,7 +109,7 @@ enum fault_kind world_take_fault(struct sim *sim, const char *op)
         world->current->actor.is_dead || ++world->faults != world->plan.fault_at)
         return FAULT_NONE;
     enum fault_kind fault = world->plan.fault;
-    if (fault == FAULT_LOST)
+    if (fault == FAULT_LOST && world->bucket == NULL)
         fault = lose(world, op);
     model_trace(world->current->client,
                 fault == FAULT_BEFORE  ? "FAILS:"
@@ -121,7 +121,14 @@ enum fault_kind world_take_fault(struct sim *sim, const char *op)
 
 struct store *world_store(struct task *task)
 {
-    return sim_store(task->world->sim, task->client);
+    return task->world->bucket != NULL ? bucket_store(task->world, task->client)
+                                       : sim_store(task->world->sim, task->client);
+}
+
+struct store *world_setup_store(struct world *world)
+{
+    return world->bucket != NULL ? bucket_store(world, MODEL_SETUP)
+                                 : sim_store(world->sim, MODEL_SETUP);
 }
 
 /* ---- making tasks */
@@ -231,7 +238,10 @@ static void kill(struct world *world, unsigned mask)
         if ((mask >> i & 1) != 0 && !world->tasks[i].is_done && !world->tasks[i].actor.is_dead) {
             model_trace(world->tasks[i].client, "KILLED", "");
             world->tasks[i].actor.is_dead = true;
-            sim_client_die(world->sim, world->tasks[i].client);
+            if (world->bucket != NULL)
+                object_sim_die(world->bucket, world->tasks[i].client);
+            else
+                sim_client_die(world->sim, world->tasks[i].client);
             if (world->tasks[i].saving != NULL && world->tasks[i].actor.rank == 0)
                 ledger_end(&world->ledger, world->tasks[i].saving->save);
             world->was_killed = true;
@@ -248,8 +258,8 @@ static void bury(struct world *world)
 
 static bool is_critical(const char *op)
 {
-    static const char *const ops[] = {"dir_make", "dir_sync",    "rename",
-                                      "unlink",   "file_create", "file_lock"};
+    static const char *const ops[] = {"dir_make",    "dir_sync",  "rename", "unlink",
+                                      "file_create", "file_lock", "put",    "delete"};
 
     for (size_t i = 0; i < ARRAY_LENGTH(ops); i++)
         if (strcmp(op, ops[i]) == 0)
@@ -274,6 +284,11 @@ static void disturb(struct world *world, struct task *task, const char *op)
         }
 }
 
+void world_start_clock(struct world *world)
+{
+    world->clock = (struct clock){.now_ns = world_now_ns, .sleep_ms = world_sleep_ms};
+}
+
 void world_run(struct world *world)
 {
     struct task *task = NULL;
@@ -281,8 +296,11 @@ void world_run(struct world *world)
     struct world *outer = running;
 
     running = world;
-    world->clock = (struct clock){.now_ns = world_now_ns, .sleep_ms = world_sleep_ms};
-    sim_set_hook(world->sim, before_op, world);
+    world_start_clock(world);
+    if (world->bucket != NULL)
+        object_sim_set_hook(world->bucket, bucket_before_request, world);
+    else
+        sim_set_hook(world->sim, world_before_op, world);
     while ((task = pick(world, task)) != NULL) {
         const char *op = task->at;
         resume(world, task);
@@ -294,6 +312,9 @@ void world_run(struct world *world)
         disturb(world, task, op);
         bury(world);
     }
-    sim_set_hook(world->sim, NULL, NULL);
+    if (world->bucket != NULL)
+        object_sim_set_hook(world->bucket, NULL, NULL);
+    else
+        sim_set_hook(world->sim, NULL, NULL);
     running = outer;
 }
