@@ -18,11 +18,61 @@
 
 #define CALL_CACHESTAT 451 /* not in glibc yet */
 
+/* The smallest memory limit of a cgroup and of those around it; UINT64_MAX: none.  ${path}, from
+ * /proc/self/cgroup, is cut.  In a container it may name what cannot be seen; the root can. */
+static uint64_t limit_of_cgroup(const char *mount, char *path, const char *file)
+{
+    uint64_t least = UINT64_MAX;
+
+    for (;;) {
+        char name[640], line[32];
+        unsigned long long limit = 0;
+
+        snprintf(name, sizeof(name), "%s%s/%s", mount, path, file);
+        doctor_read_line(name, line, sizeof(line));
+        if (sscanf(line, "%llu", &limit) == 1 && limit < least)
+            least = limit;
+        char *slash = strrchr(path, '/');
+        if (slash == NULL)
+            return least;
+        *slash = '\0';
+    }
+}
+
+/* Version 2 has the line "0::/path", version 1 "4:memory:/path". */
+static void look_at_memory_limit(struct doctor *doctor, uint64_t total)
+{
+    uint64_t least = UINT64_MAX, limit;
+    char line[512];
+    FILE *list = fopen("/proc/self/cgroup", "re");
+
+    while (list != NULL && fgets(line, sizeof(line), list) != NULL) {
+        char *names = strchr(line, ':'), *path = names != NULL ? strchr(names + 1, ':') : NULL;
+        if (path == NULL)
+            continue;
+        path++;
+        path[strcspn(path, "\n")] = '\0';
+        if (strncmp(names, "::", 2) == 0)
+            limit = limit_of_cgroup("/sys/fs/cgroup", path, "memory.max");
+        else if (strncmp(names, ":memory:", 8) == 0)
+            limit = limit_of_cgroup("/sys/fs/cgroup/memory", path, "memory.limit_in_bytes");
+        else
+            continue;
+        least = limit < least ? limit : least;
+    }
+    if (list != NULL)
+        (void)fclose(list);
+    if (least < total)
+        doctor_add_bytes(doctor, "memory_limit", (double)least,
+                         " in this cgroup: whoever needs more is killed; SIDESTEP_POOL_BYTES "
+                         "limits what saves need");
+}
+
 static void look_at_system(struct doctor *doctor)
 {
     struct utsname name;
     char line[128];
-    unsigned long long kib = 0;
+    unsigned long long kib = 0, total = 0;
 
     if (uname(&name) == 0)
         doctor_add_finding(doctor, "kernel", SIDESTEP_ALLOWED_FACT, NULL, "Linux %s, %s",
@@ -30,11 +80,14 @@ static void look_at_system(struct doctor *doctor)
     doctor_add_finding(doctor, "processors", SIDESTEP_ALLOWED_FACT, NULL, "%u for this process",
                        thread_cpu_count());
     FILE *meminfo = fopen("/proc/meminfo", "re");
-    while (meminfo != NULL && fgets(line, sizeof(line), meminfo) != NULL)
+    while (meminfo != NULL && fgets(line, sizeof(line), meminfo) != NULL) {
+        (void)sscanf(line, "MemTotal: %llu kB", &total);
         if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1)
             doctor_add_bytes(doctor, "memory", (double)kib * 1024, " available");
+    }
     if (meminfo != NULL)
         (void)fclose(meminfo);
+    look_at_memory_limit(doctor, (uint64_t)total * 1024);
 }
 
 /* ---- userfaultfd */

@@ -13,8 +13,8 @@ from harness import Skip, one_line, other_user
 
 STATES = {"yes", "partly", "no", "fact"}
 NAMES = ["kernel", "processors", "memory", "userfaultfd", "memory_reading", "huge_pages",
-         "io_uring", "cachestat", "cpu_priority", "io_priority", "durable", "shared", "free_space", "disk_scheduler",
-         "rights", "writable", "commit"]
+         "io_uring", "cachestat", "cpu_priority", "io_priority", "durable", "shared", "free_space",
+         "disk_scheduler", "rights", "writable", "commit"]
 QUICK = ["--size=16MiB", "--runs=1"]
 
 
@@ -101,6 +101,33 @@ def test_doctor_in_a_container(sidestep):
         assert found[name]["state"] == "no", found[name]
         assert "refused (Operation not permitted)" in found[name]["text"], found[name]
         assert f"must allow {call}." in found[name]["fix"], found[name]
+
+
+def test_doctor_of_a_memory_limit(sidestep):
+    """doctor: the memory limit of a cgroup is reported, also of one around that of the process"""
+    for place, limit in (("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
+                         ("/sys/fs/cgroup", "memory.max")):
+        outer = f"{place}/sidestep-{os.getpid()}"
+        try:
+            os.makedirs(f"{outer}/inner")
+            with open(f"{outer}/{limit}", "w", encoding="ascii") as file:
+                file.write(str(512 << 20))
+            break
+        except OSError:
+            for folder in (f"{outer}/inner", outer):
+                if os.path.isdir(folder):
+                    os.rmdir(folder)
+    else:
+        raise Skip("no cgroup can be made here")
+    try:
+        done = subprocess.run(["sh", "-c", f'echo $$ >{outer}/inner/cgroup.procs; exec "$@"', "sh",
+                               sidestep.program, "doctor", "--json", sidestep.folder],
+                              stdout=subprocess.PIPE, check=True, env=sidestep.environment())
+    finally:
+        os.rmdir(f"{outer}/inner")
+        os.rmdir(outer)
+    found = {finding["name"]: finding for finding in json.loads(done.stdout)["findings"]}
+    assert found["memory_limit"]["text"].startswith("512.0 MiB in this cgroup"), found
 
 
 def test_doctor_of_another_user(sidestep):
