@@ -146,8 +146,16 @@ static enum sidestep_status refuse_nothing(const struct convert *c, struct sides
             return FAIL(
                 err, SIDESTEP_EUNSUPPORTED, "no tensor that is selected can be read: '%s': %s",
                 display_name(c->objects[i].from->name).text, c->objects[i].from->unreadable);
-    return FAIL(err, SIDESTEP_EMISMATCH, "of its %zu tensors and objects, no tensor is selected",
-                c->reader->metadata.count);
+    const struct metadata *metadata = &c->reader->metadata;
+    bool has_pattern = c->options.include_count != 0;
+
+    return FAIL(err, SIDESTEP_EMISMATCH,
+                "of its %zu tensors and objects, no tensor is selected%s%s%s%s%s%s",
+                metadata->count, has_pattern ? " by '" : "",
+                has_pattern ? display_name(c->options.include[0]).text : "", has_pattern ? "'" : "",
+                metadata->count != 0 ? "; it has '" : "",
+                metadata->count != 0 ? display_name(metadata->entries[0].name).text : "",
+                metadata->count != 0 ? "'" : "");
 }
 
 enum sidestep_status convert_select(struct convert *c, struct sidestep_error *err)

@@ -129,7 +129,7 @@ def test_convert_partial(sidestep):
     assert result.status == 3 and result.stderr == \
         f"sidestep: lost: {gone[0]}: __1_0.distcp: it is missing\n", result.describe()
     sidestep.expect("convert", "--partial", f"--include={there[1]}", checkpoint,
-                    sidestep.path("one.safetensors"), stdout=re.compile(".*: 1 tensors.*\n"))
+                    sidestep.path("one.safetensors"), stdout=re.compile(".*: 1 tensor, .*\n"))
     result = sidestep.run("convert", "--partial", f"--include={gone[0]}", checkpoint,
                           sidestep.path("none.safetensors"))
     assert result.status == 3 and "no tensor that is wanted can be read" in result.stderr, \
