@@ -124,7 +124,7 @@ static enum sidestep_status begin(struct commit *commit, struct sidestep_error *
 
     assert(commit->rank == 0 && commit->dir != NULL);
     commit->objects->identity = commit_identity(commit->save_id);
-    object_sweep_dead(commit->dir, commit->objects->old.save_id);
+    TRY(object_sweep_before(commit->dir, commit->objects->old.save_id, err));
     object_describe_marker(commit, text, sizeof(text));
     enum sidestep_status status = put_marker(commit, text, err);
     object_save_key(commit, "pending", key);
@@ -133,7 +133,8 @@ static enum sidestep_status begin(struct commit *commit, struct sidestep_error *
     if (status == SIDESTEP_OK)
         status = object_keeper_start(object_commit_client(commit), key, text, commit->clock,
                                      &commit->objects->keeper, err);
-    if (status != SIDESTEP_OK)
+    /* A store that did not answer would not answer now. A later sweep finds what there may be. */
+    if (status != SIDESTEP_OK && status != SIDESTEP_ETIMEDOUT)
         object_sweep_save(commit->dir, commit->save_id);
     return status;
 }
@@ -237,6 +238,7 @@ static enum sidestep_status publish_and_commit(struct commit *commit,
 static void abort_save(struct commit *commit, const struct sidestep_error *why)
 {
     struct object_client *client = object_commit_client(commit);
+    enum sidestep_status answer = why->status;
     char key[OBJECT_KEY_BYTES];
 
     assert(commit->rank == 0); /* others vote no */
@@ -244,7 +246,11 @@ static void abort_save(struct commit *commit, const struct sidestep_error *why)
     object_save_key(commit, "outcome", key);
     /* Before the objects are deleted, so that a rank that misses them finds the reason. */
     if (commit->world_size > 1)
-        (void)client->ops->put(client, key, why->message, strlen(why->message), NULL, NULL, NULL);
+        answer =
+            client->ops->put(client, key, why->message, strlen(why->message), NULL, NULL, NULL);
+    if (answer ==
+        SIDESTEP_ETIMEDOUT) /* it would not answer now, either: a later sweep finds them */
+        return;
     if (commit->objects->has_late_manifest &&
         !fault_hit("object.late_manifest")) /* wrong on purpose: tests must notice it */
         object_sweep_but_marker(commit->dir, commit->save_id);

@@ -153,6 +153,9 @@ void object_sweep_committed(struct store_dir *dir, const struct referenced_files
 /* Delete what dead saves left below the prefix of ${dir}, a checkpoint. ${save_id}: of its
  * .metadata a moment ago, NULL if it had none; this only spares requests. Best effort. */
 void object_sweep_dead(struct store_dir *dir, const char *save_id);
+/* The same, before a save. ETIMEDOUT: the store does not answer. All else is OK. */
+enum sidestep_status object_sweep_before(struct store_dir *dir, const char *save_id,
+                                         struct sidestep_error *err);
 /* The same, and report. */
 struct object_swept {
     bool dry_run; /* delete nothing */

@@ -33,6 +33,8 @@ struct search {
     size_t count, capacity;
     int64_t now; /* the store's clock; 0: it does not say */
     bool failed;
+    enum sidestep_status listed;
+    struct sidestep_error why;  /* ... if it could not be listed */
     struct object_swept *swept; /* NULL: nobody wants a report */
 };
 
@@ -118,10 +120,10 @@ static bool find_all(struct store_dir *dir, struct search *search)
     struct object_client *client = object_store_client(dir->store);
 
     search->prefix = object_store_prefix(dir);
-    enum sidestep_status status =
-        client->ops->list(client, search->prefix, 0, NULL, 0, note, search, NULL);
+    search->listed =
+        client->ops->list(client, search->prefix, 0, NULL, 0, note, search, &search->why);
     forget_whole_exports(search);
-    return status == SIDESTEP_OK && !search->failed;
+    return search->listed == SIDESTEP_OK && !search->failed;
 }
 
 /* What may not be deleted: what .metadata names, and what the index names, if there are exports.
@@ -383,45 +385,56 @@ static void abort_heads(struct store_dir *dir, const struct search *search)
         object_export_abort_heads(dir, is_dry(search->swept), report_head, search->swept);
 }
 
-static void sweep_dead(struct store_dir *dir, const char *save_id_now, struct object_swept *swept)
+static void sweep_found(struct store_dir *dir, const char *save_id_now, struct search *search)
 {
-    OWNED_BY(release_search) struct search search = {.swept = swept};
     OWNED_REFERENCED_FILES named = {0};
+    struct object_swept *swept = search->swept;
     char save_id[SAVE_ID_HEX];
     bool is_committed = false;
 
-    if (!find_all(dir, &search))
+    abort_uploads((struct upload_search){.dir = dir, .search = search});
+    if (search->now == 0 || (swept == NULL && !has_leftovers(search, save_id_now)))
         return;
-    abort_uploads((struct upload_search){.dir = dir, .search = &search});
-    if (search.now == 0 || (swept == NULL && !has_leftovers(&search, save_id_now)))
+    abort_heads(dir, search);
+    if (!read_named(dir, search, &named)) /* what was dead then cannot be committed any more */
         return;
-    abort_heads(dir, &search);
-    if (!read_named(dir, &search, &named)) /* what was dead then cannot be committed any more */
-        return;
-    for (size_t i = 0; i < search.count; i++) {
-        const char *id = search.found[i].save_id;
-        bool may_go = is_dead(&search, id);
+    for (size_t i = 0; i < search->count; i++) {
+        const char *id = search->found[i].save_id;
+        bool may_go = is_dead(search, id);
         if (swept != NULL && !may_go && !is_named(&named, id))
             swept->is_young = true;
-        if (!is_first_of_its_save(&search, i) || !may_go)
+        if (!is_first_of_its_save(search, i) || !may_go)
             continue;
         if (!is_named(&named, id) || fault_hit("object.named"))
-            delete_found(dir, &search, id, &named, KEEP_NOTHING);
+            delete_found(dir, search, id, &named, KEEP_NOTHING);
         else
             is_committed = true;
     }
     if (is_committed) {
         snprintf(save_id, sizeof(save_id), "%s", named.save_id);
-        delete_votes(dir, &search, save_id, KEEP_NOTHING);
+        delete_votes(dir, search, save_id, KEEP_NOTHING);
     }
+}
+
+enum sidestep_status object_sweep_before(struct store_dir *dir, const char *save_id,
+                                         struct sidestep_error *err)
+{
+    OWNED_BY(release_search) struct search search = {0};
+
+    if (find_all(dir, &search))
+        sweep_found(dir, save_id, &search);
+    return search.listed == SIDESTEP_ETIMEDOUT ? error_copy(err, &search.why) : SIDESTEP_OK;
 }
 
 void object_sweep_dead(struct store_dir *dir, const char *save_id)
 {
-    sweep_dead(dir, save_id, NULL);
+    (void)object_sweep_before(dir, save_id, NULL);
 }
 
 void object_sweep_dead_reported(struct store_dir *dir, struct object_swept *swept)
 {
-    sweep_dead(dir, NULL, swept);
+    OWNED_BY(release_search) struct search search = {.swept = swept};
+
+    if (find_all(dir, &search))
+        sweep_found(dir, NULL, &search);
 }

@@ -30,6 +30,29 @@ TEST(saves_and_loads)
     object_sim_free(&rig.bucket);
 }
 
+/* A request that gets no answer takes until its deadline. A store that does not answer one request
+ * of a save is asked nothing more, unless the answer decides how the save ended. */
+TEST(a_silent_store_is_waited_for_once)
+{
+    struct sidestep_error err;
+    struct rig rig;
+
+    rig_make(&rig, 0);
+    assert_int_equal(save_once(&rig, 1, false, &err), SIDESTEP_OK);
+    unsigned requests = rig.seen;
+    object_sim_free(&rig.bucket);
+    for (unsigned at = 1; at <= requests; at++) {
+        rig_make(&rig, 0);
+        rig.at = at;
+        rig.fate = OBJECT_LATE;
+        rig.dies = 1;
+        enum sidestep_status status = save_once(&rig, 1, false, &err);
+        if (status == SIDESTEP_ETIMEDOUT && rig.seen != at)
+            fail_msg("%u requests after request %u, %s", rig.seen - at, at, rig.request);
+        object_sim_free(&rig.bucket);
+    }
+}
+
 TEST(what_must_not_be_replaced_stays)
 {
     struct sidestep_error err;
