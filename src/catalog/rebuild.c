@@ -130,6 +130,21 @@ static enum sidestep_status check_complete(struct rebuilding *r, struct sidestep
     return SIDESTEP_OK;
 }
 
+/* An old manifest takes the new index for a damaged one, and loads then do without it. */
+static enum sidestep_status write_index(struct rebuilding *r, const struct metadata *metadata,
+                                        struct sidestep_error *err)
+{
+    char name[FILE_NAME_BYTES], tmp[FILE_NAME_BYTES];
+    OWNED_BUFFER index = {0};
+
+    TRY(chunk_index_encode(metadata, &r->manifest, &index, err));
+    if (index.length == 0)
+        return SIDESTEP_OK;
+    file_name_format(FILE_NAME_INDEX, r->manifest.save_id, 0, 0, name);
+    file_name_format(FILE_NAME_METADATA_TMP, r->manifest.save_id, 0, 0, tmp);
+    return small_file_replace(r->dir, name, tmp, index.bytes, index.length, err);
+}
+
 static enum sidestep_status write_rebuilt(struct rebuilding *r, struct metadata *metadata,
                                           struct sidestep_error *err)
 {
@@ -137,6 +152,7 @@ static enum sidestep_status write_rebuilt(struct rebuilding *r, struct metadata 
     OWNED_BUFFER manifest = {0};
     char name[FILE_NAME_BYTES], tmp[FILE_NAME_BYTES];
 
+    TRY(write_index(r, metadata, err));
     TRY(dcp_metadata_write(&bytes, metadata, err));
     r->manifest.metadata_bytes = bytes.length;
     hash_sha256(bytes.bytes, bytes.length, r->manifest.metadata_sha256);
@@ -221,19 +237,24 @@ static enum sidestep_status rebuild(struct rebuilding *r, const char *path,
     return write_rebuilt(r, &metadata, err);
 }
 
+static bool is_whole(struct store *store, const char *path)
+{
+    OWNED_BY(reader_close) struct reader *reader = NULL;
+
+    return reader_open(store, path, READER_PARSE_METADATA, &reader, NULL) == SIDESTEP_OK &&
+           reader_check_index(reader, NULL) == SIDESTEP_OK;
+}
+
 enum sidestep_status sidestep_rebuild(const char *path, struct sidestep_error *err)
 {
     struct rebuilding r = {0};
     OWNED_STORE *store = NULL;
-    struct reader *reader = NULL;
 
     if (path == NULL)
         return FAIL(err, SIDESTEP_EINVAL, "path is NULL");
     TRY(object_path_open(path, &store, err));
-    if (reader_open(store, path, READER_PARSE_METADATA, &reader, NULL) == SIDESTEP_OK) {
-        reader_close(&reader);
+    if (is_whole(store, path))
         return FAIL(err, SIDESTEP_EEXISTS, "rebuild '%s': it is a whole checkpoint already", path);
-    }
     enum sidestep_status status = named_dir_open(store, path, &r.dir, err);
     if (status == SIDESTEP_OK)
         status = rebuild(&r, path, err);

@@ -302,8 +302,9 @@ static enum sidestep_status reader_try(struct reader *r, const struct reader_sha
     TRY(reader_read_manifest(r, flags & STORE_DROP_CACHE, err));
     buffer_release(&r->manifest_text); /* for the other ranks of reader_open_listed() only */
     r->opens_late = reader_is_late(r);
-    if (r->opens_late && r->is_listed)
-        TRY(reader_parse_listed(r, &r->metadata, err));
+    if (r->opens_late && r->is_listed &&
+        reader_take_index(r, NULL, false, NULL, NULL) != SIDESTEP_OK)
+        r->opens_late = false; /* the footers say the same */
     TRY(reader_list_files(r, err));
     TRY(reader_open_share(r, share, err));
     if (r->opens_late)

@@ -10,7 +10,6 @@
 #define CHECKPOINT_READER_H
 
 #include "base/base.h"
-#include "checkpoint/chunk_list.h"
 #include "format/format.h"
 #include "model/model.h"
 #include "store/store.h"
@@ -59,8 +58,8 @@ struct reader {
     struct arena arena;
     struct metadata metadata;
     bool has_manifest; /* a checkpoint of sidestep */
-    bool is_listed;    /* the manifest lists .metadata, so ${metadata} is built from the footers,
-                        * or, if late, parsed */
+    bool is_listed;    /* the manifest lists .metadata, so ${metadata} is built from the footers, or
+                        * taken from the index of chunks */
     struct manifest manifest;
     uint8_t manifest_sha256[HASH_SHA256_BYTES]; /* or of .metadata, if there is no manifest */
     struct reader_file *files;
@@ -96,15 +95,13 @@ struct reader {
  * the footers, which is four times as fast: .metadata says the same, because it has the hash that
  * the manifest lists. READER_TOLERANT implies the flag. */
 #define READER_PARSE_METADATA 0x1000u
-/* If a checkpoint has more than READER_MAX_FOOTERS files, and its .metadata is not larger than
- * READER_MAX_METADATA_BYTES, take the metadata from there, compare the size of each file, and open
- * files when something of them is needed (reader_admit()). The manifest binds .metadata, and each
- * file that is opened; of a file that nobody reads from, damage that does not change its size is
- * not noticed. No effect with READER_TOLERANT or READER_PARSE_METADATA. */
+/* If a checkpoint has an index of chunks, take the metadata from there, compare the size of each
+ * file, and open files when something of them is needed (reader_admit()). The manifest binds the
+ * index, and each file that is opened; of a file that nobody reads from, damage that does not
+ * change its size is not noticed. If the index is damaged, all files are opened. No effect with
+ * READER_TOLERANT or READER_PARSE_METADATA. */
 #define READER_LATE 0x4000u
-#define READER_MAX_FOOTERS 32u
-/* Parsing takes 15 times the memory of .metadata. */
-#define READER_MAX_METADATA_BYTES ((uint64_t)32 << 20)
+#define READER_MAX_FOOTERS CHUNK_INDEX_MAX_UNLISTED
 #define READER_FLAGS                                                                               \
     (READER_TOLERANT | READER_SALVAGE | READER_IO_URING | READER_SHARED_LOCK | READER_FOREIGN |    \
      READER_PARSE_METADATA | READER_LATE)
@@ -135,14 +132,27 @@ enum sidestep_status reader_open_listed(struct store *store, const char *path, u
 /* Open all files of such a reader, check them, and build the whole metadata from their footers, as
  * reader_open() does. */
 enum sidestep_status reader_take_footers(struct reader *r, struct sidestep_error *err);
-/* Parse the `.metadata` of such a reader, list all of its chunks, and look whether all data
- * files have their size, without opening one. */
-enum sidestep_status reader_list_metadata(struct reader *r, struct chunk_list *list,
-                                          struct sidestep_error *err);
 /* List the items in the footers of its files [begin, end), which are checked against the manifest.
  * If they are no more than READER_MAX_FOOTERS, they are kept for reader_admit(). */
 enum sidestep_status reader_list_footers(struct reader *r, size_t begin, size_t end,
                                          struct chunk_list *list, struct sidestep_error *err);
+/* Has it an index of chunks that saves opening more than READER_MAX_FOOTERS files? */
+bool reader_has_index(const struct reader *r);
+/* Take from the index of chunks what a state needs, or (NULL) everything, as the metadata, without
+ * opening data files. ${pages}: NULL, or gets all pages, a list for reader_take_chunks(). Any
+ * failure leaves the metadata as it was: the footers say the same. */
+enum sidestep_status reader_take_index(struct reader *r, const struct sidestep_state_dict *state,
+                                       bool all_names, struct buffer *pages,
+                                       struct sidestep_error *err);
+/* Read the index of chunks as it is stored, and check its hashes; nothing if there is none. */
+enum sidestep_status reader_read_index(const struct reader *r, struct buffer *out,
+                                       struct sidestep_error *err);
+/* Does the index of chunks, if there is one, say what the metadata says? ECORRUPT: no, or it is
+ * damaged. ENOTFOUND: it is missing. */
+enum sidestep_status reader_check_index(const struct reader *r, struct sidestep_error *err);
+/* Look at the sizes of files [begin, end), without opening one. */
+enum sidestep_status reader_check_sizes(struct reader *r, size_t begin, size_t end,
+                                        struct sidestep_error *err);
 /* Take from a list of chunks what a state needs, as the metadata of such a reader. */
 enum sidestep_status reader_take_chunks(struct reader *r, const void *list, size_t bytes,
                                         const struct sidestep_state_dict *state, bool all_names,

@@ -47,7 +47,7 @@ enum sidestep_status reader_check_chunk(struct reader *r, const struct metadata_
           box_equal(&item->box, box))))
         return SIDESTEP_OK;
     return FAIL(err, SIDESTEP_ECORRUPT, "'%s': %s and the footer of '%s' do not agree", entry->name,
-                FILE_NAME_METADATA, file->name);
+                r->is_listed ? "the index of chunks" : FILE_NAME_METADATA, file->name);
 }
 
 enum sidestep_status reader_check_chunks(struct reader *r, struct sidestep_error *err)

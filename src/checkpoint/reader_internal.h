@@ -22,18 +22,12 @@ enum sidestep_status reader_take_manifest(struct reader *r, const struct buffer 
                                           struct sidestep_error *err);
 /* List the files that manifest and metadata reference, each once. */
 enum sidestep_status reader_list_files(struct reader *r, struct sidestep_error *err);
-/* Parse the .metadata that the manifest lists. */
-enum sidestep_status reader_parse_listed(struct reader *r, struct metadata *out,
-                                         struct sidestep_error *err);
 /* Will its files be opened when they are needed? */
 bool reader_is_late(const struct reader *r);
 /* Open and check the files of a share; of a late reader's only if they are few, and look at the
  * sizes of many. */
 enum sidestep_status reader_open_share(struct reader *r, const struct reader_share *share,
                                        struct sidestep_error *err);
-/* Look at the sizes of files [begin, end), without opening one. */
-enum sidestep_status reader_check_sizes(struct reader *r, size_t begin, size_t end,
-                                        struct sidestep_error *err);
 /* Check that .metadata and the footer of the file agree about a chunk, or about all. */
 enum sidestep_status reader_check_chunk(struct reader *r, const struct metadata_entry *entry,
                                         const struct metadata_storage *storage,

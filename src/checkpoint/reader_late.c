@@ -42,9 +42,16 @@ static enum sidestep_status check_size(struct reader *r, struct reader_file *fil
 enum sidestep_status reader_check_sizes(struct reader *r, size_t begin, size_t end,
                                         struct sidestep_error *err)
 {
+    if (begin != end) /* an object store lists a thousand sizes with one request */
+        TRY(store_dir_remember(r->dir, err));
     for (size_t i = begin; i < end; i++)
         TRY(WRAP(check_size(r, &r->files[i], err), err, "file '%s'", r->files[i].name));
     return SIDESTEP_OK;
+}
+
+bool reader_has_index(const struct reader *r)
+{
+    return r->manifest.index.bytes != 0 && r->manifest.file_count > READER_MAX_FOOTERS;
 }
 
 bool reader_is_late(const struct reader *r)
@@ -52,8 +59,7 @@ bool reader_is_late(const struct reader *r)
     if ((r->flags & READER_LATE) == 0 ||
         (r->flags & (READER_TOLERANT | READER_PARSE_METADATA)) != 0)
         return false;
-    return !r->has_manifest || (r->is_listed && r->manifest.file_count > READER_MAX_FOOTERS &&
-                                r->manifest.metadata_bytes <= READER_MAX_METADATA_BYTES);
+    return !r->has_manifest || (r->is_listed && reader_has_index(r));
 }
 
 enum sidestep_status reader_open_share(struct reader *r, const struct reader_share *share,

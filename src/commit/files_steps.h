@@ -27,7 +27,8 @@ void files_read_failure(struct commit *commit, uint32_t rank, struct sidestep_er
 
 /* ---- records.c */
 
-/* Write the manifest and .metadata.<id>, and sync their contents. The caller syncs the names. */
+/* Write the index of chunks, the manifest and .metadata.<id>, and sync their contents. The caller
+ * syncs the names. */
 enum sidestep_status files_write_records(struct commit *commit, struct commit_contents *contents,
                                          struct sidestep_error *err);
 void files_unlink_votes(struct commit *commit);

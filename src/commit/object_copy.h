@@ -27,6 +27,7 @@ struct object_copied {
     size_t count;
     const struct buffer *metadata; /* the content of .metadata */
     const struct buffer *manifest; /* empty: there is none */
+    const struct buffer *index;    /* of chunks; empty: there is none */
     bool replace;
 };
 
@@ -38,7 +39,7 @@ enum sidestep_status object_copy_begin(struct commit *commit, const char *url,
                                        const uint8_t id[SAVE_ID_BYTES],
                                        const struct object_copied *copied,
                                        struct sidestep_error *err);
-/* Check that all files are there, put the manifest, and commit. */
+/* Check that all files are there, put the index and the manifest, and commit. */
 enum sidestep_status object_copy_publish(struct commit *commit, const struct object_copied *copied,
                                          struct sidestep_error *err);
 /* ${stays}: leave what was not published, to be resumed. */

@@ -206,6 +206,24 @@ static void sweep_replaced(struct commit *commit)
         object_sweep_dead(commit->dir, commit->save_id);
 }
 
+static enum sidestep_status put_index(struct commit *commit, struct commit_contents *contents,
+                                      struct sidestep_error *err)
+{
+    struct object_client *client = object_commit_client(commit);
+    char name[FILE_NAME_BYTES], key[OBJECT_KEY_BYTES];
+    OWNED_BUFFER index = {0};
+
+    TRY(chunk_index_encode(&contents->metadata, &contents->manifest, &index, err));
+    if (index.length == 0)
+        return SIDESTEP_OK;
+    file_name_format(FILE_NAME_INDEX, commit->save_id, 0, 0, name);
+    object_key(commit, name, key);
+    enum sidestep_status put =
+        client->ops->put(client, key, index.bytes, index.length, NULL, NULL, err);
+    commit->objects->has_late_manifest = object_is_unanswered(put); /* the same holds for it */
+    return put;
+}
+
 static enum sidestep_status publish_and_commit(struct commit *commit,
                                                struct commit_contents *contents,
                                                enum commit_outcome *outcome,
@@ -216,6 +234,7 @@ static enum sidestep_status publish_and_commit(struct commit *commit,
     char name[FILE_NAME_BYTES], key[OBJECT_KEY_BYTES];
 
     assert(commit->rank == 0 && *outcome == COMMIT_ABORTED);
+    TRY(put_index(commit, contents, err));
     TRY(commit_encode_records(contents, &metadata, &manifest, err));
     file_name_format(FILE_NAME_MANIFEST, commit->save_id, 0, 0, name);
     object_key(commit, name, key);

@@ -20,12 +20,27 @@ enum sidestep_status commit_encode_records(struct commit_contents *contents,
     return manifest_encode(&contents->manifest, manifest, err);
 }
 
+/* Before the other two, so that they are not in memory together. */
+static enum sidestep_status write_index(struct commit *commit, struct commit_contents *contents,
+                                        struct sidestep_error *err)
+{
+    OWNED_BUFFER index = {0};
+    char name[FILE_NAME_BYTES];
+
+    TRY(chunk_index_encode(&contents->metadata, &contents->manifest, &index, err));
+    if (index.length == 0)
+        return SIDESTEP_OK;
+    file_name_format(FILE_NAME_INDEX, commit->save_id, 0, 0, name);
+    return small_file_write(commit->dir, name, index.bytes, index.length, err);
+}
+
 enum sidestep_status files_write_records(struct commit *commit, struct commit_contents *contents,
                                          struct sidestep_error *err)
 {
     OWNED_BUFFER metadata = {0}, manifest = {0};
     char name[FILE_NAME_BYTES], tmp[FILE_NAME_BYTES];
 
+    TRY(write_index(commit, contents, err));
     TRY(commit_encode_records(contents, &metadata, &manifest, err));
     file_name_format(FILE_NAME_MANIFEST, commit->save_id, 0, 0, name);
     TRY(small_file_write(commit->dir, name, manifest.bytes, manifest.length, err));

@@ -78,7 +78,7 @@ static bool unlink_listed(struct remover *remover, const char *save_id,
     OWNED_BUFFER bytes = {0};
     OWNED_ARENA arena = {0};
     struct manifest manifest;
-    char name[FILE_NAME_BYTES];
+    char name[FILE_NAME_BYTES], index[FILE_NAME_BYTES];
 
     file_name_format(FILE_NAME_MANIFEST, save_id, 0, 0, name);
     enum sidestep_status status =
@@ -88,6 +88,10 @@ static bool unlink_listed(struct remover *remover, const char *save_id,
     bool done = status == SIDESTEP_OK || status == SIDESTEP_ENOTFOUND || is_damage(status);
     for (size_t i = 0; status == SIDESTEP_OK && i < manifest.file_count; i++)
         done &= unlink_unless(remover, manifest.files[i].name, keep);
+    if (status == SIDESTEP_OK && manifest.index.bytes != 0) {
+        file_name_format(FILE_NAME_INDEX, save_id, 0, 0, index);
+        done &= is_unlinked(remover, index);
+    }
     return done && is_unlinked(remover, name);
 }
 
@@ -328,6 +332,7 @@ static void sweep_name(struct swept_dir *swept, const char *name)
         }
         break;
     case FILE_NAME_MANIFEST:
+    case FILE_NAME_INDEX:
     case FILE_NAME_VOTE:
     case FILE_NAME_FAILED:
     case FILE_NAME_SHARD:

@@ -55,6 +55,7 @@ static enum sidestep_status read_records(struct copy *c, struct sidestep_error *
     TRY(check_content(&c->metadata, r->manifest.metadata_sha256, FILE_NAME_METADATA, err));
     file_name_format(FILE_NAME_MANIFEST, r->manifest.save_id, 0, 0, name);
     TRY(small_file_read(r->dir, name, 0, MANIFEST_MAX_BYTES, &c->manifest, err));
+    TRY(reader_read_index(r, &c->index, err));
     return check_content(&c->manifest, r->manifest_sha256, name, err);
 }
 
@@ -271,6 +272,7 @@ void copy_release(struct copy *c)
     reader_close(&c->reader);
     buffer_release(&c->metadata);
     buffer_release(&c->manifest);
+    buffer_release(&c->index);
     arena_release(&c->arena);
     lock_condition_destroy(&c->shared.changed);
     lock_destroy(&c->shared.lock);

@@ -36,8 +36,8 @@ struct copy {
 
     struct reader *reader; /* of the source */
     struct workers *workers;
-    struct buffer metadata, manifest; /* the files as they are; ${manifest} is empty without one */
-    uint8_t id[SAVE_ID_BYTES];        /* by which an interrupted copy is found again */
+    struct buffer metadata, manifest, index; /* as they are; the last two are empty without one */
+    uint8_t id[SAVE_ID_BYTES];               /* by which an interrupted copy is found again */
     struct arena arena;
     const char **names; /* of the data files */
     uint64_t *sizes;

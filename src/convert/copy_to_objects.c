@@ -10,6 +10,7 @@ static enum sidestep_status begin(struct copy *c, struct sidestep_error *err)
                                        .count = c->reader->file_count,
                                        .metadata = &c->metadata,
                                        .manifest = &c->manifest,
+                                       .index = &c->index,
                                        .replace = (c->options.flags & SIDESTEP_COPY_REPLACE) != 0};
     c->commit = (struct commit){
         .store = c->to, .clock = c->clock, .world_size = 1, .step = c->reader->manifest.step};

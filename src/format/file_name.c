@@ -69,6 +69,8 @@ static enum file_name_kind parse_hidden(const char *at, struct file_name *out)
 {
     if (take_text(&at, "manifest."))
         return take_id(&at, out->save_id) && *at == '\0' ? FILE_NAME_MANIFEST : FILE_NAME_NONE;
+    if (take_text(&at, "index."))
+        return take_id(&at, out->save_id) && *at == '\0' ? FILE_NAME_INDEX : FILE_NAME_NONE;
     if (!take_id(&at, out->save_id))
         return FILE_NAME_NONE;
     for (size_t i = 0; i < ARRAY_LENGTH(hidden_suffixes); i++)
@@ -131,6 +133,8 @@ void file_name_format(enum file_name_kind kind, const char *save_id, uint32_t ra
                  kind == FILE_NAME_PART ? ".part" : "");
     else if (kind == FILE_NAME_MANIFEST)
         snprintf(out, FILE_NAME_BYTES, FILE_NAME_SERIES_DIR ".manifest.%s", save_id);
+    else if (kind == FILE_NAME_INDEX)
+        snprintf(out, FILE_NAME_BYTES, FILE_NAME_SERIES_DIR ".index.%s", save_id);
     else if (kind == FILE_NAME_METADATA_TMP)
         snprintf(out, FILE_NAME_BYTES, FILE_NAME_METADATA ".%s", save_id);
     for (size_t i = 0; i < ARRAY_LENGTH(hidden_suffixes); i++)

@@ -27,6 +27,7 @@ enum file_name_kind {
     FILE_NAME_OUTCOME,      /* .sidestep.<id>.outcome   file */
     FILE_NAME_PENDING,      /* .sidestep.<id>.pending   file */
     FILE_NAME_MANIFEST,     /* .sidestep.manifest.<id>  file */
+    FILE_NAME_INDEX,        /* .sidestep.index.<id>     file */
     FILE_NAME_VOTE,         /* __<rank>.<id>.yes        file */
     FILE_NAME_FAILED,       /* __<rank>.<id>.failed     file */
     FILE_NAME_SHARD,        /* __<rank>_<n>.<id>.distcp or __<rank>_<n>.distcp (id "") */

@@ -23,6 +23,8 @@
 #define FORMAT_FORMAT_H
 
 #include "format/archive.h"
+#include "format/chunk_index.h"
+#include "format/chunk_list.h"
 #include "format/dcp_metadata.h"
 #include "format/file_name.h"
 #include "format/footer.h"

@@ -113,6 +113,11 @@ enum sidestep_status manifest_check(const struct manifest *manifest, enum sidest
                     SIDESTEP_MAX_RANKS);
     if (manifest->metadata_bytes > MANIFEST_MAX_INTEGER)
         return FAIL(err, status, "metadata.bytes is %" PRIu64, manifest->metadata_bytes);
+    const struct manifest_index *index = &manifest->index;
+    if (index->bytes > MANIFEST_MAX_INTEGER || index->table_bytes > index->bytes)
+        return FAIL(err, status,
+                    "index has %" PRIu64 " bytes, and %" PRIu64 " of them are its table",
+                    index->bytes, index->table_bytes);
     return check_files(manifest, status, err);
 }
 
@@ -133,6 +138,15 @@ static void put_time(int64_t seconds, struct buffer *out)
 
     buffer_printf(out, ",\"saved_at\":\"%s\",\"saved_at_unix\":%" PRId64, shown_time(clamped).text,
                   clamped);
+}
+
+static void put_index(const struct manifest_index *index, struct buffer *out)
+{
+    buffer_printf(
+        out, ",\"index\":{\"bytes\":%" PRIu64 ",\"table_bytes\":%" PRIu64 ",\"table_sha256\":\"",
+        index->bytes, index->table_bytes);
+    put_hex(index->table_sha256, HASH_SHA256_BYTES, out);
+    buffer_put_text(out, "\"}");
 }
 
 static void put_head(const struct manifest *manifest, struct buffer *out)
@@ -159,6 +173,8 @@ static void put_head(const struct manifest *manifest, struct buffer *out)
                   manifest->metadata_bytes);
     put_hex(manifest->metadata_sha256, HASH_SHA256_BYTES, out);
     buffer_put_text(out, "\"}");
+    if (manifest->index.bytes != 0)
+        put_index(&manifest->index, out);
 }
 
 /* manifest_check() made sure that no string needs an escape. */

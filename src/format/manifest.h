@@ -25,6 +25,13 @@ struct manifest_file {
     char origin[SAVE_ID_HEX]; /* the save id in the trailer: that of another save for a link */
 };
 
+/* The index of chunks (chunk_index.h). */
+struct manifest_index {
+    uint64_t bytes; /* of the file; 0: there is none */
+    uint64_t table_bytes;
+    uint8_t table_sha256[HASH_SHA256_BYTES];
+};
+
 struct manifest {
     char save_id[SAVE_ID_HEX];
     char run_id[SAVE_ID_HEX]; /* of a series; "": none */
@@ -38,6 +45,7 @@ struct manifest {
     uint64_t optional_features;
     uint64_t metadata_bytes; /* of .metadata */
     uint8_t metadata_sha256[HASH_SHA256_BYTES];
+    struct manifest_index index;
     size_t file_count;
     struct manifest_file *files;
 };

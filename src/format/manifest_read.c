@@ -163,6 +163,30 @@ static enum sidestep_status read_metadata(struct json_reader *j, struct manifest
     return check_keys(&keys, err);
 }
 
+static enum sidestep_status read_index(struct json_reader *j, struct manifest_index *out,
+                                       struct sidestep_error *err)
+{
+    static const char *const names[] = {"bytes", "table_bytes", "table_sha256"};
+    struct keys keys = {names, ARRAY_LENGTH(names), 0, 0};
+
+    json_reader_enter(j, '{');
+    for (bool first = true; json_reader_next(j, '}', &first);) {
+        const char *key = json_reader_key(j);
+        unsigned which;
+        TRY(find_key(&keys, key, &which, err));
+        if (which == 0)
+            TRY(get_count(j, key, &out->bytes, err));
+        else if (which == 1)
+            TRY(get_count(j, key, &out->table_bytes, err));
+        else if (which == 2)
+            TRY(get_sha256(j, key, out->table_sha256, err));
+        else
+            json_reader_skip(j);
+    }
+    TRY(check_value(j, "index", err));
+    return check_keys(&keys, err);
+}
+
 static enum sidestep_status read_file(struct json_reader *j, struct manifest_file *out,
                                       struct sidestep_error *err)
 {
@@ -245,12 +269,13 @@ enum root_key {
     SAVED_AT_UNIX,
     OPTIONAL_FEATURES,
     METADATA,
+    INDEX,
     FILES,
     ROOT_KEYS
 };
 static const char *const root_names[ROOT_KEYS] = {
     "save_id",  "run_id",        "incarnation",       "step",     "naming", "world_size",
-    "saved_at", "saved_at_unix", "optional_features", "metadata", "files",
+    "saved_at", "saved_at_unix", "optional_features", "metadata", "index",  "files",
 };
 
 static enum sidestep_status read_value(struct json_reader *j, enum root_key which, const char *key,
@@ -284,6 +309,8 @@ static enum sidestep_status read_value(struct json_reader *j, enum root_key whic
         return get_features(j, key, &out->optional_features, err);
     case METADATA:
         return read_metadata(j, out, err);
+    case INDEX:
+        return read_index(j, &out->index, err);
     case FILES:
         return read_files(j, arena, out, err);
     case ROOT_KEYS:
@@ -295,7 +322,7 @@ static enum sidestep_status read_value(struct json_reader *j, enum root_key whic
 static enum sidestep_status decode(const char *text, size_t length, struct arena *arena,
                                    struct manifest *out, struct sidestep_error *err)
 {
-    struct keys keys = {root_names, ROOT_KEYS, UINT32_C(1) << NAMING, 0};
+    struct keys keys = {root_names, ROOT_KEYS, UINT32_C(1) << NAMING | UINT32_C(1) << INDEX, 0};
     size_t json_length = 0;
     bool first = true;
 

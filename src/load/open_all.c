@@ -11,9 +11,6 @@
  * that a rank sees another save for a moment. Then the ranks try again. */
 #define OPEN_TRIES 5u
 #define OPEN_DISAGREE_TRIES 3u
-/* A larger one is not parsed: it would take more than 64 MiB, and more time than the footers, which
- * several threads read. */
-#define OPEN_MAX_METADATA_BYTES ((uint64_t)4 << 20)
 
 struct opening {
     struct sidestep_engine *engine;
@@ -141,21 +138,26 @@ static enum sidestep_status share_manifest_all(struct opening *o, struct sideste
     return comm_agree_all(comm, status, err);
 }
 
-/* List the chunks of this rank's share of the footers; or rank 0 lists all. */
+/* This rank's share of all files. */
+static void get_share(const struct opening *o, size_t *begin, size_t *end)
+{
+    uint64_t rank = (uint64_t)o->engine->comm.rank, size = (uint64_t)o->engine->comm.size;
+    uint64_t files = (*o->reader)->file_count;
+
+    *begin = (size_t)(rank * files / size);
+    *end = (size_t)((rank + 1) * files / size);
+}
+
+/* List the chunks of this rank's share of the footers. */
 static enum sidestep_status list_chunks(struct opening *o, struct chunk_list **list,
                                         struct sidestep_error *err)
 {
-    struct reader *r = *o->reader;
-    uint64_t rank = (uint64_t)o->engine->comm.rank, size = (uint64_t)o->engine->comm.size;
-    uint64_t files = r->file_count;
+    size_t begin, end;
 
+    get_share(o, &begin, &end);
     *list = chunk_list_new(err);
-    if (*list == NULL)
-        return SIDESTEP_ENOMEM;
-    if (files <= size * READER_MAX_FOOTERS || r->manifest.metadata_bytes > OPEN_MAX_METADATA_BYTES)
-        return reader_list_footers(r, (size_t)(rank * files / size),
-                                   (size_t)((rank + 1) * files / size), *list, err);
-    return rank == 0 ? reader_list_metadata(r, *list, err) : SIDESTEP_OK;
+    return *list != NULL ? reader_list_footers(*o->reader, begin, end, *list, err)
+                         : SIDESTEP_ENOMEM;
 }
 
 /* The lists of all ranks, behind each other, on all ranks. */
@@ -183,6 +185,47 @@ static enum sidestep_status list_chunks_all(struct opening *o, struct buffer *ch
     return share_all(comm, chunks, err);
 }
 
+static enum sidestep_status take_listed_all(struct opening *o, struct sidestep_error *err)
+{
+    OWNED_BUFFER chunks = {0};
+
+    TRY(list_chunks_all(o, &chunks, err));
+    return reader_take_chunks(*o->reader, chunks.bytes, chunks.length, o->state, o->all_names, err);
+}
+
+/* Take from the index of chunks what this rank needs, and look at the sizes of its share. Where
+ * there are few files for each rank, only rank 0 reads the index, and sends it to all. ${*taken}:
+ * all ranks have; else the footers say the same. */
+static enum sidestep_status take_index_all(struct opening *o, bool *taken,
+                                           struct sidestep_error *err)
+{
+    OWNED_BUFFER pages = {0};
+    struct comm *comm = &o->engine->comm;
+    struct reader *r = *o->reader;
+    enum sidestep_status status = SIDESTEP_OK;
+    size_t begin, end;
+
+    if (!reader_has_index(r))
+        return SIDESTEP_OK;
+    bool is_sent = r->file_count <= (uint64_t)comm->size * READER_MAX_FOOTERS;
+    if (!is_sent || comm->rank == 0)
+        status = reader_take_index(r, o->state, o->all_names, is_sent ? &pages : NULL, NULL);
+    uint64_t failed = status != SIDESTEP_OK;
+    TRY(comm_reduce_max_all(comm, &failed, 1, err));
+    *taken = failed == 0;
+    if (failed != 0)
+        return SIDESTEP_OK;
+    if (is_sent) {
+        TRY(share_all(comm, &pages, err));
+        if (comm->rank != 0)
+            status = reader_take_chunks(r, pages.bytes, pages.length, o->state, o->all_names, err);
+    }
+    get_share(o, &begin, &end);
+    if (status == SIDESTEP_OK)
+        status = reader_check_sizes(r, begin, end, err);
+    return comm_agree_all(comm, status, err);
+}
+
 /* One rank that keeps all footers needs no list of what they say. */
 static bool takes_footers(const struct opening *o)
 {
@@ -191,24 +234,20 @@ static bool takes_footers(const struct opening *o)
 
 static enum sidestep_status open_needed_all(struct opening *o, struct sidestep_error *err)
 {
-    OWNED_BUFFER chunks = {0};
-    struct comm *comm = &o->engine->comm;
-    enum sidestep_status status;
+    enum sidestep_status status = SIDESTEP_OK;
+    bool taken = false;
 
     TRY(share_manifest_all(o, err));
-    if (takes_footers(o)) {
+    TRY(take_index_all(o, &taken, err));
+    if (takes_footers(o))
         status = reader_take_footers(*o->reader, err);
-    } else {
-        TRY(list_chunks_all(o, &chunks, err));
-        status = reader_take_chunks(*o->reader, chunks.bytes, chunks.length, o->state, o->all_names,
-                                    err);
-        buffer_release(&chunks);
-    }
+    else if (!taken)
+        status = take_listed_all(o, err);
     if (status == SIDESTEP_OK)
         status = load_plan_build(&(*o->reader)->metadata, o->state, o->all_names, o->plan, err);
     if (status == SIDESTEP_OK)
         status = admit_chunks(o, err);
-    return comm_agree_all(comm, status, err);
+    return comm_agree_all(&o->engine->comm, status, err);
 }
 
 /* ---- what a damaged file means */

@@ -22,11 +22,35 @@ void sidestep_verify_report_release(struct sidestep_verify_report *report)
     *report = (struct sidestep_verify_report){0};
 }
 
+/* Loads work without the index of chunks, so only who asks for a report is told about it. */
+static enum sidestep_status verify_index(struct reader *reader, struct verify_findings *findings,
+                                         struct sidestep_error *err)
+{
+    struct sidestep_error why = {.rank = -1};
+    char name[FILE_NAME_BYTES];
+    OWNED_BUFFER text = {0};
+    enum sidestep_status status = reader_check_index(reader, &why);
+
+    if (status == SIDESTEP_OK)
+        return SIDESTEP_OK;
+    if (status == SIDESTEP_ENOMEM)
+        return error_copy(err, &why);
+    file_name_format(FILE_NAME_INDEX, reader->manifest.save_id, 0, 0, name);
+    buffer_printf(&text, "%s; loads work without it, 'sidestep rebuild' writes it again",
+                  status == SIDESTEP_ENOTFOUND ? "it is missing" : why.message);
+    buffer_put_u8(&text, 0);
+    TRY(buffer_check(&text, err));
+    return verify_findings_add(findings, name, NULL,
+                               status == SIDESTEP_ENOTFOUND ? "missing" : verify_kind(status),
+                               (const char *)text.bytes, err);
+}
+
 static enum sidestep_status verify_dcp(struct reader *reader,
                                        const struct verify_foreign_request *request,
                                        struct sidestep_error *err)
 {
     TRY(verify_reader(reader, request->workers, request->options, request->findings, err));
+    TRY(verify_index(reader, request->findings, err));
     return reader->has_manifest ? SIDESTEP_OK : verify_foreign_beside(request, reader, err);
 }
 

@@ -100,8 +100,15 @@ def test_requests_of_a_save_by_64_ranks(server, tmp_path):
     print(
         *collections.Counter(entry["operation"] for entry in server.log()).most_common(), sep="\n"
     )
-    assert len(keys(server)[0]) == 64 + 2
     assert len(server.log()) <= 9 * 64
+    names = keys(server)[0]
+    assert len(names) == 64 + 3
+    # Of more than 32 shards there is an index of chunks, which goes with its checkpoint.
+    assert sum(".sidestep.index." in name for name in names) == 1
+    assert "t999" in sidestep(server, "show", URL)
+    sidestep(server, "verify", "-q", URL)
+    sidestep(server, "convert", "-q", "--force", "--to=dcp", "--ranks=64", source, URL)
+    assert len(keys(server)[0]) == 64 + 3
 
 
 @pytest.mark.parametrize("name", FAULTS)

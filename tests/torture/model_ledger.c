@@ -301,7 +301,7 @@ bool ledger_judge_leftovers(struct sim *sim, struct problem *problem)
         bool stays = parsed.kind == FILE_NAME_NONE || !is_below(sim, entry, parent) ||
                      has_foreign_file(sim, entry->inode);
         if (parsed.kind == FILE_NAME_SHARD || parsed.kind == FILE_NAME_MANIFEST ||
-            parsed.kind == FILE_NAME_METADATA_TMP)
+            parsed.kind == FILE_NAME_INDEX || parsed.kind == FILE_NAME_METADATA_TMP)
             stays |= is_of_checkpoint(sim, entry, &parsed);
         if (!stays)
             return broken(problem, "'%s' is left behind", entry->key.name);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* chunk_list_test.c -- what a rank takes from the list of chunks that all ranks of a load make. */
-#include "checkpoint/chunk_list.h"
+#include "format/chunk_list.h"
 #include "support/unit.h"
 
 #define ROWS 2

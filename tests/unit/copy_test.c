@@ -6,6 +6,7 @@
  */
 #include <dirent.h>
 #include <fcntl.h>
+#include <glob.h>
 #include <signal.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -421,7 +422,36 @@ TEST(each_request_meets_each_fate)
         }
 }
 
-/* The negative control of the test above. */
+/* A checkpoint of many shards has an index of chunks, and so have its copies. */
+TEST(the_index_of_chunks_is_copied)
+{
+    struct sidestep_convert_options options = SIDESTEP_CONVERT_OPTIONS_INIT;
+    struct object_bucket *bucket = object_sim_new(0, OBJECT_MIN_PART_BYTES);
+    char wide[128], path[512];
+    glob_t found;
+
+    snprintf(wide, sizeof(wide), "%s", copy_path("wide"));
+    options.to = SIDESTEP_FORMAT_DCP;
+    options.ranks = CHUNK_INDEX_MAX_UNLISTED + 1;
+    ASSERT_OK(sidestep_convert(copy_path("one"), wide, &options, NULL, &err));
+    snprintf(path, sizeof(path), "%s/.sidestep.index.*", wide);
+    assert_int_equal(glob(path, 0, NULL, &found), 0);
+    assert_int_equal(found.gl_pathc, 1);
+    ASSERT_OK(copy(wide, copy_path("copy"), 0));
+    expect_equal(wide, copy_path("copy"));
+    ASSERT_OK(copy_between(NULL, wide, bucket, "s3://runs/copy"));
+    ASSERT_OK(copy_between(bucket, "s3://runs/copy", NULL, copy_path("back")));
+    expect_equal(wide, copy_path("back"));
+    object_sim_free(&bucket);
+    /* A damaged one is not copied. */
+    flip(found.gl_pathv[0], 3);
+    assert_int_equal(copy(wide, copy_path("third"), 0), SIDESTEP_ECORRUPT);
+    assert_non_null(strstr(err.message, "index of chunks"));
+    expect_absent(copy_path("third"));
+    globfree(&found);
+}
+
+/* The negative control of the tests of faults. */
 TEST(a_torn_copy_is_noticed)
 {
     struct object_bucket *bucket = object_sim_new(0, OBJECT_MIN_PART_BYTES);

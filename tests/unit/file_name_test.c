@@ -27,6 +27,7 @@ static const struct {
     {FILE_NAME_OUTCOME, ID, 0, 0, ".sidestep." ID ".outcome"},
     {FILE_NAME_PENDING, ID, 0, 0, ".sidestep." ID ".pending"},
     {FILE_NAME_MANIFEST, ID, 0, 0, ".sidestep.manifest." ID},
+    {FILE_NAME_INDEX, ID, 0, 0, ".sidestep.index." ID},
     {FILE_NAME_VOTE, ID, 0, 0, "__0." ID ".yes"},
     {FILE_NAME_VOTE, ID, 1023, 0, "__1023." ID ".yes"},
     {FILE_NAME_FAILED, ID, 7, 0, "__7." ID ".failed"},

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* chunk_list.c -- lists stored chunks in few bytes; see chunk_list.h. */
-#include "checkpoint/chunk_list.h"
+#include "format/chunk_list.h"
 
 #include <assert.h>
 #include <string.h>
 
 #define NO_SHAPE (SIDESTEP_MAX_NDIM + 1u)
+#define NUMBER_BYTES 10u /* at most, of 64 bits */
 
 struct chunk_list *chunk_list_new(struct sidestep_error *err)
 {
@@ -27,11 +28,23 @@ void chunk_list_free(struct chunk_list **list)
     *list = NULL;
 }
 
+void chunk_list_begin(struct chunk_list *list)
+{
+    list->name[0] = '\0';
+    list->ndim = NO_SHAPE;
+}
+
 static void put_number(struct buffer *b, uint64_t number)
 {
+    uint8_t *to = buffer_extend(b, NUMBER_BYTES);
+    size_t used = 0;
+
+    if (to == NULL)
+        return;
     for (; number >= 0x80; number >>= 7)
-        buffer_put_u8(b, (uint8_t)(number | 0x80));
-    buffer_put_u8(b, (uint8_t)number);
+        to[used++] = (uint8_t)(number | 0x80);
+    to[used++] = (uint8_t)number;
+    b->length -= NUMBER_BYTES - used;
 }
 
 static void put_numbers(struct buffer *b, const int64_t *numbers, uint32_t count)
@@ -77,6 +90,12 @@ static uint8_t flags_of(const struct chunk_list *list, const struct chunk_record
 {
     uint8_t flags = record->transform != NULL ? CHUNK_LIST_TRANSFORM : 0;
 
+    if (record->is_first) {
+        flags |= CHUNK_LIST_FIRST;
+        if (record->path_length != 0 &&
+            path_matches_name(record->name, record->path, record->path_length))
+            flags |= CHUNK_LIST_JOINED;
+    }
     if (record->is_object)
         return flags | CHUNK_LIST_OBJECT;
     if (record->requires_grad)
@@ -105,6 +124,29 @@ static void put_tensor(struct chunk_list *list, const struct chunk_record *recor
     }
 }
 
+static unsigned kind_of(const struct sidestep_path_item *item)
+{
+    if (item->key != NULL)
+        return 0;
+    return path_item_is_int_key(item) ? CHUNK_LIST_INT_KEY : CHUNK_LIST_INDEX;
+}
+
+static void put_path(struct buffer *b, const struct chunk_record *record, bool is_joined)
+{
+    char decimal[PATH_ITEM_DECIMAL_BYTES];
+
+    put_number(b, record->place);
+    put_number(b, record->path_length);
+    for (uint32_t i = 0; i < record->path_length; i++) {
+        const struct sidestep_path_item *item = &record->path[i];
+        const char *text = path_item_text(item, decimal);
+        size_t length = strlen(text);
+        put_number(b, length << 2 | kind_of(item));
+        if (!is_joined)
+            buffer_put(b, text, length);
+    }
+}
+
 void chunk_list_add(struct chunk_list *list, const struct chunk_record *record)
 {
     struct buffer *b = &list->bytes;
@@ -112,6 +154,8 @@ void chunk_list_add(struct chunk_list *list, const struct chunk_record *record)
 
     buffer_put_u8(b, flags);
     put_name(list, record->name);
+    if (record->is_first)
+        put_path(b, record, (flags & CHUNK_LIST_JOINED) != 0);
     if (!record->is_object)
         put_tensor(list, record, flags);
     put_number(b, record->file);

@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * reader_index.c -- takes from the index of chunks what a reader needs; see reader.h.
+ *
+ * No byte of it is taken that the manifest does not bind: it has the hash of the table, and the
+ * table those of the pages.
+ */
+#include <string.h>
+
+#include "base/base.h"
+#include "checkpoint/reader_internal.h"
+#include "commit/commit.h"
+
+#define INDEX_READ_BYTES ((size_t)4 << 20) /* at most, of one read */
+
+struct index_file {
+    const struct reader *r;
+    struct store_file *file;
+    struct arena arena;
+    struct chunk_index index;
+    uint64_t page_bytes;
+    struct buffer *kept; /* gets all pages; NULL: nobody wants them */
+};
+
+static void index_file_release(struct index_file *x)
+{
+    store_file_discard(x->file);
+    arena_release(&x->arena);
+}
+
+static enum sidestep_status read_table(struct index_file *x, struct sidestep_error *err)
+{
+    const struct manifest *manifest = &x->r->manifest;
+    uint8_t sha256[HASH_SHA256_BYTES];
+    OWNED_BUFFER table = {0};
+
+    if (manifest->index.table_bytes > CHUNK_INDEX_MAX_TABLE_BYTES)
+        return FAIL(err, SIDESTEP_ECORRUPT, "its table has %llu bytes",
+                    (unsigned long long)manifest->index.table_bytes);
+    uint8_t *to = buffer_extend(&table, (size_t)manifest->index.table_bytes);
+    TRY(buffer_check(&table, err));
+    if (table.length != 0)
+        TRY(store_file_read_at(x->file, to, table.length, x->page_bytes, err));
+    hash_sha256(table.bytes, table.length, sha256);
+    if (memcmp(sha256, manifest->index.table_sha256, sizeof(sha256)) != 0)
+        return FAIL(err, SIDESTEP_ECORRUPT, "its table is not the one that the manifest lists");
+    return chunk_index_table_read(table.bytes, table.length, x->page_bytes, manifest->save_id,
+                                  &x->arena, &x->index, err);
+}
+
+static enum sidestep_status open_index(struct index_file *x, struct sidestep_error *err)
+{
+    const struct manifest_index *listed = &x->r->manifest.index;
+    char name[FILE_NAME_BYTES];
+    struct store_stat stat;
+
+    file_name_format(FILE_NAME_INDEX, x->r->manifest.save_id, 0, 0, name);
+    TRY(store_file_open(x->r->dir, name, x->r->flags & STORE_DROP_CACHE, &x->file, err));
+    TRY(store_file_stat(x->file, &stat, err));
+    if (stat.size != listed->bytes)
+        return FAIL(err, SIDESTEP_ECORRUPT, "it has %llu bytes instead of %llu",
+                    (unsigned long long)stat.size, (unsigned long long)listed->bytes);
+    x->page_bytes = listed->bytes - listed->table_bytes;
+    return read_table(x, err);
+}
+
+/* ---- pages */
+
+/* Read pages [begin, end), which are at most INDEX_READ_BYTES, and take from them. */
+static enum sidestep_status take_pages(struct index_file *x, size_t begin, size_t end,
+                                       struct buffer *bytes, struct chunk_list_reader *list,
+                                       struct sidestep_error *err)
+{
+    const struct chunk_index_page *pages = x->index.pages;
+    uint64_t from = pages[begin].begin;
+
+    bytes->length = 0;
+    uint8_t *to =
+        buffer_extend(bytes, (size_t)(pages[end - 1].begin + pages[end - 1].bytes - from));
+    TRY(buffer_check(bytes, err));
+    TRY(store_file_read_at(x->file, to, bytes->length, from, err));
+    for (size_t i = begin; i < end; i++) {
+        const uint8_t *page = to + (pages[i].begin - from);
+        if (hash_block(page, pages[i].bytes) != pages[i].hash)
+            return FAIL(err, SIDESTEP_ECORRUPT, "page %zu does not have the hash in its table", i);
+        TRY(chunk_list_reader_add(list, page, pages[i].bytes, pages[i].first, err));
+    }
+    if (x->kept == NULL)
+        return SIDESTEP_OK;
+    buffer_put(x->kept, bytes->bytes, bytes->length);
+    return buffer_check(x->kept, err);
+}
+
+/* Which pages may hold what is wished for? */
+static void mark_pages(const struct index_file *x, const struct chunk_list_wish *wish, bool *marked)
+{
+    size_t begin, end;
+
+    for (size_t i = 0; i < x->index.page_count; i++)
+        marked[i] = wish->state == NULL || wish->all_names || x->kept != NULL;
+    for (size_t e = 0; wish->state != NULL && e < wish->state->count; e++) {
+        chunk_index_find(&x->index, wish->state->entries[e].name, &begin, &end);
+        for (size_t i = begin; i < end; i++)
+            marked[i] = true;
+    }
+}
+
+/* Read the marked pages; those beside each other with one read. */
+static enum sidestep_status take_marked(struct index_file *x, const bool *marked,
+                                        struct chunk_list_reader *list, struct sidestep_error *err)
+{
+    const struct chunk_index_page *pages = x->index.pages;
+    size_t count = x->index.page_count, end;
+    OWNED_BUFFER bytes = {0};
+
+    for (size_t begin = 0; begin < count; begin = end) {
+        end = begin + 1;
+        if (!marked[begin])
+            continue;
+        while (end < count && marked[end] &&
+               pages[end].begin + pages[end].bytes - pages[begin].begin <= INDEX_READ_BYTES)
+            end++;
+        TRY(take_pages(x, begin, end, &bytes, list, err));
+    }
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status take_from(struct index_file *x, const struct chunk_list_wish *wish,
+                                      struct metadata *out, struct sidestep_error *err)
+{
+    OWNED_BY(chunk_list_reader_free) struct chunk_list_reader *list = NULL;
+    OWNED bool *marked = NULL;
+
+    TRY(open_index(x, err));
+    marked = memory_new(x->index.page_count, sizeof(*marked));
+    if (marked == NULL)
+        return FAIL_NOMEM(err, x->index.page_count);
+    list = chunk_list_reader_new(wish, out, err);
+    if (list == NULL)
+        return SIDESTEP_ENOMEM;
+    mark_pages(x, wish, marked);
+    TRY(take_marked(x, marked, list, err));
+    return chunk_list_reader_finish(list, err);
+}
+
+static enum sidestep_status take_wish(const struct reader *r, struct chunk_list_wish wish,
+                                      struct buffer *kept, struct metadata *out,
+                                      struct sidestep_error *err)
+{
+    OWNED_BY(index_file_release) struct index_file x = {.r = r, .kept = kept};
+    OWNED const char **names = memory_new(r->manifest.file_count, sizeof(*names));
+
+    if (names == NULL)
+        return FAIL_NOMEM(err, r->manifest.file_count * sizeof(*names));
+    for (size_t i = 0; i < r->manifest.file_count; i++)
+        names[i] = r->manifest.files[i].name;
+    wish.files = names;
+    wish.file_count = r->manifest.file_count;
+    return WRAP(take_from(&x, &wish, out, err), err, "the index of chunks");
+}
+
+enum sidestep_status reader_take_index(struct reader *r, const struct sidestep_state_dict *state,
+                                       bool all_names, struct buffer *pages,
+                                       struct sidestep_error *err)
+{
+    const struct chunk_list_wish wish = {.state = state, .all_names = all_names};
+    OWNED_METADATA taken = {0};
+
+    TRY(take_wish(r, wish, pages, &taken, err));
+    TRY(arena_copy_text(&taken.arena, r->manifest.save_id, &taken.save_id, err));
+    metadata_release(&r->metadata);
+    r->metadata = taken;
+    taken = (struct metadata){0};
+    return SIDESTEP_OK;
+}
+
+/* ---- the whole index */
+
+enum sidestep_status reader_read_index(const struct reader *r, struct buffer *out,
+                                       struct sidestep_error *err)
+{
+    OWNED_METADATA metadata = {0};
+    char name[FILE_NAME_BYTES];
+
+    if (!r->has_manifest || r->manifest.index.bytes == 0)
+        return SIDESTEP_OK;
+    TRY(take_wish(r, (struct chunk_list_wish){0}, NULL, &metadata, err));
+    file_name_format(FILE_NAME_INDEX, r->manifest.save_id, 0, 0, name);
+    return WRAP(small_file_read(r->dir, name, 0, r->manifest.index.bytes, out, err), err, "'%s'",
+                name);
+}
+
+enum sidestep_status reader_check_index(const struct reader *r, struct sidestep_error *err)
+{
+    OWNED_BUFFER said = {0}, known = {0};
+    struct manifest manifest = r->manifest;
+    OWNED_METADATA metadata = {0};
+
+    if (!r->has_manifest || r->manifest.index.bytes == 0)
+        return SIDESTEP_OK;
+    TRY(take_wish(r, (struct chunk_list_wish){0}, NULL, &metadata, err));
+    TRY(chunk_index_encode(&metadata, &manifest, &said, err));
+    TRY(chunk_index_encode(&r->metadata, &manifest, &known, err));
+    if (said.length == known.length && memcmp(said.bytes, known.bytes, said.length) == 0)
+        return SIDESTEP_OK;
+    return FAIL(err, SIDESTEP_ECORRUPT, "the index of chunks does not say what %s says",
+                FILE_NAME_METADATA);
+}

@@ -1,0 +1,524 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* chunk_list_read.c -- takes from a list of chunks what a state needs; see chunk_list.h. */
+#include "format/chunk_list.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* A tensor with more shards than this on one rank gets all of its chunks: load_plan_build() has a
+ * faster way to find those that overlap. */
+#define MAX_SHARDS_COMPARED 16u
+
+struct kept_chunk {
+    size_t entry;
+    struct metadata_chunk chunk;
+};
+
+/* An entry and what the state has under its name. */
+struct listed_name {
+    struct metadata_entry entry;
+    const struct state_entry *wanted; /* the first; NULL: none */
+    size_t place;                     /* in .metadata, if everything is wished for */
+};
+
+struct chunk_list_reader {
+    struct cursor cursor;
+    const struct chunk_list_wish *wish;
+    struct metadata *out;
+    bool is_index; /* names ascend */
+    struct listed_name *names;
+    size_t name_capacity;
+    size_t found; /* the name of the record before; SIZE_MAX: it is not wished for */
+    struct kept_chunk *kept;
+    size_t kept_count, kept_capacity;
+    /* The current record. */
+    struct chunk_record record;
+    bool has_shape;
+    bool is_joined;
+    bool has_same_name; /* as the record before */
+    char name[SIDESTEP_MAX_NAME + 1];
+    int64_t shape[SIDESTEP_MAX_NDIM];
+    int64_t offsets[SIDESTEP_MAX_NDIM], lengths[SIDESTEP_MAX_NDIM];
+    char transform[FOOTER_MAX_TRANSFORM_BYTES + 1];
+    struct sidestep_path_item path[SIDESTEP_MAX_PATH_ITEMS];
+    struct arena texts; /* of the path */
+};
+
+void chunk_list_reader_free(struct chunk_list_reader **reader)
+{
+    if (*reader == NULL)
+        return;
+    arena_release(&(*reader)->texts);
+    free((*reader)->names);
+    free((*reader)->kept);
+    free(*reader);
+    *reader = NULL;
+}
+
+static bool wishes_everything(const struct chunk_list_reader *l)
+{
+    return l->wish->state == NULL;
+}
+
+/* ---- one record */
+
+static uint64_t get_number(struct cursor *c)
+{
+    uint64_t number = 0;
+
+    for (unsigned shift = 0; shift < 63; shift += 7) {
+        uint8_t byte = cursor_u8(c);
+        number |= (uint64_t)(byte & 0x7f) << shift;
+        if (byte < 0x80)
+            return number;
+    }
+    c->overrun = true; /* no number here has 64 bits */
+    return 0;
+}
+
+static void get_numbers(struct cursor *c, int64_t *numbers, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        numbers[i] = (int64_t)get_number(c);
+}
+
+/* Read a text to to[begin ..], of at most ${most} bytes with those before it. */
+static void get_text(struct cursor *c, char *to, size_t begin, size_t most)
+{
+    uint64_t length = get_number(c);
+    const uint8_t *bytes = length <= most - begin ? cursor_take(c, (size_t)length) : NULL;
+
+    if (bytes == NULL || memchr(bytes, 0, (size_t)length) != NULL) {
+        c->overrun = true;
+        return;
+    }
+    memcpy(to + begin, bytes, (size_t)length);
+    to[begin + length] = '\0';
+}
+
+/* The name is the one before up to ${common}. */
+static void get_name(struct chunk_list_reader *l)
+{
+    char before[SIDESTEP_MAX_NAME + 1];
+    uint64_t common = get_number(&l->cursor);
+    size_t length = strlen(l->name);
+
+    l->record.name = l->name;
+    if (common > length) {
+        l->cursor.overrun = true;
+        return;
+    }
+    memcpy(before, l->name + common, length - common + 1);
+    get_text(&l->cursor, l->name, (size_t)common, SIDESTEP_MAX_NAME);
+    int order = strcmp(l->name + common, before);
+    l->has_same_name = order == 0 && length != 0;
+    if (l->is_index && !l->has_same_name &&
+        (order < 0 || l->name[0] == '\0' || !utf8_is_valid(l->name, strlen(l->name))))
+        l->cursor.overrun = true;
+}
+
+/* Cut the next text of a path from the name, or read it. */
+static const char *get_path_text(struct chunk_list_reader *l, size_t length, size_t *cut)
+{
+    const char *text = l->name + *cut;
+
+    if (!l->is_joined) {
+        text = (const char *)cursor_take(&l->cursor, length);
+    } else if (length > strlen(text)) {
+        text = NULL;
+    } else {
+        *cut += length;
+        *cut += l->name[*cut] == '.';
+    }
+    if (text == NULL || length > SIDESTEP_MAX_NAME || !utf8_is_valid(text, length))
+        return NULL;
+    return wishes_everything(l) ? arena_strndup(&l->texts, text, length) : "";
+}
+
+/* Numbers are read as texts first. */
+static void get_path(struct chunk_list_reader *l)
+{
+    struct chunk_record *record = &l->record;
+    uint64_t numbers = 0, indices = 0;
+    size_t cut = 0;
+
+    record->place = (size_t)get_number(&l->cursor);
+    uint64_t length = get_number(&l->cursor);
+    arena_release(&l->texts); /* of the name before */
+    if (length > SIDESTEP_MAX_PATH_ITEMS)
+        l->cursor.overrun = true;
+    for (uint64_t i = 0; i < length && !l->cursor.overrun; i++) {
+        uint64_t item = get_number(&l->cursor);
+        l->path[i] = (struct sidestep_path_item){.key = get_path_text(l, item >> 2, &cut)};
+        l->cursor.overrun |= l->path[i].key == NULL || (item & 3) == 3;
+        numbers |= (uint64_t)((item & 3) != 0) << i;
+        indices |= (uint64_t)((item & 3) == CHUNK_LIST_INDEX) << i;
+    }
+    if (l->cursor.overrun || !wishes_everything(l))
+        return;
+    l->cursor.overrun = !path_set_int_keys(l->path, (uint32_t)length, numbers);
+    for (uint64_t i = 0; i < length; i++)
+        if ((indices >> i & 1) != 0)
+            l->path[i].flags = 0;
+    record->path = l->path;
+    record->path_length = (uint32_t)length;
+    if (l->is_joined && !path_matches_name(l->name, l->path, record->path_length))
+        l->cursor.overrun = true;
+}
+
+static void get_shape(struct chunk_list_reader *l)
+{
+    uint64_t ndim = get_number(&l->cursor);
+
+    if (ndim > SIDESTEP_MAX_NDIM) {
+        l->cursor.overrun = true;
+        return;
+    }
+    l->record.ndim = (uint32_t)ndim;
+    get_numbers(&l->cursor, l->shape, l->record.ndim);
+    l->has_shape = true;
+}
+
+static void get_tensor(struct chunk_list_reader *l, uint8_t flags)
+{
+    struct chunk_record *record = &l->record;
+
+    record->dtype = (enum sidestep_dtype)cursor_u8(&l->cursor);
+    if (sidestep_dtype_size(record->dtype) == 0)
+        l->cursor.overrun = true;
+    if ((flags & CHUNK_LIST_SAME_SHAPE) == 0)
+        get_shape(l);
+    else if (!l->has_shape)
+        l->cursor.overrun = true;
+    if ((flags & CHUNK_LIST_WHOLE) != 0) {
+        memset(l->offsets, 0, record->ndim * sizeof(*l->offsets));
+        memcpy(l->lengths, l->shape, record->ndim * sizeof(*l->lengths));
+    } else {
+        get_numbers(&l->cursor, l->offsets, record->ndim);
+        get_numbers(&l->cursor, l->lengths, record->ndim);
+    }
+    record->shape = l->shape;
+    record->box = (struct box){record->ndim, l->offsets, l->lengths};
+}
+
+static enum sidestep_status get_record(struct chunk_list_reader *l, struct sidestep_error *err)
+{
+    struct chunk_record *record = &l->record;
+    uint8_t flags = cursor_u8(&l->cursor);
+
+    record->is_object = (flags & CHUNK_LIST_OBJECT) != 0;
+    record->requires_grad = (flags & CHUNK_LIST_REQUIRES_GRAD) != 0;
+    record->is_first = (flags & CHUNK_LIST_FIRST) != 0;
+    l->is_joined = (flags & CHUNK_LIST_JOINED) != 0;
+    get_name(l);
+    if (record->is_first && !l->cursor.overrun)
+        get_path(l);
+    if (!record->is_object)
+        get_tensor(l, flags);
+    record->file = (size_t)get_number(&l->cursor);
+    record->offset = get_number(&l->cursor);
+    record->length = get_number(&l->cursor);
+    record->transform = (flags & CHUNK_LIST_TRANSFORM) != 0 ? l->transform : NULL;
+    if (record->transform != NULL)
+        get_text(&l->cursor, l->transform, 0, FOOTER_MAX_TRANSFORM_BYTES);
+    if (!l->cursor.overrun && (flags & ~CHUNK_LIST_ALL_FLAGS) == 0 &&
+        record->file < l->wish->file_count)
+        return SIDESTEP_OK;
+    if (l->is_index)
+        return FAIL(err, SIDESTEP_ECORRUPT, "a page of the index has an error at byte %zu",
+                    l->cursor.position);
+    return FAIL(err, SIDESTEP_EPEER,
+                "the list of stored chunks that the ranks made together has an error at byte %zu: "
+                "do all ranks use the same version of sidestep?",
+                l->cursor.position);
+}
+
+/* ---- names */
+
+static enum sidestep_status copy_path(struct chunk_list_reader *l, struct metadata_entry *entry,
+                                      struct sidestep_error *err)
+{
+    const struct chunk_record *record = &l->record;
+    struct arena *arena = &l->out->arena;
+    struct sidestep_path_item *path =
+        arena_copy(arena, l->path, record->path_length * sizeof(*path));
+
+    if (!record->is_first)
+        return FAIL(err, SIDESTEP_ECORRUPT, "'%s': the index does not have its first record",
+                    display_name(record->name).text);
+    for (uint32_t i = 0; path != NULL && i < record->path_length; i++) {
+        const char *key = path[i].key;
+        if (key != NULL && (path[i].key = arena_strndup(arena, key, strlen(key))) == NULL)
+            path = NULL;
+    }
+    if (path == NULL)
+        return FAIL_NOMEM(err, record->path_length * sizeof(*path));
+    entry->path = path;
+    entry->path_length = record->path_length;
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status add_name(struct chunk_list_reader *l, const struct state_entry *wanted,
+                                     struct sidestep_error *err)
+{
+    const struct chunk_record *record = &l->record;
+    struct arena *arena = &l->out->arena;
+    size_t i = l->out->count, existing;
+    char *name = arena_strndup(arena, record->name, strlen(record->name));
+    int64_t *shape = NULL;
+
+    if (!record->is_object)
+        shape = arena_new(arena, record->ndim, sizeof(*shape));
+    if (name == NULL || (shape == NULL && !record->is_object))
+        return FAIL_NOMEM(err, sizeof(l->name));
+    TRY_GROW(l->names, l->name_capacity, i, err);
+    TRY(hash_table_insert(&l->out->names, name, i, &existing, err));
+    l->names[i] = (struct listed_name){.entry = {.name = name, .is_object = record->is_object},
+                                       .wanted = wanted,
+                                       .place = record->place};
+    if (wishes_everything(l))
+        TRY(copy_path(l, &l->names[i].entry, err));
+    l->out->count++;
+    if (record->is_object)
+        return SIDESTEP_OK;
+    struct metadata_entry *entry = &l->names[i].entry;
+    memcpy(shape, record->shape, record->ndim * sizeof(*shape));
+    entry->dtype = record->dtype;
+    entry->dtype_name = sidestep_dtype_name(record->dtype);
+    entry->ndim = record->ndim;
+    entry->shape = shape;
+    entry->requires_grad = record->requires_grad;
+    return SIDESTEP_OK;
+}
+
+static bool is_name(const struct chunk_list_reader *l, size_t i)
+{
+    return i < l->out->count && strcmp(l->names[i].entry.name, l->record.name) == 0;
+}
+
+/* Which of the names is that of the record? SIZE_MAX: none. In an index the records of a name
+ * follow each other; the lists of ranks have the names in the same order. */
+static size_t look_up(const struct chunk_list_reader *l)
+{
+    if (l->is_index)
+        return l->has_same_name ? l->found : SIZE_MAX;
+    if (is_name(l, l->found + 1))
+        return l->found + 1;
+    return is_name(l, 0) ? 0 : hash_table_find(&l->out->names, l->record.name);
+}
+
+/* Add the name of the record, if it is wished for. */
+static enum sidestep_status meet_name(struct chunk_list_reader *l, struct sidestep_error *err)
+{
+    const struct sidestep_state_dict *state = l->wish->state;
+    size_t first = state != NULL ? hash_table_find(&state->names, l->record.name) : SIZE_MAX;
+
+    l->found = SIZE_MAX;
+    if (state != NULL && first == SIZE_MAX && !l->wish->all_names)
+        return SIDESTEP_OK;
+    l->found = l->out->count;
+    return add_name(l, first != SIZE_MAX ? &state->entries[first] : NULL, err);
+}
+
+/* Find the name of the record, or add it if it is wished for: l->found. */
+static enum sidestep_status find_name(struct chunk_list_reader *l, struct sidestep_error *err)
+{
+    size_t found = look_up(l);
+
+    if (found == SIZE_MAX)
+        return l->is_index && l->has_same_name ? SIDESTEP_OK : meet_name(l, err);
+    l->found = found;
+    const struct metadata_entry *entry = &l->names[found].entry;
+    const struct chunk_record *record = &l->record;
+    if (entry->is_object || record->is_object)
+        return FAIL(err, SIDESTEP_ECORRUPT, "'%s' was saved twice", display_name(entry->name).text);
+    if (entry->dtype == record->dtype && entry->ndim == record->ndim &&
+        memcmp(entry->shape, record->shape, entry->ndim * sizeof(*entry->shape)) == 0)
+        return SIDESTEP_OK;
+    return FAIL(err, SIDESTEP_ECORRUPT, "tensor '%s': ranks saved different shapes or dtypes",
+                display_name(entry->name).text);
+}
+
+/* ---- chunks */
+
+/* Does the chunk overlap a shard of the state? True also if that takes long to find out. */
+static bool is_needed(const struct chunk_list_reader *l, const struct state_entry *shard)
+{
+    const struct chunk_record *record = &l->record;
+    int64_t offsets[SIDESTEP_MAX_NDIM], lengths[SIDESTEP_MAX_NDIM];
+
+    for (unsigned i = 0; shard != NULL; i++) {
+        if (i == MAX_SHARDS_COMPARED)
+            return true;
+        if (!shard->is_object && shard->ndim == record->ndim &&
+            box_intersect(&record->box, &shard->box, offsets, lengths))
+            return true;
+        shard = shard->next_same_name != SIZE_MAX ? &l->wish->state->entries[shard->next_same_name]
+                                                  : NULL;
+    }
+    return false;
+}
+
+static enum sidestep_status copy_storage(struct chunk_list_reader *l, struct metadata_storage *out,
+                                         struct sidestep_error *err)
+{
+    const struct chunk_record *record = &l->record;
+
+    *out = (struct metadata_storage){
+        .file = l->wish->files[record->file], .offset = record->offset, .length = record->length};
+    return arena_copy_text(&l->out->arena, record->transform, &out->transform, err);
+}
+
+static enum sidestep_status keep_chunk(struct chunk_list_reader *l, size_t entry,
+                                       struct sidestep_error *err)
+{
+    uint32_t ndim = l->record.ndim;
+    int64_t *numbers = arena_new(&l->out->arena, 2 * (size_t)ndim, sizeof(*numbers));
+
+    if (numbers == NULL)
+        return FAIL_NOMEM(err, 2 * ndim * sizeof(*numbers));
+    memcpy(numbers, l->offsets, ndim * sizeof(*numbers));
+    memcpy(numbers + ndim, l->lengths, ndim * sizeof(*numbers));
+    TRY_GROW(l->kept, l->kept_capacity, l->kept_count, err);
+    struct kept_chunk *kept = &l->kept[l->kept_count++];
+    kept->entry = entry;
+    kept->chunk.box = (struct box){ndim, numbers, numbers + ndim};
+    l->names[entry].entry.chunk_count++;
+    return copy_storage(l, &kept->chunk.storage, err);
+}
+
+static enum sidestep_status take_record(struct chunk_list_reader *l, struct sidestep_error *err)
+{
+    TRY(find_name(l, err));
+    size_t i = l->found;
+    if (i == SIZE_MAX || (l->names[i].wanted == NULL && !wishes_everything(l)))
+        return SIDESTEP_OK;
+    if (l->record.is_object)
+        return copy_storage(l, &l->names[i].entry.storage, err);
+    if (box_check(&l->record.box, l->shape, sidestep_dtype_size(l->record.dtype), NULL) !=
+        SIDESTEP_OK)
+        return FAIL(err, SIDESTEP_ECORRUPT, "tensor '%s': a stored chunk lies outside of its shape",
+                    display_name(l->record.name).text);
+    return wishes_everything(l) || is_needed(l, l->names[i].wanted) ? keep_chunk(l, i, err)
+                                                                    : SIDESTEP_OK;
+}
+
+/* ---- the result */
+
+/* Give each entry its chunks. */
+static enum sidestep_status give_chunks(struct chunk_list_reader *l, struct sidestep_error *err)
+{
+    struct metadata *out = l->out;
+    struct metadata_chunk *chunks = arena_new(&out->arena, l->kept_count, sizeof(*chunks));
+
+    if (chunks == NULL)
+        return FAIL_NOMEM(err, l->kept_count * sizeof(*chunks));
+    for (size_t i = 0; i < out->count; i++) {
+        struct metadata_entry *entry = &l->names[i].entry;
+        entry->chunks = chunks;
+        chunks += entry->chunk_count;
+        entry->chunk_count = 0;
+    }
+    for (size_t k = 0; k < l->kept_count; k++) {
+        struct metadata_entry *entry = &l->names[l->kept[k].entry].entry;
+        entry->chunks[entry->chunk_count++] = l->kept[k].chunk;
+    }
+    return SIDESTEP_OK;
+}
+
+/* Put the entries in the order of .metadata. */
+static enum sidestep_status restore_order(struct chunk_list_reader *l, struct sidestep_error *err)
+{
+    struct metadata *out = l->out;
+
+    for (size_t i = 0; i < out->count; i++) {
+        size_t place = l->names[i].place;
+        if (place >= out->count || out->entries[place].name != NULL)
+            return FAIL(err, SIDESTEP_ECORRUPT,
+                        "the index gives two names one place, or misses one");
+        out->entries[place] = l->names[i].entry;
+    }
+    hash_table_release(&out->names);
+    return metadata_index_names(out, err);
+}
+
+enum sidestep_status chunk_list_reader_finish(struct chunk_list_reader *l,
+                                              struct sidestep_error *err)
+{
+    struct metadata *out = l->out;
+
+    TRY(give_chunks(l, err));
+    out->entries = arena_new(&out->arena, out->count, sizeof(*out->entries));
+    if (out->entries == NULL)
+        return FAIL_NOMEM(err, out->count * sizeof(*out->entries));
+    if (wishes_everything(l))
+        return restore_order(l, err);
+    for (size_t i = 0; i < out->count; i++)
+        out->entries[i] = l->names[i].entry;
+    return SIDESTEP_OK;
+}
+
+struct chunk_list_reader *chunk_list_reader_new(const struct chunk_list_wish *wish,
+                                                struct metadata *out, struct sidestep_error *err)
+{
+    struct chunk_list_reader *l = memory_new(1, sizeof(*l));
+
+    if (l == NULL) {
+        (void)FAIL_NOMEM(err, sizeof(*l));
+        return NULL;
+    }
+    l->wish = wish;
+    l->out = out;
+    l->found = SIZE_MAX;
+    return l;
+}
+
+static enum sidestep_status take_records(struct chunk_list_reader *l, struct sidestep_error *err)
+{
+    while (cursor_remaining(&l->cursor) != 0) {
+        TRY(get_record(l, err));
+        TRY(take_record(l, err));
+    }
+    return SIDESTEP_OK;
+}
+
+/* Begin a page with a record of the name before, or of a later one. */
+static enum sidestep_status begin_page(struct chunk_list_reader *l, const char *first,
+                                       struct sidestep_error *err)
+{
+    char before[SIDESTEP_MAX_NAME + 1];
+
+    memcpy(before, l->name, sizeof(before));
+    l->name[0] = '\0';
+    l->has_shape = false;
+    TRY(get_record(l, err));
+    int order = strcmp(first, before);
+    if (order < 0 || strcmp(l->name, first) != 0)
+        return FAIL(err, SIDESTEP_ECORRUPT, "a page of the index begins with the wrong name");
+    l->has_same_name = order == 0;
+    return take_record(l, err);
+}
+
+enum sidestep_status chunk_list_reader_add(struct chunk_list_reader *l, const void *page,
+                                           size_t length, const char *first,
+                                           struct sidestep_error *err)
+{
+    l->is_index = true;
+    l->cursor = cursor_from_memory(page, length);
+    TRY(begin_page(l, first, err));
+    return take_records(l, err);
+}
+
+enum sidestep_status chunk_list_read(const void *bytes, size_t length,
+                                     const struct chunk_list_wish *wish, struct metadata *out,
+                                     struct sidestep_error *err)
+{
+    OWNED_BY(chunk_list_reader_free)
+    struct chunk_list_reader *l = chunk_list_reader_new(wish, out, err);
+
+    if (l == NULL)
+        return SIDESTEP_ENOMEM;
+    l->cursor = cursor_from_memory(bytes, length);
+    TRY(take_records(l, err));
+    return chunk_list_reader_finish(l, err);
+}
