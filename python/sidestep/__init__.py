@@ -1,28 +1,28 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Distributed, asynchronous checkpoints for PyTorch.
 
-``import sidestep as dcp`` instead of ``import torch.distributed.checkpoint as dcp``: `save`,
-`async_save` and `load` are the same functions with the same arguments and the same files, and every
-other public name of torch's package and of its modules is found here too.  What is sidestep's own:
+``import sidestep as dcp`` replaces ``import torch.distributed.checkpoint as dcp``.  `save`,
+`async_save` and `load` take the same arguments and make the same files.  Every other public name of
+torch's package and of its modules is here, too.  sidestep's own names are:
 
-- `save`, `async_save`, `load`: torch's functions, whole-or-not-at-all and in the background;
-- `fence_optimizers`: copy what lies on CUDA devices beside the next forward and backward;
+- `save`, `async_save`, `load`: torch's functions; a checkpoint exists whole or not at all;
+- `fence_optimizers`: copy CUDA tensors during the next forward and backward;
 - `SaveHandle`: what `async_save` returns, a ``concurrent.futures.Future`` and more;
 - `latest`: the newest checkpoint of a directory;
 - `load_metadata`, `read`, `stats`: look into a checkpoint without a template;
-- `Checkpointer`: the checkpoints of a run, which look after themselves; `TrainState`: all that a
-  run has to remember; `Preempted`: its end, when a signal announced it; `pin`, `tag`: by hand;
+- `Checkpointer`: manages the checkpoints of a run; `TrainState`: the state that a run resumes
+  from; `Preempted`: ends a run after a signal; `pin`, `tag`: annotate a checkpoint by hand;
 - `When`, `Retention`, `AtEnd`, `Trouble`, `How`, `Callbacks`: groups of its options;
-- `huge_pages`: memory that can be held still in no time;
-- `paused`: parts of training that no save in the background may disturb;
-- `export`, `Final`: a checkpoint as safetensors or one file of `torch.save`;
-- `install`: the same functions for programs that are not to be edited; see ``python -m
+- `huge_pages`: puts the state on huge pages, which makes snapshots almost free;
+- `paused`: stops background writes during a part of training;
+- `export`, `Final`: write a checkpoint as safetensors or as one file of `torch.save`;
+- `install`: replaces torch's functions, for programs that you cannot edit; see also ``python -m
   sidestep.run``, and docs/FRAMEWORKS.md for frameworks;
-- `Writer`, `Reader`: the same storage under torch's own ``save`` and ``load``;
-- `Error`: what goes wrong.
+- `Writer`, `Reader`: sidestep's storage under torch's own ``save`` and ``load``;
+- `Error`: the exception for failures.
 
 Importing this package imports neither torch nor the C library: that happens on first use.  If the
-program has imported torch before, the import takes as long as that of
+program has imported torch before, the import takes as long as importing
 ``torch.distributed.checkpoint``, so that the first save does not.
 """
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The command ``sidestep``, or ``python -m sidestep``: becomes the program of the wheel."""
+"""The command ``sidestep``, or ``python -m sidestep``: runs the program in the wheel."""
 
 import os
 import sys

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Adapters in the place of a framework's own classes, for ``python -m sidestep.run --adapt NAMES``.
+"""Replaces a framework's own classes by adapters, for ``python -m sidestep.run --adapt NAMES``.
 
 The adapters are the same as those that a program imports by itself (``sidestep.transformers`` ...).
 """
@@ -16,10 +16,10 @@ log = logging.getLogger("sidestep")
 
 
 def adapt(name: str) -> None:
-    """Put our classes in the place of those of the framework ``name``, which has been imported, in
-    all modules that have them by now.  The log (level info) names them.
+    """Replace the classes of the framework ``name`` by ours, in all modules that have imported
+    them.  The framework must have been imported.  The log (level info) names what was replaced.
 
-    Errors: ImportError: the framework is too old, or not whole.
+    Errors: ImportError: the framework is too old, or incomplete.
     """
     if _is_half(sys.modules.get(f"sidestep.{name}")):
         log.info("sidestep.run: the program imports sidestep.%s by itself", name)
@@ -29,7 +29,7 @@ def adapt(name: str) -> None:
 
 
 def _is_half(module: Any) -> bool:
-    """Whether the module is being imported: it is what imports the framework."""
+    """Whether the module is still being imported: then it is what imports the framework."""
     return bool(getattr(getattr(module, "__spec__", None), "_initializing", False))
 
 
@@ -47,7 +47,7 @@ def _torchtitan() -> list[str]:
 
 
 def _lightning() -> list[str]:
-    """The plugin that a Trainer has if it is given none, and two strategies, also by name."""
+    """The default plugin of a Trainer, and two strategies, also under their registered names."""
     ours: Any = importlib.import_module("sidestep.lightning")
     modules: Any = importlib.import_module("sidestep.lightning._modules")
     strategies = modules.of_pytorch("strategies")

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A key-value store of torch that is never waited for too long.
+"""A key-value store of torch whose calls end in time.
 
-A call of a TCPStore whose host was cut off from the network comes back after a quarter of an hour,
-if at all, whatever its timeout is.  So a thread makes the calls, and is left behind when one of
-them takes too long.
+If the host of a TCPStore is cut off from the network, a call returns after a quarter of an hour, if
+at all, whatever its timeout is.  So a thread makes the calls, and is abandoned when one of them
+takes too long.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Unanswered(Exception):
 
 
 class _Call:
-    """One call of the store, and what came of it."""
+    """One call of the store, and its result."""
 
     def __init__(self, run: Callable[..., Any], *arguments: Any) -> None:
         self._run = run
@@ -48,8 +48,8 @@ class _Call:
 
 
 class Board:
-    """``store``, of which each call ends, or raises `Unanswered`, soon after ``until(when it
-    began)``; both times are by the clock of time.monotonic()."""
+    """Wraps ``store``.  A call that began at ``begin`` returns, or raises `Unanswered`, soon after
+    ``until(begin)``.  Both times are those of time.monotonic()."""
 
     def __init__(self, store: Any, until: Callable[[float], float]) -> None:
         self._store = store
@@ -71,7 +71,7 @@ class Board:
         self._ask(self._store.delete_key, key)
 
     def close(self) -> None:
-        """Let go of the store."""
+        """Release the store."""
         if self._thread is not None:
             self._calls.put(None)
             if not self.is_silent:
@@ -100,4 +100,4 @@ def _make_calls(calls: queue.SimpleQueue[Optional[_Call]]) -> None:
         if call is None:
             return
         call.make()
-        del call  # and with it what it was of
+        del call  # and what it refers to

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Code of others that calls torch.distributed.checkpoint, made to save and load as we want it."""
+"""Redirects calls of torch.distributed.checkpoint that a framework makes."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _KNOWN = ("torch.", "sidestep.")
 
 
 class Recorded:
-    """What was to be saved, by the directory that it was to be saved in.
+    """The states that a framework tried to save, by directory.
 
-    place  a directory to be given to whom this is done to; it is empty in the end
+    place  the directory that the framework is told to save to; nothing is written to it
     """
 
     def __init__(self, place: str) -> None:
@@ -30,14 +30,14 @@ class Recorded:
         self._states: dict[str, dict[str, Any]] = {}
 
     def save(self, state_dict: dict[str, Any], **how: Any) -> None:
-        """In the place of torch's: keeps what is to be saved."""
+        """Replaces torch's function: keeps the state instead of saving it."""
         writer = how.get("storage_writer")
         path = str(how.get("checkpoint_id") or getattr(writer, "path", ""))
         self._states[os.path.relpath(path, self.place)] = dict(state_dict)
 
     def parts(self) -> tuple[list[_whole.Part], dict[str, str]]:
-        """Directories with the same number at the end are one checkpoint, under the name of the
-        first, with links from the others: readers ignore what they did not ask for."""
+        """Merge directories whose names end in the same number into one checkpoint, under the name
+        of the first; the others become links to it.  Readers ignore what they did not ask for."""
         states: dict[str, tuple[str, dict[str, Any]]] = {}
         links = {}
         for place, state in self._states.items():
@@ -53,7 +53,7 @@ class Recorded:
 
 @contextlib.contextmanager
 def _in_place(name: str, function: Any) -> Iterator[None]:
-    """``function`` in the place of torch's."""
+    """Inside, ``function`` replaces torch's."""
     before = getattr(dcp, name)
     setattr(dcp, name, function)
     try:
@@ -73,8 +73,8 @@ def recorded_saves() -> Iterator[Recorded]:
 
 @contextlib.contextmanager
 def ours_everywhere(step: Optional[int] = None) -> Iterator[None]:
-    """Inside, functions of ``torch.distributed.checkpoint`` are ours, where they are torch's or
-    already ours.  ``step``: what a save to a path records."""
+    """Inside, the functions of ``torch.distributed.checkpoint`` are ours, unless a third party has
+    replaced them.  ``step``: returns the step that a save to a path records."""
     ours = {"save": _of_step(save, step), "async_save": _of_step(async_save, step), "load": load}
     with contextlib.ExitStack() as stack:
         for name, mine in ours.items():

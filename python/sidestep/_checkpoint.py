@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A checkpoint opened for reading, without an engine: what it holds, and the bytes of it."""
+"""A checkpoint opened for reading, without an engine: its contents and its bytes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ._torch.flatten import Index
 class ChunkMetadata:
     """One stored box of a tensor.  ``offsets`` and ``lengths`` count elements, the rest bytes.
 
-    transform  "stream.zstd/1", say, if the bytes are compressed
+    transform  if the bytes are compressed: the codec, "stream.zstd/1" for example
     """
 
     offsets: tuple[int, ...]
@@ -65,8 +65,8 @@ class CheckpointMetadata:
     format      "dcp" (torch's) or "sidestep" (the same with our footers and manifest)
     world_size  ranks that wrote it
     bytes       of its files
-    damage      what is wrong with its files: missing, cut short, of another save; None: nothing, as
-                far as sizes and ids tell
+    damage      what is wrong with its files (missing, cut short, of another save); None: sizes and
+                ids show no damage
     unread      which of its files cannot be read now, and may be whole; None: none
     """
 
@@ -84,7 +84,7 @@ class CheckpointMetadata:
 
 @dataclass(frozen=True)
 class Saved:
-    """What a load needs to know of an entry."""
+    """What a load needs to know about an entry."""
 
     is_object: bool
     dtype: str | None
@@ -92,12 +92,12 @@ class Saved:
 
 
 def text_of(value: bytes | None) -> str:
-    """A name as Python has it."""
+    """A name as a Python str."""
     return (value or b"").decode("utf-8", "surrogateescape")
 
 
 def _first_of(text: bytes | None, count: int) -> str | None:
-    """The first text of ``count``, and how many more there are."""
+    """The first of ``count`` texts, and the number of the others."""
     if text is None:
         return None
     return text_of(text) + (f"; and {count - 1} more" if count > 1 else "")
@@ -129,7 +129,7 @@ def _chunk_of(chunk: Any, ndim: int) -> ChunkMetadata:
 
 
 def _close(handle: ctypes.c_void_p) -> None:
-    """Nothing, if it was closed already."""
+    """Does nothing if it is closed already."""
     lib().sidestep_checkpoint_close(handle)
 
 
@@ -156,16 +156,16 @@ class Checkpoint:
             yield library.sidestep_checkpoint_entry(self.handle, i).contents
 
     def names(self) -> list[str]:
-        """Of all tensors and objects, sorted."""
+        """The names of all tensors and objects, sorted."""
         return [text_of(entry.name) for entry in self._entries()]
 
     def is_object(self, name: str) -> bool:
-        """Whether what is stored under ``name`` is no tensor."""
+        """Whether ``name`` is an object, not a tensor."""
         found = self.find(name)
         return found is not None and found.is_object
 
     def find(self, name: str) -> Saved | None:
-        """What is stored under ``name``."""
+        """The entry ``name``; None if there is none."""
         try:
             data = a_text(name, "name")
         except ValueError:  # no checkpoint has such a name
@@ -178,7 +178,7 @@ class Checkpoint:
         return Saved(bool(entry.is_object), dtype, _numbers(entry.shape, entry.ndim))
 
     def describe(self) -> CheckpointMetadata:
-        """All there is to know without reading data."""
+        """Everything that is known without reading data."""
         info = abi.CheckpointInfo()
         check(lib().sidestep_checkpoint_info(self.handle, info), abi.ErrorInfo())
         tensors: dict[str, TensorMetadata] = {}
@@ -219,7 +219,7 @@ class Checkpoint:
         address: int | None,
         size: int,
     ) -> None:
-        """Put a box of a tensor, row-major, into ``size`` bytes at ``address``, all checked."""
+        """Read a box of a tensor, row-major and verified, into ``size`` bytes at ``address``."""
 
         def array(values: Sequence[int] | None) -> Any:
             return None if values is None else (ctypes.c_int64 * max(len(values), 1))(*values)

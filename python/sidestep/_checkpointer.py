@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""`Checkpointer`: the checkpoints of one run, which look after themselves."""
+"""`Checkpointer`: manages the checkpoints of one run."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ _STORAGE_IS_AWAY = (Status.EIO, Status.ENOSPC, Status.EPERM, Status.ENOTFOUND, S
 
 
 class Checkpointer:
-    """The checkpoints of one run, under ``root``.  All of its methods that save or load are
-    collective, and so is making one; it is a context manager.
+    """Manages the checkpoints of one run, under ``root``.  A context manager.  Creating it is
+    collective, and so are all methods that save or load.
 
         with sidestep.Checkpointer("ckpt", interval=500, keep_last_n=3) as checkpoints:
             state = sidestep.TrainState(model, optimizer, scheduler)
@@ -80,21 +80,22 @@ class Checkpointer:
                 if checkpoints.should_save(state.step):
                     checkpoints.save(state.step, state)
 
-    interval     steps (int), a timedelta, or both, (steps, timedelta): whichever comes first
-    keep_last_n  so many of the newest stay; None: all.  The newest that is valid is never deleted
-    signals      what announces the end of the job: one last save, and then `Preempted`
+    interval     a number of steps, a timedelta, or (steps, timedelta): whichever comes first
+    keep_last_n  how many of the newest checkpoints stay; None: all.  The newest valid one always
+                 stays
+    signals      these announce the end of the job: one last save, and then `Preempted`
     final        the format of ``save(final=True)``, a `Final`
-    name         of a checkpoint, with the step in it ("step_{step:08d}", "step-{step}.dcp"), or
-                 without, and then it comes last ("step-")
+    name         names of checkpoints: a template ("step_{step:08d}", "step-{step}.dcp"), or a
+                 prefix in front of the step ("step-")
 
-    All others come in groups, of which each has a class with the same defaults:
+    All other options come in groups.  Each group has a class:
 
-    when         `When`: intervals by the rate of failures; a save that is due while one is written
-    retention    `Retention`: what else stays; a full disk
-    at_end       `AtEnd`: what a signal means, and how long there is for it
-    trouble      `Trouble`: failures that are gone on from
+    when         `When`: intervals by the rate of failures; saves that are due during a save
+    retention    `Retention`: which other checkpoints stay; what to do if the disk is full
+    at_end       `AtEnd`: what to do at a signal, and how much time there is
+    trouble      `Trouble`: failures that do not end the run
     how          `How`: compression, incremental saves, snapshots, the way to storage
-    callbacks    `Callbacks`: functions to be called when a save or a deletion is done
+    callbacks    `Callbacks`: functions that are called when a save or a deletion is done
 
         Checkpointer("ckpt", interval=500, retention=Retention(keep_every=10000))
 
@@ -139,7 +140,7 @@ class Checkpointer:
         self._exit_code = more["exit_code"]
         for event in EVENTS:
             a_function(more[event], event)
-        self._is_ending = False  # a signal came, or another rank told
+        self._is_ending = False  # a signal came, here or on another rank
         self._is_late = False  # and the grace time is over
         self.environment = environment()
         self._at_signal = one_of("at_signal", more["at_signal"], ("save", "finish", "abort"))
@@ -148,13 +149,13 @@ class Checkpointer:
         self._due = 0
         queue = a_count(more["queue"], "queue", least=1, most=abi.MAX_QUEUE)
         self._queue = queue if more["busy"] == "queue" else 0
-        self._saves: list[SaveHandle] = []  # that are under way, or failed and nobody was told
+        self._saves: list[SaveHandle] = []  # under way, or failed and not reported yet
         self._last: Optional[SaveHandle] = None
         self._last_step = -1
         self._resumed_step = -1
         ways = Ways(more["snapshot"], more["io"], more["user_faults"]).check()
         self._engine = engine_for(process_group, no_dist=no_dist, ways=ways)
-        _names.prepare()  # else the first save does, while the trainer waits
+        _names.prepare()  # so that the first save need not, while the trainer waits
         self._engine.comm.ends_at = float("inf")
         self._signals = Signals(signals, self._asked_to_stop)
         options = series_options(
@@ -196,7 +197,7 @@ class Checkpointer:
     def should_save(self, step: int) -> bool:
         """Whether to save now: the same answer on every rank, whatever their clocks say.
 
-        To be called by every rank after the same steps, usually each.  Most calls do not
+        Every rank calls it after the same steps, usually after each.  Most calls do not
         communicate; see sidestep_series_should_save() in sidestep.h.
         """
         was_stopping = self.stopping
@@ -208,20 +209,20 @@ class Checkpointer:
 
     @property
     def stopping(self) -> bool:
-        """All ranks have agreed that the run ends: the save that is due is the last one."""
+        """Whether all ranks have agreed that the run ends: the save that is due is the last one."""
         return bool(self._due & abi.DUE_STOP)
 
     def request_save(self) -> None:
-        """Ask for a save, on any rank, from any thread or signal handler: soon `should_save` says
-        yes on all."""
+        """Ask for a save, on any rank, from any thread or signal handler.  `should_save` soon says
+        yes on all ranks."""
         self._series.request(abi.DUE_SAVE)
 
     def request_stop(self) -> None:
-        """The same, for a last save and the end, as a signal does."""
+        """Ask for a last save and the end of the run, as a signal does."""
         self._series.request(abi.DUE_STOP)
 
     def status(self) -> SeriesStatus:
-        """The interval as of now, what was skipped, what is expected to be lost."""
+        """The current interval, skipped saves, and the expected loss of time."""
         return self._series.status()
 
     # -- save
@@ -238,13 +239,17 @@ class Checkpointer:
         """Save ``state`` (a `TrainState`, any ``Stateful``, or a dict) as the checkpoint of
         ``step``, in the background: returns when the state may change again.
 
-        ``final``: returns when it is committed and, where a format was configured, exported to it.
-        After a signal the last save raises `Preempted` once it is committed.
-        An earlier save that failed in the background is raised here, before anything is done,
-        unless ``max_failures`` allows for it.  It allows also for storage that is away now: the
-        handle that is returned has failed then.
-        ``step`` was saved: `Error` (EEXISTS); by the last call, and now ``final``: it is exported.
-        So a run that is over when it resumes has to leave its last save out.
+        ``final``: it returns when the checkpoint is committed and exported to the configured
+        format, if there is one.  After a signal, the last save raises `Preempted` once it is
+        committed.
+
+        If an earlier save failed in the background, its error is raised here, before anything is
+        done, unless ``max_failures`` allows the failure.  ``max_failures`` also allows a save
+        that cannot begin because storage is away: then the returned handle has failed.
+
+        If ``step`` is saved already, `Error` (EEXISTS).  The exception: ``final`` of the step that
+        the last call saved exports that checkpoint.  A run that is over when it resumes must not
+        call ``save``.
         """
         step = a_step(step)
         stopping = self.stopping
@@ -272,7 +277,7 @@ class Checkpointer:
                 queue=self._queue,
             )
         except Error as error:
-            # Of this rank, or it is over for another one, which is gone then.
+            # On this rank; or the run is over for another rank, which then has gone.
             is_over = error.status in (Status.ETIMEDOUT, Status.EPEER)
             if self._is_ending and failure is None and is_over:
                 self._give_up(str(error))
@@ -292,9 +297,9 @@ class Checkpointer:
         return handle
 
     def note(self, step: int, metrics: Mapping[str, float], tags: Sequence[str] = ()) -> None:
-        """What became known of a checkpoint later: a loss of its evaluation, say.  Rank 0's word
-        counts; a metric replaces the one of its name.  Waits for the save of ``step``, if that is
-        under way."""
+        """Add metrics or tags that are known later, the loss of an evaluation for example.  Rank
+        0's values count; a metric replaces an earlier one of the same name.  Waits for the save of
+        ``step`` if that is under way."""
         if self._engine.rank == 0:
             path = self._series.path_of(step)
             for save in [save for save in self._saves if save.path == path]:
@@ -302,18 +307,18 @@ class Checkpointer:
         self._series.note(step, metrics, tags)
 
     def wait(self, timeout: Optional[float] = None) -> bool:
-        """Until the save under way, if there is one, is committed; False: not yet, and ``timeout``
-        or the grace time after a signal is over."""
+        """Wait until the save under way is committed.  False: it is not committed yet, and
+        ``timeout``, or the grace time after a signal, is over."""
         until = float("inf") if timeout is None else time.monotonic() + timeout
         ends_at = self._engine.comm.waits_until
         return self._last is None or self._last.wait_until(lambda: min(until, ends_at()))
 
     def pin(self, step: int, on: bool = True) -> None:
-        """Protect a checkpoint from retention, or no longer.  Not collective."""
+        """Protect a checkpoint from retention; ``on=False`` undoes it.  Not collective."""
         pin(self._series.path_of(step), on)
 
     def tag(self, step: int, tag: str, on: bool = True) -> None:
-        """Put a tag on a checkpoint, or take it away.  Not collective."""
+        """Add a tag to a checkpoint, or remove it.  Not collective."""
         _tag(self._series.path_of(step), tag, on)
 
     # -- load
@@ -331,32 +336,32 @@ class Checkpointer:
         strict: bool = True,
         exact: bool = False,
     ) -> Optional[Loaded]:
-        """Fill ``state`` from the newest checkpoint that is valid, and go on from there; None if
-        there is none yet.
+        """Fill ``state`` from the newest valid checkpoint, and go on from there.  Returns None if
+        there is no checkpoint yet.
 
-        step    from that one.  Once it is loaded, newer ones are of a line that has ended: no
-                resume picks them, and a save of their step replaces them
+        step    resume from this step.  Newer checkpoints are then left behind: no resume picks
+                them, and a save of their step replaces them
         verify  what is checked before a checkpoint counts as valid: "structure" (files, sizes,
-                names; no data), "read" (and what this run reads of it) or "before" (everything,
-                first)
-        strict  missing and mismatched names are an error, before anything is touched; but for those
-                that ``state.may_lack()`` (its ``load_state_dict`` does not get them), as a
-                `TrainState` does what belongs to new ranks.  False: such names are left as they
-                are, and listed
-        exact   so are names that a rank did not ask for; else they are listed
+                names; no data), "read" (also every byte that this run reads) or "before" (every
+                byte, before the first tensor is touched)
+        strict  missing and mismatched names are an error, before anything is touched.  Names that
+                ``state.may_lack()`` allows may be missing; ``load_state_dict`` does not get them.
+                (A `TrainState` allows what belongs to new ranks.)  False: such names are left as
+                they are, and listed
+        exact   names that a rank did not ask for are an error, too; else they are listed
 
-        What was passed over is logged as a warning, with the reason.
+        The log names, as a warning, each checkpoint that was passed over and the reason.
 
-        Errors: `Error` on all ranks, with what was rejected and why: ECORRUPT if there are
-        checkpoints but none is valid; EMISMATCH if none may be resumed from; EPERM, EIO if one
-        cannot be read now, which does not mean that it is damaged (make it readable, or give an
-        older ``step``); those of `load`.
+        Errors: `Error` on all ranks, which lists what was rejected and why.  ECORRUPT: there are
+        checkpoints, but none is valid.  EMISMATCH: none may be resumed from.  EPERM, EIO: one
+        cannot be read now, and may be whole: make it readable, or give an older ``step``.  Those
+        of `load`.
         """
         began = time.monotonic()
         check_target(state)
         step = None if step is None else a_step(step)
-        self._last_step = -1  # of another line, perhaps
-        wait_for_turn(self._saves, 0, self._engine.comm.waits_until)  # they are of this line
+        self._last_step = -1  # perhaps of a line that was left behind
+        wait_for_turn(self._saves, 0, self._engine.comm.waits_until)  # those of this line
         how: dict[str, Any] = {"verify": verify, "strict": strict, "exact": exact}
         if step is None:
             loaded = go_on(self._series, state, **how)
@@ -377,8 +382,8 @@ class Checkpointer:
         strict: bool = True,
         exact: bool = False,
     ) -> Loaded:
-        """Fill ``into`` from the checkpoint of ``step`` (-1: the newest that is whole), without
-        going on from there: nothing is written.  The rest as in `resume`.
+        """Fill ``into`` from the checkpoint of ``step`` (-1: the newest that is whole).  The run
+        does not go on from there, and nothing is written.  Other arguments: see `resume`.
 
         Errors: `Error`: ENOTFOUND; EMISMATCH for names that ``strict`` and ``exact`` do not allow;
         those of `sidestep.load`.
@@ -392,12 +397,12 @@ class Checkpointer:
     # -- the end
 
     def close(self) -> None:
-        """Wait for what is under way, finish what is to be deleted, give the lock back.
+        """Wait for the save under way, finish deletions, release the lock.
 
-        Raises what a save in the background has failed with, if nobody was told, and
-        ``max_failures`` does not allow for it.  A signal that comes meanwhile, the first one, ends
-        the wait when the grace time is over, and raises `Preempted` when all is done.
-        In a child of fork() nothing happens: all of it is its parent's.
+        Raises the error of a save that failed in the background, if it was not reported yet and
+        ``max_failures`` does not allow it.  If a first signal comes meanwhile, the wait ends when
+        the grace time is over, and `Preempted` is raised at the end.
+        In a child of fork() nothing happens: the `Checkpointer` belongs to the parent.
         """
         if self._series.is_of_parent:
             return
@@ -427,8 +432,8 @@ class Checkpointer:
         return self
 
     def __exit__(self, kind: Any, value: Optional[BaseException], trace: object) -> None:
-        """As `close`.  Where the body raised, other ranks may not come here: nothing is agreed, and
-        only a single rank gives the lock back."""
+        """Like `close`.  If the body raised, other ranks may not come here.  So the ranks do not
+        communicate, and only a run of one rank releases the lock."""
         if self._series.is_of_parent:
             return
         if value is None or (isinstance(value, Preempted) and not self._is_late):
@@ -447,29 +452,29 @@ class Checkpointer:
     # -- inside
 
     def _tell(self, line: str, *values: object) -> None:
-        """One line of the log, on rank 0."""
+        """Write one line to the log, on rank 0."""
         log.log(logging.INFO if self._engine.rank == 0 else logging.DEBUG, line, *values)
 
     def _tell_of_signal(self, step: int) -> None:
-        """Not in the handler of the signal, which runs between any two instructions."""
+        """Not called in the signal handler, which runs between any two instructions."""
         number = self._signals.received
         who = "another rank, or the program" if number is None else signal.Signals(number).name
         self._tell("%s asks for the end at step %d: at_signal=%r", who, step, self._at_signal)
 
     def _asked_to_stop(self) -> None:
-        """In the handler of a signal."""
+        """Called in the signal handler."""
         self._end_in(self._grace_s)
         self._series.request(abi.DUE_STOP)
 
     def _end_in(self, seconds: float) -> None:
-        """From now on: nothing is waited for any longer than so, nor than the job lives."""
+        """From now on nothing waits longer than this, or than the job lives."""
         self._is_ending = True
         left = max(0.0, min(seconds, self.environment.left_s()))
         self._engine.comm.ends_at = time.monotonic() + left
         self._engine.comm.reserve_s = left / 10 if self._engine.size > 1 else 0.0
 
     def _end_together(self) -> None:
-        """When the first of those does who were told: the others learn of it now."""
+        """End when the first rank that got a signal ends; the others learn of it now."""
         if not self._is_ending:
             self._end_in(self._grace_s)
         left = max(0.0, self._engine.comm.ends_at - time.monotonic())
@@ -487,7 +492,7 @@ class Checkpointer:
         return self._engine.states.get(flatten(values))
 
     def _finish_last(self, handle: SaveHandle, metrics: Any, tags: Any) -> SaveHandle:
-        """The end of a run whose last step was saved as any other."""
+        """Finish a run whose last step was saved without ``final``."""
         from ._torch.load import agreed
 
         try:
@@ -503,7 +508,7 @@ class Checkpointer:
         return handle
 
     def _finish(self, handle: SaveHandle) -> None:
-        """Committed, and in the format that was asked for."""
+        """Wait for the commit, and export to the configured format."""
         from ._torch.load import agreed
 
         together = agreed(self._engine, handle.path, Exception)
@@ -514,7 +519,7 @@ class Checkpointer:
                 export(handle.path, self._final.path_in(self.root), self._final)
 
     def _stop(self, handle: Optional[SaveHandle]) -> None:
-        """The end of the run: what is under way is committed, or the grace time is over."""
+        """End the run when the save under way is committed, or the grace time is over."""
         late, failure = False, None
         try:
             late = handle is not None and not handle.wait_until(self._engine.comm.waits_until)
@@ -529,7 +534,7 @@ class Checkpointer:
         raise self._preempted()
 
     def _abort(self) -> None:
-        """The end of the run, without what is under way."""
+        """End the run, and give up the save under way."""
         paths = [save.path for save in self._saves if not save.done()]
         for save in self._saves:
             save.abort()
@@ -538,7 +543,7 @@ class Checkpointer:
         raise self._preempted()
 
     def _is_on_any(self, mine: bool) -> bool:
-        """True on every rank if ``mine`` is on one, or one of them does not come any more."""
+        """True on every rank if ``mine`` is true on one, or if a rank does not come any more."""
         try:
             return self._engine.any_rank(mine)
         except Error as error:
@@ -546,7 +551,7 @@ class Checkpointer:
             return True
 
     def _give_up(self, what: str) -> NoReturn:
-        """This process ends without waiting for anything."""
+        """End this process without waiting for anything."""
         log.error("%s", what)
         for save in self._saves:
             save.hurry()  # threads in the idle class of the processor would end late
@@ -567,11 +572,11 @@ class Checkpointer:
         return self.failures_in_a_row <= self._max_failures
 
     def _may_fail(self, error: Error) -> bool:
-        """Storage was away when a save began, and ``max_failures`` allows for one more failure."""
+        """Whether ``max_failures`` allows one more failure: storage was away when a save began."""
         return error.status in _STORAGE_IS_AWAY and self.failures_in_a_row < self._max_failures
 
     def _allow_for_failure(self) -> None:
-        """A failed save that may be gone on from is not raised by the next: it was logged."""
+        """Do not raise the failure of a save that ``max_failures`` allows: it was logged."""
         if self._max_failures == 0:
             return
         wait_for_turn(self._saves, self._queue, self._engine.comm.waits_until)

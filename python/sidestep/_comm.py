@@ -22,8 +22,8 @@ from ._comm_base import Comm, Lost
 
 __all__ = ["Comm", "GroupComm", "StoreComm", "comm_of"]
 
-SLICE = datetime.timedelta(milliseconds=200)  # of a wait, after which Python may do other things
-GATHER_BYTES = 64 << 20  # of all ranks together, per turn of a gather or scatter
+SLICE = datetime.timedelta(milliseconds=200)  # one slice of a wait; in between, signal handlers run
+GATHER_BYTES = 64 << 20  # of all ranks together, in one round of a gather or scatter
 STORE_BYTES = 1 << 20  # of one value; TCPStore takes 8 MiB at most
 
 # gloo's threads let go of the tensors of a collective a moment after it has ended.  If that is the
@@ -31,7 +31,7 @@ STORE_BYTES = 1 << 20  # of one value; TCPStore takes 8 MiB at most
 # this list outlives the interpreter.
 _last_tensors: deque[Any] = deque(maxlen=8)
 ctypes.pythonapi.Py_IncRef(ctypes.py_object(_last_tensors))
-_LAST_BYTES = 1 << 20  # of a tensor that stays
+_LAST_BYTES = 1 << 20  # size of a tensor that stays
 
 _SIGN = 1 << 63
 
@@ -40,10 +40,10 @@ _SIGN = 1 << 63
 
 
 class GroupComm(Comm):
-    """Over the CPU backend of a process group (gloo, most often), by CPU tensors of our own.
+    """Talks over the CPU backend of a process group (usually gloo), with CPU tensors of its own.
 
-    A tensor that a collective works on is never the library's memory: after a break-off the
-    backend may still write to it.
+    These tensors never share memory with the library: after a collective was broken off, the
+    backend may still write to its tensor.
     """
 
     name = "the group's CPU backend"
@@ -62,14 +62,14 @@ class GroupComm(Comm):
         import torch.distributed as dist
 
         options = getattr(dist, kind)()
-        # Ours comes first: the backend's own breaks all connections of the group.
+        # Our deadline comes first: the backend's own breaks all connections of the group.
         options.timeout = datetime.timedelta(seconds=self.timeout + 60)
         for name, value in fields.items():
             setattr(options, name, value)
         return options
 
     def _finish(self, work: Any, *tensors: Any) -> None:
-        """Wait in slices for ``work``, which is done on ``tensors``."""
+        """Wait in slices for ``work``, which uses ``tensors``."""
         _last_tensors.extend(tensor for tensor in tensors if tensor.nbytes <= _LAST_BYTES)
         while True:
             try:
@@ -108,7 +108,7 @@ class GroupComm(Comm):
                 _put(buffer + at, piece)
 
     def _turns(self, length: int) -> Iterator[tuple[int, int]]:
-        """(offset, bytes) of the pieces in which the longest part of a rank but 0 travels."""
+        """(offset, bytes) of the pieces in which the longest part of any rank except 0 is sent."""
         (longest,) = self._max([0 if self.rank == 0 else length])
         step = max(65536, GATHER_BYTES // self.size)
         for at in range(0, longest, step):
@@ -130,7 +130,7 @@ class GroupComm(Comm):
             for rank in range(1, len(starts)):
                 size = min(step, max(0, lengths[rank] - at))
                 _put(into + starts[rank] + at, theirs[rank], size)
-        self._max([0])  # everybody learns whether all have come so far
+        self._max([0])  # all learn whether everybody has come this far
 
     def _scatter(self, send: int, lengths: Any, into: int, length: int) -> None:
         options = self._options("ScatterOptions", rootRank=0)
@@ -151,7 +151,7 @@ class GroupComm(Comm):
 
 
 def _starts(lengths: Any, size: int) -> list[int]:
-    """Where the part of each rank begins."""
+    """The offset of the part of each rank."""
     starts = [0]
     for rank in range(size - 1):
         starts.append(starts[-1] + lengths[rank])
@@ -175,11 +175,12 @@ def _put(address: int, piece: bytearray, size: Optional[int] = None) -> None:
 
 
 class StoreComm(Comm):
-    """Over a key-value store alone (TCPStore, FileStore, HashStore): slower, and never in the way
-    of a device or of the collectives of others.
+    """Talks over a key-value store alone (TCPStore, FileStore, HashStore).  Slower, but it never
+    disturbs a device or the collectives of the program.
 
-    Rank 0 is in the middle.  No key is used twice; a key with one reader is deleted by that reader,
-    one with many by its writer, once a later collective has shown that all have read it.
+    All data passes through rank 0.  No key is used twice.  A key with one reader is deleted by that
+    reader.  A key with many readers is deleted by its writer, once a later collective has shown
+    that all have read it.
 
     ``store`` may have other users: all keys begin with ``prefix``.
     """
@@ -195,7 +196,7 @@ class StoreComm(Comm):
     # -- values of any size under a key
 
     def _set(self, key: str, value: bytes) -> list[str]:
-        """Publish; the names that are to be deleted one day."""
+        """Publish a value.  Returns the keys to be deleted later."""
         board = self._board()
         names = [key]
         for i, at in enumerate(range(STORE_BYTES, len(value), STORE_BYTES), 1):
@@ -205,7 +206,7 @@ class StoreComm(Comm):
         return names
 
     def _get(self, key: str, *, delete: bool = False) -> bytes:
-        """Wait until it is there."""
+        """Wait until the key is there."""
         board = self._board()
         pause = 0.0002
         while not board.check([key]):
@@ -228,7 +229,7 @@ class StoreComm(Comm):
             for name in names:
                 board.delete_key(name)
         except RuntimeError:
-            pass  # a store that cannot
+            pass  # a store that cannot delete
 
     # -- collectives
 
@@ -244,13 +245,13 @@ class StoreComm(Comm):
             self._set(f"{op}/{self.rank}", words.tobytes())
             words = array.array("Q", self._get(op))
             names = []
-        # All have entered this one, so all have read what came before.
+        # All ranks have entered this collective, so all have read what came before.
         self._delete(self._litter)
         self._litter = names
         return list(words)
 
     def _step(self) -> str:
-        """The key of the next exchange; equal on all ranks, as they make the same ones."""
+        """The key of the next exchange: equal on all ranks, because all make the same exchanges."""
         self._exchanges += 1
         return str(self._exchanges)
 
@@ -277,7 +278,7 @@ class StoreComm(Comm):
                 if rank != 0:
                     part = self._get(f"{op}/{rank}", delete=True)
                     _put(into + start, _of_size(part, lengths[rank], rank))
-        self._max([0])  # everybody learns whether rank 0 has them all
+        self._max([0])  # all learn whether rank 0 has everything
 
     def _scatter(self, send: int, lengths: Any, into: int, length: int) -> None:
         op = self._step()
@@ -292,7 +293,7 @@ class StoreComm(Comm):
 
 
 class GroupStoreComm(StoreComm):
-    """Over the store of a process group."""
+    """Talks over the store of a process group."""
 
     name = "the group's key-value store"
 
@@ -338,7 +339,7 @@ def _corner(prefix: str, store: Any) -> Any:
 
 
 def _opener(group: Any, generation: Union[int, str]) -> Callable[[], Any]:
-    """Opens a corner of the group's store that is the library's, per attempt at talking."""
+    """Returns a function that opens the library's part of the group's store, for one attempt."""
 
     def opens() -> Any:
         found = _alive(group)
@@ -361,11 +362,11 @@ def has_cpu_backend(group: Any) -> bool:
 def comm_of(
     process_group: Any, *, generation: int = 0, timeout: Optional[float] = None, corner: str = ""
 ) -> Comm:
-    """How to talk on ``process_group``: by its CPU backend if it has one, else by its store.
+    """A `Comm` for ``process_group``: over its CPU backend if it has one, else over its store.
 
-    ``generation`` counts the attempts on this group, equally on all ranks: after a failure the
-    backend is not in step any more, and the store takes over.  ``corner``: of another engine of the
-    same group.  Touches nothing yet.
+    ``generation`` counts the attempts on this group, equally on all ranks.  After a failure the
+    ranks are out of step in the backend, so the store takes over.  ``corner`` tells apart the
+    engines of one group.  Communicates nothing yet.
     """
     if process_group.size() == 1:
         return Comm()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What all ways of talking to other ranks share: callbacks that a signal cannot tear, deadlines
-that name who is silent, and exceptions that are carried past the C code.
+"""The common part of all ways to talk to other ranks: callbacks that a signal cannot interrupt,
+deadlines that name the silent ranks, and exceptions that are carried past the C code.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from ._c import abi
 from ._c.errors import Error, make_error
 
 DEFAULT_TIMEOUT_S = 600.0
-PULSE_S = 1.0  # between two looks at whether another rank has given up
-ROLL_CALL_S = 3.0  # how long ranks are given to say that they are there, after a failure
+PULSE_S = 1.0  # seconds between two checks whether another rank has given up
+ROLL_CALL_S = 3.0  # after a failure, how long ranks have to say that they are there
 GRACE_S = 5.0  # how long an agreement may go on after Ctrl-C
 
 
 def timeout_s() -> float:
-    """The deadline for silent ranks, seconds: $SIDESTEP_TIMEOUT, or 600."""
+    """The deadline for silent ranks in seconds: $SIDESTEP_TIMEOUT, or 600."""
     text = os.environ.get("SIDESTEP_TIMEOUT", "")
     try:
         seconds = float(text) if text else DEFAULT_TIMEOUT_S
@@ -39,7 +39,7 @@ def timeout_s() -> float:
 
 
 class Lost(Exception):
-    """The ranks could not agree.  ``rank`` is the one to blame, or -1."""
+    """The ranks could not agree.  ``rank`` is the one that failed; -1: unknown."""
 
     def __init__(self, text: str, *, status: abi.Status = abi.Status.EPEER, rank: int = -1):
         super().__init__(text)
@@ -48,14 +48,14 @@ class Lost(Exception):
 
 
 class Told(Lost):
-    """Another rank has said that it gives up.  ``is_reason``: the reason is its own."""
+    """Another rank has given up.  ``is_reason``: because of a failure of its own."""
 
     def __init__(self, text: str, rank: int, is_reason: bool) -> None:
         super().__init__(text, rank=rank)
         self.is_reason = is_reason
 
 
-# Those that a program may have a handler for that raises.
+# The signals for which a program may have a handler that raises.
 _NUMBERS = sorted(int(number) for number in signal.valid_signals())
 
 
@@ -96,7 +96,7 @@ class _Signals:
             self.count += 1
 
     def break_off(self) -> None:
-        """Raise what was held back: at the second signal, or after some seconds."""
+        """Raise the exception that was held back: at the second signal, or after some seconds."""
         if self.raised is None:
             return
         if self.count > 1 or time.monotonic() - self.since > GRACE_S:
@@ -104,14 +104,15 @@ class _Signals:
 
 
 class Comm:
-    """One rank's end of a group of ranks; `struct` is what the library is given.
+    """This rank's end of a group of ranks; the library gets `struct`.
 
     rank, size   of this process in the group
     struct       struct sidestep_comm; valid as long as this object lives
     name         how it talks, for messages
 
-    ends_at      by the clock of time.monotonic(): then nothing is waited for any more; infinity
-    reserve_s    so long before that only other ranks are, to agree on what has come of it
+    ends_at      when all waiting ends, by the clock of time.monotonic(); infinity: never
+    reserve_s    waiting for storage ends this long before ``ends_at``, so that the ranks have time
+                 to agree on the outcome
 
     A Comm that has failed once stays failed: its ranks are no longer in step.  This class alone is
     a group of one rank.
@@ -126,7 +127,7 @@ class Comm:
         timeout: Optional[float] = None,
         open_board: Optional[Callable[[], Any]] = None,
     ) -> None:
-        """``open_board``: makes a key-value store that is ours alone, of which a call lets go."""
+        """``open_board``: opens a key-value store that only this object uses."""
         self.rank = rank
         self.size = size
         self.timeout = timeout_s() if timeout is None else timeout
@@ -161,7 +162,7 @@ class Comm:
 
     @contextmanager
     def calling(self) -> Iterator[None]:
-        """Around every call of the library that may call back."""
+        """Surrounds every call of the library that may call back."""
         self._signals = _Signals()
         self._signals.hold()
         try:
@@ -171,10 +172,11 @@ class Comm:
             self._let_go()
 
     def raise_carried(self, doing: str = "") -> None:
-        """Raise what the callbacks of the last call could not.  ``doing``: what it is to say first.
+        """Raise the exception that a callback of the last call kept.  ``doing``: how the message
+        begins.
 
-        What a signal handler raised (KeyboardInterrupt, most often) is raised as it is; a group
-        that broke becomes an `Error`, with the backend's exception as its cause.
+        What a signal handler raised (usually KeyboardInterrupt) is raised as it is.  A failure of
+        the group becomes an `Error`, with the backend's exception as its cause.
         """
         held, self._signals.raised = self._signals.raised, None
         carried, self._carried = self._carried, None
@@ -187,28 +189,28 @@ class Comm:
         raise self._error(carried, doing) from carried
 
     def drop_broken(self) -> None:
-        """Forget that the ranks got out of step: the caller has a better reason to raise."""
+        """Forget the failure of the group: the caller has a better reason to raise."""
         if isinstance(self._carried, Exception):
             self._carried = None
 
     def close(self) -> None:
-        """Use it no more: calls of the library that try fail at once."""
+        """End its use: calls of the library that still use it fail at once."""
         self.failed = self.failed or "its engine is closed"
 
     def max_all(self, numbers: list[int]) -> list[int]:
-        """The element-wise maximum over all ranks, of numbers below 2**64.  Within `calling()`;
-        `raise_carried()` afterwards raises what went wrong."""
+        """The element-wise maximum over all ranks, of numbers below 2**64.  Call it within
+        `calling()`; `raise_carried()` then raises what went wrong."""
         words = (ctypes.c_uint64 * len(numbers))(*numbers)
         if self.size > 1:
             self._run(self._all_reduce_max, words, len(numbers))
         return list(words)
 
     def waits_until(self) -> float:
-        """The time, by time.monotonic(), after which storage is not waited for any more."""
+        """When waiting for storage ends, by time.monotonic()."""
         return self.ends_at - self.reserve_s
 
     def give_up(self, reason: str) -> None:
-        """Tell the other ranks that this one will not come, and why.  Not collective."""
+        """Tell the other ranks that this one does not take part, and why.  Not collective."""
         if self.size > 1 and self.failed is None:
             self.failed = reason
             self._tell_others(f"rank {self.rank}: {reason}", is_reason=True)
@@ -225,7 +227,7 @@ class Comm:
     # -- callbacks
 
     def _run(self, action: Callable[..., None], *arguments: Any) -> int:
-        """Run one collective.  Returns 0; 1 after it has kept the exception and told the others."""
+        """Run one collective.  Returns 1 if it failed: the exception is kept, the others know."""
         try:
             if self.failed is not None:
                 raise Lost(self.failed)
@@ -265,7 +267,7 @@ class Comm:
                 f"was {socket.gethostname()} cut off from the network?"
             )
 
-    # -- for all that wait
+    # -- waiting
 
     def _pulse(self) -> None:
         """Called between two slices of a wait.  Raises if waiting has become useless."""
@@ -283,7 +285,7 @@ class Comm:
                 raise told
 
     def _roll_call(self) -> list[int]:
-        """Ranks that do not say, within a few seconds, that they have come as far as this one."""
+        """The ranks that do not report within a few seconds that they are as far as this one."""
         until = min(time.monotonic() + ROLL_CALL_S, self.ends_at)
         self._say_here()
         absent = [rank for rank in range(self.size) if rank != self.rank]
@@ -294,22 +296,22 @@ class Comm:
                     return absent
                 time.sleep(0.05)
         except Exception:
-            return []  # the store is gone: nothing can be said about anybody
+            return []  # the store is gone: nothing is known of any rank
 
-    # -- the board: what ranks tell each other beside the collectives
+    # -- the board: what ranks tell each other outside of the collectives
 
     def _board(self) -> Any:
-        """A `Board`, of a key-value store that is ours alone; or None."""
+        """A `Board` over a key-value store that only this object uses; or None."""
         if self._opened_board is None and self._open_board is not None:
             self._opened_board = Board(self._open_board(), self._answers_until)
         return self._opened_board
 
     def _answers_until(self, began: float) -> float:
-        """When a call of the store that began then is given up."""
+        """When to give up a call of the store that began at this time."""
         return min(max(began + ROLL_CALL_S, self._began + self.timeout), self.ends_at)
 
     def _let_go(self) -> None:
-        """Close the store after a call: whoever destroys the group wants its sockets closed."""
+        """Close the store after a call, so that no socket is open when the group is destroyed."""
         if self._opened_board is not None:
             self._opened_board.close()
         self._opened_board = None
@@ -320,7 +322,7 @@ class Comm:
             if board is not None and not board.check(["failed"]):
                 board.set("failed", f"{self.rank} {int(is_reason)}\n{text}".encode())
         except Exception:
-            pass  # they will find out by their deadline
+            pass  # their deadline will tell them
 
     def _told_by_others(self) -> Optional[Told]:
         try:
@@ -342,7 +344,7 @@ class Comm:
             pass
 
     def _seen(self, rank: int) -> int:
-        """The number of the collective that ``rank`` was last seen in."""
+        """The number of the collective in which ``rank`` was last seen."""
         board = self._board()
         if board is None:
             return self._op

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checkpoints in other formats: the library's conversion, and the last checkpoint of a run."""
+"""Checkpoints in other formats: `convert`, and the exported last checkpoint of a run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _UNITS["GIB"] = 1 << 30
 
 @dataclass(frozen=True)
 class Converted:
-    """What a conversion made.
+    """The result of a conversion.
 
     source_format  "sidestep", "dcp", "safetensors" or "torch"
     format         "dcp", "safetensors", "torch" or "npz"
@@ -37,10 +37,10 @@ class Converted:
     bytes          of the tensors, in the destination
     files          of the destination; those of a checkpoint are not listed
     left_out       names of objects that are not in the destination
-    aside          the file that has them, with ``objects="aside"``
+    aside          with ``objects="aside"``: the file that holds them
     overflows      "NAME: COUNT": elements that became infinite or NaN by the conversion to `dtype`
-    lost           "NAME: REASON": what is damaged, and so left out, with ``partial=True``
-    bytes_read     from the files of the source, but for what describes the tensors
+    lost           with ``partial=True``, "NAME: REASON": what was left out because it is damaged
+    bytes_read     from the files of the source, without metadata
     """
 
     source_format: str
@@ -89,40 +89,41 @@ def convert(
     dry_run: bool = False,
     progress: Optional[Callable[[int, int], None]] = None,
 ) -> Converted:
-    """Write what is at ``source`` to ``destination`` in another format, or in the same with other
-    names, dtypes or files.  By this process alone, in pieces, without torch.
+    """Write what is at ``source`` to ``destination`` in another format, or in the same format with
+    other names, dtypes or files.  This process does it alone, in pieces, without torch.
 
     source          a checkpoint (ours or torch's), a file of safetensors, a directory of them, or a
                     file of ``torch.save()``; nothing in it is executed
-    to              None: by the name of ``destination``: .safetensors, .npz, .pt, .pth and .bin are
-                    files; else a directory: safetensors if ``source`` is a checkpoint, and a
-                    checkpoint ("dcp") if it is not, or with ``partial``
+    to              "dcp", "safetensors", "torch" or "npz".  None: the name of ``destination``
+                    decides.  .safetensors, .npz, .pt, .pth and .bin are files.  Any other name is a
+                    directory: of safetensors if ``source`` is a checkpoint, else a checkpoint.
+                    With ``partial`` it is always a checkpoint
     model_only      only the weights: the dict at the top that is called model, model_state_dict,
-                    state_dict, module or app.model, without its name; or, where there is none, all
-                    that is not the state of optimizers, schedulers, data loaders ...
-    include         patterns with ``*``, ``?`` and ``[...]``; none: all names
-    exclude         the same
-    rename          ``"s/PATTERN/REPLACEMENT/"``, as of sed with extended regular expressions
+                    state_dict, module or app.model, without that name.  If there is none: all
+                    except the states of optimizers, schedulers, data loaders ...
+    include         patterns with ``*``, ``?`` and ``[...]`` for names; empty: all names
+    exclude         patterns for names that are left out
+    rename          ``"s/PATTERN/REPLACEMENT/"``, as in sed with extended regular expressions
     mapping         a file with a JSON object of old and new names
-    dtype           floating-point tensors are converted to it
-    objects         what becomes of those that the format cannot hold: "aside" puts them into
-                    objects.pt in the directory (objects.ID.pt in a bucket), or
-                    DESTINATION.objects.pt
-    max_shard_size  of a file in a directory of safetensors
-    ranks           of a checkpoint: as if so many had saved it
-    compress        of a checkpoint: None, "none", "zstd", "zstd:LEVEL", "planes", or "auto", which
-                    is planes here
-    partial         of a damaged checkpoint: all that can be read and passes verification, which
-                    comes first; what does not is in ``lost`` of the result
-    replace         what is at ``destination``, if it is what a conversion makes
-    dry_run         only say what there would be
-    progress        called with bytes that are done, and all; from any thread, one at a time
+    dtype           convert floating-point tensors to it
+    objects         what to do with objects that the format cannot hold: "refuse", "skip", or
+                    "aside": write them to objects.pt in the directory (objects.ID.pt in a bucket),
+                    or to DESTINATION.objects.pt beside a file
+    max_shard_size  limit of one file in a directory of safetensors
+    ranks           for a checkpoint: write the files as this number of ranks would
+    compress        for a checkpoint: None, "none", "zstd", "zstd:LEVEL", "planes", or "auto", which
+                    means planes here
+    partial         convert what is sound in a damaged checkpoint.  It is verified first; ``lost``
+                    of the result lists the rest
+    replace         replace what is at ``destination``, if a conversion made it
+    dry_run         write nothing; only return what would be written
+    progress        called with the bytes done and all bytes; from any thread, one at a time
 
-    ``destination`` is there, whole and durable, when this returns, or not at all.
+    When this returns, ``destination`` is whole and durable.  After an error it does not exist.
 
     Errors: `Error`: EEXISTS, EUNSUPPORTED for what the format cannot hold, EMISMATCH if nothing is
     selected, EINVAL, ENOSPC, EIO, and those of `sidestep.read`.  An interrupt (KeyboardInterrupt)
-    stops it, and nothing is left.
+    stops it and leaves nothing behind.
     """
     options = _options(to, objects, dtype, progress)
     options.flags = (
@@ -150,7 +151,7 @@ def convert(
 
 
 def _dtype(dtype: Any) -> int:
-    """The library's number.  ValueError: it is no dtype of torch's."""
+    """The library's number of a dtype.  ValueError: torch has no such dtype."""
     name = str(dtype).rpartition(".")[2].upper()
     if name not in abi.Dtype.__members__:
         raise ValueError(f"dtype={dtype!r} is no dtype of torch's")
@@ -199,10 +200,11 @@ class Final:
 
     format          "safetensors": a directory with ``model.safetensors``, or several files and
                     ``model.safetensors.index.json``; "torch": one file, for ``torch.load``; "dcp":
-                    a checkpoint as the others are, but of the model alone, or of another dtype
+                    a checkpoint, of the model alone or with another dtype
     path            relative to the root of the checkpoints; None: "final" or "final.pt"
-    only            names that begin with this and a dot are taken, without it; None: all tensors
-    dtype           floating-point tensors are converted to it; None: as they are
+    only            take names that begin with this and a dot, without this prefix; None: all
+                    tensors
+    dtype           convert floating-point tensors to it; None: keep their dtypes
     max_shard_size  of a file of safetensors: bytes, or "5GB"
     """
 
@@ -223,13 +225,13 @@ class Final:
             _dtype(self.dtype)
 
     def path_in(self, root: str) -> str:
-        """Where it goes."""
+        """The path to write to, for a root."""
         return os.path.join(root, self.path or ("final.pt" if self.format == "torch" else "final"))
 
 
 def export(checkpoint: PathLike, path: PathLike, final: Optional[Final] = None) -> None:
-    """Write the tensors of ``checkpoint`` (of ours or torch's) to ``path`` in another format:
-    `convert`, with what `Final` has of it.  What an earlier export left there is replaced.
+    """Write the tensors of ``checkpoint`` (ours or torch's) to ``path`` in another format: a
+    `convert` with the options of a `Final`.  An earlier export at ``path`` is replaced.
 
     Errors: those of `convert`.
     """

@@ -18,14 +18,14 @@ PathLike = Union[str, "os.PathLike[str]"]
 
 @dataclass(frozen=True)
 class Copied:
-    """What a copy did.
+    """The result of a copy.
 
     save_id       of the checkpoint, and of its copy; None: torch wrote it
     step          None: unknown
     files         data files of the checkpoint
     bytes         in them
-    copied_files  by this call; the others were there already, whole
-    copied_bytes  in those
+    copied_files  files that this call copied; the others were there already, whole
+    copied_bytes  bytes in these
     """
 
     save_id: Optional[str]
@@ -44,16 +44,16 @@ def copy(
     threads: int = 0,
     progress: Optional[Callable[[int, int], None]] = None,
 ) -> Copied:
-    """Copy the checkpoint at ``source`` to ``destination``: the same bytes, every one checked by
-    its hash.  Each may be a path or a URL (``s3://BUCKET/PREFIX``).  By this process alone.
+    """Copy the checkpoint at ``source`` to ``destination``, and check every byte by its hash.  Both
+    may be paths or URLs (``s3://BUCKET/PREFIX``).  This process does it alone.
 
-    replace   the checkpoint that is at ``destination``, once the copy is whole
+    replace   replace the checkpoint at ``destination``, once the copy is whole
     threads   0: by the number of processors; 16 with an object store
-    progress  called with bytes that are done, and all; from any thread, one at a time
+    progress  called with the bytes done and all bytes; from any thread, one at a time
 
-    ``destination`` is there, whole and durable, when this returns, or not at all.  After an
-    interruption the same call goes on: files that are there are checked, the others are copied.  If
-    ``destination`` is a whole copy already, nothing is copied.
+    When this returns, ``destination`` is whole and durable.  After an error it does not exist.
+    After an interruption the same call goes on: it checks files that are there, and copies the
+    others.  If ``destination`` is a whole copy already, nothing is copied.
 
     Errors: `Error`: EEXISTS, ECORRUPT if the source is damaged, ELOCKED if another process copies
     there, ENOSPC, EIO, and those of `sidestep.read`.  An interrupt (KeyboardInterrupt) stops it.

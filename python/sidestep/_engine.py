@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Engines: one per group of ranks, made on first use, gone with the group; and forks.
+"""Engines: one for each group of ranks, made on first use and closed with the group; and forks.
 
-One thread at a time uses an engine; others wait for their turn here.  Only the thread whose turn it
-is talks to other ranks.
+One thread at a time uses an engine; the others wait for their turn here.  Only the thread that has
+its turn talks to other ranks.
 """
 
 from __future__ import annotations
@@ -66,13 +66,13 @@ class Engine:
 
     rank, size   of this process among them
     comm         how they talk
-    states       the layouts of this thread's last saves, to be reused
+    states       the layouts of the last saves, to be used again
 
-    Opening is collective.  `engine_for()` gives the one that is kept for a process group.
+    Opening is collective.  `engine_for()` returns the engine of a process group.
     """
 
     def __init__(self, comm: Comm, *, pool_bytes: int = 0, ways: Ways = _ANY) -> None:
-        """``pool_bytes``: staging memory, where the environment does not say it; 0: as needed."""
+        """``pool_bytes``: staging memory if the environment does not set it; 0: as needed."""
         self.comm = comm
         self._ways = ways
         self._pool_bytes = pool_bytes
@@ -83,7 +83,7 @@ class Engine:
         self._lock = threading.Lock()
         self._user: Optional[int] = None  # the thread that has the lock
         self._states = threading.local()  # a state must not change between get() and the save
-        self._saves: list[SaveHandle] = []  # that are under way, or failed and nobody was told
+        self._saves: list[SaveHandle] = []  # under way, or failed and not reported yet
         try:
             self._open()
         except BaseException as problem:
@@ -127,7 +127,7 @@ class Engine:
 
     @property
     def usable(self) -> bool:
-        """False once it was closed, its ranks got out of step, or in a child of its process."""
+        """False if it is closed, if its ranks are out of step, or in a child of its process."""
         return bool(self._pointer) and self.comm.failed is None and os.getpid() == self._pid
 
     def save_async(
@@ -148,20 +148,20 @@ class Engine:
     ) -> SaveHandle:
         """Save ``state`` as the directory ``path``; returns once its tensors may be modified.
 
-        Collective.  An earlier save that failed, and that nobody asked about, is raised now, before
-        anything is done, unless an exception is being handled already.
+        Collective.  If an earlier save failed and nobody asked for its outcome, its error is raised
+        now, before anything is done, unless an exception is being handled already.
 
-        failure   this rank cannot take part: all others fail with an `Error` that names this rank
-                  and gives the reason, and here ``failure`` itself is raised
-        result    makes what the handle's result() is, on first use
-        series    as its checkpoint of ``step``, which is what ``path`` is then
-        compress  None: what SIDESTEP_COMPRESS says, or "none"
-        spread_s  written evenly over this time unless somebody waits; None: what SIDESTEP_SPREAD_MS
-                  says, or as fast as it goes
-        still     nobody modifies the tensors meanwhile: they are copied only as they are written,
-                  and this returns, or raises what a signal's handler has raised, when that is done
-        queue     so many saves may still be under way; for the others it waits
-        told_as   the path in the log's line of a save that is committed; None: ``path``
+        failure   why this rank cannot take part.  It is raised here; all other ranks raise an
+                  `Error` that names this rank and the reason
+        result    makes the value of the handle's result(), on first use
+        series    save as the checkpoint of ``step`` of this series, at ``path``
+        compress  None: the value of SIDESTEP_COMPRESS, or "none"
+        spread_s  write evenly over this time unless somebody waits; None: the value of
+                  SIDESTEP_SPREAD_MS, or at full speed
+        still     nobody modifies the tensors meanwhile.  They are copied only as they are written.
+                  When that is done, this returns, or raises what a signal handler has raised
+        queue     how many earlier saves may still be under way; it waits for the others
+        told_as   the path in the log line of the commit; None: ``path``
         """
         doing = f"save '{os.fspath(path)}'"
         with self.turn(doing):
@@ -171,7 +171,7 @@ class Engine:
             failure = interrupted or failure or self._sticky()
             if failure is not None and self.size == 1:
                 raise failure
-            # The handle's thread asks for the outcome, and `_sticky` tells it.
+            # The handle's thread asks for the outcome, and `_sticky` reports it.
             options = abi.SaveOptions(queue=queue, flags=abi.SAVE_NOT_STICKY)
             if step is not None:
                 options.has_step, options.step = 1, step
@@ -202,12 +202,12 @@ class Engine:
         call: Optional[LoadCall] = None,
     ) -> LoadReport:
         """Fill ``state`` from the checkpoint ``path``.  Collective; ``failure`` as in `save_async`.
-        ``call``: a function of the library that loads from elsewhere.
+        ``call``: another function of the library that loads.
 
-        partial  missing and mismatched names are reported, and no error
+        partial  missing and mismatched names are reported, and are no error
         strict   names of the checkpoint that the state lacks are an error
-        verify   "read": what is read is checked; "before": everything, before the first tensor is
-                 touched; "structure": no data hashes
+        verify   "read": check what is read; "before": check everything before the first tensor is
+                 touched; "structure": check no hashes of data
         """
         doing = f"load '{os.fspath(path)}'"
         with self.turn(doing):
@@ -224,11 +224,11 @@ class Engine:
             return self._load(path, state, options, failure, call)
 
     def any_rank(self, mine: bool) -> bool:
-        """True on every rank if ``mine`` is on one.  Collective."""
+        """True on every rank if ``mine`` is true on any.  Collective."""
         return self.max_of(int(mine)) != 0
 
     def max_of(self, mine: int) -> int:
-        """The largest number that a rank brings, on every rank; below 2**64.  Collective."""
+        """The largest of the ranks' numbers, which are below 2**64.  Collective."""
         if self.size == 1:
             return mine
         with self.turn("agree"):
@@ -238,7 +238,7 @@ class Engine:
             return words[0]
 
     def pause(self, paused: bool) -> None:
-        """Let background writes stand still, or go on; see `sidestep.paused`.  Any thread."""
+        """Pause background writes, or resume them; see `sidestep.paused`.  Any thread."""
         if os.getpid() != self._pid:
             return
         call = lib().sidestep_engine_pause if paused else lib().sidestep_engine_resume
@@ -249,7 +249,7 @@ class Engine:
     def close(self) -> None:
         """Wait for a save in flight, stop the threads, free the staging memory.
 
-        Not collective, unlike the library's: the group may be gone.
+        Not collective, unlike the library's function, because the group may be gone.
         """
         if os.getpid() != self._pid:
             return
@@ -272,7 +272,7 @@ class Engine:
 
     @contextmanager
     def turn(self, doing: str, *, closing: bool = False) -> Iterator[None]:
-        """Wait for other threads to be done with the engine, and keep them out.  Ctrl-C ends the
+        """Wait until other threads are done with the engine, then keep them out.  Ctrl-C ends the
         wait."""
         if os.getpid() != self._pid:
             raise make_error(
@@ -295,8 +295,8 @@ class Engine:
                 self._user = None
 
     def _wait_for_turn(self, queue: int) -> Optional[BaseException]:
-        """Wait until the engine can take a save.  Returns what interrupted the wait: the other
-        ranks wait for this one, and must be told."""
+        """Wait until the engine can take a save.  Returns the exception that interrupted the
+        wait: the other ranks wait for this one, and must be told."""
         try:
             if wait_for_turn(self._saves, queue, self.comm.waits_until):
                 return None
@@ -309,9 +309,10 @@ class Engine:
         )
 
     def _sticky(self) -> Optional[BaseException]:
-        """The error of an earlier save that nobody was told of.
+        """The error of an earlier save that was not reported yet.
 
-        None while another exception is being handled, which it would hide: the next call raises it.
+        None while another exception is being handled: this one would hide it.  The next call raises
+        it.
         """
         if sys.exc_info()[1] is not None:
             return None
@@ -352,15 +353,15 @@ class Engine:
                 how = {**how, "keep": keep, "step": options.step if options.has_step else None}
                 handle = SaveHandle(self, save, os.fspath(path), devices=devices, **how)
                 self._saves = [save for save in self._saves if save.is_open] + [handle]
-                if late:  # before anything can interrupt us: steps must wait for it
+                if late:  # before anything can interrupt us: optimizer steps must wait for it
                     fences.add(handle)
-                if still:  # and so must whatever the caller does when he is interrupted
+                if still:  # and so must a caller that is interrupted
                     handle.hurry()
                     handle.staged.reach()
         self.check(status, err, failure)
         assert handle is not None
         if devices and not fences.on:
-            handle.staged.reach()  # as callers of DCP expect
+            handle.staged.reach()  # callers of DCP expect that
         if ending.drained:
             handle.reach()
         return handle
@@ -404,7 +405,7 @@ class Engine:
     def check(
         self, status: int, err: abi.ErrorInfo, failure: Optional[BaseException] = None
     ) -> None:
-        """Raise the first reason: a signal, this rank's own failure, the ranks, the rest."""
+        """Raise the first of: a signal, this rank's failure, that of the group, any other."""
         if failure is not None:
             self.comm.drop_broken()
         self.comm.raise_carried(err.message.decode("utf-8", "replace"))
@@ -421,15 +422,15 @@ class _Slot:
 
     def __init__(self, group: Any, ways: Ways, orphans: deque[Engine]) -> None:
         self.ways = ways
-        self.lock = threading.Lock()  # while the engine is being opened, which is collective
+        self.lock = threading.Lock()  # held while the engine is opened, which is collective
         self.orphans = orphans
         self.group = None if group is None else weakref.ref(group, self._group_is_gone)
         self.engine: Optional[Engine] = None
         self.generation = 0
 
     def _group_is_gone(self, _: Any) -> None:
-        # In the middle of anything, maybe: close it when somebody comes along.  Or at the end of
-        # the interpreter, when the globals of this module are None.
+        # This may run in the middle of anything: another call closes the engine.  Or it runs at
+        # the end of the interpreter, when the globals of this module are None.
         if self.engine is not None:
             self.engine.comm.close()
             self.orphans.append(self.engine)
@@ -487,18 +488,19 @@ def open_engines() -> list[Engine]:
 def engine_for(
     process_group: Any = None, *, no_dist: bool = False, ways: Optional[Ways] = None
 ) -> Engine:
-    """The engine of a process group; collective on the first use of the group, and of the group
-    with these ``ways``: one that differs has threads and memory of its own.
+    """The engine of a process group.  Each group has one engine for each choice of ``ways``, with
+    threads and memory of its own.  The first call for an engine is collective.
 
-    None is the default group, or this process alone where torch.distributed is not initialized, or
-    with ``no_dist``.  Raises ValueError, as stock DCP does, on a rank outside the group.
+    ``process_group`` None: the default group; or this process alone, if torch.distributed is not
+    initialized or with ``no_dist``.  Like stock DCP, raises ValueError on a rank outside of the
+    group.
     """
     group = None if no_dist else _group_of(process_group)
     return _registry.slot(group, ways or _ANY).get(group)
 
 
 def engine_alone() -> Engine:
-    """The engine of this process without any others."""
+    """The engine of this process alone."""
     return engine_for(no_dist=True)
 
 
@@ -524,9 +526,9 @@ def _group_of(process_group: Any) -> Any:
 
 
 def _after_fork_in_child() -> None:
-    """Engines and groups stay the parent's; what is opened here is this process's own."""
+    """Engines and groups belong to the parent.  What this process opens is its own."""
     global _registry
-    _leaked.append(_registry)  # nothing of it may be destroyed here
+    _leaked.append(_registry)  # keep them: nothing of the parent may be destroyed here
     _registry = _Registry()
     ending.drained = False
     distributed = sys.modules.get("torch.distributed.distributed_c10d")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What launched this process, as its environment says: torchrun, Slurm, or an MPI."""
+"""Finds out from the environment what launched this process: torchrun, Slurm, or an MPI."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Optional
 
 log = logging.getLogger("sidestep")
 
-GRACE_S = 30.0  # torchrun's, Slurm's KillWait and Kubernetes' default alike
+GRACE_S = 30.0  # the default of torchrun, of Slurm's KillWait and of Kubernetes
 
 
 @dataclass(frozen=True)
 class Environment:
-    """What is not known is None.
+    """How this process was launched.  A field that is not known is None.
 
     launcher    "torchrun", "openmpi", "mpich", "slurm", or "env" (RANK and WORLD_SIZE alone)
     rank, world_size, local_rank
@@ -43,8 +43,8 @@ class Environment:
         return max(0.0, self.ends_at - time.time())
 
 
-# How each is known, and its names for rank, size and local rank.  The first that fits: a torchrun
-# within a Slurm job has its own ranks.
+# How to recognize each launcher, and its names for rank, size and local rank.  The first match
+# counts: torchrun within a Slurm job has ranks of its own.
 _OMPI = "OMPI_COMM_WORLD_"
 _LAUNCHERS = (
     ("torchrun", "TORCHELASTIC_RUN_ID", "RANK", "WORLD_SIZE", "LOCAL_RANK"),
@@ -56,7 +56,7 @@ _LAUNCHERS = (
 
 
 def environment(variables: Optional[Mapping[str, str]] = None) -> Environment:
-    """What launched this process; ``variables``: instead of its own."""
+    """How this process was launched; ``variables`` replace its environment."""
     env = os.environ if variables is None else variables
     if not isinstance(env, Mapping):
         raise TypeError(f"variables: names and values are wanted, not a {type(env).__name__}")
@@ -83,8 +83,7 @@ def environment(variables: Optional[Mapping[str, str]] = None) -> Environment:
 
 
 def tell_about_job(env: Environment, size: int) -> None:
-    """What looks wrong about how the job was launched, as a run of ``size`` processes, and what
-    restarts there were."""
+    """Log what looks wrong about the launch of a run of ``size`` processes, and earlier restarts."""
     if env.restarts:
         log.info("this job was restarted %d times", env.restarts)
     if size == 1 and (env.world_size or 1) > 1 and env.launcher != "slurm":
@@ -97,6 +96,6 @@ def tell_about_job(env: Environment, size: int) -> None:
 
 
 def _number(env: Mapping[str, str], name: str) -> Optional[int]:
-    """A number that is not negative; None if there is none, or something else."""
+    """A non-negative number; None if the text is missing or is not one."""
     text = env.get(name, "")
     return int(text) if text.isascii() and text.isdigit() else None

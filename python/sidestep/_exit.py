@@ -17,7 +17,7 @@ log = logging.getLogger("sidestep")
 
 
 class _Ending:
-    """What this process does about its saves when it ends."""
+    """How this process treats its saves when it ends."""
 
     def __init__(self) -> None:
         self.pid = 0
@@ -40,7 +40,7 @@ def at_exit() -> None:
 
 
 def end_within(seconds: float) -> None:
-    """When the interpreter ends, saves in flight are waited for no longer than so long from now."""
+    """Limit how long the end of the interpreter waits for saves: to this many seconds from now."""
     ending.until = time.monotonic() + seconds
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How a `Checkpointer` fills a state from one of its checkpoints, and what it says about it."""
+"""How a `Checkpointer` fills a state from a checkpoint, and what it reports."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ log = logging.getLogger("sidestep")
 
 @dataclass(frozen=True)
 class Loaded:
-    """What `Checkpointer.load` and `Checkpointer.resume` found.
+    """The result of `Checkpointer.load` and `Checkpointer.resume`.
 
     step        of the checkpoint
-    path        of it
-    missing     names in the state that the checkpoint lacks, as it was allowed to
+    path        of the checkpoint
+    missing     names in the state that the checkpoint lacks, where that was allowed
     unexpected  names in the checkpoint that this rank did not ask for
     mismatched  "name: saved float32 [2,3], wanted float32 [3,3]"
     rejected    newer checkpoints that were passed over, and why; "" if there are none
@@ -38,7 +38,7 @@ class Loaded:
 
 
 def check_target(state: Any) -> None:
-    """TypeError: no checkpoint can fill ``state``.  Asked also where there is no checkpoint yet."""
+    """TypeError: no checkpoint can fill ``state``.  Checked even if there is no checkpoint yet."""
     if not is_stateful(state):
         a_state(state, "state")
 
@@ -55,7 +55,7 @@ def fill_from(series: Series, step: int, state: Any, *, rejected: str = "", **ho
 
 
 def go_back(series: Series, step: int, state: Any, **how: Any) -> Loaded:
-    """Fill ``state`` as `fill_from`, and go on from there: newer checkpoints are left behind."""
+    """Fill ``state`` like `fill_from`, and go on from there: newer checkpoints are left behind."""
     loaded = fill_from(series, step, state, **how)
     series.load(_nothing(), step=step, verify="structure", partial=True)
     return loaded
@@ -64,7 +64,7 @@ def go_back(series: Series, step: int, state: Any, **how: Any) -> Loaded:
 def go_on(series: Series, state: Any, *, verify: str, **how: Any) -> Optional[Loaded]:
     """Fill ``state`` from the newest valid checkpoint, and go on from there; None: there is none.
 
-    Collective.  What "read" finds to be damaged is set aside, and an older one is taken.
+    Collective.  A checkpoint in which "read" finds damage is set aside, and an older one is taken.
     """
     while True:
         try:
@@ -87,7 +87,7 @@ def go_on(series: Series, state: Any, *, verify: str, **how: Any) -> Optional[Lo
 
 
 def is_over_already(error: Error, path: str) -> Error:
-    """The refusal of a last save, for a run that has done nothing since it resumed."""
+    """The error of a last save by a run that has done no step since it resumed."""
     return reworded(
         error,
         f"{error.message}; call save(..., final=True) only at another step than resume() has "
@@ -96,11 +96,11 @@ def is_over_already(error: Error, path: str) -> Error:
 
 
 def agree_on_latest(series: Series, latest: Callable[[], Optional[str]]) -> int:
-    """The step of the checkpoint that rank 0 chooses, on all ranks."""
+    """The step of the checkpoint that rank 0 chooses; the same on all ranks."""
     from ._torch.load import agreed
 
     engine = series.engine
-    mine = 0  # 1 above the step; 0: none
+    mine = 0  # the step + 1; 0: none
     with agreed(engine, series.root):
         path = latest() if engine.rank == 0 else None
         step = series.step_of(path) if path is not None else None
@@ -119,7 +119,8 @@ def _nothing() -> Any:
 
 
 def _optional(state: Any) -> Callable[[Leaf], bool]:
-    """Says which names a checkpoint may lack.  Each part of the state says so of its own names."""
+    """A function that says which names a checkpoint may lack; each part of a state decides for its
+    own names."""
 
     def may(leaf: Leaf) -> bool:
         part, name = state, leaf.name

@@ -18,15 +18,16 @@ from ._handle import SaveHandle
 
 @dataclass(frozen=True)
 class When:
-    """When to save, beside ``interval``.  C: members of struct sidestep_series_options.
+    """When to save, besides ``interval``.  C: members of struct sidestep_series_options.
 
-    mtbf      the job fails about that often (timedelta): the interval follows from it, and from
-              what saves are measured to cost
-    max_lost  with it: the part of the time that saves and repeated work may take, 0.02 say
-    busy      a save is due while the one before is under way: "wait" for it, "skip" it, or "queue"
-              it: it is copied, and written after that
-    queue     so many may be queued at once (8 at most; each is a copy of the state); then the next
-              one waits
+    mtbf      mean time between failures of the job, a timedelta.  The interval is computed from it
+              and from the measured cost of saves
+    max_lost  with ``mtbf``: the fraction of time that saves and repeated work may take, 0.02 for
+              example
+    busy      what to do if a save is due while the one before is under way: "wait" for that one,
+              "skip" the new one, or "queue" it (copy it now, write it after that one)
+    queue     how many saves may be queued at once: at most 8, each a copy of the state.  Another
+              save waits
     """
 
     mtbf: Optional[datetime.timedelta] = None
@@ -37,12 +38,12 @@ class When:
 
 @dataclass(frozen=True)
 class Retention:
-    """What to keep, beside ``keep_last_n``.  C: struct sidestep_retention.
+    """What to keep, besides the last ``keep_last_n``.  C: struct sidestep_retention.
 
-    keep_every  also those whose step is a multiple of it
-    keep_best   also the best by a metric: ("loss", 3, "min")
-    on_full     space is short for the next one: "fail" at once, "make_room" (all but the newest may
-                go), or None: try
+    keep_every  also keep checkpoints whose step is a multiple of it
+    keep_best   also keep the best by a metric: ("loss", 3, "min")
+    on_full     what to do if space is short for the next save: "fail" at once, "make_room" (delete
+                all but the newest, as far as retention may), or None: try
     """
 
     keep_every: int = 0
@@ -54,12 +55,12 @@ class Retention:
 class AtEnd:
     """What happens when a signal announces the end of the job.
 
-    grace_s    how long after the signal the job is allowed to live; None: 30, as with torchrun and
-               Slurm.  Never longer than until the scheduler ends the job, where it says when
-               (`environment`).  When it is over, nothing is waited for any more
-    at_signal  "save": what is under way is finished, and then a last one; "finish": only what is
-               under way; "abort": nothing is waited for, and no last one made
-    exit_code  of `Preempted`; None: 128 and the number of the signal, as a shell would say
+    grace_s    seconds that the job may live after the signal; None: 30, as with torchrun and Slurm.
+               It ends earlier if the scheduler says that the job does (`environment`).  When it is
+               over, nothing waits any more
+    at_signal  "save": finish the save under way, then make a last one; "finish": only finish the
+               save under way; "abort": give it up, and make no last one
+    exit_code  of `Preempted`; None: 128 + the number of the signal, as in a shell
     """
 
     grace_s: Optional[float] = None
@@ -69,13 +70,13 @@ class AtEnd:
 
 @dataclass(frozen=True)
 class Trouble:
-    """What to do about trouble.  C: members of struct sidestep_series_options.
+    """Which failures do not end the run.  C: members of struct sidestep_series_options.
 
-    max_restarts  so many runs may resume from a checkpoint and come to nothing; then the one before
-                  it has its turn.  0: any number
-    max_failures  so many saves in a row may fail in the background, and are logged and counted; the
-                  next failure is raised by the save after it.  0: the first one is
-    any_run       resume also from what another run made
+    max_restarts  after this number of runs have resumed from a checkpoint without making progress,
+                  a resume takes the checkpoint before it.  0: any number of runs
+    max_failures  this number of saves in a row may fail in the background; they are logged and
+                  counted.  The next save raises one more failure.  0: it raises the first one
+    any_run       resume also from checkpoints of another run
     """
 
     max_restarts: int = 0
@@ -87,20 +88,21 @@ class Trouble:
 class How:
     """How a checkpoint is saved.  C: options of the engine, and of a save.
 
-    compress     "none", "zstd", "zstd:LEVEL", "planes", "auto"; None: as SIDESTEP_COMPRESS says
-    incremental  tensors that do not change are written once, and later checkpoints share the file
-                 by hard links (docs/SERIES.md says what that costs and what it is worth)
-    spread_s     written evenly over so many seconds, unless somebody waits for the save: to be done
-                 before the next one, with the least disturbance.  None: as fast as it goes.  See
-                 also `sidestep.paused`
-    fence        tensors on CUDA devices are copied beside the next step: `fence_optimizers`
-    snapshot     "cow" (write-protect memory and return), "copy" (it, first) or "auto"; None: what
-                 SIDESTEP_SNAPSHOT says.  `SaveHandle.progress()` tells what was done
-    io           "uring", "threads" or "buffered", with ":16" for so many requests in flight, or
-                 "auto"; None: what SIDESTEP_IO says
-    user_faults  "cow" also where the machine allows only the kind that cannot wait in system calls:
-                 a read() into a tensor that is being saved then fails.  None: what
-                 SIDESTEP_USER_FAULTS says
+    compress     "none", "zstd", "zstd:LEVEL", "planes" or "auto"; None: the value of
+                 SIDESTEP_COMPRESS
+    incremental  write tensors that do not change once; later checkpoints share the file by hard
+                 links (docs/SERIES.md says what that costs and gains)
+    spread_s     write evenly over this time, in seconds, unless somebody waits for the save; it
+                 disturbs training least.  None: the value of SIDESTEP_SPREAD_MS, or at full speed.
+                 See also `sidestep.paused`
+    fence        copy tensors on CUDA devices during the next step: see `fence_optimizers`
+    snapshot     "cow" (write-protect the memory and return), "copy" (copy it first) or "auto";
+                 None: the value of SIDESTEP_SNAPSHOT.  `SaveHandle.progress()` says what was done
+    io           "uring", "threads", "buffered" or "auto"; "uring:16" also sets the number of
+                 requests in flight.  None: the value of SIDESTEP_IO
+    user_faults  allow "cow" also where the machine allows only the kind of write protection that
+                 cannot wait in system calls: then a read() into a tensor that is being saved fails.
+                 None: the value of SIDESTEP_USER_FAULTS
     """
 
     compress: Optional[str] = None
@@ -114,12 +116,12 @@ class How:
 
 @dataclass(frozen=True)
 class Callbacks:
-    """Functions that are called on a thread of the package; none of them holds the training up, nor
-    a save.  Those about saves are called one after the other, in the order in which saves end.
+    """Functions that are called on a thread of the package.  None of them delays the training or a
+    save.  Those about saves are called one after the other, in the order in which saves end.
 
-    on_staged, on_committed  with step and handle
-    on_failed                with step and error
-    on_deleted               with the path
+    on_staged, on_committed  called with the step and the handle
+    on_failed                called with the step and the error
+    on_deleted               called with the path
     """
 
     on_staged: Optional[Callable[[int, SaveHandle], object]] = None

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A save in flight, as its caller holds it: a future of the checkpoint, with its stages as futures.
+"""`SaveHandle`: a future of the checkpoint, with a future for each stage of the save.
 
-One thread per save in flight waits in C, without the GIL, and sets the futures in order.
+One thread for each save in flight waits in C, without the GIL, and completes the futures in order.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from ._torch.kept import Kept, with_cause
 
 log = logging.getLogger("sidestep")
 _LAST_TURN = 0xFFFFFFFF
-SLICE_S = 0.2  # of a wait, after which its end may be another one
+SLICE_S = 0.2  # one slice of a wait; its deadline may change in between
 
 
 class _Condition(_thread.RLock):  # type: ignore[misc]
-    """What `concurrent.futures.Future` needs of `threading.Condition`, and safe from interrupts.
+    """The part of `threading.Condition` that a `concurrent.futures.Future` needs, interrupt-safe.
 
     The ``with`` of `threading.Condition` runs Python code with the lock held: an interrupt there
     leaves it locked, and the future never completes.  The lock's own ``with`` is one step of the
@@ -46,17 +46,17 @@ class _Condition(_thread.RLock):  # type: ignore[misc]
         self._waiters = threading.Condition(self)
 
     def wait(self, timeout: Optional[float] = None) -> bool:
-        """As `threading.Condition.wait`."""
+        """Like `threading.Condition.wait`."""
         return self._waiters.wait(timeout)
 
     def notify_all(self) -> None:
-        """As `threading.Condition.notify_all`."""
+        """Like `threading.Condition.notify_all`."""
         self._waiters.notify_all()
 
 
 class _Stage(concurrent.futures.Future[Any]):
-    """A future that the library completes.  It cannot be cancelled.  A failure that somebody asked
-    for is not raised again by a later save."""
+    """A future that the library completes.  It cannot be cancelled.  Once somebody has asked for
+    its failure, no later save raises that."""
 
     def __init__(self, owner: Optional[SaveHandle] = None) -> None:
         super().__init__()
@@ -65,14 +65,14 @@ class _Stage(concurrent.futures.Future[Any]):
         self.set_running_or_notify_cancel()
 
     def _renew(self) -> None:
-        """Make new locks, whoever holds the old ones."""
+        """Make new locks, even if somebody holds the old ones."""
         self._condition = _Condition()  # type: ignore[assignment]
         gate = self._gate = threading.Lock()
         gate.acquire()
         super().add_done_callback(lambda _: gate.release())
 
     def cancel(self) -> bool:
-        """False: a save that has begun is finished on all ranks, or on none."""
+        """Returns False: a save that has begun ends on all ranks or on none."""
         return False
 
     def result(self, timeout: Optional[float] = None) -> Any:
@@ -90,8 +90,8 @@ class _Stage(concurrent.futures.Future[Any]):
             self._told()
 
     def add_done_callback(self, fn: Callable[[Any], object]) -> None:
-        """As in `concurrent.futures`.  Runs on the package's thread once the stage is reached, or
-        at once.  There, whatever it raises is logged, SystemExit too."""
+        """As in `concurrent.futures`.  ``fn`` runs on a thread of the package once the stage is
+        reached, or at once.  On that thread, whatever it raises is logged, SystemExit too."""
         super().add_done_callback(_contained(fn))
 
     def _ask(self, timeout: Optional[float]) -> None:
@@ -100,10 +100,10 @@ class _Stage(concurrent.futures.Future[Any]):
             raise concurrent.futures.TimeoutError
 
     def reach(self, timeout: Optional[float] = None) -> bool:
-        """Wait for it, without asking how it went; returns whether it is done.
+        """Wait for it without asking for the result; returns whether it is done.
 
-        An interrupt here keeps nobody from completing it: at worst the gate stays shut, which
-        delays others by a slice.
+        An interrupt here does not keep the future from being completed: at worst the gate stays
+        shut, which delays other waiters by one slice.
         """
         until = math.inf if timeout is None else time.monotonic() + timeout
         while not self.done():
@@ -115,17 +115,17 @@ class _Stage(concurrent.futures.Future[Any]):
         return True
 
     def _hurry(self) -> None:
-        """Somebody waits: the library need not give way to training any more."""
+        """Somebody waits: the library no longer gives way to training."""
         if not self.done() and self._owner is not None:
             self._owner.hurry()
 
     def _told(self) -> None:
-        """Note that a failure, if there is one, was told to somebody."""
+        """Note that the failure, if there is one, was reported."""
         if self.done() and self.peek() is not None and self._owner is not None:
             self._owner._was_told = True
 
     def peek(self) -> Optional[BaseException]:
-        """The exception; None if there is none, or it is not done.  Does not count as told."""
+        """The exception; None if there is none, or not yet.  Does not count as reported."""
         return super().exception() if self.done() else None
 
     def settle(self, error: Optional[BaseException], value: Any = None) -> None:
@@ -142,7 +142,7 @@ def _contained(fn: Callable[[Any], object]) -> Callable[[Any], object]:
         try:
             fn(future)
         except Exception:
-            raise  # concurrent.futures logs it
+            raise  # for the log of concurrent.futures
         except BaseException:
             if not isinstance(threading.current_thread(), _Waiter):
                 raise
@@ -154,16 +154,16 @@ def _contained(fn: Callable[[Any], object]) -> Callable[[Any], object]:
 class SaveHandle(_Stage):
     """A save: a `concurrent.futures.Future` of the checkpoint's metadata, done when committed.
 
-    Besides a future's methods, and each a future too:
+    Besides the methods of a future, it has a future for each stage:
     staged     the tensors may be modified
     released   their memory may be freed or resized
     written    this rank's bytes are durable
     committed  the checkpoint exists (this object)
     staging_completion, upload_completion: stock DCP's names for `staged` and `committed`
 
-    `await handle` waits for it in asyncio.  An error that nobody asks for is raised by the next
-    save or load on the same ranks.  Any thread may use it; in a child of fork() it is done, with an
-    `Error` that says so.
+    `await handle` waits for it in asyncio.  If nobody asks for an error, the next save or load on
+    the same ranks raises it.  Any thread may use a handle.  In a child of fork() it is done, with
+    an `Error` that says so.
     """
 
     def __init__(
@@ -195,15 +195,15 @@ class SaveHandle(_Stage):
     def _set_up(
         self, engine: Any, path: str, step: Optional[int], pointer: ctypes.c_void_p
     ) -> None:
-        """All fields, as of a save that nobody watches yet."""
+        """Set all fields, for a save that no thread watches yet."""
         _Stage.__init__(self, self)
         self.path = self._told_as = path
         self.step = step
-        self.stall_s: Optional[float] = None  # with what an adapter has done before and after
+        self.stall_s: Optional[float] = None  # with the work of an adapter
         self.staged = _Stage(self)
         self.released = _Stage(self)
         self.written = _Stage(self)
-        self._engine: Any = engine  # the library's save must not outlive it
+        self._engine: Any = engine  # kept alive: the save of the library must not outlive it
         self._pointer = pointer
         self._devices = frozenset()
         self._keep = None
@@ -214,7 +214,7 @@ class SaveHandle(_Stage):
         self._waited_s = 0.0
         self._was_told = False
         self._holding = threading.Lock()
-        self._holds = 1  # of its waiter
+        self._holds = 1  # the thread that watches it
         self._info = abi.SaveInfo()
 
     # -- what callers use
@@ -234,7 +234,7 @@ class SaveHandle(_Stage):
     def result(self, timeout: Optional[float] = None) -> Any:
         """The checkpoint's metadata, once it is committed.
 
-        Raises `Error` if there is no checkpoint, or if nobody can tell (status EUNKNOWN);
+        Raises `Error` if there is no checkpoint, or if that is not known (status EUNKNOWN);
         concurrent.futures.TimeoutError after ``timeout`` seconds (the save goes on).
         """
         value = super().result(timeout)
@@ -257,7 +257,7 @@ class SaveHandle(_Stage):
         return True
 
     def wait_until(self, ends_at: Callable[[], float]) -> bool:
-        """As `wait`, until a time that may come nearer meanwhile."""
+        """Like `wait`, until a time that may be moved forward meanwhile."""
         self._hurry()
         if not wait_until(self, ends_at):
             return False
@@ -271,25 +271,26 @@ class SaveHandle(_Stage):
                 lib().sidestep_save_hurry(self._pointer)
 
     def abort(self) -> None:
-        """Give it up, soon: nothing is committed, what was at its path stays, and ``result()``
-        raises `Error` with status EABORTED.  Nothing happens if it is too late: this rank's shards
-        are written, or on rank 0 it is being committed.  One rank is enough; does not wait."""
+        """Give the save up soon: nothing is committed, what was at its path stays, and ``result()``
+        raises `Error` with status EABORTED.  It is too late, and has no effect, once this rank's
+        shards are written; on rank 0, once the commit has begun.  One rank is enough.  Does not
+        wait."""
         with self._lock:
             if self._pointer:
                 lib().sidestep_save_cancel(self._pointer)
 
     def fence(self, stream: Any = None) -> None:
-        """Work that is submitted to ``stream`` from now on waits, on the device, until what this
-        save copies from CUDA devices was copied.  ``stream``: a ``torch.cuda.Stream``; None: the
-        current one of each device that has a part in it.
+        """Make work that is submitted to ``stream`` from now on wait, on the device, until this
+        save has copied its tensors from CUDA devices.  ``stream``: a ``torch.cuda.Stream``; None:
+        the current stream of each device that holds such tensors.
 
         The host waits only where a stream cannot: a graph is being captured on it, the state is
-        larger than the staging memory, or the driver refused.
+        larger than the staging memory, or the driver refuses.
         """
         self.fence_until(None, stream)
 
     def fence_until(self, turn: Optional[int], stream: Any = None) -> None:
-        """`fence`, but only for what optimizers write to up to ``turn`` (`Fences`); None: all."""
+        """Like `fence`, for the tensors of optimizers up to ``turn`` (`Fences`); None: for all."""
         if self.staged.done() or not self._devices:
             return
         last = _LAST_TURN if turn is None else turn
@@ -308,7 +309,7 @@ class SaveHandle(_Stage):
                 self.staged.reach()
 
     def progress(self) -> Progress:
-        """How far it is, now.  Does not wait for storage."""
+        """How far the save is now.  Does not wait for storage."""
         self._poll()
         return progress_of(self._info, self._waited_s)
 
@@ -322,14 +323,14 @@ class SaveHandle(_Stage):
     # -- what the engine uses
 
     def wait_for_turn(self, ends_at: Optional[Callable[[], float]] = None) -> bool:
-        """Until this rank's engine can take the next save, or ``ends_at``, as in `wait_until`.
-        Interruptible."""
+        """Wait until this rank's engine can take the next save, or until ``ends_at`` (as in
+        `wait_until`).  Interruptible."""
         self._hurry()
         return wait_until(self._turn, ends_at or (lambda: float("inf")))
 
     @property
     def has_turned(self) -> bool:
-        """This rank's engine is done with it."""
+        """Whether this rank's engine is done with it."""
         return self._turn.done()
 
     @property
@@ -338,11 +339,11 @@ class SaveHandle(_Stage):
 
     @property
     def is_open(self) -> bool:
-        """It has not ended, or has failed and nobody was told."""
+        """Whether it is under way, or has failed and nobody was told."""
         return not self.done() or (self.peek() is not None and not self._was_told)
 
     def take_sticky(self) -> Optional[Error]:
-        """Its error, if nobody was told yet.  It counts as told then."""
+        """Its error if nobody was told yet.  From then on it counts as told."""
         error = self.peek()
         if not isinstance(error, Error) or self._was_told:
             return None
@@ -350,7 +351,7 @@ class SaveHandle(_Stage):
         return error
 
     def hold(self) -> None:
-        """Let the end of the interpreter wait until `let_go`, too."""
+        """Let the end of the interpreter also wait until `let_go`."""
         with self._holding:
             self._holds += 1
             _in_flight[id(self)] = self
@@ -396,7 +397,7 @@ class SaveHandle(_Stage):
         self._finish()
         self._report(error)
         try:
-            self.settle(error)  # and run the callbacks, for which exit waits too
+            self.settle(error)  # and run the callbacks; exit waits for them, too
         finally:
             self.let_go()
 
@@ -410,7 +411,7 @@ class SaveHandle(_Stage):
     def _finish(self) -> None:
         self._poll()
         with self._lock:
-            # Its verdict is known already; what is left is to give the handle back.
+            # The outcome is known already; only the handle must be given back.
             lib().sidestep_save_finish(self._pointer, None, None)
 
     def _report(self, error: Optional[Error]) -> None:
@@ -448,8 +449,8 @@ class SaveHandle(_Stage):
         )
 
     def _after_fork(self) -> None:
-        """In a child of fork(): nobody completes it here.  Callbacks run in the parent only."""
-        error = Error(  # and not torch's: an import has no place here
+        """In a child of fork(): no thread completes it here.  Callbacks run only in the parent."""
+        error = Error(  # not torch's class: nothing may be imported here
             f"save '{self.path}' belongs to process {os.getppid()}, which forked this one",
             status=abi.Status.EFORKED,
         )
@@ -467,7 +468,7 @@ class SaveHandle(_Stage):
 
 
 class FailedSave(SaveHandle):
-    """A save that failed before it was under way, as one that fails in the background."""
+    """A save that failed before it was under way, in the form of one that failed later."""
 
     def __init__(self, engine: Any, path: str, error: Error, step: int) -> None:
         self._set_up(engine, path, step, ctypes.c_void_p())
@@ -488,15 +489,15 @@ def _size(count: float) -> str:
 def wait_for_turn(
     saves: Sequence[SaveHandle], queue: int = 0, ends_at: Optional[Callable[[], float]] = None
 ) -> bool:
-    """Wait until an engine is done with all ``saves`` (the oldest comes first) but ``queue``.
-    Returns False if it was not by ``ends_at``, as in `wait_until`."""
+    """Wait until an engine is done with ``saves`` (the oldest comes first), except the last
+    ``queue``.  Returns False if it is not by ``ends_at`` (as in `wait_until`)."""
     waiting = [save for save in saves if not save.has_turned]
     return all(save.wait_for_turn(ends_at) for save in waiting[: max(0, len(waiting) - queue)])
 
 
 def wait_until(stage: _Stage, ends_at: Callable[[], float]) -> bool:
-    """Wait for ``stage`` until ``ends_at``, by the clock of time.monotonic(); a signal may bring
-    that nearer meanwhile.  Returns whether it is done."""
+    """Wait for ``stage`` until ``ends_at``, by the clock of time.monotonic().  A signal may move
+    that time forward meanwhile.  Returns whether the stage is done."""
     while True:
         left = ends_at() - time.monotonic()
         if stage.reach(min(SLICE_S, left)):
@@ -506,7 +507,7 @@ def wait_until(stage: _Stage, ends_at: Callable[[], float]) -> bool:
 
 
 def take_sticky(saves: Sequence[SaveHandle]) -> Optional[Error]:
-    """The first error of these saves that nobody was told of.  It counts as told then."""
+    """The first error of these saves of which nobody was told.  From then on it counts as told."""
     return next((error for error in (save.take_sticky() for save in saves) if error), None)
 
 
@@ -514,8 +515,8 @@ def take_sticky(saves: Sequence[SaveHandle]) -> Optional[Error]:
 
 
 class _Waiter(threading.Thread):
-    """A thread that waits for one save after the other.  There are as many as saves were ever in
-    flight at once."""
+    """A thread that waits for one save after the other.  There are as many waiters as there were
+    ever saves in flight at once."""
 
     def __init__(self) -> None:
         super().__init__(name="sidestep-wait", daemon=True)
@@ -537,7 +538,7 @@ _in_flight: dict[int, SaveHandle] = {}
 
 
 def in_background(job: Callable[[], None]) -> None:
-    """Run ``job`` on a waiting thread; on this one if the interpreter starts no more threads."""
+    """Run ``job`` on a waiter; on this thread if the interpreter starts no more threads."""
     try:
         waiter = _idle.pop()
     except IndexError:
@@ -551,8 +552,8 @@ def in_background(job: Callable[[], None]) -> None:
 
 
 def hand_over(job: Callable[[], None]) -> None:
-    """Run ``job`` on a waiting thread that is idle, if there is one.  Starts none and takes no
-    lock, so it may be called between any two instructions."""
+    """Run ``job`` on an idle waiter, if there is one.  It starts no thread and takes no lock, so it
+    may be called between any two instructions."""
     try:
         waiter = _idle.pop()
     except IndexError:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a `Checkpointer` tells of its saves: the callbacks, and how many have failed."""
+"""What a `Checkpointer` reports about its saves: callbacks, and the number of failures."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ log = logging.getLogger("sidestep")
 
 
 class Failures:
-    """Counts failed saves, in their order, and when it is asked: whoever has waited for a save may
-    ask before its callbacks were called."""
+    """Counts failed saves in their order.  It counts when it is asked, because a caller that has
+    waited for a save may ask before the callbacks of that save were called."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()  # a signal's handler may ask, too
+        self._lock = threading.RLock()  # a signal handler may ask, too
         self._waiting: list[SaveHandle] = []  # the oldest comes first
         self._total = 0
         self._in_a_row = 0
 
     def add(self, save: SaveHandle) -> None:
-        """One that has begun."""
+        """Add a save that has begun."""
         with self._lock:
             self._waiting.append(save)
 
     def count(self) -> tuple[int, int]:
-        """All of them, and those since the last save that was committed."""
+        """The number of all failures, and of those since the last committed save."""
         with self._lock:
             while self._waiting and self._waiting[0].done():
                 failed = isinstance(self._waiting.pop(0).peek(), Error)
@@ -45,9 +45,9 @@ class Failures:
 class Hooks:
     """The callbacks.  They run on threads of the package, while training and saves go on.
 
-    Those about saves are called one after the other: each save is staged before it has ended, and
-    they end in the order of the calls.  The end of the interpreter waits for them.
-    ``prunes``: the series that deletes on this rank, if any does.
+    Callbacks about saves are called one after the other: a save is staged before it ends, and saves
+    end in the order of the calls.  The end of the interpreter waits for the callbacks.
+    ``prunes``: the series that deletes on this rank, if there is one.
     """
 
     def __init__(
@@ -62,12 +62,12 @@ class Hooks:
         self._deleted, self._prunes = deleted, prunes
         self._deleting = threading.RLock()
         self._lock = threading.Lock()  # of the next three
-        self._open: deque[tuple[int, SaveHandle]] = deque()  # have not ended, as far as was told
+        self._open: deque[tuple[int, SaveHandle]] = deque()  # their end was not reported yet
         self._jobs: deque[tuple[Callable[[int, SaveHandle], None], int, SaveHandle]] = deque()
         self._runs = False
 
     def watch(self, step: int, handle: SaveHandle) -> None:
-        """Tell of this save, and of what is deleted after it."""
+        """Report this save, and what is deleted after it."""
         handle.hold()
         handle.staged.add_done_callback(lambda _: self._stage(step, handle))
         with self._lock:
@@ -75,11 +75,11 @@ class Hooks:
         handle.add_done_callback(lambda _: self._end())
 
     def tell_deleted(self) -> None:
-        """What the library's own thread has deleted, or what is left for it to delete."""
+        """Report what the library's own thread has deleted; delete what is left."""
         deleted, series = self._deleted, self._prunes
         if series is None or not self._tells_of_deleted():
             return
-        with self._deleting, contextlib.suppress(Error):  # close() waits; the next save comes again
+        with self._deleting, contextlib.suppress(Error):  # close() waits; the next save asks again
             for path in series.prune():
                 log.info("deleted '%s'", path)
                 try:
@@ -115,7 +115,7 @@ class Hooks:
         self._start()
 
     def _end(self) -> None:
-        """One has ended: it is told of when those before it have, too."""
+        """A save has ended: report it once all saves before it are reported."""
         with self._lock:
             while self._open and self._open[0][1].done():
                 self._jobs.append((self._tell_end, *self._open.popleft()))

@@ -19,10 +19,10 @@ from ._torch.state import StateDict
 class HugePages:
     """What `huge_pages` found and did.
 
-    bytes       of the state, in stretches that huge pages can hold
-    huge_bytes  of them on huge pages now
+    bytes       bytes of the state in stretches that huge pages can hold
+    huge_bytes  how many of them are on huge pages now
     took_s      seconds that it took
-    reason      why the others are not, or ""
+    reason      why the others are not on huge pages, or ""
     """
 
     bytes: int
@@ -32,14 +32,14 @@ class HugePages:
 
 
 def huge_pages(state_dict: dict[str, Any]) -> HugePages:
-    """Put the tensors of ``state_dict``, a state as `async_save` takes it, on huge pages, as far as
-    whole ones fit.  Neither addresses nor contents change.  Needs Linux 6.1.  Not collective.
+    """Put the tensors of ``state_dict``, a state as for `async_save`, on huge pages, as far as
+    whole huge pages fit.  Addresses and contents stay.  Needs Linux 6.1.  Not collective.
 
-    Call it once, after the model and the optimizer's state were made, and not while a save has not
-    RELEASED the state.  Then `async_save` holds the loop for 1 ms per GiB at most instead of 20,
-    and computing is often faster, too.  It takes 0.2 to 3 s per GiB that has to be moved.  Forked
-    processes (workers of a ``DataLoader``) split huge pages; they are put together again in the
-    background, between two saves.
+    Call it once, after the model and the optimizer's state were made, and not between a save and
+    its RELEASED.  Then `async_save` stops the loop for at most 1 ms per GiB instead of 20, and
+    computing is often faster, too.  It takes 0.2 to 3 s per GiB that has to be moved.  Forked
+    processes (workers of a ``DataLoader``) split huge pages; a background thread joins them again
+    between two saves.
     """
     report = abi.HugePages()
     state = StateDict(flatten(call_stateful(state_dict)))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a save has cost, as numbers for the logger of a framework."""
+"""The costs of a save, as numbers for the logger of a framework."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _MOST_NOTED = 16
 
 
 def costs_of(save: SaveHandle) -> dict[str, float]:
-    """Of a save that is committed, on this rank.
+    """The costs of a committed save on this rank.
 
-    sidestep/stall_ms      the trainer was stopped, as the framework's adapter has measured it
-    sidestep/background_s  from the return of the call until the checkpoint existed
-    sidestep/bytes         this rank wrote
+    sidestep/stall_ms      how long the trainer was stopped, measured by the framework's adapter
+    sidestep/background_s  time from the return of the call until the checkpoint existed
+    sidestep/bytes         what this rank wrote
     """
     p = save.progress()
     stall_s = p.call_s if save.stall_s is None else save.stall_s
@@ -30,22 +30,22 @@ def costs_of(save: SaveHandle) -> dict[str, float]:
 
 
 class Costs:
-    """Tells of each save once."""
+    """Reports each save once."""
 
     def __init__(self) -> None:
         self._noted: deque[SaveHandle] = deque(maxlen=_MOST_NOTED)
         self._told: weakref.WeakSet[SaveHandle] = weakref.WeakSet()
 
     def note(self, *saves: SaveHandle) -> None:
-        """`take` is to tell of them, too."""
+        """Add a save for `take` to report."""
         self._noted.extend(saves)
 
     def take(self) -> list[tuple[Optional[int], dict[str, float]]]:
-        """Step and costs of the noted saves that are committed and were not told of."""
+        """Step and costs of the noted saves that are committed and not reported yet."""
         return list(self.of(self._noted))
 
     def of(self, saves: Iterable[SaveHandle]) -> Iterator[tuple[Optional[int], dict[str, float]]]:
-        """Step and costs of those that are committed and were not told of."""
+        """Step and costs of those saves that are committed and not reported yet."""
         for save in saves:
             if save.done() and save not in self._told:
                 self._told.add(save)

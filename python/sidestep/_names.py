@@ -19,7 +19,7 @@ from typing import Any
 
 _TORCH = "torch.distributed.checkpoint"
 
-# Our names, and the module of this package that has each.
+# Our names, by the module of this package that has them.
 OURS = {
     name: module
     for module, names in {
@@ -48,7 +48,7 @@ OURS = {
     for name in names.split()
 }
 
-# torch's modules in which a name is looked for, those that people import from first.
+# torch's modules in which to look for a name; those that people import from come first.
 # fmt: off
 _MODULES = (
     "state_dict", "stateful", "filesystem", "default_planner", "planner", "staging", "storage",
@@ -60,7 +60,7 @@ _MODULES = (
 
 
 def prepare() -> None:
-    """Import what a save needs, if the program has torch: no save should have to wait for that."""
+    """Import what a save needs, if the program has torch, so that no save waits for it."""
     distributed = getattr(sys.modules.get("torch"), "distributed", None)
     if distributed is not None and distributed.is_available():
         importlib.import_module("sidestep._torch.save")
@@ -103,7 +103,7 @@ def of_torch() -> set[str]:
 
 
 def _module(name: str) -> ModuleType | None:
-    """A module of torch, or None: this torch has none of that name, or what it needs is missing."""
+    """A module of torch; None if this torch lacks it, or something that it needs is missing."""
     try:
         return importlib.import_module(name)
     except ImportError:
@@ -123,7 +123,7 @@ def _made_in(module: ModuleType, value: Any) -> bool:
 
 
 def _with_ours(value: Any) -> Any:
-    """torch's modules as they are, but those which have save and load, with ours in their place."""
+    """A module of torch.  If it has save or load, a copy of it that has ours instead."""
     if not isinstance(value, ModuleType):
         return value
     own = vars(value)
@@ -139,7 +139,7 @@ def _with_ours(value: Any) -> Any:
 class _Finder(MetaPathFinder, Loader):
     """``import sidestep.state_dict`` and the like: torch's module of that name.
 
-    It stands behind all other finders, so it is asked only for what is no module of ours.
+    It comes after all other finders, so it is asked only for modules that we do not have.
     """
 
     def __init__(self, package: str) -> None:
@@ -157,12 +157,12 @@ class _Finder(MetaPathFinder, Loader):
         return None if found is None else ModuleSpec(fullname, self)
 
     def exec_module(self, module: ModuleType) -> None:
-        """Put torch's module in the place of the empty one that the import machinery made."""
+        """Replace the empty module that the import machinery made by torch's."""
         name = module.__name__.rpartition(".")[2]
         sys.modules[module.__name__] = _with_ours(importlib.import_module(f"{_TORCH}.{name}"))
 
 
 def install(package: str) -> None:
-    """Let torch's modules be imported as modules of ``package`` too."""
+    """Make torch's modules importable as modules of ``package``, too."""
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.append(_Finder(package))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Options of the library as users write them: arguments, and words of the environment."""
+"""Options of the library, parsed from arguments and environment variables."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _COMPRESSIONS = f"{', '.join(_COMPRESS)}, zstd:1 to zstd:{_ZSTD_LEVELS}"
 
 
 def number(variable: str) -> int:
-    """What the environment says in ``variable``; 0: nothing."""
+    """The number in the environment variable ``variable``; 0: it is not set."""
     text = os.environ.get(variable, "")
     if not text:
         return 0
@@ -40,7 +40,7 @@ def number(variable: str) -> int:
 
 
 def choice(variable: str, choices: Mapping[str, int]) -> int:
-    """Which of ``choices`` the environment names in ``variable``; nothing: the first."""
+    """The choice in the environment variable ``variable``; the first if it is not set."""
     text = os.environ.get(variable) or next(iter(choices))
     if text not in choices:
         raise make_error(f"{variable} is '{text}', none of: {', '.join(choices)}")
@@ -52,13 +52,14 @@ def choice(variable: str, choices: Mapping[str, int]) -> int:
 
 @dataclass(frozen=True)
 class Ways:
-    """How an engine holds the state still and moves its bytes; None: as the environment says.
+    """How an engine takes snapshots and moves bytes; None: the value of the environment variable.
 
     snapshot     "auto", "cow" or "copy"; SIDESTEP_SNAPSHOT
-    io           "auto", "uring", "threads" or "buffered", or one of them with the number of
-                 requests in flight, as "uring:16"; SIDESTEP_IO
-    user_faults  write-protect also where the machine allows only what cannot wait in system calls:
-                 a read() into a tensor that is being saved then fails; SIDESTEP_USER_FAULTS
+    io           "auto", "uring", "threads" or "buffered"; "uring:16" also sets the number of
+                 requests in flight; SIDESTEP_IO
+    user_faults  allow "cow" also where the machine allows only the kind of write protection that
+                 cannot wait in system calls: then a read() into a tensor that is being saved fails;
+                 SIDESTEP_USER_FAULTS
     """
 
     snapshot: Optional[str] = None
@@ -66,7 +67,7 @@ class Ways:
     user_faults: Optional[bool] = None
 
     def check(self) -> Ways:
-        """TypeError, ValueError: a word of the caller's means nothing."""
+        """TypeError, ValueError: an argument is not valid."""
         if self.user_faults is not None:
             a_flag(self.user_faults, "user_faults")
         if self.snapshot is not None:
@@ -76,7 +77,7 @@ class Ways:
         return self
 
     def set_in(self, options: abi.EngineOptions) -> None:
-        """`Error`: a word of the environment means nothing."""
+        """Set the options of an engine.  `Error`: an environment variable is not valid."""
         asked = number("SIDESTEP_USER_FAULTS") != 0
         if asked if self.user_faults is None else self.user_faults:
             options.flags |= abi.ENGINE_USER_MODE_FAULTS
@@ -94,7 +95,8 @@ class Ways:
 def _parse(
     text: Any, words: Mapping[str, int], numbered: Mapping[str, int], most: int
 ) -> Optional[tuple[int, int]]:
-    """The library's number of "planes", and 0; of "zstd:3", and 3.  None: ``text`` is neither.
+    """The library's number of a word, and the number behind its colon (0: there is none).  None:
+    ``text`` is not valid.
 
     ``numbered``: the words that may have a number, from 1 to ``most``.
     """
@@ -111,8 +113,8 @@ def _parse(
 
 
 def compression(wanted: Optional[str]) -> tuple[int, int]:
-    """The library's number of ``wanted``, or of what SIDESTEP_COMPRESS says, and the level of zstd
-    (0: none).  `Error`: it means nothing."""
+    """The library's number of ``wanted`` (None: of SIDESTEP_COMPRESS), and the level of zstd (0:
+    none).  `Error`: it is not valid."""
     text = wanted if wanted is not None else os.environ.get("SIDESTEP_COMPRESS") or "none"
     found = _parse(text, _COMPRESS, {"zstd": 0}, _ZSTD_LEVELS)
     if found is None:
@@ -122,7 +124,7 @@ def compression(wanted: Optional[str]) -> tuple[int, int]:
 
 
 def check_compression(wanted: Optional[str]) -> None:
-    """ValueError: it means nothing."""
+    """ValueError: it is not valid."""
     if wanted is not None and _parse(wanted, _COMPRESS, {"zstd": 0}, _ZSTD_LEVELS) is None:
         raise ValueError(f"compress={wanted!r} is none of: {_COMPRESSIONS}")
 
@@ -132,7 +134,7 @@ def _is_spread(seconds: Any) -> bool:
 
 
 def spread_ms(seconds: Optional[float]) -> int:
-    """The time to spread a save over: ``seconds``, or what SIDESTEP_SPREAD_MS says."""
+    """The time to spread a save over, in ms: ``seconds``, or SIDESTEP_SPREAD_MS if None."""
     if seconds is None:
         return number("SIDESTEP_SPREAD_MS")
     if not _is_spread(seconds):
@@ -141,7 +143,7 @@ def spread_ms(seconds: Optional[float]) -> int:
 
 
 def check_spread(seconds: Optional[float]) -> None:
-    """ValueError: it is no time."""
+    """ValueError: it is no number of seconds."""
     if seconds is not None and not _is_spread(seconds):
         raise ValueError(f"spread_s={seconds!r} is no number of seconds to spread a save over")
 
@@ -165,7 +167,7 @@ def series_options(
     any_run: bool,
     name: str,
 ) -> abi.SeriesOptions:
-    """Of these arguments of `Checkpointer`.  ValueError, TypeError: the first that is wrong."""
+    """Options from arguments of `Checkpointer`.  ValueError, TypeError: one is not valid."""
     if mtbf is not None and not isinstance(mtbf, datetime.timedelta):
         raise TypeError("mtbf: a datetime.timedelta")
     options = abi.SeriesOptions(flags=_series_flags(busy, on_full, any_run, incremental))
@@ -197,7 +199,7 @@ def series_options(
 
 
 def _steps_and_seconds(interval: Interval) -> tuple[int, float]:
-    """0: none of these."""
+    """The steps and the seconds of an interval; 0: not given."""
     steps, seconds = 0, 0.0
     for one in interval if isinstance(interval, tuple) else (interval,):
         if isinstance(one, datetime.timedelta):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The directories above a checkpoint or a root: made so that they survive power loss."""
+"""Makes the directories above a checkpoint or a root, durably."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ._c.errors import Error, error_of_os, make_error
 
 
 def make_parents(path: str) -> None:
-    """Make the directories above ``path``, so that they survive power loss like the checkpoint.
+    """Make the directories above ``path``, and sync them: they survive power loss.
 
-    Errors: `Error`: what is in the way, or may not be written to.
+    Errors: `Error`: names what is in the way, or may not be written to.
     """
     if is_url(path):  # object stores have no directories
         return
@@ -37,7 +37,7 @@ def _sync_directory(path: str) -> None:
     try:
         os.fsync(descriptor)
     except OSError as error:
-        if error.errno != errno.EINVAL:  # a file system that has nothing to sync there
+        if error.errno != errno.EINVAL:  # this file system cannot sync a directory
             raise
     finally:
         os.close(descriptor)
@@ -55,7 +55,7 @@ def _cannot_make(path: str, directory: str, reason: OSError) -> Error:
 
 
 def try_make_parents(path: str) -> Optional[Error]:
-    """`make_parents`; returns the error instead, for one rank that must not leave the others."""
+    """Like `make_parents`, but returns the error: the other ranks wait for this one."""
     try:
         make_parents(path)
     except Error as failure:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Parts of training that no save in the background may disturb."""
+"""`paused`: stops background writes during a part of training."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _depth = 0
 
 @contextmanager
 def paused() -> Iterator[None]:
-    """Let the background writes of all saves of this process stand still, after those in flight.
+    """Stop the background writes of all saves of this process, after those in flight.
 
         with sidestep.paused():
             answer(request)
 
-    A save that somebody waits for (`SaveHandle.result`, `wait`, the next save, the end) goes on,
-    and so do those of engines that are first used meanwhile.  Blocks may be nested, and threads may
-    have theirs side by side: writes go on when the last one is left.
+    A save that somebody waits for goes on (`SaveHandle.result`, `wait`, the next save, the end).
+    So do saves of engines that are first used meanwhile.  Blocks may be nested, and several threads
+    may have blocks at once: writes go on when the last block ends.
     """
     global _depth
     with _lock:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Models and optimizers that are the same on every rank, the latter by the numbers of their
-parameters, as ``optimizer.state_dict()`` has them; and the files that frameworks make of them."""
+"""Saves and exports models and optimizers that are the same on every rank.  The state of an
+optimizer is stored by the numbers of its parameters, as in ``optimizer.state_dict()``.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +29,8 @@ def has_plain(directory: Optional[str], name: str = "optimizer") -> bool:
 
 
 def optimizer_state(optimizer: Any) -> dict[str, Any]:
-    """Tensors by number, and the groups as one object (in a tuple, which is not taken apart).
-    So are numbers and texts beside the tensors of a parameter."""
+    """The state to save: tensors by number, and the groups as one object (in a tuple, so that they
+    are not flattened).  Numbers and texts beside the tensors of a parameter are objects, too."""
     state = optimizer.state_dict()
     more = {key: value for key, value in state.items() if key not in ("state", "param_groups")}
     return {"state": state["state"], "groups": (state["param_groups"],), "more": (more,)}
@@ -38,8 +39,8 @@ def optimizer_state(optimizer: Any) -> dict[str, Any]:
 def load_optimizer(
     optimizer: Any, directory: str, name: str = "optimizer", *, alone: bool = False
 ) -> dict[str, Any]:
-    """Fill ``optimizer`` (None: nothing) from what was saved as ``name``, and return its state.
-    Collective, unless ``alone``."""
+    """Read the state that was saved as ``name``, load it into ``optimizer`` unless that is None,
+    and return it.  Collective, unless ``alone``."""
     wanted: dict[str, Any] = {name: _template(directory, name)}
     load(wanted, checkpoint_id=directory, no_dist=alone)
     found = wanted[name]
@@ -51,7 +52,7 @@ def load_optimizer(
 
 
 def _template(directory: str, name: str) -> Any:
-    """What the checkpoint has of ``name``, with tensors that are not filled yet."""
+    """The entries of ``name`` in the checkpoint, with tensors that are not filled yet."""
     with Checkpoint(directory) as checkpoint:
         described = checkpoint.describe()
     state: dict[Any, Any] = {}
@@ -82,7 +83,7 @@ def export_model(checkpoint: str, file: str, name: str = "model") -> None:
 
 
 def export_optimizer(checkpoint: str, file: str, name: str = "optimizer") -> None:
-    """Write ``name``, of an `optimizer_state`, as ``torch.save(optimizer.state_dict())`` does."""
+    """Write the `optimizer_state` ``name`` as ``torch.save(optimizer.state_dict())`` does."""
     torch.save(load_optimizer(None, checkpoint, name, alone=True), f"{file}.part")
     os.replace(f"{file}.part", file)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How far a save is on this rank, and what it cost: what the library knows of it, for Python."""
+"""`Progress`: how far a save is on this rank, and what it cost."""
 
 from __future__ import annotations
 
@@ -17,47 +17,50 @@ class Progress:
 
     state          "staging", "staged", "released", "written", "committed", "aborted", "unknown"
     bytes_total    what this rank writes
-    call_s         the trainer was stopped, of which
+    call_s         how long the trainer was stopped, of which
     wait_s         ... for an earlier save
     plan_s         ... to agree and to plan
     pool_s         ... to allocate staging memory (first save)
     stage_s        ... to copy
-    write_s        in the background, until this rank's bytes were durable
-    commit_s       in the background, from then until the checkpoint existed (rank 0)
+    write_s        time in the background until this rank's bytes were durable
+    commit_s       time in the background from then until the checkpoint existed (rank 0)
     plan_reused    the layout was that of the save before
     streamed       staging memory was short: part of the state was written during the call
     volatile       the storage does not survive power loss (tmpfs and the like)
     direct_io      written past the page cache
-    io_depth       requests in flight, at most, while it was written (once written)
+    io_depth       most requests in flight (known once written)
     snapshot       "cow" if memory was write-protected instead of copied, else "copy"
-    cow_bytes      write-protected; copied in the background
-    copy_bytes     copied during the call
-    copy_reason    why anything large was copied, or ""
-    release_s      in the background, until all was copied and memory might be freed
+    cow_bytes      write-protected in the call, and copied in the background
+    copy_bytes     copied in the call
+    copy_reason    why large tensors were copied, or ""
+    release_s      time in the background until all was copied and memory could be freed
     faults         writes of the program that had to wait for a copy, of which
     faults_waited  ... for one that was under way already
-    fault_bytes    copied because of them
-    fault_s        how long they waited, all threads together
-    fault_max_s    the longest of them
+    fault_bytes    copied because of such writes
+    fault_s        time that these writes waited, all threads together
+    fault_max_s    the longest of these waits
     faults_disk    faults that had to wait for room in the staging memory
-    pool_bytes     of staging memory, that were needed at once (known once written)
+    pool_bytes     most staging memory that was in use at once (known once written)
     ahead_bytes    copied in the background, ahead of the disk
-    raw_bytes      with compression, once written: of what was compressed or tried, ...
-    stored_bytes   ... what it takes
-    encode_s       all threads together
-    gains          the same by dtype ("objects" for these): (raw bytes, stored bytes, seconds)
+    raw_bytes      with compression, of what was compressed or tried: the size before ... (known
+                   once written)
+    stored_bytes   ... and after
+    encode_s       time of compression, all threads together
+    gains          the same by dtype, and of "objects": (raw bytes, stored bytes, seconds)
     device_bytes   copied from devices, by their own copy engines; of which
-    fenced_bytes   ... late: beside the next forward and backward
-    device_s       from the beginning of the call until they were copied
-    fence_s        the host waited in fences
+    fenced_bytes   ... late: during the next forward and backward
+    device_s       time from the beginning of the call until they were copied
+    fence_s        time that the host waited in fences
     pageable       staging memory could not be pinned, so these copies were slow
     queued         it started while an earlier save was under way, and was written after that
-    pin_reason     why, or ""
-    linked_bytes   of bytes_total: shared with an earlier checkpoint, not written (once written)
-    link_reason    why what could have been shared was written, or ""
-    huge_bytes     after it: put on huge pages again, which forked processes had split ...
+    pin_reason     why staging memory could not be pinned, or ""
+    linked_bytes   of bytes_total: shared with an earlier checkpoint, not written (known once
+                   written)
+    link_reason    why tensors that could have been shared were written, or ""
+    huge_bytes     put on huge pages again after the save, because a forked process split them ...
     huge_s         ... in this time of a background thread
-    backed_off_s   of write_s: one write at a time, because others read from the disk (once written)
+    backed_off_s   of write_s: one write at a time, because others read from the disk (known once
+                   written)
     """
 
     state: str
@@ -109,7 +112,7 @@ class Progress:
 
 
 def state_name(state: int) -> str:
-    """As `Progress.state` says it."""
+    """A state in the words of `Progress.state`."""
     return abi.SaveState(state).name[len("SAVE_") :].lower()
 
 
@@ -124,12 +127,12 @@ _FLAGS = {
 
 
 def progress_of(info: abi.SaveInfo, waited_s: float) -> Progress:
-    """``waited_s``: in Python, for an earlier save."""
+    """``waited_s``: how long Python waited for an earlier save."""
     found: dict[str, Any] = {name: bool(info.flags & flag) for name, flag in _FLAGS.items()}
     found["state"] = state_name(info.state)
     found["snapshot"] = "cow" if info.snapshot == abi.Snapshot.SNAPSHOT_COW else "copy"
     found["gains"] = _gains(info)
-    for field in fields(Progress):  # all others are the library's, but for times in seconds
+    for field in fields(Progress):  # the others are the library's; times become seconds
         if field.name.endswith("_s"):
             found[field.name] = getattr(info, f"{field.name[:-2]}_ns") / 1e9
         elif field.name not in found:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Looking into a checkpoint without a template: what it holds, its values, what they are like."""
+"""Looks into a checkpoint without a template: its entries, values, and statistics."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PathLike = Union[str, "os.PathLike[str]"]
 Entry = Union[TensorMetadata, ObjectMetadata]
 Box = tuple[Optional[tuple[int, ...]], tuple[int, ...]]  # offsets (None: all of it), lengths
 
-# Of what NumPy has, where torch is not installed.
+# The dtypes that NumPy has, for use without torch.
 _NUMPY = {
     *("float16", "float32", "float64", "complex64", "complex128", "bool"),
     *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
@@ -35,7 +35,7 @@ _NUMPY = {
 
 
 def load_metadata(path: PathLike) -> CheckpointMetadata:
-    """What the checkpoint ``path``, ours or torch's, holds.  Reads no data and executes nothing.
+    """The entries of the checkpoint ``path``, ours or torch's.  Reads no data, executes nothing.
 
     Errors: `Error`: ENOTFOUND, EUNCOMMITTED, ECORRUPT, EUNSAFE, EUNSUPPORTED, EIO.
     """
@@ -51,21 +51,21 @@ def read(
     lengths: Optional[Sequence[int]] = None,
     allow_pickle: bool = False,
 ) -> Any:
-    """One value of the checkpoint ``path``, or all of it, without a template and without ranks.
+    """Read one value of the checkpoint ``path``, or all of it, without a template or ranks.
 
-    With a ``name``: a tensor as a new contiguous ``torch.Tensor`` in host memory, or the part of it
-    of ``lengths`` at ``offsets`` (in elements; both or neither); an object as its value.  Without
-    one: the nested state, dicts with their own keys (str and int) and lists.  It is ordered by
-    name, and tensors that shared memory do not share it any more.
+    With a ``name``: a tensor as a new contiguous ``torch.Tensor`` in host memory, or the box of it
+    with ``lengths`` at ``offsets`` (in elements; give both or neither); or the value of an object.
+    Without a name: the nested state, as lists and as dicts with their own keys (str and int).  It
+    is ordered by name, and tensors that shared memory do not share it any more.
 
-    Where torch is not installed, tensors are NumPy arrays, or, where that lacks the dtype or is not
-    installed either, memoryviews of their bytes.
+    Without torch, tensors are NumPy arrays; if NumPy lacks the dtype, or is not installed either,
+    they are memoryviews of their bytes.
 
     Every byte that is read is checked.  Objects that are more than data are refused (EUNSAFE)
     unless ``allow_pickle``, which lets the checkpoint run code.
 
-    Errors: `Error`: ENOTFOUND for another name; those of `load_metadata`; ECORRUPT.  ValueError for
-    a part that is not inside of the tensor.
+    Errors: `Error`: ENOTFOUND for an unknown name; those of `load_metadata`; ECORRUPT.  ValueError
+    for a box that is not inside of the tensor.
     """
     path = a_path(path, "path")
     if name is not None:
@@ -130,7 +130,7 @@ def _read_all(checkpoint: Checkpoint, allow_pickle: bool) -> dict[Any, Any]:
 
 
 def _read_by_torch(checkpoint: Checkpoint, path: str, entries: list[Entry]) -> Iterable[Any]:
-    """Tensors, and the stored bytes of objects: all in one load, by all threads."""
+    """Read tensors, and the stored bytes of objects, in one load by all threads."""
     import torch
 
     from ._engine import engine_alone
@@ -161,7 +161,7 @@ def _read_one_by_one(checkpoint: Checkpoint, path: str, entries: list[Entry]) ->
 
 
 def _order(entry: Any) -> list[tuple[int, int, str]]:
-    """By path, numbers by value."""
+    """The order of entries: by path, and integers by value."""
     return [(0, int(key), "") if isinstance(key, int) else (1, 0, key) for key in entry.path]
 
 
@@ -198,12 +198,12 @@ def _read_tensor(checkpoint: Checkpoint, name: str, dtype: str, box: Box) -> Any
 
 @dataclass(frozen=True)
 class TensorStats:
-    """What the elements of one tensor are like.
+    """Statistics of the elements of one tensor.
 
-    elements        how many there are
-    nan, inf        how many are that; the others are finite
-    min, max        of all but NaN; None: there is none, or they are complex, or bits and no numbers
-    mean            of those that are finite; None as above
+    elements        number of elements
+    nan, inf        how many of them are NaN or infinite
+    min, max        of all except NaN; None: there is none, or the dtype is complex or only bits
+    mean            of the finite elements; None as above
     """
 
     elements: int
@@ -217,10 +217,10 @@ class TensorStats:
 def stats(
     path: PathLike, names: Optional[Iterable[str]] = None, *, threads: int = 0
 ) -> dict[str, TensorStats]:
-    """What the elements of the tensors ``names`` (None: all) at ``path`` are like.
+    """Statistics of the tensors ``names`` (None: all) at ``path``, as in ``sidestep show --stats``.
 
     ``path``: whatever `sidestep.load` reads.  Every byte is read once, by several threads, in
-    pieces, and checked.  Like ``sidestep show --stats``.
+    pieces, and checked.
 
     Errors: `Error`: ENOTFOUND for a name that is not there, EINVAL for an object's, EUNSUPPORTED
     for a dtype that has no numbers here; those of `sidestep.read`.

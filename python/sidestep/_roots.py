@@ -22,17 +22,17 @@ Path = Union[str, "os.PathLike[str]"]
 def latest(root: Path, *, verify: Optional[str] = "structure") -> Optional[str]:
     """The path of the newest checkpoint under ``root`` that is whole; None: there is none yet.
 
-    ``verify``: "structure" (files, sizes, names and ids) or "read" (every byte is checked).
-    It chooses as a resume of a `Checkpointer` does.  So it passes over what is damaged, unfinished
-    or being deleted, what the run has left behind by going back, what another run made, and copies
-    under other names.  What it passes over is logged, with the reason, as a warning of the logger
-    "sidestep".  A root that is not there counts as empty; rank 0 is warned.  Writes nothing.
-    Not collective: each rank looks for itself, and a `load` of different checkpoints fails on all
+    ``verify``: "structure" (check files, sizes, names and ids) or "read" (check every byte).
+    It chooses as a resume of a `Checkpointer` does.  So it passes over checkpoints that are
+    damaged, unfinished or being deleted, that the run left behind by going back, that another run
+    made, or that are copies under other names.  The logger "sidestep" gets a warning with the
+    reason for each.  A missing root counts as empty, and rank 0 is warned.  Writes nothing.
+    Not collective: each rank looks for itself.  A `load` of different checkpoints fails on all
     ranks.
 
-    Errors: `Error`: ECORRUPT if there are checkpoints but none that verifies, EMISMATCH if none
-    that a resume would take (it says why); EPERM, EIO if one cannot be read now, which
-    does not mean that it is damaged.  ValueError for another ``verify``.
+    Errors: `Error`: ECORRUPT: there are checkpoints, but none verifies.  EMISMATCH: a resume would
+    take none of them; the message says why.  EPERM, EIO: one cannot be read now, and may be whole.
+    ValueError for an unknown ``verify``.
     """
     if verify not in ("structure", "read"):
         raise ValueError(f"verify={verify!r} is neither 'structure' nor 'read'")
@@ -68,14 +68,14 @@ def _tell_there_is_none(err: ErrorInfo) -> None:
 
 
 def pin(path: Path, on: bool = True) -> None:
-    """Protect the checkpoint ``path`` from retention, or no longer.  Durable when it returns, and
-    possible while a run is using its directory.
+    """Protect the checkpoint ``path`` from retention; ``on=False`` undoes it.  Durable when it
+    returns.  A run may be using the directory.
 
-    Errors: `Error`: ENOTFOUND if it is not there, or was deleted meanwhile.
+    Errors: `Error`: ENOTFOUND if there is no such checkpoint, or it was deleted meanwhile.
     """
     call(lib().sidestep_pin, os.fsencode(a_path(path, "path")), bool(on))
 
 
 def tag(path: Path, tag: str, on: bool = True) -> None:
-    """Put a tag (letters, digits, '_' and '-') on the checkpoint ``path``, or take it away."""
+    """Add a tag (letters, digits, '_' and '-') to the checkpoint ``path``, or remove it."""
     call(lib().sidestep_tag, os.fsencode(a_path(path, "path")), a_text(tag, "tag"), bool(on))

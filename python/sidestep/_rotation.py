@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""For trainers that delete an old checkpoint right after they have called for a new one.
+"""For trainers that delete an old checkpoint right after they have asked for a new one.
 
-The old one goes when the new one is committed, and stays if that fails.
+The old checkpoint is deleted when the new one is committed.  It stays if the save fails.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ _RECENT = 16
 class Rotation:
     """The saves of one trainer in the order in which they end, and what waits for them.
 
-    Any thread may use it.  Only the rank that deletes needs to `delete`.  Pickled, it is an empty
-    one: its saves are those of this process.
+    Any thread may use it.  Only the rank that deletes needs to call `delete`.  A pickle of it is
+    empty, because its saves belong to this process.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Condition()
-        self._saves: list[SaveHandle] = []  # the last, and those that have not ended
+        self._saves: list[SaveHandle] = []  # the last one, and those that have not ended
         self._recent: deque[SaveHandle] = deque(maxlen=_RECENT)
-        self._wanted: dict[Path, SaveHandle] = {}  # to be deleted, after which save
+        self._wanted: dict[Path, SaveHandle] = {}  # paths to be deleted, each after a save
         self._deleting: Optional[Path] = None
         _all.add(self)
 
@@ -41,14 +41,14 @@ class Rotation:
         return Rotation, ()
 
     def begin(self, path: Path) -> None:
-        """A save to ``path`` is about to begin: whatever was to be deleted there is replaced."""
+        """A save to ``path`` is about to begin: do not delete ``path``, which it replaces."""
         path = os.path.abspath(path)
         with self._lock:
             self._wanted.pop(path, None)
             self._lock.wait_for(lambda: self._deleting != path)
 
     def add(self, save: SaveHandle) -> None:
-        """It has begun."""
+        """Add a save that has begun."""
         with self._lock:
             self._saves = [one for one in self._saves if not one.done()] + [save]
             self._recent.append(save)
@@ -66,13 +66,13 @@ class Rotation:
         return next((save for save in reversed(found) if not save.done()), None)
 
     def last(self) -> Optional[SaveHandle]:
-        """The save that was begun last, also when it has ended."""
+        """The save that was begun last, even if it has ended."""
         with self._lock:
             return self._saves[-1] if self._saves else None
 
     def delete(self, path: Path) -> None:
-        """Delete the checkpoint ``path`` once the save that was begun last is committed.  At once
-        if none was begun."""
+        """Delete the checkpoint ``path`` once the save that was begun last is committed; at once if
+        none was begun."""
         path, save = os.path.abspath(path), self.last()
         if save is None:
             delete(path)
@@ -82,8 +82,8 @@ class Rotation:
         self.then(save, lambda failure: self._delete(path, save, failure))
 
     def then(self, save: SaveHandle, job: Callable[[Optional[BaseException]], None]) -> None:
-        """Call ``job`` with the failure of ``save``, or None, on a thread of the package, when it
-        has ended.  The end of the interpreter waits for it."""
+        """When ``save`` has ended, call ``job`` with its failure, or None, on a thread of the
+        package.  The end of the interpreter waits for that."""
         save.hold()
 
         def run() -> None:
@@ -95,9 +95,9 @@ class Rotation:
         save.add_done_callback(lambda _: in_background(run))
 
     def wait(self) -> None:
-        """Until all saves have ended, and what was to be deleted is gone.
+        """Wait until all saves have ended and all deletions are done.
 
-        Errors: that of the first save that has failed, if nobody was told.
+        Errors: that of the first save that has failed, if it was not reported yet.
         """
         with self._lock:
             saves = list(self._saves)
@@ -113,7 +113,7 @@ class Rotation:
     def _delete(self, path: Path, save: SaveHandle, failure: Optional[BaseException]) -> None:
         with self._lock:
             if self._wanted.get(path) is not save:
-                return  # it was replaced meanwhile, or is wanted later
+                return  # it was replaced meanwhile, or is deleted after a later save
             if failure is None:
                 self._deleting = path
             else:
@@ -136,7 +136,7 @@ _all: weakref.WeakSet[Rotation] = weakref.WeakSet()
 
 
 def under_way(path: Path) -> Optional[tuple[Rotation, SaveHandle]]:
-    """The save to ``path`` that a trainer of this process has under way, and whose it is."""
+    """The save to ``path`` that is under way in this process, and its `Rotation`."""
     for rotation in list(_all):
         save = rotation.find(path)
         if save is not None:
@@ -145,9 +145,9 @@ def under_way(path: Path) -> Optional[tuple[Rotation, SaveHandle]]:
 
 
 def delete(path: Path) -> None:
-    """Delete a checkpoint, a file or a directory; nothing if it is not there.
+    """Delete a checkpoint, a file or a directory; do nothing if it is not there.
 
-    Of a directory the index goes first: what is left of a deletion that was cut short counts as no
+    The index of a directory is deleted first, so that a deletion that is cut short leaves no
     checkpoint.  Errors: OSError.
     """
     if os.path.isdir(path) and not os.path.islink(path):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A series of the library, on the ranks of an engine: what `Checkpointer` is made of.
+"""A series of the library, on the ranks of an engine: `Checkpointer` builds on it.
 
-Its saves are the engine's: one is written at a time, whether of the series or not.
+An engine writes one save at a time, of the series or not.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ log = logging.getLogger("sidestep")
 
 @dataclass(frozen=True)
 class SeriesStatus:
-    """interval_s   between saves, as of now; 0: not by time
-    skipped      saves that were left out, because the one before was under way
+    """interval_s   current interval between saves; 0: not by time
+    skipped      saves that were left out because the one before was under way
     queued       saves that started while another was under way
-    agreements   of `should_save`
-    lost         the part of time that is expected to be lost, where a rate of failures was given
+    agreements   how often `should_save` made the ranks agree
+    lost         with a rate of failures: the fraction of time that is expected to be lost
     """
 
     interval_s: float
@@ -57,17 +57,17 @@ class Series:
         self._template = options.name
         self._pointer = ctypes.c_void_p()
         self._pid = os.getpid()
-        self._pruning = threading.Lock()  # it is not closed meanwhile
-        self._asking = threading.RLock()  # nor meanwhile; a signal handler may ask too
+        self._pruning = threading.Lock()  # held so that it is not closed meanwhile
+        self._asking = threading.RLock()  # for its status; a signal handler may ask, too
         self._asked = 0  # the step of the last `should_save`
-        self._quiet_until = 0  # up to that step the answer is no
+        self._quiet_until = 0  # before that step the answer is no
         close_left()
         try:
             with engine.turn(f"open series '{root}'"):
                 where = engine.pointer, os.fsencode(root)
                 engine.call(lib().sidestep_series_open, *where, options, self._pointer)
         except BaseException as problem:
-            # An interrupt, when it was open already: nobody will close it.
+            # An interrupt when it was open already: close it, nobody else will.
             lib().sidestep_series_close(self._pointer, None)
             if isinstance(problem, Error) and problem.status == abi.Status.ELOCKED:
                 raise _in_use(root, problem) from None
@@ -76,12 +76,12 @@ class Series:
 
     @property
     def is_open(self) -> bool:
-        """In this process, and not closed."""
+        """Whether it is open in this process."""
         return bool(self._pointer) and not self.is_of_parent
 
     @property
     def is_of_parent(self) -> bool:
-        """This process is a child of fork(), and has no part in it."""
+        """Whether it belongs to the parent of this process."""
         return self._pid != os.getpid()
 
     def _opened(self) -> ctypes.c_void_p:
@@ -91,26 +91,26 @@ class Series:
         return self._pointer
 
     def path_of(self, step: int) -> str:
-        """Of the checkpoint of ``step``."""
+        """The path of the checkpoint of ``step``."""
         name = ctypes.create_string_buffer(256)
         call(lib().sidestep_name_of_step, self._template, a_step(step), name)
         return os.path.join(self.root, os.fsdecode(name.value))
 
     def step_of(self, path: str) -> Optional[int]:
-        """Of the checkpoint with this name; None: it is none of this series'."""
+        """The step of the checkpoint with this name; None: this series has no such name."""
         step, name = ctypes.c_uint64(), os.fsencode(os.path.basename(path))
         status = lib().sidestep_step_of_name(self._template, name, step, None)
         return step.value if status == abi.Status.OK else None
 
     def save_async(self, step: int, state: Optional[StateDict], **options: Any) -> SaveHandle:
-        """As `Engine.save_async`, as the checkpoint of ``step``."""
+        """Like `Engine.save_async`, for the checkpoint of ``step``."""
         path, series = self.path_of(step), self._opened()
         return self.engine.save_async(path, state, step=step, series=series, **options)
 
     def load(
         self, state: StateDict, *, step: Optional[int] = None, **options: Any
     ) -> tuple[int, LoadReport, str]:
-        """As `Engine.load`, from the checkpoint of ``step``, or from the newest that is valid.
+        """Like `Engine.load`, from the checkpoint of ``step`` or from the newest valid one.
 
         Returns the step that was loaded, what was found, and what was passed over.
         """
@@ -130,7 +130,7 @@ class Series:
 
     def should_save(self, step: int) -> int:
         """DUE_* bits, the same on every rank."""
-        # Up to there nothing follows from the step, and nobody talks.
+        # Before that step, nothing follows from the step, and the ranks do not communicate.
         if type(step) is int and self._asked < step < self._quiet_until:
             self._asked = step
             return 0
@@ -155,7 +155,7 @@ class Series:
                 lib().sidestep_series_request(self._pointer, what)
 
     def note(self, step: int, metrics: Mapping[str, float], tags: Sequence[str]) -> None:
-        """Metrics and tags of the checkpoint of ``step``.  Rank 0's count.  A word is one tag."""
+        """Add metrics and tags to the checkpoint of ``step``.  Rank 0's count; a str is a tag."""
         pairs = metrics_of(metrics or {})
         words = some_texts([tags] if isinstance(tags, str) else tags or (), "tags")
         if not pairs and not words:
@@ -173,7 +173,7 @@ class Series:
         )
 
     def prune(self) -> tuple[str, ...]:
-        """Delete what retention lets go.  The paths of what was deleted.  On rank 0; any thread."""
+        """Delete what retention does not keep.  Returns the paths.  On rank 0; any thread."""
         report = abi.GcReport()
         try:
             with self._pruning:
@@ -185,7 +185,7 @@ class Series:
             lib().sidestep_gc_report_release(report)
 
     def status(self) -> SeriesStatus:
-        """Of `should_save`; times are rank 0's to know.  Any thread; all zero when it is closed."""
+        """Only rank 0 knows times.  Any thread; all zero when it is closed."""
         now = abi.SeriesStatus()
         if not self.is_of_parent:
             with self._asking:
@@ -194,7 +194,7 @@ class Series:
         return SeriesStatus(interval_s, now.skipped, now.agreements, now.lost, now.queued)
 
     def close(self) -> None:
-        """Wait for its saves, delete what is to be deleted, give the lock back."""
+        """Wait for its saves, finish deletions, release the lock."""
         if not self._pointer or self.is_of_parent:
             return
         self._quiet_until = 0
@@ -208,7 +208,7 @@ _all: weakref.WeakSet[Series] = weakref.WeakSet()
 
 
 def _in_use(root: str, error: Error) -> Error:
-    """``error``, with what to do if it is this process that has the root."""
+    """``error``, with advice if this very process has the root open."""
     root = os.path.realpath(root)
     if not any(one.is_open and os.path.realpath(one.root) == root for one in _all):
         return error
@@ -221,15 +221,15 @@ def _in_use(root: str, error: Error) -> Error:
 
 # ---------------------------------------------------------------- dropped without close()
 
-# A finalizer runs in the middle of anything.  It closes nothing itself: that waits for saves, and
-# takes locks that its thread may hold.  An idle thread does it, or whoever opens the next series.
+# A finalizer may run in the middle of anything.  It closes nothing itself, because closing waits
+# for saves and takes locks that its thread may hold.  An idle thread, or the next opening, closes.
 _left: deque[Series] = deque()  # its append() and popleft() are atomic: any thread's collection
 _closing = threading.Lock()
 
 
 def close_when_dropped(owner: Any, series: Series, signals: Signals) -> None:
-    """When ``owner`` is dropped without having closed ``series``: a ResourceWarning, and the root
-    is given back if no other rank has a part in that."""
+    """When ``owner`` is dropped and has not closed ``series``, warn (ResourceWarning).  If the run
+    has one rank, also release the root."""
     when_gone(owner, _leave, series, signals)
 
 
@@ -261,7 +261,7 @@ def close_left() -> None:
 
 
 def _after_fork_in_child() -> None:
-    """What was left is the parent's."""
+    """Forget what was dropped: it belongs to the parent."""
     global _closing
     _left.clear()
     _closing = threading.Lock()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Signals that announce the end of the job (preemption, Slurm's --signal, torchrun's SIGTERM): they
-ask for a last checkpoint, and then for the end.
+ask for a last checkpoint and the end of the run.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ log = logging.getLogger("sidestep")
 
 
 class Preempted(SystemExit):
-    """The run was asked to end, and its last checkpoint is committed, or its grace time is over.
+    """The run was asked to end, and its last checkpoint is committed or its grace time is over.
 
-    Like any SystemExit it ends the program, with ``code``, and runs what ``finally`` and ``with``
-    have to do.  signal  that came to this process, or None: another rank was told
+    Like any SystemExit it ends the program with ``code``, and runs ``finally`` and ``with`` blocks.
+    ``signal``: the signal that this process got; None: another rank got it
     """
 
     def __init__(self, number: Optional[int], code: int) -> None:
@@ -31,25 +31,25 @@ class Preempted(SystemExit):
 class Signals:
     """Handlers of signals, from `install` to `remove`.
 
-    The first signal calls ``request`` and no more: a handler runs between any two instructions of
-    the program.  A second one does what it did before.
+    The first signal only calls ``request``, because a handler runs between any two instructions of
+    the program.  A second signal does what it did before the handler was installed.
     """
 
     def __init__(self, names: Iterable[Union[str, int]], request: Callable[[], None]) -> None:
-        """``request``: a bound method, whose object is not kept alive."""
+        """``request``: a bound method; its object is not kept alive."""
         names = [names] if isinstance(names, (str, int)) else names
         if not isinstance(names, Iterable):
             raise TypeError(f"signals: names or numbers of signals are wanted, not {names!r}")
         self.numbers = list(dict.fromkeys(_number(name) for name in names))
         self.received: Optional[int] = None
-        # The handlers stay where they are when nobody removes them: they keep nobody alive.
+        # If nobody removes the handlers, they stay, but keep no object alive.
         self._request = weakref.WeakMethod(request)
         self._before: dict[int, Any] = {}
         self._removed = False  # though, elsewhere than on the main thread, still installed
         self._pid = os.getpid()
 
     def install(self) -> None:
-        """Only the main thread can; elsewhere a warning says that nobody listens."""
+        """Install the handlers.  Only the main thread can; others warn that signals are ignored."""
         if self.numbers and threading.current_thread() is not threading.main_thread():
             log.warning("signals are not handled: this is not the main thread")
             return
@@ -57,7 +57,7 @@ class Signals:
             self._before[number] = signal.signal(number, self._handle)
 
     def remove(self) -> None:
-        """Put the handlers before these back, where nobody else has put others."""
+        """Restore the earlier handlers, where nobody has replaced ours."""
         self._removed = True
         if self._pid != os.getpid() or (threading.current_thread() is not threading.main_thread()):
             return

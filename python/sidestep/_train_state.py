@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""All that a training run has to remember, as one ``Stateful``.
+"""`TrainState`: the whole state of a training run, as one ``Stateful``.
 
-A run that resumes with it goes on as if it had never stopped, to the last bit of its losses.
+After a resume, the losses equal those of a run that never stopped, to the last bit.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any
 from ._torch.flatten import is_stateful
 
 log = logging.getLogger("sidestep")
-_told: set[str] = set()  # data of which a warning was given
+_told: set[str] = set()  # data that a warning has named already
 
-# What names begin with that a checkpoint may lack: of ranks that were not there when it was saved,
-# and of parameters that no optimizer had stepped yet, while torch makes states for all when it is
-# asked for those of an optimizer that has none.
+# A checkpoint may lack names that begin with these: names of ranks that did not exist when it was
+# saved, and optimizer states of parameters that had no step yet.  (If an optimizer has no state,
+# torch makes states for all parameters when it is asked for them.)
 _MAY_LACK = ("rng.rank", "data.rank", "optimizer.state.")
 
 
@@ -26,21 +26,21 @@ class TrainState:
     """Model, optimizer, learning rate, data, random numbers of every rank, and counters.
 
     model      a module, plain or wrapped (DDP, FSDP2, tensor parallel)
-    optimizer  one, or a list of them; its state is saved by the names of the parameters, so that it
-               can be loaded by any number of ranks
-    scheduler  of the learning rate, or several
+    optimizer  one, or a list of them.  The state is saved by the names of the parameters, so any
+               number of ranks can load it
+    scheduler  one or several schedulers of the learning rate
     data       a sampler, data set or data loader with ``state_dict()`` and ``load_state_dict()``
                (torchdata's StatefulDataLoader, an IterableDataset of Hugging Face's datasets); each
-               rank has its own.  Of any other, a warning names it: a resume begins it anew
-    rng        random numbers of Python, NumPy (where it is imported), torch and the current device,
-               each rank's own
+               rank has its own.  If it has no such methods, a warning says so, and a resume begins
+               the data anew
+    rng        random states of Python, NumPy (if it is imported), torch and the current device;
+               each rank has its own
     more       any other ``Stateful`` (a GradScaler, an EMA), by name; their ``state_dict()`` must
-               be the same on all ranks, or of DTensors
+               be the same on all ranks, or consist of DTensors
 
-    ``step`` and ``epoch`` are plain attributes: count with them.  In a checkpoint that was saved by
-    fewer ranks, the additional ones find no random numbers and no place in the data of their own,
-    and keep those that they have.  A parameter that had no gradient yet has no state in its
-    optimizer, nor after a resume.
+    ``step`` and ``epoch`` are plain attributes: count with them.  If fewer ranks saved the
+    checkpoint, it has no random states and no place in the data for the additional ranks: they keep
+    theirs.  A parameter that had no gradient yet has no optimizer state, also after a resume.
     """
 
     def __init__(
@@ -79,10 +79,10 @@ class TrainState:
                 raise TypeError(f"{name}: a {type(value).__qualname__} has no state_dict()")
 
     def state_dict(self) -> dict[str, Any]:
-        """Of this rank.  Collective, where that of the model is.
+        """The state of this rank.  Collective if that of the model is.
 
-        States of schedulers and data are one object each (in a tuple, which is not taken apart):
-        their layout may change from step to step.
+        The state of a scheduler or of the data is one object (in a tuple, which is not flattened),
+        because its layout may change from step to step.
         """
         from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_state_dict
 
@@ -103,7 +103,7 @@ class TrainState:
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Of a checkpoint.  Collective, where that of the model is."""
+        """Restore the state from a checkpoint.  Collective if that of the model is."""
         from torch.distributed.checkpoint.state_dict import set_model_state_dict, set_state_dict
 
         if self.optimizers:
@@ -123,16 +123,16 @@ class TrainState:
         for name, value in self.more.items():
             value.load_state_dict(state["more"][name])
         self.step, self.epoch = state["progress"]["step"], state["progress"]["epoch"]
-        if self.rng:  # last: what was done above may have drawn some
+        if self.rng:  # last, because the lines above may have drawn random numbers
             set_random_numbers(state["rng"][mine])
 
     def may_lack(self, name: str) -> bool:
-        """Whether a checkpoint without ``name`` can be gone on from."""
+        """Whether a run can go on from a checkpoint that lacks ``name``."""
         return name.startswith(_MAY_LACK)
 
 
 def _restorable(data: Any) -> Any:
-    """``data``, or None with a warning: its place cannot be saved.  TypeError: it is no data."""
+    """``data``; or None and a warning if its place cannot be saved.  TypeError: it is no data."""
     if data is None or is_stateful(data):
         return data
     kind = type(data).__qualname__
@@ -170,7 +170,7 @@ def _rank_in(process_group: Any) -> int:
 
 
 def random_numbers() -> dict[str, Any]:
-    """The states of this process's generators.  Layouts do not change while it runs."""
+    """The states of this process's generators.  Their layout does not change."""
     import torch
 
     version, numbers, gauss = random.getstate()
@@ -190,7 +190,7 @@ def random_numbers() -> dict[str, Any]:
 
 
 def set_random_numbers(state: dict[str, Any]) -> None:
-    """Go on where they were.  Generators that ``state`` does not have are left as they are."""
+    """Restore the generators that ``state`` has; leave the others as they are."""
     import torch
 
     if "python" in state:

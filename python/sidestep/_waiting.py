@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Whether the adapters for frameworks wait for each save: for programs that look at a checkpoint as
-soon as the call that saves it has returned."""
+"""Whether the adapters for frameworks wait for each save.  Programs need that if they look at a
+checkpoint right after the call that saves it."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ WAIT = "SIDESTEP_WAIT"
 
 
 def waits() -> bool:
-    """As the environment says: SIDESTEP_WAIT=1, or ``sidestep.run --wait``."""
+    """Whether SIDESTEP_WAIT=1 is set, for example by ``sidestep.run --wait``."""
     return os.environ.get(WAIT, "0") not in ("", "0")

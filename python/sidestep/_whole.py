@@ -51,7 +51,7 @@ class Part:
     """One checkpoint inside of the directory.
 
     place  its path in there; "": the directory itself
-    state  what it holds; functions are called for their value when the save begins
+    state  its contents; functions are called for their values when the save begins
     """
 
     place: str
@@ -59,8 +59,8 @@ class Part:
 
 
 class Asked:
-    """A ``Stateful`` whose state is what a function returns.  What that raises on one rank is told
-    to all, as of any ``state_dict()``."""
+    """A ``Stateful`` whose state is what a function returns.  If the function raises on one rank,
+    all ranks learn it, as with any ``state_dict()``."""
 
     def __init__(self, function: Callable[[], Any]) -> None:
         self._function = function
@@ -70,7 +70,7 @@ class Asked:
         return self._function()
 
     def load_state_dict(self, state: Any) -> None:
-        """Nothing: it is only for saving."""
+        """Does nothing: it is only for saving."""
 
 
 def hidden_of(target: str, parent: Optional[str] = None) -> str:
@@ -80,7 +80,7 @@ def hidden_of(target: str, parent: Optional[str] = None) -> str:
 
 
 class WholeSave:
-    """A directory under way.  ``target``: where it will be.  All ranks have one."""
+    """A directory that is being saved.  ``target``: its final path.  All ranks have one."""
 
     def __init__(
         self,
@@ -96,11 +96,11 @@ class WholeSave:
         self._told = False
         if rank == 0:
             arguments = hidden, target, then
-            # The interpreter waits for threads that are no daemons.
+            # No daemon: the end of the interpreter waits for it.
             threading.Thread(target=self._finish, args=arguments, name="sidestep-publish").start()
 
     def _finish(self, hidden: str, target: str, then: Optional[Callable[[], object]]) -> None:
-        """On rank 0, in the background."""
+        """Runs on rank 0, in the background."""
         what = f"it is whole in '{hidden}', but not published"
         try:
             for handle in self.handles:
@@ -116,7 +116,7 @@ class WholeSave:
             self._done.set_exception(failure)
 
     def wait(self, rank: int) -> None:
-        """Until it is at its place; `wait_all` is for all ranks together."""
+        """Wait until it is in its place.  `wait_all` is for all ranks together."""
         for handle in self.handles:
             handle.wait()
         if rank == 0:
@@ -124,7 +124,7 @@ class WholeSave:
             self._done.result()
 
     def raise_failure(self, rank: int) -> None:
-        """What happened after the commit, if nobody was told yet.  Waits for rank 0's thread."""
+        """Raise a failure after the commit, if nobody was told yet.  Waits for rank 0's thread."""
         if rank == 0 and not self._told:
             self._told = True
             self._done.result()
@@ -143,10 +143,10 @@ def save(
 ) -> WholeSave:
     """Save ``parts`` and small files as the directory ``target``, in the background.  Collective.
 
-    files   returns those of this rank, by relative path; where ranks have files of one name, the
-            lowest rank's is taken
-    links   symbolic links in the directory, and where they lead to: rank 0's
-    before  the last one in this place: what went wrong with it is raised here, on all ranks
+    files   returns the files of this rank, by relative path; of files with one name, that of the
+            lowest rank is taken
+    links   symbolic links in the directory and their targets, from rank 0
+    before  the save before this one: its failure is raised here, on all ranks
     then    called on rank 0 when the directory is there, on a thread of the package
     step    the training step to record
 
@@ -191,7 +191,7 @@ def _start(engine: Engine, place: str, state: dict[str, Any], **how: Any) -> Sav
 
 
 def wait_all(save: Optional[WholeSave]) -> None:
-    """Until ``save`` is at its place, on all ranks.  Collective.  What failed is raised on all."""
+    """Wait until ``save`` is in its place.  Collective; a failure is raised on all ranks."""
     from ._torch.load import agreed
 
     if save is None:
@@ -202,7 +202,7 @@ def wait_all(save: Optional[WholeSave]) -> None:
 
 
 def tell_loaded(step: Optional[int], path: str, began: float) -> None:
-    """One line, on rank 0.  ``began``: by time.monotonic()."""
+    """Log one line, on rank 0.  ``began``: by time.monotonic()."""
     level = logging.INFO if engine_for().rank == 0 else logging.DEBUG
     what = "" if step is None else f"step {step} from "
     log.log(level, "loaded %s'%s' in %.3f s", what, path, time.monotonic() - began)
@@ -212,7 +212,7 @@ def tell_loaded(step: Optional[int], path: str, began: float) -> None:
 
 
 def collect(write_files: Callable[[str], object]) -> dict[str, bytes]:
-    """What ``write_files`` writes into a directory: contents by relative path."""
+    """The files that ``write_files`` writes into a directory: contents by relative path."""
     with tempfile.TemporaryDirectory(prefix="sidestep-") as directory:
         write_files(directory)
         return contents_of(directory)
@@ -234,8 +234,8 @@ def _contents(path: str) -> bytes:
 
 
 def write_out(place: str, directory: str, rank: Optional[int] = None) -> None:
-    """Write the small files that the checkpoint ``place`` holds into ``directory``, durably: of all
-    ranks; or those that ``rank`` has to see, its own before those of lower ranks."""
+    """Write the small files in the checkpoint ``place`` into ``directory``, durably: those of all
+    ranks; or those for ``rank``, whose own files go before files of lower ranks."""
     written: dict[str, bytes] = {}
     links: dict[str, str] = {}
     for one in sorted(_ranks_of(place), key=lambda other: (other != rank, other)):
@@ -259,7 +259,7 @@ def _ranks_of(place: str) -> list[int]:
 
 
 def _checked(place: str, value: Any) -> tuple[dict[str, bytes], dict[str, str]]:
-    """Files and links, none of which leads out of the directory."""
+    """The files and links, after a check that none leads out of the directory."""
     try:
         ((files, links),) = value
         names = [*files, *links, *links.values()]
@@ -275,7 +275,7 @@ def _checked(place: str, value: Any) -> tuple[dict[str, bytes], dict[str, str]]:
 
 
 def _stays_inside(name: Any) -> bool:
-    """A path in the directory, of nothing that belongs to the checkpoint."""
+    """Whether a path is inside the directory and is no file of the checkpoint."""
     if not isinstance(name, str) or not name or os.path.normpath(name) != name:
         return False
     return not name.startswith(("/", "..", ".metadata", ".sidestep"))
@@ -293,8 +293,8 @@ def _write(path: str, contents: bytes) -> None:
 
 
 def place_in(directory: str) -> Optional[str]:
-    """The checkpoint in ``directory``, or in a directory of it, that has small files; None: there
-    is none, so a save was not committed, or another program has made it."""
+    """The checkpoint in ``directory``, or in a subdirectory, that has small files.  None: there is
+    none, because a save was not committed or another program made the directory."""
     try:
         inside = [entry.path for entry in os.scandir(directory) if entry.is_dir()]
     except (FileNotFoundError, NotADirectoryError):
@@ -306,8 +306,8 @@ def place_in(directory: str) -> Optional[str]:
 
 
 def publish(hidden: str, target: str) -> None:
-    """Make ``target`` of ``hidden``, which is committed.  Can be repeated.  What is at ``target``
-    is replaced, and then deleted.
+    """Turn ``hidden``, which is committed, into ``target``.  Can be repeated.  A directory that
+    is at ``target`` is replaced, and then deleted.
 
     Errors: `Error`: ENOTFOUND: ``hidden`` is not committed; ELOCKED: another process publishes it;
     EABORTED: another process has moved it meanwhile.
@@ -360,7 +360,7 @@ def _check_is_at(path: str, directory: int, target: str) -> None:
 
 
 def remove(directory: str) -> None:
-    """Delete a checkpoint, which is under its name until the rename, and then not at all."""
+    """Delete a checkpoint.  A rename first takes its name away, so it is never half there."""
     _delete(_put_aside(directory))
 
 
@@ -392,7 +392,7 @@ def _sync(directory: str) -> None:
 
 def newest(root: str, prefix: str, problem: Callable[[str], Optional[str]]) -> int:
     """The number of the newest directory ``PREFIX-NUMBER`` in ``root`` that is whole; -1: there is
-    none.  ``problem`` says what else is wrong with one.  What is passed over is logged."""
+    none.  ``problem`` finds further defects of a directory.  The log names what is passed over."""
     for number in reversed(numbers_in(root, prefix)):
         path = os.path.join(root, f"{prefix}{number}")
         reason = problem(path) or _damage(path)
@@ -415,7 +415,7 @@ def _number_in(word: str) -> int:
 
 
 def _damage(path: str) -> Optional[str]:
-    """What is wrong with a directory that we have made, as far as names and sizes tell."""
+    """What is wrong with a directory that we made, by names and sizes; None: nothing."""
     try:
         place = place_in(path)
     except Error as error:
@@ -426,7 +426,7 @@ def _damage(path: str) -> Optional[str]:
 
 
 def damage_of(checkpoint: str) -> Optional[str]:
-    """What is wrong with a checkpoint, as far as names and sizes tell; None: nothing."""
+    """What is wrong with a checkpoint, by names and sizes; None: nothing."""
     try:
         return load_metadata(checkpoint).damage
     except Error as error:
@@ -438,7 +438,7 @@ def damage_of(checkpoint: str) -> Optional[str]:
 def newest_on_all(
     root: str, prefix: str, problem: Callable[[str], Optional[str]], hidden: Optional[str] = None
 ) -> int:
-    """`newest`, after `tidy`, as rank 0 sees it: the same on all ranks.  Collective."""
+    """Rank 0's `newest` after `tidy`; the same on all ranks.  Collective."""
     from ._torch.load import agreed
 
     engine, number = engine_for(), -1
@@ -461,8 +461,8 @@ def settle(target: str) -> None:
 
 
 def tidy(parent: str, home: Optional[str] = None) -> None:
-    """What a killed process has left in ``parent``: publish what was committed, in ``home`` (None:
-    ``parent``); remove the rest.  On one rank, while nobody saves there."""
+    """Clean up after a killed process in ``parent``: publish what was committed, in ``home`` (None:
+    ``parent``), and remove the rest.  Call it on one rank, while nobody saves there."""
     for name in sorted(_listed(parent)):
         path = os.path.join(parent, name)
         if name.startswith(".") and name.endswith(_TRASH):
@@ -493,7 +493,7 @@ def _tidy_one(hidden: str, target: str) -> None:
 
 
 def _is_of_a_save(path: str) -> bool:
-    """Of something that a save, which may be under way, has made: the library looks after it."""
+    """Whether a save made it, perhaps one under way: the library cleans up after that."""
     return os.path.basename(path).startswith(".sidestep")
 
 
@@ -505,7 +505,7 @@ def _listed(directory: str) -> list[str]:
 
 
 def collect_garbage(parent: str) -> None:
-    """Remove what killed saves have left in ``parent``.  On one rank."""
+    """Remove what killed saves left in ``parent``.  Call it on one rank."""
     report = abi.GcReport()
     try:
         call(lib().sidestep_gc, os.fsencode(parent), 0, report)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``python -m sidestep.run COMMAND``: COMMAND, with sidestep in the place of torch's checkpoints.
+"""``python -m sidestep.run COMMAND``: runs COMMAND with sidestep instead of torch's checkpoints.
 
-The command takes the place of this process.  A folder at the front of PYTHONPATH has it, and every
-Python that it starts, call `sidestep.install` once they import torch.distributed.checkpoint, and
-`sidestep._adapt.adapt` once they import a framework of ``--adapt``.
+The command replaces this process.  A folder at the front of PYTHONPATH makes every Python in it
+call `sidestep.install` when it imports torch.distributed.checkpoint, and `sidestep._adapt.adapt`
+when it imports a framework of ``--adapt``.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The library as Python sees it: the header (`abi`, which tools/make-abi writes), calls, errors."""
+"""The C library for Python: the header (`abi`, which tools/make-abi writes), calls, errors."""
 
 from importlib.util import find_spec
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Calls of the library: what fails is raised, what it allocates is taken and given back."""
+"""Calls of the library: raises failures, and copies and frees what the library allocates."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ log = logging.getLogger("sidestep")
 
 
 def call(function: Any, *arguments: Any, rank: Optional[int] = None) -> None:
-    """Call a function whose last parameter is the error, and raise what it reports.
+    """Call a function whose last parameter is the error, and raise its failure.
 
     ``rank``: this process's own, if it is one of several.
     """
@@ -28,7 +28,7 @@ def call(function: Any, *arguments: Any, rank: Optional[int] = None) -> None:
 
 
 def call_for_bytes(function: Any, *arguments: Any) -> bytes:
-    """The same, of a function that allocates bytes: its last parameters are (data, length, err)."""
+    """The same for a function that allocates bytes: its parameters end in (data, length, err)."""
     data, length = ctypes.c_void_p(), ctypes.c_size_t()
     call(function, *arguments, data, length)
     try:
@@ -68,8 +68,8 @@ def run_cancellable(name: str, options: Any, function: Any, *arguments: Any) -> 
 
 
 def report_progress(options: Any, progress: Optional[Callable[[int, int], None]]) -> None:
-    """Let the library call ``progress(done, total)``, by ``options.on_progress``.  What it raises
-    is logged."""
+    """Make the library call ``progress(done, total)``, through ``options.on_progress``.  What that
+    raises is logged."""
     if progress is None:
         return
 
@@ -88,8 +88,8 @@ def when_gone(
     """Call ``function(*arguments)`` once ``owner`` is collected: on any thread, between any two
     instructions.  ``arguments`` must not refer to ``owner``.
 
-    Not at the end of the interpreter, when modules are half gone: what belongs to the process alone
-    needs no giving back then.
+    It is not called at the end of the interpreter, when modules are half gone: the process frees
+    everything then.
     """
     made = weakref.finalize(owner, function, *arguments)
     made.atexit = False

@@ -54,7 +54,7 @@ def a_path(value: Any, argument: str) -> str:
 
 
 def a_text(value: Any, argument: str) -> bytes:
-    """A str as UTF-8.  TypeError; ValueError: the library cannot be told of it."""
+    """A str as UTF-8.  TypeError; ValueError: it has a NUL or a surrogate."""
     if not isinstance(value, str):
         raise TypeError(f"{argument}: a str is wanted, not {_a(value)}")
     try:
@@ -67,14 +67,14 @@ def a_text(value: Any, argument: str) -> bytes:
 
 
 def some_texts(values: Any, argument: str) -> list[bytes]:
-    """Several of them.  TypeError: also for one str, whose letters are not meant."""
+    """Several str as UTF-8.  TypeError: also for a single str."""
     if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
         raise TypeError(f"{argument}: a list of str is wanted, not {_a(values)}")
     return [a_text(value, argument) for value in values]
 
 
 def a_count(value: Any, argument: str, *, least: int = 0, most: int = MAX_COUNT) -> int:
-    """An integer, of NumPy or torch too.  TypeError; ValueError: it is not in ``least..most``."""
+    """An integer, also of NumPy or torch.  TypeError; ValueError: it is not in ``least..most``."""
     try:
         number = operator.index(value)
     except TypeError:
@@ -93,7 +93,7 @@ def a_step(value: Any, *, least: int = 0) -> int:
 
 
 def a_number(value: Any, argument: str) -> float:
-    """A number that is not negative, infinity included.  TypeError, ValueError."""
+    """A non-negative number or infinity.  TypeError, ValueError."""
     if not isinstance(value, Real):
         raise TypeError(f"{argument}: a number is wanted, not {_a(value)}")
     number = float(value)
@@ -110,7 +110,7 @@ def a_flag(value: Any, argument: str) -> bool:
 
 
 def one_of(argument: str, word: _Word, words: Iterable[Optional[str]]) -> _Word:
-    """``word``.  ValueError: it is none of ``words``."""
+    """``word``, if it is one of ``words``; else ValueError."""
     known = list(words)
     if word not in known:
         raise ValueError(f"{argument}={word!r} is none of: {', '.join(map(str, known))}")
@@ -118,12 +118,12 @@ def one_of(argument: str, word: _Word, words: Iterable[Optional[str]]) -> _Word:
 
 
 def words_of(kind: type[IntEnum], prefix: str) -> dict[str, int]:
-    """The members of an enum as users call them: {"auto": Io.IO_AUTO, ...} of (Io, "IO_")."""
+    """The members of an enum by the words of users: (Io, "IO_") makes {"auto": Io.IO_AUTO, ...}."""
     return {item.name.removeprefix(prefix).lower(): int(item) for item in kind}
 
 
 def a_function(value: Any, argument: str) -> None:
-    """None, or what can be called.  TypeError: it cannot."""
+    """None or a callable; else TypeError."""
     if value is not None and not callable(value):
         raise TypeError(f"{argument}: a function is wanted, not {_a(value)}")
 
@@ -143,7 +143,7 @@ def metrics_of(values: Any) -> list[tuple[bytes, float]]:
 
 
 def a_state(value: Any, argument: str = "state_dict") -> None:
-    """Is it a dict, as far as saves and loads want one?  TypeError: it is not."""
+    """A state dict for a save or load; TypeError if it is none."""
     if hasattr(value, "keys") and hasattr(value, "items") and not isinstance(value, type):
         return
     hint = ""
@@ -153,7 +153,7 @@ def a_state(value: Any, argument: str = "state_dict") -> None:
 
 
 def _a(value: object) -> str:
-    """ "a Tensor", "an int", "None"."""
+    """A value's type in words: "a Tensor", "an int", "None"."""
     if value is None:
         return "None"
     name = type(value).__qualname__

@@ -26,16 +26,16 @@ Failures = Mapping[int, "tuple[BaseException, traceback.StackSummary]"]
 
 
 class Error(Exception):
-    """A save or load failed, or a checkpoint is not what it should be.
+    """A save or load failed, or a checkpoint is damaged or does not fit.
 
-    status   why, to branch on: a `Status`
-    errno    the kernel's reason, or 0 where it was not involved
-    rank     the rank on which the reason lies, or None: on this one
-    tensor   name of the tensor or object that it is about, where one is known
-    file     path or name of the file that it is about, where one is known
+    status   the reason, to branch on: a `Status`
+    errno    the kernel's error number; 0 if the kernel was not involved
+    rank     the rank that failed; None: this one
+    tensor   name of the tensor or object, if one is known
+    file     path or name of the file, if one is known
     where    place in the library's source, for bug reports; may be ""
-    message  the sentence: what was being done, to what, and why it failed
-    failures what went wrong on which rank, as stock DCP tells it: {rank: (exception, traceback)}
+    message  what was being done, to what, and why it failed
+    failures the ranks that failed, as in stock DCP: {rank: (exception, traceback)}
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Error(Exception):
 
     @property
     def failures(self) -> dict[int, tuple[BaseException, traceback.StackSummary]]:
-        """{rank: (exception, traceback)} of the ranks that are known to have failed."""
+        """The ranks that are known to have failed: {rank: (exception, traceback)}."""
         return self._failures
 
     def __str__(self) -> str:
@@ -81,7 +81,7 @@ _COPIED = ("status", "errno", "rank", "tensor", "file", "where")
 
 
 def status_name(status: int) -> str:
-    """ "ENOSPC"; a number where a newer library has a status that is not known here."""
+    """The name of a status, "ENOSPC"; a number if only a newer version knows it."""
     try:
         return Status(status).name
     except ValueError:
@@ -89,15 +89,15 @@ def status_name(status: int) -> str:
 
 
 def check(status: int, err: ErrorInfo, *, rank: Optional[int] = None) -> None:
-    """Raise what a call of the library returned, unless it is SIDESTEP_OK.
+    """Raise the failure that a call of the library returned, if any.
 
-    ``rank``: this process's own, which "this one" means in ``failures``.
+    ``rank``: the rank of this process, for ``failures``.
     """
     if status:
         raise error_of(status, err, rank=rank)
 
 
-# What messages of the library call by its name in C.
+# Functions that messages of the library name, and their names in Python.
 _WORDS = {"sidestep_series_load()": "resume()", "sidestep_series_load_step()": "resume(step=...)"}
 
 
@@ -120,9 +120,9 @@ def error_of(status: int, err: ErrorInfo, *, rank: Optional[int] = None) -> Erro
 
 
 def make_error(message: str, *, own_rank: Optional[int] = None, **details: Any) -> Error:
-    """An `Error`, of the class that also is torch's if torch is loaded.
+    """An `Error`.  If torch is loaded, it is also torch's CheckpointException.
 
-    ``details`` are `Error`'s.  Without ``failures``, the rank that failed is put into them.
+    ``details`` are those of `Error`.  ``failures`` defaults to the rank that failed.
     """
     if not details.get("failures"):
         ranks = (details.get("rank"), own_rank, 0)
@@ -134,26 +134,27 @@ def make_error(message: str, *, own_rank: Optional[int] = None, **details: Any) 
 
 
 def reworded(error: Error, message: str, **details: Any) -> Error:
-    """``error`` with another message, and with other ``details`` if some are given."""
+    """``error`` with another message and, if given, other ``details``."""
     return make_error(message, **{**{name: getattr(error, name) for name in _COPIED}, **details})
 
 
 def refuse(name: str, why: str, status: Status = Status.EUNSUPPORTED) -> NoReturn:
-    """Raise what is wrong with one tensor or object."""
+    """Raise an error about one tensor or object."""
     raise make_error(f"'{name}': {why}", status=status, tensor=name)
 
 
 def error_of_os(doing: str, error: OSError) -> Error:
-    """What the system refused, while ``doing``, as the library would say it."""
+    """An OSError during ``doing``, in the form of the library's errors."""
     file = error.filename if isinstance(error.filename, str) else None
     message = f"{doing}: {error.strerror or error}"
     return make_error(message, status=status_of(error), errno=error.errno or 0, file=file)
 
 
 def error_info(exception: BaseException, doing: str = "") -> ErrorInfo:
-    """``exception`` for ``options.failure``, by which the library tells every rank of it.
+    """``exception`` for ``options.failure``, through which the library reports it to every rank.
 
-    ``doing``: what the library says in front of it, "save 'x'"; it is not said twice.
+    ``doing``: what the library puts in front, "save 'x'".  It is removed here if the message begins
+    with it.
     """
     info = ErrorInfo(rank=-1, status=int(status_of(exception)) or int(Status.EINVAL))
     if isinstance(exception, Error):
@@ -170,7 +171,7 @@ def error_info(exception: BaseException, doing: str = "") -> ErrorInfo:
 
 
 def status_of(exception: BaseException) -> Status:
-    """The status that says best what a Python exception says."""
+    """The status that fits a Python exception best."""
     if isinstance(exception, Error):
         return exception.status
     if isinstance(exception, OSError) and exception.errno in _STATUS_OF_ERRNO:
@@ -180,7 +181,7 @@ def status_of(exception: BaseException) -> Status:
     for kinds, status in _STATUS_OF_CLASS:
         if isinstance(exception, kinds):
             return status
-    return Status.EPEER  # which it is for every other rank
+    return Status.EPEER  # other ranks see a peer that failed
 
 
 _STATUS_OF_ERRNO = {
@@ -190,14 +191,14 @@ _STATUS_OF_ERRNO = {
     errnos.EROFS: Status.EPERM,
     errnos.EBUSY: Status.EBUSY,
     errnos.ENOMEM: Status.ENOMEM,
-    # As the library says it (src/base/error.c).
+    # The same as in the library (src/base/error.c).
     errnos.ENOTDIR: Status.ENOTFOUND,
     errnos.ENOTEMPTY: Status.EEXISTS,
     errnos.ENAMETOOLONG: Status.EINVAL,
     errnos.ELOOP: Status.EUNSAFE,
     errnos.EXDEV: Status.EUNSAFE,
 }
-# The first that fits.
+# The first match counts.
 _STATUS_OF_CLASS: list[tuple[tuple[type[BaseException], ...], Status]] = [
     ((MemoryError,), Status.ENOMEM),
     ((KeyboardInterrupt, SystemExit, GeneratorExit), Status.ECANCELLED),
@@ -213,7 +214,7 @@ _STATUS_OF_CLASS: list[tuple[tuple[type[BaseException], ...], Status]] = [
 
 
 def _sentence(exception: BaseException) -> str:
-    """What a stack trace ends with; an exception that cannot even be printed has its class."""
+    """The last line of a stack trace; only the class if the exception cannot be printed."""
     try:
         text = str(exception)
     except Exception:
@@ -223,7 +224,7 @@ def _sentence(exception: BaseException) -> str:
 
 
 def _cut(text: str, size: int) -> bytes:
-    """UTF-8 that fits into ``size`` bytes with its end, cut between characters."""
+    """UTF-8 that fits into ``size`` bytes with the NUL, cut between characters."""
     data = text.replace("\0", "\\0").encode("utf-8", "backslashreplace")[: size - 1]
     return data.decode("utf-8", "ignore").encode("utf-8")
 
@@ -235,9 +236,9 @@ def _status(number: int) -> Status:
         return Status.EINVAL
 
 
-# What a message is about.
+# The tensor or object that a message names.
 _TENSOR = re.compile(r"\b(?:tensor|object) '([^']+)'")
-# So the library begins where it is about one tensor.
+# The beginning of a message about one tensor.
 _ALONE = re.compile(r"(?:^|: )'([^'/]+)'(?: in file '[^']+')?: ")
 _FILE = re.compile(
     r"\b(?:write|read|open|create|reserve|sync|rename|remove|link|stat|truncate|file)"
@@ -246,7 +247,7 @@ _FILE = re.compile(
 
 
 def _subjects(message: str) -> tuple[Optional[str], Optional[str]]:
-    """(tensor, file) that the sentence names, as far as it says that they are one."""
+    """The (tensor, file) that the message names."""
     file = _FILE.search(message)
     tensor = _TENSOR.search(message) or _ALONE.search(message)
     name = tensor and tensor.group(1)
@@ -279,20 +280,20 @@ def torch_error_class() -> type[Error]:
 
 
 def _unpickled(details: dict[str, Any]) -> Error:
-    """What `Error.__reduce__` took apart, in another process maybe."""
+    """Undo `Error.__reduce__`, perhaps in another process."""
     message = details.pop("message")
     details["status"] = _status(details["status"])
     return _error_class()(message, **details)
 
 
 def _plain(stack: Iterable[traceback.FrameSummary]) -> traceback.StackSummary:
-    """Frames without what cannot be pickled: some Pythons keep code objects in them."""
+    """Frames without code objects, which some Pythons keep there and which cannot be pickled."""
     frames = [(frame.filename, frame.lineno or 0, frame.name, frame.line) for frame in stack]
     return traceback.StackSummary.from_list(frames)
 
 
 def _portable(exception: BaseException, stack: Any) -> tuple[BaseException, traceback.StackSummary]:
-    """A failure that survives pickling, if only as its words."""
+    """A failure that can be pickled, if need be only its text."""
     try:
         pickle.loads(pickle.dumps(exception))
     except Exception:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Finds libsidestep on first use: in the package, as SIDESTEP_LIBRARY says, or the system's.
+"""Finds libsidestep on first use: by SIDESTEP_LIBRARY, in the package, or on the system.
 
 Importing the package loads nothing, so that a process that only passes names around (a spawned
 helper, a documentation build) needs no library.
@@ -25,7 +25,7 @@ _lock = threading.Lock()
 def lib() -> ctypes.CDLL:
     """The library, with its functions declared.  Any thread; calls into it release the GIL.
 
-    ImportError: there is none that fits; it says what was tried, and why each did not do.
+    ImportError: none can be used; the message lists what was tried, and why each failed.
     """
     global _loaded
     if _loaded is None:
@@ -36,7 +36,7 @@ def lib() -> ctypes.CDLL:
 
 
 def _new_lock() -> None:
-    """In a child of fork(): the thread that held the lock, if one did, is not here."""
+    """In a child of fork(): a thread that held the lock does not exist here."""
     global _lock
     _lock = threading.Lock()
 
@@ -45,8 +45,8 @@ os.register_at_fork(after_in_child=_new_lock)
 
 
 def _places() -> list[tuple[str, str]]:
-    """(path or soname, what messages call it), first choice first.  The system's library is no
-    stand-in for one that was named or bundled and cannot be used."""
+    """(path or soname, its name in messages), first choice first.  If a library was named or
+    bundled and cannot be used, the system's is not tried."""
     bundled = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), SONAME)
     named = os.environ.get(VARIABLE)
     places = [(bundled, "of the package")] if os.path.exists(bundled) else []
@@ -71,7 +71,7 @@ def _load() -> ctypes.CDLL:
 
 
 def _open(path: str) -> ctypes.CDLL:
-    """Load one library; ImportError: it is not ours, or has not what `abi` declares."""
+    """Load one library; ImportError: it is not ours, or lacks something that `abi` declares."""
     library = ctypes.CDLL(path)
     try:
         version_of = library.sidestep_version

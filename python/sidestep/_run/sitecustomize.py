@@ -3,7 +3,7 @@
 
 When the program imports torch.distributed.checkpoint, `sidestep.install` follows.  When it imports
 a framework, its adapter follows, if SIDESTEP_RUN_ADAPT names it.  A program that imports neither is
-left alone.  The ``sitecustomize`` of the machine, if it has one, is read as ever.
+left alone.  The ``sitecustomize`` of the machine, if it has one, is still read.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 class _Follower(MetaPathFinder):
-    """Lets modules be found as ever, and acts when they have been executed.
+    """Leaves the import of modules unchanged, and acts when they have been executed.
 
     then  what to do, by the name of the module
     """
@@ -124,7 +124,7 @@ def _tell_of_adapter(framework: str) -> None:
 
 @functools.cache
 def _log_if_asked() -> None:
-    """To stderr, what the package says from level info on, whatever the program does with its
+    """Write the package's log to stderr from level info on, whatever the program does with its
     log."""
     if not os.environ.get("SIDESTEP_RUN_VERBOSE"):
         return

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tensors on devices: the library reads and writes those of CUDA, others are copied to the host.
+"""Tensors on devices: the library reads and writes CUDA memory; other memory is copied to the host.
 
-The copies of others (ROCm, XPU, NPU, MPS) are made once per save, on a stream of its own, into
-memory that the next save uses again.  The library copies from there into its pool before the call
+Tensors on other devices (ROCm, XPU, NPU, MPS) are copied once per save, on a separate stream, into
+memory that the next save uses again.  From there the library copies into its pool before the call
 returns.
 """
 
@@ -17,27 +17,27 @@ from .._c import abi
 from .._c.calls import when_gone
 from .._c.library import lib
 
-ALIGNMENT = 256  # bytes, of each tensor in a buffer
+ALIGNMENT = 256  # bytes; alignment of each tensor in a buffer
 DEFAULT_CAP = 64 << 30
 """Bytes of pinned memory that are kept for the next save; what is beyond is given back."""
 
 
 class _Lease:
-    """Of a buffer in use.  It lies among the storages of a save; the buffer goes back when it is
-    collected."""
+    """Stands for a buffer in use, among the storages of a save.  When it is collected, the buffer
+    is free again."""
 
     __slots__ = ("__weakref__",)
 
 
 class HostBuffers:
-    """Pinned host memory, at most ``cap`` bytes of which are kept while nobody uses them."""
+    """Pinned host memory.  At most ``cap`` bytes are kept while they are unused."""
 
     def __init__(self, cap: int = DEFAULT_CAP) -> None:
         self.cap = cap
         self._free: deque[Any] = deque()  # its append() and remove() are atomic: any thread's GC
 
     def copy(self, tensors: list[Any]) -> tuple[list[Any], Any]:
-        """Contiguous host copies of ``tensors``, and a lease: they live as long as that.
+        """Contiguous host copies of ``tensors``, and a lease; the copies live as long as the lease.
 
         The copies are complete when this returns.
         """
@@ -78,7 +78,7 @@ class HostBuffers:
 
 
 def _copy_from(device: Any, pairs: Iterable[tuple[Any, Any]]) -> None:
-    """Copy (host, device) pairs on a side stream that starts where the current one is."""
+    """Copy (host, device) pairs on a side stream, after all work on the current stream."""
     import torch
 
     module = getattr(torch, device.type, None)
@@ -100,7 +100,7 @@ buffers = HostBuffers()
 
 
 def is_direct(tensor: Any) -> bool:
-    """Whether the library can work on the device memory of ``tensor`` as it lies."""
+    """Whether the library can use the device memory of ``tensor`` in place."""
     if tensor.device.type != "cuda":
         return False
     if not _known:

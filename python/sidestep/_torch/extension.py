@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""`Planes`: sidestep's own compression as an extension of torch's reader, so that stock torch reads
-checkpoints that were saved with ``compress="planes"``; and what extensions mean to sidestep.
+"""`Planes`: lets stock torch read checkpoints that were saved with ``compress="planes"``, as an
+extension of its reader.  Also decides what extensions of a caller mean to sidestep.
 
-Torches before 2.7 have no extensions; there the names are here, and cannot be used.
+torch before 2.7 has no extensions: the names exist, but cannot be used.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ class Planes(StreamTransformExtension):
 
     @staticmethod
     def registry_name() -> str:
-        """Under which torch's registry finds it."""
+        """Its name in torch's registry."""
         return "sidestep.planes"
 
     @staticmethod
     def from_descriptor(version: str) -> Planes:
-        """As stored items ask for it."""
+        """Make it from the descriptor of a stored item."""
         if version != "1":
             raise ValueError(f"sidestep.planes: version {version} is newer than this package")
         return Planes()
 
     def get_descriptor(self) -> str:
-        """What items are stored with."""
+        """The descriptor that is stored with items."""
         return DESCRIPTOR
 
     def transform_to(self, output: IO[bytes]) -> IO[bytes]:
@@ -62,7 +62,7 @@ class Planes(StreamTransformExtension):
 
 
 def decode(descriptor: str, stored: bytes, most: int = NO_LIMIT) -> bytes:
-    """An item, or part of a file, that was stored with a transform of the library's."""
+    """Decode an item, or a part of a file, that has a transform of the library."""
     return call_for_bytes(lib().sidestep_decode, descriptor.encode(), stored, len(stored), most)
 
 
@@ -76,13 +76,13 @@ def extension_registry() -> ExtensionRegistry:
 
 
 def compress_of(extensions: Iterable[Any]) -> Optional[str]:
-    """What ``extensions`` are to `sidestep.save`; None: none, or not ours to do."""
+    """The ``compress`` that equals ``extensions``; None: there is none, or only torch can do it."""
     descriptors = [_ours(type(extension)) for extension in extensions]
     return descriptors[0] if len(descriptors) == 1 else None
 
 
 def is_known(registry: Any) -> bool:
-    """Whether all that ``registry`` reads the library reads, too."""
+    """Whether the library reads everything that ``registry`` reads."""
     standard = type(registry)().extensions
     return all(
         standard.get(name) is kind or _ours(kind) == "planes"

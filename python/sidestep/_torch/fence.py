@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Fences: tensors that optimizers write to are copied beside the next forward and backward.
+"""Fences: tensors that optimizers write to are copied during the next forward and backward.
 
-Each step of an optimizer waits, on the device, for saves whose copies are not done.  A hook makes
-it wait, which torch calls before every step of every optimizer, in-backward ones too.  A step that
-is replayed from a CUDA graph, or compiled, runs no hooks.  So tensors may be copied late only if
-the hook of their optimizer has run since the save before.
+Each step of an optimizer waits, on the device, for saves whose copies are not done.  torch calls a
+hook before every step of every optimizer, also of in-backward ones, and the hook makes the step
+wait.  A step that is compiled, or replayed from a CUDA graph, runs no hooks.  So tensors may be
+copied late only if the hook of their optimizer has run since the save before.
 
 The hook also sees in which order optimizers step.  Their tensors are copied in that order, and each
 step waits for those of its own turn and of earlier ones.
@@ -25,14 +25,14 @@ Turns = weakref.WeakKeyDictionary[Any, int]
 
 
 class Fences:
-    """The hook, the optimizers that were seen, and the saves that their steps wait for."""
+    """The hook, the optimizers that it has seen, and the saves that their steps wait for."""
 
     def __init__(self) -> None:
         self._hook: Any = None
         # Since the save before, in the order of their first steps.
         self._stepped: Turns = weakref.WeakKeyDictionary()
         self._turns: Turns = weakref.WeakKeyDictionary()  # in the save that is being made
-        self._captured: weakref.WeakSet[Any] = weakref.WeakSet()  # in a graph, for good
+        self._captured: weakref.WeakSet[Any] = weakref.WeakSet()  # captured in a graph, for good
         self._pending: list[tuple[weakref.ref[SaveHandle], Turns]] = []
 
     @property
@@ -52,7 +52,7 @@ class Fences:
         from torch.optim import optimizer
 
         self._hook = optimizer.register_optimizer_step_pre_hook(self._before_step)
-        # Another hook of the program's may write to parameters itself.
+        # First, because another hook of the program may write to parameters.
         optimizer._global_optimizer_pre_hooks.move_to_end(  # type: ignore[attr-defined]
             self._hook.id, last=False
         )
@@ -69,12 +69,12 @@ class Fences:
                 self._pending.append((reference, turns))  # other optimizers have other streams
 
     def add(self, handle: SaveHandle) -> None:
-        """A save with tensors that may be late: steps wait for it."""
+        """Add a save with tensors that may be copied late: steps wait for it."""
         self._pending.append((weakref.ref(handle), self._turns))
 
     def late_storages(self) -> dict[int, int]:
-        """Addresses of the storages that only fenced steps write to, and the turn of each: that of
-        the first optimizer to write to it.  The next save starts anew."""
+        """Addresses of the storages that only fenced steps write to, with their turns.  The turn is
+        that of the first optimizer that writes there.  The next save starts anew."""
         self._turns = weakref.WeakKeyDictionary()
         found: dict[int, int] = {}
         if not self.on:
@@ -124,10 +124,10 @@ fences = Fences()
 def fence_optimizers(on: bool = True) -> None:
     """From now on `async_save` does not wait for the copies of tensors on CUDA devices.
 
-    Parameters and states of torch's optimizers (and of what derives from them) are copied beside
-    the next forward and backward, and each step of an optimizer waits for that, on the device; for
-    all else the current stream waits, on the device, too.  So this is for programs that write to
-    the tensors of their state on the stream that is current in the call, or in ``step()``; for
-    other streams there is `SaveHandle.fence`.  `Checkpointer` switches it on.
+    Parameters and states of torch's optimizers (and of classes derived from them) are copied during
+    the next forward and backward; each step of an optimizer waits for that, on the device.  For all
+    other tensors the current stream waits, also on the device.  So a program may write to its state
+    on the stream that is current in the call, and in ``step()``.  For other streams use
+    `SaveHandle.fence`.  `Checkpointer` calls this function by default.
     """
     fences.switch(on)

@@ -76,7 +76,7 @@ _POSITIONS = [Index(i) for i in range(256)]
 
 
 class _Flattener:
-    """One pass over one state dict: what is learned of types, and the leaves so far."""
+    """One pass over one state dict: what it has learned about types, and the leaves so far."""
 
     __slots__ = ("kinds", "leaves", "old_rule", "tensor")
 
@@ -88,13 +88,13 @@ class _Flattener:
         self.tensor: Any = getattr(torch, "Tensor", ())
 
     def kind(self, cls: type) -> int:
-        """What values of ``cls`` are; the answer is kept in ``kinds``."""
+        """The kind of values of ``cls``; cached in ``kinds``."""
         bases = ((self.tensor, _TENSOR), (Mapping, _DICT), (list, _LIST), (object, _LEAF))
         self.kinds[cls] = next(kind for base, kind in bases if issubclass(cls, base))
         return self.kinds[cls]
 
     def entered(self, items: Iterable[Any], depth: int = 0) -> bool:
-        """Whether a list of ``items`` is entered (old rule: a dict of these values)."""
+        """Whether to enter a list of ``items`` (old rule: a dict of these values)."""
         if depth > MAX_DEPTH:
             raise ValueError(f"lists nested deeper than {MAX_DEPTH}")
         kinds = self.kinds
@@ -158,9 +158,9 @@ def flatten(state: Mapping[Any, Any], *, nested: bool = True) -> list[Leaf]:
 
 
 def flatten_as_2_3(state: Mapping[Any, Any]) -> list[Leaf]:
-    """The same by the rule before torch 2.4, which old checkpoints are found by.
+    """The same by the rule of torch before 2.4, for old checkpoints.
 
-    There a dict without tensors and without containers that are entered was a leaf too.
+    By that rule, a dict without tensors and without entered containers was a leaf, too.
     """
     flattener = _Flattener(old_rule=True)
     flattener.add(state.items(), "", ())
@@ -203,7 +203,7 @@ def set_leaf(state: MutableMapping[Any, Any], path: tuple[Any, ...], value: Any)
 
 
 def drop_leaf(state: MutableMapping[Any, Any], path: tuple[Any, ...]) -> None:
-    """Take out what lies at ``path``, a key of a dict; what it lay in stays, empty perhaps."""
+    """Remove the value at ``path``, a key of a dict.  Its container stays, perhaps empty."""
     container: Any = state
     for key in path[:-1]:
         container = container[key]

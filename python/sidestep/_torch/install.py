@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""`install`: ours in the place of torch's functions, for programs that are not to be edited."""
+"""`install`: replaces torch's functions by ours, for programs that you cannot edit."""
 
 from __future__ import annotations
 
@@ -25,16 +25,17 @@ _replaced: list[tuple[Any, str, Any, Any]] = []  # module, name, torch's, ours
 
 
 def install() -> tuple[str, ...]:
-    """Put `save`, `async_save` and `load` in the place of those of torch.distributed.checkpoint,
-    also in modules that have imported them already.
+    """Replace `save`, `async_save` and `load` of torch.distributed.checkpoint by ours, also in
+    modules that have imported them already.
 
-    For programs that are not to be edited: what they call next is ours.  ``python -m sidestep.run``
-    does it for a whole command.  `uninstall` undoes it.
+    For programs that you cannot edit: their next calls are ours.  ``python -m sidestep.run`` does
+    this for a whole command.  `uninstall` undoes it.
 
-    Returns what was replaced: ("torch.distributed.checkpoint.save", ...); nothing that is ours
-    already.  The log (level info) names it, too.  When a save is left to torch, a warning says why,
-    once for each reason; the first save that returns only when it is committed is named at level
-    info.  ``torch.save`` stays torch's: programs that use it need an adapter (docs/FRAMEWORKS.md).
+    Returns the names that were replaced: ("torch.distributed.checkpoint.save", ...), without those
+    that are ours already.  The log (level info) names them, too.  When a save is left to torch, a
+    warning gives the reason, once for each reason.  A line of level info names the first save that
+    returns only when it is committed.  ``torch.save`` stays torch's: programs that use it need an
+    adapter (docs/FRAMEWORKS.md).
     """
     with _lock:
         new = [place for place in _places() if place not in _replaced]
@@ -46,7 +47,7 @@ def install() -> tuple[str, ...]:
 
 
 def _line(new: list[tuple[Any, str, Any, Any]]) -> str:
-    """What the log says of the replaced."""
+    """The log line about the replaced names."""
     if not new:
         return "sidestep.install: nothing is left to replace"
     homes = {home.__name__ for home in _HOMES}
@@ -59,7 +60,7 @@ def _line(new: list[tuple[Any, str, Any, Any]]) -> str:
 
 
 def uninstall() -> None:
-    """Undo `install`: put torch's functions back, where nobody else has put others."""
+    """Undo `install`: restore torch's functions, where nobody has replaced ours."""
     with _lock:
         for module, name, original, ours in _replaced:
             if vars(module).get(name) is ours:
@@ -68,7 +69,7 @@ def uninstall() -> None:
 
 
 def _places() -> Iterator[tuple[Any, str, Any, Any]]:
-    """Where torch's functions are to be found by name: in torch, and in what has imported them."""
+    """The modules that have torch's functions by name: torch's, and those that imported them."""
     ours = {id(original): (original, mine) for original, mine in _PAIRS}
     own = __name__.partition(".")[0]
     for module_name, module in list(sys.modules.items()):
@@ -89,7 +90,7 @@ def _blocking_save(*args: Any, **kwargs: Any) -> Any:
 
 @functools.cache
 def _tell_of_blocking() -> None:
-    """Once in the life of a process."""
+    """Log it once in the life of a process."""
     logger.info(
         "the program calls save() of torch.distributed.checkpoint, which returns when the "
         "checkpoint is committed; async_save() would let it go on in the meantime"

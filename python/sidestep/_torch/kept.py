@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What must stay as it is until a save is RELEASED, and what the program has done to it meanwhile.
+"""Keeps the storages of a save until it is RELEASED, and finds out if the program has moved one.
 
-The library knows addresses only.  Python knows which tensor had which address, and sees that its
-storage has other memory by now.
+The library knows only addresses.  Python knows which tensor had which address, and sees whether its
+storage has other memory now.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from .._c.errors import Error, reworded
 
 
 class Kept:
-    """The storages of a state, by shard, and what else is to live as long.
+    """The storages of a state, by shard, and other objects that must live as long.
 
-    ``names`` is called for the names of the shards when somebody wants to know.
+    ``names`` returns the names of the shards; it is called only when they are needed.
     """
 
     __slots__ = ("_addresses", "_names", "storages")
@@ -29,8 +29,8 @@ class Kept:
         self.storages = storages
 
     def moved(self) -> Optional[tuple[str, str]]:
-        """The name of the first tensor whose storage has other memory than it had, and what has
-        happened to it."""
+        """The name of the first tensor whose storage has other memory now, and what happened to the
+        storage."""
         for name, address, storage in zip(self._names(), self._addresses, self.storages):
             if storage is None or not address:
                 continue
@@ -47,7 +47,7 @@ class Kept:
 
 
 def with_cause(error: Error, kept: Optional[Kept]) -> Error:
-    """``error`` of a save that is not RELEASED yet, with the tensor that was moved, if one was."""
+    """The ``error`` of a save before RELEASED; it names the tensor that was moved, if one was."""
     moved = kept.moved() if kept is not None else None
     if moved is None:
         return error

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The way back: fill a state dict in place from a checkpoint.
+"""`load`: fills a state dict in place from a checkpoint.
 
-Everything that can be wrong with the state or the checkpoint is looked for before the first byte of
-a tensor is written, and what goes wrong on one rank is told to all.  The library writes straight
-into tensors that lie in host memory as the checkpoint has them; all others (other dtype, on a
-device, lazy conjugates) are filled through a host tensor of the stored dtype and ``copy_()``.
+The state and the checkpoint are checked before the first byte of a tensor is written, and all ranks
+learn of a failure on one.  The library writes directly into tensors in host memory that have the
+stored dtype.  All others (another dtype, on a device, lazy conjugates) are filled through a host
+tensor of the stored dtype and ``copy_()``.
 """
 
 from __future__ import annotations
@@ -46,25 +46,25 @@ def load(
     process_group: Any = None,
     no_dist: bool = False,
 ) -> None:
-    """Fill ``state_dict`` in place from a checkpoint, of ours or torch's, saved by any number of
-    ranks in any sharding.  Collective over ``process_group`` (None: the default group, if any).
+    """Fill ``state_dict`` in place from a checkpoint, ours or torch's, saved by any number of ranks
+    in any sharding.  Collective over ``process_group`` (None: the default group, if any).
 
     The arguments are those of ``torch.distributed.checkpoint.load``:
 
-    state_dict      what is wanted: tensors, DTensors and ShardedTensors are written into; other
-                    values are replaced; ``Stateful`` values are asked for their ``state_dict()``
-                    and given it back by ``load_state_dict()``.  Meta tensors are materialized.
+    state_dict      what to load.  Tensors, DTensors and ShardedTensors are written into; other
+                    values are replaced.  Of a ``Stateful``, ``state_dict()`` is filled and given to
+                    ``load_state_dict()``.  Meta tensors get memory
     checkpoint_id   path of the checkpoint
     storage_reader  `Reader`, or torch's FileSystemReader; any other goes through torch's own load
     planner         DefaultLoadPlanner with its options; any other plans through torch
-    no_dist         this process alone, even where there is a process group
+    no_dist         this process alone, even if there is a process group
 
     Shapes must match; values are converted to the dtype of the state as ``copy_()`` does.  Names
-    that only the checkpoint has are left out.
+    that only the checkpoint has are ignored.
 
     Errors: `Error` (also torch's CheckpointException), on every rank: EMISMATCH for a missing name
     or another shape, ENOTFOUND, EUNCOMMITTED, ECORRUPT, EUNSAFE for an object that is more than
-    data, EIO.  Before the last two nothing in the state has been touched.
+    data, EIO.  Except for ECORRUPT and EIO, the state is unchanged then.
     """
     route = load_route(checkpoint_id, storage_reader, planner)
     if not isinstance(route, Ours) or route.planner is not None:
@@ -97,9 +97,9 @@ class How:
     """How a load fills a state.
 
     partial   missing names are left as they are, and reported
-    nested    dicts and lists are taken apart; else each top-level value is one tensor or object
+    nested    dicts and lists are flattened; else each top-level value is one tensor or object
     optional  says which single leaves may be missing; ``load_state_dict`` does not get those
-    whole     the state is one ``Stateful``, and its names have nothing in front; else a dict
+    whole     the state is one ``Stateful``, and its names have no prefix; else it is a dict
     strict    False: missing and mismatched names are reported, and left as they are
     exact     names that this rank does not ask for are an error
     verify    as in `Engine.load`
@@ -116,7 +116,7 @@ class How:
 
 
 def fill(state: Any, path: str, engine: Engine, how: How) -> LoadReport:
-    """`load`, once it is known that it is ours to do.  Returns what was found, by name."""
+    """`load`, after the decision that sidestep does it.  Returns the names that were found."""
     with _told_to_all(engine, path):
         values = _asked_whole(state) if how.whole else _asked(state)
     report = _load_into(values, path, engine, how)
@@ -129,7 +129,7 @@ def fill(state: Any, path: str, engine: Engine, how: How) -> LoadReport:
 
 
 def _asked(state: MutableMapping[Any, Any]) -> dict[Any, Any]:
-    """The values to be filled.  All ranks ask in the same order: state_dict() may be collective."""
+    """The values to be filled.  All ranks use one order: state_dict() may be collective."""
     a_state(state)
     if not hasattr(state, "__setitem__"):
         raise TypeError(f"state_dict: a {type(state).__qualname__} cannot be filled in place")
@@ -141,14 +141,14 @@ def _asked(state: MutableMapping[Any, Any]) -> dict[Any, Any]:
 
 
 def _asked_whole(state: Any) -> dict[Any, Any]:
-    """The same, of one ``Stateful``."""
+    """The same for one ``Stateful``."""
     values = state.state_dict()
     a_state(values, f"what {type(state).__qualname__}.state_dict() returns")
     return dict(values)
 
 
 def _give_back(state: MutableMapping[Any, Any], values: dict[Any, Any]) -> None:
-    """Give the values back to whom they were asked of, in the same order."""
+    """Give the values to ``load_state_dict()``, in the same order."""
     for key, filled in values.items():
         if key not in state:
             continue
@@ -161,14 +161,14 @@ def _give_back(state: MutableMapping[Any, Any], values: dict[Any, Any]) -> None:
 def _load_into(
     state_dict: MutableMapping[Any, Any], path: str, engine: Engine, how: How
 ) -> LoadReport:
-    """`fill`, of a ``state_dict`` without ``Stateful`` values.  Collective.
+    """`fill` for a ``state_dict`` without ``Stateful`` values.  Collective.
 
-    What is optional and missing is taken out of it.
+    Optional names that are missing are removed from it.
     """
     with _told_to_all(engine, path), no_collection():
         filling = _Filling(state_dict, path, how)
         state = StateDict(filling.leaves, for_load=True)
-    # Not partial: what was not there is not asked for.  Else another save has come between.
+    # Not partial: missing names are not requested.  Otherwise another save has come between.
     report = engine.load(path, state, strict=how.exact, verify=how.verify)
     if report.unexpected:
         names = ", ".join(report.unexpected[:8])
@@ -188,7 +188,7 @@ def _load_into(
 
 @contextmanager
 def _told_to_all(engine: Engine, path: str) -> Iterator[None]:
-    """What fails inside, on this rank, fails the load of all ranks, which are about to begin it."""
+    """A failure inside, on this rank, fails the load of all ranks, which are about to begin it."""
     try:
         yield
     except BaseException as failure:
@@ -198,8 +198,8 @@ def _told_to_all(engine: Engine, path: str) -> Iterator[None]:
 
 @contextmanager
 def agreed(engine: Engine, path: str, kind: type[BaseException] = BaseException) -> Iterator[None]:
-    """What fails inside on one rank is an error on all, which names that rank.  Collective, but for
-    exceptions that are not of this ``kind``."""
+    """A failure inside on one rank becomes an error on all ranks, which names that rank.  Only for
+    exceptions of this ``kind``.  Collective."""
     failed: Optional[BaseException] = None
     try:
         yield
@@ -209,7 +209,7 @@ def agreed(engine: Engine, path: str, kind: type[BaseException] = BaseException)
 
 
 def _tell(engine: Engine, path: str, failure: BaseException) -> None:
-    """Let every rank fail for this rank's ``failure``, which the caller raises here."""
+    """Make every other rank fail with this rank's ``failure``; the caller raises it here."""
     try:
         engine.load(path, None, failure=failure)
     except Exception as told:
@@ -232,7 +232,7 @@ def agree(engine: Engine, path: str, failed: Optional[BaseException]) -> None:
 
 
 class _Target(NamedTuple):
-    """A local tensor, and what the library fills: it, or what it is then copied from."""
+    """A local tensor, and the tensor that the library fills: the same one, or one to copy from."""
 
     name: str
     tensor: Any
@@ -240,7 +240,7 @@ class _Target(NamedTuple):
 
 
 class _Mismatch(Exception):
-    """The state has no place for a saved tensor.  ``error``: what a strict load raises."""
+    """A saved tensor does not fit into the state.  ``error``: what a strict load raises."""
 
     def __init__(self, name: str, message: str, short: str) -> None:
         super().__init__(short)
@@ -248,7 +248,7 @@ class _Mismatch(Exception):
 
 
 class _Filling:
-    """What of a state dict is to be filled from a checkpoint, and how."""
+    """Which parts of a state dict are filled from a checkpoint, and how."""
 
     def __init__(self, state: MutableMapping[Any, Any], path: str, how: How) -> None:
         self.path = path
@@ -337,7 +337,7 @@ class _Filling:
         return loaded
 
     def copy_to_targets(self) -> None:
-        """Bring what was loaded to where it belongs, and tell autograd that it has changed."""
+        """Copy the loaded values to their tensors, and tell autograd that these have changed."""
         import torch
 
         devices = set()
@@ -377,7 +377,7 @@ def dtype_of(name: str, text: Optional[str]) -> torch.dtype:
 def _by_the_rule_of(
     checkpoint: Checkpoint, state: MutableMapping[Any, Any], leaves: list[Leaf]
 ) -> list[Leaf]:
-    """``leaves``, or the leaves by the names of torch before 2.4 if the checkpoint has these."""
+    """``leaves``, by the names of torch before 2.4 if the checkpoint has those."""
     names = {leaf.name for leaf in leaves}
     unknown = [name for name in checkpoint.names() if name not in names]
     if not unknown:
@@ -406,7 +406,7 @@ def _copy(name: str, target: torch.Tensor, source: torch.Tensor) -> None:
 
 
 def _place(tensor: torch.Tensor) -> tuple[Any, ...]:
-    """A key of memory: equal for two tensors of the same elements in the same memory."""
+    """A key for memory: equal for two tensors with the same elements in the same memory."""
     if not tensor.numel():
         return (id(tensor),)
     size, strides = tensor.shape, tensor.stride()
@@ -416,11 +416,11 @@ def _place(tensor: torch.Tensor) -> tuple[Any, ...]:
 def _overlapping(targets: list[_Target]) -> list[_Target]:
     """Targets in host memory that may share memory with another one.
 
-    Not those that the library fills alone: it has compared these.
+    Without those that the library fills itself: it has compared them.
     """
     host = [target for target in targets if target.tensor.device.type == "cpu"]
     found: list[_Target] = []
-    group: list[_Target] = []  # each begins before the end of those in front of it
+    group: list[_Target] = []  # each begins before the end of the previous ones
     end = 0
     for target in sorted(host, key=lambda target: target.tensor.data_ptr()):
         begin = target.tensor.data_ptr()
@@ -438,7 +438,7 @@ def _may_differ(group: list[_Target]) -> bool:
 
 
 def _check_tied(name: str, target: torch.Tensor, source: torch.Tensor) -> None:
-    """``target`` was filled under another name.  Error if what was saved under this one differs."""
+    """``target`` was filled under another name: raise an Error if this name has another value."""
     wanted = source.to(target.dtype).to(target.device)
     if not _same_bytes(target.resolve_conj().resolve_neg(), wanted):
         raise make_error(
@@ -458,7 +458,7 @@ def _same_bytes(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def _bump_versions(tensors: list[torch.Tensor]) -> None:
-    """Tell autograd that ``tensors`` have changed: a backward() that needs old values fails."""
+    """Tell autograd that ``tensors`` have changed: a backward() with old values then fails."""
     try:
         from torch.autograd.graph import increment_version
     except ImportError:  # an older torch
@@ -469,7 +469,7 @@ def _bump_versions(tensors: list[torch.Tensor]) -> None:
 
 
 def _materialize(state: MutableMapping[Any, Any], leaves: list[Leaf]) -> None:
-    """Give memory to the meta tensors of ``state``: in it, and in ``leaves``."""
+    """Give memory to the meta tensors in ``state`` and in ``leaves``."""
     import torch
 
     for leaf in leaves:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""torch's ``Metadata`` of a checkpoint: read when somebody looks at it, and without running it.
+"""torch's ``Metadata`` of a checkpoint: read on first use, without executing the pickle.
 
 ``.metadata`` is a pickle.  The unpickler here knows DCP's own classes, under every name that a
-torch gave them.  Any other class becomes an inert ``Opaque``: programs attach things of their own
-to ``.metadata``, which is no reason to refuse it, nor to import them.
+version of torch gave them.  Any other class becomes an inert ``Opaque``.  Programs attach objects
+of their own to ``.metadata``; these must neither make it unreadable nor be imported.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _PRIVATE = "_sidestep"  # of a lazy one: where to read from, in its __dict__
 
 
 class Opaque:
-    """An object of a class that is not DCP's, as far as a pickle tells: its parts."""
+    """An object of a class that is not DCP's: the parts that the pickle gives it."""
 
     def __init__(self, name: str, arguments: tuple[Any, ...]) -> None:
         self.class_name = name
@@ -72,7 +72,7 @@ class Opaque:
 
 
 class _Encoding:
-    """A member of torch's _MEM_FORMAT_ENCODING, which unlike the member cannot be altered."""
+    """Stands for a member of torch's _MEM_FORMAT_ENCODING.  Unlike the member it is immutable."""
 
     __slots__ = ("_value",)
 
@@ -90,10 +90,10 @@ class _Encoding:
 
 
 class _Sealed(type):
-    """The class of what a pickle gets for a class: it can make instances, and nothing else.
+    """What a pickle gets instead of a class: it can make instances, and nothing else.
 
-    A pickle may set attributes of any object that it can name.  Of the real classes these would
-    be changes to the whole process.
+    A pickle may set attributes of any object that it can name.  On a real class that would change
+    the whole process.
     """
 
     def __setattr__(cls, name: str, value: Any) -> NoReturn:
@@ -105,7 +105,7 @@ def _sealed(name: str, make: Callable[..., Any]) -> type:
 
 
 def _bare(cls: type) -> Callable[..., Any]:
-    """Makes instances of a dataclass as pickles want them: without fields."""
+    """Makes instances of a dataclass without fields, as unpickling needs them."""
 
     def make(*args: Any) -> Any:
         if args:
@@ -182,7 +182,7 @@ def unpickle(data: bytes) -> Metadata:
 
 
 def file_id(path: str | os.PathLike[str]) -> tuple[int, ...] | None:
-    """What tells the .metadata of ``path`` from any that replaces it; None: there is none."""
+    """Identifies the .metadata of ``path``: one that replaces it differs.  None: there is none."""
     try:
         stat = os.stat(os.path.join(path, _FILE))
     except OSError:
@@ -223,7 +223,7 @@ def read_metadata(path: str | os.PathLike[str], *, file_name: str = _FILE) -> Me
 
 
 def _fill(lazy: Any) -> None:
-    """Read it, and make it a plain ``Metadata``.  What the program has set meanwhile stays."""
+    """Read it, and make it a plain ``Metadata``.  Fields that the program has set stay."""
     from torch.distributed.checkpoint.metadata import Metadata
 
     values = vars(lazy)
@@ -247,12 +247,12 @@ def _lazy_class() -> Any:
     from torch.distributed.checkpoint.metadata import Metadata
 
     class LazyMetadata(Metadata):
-        """A Metadata that is read from the checkpoint on first use, and a plain one from then."""
+        """A Metadata that is read from the checkpoint on first use, and is a plain one then."""
 
         def __getattribute__(self, name: str) -> Any:
             if not name.startswith("__"):
                 _fill(self)
-            return object.__getattribute__(self, name)  # it may be no LazyMetadata any more
+            return object.__getattribute__(self, name)  # another thread may have read it meanwhile
 
         def __eq__(self, other: object) -> bool:
             _fill(self)
@@ -275,8 +275,8 @@ def lazy_metadata(path: str | os.PathLike[str], *, save_id: str | None = None) -
     """A ``torch.distributed.checkpoint.metadata.Metadata`` of the checkpoint ``path``.
 
     Making it reads nothing; the first use of a field reads ``path``/.metadata.  Pickled or copied,
-    it becomes a plain ``Metadata``.  With ``save_id`` (32 hexadecimal digits), a checkpoint that
-    has replaced the one that was meant is refused then.
+    it becomes a plain ``Metadata``.  With ``save_id`` (32 hexadecimal digits), it refuses a
+    checkpoint of another save that has replaced this one.
 
     Errors, on first use: those of ``read_metadata``; ``Error`` (ENOTFOUND) for another save.
     """

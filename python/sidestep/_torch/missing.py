@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What to say of names that a state has and a checkpoint lacks: which, what comes nearest to them,
-and how the checkpoint is loaded where it is plain that it was saved from a state of another shape.
+"""The error about names that a state has and a checkpoint lacks.
+
+It lists them and the nearest names in the checkpoint.  If the checkpoint was saved from a state of
+another shape, it says how to load it.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from .._c.errors import Error, make_error
 
 _LISTED = 8
 _NEAREST = 3
-_COMPARED = 5000  # names: more take longer to compare than anybody waits for a message
+_COMPARED = 5000  # names; to compare more would take too long
 
 _OF_TRAIN_STATE = "progress.step"  # which every checkpoint of one has
 
@@ -40,7 +42,7 @@ def missing_error(path: str, missing: Sequence[str], saved: Collection[str]) -> 
 
 
 def nearest_names(name: str, saved: Collection[str]) -> list[str]:
-    """Those of ``saved`` that are ``name`` with another beginning, or spelled much like it."""
+    """The names in ``saved`` that are ``name`` with another prefix, or are spelled like it."""
     found = [other for other in saved if _is_end(name, other) or _is_end(other, name)]
     if not found and len(saved) <= _COMPARED:
         found = difflib.get_close_matches(name, saved, _NEAREST)
@@ -81,7 +83,7 @@ def _has_progress(names: Collection[str]) -> bool:
 
 
 def _front(names: Collection[str], longer: Collection[str]) -> Optional[str]:
-    """What stands in front of all ``names`` in ``longer``; None: nothing that is the same."""
+    """The common prefix of all ``names`` in ``longer``; None: there is none."""
     known = set(longer)
     first = next(iter(names), None)
     for candidate in longer if first is not None else ():
@@ -93,5 +95,5 @@ def _front(names: Collection[str], longer: Collection[str]) -> Optional[str]:
 
 
 def _shown(name: str) -> str:
-    """A name that can be printed, whatever is in it."""
+    """A name in a form that can be printed."""
     return name if name.isprintable() and name else repr(name)

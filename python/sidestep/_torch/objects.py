@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Python objects to stored bytes and back, without ever running what a checkpoint says.
+"""Encodes Python objects to stored bytes, and decodes them without executing the checkpoint.
 
 Plain data (None, bool, int, float, str, bytes, list, tuple, dict of exactly these types) goes to
 the library as a pickle, which it decodes.  Everything else is stored as ``torch.save()`` makes it.
-On the way back plain data is decoded by the library; the rest by ``torch.load(weights_only=True)``
-with the classes below allowed; and what is left only if the caller opts in.
+On a load, the library decodes plain data.  ``torch.load(weights_only=True)`` decodes the classes
+below.  Any other object is loaded only if the caller allows it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _CONTAINERS = frozenset((list, tuple, dict))
 
 
 class Stored:
-    """As the value of a `Leaf`: an object whose stored bytes are known already."""
+    """The value of a `Leaf`: an object whose stored bytes are known already."""
 
     __slots__ = ("data",)
 
@@ -49,7 +49,7 @@ class Stored:
 
 
 class _PlainPickler(pickle.Pickler):
-    """Stops at the first object that is not of a builtin type: no ``__reduce__`` is called."""
+    """Fails at the first object that is not of a builtin type, and calls no ``__reduce__``."""
 
     def reducer_override(self, obj: Any) -> Any:
         raise _NotPlain
@@ -94,7 +94,7 @@ def _plain_pickle(value: Any) -> Optional[bytes]:
 
 
 def value_of(data: bytes) -> Optional[ctypes.c_void_p]:
-    """The library's value of a pickle, to be freed or given away; None if it is no plain data."""
+    """The library's value of a pickle, owned by the caller; None: it is not plain data."""
     handle, err = ctypes.c_void_p(), ErrorInfo()
     status = lib().sidestep_value_from_pickle(data, len(data), handle, err)
     if status in (Status.EUNSUPPORTED, Status.ECORRUPT):
@@ -150,7 +150,7 @@ _LOCAL = struct.Struct("<4s22xHH")
 def _pickle_of_archive(stored: bytes) -> Optional[bytes]:
     """The pickle in an archive of torch.save() that has no tensors; None if it has another shape.
 
-    The library has checked the bytes; what is not as expected here is left to torch.  zipfile takes
+    The library has checked the bytes.  An archive of another shape is left to torch.  zipfile takes
     ten times as long, and a state may have thousands of objects.
     """
     try:
@@ -177,7 +177,7 @@ def _pickle_of_archive(stored: bytes) -> Optional[bytes]:
 
 
 def _location() -> Optional[str]:
-    """Where tensors inside of objects go: to the device they were on, if there is one."""
+    """Where to put tensors inside of objects: on the device that they were on, if it exists."""
     import torch
 
     accelerator = getattr(torch, "accelerator", torch.cuda)
@@ -194,7 +194,7 @@ def _load_unsafe(name: str, stored: bytes) -> Any:
         raise _error(name, reason, Status.EUNSUPPORTED) from error
 
 
-_lock = threading.Lock()  # torch's list of allowed classes belongs to the process
+_lock = threading.Lock()  # held because torch's list of allowed classes belongs to the process
 
 
 def _load_safe(name: str, stored: bytes) -> Any:
@@ -210,7 +210,7 @@ def _load_safe(name: str, stored: bytes) -> Any:
 
 
 def _refuse(name: str, stored: bytes, message: str) -> NoReturn:
-    """Say what the object asks for, and what to do about it."""
+    """Raise an error that says which classes the object asks for, and what to do."""
     opt_in = f"set {UNSAFE_VARIABLE}=1, or pass allow_pickle=True to sidestep.Reader() or read()"
     classes = _asked_for(stored, message)
     if classes:
@@ -228,7 +228,7 @@ def _refuse(name: str, stored: bytes, message: str) -> NoReturn:
 
 
 def _asked_for(stored: bytes, message: str) -> list[str]:
-    """The names of classes and functions that the pickle wants and must not have."""
+    """The names of classes and functions that the pickle asks for and must not have."""
     import torch
 
     listed = getattr(torch.serialization, "get_unsafe_globals_in_checkpoint", None)
@@ -236,7 +236,7 @@ def _asked_for(stored: bytes, message: str) -> list[str]:
         try:
             with _lock, _allowing():
                 return sorted(listed(io.BytesIO(stored)))
-        except Exception:  # an old format: torch.load()'s own words must do
+        except Exception:  # an old format: torch.load() has its own message
             pass
     return re.findall(r"(?:GLOBAL|[Uu]nsupported (?:global|class)):? ([\w.]+)", message)[:1]
 
@@ -245,7 +245,7 @@ _names: dict[str, Any] = {}  # full name in a pickle -> class or function
 
 
 def _allowing() -> AbstractContextManager[Any]:
-    """A context in which torch's restricted unpickler takes our classes beside its own."""
+    """A context in which torch's restricted unpickler also accepts our classes."""
     import torch
 
     if not _names or ("numpy" in sys.modules and "numpy.ndarray" not in _names):
@@ -303,7 +303,7 @@ def _builtin_names() -> dict[str, Any]:
 
 
 def _member_of_enum(cls: Any, name: Any) -> enum.Enum:
-    """All that "getattr" may be in a pickle: some Pythons (3.11.2) write members of enums by it."""
+    """The only allowed use of "getattr": some Pythons (3.11.2) write members of enums with it."""
     if not (isinstance(cls, enum.EnumMeta) and isinstance(name, str) and name in cls.__members__):
         raise pickle.UnpicklingError(f"getattr of {cls!r}, which is no member of an enum")
     return cast(enum.Enum, cls.__members__[name])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""torch's own save, async_save and load, also after `sidestep.install` has put ours in their place.
+"""torch's own save, async_save and load, also after `sidestep.install` has replaced them by ours.
 
 This module is imported before anything is replaced.
 """

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """`Writer` and `Reader`: sidestep's files, durability and checks under torch's own save and load.
 
-torch plans and asks the planner; the library then writes, or reads, what the plans say, in one
-call.  torch may save in a background thread or process, where the ranks cannot agree through its
-process group.  They agree through a key-value store, under a name that the coordinator invents for
-each save and sends to all ranks with their plans.
+torch plans and asks the planner; the library then writes or reads what the plans say, in one call.
+torch may save in a background thread or process, where the ranks cannot agree through its process
+group.  So they agree through a key-value store, under a name that the coordinator makes for each
+save and sends to all ranks with their plans.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ _last = threading.local()
 def _received(key: str, index: int, count: int) -> _Ticket:
     """What a pickled ticket becomes.
 
-    It is remembered as the last one that came to this thread: a planner that caches plans throws
-    away the plan that came with it, and hands out an old one with the ticket of an earlier save.
+    This thread remembers it as the last ticket.  A planner that caches plans drops the plan that
+    came with it, and returns an old plan with the ticket of an earlier save.
     """
     _last.ticket = _Ticket(key, index, count)
     return _last.ticket  # type: ignore[no-any-return]
@@ -101,7 +101,7 @@ def _ticket_of(plan: SavePlan) -> _Ticket:
 
 
 class _AtPath:
-    """What torch asks a writer and a reader of a path alike."""
+    """The methods that torch calls on both a writer and a reader of a path."""
 
     path: str
 
@@ -132,20 +132,19 @@ class Writer(_AtPath, StorageWriter):
     """``storage_writer=`` of torch.distributed.checkpoint's save and async_save.
 
     path        the directory that becomes the checkpoint; missing parents are made
-    overwrite   False: refuse (EEXISTS) where there is a checkpoint.  Else it is replaced, at once
+    overwrite   True: replace an existing checkpoint in one step; False: refuse it (EEXISTS)
     step        the training step to record, for ``sidestep ls``; None: none
     timeout     seconds after which a silent rank fails the save
-    compress    "none", "zstd" (stock torch reads it; "zstd:3": with its search for bytes that
-                repeat, levels 1 to 19), "planes" (smaller and faster; see `Planes`) or "auto"
-                (planes, where that is faster than the disk);
-                None: what the environment says in SIDESTEP_COMPRESS
-    snapshot, io, user_faults: as of `Checkpointer`
-    _extensions torch's, instead: ``[ZStandard()]`` and ``[Planes()]`` are those two.  With any
-                other `sidestep.save` and `async_save` leave the save to torch
+    compress    "none"; "zstd" (stock torch reads it); "zstd:1" to "zstd:19" (also searches for
+                bytes that repeat); "planes" (smaller and faster; see `Planes`); "auto" (planes
+                where that is faster than the disk); None: the value of SIDESTEP_COMPRESS
+    snapshot, io, user_faults: as in `How`
+    _extensions torch's spelling: ``[ZStandard()]`` is "zstd", ``[Planes()]`` is "planes".  With any
+                other, `sidestep.save` and `async_save` leave the save to torch
 
-    It works in torch's background threads and processes; it can be pickled.  The checkpoint exists
-    as soon as the last rank has written: torch's own last step only looks at it.  Without
-    collectives (``use_collectives=False``) there is nobody to agree with, and it refuses.
+    It works in torch's background threads and processes, and it can be pickled.  The checkpoint
+    exists as soon as the last rank has written: torch's own last step only looks at it.  Without
+    collectives (``use_collectives=False``) the ranks cannot agree, and it refuses.
     """
 
     def __init__(
@@ -178,7 +177,7 @@ class Writer(_AtPath, StorageWriter):
         self.save_id = uuid.uuid4().hex
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
-        """Refuses saves whose ranks do not talk to each other."""
+        """Refuse a save whose ranks do not communicate."""
         if not kwargs.get("use_collectives", True):
             raise Error(
                 f"save '{self.path}': sidestep.Writer makes one checkpoint of all ranks; with "
@@ -188,7 +187,7 @@ class Writer(_AtPath, StorageWriter):
             )
 
     def storage_meta(self) -> Optional[StorageMeta]:
-        """Path and torch's id of this save; the checkpoint has an id of its own besides."""
+        """The path, and torch's id of this save.  (The checkpoint also has an id of sidestep.)"""
         return StorageMeta(checkpoint_id=self.path, save_id=self.save_id)
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
@@ -237,7 +236,7 @@ class Writer(_AtPath, StorageWriter):
         handle.result()
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
-        """Give ``metadata`` the places of what was written.  Coordinator only."""
+        """Record in ``metadata`` where everything was written.  Coordinator only."""
         written = read_metadata(self.path)
         missing = metadata.state_dict_metadata.keys() - written.state_dict_metadata.keys()
         if missing:
@@ -255,10 +254,10 @@ class Writer(_AtPath, StorageWriter):
 
 
 class Launcher(Writer):
-    """A `Writer` on the caller's thread, with the caller's ranks: it starts the save in
-    `write_data`, and leaves the waiting to ``handle``.
+    """A `Writer` on the caller's thread, with the caller's ranks.  It starts the save in
+    `write_data`; ``handle`` waits for it.
 
-    ``failure``: why this rank cannot take part, told to the others through torch's plan exchange.
+    ``failure``: why this rank cannot take part.  torch's plan exchange sends it to the others.
     """
 
     def __init__(
@@ -270,7 +269,7 @@ class Launcher(Writer):
         self.handle: Optional[SaveHandle] = None
 
     def storage_meta(self) -> Optional[StorageMeta]:
-        """The first question that torch asks."""
+        """torch calls this first."""
         if self._failure is not None:
             raise self._failure
         return super().storage_meta()
@@ -291,7 +290,7 @@ def _size_of(item: Any) -> int:
 
 
 def _tell_of_extras(path: str, metadata: Metadata) -> None:
-    """A warning for what a planner of another kind put into its Metadata: it is not stored."""
+    """Warn about what a planner of another kind put into its Metadata: it is not stored."""
     known = {field.name for field in fields(Metadata)}
     extras = sorted(name for name in vars(metadata) if name not in known and name[0] != "_")
     data = metadata.planner_data
@@ -306,9 +305,9 @@ def _tell_of_extras(path: str, metadata: Metadata) -> None:
 def start_save(
     engine: Engine, path: str, make_state: Callable[[], StateDict], **options: Any
 ) -> SaveHandle:
-    """Start the save of what ``make_state`` returns; what that raises fails the save on all ranks.
+    """Start the save of what ``make_state`` returns.  If that raises, the save fails on all ranks.
 
-    Collective.  The handle's result is the ``Metadata`` of just this save.
+    Collective.  The handle's result is the ``Metadata`` of exactly this save.
     """
     try:
         state = make_state()
@@ -316,7 +315,7 @@ def start_save(
         engine.save_async(path, None, failure=failure)
         raise
 
-    at = absolute(path)  # the working directory may be another one when the save has ended
+    at = absolute(path)  # absolute: the working directory may change before the save ends
 
     def metadata() -> Metadata:
         return lazy_metadata(at, save_id=handle.progress().save_id)
@@ -355,7 +354,7 @@ def _bytes_of(data: Any) -> bytes:
 
 
 def _path_of(plan: SavePlan, name: str) -> tuple[Any, ...]:
-    """The path that the default planner recorded; torch's integers are places in lists."""
+    """The path that the default planner recorded, in which integers are indices of lists."""
     paths = plan.planner_data
     path = paths.get(name) if isinstance(paths, dict) else None
     if not isinstance(path, tuple) or ".".join(map(str, path)) != name:
@@ -367,10 +366,10 @@ def _path_of(plan: SavePlan, name: str) -> tuple[Any, ...]:
 
 
 class Reader(_AtPath, StorageReader):
-    """``storage_reader=`` of torch.distributed.checkpoint's load: checkpoints of ours and torch's.
+    """``storage_reader=`` of torch's load.  Reads our checkpoints and torch's.
 
-    Every byte that is read is checked.  ``allow_pickle``: also load objects that are more than
-    data, which executes code from the checkpoint; without it they are refused by name (EUNSAFE).
+    Every byte that is read is checked.  ``allow_pickle``: load also objects that are more than
+    data, which executes code from the checkpoint.  Without it they are refused by name (EUNSAFE).
     """
 
     def __init__(self, path: PathLike, *, allow_pickle: bool = False) -> None:
@@ -402,16 +401,16 @@ class Reader(_AtPath, StorageReader):
     def set_up_storage_reader(
         self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any
     ) -> None:
-        """Keeps ``metadata``."""
+        """Keep ``metadata``."""
         self._metadata = metadata
 
     def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
-        """With the id of the save that this rank sees."""
+        """Add the id of the save that this rank sees."""
         meta = getattr(self._metadata, "storage_meta", None)
         return replace(plan, storage_data=getattr(meta, "save_id", None))
 
     def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
-        """As they are, if all ranks see the same save.  Coordinator only."""
+        """Return the plans unchanged if all ranks see the same save.  Coordinator only."""
         if any(plan.storage_data != plans[0].storage_data for plan in plans):
             raise Error(
                 f"'{self.path}' is not the same checkpoint on all ranks: was it replaced just now, "
@@ -441,7 +440,7 @@ class Reader(_AtPath, StorageReader):
                 name = item.storage_index.fqn
                 stored = checkpoint.stored(name)
                 value = _objects.decode(name, stored, allow_pickle=self.allow_pickle)
-                # The planner unpickles whatever it is given: so it is given what was decoded.
+                # The planner unpickles what it gets: a pickle of what was decoded safely.
                 file = io.BytesIO()
                 torch.save(value, file)
                 file.seek(0)

@@ -50,7 +50,7 @@ elif hasattr(stock, "AsyncSaveResponse"):
 else:  # torches before 2.8 have no stagers that stage later, and before 2.7 no second type
 
     class AsyncCheckpointerType(enum.Enum):
-        """As newer torches have it."""
+        """The same as in newer versions of torch."""
 
         THREAD = "thread"
         PROCESS = "process"
@@ -72,12 +72,13 @@ def save(
 ) -> Metadata:
     """Save ``state_dict`` as the directory ``checkpoint_id``, and return when it is committed.
 
-    Collective: every rank of ``process_group`` calls it with the same path.  Arguments are those
-    of ``torch.distributed.checkpoint.save``; docs/PYTORCH.md says what each does here.
+    Collective: every rank of ``process_group`` calls it with the same path.  The arguments are
+    those of ``torch.distributed.checkpoint.save``; docs/PYTORCH.md says what each does here.
 
-    Returns the checkpoint's ``Metadata``, which is read when somebody looks at it.
-    Errors: `sidestep.Error`, on all ranks, naming the one that failed; on that one the exception
-    that its ``state_dict`` raised.  No checkpoint was made then, and an older one is untouched.
+    Returns the checkpoint's ``Metadata``, which is read on first use.
+    Errors: `sidestep.Error` on all ranks, which names the rank that failed.  If a ``state_dict()``
+    raised, that rank gets its exception.  Then no checkpoint was made, and an older one is
+    untouched.
     """
     route = save_route(checkpoint_id, storage_writer, planner, use_collectives)
     if isinstance(route, Stock):
@@ -111,12 +112,13 @@ def async_save(
 ) -> Union[SaveHandle, AsyncSaveResponse]:
     """Save ``state_dict`` in the background: returns when it may be modified again.
 
-    Collective, and the only part that is: nothing touches a process group afterwards.  Arguments
-    are those of ``torch.distributed.checkpoint.async_save``.
+    The call is collective; the background uses no process group.  The arguments are those of
+    ``torch.distributed.checkpoint.async_save``.
 
-    Returns a `SaveHandle`, a ``concurrent.futures.Future`` of the ``Metadata``; where torch returns
-    an ``AsyncSaveResponse`` (a stager that stages later), one whose ``upload_completion`` is it.
-    Errors: as `save`; those of the background by the handle, and at the next call if nobody asked.
+    Returns a `SaveHandle`, a ``concurrent.futures.Future`` of the ``Metadata``.  With a stager that
+    stages later it returns an ``AsyncSaveResponse``, as torch does, whose ``upload_completion`` is
+    the handle.  Errors: those of `save`.  The handle raises those of the background; if nobody asks
+    it, the next call raises them.
     """
     route = save_route(checkpoint_id, storage_writer, planner, use_collectives)
     if isinstance(route, Stock):
@@ -145,7 +147,7 @@ def async_save(
 
 
 class SaveResponse(AsyncSaveResponse):
-    """torch's ``AsyncSaveResponse``; all other attributes are those of its `SaveHandle`."""
+    """torch's ``AsyncSaveResponse``, with all attributes of its `SaveHandle`."""
 
     def __init__(self, handle: SaveHandle) -> None:
         self.staging_completion = handle.staging_completion
@@ -161,14 +163,14 @@ class SaveResponse(AsyncSaveResponse):
 
 
 class _Asked:
-    """A stager of the caller's.  What it returns is saved."""
+    """A stager of the caller.  What it returns is saved."""
 
     def __init__(self, stager: Any) -> None:
         self._stager = stager
         self.later = False
 
     def stage(self, state_dict: dict[str, Any]) -> Any:
-        """The staged state.  Waits for it: the ranks agree on what is saved before the return."""
+        """The staged state.  Waits for it: the ranks agree on the state before the return."""
         staged = self._stager.stage(state_dict)
         if isinstance(staged, Future):
             self.later = True
@@ -186,7 +188,7 @@ def _start(
     stager: Optional[_Asked] = None,
     still: bool = False,
 ) -> SaveHandle:
-    """Start the save.  What fails on this rank alone is told to the others."""
+    """Start the save.  A failure on this rank alone is reported to the others."""
     engine = engine_for(process_group, no_dist=no_dist, ways=route.ways)
     if route.planner is not None:
         return _start_planned(state_dict, route, engine, process_group, no_dist, stager)
@@ -217,7 +219,7 @@ def _start_planned(
     no_dist: bool,
     stager: Optional[_Asked],
 ) -> SaveHandle:
-    """Start a save whose planner is not torch's own: torch asks it, on this thread."""
+    """Start a save whose planner is not torch's own: torch calls it on this thread."""
     failure: Optional[BaseException] = None
     values: Any = {}
     try:
@@ -254,7 +256,7 @@ _PLAIN = {torch.Tensor, torch.nn.Parameter, dict, list, tuple, int, float, str, 
 
 
 def call_stateful(state_dict: Any) -> dict[Any, Any]:
-    """A shallow copy with ``.state_dict()`` in the place of each ``Stateful`` at the top level."""
+    """A shallow copy in which ``.state_dict()`` replaces each ``Stateful`` at the top level."""
     a_state(state_dict)
     return {
         key: value.state_dict()

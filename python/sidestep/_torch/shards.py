@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What this rank holds of a tensor: boxes of the global tensor, and local tensors with their data.
+"""This rank's part of a tensor: boxes of the global tensor, and local tensors with their data.
 
 Plain tensors, DTensors, ShardedTensors and objects with torch's checkpoint protocols become
-`Shards`.  What cannot be stored as elements of one dtype in boxes is refused, by name.
+`Shards`.  A tensor that cannot be stored as boxes of one dtype is refused by name.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Shards:
     """A tensor of ``shape`` and torch dtype ``dtype``, of which this rank holds ``pieces``.
 
     ``pieces`` may be empty: a rank outside the mesh.  ``flags``: TENSOR_* of the header.
-    As the value of a `Leaf` it stands for a tensor whose boxes are known already.
+    It can be the value of a `Leaf`: a tensor whose boxes are known already.
     """
 
     __slots__ = ("dtype", "flags", "pieces", "shape")
@@ -82,7 +82,7 @@ def shards_of(name: str, value: Any, *, for_load: bool = False) -> Optional[Shar
 
 
 def _loaded(module: str, name: str) -> Any:
-    """A class of a module of torch if anybody imported it: else there are no values of it."""
+    """A class of a torch module, if that is imported; otherwise no value can be of this class."""
     return getattr(sys.modules.get(module), name, None)
 
 
@@ -141,8 +141,8 @@ def local_tensor(name: str, value: Any) -> Any:
 
 
 def reach(tensor: Any) -> int:
-    """The bytes from the first element of a strided ``tensor`` to the end of its last one, that its
-    storage must have; 0 where storages of its device are not asked."""
+    """The bytes from the first element of a strided ``tensor`` to the end of its last one; its
+    storage must have them.  0 for devices whose storages are not checked."""
     if tensor.numel() == 0 or tensor.device.type not in ("cpu", "cuda"):
         return 0
     last = sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.stride()))
@@ -185,7 +185,7 @@ def _refuse_wrapper(name: str, cls: type) -> NoReturn:
 
 
 def is_host(tensor: Any) -> bool:
-    """Whether the library can work on the memory of a strided ``tensor`` as it lies."""
+    """Whether the library can use the memory of a strided ``tensor`` in place."""
     return tensor.device.type == "cpu" and not tensor.is_conj() and not tensor.is_neg()
 
 
@@ -195,7 +195,7 @@ def is_writable(tensor: Any) -> bool:
 
 
 def is_loadable(tensor: Any) -> bool:
-    """Whether a load can: the same, also on devices that the library copies to."""
+    """Whether a load can write into it: like `is_writable`, also for devices of the library."""
     if tensor.device.type == "cpu":
         return is_writable(tensor)
     lazy = tensor.is_conj() or tensor.is_neg()
@@ -211,7 +211,7 @@ def _overlaps(tensor: Any) -> bool:
 
 
 class Mesh:
-    """What is asked of a DeviceMesh for each DTensor, asked once."""
+    """Facts about a DeviceMesh that every DTensor needs, computed once."""
 
     __slots__ = ("boxes", "coordinate", "shape", "spans_world")
 
@@ -278,7 +278,7 @@ _placements: dict[type, int] = {}
 
 
 def check_placements(name: str, placements: Sequence[Any], mesh: Mesh, ndim: int) -> bool:
-    """Whether other ranks of the mesh hold the same box; a refusal of what has no boxes."""
+    """Whether other ranks of the mesh hold the same box.  Refuses placements without boxes."""
     replicated = False
     for size, placement in zip(mesh.shape, placements):
         kind = _placements.get(type(placement))
@@ -340,7 +340,7 @@ Runs = list[tuple[int, int]]  # (first, length) in the global tensor, in local o
 
 
 def _add_run(runs: Runs, start: int, length: int) -> None:
-    """At the end; a run that goes on where the last one ends makes that one longer."""
+    """Append a run, or lengthen the last one if the new run continues it."""
     if runs and sum(runs[-1]) == start:
         runs[-1] = runs[-1][0], runs[-1][1] + length
     else:
@@ -348,7 +348,7 @@ def _add_run(runs: Runs, start: int, length: int) -> None:
 
 
 def cut_runs(runs: Runs, first: int, length: int) -> Runs:
-    """The elements ``first`` up to ``first + length`` of ``runs``, counted locally."""
+    """Elements ``first`` to ``first + length`` of ``runs``, counted locally."""
     out: Runs = []
     for start, count in runs:
         begin, end = max(first, 0), min(first + length, count)
@@ -359,7 +359,7 @@ def cut_runs(runs: Runs, first: int, length: int) -> Runs:
 
 
 def strided_runs(runs: Runs, factor: int, count: int, place: int) -> Runs:
-    """_StridedShard: cut in ``factor`` parts, each in ``count``; the ``place``-th of each."""
+    """_StridedShard: cut into ``factor`` parts, each into ``count``; the ``place``-th of each."""
     size = sum(length for _, length in runs)
     part = -(-size // factor)
     out: Runs = []
@@ -376,7 +376,7 @@ def strided_runs(runs: Runs, factor: int, count: int, place: int) -> Runs:
 def runs_of(
     shape: Numbers, placements: Sequence[Any], mesh_shape: Numbers, coordinate: Numbers
 ) -> list[Runs]:
-    """For each dimension, which elements of the global tensor lie at ``coordinate``."""
+    """For each dimension, which elements of the global tensor are at ``coordinate``."""
     dims: list[Runs] = [[(0, length)] if length else [] for length in shape]
     for placement, count, place in zip(placements, mesh_shape, coordinate):
         kind = _placements[type(placement)]
@@ -411,7 +411,7 @@ def _strided_boxes(
 
 
 def _agree_with_torch(name: str, shape: Numbers, spec: Any, dims: list[Runs]) -> None:
-    """What _StridedShard means differs between versions of torch: ask the one that runs."""
+    """Versions of torch differ in the meaning of _StridedShard: check against this one."""
     from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
     lengths, offsets = compute_local_shape_and_global_offset(shape, spec.mesh, spec.placements)
@@ -426,7 +426,7 @@ def _agree_with_torch(name: str, shape: Numbers, spec: Any, dims: list[Runs]) ->
 
 
 def _lengths_by_offset(boxes: list[tuple[Numbers, Numbers]], ndim: int) -> list[dict[int, int]]:
-    """Of each dimension, in the order in which the boxes lie in the local tensor."""
+    """The lengths in each dimension, in the order of the boxes in the local tensor."""
     found: list[dict[int, int]] = [{} for _ in range(ndim)]
     for offsets, lengths in boxes:
         for dim, offset, length in zip(found, offsets, lengths):
@@ -437,7 +437,7 @@ def _lengths_by_offset(boxes: list[tuple[Numbers, Numbers]], ndim: int) -> list[
 def _check_strided(
     name: str, local: Any, shape: Numbers, spec: Any, boxes: list[tuple[Numbers, Numbers]]
 ) -> Numbers:
-    """The lengths of the local tensor that is made of ``boxes``."""
+    """The lengths of the local tensor that ``boxes`` make up."""
     whole = tuple(sum(dim.values()) for dim in _lengths_by_offset(boxes, len(shape)))
     if tuple(local.shape) != whole and not (local.numel() == 0 and prod(whole) == 0):
         _refuse_shape(name, local, shape, spec, whole)
@@ -445,7 +445,7 @@ def _check_strided(
 
 
 def _cut(local: Any, boxes: list[tuple[Numbers, Numbers]], whole: Numbers) -> list[Piece]:
-    """The views of ``local`` for ``boxes``, which lie in it in the order of their offsets."""
+    """Views of ``local`` for ``boxes``, which it contains in the order of their offsets."""
     if len(boxes) == 1 or prod(whole) == 0:
         return [Piece(boxes[0][0], boxes[0][1], local)]
     places: list[dict[int, int]] = []  # offset -> place in the local tensor
@@ -464,14 +464,14 @@ def _cut(local: Any, boxes: list[tuple[Numbers, Numbers]], whole: Numbers) -> li
 
 
 def is_checkpointable(value: Any) -> bool:
-    """torch's CheckpointableTensor (2.14): a local tensor that says which shards lie in it."""
+    """Whether it is torch's CheckpointableTensor (2.14): a local tensor that lists its shards."""
     return hasattr(value, "global_shape") and all(
         hasattr(value, key) for key in ("global_offsets", "local_offsets", "local_sizes")
     )
 
 
 def _of_checkpointable(name: str, value: Any) -> Shards:
-    """``local_sizes`` at ``global_offsets``, found at ``local_offsets`` of the local tensor.
+    """Boxes of ``local_sizes`` at ``global_offsets``, and their views at ``local_offsets``.
 
     A local tensor of fewer dimensions holds rows: the leading dimensions of the sizes merged.
     """
@@ -529,7 +529,7 @@ def _of_sharded_tensor(name: str, value: Any, sharded: type) -> Shards:
 
 
 def _of_protocol(name: str, value: Any, for_load: bool) -> Optional[Shards]:
-    """What has ``__create_write_items__`` (save) or ``__create_chunk_list__`` (load)."""
+    """An object with ``__create_write_items__`` (save) or ``__create_chunk_list__`` (load)."""
     import torch
     from torch.distributed.checkpoint.metadata import MetadataIndex
     from torch.distributed.checkpoint.planner import WriteItemType

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The library's state dict of this rank: built once per layout, then only told what changed.
+"""The library's state dict of this rank: built once per layout, then only updated.
 
-A training loop saves the same names, shapes and placements every time, at addresses that may move
-and with a few small objects that change.  `StateDict.update` finds that out in one pass.
+A training loop saves the same names, shapes and placements every time.  Addresses may move, and a
+few small objects change.  `StateDict.update` finds out in one pass what changed.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ _NOTHING: Mapping[int, int] = MappingProxyType({})
 
 
 class _Entry:
-    """What is known of one leaf: enough to see whether another value has the same layout."""
+    """What is known about one leaf: enough to see whether another value has the same layout."""
 
     cls: Any  # the type of the value
     kind: int
     # tensors
     dtype: Any
-    shape: Any  # of the local tensor; of a leaf of another kind, the global one
+    shape: Any  # shape of the local tensor; of other leaves, the global shape
     strides: Any
     device: Any
     away: bool  # not in host memory
-    turn: Optional[int]  # on a device, and only fenced steps write to it: whose; None: it is not
+    turn: Optional[int]  # turn of a device tensor to which only fenced steps write; else None
     complex: bool
-    lazy: bool  # its elements are not what its memory says: it is saved row-major
+    lazy: bool  # its elements differ from its memory: it is saved row-major
     reach: int  # bytes of its storage from its first element on
-    at: int  # its address when that was last looked at ...
+    at: int  # its last known address ...
     size: int  # ... and the bytes of its storage
     requires_grad: bool
     flags: int
@@ -61,7 +61,7 @@ class _Entry:
     value: Any  # the object itself if it never changes
 
     def remember_tensor(self, value: Any, shards: Shards) -> None:
-        """Take the layout of ``value``, whose shards are known."""
+        """Record the layout of ``value``, whose shards are known."""
         import torch
 
         self.cls = type(value)
@@ -89,14 +89,14 @@ class _Entry:
         self.at = self.size = 0
 
     def lacks_memory(self, local: Any) -> bool:
-        """Whether somebody resized its storage."""
+        """Whether its storage was made too small for it."""
         if self.reach == 0:
             return False
         first = local.storage_offset() * local.itemsize
         return bool(local.untyped_storage().nbytes() < first + self.reach)
 
     def same_spec(self, spec: Any) -> bool:
-        """Whether a DTensor with ``spec`` has the boxes of the one that is known."""
+        """Whether a DTensor with ``spec`` has the same boxes as the known one."""
         known = self.spec
         if (
             (spec.mesh is known.mesh or spec.mesh == known.mesh)
@@ -111,7 +111,7 @@ class _Entry:
         return False
 
     def same_shards(self, shards: Shards) -> bool:
-        """The same question, of a tensor of any other kind."""
+        """The same for a tensor of any other kind."""
         return (
             self.shape == shards.shape
             and self.dtype == shards.dtype
@@ -145,15 +145,15 @@ def _is_lazy(tensor: Any) -> bool:
 
 
 def _strides(tensor: Any, address: int) -> Any:
-    """As the library finds it in memory; None: row-major."""
+    """The strides in memory; None: row-major."""
     if not address or tensor.is_contiguous() or _is_lazy(tensor):
         return None
     return None if _is_away(tensor) and not _device.is_direct(tensor) else tensor.stride()
 
 
 class _Memory:
-    """Addresses of shards in order of adding, their storages, and behind these what else must live
-    as long as they are read."""
+    """Addresses of shards in the order of adding, and their storages, followed by other objects
+    that must live as long."""
 
     __slots__ = ("_away", "_late", "addresses", "devices", "late", "storages")
 
@@ -166,8 +166,8 @@ class _Memory:
         self._away: list[tuple[int, Any]] = []
 
     def add(self, tensor: Any) -> Optional[int]:
-        """A tensor that may lie anywhere, or whose elements are not what its memory says.  Returns
-        its turn if it may be copied late."""
+        """Add a tensor on any device, or one whose elements differ from its memory.  Returns its
+        turn if it may be copied late."""
         if _is_away(tensor) and not _device.is_direct(tensor):
             self._away.append((len(self.addresses), tensor))
             self.addresses.append(0)
@@ -186,7 +186,7 @@ class _Memory:
         return turn
 
     def fetch(self) -> None:
-        """Bring what lies on devices into host memory."""
+        """Copy tensors on devices into host memory."""
         if self._away:
             copies, lease = _device.buffers.copy([tensor for _, tensor in self._away])
             self.storages.append(lease)
@@ -235,7 +235,7 @@ class StateDict:
         return self._handle
 
     def take_storages(self) -> Kept:
-        """Hand over what must live until RELEASED.  The state is good again after update()."""
+        """Hand over the storages, which must live until RELEASED.  update() must follow."""
         kept = Kept(self._shard_names, self.addresses, self.storages)
         self.storages = []
         self._usable = False
@@ -254,10 +254,10 @@ class StateDict:
         return None if data is None else ctypes.string_at(data, length.value)
 
     def update(self, leaves: Sequence[Leaf], late: Mapping[int, int] = _NOTHING) -> bool:
-        """Take other values of the same layout; False, and nothing changed, if it is another.
+        """Take other values of the same layout.  False, and no change, if the layout differs.
 
         Names, paths, shapes, dtypes, strides, placements, devices and flags make up the layout.
-        Raises Error if the library fails half-way: the state refuses to be used then.
+        Raises Error if the library fails half-way; then the state cannot be used any more.
         """
         if self.for_load or len(leaves) != len(self._entries):
             return False
@@ -277,7 +277,7 @@ class StateDict:
     def _match(
         self, leaves: Sequence[Leaf], memory: _Memory
     ) -> Optional[list[tuple[_Entry, Any, int, bytes]]]:
-        """Collect addresses and the objects that changed; None if the layout is another."""
+        """Collect addresses and the objects that changed; None if the layout differs."""
         changed: list[tuple[_Entry, Any, int, bytes]] = []
         address, keep = memory.addresses.append, memory.storages.append
         for leaf, entry in zip(leaves, self._entries):
@@ -357,7 +357,7 @@ def _free(handle: ctypes.c_void_p, pid: int) -> None:
 
 
 class _Builder:
-    """Adds leaves to a new state dict: one call of the library for each shard or object."""
+    """Adds leaves to a new state dict, with one call of the library for each shard or object."""
 
     def __init__(self, handle: ctypes.c_void_p, for_load: bool) -> None:
         self.handle = handle
@@ -371,7 +371,7 @@ class _Builder:
         self.pointers = [ctypes.cast(array, pointer) for array in self.arrays]
 
     def build(self, leaves: Sequence[Leaf], state: StateDict, late: Mapping[int, int]) -> None:
-        """Look at all leaves, fetch what lies on devices, then add them in order."""
+        """Look at all leaves, copy from devices, then add all in order."""
         memory = _Memory(late)
         found: list[Optional[Shards]] = []
         turns: list[Optional[int]] = []
@@ -396,7 +396,7 @@ class _Builder:
                 self.add_object(leaf, name, length, entry)
             else:
                 end = at + len(shards.pieces)
-                # What is late in part is not: update() would not know which.
+                # All or none of a tensor: update() could not tell its pieces apart.
                 one = set(turns[at:end])
                 entry.turn = one.pop() if len(one) == 1 else None
                 self.add_tensor(
@@ -410,7 +410,7 @@ class _Builder:
         state.devices, state.late = memory.devices, memory.late
 
     def set_path(self, leaf: Leaf) -> tuple[bytes, int]:
-        """Fill ``path``.  Returns the name and how many items the library is told."""
+        """Fill ``path``.  Returns the name and the number of items for the library."""
         name = _utf8(leaf.name, leaf.name)
         path = leaf.path
         if len(path) == 1 and type(path[0]) is not int:
@@ -498,7 +498,7 @@ def _utf8(name: str, text: str) -> bytes:
 
 
 class StateCache:
-    """The states of the layouts that were saved last."""
+    """The states of the last layouts."""
 
     LIMIT = 4
 
@@ -508,7 +508,7 @@ class StateCache:
     def get(self, leaves: Sequence[Leaf]) -> StateDict:
         """A state of ``leaves``: a known one with new contents, or a new one.
 
-        Good until the next call.  Raises as `StateDict` does.
+        Valid until the next call.  Raises the errors of `StateDict`.
         """
         late = fences.late_storages()
         for state in self._states:

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Decides from the arguments of a save or a load whether this library does it, or torch itself.
+"""Decides from the arguments of a save or a load whether sidestep or stock torch does it.
 
-torch's own writers, readers, planners and stagers only carry options, which are taken over.  That
-holds for exactly these classes: a subclass may do anything, so torch's own functions have to ask
-it.
+torch's own writers, readers, planners and stagers only carry options, which sidestep takes over.
+This holds only for exactly these classes.  A subclass may do anything, so stock torch must call it.
 """
 
 from __future__ import annotations
@@ -34,13 +33,13 @@ logger = logging.getLogger("sidestep")
 class Ours:
     """This library reads or writes ``path``.
 
-    nested        dicts and lists are taken apart (``flatten_state_dict``)
-    planner       not None: a planner of another kind, which is to be asked
-    Of a save:
-    no_replace    refuse where there is a checkpoint (``overwrite=False``)
+    nested        dicts and lists are flattened (``flatten_state_dict``)
+    planner       not None: a planner of another kind, which must be called
+    For a save:
+    no_replace    refuse to replace a checkpoint (``overwrite=False``)
     step          the training step to record
-    compress, ways: how; None: as the environment says
-    Of a load:
+    compress, ways: None: the values of the environment
+    For a load:
     partial       missing names are no error (``allow_partial_load``)
     allow_pickle  load also objects that only an executing unpickler can make
     """
@@ -58,9 +57,9 @@ class Ours:
 
 @dataclass(frozen=True)
 class Stock:
-    """torch's own function does it, with the caller's arguments as they are.
+    """torch's own function does it, with the caller's arguments.
 
-    writer  of a save: torch's own, for one of ours that cannot do it
+    writer  for a save: torch's writer, in place of one of ours that cannot do it
     """
 
     reason: str
@@ -77,7 +76,7 @@ CheckpointId = Optional[Union[str, "os.PathLike[str]"]]
 def save_route(
     checkpoint_id: CheckpointId, storage_writer: Any, planner: Any, use_collectives: bool = True
 ) -> Route:
-    """The way of a save.  A writer that is taken for its options is reset as torch does it.
+    """Who does this save.  A writer that only carries options is reset, as torch does.
 
     Errors: RuntimeError if neither ``checkpoint_id`` nor ``storage_writer`` is given.
     """
@@ -132,12 +131,12 @@ def _route_of_stock_writer(writer: Any, checkpoint_id: CheckpointId) -> Route:
 
 
 def keeps_still(stager: Any) -> bool:
-    """Whether ``stager`` stands for nothing but a copy in host memory, which is ours to make."""
+    """Whether ``stager`` only stands for a copy in host memory, which sidestep makes."""
     return type(stager) in _OWN_STAGERS
 
 
 def stages_later(stager: Any) -> bool:
-    """Whether torch answers a caller with this stager with an AsyncSaveResponse, not a Future."""
+    """Whether torch returns an AsyncSaveResponse for this stager, not a Future."""
     return bool(getattr(getattr(stager, "_config", None), "use_async_staging", False))
 
 
@@ -153,7 +152,7 @@ _OWN_STAGERS = {
 
 
 def load_route(checkpoint_id: CheckpointId, storage_reader: Any, planner: Any) -> Route:
-    """The way of a load.  A reader that is taken for its path is reset as torch does it.
+    """Who does this load.  A reader that only carries a path is reset, as torch does.
 
     Errors: RuntimeError if neither ``checkpoint_id`` nor ``storage_reader`` is given.
     """
@@ -201,7 +200,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def takes_storage_second(function: Function) -> Function:
-    """As torch does: of two positional arguments the second is the writer, or the reader."""
+    """As in torch, the second positional argument may be the writer or the reader."""
     parameters = inspect.signature(function).parameters
     storage = "storage_writer" if "storage_writer" in parameters else "storage_reader"
 
@@ -229,7 +228,7 @@ def _route_of_id(checkpoint_id: CheckpointId) -> Route:
         )
     try:
         return Ours(a_path(checkpoint_id, "checkpoint_id"))
-    except Error as refusal:  # a URL: torch's own storage may reach it
+    except Error as refusal:  # a URL: torch's own storage may know it
         url = os.fsdecode(checkpoint_id)
         if "://" not in url:
             raise
@@ -245,7 +244,7 @@ def _route_of_id(checkpoint_id: CheckpointId) -> Route:
 
 
 def _problem_of_url(url: str) -> Optional[str]:
-    """Why torch does not take it for a place of fsspec's; None: it does."""
+    """Why torch cannot use this URL with fsspec; None: it can."""
     try:
         from torch.distributed.checkpoint._fsspec_filesystem import FsspecWriter
 
@@ -257,7 +256,7 @@ def _problem_of_url(url: str) -> Optional[str]:
 
 
 def _check_storage(argument: str, storage: Any) -> None:
-    """TypeError: it is no storage of anybody's."""
+    """TypeError: it is no writer or reader."""
     if not hasattr(storage, "reset"):
         raise TypeError(f"{argument}: a {_name_of(storage)} is no storage; a path is checkpoint_id")
 
@@ -277,7 +276,7 @@ _told: set[str] = set()
 def call_stock(
     function: Callable[..., Any], route: Stock, state_dict: Any, **arguments: Any
 ) -> Any:
-    """torch's ``function``, after a word in the log: a warning the first time, for each reason."""
+    """torch's ``function``, after a line in the log: a warning the first time for each reason."""
     reason = route.reason
     if route.writer is not None:
         arguments["storage_writer"] = route.writer
@@ -291,7 +290,7 @@ _SAYS_NOTHING = {"async_stager": None, "no_dist": False, "use_collectives": True
 
 
 def known(function: Callable[..., Any], **arguments: Any) -> dict[str, Any]:
-    """``arguments`` without those that an older torch does not know, if they say nothing."""
+    """``arguments`` without those that an older torch does not know, if they have no effect."""
     parameters = inspect.signature(function).parameters
     missing = object()
     return {
@@ -303,13 +302,13 @@ def known(function: Callable[..., Any], **arguments: Any) -> dict[str, Any]:
 
 @contextmanager
 def failures_as_errors(doing: str) -> Iterator[None]:
-    """What torch's plan exchange raises, as an `Error` that names the rank it began on."""
+    """Inside, a failure of torch's plan exchange becomes an `Error` with the rank that failed."""
     try:
         yield
     except Error:
         raise
     except CheckpointException as told:
-        # Ranks that were told of another's failure while they wrote are no reason.
+        # Ignore ranks that only report the failure of another rank.
         reasons = {r: pair for r, pair in told.failures.items() if not _was_told(r, pair[0])}
         rank = min(reasons or told.failures)
         reason = told.failures[rank][0]
