@@ -83,7 +83,7 @@ def environment(variables: Optional[Mapping[str, str]] = None) -> Environment:
 
 
 def tell_about_job(env: Environment, size: int) -> None:
-    """Log what looks wrong about the launch of a run of ``size`` processes, and earlier restarts."""
+    """Log what looks wrong about the launch of ``size`` processes, and earlier restarts."""
     if env.restarts:
         log.info("this job was restarted %d times", env.restarts)
     if size == 1 and (env.world_size or 1) > 1 and env.launcher != "slurm":
