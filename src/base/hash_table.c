@@ -2,11 +2,10 @@
 /* hash_table.c -- see hash_table.h. */
 #include "base/hash_table.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
 
-#include "base/memory.h"
+#include "base/checked.h"
 #include "base/random.h"
 
 #define TABLE_MIN_CAPACITY 64u
@@ -19,7 +18,7 @@ struct hash_table_slot {
 
 void hash_table_release(struct hash_table *t)
 {
-    free(t->slots);
+    arena_release(&t->arena);
     *t = (struct hash_table){0};
 }
 
@@ -48,36 +47,45 @@ size_t hash_table_find(const struct hash_table *t, const char *name)
     return slot->name != NULL ? slot->index : SIZE_MAX;
 }
 
-static bool has_room(const struct hash_table *t)
+/* How many names a table of ${capacity} holds, at most. */
+static size_t room_of(size_t capacity)
 {
-    return t->count < t->capacity / 4 * 3;
+    return capacity / 4 * 3;
 }
 
 /* ${capacity} is a power of two. */
 static enum sidestep_status table_grow(struct hash_table *t, size_t capacity,
                                        struct sidestep_error *err)
 {
-    struct hash_table bigger = *t;
+    struct hash_table bigger = {.capacity = capacity, .count = t->count, .seed = t->seed};
 
-    bigger.capacity = capacity;
     if (t->capacity == 0)
         TRY(random_bytes(&bigger.seed, sizeof(bigger.seed), err));
-    bigger.slots = memory_new(bigger.capacity, sizeof(*bigger.slots));
+    bigger.slots = arena_new(&bigger.arena, bigger.capacity, sizeof(*bigger.slots));
     if (bigger.slots == NULL)
         return FAIL_NOMEM(err, bigger.capacity * sizeof(*bigger.slots));
     for (size_t i = 0; i < t->capacity; i++)
         if (t->slots[i].name != NULL)
             *find_slot(&bigger, t->slots[i].name, t->slots[i].hash) = t->slots[i];
-    free(t->slots);
+    arena_release(&t->arena);
     *t = bigger;
     return SIDESTEP_OK;
+}
+
+enum sidestep_status hash_table_reserve(struct hash_table *t, size_t count,
+                                        struct sidestep_error *err)
+{
+    size_t capacity = max_u64(t->capacity, TABLE_MIN_CAPACITY);
+
+    while (room_of(capacity) < count && capacity <= SIZE_MAX / 2)
+        capacity *= 2;
+    return capacity > t->capacity ? table_grow(t, capacity, err) : SIDESTEP_OK;
 }
 
 enum sidestep_status hash_table_insert(struct hash_table *t, const char *name, size_t index,
                                        size_t *existing, struct sidestep_error *err)
 {
-    if (!has_room(t))
-        TRY(table_grow(t, t->capacity != 0 ? t->capacity * 2 : TABLE_MIN_CAPACITY, err));
+    TRY(hash_table_reserve(t, t->count + 1, err));
     uint64_t hash = hash_name(t, name);
     struct hash_table_slot *slot = find_slot(t, name, hash);
     *existing = SIZE_MAX;

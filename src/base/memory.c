@@ -2,6 +2,7 @@
 /* memory.c -- see memory.h. */
 #include "base/memory.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -147,6 +148,22 @@ void *arena_new(struct arena *arena, size_t count, size_t size)
     return p;
 }
 
+void *arena_reserve(struct arena *arena, void *array, size_t *capacity, size_t count,
+                    size_t item_bytes)
+{
+    size_t wanted = max_u64(count, *capacity != 0 ? *capacity * 2 : MIN_ARRAY_CAPACITY);
+
+    if (array != NULL && count <= *capacity)
+        return array;
+    void *grown = arena_new(arena, wanted, item_bytes);
+    if (grown == NULL)
+        return NULL;
+    if (array != NULL)
+        memcpy(grown, array, *capacity * item_bytes);
+    *capacity = wanted;
+    return grown;
+}
+
 char *arena_strndup(struct arena *arena, const char *text, size_t length)
 {
     char *copy = arena_new(arena, length + 1, 1);
@@ -191,6 +208,19 @@ char *arena_printf(struct arena *arena, const char *fmt, ...)
         va_end(args);
     }
     return text;
+}
+
+void arena_adopt(struct arena *arena, struct arena *from)
+{
+    struct arena_block **end = &arena->blocks;
+
+    assert(arena->limit_bytes == 0);
+    while (*end != NULL)
+        end = &(*end)->next;
+    *end = from->blocks;
+    arena->used_bytes += from->used_bytes;
+    from->blocks = NULL;
+    from->used_bytes = 0;
 }
 
 void arena_release(struct arena *arena)

@@ -38,12 +38,27 @@ struct arena {
     size_t limit_bytes; /* of ${used_bytes}; 0: no limit */
 };
 void *arena_new(struct arena *arena, size_t count, size_t size);
+/* Make room for ${count} items of ${array}, which is in ${arena} and has ${*capacity} items.
+ * Returns the array, which may have moved: the arena keeps the smaller ones, which are less than
+ * the last one together.  Large ones lie on huge pages.  NULL: memory is short. */
+void *arena_reserve(struct arena *arena, void *array, size_t *capacity, size_t count,
+                    size_t item_bytes);
+/* The same for a typed array and its capacity.  On failure it returns ENOMEM to our caller. */
+#define TRY_RESERVE(arena, array, capacity, count, err)                                            \
+    do {                                                                                           \
+        void *reserved_ = arena_reserve((arena), (array), &(capacity), (count), sizeof(*(array))); \
+        if (reserved_ == NULL)                                                                     \
+            return FAIL_NOMEM((err), (count) * sizeof(*(array)));                                  \
+        (array) = reserved_;                                                                       \
+    } while (0)
 char *arena_strndup(struct arena *arena, const char *text, size_t length);
 /* Copy ${text}; NULL and "" become NULL. */
 enum sidestep_status arena_copy_text(struct arena *arena, const char *text, const char **copy,
                                      struct sidestep_error *err);
 void *arena_copy(struct arena *arena, const void *bytes, size_t length);
 char *arena_printf(struct arena *arena, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Move all that ${from} has to ${arena}, which has no limit.  ${from} is empty then. */
+void arena_adopt(struct arena *arena, struct arena *from);
 void arena_release(struct arena *arena);
 #define OWNED_ARENA __attribute__((cleanup(arena_release))) struct arena
 

@@ -3,17 +3,14 @@
 #include "commit/commit_metadata.h"
 
 #include <assert.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
 #include "plan/plan.h"
 
-#define MIN_ENTRIES 64u
-
 void commit_metadata_builder_release(struct commit_metadata_builder *builder)
 {
-    free(builder->chunks);
+    arena_release(&builder->scratch);
     *builder = (struct commit_metadata_builder){0};
 }
 
@@ -54,32 +51,13 @@ static enum sidestep_status copy_entry(struct arena *arena, struct metadata_entr
     return SIDESTEP_OK;
 }
 
-/* Make room for one more entry. The arena keeps the smaller arrays, which are less than the last
- * one together. */
-static enum sidestep_status grow_entries(struct metadata *out, struct sidestep_error *err)
-{
-    size_t capacity = out->capacity != 0 ? out->capacity * 2 : MIN_ENTRIES;
-
-    assert(out->count <= out->capacity);
-    if (out->count < out->capacity)
-        return SIDESTEP_OK;
-    struct metadata_entry *entries = arena_new(&out->arena, capacity, sizeof(*entries));
-    if (entries == NULL)
-        return FAIL_NOMEM(err, capacity * sizeof(*entries));
-    if (out->count != 0)
-        memcpy(entries, out->entries, out->count * sizeof(*entries));
-    out->entries = entries;
-    out->capacity = capacity;
-    return SIDESTEP_OK;
-}
-
 static enum sidestep_status add_entry(struct commit_metadata_builder *b,
                                       const struct footer_item *item, struct sidestep_error *err)
 {
     struct metadata *out = b->out;
     size_t existing;
 
-    TRY(grow_entries(out, err));
+    TRY_RESERVE(&out->arena, out->entries, out->capacity, out->count + 1, err);
     out->entries[out->count] = entry_of_item(item);
     if (b->copies)
         TRY(copy_entry(&out->arena, &out->entries[out->count], err));
@@ -158,7 +136,7 @@ static enum sidestep_status add_item(struct commit_metadata_builder *b, const st
         b->out->entries[at].storage = storage;
         return SIDESTEP_OK;
     }
-    TRY_GROW(b->chunks, b->capacity, b->count, err);
+    TRY_RESERVE(&b->scratch, b->chunks, b->capacity, b->count + 1, err);
     b->chunks[b->count++] =
         (struct commit_metadata_chunk){at, {.box = box_of(item, numbers), .storage = storage}};
     b->out->entries[at].chunk_count++;
@@ -181,6 +159,16 @@ static enum sidestep_status make_numbers(struct commit_metadata_builder *b,
     return *numbers != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, count * sizeof(**numbers));
 }
 
+/* The first file most often has all tensors that there are, so there is room for its items. Later
+ * files mostly have other chunks of the same tensors. */
+static enum sidestep_status reserve_first(struct commit_metadata_builder *b, size_t items,
+                                          struct sidestep_error *err)
+{
+    TRY_RESERVE(&b->out->arena, b->out->entries, b->out->capacity, items, err);
+    TRY_RESERVE(&b->scratch, b->chunks, b->capacity, items, err);
+    return hash_table_reserve(&b->out->names, items, err);
+}
+
 enum sidestep_status commit_metadata_add(struct commit_metadata_builder *b,
                                          const struct footer *footer, const char *name,
                                          struct sidestep_error *err)
@@ -189,6 +177,8 @@ enum sidestep_status commit_metadata_add(struct commit_metadata_builder *b,
 
     assert(b->out->chunks.capacity == 0); /* not finished */
     b->next = 0;
+    if (b->out->count == 0)
+        TRY(reserve_first(b, footer->count, err));
     TRY(make_numbers(b, footer, &numbers, err));
     for (size_t i = 0; i < footer->count; i++) {
         TRY(add_item(b, footer, &footer->items[i], name, numbers, err));
@@ -214,7 +204,7 @@ enum sidestep_status commit_metadata_finish(struct commit_metadata_builder *b,
         entry->chunks[entry->chunk_count++] = b->chunks[i].chunk;
     }
     b->out->capacity = 0; /* nothing grows any more */
-    free(TAKE(b->chunks));
+    commit_metadata_builder_release(b);
     return SIDESTEP_OK;
 }
 

@@ -21,6 +21,7 @@ struct commit_metadata_chunk {
 struct commit_metadata_builder {
     struct metadata *out;
     bool copies; /* copy what ${out} needs of a footer; else the footers must outlive ${out} */
+    struct arena scratch;                 /* ${chunks} */
     struct commit_metadata_chunk *chunks; /* of all tensors, in the order of files and items */
     size_t count, capacity;
     size_t next;           /* the entry after that of the last item: the likely one for the next */
@@ -35,7 +36,7 @@ void commit_metadata_builder_release(struct commit_metadata_builder *builder);
 enum sidestep_status commit_metadata_add(struct commit_metadata_builder *builder,
                                          const struct footer *footer, const char *name,
                                          struct sidestep_error *err);
-/* All footers are added: complete ${out}. */
+/* All footers are added: complete ${out}, and release the builder. */
 enum sidestep_status commit_metadata_finish(struct commit_metadata_builder *builder,
                                             struct sidestep_error *err);
 /* Check that the boxes of all footers tile every tensor. EDISAGREE: they do not. */

@@ -109,7 +109,7 @@ static bool can_join(const struct fetch *f, const struct job *last, const struct
 static enum sidestep_status append_piece(struct fetch *f, const struct piece *piece,
                                          struct sidestep_error *err)
 {
-    TRY_GROW(f->pieces, f->piece_capacity, f->piece_count, err);
+    TRY_RESERVE(&f->arena, f->pieces, f->piece_capacity, f->piece_count + 1, err);
     f->pieces[f->piece_count++] = *piece;
     return SIDESTEP_OK;
 }
@@ -408,6 +408,7 @@ static enum sidestep_status fetch_with(struct fetch *f, struct workers *workers,
     f->items = arena_new(&f->arena, f->plan->count, sizeof(*f->items));
     if (f->items == NULL)
         return FAIL_NOMEM(err, f->plan->count * sizeof(*f->items));
+    TRY_RESERVE(&f->arena, f->pieces, f->piece_capacity, f->plan->count, err); /* mostly enough */
     TRY(make_jobs(f, err));
     const struct parallel_read many = {.kind = &f->reader->queue,
                                        .direct = f->direct,
@@ -447,7 +448,6 @@ enum sidestep_status fetch_run(struct reader *reader, const struct load_plan *pl
         compressed_item_close(&f.compressed[c]);
     arena_release(&f.arena);
     free(f.jobs);
-    free(f.pieces);
     free(f.needed);
     return status;
 }

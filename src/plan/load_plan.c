@@ -43,7 +43,6 @@ struct builder {
 void load_plan_release(struct load_plan *plan)
 {
     arena_release(&plan->arena);
-    free(plan->chunks);
     *plan = (struct load_plan){0};
 }
 
@@ -65,7 +64,7 @@ static enum sidestep_status add_chunk(struct builder *b, const struct load_plan_
                     display_name(chunk->entry->name).text,
                     chunk->entry->is_object ? "the object" : "the chunk ",
                     chunk->entry->is_object ? "" : display_box(&chunk->box).text);
-    TRY_GROW(plan->chunks, b->chunk_capacity, plan->count, err);
+    TRY_RESERVE(&plan->arena, plan->chunks, b->chunk_capacity, plan->count + 1, err);
     plan->chunks[plan->count++] = *chunk;
     return SIDESTEP_OK;
 }
@@ -389,6 +388,7 @@ static enum sidestep_status allocate(struct builder *b, bool whole, struct sides
     if ((whole && b->wanted == NULL) || plan->missing == NULL || plan->mismatched == NULL ||
         plan->unexpected == NULL)
         return FAIL_NOMEM(err, (2 * names + saved) * sizeof(const char *));
+    TRY_RESERVE(&plan->arena, plan->chunks, b->chunk_capacity, names, err); /* at least */
     return SIDESTEP_OK;
 }
 

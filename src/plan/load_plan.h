@@ -18,7 +18,7 @@ struct load_plan_chunk {
 
 struct load_plan {
     struct arena arena;
-    struct load_plan_chunk *chunks; /* by file, then by offset; malloc'ed */
+    struct load_plan_chunk *chunks; /* by file, then by offset */
     size_t count;
     uint64_t wanted_bytes; /* that the chunks fill in the state's tensors */
     const char **missing;  /* sorted; texts as in sidestep_load_report */

@@ -39,6 +39,27 @@ TEST(blocks_grow_with_the_arena)
     assert_true(arena.used_bytes == (size_t)COUNT * SMALL + LARGE);
 }
 
+TEST(an_arena_adopts_what_another_has)
+{
+    OWNED_ARENA arena = {0};
+    struct arena from = {0};
+    unsigned char *own = arena_new(&arena, 1, SMALL), *small = arena_new(&from, 1, SMALL),
+                  *large = arena_new(&from, 1, LARGE);
+
+    memset(own, 1, SMALL);
+    memset(small, 2, SMALL);
+    memset(large, 3, LARGE);
+    arena_adopt(&arena, &from);
+    assert_true(from.blocks == NULL && from.used_bytes == 0);
+    assert_true(arena.used_bytes == 2 * SMALL + LARGE);
+    arena_release(&from);
+    expect_fresh(arena_new(&arena, 1, SMALL), SMALL);
+    assert_true(own[SMALL - 1] == 1 && small[SMALL - 1] == 2 && large[LARGE - 1] == 3);
+    arena_adopt(&from, &arena); /* into one that is empty */
+    assert_true(from.used_bytes == 3 * SMALL + LARGE && small[0] == 2);
+    arena_release(&from);
+}
+
 TEST(a_limit_holds_for_large_blocks)
 {
     OWNED_ARENA arena = {.limit_bytes = LARGE};
