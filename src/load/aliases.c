@@ -29,6 +29,14 @@ static int by_address(const void *a, const void *b)
     return x->target < y->target ? -1 : x->target > y->target;
 }
 
+static bool are_sorted(const struct loaded_target *placed, size_t count)
+{
+    for (size_t i = 1; i < count; i++)
+        if (by_address(&placed[i - 1], &placed[i]) > 0)
+            return false;
+    return true;
+}
+
 /* List each target once, by address: a target may have parts of several chunks. */
 static size_t find_loaded(const struct load_plan *plan, struct loaded_target *placed)
 {
@@ -47,7 +55,8 @@ static size_t find_loaded(const struct load_plan *plan, struct loaded_target *pl
             p->end = p->begin + bytes;
             count++;
         }
-    qsort(placed, count, sizeof(*placed), by_address);
+    if (!are_sorted(placed, count)) /* those of one allocation mostly are */
+        qsort(placed, count, sizeof(*placed), by_address);
     for (size_t i = 0; i < count; i++)
         if (kept == 0 || placed[kept - 1].target != placed[i].target)
             placed[kept++] = placed[i];
