@@ -147,7 +147,8 @@ static enum sidestep_status split_before_item(struct verify *v, struct range *s,
 static enum sidestep_status split_file(struct verify *v, size_t file, struct sidestep_error *err)
 {
     const struct reader_file *f = &v->reader->files[file];
-    const uint64_t want = VERIFY_MAX_READ_BYTES - 2 * HASH_BLOCK_BYTES;
+    const bool is_far = v->reader->queue.readers != 0;
+    const uint64_t want = is_far || has_taker(v) ? VERIFY_LARGE_READ_BYTES : VERIFY_READ_BYTES;
     struct range s = {.file = file};
     uint64_t at = 0;
 

@@ -25,9 +25,11 @@
 #include "checkpoint/checkpoint.h"
 #include "verify/verify_findings.h"
 
-#define VERIFY_MAX_READ_BYTES                                                                      \
-    ((uint64_t)6 << 20) /* at most, of one request; two blocks less, often                         \
-                         */
+/* Of one request; up to two blocks more.  What was read is hashed while the processor's
+ * second-level cache still holds it. */
+#define VERIFY_READ_BYTES ((uint64_t)HASH_BLOCK_BYTES)
+/* The same where answers come from far away, or where somebody takes the bytes. */
+#define VERIFY_LARGE_READ_BYTES ((uint64_t)4 << 20)
 /* Memory of all threads together for compressed items, which must be decoded completely.  A larger
  * item is decoded alone. */
 #define VERIFY_MEMORY_BYTES ((uint64_t)1 << 30)
