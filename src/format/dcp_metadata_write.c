@@ -419,5 +419,5 @@ bool dcp_metadata_end_has_save_id(const void *end, size_t length, const char *sa
     dcp_writer_short_text(&w, SAVE_ID_KEY);
     dcp_writer_short_text(&w, save_id);
     assert((size_t)(w.at - wanted) == 2 + key + 2 + id);
-    return memmem(end, length, wanted, (size_t)(w.at - wanted)) != NULL;
+    return length != 0 && memmem(end, length, wanted, (size_t)(w.at - wanted)) != NULL;
 }
