@@ -155,7 +155,8 @@ class Bench:
                           "steps": [[at - zero for at in step] for step in steps]}), flush=True)
 
 
-def main():
+def start():
+    """Read the command line, and make a state and every way to save it."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--dir", required=True)
     parser.add_argument("--runs", type=int, default=5)
@@ -172,10 +173,14 @@ def main():
         bench = Bench(args, pages)
         if args.huge:
             sidestep.huge_pages(bench.state)
-        ways = bench.ways()
-        for name, seconds in TRAINERS.items():
-            bench.measure(name, seconds, ways)
-        dist.destroy_process_group()
+        return bench, bench.ways()
+
+
+def main():
+    bench, ways = start()
+    for name, seconds in TRAINERS.items():
+        bench.measure(name, seconds, ways)
+    dist.destroy_process_group()
 
 
 if __name__ == "__main__":

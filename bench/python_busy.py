@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""python_busy.py -- measures what a checkpoint takes from a trainer that keeps every processor busy
+and leaves its state alone until it is written, by every way to save in the background.
+
+Called by bench/run. Lost are the time of the call, and its share of the processor time that this
+process takes until the checkpoint exists. So what other programs take does not count, and neither
+do the kernel's threads that write the page cache of stock's files to the disk. Other processes
+stand for the trainer: they leave the save no processor that is idle.
+"""
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import time
+
+import torch.distributed as dist
+from python_bench import LEARNING, tensors_of
+from python_trainers import Bench, start, upload
+from torch_support import report, settle, warm
+
+WORK = [sys.executable, "-c", "while True: pass"]
+GOAL = 1 / 5
+SECONDS = 2  # in which a save ends, also with little of the processors
+
+
+class Trainer:
+    """Processes that keep all processors busy, while they are told to."""
+
+    def __init__(self):
+        self.processes = [subprocess.Popen(WORK) for _ in range(os.cpu_count())]
+        self.tell(signal.SIGSTOP)
+
+    def tell(self, what):
+        for process in self.processes:
+            process.send_signal(what)
+
+    def compute(self):
+        self.tell(signal.SIGCONT)
+        time.sleep(SECONDS)
+        self.tell(signal.SIGSTOP)
+
+    def end(self):
+        for process in self.processes:
+            process.kill()
+            process.wait()
+
+
+def lost_by(bench, trainer, save):
+    """(seconds lost, seconds of processor time) of one save. Nobody waits for it, so it gets what
+    the trainer leaves it."""
+    warm(tensors_of(bench.state), bench.bytes)
+    before, began = time.process_time(), time.monotonic()
+    answer = save(bench.state, checkpoint_id=bench.path)
+    call, called = time.monotonic() - began, time.process_time()
+    trainer.compute()
+    upload(answer).result()
+    ended = time.process_time()
+    settle(bench.path)
+    return call + (ended - called) / os.cpu_count(), ended - before
+
+
+def main():
+    bench, ways = start()
+    trainer = Trainer()
+    del ways["stock: save"]  # not in the background
+    lost, took = {way: [] for way in ways}, {way: [] for way in ways}
+    for save in [*ways.values()] * LEARNING:
+        lost_by(bench, trainer, save)
+    for _ in range(bench.args.runs):
+        for way, save in ways.items():
+            seconds, processor = lost_by(bench, trainer, save)
+            lost[way].append(seconds)
+            took[way].append(processor)
+    trainer.end()
+    best = min((way for way in ways if way.startswith("stock: ")), key=lambda way: statistics.median(lost[way]))
+    for ours in ("auto", "copy"):
+        report(f"lost, {ours}, {bench.pages}, all processors busy", "stall", GOAL if ours == "auto" else 0,
+               lost[ours], best, lost[best])
+        report(f"processor time, {ours}, {bench.pages}, all processors busy", "cpu", 0, took[ours], best, took[best])
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
