@@ -62,8 +62,8 @@ static void check_accepted(const struct answer *answer)
 
     if (!is_success || answer->body != ANSWER_RANGE)
         return;
-    assert(answer->received == answer->to_length ||
-           answer->total < answer->offset + answer->to_length);
+    assert(answer->received == answer->range_bytes ||
+           answer->total < answer->offset + answer->range_bytes);
     assert(answer->status != 206 || answer->first == answer->offset);
 }
 
@@ -88,20 +88,25 @@ static void check_failure(const struct answer *answer)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    char to[MOST_BYTES];
-    struct answer answer = {.to = to, .text_limit = MOST_BYTES};
+    char first[MOST_BYTES], rest[MOST_BYTES], last[MOST_BYTES];
+    struct store_place list[] = {{first, 0}, {NULL, 0}, {last, 0}};
+    const struct store_places places = {.list = list, .count = 3, .rest = rest};
+    struct answer answer = {.places = &places, .text_limit = MOST_BYTES};
 
     if (size < 2)
         return 0;
     answer.body = (enum answer_body)(data[0] % 3);
     answer.offset = data[0] / 3;
-    answer.to_length = 1 + data[1] % MOST_BYTES;
+    answer.range_bytes = 1 + data[1] % MOST_BYTES;
+    list[0].bytes = data[0] % (answer.range_bytes + 1);
+    list[1].bytes = (answer.range_bytes - list[0].bytes) / 2;
+    list[2].bytes = answer.range_bytes - list[0].bytes - list[1].bytes;
     const char *bytes = (const char *)data + 2;
     size_t head = feed_head(&answer, bytes, size - 2);
     if (answer.problem == NULL)
         feed_body(&answer, bytes + head, size - 2 - head, 1 + data[1] / MOST_BYTES * 7);
     check_texts(&answer);
-    assert(answer.received <= answer.to_length);
+    assert(answer.received <= answer.range_bytes);
     assert(answer.text.length <= ANSWER_MAX_ERROR_BYTES);
     if (answer_check(&answer))
         check_accepted(&answer);

@@ -29,6 +29,7 @@ struct slot {
     struct slot *next;
     uint8_t *buffer;
     uint8_t *bytes; /* where the range begins */
+    struct store_places places;
 };
 
 struct reading {
@@ -64,6 +65,10 @@ static uint8_t *choose_target(const struct parallel_read *many, struct slot *slo
 {
     uint64_t page = required_page(many, s), begin = s->begin;
 
+    if (s->places != NULL) {
+        slot->bytes = slot->buffer;
+        return slot->buffer;
+    }
     if (can_read_to_target(s, page)) {
         slot->bytes = s->target;
         return s->target;
@@ -89,15 +94,21 @@ static void start(struct reading *r, size_t i)
     }
     assert(slot != NULL); /* there are as many slots as requests the queue accepts, or as ranges */
     uint8_t *to = choose_target(many, slot, &s);
+    slot->places = (struct store_places){s.places, s.place_count, slot->buffer};
     if (s.file->file == NULL || s.end > s.file->source.length || s.begin > s.end) {
+        assert(s.places == NULL || s.file->file != NULL);
         enum sidestep_status status =
             source_read(&s.file->source, to, s.end - s.begin, s.begin, &why);
         use(r, i, slot->bytes, status, &why);
         return;
     }
     r->free = slot->next;
-    slot->request = (struct store_request){
-        .file = s.file->file, .memory = to, .bytes = s.end - s.begin, .offset = s.begin, .tag = i};
+    slot->request = (struct store_request){.file = s.file->file,
+                                           .memory = to,
+                                           .places = s.places != NULL ? &slot->places : NULL,
+                                           .bytes = s.end - s.begin,
+                                           .offset = s.begin,
+                                           .tag = i};
     store_queue_submit(&r->queue, &slot->request);
 }
 
@@ -159,7 +170,9 @@ static uint64_t slot_bytes(const struct parallel_read *many)
 
     for (size_t i = 0; i < many->count; i++) {
         struct parallel_read_range s = many->describe(many->context, i);
-        if (s.file != NULL && !can_read_to_target(&s, required_page(many, &s)))
+        if (s.places != NULL)
+            longest = max_u64(longest, s.rest_bytes);
+        else if (s.file != NULL && !can_read_to_target(&s, required_page(many, &s)))
             longest = max_u64(longest, s.end - s.begin);
     }
     return round_up(longest + HEADROOM_BYTES, HEADROOM_BYTES);
@@ -195,8 +208,10 @@ enum sidestep_status parallel_read_run(const struct parallel_read *many, struct 
                                        struct sidestep_error *err)
 {
     OWNED_BY(workers_free) struct workers *own = NULL;
-    unsigned readers = (unsigned)min_u64(many->kind->readers, many->count);
+    unsigned readers = (unsigned)min_u64(store_reads(many->store), many->count);
 
+    if (readers > workers_count(workers) + 1)
+        readers = (unsigned)min_u64(readers, PARALLEL_READ_FAR_BYTES / slot_bytes(many));
     if (readers <= workers_count(workers) + 1)
         return read_with(many, workers, err);
     TRY(workers_new(readers - 1, "sidestep-read", &own, err));

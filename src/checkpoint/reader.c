@@ -277,6 +277,8 @@ void reader_take_lease(struct reader *r)
 {
     struct store_file *file = NULL;
 
+    if (r->store->ops->layout == STORE_OF_KEYS) /* there are no locks */
+        return;
     if (store_file_open(r->dir, FILE_NAME_METADATA, 0, &file, NULL) != SIDESTEP_OK)
         return;
     if (store_file_lock(file, false, NULL) == SIDESTEP_OK)
@@ -344,8 +346,7 @@ enum sidestep_status reader_new(struct store *store, const char *path, uint32_t 
     (*out)->store = store;
     (*out)->flags = flags;
     (*out)->queue = (struct store_queue_config){.ring = (flags & READER_IO_URING) != 0,
-                                                .depth = READER_QUEUE_DEPTH,
-                                                .readers = store->readers};
+                                                .depth = READER_QUEUE_DEPTH};
     (*out)->path = memory_strdup(path);
     if ((*out)->path != NULL) { /* names of files are joined to it */
         (*out)->path[object_url_trimmed(path)] = '\0';

@@ -227,6 +227,7 @@ static bool has_stopped(void *context)
 static enum sidestep_status run_plain(struct plain *plain, struct sidestep_error *err)
 {
     const struct parallel_read many = {.kind = &plain->c->reader->queue,
+                                       .store = plain->c->reader->store,
                                        .direct = true,
                                        .count = plain->count,
                                        .context = plain,

@@ -12,6 +12,9 @@
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "block hashes are used as they lie in the file");
 
+/* Read with the trailer: most footers are shorter, and storage far away is asked once. */
+#define FOOTER_TAIL_BYTES ((size_t)32 << 10)
+
 #define FAIL_FORMAT(err, ...) FAIL(err, SIDESTEP_ECORRUPT, __VA_ARGS__)
 
 static enum sidestep_status trailer_parse(const uint8_t bytes[FOOTER_TRAILER_BYTES],
@@ -46,16 +49,16 @@ static enum sidestep_status trailer_parse(const uint8_t bytes[FOOTER_TRAILER_BYT
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status trailer_load(const struct source *file,
-                                         uint8_t bytes[FOOTER_TRAILER_BYTES],
-                                         struct footer_trailer *out, struct sidestep_error *err)
+/* Read the last ${bytes} of the file, and the trailer, with which they end. */
+static enum sidestep_status tail_load(const struct source *file, uint8_t *tail, size_t bytes,
+                                      struct footer_trailer *out, struct sidestep_error *err)
 {
     if (file->length < FOOTER_TRAILER_BYTES)
         return FAIL(err, SIDESTEP_ENOTFOUND,
                     "the file does not end with a trailer of sidestep (it has %" PRIu64 " bytes)",
                     file->length);
-    TRY(source_read(file, bytes, FOOTER_TRAILER_BYTES, file->length - FOOTER_TRAILER_BYTES, err));
-    return trailer_parse(bytes, file->length, out, err);
+    TRY(source_read(file, tail, bytes, file->length - bytes, err));
+    return trailer_parse(tail + bytes - FOOTER_TRAILER_BYTES, file->length, out, err);
 }
 
 enum sidestep_status footer_trailer_read(const struct source *file, struct footer_trailer *out,
@@ -63,7 +66,7 @@ enum sidestep_status footer_trailer_read(const struct source *file, struct foote
 {
     uint8_t bytes[FOOTER_TRAILER_BYTES];
 
-    return trailer_load(file, bytes, out, err);
+    return tail_load(file, bytes, sizeof(bytes), out, err);
 }
 
 /* The areas of a footer, as far as they are not read yet. */
@@ -380,18 +383,23 @@ static enum sidestep_status footer_parse(const uint8_t *bytes, size_t length, ui
 enum sidestep_status footer_read(const struct source *file, struct arena *arena, struct footer *out,
                                  uint8_t sha256[HASH_SHA256_BYTES], struct sidestep_error *err)
 {
-    uint8_t trailer_bytes[FOOTER_TRAILER_BYTES];
+    uint8_t tail[FOOTER_TAIL_BYTES];
+    size_t tail_bytes = (size_t)min_u64(sizeof(tail), file->length);
     struct footer_trailer trailer;
 
     *out = (struct footer){0};
-    TRY(trailer_load(file, trailer_bytes, &trailer, err));
+    TRY(tail_load(file, tail, tail_bytes, &trailer, err));
     size_t length = (size_t)trailer.footer_bytes;
     uint64_t start = file->length - FOOTER_TRAILER_BYTES - length;
     uint8_t *bytes = arena_new(arena, 1, length + FOOTER_TRAILER_BYTES);
     if (bytes == NULL)
         return FAIL_NOMEM(err, length + FOOTER_TRAILER_BYTES);
-    TRY(source_read(file, bytes, length + FOOTER_TRAILER_BYTES, start, err));
-    if (memcmp(bytes + length, trailer_bytes, FOOTER_TRAILER_BYTES) != 0)
+    if (length + FOOTER_TRAILER_BYTES <= tail_bytes)
+        memcpy(bytes, tail + tail_bytes - FOOTER_TRAILER_BYTES - length,
+               length + FOOTER_TRAILER_BYTES);
+    else
+        TRY(source_read(file, bytes, length + FOOTER_TRAILER_BYTES, start, err));
+    if (memcmp(bytes + length, tail + tail_bytes - FOOTER_TRAILER_BYTES, FOOTER_TRAILER_BYTES) != 0)
         return FAIL_FORMAT(err, "trailer: it changed while it was read");
     if (hash_block(bytes, length) != trailer.footer_hash)
         return FAIL_FORMAT(err, "footer: the bytes do not match their hash");

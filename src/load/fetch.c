@@ -27,6 +27,9 @@ struct piece {
     size_t chunk;
     uint64_t begin;
     uint64_t end;
+    /* Set by set_places(), if the job has places. */
+    uint8_t *direct; /* it is read to there; NULL: to the job's buffer */
+    uint64_t at;     /* in that buffer */
 };
 
 struct job {
@@ -42,6 +45,9 @@ struct job {
     size_t piece_count;
     bool is_direct; /* one piece, which is read directly into the target; with O_DIRECT, of whole
                        pages */
+    size_t first_place; /* of a read from far away, see set_places() */
+    size_t place_count;
+    uint64_t rest_bytes;
 };
 
 struct fetch {
@@ -59,6 +65,8 @@ struct fetch {
     size_t job_count, job_capacity;
     struct piece *pieces;
     size_t piece_count, piece_capacity;
+    struct store_place *places;
+    size_t place_count, place_capacity;
     uint8_t *needed; /* which blocks of the current chunk are needed */
     size_t needed_capacity;
     _Atomic uint64_t bytes_read;
@@ -92,18 +100,20 @@ static bool can_read_directly(const struct fetch *f, const struct piece *piece)
     uint64_t at = f->items[piece->chunk].data_offset + piece->begin;
     const uint8_t *target = contiguous_target(&f->plan->chunks[piece->chunk], piece);
 
-    if (f->is_far)
-        return target != NULL && piece->end - piece->begin >= FETCH_FAR_DIRECT_BYTES;
-    return f->direct && target != NULL &&
+    return f->direct && !f->is_far && target != NULL &&
            ((uintptr_t)target | at | (piece->end - piece->begin)) % FETCH_PAGE_BYTES == 0;
 }
 
-static bool can_join(const struct fetch *f, const struct job *last, const struct reader_file *file,
-                     uint64_t begin, uint64_t end)
+/* How many bytes from ${begin} on the last job can read as well. */
+static uint64_t room_in_last(const struct fetch *f, const struct reader_file *file, uint64_t begin)
 {
-    return last != NULL && !last->whole_item && !last->is_compressed && !last->is_direct &&
-           last->file == file && begin >= last->end && begin - last->end <= FETCH_MAX_GAP_BYTES &&
-           end - last->begin <= f->read_bytes;
+    const struct job *last = f->job_count != 0 ? &f->jobs[f->job_count - 1] : NULL;
+
+    if (last == NULL || last->whole_item || last->is_compressed || last->is_direct ||
+        last->file != file || begin < last->end || begin - last->end > FETCH_MAX_GAP_BYTES ||
+        begin - last->begin >= f->read_bytes)
+        return 0;
+    return f->read_bytes - (begin - last->begin);
 }
 
 static enum sidestep_status append_piece(struct fetch *f, const struct piece *piece,
@@ -120,13 +130,12 @@ static enum sidestep_status add_piece(struct fetch *f, const struct piece *piece
 {
     const struct reader_item *item = &f->items[piece->chunk];
     uint64_t begin = item->data_offset + piece->begin, end = item->data_offset + piece->end;
-    struct job *last = f->job_count != 0 ? &f->jobs[f->job_count - 1] : NULL;
     bool is_direct = can_read_directly(f, piece);
 
     TRY(append_piece(f, piece, err));
-    if (!is_direct && can_join(f, last, item->file, begin, end)) {
-        last->end = end;
-        last->piece_count++;
+    if (!is_direct && end - begin <= room_in_last(f, item->file, begin)) {
+        f->jobs[f->job_count - 1].end = end;
+        f->jobs[f->job_count - 1].piece_count++;
         return SIDESTEP_OK;
     }
     struct job job = {.file = item->file,
@@ -156,14 +165,24 @@ static enum sidestep_status find_needed(struct fetch *f, const struct load_plan_
     return SIDESTEP_OK;
 }
 
+/* How many blocks from byte ${begin} of a file on are read with one request: as many as the last
+ * request has room for, so that requests are few and large. */
+static uint64_t count_blocks(const struct fetch *f, const struct reader_file *file, uint64_t begin)
+{
+    uint64_t room = room_in_last(f, file, begin);
+
+    return (room >= HASH_BLOCK_BYTES ? room : f->read_bytes) / HASH_BLOCK_BYTES;
+}
+
 static enum sidestep_status add_blocks(struct fetch *f, size_t c, struct sidestep_error *err)
 {
     const struct reader_item *item = &f->items[c];
-    uint64_t blocks = hash_block_count(item->data_bytes), most = f->read_bytes / HASH_BLOCK_BYTES;
+    uint64_t blocks = hash_block_count(item->data_bytes);
 
     TRY(find_needed(f, &f->plan->chunks[c], blocks, err));
     for (uint64_t b = 0; b < blocks;) {
         uint64_t end = b;
+        uint64_t most = count_blocks(f, item->file, item->data_offset + b * HASH_BLOCK_BYTES);
         while (end < blocks && f->needed[end] && end - b < most)
             end++;
         if (end == b) {
@@ -252,6 +271,55 @@ static enum sidestep_status add_item_job(struct fetch *f, size_t c, struct sides
     return SIDESTEP_OK;
 }
 
+static enum sidestep_status add_place(struct fetch *f, struct job *job, void *memory,
+                                      uint64_t bytes, struct sidestep_error *err)
+{
+    if (bytes == 0)
+        return SIDESTEP_OK;
+    TRY_GROW(f->places, f->place_capacity, f->place_count, err);
+    f->places[f->place_count++] = (struct store_place){memory, bytes};
+    job->place_count++;
+    if (memory == NULL)
+        job->rest_bytes += bytes;
+    return SIDESTEP_OK;
+}
+
+/* Where the bytes of ${job} go: large pieces straight into their tensors, the others and the gaps
+ * into a buffer. */
+static enum sidestep_status set_places(struct fetch *f, struct job *job, struct sidestep_error *err)
+{
+    uint64_t at = job->begin;
+
+    job->first_place = f->place_count;
+    for (size_t p = job->first_piece; p < job->first_piece + job->piece_count; p++) {
+        struct piece *piece = &f->pieces[p];
+        uint64_t begin = f->items[piece->chunk].data_offset + piece->begin;
+        uint64_t bytes = piece->end - piece->begin;
+
+        TRY(add_place(f, job, NULL, begin - at, err));
+        if (bytes >= FETCH_FAR_DIRECT_BYTES)
+            piece->direct = contiguous_target(&f->plan->chunks[piece->chunk], piece);
+        piece->at = job->rest_bytes;
+        TRY(add_place(f, job, piece->direct, bytes, err));
+        at = begin + bytes;
+    }
+    return SIDESTEP_OK;
+}
+
+/* A file that is not held open is opened for each read, so its jobs are read to one buffer. */
+static bool has_places(const struct job *job)
+{
+    return !job->whole_item && !job->is_compressed && job->file->file != NULL;
+}
+
+static enum sidestep_status set_all_places(struct fetch *f, struct sidestep_error *err)
+{
+    for (size_t i = 0; i < f->job_count; i++)
+        if (has_places(&f->jobs[i]))
+            TRY(set_places(f, &f->jobs[i], err));
+    return SIDESTEP_OK;
+}
+
 static enum sidestep_status make_jobs(struct fetch *f, struct sidestep_error *err)
 {
     for (size_t c = 0; c < f->plan->count; c++) {
@@ -269,7 +337,7 @@ static enum sidestep_status make_jobs(struct fetch *f, struct sidestep_error *er
             continue;
         TRY(add_item_job(f, c, err));
     }
-    return SIDESTEP_OK;
+    return f->is_far ? set_all_places(f, err) : SIDESTEP_OK;
 }
 
 static enum sidestep_status check_piece(struct fetch *f, const struct piece *piece,
@@ -313,7 +381,10 @@ static enum sidestep_status write_job(struct fetch *f, const struct job *job, ui
     atomic_fetch_add(&f->bytes_read, job->end - job->begin);
     for (size_t p = 0; p < job->piece_count; p++) {
         uint64_t at = f->items[pieces[p].chunk].data_offset + pieces[p].begin - job->begin;
-        TRY(write_piece(f, &pieces[p], bytes + at, err));
+        if (job->place_count != 0)
+            at = pieces[p].at;
+        TRY(write_piece(f, &pieces[p], pieces[p].direct != NULL ? pieces[p].direct : bytes + at,
+                        err));
     }
     return SIDESTEP_OK;
 }
@@ -361,6 +432,13 @@ static struct parallel_read_range get_job_range(void *context, size_t i)
     if (job->whole_item)
         return (struct parallel_read_range){0};
     const struct piece *first = &f->pieces[job->first_piece];
+    if (job->place_count != 0)
+        return (struct parallel_read_range){.file = job->file,
+                                            .begin = job->begin,
+                                            .end = job->end,
+                                            .places = &f->places[job->first_place],
+                                            .place_count = job->place_count,
+                                            .rest_bytes = job->rest_bytes};
     return (struct parallel_read_range){
         .file = job->file,
         .begin = job->begin,
@@ -411,6 +489,7 @@ static enum sidestep_status fetch_with(struct fetch *f, struct workers *workers,
     TRY_RESERVE(&f->arena, f->pieces, f->piece_capacity, f->plan->count, err); /* mostly enough */
     TRY(make_jobs(f, err));
     const struct parallel_read many = {.kind = &f->reader->queue,
+                                       .store = f->reader->store,
                                        .direct = f->direct,
                                        .count = f->job_count,
                                        .context = f,
@@ -430,7 +509,7 @@ enum sidestep_status fetch_run(struct reader *reader, const struct load_plan *pl
                                struct workers *workers, bool direct, struct devices *devices,
                                uint64_t *bytes_read, struct sidestep_error *err)
 {
-    bool is_far = reader->queue.readers != 0;
+    bool is_far = store_reads(reader->store) != 0;
     struct fetch f = {.reader = reader,
                       .plan = plan,
                       .direct = direct,
@@ -448,6 +527,7 @@ enum sidestep_status fetch_run(struct reader *reader, const struct load_plan *pl
         compressed_item_close(&f.compressed[c]);
     arena_release(&f.arena);
     free(f.jobs);
+    free(f.places);
     free(f.needed);
     return status;
 }

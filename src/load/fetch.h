@@ -16,8 +16,8 @@
 #define FETCH_READ_BYTES ((uint64_t)HASH_BLOCK_BYTES)
 /* The same, from storage whose answers come from far away: few large requests. */
 #define FETCH_FAR_READ_BYTES ((uint64_t)8 << 20)
-/* From there, so many bytes are worth a request of their own, straight into the tensor. */
-#define FETCH_FAR_DIRECT_BYTES ((uint64_t)2 << 20)
+/* From there, so many bytes of one request go straight into the tensor; fewer are copied there. */
+#define FETCH_FAR_DIRECT_BYTES ((uint64_t)128 << 10)
 #define FETCH_PAGE_BYTES ((uint64_t)4096) /* direct reads are whole multiples of this */
 #define FETCH_MAX_GAP_BYTES                                                                        \
     ((uint64_t)64 << 10) /* requests at most this far apart are read as one */

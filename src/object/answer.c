@@ -13,8 +13,8 @@ void answer_reset(struct answer *answer)
 {
     struct answer fresh = {
         .body = answer->body,
-        .to = answer->to,
-        .to_length = answer->to_length,
+        .places = answer->places,
+        .range_bytes = answer->range_bytes,
         .offset = answer->offset,
         .text_limit = answer->text_limit,
         .text = answer->text,
@@ -226,7 +226,7 @@ static bool is_success(const struct answer *answer)
 /* Before its first byte is kept: is this the range that was asked for? */
 static bool check_range(struct answer *answer)
 {
-    uint64_t end = answer->offset + answer->to_length;
+    uint64_t end = answer->offset + answer->range_bytes;
 
     if (answer->status == 206) {
         if (!answer->has_range)
@@ -237,7 +237,7 @@ static bool check_range(struct answer *answer)
             return refuse(answer, "it is a part of the range that was asked for");
         return true;
     }
-    if (answer->offset != 0 || !answer->has_length || answer->length > answer->to_length)
+    if (answer->offset != 0 || !answer->has_length || answer->length > answer->range_bytes)
         return refuse(answer, "it is the whole object, not the range that was asked for");
     answer->total = answer->length;
     return true;
@@ -247,9 +247,9 @@ static bool take_range_bytes(struct answer *answer, const void *bytes, size_t le
 {
     if (answer->received == 0 && !check_range(answer))
         return false;
-    if (length > answer->to_length - answer->received)
+    if (length > answer->range_bytes - answer->received)
         return refuse(answer, "it is longer than what was asked for");
-    memcpy((char *)answer->to + answer->received, bytes, length);
+    store_places_put(answer->places, &answer->cursor, bytes, length);
     answer->received += length;
     return true;
 }
@@ -283,7 +283,8 @@ bool answer_check(struct answer *answer)
     if (answer->received == 0 && !check_range(answer))
         return false;
     /* A range that the end of the object cuts off is the caller's to see, by ${total}. */
-    if (answer->received < answer->to_length && answer->total >= answer->offset + answer->to_length)
+    if (answer->received < answer->range_bytes &&
+        answer->total >= answer->offset + answer->range_bytes)
         return refuse(answer, "it is shorter than what was asked for");
     return true;
 }

@@ -19,7 +19,7 @@
 enum answer_body {
     ANSWER_NO_BODY, /* nowhere: HEAD, or what comes is of no interest */
     ANSWER_TEXT,    /* to ${text}, at most ${text_limit} bytes */
-    ANSWER_RANGE,   /* to ${to}: exactly ${to_length} bytes from ${offset} of the object */
+    ANSWER_RANGE,   /* to ${places}: exactly ${range_bytes} from ${offset} of the object */
 };
 
 /* User metadata of an object: who made it (struct object_condition). */
@@ -28,15 +28,16 @@ enum answer_body {
 struct answer {
     /* Chosen by the caller. */
     enum answer_body body;
-    void *to;
-    size_t to_length;
+    const struct store_places *places;
+    size_t range_bytes;
     uint64_t offset;
     size_t text_limit;
 
     /* What came. */
-    int status;          /* of HTTP; 0: nothing yet */
-    struct buffer text;  /* the body of an error, too */
-    size_t received;     /* bytes in ${to} */
+    int status;         /* of HTTP; 0: nothing yet */
+    struct buffer text; /* the body of an error, too */
+    size_t received;    /* bytes in ${places} */
+    struct store_places_cursor cursor;
     const char *problem; /* why the answer was refused; NULL: it was not */
     bool is_too_long;    /* that is the problem: more than ${text_limit} */
     bool has_length, has_range;

@@ -7,7 +7,9 @@
 
 #include "object/client_internal.h"
 
-#define DEFAULT_REQUESTS 16u
+#define DEFAULT_REQUESTS 64u
+#define NEAR_READS 16u
+#define FAR_NS 5000000u /* an answer that comes later is from far away */
 #define MOST_REQUESTS 1024u
 #define DEFAULT_DEADLINE_NS (300u * 1000000000ull)
 #define DEFAULT_STALL_SECONDS 30u
@@ -27,6 +29,8 @@ static enum sidestep_status set_limits(struct client *client, const struct objec
     client->max_requests = requests != 0 ? (unsigned)requests : DEFAULT_REQUESTS;
     if (config->max_requests != 0)
         client->max_requests = config->max_requests;
+    client->near_reads =
+        requests != 0 || config->max_requests != 0 ? client->max_requests : NEAR_READS;
     client->bytes_per_second = config->bytes_per_second != 0 ? config->bytes_per_second : rate;
     client->deadline_ns = deadline_ms != 0 ? deadline_ms * 1000000u : DEFAULT_DEADLINE_NS;
     if (config->deadline_ns != 0)
@@ -105,9 +109,11 @@ static uint64_t request_count(const struct object_client *base)
     return atomic_load(&((const struct client *)base)->request_count);
 }
 
-static unsigned max_requests(const struct object_client *base)
+static unsigned count_reads(const struct object_client *base)
 {
-    return ((const struct client *)base)->max_requests;
+    const struct client *client = (const struct client *)base;
+
+    return atomic_load(&client->answer_ns) < FAR_NS ? client->near_reads : client->max_requests;
 }
 
 static const struct object_ops client_ops = {
@@ -123,7 +129,7 @@ static const struct object_ops client_ops = {
     .upload_complete = client_upload_complete,
     .upload_abort = client_upload_abort,
     .upload_list = client_upload_list,
-    .max_requests = max_requests,
+    .reads = count_reads,
     .describe = describe,
     .request_count = request_count,
     .free = free_client,

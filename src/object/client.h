@@ -28,6 +28,7 @@
 #include <stdatomic.h>
 
 #include "base/base.h"
+#include "store/store.h"
 
 #define OBJECT_TAG_BYTES 132u            /* an entity tag with its quotes, and a NUL */
 #define OBJECT_UPLOAD_ID_BYTES 1025u     /* an upload id, and a NUL */
@@ -44,7 +45,8 @@ struct object_config {
     const char *endpoint;  /* "https://host[:port]"; AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL; AWS */
     const char *region;    /* AWS_REGION, AWS_DEFAULT_REGION, the profile; "us-east-1" */
     const char *profile;   /* AWS_PROFILE; "default" */
-    unsigned max_requests; /* in flight; SIDESTEP_OBJECT_REQUESTS; 16 */
+    unsigned max_requests; /* in flight; SIDESTEP_OBJECT_REQUESTS; 64, of which 16 read at once
+                              where answers come soon */
     uint64_t bytes_per_second; /* sent; SIDESTEP_OBJECT_BYTES_PER_SECOND; no limit */
     /* For a request with all its repetitions; SIDESTEP_OBJECT_DEADLINE_MS; 5 minutes. */
     uint64_t deadline_ns;
@@ -92,12 +94,12 @@ struct object_client {
 struct object_ops {
     enum sidestep_status (*head)(struct object_client *client, const char *key,
                                  struct object_info *info, struct sidestep_error *err);
-    /* Read exactly [offset, offset + length) into ${to}; length > 0. ${tag}: of that version only
-     * (If-Match; EEXISTS if it changed); NULL: of any. ${info} may be NULL; its bytes are those of
-     * the whole object. ECORRUPT: the object is shorter. */
+    /* Fill ${to}, which has room for at least a byte, from ${offset} on. ${tag}: of that version
+     * only (If-Match; EEXISTS if it changed); NULL: of any. ${info} may be NULL; its bytes are
+     * those of the whole object. ECORRUPT: the object is shorter. */
     enum sidestep_status (*get)(struct object_client *client, const char *key, uint64_t offset,
-                                void *to, size_t length, const char *tag, struct object_info *info,
-                                struct sidestep_error *err);
+                                const struct store_places *to, const char *tag,
+                                struct object_info *info, struct sidestep_error *err);
     /* Read a whole object of at most ${most} bytes (ECORRUPT: it is larger) and append it to
      * ${out}. */
     enum sidestep_status (*get_all)(struct object_client *client, const char *key, size_t most,
@@ -159,8 +161,8 @@ struct object_ops {
                                         object_each_upload *each, void *context,
                                         struct sidestep_error *err);
 
-    /* How many requests may be in flight; a constant. */
-    unsigned (*max_requests)(const struct object_client *client);
+    /* How many reads at once are of use: the more, the longer answers take to come. */
+    unsigned (*reads)(const struct object_client *client);
     /* The store's endpoint and region, for `doctor` and messages. */
     const char *(*describe)(const struct object_client *client);
     /* How many requests this client sent, repetitions included. */

@@ -13,6 +13,7 @@ struct client {
     /* Constant. */
     pid_t owner; /* the process that has the driver thread */
     unsigned max_requests;
+    unsigned near_reads;       /* at once, from a store that answers soon */
     uint64_t bytes_per_second; /* 0: no limit */
     uint64_t deadline_ns;
     const atomic_bool *cancelled; /* may be NULL */
@@ -26,6 +27,7 @@ struct client {
     atomic_bool has_no_checksums; /* this store refuses headers with checksums */
     atomic_bool has_bare_tags;    /* it compares If-Match without the quotes of a tag */
     atomic_uint_fast64_t request_count;
+    _Atomic uint64_t answer_ns;   /* until the first byte of an answer comes; 0: none came yet */
     _Atomic int64_t clock_offset; /* the store's clock minus ours, in seconds */
 
     struct {
@@ -47,8 +49,8 @@ static inline struct client *client_of(struct object_client *base)
 enum sidestep_status client_head(struct object_client *base, const char *key,
                                  struct object_info *info, struct sidestep_error *err);
 enum sidestep_status client_get(struct object_client *base, const char *key, uint64_t offset,
-                                void *to, size_t length, const char *tag, struct object_info *info,
-                                struct sidestep_error *err);
+                                const struct store_places *to, const char *tag,
+                                struct object_info *info, struct sidestep_error *err);
 enum sidestep_status client_get_all(struct object_client *base, const char *key, size_t most,
                                     struct buffer *out, struct object_info *info,
                                     struct sidestep_error *err);
@@ -86,6 +88,8 @@ bool client_sleep(const struct client *client, uint64_t ms);
 /* Wait until fewer than ${max_requests} are in flight.  False: cancelled. */
 bool client_take_slot(struct client *client);
 void client_give_slot(struct client *client);
+/* The first byte of an answer has come after so long; 0: unknown. */
+void client_note_answer(struct client *client, uint64_t ns);
 /* Wait until ${bytes} may be sent.  False: cancelled. */
 bool client_pace(struct client *client, uint64_t bytes);
 struct endpoint client_endpoint(struct client *client);

@@ -50,6 +50,18 @@ void client_give_slot(struct client *client)
     lock_release(&client->shared.lock);
 }
 
+/* A quick answer says how far away the store is, a slow one may say that somebody was busy. Threads
+ * may note at once: one of them counts. */
+void client_note_answer(struct client *client, uint64_t ns)
+{
+    if (ns == 0)
+        return;
+    uint64_t before_ns = atomic_load(&client->answer_ns);
+    bool is_quicker = before_ns == 0 || ns < before_ns;
+
+    atomic_store(&client->answer_ns, is_quicker ? ns : before_ns + (ns - before_ns) / 4);
+}
+
 /* Bodies get turns: each begins when those before it can be through at the limit. */
 bool client_pace(struct client *client, uint64_t bytes)
 {

@@ -35,15 +35,16 @@ enum sidestep_status client_head(struct object_client *base, const char *key,
 }
 
 enum sidestep_status client_get(struct object_client *base, const char *key, uint64_t offset,
-                                void *to, size_t length, const char *tag, struct object_info *info,
-                                struct sidestep_error *err)
+                                const struct store_places *to, const char *tag,
+                                struct object_info *info, struct sidestep_error *err)
 {
+    size_t length = store_places_bytes(to);
     OWNED_REQUEST request = {
         .doing = "read",
         .action = "s3:GetObject",
         .method = "GET",
         .key = key,
-        .answer = {.body = ANSWER_RANGE, .to = to, .to_length = length, .offset = offset},
+        .answer = {.body = ANSWER_RANGE, .places = to, .range_bytes = length, .offset = offset},
     };
     char range[64];
     uint64_t end;

@@ -415,12 +415,14 @@ static enum sidestep_status file_sync(struct store_file *file, struct sidestep_e
     return object_writer_complete(writer, &file_of(file)->info, err);
 }
 
-static enum sidestep_status file_read_at(struct store_file *base, void *to, size_t bytes,
-                                         uint64_t offset, struct sidestep_error *err)
+static enum sidestep_status file_read_places(struct store_file *base,
+                                             const struct store_places *places, uint64_t offset,
+                                             struct sidestep_error *err)
 {
     struct object_client *client = object_client_of(base->store);
     struct object_file *file = file_of(base);
     struct sidestep_error why = {.rank = -1};
+    uint64_t bytes = store_places_bytes(places);
 
     if (file->writer != NULL && file->info.tag[0] == '\0')
         return FAIL(err, SIDESTEP_EUNSUPPORTED, "'%s' cannot be read before it is complete",
@@ -428,17 +430,24 @@ static enum sidestep_status file_read_at(struct store_file *base, void *to, size
     if (bytes == 0)
         return SIDESTEP_OK;
     if (offset > file->info.bytes || bytes > file->info.bytes - offset)
-        return FAIL(err, SIDESTEP_ECORRUPT, "'%s': %zu bytes at %llu, but the file ends at %llu",
-                    file->key, bytes, (unsigned long long)offset,
+        return FAIL(err, SIDESTEP_ECORRUPT, "'%s': %llu bytes at %llu, but the file ends at %llu",
+                    file->key, (unsigned long long)bytes, (unsigned long long)offset,
                     (unsigned long long)file->info.bytes);
     const char *tag = file->info.tag[0] != '\0' ? file->info.tag : NULL; /* of a listing: maybe */
     enum sidestep_status status =
-        client->ops->get(client, file->key, offset, to, bytes, tag, NULL, &why);
+        client->ops->get(client, file->key, offset, places, tag, NULL, &why);
     if (status == SIDESTEP_EEXISTS)
         return FAIL(err, SIDESTEP_ENOTFOUND, "'%s' was replaced while it was being read",
                     file->key);
-    error_copy(status != SIDESTEP_OK ? err : NULL, &why);
-    return status;
+    return status == SIDESTEP_OK ? SIDESTEP_OK : error_copy(err, &why);
+}
+
+static enum sidestep_status file_read_at(struct store_file *file, void *to, size_t bytes,
+                                         uint64_t offset, struct sidestep_error *err)
+{
+    const struct store_place place = {to, bytes};
+
+    return file_read_places(file, &(struct store_places){.list = &place, .count = 1}, offset, err);
 }
 
 static enum sidestep_status file_stat(struct store_file *base, struct store_stat *out,
@@ -508,6 +517,11 @@ static enum sidestep_status file_put(struct store_dir *at, const char *name, con
     return client->ops->put(client, key, bytes, length, NULL, NULL, err);
 }
 
+static unsigned count_reads(struct store *store)
+{
+    return object_client_of(store)->ops->reads(object_client_of(store));
+}
+
 static void free_store(struct store *store)
 {
     object_store_free(&store);
@@ -516,6 +530,7 @@ static void free_store(struct store *store)
 static const struct store_ops ops = {.name = "s3",
                                      .layout = STORE_OF_KEYS,
                                      .takes_urls = true,
+                                     .reads = count_reads,
                                      .free = free_store,
                                      .dir_open = dir_open,
                                      .dir_close = dir_close,
@@ -536,6 +551,7 @@ static const struct store_ops ops = {.name = "s3",
                                      .file_allocate = file_allocate,
                                      .file_write_at = file_write_at,
                                      .file_read_at = file_read_at,
+                                     .file_read_places = file_read_places,
                                      .file_truncate = file_truncate,
                                      .file_sync = file_sync,
                                      .file_stat = file_stat,
@@ -557,20 +573,18 @@ enum sidestep_status object_store_new(const char *bucket, struct object_client *
         return FAIL_NOMEM(err, sizeof(*store));
     }
     store->base.ops = &ops;
-    store->base.readers = client->ops->max_requests(client);
     store->client = client;
     snprintf(store->bucket, sizeof(store->bucket), "%s", bucket);
+    *out = &store->base;
     enum sidestep_status status =
         profile_number("SIDESTEP_OBJECT_PART_BYTES", OBJECT_MIN_PART_BYTES, OBJECT_MOST_PART_BYTES,
                        &store->part_bytes, err);
     if (status != SIDESTEP_OK) {
-        *out = &store->base;
         object_store_free(out);
         return status;
     }
     if (store->part_bytes == 0)
         store->part_bytes = DEFAULT_PART_BYTES;
-    *out = &store->base;
     return SIDESTEP_OK;
 }
 

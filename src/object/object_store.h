@@ -15,7 +15,7 @@
  *
  * SIDESTEP_OBJECT_PART_BYTES, from OBJECT_MIN_PART_BYTES to OBJECT_MOST_PART_BYTES, is the size of
  * parts; 8 MiB. Objects that would need too many parts get larger ones. A file that is written
- * keeps up to 8 parts in memory.
+ * keeps up to 7 parts in memory.
  *
  * What object stores cannot do is refused with EUNSUPPORTED: rename, link, lock. The third form of
  * the commit protocol (commit/commit.h) does without them, and sends its own requests through

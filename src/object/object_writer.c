@@ -18,9 +18,9 @@
 
 #define WRITER_UNKNOWN_PART_BYTES ((uint64_t)32 << 20) /* at least, of a file of unknown size */
 #define WRITER_USED_PARTS 9000u /* of OBJECT_MAX_PARTS, so that an estimate may be exceeded */
-#define WRITER_UPLOADERS 8u
-#define WRITER_BUFFERS WRITER_UPLOADERS /* parts in memory; callers wait for one of them */
-#define QUEUED_TAG "queued"             /* until the store has given a tag */
+#define WRITER_BUFFERS 7u       /* parts in memory; callers wait for one of them */
+#define WRITER_UPLOADERS WRITER_BUFFERS
+#define QUEUED_TAG "queued" /* until the store has given a tag */
 
 /* A part that is being gathered or sent. Once it is queued, nobody writes to it. */
 struct part {

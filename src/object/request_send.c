@@ -116,6 +116,8 @@ static void send_request(struct sending *s, const char *method, const struct sig
     atomic_fetch_add(&s->client->request_count, 1);
     s->facts.outcome = transport_perform(s->client->transport, &call);
     s->facts.was_sent = call.was_sent;
+    if (s->facts.outcome == TRANSPORT_ANSWERED && !request->has_body)
+        client_note_answer(s->client, call.first_byte_ns);
     snprintf(s->call_reason, sizeof(s->call_reason), "%s", call.reason);
 }
 

@@ -245,6 +245,16 @@ static void explain(const struct exchange *exchange, char *reason, size_t bytes)
         snprintf(reason, bytes, "%s", said);
 }
 
+static uint64_t first_byte_ns(const struct exchange *exchange)
+{
+    curl_off_t sent_us = 0, came_us = 0;
+    const struct libcurl *curl = exchange->curl;
+
+    (void)curl->easy_getinfo(exchange->easy, CURLINFO_PRETRANSFER_TIME_T, &sent_us);
+    (void)curl->easy_getinfo(exchange->easy, CURLINFO_STARTTRANSFER_TIME_T, &came_us);
+    return came_us > sent_us ? (uint64_t)(came_us - sent_us) * 1000u : 0;
+}
+
 enum transport_outcome transport_perform(struct transport *transport, struct transport_call *call)
 {
     struct exchange exchange = {.call = call, .curl = &transport->curl};
@@ -266,6 +276,7 @@ enum transport_outcome transport_perform(struct transport *transport, struct tra
     call->was_sent =
         transport->curl.easy_getinfo(exchange.easy, CURLINFO_REQUEST_SIZE, &sent) == CURLE_OK &&
         sent > 0;
+    call->first_byte_ns = first_byte_ns(&exchange);
     explain(&exchange, call->reason, sizeof(call->reason));
     exchange_release(&exchange);
     return outcome;

@@ -53,8 +53,9 @@ struct transport_call {
     uint64_t deadline_ns;     /* clock_now() */
     unsigned connect_seconds; /* for name, connection and TLS */
     struct answer *answer;
-    bool was_sent;    /* some of it, at least */
-    char reason[160]; /* why it was not answered, in libcurl's words */
+    bool was_sent;          /* some of it, at least */
+    uint64_t first_byte_ns; /* from the request to the first byte of its answer; 0: unknown */
+    char reason[160];       /* why it was not answered, in libcurl's words */
 };
 
 /* EUNSUPPORTED: built without libcurl. */

@@ -195,7 +195,7 @@ static size_t read_missing(struct index *index)
 
     for (size_t i = 0; i < index->count; i++)
         missing += object_store_given(index->root_dir, index->entries[i].name, &length) == NULL;
-    unsigned threads = (unsigned)min_u64(index->root_dir->store->readers, missing);
+    unsigned threads = (unsigned)min_u64(store_reads(index->root_dir->store), missing);
     if (workers_new(threads > 1 ? threads - 1 : 0, "sidestep-list", &workers, NULL) != SIDESTEP_OK)
         return missing; /* then each is read when it is needed */
     workers_run(workers, read_entries, index);

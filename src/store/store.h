@@ -23,12 +23,10 @@
 #define STORE_STORE_H
 
 #include "store/location.h"
+#include "store/store_places.h"
 
 struct store {
     const struct store_ops *ops;
-    /* How many threads read at once, in large requests, because each request waits for an answer
-     * from far away; a constant. 0: no more than there are processors. */
-    unsigned readers;
 };
 /* Backends embed these as their first member. */
 struct store_dir {
@@ -82,6 +80,10 @@ struct store_ops {
     const char *name; /* "posix", "fault", "sim", "s3" */
     enum store_layout layout;
     bool takes_urls; /* dir_open() without ${at} takes URLs, and no paths */
+
+    /* How many reads at once are of use now, in large requests, because each waits for an answer
+     * from far away. NULL: no more than there are processors. */
+    unsigned (*reads)(struct store *store);
 
     /* Free the store, after all its handles. NULL: it is a constant, or its maker frees it. */
     void (*free)(struct store *store);
@@ -141,6 +143,10 @@ struct store_ops {
                                           uint64_t offset, struct sidestep_error *err);
     enum sidestep_status (*file_read_at)(struct store_file *file, void *to, size_t bytes,
                                          uint64_t offset, struct sidestep_error *err);
+    /* One read of consecutive bytes, to several places.  NULL: a read for each is as good. */
+    enum sidestep_status (*file_read_places)(struct store_file *file,
+                                             const struct store_places *places, uint64_t offset,
+                                             struct sidestep_error *err);
     enum sidestep_status (*file_truncate)(struct store_file *file, uint64_t bytes,
                                           struct sidestep_error *err);
     enum sidestep_status (*file_sync)(struct store_file *file, struct sidestep_error *err);
@@ -185,6 +191,11 @@ struct store *store_posix(void);
 
 /* The calls: store_dir_open(store, at, name, &out, err) ... */
 #define STORE_OPS_OF(handle) ((handle)->store->ops)
+/* 0: as many as there are processors. */
+static inline unsigned store_reads(struct store *s)
+{
+    return s->ops->reads != NULL ? s->ops->reads(s) : 0;
+}
 static inline enum sidestep_status store_dir_open(struct store *s, struct store_dir *at,
                                                   const char *name, struct store_dir **out,
                                                   struct sidestep_error *err)
@@ -293,6 +304,10 @@ static inline enum sidestep_status store_file_read_at(struct store_file *file, v
 {
     return STORE_OPS_OF(file)->file_read_at(file, to, bytes, offset, err);
 }
+/* store_places.c */
+enum sidestep_status store_file_read_places(struct store_file *file,
+                                            const struct store_places *places, uint64_t offset,
+                                            struct sidestep_error *err);
 static inline enum sidestep_status store_file_truncate(struct store_file *file, uint64_t bytes,
                                                        struct sidestep_error *err)
 {

@@ -48,6 +48,8 @@ static struct store_request *take_done(struct store_queue *queue)
 
 static enum sidestep_status do_now(struct store_request *r)
 {
+    if (r->places != NULL)
+        return store_file_read_places(r->file, r->places, r->offset, &r->err);
     if (r->is_write)
         return store_file_write_at(r->file, r->memory, r->bytes, r->offset, &r->err);
     return store_file_read_at(r->file, r->memory, r->bytes, r->offset, &r->err);
@@ -57,7 +59,7 @@ static int ring_fd(struct store_queue *queue, const struct store_request *r)
 {
     const struct store_ops *ops = r->file->store->ops;
 
-    if (queue->ring == NULL || ops->file_async_fd == NULL)
+    if (queue->ring == NULL || ops->file_async_fd == NULL || r->places != NULL)
         return -1;
     return ops->file_async_fd(r->file, r->memory, r->bytes, r->offset, r->is_write);
 }

@@ -20,15 +20,14 @@
 /* How a group of threads reads and writes. */
 struct store_queue_config {
     bool ring;
-    unsigned depth;   /* requests in flight, in all threads together; at least 1 */
-    unsigned readers; /* of struct store: threads of parallel_read.h, if they are more than its
-                         caller has */
+    unsigned depth; /* requests in flight, in all threads together; at least 1 */
 };
 
 struct store_request {
     /* Set by the caller.  They and the memory must not change while the request is in flight. */
     struct store_file *file;
-    void *memory; /* a read writes to it, a write reads it */
+    void *memory;                      /* a read writes to it, a write reads it */
+    const struct store_places *places; /* of a read: instead of ${memory}; NULL: there are none */
     size_t bytes;
     uint64_t offset;
     bool is_write;

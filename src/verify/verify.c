@@ -147,7 +147,7 @@ static enum sidestep_status split_before_item(struct verify *v, struct range *s,
 static enum sidestep_status split_file(struct verify *v, size_t file, struct sidestep_error *err)
 {
     const struct reader_file *f = &v->reader->files[file];
-    const bool is_far = v->reader->queue.readers != 0;
+    const bool is_far = store_reads(v->reader->store) != 0;
     const uint64_t want = is_far || has_taker(v) ? VERIFY_LARGE_READ_BYTES : VERIFY_READ_BYTES;
     struct range s = {.file = file};
     uint64_t at = 0;
@@ -530,6 +530,7 @@ static enum sidestep_status verify_with(struct verify *v, struct workers *worker
     TRY(check_coverage(v->reader, v->findings, err));
     TRY(make_ranges(v, err));
     const struct parallel_read many = {.kind = &v->reader->queue,
+                                       .store = v->reader->store,
                                        .direct = true,
                                        .count = v->count,
                                        .context = v,

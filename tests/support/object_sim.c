@@ -76,10 +76,12 @@ static enum sidestep_status sim_head(struct object_client *client, const char *k
 }
 
 static enum sidestep_status sim_get(struct object_client *client, const char *key, uint64_t offset,
-                                    void *to, size_t length, const char *tag,
+                                    const struct store_places *to, const char *tag,
                                     struct object_info *info, struct sidestep_error *err)
 {
     enum sidestep_status status = SIDESTEP_OK;
+    struct store_places_cursor cursor = {0};
+    uint64_t length = store_places_bytes(to);
     char now[OBJECT_TAG_BYTES] = "";
     enum object_fate fate;
 
@@ -94,7 +96,7 @@ static enum sidestep_status sim_get(struct object_client *client, const char *ke
     else if (offset > o->length || length > o->length - offset)
         status = FAIL(err, SIDESTEP_ECORRUPT, "get '%s': it is shorter", key);
     else
-        memcpy(to, o->bytes + offset, length);
+        store_places_put(to, &cursor, o->bytes + offset, length);
     if (status == SIDESTEP_OK)
         bucket_fill_info(of(client)->bucket, o, info);
     return leave(client, "get", key, fate, status, err);
@@ -387,7 +389,7 @@ static const char *sim_describe(const struct object_client *client UNUSED)
 }
 
 /* One after the other, so that each run of a test is like the last. */
-static unsigned sim_max_requests(const struct object_client *client UNUSED)
+static unsigned sim_reads(const struct object_client *client UNUSED)
 {
     return 1;
 }
@@ -415,7 +417,7 @@ static const struct object_ops ops = {.head = sim_head,
                                       .upload_abort = sim_upload_abort,
                                       .upload_list = sim_upload_list,
                                       .describe = sim_describe,
-                                      .max_requests = sim_max_requests,
+                                      .reads = sim_reads,
                                       .request_count = sim_request_count,
                                       .free = sim_client_free};
 

@@ -88,8 +88,9 @@ static enum sidestep_status do_get(char *const w[], int n, struct buffer *out,
     OWNED unsigned char *body = malloc(length + 1);
     struct object_info info;
 
-    TRY(client->ops->get(client, w[1], number(w, n, 2), body, length, n > 4 ? w[4] : NULL, &info,
-                         err));
+    const struct store_place place = {body, length};
+    const struct store_places to = {.list = &place, .count = 1};
+    TRY(client->ops->get(client, w[1], number(w, n, 2), &to, n > 4 ? w[4] : NULL, &info, err));
     buffer_printf(out, ", \"crc\": %u", client_crc32c(body, length));
     put_one_info(out, &info);
     return SIDESTEP_OK;

@@ -185,13 +185,40 @@ TEST(limit_of_a_claimed_size)
 
 /* ------------------------------------------------------------------ failures around it */
 
-TEST(a_file_that_fails_or_changes)
+/* A footer of 40 KiB: it is not read with its trailer. */
+static void put_long_footer(struct buffer *bytes)
 {
+    static uint8_t footer[40 << 10], trailer[FOOTER_TRAILER_BYTES] = "SIDESTEP";
+
+    sample_put_le(trailer + 32, sizeof(footer), 8);
+    sample_put_le(trailer + 40, hash_block(footer, sizeof(footer)), 8);
+    sample_put_le(trailer + 56, hash_block(trailer, 56), 8);
+    buffer_put(bytes, footer, sizeof(footer));
+    buffer_put(bytes, trailer, sizeof(trailer));
+}
+
+TEST(a_footer_is_read_at_once)
+{
+    OWNED_ARENA arena = {0};
     OWNED_BUFFER bytes = {0};
     struct sample sample;
+    struct sample_file file;
+    struct footer footer;
 
     sample_init(&sample);
     sample_encode(&sample, &bytes);
+    sample_file_init(&file, SAMPLE_ITEMS_END, bytes.bytes, bytes.length);
+    fault_arm("read", 2, false, EIO);
+    assert_int_equal(footer_read(&file.source, &arena, &footer, NULL, NULL), SIDESTEP_OK);
+    assert_int_equal(footer.count, SAMPLES);
+    fault_arm("", 0, false, 0);
+}
+
+TEST(a_file_that_fails_or_changes)
+{
+    OWNED_BUFFER bytes = {0};
+
+    put_long_footer(&bytes);
     for (unsigned n = 1; n <= 2; n++) {
         OWNED_ARENA arena = {0};
         struct sample_file file;

@@ -124,13 +124,50 @@ static const struct {
     {"HTTP/1.1 206 x\nContent-Range: bytes 5-14/100\n\n", 0, "shorter", 0, 100},
 };
 
+/* The body of an answer, in pieces of ${most}. */
+static bool take(struct answer *answer, const char *bytes, size_t length, size_t most)
+{
+    for (size_t at = 0; at < length; at += most)
+        if (!answer_take_body(answer, bytes + at, min_u64(most, length - at)))
+            return false;
+    return true;
+}
+
+/* The bytes of a range go to several places, however they arrive. */
+TEST(places_of_a_range)
+{
+    for (size_t most = 1; most <= 10; most++) {
+        char *first = guard_copy("...", 3), *rest = guard_copy("......", 6);
+        char *last = guard_copy(".", 1);
+        const struct store_place list[] = {{NULL, 2}, {first, 3}, {first, 0},
+                                           {NULL, 2}, {NULL, 2},  {last, 1}};
+        const struct store_places places = {list, ARRAY_LENGTH(list), rest};
+        struct answer answer = {.body = ANSWER_RANGE, .places = &places, .range_bytes = 10};
+        assert_int_equal(store_places_bytes(&places), 10);
+        for (int attempt = 0; attempt < 2; attempt++) { /* the second begins anew */
+            assert_null(feed(&answer, "HTTP/1.1 206 x\nContent-Range: bytes 0-9/100\n\n"));
+            assert_true(take(&answer, "0123456789", attempt == 0 ? 7 : 10, most));
+            assert_int_equal(answer_check(&answer), attempt == 1);
+        }
+        assert_memory_equal(first, "234", 3);
+        assert_memory_equal(rest, "015678", 6);
+        assert_memory_equal(last, "9", 1);
+        guard_free(first);
+        guard_free(rest);
+        guard_free(last);
+    }
+}
+
 TEST(ranges_of_an_object)
 {
     static const char bytes[200];
 
     for (size_t i = 0; i < ARRAY_LENGTH(ranges); i++) {
         char *to = guard_copy(bytes, 10);
-        struct answer answer = {.body = ANSWER_RANGE, .to = to, .to_length = 10, .offset = 5};
+        const struct store_place place = {to, 10};
+        const struct store_places places = {.list = &place, .count = 1};
+        struct answer answer = {
+            .body = ANSWER_RANGE, .places = &places, .range_bytes = 10, .offset = 5};
         assert_null(feed(&answer, ranges[i].head));
         bool fine = ranges[i].body == 0 || answer_take_body(&answer, bytes, ranges[i].body);
         fine = fine && answer_check(&answer);
@@ -148,8 +185,10 @@ TEST(ranges_of_an_object)
 TEST(whole_objects)
 {
     char to[10];
+    const struct store_place place = {to, 10};
+    const struct store_places places = {.list = &place, .count = 1};
+    struct answer answer = {.body = ANSWER_RANGE, .places = &places, .range_bytes = 10};
 
-    struct answer answer = {.body = ANSWER_RANGE, .to = to, .to_length = 10};
     assert_null(feed(&answer, "HTTP/1.1 200 x\nContent-Length: 10\n\n"));
     assert_true(answer_take_body(&answer, "0123456789", 10) && answer_check(&answer));
     assert_null(feed(&answer, "HTTP/1.1 200 x\nContent-Length: 4\n\n"));

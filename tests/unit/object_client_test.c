@@ -125,6 +125,32 @@ TEST(libcurl_may_be_missing)
     object_client_free(&client);
 }
 
+/* Quick answers count more: a store that is near may be busy for a while. */
+TEST(reads_at_once)
+{
+    OWNED_BY(object_client_free) struct object_client *client = NULL;
+    struct object_config config = {.endpoint = "http://127.0.0.1:1"};
+
+    assert_int_equal(object_client_new("bucket", &config, &client, NULL), SIDESTEP_OK);
+    assert_int_equal(client->ops->reads(client), 16);
+    client_note_answer(client_of(client), 0);
+    assert_int_equal(client->ops->reads(client), 16);
+    client_note_answer(client_of(client), 20000000);
+    assert_int_equal(client->ops->reads(client), 64);
+    client_note_answer(client_of(client), 1000000);
+    assert_int_equal(client->ops->reads(client), 16);
+    client_note_answer(client_of(client), 16000000);
+    assert_int_equal(client->ops->reads(client), 16);
+    client_note_answer(client_of(client), 16000000);
+    assert_int_equal(client->ops->reads(client), 64);
+    object_client_free(&client);
+    config.max_requests = 5;
+    assert_int_equal(object_client_new("bucket", &config, &client, NULL), SIDESTEP_OK);
+    assert_int_equal(client->ops->reads(client), 5);
+    client_note_answer(client_of(client), 20000000);
+    assert_int_equal(client->ops->reads(client), 5);
+}
+
 TEST(a_flag_ends_it)
 {
     atomic_bool cancelled = true;
