@@ -11,6 +11,7 @@ struct sim_client {
     struct object_client base;
     struct object_bucket *bucket;
     int number;
+    bool is_reset; /* of the request under way; under the lock of the bucket */
 };
 
 static struct sim_client *of(struct object_client *client)
@@ -35,6 +36,9 @@ static enum sidestep_status enter(struct object_client *client, const char *requ
     *fate = b->hook != NULL ? b->hook(b->context, c->number, request, key) : OBJECT_DONE;
     pthread_mutex_lock(&b->lock);
     b->requests++;
+    c->is_reset = *fate == OBJECT_RESET;
+    if (c->is_reset)
+        *fate = OBJECT_LATE;
     if (was_dead)
         *fate = OBJECT_REFUSED;
     if (*fate != OBJECT_REFUSED)
@@ -47,10 +51,12 @@ static enum sidestep_status leave(struct object_client *client, const char *requ
                                   const char *key, enum object_fate fate,
                                   enum sidestep_status status, struct sidestep_error *err)
 {
+    enum sidestep_status silence = of(client)->is_reset ? SIDESTEP_EIO : SIDESTEP_ETIMEDOUT;
+
     pthread_mutex_unlock(&of(client)->bucket->lock);
     if (fate == OBJECT_DONE || fate == OBJECT_SKIPPED)
         return status;
-    return FAIL(err, SIDESTEP_ETIMEDOUT, "%s '%s': no answer", request, key);
+    return FAIL(err, silence, "%s '%s': no answer", request, key);
 }
 
 /* ---- requests */
@@ -468,7 +474,7 @@ struct object_client *object_sim_client(struct object_bucket *bucket, int number
 
     if (client == NULL)
         return NULL;
-    *client = (struct sim_client){{&ops}, bucket, number};
+    *client = (struct sim_client){.base = {&ops}, .bucket = bucket, .number = number};
     return &client->base;
 }
 

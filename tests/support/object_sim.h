@@ -25,6 +25,7 @@ enum object_fate {
     OBJECT_LOST,    /* carried out, but the client hears ETIMEDOUT */
     OBJECT_LATE,    /* ETIMEDOUT; object_sim_land() may carry it out (puts, completions, deletes) */
     OBJECT_SKIPPED, /* nothing happened, and the client hears OK; what it asks for is not there */
+    OBJECT_RESET,   /* as OBJECT_LATE, but the client hears EIO: the connection was closed */
 };
 
 /* What the bucket does not do as AWS does. */

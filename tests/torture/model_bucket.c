@@ -47,7 +47,7 @@ static enum object_fate choose_fate(struct world *world, const char *request)
     case FAULT_AFTER:
         return OBJECT_LOST;
     case FAULT_LOST:
-        return OBJECT_LATE;
+        return prng_below(&world->prng, 2) ? OBJECT_LATE : OBJECT_RESET;
     default:
         return OBJECT_DONE;
     }
