@@ -12,8 +12,9 @@ from ._c.checked import is_url
 from ._c.errors import Error, error_of_os, make_error
 
 
-def make_parents(path: str) -> None:
-    """Make the directories above ``path``, and sync them: they survive power loss.
+def make_parents(path: str, *, durable: bool = True) -> None:
+    """Make the directories above ``path``, and sync them: they survive power loss.  If not
+    ``durable``, the caller syncs them later.
 
     Errors: `Error`: names what is in the way, or may not be written to.
     """
@@ -27,7 +28,8 @@ def make_parents(path: str) -> None:
     for made in reversed(missing):
         try:
             os.makedirs(made, exist_ok=True)
-            _sync_directory(os.path.dirname(made))
+            if durable:
+                _sync_directory(os.path.dirname(made))
         except OSError as reason:
             raise _cannot_make(path, made, reason) from reason
 

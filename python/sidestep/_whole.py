@@ -169,8 +169,7 @@ def save(
         }
         if part is parts[-1]:
             state[_FILES] = Asked(small)
-        place = os.path.join(hidden, part.place).rstrip("/")
-        handles.append(_start(engine, place, state, step=step, told_as=target))
+        handles.append(_start(engine, hidden, part.place, state, step=step, told_as=target))
     handles[-1].stall_s = time.monotonic() - began
     saving = WholeSave(target, hidden, handles, engine.rank, then)
     if waits():
@@ -178,16 +177,22 @@ def save(
     return saving
 
 
-def _start(engine: Engine, place: str, state: dict[str, Any], **how: Any) -> SaveHandle:
+def _start(
+    engine: Engine, hidden: str, place: str, state: dict[str, Any], **how: Any
+) -> SaveHandle:
     from ._torch.flatten import flatten
     from ._torch.plugins import start_save
     from ._torch.save import call_stateful
 
+    path = os.path.join(hidden, place).rstrip("/")
+
     def made() -> Any:
-        make_parents(place)
+        make_parents(hidden)
+        if place:
+            make_parents(path, durable=False)  # `publish` syncs it, while the trainer goes on
         return engine.states.get(flatten(call_stateful(state)))
 
-    return start_save(engine, place, made, **how)
+    return start_save(engine, path, made, **how)
 
 
 def wait_all(save: Optional[WholeSave]) -> None:
@@ -318,8 +323,8 @@ def publish(hidden: str, target: str) -> None:
         raise make_error(message, status=Status.ENOTFOUND)
     with _locked(hidden, target) as directory:
         write_out(place, hidden)
-        for parent in {os.path.dirname(path) for path in _files_in(hidden)}:
-            _sync(parent)
+        for inside, _, _ in os.walk(hidden):
+            _sync(inside)
         _check_is_at(hidden, directory, target)
         trash = _put_aside(target)
         os.makedirs(os.path.dirname(target), exist_ok=True)

@@ -7,6 +7,7 @@ import errno
 import fcntl
 import os
 import shutil
+import threading
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,23 @@ def test_all_of_it_appears(tmp_path):
     state = {"model": {"weight": torch.zeros(4)}}
     sidestep.load(state, checkpoint_id=target / "others_0")
     assert torch.equal(state["model"]["weight"], torch.arange(4.0))
+
+
+def test_directories_are_synced_while_the_trainer_goes_on(tmp_path, monkeypatch):
+    """All that the new names need, and nothing of it in the call."""
+    synced, sync = [], os.fsync
+
+    def fsync(descriptor: int) -> None:
+        path = os.readlink(f"/proc/self/fd/{descriptor}")
+        synced.append((threading.current_thread() is threading.main_thread(), path))
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    _whole.wait_all(begin(tmp_path / "checkpoint-1"))
+    assert [path for by_trainer, path in synced if by_trainer] == []
+    hidden = tmp_path / ".checkpoint-1.sidestep-unpublished"
+    directories = {str(one) for one in (tmp_path, hidden, hidden / "inner")}
+    assert directories <= {path for _, path in synced}
 
 
 def test_one_that_is_there_is_replaced(tmp_path):
