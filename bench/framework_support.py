@@ -3,15 +3,20 @@
 of its steps, and the comparison of the ways to save.
 
 A step sleeps for a while, as if an accelerator computed, and then the optimizer rewrites the whole
-state on one thread. One checkpoint is saved after an early step; the steps after it are long enough
-for it to be written. The lost time is that of the steps, without the end of the training, compared
-with the median of trainings that save nothing. What the training waits for a processor is left out:
-else other programs on the machine would decide the figure.
+state on one thread. A training saves again and again: in each round a few steps run with no save
+under way, then one saves, then more steps run beside the save. Between two rounds, outside of the
+clock, the save ends and the disk comes to rest.
+
+A checkpoint's lost time is what the steps from the save on took longer than the quiet steps before
+and after them, in the same training and within seconds. Other programs disturb both alike. The
+clock is that of the trainer's thread: it stands still while the thread waits for a processor. The
+processor time of a checkpoint is that of all threads and children, beyond that of quiet steps.
 """
 import argparse
 import gc
 import logging
 import os
+import random
 import statistics
 import sys
 import time
@@ -22,10 +27,14 @@ import torch
 import torch.distributed as dist
 from torch_support import report, settle
 
-STEPS, SAVED = 8, 2
+QUIET, BESIDE = 3, 5  # steps of a round; the first of those beside a save makes it
+ROUND = QUIET + BESIDE
+SAVES = 4  # of a training, whose first round is not counted: it makes the optimizer's state
+STEPS = (1 + SAVES) * ROUND + QUIET  # the last quiet steps end the last round
 ASLEEP = 0.5  # seconds of a step
-LEARNING = 3  # trainings whose saves teach the snapshot policy
 GOAL = 1 / 4
+DRAWS = 2000  # of the samples, for the range of a ratio
+TICK = 1 / os.sysconf("SC_CLK_TCK")
 PROGRAMS = Path(__file__).resolve().parent.parent / "tests" / "frameworks" / "programs"
 SCHEDSTAT = Path("/proc/thread-self/schedstat")
 
@@ -34,6 +43,19 @@ def seconds():
     """A clock that stands still while this thread waits for a processor."""
     waited = int(SCHEDSTAT.read_text().split()[1])
     return time.monotonic() - waited / 1e9
+
+
+def processor_seconds():
+    """Of this process, and of its children, which some ways to save have."""
+    total = time.process_time()
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            words = stat.read_text().rpartition(")")[2].split()
+        except OSError:  # it has ended
+            continue
+        if int(words[1]) == os.getpid():
+            total += (int(words[11]) + int(words[12])) * TICK
+    return total
 
 
 class Net(torch.nn.Module):
@@ -54,23 +76,53 @@ def momentum(model):
 
 
 class Clock:
-    """Saves once, unless ``save`` is None. Times all steps but the first one, which makes the
-    optimizer's state."""
+    """Has a training save in each round, and times its steps: from the begin of each to that of the
+    next one, since some frameworks save between the two.
 
-    def __init__(self, save):
-        self.save = save
+    save    begins a save, or asks the framework for one after this step
+    finish  waits for the save under way
+    path    where all saves go to; it is emptied after each
+    """
+
+    def __init__(self, path, save, finish):
+        self.path, self.save, self.finish = path, save, finish
+        self.steps = []  # seconds, and processor time
+        self.began = None
 
     def step_begins(self, done):
-        if done == 1:
-            self.began = seconds()
+        """``done``: so many steps are."""
+        self._stop()
+        if done and done % ROUND == 0:
+            self.finish()
+            empty(self.path)
+        worked = processor_seconds()
+        self.began = seconds(), worked
 
     def step_ended(self, done):
-        if self.save is not None and done == SAVED:
+        if (done - 1) % ROUND == QUIET:
             self.save()
-        self.ended = seconds()
+        if done == STEPS:
+            self._stop()
+
+    def _stop(self):
+        if self.began is not None:
+            self.steps.append((seconds() - self.began[0], processor_seconds() - self.began[1]))
 
     def lost(self):
-        return self.ended - self.began
+        """Of each checkpoint but the first: what it cost the trainer, and all processors."""
+        return [tuple(self._beyond_quiet(at, kind) for kind in (0, 1))
+                for at in range(ROUND, len(self.steps) - QUIET, ROUND)]
+
+    def _beyond_quiet(self, at, kind):
+        taken = [step[kind] for step in self.steps]
+        quiet = taken[at:at + QUIET] + taken[at + ROUND:at + ROUND + QUIET]
+        return sum(taken[at + QUIET:at + ROUND]) - BESIDE * statistics.median(quiet)
+
+
+def empty(path):
+    settle(path)
+    if os.path.isfile(path):
+        os.unlink(path)
 
 
 def arguments():
@@ -94,28 +146,35 @@ def arguments():
 def compare(what, args, ways, train):
     """Reports the way "sidestep" beside each of the others.
 
-    train(way, path)  the seconds of the steps of a training that saves once, into ``path``, in a
-                      way of ``ways``, or does not save: None
+    train(way, path)  the `Clock` of a training of STEPS steps, which saves into ``path`` in a way
+                      of ``ways``
     """
     path = os.path.join(args.dir, "checkpoints")
 
-    def timed(way):
-        seconds_of_steps = train(way, path)
+    def lost_by(way):
+        lost = train(way, path).lost()
         gc.collect()
-        settle(path)
-        if os.path.isfile(path):
-            os.unlink(path)
-        return seconds_of_steps
+        empty(path)
+        return lost
 
-    for _ in range(LEARNING):
-        timed("sidestep")
-    took = {way: [] for way in [None, *ways]}
+    lost_by("sidestep")  # teaches the snapshot policy
+    lost = {way: [] for way in ways}
     for _ in range(args.runs):
-        for way, samples in took.items():
-            samples.append(timed(way))
-    quiet = statistics.median(took[None])
-    lost = {way: [one - quiet for one in took[way]] for way in ways}
+        for way, samples in lost.items():
+            samples += lost_by(way)
+    times, work = ({way: [one[kind] for one in lost[way]] for way in ways} for kind in (0, 1))
     stock = [way for way in ways if way != "sidestep"]
-    best = min(stock, key=lambda way: statistics.median(lost[way]))
+    best = min(stock, key=lambda way: statistics.median(times[way]))
     for way in stock:
-        report(f"lost, {what}", "stall", GOAL if way == best else 0, lost["sidestep"], way, lost[way])
+        report(f"lost, {what}", "stall", GOAL if way == best else 0, times["sidestep"], way, times[way],
+               range=range_of_ratio(times["sidestep"], times[way]))
+        report(f"processor time, {what}", "cpu", 0, work["sidestep"], way, work[way])
+
+
+def range_of_ratio(ours, theirs):
+    """In which the ratio of the medians lies with a probability of nine in ten, by drawing from the
+    samples again and again (bootstrap)."""
+    draw = random.Random(1).choices
+    ratios = sorted(statistics.median(draw(ours, k=len(ours))) / statistics.median(draw(theirs, k=len(theirs)))
+                    for _ in range(DRAWS))
+    return ratios[DRAWS // 20], ratios[-DRAWS // 20]

@@ -23,18 +23,20 @@ def main():
     net = Net(args.mib)
 
     def train(way, path):
-        accelerator = WAYS[way or "stock: default"](cpu=True)
+        def finish():
+            if way == "sidestep":
+                accelerator.wait_for_checkpoint()
+
+        accelerator = WAYS[way](cpu=True)
         model, optimizer = accelerator.prepare(net, momentum(net))
-        clock = Clock(None if way is None else lambda: accelerator.save_state(path))
+        clock = Clock(path, lambda: accelerator.save_state(path), finish)
         for done in range(STEPS):
             clock.step_begins(done)
             accelerator.backward(model(torch.ones(1)))
             optimizer.step()
             optimizer.zero_grad()
             clock.step_ended(done + 1)
-        if way == "sidestep":
-            accelerator.wait_for_checkpoint()
-        return clock.lost()
+        return clock
 
     compare("Accelerate, " + ("FSDP2, one rank" if args.sharded else "one device"), args, WAYS, train)
 

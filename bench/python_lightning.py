@@ -46,13 +46,14 @@ def main():
     model = Model(Net(args.mib))
 
     def train(way, path):
-        clock = Clock(None if way is None else lambda: trainer.save_checkpoint(path))
+        plugin = WAYS[way]()
+        clock = Clock(path, lambda: trainer.save_checkpoint(path), plugin.teardown)
         trainer = Trainer(accelerator="cpu", devices=1, max_steps=STEPS, callbacks=[Steps(clock)],
-                          plugins=[] if way is None else [WAYS[way]()], logger=False,
-                          enable_checkpointing=False, enable_progress_bar=False,
+                          plugins=[plugin], logger=False, enable_checkpointing=False,
+                          enable_progress_bar=False,
                           enable_model_summary=False)
         trainer.fit(model, torch.utils.data.DataLoader(torch.ones(STEPS, 1), num_workers=0))
-        return clock.lost()
+        return clock
 
     compare("Lightning, one device", args, WAYS, train)
 

@@ -46,8 +46,12 @@ def main():
         def save():
             trainer.control.should_save = True
 
-        clock = Clock(None if way is None else save)
-        trainer = WAYS[way or "stock: default"](
+        def finish():
+            if way == "sidestep":
+                trainer.wait_for_checkpoint()
+
+        clock = Clock(path, save, finish)
+        trainer = WAYS[way](
             model,
             transformers.TrainingArguments(
                 output_dir=path, max_steps=STEPS, per_device_train_batch_size=1, use_cpu=True,
@@ -58,7 +62,7 @@ def main():
             optimizer_cls_and_kwargs=(torch.optim.SGD, {"momentum": 0.9, "lr": 1e-6}))
         trainer.remove_callback(transformers.PrinterCallback)
         trainer.train()
-        return clock.lost()
+        return clock
 
     compare("Transformers, " + ("FSDP2, one rank" if args.sharded else "one device"), args, WAYS, train)
 

@@ -55,7 +55,7 @@ def plain_read(path):
             pass
 
 
-def report(what, kind, goal, ours, reference="", theirs=None, size=0):
+def report(what, kind, goal, ours, reference="", theirs=None, size=0, **more):
     """A row for bench/run: samples of sidestep, and of ``reference`` if there is one."""
     print(json.dumps({"what": what, "kind": kind, "goal": goal, "bytes": size, "ours": ours,
-                      "reference": reference, "theirs": theirs}), flush=True)
+                      "reference": reference, "theirs": theirs, **more}), flush=True)
