@@ -112,7 +112,7 @@ class Accelerator(accelerate.Accelerator):
                 super().load_state(input_dir, load_kwargs, **more)
             return
         input_dir = os.path.expanduser(input_dir)
-        with _seen_by_this_rank(input_dir, place) as directory, ours_loads():
+        with _seen_by_this_rank(input_dir, place) as directory, ours_loads(), _quiet():
             if has_plain(place, "optimizer_0") or has_plain(place, "model_0"):
                 self._load_plain(place)
             with _without(self, has_plain(place, "model_0"), has_plain(place, "optimizer_0")):
@@ -179,7 +179,7 @@ class Accelerator(accelerate.Accelerator):
         naming = configuration.automatic_checkpoint_naming
         configuration.automatic_checkpoint_naming = False
         try:
-            with _without(self, models=not shards and not hooks, optimizers=not shards):
+            with _without(self, not shards and not hooks, not shards), _quiet():
                 super().save_state(saves.place, safe_serialization, **more)
         finally:
             configuration.automatic_checkpoint_naming = naming
@@ -222,6 +222,19 @@ def _without(accelerator: Any, models: bool, optimizers: bool) -> Iterator[None]
         yield
     finally:
         accelerator._models, accelerator._optimizers = before
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Inside, Accelerate names no files at level info: they are temporary ones, not those that will
+    be, or were.  We log a line of our own."""
+    logger = logging.getLogger("accelerate")
+    before = logger.level
+    logger.setLevel(max(logger.getEffectiveLevel(), logging.WARNING))
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 @contextlib.contextmanager

@@ -73,6 +73,23 @@ def test_hooks_and_total_limit(transformers, stock, tmp_path):
     assert_same_end(ended, stock[1], 5)
 
 
+def test_the_place_in_a_stateful_loader_and_what_is_said(transformers, tmp_path):
+    """One line for each save, for what is deleted and for the load, with the names that are there;
+    none names the temporary files that Accelerate writes."""
+    words = 6, "loader=true", "tell=true", "limit=2"
+    whole = transformers.run(PROGRAM, tmp_path / "whole", *words)
+    saved = tmp_path / "whole" / "checkpoints" / "checkpoint_1"
+    ended = transformers.run(PROGRAM, tmp_path / "second", *words, f"resume={saved}")
+    assert_same_end(ended, whole, 5)
+    assert [line.split("'")[1] for line in whole.values("LOG") if " saved step " in line] == [
+        str(saved.parent / f"checkpoint_{number}") for number in range(3)
+    ]
+    assert sum(" deleted '" in line for line in whole.values("LOG")) == 1
+    assert any(f" loaded step 1 from '{saved}' in " in line for line in ended.values("LOG"))
+    said = [*whole.values("LOG"), *ended.values("LOG")]
+    assert [line for line in said if "/sidestep-" in line] == []
+
+
 @pytest.mark.parametrize(
     ("launcher", "more"), [(LAUNCH, ()), (LAUNCH_FSDP, ("fsdp=true",))], ids=["ddp", "fsdp2"]
 )

@@ -10,18 +10,21 @@ kill=STEP    SIGKILL to this rank a step after the save of that step has begun, 
 kill_in=publish  after it was committed, before it is in its place
 limit=N      total_limit
 hooks=true   models are written by a hook
+loader=true  rows come from torchdata's StatefulDataLoader
+tell=true    "LOG LEVEL MESSAGE" for each line of the log
 report=KINDS log_with these trackers, which write into DIRECTORY
 
 It saves every second step, and prints "loss STEP VALUE" for each.
 """
 
+import logging
 import os
 import signal
 import sys
 
 import accelerate
 import torch
-from accelerate.utils import ProjectConfiguration
+from accelerate.utils import DataLoaderConfiguration, ProjectConfiguration
 from fsdp_on_processors import fsdp_on_processors
 
 options = dict(word.split("=", 1) for word in sys.argv[3:])
@@ -65,6 +68,7 @@ def made(directory):
     accelerator = kind_of_accelerator()(
         cpu=True,
         step_scheduler_with_optimizer=False,
+        dataloader_config=DataLoaderConfiguration(use_stateful_dataloader="loader" in options),
         log_with=options["report"].split(",") if "report" in options else None,
         project_config=ProjectConfiguration(
             project_dir=directory,
@@ -81,6 +85,18 @@ def made(directory):
     model, optimizer = accelerator.prepare(model, optimizer)
     scheduler = accelerator.prepare(torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 20))
     return accelerator, model, optimizer, scheduler
+
+
+def loader(accelerator):
+    """Of more rows than a run needs; prepared, so that its place is in the checkpoint."""
+    rows = torch.randn(100, 8, generator=torch.Generator().manual_seed(2))
+    own = torch.Generator()  # iter() draws a number
+    return accelerator.prepare(torch.utils.data.DataLoader(rows, batch_size=4, generator=own))
+
+
+def tell():
+    """On stdout, since Accelerate's lines are wanted, too."""
+    logging.basicConfig(level=logging.INFO, format="LOG %(levelname)s %(message)s", stream=sys.stdout)
 
 
 def leave(ranks):
@@ -102,6 +118,9 @@ def main():
     accelerator, model, optimizer, scheduler = made(directory)
     if "report" in options:
         accelerator.init_trackers("run", init_kwargs={"wandb": {"dir": directory}})
+    if options.get("tell") == "true":
+        tell()
+    data = loader(accelerator) if options.get("loader") == "true" else None
     counter = Counter()
     accelerator.register_for_checkpointing(counter)
     if options.get("hooks") == "true":
@@ -112,8 +131,10 @@ def main():
     if resume:
         accelerator.load_state(None if resume == "auto" else resume)
         accelerator.project_configuration.iteration = counter.step // 2
+    batches = iter(data or ())
     while counter.step < steps:
         rows = torch.arange(32.0).reshape(4, 8) / (counter.step + 2) - accelerator.process_index
+        rows = next(batches, rows)
         loss = (model(rows) - rows.sin()).square().mean()
         accelerator.backward(loss)
         optimizer.step()
