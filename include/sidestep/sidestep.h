@@ -441,7 +441,7 @@ SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_state_dict_set_data(struct sidestep_state_dict *state, void *const *data, size_t count,
                              struct sidestep_error *err);
 
-/** ${bytes} are a pickle of plain data, decoded as by sidestep_value_from_pickle(). */
+/** ${bytes} are a pickle of plain data; sidestep_value_from_pickle() decodes it. */
 #define SIDESTEP_OBJECT_PICKLE 1u
 /** ${bytes} are stored unchanged, as by sidestep_state_dict_set_bytes(). */
 #define SIDESTEP_OBJECT_STORED 2u
@@ -458,8 +458,7 @@ struct sidestep_object {
 /**
  * sidestep_state_dict_set_objects(state, objects, count, err):
  * Give ${count} existing objects new contents, in one call; the others stay.  All or none: a
- * failure leaves the state as it was.  If two entries are for the same object, the later one
- * counts.
+ * failure leaves the state as it was.  Of two entries for one object, the later one counts.
  * Errors: SIDESTEP_ENOTFOUND: there is no object of this index.  SIDESTEP_EINVAL: unknown kind, or
  * NULL with a length.  Those of sidestep_value_from_pickle(), with the name of the object.
  */
@@ -537,8 +536,8 @@ struct sidestep_engine;
  *
  * COW (copy-on-write): their pages are write-protected with userfaultfd(2), and the call returns at
  * once.  Each granule of 2 MiB is copied in the background, or when the program writes to it; that
- * write waits for the copy (0.1-0.3 ms).  The save is STAGED at once, and RELEASED when all is
- * copied.  Before RELEASED:
+ * write waits for the copy (0.1-0.3 ms).  The save is STAGED at once, and RELEASED when everything
+ * is copied.  Before RELEASED:
  *  - The memory must not be freed, unmapped, moved or discarded.  Otherwise the save fails, and the
  *    program goes on.
  *  - The program may write to it, also by system calls, and may fork.
@@ -550,9 +549,9 @@ struct sidestep_engine;
  * the tensor, and later saves of the engine copy.  This happens after MADV_GUARD_INSTALL, where the
  * kernel merges pages (KSM), and after another use of userfaultfd.
  *
- * The choice is made per tensor.  Private anonymous memory can be protected.  Copied are: files,
- * shared memory, stacks, SIDESTEP_TENSOR_PINNED, tensors that are not contiguous, and stretches of
- * less than 1 MiB.  Everything is copied
+ * The choice is made per tensor.  Private anonymous memory can be protected.  These are copied:
+ * files, shared memory, stacks, SIDESTEP_TENSOR_PINNED, tensors that are not contiguous, and
+ * stretches of less than 1 MiB.  Everything is copied
  *  - in blocking saves;
  *  - in saves that start while an earlier one is being written (${queue});
  *  - where the machine refuses (userfaultfd needs vm.unprivileged_userfaultfd=1, CAP_SYS_PTRACE or
@@ -566,8 +565,8 @@ struct sidestep_engine;
  * to free pool memory (${faults_disk}).
  */
 enum sidestep_snapshot {
-    SIDESTEP_SNAPSHOT_AUTO, /* COW; but COPY for some saves after one by COW whose call and waits
-                               took longer than copying would have */
+    SIDESTEP_SNAPSHOT_AUTO, /* COW.  After a save by COW whose call and waits took longer than a
+                               copy would have taken: COPY, for some saves */
     SIDESTEP_SNAPSHOT_COPY,
     SIDESTEP_SNAPSHOT_COW, /* wherever it is possible */
 };
@@ -651,7 +650,7 @@ struct sidestep_huge_pages {
     uint64_t bytes;      /* of the state: in stretches that huge pages can hold */
     uint64_t huge_bytes; /* of ${bytes}: on huge pages now */
     uint64_t took_ns;
-    int32_t sys_errno; /* why the first stretch that is not on huge pages is not, or 0 */
+    int32_t sys_errno; /* why the first stretch that is on small pages stays there, or 0 */
     uint32_t reserved; /* zero */
 };
 #define SIDESTEP_HUGE_PAGES_INIT                                                                   \
@@ -664,10 +663,11 @@ struct sidestep_huge_pages {
  * Put the tensors of ${state} on huge pages, as far as whole huge pages fit.  Addresses and
  * contents stay.  A thread that uses the tensors waits at most for the page that is being moved. On
  * huge pages, write protection costs at most 1 ms per GiB instead of 20, and computing is often
- * faster. Optional; call it once after the state was built, and not between a save and its RELEASED
- * (protected memory stays as it is).  ${report} may be NULL.  Not collective.  Blocks: 0.2-3 s per
- * GiB that must be moved, no time for what is on huge pages already.  Needs Linux 6.1; an older
- * kernel is asked to do it over time, if transparent huge pages are enabled at all.
+ * faster.  Optional; call it once after the state was built, and not between a save and its
+ * RELEASED (protected memory stays as it is).  ${report} may be NULL.  Not collective.  Blocks:
+ * 0.2-3 s per GiB that must be moved, and no time for memory that is on huge pages already.  Needs
+ * Linux 6.1; an older kernel is asked to do it over time, if transparent huge pages are enabled at
+ * all.
  *
  * After a fork(2), writes split huge pages.  Where protecting takes long, a background thread joins
  * such pages again between two saves (Linux 6.1; 1 to 2 s per GiB; ${huge_bytes} of struct
@@ -954,18 +954,17 @@ struct sidestep_save_info {
     uint64_t stored_bytes;
     uint64_t encode_ns;
     struct sidestep_gain gains[SIDESTEP_GAINS]; /* by enum sidestep_dtype; [0]: objects */
-    uint64_t
-        device_bytes; /* of tensors: copied from devices; not in cow_bytes and copy_bytes ... */
-    uint64_t fenced_bytes;  /* ... of which SIDESTEP_TENSOR_FENCED */
-    uint64_t device_ns;     /* from the beginning of the call until they were copied */
-    uint64_t fence_ns;      /* the host waited in sidestep_fence() */
-    char pin_reason[128];   /* with SIDESTEP_SAVE_PAGEABLE: why, else "" */
-    uint64_t linked_bytes;  /* of bytes_total: shared with an earlier checkpoint, not written
-                               (SIDESTEP_SERIES_INCREMENTAL); known from WRITTEN on */
-    char link_reason[128];  /* why tensors that could have been shared were written, or "" */
-    uint64_t huge_bytes;    /* of tensors: put on huge pages again after the save, because a fork(2)
-                               had split them (sidestep_state_dict_huge_pages()) ... */
-    uint64_t huge_ns;       /* ... in this time of a background thread */
+    uint64_t device_bytes; /* of tensors: copied from devices; not in cow_bytes or copy_bytes ... */
+    uint64_t fenced_bytes; /* ... of which SIDESTEP_TENSOR_FENCED */
+    uint64_t device_ns;    /* from the beginning of the call until they were copied */
+    uint64_t fence_ns;     /* the host waited in sidestep_fence() */
+    char pin_reason[128];  /* with SIDESTEP_SAVE_PAGEABLE: why, else "" */
+    uint64_t linked_bytes; /* of bytes_total: shared with an earlier checkpoint, not written
+                              (SIDESTEP_SERIES_INCREMENTAL); known from WRITTEN on */
+    char link_reason[128]; /* why tensors that could have been shared were written, or "" */
+    uint64_t huge_bytes;   /* of tensors: put on huge pages again after the save, because a fork(2)
+                              had split them (sidestep_state_dict_huge_pages()) ... */
+    uint64_t huge_ns;      /* ... in this time of a background thread */
     uint64_t backed_off_ns; /* of write_ns: one write at a time, as others read from the disk */
 };
 #define SIDESTEP_SAVE_INFO_INIT                                                                    \
@@ -1140,9 +1139,9 @@ SIDESTEP_API void sidestep_load_report_release(struct sidestep_load_report *repo
  * Load the tensors and objects of ${state} from the checkpoint ${path}: ours or torch's, saved
  * by any number of ranks in any sharding.  Collective: all ranks load the same save, or all
  * fail.  Writes, locks and renames nothing on storage.  Blocks.  ${report} may be NULL.
- * After a failure the contents of the tensors are unspecified, unless the error came before the
- * first byte.  Missing and mismatched names do, and tensors in memory that may not be written
- * (SIDESTEP_EINVAL).
+ * After a failure the contents of the tensors are unspecified.  Two kinds of errors are found
+ * before the first byte is written: missing and mismatched names, and tensors in memory that may
+ * not be written (SIDESTEP_EINVAL).
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_load(struct sidestep_engine *engine, const char *path, struct sidestep_state_dict *state,
@@ -1309,9 +1308,10 @@ sidestep_series_save(struct sidestep_series *series, uint64_t step,
 /**
  * sidestep_series_load(series, state, options, &step, report, err):
  * Load the newest checkpoint that verifies.  Collective.  If one does not verify, also in a second,
- * uncached read, it is set aside as .bad (if it is ours) and the next older one is tried; so it is
- * if somebody deletes one meanwhile.  These are passed over: checkpoints that an earlier resume
- * left behind, those of another run, and those from which too many runs have resumed in vain
+ * uncached read, it is set aside as .bad (if it is ours), and the next older one is tried.  If
+ * somebody deletes one meanwhile, the next older one is tried, too.  These are passed over:
+ * checkpoints that an earlier resume left behind, those of another run, and those from which too
+ * many runs have resumed in vain
  * (${max_restarts}).  The run then goes on from the loaded checkpoint.  Newer checkpoints, if there
  * are any, are left behind: no resume chooses them, retention deletes them, and a save of their
  * step replaces them.
@@ -1404,11 +1404,11 @@ struct sidestep_metric {
 /**
  * sidestep_series_note(series, step, metrics, metric_count, tags, tag_count, err):
  * Annotate the checkpoint of ${step}: with metrics (for ${keep_best}) and tags (which allow the
- * same characters).  Not collective: rank 0's call counts, those of other ranks are ignored. Before
- * the save of that step is started: the annotations become durable with it, in the background.
- * After it was committed: they are durable when this returns.  A metric replaces an earlier one of
- * the same name. Errors: SIDESTEP_EINVAL for a name.  SIDESTEP_EBUSY: the save of ${step} is under
- * way.
+ * same characters).  Not collective: rank 0's call counts, those of other ranks are ignored.
+ * Before the save of that step is started: the annotations become durable with it, in the
+ * background.  After it was committed: they are durable when this returns.  A metric replaces an
+ * earlier one of the same name.
+ * Errors: SIDESTEP_EINVAL for a name.  SIDESTEP_EBUSY: the save of ${step} is under way.
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_series_note(struct sidestep_series *series, uint64_t step,
@@ -1418,8 +1418,9 @@ sidestep_series_note(struct sidestep_series *series, uint64_t step,
 struct sidestep_gc_report;
 /**
  * sidestep_series_prune(series, report, err):
- * Delete now what the retention lets go, and report all deletions since the last call, those in the
- * background too.  Not collective; any thread.  Rank 0 does it; on other ranks the report is empty.
+ * Delete now what the retention does not keep, and report all deletions since the last call, also
+ * those in the background.  Not collective; any thread.  Rank 0 does it; on other ranks the report
+ * is empty.
  * ${report} is that of sidestep_gc(), and is released in the same way.  A checkpoint that cannot be
  * deleted is listed as kept.
  */
@@ -1516,8 +1517,8 @@ struct sidestep_list {
  * sidestep_verify() checks their bytes.  Checkpoints of other programs are recognized by their
  * names and files.  Each form has its own check for completeness: the file that is written last
  * must be there, and no file may be cut short; a file that names the latest checkpoint proves
- * nothing. sidestep never deletes or renames them.  Symbolic links are listed as FOREIGN, and not
- * followed. Uses up to 4 threads.  SIDESTEP_ENOTFOUND if ${root} is not a directory.
+ * nothing.  sidestep never deletes or renames them.  Symbolic links are listed as FOREIGN, and not
+ * followed.  Uses up to 4 threads.  SIDESTEP_ENOTFOUND if ${root} is not a directory.
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_list_root(const char *root, struct sidestep_list *list, struct sidestep_error *err);
@@ -1564,8 +1565,8 @@ struct sidestep_saving_list {
 /**
  * sidestep_list_saving(root, list, err): list the saves under ${root}, from what is on storage.  It
  * asks no process, and disturbs none.  Files are made with their final size, so holes in a file
- * show what is not written yet; on storage that does not report holes, a file counts as all or
- * nothing. SIDESTEP_ENOTFOUND if ${root} is not a directory.
+ * show what is not written yet.  On storage that does not report holes, a file counts either as
+ * written or as not written.  SIDESTEP_ENOTFOUND if ${root} is not a directory.
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_list_saving(const char *root, struct sidestep_saving_list *list,
@@ -1721,12 +1722,12 @@ sidestep_checkpoint_read_bytes(struct sidestep_checkpoint *checkpoint, const cha
 SIDESTEP_API void sidestep_bytes_free(void **bytes);
 /**
  * sidestep_read_file(path, name, most, &bytes, &length, err):
- * Read file ${name} of the directory or URL ${path} as a whole, such as ".metadata". Free ${*bytes}
- * with sidestep_bytes_free(). Nothing is verified. Blocks; any thread.
+ * Read file ${name} of the directory or URL ${path} as a whole, such as ".metadata".  Free
+ * ${*bytes} with sidestep_bytes_free().  Nothing is verified.  Blocks; any thread.
  *
- * Errors: SIDESTEP_ENOTFOUND: there is none. SIDESTEP_ECORRUPT: it has more than ${most} bytes.
- * SIDESTEP_EUNSAFE: it is no regular file. SIDESTEP_EPERM, SIDESTEP_EIO, SIDESTEP_ETIMEDOUT: it
- * cannot be read now. SIDESTEP_EINVAL, SIDESTEP_EUNSUPPORTED: ${path} (sidestep_check_path()).
+ * Errors: SIDESTEP_ENOTFOUND: there is none.  SIDESTEP_ECORRUPT: it has more than ${most} bytes.
+ * SIDESTEP_EUNSAFE: it is no regular file.  SIDESTEP_EPERM, SIDESTEP_EIO, SIDESTEP_ETIMEDOUT: it
+ * cannot be read now.  SIDESTEP_EINVAL, SIDESTEP_EUNSUPPORTED: ${path} (sidestep_check_path()).
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_read_file(const char *path, const char *name, uint64_t most, void **bytes, size_t *length,
@@ -1870,10 +1871,11 @@ struct sidestep_diff_options {
 
 /**
  * sidestep_diff(a, b, options, report, err): compare two checkpoints by name: which tensors and
- * objects they have, and by how much these differ.  Programs and shardings may differ. SIDESTEP_OK:
- * they were compared; see report->same.  All that is read is verified; tensors with equal stored
- * hashes are not read.  It uses about 100 MiB, and memory for the names; torch's chunks, which have
- * no hashes of blocks, are held whole.
+ * objects they have, and by how much these differ.  Programs and shardings may differ.
+ * SIDESTEP_OK: they were compared; see report->same.  All that is read is verified; tensors with
+ * equal stored hashes are not read.  ${options}: threads, progress and cancel as for
+ * sidestep_verify(); may be NULL.  It uses about 100 MiB, and memory for the names; torch's chunks,
+ * which have no hashes of blocks, are held whole.
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_diff(const char *a, const char *b, const struct sidestep_diff_options *options,
@@ -1901,9 +1903,9 @@ SIDESTEP_API void sidestep_gc_report_release(struct sidestep_gc_report *report);
 
 /**
  * sidestep_prune(root, retention, flags, report, err):
- * Do by hand what a series does by itself: of our checkpoints under ${root}, whichever run made
- * them, delete what ${retention} lets go.  ${flags}: SIDESTEP_GC_DRY_RUN.  ${report} is that of
- * sidestep_gc().  SIDESTEP_ELOCKED: a run has the series open.
+ * Do by hand what a series does by itself: delete those of our checkpoints under ${root} that
+ * ${retention} does not keep, whichever run made them.  ${flags}: SIDESTEP_GC_DRY_RUN.  ${report}
+ * is that of sidestep_gc().  SIDESTEP_ELOCKED: a run has the series open.
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_prune(const char *root, const struct sidestep_retention *retention, uint32_t flags,
@@ -2051,8 +2053,7 @@ struct sidestep_convert_report {
  * The destination is whole and durable when this returns, or it does not exist.  Its parent must
  * exist.  It must not exist before, or be an empty directory, unless SIDESTEP_CONVERT_REPLACE.
  * The next conversion to the same destination, or sidestep_gc(), removes what a killed one left
- * beside it.  ${source} is not changed.  On an object store only a checkpoint (DCP) can be made:
- * SIDESTEP_EUNSUPPORTED for other formats.
+ * beside it.  ${source} is not changed.
  *
  * AUTO: a destination that ends in .safetensors, .npz, .pt, .pth or .bin is a file of that kind.
  * Any other is a directory: safetensors if ${source} is a checkpoint, else DCP.  With
@@ -2132,8 +2133,8 @@ struct sidestep_copy_report {
  *
  * After SIDESTEP_ECANCELLED, ENOSPC, EIO and the like, and after a kill, the same call goes on: it
  * checks files that are there by their hashes, and copies those that are missing or damaged.
- * sidestep_gc() removes what nobody wants to go on with: at an object store when it is an hour old.
- * A save to the same destination removes it, too.
+ * sidestep_gc() removes an unfinished copy (at an object store once it is an hour old), and so does
+ * a save to the same destination.
  *
  * Files that an incremental save shares with other checkpoints are copied, and are not shared any
  * more.  Pins, tags and metrics belong to the root, and are not copied.
@@ -2173,8 +2174,9 @@ struct sidestep_doctor_report {
  * sidestep_doctor(directory, report, err):
  * Try out what makes saves and loads fast here: for this process, with this user's rights, and for
  * files in ${directory}.  Makes a file of one page there, and unlinks it before use.  If that is
- * not allowed, the findings say so.  A "no" is a finding, not a failure.  What it says of pinned
- * and merged memory is true of this process only; ${copy_reason} of a save tells of another.
+ * not allowed, the findings say so.  A "no" is a finding, not a failure.  What it says about pinned
+ * and merged memory is true of this process only.  For a training process, see ${copy_reason} of
+ * its saves.
  * SIDESTEP_ENOTFOUND if there is no such directory.
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
