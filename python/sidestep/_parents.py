@@ -29,18 +29,19 @@ def make_parents(path: str, *, durable: bool = True) -> None:
         try:
             os.makedirs(made, exist_ok=True)
             if durable:
-                _sync_directory(os.path.dirname(made))
+                sync_directory(os.path.dirname(made))
         except OSError as reason:
             raise _cannot_make(path, made, reason) from reason
 
 
-def _sync_directory(path: str) -> None:
+def sync_directory(path: str) -> None:
+    """Make the names in ``path`` durable.  OSError names ``path``."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
     except OSError as error:
         if error.errno != errno.EINVAL:  # this file system cannot sync a directory
-            raise
+            raise OSError(error.errno, error.strerror, path) from error
     finally:
         os.close(descriptor)
 

@@ -20,7 +20,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Optional
@@ -28,12 +28,12 @@ from typing import Any, Optional
 from ._c import abi
 from ._c.abi import Status
 from ._c.calls import call
-from ._c.errors import Error, make_error
+from ._c.errors import Error, error_of_os, make_error
 from ._c.library import lib
 from ._checkpoint import Checkpoint
 from ._engine import Engine, engine_for
 from ._handle import SaveHandle
-from ._parents import make_parents
+from ._parents import make_parents, sync_directory
 from ._read import load_metadata, read
 from ._waiting import waits
 
@@ -323,14 +323,14 @@ def publish(hidden: str, target: str) -> None:
         raise make_error(message, status=Status.ENOTFOUND)
     with _locked(hidden, target) as directory:
         write_out(place, hidden)
-        for inside, _, _ in os.walk(hidden):
-            _sync(inside)
-        _check_is_at(hidden, directory, target)
+        try:
+            _sync(_directories_in(hidden), target)
+        finally:  # if it was moved meanwhile, that is the reason to tell
+            _check_is_at(hidden, directory, target)
         trash = _put_aside(target)
         os.makedirs(os.path.dirname(target), exist_ok=True)
         os.rename(hidden, target)
-        for parent in {os.path.dirname(hidden), os.path.dirname(target)}:
-            _sync(parent)
+        _sync({os.path.dirname(hidden), os.path.dirname(target)}, target)
     _delete(trash)
 
 
@@ -387,12 +387,21 @@ def _delete(path: str) -> None:
         os.unlink(path)
 
 
-def _sync(directory: str) -> None:
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+def _directories_in(directory: str) -> Iterator[str]:
+    """With ``directory`` itself.  OSError: one of them cannot be listed."""
+
+    def fail(reason: OSError) -> None:
+        raise reason
+
+    return (inside for inside, _, _ in os.walk(directory, onerror=fail))
+
+
+def _sync(directories: Iterable[str], target: str) -> None:
     try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+        for directory in directories:
+            sync_directory(directory)
+    except OSError as reason:
+        raise error_of_os(f"publish '{target}': sync '{reason.filename}'", reason) from reason
 
 
 def newest(root: str, prefix: str, problem: Callable[[str], Optional[str]]) -> int:

@@ -228,13 +228,16 @@ def _without(accelerator: Any, models: bool, optimizers: bool) -> Iterator[None]
 def _quiet() -> Iterator[None]:
     """Inside, Accelerate names no files at level info: they are temporary ones, not those that will
     be, or were.  We log a line of our own."""
-    logger = logging.getLogger("accelerate")
-    before = logger.level
-    logger.setLevel(max(logger.getEffectiveLevel(), logging.WARNING))
+    names = [name for name in logging.root.manager.loggerDict if name.split(".")[0] == "accelerate"]
+    loggers = [logging.getLogger(name) for name in names]
+    before = [logger.level for logger in loggers]
+    for logger in loggers:  # with ACCELERATE_LOG_LEVEL, each has a level of its own
+        logger.setLevel(max(logger.getEffectiveLevel(), logging.WARNING))
     try:
         yield
     finally:
-        logger.setLevel(before)
+        for logger, level in zip(loggers, before):
+            logger.setLevel(level)
 
 
 @contextlib.contextmanager

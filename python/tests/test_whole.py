@@ -57,6 +57,23 @@ def test_directories_are_synced_while_the_trainer_goes_on(tmp_path, monkeypatch)
     assert directories <= {path for _, path in synced}
 
 
+@pytest.mark.parametrize("call", ["scandir", "fsync"])
+def test_a_directory_that_cannot_be_synced_is_not_published(tmp_path, monkeypatch, call):
+    """The error names it."""
+    original = getattr(os, call)
+
+    def fail(what):
+        path = os.readlink(f"/proc/self/fd/{what}") if isinstance(what, int) else os.fspath(what)
+        if path == f"{tmp_path}/.checkpoint-1.sidestep-unpublished/inner":
+            raise OSError(errno.EIO, "Input/output error", path if call == "scandir" else None)
+        return original(what)
+
+    monkeypatch.setattr(os, call, fail)
+    with pytest.raises(sidestep.Error, match="sync '.*/inner': Input/output error"):
+        _whole.wait_all(begin(tmp_path / "checkpoint-1"))
+    assert not (tmp_path / "checkpoint-1").exists()
+
+
 def test_one_that_is_there_is_replaced(tmp_path):
     target = tmp_path / "checkpoint-1"
     target.mkdir()
