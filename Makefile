@@ -19,6 +19,7 @@
 #:   make combinations the tests of saving and loading, with each snapshot and each way to storage: an hour or more
 #:   make kills            a training, of one rank and of 4 under torchrun, ended KILLS=200 times; an hour or more
 #:   make habits       storage with the rules of NFS, Lustre, SMB, mounts of object stores: all of them; minutes
+#:   make nfs          a real NFS, server and clients, in a virtual machine: half an hour
 #:   make hosts        hosts that freeze, or lose their network; 64 ranks, of which one is killed: minutes
 #:   make install          to PREFIX=/usr/local, below DESTDIR if that is given
 #:   make clean
@@ -33,7 +34,7 @@ OPTIONS := $(if $(SAN),-Db_sanitize=$(SAN),$(if $(CI),--werror))
 # The job server is make's; ninja has its own.
 unexport MAKEFLAGS
 
-.PHONY: all check check-frameworks check-gpu check-objects check-source demo demo-mpi bench fuzz long combinations kills habits hosts install clean help
+.PHONY: all check check-frameworks check-gpu check-objects check-source demo demo-mpi bench fuzz long combinations kills habits nfs hosts install clean help
 
 # NEEDS: the groups of tools/setup that a target needs beside those to build, so that an ordinary user
 # reads in one message all that is missing.
@@ -101,6 +102,11 @@ habits: NEEDS = check
 habits: all
 	@ninja -C $(BUILD) --quiet test-programs
 	@tests/habits/run $(BUILD) --long
+
+nfs: NEEDS = check nfs
+nfs: all
+	@ninja -C $(BUILD) --quiet test-programs
+	@tests/nfs/run $(BUILD) --long
 
 hosts: NEEDS = check hosts python
 hosts: all

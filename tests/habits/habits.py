@@ -4,10 +4,9 @@
 of ours shows them (habit_mount): each habit either works, or is refused with a reason and leaves
 nothing. Two mounts of one directory are two hosts."""
 import os
-import re
 import shutil
-import subprocess
 
+import judge
 import mounts
 import mpi_kill
 import rig as rigs
@@ -40,34 +39,17 @@ PRETENDERS = {
 }
 IN_PLACE_WORKS = {"a mount that renames no directory"}
 SHORT = ["NFS", "Lustre without flock", "SMB"]  # of them, unless --long
-RANKS = 4
 
 
-def on_storage(rig, workload, habits, judge):
-    """The complaints of judge(folder), where the folder has what was there before ${workload}."""
-    backing = workload.prepare()
-    with mounts.Mount(rig, backing, habits) as mount:
-        complaints = judge(workload, mount.path)
-    shutil.rmtree(backing)
-    return [f"{workload.name}: {text}" for text in complaints]
-
-
-def some(workloads, rig):
-    """In the short run, one of those that differ only in what they write."""
-    return [workload for workload in workloads if rig.long or not workload.command.startswith(
-        ("save-threads", "save-planes"))]
-
-
-def sound(workload, folder):
-    """It succeeds, and leaves what it should."""
-    result = rigs.run(workload.arguments(folder))
-    return workload.judge(folder, result) if result.status == 0 else [str(result)]
+def shown(rig, habits):
+    """How a host sees a directory: with the habits."""
+    return lambda backing: mounts.Mount(rig, backing, habits)
 
 
 def test_works(rig, workloads, name, habits):
     complaints = []
     for workload in workloads:
-        complaints += on_storage(rig, workload, habits, sound)
+        complaints += judge.on_storage(workload, shown(rig, habits), judge.sound)
     rig.test(f"{name}: saves, series and loads", complaints)
 
 
@@ -87,24 +69,17 @@ def is_refused(workload, folder, reason):
     return complaints
 
 
-def doctor_says(rig, folder, word, reason):
-    result = rigs.run([os.path.join(rig.build, "sidestep"), "doctor", folder])
-    found = re.search(rf"^{word}\s+commit\s.*", result.out, re.MULTILINE)
-    if found is None or reason not in found.group():
-        return [f"doctor does not say '{word}', '{reason}': {result}"]
-    return []
-
-
 def test_refused(rig, workloads, name, habits, reason):
     complaints = []
     for workload in workloads:
         if workload.is_series and workload.before:
             continue  # no series ever began there
         works = name in IN_PLACE_WORKS and workload.before
-        complaints += on_storage(rig, workload, habits, sound if works else
-                                 lambda w, folder: is_refused(w, folder, reason))
+        complaints += judge.on_storage(
+                workload, shown(rig, habits),
+                judge.sound if works else lambda w, folder: is_refused(w, folder, reason))
     with mounts.Mount(rig, rig.folder(), habits) as mount:
-        complaints += doctor_says(rig, mount.path, "no", reason)
+        complaints += judge.doctor_says(rig, mount.path, "no", reason)
     rig.test(f"{name}: refused, for it cannot {reason}", complaints)
 
 
@@ -112,15 +87,15 @@ def test_pretenders(rig, workload):
     """What does all calls of a save, but is known not to keep a checkpoint whole."""
     complaints = []
     for options, reason in PRETENDERS.items():
-        found = on_storage(rig, workload, [f"-o{options}"],
-                           lambda w, folder, reason=reason: is_refused(w, folder, reason))
+        found = judge.on_storage(workload, shown(rig, [f"-o{options}"]),
+                                 lambda w, folder, reason=reason: is_refused(w, folder, reason))
         with mounts.Mount(rig, rig.folder(), [f"-o{options}"]) as mount:
-            found += doctor_says(rig, mount.path, "no", reason)
+            found += judge.doctor_says(rig, mount.path, "no", reason)
         complaints += [f"{options}: {text}" for text in found]
     rig.test(f"{len(PRETENDERS)} mounts of object stores: refused by their names", complaints)
     rig.control("a mount that nobody knows",
-                on_storage(rig, workload, ["-osubtype=sshfs"],
-                           lambda w, folder: is_refused(w, folder, BY_DIRECTORY)))
+                judge.on_storage(workload, shown(rig, ["-osubtype=sshfs"]),
+                                 lambda w, folder: is_refused(w, folder, BY_DIRECTORY)))
 
 
 def one_event(rig, workload, habit, number):
@@ -144,65 +119,6 @@ def test_events(rig, workloads, habit, last, what):
 
 # ---- two hosts
 
-def start_on_two(rig, mpi, hosts, place, work):
-    """Ranks 0 and 1 on one host, 2 and 3 on the other."""
-    halves = [(RANKS // 2, mounts.on_host(host, place, work)) for host in hosts]
-    process = mpi.start(halves, survive=True)
-    said = mpi_kill.end(process, 120)
-    return said, process.returncode
-
-
-def left_in(folder):
-    """Names of what is no checkpoint, in the folder and in its checkpoints."""
-    found = [name for name in os.listdir(folder) if re.match(r"\.(sidestep\.|nfs)", name)]
-    for name in os.listdir(folder):
-        if name not in ("root", ".sidestep", *found):
-            inside = [inner for inner in os.listdir(os.path.join(folder, name))
-                      if inner != ".metadata" and not rigs.SHARD.match(inner)]
-            found += [f"{name}/{inner}" for inner in inside[1:]]  # one is the manifest
-    return [f"left behind: {name}" for name in found]
-
-
-def save_from_two_hosts(rig, mpi, habits):
-    backing, place, logs = rig.folder(), rig.folder(), rig.folder()
-    log = os.path.join(logs, "log")
-    complaints = []
-    with mounts.Mount(rig, backing, habits) as one, mounts.Mount(rig, backing, habits) as two:
-        for target in ("root", "once", "once"):
-            path = os.path.join(place, target)
-            work = (mpi.train(path, 20000, log) if target == "root"
-                    else [mpi.program, "once", path, "20000", log])
-            said, status = start_on_two(rig, mpi, (one, two), place, work)
-            if status != 0:
-                complaints.append(f"{target}: status {status}: {said}")
-        if complaints:
-            return complaints
-        for rank in range(RANKS):
-            with open(f"{log}.{rank}") as file:
-                told = file.read().count("COMMITTED")
-            if told != mpi_kill.STEPS:
-                complaints.append(f"rank {rank} was told of {told} commits")
-        for host in (one, two):
-            seen = rigs.run(mounts.on_host(host, place, mpi.command([(2, [
-                mpi.program, "resume", os.path.join(place, "root")])])), 120,
-                {"TMPDIR": mpi.scratch})
-            if seen.out != f"step {mpi_kill.STEPS}":
-                complaints.append(f"resumed: {seen}")
-    return complaints + left_in(backing) + left_in(os.path.join(backing, "root"))
-
-
-def second_owner(rig, saver, habits):
-    """A series is open on one host; another one opens it. Then only one of them may save."""
-    backing = rig.folder()
-    with mounts.Mount(rig, backing, habits) as one, mounts.Mount(rig, backing, habits) as two:
-        first = subprocess.Popen([saver, "hold", os.path.join(one.path, "s")],
-                                 stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        first.stdout.readline()
-        second = rigs.run([saver, "series", os.path.join(two.path, "s"), "1"])
-        first.communicate(timeout=20)
-        return second
-
-
 def test_two_hosts(rig, saver):
     if shutil.which("mpicc.mpich") is None or shutil.which("mpirun.mpich") is None:
         rig.skip("two hosts", "mpicc.mpich or mpirun.mpich is not installed")
@@ -210,14 +126,16 @@ def test_two_hosts(rig, saver):
     mpi = mpi_kill.Mpi(rig, "mpich")
     names = list(WORKS) if rig.long else ["NFS"]
     for name in names:
-        rig.test(f"{name}: {RANKS} ranks on two hosts",
-                 save_from_two_hosts(rig, mpi, WORKS[name]))
-    second = second_owner(rig, saver, WORKS["NFS"])
+        show = shown(rig, WORKS[name])
+        rig.test(f"{name}: {judge.RANKS} ranks on two hosts",
+                 judge.save_from_two_hosts(rig, mpi, show, show))
+    show = shown(rig, WORKS["NFS"])
+    second = judge.second_owner(rig, saver, show, show)
     told = second.status == 11 and "in use by" in second.err
     rig.test("NFS: a series has one owner on all hosts", [] if told else [f"{second}"])
+    show = shown(rig, WORKS["NFS mounted with local_lock"])
     rig.control("locks that other hosts do not see: a second owner",
-                [] if second_owner(rig, saver, WORKS["NFS mounted with local_lock"]).status
-                else ["it was let in"])
+                [] if judge.second_owner(rig, saver, show, show).status else ["it was let in"])
 
 
 def main():
@@ -227,7 +145,7 @@ def main():
         rig.skip("storage with habits", reason or "libfuse3 (libfuse3-dev) was not there at build")
         rig.finish()
     saver = rig.tool("saver_tool")
-    workloads = some(rigs.workloads(rig, saver), rig)
+    workloads = judge.some(rigs.workloads(rig, saver), rig)
     for name in WORKS if rig.long else SHORT:
         test_works(rig, workloads, name, WORKS[name])
     for name, (habits, why) in REFUSED.items():

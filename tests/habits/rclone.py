@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 
-import habits
+import judge
 import mounts
 import rig as rigs
 
@@ -83,7 +83,7 @@ def test_mode(rig, saver, bucket, mode):
         for what in (result, in_place, series):
             if what.status in (0, None) or why not in what.err or "s3://" not in what.err:
                 complaints.append(f"not refused: {what}")
-        complaints += habits.doctor_says(rig, mount.path, "no", why)
+        complaints += judge.doctor_says(rig, mount.path, "no", why)
     left = subprocess.run(["rclone", "--config", "/dev/null", "lsf", "-R", bucket.remote()],
                           capture_output=True, text=True, check=False, env=without_aws())
     if left.returncode != 0 or left.stdout.strip() not in ("", "there/"):

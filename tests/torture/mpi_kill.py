@@ -26,10 +26,10 @@ LONG_MS = 60000  # if the launcher ends the others
 
 
 class Mpi:
-    def __init__(self, rig, name):
+    def __init__(self, rig, name, program=None):
         self.name = name
         self.rig = rig
-        self.program = rig.compile_saver(name)
+        self.program = program or rig.compile_saver(name)
         # Short, for sockets, and its own: what an mpirun removes when it ends, another one may need.
         self.scratch = tempfile.mkdtemp(prefix="mpi-", dir="/tmp")
         atexit.register(shutil.rmtree, self.scratch, ignore_errors=True)

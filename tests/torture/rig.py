@@ -17,6 +17,7 @@ MANIFEST = re.compile(r"\.sidestep\.manifest\.[0-9a-f]{32}$")
 UNKNOWN = "outcome unknown"
 JOBS = 4
 SHOWN = 10  # complaints of one test
+PATIENCE = 20  # seconds for one command, unless said otherwise
 
 
 class Result:
@@ -37,13 +38,13 @@ def finish_group(process):
         pass
 
 
-def run(command, timeout=20, env=None, preexec_fn=None):
+def run(command, timeout=None, env=None, preexec_fn=None):
     """Run it; returns a Result. Nothing that it started outlives it."""
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE, start_new_session=True,
                                preexec_fn=preexec_fn, env={**os.environ, **(env or {})})
     try:
-        out, err = process.communicate(timeout=timeout)
+        out, err = process.communicate(timeout=timeout or PATIENCE)
         status = process.returncode
     except subprocess.TimeoutExpired:
         finish_group(process)
@@ -59,7 +60,7 @@ def run_each(saver, commands):
     arguments = [word for command in commands for word in (",", *command)][1:]
     if len(commands) == 1:
         return [run([saver, *arguments])]
-    whole = run([saver, *arguments], 20 * len(commands))
+    whole = run([saver, *arguments], PATIENCE * len(commands))
     outs, errs = (re.split(r"^= (-?\d+)$", text, flags=re.MULTILINE)
                   for text in (whole.out, whole.err))
     results = [Result(int(status), out, err)
@@ -71,9 +72,9 @@ def run_each(saver, commands):
 class Rig:
     """One program of tests: its scratch directory, its tools, and its results so far."""
 
-    def __init__(self, purpose, in_memory=False):
+    def __init__(self, purpose, in_memory=False, place=None):
         """in_memory: in a fast place, if there is one, except in the long run; a kill loses nothing
-        there."""
+        there. place: of the scratch directory, instead of the build."""
         parser = argparse.ArgumentParser(description=purpose)
         parser.add_argument("build", nargs="?", default="build", help="where libsidestep.so is")
         parser.add_argument("--long", action="store_true", help="more of everything")
@@ -83,7 +84,7 @@ class Rig:
         self.long = settings.long
         fast = in_memory and not self.long and os.access("/dev/shm", os.W_OK | os.X_OK)
         self.scratch = tempfile.mkdtemp(prefix="torture-",
-                                        dir="/dev/shm" if fast else self.build)
+                                        dir=place or ("/dev/shm" if fast else self.build))
         self.lock = threading.Lock()
         self.number = 0
         self.failed = 0

@@ -1,0 +1,224 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Saves, series and loads on a real NFS, in the virtual machine that tests/nfs/run starts: each
+version of the protocol, two hosts with networks of their own, a server that is started anew, that
+forgets its handles or is full, and a host that loses its network."""
+import os
+import subprocess
+import tempfile
+import time
+
+import judge
+import mpi_kill
+import rig as rigs
+
+EXPORT, SMALL = "/srv/export", "/srv/small"
+VERSIONS = {
+    "NFS 4.2": "vers=4.2",
+    "NFS 4.0": "vers=4.0",
+    "NFS 3": "vers=3",
+    "NFS 3, nolock": "vers=3,nolock",
+    "NFS 3, local_lock": "vers=3,local_lock=all",
+}
+SHORT = ["NFS 4.2", "NFS 3"]  # of them, unless --long
+# What a host does whose server is silent: it reports an error after about two seconds.
+SOFT = "vers=4.2,soft,timeo=5,retrans=1"
+# One that waits for its server asks again after two seconds, instead of sixty.
+HARD = "vers=4.2,hard,timeo=20"
+SERVER = "10.78.0.1"  # the address that hosts know
+
+
+def command(*words):
+    result = rigs.run(list(words))
+    if result.status != 0:
+        raise RuntimeError(f"{words}: {result}")
+
+
+class Host:
+    """A host with a network of its own, as a context."""
+
+    def __init__(self, number):
+        self.name = f"host{number}"
+        self.address = f"10.78.0.{number + 1}/24"
+        self.holder = None
+
+    def __enter__(self):
+        self.holder = subprocess.Popen(["unshare", "-n", "-u", "sh", "-c",
+                                        f"hostname {self.name} && echo && exec sleep inf"],
+                                       stdout=subprocess.PIPE)
+        self.holder.stdout.read(1)
+        command("ip", "link", "add", self.name, "type", "veth", "peer", "name", "eth0", "netns",
+                str(self.holder.pid))
+        command("ip", "link", "set", self.name, "master", "switch", "up")
+        self.inside("ip", "addr", "add", self.address, "dev", "eth0")
+        self.inside("ip", "link", "set", "eth0", "up")
+        return self
+
+    def __exit__(self, *error):
+        self.holder.kill()
+        self.holder.communicate()
+
+    def enter(self):
+        return ["nsenter", "-n", "-u", "-t", str(self.holder.pid)]
+
+    def inside(self, *words):
+        command(*self.enter(), *words)
+
+    def cut(self):
+        command("ip", "link", "set", self.name, "down")
+
+    def join(self):
+        command("ip", "link", "set", self.name, "up")
+
+
+def add_switch():
+    command("ip", "link", "add", "switch", "type", "bridge")
+    command("ip", "addr", "add", f"{SERVER}/24", "dev", "switch")
+    command("ip", "link", "set", "switch", "up")
+
+
+class Mount:
+    """What a host sees of a directory of the server, as a context. nosharecache: nothing that was
+    read through another mount is known."""
+
+    def __init__(self, rig, backing, options, host=None):
+        self.path = tempfile.mkdtemp(prefix="host-", dir="/tmp")
+        self.host = host
+        server = SERVER if host else "127.0.0.1"
+        self.words = ["mount", "-t", "nfs", "-o", f"{options},nosharecache",
+                      f"{server}:{backing}", self.path]
+
+    def __enter__(self):
+        command(*(self.host.enter() if self.host else []), *self.words)
+        return self
+
+    def __exit__(self, *error):
+        command("umount", "-f", "-l", self.path)
+
+
+def shown(rig, options, host=None):
+    return lambda backing: Mount(rig, backing, options, host)
+
+
+def test_version(rig, workloads, name):
+    complaints = []
+    for workload in workloads:
+        complaints += judge.on_storage(workload, shown(rig, VERSIONS[name]), judge.sound)
+    with Mount(rig, rig.folder(), VERSIONS[name]) as mount:
+        complaints += judge.doctor_says(rig, mount.path, "yes", "files are written at any place")
+    rig.test(f"{name}: saves, series and loads", complaints)
+
+
+def test_two_hosts(rig, saver, hosts):
+    mpi = mpi_kill.Mpi(rig, "mpich", os.path.join(rig.build, "nfs", "mpi_saver"))
+    for name in ["NFS 4.2", "NFS 3, nolock"]:
+        shows = [shown(rig, VERSIONS[name], host) for host in hosts]
+        rig.test(f"{name}: {judge.RANKS} ranks on two hosts",
+                 judge.save_from_two_hosts(rig, mpi, *shows))
+    second = judge.second_owner(rig, saver, *[shown(rig, VERSIONS["NFS 4.2"], host)
+                                              for host in hosts])
+    told = second.status == 11 and "in use by" in second.err
+    rig.test("NFS 4.2: a series has one owner on all hosts", [] if told else [f"{second}"])
+    second = judge.second_owner(rig, saver, *[shown(rig, VERSIONS["NFS 3, nolock"], host)
+                                              for host in hosts])
+    rig.control("no locks: a second owner", [] if second.status else ["it was let in"])
+
+
+# ---- a server that is not well
+
+def restart_server():
+    command("rpc.nfsd", "0")
+    time.sleep(0.5)
+    command("rpc.nfsd", "8")
+
+
+def forget_handles(number):
+    """From now on the export has another name, so no handle of before is known."""
+    command("exportfs", "-u", f"*:{EXPORT}")
+    command("exportfs", "-o", "rw,sync,no_root_squash,no_subtree_check,insecure,"
+            f"fsid={number}", f"*:{EXPORT}")
+    command("exportfs", "-f")
+
+
+def disturbed(rig, workload, pause, show, disturb, mend):
+    """One run, in the middle of which something happens; then the storage is well again."""
+    backing = workload.prepare()
+    with show(backing) as mount:
+        process = subprocess.Popen(workload.arguments(mount.path), stdin=subprocess.DEVNULL,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        time.sleep(pause)
+        disturb()
+        try:
+            out, err = process.communicate(timeout=rigs.PATIENCE)
+            result = rigs.Result(process.returncode, out.decode(), err.decode())
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+            result = rigs.Result(None, "", "")
+        mend()
+    with Mount(rig, backing, VERSIONS["NFS 4.2"]) as mount:
+        complaints = workload.judge(mount.path, result)
+    return [f"{workload.name}, after {pause} s: {text}" for text in complaints], result
+
+
+def trials(rig, workloads, show, disturb, mend):
+    """Complaints of runs that are disturbed after one time or another, and how many failed."""
+    complaints, failed, count = [], 0, 0
+    for workload in workloads:
+        for tenths in range(0, 20, 4 if rig.long else 10):
+            found, result = disturbed(rig, workload, tenths / 10, show, disturb, mend)
+            complaints += found
+            failed += result.status != 0
+            count += 1
+    return complaints, failed, count
+
+
+def test_failures(rig, workloads, what, show, disturb, mend):
+    complaints, failed, count = trials(rig, workloads, show, disturb, mend)
+    rig.test(f"{count} saves, and {what} in the middle: those that fail give a reason",
+             complaints or ([] if failed else ["none noticed it"]))
+
+
+def test_restarts(rig, workloads):
+    """A mount that is not soft waits for the server, so nothing may fail."""
+    complaints, failed, count = trials(rig, workloads, shown(rig, HARD), restart_server,
+                                       lambda: None)
+    rig.test(f"{count} saves, and the server is started anew in the middle: none fails",
+             complaints + ([f"{failed} failed"] if failed else []))
+
+
+def test_full(rig, saver):
+    """The client keeps what was written, and the server refuses it later."""
+    backing = tempfile.mkdtemp(dir=SMALL)
+    with Mount(rig, backing, VERSIONS["NFS 4.2"]) as mount:
+        path = os.path.join(mount.path, "it")
+        result = rigs.run([saver, "save", path, "1"])
+        seen = rigs.run([saver, "check", path, "1"])
+    complaints = [] if result.status and "No space left" in result.err else [str(result)]
+    complaints += [] if seen.out == "none" else [str(seen)]
+    rig.test("the server is full: nothing was saved, and it says why", complaints)
+
+
+def main():
+    rig = rigs.Rig(__doc__, place=EXPORT)
+    rigs.PATIENCE = 200  # nothing helps this machine to be fast
+    saver = rig.tool("saver_tool")
+    workloads = judge.some(rigs.workloads(rig, saver), rig)
+    for name in VERSIONS if rig.long else SHORT:
+        test_version(rig, workloads, name)
+    add_switch()
+    with Host(1) as one, Host(2) as two:
+        test_two_hosts(rig, saver, (one, two))
+        test_restarts(rig, workloads)
+        test_failures(rig, workloads, "a host loses its network", shown(rig, SOFT, one),
+                      one.cut, one.join)
+    numbers = iter(range(100, 100000))
+    test_failures(rig, workloads, "the server forgets its handles",
+                  shown(rig, VERSIONS["NFS 4.2"]), lambda: forget_handles(next(numbers)),
+                  lambda: None)
+    test_full(rig, saver)
+    rig.finish()
+
+
+if __name__ == "__main__":
+    main()
