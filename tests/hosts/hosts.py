@@ -12,7 +12,7 @@ import signal
 import subprocess
 import time
 
-import judge
+from judge import left_in
 import mpi_kill
 import network as networks
 import rig as rigs
@@ -142,7 +142,7 @@ def judge(network, mpi, step):
             path = os.path.join(root, name)
             seen = rigs.run([os.path.join(rig.build, "sidestep"), "verify", path])
             complaints += [] if seen.status == 0 else [f"{name}: {seen}"]
-    return complaints + judge.left_in(root) + stock_complaints(rig, path)
+    return complaints + left_in(root) + stock_complaints(rig, path)
 
 
 def stock_complaints(rig, path):

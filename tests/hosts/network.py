@@ -11,6 +11,7 @@ import time
 
 import habits
 import mounts
+from cable import Cable, hold
 
 SECONDS = 20  # until a host is there, or gone
 PROGRAMS = ("ip", "nsenter", "unshare", "faketime")
@@ -48,28 +49,18 @@ def wait_until(condition, seconds=SECONDS):
     return condition()
 
 
-def hold(*command):
-    """A process that lives in namespaces of its own until it is killed; and says when they are
-    there."""
-    process = subprocess.Popen([*command, "sh", "-c", "echo here; exec sleep 86400"],
-                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
-    if process.stdout.readline() != b"here\n":
-        raise RuntimeError(f"no such host can be made: {command}")
-    return process
-
-
 class Host:
     """One host, as a context of Network. ${place} is where it sees the shared storage."""
 
     def __init__(self, network, number, clock):
         self.network = network
         self.name = f"host{number}"
+        self.number = number
         self.address = f"10.77.0.{number + 1}"
-        self.cable = f"cable{number}"
         self.clock = clock
         self.mount = mounts.Mount(network.rig, network.backing, habits.WORKS["NFS"])
         self.group = os.path.join(network.group, self.name)
-        self.holder = self.stack = None
+        self.holder = self.cable = self.stack = None
 
     def __enter__(self):
         with contextlib.ExitStack() as stack:
@@ -90,12 +81,7 @@ class Host:
                            script, self.name, self.mount.path, self.network.place)
         for process in (self.mount.process, self.holder):
             self._write("cgroup.procs", str(process.pid))
-        self.network.switch("link", "add", self.cable, "type", "veth", "peer", "name", "eth0",
-                            "netns", str(self.holder.pid))
-        self.network.switch("link", "set", self.cable, "master", "switch", "up")
-        inside = ["nsenter", "-n", "-t", str(self.holder.pid), "ip"]
-        subprocess.run([*inside, "addr", "add", f"{self.address}/24", "dev", "eth0"], check=True)
-        subprocess.run([*inside, "link", "set", "eth0", "up"], check=True)
+        self.cable = Cable(self.network.switch, f"cable{self.number}", self.address, self.holder)
 
     def _end_all(self):
         self.answer()
@@ -134,12 +120,12 @@ class Host:
 
     def cut(self):
         """It loses its network, and with it its storage: nothing arrives, and nobody is told."""
-        self.network.switch("link", "set", self.cable, "down")
+        self.cable.cut()
         self.stop_storage()
 
     def join(self):
         """It has its network again."""
-        self.network.switch("link", "set", self.cable, "up")
+        self.cable.join()
         self.answer()
 
 

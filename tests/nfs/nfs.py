@@ -11,6 +11,7 @@ import time
 import judge
 import mpi_kill
 import rig as rigs
+from cable import Cable, hold
 
 EXPORT, SMALL = "/srv/export", "/srv/small"
 VERSIONS = {
@@ -38,20 +39,13 @@ class Host:
     """A host with a network of its own, as a context."""
 
     def __init__(self, number):
-        self.name = f"host{number}"
-        self.address = f"10.78.0.{number + 1}/24"
-        self.holder = None
+        self.number = number
+        self.holder = self.cable = None
 
     def __enter__(self):
-        self.holder = subprocess.Popen(["unshare", "-n", "-u", "sh", "-c",
-                                        f"hostname {self.name} && echo && exec sleep inf"],
-                                       stdout=subprocess.PIPE)
-        self.holder.stdout.read(1)
-        command("ip", "link", "add", self.name, "type", "veth", "peer", "name", "eth0", "netns",
-                str(self.holder.pid))
-        command("ip", "link", "set", self.name, "master", "switch", "up")
-        self.inside("ip", "addr", "add", self.address, "dev", "eth0")
-        self.inside("ip", "link", "set", "eth0", "up")
+        self.holder = hold("unshare", "-n", "-u", "sh", "-c", 'hostname "$0" && exec "$@"',
+                           f"host{self.number}")
+        self.cable = Cable(switch, f"cable{self.number}", f"10.78.0.{self.number + 1}", self.holder)
         return self
 
     def __exit__(self, *error):
@@ -61,20 +55,15 @@ class Host:
     def enter(self):
         return ["nsenter", "-n", "-u", "-t", str(self.holder.pid)]
 
-    def inside(self, *words):
-        command(*self.enter(), *words)
 
-    def cut(self):
-        command("ip", "link", "set", self.name, "down")
-
-    def join(self):
-        command("ip", "link", "set", self.name, "up")
+def switch(*words):
+    command("ip", *words)
 
 
 def add_switch():
-    command("ip", "link", "add", "switch", "type", "bridge")
-    command("ip", "addr", "add", f"{SERVER}/24", "dev", "switch")
-    command("ip", "link", "set", "switch", "up")
+    switch("link", "add", "switch", "type", "bridge")
+    switch("addr", "add", f"{SERVER}/24", "dev", "switch")
+    switch("link", "set", "switch", "up")
 
 
 class Mount:
@@ -211,7 +200,7 @@ def main():
         test_two_hosts(rig, saver, (one, two))
         test_restarts(rig, workloads)
         test_failures(rig, workloads, "a host loses its network", shown(rig, SOFT, one),
-                      one.cut, one.join)
+                      one.cable.cut, one.cable.join)
     numbers = iter(range(100, 100000))
     test_failures(rig, workloads, "the server forgets its handles",
                   shown(rig, VERSIONS["NFS 4.2"]), lambda: forget_handles(next(numbers)),
