@@ -144,7 +144,8 @@ bool reader_has_index(const struct reader *r);
 enum sidestep_status reader_take_index(struct reader *r, const struct sidestep_state_dict *state,
                                        bool all_names, struct buffer *pages,
                                        struct sidestep_error *err);
-/* Read the index of chunks as it is stored, and check its hashes; nothing if there is none. */
+/* Read the index of chunks as it is stored into ${out}, which is empty, and check those bytes;
+ * nothing if there is none. */
 enum sidestep_status reader_read_index(const struct reader *r, struct buffer *out,
                                        struct sidestep_error *err);
 /* Does the index of chunks, if there is one, say what the metadata says? ECORRUPT: no, or it is

@@ -5,6 +5,7 @@
  * No byte of it is taken that the manifest does not bind: it has the hash of the table, and the
  * table those of the pages.
  */
+#include <assert.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -15,7 +16,8 @@
 
 struct index_file {
     const struct reader *r;
-    struct store_file *file;
+    struct source source;    /* the bytes of the index */
+    struct store_file *file; /* that it reads; NULL: it is in memory */
     struct arena arena;
     struct chunk_index index;
     uint64_t page_bytes;
@@ -40,7 +42,7 @@ static enum sidestep_status read_table(struct index_file *x, struct sidestep_err
     uint8_t *to = buffer_extend(&table, (size_t)manifest->index.table_bytes);
     TRY(buffer_check(&table, err));
     if (table.length != 0)
-        TRY(store_file_read_at(x->file, to, table.length, x->page_bytes, err));
+        TRY(source_read(&x->source, to, table.length, x->page_bytes, err));
     hash_sha256(table.bytes, table.length, sha256);
     if (memcmp(sha256, manifest->index.table_sha256, sizeof(sha256)) != 0)
         return FAIL(err, SIDESTEP_ECORRUPT, "its table is not the one that the manifest lists");
@@ -51,15 +53,10 @@ static enum sidestep_status read_table(struct index_file *x, struct sidestep_err
 static enum sidestep_status open_index(struct index_file *x, struct sidestep_error *err)
 {
     const struct manifest_index *listed = &x->r->manifest.index;
-    char name[FILE_NAME_BYTES];
-    struct store_stat stat;
 
-    file_name_format(FILE_NAME_INDEX, x->r->manifest.save_id, 0, 0, name);
-    TRY(store_file_open(x->r->dir, name, x->r->flags & STORE_DROP_CACHE, &x->file, err));
-    TRY(store_file_stat(x->file, &stat, err));
-    if (stat.size != listed->bytes)
+    if (x->source.length != listed->bytes)
         return FAIL(err, SIDESTEP_ECORRUPT, "it has %llu bytes instead of %llu",
-                    (unsigned long long)stat.size, (unsigned long long)listed->bytes);
+                    (unsigned long long)x->source.length, (unsigned long long)listed->bytes);
     x->page_bytes = listed->bytes - listed->table_bytes;
     return read_table(x, err);
 }
@@ -78,7 +75,7 @@ static enum sidestep_status take_pages(struct index_file *x, size_t begin, size_
     uint8_t *to =
         buffer_extend(bytes, (size_t)(pages[end - 1].begin + pages[end - 1].bytes - from));
     TRY(buffer_check(bytes, err));
-    TRY(store_file_read_at(x->file, to, bytes->length, from, err));
+    TRY(source_read(&x->source, to, bytes->length, from, err));
     for (size_t i = begin; i < end; i++) {
         const uint8_t *page = to + (pages[i].begin - from);
         if (hash_block(page, pages[i].bytes) != pages[i].hash)
@@ -143,20 +140,44 @@ static enum sidestep_status take_from(struct index_file *x, const struct chunk_l
     return chunk_list_reader_finish(list, err);
 }
 
-static enum sidestep_status take_wish(const struct reader *r, struct chunk_list_wish wish,
-                                      struct buffer *kept, struct metadata *out,
-                                      struct sidestep_error *err)
+static enum sidestep_status take_wish(struct index_file *x, struct chunk_list_wish wish,
+                                      struct metadata *out, struct sidestep_error *err)
 {
-    OWNED_BY(index_file_release) struct index_file x = {.r = r, .kept = kept};
-    OWNED const char **names = memory_new(r->manifest.file_count, sizeof(*names));
+    const struct manifest *manifest = &x->r->manifest;
+    OWNED const char **names = memory_new(manifest->file_count, sizeof(*names));
 
     if (names == NULL)
-        return FAIL_NOMEM(err, r->manifest.file_count * sizeof(*names));
-    for (size_t i = 0; i < r->manifest.file_count; i++)
-        names[i] = r->manifest.files[i].name;
+        return FAIL_NOMEM(err, manifest->file_count * sizeof(*names));
+    for (size_t i = 0; i < manifest->file_count; i++)
+        names[i] = manifest->files[i].name;
     wish.files = names;
-    wish.file_count = r->manifest.file_count;
-    return WRAP(take_from(&x, &wish, out, err), err, "the index of chunks");
+    wish.file_count = manifest->file_count;
+    return take_from(x, &wish, out, err);
+}
+
+static enum sidestep_status open_stored(struct index_file *x, struct sidestep_error *err)
+{
+    char name[FILE_NAME_BYTES];
+    struct store_stat stat;
+
+    file_name_format(FILE_NAME_INDEX, x->r->manifest.save_id, 0, 0, name);
+    TRY(store_file_open(x->r->dir, name, x->r->flags & STORE_DROP_CACHE, &x->file, err));
+    TRY(store_file_stat(x->file, &stat, err));
+    x->source = small_file_source(x->file, stat.size);
+    return SIDESTEP_OK;
+}
+
+/* Take from the index as it is stored. ${kept}: as in struct index_file. */
+static enum sidestep_status take_stored(const struct reader *r, struct chunk_list_wish wish,
+                                        struct buffer *kept, struct metadata *out,
+                                        struct sidestep_error *err)
+{
+    OWNED_BY(index_file_release) struct index_file x = {.r = r, .kept = kept};
+    enum sidestep_status status = open_stored(&x, err);
+
+    if (status == SIDESTEP_OK)
+        status = take_wish(&x, wish, out, err);
+    return WRAP(status, err, "the index of chunks");
 }
 
 enum sidestep_status reader_take_index(struct reader *r, const struct sidestep_state_dict *state,
@@ -166,7 +187,7 @@ enum sidestep_status reader_take_index(struct reader *r, const struct sidestep_s
     const struct chunk_list_wish wish = {.state = state, .all_names = all_names};
     OWNED_METADATA taken = {0};
 
-    TRY(take_wish(r, wish, pages, &taken, err));
+    TRY(take_stored(r, wish, pages, &taken, err));
     TRY(arena_copy_text(&taken.arena, r->manifest.save_id, &taken.save_id, err));
     metadata_release(&r->metadata);
     r->metadata = taken;
@@ -179,15 +200,20 @@ enum sidestep_status reader_take_index(struct reader *r, const struct sidestep_s
 enum sidestep_status reader_read_index(const struct reader *r, struct buffer *out,
                                        struct sidestep_error *err)
 {
+    OWNED_BY(index_file_release) struct index_file x = {.r = r};
     OWNED_METADATA metadata = {0};
     char name[FILE_NAME_BYTES];
 
+    assert(out->length == 0);
     if (!r->has_manifest || r->manifest.index.bytes == 0)
         return SIDESTEP_OK;
-    TRY(take_wish(r, (struct chunk_list_wish){0}, NULL, &metadata, err));
     file_name_format(FILE_NAME_INDEX, r->manifest.save_id, 0, 0, name);
-    return WRAP(small_file_read(r->dir, name, 0, r->manifest.index.bytes, out, err), err, "'%s'",
-                name);
+    enum sidestep_status status =
+        small_file_read(r->dir, name, 0, r->manifest.index.bytes, out, err);
+    x.source = source_from_memory(out->bytes, out->length);
+    if (status == SIDESTEP_OK)
+        status = take_wish(&x, (struct chunk_list_wish){0}, &metadata, err);
+    return WRAP(status, err, "the index of chunks");
 }
 
 enum sidestep_status reader_check_index(const struct reader *r, struct sidestep_error *err)
@@ -198,7 +224,7 @@ enum sidestep_status reader_check_index(const struct reader *r, struct sidestep_
 
     if (!r->has_manifest || r->manifest.index.bytes == 0)
         return SIDESTEP_OK;
-    TRY(take_wish(r, (struct chunk_list_wish){0}, NULL, &metadata, err));
+    TRY(take_stored(r, (struct chunk_list_wish){0}, NULL, &metadata, err));
     TRY(chunk_index_encode(&metadata, &manifest, &said, err));
     TRY(chunk_index_encode(&r->metadata, &manifest, &known, err));
     if (said.length == known.length && memcmp(said.bytes, known.bytes, said.length) == 0)

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * object_commit.c -- step 6 on object stores: the put that commits, and what came of it.
+ * object_commit.c -- steps 5 and 6 on object stores: the puts of records, the one that commits, and
+ * what came of it.
  *
- * The put has a condition: .metadata is what it was when the save began. So a checkpoint that came
- * meanwhile is not replaced (I9). An answer can get lost after the deed. Then .metadata is read
- * back: with our save id in it, the save is committed. Without, the request may still arrive until
- * its signature expires, so the outcome is UNKNOWN.
+ * The last put has a condition: .metadata is what it was when the save began. So a checkpoint that
+ * came meanwhile is not replaced (I9). An answer can get lost after the deed. Then .metadata is
+ * read back: with our save id in it, the save is committed. Without, the request may still arrive
+ * until its signature expires, so the outcome is UNKNOWN.
  *
  * Some stores do not know conditions, or ignore them. There a weaker form serves: the save compares
  * .metadata right before the put and reads it back after it. Two saves of the same name in the same
@@ -19,6 +20,19 @@
 #include <xxhash.h>
 
 #include "base/base.h"
+
+enum sidestep_status object_put_record(struct commit *commit, enum file_name_kind kind,
+                                       const struct buffer *bytes, struct sidestep_error *err)
+{
+    struct object_client *client = object_commit_client(commit);
+    char name[FILE_NAME_BYTES], key[OBJECT_KEY_BYTES];
+
+    if (bytes->length == 0)
+        return SIDESTEP_OK;
+    file_name_format(kind, commit->save_id, 0, 0, name);
+    object_key(commit, name, key);
+    return client->ops->put(client, key, bytes->bytes, bytes->length, NULL, NULL, err);
+}
 
 /* Keep the save id and the names of files of ${metadata}, which may be large. */
 static enum sidestep_status keep_names(const struct metadata *metadata,

@@ -192,20 +192,6 @@ static void delete_outdated(struct commit *commit, const struct survey *survey)
     object_sweep_committed(commit->dir, &commit->objects->old, commit->save_id);
 }
 
-/* Put a record of the checkpoint, if there is one. */
-static enum sidestep_status put_record(struct commit *commit, enum file_name_kind kind,
-                                       const struct buffer *bytes, struct sidestep_error *err)
-{
-    struct object_client *client = object_commit_client(commit);
-    char name[FILE_NAME_BYTES], key[OBJECT_KEY_BYTES];
-
-    if (bytes->length == 0)
-        return SIDESTEP_OK;
-    file_name_format(kind, commit->save_id, 0, 0, name);
-    object_key(commit, name, key);
-    return client->ops->put(client, key, bytes->bytes, bytes->length, NULL, NULL, err);
-}
-
 enum sidestep_status object_copy_publish(struct commit *commit, const struct object_copied *copied,
                                          struct sidestep_error *err)
 {
@@ -214,8 +200,8 @@ enum sidestep_status object_copy_publish(struct commit *commit, const struct obj
 
     assert(commit->objects->keeper != NULL);
     TRY(take_survey(commit, &survey, err));
-    TRY(put_record(commit, FILE_NAME_INDEX, copied->index, err));
-    TRY(put_record(commit, FILE_NAME_MANIFEST, copied->manifest, err));
+    TRY(object_put_record(commit, FILE_NAME_INDEX, copied->index, err));
+    TRY(object_put_record(commit, FILE_NAME_MANIFEST, copied->manifest, err));
     TRY(object_check_lease(commit, err));
     TRY(object_commit_metadata(commit, copied->metadata, &outcome, err));
     object_keeper_stop(&commit->objects->keeper);

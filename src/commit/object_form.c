@@ -206,22 +206,24 @@ static void sweep_replaced(struct commit *commit)
         object_sweep_dead(commit->dir, commit->save_id);
 }
 
+/* Put the index or the manifest. */
+static enum sidestep_status put_record(struct commit *commit, enum file_name_kind kind,
+                                       const struct buffer *bytes, struct sidestep_error *err)
+{
+    enum sidestep_status put = object_put_record(commit, kind, bytes, err);
+
+    commit->objects->has_late_record = object_is_unanswered(put);
+    return put;
+}
+
+/* The other records are made after it, so that they are not in memory together. */
 static enum sidestep_status put_index(struct commit *commit, struct commit_contents *contents,
                                       struct sidestep_error *err)
 {
-    struct object_client *client = object_commit_client(commit);
-    char name[FILE_NAME_BYTES], key[OBJECT_KEY_BYTES];
     OWNED_BUFFER index = {0};
 
     TRY(chunk_index_encode(&contents->metadata, &contents->manifest, &index, err));
-    if (index.length == 0)
-        return SIDESTEP_OK;
-    file_name_format(FILE_NAME_INDEX, commit->save_id, 0, 0, name);
-    object_key(commit, name, key);
-    enum sidestep_status put =
-        client->ops->put(client, key, index.bytes, index.length, NULL, NULL, err);
-    commit->objects->has_late_manifest = object_is_unanswered(put); /* the same holds for it */
-    return put;
+    return put_record(commit, FILE_NAME_INDEX, &index, err);
 }
 
 static enum sidestep_status publish_and_commit(struct commit *commit,
@@ -229,19 +231,12 @@ static enum sidestep_status publish_and_commit(struct commit *commit,
                                                enum commit_outcome *outcome,
                                                struct sidestep_error *err)
 {
-    struct object_client *client = object_commit_client(commit);
     OWNED_BUFFER metadata = {0}, manifest = {0};
-    char name[FILE_NAME_BYTES], key[OBJECT_KEY_BYTES];
 
     assert(commit->rank == 0 && *outcome == COMMIT_ABORTED);
     TRY(put_index(commit, contents, err));
     TRY(commit_encode_records(contents, &metadata, &manifest, err));
-    file_name_format(FILE_NAME_MANIFEST, commit->save_id, 0, 0, name);
-    object_key(commit, name, key);
-    enum sidestep_status put =
-        client->ops->put(client, key, manifest.bytes, manifest.length, NULL, NULL, err);
-    commit->objects->has_late_manifest = object_is_unanswered(put);
-    TRY(put);
+    TRY(put_record(commit, FILE_NAME_MANIFEST, &manifest, err));
     TRY(commit_check_guard(commit, err));
     TRY(object_check_lease(commit, err));
     TRY(object_commit_metadata(commit, &metadata, outcome, err));
@@ -267,10 +262,9 @@ static void abort_save(struct commit *commit, const struct sidestep_error *why)
     if (commit->world_size > 1)
         answer =
             client->ops->put(client, key, why->message, strlen(why->message), NULL, NULL, NULL);
-    if (answer ==
-        SIDESTEP_ETIMEDOUT) /* it would not answer now, either: a later sweep finds them */
-        return;
-    if (commit->objects->has_late_manifest &&
+    if (answer == SIDESTEP_ETIMEDOUT)
+        return; /* it would not answer now, either: a later sweep finds them */
+    if (commit->objects->has_late_record &&
         !fault_hit("object.late_manifest")) /* wrong on purpose: tests must notice it */
         object_sweep_but_marker(commit->dir, commit->save_id);
     else

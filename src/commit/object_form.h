@@ -32,9 +32,9 @@
  *       (object_sweep.h), and if a .metadata that was read after that does not name them.
  *   O7  Whoever deletes a checkpoint deletes .metadata first,
  *   O8  and only the version of .metadata that was looked at.
- *   O9  A save whose manifest was put without an answer leaves its marker. The manifest may still
- *       arrive, and without a marker it would look like that of a checkpoint that lost its
- *       .metadata. A sweep removes both when the save is dead.
+ *   O9  A save whose manifest, or index of chunks, was put without an answer leaves its marker. It
+ *       may still arrive, and a manifest without a marker would look like that of a checkpoint that
+ *       lost its .metadata. A sweep removes both when the save is dead.
  *
  * Leases make O6 safe. Rank 0 puts its marker again every OBJECT_REFRESH_SECONDS. It sends the
  * commit only if it has sent a refresh, which succeeded, in the last OBJECT_LEASE_SECONDS of its
@@ -64,7 +64,7 @@ struct commit_objects {
     struct referenced_files old;  /* rank 0: what that .metadata names */
     uint64_t identity;            /* rank 0: of the .metadata that it puts */
     bool is_conditional;          /* rank 0: the store keeps conditions */
-    bool has_late_manifest;       /* rank 0: the manifest may still arrive */
+    bool has_late_record;         /* rank 0: the index or the manifest may still arrive */
     struct object_keeper *keeper; /* puts the marker, or a sign of life, again and again */
 };
 
@@ -116,6 +116,9 @@ void object_remove_outcome(struct commit *commit);
 enum sidestep_status object_commit_metadata(struct commit *commit, const struct buffer *metadata,
                                             enum commit_outcome *outcome,
                                             struct sidestep_error *err);
+/* Put a record of the checkpoint, its index of chunks or its manifest; nothing if it is empty. */
+enum sidestep_status object_put_record(struct commit *commit, enum file_name_kind kind,
+                                       const struct buffer *bytes, struct sidestep_error *err);
 /* May a put that ended so have been carried out, or be carried out later? */
 bool object_is_unanswered(enum sidestep_status status);
 /* The identity of a checkpoint with this .metadata, as commit_identity(). ${named}: as below. */

@@ -20,32 +20,26 @@ enum sidestep_status commit_encode_records(struct commit_contents *contents,
     return manifest_encode(&contents->manifest, manifest, err);
 }
 
-/* Before the other two, so that they are not in memory together. */
+/* The other records are made after it, so that they are not in memory together. */
 static enum sidestep_status write_index(struct commit *commit, struct commit_contents *contents,
                                         struct sidestep_error *err)
 {
     OWNED_BUFFER index = {0};
-    char name[FILE_NAME_BYTES];
 
     TRY(chunk_index_encode(&contents->metadata, &contents->manifest, &index, err));
-    if (index.length == 0)
-        return SIDESTEP_OK;
-    file_name_format(FILE_NAME_INDEX, commit->save_id, 0, 0, name);
-    return small_file_write(commit->dir, name, index.bytes, index.length, err);
+    return small_file_write_record(commit->dir, FILE_NAME_INDEX, commit->save_id, &index, err);
 }
 
 enum sidestep_status files_write_records(struct commit *commit, struct commit_contents *contents,
                                          struct sidestep_error *err)
 {
     OWNED_BUFFER metadata = {0}, manifest = {0};
-    char name[FILE_NAME_BYTES], tmp[FILE_NAME_BYTES];
 
     TRY(write_index(commit, contents, err));
     TRY(commit_encode_records(contents, &metadata, &manifest, err));
-    file_name_format(FILE_NAME_MANIFEST, commit->save_id, 0, 0, name);
-    TRY(small_file_write(commit->dir, name, manifest.bytes, manifest.length, err));
-    file_name_format(FILE_NAME_METADATA_TMP, commit->save_id, 0, 0, tmp);
-    return small_file_write(commit->dir, tmp, metadata.bytes, metadata.length, err);
+    TRY(small_file_write_record(commit->dir, FILE_NAME_MANIFEST, commit->save_id, &manifest, err));
+    return small_file_write_record(commit->dir, FILE_NAME_METADATA_TMP, commit->save_id, &metadata,
+                                   err);
 }
 
 struct votes {

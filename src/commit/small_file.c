@@ -66,6 +66,18 @@ enum sidestep_status small_file_write(struct store_dir *dir, const char *name, c
     return store_file_close(TAKE(file), err);
 }
 
+enum sidestep_status small_file_write_record(struct store_dir *dir, enum file_name_kind kind,
+                                             const char *save_id, const struct buffer *bytes,
+                                             struct sidestep_error *err)
+{
+    char name[FILE_NAME_BYTES];
+
+    if (bytes->length == 0)
+        return SIDESTEP_OK;
+    file_name_format(kind, save_id, 0, 0, name);
+    return small_file_write(dir, name, bytes->bytes, bytes->length, err);
+}
+
 static enum sidestep_status write_and_rename(struct store_dir *dir, const char *name,
                                              const char *tmp, const void *bytes, size_t length,
                                              struct sidestep_error *err)

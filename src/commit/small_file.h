@@ -5,6 +5,7 @@
 
 #include "base/base.h"
 #include "codec/codec.h"
+#include "format/format.h"
 #include "store/store.h"
 
 /* Read a whole file into ${out}. ECORRUPT: it is longer than ${max} bytes. */
@@ -18,6 +19,11 @@ enum sidestep_status small_file_hash(struct store_dir *dir, const char *name, ui
 /* Create a file, write and sync its content, and close it. The name is not durable yet. */
 enum sidestep_status small_file_write(struct store_dir *dir, const char *name, const void *bytes,
                                       size_t length, struct sidestep_error *err);
+/* The same for a record of checkpoint ${save_id}: its index of chunks, its manifest or
+ * .metadata.<id>; nothing if it is empty. */
+enum sidestep_status small_file_write_record(struct store_dir *dir, enum file_name_kind kind,
+                                             const char *save_id, const struct buffer *bytes,
+                                             struct sidestep_error *err);
 /* Make or replace a file as a whole: readers see the old content or the new. It is durable on
  * return with OK. After an error either may be there. ${tmp} is a name in ${dir} that nobody else
  * uses meanwhile; object stores need none. */

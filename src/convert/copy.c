@@ -55,8 +55,8 @@ static enum sidestep_status read_records(struct copy *c, struct sidestep_error *
     TRY(check_content(&c->metadata, r->manifest.metadata_sha256, FILE_NAME_METADATA, err));
     file_name_format(FILE_NAME_MANIFEST, r->manifest.save_id, 0, 0, name);
     TRY(small_file_read(r->dir, name, 0, MANIFEST_MAX_BYTES, &c->manifest, err));
-    TRY(reader_read_index(r, &c->index, err));
-    return check_content(&c->manifest, r->manifest_sha256, name, err);
+    TRY(check_content(&c->manifest, r->manifest_sha256, name, err));
+    return reader_read_index(r, &c->index, err);
 }
 
 static enum sidestep_status list_files(struct copy *c, struct sidestep_error *err)

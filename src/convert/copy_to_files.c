@@ -66,21 +66,12 @@ static enum sidestep_status begin(struct copy *c, struct sidestep_error *err)
     return remove_others(c, err);
 }
 
-static enum sidestep_status write_record(struct copy *c, enum file_name_kind kind,
-                                         const struct buffer *bytes, struct sidestep_error *err)
-{
-    char name[FILE_NAME_BYTES];
-
-    if (bytes->length == 0)
-        return SIDESTEP_OK;
-    file_name_format(kind, c->reader->manifest.save_id, 0, 0, name);
-    return small_file_write(c->dir, name, bytes->bytes, bytes->length, err);
-}
-
 static enum sidestep_status write_records(struct copy *c, struct sidestep_error *err)
 {
-    TRY(write_record(c, FILE_NAME_INDEX, &c->index, err));
-    TRY(write_record(c, FILE_NAME_MANIFEST, &c->manifest, err));
+    const char *save_id = c->reader->manifest.save_id;
+
+    TRY(small_file_write_record(c->dir, FILE_NAME_INDEX, save_id, &c->index, err));
+    TRY(small_file_write_record(c->dir, FILE_NAME_MANIFEST, save_id, &c->manifest, err));
     return small_file_write(c->dir, FILE_NAME_METADATA, c->metadata.bytes, c->metadata.length, err);
 }
 

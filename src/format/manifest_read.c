@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* manifest_read.c -- see manifest.h: reads a manifest, which is not trusted. */
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -141,76 +142,84 @@ static enum sidestep_status check_keys(const struct keys *keys, struct sidestep_
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status read_metadata(struct json_reader *j, struct manifest *out,
-                                          struct sidestep_error *err)
-{
-    static const char *const names[] = {"bytes", "sha256"};
-    struct keys keys = {names, ARRAY_LENGTH(names), 0, 0};
+#define MAX_MEMBERS 4u
 
+/* A member of an object, and what it is read to. */
+struct member {
+    const char *name;
+    enum { MEMBER_COUNT, MEMBER_SHA256, MEMBER_ID, MEMBER_NAME } kind;
+    void *out;
+};
+
+static enum sidestep_status read_member(struct json_reader *j, const char *key,
+                                        const struct member *member, struct sidestep_error *err)
+{
+    switch (member->kind) {
+    case MEMBER_COUNT:
+        return get_count(j, key, member->out, err);
+    case MEMBER_SHA256:
+        return get_sha256(j, key, member->out, err);
+    case MEMBER_ID:
+        return get_id(j, key, member->out, err);
+    case MEMBER_NAME:
+        *(const char **)member->out = json_reader_string(j);
+    }
+    return SIDESTEP_OK; /* the caller checks the value of the object */
+}
+
+/* Read object ${what}. All members must be there, once; those that are not listed are skipped. */
+static enum sidestep_status read_members(struct json_reader *j, const char *what,
+                                         const struct member *members, unsigned count,
+                                         struct sidestep_error *err)
+{
+    const char *names[MAX_MEMBERS];
+    struct keys keys = {names, count, 0, 0};
+
+    assert(count <= MAX_MEMBERS);
+    for (unsigned i = 0; i < count; i++)
+        names[i] = members[i].name;
     json_reader_enter(j, '{');
     for (bool first = true; json_reader_next(j, '}', &first);) {
         const char *key = json_reader_key(j);
         unsigned which;
         TRY(find_key(&keys, key, &which, err));
-        if (which == 0)
-            TRY(get_count(j, key, &out->metadata_bytes, err));
-        else if (which == 1)
-            TRY(get_sha256(j, key, out->metadata_sha256, err));
+        if (which < count)
+            TRY(read_member(j, key, &members[which], err));
         else
             json_reader_skip(j);
     }
-    TRY(check_value(j, "metadata", err));
+    TRY(check_value(j, what, err));
     return check_keys(&keys, err);
+}
+
+static enum sidestep_status read_metadata(struct json_reader *j, struct manifest *out,
+                                          struct sidestep_error *err)
+{
+    const struct member members[] = {{"bytes", MEMBER_COUNT, &out->metadata_bytes},
+                                     {"sha256", MEMBER_SHA256, out->metadata_sha256}};
+
+    return read_members(j, "metadata", members, ARRAY_LENGTH(members), err);
 }
 
 static enum sidestep_status read_index(struct json_reader *j, struct manifest_index *out,
                                        struct sidestep_error *err)
 {
-    static const char *const names[] = {"bytes", "table_bytes", "table_sha256"};
-    struct keys keys = {names, ARRAY_LENGTH(names), 0, 0};
+    const struct member members[] = {{"bytes", MEMBER_COUNT, &out->bytes},
+                                     {"table_bytes", MEMBER_COUNT, &out->table_bytes},
+                                     {"table_sha256", MEMBER_SHA256, out->table_sha256}};
 
-    json_reader_enter(j, '{');
-    for (bool first = true; json_reader_next(j, '}', &first);) {
-        const char *key = json_reader_key(j);
-        unsigned which;
-        TRY(find_key(&keys, key, &which, err));
-        if (which == 0)
-            TRY(get_count(j, key, &out->bytes, err));
-        else if (which == 1)
-            TRY(get_count(j, key, &out->table_bytes, err));
-        else if (which == 2)
-            TRY(get_sha256(j, key, out->table_sha256, err));
-        else
-            json_reader_skip(j);
-    }
-    TRY(check_value(j, "index", err));
-    return check_keys(&keys, err);
+    return read_members(j, "index", members, ARRAY_LENGTH(members), err);
 }
 
 static enum sidestep_status read_file(struct json_reader *j, struct manifest_file *out,
                                       struct sidestep_error *err)
 {
-    static const char *const names[] = {"name", "bytes", "footer_sha256", "origin"};
-    struct keys keys = {names, ARRAY_LENGTH(names), 0, 0};
+    const struct member members[] = {{"name", MEMBER_NAME, &out->name},
+                                     {"bytes", MEMBER_COUNT, &out->bytes},
+                                     {"footer_sha256", MEMBER_SHA256, out->footer_sha256},
+                                     {"origin", MEMBER_ID, out->origin}};
 
-    json_reader_enter(j, '{');
-    for (bool first = true; json_reader_next(j, '}', &first);) {
-        const char *key = json_reader_key(j);
-        unsigned which;
-        TRY(find_key(&keys, key, &which, err));
-        if (which == 0)
-            out->name = json_reader_string(j);
-        else if (which == 1)
-            TRY(get_count(j, key, &out->bytes, err));
-        else if (which == 2)
-            TRY(get_sha256(j, key, out->footer_sha256, err));
-        else if (which == 3)
-            TRY(get_id(j, key, out->origin, err));
-        else
-            json_reader_skip(j);
-    }
-    TRY(check_value(j, "files", err));
-    return check_keys(&keys, err);
+    return read_members(j, "files", members, ARRAY_LENGTH(members), err);
 }
 
 static enum sidestep_status read_files(struct json_reader *j, struct arena *arena,

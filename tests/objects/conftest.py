@@ -13,6 +13,13 @@ def strict_server():
         yield store
 
 
+@pytest.fixture(scope="module")
+def server():
+    """A strict server of a file's own, with the bucket "runs"."""
+    with servers.strict("--no-tls", bucket="runs") as store:
+        yield store
+
+
 @pytest.fixture(scope="session")
 def clients(strict_server):
     """To make a client of boto3 takes longer than most tests."""

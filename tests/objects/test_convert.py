@@ -6,7 +6,6 @@ import json
 
 import programs
 import pytest
-import servers
 from programs import FAST, keys, kill_at, run, save, sidestep, well
 from request_faults import GONE, ONCE, stride
 
@@ -16,12 +15,6 @@ HOUR = 3601
 RANKS = 2
 # It is a save, and those meet every fault (test_save_faults.py): here a few that are unlike.
 FAULTS = {name: ONCE[name] for name in ("503", "403", "lost", "cut", "a bit of the request")}
-
-
-@pytest.fixture(scope="module")
-def server():
-    with servers.strict("--no-tls", bucket="runs") as store:
-        yield store
 
 
 @pytest.fixture(scope="module")

@@ -18,12 +18,6 @@ HOUR = 3601
 RANKS = 3
 
 
-@pytest.fixture(scope="module")
-def server():
-    with servers.strict("--no-tls", bucket=BUCKET) as store:
-        yield store
-
-
 @pytest.fixture
 def store(server):
     server.control(clear=["log", "rules", "late", "objects", "uploads"], settings={"skew": 0})

@@ -26,12 +26,6 @@ THEIRS = b'{"weight_map": {"a": "theirs.safetensors"}}'
 BOTH = pytest.mark.parametrize("url", [FILE, FOLDER], ids=["file", "folder"])
 
 
-@pytest.fixture(scope="module")
-def server():
-    with servers.strict("--no-tls", bucket="runs") as store:
-        yield store
-
-
 def write_safetensors(path, seed, count):
     """Three tensors of 32-bit numbers."""
     header, data = {}, b""

@@ -13,7 +13,6 @@ import time
 
 import programs
 import pytest
-import servers
 
 MIB = 2**20
 RANGE = {"operation": "GetObject", "key": "*.distcp", "header": "range"}
@@ -89,12 +88,6 @@ def loader(store, url="s3://runs/job/step-1", **environment):
         process.stdin.close()
         process.wait(programs.SECONDS)
         process.stdout.close()
-
-
-@pytest.fixture(scope="module")
-def server():
-    with servers.strict("--no-tls", bucket="runs") as store:
-        yield store
 
 
 @pytest.fixture(scope="module")

@@ -10,19 +10,12 @@ import subprocess
 
 import programs
 import pytest
-import servers
 from programs import FAST, held, keys, kill_at, run, save
 from request_faults import DAMAGES, FATAL, GONE, ONCE, stride
 
 URL = "s3://runs/job/step-1"
 HOUR = 3601  # after so many seconds a save without signs of life is dead
 OLD, NEW, LATER = 1, 2, 9
-
-
-@pytest.fixture(scope="module")
-def server():
-    with servers.strict("--no-tls", bucket="runs") as store:
-        yield store
 
 
 def begin(store, rules=(), old=True):

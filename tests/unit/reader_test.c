@@ -8,6 +8,7 @@
 #include "format/file_name.h"
 #include "format/dcp_metadata.h"
 #include "support/one_rank.h"
+#include "support/same_metadata.h"
 #include "support/unit.h"
 
 #define OWNED_READER OWNED_BY(reader_close) struct reader
@@ -25,48 +26,6 @@ static int setup(void **state)
     return 0;
 }
 
-static void expect_same_storage(const struct metadata_storage *a, const struct metadata_storage *b)
-{
-    assert_string_equal(a->file, b->file);
-    assert_true(a->offset == b->offset && a->length == b->length);
-    assert_true((a->transform == NULL) == (b->transform == NULL));
-    if (a->transform != NULL)
-        assert_string_equal(a->transform, b->transform);
-}
-
-static void expect_same_path(const struct metadata_entry *a, const struct metadata_entry *b)
-{
-    assert_int_equal(a->path_length, b->path_length);
-    for (uint32_t i = 0; i < a->path_length; i++) {
-        assert_true((a->path[i].key == NULL) == (b->path[i].key == NULL));
-        if (a->path[i].key != NULL)
-            assert_string_equal(a->path[i].key, b->path[i].key);
-        else
-            assert_true(a->path[i].index == b->path[i].index);
-    }
-}
-
-static void expect_same_entry(const struct metadata_entry *a, const struct metadata_entry *b)
-{
-    assert_string_equal(a->name, b->name);
-    assert_int_equal(a->is_object, b->is_object);
-    expect_same_path(a, b);
-    if (a->is_object) {
-        expect_same_storage(&a->storage, &b->storage);
-        return;
-    }
-    assert_int_equal(a->dtype, b->dtype);
-    assert_string_equal(a->dtype_name, b->dtype_name);
-    assert_int_equal(a->requires_grad, b->requires_grad);
-    assert_int_equal(a->ndim, b->ndim);
-    assert_memory_equal(a->shape, b->shape, a->ndim * sizeof(*a->shape));
-    assert_int_equal(a->chunk_count, b->chunk_count);
-    for (size_t c = 0; c < a->chunk_count; c++) {
-        assert_true(box_equal(&a->chunks[c].box, &b->chunks[c].box));
-        expect_same_storage(&a->chunks[c].storage, &b->chunks[c].storage);
-    }
-}
-
 TEST(footers_and_metadata_agree)
 {
     OWNED_READER *listed = NULL;
@@ -82,7 +41,7 @@ TEST(footers_and_metadata_agree)
     assert_true(listed->record_bytes == parsed->record_bytes);
     for (size_t i = 0; i < listed->metadata.count; i++) {
         const struct metadata_entry *entry = &listed->metadata.entries[i];
-        expect_same_entry(entry, &parsed->metadata.entries[i]);
+        assert_same_entry(entry, &parsed->metadata.entries[i]);
         assert_ptr_equal(metadata_find(&listed->metadata, entry->name), entry);
     }
 }
