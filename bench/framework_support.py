@@ -13,6 +13,7 @@ clock is that of the trainer's thread: it stands still while the thread waits fo
 processor time of a checkpoint is that of all threads and children, beyond that of quiet steps.
 """
 import argparse
+import ctypes
 import gc
 import logging
 import os
@@ -37,6 +38,16 @@ DRAWS = 2000  # of the samples, for the range of a ratio
 TICK = 1 / os.sysconf("SC_CLK_TCK")
 PROGRAMS = Path(__file__).resolve().parent.parent / "tests" / "frameworks" / "programs"
 SCHEDSTAT = Path("/proc/thread-self/schedstat")
+M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # of malloc.h
+
+
+def keep_freed_memory():
+    """From now on, freed memory is used again without page faults, as an accelerator's caching
+    allocator does. Otherwise a way to save that frees a copy of the state speeds up the steps after
+    it, which allocate their gradients anew."""
+    mallopt = ctypes.CDLL(None).mallopt
+    if not (mallopt(M_MMAP_MAX, 0) and mallopt(M_TRIM_THRESHOLD, -1)):
+        raise RuntimeError("mallopt() refused")
 
 
 def seconds():
@@ -126,8 +137,8 @@ def empty(path):
 
 
 def arguments():
-    """Those of bench/run. Quiets the framework, leaves one processor to the background, and makes a
-    process group of this process alone, if one is needed."""
+    """Those of bench/run. Quiets the framework, leaves one processor to the background, keeps freed
+    memory, and makes a process group of this process alone, if one is needed."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--dir", required=True)
     parser.add_argument("--runs", type=int, default=5)
@@ -136,6 +147,7 @@ def arguments():
     warnings.filterwarnings("ignore")
     logging.disable(logging.WARNING)
     torch.set_num_threads(1)
+    keep_freed_memory()
     sys.path.append(str(PROGRAMS))
     args = parser.parse_args()
     if args.sharded:

@@ -429,14 +429,17 @@ def _number_in(word: str) -> int:
 
 
 def _damage(path: str) -> Optional[str]:
-    """What is wrong with a directory that we made, by names and sizes; None: nothing."""
+    """What is wrong with a directory, by names and sizes; None: nothing, or nothing that can be
+    told, because another program made it."""
     try:
         place = place_in(path)
     except Error as error:
         if error.status != Status.ECORRUPT:
             raise
         return error.message
-    return None if place is None else damage_of(place)
+    if place is None:
+        return None if _listed(path) else "it is empty"
+    return damage_of(place)
 
 
 def damage_of(checkpoint: str) -> Optional[str]:

@@ -157,8 +157,9 @@ class Accelerator(accelerate.Accelerator):
         target = os.path.join(home, f"{_PREFIX}{self.save_iteration}")
         if os.path.exists(target):
             raise ValueError(
-                f"Checkpoint directory {target} ({self.save_iteration}) already exists. Please "
-                "manually override `self.save_iteration` with what iteration to start with."
+                f"Checkpoint directory {target} ({self.save_iteration}) already exists. To go on "
+                "behind the checkpoints that are there, set project_configuration.iteration of "
+                "the Accelerator to the number of the next one, before the first save_state()."
             )
         return target, _whole.hidden_of(target, os.path.dirname(home))
 

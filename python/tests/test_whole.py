@@ -223,4 +223,11 @@ def test_what_is_no_number_is_no_checkpoint(tmp_path):
     for word in ("1", "10", "007", "\u00b2", "\u0663", "9" * 200, "-1", "", "2.bak"):
         (tmp_path / f"checkpoint-{word}").mkdir()
     assert _whole.numbers_in(str(tmp_path), "checkpoint-") == [1, 10]
-    assert _whole.newest(str(tmp_path), "checkpoint-", lambda path: None) == 10
+
+
+def test_an_empty_directory_is_passed_over(tmp_path, caplog):
+    (tmp_path / "checkpoint-9").mkdir()
+    (tmp_path / "checkpoint-9" / "of-another-program").touch()
+    (tmp_path / "checkpoint-10").mkdir()
+    assert _whole.newest(str(tmp_path), "checkpoint-", lambda path: None) == 9
+    assert "checkpoint-10': it is empty" in caplog.text

@@ -104,6 +104,11 @@ enum sidestep_status endpoint_init(struct endpoint *endpoint, const char *url, c
     endpoint->bucket_in_host = endpoint->is_aws && fits_in_host(bucket);
     if (endpoint->is_aws) {
         set_aws_host(endpoint);
+    } else if (strchr(url, '@') != NULL) { /* not quoted, because messages end up in logs */
+        return FAIL(err, SIDESTEP_EINVAL,
+                    "the endpoint has a user name or a password in its URL: write only "
+                    "\"https://HOST:PORT\" (AWS_ENDPOINT_URL_S3), and give the keys as "
+                    "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY");
     } else if (!parse_url(url, &endpoint->is_tls, endpoint->host) || has_path(url)) {
         return FAIL(err, SIDESTEP_EINVAL,
                     "the endpoint '%.300s' is no URL of a store: it is \"https://HOST\" or "

@@ -149,6 +149,20 @@ def test_one_device_resumes_what_was_sharded(runs, tmp_path):
     assert losses_of(resumed)[SAVED] == losses[SAVED]
 
 
+@pytest.mark.parametrize("strategy", ["parallel", "fsdp"])
+def test_shards_resume_what_ddp_has_saved(runs, tmp_path, strategy):
+    """As stock Lightning resumes from its file."""
+    losses = {}
+    for name, words in (("stock", ["--stock"]), ("ours", [])):
+        root, _ = runs.undisturbed("ddp", *words)
+        before = sorted(os.listdir(root))
+        resumed = runs.run(tmp_path / name, strategy, *words, "--resume", root / of_step(SAVED))
+        resumed.ok()
+        losses[name] = losses_of(resumed)
+        assert sorted(os.listdir(root)) == before
+    assert losses["ours"] == losses["stock"] != {}
+
+
 # ---------------------------------------------------------------- ModelCheckpoint as it is
 
 

@@ -11,6 +11,7 @@ import os
 import time
 from typing import Any, Optional
 
+import torch
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
@@ -26,10 +27,10 @@ from .._handle import SaveHandle
 from .._parents import make_parents
 from .._rotation import Rotation
 from .._torch.flatten import flatten
-from .._torch.load import load
+from .._torch.load import agreed, load
 from .._torch.plugins import start_save
 from .._waiting import waits
-from ._files import META, SHARDED, read_rest
+from ._files import META, SHARDED, read_directory, read_rest
 from ._io import (
     PathLike,
     is_urgent,
@@ -41,7 +42,7 @@ from ._io import (
     wait_for,
 )
 from ._modules import of_pytorch
-from ._packing import to_bytes
+from ._packing import REST, to_bytes
 
 log = logging.getLogger("sidestep")
 _ModelParallel: Any = of_pytorch("strategies").ModelParallelStrategy
@@ -142,9 +143,13 @@ class SidestepSharded:
         wait_for(path)
         if not os.path.isfile(os.path.join(path, ".metadata")):
             return self._super().load_checkpoint(path, weights_only)  # type: ignore[no-any-return]
+        with Checkpoint(path) as checkpoint:
+            names = set(checkpoint.names())
+        if REST in names:
+            return self._load_whole(path, weights_only)
         strict = self.lightning_module.strict_loading
         planner = DefaultLoadPlanner(allow_partial_load=not strict)
-        key = self._key_in(path)
+        key = self._key_in(names)
         model = get_model_state_dict(self.model)
         load({key: model}, checkpoint_id=path, planner=planner)
         set_model_state_dict(self.model, model, options=StateDictOptions(strict=strict))
@@ -153,17 +158,33 @@ class SidestepSharded:
                 mine = get_optimizer_state_dict(self.model, optimizer)
                 load({f"optimizer_{i}": mine}, checkpoint_id=path)
                 set_optimizer_state_dict(self.model, optimizer, optim_state_dict=mine)
-        with Checkpoint(path) as checkpoint:
-            names = set(checkpoint.names())
         rest = read_rest(path, names, weights_only) or {}
         tell_loaded(path, rest, began)
         return rest
 
-    def _key_in(self, path: str) -> str:
-        """The name of the model in this checkpoint: the strategies have two."""
-        with Checkpoint(path) as checkpoint:
-            is_other = any(name.startswith("model.") for name in checkpoint.names())
-            has_mine = any(name.startswith(f"{self.model_key}.") for name in checkpoint.names())
+    def _load_whole(self, path: str, weights_only: Optional[bool]) -> dict[str, Any]:
+        """Load what one device or DDP has saved, through the file that Lightning would have made of
+        it.  The file is deleted before this returns."""
+        began, engine = time.monotonic(), engine_for(None)
+        home, name = os.path.split(os.path.abspath(path))
+        file = os.path.join(home, f".{name}.sidestep-file")
+        try:
+            with agreed(engine, path):
+                if engine.rank == 0:
+                    torch.save(read_directory(path, weights_only=weights_only), file)
+            with agreed(engine, path):
+                rest: dict[str, Any] = self._super().load_checkpoint(file, weights_only)
+        finally:
+            if engine.rank == 0:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(file)
+        tell_loaded(path, rest, began)
+        return rest
+
+    def _key_in(self, names: set[str]) -> str:
+        """The name of the model in a checkpoint with these names: the strategies have two."""
+        is_other = any(name.startswith("model.") for name in names)
+        has_mine = any(name.startswith(f"{self.model_key}.") for name in names)
         return self.model_key if has_mine or not is_other else "model"
 
     def remove_checkpoint(self, filepath: PathLike) -> None:
