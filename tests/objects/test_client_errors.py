@@ -229,6 +229,6 @@ def test_aws():
 
 def test_https_of_a_plain_endpoint(store):
     endpoint = store.endpoint.replace("http://", "https://")
-    with Tool(store, deadline_ms=300, environment={"AWS_ENDPOINT_URL_S3": endpoint}) as tool:
+    with Tool(store, deadline_ms=3000, environment={"AWS_ENDPOINT_URL_S3": endpoint}) as tool:
         text = tool.fails("ETIMEDOUT", *EVERY["head"])
     assert "speaks plain http, not TLS: write http://" in text
