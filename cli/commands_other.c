@@ -303,7 +303,7 @@ const struct cli_command cli_command_doctor = {
          "A state is one of: yes; partly (with a limit, which it names); no (sidestep does it in "
          "another way, which costs something); fact. A no is not a failure.",
          "pinned_memory and merged_memory are about the process that asks, here the command "
-         "itself. Whether a training has such memory, its saves tell: copy_reason of "
+         "itself. Saves of a training job tell whether it has such memory: copy_reason of "
          "SaveHandle.progress() in Python, of struct sidestep_save_info in C, and of the event "
          "'staged'."},
     .json = "{\"directory\",\"findings\":[{\"name\",\"state\",\"text\",\"fix\"}]}; fix is "

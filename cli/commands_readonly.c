@@ -67,9 +67,11 @@ const struct cli_command cli_command_show = {
     .json = "{\"path\",\"format\",\"save_id\",\"step\",\"world_size\",\"bytes\",\"shared_bytes\","
             "\"damage\",\"unread\",\"tensors\":"
             "[{\"name\",\"dtype\",\"shape\",\"bytes\",\"chunks\":[{\"offsets\",\"lengths\","
-            "\"file\",\"file_offset\",\"file_bytes\"}],\"stats\":{\"elements\",\"min\",\"max\","
+            "\"file\",\"file_offset\",\"file_bytes\",\"transform\"}],\"stats\":{\"elements\","
+            "\"min\",\"max\","
             "\"mean\",\"nan\",\"inf\"}}],\"objects\":[{\"name\",\"bytes\","
-            "\"file\",\"file_offset\",\"file_bytes\",\"value\",\"unreadable\"}]}; value is null "
+            "\"file\",\"file_offset\",\"file_bytes\",\"transform\",\"value\",\"unreadable\"}]}; "
+            "value is null "
             "unless it is plain data of at most 1 MiB; unreadable is present if an object cannot "
             "be read, and says why; stats is present with --stats; numbers that JSON lacks are the "
             "strings \"NaN\", \"Infinity\" and \"-Infinity\".",

@@ -28,6 +28,10 @@ static void json_place(struct cli_json *json, const struct sidestep_chunk *chunk
     cli_json_text(json, "file", chunk->file);
     cli_json_uint(json, "file_offset", chunk->file_offset);
     cli_json_uint(json, "file_bytes", chunk->file_bytes);
+    if (chunk->transform != NULL)
+        cli_json_text(json, "transform", chunk->transform);
+    else
+        cli_json_null(json, "transform");
 }
 
 static void json_tensor(struct cli_json *json, const struct sidestep_entry *entry,

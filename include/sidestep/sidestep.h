@@ -944,8 +944,8 @@ struct sidestep_save_info {
     uint64_t fault_bytes;   /* copied because of such writes */
     uint64_t fault_ns;      /* time that they waited, all threads together */
     uint64_t fault_max_ns;  /* the longest wait */
-    char copy_reason[128];  /* why tensors that are large enough to be protected were copied, or "";
-                               docs/PYTORCH.md lists the reasons, and what to do */
+    char copy_reason[128];  /* why the call copied what it could have protected; "": large tensors
+                               were protected.  docs/PYTORCH.md lists the reasons, and what to do */
     uint64_t faults_disk;   /* of ${faults}: waited for the disk (enum sidestep_snapshot) */
     uint64_t pool_bytes;    /* most of the pool that was in use at once; known from WRITTEN on */
     uint64_t ahead_bytes;   /* copied in the background, ahead of the disk */

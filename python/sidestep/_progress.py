@@ -32,7 +32,7 @@ class Progress:
     snapshot       "cow" if memory was write-protected instead of copied, else "copy"
     cow_bytes      write-protected in the call, and copied in the background
     copy_bytes     copied in the call
-    copy_reason    why large tensors were copied, or ""
+    copy_reason    why the call copied what it could have protected; "": it was protected
     release_s      time in the background until all was copied and memory could be freed
     faults         writes of the program that had to wait for a copy, of which
     faults_waited  ... for one that was under way already

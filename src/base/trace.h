@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * trace.h -- messages for developers: SIDESTEP_TRACE=plan,commit (or =all) prints these topics to
+ * trace.h -- messages for developers: SIDESTEP_TRACE=save,commit (or =all) prints these topics to
  * stderr, one line per message.
  *
  * If it is off, a TRACE costs one load and one test.  What a user must know goes into
@@ -9,7 +9,7 @@
 #ifndef BASE_TRACE_H
 #define BASE_TRACE_H
 
-#define TRACE_TOPICS(X) X(plan) X(stage) X(store) X(comm) X(save) X(load) X(commit) X(object)
+#define TRACE_TOPICS(X) X(save) X(load) X(commit) X(object)
 
 enum trace_topic {
 #define TRACE_TOPIC_ENUM(topic) TRACE_##topic,

@@ -106,14 +106,14 @@ static bool open_userfaultfd(struct uffd *uffd, bool *user_mode, struct sidestep
 
 static void look_at_write_protection(struct doctor *doctor, const struct uffd *uffd)
 {
-    const char *newer = "Use Linux 6.4 or newer.";
-
     if (uffd->fd < 0)
-        doctor_add_finding(doctor, "write_protection", SIDESTEP_ALLOWED_NO, newer,
-                           "the kernel cannot write-protect memory: saves copy the state");
+        doctor_add_finding(
+            doctor, "write_protection", SIDESTEP_ALLOWED_NO,
+            "Use Linux 5.7 or newer, or 6.4 or newer to protect untouched pages too.",
+            "the kernel cannot write-protect memory: saves copy the state");
     else if (uffd->populates)
         doctor_add_finding(
-            doctor, "write_protection", SIDESTEP_ALLOWED_PARTLY, newer,
+            doctor, "write_protection", SIDESTEP_ALLOWED_PARTLY, "Use Linux 6.4 or newer.",
             "pages that were never touched are not protected, and must be read first");
     else
         doctor_add_finding(doctor, "write_protection", SIDESTEP_ALLOWED_YES, NULL,
@@ -219,8 +219,8 @@ static void look_at_bypasses(struct doctor *doctor)
             (double)bypass.pinned_bytes / (1 << 20));
     else
         doctor_add_finding(doctor, "pinned_memory", SIDESTEP_ALLOWED_FACT, NULL,
-                           "this process has no memory pinned for devices; of another process, "
-                           "copy_reason of its saves tells");
+                           "this process has no memory pinned for devices; for another process, "
+                           "see the copy_reason of its saves");
     if (bypass.merges)
         doctor_add_finding(
             doctor, "merged_memory", SIDESTEP_ALLOWED_PARTLY,

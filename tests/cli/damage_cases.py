@@ -7,6 +7,7 @@ import subprocess
 import time
 
 from saver import Saver
+from usage_cases import COMMANDS
 
 SHARD = "__0_0.distcp"
 
@@ -258,3 +259,22 @@ def test_interrupt(sidestep):
         assert stdout.endswith(b"}\n") and stderr == b"", (stdout, stderr)
     else:
         assert process.returncode in (130, -signal.SIGINT) and stdout == b"", (process, stdout)
+
+
+def test_each_command_tells_damage(sidestep):
+    """a shard is missing: no command reports success, but those that need no shard"""
+    needs_no_shard = {"gc", "prune", "watch", "pin", "unpin", "tag", "doctor", "bench", "completion",
+                      "help", "version"}
+    for number, command in enumerate(COMMANDS):
+        if command in needs_no_shard:
+            continue
+        path = sidestep.copy("sidestep-1/plain", f"run-{number}/step-12")
+        os.unlink(os.path.join(path, "__0_0.distcp"))
+        more = {"cat": ["model.w"], "diff": [sidestep.copy("sidestep-1/plain", f"other-{number}")],
+                "convert": [sidestep.path("out.safetensors")], "cp": [sidestep.path("copy")]}
+        place = os.path.dirname(path) if command in ("ls", "latest") else path
+        result = sidestep.run(command, place, *more.get(command, []))
+        if command == "ls":
+            assert "damaged" in result.stdout, result.describe()
+        else:
+            assert result.status == (10 if command == "rebuild" else 3), result.describe()

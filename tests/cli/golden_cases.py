@@ -114,10 +114,13 @@ def test_show_json(sidestep):
     assert shown["tensors"][2] == {
         "name": "w", "dtype": "float32", "shape": [2, 3], "bytes": 24,
         "chunks": [{"offsets": [0, 0], "lengths": [2, 3], "file": "__0_0.distcp",
-                    "file_offset": 5044, "file_bytes": 1577}]}, shown
+                    "file_offset": 5044, "file_bytes": 1577, "transform": None}]}, shown
     assert shown["tensors"][1]["shape"] == [] and shown["tensors"][0]["dtype"] == "bfloat16", shown
     assert shown["objects"][1] == {"name": "o.lst", "bytes": 1261, "file": "__0_0.distcp",
-                                   "file_offset": 2522, "file_bytes": 1261, "value": [1, 2, 3]}
+                                   "file_offset": 2522, "file_bytes": 1261, "transform": None,
+                                   "value": [1, 2, 3]}
+    planes = sidestep.json("show", os.path.join(GOLDEN, "sidestep-1", "planes"), "model.w")
+    assert planes["tensors"][0]["chunks"][0]["transform"] == "sidestep.planes/1", planes
     assert [entry["value"] for entry in shown["objects"]] == [1, [1, 2, 3], [1, 2], 3], shown
 
 

@@ -11,6 +11,7 @@ import time
 
 from harness import Skip, other_user
 from saver import Saver
+from usage_cases import COMMANDS
 
 
 def locked(sidestep, *steps):
@@ -90,12 +91,16 @@ def test_urls_are_refused(sidestep):
     """each command refuses a URL of an unknown scheme, and no directory 'gs:' appears"""
     url = "gs://bucket/run"
     local = sidestep.copy("torch-2.14.1/nested")
-    for arguments in (["ls", url], ["show", url], ["latest", url], ["verify", url], ["cat", url, "w"],
-                      ["diff", url, local], ["diff", local, url], ["convert", url, "out"],
-                      ["convert", local, url], ["convert", "--mapping", url, local, "out"],
-                      ["gc", url], ["prune", "--yes", "--keep-last=1", url], ["watch", "--once", url],
-                      ["pin", url], ["unpin", url], ["tag", url, "best"], ["rebuild", url],
-                      ["doctor", url], ["bench", url]):
+    cases = (["ls", url], ["show", url], ["latest", url], ["verify", url], ["cat", url, "w"],
+             ["diff", url, local], ["diff", local, url], ["convert", url, "out"],
+             ["convert", local, url], ["convert", "--mapping", url, local, "out"],
+             ["cp", url, "out"], ["cp", local, url],
+             ["gc", url], ["prune", "--yes", "--keep-last=1", url], ["watch", "--once", url],
+             ["pin", url], ["unpin", url], ["tag", url, "best"], ["rebuild", url],
+             ["doctor", url], ["bench", url])
+    without_place = ["completion", "help", "version"]
+    assert {case[0] for case in cases}.union(without_place) == set(COMMANDS)
+    for arguments in cases:
         sidestep.expect(*arguments, status=5, cwd=sidestep.folder,
                         stderr=re.compile(rf"sidestep: .*'{url}' is a URL that cannot .*\n"))
     assert not os.path.exists(sidestep.path("gs:"))

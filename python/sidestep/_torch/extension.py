@@ -61,6 +61,10 @@ class Planes(StreamTransformExtension):
         return io.BytesIO(decode(DESCRIPTOR, input.read()))
 
 
+EXTENSIONS = {Planes: "planes"}
+"""Ours, and the ``compress`` that each stands for."""
+
+
 def decode(descriptor: str, stored: bytes, most: int = NO_LIMIT) -> bytes:
     """Decode an item, or a part of a file, that has a transform of the library."""
     return call_for_bytes(lib().sidestep_decode, descriptor.encode(), stored, len(stored), most)
@@ -71,7 +75,8 @@ def extension_registry() -> ExtensionRegistry:
     from torch.distributed.checkpoint._extension import ExtensionRegistry
 
     registry = ExtensionRegistry()
-    registry.register(Planes)
+    for extension in EXTENSIONS:
+        registry.register(extension)
     return registry
 
 
@@ -85,13 +90,13 @@ def is_known(registry: Any) -> bool:
     """Whether the library reads everything that ``registry`` reads."""
     standard = type(registry)().extensions
     return all(
-        standard.get(name) is kind or _ours(kind) == "planes"
+        standard.get(name) is kind or kind in EXTENSIONS
         for name, kind in registry.extensions.items()
     )
 
 
 def _ours(kind: type) -> Optional[str]:
-    if kind is Planes:
-        return "planes"
+    if kind in EXTENSIONS:
+        return EXTENSIONS[kind]
     name = f"{kind.__module__}.{kind.__qualname__}"
     return "zstd" if name == "torch.distributed.checkpoint._extension.ZStandard" else None

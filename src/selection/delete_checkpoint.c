@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* delete.c -- deletes one checkpoint for a user; see prune.h. */
+/* delete_checkpoint.c -- deletes one checkpoint for a user; see prune.h. */
 #include "selection/prune.h"
 
 #include <string.h>
