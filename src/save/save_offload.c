@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * save_offload.c -- saves of tensors on devices: what is submitted in the call, progress, and
- * fences.
+ * save_offload.c -- saves of tensors on devices: submits their copies in the call, and has the
+ * fences of the public header.
  *
- * snapshot/offload.h copies them.
+ * snapshot/offload.h copies the tensors.
  */
 #include <assert.h>
 #include <stdio.h>
@@ -12,7 +12,7 @@
 #include "base/base.h"
 #include "save/save.h"
 
-/* How often a fence that waits for the last copy to be submitted checks for a failed save. */
+/* A fence that waits until the last copy is submitted checks this often whether the save failed. */
 #define FENCE_SLICE_MS 20u
 
 bool save_has_device_tensors(struct sidestep_engine *engine,
@@ -62,12 +62,13 @@ enum sidestep_status save_end_fence_check(struct sidestep_save *save, struct sid
     if (!save->checks_fences)
         return SIDESTEP_OK;
     TRY(offload_fence_check_end(&save->engine->saver->offload, err));
-    TRACE(save, "nothing was written to before a fence that had to wait for one");
+    TRACE(save, "no fenced tensor was written to before its fence");
     set_staged(save);
     return SIDESTEP_OK;
 }
 
-static void describe(struct sidestep_save *save)
+/* Fill in what the save info says of devices. */
+static void set_device_info(struct sidestep_save *save)
 {
     struct sidestep_engine *engine = save->engine;
     struct sidestep_save_info *info = &save->shared.info;
@@ -83,16 +84,16 @@ static void describe(struct sidestep_save *save)
 }
 
 /* Submit the copies.  False: the call has to stage all windows itself, or the save has failed. */
-static bool begin(struct sidestep_save *save, bool blocking)
+static bool submit_copies(struct sidestep_save *save, bool blocking)
 {
     struct sidestep_engine *engine = save->engine;
     struct pipeline *p = &save->pipeline;
     struct sidestep_error why = {0};
     enum sidestep_status status = SIDESTEP_OK;
-    uint8_t *aside = NULL;
+    uint8_t *eager = NULL;
 
     assert(p->offload == NULL && engine->saver->offload.bytes != 0);
-    save->checks_fences = !blocking && engine->saver->offload.promise_ms != 0 &&
+    save->checks_fences = !blocking && engine->saver->offload.fence_check_ms != 0 &&
                           engine->saver->offload.late_bytes != 0;
     if (save->checks_fences)
         status = offload_fence_check_begin(&engine->saver->offload, &why);
@@ -102,17 +103,17 @@ static bool begin(struct sidestep_save *save, bool blocking)
         status = offload_begin(&engine->saver->offload, p->pool->bytes, &why);
     } else {
         if (!blocking)
-            aside = pipeline_reserve_eager(p, offload_eager_bytes(&engine->saver->offload));
-        status = offload_begin_shared_pool(&engine->saver->offload, aside, &why);
+            eager = pipeline_reserve_eager(p, offload_eager_bytes(&engine->saver->offload));
+        status = offload_begin_shared_pool(&engine->saver->offload, eager, &why);
     }
     p->offload = &engine->saver->offload;
     if (status != SIDESTEP_OK) {
         offload_drain(&engine->saver->offload);
         pipeline_fail(p, &why);
     }
-    bool later = status == SIDESTEP_OK && !blocking && (!p->shares_pool || aside != NULL);
-    save->checks_fences = save->checks_fences && later;
-    return later;
+    bool in_background = status == SIDESTEP_OK && !blocking && (!p->shares_pool || eager != NULL);
+    save->checks_fences = save->checks_fences && in_background;
+    return in_background;
 }
 
 /* Protect the tensors in host memory, if they can be. */
@@ -149,12 +150,12 @@ bool save_offload(struct sidestep_save *save, bool blocking, uint64_t began_ns)
     struct sidestep_save_info *info = &save->shared.info;
     uint64_t from = clock_now(engine->clock);
 
-    describe(save);
-    if (!begin(save, blocking))
+    set_device_info(save);
+    if (!submit_copies(save, blocking))
         return false;
     protect_host_tensors(save);
     pipeline_defer_staging(&save->pipeline, engine->stagers, on_offloaded, save);
-    save->staged_ns = began_ns; /* the start, until it is STAGED */
+    save->staged_ns = began_ns; /* the start of the call, until the save is STAGED */
     lock_acquire(&save->shared.lock);
     uint64_t now = clock_now(engine->clock);
     info->stage_ns = now - from;
@@ -179,7 +180,7 @@ int32_t sidestep_device_of(const void *address)
     return device;
 }
 
-/* Wait until every copy was submitted.  False: some never will be, and none is in flight. */
+/* Wait until every copy is submitted.  False: the save has failed, and no copy is in flight. */
 static bool await_submission(struct sidestep_save *save)
 {
     struct offload *offload = &save->engine->saver->offload;
@@ -201,7 +202,7 @@ static enum sidestep_status fence(struct sidestep_save *save, const struct sides
     bool waits = !offload_wait_submitted(&engine->saver->offload, 0);
     enum sidestep_status status = SIDESTEP_OK;
 
-    /* Slots become free as other windows are written, and the caller waits for that now. */
+    /* Slots become free as windows are written, and the caller waits for that now. */
     if (waits)
         sidestep_save_hurry(save);
     if (await_submission(save))
@@ -212,8 +213,8 @@ static enum sidestep_status fence(struct sidestep_save *save, const struct sides
     return WRAP(status, err, "fence of save '%s'", save->commit.path);
 }
 
-/* With SIDESTEP_FENCE_DEBUG: wait until the work submitted to ${stream} is done and the save was
- * checked, before the program goes on.  If the check fails the save, its end reports that. */
+/* With SIDESTEP_FENCE_DEBUG: wait until the work submitted to ${stream} is done and the fences are
+ * checked.  If the check fails, the save fails, and its end reports that. */
 static enum sidestep_status fence_checked(struct sidestep_save *save,
                                           const struct sidestep_stream *stream,
                                           struct sidestep_error *err)

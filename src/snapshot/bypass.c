@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* bypass.c -- see bypass.h. */
+/* bypass.c -- reads what is pinned and what may be merged from /proc/self; see bypass.h. */
 #include "snapshot/bypass.h"
 
 #include <dirent.h>
@@ -15,8 +15,8 @@
 #define LINE_BYTES 256
 #define PATH_BYTES 300 /* of a name in /proc/self/fdinfo */
 /* The kernel shows the buffers of a ring only while no thread has the ring locked. */
-#define MAX_RING_LOOKS 20u
-#define RING_LOOK_NS 100000
+#define RING_TRIES 20u
+#define RING_PAUSE_NS 100000
 
 static enum sidestep_status read_pinned_bytes(uint64_t *bytes, struct sidestep_error *err)
 {
@@ -40,19 +40,19 @@ static enum sidestep_status read_pinned_bytes(uint64_t *bytes, struct sidestep_e
 
 /* ---- buffers registered with io_uring */
 
-/* Add up the buffers that ${path} lists.  Returns false if it does not list all of the ring's. */
+/* Add up the buffers that ${path} lists.  False: it does not list all buffers of the ring. */
 static bool add_ring_buffers(const char *path, uint64_t *bytes)
 {
     char line[LINE_BYTES];
     unsigned slots = 0, listed = 0, slot, length;
-    bool shows = false;
+    bool has_count = false;
 
     FILE *file = fopen(path, "re");
     if (file == NULL)
         return errno == ENOENT; /* it was closed meanwhile */
-    while (fgets(line, sizeof(line), file) != NULL && (!shows || listed < slots)) {
-        if (!shows) {
-            shows = sscanf(line, "UserBufs: %u", &slots) == 1;
+    while (fgets(line, sizeof(line), file) != NULL && (!has_count || listed < slots)) {
+        if (!has_count) {
+            has_count = sscanf(line, "UserBufs: %u", &slots) == 1;
         } else {
             bool used = sscanf(line, "%u: 0x%*x/%u", &slot, &length) == 2;
             *bytes += used ? length : 0;
@@ -60,28 +60,28 @@ static bool add_ring_buffers(const char *path, uint64_t *bytes)
         }
     }
     (void)fclose(file);
-    return shows && listed == slots;
+    return has_count && listed == slots;
 }
 
-static void look_at_ring(const char *name, uint64_t *bytes)
+/* Add up the buffers of a ring.  A ring that is always locked counts as pinned. */
+static void count_ring(const char *name, uint64_t *bytes)
 {
     char path[PATH_BYTES];
     uint64_t found = 0;
 
     snprintf(path, sizeof(path), "/proc/self/fdinfo/%s", name);
-    for (unsigned looks = 1; !add_ring_buffers(path, &found); looks++) {
+    for (unsigned tries = 1; !add_ring_buffers(path, &found); tries++) {
         found = 0;
-        if (looks == MAX_RING_LOOKS) {
-            found = 1; /* it may have some */
+        if (tries == RING_TRIES) {
+            found = 1;
             break;
         }
-        (void)nanosleep(&(struct timespec){.tv_nsec = RING_LOOK_NS}, NULL);
+        (void)nanosleep(&(struct timespec){.tv_nsec = RING_PAUSE_NS}, NULL);
     }
     *bytes += found;
 }
 
-/* Only such descriptors have a file without a type, and fstat(2) takes less time than readlink(2).
- */
+/* fstat(2) takes less time than readlink(2), and shows no file type for such descriptors. */
 static bool is_ring(int directory, const char *name)
 {
     static const char ring[] = "anon_inode:[io_uring]";
@@ -104,7 +104,7 @@ static enum sidestep_status read_ring_bytes(uint64_t *bytes, struct sidestep_err
         return FAIL_SYS(err, "open %s, to see whether memory is pinned for devices", path);
     while ((entry = readdir(all)) != NULL)
         if (is_ring(dirfd(all), entry->d_name))
-            look_at_ring(entry->d_name, bytes);
+            count_ring(entry->d_name, bytes);
     (void)closedir(all);
     return SIDESTEP_OK;
 }
@@ -115,25 +115,25 @@ static enum sidestep_status read_ring_bytes(uint64_t *bytes, struct sidestep_err
 struct ksm {
     bool reports_mergeable; /* the kernel reports whether memory is mergeable */
     bool mergeable;         /* what it reports: some memory is mergeable */
-    bool merged;            /* some pages were merged or scanned: all that older kernels report */
+    bool merged;            /* some pages were merged or scanned; older kernels report only this */
 };
 
 static void parse_ksm_line(struct ksm *ksm, const char *line)
 {
-    static const char may[] = "ksm_mergeable: ";
+    static const char key[] = "ksm_mergeable: ";
     static const char *const counts[] = {"ksm_rmap_items %llu", "ksm_merging_pages %llu"};
     unsigned long long count;
 
-    if (strncmp(line, may, strlen(may)) == 0) {
+    if (strncmp(line, key, strlen(key)) == 0) {
         ksm->reports_mergeable = true;
-        ksm->mergeable = strncmp(line + strlen(may), "yes", 3) == 0;
+        ksm->mergeable = strncmp(line + strlen(key), "yes", 3) == 0;
     }
-    for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++)
+    for (size_t i = 0; i < ARRAY_LENGTH(counts); i++)
         ksm->merged = ksm->merged || (sscanf(line, counts[i], &count) == 1 && count != 0);
 }
 
-/* Some kernels report neither value (before 6.1, or without KSM).  There a merge is found
- * afterwards: the page is no longer protected (cow_check.c). */
+/* Some kernels report neither value (before 6.1, or without KSM).  Then cow_check.c
+ * finds the merge afterwards: the page is no longer protected. */
 static bool may_merge(void)
 {
     char line[LINE_BYTES];

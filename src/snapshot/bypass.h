@@ -25,10 +25,10 @@
  *
  * VmPin is too low in two cases of io_uring.  The kernel counts buffers of an instance that was
  * inherited for the parent process.  And it counts a huge page only for the first buffer in it, and
- * no longer when that buffer is gone (until Linux 6.19).  So where VmPin is zero, the buffers are
- * looked up in /proc/self/fdinfo of each instance.  A ring that is always locked counts as pinned.
+ * no longer when that buffer is gone (until Linux 6.19).  So if VmPin is zero, the buffers are
+ * read from /proc/self/fdinfo of each instance.  A ring that is always locked counts as pinned.
  *
- * The following is not seen.  The caller must mark such tensors (SIDESTEP_TENSOR_PINNED):
+ * The following is not detected.  The caller must mark such tensors (SIDESTEP_TENSOR_PINNED):
  *      VFIO                         counted in VmLck, with everything that mlock(2) has locked
  *      AF_XDP, V4L2 (user pointers) counted for no process
  *      NVIDIA's driver              counted for no process; pinned.h asks the driver instead

@@ -42,7 +42,7 @@ void cow_lock_idle(struct cow *cow)
 
 /* ---- opening */
 
-/* Some sandboxes forbid it. */
+/* Check that this process may read its own memory, which some sandboxes forbid. */
 static enum sidestep_status check_reading(struct sidestep_error *err)
 {
     if (fault_hit("cow.readv") || !memory_reader_works())
@@ -91,12 +91,6 @@ enum sidestep_status cow_open(struct cow **out, bool user_mode_only, unsigned ha
         cow_close(&cow);
     *out = cow;
     return status;
-}
-
-void cow_unregister_ranges(struct cow *cow)
-{
-    for (size_t i = 0; i < cow->plan.range_count; i++)
-        (void)uffd_unregister(&cow->uffd, cow->plan.ranges[i].begin, cow->plan.ranges[i].end);
 }
 
 void cow_close(struct cow **out)
@@ -149,16 +143,17 @@ static uint64_t copy_granule_now(struct cow *cow, size_t g)
     uint64_t bytes = 0;
 
     lock_acquire(&cow->shared.lock);
-    struct cow_granule_control *cell = &cow->shared.controls[g];
-    while (cell->state == COW_GRANULE_CLAIMED)
+    struct cow_granule_control *control = &cow->shared.controls[g];
+    while (control->state == COW_GRANULE_CLAIMED)
         lock_wait(&cow->shared.lock, &cow->shared.changed);
-    if (cell->state == COW_GRANULE_PROTECTED)
+    if (control->state == COW_GRANULE_PROTECTED)
         bytes = cow_claim_granule(cow, g, true);
     lock_release(&cow->shared.lock);
     if (bytes != 0)
         cow_copy_claimed(cow, g);
     lock_acquire(&cow->shared.lock);
-    cow->shared.pool_exhausted = cow->shared.pool_exhausted || cell->state == COW_GRANULE_PROTECTED;
+    cow->shared.pool_exhausted =
+        cow->shared.pool_exhausted || control->state == COW_GRANULE_PROTECTED;
     lock_release(&cow->shared.lock);
     return bytes;
 }
@@ -170,8 +165,8 @@ static void protect_part(struct cow *cow, const struct cow_range *range, uint64_
     int failed = cow_protect(cow, begin, end);
     if (failed == 0)
         return;
-    /* Protection failed, for example for lack of memory for page tables.  The caller is still in
-     * the call, so copy now. */
+    /* Protection failed, for example because memory for page tables is short.  The trainer is still
+     * in the call, so copy now. */
     size_t first =
         range->first_granule + (begin / COW_GRANULE_BYTES - range->begin / COW_GRANULE_BYTES);
     uint64_t copied = 0;
@@ -190,10 +185,10 @@ static void protect_part(struct cow *cow, const struct cow_range *range, uint64_
 }
 
 /* Protect the parts, which are numbered across all ranges.  Each thread claims the next number. */
-static void protect_parts(struct begin_job *a)
+static void protect_parts(struct begin_job *job)
 {
-    const struct cow_plan *plan = &a->cow->plan;
-    size_t part = atomic_fetch_add(&a->next_part, 1), before = 0;
+    const struct cow_plan *plan = &job->cow->plan;
+    size_t part = atomic_fetch_add(&job->next_part, 1), before = 0;
 
     for (size_t i = 0; i < plan->range_count; i++) {
         const struct cow_range *range = &plan->ranges[i];
@@ -201,9 +196,9 @@ static void protect_parts(struct begin_job *a)
         size_t parts = (range->end - base + PROTECT_BYTES - 1) / PROTECT_BYTES;
         while (part < before + parts) {
             uint64_t at = base + (part - before) * PROTECT_BYTES;
-            protect_part(a->cow, range, max_u64(at, range->begin),
+            protect_part(job->cow, range, max_u64(at, range->begin),
                          min_u64(at + PROTECT_BYTES, range->end));
-            part = atomic_fetch_add(&a->next_part, 1);
+            part = atomic_fetch_add(&job->next_part, 1);
         }
         before += parts;
     }
@@ -211,18 +206,18 @@ static void protect_parts(struct begin_job *a)
 
 static void begin_on_thread(void *context)
 {
-    struct begin_job *a = context;
-    const struct cow_plan *plan = &a->cow->plan;
+    struct begin_job *job = context;
+    const struct cow_plan *plan = &job->cow->plan;
 
-    protect_parts(a);
-    for (size_t i; (i = atomic_fetch_add(&a->next_window, 1)) < a->image->window_count;)
+    protect_parts(job);
+    for (size_t i; (i = atomic_fetch_add(&job->next_window, 1)) < job->image->window_count;)
         /* This cannot fail: the tensors are in memory. */
         if (plan->shares_pool)
-            (void)image_copy_eager(a->image, i, plan->protected, plan->eager_offsets,
-                                   a->cow->eager_copy, NULL);
+            (void)image_copy_eager(job->image, i, plan->protected, plan->eager_offsets,
+                                   job->cow->eager_copy, NULL);
         else
-            (void)image_stage_tensor_data(a->image, i, plan->protected,
-                                          pool_slots_get(a->cow->slots, i), NULL);
+            (void)image_stage_tensor_data(job->image, i, plan->protected,
+                                          pool_slots_get(job->cow->slots, i), NULL);
 }
 
 uint64_t cow_host_tensor_bytes(const struct image *image)
@@ -234,17 +229,17 @@ uint64_t cow_host_tensor_bytes(const struct image *image)
     return bytes;
 }
 
-/* The eager copy is at the beginning of the pool, the windows follow. */
-static void set_shared_slots(struct cow *cow, struct pool_slots *places, const struct pool *pool,
+/* Put the eager copy at the beginning of the pool, and the windows after it. */
+static void set_shared_slots(struct cow *cow, struct pool_slots *slots, const struct pool *pool,
                              uint64_t largest)
 {
-    uint64_t aside = round_up(cow->plan.eager_bytes, IMAGE_ALIGN);
-    uint64_t left = round_down(pool->length - aside, IMAGE_ALIGN);
+    uint64_t eager_bytes = round_up(cow->plan.eager_bytes, IMAGE_ALIGN);
+    uint64_t left = round_down(pool->length - eager_bytes, IMAGE_ALIGN);
     uint64_t reserve = min_u64(round_down(left / 2, IMAGE_ALIGN), COW_RESERVE_BYTES);
 
-    assert(aside + 2 * largest <= pool->length);
+    assert(eager_bytes + 2 * largest <= pool->length);
     cow->eager_copy = pool->bytes;
-    pool_slots_set_shared(places, pool->bytes + aside, left,
+    pool_slots_set_shared(slots, pool->bytes + eager_bytes, left,
                           max_u64(reserve, min_u64(left, 2 * largest)));
 }
 
@@ -252,7 +247,7 @@ static void set_controls(struct cow *cow) REQUIRES(&cow->shared.lock)
 {
     const struct cow_plan *plan = &cow->plan;
 
-    assert(cow->shared.granules_left == 0); /* the snapshot before has ended */
+    assert(cow->shared.granules_left == 0); /* the previous snapshot has ended */
     assert(plan->granule_count <= cow->shared.controls_capacity);
     assert(plan->piece_count <= cow->shared.pieces_capacity);
     memset(cow->shared.pieces, COW_PIECE_PENDING, plan->piece_count);
@@ -267,7 +262,7 @@ static void set_controls(struct cow *cow) REQUIRES(&cow->shared.lock)
     atomic_store(&cow->pool_full, false);
 }
 
-/* Can a device or KSM change memory now that could not when the plan was made?  The caller is still
+/* Has a device or KSM become able to change memory since the plan was made?  The trainer is still
  * in the call. */
 static bool is_bypassed(struct cow *cow) ON_THREAD(CALLER)
 {
@@ -291,7 +286,7 @@ static bool is_bypassed(struct cow *cow) ON_THREAD(CALLER)
     return pinned || merges;
 }
 
-bool cow_begin_snapshot(struct cow *cow, const struct image *image, struct pool_slots *places,
+bool cow_begin_snapshot(struct cow *cow, const struct image *image, struct pool_slots *slots,
                         const struct pool *pool, struct workers *workers)
 {
     struct begin_job job = {.cow = cow, .image = image};
@@ -299,14 +294,14 @@ bool cow_begin_snapshot(struct cow *cow, const struct image *image, struct pool_
     assert(cow_plan_matches_windows(&cow->plan, image)); /* it was prepared for ${image} */
     assert(cow->plan.shares_pool || image->body_bytes <= pool->length);
     cow_lock_idle(cow);
-    cow->slots = places;
+    cow->slots = slots;
     cow->image = image;
     atomic_store(&cow->all_protected, false);
     cow->eager_copy = NULL;
     if (cow->plan.shares_pool)
-        set_shared_slots(cow, places, pool, image_largest_window(image));
+        set_shared_slots(cow, slots, pool, image_largest_window(image));
     else
-        pool_slots_set_dedicated(places, pool->bytes);
+        pool_slots_set_dedicated(slots, pool->bytes);
     set_controls(cow);
     assert(cow->plan.held_bytes <= cow_host_tensor_bytes(image));
     cow->shared.failed = cow->shared.pool_exhausted = cow->shared.wait_cancelled = false;
@@ -319,31 +314,31 @@ bool cow_begin_snapshot(struct cow *cow, const struct image *image, struct pool_
     workers_run(workers, begin_on_thread, &job);
     atomic_store(&cow->all_protected, true);
     lock_acquire(&cow->shared.lock);
-    bool room = !cow->shared.pool_exhausted;
+    bool copied = !cow->shared.pool_exhausted;
     lock_release(&cow->shared.lock);
-    if (!room)
+    if (!copied)
         snprintf(cow->refusal, sizeof(cow->refusal),
                  "its memory could not be protected, nor copied into what pool_bytes allows");
-    bool armed = room && !is_bypassed(cow);
-    if (!armed)
+    bool is_protected = copied && !is_bypassed(cow);
+    if (!is_protected)
         cow_end_snapshot(cow);
-    return armed;
+    return is_protected;
 }
 
 /* ---- staging */
 
-/* Copy to the pool what granule ${g} has of windows that have a slot.  Also returns if the save has
- * failed. */
+/* Copy the pieces of granule ${g} whose windows have a slot to the pool.  Also returns if the save
+ * has failed. */
 static void stage_granule(struct cow *cow, size_t g)
 {
-    assert(atomic_load(&cow->all_protected)); /* else the granule may not be protected yet */
+    assert(atomic_load(&cow->all_protected)); /* so the granule is protected or copied */
     lock_acquire(&cow->shared.lock);
     while (cow->shared.controls[g].state == COW_GRANULE_CLAIMED)
         lock_wait(&cow->shared.lock, &cow->shared.changed);
-    bool mine = cow->shared.controls[g].state == COW_GRANULE_PROTECTED &&
-                cow_claim_granule(cow, g, false) != 0;
+    bool claimed = cow->shared.controls[g].state == COW_GRANULE_PROTECTED &&
+                   cow_claim_granule(cow, g, false) != 0;
     lock_release(&cow->shared.lock);
-    if (mine)
+    if (claimed)
         cow_copy_claimed(cow, g);
 }
 
@@ -415,10 +410,9 @@ void cow_end_snapshot(struct cow *cow)
     abandon_protected(cow);
     while (cow->shared.granules_left != 0) {
         lock_wait(&cow->shared.lock, &cow->shared.changed);
-        abandon_protected(
-            cow); /* granules that were claimed until now, and have pieces without a slot */
+        abandon_protected(cow); /* granules that were claimed, and have pieces without a slot */
     }
-    assert(cow->shared.granules_awaited == 0); /* no writer is left behind */
+    assert(cow->shared.granules_awaited == 0); /* no writer waits */
     lock_release(&cow->shared.lock);
     for (size_t i = 0; lift && i < cow->plan.range_count; i++)
         cow_unprotect(cow, cow->plan.ranges[i].begin, cow->plan.ranges[i].end);

@@ -9,16 +9,16 @@
  * file order and if possible ahead of the trainer.  The others are the fault handlers, when the
  * trainer writes to a granule that is not copied yet.  A piece of a granule is copied once its
  * window has a slot in the pool (pool_slots.h), by the thread that claimed the granule under the
- * lock.  The lock is not held during the copy.  Handlers also acquire missing slots.  If there is
+ * lock.  The lock is released during the copy.  Handlers also acquire missing slots.  If there is
  * no free slot, the trainer's thread waits, but the handler does not: the granule stays protected
  * until its window is staged in turn, or until cow_retry_waiters() makes the handlers try again.
  *
  * Rules:
- *  1. A granule is unprotected only after its bytes are in the pool.  So what is
- *     written to storage is the state at the time of cow_begin_snapshot(), whoever writes to it
- *     and when; and what is hashed is what is written.
+ *  1. A granule is unprotected only after its bytes are in the pool.  So what is written to storage
+ *     is the state at the time of cow_begin_snapshot(), whoever writes to it later; and what is
+ *     hashed is what is written.
  *  2. Handlers, and every thread that holds the lock, write only to their stacks, the pool and
- *     mappings of sidestep's own.  Any other page may be protected (see cow_plan.h), and they
+ *     sidestep's own mappings.  Any other page may be protected (see cow_plan.h), and they
  *     would wait for themselves.  They allocate nothing, and wait for no other lock and no storage.
  *  3. Bytes are read through memory_reader.h: memory that was unmapped is an error then, not a
  *     signal.
@@ -86,9 +86,9 @@
 #include "snapshot/pool_slots.h"
 #include "snapshot/pool.h"
 
-/* Size of the reserve of a shared pool (pool_slots.h), but at most half of the pool: it holds what
- * is being hashed and written at the same time.  So little that a window is still in the
- * processor's caches when it is hashed, and when its slot is filled again. */
+/* Size of the reserve of a shared pool (pool_slots.h), but at most half of the pool.  It holds what
+ * is hashed and written at the same time.  It is so small that a window is still in the processor's
+ * caches when it is hashed, and when its slot is filled again. */
 #define COW_RESERVE_BYTES ((uint64_t)16 << 20)
 
 struct cow;
@@ -97,8 +97,8 @@ struct cow_stats {
     uint64_t held_bytes;    /* protected */
     uint64_t copied_bytes;  /* copied in the call, because they could not be protected */
     uint64_t faults;        /* writes of the trainer that had to wait */
-    uint64_t faults_waited; /* ... of which for a copy in progress */
-    uint64_t faults_disk;   /* ... of which for a slot of the pool */
+    uint64_t faults_waited; /* faults that waited for a copy in progress */
+    uint64_t faults_disk;   /* faults that waited for a slot of the pool */
     uint64_t fault_bytes;   /* copied because of faults */
     uint64_t fault_ns;      /* total wait of all faults */
     uint64_t fault_max_ns;  /* longest wait of a fault */
@@ -118,11 +118,11 @@ enum sidestep_status cow_prepare(struct cow *cow, const struct image *image, uin
                                  uint64_t *held_bytes, struct sidestep_error *err)
     ON_THREAD(CALLER);
 /* Protect the planned memory, and copy the rest to ${pool}, with the caller and ${workers}.  When
- * this returns, the caller may modify the tensors.  Sets up ${places} for the save; they and
- * ${image} must stay until cow_end_snapshot().  Copies what cannot be protected after all.  Returns
- * false if the pool had no space for that, or if something can write past the protection;
- * cow_failure_reason() says which, and nothing is protected. */
-bool cow_begin_snapshot(struct cow *cow, const struct image *image, struct pool_slots *places,
+ * this returns, the caller may modify the tensors.  Sets up ${slots} for the save; they and
+ * ${image} must stay until cow_end_snapshot().  Copies what the kernel refuses to protect.  False:
+ * the pool had no space for that, or something can write past the protection; cow_failure_reason()
+ * says which, and nothing is protected. */
+bool cow_begin_snapshot(struct cow *cow, const struct image *image, struct pool_slots *slots,
                         const struct pool *pool, struct workers *workers) ON_THREAD(CALLER);
 /* Complete window ${i} of the current snapshot's image, which must have a slot.  Any thread, each
  * window once.  Fails if memory of the window was unmapped, discarded or moved. */
@@ -139,12 +139,12 @@ void cow_detach_thread(struct cow *cow);
 bool cow_should_lower_priority(struct cow *cow);
 /* True while a writer waits for a slot of the pool.  The flag lives as long as ${cow}. */
 const atomic_bool *cow_pool_full_flag(const struct cow *cow);
-/* Wait until ${faults} writes of the trainer have had to wait.  Returns false if
+/* Wait until the trainer has had ${faults} faults.  Returns false if
  * cow_cancel_fault_wait() was called first, in this save. */
 bool cow_wait_for_faults(struct cow *cow, uint64_t faults);
 void cow_cancel_fault_wait(struct cow *cow);
-/* Lift the remaining protection: those windows will not be staged.  Waits for copies in progress.
- */
+/* Wait for copies in progress, and lift the remaining protection.  What is not staged by then is
+ * never staged. */
 void cow_end_snapshot(struct cow *cow);
 
 /* Range ${i} of the protected memory, by address.  False: there are fewer ranges.  Not during

@@ -36,7 +36,7 @@ struct granule_pages {
     uint64_t entries[COW_GRANULE_BYTES / MIN_PAGE_BYTES];
 };
 
-/* Is every page of granule ${g} protected?  False: not, or nobody can tell this way. */
+/* Is every page of granule ${g} protected?  False: a page is not, or this way does not tell. */
 static bool scan_finds_protection(const struct cow *cow, size_t g)
 {
     const struct cow_granule *granule = &cow->plan.granules[g];
@@ -123,8 +123,9 @@ LOCK_UNCHECKED void cow_check_pages(struct cow *cow, size_t g)
     const struct cow_plan *plan = &cow->plan;
     struct granule_pages pages;
 
-    if (!atomic_load(&cow->all_protected) ||
-        fault_hit("trust.pages")) /* see cow.all_protected; the fault point is a negative control */
+    if (!atomic_load(&cow->all_protected)) /* the trainer was still in the call */
+        return;
+    if (fault_hit("trust.pages")) /* a negative control */
         return;
     if (scan_finds_protection(cow, g))
         return;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* cow_fault.c -- the fault handlers, which serve writers that wait, and the threads that handlers
- * raise the priority of; see cow.h.  Everything here obeys rule 2: it may run while any page of the
- * process is protected. */
+/* cow_fault.c -- the fault handlers, which serve writers that wait, and raise the priority of the
+ * threads that writers wait for; see cow.h.  Everything here obeys rule 2: it may run while any
+ * page of the process is protected. */
 #include <assert.h>
 #include <poll.h>
 #include <unistd.h>
@@ -9,8 +9,8 @@
 #include "base/base.h"
 #include "snapshot/cow_internal.h"
 
-/* A handler that reads the same fault again, and can do nothing yet, ignores further faults for
- * this long, or until it is signalled that slots are free. */
+/* A handler that reads a known fault, which it cannot serve yet, ignores further faults for this
+ * long, or until it gets the signal that slots are free. */
 #define RETRY_MS 1
 
 /* ---- threads that writers may wait for */
@@ -83,21 +83,20 @@ static void raise_threads(struct cow *cow) REQUIRES(&cow->shared.lock)
     }
 }
 
-/* Locked: record that a writer waits for page ${at} of granule ${g}, which is not unprotected yet.
- */
+/* Locked: record that a writer waits for page ${at} of granule ${g}, which is still protected. */
 static void record_fault(struct cow *cow, size_t g, uint64_t at, uint64_t since_ns)
     REQUIRES(&cow->shared.lock)
 {
-    struct cow_granule_control *cell = &cow->shared.controls[g];
+    struct cow_granule_control *control = &cow->shared.controls[g];
 
-    assert(cell->state != COW_GRANULE_UNPROTECTED);
+    assert(control->state != COW_GRANULE_UNPROTECTED);
     cow->shared.stats.faults++;
-    cow->shared.stats.faults_waited += cell->state == COW_GRANULE_CLAIMED;
-    if (cell->waiting_since_ns == 0) {
-        cell->waiting_since_ns = since_ns;
+    cow->shared.stats.faults_waited += control->state == COW_GRANULE_CLAIMED;
+    if (control->waiting_since_ns == 0) {
+        control->waiting_since_ns = since_ns;
         cow->shared.granules_awaited++;
     }
-    cell->waiting_page = at;
+    control->waiting_page = at;
     lock_wake_all(&cow->shared.changed); /* for cow_wait_for_faults() */
 }
 
@@ -106,24 +105,24 @@ static void record_fault(struct cow *cow, size_t g, uint64_t at, uint64_t since_
 static bool handle_granule_fault(struct cow *cow, size_t g, uint64_t at, uint64_t since_ns)
 {
     lock_acquire(&cow->shared.lock);
-    struct cow_granule_control *cell = &cow->shared.controls[g];
-    uint32_t state = cell->state;
-    bool waited = cell->waiting_since_ns != 0, is_new = !waited || cell->waiting_page != at;
+    struct cow_granule_control *control = &cow->shared.controls[g];
+    uint32_t state = control->state;
+    bool waited = control->waiting_since_ns != 0, is_new = !waited || control->waiting_page != at;
     if (state != COW_GRANULE_UNPROTECTED && is_new)
         record_fault(cow, g, at, since_ns);
     if (state == COW_GRANULE_PROTECTED) {
         copy_for_writer(cow, g);
-        if (cell->state == COW_GRANULE_PROTECTED && cell->waiting_since_ns != 0) {
+        if (control->state == COW_GRANULE_PROTECTED && control->waiting_since_ns != 0) {
             cow->shared.stats.faults_disk += is_new;
             atomic_store(&cow->pool_full, true);
             is_new = !waited;
         }
     }
-    if (cell->waiting_since_ns != 0)
+    if (control->waiting_since_ns != 0)
         raise_threads(cow);
     lock_release(&cow->shared.lock);
-    if (state == COW_GRANULE_UNPROTECTED) /* the part was protected after the granule was copied, or
-                                             the fault arrived late */
+    /* The fault arrived late, or the memory was protected after the granule was copied. */
+    if (state == COW_GRANULE_UNPROTECTED)
         cow_unprotect(cow, cow->plan.granules[g].begin, cow->plan.granules[g].end);
     return is_new || state == COW_GRANULE_UNPROTECTED;
 }
@@ -135,7 +134,7 @@ static bool handle_fault(struct cow *cow, uint64_t address, uint64_t since_ns)
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), at = round_down(address, page);
 
     (void)fault_hit("cow.fault");
-    /* Else the fault is left over from an earlier plan, or hits memory of other code (see
+    /* Otherwise the fault is left over from an earlier plan, or hits memory of other code (see
      * cow_plan.h). */
     if (g != SIZE_MAX && cow_plan_has_piece_in(&cow->plan, g, at, at + page))
         return handle_granule_fault(cow, g, at, since_ns);
@@ -143,8 +142,8 @@ static bool handle_fault(struct cow *cow, uint64_t address, uint64_t since_ns)
     return true;
 }
 
-/* Locked: slots were freed; copy granules that writers wait for.  Releases the lock during copies.
- */
+/* Locked: copy granules that writers wait for, after slots were freed.  Releases the lock during
+ * copies. */
 static void retry_waiting(struct cow *cow) REQUIRES(&cow->shared.lock)
 {
     for (size_t g = 0; g < cow->plan.granule_count && cow->shared.granules_awaited != 0; g++)

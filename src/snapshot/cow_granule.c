@@ -79,7 +79,7 @@ copy_claimed(struct cow *cow, size_t g, struct memory_reader *reader, struct sid
     return copy_batch(cow, &batch, err);
 }
 
-/* The number of a reader that no other thread uses. */
+/* Acquire a reader that no other thread uses, and return its number. */
 static unsigned acquire_reader(struct cow *cow)
 {
     unsigned n = 0;
@@ -101,7 +101,7 @@ uint64_t cow_now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* Locked: account for a writer that has waited since ${since_ns}. */
+/* Locked: count the wait of a writer since ${since_ns}. */
 static void account_wait(struct cow *cow, uint64_t since_ns) REQUIRES(&cow->shared.lock)
 {
     uint64_t waited = cow_now_ns() - since_ns;
@@ -112,18 +112,18 @@ static void account_wait(struct cow *cow, uint64_t since_ns) REQUIRES(&cow->shar
 
 void cow_end_granule_wait(struct cow *cow, size_t g)
 {
-    struct cow_granule_control *cell = &cow->shared.controls[g];
+    struct cow_granule_control *control = &cow->shared.controls[g];
 
-    if (cell->waiting_since_ns == 0)
+    if (control->waiting_since_ns == 0)
         return;
-    account_wait(cow, cell->waiting_since_ns);
-    cell->waiting_since_ns = 0;
+    account_wait(cow, control->waiting_since_ns);
+    control->waiting_since_ns = 0;
     assert(cow->shared.granules_awaited != 0);
     if (--cow->shared.granules_awaited == 0)
         atomic_store(&cow->pool_full, false);
 }
 
-uint64_t cow_claim_granule(struct cow *cow, size_t g, bool open)
+uint64_t cow_claim_granule(struct cow *cow, size_t g, bool acquires)
 {
     const struct cow_plan *plan = &cow->plan;
     size_t window = SIZE_MAX;
@@ -137,8 +137,8 @@ uint64_t cow_claim_granule(struct cow *cow, size_t g, bool open)
             continue;
         if (piece->window != window) {
             window = piece->window;
-            has_place = (open ? pool_slots_acquire(cow->slots, window, POOL_SLOTS_OUT_OF_ORDER)
-                              : pool_slots_get(cow->slots, window)) != NULL;
+            has_place = (acquires ? pool_slots_acquire(cow->slots, window, POOL_SLOTS_OUT_OF_ORDER)
+                                  : pool_slots_get(cow->slots, window)) != NULL;
         }
         if (!has_place)
             continue;
@@ -209,19 +209,19 @@ void cow_copy_claimed(struct cow *cow, size_t g)
 {
     unsigned reader = acquire_reader(cow);
 
-    if (fault_hit("cow.early")) /* wrong on purpose: tests must notice it */
+    if (fault_hit("cow.early")) /* a negative control: tests must notice it */
         cow_unprotect(cow, cow->plan.granules[g].begin, cow->plan.granules[g].end);
     copy_checked(cow, g, &cow->readers[reader]);
     lock_acquire(&cow->shared.lock);
-    struct cow_granule_control *cell = &cow->shared.controls[g];
-    assert(cell->state == COW_GRANULE_CLAIMED); /* by this thread */
+    struct cow_granule_control *control = &cow->shared.controls[g];
+    assert(control->state == COW_GRANULE_CLAIMED); /* by this thread */
     cow->shared.reader_is_used[reader] = false;
     if (end_copy(cow, g)) {
         cow_unprotect_granule(cow, g);
     } else {
-        cell->state = COW_GRANULE_PROTECTED;
-        if (cell->waiting_since_ns !=
-            0) /* a writer came since the claim; a handler may find slots for the rest */
+        control->state = COW_GRANULE_PROTECTED;
+        /* A writer came since the claim.  A handler may find slots for the rest. */
+        if (control->waiting_since_ns != 0)
             signal_retry(cow);
     }
     lock_wake_all(&cow->shared.changed);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* cow_internal.h -- declarations shared by the files that implement cow.h: cow.c (begin, stage,
- * end), cow_prepare.c (plan), cow_fault.c (handlers), cow_granule.c (claim and
- * copy a granule), cow_check.c, cow_protect.c (protect, lift, events), cow_failure.c.  No other
- * file includes it. */
+ * end), cow_prepare.c (plan), cow_fault.c (handlers), cow_granule.c (claim and copy a granule),
+ * cow_check.c, cow_protect.c (protect, lift, events), cow_failure.c.  No other file includes it. */
 #ifndef SNAPSHOT_COW_INTERNAL_H
 #define SNAPSHOT_COW_INTERNAL_H
 
@@ -35,7 +34,7 @@ struct cow_thread {
     struct priority_rights rights;
 };
 
-/* It has a mapping of its own, like everything that is written under the lock: see rule 2 in cow.h.
+/* Lies in a mapping of its own, like everything that is written under the lock (rule 2 in cow.h).
  */
 struct cow {
     /* Constant. */
@@ -50,10 +49,9 @@ struct cow {
     struct cow_plan plan;
     uint64_t planned_pool_bytes OWNED_BY_THREAD(CALLER);
     const struct image *image; /* of the current snapshot: for the names of its items */
-    char refusal[120] OWNED_BY_THREAD(CALLER);
-    atomic_bool
-        all_protected; /* everything is protected; until then the caller was still in the call */
-    atomic_bool pool_full; /* see cow_pool_full_flag(); written under the lock */
+    char refusal[120] OWNED_BY_THREAD(CALLER); /* see cow_failure_reason() */
+    atomic_bool all_protected; /* set when all is protected, while the trainer is in the call */
+    atomic_bool pool_full;     /* see cow_pool_full_flag(); written under the lock */
     struct pool_slots *slots;
     uint8_t *eager_copy; /* the eager copy; NULL: what is not protected is in the slots */
     struct {
@@ -65,11 +63,10 @@ struct cow {
         bool plan_valid GUARDED_BY(&lock);
         /* While a snapshot begins: no space for what must be copied in the call. */
         bool pool_exhausted GUARDED_BY(&lock);
-        int protect_errno GUARDED_BY(&lock); /* why memory was not protected after all; 0: it was */
+        int protect_errno GUARDED_BY(&lock); /* why the kernel refused to protect; 0: it did not */
         size_t unprotected_item GUARDED_BY(&lock); /* the first tensor that this concerns */
         bool wait_cancelled GUARDED_BY(&lock);     /* cow_cancel_fault_wait() was called */
-        unsigned
-            busy_handlers GUARDED_BY(&lock); /* handlers that are acting on what they have read */
+        unsigned busy_handlers GUARDED_BY(&lock);  /* handlers that act on what they have read */
         size_t granules_left GUARDED_BY(&lock);    /* granules that are not unprotected yet */
         size_t granules_awaited GUARDED_BY(&lock); /* granules that a writer waits for */
         struct cow_granule_control *controls GUARDED_BY(&lock);
@@ -88,14 +85,14 @@ struct cow {
 uint64_t cow_now_ns(void);
 void *cow_map_anonymous(size_t bytes);
 size_t cow_round_up_to_page(size_t bytes);
-/* Lock, once no handler is using the plan. */
+/* Wait until no handler uses the plan, and lock. */
 void cow_lock_idle(struct cow *cow) ACQUIRE(&cow->shared.lock);
 /* Unregister all ranges of the plan: their faults and events are no longer reported, and no writer
  * waits. */
 void cow_unregister_ranges(struct cow *cow);
-/* Locked: claim the pieces of protected granule ${g} whose windows have a slot.  ${open}: acquire
- * missing slots.  Returns the bytes claimed; 0: the granule was not claimed. */
-uint64_t cow_claim_granule(struct cow *cow, size_t g, bool open) REQUIRES(&cow->shared.lock);
+/* Locked: claim the pieces of protected granule ${g} whose windows have a slot.  ${acquires}:
+ * acquire missing slots.  Returns the bytes claimed; 0: the granule was not claimed. */
+uint64_t cow_claim_granule(struct cow *cow, size_t g, bool acquires) REQUIRES(&cow->shared.lock);
 /* Locked: unprotect granule ${g}, which the caller has claimed and whose pieces are all done.
  * Releases the lock in between. */
 void cow_unprotect_granule(struct cow *cow, size_t g) REQUIRES(&cow->shared.lock);
@@ -107,7 +104,7 @@ void cow_end_granule_wait(struct cow *cow, size_t g) REQUIRES(&cow->shared.lock)
 void cow_unprotect(struct cow *cow, uint64_t begin, uint64_t end);
 /* Protect, with the same handling of events.  Returns 0 or an errno. */
 int cow_protect(struct cow *cow, uint64_t begin, uint64_t end);
-/* For a message: the first piece of granule ${g} in [begin, end), or else its first piece. */
+/* For a message: the first piece of granule ${g} in [begin, end), or its first piece. */
 const struct cow_piece *cow_find_piece(const struct cow *cow, size_t g, uint64_t begin,
                                        uint64_t end);
 /* The name of the tensor that ${piece} is part of. */
@@ -117,13 +114,13 @@ const char *cow_tensor_name(const struct cow *cow, const struct cow_piece *piece
 enum sidestep_status cow_fail_lost(const struct cow *cow, const struct cow_piece *piece,
                                    uint64_t address, int sys_errno, const char *how,
                                    struct sidestep_error *err);
-/* Fail because memory of ${piece} could not be read, or written from.  EFAULT means that it was
- * unmapped: its event may arrive after the read. */
+/* Fail because memory of ${piece} could not be read.  EFAULT means that it was unmapped: its event
+ * may arrive after the read. */
 enum sidestep_status cow_report_unreadable(const struct cow *cow, const struct cow_piece *piece,
                                            uint64_t address, int sys_errno,
                                            struct sidestep_error *err);
-/* Check that every page of granule ${g} with a claimed piece is still protected.  Then it was
- * protected since the call, and what was read of it is what was there in the call.  Else the save
+/* Check that every page of granule ${g} with a claimed piece is still protected.  If so, it was
+ * protected since the call, and the bytes that were read are those of the call.  Otherwise the save
  * fails.  The caller has claimed the granule.  Not locked. */
 void cow_check_pages(struct cow *cow, size_t g);
 /* Fail the save because memory has changed in spite of its protection; later saves copy.  The first

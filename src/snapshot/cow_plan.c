@@ -11,11 +11,6 @@
 #include "base/base.h"
 #include "snapshot/pinned.h"
 
-static enum sidestep_status plan_memory(size_t count, size_t size, struct sidestep_error *err)
-{
-    return FAIL_NOMEM(err, count * size);
-}
-
 void cow_plan_set_reason(struct cow_plan *plan, const char *name, const char *why)
 {
     if (plan->reason[0] == '\0')
@@ -52,7 +47,8 @@ void cow_plan_locate_items(const struct image *image, struct cow_item_memory *pl
 
 /* ---- ranges: merge adjacent tensors, and keep what can be protected */
 
-struct planning {
+/* The state of cow_plan_build_ranges(). */
+struct range_builder {
     struct cow_plan *plan;
     const struct image *image;
     struct cow_range *wanted; /* sorted by address, not rounded to pages */
@@ -89,7 +85,7 @@ size_t cow_plan_merge_ranges(struct cow_range *ranges, size_t count)
 }
 
 /* Add a part of a wanted range, all of it in private memory. */
-static void add_range(struct planning *p, uint64_t begin, uint64_t end)
+static void add_range(struct range_builder *p, uint64_t begin, uint64_t end)
 {
     struct cow_plan *plan = p->plan;
 
@@ -112,8 +108,8 @@ static void add_range(struct planning *p, uint64_t begin, uint64_t end)
     plan->ranges[plan->range_count++] = (struct cow_range){.begin = begin, .end = end};
 }
 
-/* Add what is wanted of [begin, end), a maximal range of private memory. */
-static void add_private(struct planning *p, uint64_t begin, uint64_t end)
+/* Add the wanted parts of [begin, end), a maximal range of private memory. */
+static void add_private(struct range_builder *p, uint64_t begin, uint64_t end)
 {
     while (p->next < p->wanted_count && p->wanted[p->next].end <= begin)
         p->next++;
@@ -123,7 +119,7 @@ static void add_private(struct planning *p, uint64_t begin, uint64_t end)
 
 static void visit_mapping(void *context, uint64_t begin, uint64_t end, enum memory_map_kind kind)
 {
-    struct planning *p = context;
+    struct range_builder *p = context;
     struct cow_range *last = &p->last_private;
 
     if (kind == MEMORY_MAP_PRIVATE && last->end == begin) {
@@ -139,12 +135,12 @@ static void visit_mapping(void *context, uint64_t begin, uint64_t end, enum memo
                                memory_map_kind_text(kind));
 }
 
-static bool is_pinned(const struct cow_item_memory *place, pinned_query_function *ask)
+static bool is_pinned(const struct cow_item_memory *place, pinned_query_function *query)
 {
     if ((place->flags & SIDESTEP_TENSOR_CPU_WRITES) != 0 || place->bytes == 0)
         return false;
     return (place->flags & SIDESTEP_TENSOR_PINNED) != 0 ||
-           pinned_is_registered(ask, place->address);
+           pinned_is_registered(query, place->address);
 }
 
 /* May this item be pinned for a device? */
@@ -155,25 +151,26 @@ static bool may_be_pinned(const struct cow_plan *plan, const struct cow_item_mem
 
 /* Why a tensor cannot be protected, whatever kind of memory it is in; NULL: it can. */
 static const char *why_excluded(const struct cow_plan *plan, const struct cow_item_memory *place,
-                                pinned_query_function *ask)
+                                pinned_query_function *query)
 {
     if (place->address == 0)
         return "it is not contiguous";
-    if (is_pinned(place, ask))
+    if (is_pinned(place, query))
         return "its memory is pinned";
     if (plan->bypass.merges)
         return "its pages may be merged with others (KSM)";
     return may_be_pinned(plan, place) ? "its memory may be pinned" : NULL;
 }
 
-static void exclude(struct cow_plan *plan, const struct image *image)
+/* Exclude the tensors that cannot be protected. */
+static void exclude_tensors(struct cow_plan *plan, const struct image *image)
 {
-    pinned_query_function *ask = pinned_find_query();
+    pinned_query_function *query = pinned_find_query();
 
     plan->pinned_item = SIZE_MAX;
     for (size_t i = 0; i < image->tensor_count; i++) {
         struct cow_item_memory *place = &plan->items[i];
-        const char *why = why_excluded(plan, place, ask);
+        const char *why = why_excluded(plan, place, query);
         place->excluded = why != NULL;
         if (why == NULL || place->bytes < COW_MIN_RANGE_BYTES)
             continue;
@@ -207,19 +204,19 @@ enum sidestep_status cow_plan_build_ranges(struct cow_plan *plan, const struct i
                                            const struct bypass *bypass, struct sidestep_error *err)
 {
     OWNED struct cow_range *wanted = memory_new(image->count, sizeof(*wanted));
-    struct planning p = {.plan = plan,
-                         .image = image,
-                         .wanted = wanted,
-                         .page_bytes = (uint64_t)sysconf(_SC_PAGESIZE)};
+    struct range_builder p = {.plan = plan,
+                              .image = image,
+                              .wanted = wanted,
+                              .page_bytes = (uint64_t)sysconf(_SC_PAGESIZE)};
 
     assert(plan->items == NULL && plan->range_count == 0); /* it is empty */
     plan->item_count = image->count;
     plan->bypass = *bypass;
     plan->items = arena_new(&plan->arena, image->count, sizeof(*plan->items));
     if (wanted == NULL || plan->items == NULL)
-        return plan_memory(image->count, sizeof(*wanted), err);
+        return FAIL_NOMEM(err, image->count * sizeof(*wanted));
     cow_plan_locate_items(image, plan->items);
-    exclude(plan, image);
+    exclude_tensors(plan, image);
     for (size_t i = 0; i < image->count; i++) {
         const struct cow_item_memory *place = &plan->items[i];
         if (!place->excluded && place->bytes != 0)
@@ -229,7 +226,7 @@ enum sidestep_status cow_plan_build_ranges(struct cow_plan *plan, const struct i
     p.wanted_count = cow_plan_merge_ranges(wanted, p.wanted_count);
     TRY(memory_map_read(visit_mapping, &p, err));
     add_private(&p, p.last_private.begin, p.last_private.end);
-    return p.out_of_memory ? plan_memory(p.capacity, sizeof(*wanted), err) : SIDESTEP_OK;
+    return p.out_of_memory ? FAIL_NOMEM(err, p.capacity * sizeof(*wanted)) : SIDESTEP_OK;
 }
 
 /* ---- granules and pieces */
@@ -261,7 +258,7 @@ static void split_granules(struct cow_plan *plan)
     }
 }
 
-/* The range that contains ${address}, or else the next one. */
+/* The range that contains ${address}, or the next one. */
 static size_t find_range(const struct cow_plan *plan, uint64_t address)
 {
     size_t low = 0, high = plan->range_count;
@@ -319,17 +316,17 @@ static void protect_item(struct cow_plan *plan, size_t i)
     plan->held_bytes += end - begin;
 }
 
-/* Count the pieces of item ${i} per granule in next[].  ${put}: next[] has the index for each
+/* Count the pieces of item ${i} per granule in next[].  ${stores}: next[] has the index of each
  * granule's next piece, and the piece is stored there. */
 static void split_pieces(struct cow_plan *plan, const struct image *image, size_t i, size_t *next,
-                         bool put)
+                         bool stores)
 {
     const struct cow_item_memory *place = &plan->items[i];
-    const struct image_protected_range *held = &plan->protected[i];
+    const struct image_protected_range *range = &plan->protected[i];
 
-    if (held->begin == held->end)
+    if (range->begin == range->end)
         return;
-    uint64_t at = place->address + held->begin, end = place->address + held->end;
+    uint64_t at = place->address + range->begin, end = place->address + range->end;
     uint64_t to_file = place->file_offset - place->address; /* modulo 2^64 */
     size_t w = image_find_window(image, at + to_file);
     for (size_t g = cow_plan_find_granule(plan, at); at < end;) {
@@ -337,7 +334,7 @@ static void split_pieces(struct cow_plan *plan, const struct image *image, size_
         if (w + 1 < plan->window_count)
             last = min_u64(last, plan->window_offsets[w + 1] - to_file);
         assert(g < plan->granule_count && at < last);
-        if (put)
+        if (stores)
             plan->pieces[next[g]] = (struct cow_piece){.address = at,
                                                        .bytes = last - at,
                                                        .file_offset = at + to_file,
@@ -396,7 +393,7 @@ enum sidestep_status cow_plan_build_pieces(struct cow_plan *plan, const struct i
     plan->eager_offsets = arena_new(&plan->arena, plan->item_count, sizeof(*plan->eager_offsets));
     if (next == NULL || plan->protected == NULL || plan->granules == NULL ||
         plan->window_offsets == NULL || plan->eager_offsets == NULL)
-        return plan_memory(plan->granule_count, sizeof(*plan->granules), err);
+        return FAIL_NOMEM(err, plan->granule_count * sizeof(*plan->granules));
     for (size_t i = 0; i < plan->window_count; i++)
         plan->window_offsets[i] = image->windows[i].offset;
     split_granules(plan);
@@ -416,7 +413,7 @@ enum sidestep_status cow_plan_build_pieces(struct cow_plan *plan, const struct i
     plan->piece_count = total;
     plan->pieces = arena_new(&plan->arena, total, sizeof(*plan->pieces));
     if (plan->pieces == NULL)
-        return plan_memory(total, sizeof(*plan->pieces), err);
+        return FAIL_NOMEM(err, total * sizeof(*plan->pieces));
     for (size_t i = 0; i < plan->item_count; i++)
         split_pieces(plan, image, i, next, true);
     return SIDESTEP_OK;

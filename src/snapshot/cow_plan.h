@@ -10,11 +10,11 @@
  *   piece     bytes of one item in one granule and in one window of the file
  *   gap       a page in a range with bytes that belong to no tensor
  *
- * Where windows share the pool (pool_slots.h), a writer may have to wait for a slot.  Other code
+ * If windows share the pool (pool_slots.h), a writer may have to wait for a slot.  Other code
  * that writes to a gap must not wait, because the save itself may depend on it (malloc's list of
- * free blocks, for example).  So there only whole pages of a tensor are protected.  The rest of the
- * tensor is copied in the call, and a fault in a page without a piece is served by unprotecting
- * that page.
+ * free blocks, for example).  So in that case only whole pages of a tensor are protected.  The rest
+ * of the tensor is copied in the call, and a fault in a page without a piece is served by
+ * unprotecting that page.
  *
  * A range includes a page in which one tensor ends and the next begins, whatever is between them:
  * otherwise every tensor would cost a huge page.  So a protected page may hold bytes of other code,

@@ -9,15 +9,15 @@
 #include "base/base.h"
 #include "snapshot/cow_internal.h"
 
-/* A pool that could hold all windows is shared only if the eager copy is not larger. */
+/* With a larger eager copy, windows do not share a pool that could hold all of them. */
 #define MAX_EAGER_BYTES ((uint64_t)64 << 20)
 
 static bool has_valid_plan(struct cow *cow)
 {
     lock_acquire(&cow->shared.lock);
-    bool planned = cow->shared.plan_valid;
+    bool is_valid = cow->shared.plan_valid;
     lock_release(&cow->shared.lock);
-    return planned;
+    return is_valid;
 }
 
 static enum sidestep_status check_usable(struct cow *cow, struct sidestep_error *err)
@@ -46,13 +46,13 @@ static enum sidestep_status plan_fits(struct cow *cow, const struct image *image
         (cow->plan.shares_pool && image->has_device_items) ||
         !cow_plan_matches_windows(&cow->plan, image) || !cow_plan_is_valid(&cow->plan, bypass))
         return SIDESTEP_OK;
-    OWNED struct cow_item_memory *places = memory_new(image->count, sizeof(*places));
-    if (places == NULL)
-        return FAIL_NOMEM(err, image->count * sizeof(*places));
-    cow_plan_locate_items(image, places);
+    OWNED struct cow_item_memory *current = memory_new(image->count, sizeof(*current));
+    if (current == NULL)
+        return FAIL_NOMEM(err, image->count * sizeof(*current));
+    cow_plan_locate_items(image, current);
     *fits = true;
     for (size_t i = 0; i < image->count && *fits; i++) {
-        const struct cow_item_memory *now = &places[i], *then = &cow->plan.items[i];
+        const struct cow_item_memory *now = &current[i], *then = &cow->plan.items[i];
         *fits = now->address == then->address && now->bytes == then->bytes &&
                 now->file_offset == then->file_offset && now->flags == then->flags;
     }
@@ -77,7 +77,7 @@ static void register_ranges(struct cow *cow, struct cow_plan *plan, const struct
 {
     size_t kept = 0;
 
-    assert(cow->plan.range_count == 0); /* what was registered before is not any more */
+    assert(cow->plan.range_count == 0); /* the previous ranges are unregistered */
     for (size_t i = 0; i < plan->range_count; i++) {
         struct cow_range *range = &plan->ranges[i];
         int failed = uffd_register(&cow->uffd, range->begin, range->end);
@@ -89,8 +89,8 @@ static void register_ranges(struct cow *cow, struct cow_plan *plan, const struct
     plan->range_count = kept;
 }
 
-/* Capacity for ${count} elements of ${size} bytes, in a mapping of its own; the contents are lost.
- */
+/* Reserve space for ${count} elements of ${size} bytes, in a mapping of its own.  The contents are
+ * lost. */
 static enum sidestep_status reserve_mapping(void **at, size_t *capacity, size_t count, size_t size,
                                             struct sidestep_error *err)
 {
@@ -122,24 +122,25 @@ static enum sidestep_status reserve_controls(struct cow *cow, const struct cow_p
     return status;
 }
 
-/* Windows share the pool if the eager copy is small.  Otherwise every window needs a slot of its
- * own; so it does if tensors are on devices. */
+/* Windows share the pool if the eager copy is small.  Otherwise, and if tensors are on devices,
+ * every window needs a slot of its own. */
 static enum sidestep_status fill_plan(struct cow_plan *plan, const struct image *image,
                                       uint64_t pool_bytes, struct sidestep_error *err)
 {
     TRY(cow_plan_build_pieces(plan, image, !image->has_device_items, err));
     if (image->has_device_items)
         return SIDESTEP_OK;
-    uint64_t aside = round_up(plan->eager_bytes, IMAGE_ALIGN),
-             two = 2 * image_largest_window(image);
+    uint64_t eager_bytes = round_up(plan->eager_bytes, IMAGE_ALIGN),
+             two_windows = 2 * image_largest_window(image);
     bool whole = pool_bytes >= image->body_bytes;
-    if (pool_bytes >= two && aside <= pool_bytes - two && (!whole || aside <= MAX_EAGER_BYTES))
+    if (pool_bytes >= two_windows && eager_bytes <= pool_bytes - two_windows &&
+        (!whole || eager_bytes <= MAX_EAGER_BYTES))
         return SIDESTEP_OK;
     if (whole)
         return cow_plan_build_pieces(plan, image, false, err);
     return FAIL(err, SIDESTEP_ENOMEM,
                 "pool_bytes is too small: %llu MiB of the state cannot be protected",
-                (unsigned long long)(aside >> 20));
+                (unsigned long long)(eager_bytes >> 20));
 }
 
 static enum sidestep_status make_plan(struct cow *cow, const struct image *image,
@@ -150,7 +151,7 @@ static enum sidestep_status make_plan(struct cow *cow, const struct image *image
 
     enum sidestep_status status = cow_plan_build_ranges(&plan, image, bypass, err);
     if (status == SIDESTEP_OK) {
-        /* From here on events of the new ranges are valid, so set this before they are registered.
+        /* Set plan_valid before the new ranges are registered, because their events may clear it.
          */
         cow_lock_idle(cow);
         cow_unregister_ranges(cow);
@@ -161,7 +162,7 @@ static enum sidestep_status make_plan(struct cow *cow, const struct image *image
         status = fill_plan(&plan, image, pool_bytes, err);
     }
     cow_lock_idle(cow);
-    assert(cow->shared.granules_left == 0); /* no snapshot uses the plan that goes */
+    assert(cow->shared.granules_left == 0); /* no snapshot uses the old plan */
     if (status == SIDESTEP_OK)
         status = reserve_controls(cow, &plan, err);
     if (status == SIDESTEP_OK) {

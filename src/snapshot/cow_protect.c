@@ -10,9 +10,14 @@
 
 #define MAX_DEFERRED_FAULTS 64u
 
+void cow_unregister_ranges(struct cow *cow)
+{
+    for (size_t i = 0; i < cow->plan.range_count; i++)
+        (void)uffd_unregister(&cow->uffd, cow->plan.ranges[i].begin, cow->plan.ranges[i].end);
+}
+
 /* Locked: give up all protection, for good. */
-static void disable(struct cow *cow, const char *what, int sys_errno) REQUIRES(&cow->shared.lock);
-static void disable(struct cow *cow, const char *what, int sys_errno)
+static void disable(struct cow *cow, const char *what, int sys_errno) REQUIRES(&cow->shared.lock)
 {
     struct sidestep_error why = {0};
 
@@ -23,8 +28,7 @@ static void disable(struct cow *cow, const char *what, int sys_errno)
     if (cow->shared.disabled)
         return;
     cow->shared.disabled = true;
-    for (size_t i = 0; i < cow->plan.range_count; i++)
-        (void)uffd_unregister(&cow->uffd, cow->plan.ranges[i].begin, cow->plan.ranges[i].end);
+    cow_unregister_ranges(cow);
     /* Keep the number of the descriptor in use, so that no ioctl() of another thread reaches
      * another file.  The userfaultfd itself closes only once the handlers have left poll(2), so
      * waiting threads were woken above. */
@@ -134,7 +138,7 @@ static int lift(struct cow *cow, uint64_t begin, uint64_t end)
     return failed;
 }
 
-/* Is it lifted, or no longer registered with us? */
+/* Is the protection lifted, or the memory no longer registered with sidestep? */
 static bool is_lifted(int failed)
 {
     return failed == 0 || failed == ENOENT;
@@ -153,7 +157,7 @@ static int lift_pages(struct cow *cow, uint64_t begin, uint64_t end)
 /* Part of [begin, end) is no longer registered.  Lift the rest, granule by granule, and page by
  * page in granules that are only partly registered.  Also wakes threads that wait in the part that
  * is gone. */
-static int lift_pieces(struct cow *cow, uint64_t begin, uint64_t end)
+static int lift_registered(struct cow *cow, uint64_t begin, uint64_t end)
 {
     uint64_t next;
     int failed = 0;
@@ -177,11 +181,11 @@ void cow_unprotect(struct cow *cow, uint64_t begin, uint64_t end)
     if (failed == 0)
         return;
     if (failed == ENOENT)
-        failed = lift_pieces(cow, begin, end);
+        failed = lift_registered(cow, begin, end);
     lock_acquire(&cow->shared.lock);
     if (failed == ENOENT)
         report_lost_memory(cow, begin, end, "unmapped");
     else
-        disable(cow, "lift it", failed);
+        disable(cow, "lift protection", failed);
     lock_release(&cow->shared.lock);
 }

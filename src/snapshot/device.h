@@ -19,10 +19,9 @@
 
 #define DEVICE_MAX 64              /* ordinals, and MIG instances, of a process */
 #define DEVICE_MAX_PITCH INT32_MAX /* CU_DEVICE_ATTRIBUTE_MAX_PITCH of all devices so far */
+#define DEVICE_MAX_COPIES 128u     /* in one call of copy() */
 
-#define DEVICE_MAX_COPIES 128u /* in one call of copy() */
-
-/* The allocation that contains an address, and its device.  If an allocator maps memory bit by bit,
+/* The allocation that contains an address, and its device.  If an allocator maps memory in pieces,
  * a tensor may span several consecutive allocations. */
 struct device_allocation {
     int32_t device;
@@ -64,7 +63,7 @@ struct device_ops {
                                   struct sidestep_error *err);
     void (*leave)(struct device_driver *driver, int before);
     /* Create a stream of the current context with the lowest priority.  It does not wait for other
-     * streams by itself. */
+     * streams implicitly. */
     enum sidestep_status (*stream_new)(struct device_driver *driver, void **stream,
                                        struct sidestep_error *err);
     void (*stream_free)(struct device_driver *driver, void *stream);
@@ -103,7 +102,7 @@ struct device_ops {
 extern void *const device_default_stream;
 
 /* Open the driver that the program has loaded (device_cuda.c).  *driver == NULL and no error: it
- * has loaded none. EUNSUPPORTED: the driver is too old, or SIDESTEP_CUDA=0 disables it. */
+ * has loaded none.  EUNSUPPORTED: the driver is too old, or SIDESTEP_CUDA=0 disables it. */
 enum sidestep_status device_cuda_open(struct device_driver **driver, struct sidestep_error *err);
 
 /* For doctor: loads the driver if the program has not, but creates no context. */
@@ -112,7 +111,7 @@ struct device_cuda_report {
     bool hidden; /* the kernel has NVIDIA's module, but this process cannot find the library */
     int version; /* 1000 * major + 10 * minor; 0: no driver, or an unusable one */
     int devices;
-    char first[128];
+    char first[128];   /* name of the first device */
     char problem[256]; /* why it cannot be used, or "" */
 };
 void device_cuda_probe(struct device_cuda_report *report);

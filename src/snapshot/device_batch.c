@@ -6,7 +6,7 @@
 
 #include "base/base.h"
 
-/* Merge at least this many copies: fewer are not worth a call that checks their allocation. */
+/* Fewer copies are not merged: the call that checks their allocation would take longer. */
 #define MERGE_MIN 4u
 
 void device_batch_begin(struct device_batch *batch, struct devices *devices, int32_t device,
@@ -37,7 +37,7 @@ enum sidestep_status device_batch_add(struct device_batch *batch, const struct d
 }
 
 /* The pitch of two rows at ${a} and ${b}; 0: they cannot be rows of one copy. */
-static uint64_t step_between(uint64_t a, uint64_t b, uint64_t bytes)
+static uint64_t pitch_between(uint64_t a, uint64_t b, uint64_t bytes)
 {
     return b >= a && b - a >= bytes && b - a <= DEVICE_MAX_PITCH ? b - a : 0;
 }
@@ -52,8 +52,8 @@ static size_t count_rows(const struct device_batch *batch, size_t first, struct 
     *rows = copies[first];
     for (; i + 1 < batch->count && copies[i].rows == 1; i++) {
         const struct device_copy *a = &copies[i], *b = &copies[i + 1];
-        uint64_t host = step_between((uintptr_t)a->host, (uintptr_t)b->host, a->bytes);
-        uint64_t device = step_between(a->address, b->address, a->bytes);
+        uint64_t host = pitch_between((uintptr_t)a->host, (uintptr_t)b->host, a->bytes);
+        uint64_t device = pitch_between(a->address, b->address, a->bytes);
         if (b->rows != 1 || b->bytes != a->bytes || host == 0 || device == 0 ||
             (i != first && (host != rows->host_pitch || device != rows->device_pitch)))
             break;
@@ -100,8 +100,8 @@ static size_t merge_copies(struct device_batch *batch)
 enum sidestep_status device_batch_submit(struct device_batch *batch, struct sidestep_error *err)
 {
     struct device_driver *driver = batch->devices->driver;
-    const struct device *ours = &batch->devices->devices[batch->device];
-    void *stream = batch->to_device ? ours->in : ours->out;
+    const struct device *device = &batch->devices->devices[batch->device];
+    void *stream = batch->to_device ? device->in : device->out;
     size_t merged = merge_copies(batch), failed = 0;
     enum sidestep_status status = SIDESTEP_EINVAL;
 

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * device_batch.h -- submits many copies between host memory and one device with few driver calls: a
- * state has thousands of small tensors, and a call takes microseconds.
+ * device_batch.h -- submits many copies between host memory and one device with few driver calls.
  *
- * Copies are submitted when the batch is full, and by device_batch_submit(), in any order.  Copies
- * of the same size at regular distances in both memories are merged into one copy of rows.  If a
- * driver refuses the merged copies, they are submitted one by one, which also shows which one
- * fails.
+ * A state has thousands of small tensors, and a call takes microseconds.  Copies are submitted when
+ * the batch is full, and by device_batch_submit(), in any order.  Copies of the same size at
+ * regular distances in both memories are merged into one copy of rows.  If a driver refuses the
+ * merged copies, they are submitted one by one, which also shows which one fails.
  */
 #ifndef SNAPSHOT_DEVICE_BATCH_H
 #define SNAPSHOT_DEVICE_BATCH_H

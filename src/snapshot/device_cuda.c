@@ -17,7 +17,7 @@
 #include "base/base.h"
 #include "snapshot/device_cuda_internal.h"
 
-#define MODULE "/proc/driver/nvidia/version"
+#define NVIDIA_MODULE "/proc/driver/nvidia/version"
 
 enum {
     CU_POINTER_ATTRIBUTE_MEMORY_TYPE = 2,
@@ -31,10 +31,9 @@ enum { CU_STREAM_NON_BLOCKING = 1 };
 enum { CU_STREAM_CAPTURE_STATUS_NONE = 0, CU_STREAM_CAPTURE_MODE_RELAXED = 2 };
 enum { CU_EVENT_BLOCKING_SYNC = 1, CU_EVENT_DISABLE_TIMING = 2 };
 enum { CU_MEMHOSTREGISTER_PORTABLE = 1 };
-enum { NEEDED_VERSION = 10010 }; /* relaxed capture mode, see enter() */
-enum {
-    BATCH_VERSION = 12080
-}; /* has the prototype of cuMemcpyBatchAsync() used here; CUDA 13.0 changed it */
+enum { NEEDED_VERSION = 10010 }; /* has the relaxed capture mode, see cuda_enter() */
+/* Has the prototype of cuMemcpyBatchAsync() used here; CUDA 13.0 changed it. */
+enum { BATCH_VERSION = 12080 };
 
 /* CU_STREAM_LEGACY */
 void *const device_default_stream = (void *)1; /* NOLINT(performance-no-int-to-ptr) */
@@ -58,7 +57,7 @@ enum sidestep_status device_cuda_fail(const struct cuda_functions *calls, cu_res
     (void)calls->get_error_string(result, &text);
     return error_set(err, status, 0, where, "%s: %s (%s)", call,
                      name != NULL ? name : "an unknown error",
-                     text != NULL ? text : "the driver does not say what");
+                     text != NULL ? text : "the driver gives no description");
 }
 
 /* ---- memory */
@@ -123,8 +122,8 @@ static enum sidestep_status cuda_retain(struct device_driver *driver, int32_t de
     CUDA_TRY(cuda, "cuDevicePrimaryCtxGetState", primary_get_state, device, &flags, &active);
     if (active == 0) /* retaining would create a context of hundreds of MB */
         return FAIL(err, SIDESTEP_EUNSUPPORTED,
-                    "device %d has no primary context: only that of CUDA's runtime is used, and "
-                    "the program has another one",
+                    "device %d has no primary context: sidestep uses only that of CUDA's "
+                    "runtime, and the program uses another one",
                     device);
     CUDA_TRY(cuda, "cuDevicePrimaryCtxRetain", primary_retain, context, device);
     return SIDESTEP_OK;
@@ -136,7 +135,7 @@ static void cuda_release(struct device_driver *driver, int32_t device)
 }
 
 /* In relaxed mode a thread may allocate and query while another thread captures a graph. Otherwise
- * our call would fail, or invalidate the program's capture. */
+ * sidestep's call would fail, or invalidate the program's capture. */
 static enum sidestep_status cuda_enter(struct device_driver *driver, void *context, int *before,
                                        struct sidestep_error *err)
 {
@@ -214,11 +213,11 @@ static enum sidestep_status cuda_stream_is_capturing(struct device_driver *drive
     int status = CU_STREAM_CAPTURE_STATUS_NONE;
     cu_result result = cuda->calls.stream_is_capturing(stream, &status);
 
-    *capturing =
-        result ==
-            CUDA_ERROR_STREAM_CAPTURE_IMPLICIT || /* the default stream takes part in a capture */
-        status != CU_STREAM_CAPTURE_STATUS_NONE;
-    if (result != CUDA_SUCCESS && result != CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)
+    /* The default stream takes part in a capture. */
+    bool implicit = result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+
+    *capturing = implicit || status != CU_STREAM_CAPTURE_STATUS_NONE;
+    if (result != CUDA_SUCCESS && !implicit)
         return device_cuda_fail(&cuda->calls, result, "cuStreamIsCapturing", HERE, err);
     return SIDESTEP_OK;
 }
@@ -269,9 +268,9 @@ static enum sidestep_status cuda_event_synchronize(struct device_driver *driver,
 
 static bool is_off(void)
 {
-    const char *wanted = getenv("SIDESTEP_CUDA");
+    const char *value = getenv("SIDESTEP_CUDA");
 
-    return wanted != NULL && strcmp(wanted, "0") == 0;
+    return value != NULL && strcmp(value, "0") == 0;
 }
 
 /* Look a symbol up in the driver's own table.  NULL: the driver does not have the name in
@@ -288,7 +287,7 @@ static void *look_up(void *library, const char *name, int version)
     return get_call(name, &symbol, version, 0, &status) == CUDA_SUCCESS ? symbol : NULL;
 }
 
-/* Look a symbol up with dlsym(), or else in the driver's table. */
+/* Look a symbol up with dlsym(), and then in the driver's table. */
 static void *find_symbol(void *library, const char *name)
 {
     void *symbol = dlsym(library, name);
@@ -349,7 +348,7 @@ static const struct device_ops cuda_ops = {
     .numa_node = cuda_numa_node,
 };
 
-/* Can this library be used?  Stores its functions in ${calls}. */
+/* Check that this library can be used, and store its functions in ${calls}. */
 static enum sidestep_status check_library(void *library, struct cuda_functions *calls,
                                           struct sidestep_error *err)
 {
@@ -405,7 +404,8 @@ void device_cuda_probe(struct device_cuda_report *report)
 
     *report = (struct device_cuda_report){.off = is_off()};
     void *library = report->off ? NULL : dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-    report->hidden = library == NULL && (fault_hit("cuda.module") || access(MODULE, F_OK) == 0);
+    report->hidden =
+        library == NULL && (fault_hit("cuda.module") || access(NVIDIA_MODULE, F_OK) == 0);
     if (library == NULL)
         return;
     enum sidestep_status status = check_library(library, &calls, &why);

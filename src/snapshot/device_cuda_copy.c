@@ -9,7 +9,7 @@
 
 enum { CU_MEMCPY_SRC_ACCESS_ORDER_STREAM = 1 };
 enum { CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE = 1 };
-enum { BATCH_MIN = 4 };
+enum { BATCH_MIN = 4 }; /* fewer copies are submitted one by one */
 
 struct cuda_memcpy_2d { /* CUDA_MEMCPY2D_v2 */
     size_t src_x, src_y;
@@ -26,7 +26,7 @@ struct cuda_memcpy_2d { /* CUDA_MEMCPY2D_v2 */
     size_t dst_pitch;
     size_t width, height;
 };
-_Static_assert(sizeof(struct cuda_memcpy_2d) == 128, "the driver reads as many bytes");
+_Static_assert(sizeof(struct cuda_memcpy_2d) == 128, "the size that the driver reads");
 
 struct cuda_location { /* CUmemLocation */
     int type;
@@ -38,7 +38,7 @@ struct cuda_memcpy_attributes { /* CUmemcpyAttributes */
     struct cuda_location src_hint, dst_hint;
     unsigned flags;
 };
-_Static_assert(sizeof(struct cuda_memcpy_attributes) == 24, "the driver reads as many bytes");
+_Static_assert(sizeof(struct cuda_memcpy_attributes) == 24, "the size that the driver reads");
 
 static enum sidestep_status copy_one(struct cuda *cuda, const struct device_copy *copy,
                                      void *stream, struct sidestep_error *err)
@@ -80,7 +80,7 @@ static bool is_for_batch(const struct device_copy *copy)
     return copy->rows == 1 && copy->pinned;
 }
 
-/* Submit all copies that can be batched with one call.  False: the driver refused it. */
+/* Submit all copies that can be batched with one call.  False: the driver refused the call. */
 static bool copy_batch(struct cuda *cuda, const struct device_copy *copies, size_t count,
                        void *stream)
 {
@@ -102,25 +102,24 @@ static bool copy_batch(struct cuda *cuda, const struct device_copy *copies, size
            CUDA_SUCCESS;
 }
 
-/* If a batch fails, we do not ask which copy caused it: all copies are submitted again one by one,
- * and may succeed. */
+/* If a batch fails, all of its copies are submitted again one by one, and may succeed. */
 enum sidestep_status device_cuda_copy(struct device_driver *driver,
                                       const struct device_copy *copies, size_t count, void *stream,
                                       size_t *failed, struct sidestep_error *err)
 {
     struct cuda *cuda = cuda_from_driver(driver);
-    size_t singles = 0;
+    size_t contiguous = 0;
 
     assert(count <= DEVICE_MAX_COPIES);
     for (size_t i = 0; i < count; i++)
-        singles += is_for_batch(&copies[i]);
-    bool wanted =
-        singles >= BATCH_MIN && cuda->copy_batch != NULL && !atomic_load(&cuda->batches_refused);
-    bool done = wanted && copy_batch(cuda, copies, count, stream);
+        contiguous += is_for_batch(&copies[i]);
+    bool tries_batch =
+        contiguous >= BATCH_MIN && cuda->copy_batch != NULL && !atomic_load(&cuda->batches_refused);
+    bool batched = tries_batch && copy_batch(cuda, copies, count, stream);
     for (*failed = 0; *failed < count; ++*failed)
-        if (!done || !is_for_batch(&copies[*failed]))
+        if (!batched || !is_for_batch(&copies[*failed]))
             TRY(copy_one(cuda, &copies[*failed], stream, err));
-    if (wanted && !done)
+    if (tries_batch && !batched)
         atomic_store(&cuda->batches_refused, true);
     return SIDESTEP_OK;
 }

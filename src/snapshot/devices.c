@@ -22,7 +22,7 @@ bool devices_detect_driver(struct devices *devices)
     return devices->driver != NULL;
 }
 
-/* Free our streams and events of a device, which is entered. */
+/* Free sidestep's streams and events of a device, which is entered. */
 static void free_handles(struct devices *devices, struct device *device)
 {
     const struct device_ops *ops = devices->driver->ops;
@@ -100,19 +100,19 @@ static bool is_readable(uint64_t address)
     return process_vm_readv(getpid(), &local, 1, &remote, 1, 0) == 1;
 }
 
-/* Decide without the driver, which cannot be asked: what the CPU can read is host memory. */
+/* Decide without the driver, which cannot be called: what the CPU can read is host memory. */
 static enum sidestep_status locate_by_reading(uint64_t address, const struct sidestep_error *why,
                                               struct sidestep_error *err)
 {
     if (is_readable(address))
         return SIDESTEP_OK;
     error_copy(err, why);
-    error_wrap(err, "its memory is not host memory, and the driver cannot be asked");
+    error_wrap(err, "its memory is not host memory, and the driver cannot be called");
     return (enum sidestep_status)why->status;
 }
 
 /* Check an address that the driver does not know.  It is host memory, or freed device memory, for
- * which a copy would crash the program.  Some sandboxes do not let us check. */
+ * which a copy would crash the program.  Some sandboxes do not allow the check. */
 static enum sidestep_status check_host(uint64_t address, struct sidestep_error *err)
 {
     if (!is_readable(address) && errno == EFAULT)
@@ -154,10 +154,10 @@ int devices_numa_node(struct devices *devices)
     for (int32_t i = 0; i < DEVICE_MAX; i++) {
         if (devices->devices[i].context == NULL)
             continue;
-        int its = devices->driver->ops->numa_node(devices->driver, i);
-        if (its < 0 || (node >= 0 && its != node))
+        int nearest = devices->driver->ops->numa_node(devices->driver, i);
+        if (nearest < 0 || (node >= 0 && nearest != node))
             return -1;
-        node = its;
+        node = nearest;
     }
     return node;
 }
@@ -179,8 +179,7 @@ static enum sidestep_status enter_any(struct devices *devices, int *before,
     return FAIL(err, SIDESTEP_EDEVICE, "no device is open");
 }
 
-/* Also called when the context is gone: then this does nothing, and the memory is no longer
- * pinned. */
+/* Unpin memory.  If the context is gone, this does nothing, and the memory is no longer pinned. */
 static void unpin_all(struct devices *devices, uint8_t *memory, uint64_t bytes)
 {
     int before;
@@ -288,8 +287,8 @@ enum sidestep_status devices_is_capturing(struct devices *devices, int32_t devic
     return status;
 }
 
-/* Streams of green contexts, and of contexts that the program made, have events of their own.  The
- * event must be recorded somewhere: our stream of loads is idle. */
+/* Streams of green contexts, and of contexts that the program made, refuse sidestep's events.  So
+ * wait for the stream, and record the event in sidestep's stream for loads, which is idle. */
 static enum sidestep_status record_foreign(struct devices *devices, int32_t device, void *event,
                                            void *stream)
 {
@@ -328,7 +327,7 @@ static enum sidestep_status synchronize(struct devices *devices, int32_t device,
     return status;
 }
 
-/* Waits twice if the first wait fails, because the caller frees memory next that a copy may still
+/* Waits twice if the first wait fails, because the caller then frees memory that a copy may still
  * access.  If the device is lost, both waits fail, and nothing is copied any more. */
 enum sidestep_status devices_synchronize(struct devices *devices, int32_t device, void *stream,
                                          struct sidestep_error *err)

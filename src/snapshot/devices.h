@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * devices.h -- the devices that an engine uses: their contexts, one of our streams for each
+ * devices.h -- the devices that an engine uses: their contexts, one stream of sidestep for each
  * direction, reusable events, and staging memory that the drivers can access directly (pinned).
  *
  * Only the thread that calls collective functions changes these structs.  Other threads may enter
@@ -18,8 +18,8 @@
 
 struct device {
     void *context; /* retained; NULL: not opened */
-    void *out;     /* our stream for copies from the device ... */
-    void *in;      /* ... and to the device */
+    void *out;     /* sidestep's stream for copies from the device */
+    void *in;      /* its stream for copies to the device */
     void **events;
     size_t event_count;
 };
@@ -36,9 +36,9 @@ struct devices {
     struct sidestep_error pin_refused; /* why it could not be pinned */
 };
 
-/* Detect whether the program has loaded a driver by now.  False with devices->refused.status set:
- * the driver cannot be used.  Call it once per call of the program, because the loader searches all
- * of its folders. */
+/* Detect whether the program has loaded a driver.  False with devices->refused.status set:
+ * the driver cannot be used.  Call it at most once per call of the program, because the loader
+ * searches all of its folders. */
 bool devices_detect_driver(struct devices *devices);
 void devices_close(struct devices *devices);
 
@@ -62,11 +62,11 @@ void devices_leave(struct devices *devices, int before);
 /* For a stream of the program on an open device: is a graph being captured on it? */
 enum sidestep_status devices_is_capturing(struct devices *devices, int32_t device, void *stream,
                                           bool *capturing, struct sidestep_error *err);
-/* Record what a stream of the program has now, so that our streams can wait for it.  If it is a
- * stream of another context, the driver may refuse our event: then the caller waits for it. */
+/* Record the current work of a stream of the program, so that sidestep's streams can wait for it. A
+ * stream of another context may refuse the event; then the caller waits for the stream. */
 enum sidestep_status devices_record(struct devices *devices, int32_t device, void *event,
                                     void *stream, struct sidestep_error *err);
-/* Wait for all work of one of our streams, even if an earlier call failed. */
+/* Wait for all work of one of sidestep's streams, even if an earlier call failed. */
 enum sidestep_status devices_synchronize(struct devices *devices, int32_t device, void *stream,
                                          struct sidestep_error *err);
 

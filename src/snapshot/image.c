@@ -115,7 +115,7 @@ static enum sidestep_status bind_object(struct image *image, const struct state_
     if (entry->value == NULL && entry->bytes == NULL)
         return FAIL(err, SIDESTEP_EINVAL, "it has no value to save");
     TRY(copy_names(&image->objects, entry, &item->footer, err));
-    /* A loaded object has both.  What we could not parse is saved again as it was. */
+    /* A loaded object has both.  If it could not be parsed, its bytes are saved again. */
     if (entry->bytes != NULL)
         buffer_put(&bytes, entry->bytes, entry->length);
     else
@@ -168,7 +168,7 @@ static void end_window(struct splitter *c, uint64_t end, size_t next_first)
 }
 
 /* Split item ${i}, a large one, between two of its blocks.  The head and the first block stay in
- * one window: the known data of an item must begin with its first bytes. */
+ * one window. */
 static void split_large_item(struct splitter *c, const struct footer_item *f, size_t i)
 {
     for (uint64_t block = 1; block < f->block_count; block++) {
@@ -178,7 +178,7 @@ static void split_large_item(struct splitter *c, const struct footer_item *f, si
     }
 }
 
-/* An upper bound of the number of windows. */
+/* An upper bound for the number of windows. */
 static size_t max_windows(const struct image *image)
 {
     uint64_t bytes = 0;
@@ -188,7 +188,7 @@ static size_t max_windows(const struct image *image)
     return bytes / (IMAGE_WINDOW_BYTES - IMAGE_ALIGN) + 3;
 }
 
-/* The unchanged file ends at ${at}. */
+/* End the unchanged file at ${at}. */
 static void end_unchanged_file(struct image *image, uint64_t at)
 {
     assert(at % IMAGE_ALIGN == 0 && image->unchanged_file_windows == 0);

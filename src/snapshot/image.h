@@ -16,16 +16,15 @@
 #include "model/model.h"
 #include "plan/plan.h"
 
-#define IMAGE_ALIGN ((uint64_t)4096)     /* of windows, and of large items' data */
-#define IMAGE_SMALL_ALIGN ((uint64_t)64) /* of small items */
-#define IMAGE_LARGE_ITEM_BYTES                                                                     \
-    ((uint64_t)1 << 20) /* an item with at least this much data is large */
-#define IMAGE_WINDOW_BYTES                                                                         \
-    ((uint64_t)4 << 20) /* a window ends at the first possible offset after this many bytes */
-#define IMAGE_WINDOW_MAX_BYTES ((uint64_t)8 << 20) /* and never has more than this many */
+#define IMAGE_ALIGN ((uint64_t)4096)               /* of windows, and of large items' data */
+#define IMAGE_SMALL_ALIGN ((uint64_t)64)           /* of small items */
+#define IMAGE_LARGE_ITEM_BYTES ((uint64_t)1 << 20) /* a large item has at least this much data */
+/* A window ends at the first possible offset after so many bytes, and never has more than MAX. */
+#define IMAGE_WINDOW_BYTES ((uint64_t)4 << 20)
+#define IMAGE_WINDOW_MAX_BYTES ((uint64_t)8 << 20)
 
 struct image_item {
-    struct footer_item footer; /* offset, box, hashes: the layout determines all but the hashes */
+    struct footer_item footer;       /* the layout determines all but the hashes */
     const struct state_entry *entry; /* the tensor's memory, or the object */
     struct archive_tensor_layout layout;
     uint8_t *head;          /* layout.head_bytes bytes */
@@ -61,7 +60,7 @@ struct image {
     uint64_t body_bytes;   /* offset of the footer: a multiple of IMAGE_ALIGN */
     bool has_device_items; /* some items are on devices: every window needs a slot before staging */
     size_t unchanged_file_items; /* items in the unchanged file, which come first */
-    /* Set before image_bind(): these items get a file of their own, the unchanged file.  Its
+    /* Set before image_bind(): those items get a file of their own, the unchanged file.  Its
      * windows come first, too, and the other file begins where they end. */
     bool splits_file;
     size_t unchanged_file_windows;
@@ -105,15 +104,15 @@ enum sidestep_status image_stage_tensor_data(const struct image *image, size_t i
                                              uint8_t *buffer, struct sidestep_error *err);
 /* Second, everything else.  This step needs no memory of the caller. */
 void image_stage_non_tensor_data(const struct image *image, size_t i, uint8_t *buffer);
-/* The first step by way of ${aside}, an eager copy.  It has the unprotected data of item k,
- * concatenated, from at[k] on.  This copies from the tensors to ${aside} ... */
+/* The first step through an eager copy, which has the unprotected data of item k, concatenated,
+ * from at[k] on.  This copies from the tensors to ${eager}. */
 enum sidestep_status image_copy_eager(const struct image *image, size_t i,
                                       const struct image_protected_range *held, const uint64_t *at,
-                                      uint8_t *aside, struct sidestep_error *err);
-/* ... and this from ${aside} to the window, without memory of the caller. */
+                                      uint8_t *eager, struct sidestep_error *err);
+/* This copies from ${eager} to the window, and needs no memory of the caller. */
 void image_stage_eager(const struct image *image, size_t i,
                        const struct image_protected_range *held, const uint64_t *at,
-                       const uint8_t *aside, uint8_t *buffer);
+                       const uint8_t *eager, uint8_t *buffer);
 /* The range of item ${k}'s data that is in window ${i}; *begin == *end: none. */
 void image_data_in_window(const struct image *image, size_t i, size_t k, uint64_t *begin,
                           uint64_t *end);

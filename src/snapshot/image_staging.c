@@ -144,7 +144,7 @@ static uint64_t eager_offset(const struct image_protected_range *protected, uint
 
 enum sidestep_status image_copy_eager(const struct image *image, size_t i,
                                       const struct image_protected_range *protected,
-                                      const uint64_t *at, uint8_t *aside,
+                                      const uint64_t *at, uint8_t *eager,
                                       struct sidestep_error *err)
 {
     const struct image_window *w = &image->windows[i];
@@ -156,14 +156,14 @@ enum sidestep_status image_copy_eager(const struct image *image, size_t i,
         unprotected_parts(image, w, k, protected, parts);
         for (int n = 0; n < 2; n++)
             TRY(stage_part(image, k, &parts[n],
-                           aside + at[k] + eager_offset(&protected[k], parts[n].begin), err));
+                           eager + at[k] + eager_offset(&protected[k], parts[n].begin), err));
     }
     return SIDESTEP_OK;
 }
 
 void image_stage_eager(const struct image *image, size_t i,
                        const struct image_protected_range *protected, const uint64_t *at,
-                       const uint8_t *aside, uint8_t *buffer)
+                       const uint8_t *eager, uint8_t *buffer)
 {
     const struct image_window *w = &image->windows[i];
 
@@ -175,7 +175,7 @@ void image_stage_eager(const struct image *image, size_t i,
         for (int n = 0; n < 2; n++)
             if (parts[n].begin < parts[n].end)
                 memcpy(buffer + parts[n].at,
-                       aside + at[k] + eager_offset(&protected[k], parts[n].begin),
+                       eager + at[k] + eager_offset(&protected[k], parts[n].begin),
                        parts[n].end - parts[n].begin);
     }
 }

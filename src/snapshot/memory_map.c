@@ -12,8 +12,9 @@
 
 #define MAPS_BYTES ((size_t)64 << 10) /* longer than the longest line */
 
-struct reading {
-    void (*parse)(struct reading *r, const char *line);
+/* The state of reading a file of /proc; the callback that is called is set. */
+struct map_reader {
+    void (*parse)(struct map_reader *r, const char *line);
     void (*each)(void *context, uint64_t begin, uint64_t end, enum memory_map_kind kind);
     void (*each_access)(void *context, uint64_t begin, uint64_t end, bool writable);
     void (*each_huge)(void *context, uint64_t begin, uint64_t end, uint64_t huge_bytes);
@@ -78,7 +79,7 @@ static const char *parse_range(const char *line, uint64_t *begin, uint64_t *end)
     return next + 1;
 }
 
-static void parse_mapping(struct reading *r, const char *line)
+static void parse_mapping(struct map_reader *r, const char *line)
 {
     uint64_t begin, end;
     const char *text = parse_range(line, &begin, &end);
@@ -87,7 +88,7 @@ static void parse_mapping(struct reading *r, const char *line)
         r->each(r->context, begin, end, kind_of(text, begin, end, r->stack));
 }
 
-static void parse_access(struct reading *r, const char *line)
+static void parse_access(struct map_reader *r, const char *line)
 {
     uint64_t begin, end;
     const char *text = parse_range(line, &begin, &end);
@@ -96,9 +97,9 @@ static void parse_access(struct reading *r, const char *line)
         r->each_access(r->context, begin, end, text[1] == 'w');
 }
 
-/* Of a mapping there is a line with its range, then lines "Name: value".  The last has flags of two
+/* A mapping has a line with its range, and then lines "Name: value".  The last one has flags of two
  * letters. */
-static void parse_detail(struct reading *r, const char *line)
+static void parse_detail(struct map_reader *r, const char *line)
 {
     static const char pages[] = "AnonHugePages:", flags[] = "VmFlags:";
 
@@ -110,8 +111,8 @@ static void parse_detail(struct reading *r, const char *line)
         r->each_huge(r->context, r->begin, r->end, r->huge_bytes);
 }
 
-/* Parse the complete lines.  Returns how many bytes they had. */
-static size_t parse_lines(struct reading *r, char *text, size_t length)
+/* Parse the complete lines.  Returns how many bytes they have. */
+static size_t parse_lines(struct map_reader *r, char *text, size_t length)
 {
     size_t done = 0;
 
@@ -123,7 +124,7 @@ static size_t parse_lines(struct reading *r, char *text, size_t length)
     return done;
 }
 
-static enum sidestep_status read_lines(struct reading *r, const char *path,
+static enum sidestep_status read_lines(struct map_reader *r, const char *path,
                                        struct sidestep_error *err)
 {
     OWNED char *text = memory_new(1, MAPS_BYTES);
@@ -145,7 +146,8 @@ static enum sidestep_status read_lines(struct reading *r, const char *path,
         length -= done;
         memmove(text, text + done, length);
         if (length == MAPS_BYTES)
-            return FAIL(err, SIDESTEP_EUNSUPPORTED, "%s: a line of %zu bytes", path, length);
+            return FAIL(err, SIDESTEP_EUNSUPPORTED, "%s has a line of more than %zu bytes", path,
+                        length);
     }
 }
 
@@ -153,7 +155,7 @@ enum sidestep_status memory_map_read(void (*each)(void *context, uint64_t begin,
                                                   enum memory_map_kind kind),
                                      void *context, struct sidestep_error *err)
 {
-    struct reading r = {
+    struct map_reader r = {
         .parse = parse_mapping, .each = each, .context = context, .stack = (uint64_t)(uintptr_t)&r};
 
     return read_lines(&r, "/proc/self/maps", err);
@@ -163,7 +165,7 @@ enum sidestep_status memory_map_read_access(void (*each)(void *context, uint64_t
                                                          uint64_t end, bool writable),
                                             void *context, struct sidestep_error *err)
 {
-    struct reading r = {.parse = parse_access, .each_access = each, .context = context};
+    struct map_reader r = {.parse = parse_access, .each_access = each, .context = context};
 
     return read_lines(&r, "/proc/self/maps", err);
 }
@@ -172,7 +174,7 @@ enum sidestep_status memory_map_read_huge(void (*each)(void *context, uint64_t b
                                                        uint64_t huge_bytes),
                                           void *context, struct sidestep_error *err)
 {
-    struct reading r = {.parse = parse_detail, .each_huge = each, .context = context};
+    struct map_reader r = {.parse = parse_detail, .each_huge = each, .context = context};
 
     return read_lines(&r, "/proc/self/smaps", err);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * memory_map.h -- reads from /proc/self/maps which memory of the process can be write-protected
- * without gaps.  That is writable private anonymous memory, except stacks.  Files and shared memory
+ * memory_map.h -- reads from /proc/self/maps which memory of the process can be write-protected.
+ *
+ * That is writable private anonymous memory, except stacks.  Files and shared memory
  * have writers in other processes, and device mappings are written without faults.  Also reports
  * which memory should have huge pages, and how much of it has them.
  */
@@ -29,13 +30,13 @@ enum sidestep_status memory_map_read(void (*each)(void *context, uint64_t begin,
                                                   enum memory_map_kind kind),
                                      void *context, struct sidestep_error *err);
 
-/* The same, with whether the mapping is writable. */
+/* Call ${each} for every mapping, and tell it whether the mapping is writable. */
 enum sidestep_status memory_map_read_access(void (*each)(void *context, uint64_t begin,
                                                          uint64_t end, bool writable),
                                             void *context, struct sidestep_error *err);
 
-/* The same for mappings with MADV_HUGEPAGE, with how many bytes are on huge pages.  Slow: the
- * kernel walks the pages of all mappings. */
+/* Call ${each} for every mapping with MADV_HUGEPAGE, and tell it how many bytes are on huge pages.
+ * Slow: the kernel walks the pages of all mappings. */
 enum sidestep_status memory_map_read_huge(void (*each)(void *context, uint64_t begin, uint64_t end,
                                                        uint64_t huge_bytes),
                                           void *context, struct sidestep_error *err);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * memory_reader.c -- see memory_reader.h.
+ * memory_reader.c -- copies memory of this process through a pipe; see memory_reader.h.
  *
- * Memory goes through a pipe: vmsplice(2) only takes references to the pages, and read(2) copies
- * them.  process_vm_readv(2) gives the same bytes, but needs half as much time again on pages of
- * 4 KiB.  What the pipe does not carry whole is read once more with process_vm_readv(2), and its
- * answer counts: for example, it does not ask for the memory protection keys of this thread.
+ * vmsplice(2) only takes references to the pages, and read(2) copies them.  process_vm_readv(2)
+ * gives the same bytes, but takes 1.5 times as long on pages of 4 KiB.  If the pipe does not return
+ * all bytes, they are read again with process_vm_readv(2), whose result counts: for example, it
+ * ignores the memory protection keys of this thread.
  */
 #include "snapshot/memory_reader.h"
 
@@ -19,7 +19,7 @@
 /* Each part may begin and end within a page, and a page takes a place in the pipe. */
 #define PIPE_BYTES (MEMORY_READER_BYTES + 2 * MEMORY_READER_PARTS * (size_t)4096)
 
-static size_t total(const struct iovec *parts, size_t count)
+static size_t total_bytes(const struct iovec *parts, size_t count)
 {
     size_t bytes = 0;
 
@@ -47,7 +47,7 @@ static void open_pipe(struct memory_reader *reader)
         close_pipe(reader);
 }
 
-/* False: not all of it was read. */
+/* False: not all bytes were read. */
 static bool copy_through_pipe(struct memory_reader *reader, const struct iovec *to,
                               const struct iovec *from, size_t count, size_t bytes)
 {
@@ -60,17 +60,17 @@ static bool copy_through_pipe(struct memory_reader *reader, const struct iovec *
         return false;
     ssize_t done = readv(reader->pipe[0], to, (int)count);
     if (done != filled)
-        close_pipe(reader); /* the rest must not be taken for what is read next */
+        close_pipe(reader); /* the next read must not get the rest */
     return done >= 0 && (size_t)done == bytes;
 }
 
 int memory_reader_copy(struct memory_reader *reader, const struct iovec *to,
                        const struct iovec *from, size_t count)
 {
-    size_t bytes = total(from, count);
+    size_t bytes = total_bytes(from, count);
 
     assert(count <= MEMORY_READER_PARTS && bytes <= MEMORY_READER_BYTES);
-    assert(total(to, count) == bytes);
+    assert(total_bytes(to, count) == bytes);
     if (copy_through_pipe(reader, to, from, count, bytes))
         return 0;
     ssize_t n = process_vm_readv(getpid(), to, count, from, count, 0);

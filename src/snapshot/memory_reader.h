@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * memory_reader.h -- reads memory of this process that another thread may unmap at any time: that
- * is an error then, not a signal.  Nothing is allocated, and no lock is taken.
+ * memory_reader.h -- reads memory of this process that another thread may unmap at any time.
+ *
+ * Unmapped memory is an error, and not a signal.  Nothing is allocated, and no lock is acquired.
  */
 #ifndef SNAPSHOT_MEMORY_READER_H
 #define SNAPSHOT_MEMORY_READER_H
@@ -13,7 +14,7 @@
 #define MEMORY_READER_BYTES ((size_t)128 << 10) /* at most, in one call; fits into the caches */
 #define MEMORY_READER_PARTS 16u                 /* at most, in one call */
 
-/* One for each thread that reads at the same time.  All zero: unused. */
+/* One for each thread that reads at the same time.  Zeroed: unused. */
 struct memory_reader {
     bool opened;
     int pipe[2]; /* -1: none */

@@ -17,10 +17,10 @@
 #define OFFLOAD_MIN_EVENTS 72u
 
 /* The value of SIDESTEP_FENCE_DEBUG in ms; 0: not set. */
-static unsigned fence_check_ms(void)
+static unsigned read_fence_check_ms(void)
 {
-    const char *wanted = getenv("SIDESTEP_FENCE_DEBUG");
-    unsigned long ms = wanted != NULL ? strtoul(wanted, NULL, 10) : 0;
+    const char *value = getenv("SIDESTEP_FENCE_DEBUG");
+    unsigned long ms = value != NULL ? strtoul(value, NULL, 10) : 0;
 
     return (unsigned)min_u64(ms, UINT32_MAX);
 }
@@ -28,7 +28,7 @@ static unsigned fence_check_ms(void)
 void offload_init(struct offload *offload, struct devices *devices)
 {
     offload->devices = devices;
-    offload->promise_ms = fence_check_ms();
+    offload->fence_check_ms = read_fence_check_ms();
     lock_init(&offload->shared.lock, LOCK_OFFLOAD);
     lock_condition_init(&offload->shared.changed);
 }
@@ -50,9 +50,9 @@ static enum sidestep_status offload_memory(struct sidestep_error *err)
 
 /* ---- which tensors are on which device */
 
-/* The lane of ${device}; adds it if there is none. */
-static enum sidestep_status lane_of(struct offload *o, int32_t device, int16_t *out,
-                                    struct sidestep_error *err)
+/* Find the lane of ${device}, or add one. */
+static enum sidestep_status get_lane(struct offload *o, int32_t device, int16_t *out,
+                                     struct sidestep_error *err)
 {
     size_t i = 0;
 
@@ -72,7 +72,7 @@ static enum sidestep_status lane_of(struct offload *o, int32_t device, int16_t *
     return SIDESTEP_OK;
 }
 
-/* Copy the entry: the state is the caller's, and may be freed before the windows are staged. */
+/* Copy the entry, because the caller may free the state before the windows are staged. */
 static enum sidestep_status copy_entry(struct offload *o, struct image_item *item,
                                        struct sidestep_error *err)
 {
@@ -105,7 +105,7 @@ static enum sidestep_status locate_item(struct offload *o, size_t k, struct side
     state_entry_extent(item->entry, &begin, &bytes);
     enum sidestep_status status = devices_locate(o->devices, begin, bytes, &device, err);
     if (status == SIDESTEP_OK && device >= 0) {
-        status = lane_of(o, device, &o->item_lanes[k], err);
+        status = get_lane(o, device, &o->item_lanes[k], err);
         if (status == SIDESTEP_OK)
             status = copy_entry(o, item, err);
         item->on_device = status == SIDESTEP_OK;
@@ -124,7 +124,7 @@ static enum sidestep_status locate_item(struct offload *o, size_t k, struct side
     return SIDESTEP_OK;
 }
 
-/* By fence number, then in file order, since they are written in that order. */
+/* By turn, and then in file order, in which they are written. */
 static int compare_turns(const void *left, const void *right)
 {
     const struct offload_fenced_tensor *a = left, *b = right;
@@ -152,8 +152,8 @@ static enum sidestep_status check_stream(struct offload *o, const struct sideste
     TRY(devices_is_capturing(o->devices, stream->device, stream->stream, &capturing, err));
     if (capturing)
         return FAIL(err, SIDESTEP_EINVAL,
-                    "a graph is being captured on its stream: what is captured has not been done, "
-                    "so there is no state to save; save before or after");
+                    "a graph is being captured on its stream: captured work has not run, so there "
+                    "is no state to save; save before or after the capture");
     return SIDESTEP_OK;
 }
 
@@ -188,7 +188,7 @@ static enum sidestep_status make_events(struct offload *o, struct sidestep_error
     for (size_t i = 0; i < o->lane_count; i++) {
         struct offload_device *lane = &o->lanes[i];
         int before;
-        /* All segments; the last early one and the last fenced one may not be full. */
+        /* One per segment; the last early and the last late segment may not be full. */
         lane->event_count =
             (uint32_t)max_u64(lane->bytes / OFFLOAD_SEGMENT_BYTES + 3, OFFLOAD_MIN_EVENTS);
         TRY(devices_enter(o->devices, lane->device, &before, err));
@@ -227,8 +227,8 @@ enum sidestep_status offload_prepare(struct offload *o, struct image *image,
 
 /* ---- events */
 
-/* If the event was recorded again in the meantime, it stands for a later segment, and so for this
- * one, too. */
+/* If the event was recorded again in the meantime, waiting for it waits for a later segment, and so
+ * for this one, too. */
 void *offload_segment_event(const struct offload *o, const struct offload_device *lane,
                             uint32_t segment)
 {
@@ -240,7 +240,6 @@ void *offload_segment_event(const struct offload *o, const struct offload_device
     return device->events[i];
 }
 
-/* Our streams wait for what the program's streams have now. */
 enum sidestep_status offload_wait_for_program(struct offload *o, struct sidestep_error *err)
 {
     struct device_driver *driver = o->devices->driver;
@@ -262,8 +261,7 @@ enum sidestep_status offload_wait_for_program(struct offload *o, struct sidestep
     return SIDESTEP_OK;
 }
 
-/* The segment of lane ${l} after which all tensors up to fence ${turn} are copied; 0: it has
- * none. */
+/* The segment of lane ${l} after which all tensors up to ${turn} are copied; 0: none. */
 static uint32_t segment_of_fence(const struct offload *o, size_t l, uint32_t turn)
 {
     size_t low = 0, high = o->late_count;
@@ -271,7 +269,7 @@ static uint32_t segment_of_fence(const struct offload *o, size_t l, uint32_t tur
     assert(l < o->lane_count);
     if (o->pool == NULL)
         return o->lanes[l].segment_count;
-    while (low < high) { /* find the first tensor with a later fence number */
+    while (low < high) { /* find the first tensor with a later turn */
         size_t middle = low + (high - low) / 2;
         if (o->late[middle].turn <= turn)
             low = middle + 1;
@@ -283,8 +281,7 @@ static uint32_t segment_of_fence(const struct offload *o, size_t l, uint32_t tur
     return low != 0 ? o->late[low - 1].segment : o->lanes[l].early_count;
 }
 
-/* Make ${stream} wait for the early tensors (${turn} NULL), or for tensors up to ${turn}, of each
- * lane. */
+/* Make ${stream} wait for the tensors of all lanes up to ${turn}; NULL: for early tensors. */
 static enum sidestep_status wait_on_stream(struct offload *o, const struct sidestep_stream *stream,
                                            const uint32_t *turn, struct sidestep_error *err)
 {
@@ -359,7 +356,7 @@ bool offload_wait_submitted(struct offload *o, unsigned ms)
     return all;
 }
 
-/* The caller waits for the copies instead of a stream. */
+/* Wait for the copies in this thread, and not in a stream. */
 static enum sidestep_status wait_for_fence(struct offload *o, uint32_t turn,
                                            struct sidestep_error *err)
 {

@@ -1,26 +1,30 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * offload.h -- takes a snapshot of tensors in device memory: the device's copy engines copy them to
- * the windows, on streams of ours next to the program's.  No thread waits; only the program's
- * streams wait, on the device, before they write to a tensor too early.
+ * the windows, on sidestep's streams, beside the program's.
+ *
+ * No thread waits.  Only the program's streams wait, on the device, before they write to a tensor
+ * that is not copied yet.
  *
  *      the program's stream   ... step N |E      forward, backward of N+1 |wait L| optimizer
- *      ours                          wait E| early |record| late ......... |record L
+ *      sidestep's                    wait E| early |record| late ......... |record L
  *                                               '-> |wait early| on the program's stream, at once
  *
  * Rules:
- *  1. Our stream begins after what was submitted to the program's streams before the call (E).
+ *  1. Sidestep's stream begins after what was submitted to the program's streams before the call
+ * (E).
  *  2. *Early* tensors may be written without a call of offload_fence().  They are copied first, and
  *     from the end of the call on, the program's streams wait for them on the device.  *Late*
  *     tensors are those that the program promised to write only behind a fence
  *     (SIDESTEP_TENSOR_FENCED).
  *  3. A stream can wait only for an event that was recorded.  So a fence can be set only when the
  *     last copy has been submitted, and its caller waits for that.  If every window has a slot, all
- *     copies are submitted in the call; else as windows get their slots.
- *     Late tensors have turns.  Those with lower turns are copied first, so a fence may cover
- *     only a part of them.  If windows share the pool, late tensors are copied in file
- *     order, and a fence covers all of them.
- *  4. A window is staged when its copies are done.  An event after every segment of copies tells.
+ *     copies are submitted in the call.  Otherwise they are submitted as windows get their slots.
+ *     Late tensors have turns.  Those with lower turns are copied first, so a fence may cover only
+ *     a part of them.  If windows share the pool, late tensors are copied in file order, and a
+ * fence covers all of them.
+ *  4. A window is staged when its copies are done.  An event is recorded after each segment of
+ * copies.
  *  5. If windows share the pool, everything but late tensors is copied eagerly, because it cannot
  *     wait for the turn of its window.  So are tensors in host memory.
  *  6. Before the pool or the tensors are freed, no copy may be in flight: offload_drain().
@@ -46,13 +50,12 @@ struct offload_fenced_tensor {
 struct offload_device {
     int32_t device;
     uint64_t bytes;
-    uint32_t
-        *window_segments;   /* per window: number (from 1) of the last segment with bytes of it */
-    uint32_t first_event;   /* index of the device's event for segment 1 */
-    uint32_t event_count;   /* number of events, used in rotation: see offload_segment_event() */
-    uint32_t segment_count; /* segments recorded */
-    uint32_t early_count;   /* ... of which with early tensors */
-    uint64_t segment_bytes; /* bytes submitted since the last event */
+    uint32_t *window_segments; /* per window: number (from 1) of the last segment with its bytes */
+    uint32_t first_event;      /* index of the device's event for segment 1 */
+    uint32_t event_count;      /* number of events, used in rotation: see offload_segment_event() */
+    uint32_t segment_count;    /* segments recorded */
+    uint32_t early_count;      /* segments with early tensors */
+    uint64_t segment_bytes;    /* bytes submitted since the last event */
     atomic_uint segments_done; /* segments known to be done */
 };
 
@@ -70,10 +73,10 @@ struct offload {
     struct sidestep_stream streams[OFFLOAD_MAX_STREAMS]; /* the program's streams */
     size_t stream_count;
     uint32_t *stream_events; /* per stream: index of its event on its lane */
-    uint8_t *pool;           /* every window has a slot; NULL: windows share the pool */
+    uint8_t *pool;           /* set if every window has a slot; NULL: windows share the pool */
     atomic_bool eager_ready;
-    unsigned promise_ms; /* 0: the promise is not checked; see offload_fence_check_end() */
-    uint64_t *digests;   /* per late tensor: hash of its data in the call */
+    unsigned fence_check_ms; /* 0: fences are not checked; see offload_fence_check_end() */
+    uint64_t *digests;       /* per late tensor: hash of its data in the call */
     struct {
         struct lock lock LOCK_KIND(OFFLOAD);
         struct lock_condition changed;
@@ -98,28 +101,27 @@ uint64_t offload_eager_bytes(const struct offload *offload);
 /* Submit all copies to ${pool}, which has a slot for every byte of the file. */
 enum sidestep_status offload_begin(struct offload *offload, uint8_t *pool,
                                    struct sidestep_error *err);
-/* For a pool that windows share: offload_stage() submits the copies.  ${aside}: everything but late
- * tensors is copied there now; NULL: no eager copy, because the caller waits for all windows
- * anyway. */
-enum sidestep_status offload_begin_shared_pool(struct offload *offload, uint8_t *aside,
+/* For a pool that windows share: offload_stage() submits the copies.  ${eager}: everything but late
+ * tensors is copied there now; NULL: no eager copy, because the caller waits for all windows. */
+enum sidestep_status offload_begin_shared_pool(struct offload *offload, uint8_t *eager,
                                                struct sidestep_error *err);
 /* Wait until the eager copy may be read. */
 enum sidestep_status offload_wait_eager(struct offload *offload, struct sidestep_error *err);
-/* Copy what window ${i} has from devices to ${buffer}, and wait for it.  Any thread, once per
- * window. */
+/* Copy the bytes of window ${i} that are on devices to ${buffer}, and wait for that.  Any thread,
+ * once per window. */
 enum sidestep_status offload_stage(struct offload *offload, size_t i, uint8_t *buffer,
                                    struct sidestep_error *err);
-/* Wait for at most ${ms} milliseconds; returns whether every copy was submitted. */
+/* Wait for at most ${ms} milliseconds until every copy is submitted.  False: a copy is not. */
 bool offload_wait_submitted(struct offload *offload, unsigned ms);
 /* Make later work of ${stream} wait for the copies of all tensors up to ${turn}, which must be
  * submitted.  If the stream cannot wait, the caller waits. */
 enum sidestep_status offload_fence(struct offload *offload, const struct sidestep_stream *stream,
                                    uint32_t turn, struct sidestep_error *err);
-/* Only if SIDESTEP_FENCE_DEBUG is set (promise_ms), before offload_begin...(): hash the late
+/* Only if SIDESTEP_FENCE_DEBUG is set (fence_check_ms), before offload_begin...(): hash the late
  * tensors.  The caller waits for that, and for the program's streams. */
 enum sidestep_status offload_fence_check_begin(struct offload *offload, struct sidestep_error *err);
-/* When everything is staged: wait until offload_fence_check_trigger() is called, or for promise_ms,
- * and hash the late tensors again.  EINVAL: a tensor has changed. */
+/* When everything is staged: wait until offload_fence_check_trigger() is called, or for
+ * fence_check_ms, and hash the late tensors again.  EINVAL: a tensor has changed. */
 enum sidestep_status offload_fence_check_end(struct offload *offload, struct sidestep_error *err);
 void offload_fence_check_trigger(struct offload *offload);
 /* Wait for all work of ${stream}, unless it is being captured. */

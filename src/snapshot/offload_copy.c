@@ -15,9 +15,9 @@ static void begin_batch(struct offload *o, const struct offload_device *lane,
     device_batch_begin(batch, o->devices, lane->device, false);
 }
 
-/* Add the tensor's name to the error if the batch was refused. */
-static enum sidestep_status name_tensor(struct offload *o, const struct device_batch *batch,
-                                        enum sidestep_status status, struct sidestep_error *err)
+/* If the batch was refused, add the name of the tensor to the error. */
+static enum sidestep_status add_tensor_name(struct offload *o, const struct device_batch *batch,
+                                            enum sidestep_status status, struct sidestep_error *err)
 {
     return WRAP(status, err, "copy tensor '%s' from device %d",
                 o->image->items[batch->failed].footer.name, batch->device);
@@ -26,7 +26,7 @@ static enum sidestep_status name_tensor(struct offload *o, const struct device_b
 static enum sidestep_status submit_batch(struct offload *o, struct device_batch *batch,
                                          struct sidestep_error *err)
 {
-    return name_tensor(o, batch, device_batch_submit(batch, err), err);
+    return add_tensor_name(o, batch, device_batch_submit(batch, err), err);
 }
 
 /* Add copies of bytes [begin, end) of item ${k}'s data to ${host}. */
@@ -38,7 +38,7 @@ static enum sidestep_status add_part(struct offload *o, struct device_batch *bat
     struct box_memory memory = state_entry_memory(item->entry);
 
     batch->tag = k;
-    return name_tensor(
+    return add_tensor_name(
         o, batch,
         device_strided_add(batch, &item->footer.box, begin, end - begin, &memory, host, err), err);
 }
@@ -102,7 +102,7 @@ static enum sidestep_status submit_item(struct offload *o, size_t k, struct devi
     return SIDESTEP_OK;
 }
 
-/* Submit the lane's early tensors in file order, since they are written in that order. */
+/* Submit the lane's early tensors in file order, in which they are written. */
 static enum sidestep_status submit_early(struct offload *o, size_t l, struct device_batch *batch,
                                          struct sidestep_error *err)
 {
@@ -112,7 +112,7 @@ static enum sidestep_status submit_early(struct offload *o, size_t l, struct dev
     return SIDESTEP_OK;
 }
 
-/* Submit the lane's late tensors, by fence number. */
+/* Submit the lane's late tensors, by turn. */
 static enum sidestep_status submit_late(struct offload *o, size_t l, struct device_batch *batch,
                                         struct sidestep_error *err)
 {
@@ -192,18 +192,18 @@ uint64_t offload_eager_bytes(const struct offload *o)
     return bytes;
 }
 
-/* Assign each eager tensor its part of ${aside}, and copy those in host memory there. */
-static enum sidestep_status assign_eager_buffers(struct offload *o, uint8_t *aside,
+/* Assign each eager tensor its part of ${eager}, and copy those in host memory there. */
+static enum sidestep_status assign_eager_buffers(struct offload *o, uint8_t *eager,
                                                  struct sidestep_error *err)
 {
     for (size_t k = 0; k < o->image->tensor_count; k++) {
         struct image_item *item = &o->image->items[k];
         if (!is_eager(o, k))
             continue;
-        item->eager_copy = aside;
+        item->eager_copy = eager;
         if (o->item_lanes[k] < 0)
-            TRY(image_copy_item_data(o->image, k, 0, item->footer.data_bytes, aside, err));
-        aside += round_up(item->footer.data_bytes, EAGER_ALIGN);
+            TRY(image_copy_item_data(o->image, k, 0, item->footer.data_bytes, eager, err));
+        eager += round_up(item->footer.data_bytes, EAGER_ALIGN);
     }
     return SIDESTEP_OK;
 }
@@ -229,7 +229,7 @@ static enum sidestep_status copy_eager(struct offload *o, size_t l, struct sides
     return SIDESTEP_OK;
 }
 
-enum sidestep_status offload_begin_shared_pool(struct offload *o, uint8_t *aside,
+enum sidestep_status offload_begin_shared_pool(struct offload *o, uint8_t *eager,
                                                struct sidestep_error *err)
 {
     int before;
@@ -237,10 +237,10 @@ enum sidestep_status offload_begin_shared_pool(struct offload *o, uint8_t *aside
     assert(o->bytes != 0); /* offload_prepare() has found tensors */
     reset(o);
     TRY(offload_wait_for_program(o, err));
-    if (aside == NULL)
+    if (eager == NULL)
         return SIDESTEP_OK;
     atomic_store(&o->eager_ready, false);
-    TRY(assign_eager_buffers(o, aside, err));
+    TRY(assign_eager_buffers(o, eager, err));
     for (size_t l = 0; l < o->lane_count; l++) {
         TRY(devices_enter(o->devices, o->lanes[l].device, &before, err));
         enum sidestep_status status = copy_eager(o, l, err);
@@ -261,7 +261,8 @@ enum sidestep_status offload_wait_eager(struct offload *o, struct sidestep_error
     return SIDESTEP_OK;
 }
 
-/* Add what window ${i} has of one lane, except eager tensors.  The device is entered. */
+/* Add copies of the bytes of window ${i} that are on one lane, except eager tensors.  The device is
+ * entered. */
 static enum sidestep_status add_window(struct offload *o, size_t l, size_t i, uint8_t *buffer,
                                        struct device_batch *batch, uint64_t *bytes,
                                        struct sidestep_error *err)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * offload_fence_check.c -- helps to find a missing fence: checks that tensors which are to be
- * written only behind fences (SIDESTEP_TENSOR_FENCED) are not written before; see offload.h.
+ * offload_fence_check.c -- finds missing fences: checks that late tensors, which the program
+ * promised to write only behind fences, are not written before; see offload.h.
  *
- * They are read in the call, which waits for that.  They are read again when the checkpoint has
- * been written, or when the first fence is set and the work that the program submitted before is
- * done. The hashes are compared; nothing of this goes into the checkpoint.
+ * The call reads them, and waits for that.  They are read again when the checkpoint has been
+ * written, or when the first fence is set and the work that the program submitted before is done.
+ * Their hashes are compared.  They do not go into the checkpoint.
  */
 #include <assert.h>
 #include <errno.h>
@@ -19,7 +19,7 @@
 #define READ_BYTES ((uint64_t)4 << 20)
 #define NS_PER_S 1000000000u
 
-static bool is_promised(const struct offload *o, size_t k)
+static bool is_checked(const struct offload *o, size_t k)
 {
     return o->item_lanes[k] >= 0 && offload_is_fenced(o, k);
 }
@@ -48,8 +48,8 @@ static enum sidestep_status digest_item(struct offload *o, size_t k, uint8_t *bu
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status digest_promised(struct offload *o, uint64_t *digests,
-                                            struct sidestep_error *err)
+static enum sidestep_status digest_checked(struct offload *o, uint64_t *digests,
+                                           struct sidestep_error *err)
 {
     OWNED uint8_t *buffer = memory_new(1, READ_BYTES);
     enum sidestep_status status = SIDESTEP_OK;
@@ -58,7 +58,7 @@ static enum sidestep_status digest_promised(struct offload *o, uint64_t *digests
     if (buffer == NULL)
         return FAIL_NOMEM(err, READ_BYTES);
     for (size_t k = 0; k < o->image->tensor_count && status == SIDESTEP_OK; k++) {
-        if (!is_promised(o, k))
+        if (!is_checked(o, k))
             continue;
         TRY(devices_enter(o->devices, o->lanes[o->item_lanes[k]].device, &before, err));
         status = digest_item(o, k, buffer, &digests[k], err);
@@ -69,12 +69,12 @@ static enum sidestep_status digest_promised(struct offload *o, uint64_t *digests
 
 enum sidestep_status offload_fence_check_begin(struct offload *o, struct sidestep_error *err)
 {
-    assert(o->promise_ms != 0);
+    assert(o->fence_check_ms != 0);
     o->digests = arena_new(&o->arena, o->image->tensor_count, sizeof(*o->digests));
     if (o->digests == NULL)
         return FAIL_NOMEM(err, o->image->tensor_count * sizeof(*o->digests));
     TRY(offload_wait_for_program(o, err));
-    return digest_promised(o, o->digests, err);
+    return digest_checked(o, o->digests, err);
 }
 
 void offload_fence_check_trigger(struct offload *o)
@@ -88,7 +88,7 @@ void offload_fence_check_trigger(struct offload *o)
 /* Give the program time to write too early. */
 static void wait_for_fence(struct offload *o)
 {
-    uint64_t until_ns = clock_now(clock_system()) + (uint64_t)o->promise_ms * 1000000;
+    uint64_t until_ns = clock_now(clock_system()) + (uint64_t)o->fence_check_ms * 1000000;
 
     lock_acquire(&o->shared.lock);
     while (!o->shared.fenced && lock_wait_until(&o->shared.lock, &o->shared.changed, until_ns)) {
@@ -104,9 +104,9 @@ enum sidestep_status offload_fence_check_end(struct offload *o, struct sidestep_
     if (digests == NULL)
         return FAIL_NOMEM(err, o->image->tensor_count * sizeof(*digests));
     wait_for_fence(o);
-    TRY(digest_promised(o, digests, err));
+    TRY(digest_checked(o, digests, err));
     for (size_t k = 0; k < o->image->tensor_count; k++)
-        if (is_promised(o, k) && digests[k] != o->digests[k])
+        if (is_checked(o, k) && digests[k] != o->digests[k])
             return FAIL(err, SIDESTEP_EINVAL,
                         "tensor '%s' of device %d was written to after the call and before a "
                         "fence, though it has SIDESTEP_TENSOR_FENCED (found by "

@@ -6,11 +6,11 @@
 #include "snapshot/device_batch.h"
 #include "snapshot/offload.h"
 
-/* Bytes of copies that are submitted between two events: few enough for hashing and writing to
- * begin early, enough for events to cost nothing. */
+/* Bytes of copies between two events: few enough that hashing and writing begin early, and enough
+ * that the time for events does not matter. */
 #define OFFLOAD_SEGMENT_BYTES ((uint64_t)32 << 20)
 
-/* Is item ${k}, which is on a device, a late one? */
+/* Is item ${k}, which is on a device, a late tensor? */
 static inline bool offload_is_fenced(const struct offload *o, size_t k)
 {
     return (o->image->items[k].entry->flags & SIDESTEP_TENSOR_FENCED) != 0;
@@ -19,6 +19,7 @@ static inline bool offload_is_fenced(const struct offload *o, size_t k)
 /* The event after segment ${segment}, from 1, of a lane. */
 void *offload_segment_event(const struct offload *o, const struct offload_device *lane,
                             uint32_t segment);
+/* Make sidestep's streams wait for the current work of the program's streams. */
 enum sidestep_status offload_wait_for_program(struct offload *o, struct sidestep_error *err);
 /* Make the program's streams wait for the early tensors. */
 enum sidestep_status offload_make_program_wait(struct offload *o, struct sidestep_error *err);

@@ -13,22 +13,22 @@
 
 pinned_query_function *pinned_find_query(void)
 {
-    pinned_query_function *ask = NULL;
+    pinned_query_function *query = NULL;
     void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
 
     if (driver == NULL)
         return NULL;
     void *symbol = dlsym(driver, "cuPointerGetAttribute");
-    memcpy(&ask, &symbol, sizeof(ask));
+    memcpy(&query, &symbol, sizeof(query));
     (void)dlclose(driver); /* the program still has it open */
-    return ask;
+    return query;
 }
 
-bool pinned_is_registered(pinned_query_function *ask, uint64_t address)
+bool pinned_is_registered(pinned_query_function *query, uint64_t address)
 {
     unsigned type = 0;
 
     if (fault_hit("cuda.pinned"))
         return true;
-    return ask != NULL && ask(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) == CU_SUCCESS;
+    return query != NULL && query(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) == CU_SUCCESS;
 }

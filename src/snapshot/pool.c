@@ -16,9 +16,9 @@
 #define POOL_SMALL_BYTES ((uint64_t)64 << 10) /* a multiple of every page size */
 #define POOL_MAX_NODES 1024                   /* the kernel's limit */
 #define POOL_TOUCH_BYTES ((uint64_t)32 << 20)
-_Static_assert(POOL_HUGE_BYTES % POOL_SMALL_BYTES == 0, "each size is one of whole pages");
+_Static_assert(POOL_HUGE_BYTES % POOL_SMALL_BYTES == 0, "both sizes are whole pages");
 
-struct touching {
+struct touch_job {
     unsigned char *bytes;
     uint64_t length;
     _Atomic uint64_t next;
@@ -26,7 +26,7 @@ struct touching {
 
 static void touch(void *context)
 {
-    struct touching *t = context;
+    struct touch_job *t = context;
 
     for (;;) {
         uint64_t begin = atomic_fetch_add(&t->next, POOL_TOUCH_BYTES);
@@ -36,7 +36,7 @@ static void touch(void *context)
     }
 }
 
-/* Call before any page is touched.  If it is not allowed, pages come from the node of the thread
+/* Call before any page is touched.  If the system refuses, pages come from the node of the thread
  * that touches them. */
 static void prefer_node(void *memory, uint64_t bytes, int node)
 {
@@ -81,7 +81,7 @@ enum sidestep_status pool_reserve_on_node(struct pool *pool, uint64_t bytes, int
     (void)madvise(aligned, bytes, MADV_DONTFORK);
     (void)madvise(aligned, bytes, MADV_DONTDUMP);
     prefer_node(aligned, bytes, node);
-    struct touching t = {.bytes = aligned, .length = bytes};
+    struct touch_job t = {.bytes = aligned, .length = bytes};
     if (workers != NULL && bytes >= POOL_HUGE_BYTES)
         workers_run(workers, touch, &t);
     assert((uintptr_t)aligned % POOL_HUGE_BYTES == 0);

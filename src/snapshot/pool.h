@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * pool.h -- the staging memory: allocated once, with huge pages, pre-faulted, reused.  On many
- * machines the first touch of memory is slower than the disk, so no save does it again.
+ * pool.h -- allocates the staging memory: once, with huge pages whose first touch is done in
+ * advance.
+ *
+ * On many machines the first touch of memory is slower than the disk, so all saves use the same
+ * memory.
  */
 #ifndef SNAPSHOT_POOL_H
 #define SNAPSHOT_POOL_H

@@ -177,25 +177,24 @@ uint8_t *pool_slots_get(struct pool_slots *slots, size_t i)
     return slot;
 }
 
-/* Locked. */
-static uint64_t acquire(struct pool_slots *slots, uint64_t bytes, enum pool_slots_order who)
+static uint64_t acquire(struct pool_slots *slots, uint64_t bytes, enum pool_slots_order order)
     REQUIRES(&slots->shared.lock)
 {
     uint64_t at = NOWHERE;
 
-    if (who != POOL_SLOTS_OUT_OF_ORDER)
+    if (order != POOL_SLOTS_OUT_OF_ORDER)
         at = region_acquire(&slots->shared.reserve, bytes);
-    if (at == NOWHERE && who != POOL_SLOTS_IN_ORDER)
+    if (at == NOWHERE && order != POOL_SLOTS_IN_ORDER)
         at = region_acquire(&slots->shared.rest, bytes);
     return at;
 }
 
-uint8_t *pool_slots_acquire(struct pool_slots *slots, size_t i, enum pool_slots_order who)
+uint8_t *pool_slots_acquire(struct pool_slots *slots, size_t i, enum pool_slots_order order)
 {
     lock_acquire(&slots->shared.lock);
     assert(i < slots->image->window_count);
     if (slots->shared.at[i] == NOWHERE)
-        slots->shared.at[i] = acquire(slots, slots->image->windows[i].bytes, who);
+        slots->shared.at[i] = acquire(slots, slots->image->windows[i].bytes, order);
     uint8_t *slot = slot_address(slots, i);
     lock_release(&slots->shared.lock);
     return slot;

@@ -4,7 +4,7 @@
  *
  * Either the pool is as large as the file, and every window has a slot of its own.  Or windows
  * share the pool: a window gets a slot when its first bytes are copied, and returns it when it is
- * written. The lowest free slot is used first, so no more of the pool is ever touched than was
+ * written.  The lowest free slot is used first, so no more of the pool is ever touched than was
  * needed at one time.
  *
  * Windows that share the pool are staged in file order.  But when the trainer writes to protected
@@ -40,18 +40,18 @@ enum sidestep_status pool_slots_new(struct pool_slots **slots, const struct imag
 void pool_slots_free(struct pool_slots **slots);
 
 /* Set up the pool for this save; all slots become free.  Each window has a slot at its offset in
- * the file ... */
+ * the file. */
 void pool_slots_set_dedicated(struct pool_slots *slots, uint8_t *pool);
-/* ... or windows share ${bytes}, of which ${reserve} are the reserve.  Multiples of IMAGE_ALIGN. */
+/* Or windows share ${bytes}, of which ${reserve} are the reserve.  Multiples of IMAGE_ALIGN. */
 void pool_slots_set_shared(struct pool_slots *slots, uint8_t *pool, uint64_t bytes,
                            uint64_t reserve);
 
 /* The slot of window ${i}; NULL: it has none. */
 uint8_t *pool_slots_get(struct pool_slots *slots, size_t i);
-/* The same, after assigning a slot if there is none and enough of the pool is free. */
-uint8_t *pool_slots_acquire(struct pool_slots *slots, size_t i, enum pool_slots_order who);
+/* The same, but assign a slot if the window has none and enough of the pool is free. */
+uint8_t *pool_slots_acquire(struct pool_slots *slots, size_t i, enum pool_slots_order order);
 void pool_slots_return(struct pool_slots *slots, size_t i);
-/* How many bytes of the pool were used in this save; and the address from which on none was. */
+/* How many bytes of the pool this save used, and the address from which on it used none. */
 uint64_t pool_slots_peak_bytes(struct pool_slots *slots);
 uint8_t *pool_slots_first_unused(struct pool_slots *slots);
 

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * snapshot.h -- the bytes of a state at the moment of the call, while the trainer goes on.
+ * snapshot.h -- keeps the bytes of a state at the moment of the call, while the trainer goes on.
  *
  * Three parts:
  *  - Pool and image.  image.h lays out a shard file before a byte is copied, and cuts it into
  *    windows of about 4 MiB.  pool.h is the staging memory; pool_slots.h says where in it each
  *    window lies.
  *  - Copy-on-write.  cow.h write-protects the pages of the state (uffd.h) and copies a page before
- *    the trainer writes to it.  bypass.h knows what can write past protection.
- *  - Devices.  offload.h has the copy engines of GPUs bring tensors to the pool.  device.h is the
- *    seam to a driver.
+ *    the trainer writes to it.  bypass.h detects what can write past protection.
+ *  - Devices.  offload.h makes the copy engines of GPUs copy tensors to the pool.  device.h is the
+ *    interface to a driver.
  *
  * What comes in: a state dict, and the plan of what this rank writes.
  * What goes out: windows in the pool, each hashed.

@@ -23,11 +23,12 @@
 #endif
 
 #define OPEN_FLAGS (O_CLOEXEC | O_NONBLOCK)
-#define NEEDED                                                                                     \
+#define NEEDED_FEATURES                                                                            \
     (UFFD_FEATURE_PAGEFAULT_FLAG_WP | UFFD_FEATURE_EVENT_REMOVE | UFFD_FEATURE_EVENT_REMAP |       \
      UFFD_FEATURE_EVENT_UNMAP)
 
-/* Open a descriptor with the system call, or else with the device.  Returns -1 and sets errno. */
+/* Open a descriptor with the system call, or through the device.  On failure, returns -1 and sets
+ * errno. */
 static int open_any(bool user_mode_only)
 {
     int flags = OPEN_FLAGS | (user_mode_only ? UFFD_USER_MODE_ONLY : 0);
@@ -67,11 +68,11 @@ static int open_with(bool user_mode_only, uint64_t features)
 static int open_best(struct uffd *uffd, bool user_mode_only)
 {
     uffd->populates = false;
-    int fd = open_with(user_mode_only, NEEDED | UFFD_FEATURE_WP_UNPOPULATED);
+    int fd = open_with(user_mode_only, NEEDED_FEATURES | UFFD_FEATURE_WP_UNPOPULATED);
     if (fd >= 0 || errno != EINVAL)
         return fd;
     uffd->populates = true;
-    return open_with(user_mode_only, NEEDED);
+    return open_with(user_mode_only, NEEDED_FEATURES);
 }
 
 enum sidestep_status uffd_open(struct uffd *uffd, bool user_mode_only, struct sidestep_error *err)

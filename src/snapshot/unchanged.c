@@ -8,8 +8,8 @@
 
 #include "base/base.h"
 
-/* The unchanged file is rewritten when further unchanged tensors have at least this fraction (1/N)
- * of its bytes. */
+/* The unchanged file is written again when other unchanged tensors have at least 1 / this of its
+ * bytes. */
 #define MIN_LATE_FRACTION 4u
 
 enum sidestep_status unchanged_prepare(struct image *image, struct sidestep_error *err)
@@ -44,44 +44,44 @@ static int compare_items(const void *a, const void *b)
     return x->planned < y->planned ? -1 : x->planned > y->planned;
 }
 
-static void sort_items(struct image *image, bool keeps)
+static void sort_items(struct image *image, bool splits)
 {
     bool changed = false;
 
     image->unchanged_file_items = 0;
     for (size_t k = 0; k < image->tensor_count; k++) {
-        bool kept = keeps && is_unchanged(image, k);
-        changed |= kept != image->items[k].in_unchanged_file;
-        image->items[k].in_unchanged_file = kept;
-        image->unchanged_file_items += kept;
+        bool unchanged = splits && is_unchanged(image, k);
+        changed |= unchanged != image->items[k].in_unchanged_file;
+        image->items[k].in_unchanged_file = unchanged;
+        image->unchanged_file_items += unchanged;
     }
     if (changed)
         qsort(image->items, image->tensor_count, sizeof(*image->items), compare_items);
 }
 
-void unchanged_choose(struct image *image, uint64_t worth)
+void unchanged_choose(struct image *image, uint64_t min_bytes)
 {
     uint64_t bytes = 0;
 
     for (size_t k = 0; k < image->tensor_count; k++)
         bytes += is_unchanged(image, k) ? image->items[k].footer.data_bytes : 0;
-    sort_items(image, bytes >= worth);
+    sort_items(image, bytes >= min_bytes);
 }
 
-bool unchanged_is_current(const struct image *image, uint64_t worth)
+bool unchanged_is_current(const struct image *image, uint64_t min_bytes)
 {
-    uint64_t kept = 0, late = 0;
+    uint64_t stored = 0, late = 0;
 
     for (size_t k = 0; k < image->tensor_count; k++) {
         const struct image_item *item = &image->items[k];
         if (item->in_unchanged_file && item->unchanged_saves == 0)
             return false;
         if (item->in_unchanged_file)
-            kept += item->footer.data_bytes;
+            stored += item->footer.data_bytes;
         else if (is_unchanged(image, k))
             late += item->footer.data_bytes;
     }
-    return late < worth || late < kept / MIN_LATE_FRACTION;
+    return late < min_bytes || late < stored / MIN_LATE_FRACTION;
 }
 
 /* A range of block indexes of an item: [first, last). */
