@@ -9,7 +9,7 @@
 #include "load/fetch.h"
 #include "model/model.h"
 
-/* Bytes compared in one step, if single blocks can be read. */
+/* Bytes that are compared in one step, if single blocks can be read. */
 #define PART_BYTES ((uint64_t)64 << 20)
 
 /* A tensor that was loaded, and its memory. */
@@ -29,23 +29,23 @@ static int by_address(const void *a, const void *b)
     return x->target < y->target ? -1 : x->target > y->target;
 }
 
-static bool are_sorted(const struct loaded_target *placed, size_t count)
+static bool are_sorted(const struct loaded_target *loaded, size_t count)
 {
     for (size_t i = 1; i < count; i++)
-        if (by_address(&placed[i - 1], &placed[i]) > 0)
+        if (by_address(&loaded[i - 1], &loaded[i]) > 0)
             return false;
     return true;
 }
 
 /* List each target once, by address: a target may have parts of several chunks. */
-static size_t find_loaded(const struct load_plan *plan, struct loaded_target *placed)
+static size_t find_loaded(const struct load_plan *plan, struct loaded_target *loaded)
 {
     size_t count = 0, kept = 0;
 
     for (size_t c = 0; c < plan->count; c++)
         for (size_t t = 0; t < plan->chunks[c].target_count; t++) {
             const struct state_entry *target = plan->chunks[c].targets[t];
-            struct loaded_target *p = &placed[count];
+            struct loaded_target *p = &loaded[count];
             uint64_t bytes;
 
             if (target->is_object || target->on_device != 0)
@@ -55,11 +55,11 @@ static size_t find_loaded(const struct load_plan *plan, struct loaded_target *pl
             p->end = p->begin + bytes;
             count++;
         }
-    if (!are_sorted(placed, count)) /* those of one allocation mostly are */
-        qsort(placed, count, sizeof(*placed), by_address);
+    if (!are_sorted(loaded, count)) /* targets in one allocation mostly are sorted */
+        qsort(loaded, count, sizeof(*loaded), by_address);
     for (size_t i = 0; i < count; i++)
-        if (kept == 0 || placed[kept - 1].target != placed[i].target)
-            placed[kept++] = placed[i];
+        if (kept == 0 || loaded[kept - 1].target != loaded[i].target)
+            loaded[kept++] = loaded[i];
     return kept;
 }
 
@@ -83,7 +83,7 @@ static uint32_t sort_dimensions(const struct state_entry *e, uint32_t order[SIDE
     return count;
 }
 
-/* Has each element its own memory?  False also if that cannot be determined. */
+/* Do no two elements share memory?  False also if that cannot be determined. */
 static bool has_distinct_elements(const struct state_entry *e)
 {
     uint32_t order[SIDESTEP_MAX_NDIM];
@@ -159,19 +159,18 @@ static bool are_tied(const struct reader *reader, const struct loaded_target *a,
     return true;
 }
 
-static void mark_shared(const struct reader *reader, struct loaded_target *placed, size_t count)
+static void mark_shared(const struct reader *reader, struct loaded_target *loaded, size_t count)
 {
-    size_t first_overlap = 0; /* index of the first that may reach beyond the current one */
+    size_t first_overlap = 0; /* the first target that may overlap the current one */
 
     for (size_t i = 0; i < count; i++) {
-        placed[i].is_shared |= !has_distinct_elements(placed[i].target);
-        /* Compare with those that begin before it and overlap it. */
+        loaded[i].is_shared |= !has_distinct_elements(loaded[i].target);
         for (size_t k = i; k-- > first_overlap;)
-            if (placed[k].end > placed[i].begin &&
-                !are_disjoint(placed[k].target, placed[i].target) &&
-                !are_tied(reader, &placed[k], &placed[i]))
-                placed[k].is_shared = placed[i].is_shared = true;
-        while (first_overlap < i && placed[first_overlap].end <= placed[i].begin)
+            if (loaded[k].end > loaded[i].begin &&
+                !are_disjoint(loaded[k].target, loaded[i].target) &&
+                !are_tied(reader, &loaded[k], &loaded[i]))
+                loaded[k].is_shared = loaded[i].is_shared = true;
+        while (first_overlap < i && loaded[first_overlap].end <= loaded[i].begin)
             first_overlap++;
     }
 }
@@ -207,17 +206,17 @@ static enum sidestep_status check_box(struct reader *reader, const struct loaded
     const struct box_memory there = state_entry_memory(p->target);
     uint64_t bytes = box_volume(box) * there.item_bytes;
     OWNED uint8_t *saved = memory_new(bytes, 1);
-    OWNED uint8_t *loaded = memory_new(bytes, 1);
+    OWNED uint8_t *current = memory_new(bytes, 1);
 
-    if (saved == NULL || loaded == NULL)
+    if (saved == NULL || current == NULL)
         return FAIL_NOMEM(err, 2 * bytes);
     TRY(read_again(reader, p, box, saved, workers, err));
-    (void)box_transfer(box, 0, bytes, loaded, &there, BOX_GATHER);
-    if (memcmp(saved, loaded, bytes) == 0)
+    (void)box_transfer(box, 0, bytes, current, &there, BOX_GATHER);
+    if (memcmp(saved, current, bytes) == 0)
         return SIDESTEP_OK;
     return FAIL(err, SIDESTEP_EMISMATCH,
-                "'%s' shares memory with another tensor of the state, or with itself, and what was "
-                "saved there differs: load into tensors of their own",
+                "'%s' shares memory with another tensor of the state, or with itself, and the data "
+                "saved for them differs: load into tensors that share no memory",
                 display_name(p->target->name).text);
 }
 
@@ -251,13 +250,13 @@ enum sidestep_status aliases_check(struct reader *reader, const struct load_plan
 
     for (size_t c = 0; c < plan->count; c++)
         most += plan->chunks[c].target_count;
-    OWNED struct loaded_target *placed = memory_new(most, sizeof(*placed));
-    if (placed == NULL)
-        return FAIL_NOMEM(err, most * sizeof(*placed));
-    size_t count = find_loaded(plan, placed);
-    mark_shared(reader, placed, count);
+    OWNED struct loaded_target *loaded = memory_new(most, sizeof(*loaded));
+    if (loaded == NULL)
+        return FAIL_NOMEM(err, most * sizeof(*loaded));
+    size_t count = find_loaded(plan, loaded);
+    mark_shared(reader, loaded, count);
     for (size_t i = 0; i < count; i++)
-        if (placed[i].is_shared)
-            TRY(check_tensor(reader, &placed[i], workers, err));
+        if (loaded[i].is_shared)
+            TRY(check_tensor(reader, &loaded[i], workers, err));
     return SIDESTEP_OK;
 }

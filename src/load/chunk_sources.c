@@ -11,7 +11,7 @@
 #include "model/model.h"
 #include "plan/plan.h"
 
-/* Limit for the size of a storage, and of its views, that are decoded in one pass. */
+/* Views are decoded in one pass if they, and their storage, have at most so many bytes. */
 #define MAX_TOGETHER_BYTES (TENSOR_READER_CACHE_BYTES / 2)
 
 static enum sidestep_status check_coverage(const struct metadata_entry *entry,
@@ -116,7 +116,7 @@ static int compare_storages(const void *a, const void *b)
 
 /* Read only the byte range that the elements span.  The CRC of the large storage is checked at the
  * end. */
-static enum sidestep_status narrow(struct chunk_source *p, struct sidestep_error *err)
+static enum sidestep_status read_span_only(struct chunk_source *p, struct sidestep_error *err)
 {
     struct load_plan_chunk chunk = {.entry = p->entry, .box = p->chunk->box};
     struct reader_item *item = p->decode_item;
@@ -131,8 +131,8 @@ static enum sidestep_status narrow(struct chunk_source *p, struct sidestep_error
     return SIDESTEP_OK;
 }
 
-/* For views that overlap or are not row-major.  Small ones are all decoded from one read of the
- * storage.  Otherwise each reads only the byte range that its elements span. */
+/* Choose how views that overlap or are not row-major are read.  Small ones are all decoded from one
+ * read of the storage.  Otherwise each reads only the byte range that its elements span. */
 static enum sidestep_status share_storage(struct chunk_sources *t,
                                           const struct chunk_storage *storage,
                                           struct sidestep_error *err)
@@ -140,16 +140,16 @@ static enum sidestep_status share_storage(struct chunk_sources *t,
     struct chunk_source *const *sources = storage->sources;
     struct reader_item item, first;
     uint64_t bytes = 0;
-    bool any_whole = false, may_join = true;
+    bool any_whole = false, can_merge = true;
 
     TRY(find_item(t, sources[0], &first, err));
     for (size_t i = 0; i < storage->count; i++) {
         TRY(find_item(t, sources[i], &item, err));
-        may_join = may_join && fetch_can_merge_views(&first, &item);
+        can_merge = can_merge && fetch_can_merge_views(&first, &item);
         any_whole = any_whole || sources[i]->decode_item != NULL;
         bytes += min_u64(chunk_source_decoded_bytes(sources[i]), MAX_TOGETHER_BYTES + 1);
     }
-    bool decode_together = may_join && bytes <= MAX_TOGETHER_BYTES &&
+    bool decode_together = can_merge && bytes <= MAX_TOGETHER_BYTES &&
                            storage->bytes <= MAX_TOGETHER_BYTES &&
                            (any_whole || bytes > storage->bytes);
     for (size_t i = 0; i < storage->count; i++) {
@@ -160,7 +160,7 @@ static enum sidestep_status share_storage(struct chunk_sources *t,
             TRY(find_item(t, p, &item, err));
             TRY(copy_item(p, &item, err));
         } else if (!decode_together && p->decode_item != NULL) {
-            TRY(narrow(p, err));
+            TRY(read_span_only(p, err));
         }
     }
     return SIDESTEP_OK;

@@ -31,15 +31,14 @@ struct chunk_source {
     uint64_t data_offset;
     uint64_t data_bytes;
     const uint64_t *blocks;
-    struct reader_item *decode_item; /* not NULL: the item must be decoded completely */
+    struct reader_item *decode_item; /* set if the item must be decoded completely */
     struct chunk_storage *storage;   /* NULL: it has block hashes, or no checksum */
     bool decode_together;            /* decoded in one pass with all views of the storage */
     /* Under the lock of tensor_reader.c. */
     uint8_t *decoded; /* decoded bytes of ${decode_item} */
     bool decoding;
-    unsigned pins;
-    uint64_t
-        last_use; /* time of the last use, as a count of uses, to free the least recently used */
+    unsigned pins;     /* threads that read ${decoded} */
+    uint64_t last_use; /* number of the last use, to free the least recently used */
 };
 
 struct chunk_sources {
@@ -57,6 +56,6 @@ enum sidestep_status chunk_sources_find(struct reader *reader, const bool *wante
                                         struct chunk_sources *out, struct sidestep_error *err);
 /* Must be called after an error, too. */
 void chunk_sources_release(struct chunk_sources *sources);
-uint64_t chunk_source_decoded_bytes(const struct chunk_source *place);
+uint64_t chunk_source_decoded_bytes(const struct chunk_source *source);
 
 #endif

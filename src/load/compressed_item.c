@@ -8,12 +8,12 @@
 
 #include "base/base.h"
 
-_Static_assert(CODEC_CHUNK_BYTES == HASH_BLOCK_BYTES, "a chunk, decoded, is a block with a hash");
+_Static_assert(CODEC_CHUNK_BYTES == HASH_BLOCK_BYTES, "a decoded chunk is a block with a hash");
 
 struct compressed_item_decoder {
     struct compressed_item_decoder *next;
     const struct codec_chunk_ops *chunks; /* the codec of this decoder */
-    struct codec_decoder *decoder;
+    struct codec_decoder *codec_decoder;
     uint8_t bytes[CODEC_CHUNK_BYTES];
 };
 
@@ -26,19 +26,19 @@ void compressed_item_decoders_init(struct compressed_item_decoders *decoders)
 void compressed_item_decoders_release(struct compressed_item_decoders *decoders)
 {
     lock_alone(&decoders->lock);
-    for (struct compressed_item_decoder *bench = decoders->free, *next; bench != NULL;
-         bench = next) {
-        next = bench->next;
-        bench->chunks->decoder_free(bench->decoder);
-        free(bench);
+    for (struct compressed_item_decoder *decoder = decoders->free, *next; decoder != NULL;
+         decoder = next) {
+        next = decoder->next;
+        decoder->chunks->decoder_free(decoder->codec_decoder);
+        free(decoder);
     }
     lock_destroy(&decoders->lock);
 }
 
-static enum sidestep_status take_bench(struct compressed_item_decoders *decoders,
-                                       const struct codec_chunk_ops *chunks,
-                                       struct compressed_item_decoder **out,
-                                       struct sidestep_error *err)
+static enum sidestep_status take_decoder(struct compressed_item_decoders *decoders,
+                                         const struct codec_chunk_ops *chunks,
+                                         struct compressed_item_decoder **out,
+                                         struct sidestep_error *err)
 {
     lock_acquire(&decoders->lock);
     struct compressed_item_decoder **at = &decoders->free;
@@ -50,25 +50,25 @@ static enum sidestep_status take_bench(struct compressed_item_decoders *decoders
     lock_release(&decoders->lock);
     if (*out != NULL)
         return SIDESTEP_OK;
-    struct compressed_item_decoder *bench = memory_resize(NULL, 1, sizeof(*bench));
-    if (bench == NULL)
-        return FAIL_NOMEM(err, sizeof(*bench));
-    bench->chunks = chunks;
-    enum sidestep_status status = chunks->decoder_new(&bench->decoder, err);
+    struct compressed_item_decoder *decoder = memory_resize(NULL, 1, sizeof(*decoder));
+    if (decoder == NULL)
+        return FAIL_NOMEM(err, sizeof(*decoder));
+    decoder->chunks = chunks;
+    enum sidestep_status status = chunks->decoder_new(&decoder->codec_decoder, err);
     if (status != SIDESTEP_OK) {
-        free(bench);
+        free(decoder);
         return status;
     }
-    *out = bench;
+    *out = decoder;
     return SIDESTEP_OK;
 }
 
-static void give_bench(struct compressed_item_decoders *decoders,
-                       struct compressed_item_decoder *bench)
+static void return_decoder(struct compressed_item_decoders *decoders,
+                           struct compressed_item_decoder *decoder)
 {
     lock_acquire(&decoders->lock);
-    bench->next = decoders->free;
-    decoders->free = bench;
+    decoder->next = decoders->free;
+    decoders->free = decoder;
     lock_release(&decoders->lock);
 }
 
@@ -116,78 +116,82 @@ enum sidestep_status compressed_item_open(const struct reader_item *item, bool a
     return status == SIDESTEP_ENOMEM ? status : SIDESTEP_OK;
 }
 
-void compressed_item_close(struct compressed_item *coded)
+void compressed_item_close(struct compressed_item *compressed)
 {
-    free(coded->places);
-    free(coded->hashes);
-    *coded = (struct compressed_item){.item = coded->item};
+    free(compressed->places);
+    free(compressed->hashes);
+    *compressed = (struct compressed_item){.item = compressed->item};
 }
 
-uint64_t compressed_item_next_range(const struct compressed_item *coded, uint64_t first,
+uint64_t compressed_item_next_range(const struct compressed_item *compressed, uint64_t first,
                                     uint64_t end, uint64_t *file_begin, uint64_t *file_end)
 {
-    const struct reader_item *item = coded->item;
-    uint64_t begin = round_down(coded->places[first], HASH_BLOCK_BYTES), last = first + 1;
+    const struct reader_item *item = compressed->item;
+    uint64_t begin = round_down(compressed->places[first], HASH_BLOCK_BYTES), last = first + 1;
 
-    assert(first < end && end <= coded->count);
-    while (last < end && coded->places[last + 1] - begin <= COMPRESSED_ITEM_READ_BYTES)
+    assert(first < end && end <= compressed->count);
+    while (last < end && compressed->places[last + 1] - begin <= COMPRESSED_ITEM_READ_BYTES)
         last++;
     *file_begin = item->offset + begin;
     *file_end =
-        item->offset + min_u64(round_up(coded->places[last], HASH_BLOCK_BYTES), item->bytes);
+        item->offset + min_u64(round_up(compressed->places[last], HASH_BLOCK_BYTES), item->bytes);
     return last;
 }
 
 /* After all chunks were decoded: check the hash of the decoded bytes. */
-static enum sidestep_status check_hash(const struct compressed_item *coded,
+static enum sidestep_status check_hash(const struct compressed_item *compressed,
                                        struct sidestep_error *err)
 {
-    const struct footer_item *f = coded->item->footer;
-    struct hash128 hash = hash_block_list(coded->hashes, coded->count);
+    const struct footer_item *f = compressed->item->footer;
+    struct hash128 hash = hash_block_list(compressed->hashes, compressed->count);
 
     if (hash.low != f->raw_hash.low || hash.high != f->raw_hash.high)
         return FAIL(err, SIDESTEP_ECORRUPT, "the decoded bytes do not match their hash");
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status decode_one(struct compressed_item *coded,
-                                       struct compressed_item_decoder *bench, uint64_t i,
-                                       const uint8_t *bytes, const struct reader_sink *place,
+static enum sidestep_status decode_one(struct compressed_item *compressed,
+                                       struct compressed_item_decoder *decoder, uint64_t i,
+                                       const uint8_t *bytes, const struct reader_sink *sink,
                                        struct sidestep_error *err)
 {
     uint64_t begin = i * CODEC_CHUNK_BYTES;
-    size_t length = (size_t)min_u64(CODEC_CHUNK_BYTES, coded->raw.data_bytes - begin);
-    size_t stored = (size_t)(coded->places[i + 1] - coded->places[i]);
-    uint8_t *to = place->plain != NULL ? place->plain + begin : bench->bytes;
+    size_t length = (size_t)min_u64(CODEC_CHUNK_BYTES, compressed->raw.data_bytes - begin);
+    size_t stored = (size_t)(compressed->places[i + 1] - compressed->places[i]);
+    uint8_t *to = sink->plain != NULL ? sink->plain + begin : decoder->bytes;
 
-    TRY(coded->chunks->decode(bench->decoder, &coded->raw, bytes, stored, to, length, err));
-    if (coded->hashes != NULL)
-        coded->hashes[i] = hash_block(to, length);
-    if (place->plain == NULL)
-        TRY(place->put(place->context, begin, to, length, err));
+    TRY(compressed->chunks->decode(decoder->codec_decoder, &compressed->raw, bytes, stored, to,
+                                   length, err));
+    if (compressed->hashes != NULL)
+        compressed->hashes[i] = hash_block(to, length);
+    if (sink->plain == NULL)
+        TRY(sink->put(sink->context, begin, to, length, err));
     return SIDESTEP_OK;
 }
 
-enum sidestep_status compressed_item_decode(struct compressed_item *coded,
+enum sidestep_status compressed_item_decode(struct compressed_item *compressed,
                                             struct compressed_item_decoders *decoders,
                                             uint64_t first, uint64_t end, const uint8_t *bytes,
-                                            const struct reader_sink *place,
+                                            const struct reader_sink *sink,
                                             struct sidestep_error *err)
 {
-    uint64_t begin = round_down(coded->places[first], HASH_BLOCK_BYTES);
+    uint64_t begin = round_down(compressed->places[first], HASH_BLOCK_BYTES);
     uint64_t stored_end =
-        min_u64(round_up(coded->places[end], HASH_BLOCK_BYTES), coded->item->bytes);
+        min_u64(round_up(compressed->places[end], HASH_BLOCK_BYTES), compressed->item->bytes);
     enum sidestep_status status = SIDESTEP_OK;
-    struct compressed_item_decoder *bench;
+    struct compressed_item_decoder *decoder;
 
-    TRY(reader_check_blocks(coded->item, begin / HASH_BLOCK_BYTES, bytes, stored_end - begin, err));
-    TRY(take_bench(decoders, coded->chunks, &bench, err));
+    TRY(reader_check_blocks(compressed->item, begin / HASH_BLOCK_BYTES, bytes, stored_end - begin,
+                            err));
+    TRY(take_decoder(decoders, compressed->chunks, &decoder, err));
     for (uint64_t i = first; i < end && status == SIDESTEP_OK; i++)
-        status = decode_one(coded, bench, i, bytes + (coded->places[i] - begin), place, err);
-    give_bench(decoders, bench);
+        status =
+            decode_one(compressed, decoder, i, bytes + (compressed->places[i] - begin), sink, err);
+    return_decoder(decoders, decoder);
     TRY(status);
     /* The thread that decodes the last chunk sees the hashes of all others. */
-    if (atomic_fetch_sub(&coded->left, end - first) == end - first && coded->hashes != NULL)
-        return check_hash(coded, err);
+    if (atomic_fetch_sub(&compressed->left, end - first) == end - first &&
+        compressed->hashes != NULL)
+        return check_hash(compressed, err);
     return SIDESTEP_OK;
 }

@@ -28,23 +28,21 @@ struct piece {
     uint64_t begin;
     uint64_t end;
     /* Set by set_places(), if the job has places. */
-    uint8_t *direct; /* it is read to there; NULL: to the job's buffer */
-    uint64_t at;     /* in that buffer */
+    uint8_t *direct; /* the address it is read to; NULL: it is read to the job's buffer */
+    uint64_t at;     /* offset in that buffer */
 };
 
 struct job {
-    bool whole_item; /* an item job: ${chunk} and those after it that are views of the same storage,
-                        ${view_count} in all */
-    size_t view_count;
+    bool whole_item;   /* an item job: ${chunk}, and those after it that are views of its storage */
+    size_t view_count; /* chunks of an item job */
     bool is_compressed; /* a compressed job: one piece of a compressed item */
     size_t chunk;
     struct reader_file *file;
-    uint64_t begin; /* in the file */
+    uint64_t begin; /* offset in the file */
     uint64_t end;
     size_t first_piece;
     size_t piece_count;
-    bool is_direct; /* one piece, which is read directly into the target; with O_DIRECT, of whole
-                       pages */
+    bool is_direct;     /* one piece of whole pages, which O_DIRECT reads into the target */
     size_t first_place; /* of a read from far away, see set_places() */
     size_t place_count;
     uint64_t rest_bytes;
@@ -54,7 +52,7 @@ struct fetch {
     struct reader *reader;
     const struct load_plan *plan;
     bool direct;
-    bool is_far;         /* answers come from far away: see FETCH_FAR_READ_BYTES */
+    bool is_far;         /* the storage is far away, see FETCH_FAR_READ_BYTES */
     uint64_t read_bytes; /* of one request, at most */
     struct devices *devices;
     struct arena arena;
@@ -85,7 +83,7 @@ static enum sidestep_status add_job(struct fetch *f, const struct job *job,
     return SIDESTEP_OK;
 }
 
-/* The address in a target where the bytes of a piece are contiguous, exactly as stored; else
+/* The address in a target where the bytes of a piece lie exactly as they are stored; otherwise
  * NULL. */
 static uint8_t *contiguous_target(const struct load_plan_chunk *chunk, const struct piece *piece)
 {
@@ -94,7 +92,7 @@ static uint8_t *contiguous_target(const struct load_plan_chunk *chunk, const str
     return target != NULL ? target + piece->begin : NULL;
 }
 
-/* Can a piece be read directly into its target?  Then it is a job of its own. */
+/* Can O_DIRECT read a piece into its target?  Then it is a job of its own. */
 static bool can_read_directly(const struct fetch *f, const struct piece *piece)
 {
     uint64_t at = f->items[piece->chunk].data_offset + piece->begin;
@@ -124,7 +122,7 @@ static enum sidestep_status append_piece(struct fetch *f, const struct piece *pi
     return SIDESTEP_OK;
 }
 
-/* Add a piece: to the previous job if they are adjacent, else as a job of its own. */
+/* Add a piece to the previous job, if they are close together; otherwise as a job of its own. */
 static enum sidestep_status add_piece(struct fetch *f, const struct piece *piece,
                                       struct sidestep_error *err)
 {
@@ -165,8 +163,8 @@ static enum sidestep_status find_needed(struct fetch *f, const struct load_plan_
     return SIDESTEP_OK;
 }
 
-/* How many blocks from byte ${begin} of a file on are read with one request: as many as the last
- * request has room for, so that requests are few and large. */
+/* How many blocks, from byte ${begin} of a file on, one request reads: as many as fit into the last
+ * request, so that requests are few and large. */
 static uint64_t count_blocks(const struct fetch *f, const struct reader_file *file, uint64_t begin)
 {
     uint64_t room = room_in_last(f, file, begin);
@@ -189,8 +187,8 @@ static enum sidestep_status add_blocks(struct fetch *f, size_t c, struct sideste
             b++;
             continue;
         }
-        /* The last block is seldom a multiple of pages, so it gets a piece of its own; those before
-         * it may be read directly. */
+        /* The last block seldom has whole pages, so it gets a piece of its own.  O_DIRECT may read
+         * the blocks before it. */
         if (end == blocks && end - b > 1 && !f->is_far)
             end--;
         struct piece piece = {.chunk = c,
@@ -223,7 +221,8 @@ static enum sidestep_status add_run(struct fetch *f, size_t c, uint64_t first, u
     return SIDESTEP_OK;
 }
 
-/* Add the needed chunks of a compressed item.  ${*added} false: it must be read completely. */
+/* Add the needed chunks of a compressed item.  ${*added} is false if
+ * it must be read completely. */
 static enum sidestep_status add_chunks(struct fetch *f, size_t c, bool *added,
                                        struct sidestep_error *err)
 {
@@ -248,8 +247,8 @@ static enum sidestep_status add_chunks(struct fetch *f, size_t c, bool *added,
     return SIDESTEP_OK;
 }
 
-/* Does item ${c} consist of blocks that can be read separately?  So does an item without any hash,
- * of which only the needed bytes are read. */
+/* Does item ${c} consist of blocks that can be read separately?  Also true for an item without a
+ * hash, of which only the needed bytes are read. */
 static bool has_blocks(const struct fetch *f, size_t c)
 {
     const struct reader_item *item = &f->items[c];
@@ -258,7 +257,8 @@ static bool has_blocks(const struct fetch *f, size_t c)
            !f->plan->chunks[c].entry->is_object;
 }
 
-/* Chunks are in file order, so views of one storage are adjacent. */
+/* Add a job for all of item ${c}.  Chunks are in file order, so views of one storage are adjacent,
+ * and share a job. */
 static enum sidestep_status add_item_job(struct fetch *f, size_t c, struct sidestep_error *err)
 {
     struct job *last = f->job_count != 0 ? &f->jobs[f->job_count - 1] : NULL;
@@ -284,8 +284,8 @@ static enum sidestep_status add_place(struct fetch *f, struct job *job, void *me
     return SIDESTEP_OK;
 }
 
-/* Where the bytes of ${job} go: large pieces straight into their tensors, the others and the gaps
- * into a buffer. */
+/* Choose where the bytes of ${job} are read to: large pieces directly to their tensors, the others
+ * and the gaps to a buffer. */
 static enum sidestep_status set_places(struct fetch *f, struct job *job, struct sidestep_error *err)
 {
     uint64_t at = job->begin;
@@ -306,7 +306,7 @@ static enum sidestep_status set_places(struct fetch *f, struct job *job, struct 
     return SIDESTEP_OK;
 }
 
-/* A file that is not held open is opened for each read, so its jobs are read to one buffer. */
+/* A file that is not kept open is opened for each read, so its jobs are read to one buffer. */
 static bool has_places(const struct job *job)
 {
     return !job->whole_item && !job->is_compressed && job->file->file != NULL;
@@ -333,9 +333,8 @@ static enum sidestep_status make_jobs(struct fetch *f, struct sidestep_error *er
             TRY(add_blocks(f, c, err));
         else if (item->footer != NULL && item->transform != NULL && !chunk->entry->is_object)
             TRY(add_chunks(f, c, &added, err));
-        if (added)
-            continue;
-        TRY(add_item_job(f, c, err));
+        if (!added)
+            TRY(add_item_job(f, c, err));
     }
     return f->is_far ? set_all_places(f, err) : SIDESTEP_OK;
 }
@@ -488,16 +487,16 @@ static enum sidestep_status fetch_with(struct fetch *f, struct workers *workers,
         return FAIL_NOMEM(err, f->plan->count * sizeof(*f->items));
     TRY_RESERVE(&f->arena, f->pieces, f->piece_capacity, f->plan->count, err); /* mostly enough */
     TRY(make_jobs(f, err));
-    const struct parallel_read many = {.kind = &f->reader->queue,
-                                       .store = f->reader->store,
-                                       .direct = f->direct,
-                                       .count = f->job_count,
-                                       .context = f,
-                                       .describe = get_job_range,
-                                       .use = consume_job,
-                                       .stopped = has_failed,
-                                       .devices = f->devices};
-    TRY(parallel_read_run(&many, workers, err));
+    const struct parallel_read reads = {.kind = &f->reader->queue,
+                                        .store = f->reader->store,
+                                        .direct = f->direct,
+                                        .count = f->job_count,
+                                        .context = f,
+                                        .describe = get_job_range,
+                                        .use = consume_job,
+                                        .stopped = has_failed,
+                                        .devices = f->devices};
+    TRY(parallel_read_run(&reads, workers, err));
     if (!atomic_load(&f->failed))
         return SIDESTEP_OK;
     lock_alone(&f->shared.lock);

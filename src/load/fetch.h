@@ -14,13 +14,13 @@
 /* Bytes of one request: one hash block, so that data is checked while it is in the processor's
  * caches. */
 #define FETCH_READ_BYTES ((uint64_t)HASH_BLOCK_BYTES)
-/* The same, from storage whose answers come from far away: few large requests. */
+/* The same for storage that is far away: few large requests. */
 #define FETCH_FAR_READ_BYTES ((uint64_t)8 << 20)
-/* From there, so many bytes of one request go straight into the tensor; fewer are copied there. */
+/* A request to such storage reads pieces of at least so many bytes directly to the tensor.  Smaller
+ * ones are copied. */
 #define FETCH_FAR_DIRECT_BYTES ((uint64_t)128 << 10)
-#define FETCH_PAGE_BYTES ((uint64_t)4096) /* direct reads are whole multiples of this */
-#define FETCH_MAX_GAP_BYTES                                                                        \
-    ((uint64_t)64 << 10) /* requests at most this far apart are read as one */
+#define FETCH_PAGE_BYTES ((uint64_t)4096)        /* direct reads are whole multiples of this */
+#define FETCH_MAX_GAP_BYTES ((uint64_t)64 << 10) /* largest gap between pieces of one request */
 
 /* Fill the targets of ${plan}.  On failure their contents are undefined.  ${direct}: use O_DIRECT,
  * if the reader was opened with STORE_DIRECT; false if other ranks may read the same bytes.

@@ -49,7 +49,7 @@ static enum sidestep_status check_crc(bool has_crc, uint32_t expected, uint32_t 
     return SIDESTEP_OK;
 }
 
-/* ---------------------------------------------------------------- views of a storage */
+/* ---- views of a storage */
 
 /* A byte range of a storage, in memory. */
 struct byte_range {
@@ -103,8 +103,7 @@ static enum sidestep_status write_noncontiguous(const struct archive_tensor *ten
     return SIDESTEP_OK;
 }
 
-/* Allocate the byte range that is needed in memory at once: what the tensors that are not row-major
- * span. */
+/* Allocate a buffer for the byte range that the tensors span that are not row-major. */
 static enum sidestep_status allocate_noncontiguous(const struct fetch_views *v,
                                                    struct byte_range *buffered,
                                                    struct sidestep_error *err)
@@ -126,7 +125,7 @@ static enum sidestep_status allocate_noncontiguous(const struct fetch_views *v,
     return buffered->bytes != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, buffered->end - buffered->begin);
 }
 
-/* Copy what one range of the storage has of each view. */
+/* Copy the bytes of each view that are in one range of the storage. */
 static enum sidestep_status consume_range(const struct fetch_views *v,
                                           const struct byte_range *piece,
                                           const struct byte_range *buffered,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* fetch_item.h -- reads stored items that must be read completely: objects, and whatever torch
+/* fetch_item.h -- reads stored items that must be read completely: objects, and items that torch
  * wrote. */
 #ifndef LOAD_FETCH_ITEM_H
 #define LOAD_FETCH_ITEM_H
@@ -13,13 +13,14 @@ enum sidestep_status fetch_item(const struct reader_item *item, const struct loa
                                 struct devices *devices, struct sidestep_error *err);
 
 /* Tensors of torch.save() that are views of one storage.  Its bytes are read and checked once.
- * Those that are not row-major are buffered in memory, with all bytes between them. */
+ * Tensors that are not row-major are buffered in memory, with all bytes between them. */
 struct fetch_views {
     const struct reader_item *items;
     const struct load_plan_chunk *chunks; /* one per item */
     size_t count;
     struct devices *devices;
 };
+/* Are the tensors of ${a} and ${b} views of one storage that can be read together? */
 bool fetch_can_merge_views(const struct reader_item *a, const struct reader_item *b);
 enum sidestep_status fetch_views(const struct fetch_views *views, struct sidestep_error *err);
 /* The byte range of the file that contains the elements of a tensor. */
@@ -27,8 +28,8 @@ enum sidestep_status fetch_item_byte_range(const struct reader_item *item,
                                            const struct load_plan_chunk *chunk, uint64_t *begin,
                                            uint64_t *end, struct sidestep_error *err);
 
-/* The memory of the target if ${chunk} has one, in which the bytes are exactly as stored; else
- * NULL. */
+/* The memory of the only target of ${chunk}, if bytes lie there exactly as they are stored;
+ * otherwise NULL. */
 uint8_t *fetch_contiguous_target(const struct load_plan_chunk *chunk);
 /* Writes decoded bytes of ${chunk} to its targets; ${sink} must outlive the result. */
 struct fetch_sink {

@@ -17,49 +17,50 @@
 
 _Static_assert(sizeof(struct sidestep_load_options) == 40, "a field was added: apply it below");
 
-enum sidestep_status load_options_copy(struct sidestep_load_options *ours,
-                                       const struct sidestep_load_options *theirs,
+enum sidestep_status load_options_copy(struct sidestep_load_options *copy,
+                                       const struct sidestep_load_options *options,
                                        struct sidestep_error *err)
 {
-    TRY(options_copy(ours, sizeof(*ours), theirs, "load options", err));
-    if (ours->failure != NULL)
-        return engine_copy_failure(ours->failure, err);
-    if ((ours->flags & ~(SIDESTEP_LOAD_PARTIAL | SIDESTEP_LOAD_STRICT)) != 0)
-        return FAIL(err, SIDESTEP_EUNSUPPORTED, "load options: unknown flags 0x%x", ours->flags);
-    if ((unsigned)ours->verify > SIDESTEP_VERIFY_STRUCTURE)
-        return FAIL(err, SIDESTEP_EINVAL, "load options: verify mode %d", (int)ours->verify);
-    if (ours->stream_count != 0 && ours->streams == NULL)
+    TRY(options_copy(copy, sizeof(*copy), options, "load options", err));
+    if (copy->failure != NULL)
+        return engine_copy_failure(copy->failure, err);
+    if ((copy->flags & ~(SIDESTEP_LOAD_PARTIAL | SIDESTEP_LOAD_STRICT)) != 0)
+        return FAIL(err, SIDESTEP_EUNSUPPORTED, "load options: unknown flags 0x%x", copy->flags);
+    if ((unsigned)copy->verify > SIDESTEP_VERIFY_STRUCTURE)
+        return FAIL(err, SIDESTEP_EINVAL, "load options: verify mode %d", (int)copy->verify);
+    if (copy->stream_count != 0 && copy->streams == NULL)
         return FAIL(err, SIDESTEP_EINVAL, "load options: streams is NULL");
     return SIDESTEP_OK;
 }
 
-/* ${one}: words for a single one, which follow its number. */
-static enum sidestep_status name_first(enum sidestep_status status, const char *one,
-                                       const char *many, const char *const *names, size_t count,
-                                       struct sidestep_error *err)
+/* Fail with the first of ${names}.  The message has ${one} after the number 1, and ${many} after
+ * other numbers. */
+static enum sidestep_status fail_with_names(enum sidestep_status status, const char *one,
+                                            const char *many, const char *const *names,
+                                            size_t count, struct sidestep_error *err)
 {
     if (count == 1)
         return FAIL(err, status, "1 %s: '%s'", one, names[0]);
     return FAIL(err, status, "%zu %s, the first is '%s'", count, many, names[0]);
 }
 
-static enum sidestep_status judge_plan(const struct load_plan *plan, uint32_t flags,
+static enum sidestep_status check_plan(const struct load_plan *plan, uint32_t flags,
                                        struct sidestep_error *err)
 {
     bool partial = (flags & SIDESTEP_LOAD_PARTIAL) != 0;
 
     if (plan->missing_count != 0 && !partial)
-        return name_first(SIDESTEP_EMISMATCH, "name is not in the checkpoint",
-                          "names are not in the checkpoint", plan->missing, plan->missing_count,
-                          err);
+        return fail_with_names(SIDESTEP_EMISMATCH, "name is not in the checkpoint",
+                               "names are not in the checkpoint", plan->missing,
+                               plan->missing_count, err);
     if (plan->mismatched_count != 0 && !partial)
-        return name_first(SIDESTEP_EMISMATCH, "tensor or object does not match what was saved",
-                          "tensors or objects do not match what was saved", plan->mismatched,
-                          plan->mismatched_count, err);
+        return fail_with_names(SIDESTEP_EMISMATCH, "tensor or object does not match what was saved",
+                               "tensors or objects do not match what was saved", plan->mismatched,
+                               plan->mismatched_count, err);
     if (plan->unexpected_count != 0 && (flags & SIDESTEP_LOAD_STRICT) != 0)
-        return name_first(SIDESTEP_EMISMATCH, "name of the checkpoint is not in the state",
-                          "names of the checkpoint are not in the state", plan->unexpected,
-                          plan->unexpected_count, err);
+        return fail_with_names(SIDESTEP_EMISMATCH, "name of the checkpoint is not in the state",
+                               "names of the checkpoint are not in the state", plan->unexpected,
+                               plan->unexpected_count, err);
     return SIDESTEP_OK;
 }
 
@@ -123,7 +124,7 @@ static enum sidestep_status verify_whole(struct sidestep_engine *engine, struct 
         return verify_reader(reader, engine->stagers, NULL, findings, err);
     TRY(reader_open(reader->store, reader->path, READER_PARSE_METADATA, &whole, err));
     if (memcmp(whole->manifest_sha256, reader->manifest_sha256, HASH_SHA256_BYTES) != 0)
-        return FAIL(err, SIDESTEP_ECORRUPT, "it was replaced while it was being loaded");
+        return FAIL(err, SIDESTEP_ECORRUPT, "the checkpoint was replaced during the load");
     return verify_reader(whole, engine->stagers, NULL, findings, err);
 }
 
@@ -144,10 +145,10 @@ static enum sidestep_status verify_before_all(struct sidestep_engine *engine, st
     return comm_agree_all(&engine->comm, status, err);
 }
 
-/* Is this the only rank that reads this data?  If several ranks of a host read the same data, the
- * page cache is better than O_DIRECT. */
-static bool is_alone(const struct sidestep_engine *engine, const struct reader *reader,
-                     const struct load_plan *plan)
+/* Does no other rank read this data?  If several ranks of a host read the same data, the page cache
+ * is better than O_DIRECT. */
+static bool is_only_reader(const struct sidestep_engine *engine, const struct reader *reader,
+                           const struct load_plan *plan)
 {
     uint64_t total = reader_data_bytes(reader), wanted;
 
@@ -162,22 +163,22 @@ static enum sidestep_status load_reader_all(struct sidestep_engine *engine, stru
                                             struct sidestep_load_report *report,
                                             uint64_t *bytes_read, struct sidestep_error *err)
 {
-    bool away = false;
+    bool on_device = false;
     enum sidestep_status status = fill_report(report, plan, err);
 
     if (status == SIDESTEP_OK)
-        status = judge_plan(plan, options->flags, err);
+        status = check_plan(plan, options->flags, err);
     if (status == SIDESTEP_OK)
         status = target_prepare(&engine->devices, state, options->streams, options->stream_count,
-                                &away, err);
+                                &on_device, err);
     if (status == SIDESTEP_OK)
         status = targets_check_writable(plan, err);
     TRY(comm_agree_all(&engine->comm, status, err));
     /* A foreign file has nothing that can be checked without reading it. */
     if (options->verify == SIDESTEP_VERIFY_BEFORE && reader->foreign == NULL)
         TRY(verify_before_all(engine, reader, err));
-    status = fetch_run(reader, plan, engine->stagers, is_alone(engine, reader, plan),
-                       away ? &engine->devices : NULL, bytes_read, err);
+    status = fetch_run(reader, plan, engine->stagers, is_only_reader(engine, reader, plan),
+                       on_device ? &engine->devices : NULL, bytes_read, err);
     if (status == SIDESTEP_OK && !reader->has_manifest)
         status = reader_check_unchanged(reader, err);
     if (status == SIDESTEP_OK)

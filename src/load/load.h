@@ -4,9 +4,9 @@
  *
  * All ranks open the checkpoint together (open_all.h).  plan/load_plan.h finds the stored chunks
  * that are needed, each once.  fetch.h reads them in large requests, in file order, with several
- * threads.  Each block is checked by its hash and then copied into the tensors
- * (target.h).  compressed_item.h decodes compressed items.  tensor_reader.h reads single tensors,
- * for conversions and comparisons.
+ * threads.  Each block is checked by its hash and then copied into the tensors (target.h).
+ * compressed_item.h decodes compressed items.  tensor_reader.h reads single tensors, for
+ * conversions and comparisons.
  *
  * What comes in: a path and a state dict whose tensors are to be filled.
  * What goes out: filled tensors, objects, and a report; or an error that names tensor and file.
@@ -28,11 +28,11 @@ enum sidestep_status load_path_all(struct sidestep_engine *engine, const char *p
                                    const struct sidestep_load_options *options, uint32_t flags,
                                    struct sidestep_load_report *report, struct sidestep_error *err);
 /* Copy and check the caller's options. */
-enum sidestep_status load_options_copy(struct sidestep_load_options *ours,
-                                       const struct sidestep_load_options *theirs,
+enum sidestep_status load_options_copy(struct sidestep_load_options *copy,
+                                       const struct sidestep_load_options *options,
                                        struct sidestep_error *err);
 
-/* What else other folders use of this one. */
+/* Other folders also use these. */
 #include "load/fetch.h"
 #include "load/tensor_reader.h"
 

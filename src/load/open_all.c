@@ -7,12 +7,13 @@
 #include "base/base.h"
 #include "commit/commit.h"
 
-/* A checkpoint may be replaced while it is opened, and network file systems cache attributes, so
- * that a rank sees another save for a moment. Then the ranks try again. */
+/* A checkpoint may be replaced while it is opened. Network file systems cache attributes, so a rank
+ * may see another save for a moment. Then the ranks try again. */
 #define OPEN_TRIES 5u
 #define OPEN_DISAGREE_TRIES 3u
 
-struct opening {
+/* One call of open_and_plan_all() on one rank. */
+struct open_call {
     struct sidestep_engine *engine;
     const char *path;
     uint32_t flags;
@@ -22,13 +23,13 @@ struct opening {
     struct load_plan *plan;
 };
 
-/* What rank 0 tells the others first. */
+/* What rank 0 sends to the other ranks first. */
 struct announcement {
     uint64_t is_listed;     /* a manifest lists the .metadata */
     uint64_t metadata_hash; /* the first bytes of its SHA-256 */
 };
 
-static enum sidestep_status admit_chunks(struct opening *o, struct sidestep_error *err)
+static enum sidestep_status admit_chunks(struct open_call *o, struct sidestep_error *err)
 {
     for (size_t i = 0; i < o->plan->count; i++) {
         const struct load_plan_chunk *chunk = &o->plan->chunks[i];
@@ -39,8 +40,9 @@ static enum sidestep_status admit_chunks(struct opening *o, struct sidestep_erro
 
 /* ---- each rank parses .metadata */
 
-/* The hash of the manifest (or .metadata) shows whether it is the same save. */
-static enum sidestep_status open_each_all(struct opening *o, struct sidestep_error *err)
+/* Open the checkpoint on each rank. The hash of the manifest (or .metadata) shows whether all ranks
+ * have opened the same save. */
+static enum sidestep_status open_each_all(struct open_call *o, struct sidestep_error *err)
 {
     struct comm *comm = &o->engine->comm;
     const struct reader_share share = {(uint64_t)comm->rank, (uint64_t)comm->size};
@@ -74,10 +76,10 @@ static enum sidestep_status open_each_all(struct opening *o, struct sidestep_err
 
 /* ---- each rank opens what it needs */
 
-/* Rank 0 opens the manifest, if it lists the .metadata. What is damaged there, reader_open() says
- * in more words. */
-static enum sidestep_status open_first(struct opening *o, struct announcement *said,
-                                       struct sidestep_error *err)
+/* Rank 0 opens the manifest, if it lists the .metadata. It ignores damage, which open_each_all()
+ * then reports in more detail. */
+static enum sidestep_status open_on_rank_0(struct open_call *o, struct announcement *announced,
+                                           struct sidestep_error *err)
 {
     struct sidestep_error why = {0};
     struct store *store = NULL;
@@ -86,19 +88,19 @@ static enum sidestep_status open_first(struct opening *o, struct announcement *s
     enum sidestep_status status =
         reader_open_listed(store, o->path, o->flags, NULL, o->reader, &why);
     if (status == SIDESTEP_OK) {
-        said->is_listed = 1;
-        memcpy(&said->metadata_hash, (*o->reader)->manifest.metadata_sha256,
-               sizeof(said->metadata_hash));
+        announced->is_listed = 1;
+        memcpy(&announced->metadata_hash, (*o->reader)->manifest.metadata_sha256,
+               sizeof(announced->metadata_hash));
         return SIDESTEP_OK;
     }
     return status == SIDESTEP_ENOMEM || status == SIDESTEP_EIO ? error_copy(err, &why)
                                                                : SIDESTEP_OK;
 }
 
-/* Another rank than rank 0 opens the directory. Rank 0 holds the lock that keeps others from
- * deleting it, and gives it up after all ranks have read. */
-static enum sidestep_status open_other(struct opening *o, const struct buffer *manifest,
-                                       struct sidestep_error *err)
+/* A rank other than rank 0 opens the directory. Rank 0 holds the lock that keeps others from
+ * deleting it, until all ranks have read. */
+static enum sidestep_status open_on_other_rank(struct open_call *o, const struct buffer *manifest,
+                                               struct sidestep_error *err)
 {
     struct store *store = NULL;
 
@@ -107,9 +109,9 @@ static enum sidestep_status open_other(struct opening *o, const struct buffer *m
                               err);
 }
 
-/* Give ${bytes} of rank 0 to all. */
-static enum sidestep_status share_all(struct comm *comm, struct buffer *bytes,
-                                      struct sidestep_error *err)
+/* Send ${bytes} of rank 0 to all ranks. */
+static enum sidestep_status broadcast_buffer_all(struct comm *comm, struct buffer *bytes,
+                                                 struct sidestep_error *err)
 {
     uint64_t length = bytes->length;
     enum sidestep_status status = SIDESTEP_OK;
@@ -125,21 +127,21 @@ static enum sidestep_status share_all(struct comm *comm, struct buffer *bytes,
     return comm_broadcast_all(comm, bytes->bytes, (size_t)length, 0, err);
 }
 
-static enum sidestep_status share_manifest_all(struct opening *o, struct sidestep_error *err)
+static enum sidestep_status broadcast_manifest_all(struct open_call *o, struct sidestep_error *err)
 {
     OWNED_BUFFER received = {0};
     struct comm *comm = &o->engine->comm;
     bool is_first = comm->rank == 0;
     enum sidestep_status status = SIDESTEP_OK;
 
-    TRY(share_all(comm, is_first ? &(*o->reader)->manifest_text : &received, err));
+    TRY(broadcast_buffer_all(comm, is_first ? &(*o->reader)->manifest_text : &received, err));
     if (!is_first)
-        status = open_other(o, &received, err);
+        status = open_on_other_rank(o, &received, err);
     return comm_agree_all(comm, status, err);
 }
 
 /* This rank's share of all files. */
-static void get_share(const struct opening *o, size_t *begin, size_t *end)
+static void get_share(const struct open_call *o, size_t *begin, size_t *end)
 {
     uint64_t rank = (uint64_t)o->engine->comm.rank, size = (uint64_t)o->engine->comm.size;
     uint64_t files = (*o->reader)->file_count;
@@ -149,7 +151,7 @@ static void get_share(const struct opening *o, size_t *begin, size_t *end)
 }
 
 /* List the chunks of this rank's share of the footers. */
-static enum sidestep_status list_chunks(struct opening *o, struct chunk_list **list,
+static enum sidestep_status list_chunks(struct open_call *o, struct chunk_list **list,
                                         struct sidestep_error *err)
 {
     size_t begin, end;
@@ -160,8 +162,8 @@ static enum sidestep_status list_chunks(struct opening *o, struct chunk_list **l
                          : SIDESTEP_ENOMEM;
 }
 
-/* The lists of all ranks, behind each other, on all ranks. */
-static enum sidestep_status list_chunks_all(struct opening *o, struct buffer *chunks,
+/* Concatenate the lists of all ranks, and send the result to all ranks. */
+static enum sidestep_status list_chunks_all(struct open_call *o, struct buffer *chunks,
                                             struct sidestep_error *err)
 {
     OWNED_BY(chunk_list_free) struct chunk_list *list = NULL;
@@ -182,10 +184,10 @@ static enum sidestep_status list_chunks_all(struct opening *o, struct buffer *ch
         chunks->bytes = TAKE(parts.bytes);
         chunks->length = chunks->capacity = parts.offsets[last] + parts.sizes[last];
     }
-    return share_all(comm, chunks, err);
+    return broadcast_buffer_all(comm, chunks, err);
 }
 
-static enum sidestep_status take_listed_all(struct opening *o, struct sidestep_error *err)
+static enum sidestep_status take_listed_all(struct open_call *o, struct sidestep_error *err)
 {
     OWNED_BUFFER chunks = {0};
 
@@ -193,10 +195,10 @@ static enum sidestep_status take_listed_all(struct opening *o, struct sidestep_e
     return reader_take_chunks(*o->reader, chunks.bytes, chunks.length, o->state, o->all_names, err);
 }
 
-/* Take from the index of chunks what this rank needs, and look at the sizes of its share. Where
- * there are few files for each rank, only rank 0 reads the index, and sends it to all. ${*taken}:
- * all ranks have; else the footers say the same. */
-static enum sidestep_status take_index_all(struct opening *o, bool *taken,
+/* Take from the index of chunks what this rank needs, and compare the sizes of its share of the
+ * files. If there are few files for each rank, only rank 0 reads the index, and sends it to all.
+ * ${*taken} is false if a rank could not use the index; then the ranks read the footers. */
+static enum sidestep_status take_index_all(struct open_call *o, bool *taken,
                                            struct sidestep_error *err)
 {
     OWNED_BUFFER pages = {0};
@@ -216,7 +218,7 @@ static enum sidestep_status take_index_all(struct opening *o, bool *taken,
     if (failed != 0)
         return SIDESTEP_OK;
     if (is_sent) {
-        TRY(share_all(comm, &pages, err));
+        TRY(broadcast_buffer_all(comm, &pages, err));
         if (comm->rank != 0)
             status = reader_take_chunks(r, pages.bytes, pages.length, o->state, o->all_names, err);
     }
@@ -226,18 +228,18 @@ static enum sidestep_status take_index_all(struct opening *o, bool *taken,
     return comm_agree_all(comm, status, err);
 }
 
-/* One rank that keeps all footers needs no list of what they say. */
-static bool takes_footers(const struct opening *o)
+/* A single rank that keeps all footers needs no list of their chunks. */
+static bool takes_footers(const struct open_call *o)
 {
     return o->engine->comm.size == 1 && (*o->reader)->file_count <= READER_MAX_FOOTERS;
 }
 
-static enum sidestep_status open_needed_all(struct opening *o, struct sidestep_error *err)
+static enum sidestep_status open_needed_all(struct open_call *o, struct sidestep_error *err)
 {
     enum sidestep_status status = SIDESTEP_OK;
     bool taken = false;
 
-    TRY(share_manifest_all(o, err));
+    TRY(broadcast_manifest_all(o, err));
     TRY(take_index_all(o, &taken, err));
     if (takes_footers(o))
         status = reader_take_footers(*o->reader, err);
@@ -253,7 +255,7 @@ static enum sidestep_status open_needed_all(struct opening *o, struct sidestep_e
 /* ---- what a damaged file means */
 
 /* The hash of the .metadata that this rank sees now; 0: it sees none. */
-static uint64_t see_metadata(struct opening *o)
+static uint64_t hash_seen_metadata(struct open_call *o)
 {
     OWNED_DIR *dir = NULL;
     struct store *store = NULL;
@@ -268,15 +270,15 @@ static uint64_t see_metadata(struct opening *o)
     return seen;
 }
 
-/* A rank found damage. Is that because the checkpoint was replaced, or because ranks see different
- * storage? ${*again}: try again. */
-static enum sidestep_status judge_damage_all(struct opening *o, uint64_t opened, unsigned attempt,
+/* A rank found damage. Find out whether the checkpoint was replaced, or the ranks see different
+ * storage. ${*again}: try again. */
+static enum sidestep_status judge_damage_all(struct open_call *o, uint64_t opened, unsigned attempt,
                                              bool *again, struct sidestep_error *err)
 {
     struct sidestep_error why = {0};
     uint64_t seen[2];
 
-    seen[0] = see_metadata(o);
+    seen[0] = hash_seen_metadata(o);
     seen[1] = ~seen[0];
     if (comm_reduce_max_all(&o->engine->comm, seen, 2, &why) != SIDESTEP_OK)
         return error_copy(err, &why);
@@ -293,17 +295,17 @@ static enum sidestep_status judge_damage_all(struct opening *o, uint64_t opened,
     return SIDESTEP_ECORRUPT;
 }
 
-static enum sidestep_status try_all(struct opening *o, struct announcement *said,
-                                    struct sidestep_error *err)
+static enum sidestep_status open_once_all(struct open_call *o, struct announcement *announced,
+                                          struct sidestep_error *err)
 {
     struct comm *comm = &o->engine->comm;
     enum sidestep_status status = SIDESTEP_OK;
 
     if (comm->rank == 0)
-        status = open_first(o, said, err);
+        status = open_on_rank_0(o, announced, err);
     TRY(comm_agree_all(comm, status, err));
-    TRY(comm_broadcast_all(comm, said, sizeof(*said), 0, err));
-    return said->is_listed != 0 ? open_needed_all(o, err) : open_each_all(o, err);
+    TRY(comm_broadcast_all(comm, announced, sizeof(*announced), 0, err));
+    return announced->is_listed != 0 ? open_needed_all(o, err) : open_each_all(o, err);
 }
 
 enum sidestep_status open_and_plan_all(struct sidestep_engine *engine, const char *path,
@@ -311,18 +313,18 @@ enum sidestep_status open_and_plan_all(struct sidestep_engine *engine, const cha
                                        bool all_names, struct reader **reader,
                                        struct load_plan *plan, struct sidestep_error *err)
 {
-    struct opening o = {engine, path, flags | READER_SHARED_LOCK, state, all_names, reader, plan};
+    struct open_call o = {engine, path, flags | READER_SHARED_LOCK, state, all_names, reader, plan};
     enum sidestep_status status = SIDESTEP_OK;
     bool again = true;
 
     for (unsigned attempt = 0; again; attempt++) {
-        struct announcement said = {0};
+        struct announcement announced = {0};
         again = false;
-        status = try_all(&o, &said, err);
+        status = open_once_all(&o, &announced, err);
         if (status == SIDESTEP_OK)
             return SIDESTEP_OK;
-        if (said.is_listed != 0 && status == SIDESTEP_ECORRUPT)
-            status = judge_damage_all(&o, said.metadata_hash, attempt, &again, err);
+        if (announced.is_listed != 0 && status == SIDESTEP_ECORRUPT)
+            status = judge_damage_all(&o, announced.metadata_hash, attempt, &again, err);
         load_plan_release(plan);
         reader_close(reader);
     }

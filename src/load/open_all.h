@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * open_all.h -- all ranks open a checkpoint together, each only the files from which it reads.
+ * open_all.h -- opens a checkpoint on all ranks together; each opens only the files that it reads.
  *
- * Rank 0 compares `.metadata` with the manifest, and gives the manifest to all. Each rank then
- * reads the footers of some shards, which lists all stored chunks once; the list goes to all
- * ranks. Where there are many more shards than ranks, rank 0 takes the list from `.metadata`
- * instead, if it is small, and looks at the sizes of all shards. Each rank plans from the list,
- * opens the shards that it needs, and checks their footers against the manifest.
+ * Rank 0 compares `.metadata` with the manifest, and sends the manifest to all. The ranks then take
+ * the stored chunks from the index of chunks, if there is one, and each compares the sizes of its
+ * share of the shards. Otherwise each rank lists the chunks in the footers of its share of the
+ * shards, and the lists go to all ranks. Each rank plans from the chunks, opens the shards that it
+ * needs, and checks their footers against the manifest.
  *
- * Where no manifest lists the `.metadata`, each rank parses it, opens its share of the files, or
- * looks at their sizes if they are many, and opens the files that it needs.
+ * If no manifest lists the `.metadata`, each rank parses it, opens its share of the files (or only
+ * compares their sizes, if there are many), and opens the files that it needs.
  */
 #ifndef LOAD_OPEN_ALL_H
 #define LOAD_OPEN_ALL_H

@@ -21,7 +21,7 @@ enum sidestep_status storage_crc_add(struct storage_crc *s, uint64_t begin, uint
     return SIDESTEP_OK;
 }
 
-/* By their beginning, the longest first. */
+/* Sort by begin, and then the longest first. */
 static int compare_parts(const void *a, const void *b)
 {
     const struct storage_crc_part *x = a, *y = b;

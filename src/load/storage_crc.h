@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* storage_crc.h -- computes the CRC32 of a storage from those of byte ranges that were read in any
- * order; ranges that were not read are read at the end. */
+/* storage_crc.h -- computes the CRC32 of a storage from the CRC32s of byte ranges that were read in
+ * any order.  Ranges that were not read are read at the end. */
 #ifndef LOAD_STORAGE_CRC_H
 #define LOAD_STORAGE_CRC_H
 

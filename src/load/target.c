@@ -27,7 +27,7 @@ static enum sidestep_status locate_entry(struct devices *devices, struct state_e
     return status;
 }
 
-/* Make our stream to ${device} wait for the current work of ${stream}, on any open device. */
+/* Make sidestep's stream to ${device} wait for the current work of ${stream}, on any device. */
 static enum sidestep_status make_stream_wait(struct devices *devices, int32_t device,
                                              const struct sidestep_stream *stream,
                                              struct sidestep_error *err)
@@ -41,7 +41,7 @@ static enum sidestep_status make_stream_wait(struct devices *devices, int32_t de
     if (capturing)
         return FAIL(err, SIDESTEP_EINVAL,
                     "a graph is being captured on a stream of device %d that the load would wait "
-                    "for; nothing was loaded: load before or after",
+                    "for; nothing was loaded: load before or after the capture",
                     stream->device);
     TRY(devices_enter(devices, stream->device, &before, err));
     enum sidestep_status status = driver->ops->event_new(driver, &event, err);
@@ -59,27 +59,27 @@ static enum sidestep_status make_stream_wait_all(struct devices *devices, int32_
                                                  const struct sidestep_stream *streams,
                                                  size_t count, struct sidestep_error *err)
 {
-    struct sidestep_stream own = {.device = device, .stream = device_default_stream};
+    struct sidestep_stream default_stream = {.device = device, .stream = device_default_stream};
 
     for (size_t i = 0; i < count; i++)
         if (streams[i].device >= 0 && streams[i].device < DEVICE_MAX &&
             devices->devices[streams[i].device].context != NULL)
             TRY(make_stream_wait(devices, device, &streams[i], err));
-    return count == 0 ? make_stream_wait(devices, device, &own, err) : SIDESTEP_OK;
+    return count == 0 ? make_stream_wait(devices, device, &default_stream, err) : SIDESTEP_OK;
 }
 
 enum sidestep_status target_prepare(struct devices *devices, struct sidestep_state_dict *state,
                                     const struct sidestep_stream *streams, size_t stream_count,
-                                    bool *away, struct sidestep_error *err)
+                                    bool *any_on_device, struct sidestep_error *err)
 {
     bool used[DEVICE_MAX] = {false};
 
-    *away = false;
+    *any_on_device = false;
     (void)devices_detect_driver(devices);
     for (size_t i = 0; i < state->count; i++) {
         TRY(locate_entry(devices, &state->entries[i], err));
         if (state->entries[i].on_device != 0)
-            used[state->entries[i].on_device - 1] = *away = true;
+            used[state->entries[i].on_device - 1] = *any_on_device = true;
     }
     for (int32_t device = 0; device < DEVICE_MAX; device++)
         if (used[device])
@@ -107,9 +107,9 @@ static enum sidestep_status write_to_device(struct devices *devices, const struc
         status = device_batch_submit(&batch, err);
     devices_leave(devices, before);
     /* Wait after a failure, too: submitted copies still read the buffer. */
-    enum sidestep_status settled = devices_synchronize(devices, device, devices->devices[device].in,
-                                                       status == SIDESTEP_OK ? err : NULL);
-    status = status != SIDESTEP_OK ? status : settled;
+    enum sidestep_status waited = devices_synchronize(devices, device, devices->devices[device].in,
+                                                      status == SIDESTEP_OK ? err : NULL);
+    status = status != SIDESTEP_OK ? status : waited;
     return WRAP(status, err, "copy tensor '%s' to device %d", target->name, device);
 }
 

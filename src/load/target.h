@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * target.h -- writes loaded bytes to the caller's tensors, in host memory or on a device.  Bytes
- * for a device are checked in a buffer first.  One thread copies them to the device while others
- * read.
+ * target.h -- writes loaded bytes to the caller's tensors, in host memory or on a device.
+ *
+ * Bytes for a device are checked in a buffer first.  One thread copies them to the device while
+ * others read.
  */
 #ifndef LOAD_TARGET_H
 #define LOAD_TARGET_H
@@ -10,13 +11,15 @@
 #include "model/model.h"
 #include "snapshot/snapshot.h"
 
-/* Find out which tensors of ${state} are on devices, and make our streams wait for the current work
- * of ${streams} (none given: the default streams).  *away: some tensors are on devices. */
+/* Find out which tensors of ${state} are on devices, and make sidestep's streams wait for the
+ * current work of ${streams} (none given: the default streams).  ${*any_on_device}: a tensor is on
+ * a device. */
 enum sidestep_status target_prepare(struct devices *devices, struct sidestep_state_dict *state,
                                     const struct sidestep_stream *streams, size_t stream_count,
-                                    bool *away, struct sidestep_error *err);
-/* Write to ${target} what it has of bytes [begin, begin + length) of chunk ${stored}, which are in
- * ${bytes}.  Waits until the copy is done.  Any thread. */
+                                    bool *any_on_device, struct sidestep_error *err);
+/* Write those of bytes [begin, begin + length) of chunk ${stored}, which are in ${bytes}, that lie
+ * in
+ * ${target}.  Waits until the copy is done.  Any thread. */
 enum sidestep_status target_write_bytes(struct devices *devices, const struct box *stored,
                                         uint64_t begin, uint64_t length, uint8_t *bytes,
                                         const struct state_entry *target,

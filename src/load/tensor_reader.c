@@ -32,17 +32,17 @@ struct tensor_reader {
     struct chunk_sources sources;
     struct read_buffer *buffers;
     unsigned buffer_count;
-    _Atomic uint64_t total;
+    _Atomic uint64_t bytes_read;
     struct {
         struct lock lock LOCK_KIND(TENSOR_READER);
         struct lock_condition changed;
         struct read_buffer *free GUARDED_BY(&lock);
         uint64_t cached_bytes GUARDED_BY(&lock);
-        uint64_t uses GUARDED_BY(&lock);
+        uint64_t uses GUARDED_BY(&lock); /* of decoded chunks */
     } shared;
 };
 
-/* ---------------------------------------------------------------- making and freeing */
+/* ---- making and freeing */
 
 static enum sidestep_status make_buffers(struct tensor_reader *t, unsigned buffers,
                                          struct sidestep_error *err)
@@ -100,10 +100,10 @@ void tensor_reader_free(struct tensor_reader **out)
 
 uint64_t tensor_reader_bytes_read(const struct tensor_reader *t)
 {
-    return atomic_load(&t->total);
+    return atomic_load(&t->bytes_read);
 }
 
-/* ---------------------------------------------------------------- reading */
+/* ---- reading */
 
 static struct read_buffer *acquire_buffer(struct tensor_reader *t)
 {
@@ -145,22 +145,23 @@ static enum sidestep_status fill_buffer(struct tensor_reader *t, struct read_buf
         buffer->file = file;
         buffer->begin = begin;
         buffer->end = end;
-        atomic_fetch_add(&t->total, end - begin);
+        atomic_fetch_add(&t->bytes_read, end - begin);
     }
     *bytes = buffer->memory.bytes + (offset - buffer->begin);
     return SIDESTEP_OK;
 }
 
-/* A byte range of a box, and where it is to be written. */
-struct wanted {
+/* A byte range of a box, and the memory that it is read to. */
+struct range_target {
     const struct box *box;
     uint64_t begin;
     uint8_t *to;
 };
 
-/* Copy the wanted part of bytes [begin, begin + length) of the chunk, which are at ${bytes}. */
+/* Copy bytes [begin, begin + length) of the chunk, which are at ${bytes}, as far as ${w} reaches.
+ */
 static void copy_to_target(const struct chunk_source *p, uint64_t begin, uint64_t length,
-                           const uint8_t *bytes, const struct wanted *w)
+                           const uint8_t *bytes, const struct range_target *w)
 {
     int64_t strides[SIDESTEP_MAX_NDIM];
     /* The box would begin at this address; only bytes of the range are written. */
@@ -177,7 +178,7 @@ static void copy_to_target(const struct chunk_source *p, uint64_t begin, uint64_
 /* Read data without block hashes. */
 static enum sidestep_status read_without_blocks(struct tensor_reader *t, struct read_buffer *buffer,
                                                 struct chunk_source *p, uint64_t first,
-                                                uint64_t last, const struct wanted *w,
+                                                uint64_t last, const struct range_target *w,
                                                 struct sidestep_error *err)
 {
     struct chunk_storage *storage = p->storage;
@@ -204,7 +205,7 @@ static enum sidestep_status read_without_blocks(struct tensor_reader *t, struct 
 
 static enum sidestep_status read_blocks(struct tensor_reader *t, struct read_buffer *buffer,
                                         struct chunk_source *p, uint64_t first, uint64_t last,
-                                        const struct wanted *w, struct sidestep_error *err)
+                                        const struct range_target *w, struct sidestep_error *err)
 {
     const struct reader_item item = {
         .file = p->file,
@@ -232,8 +233,7 @@ static enum sidestep_status read_blocks(struct tensor_reader *t, struct read_buf
     return SIDESTEP_OK;
 }
 
-/* ---------------------------------------------------------------- chunks that are decoded
- * completely */
+/* ---- chunks that are decoded completely */
 
 /* Chunks that are decoded in one pass. */
 struct decoding {
@@ -316,7 +316,7 @@ static enum sidestep_status decode(struct chunk_source **sources, size_t count, 
 
 /* Locked: free the least recently used buffers, except that of ${keep}, until the cache is within
  * its limit. */
-static void shrink(struct tensor_reader *t, const struct chunk_source *keep)
+static void shrink_cache(struct tensor_reader *t, const struct chunk_source *keep)
     REQUIRES(&t->shared.lock)
 {
     while (t->shared.cached_bytes > TENSOR_READER_CACHE_BYTES) {
@@ -336,8 +336,8 @@ static void shrink(struct tensor_reader *t, const struct chunk_source *keep)
     }
 }
 
-/* Locked: ${p} and the sources that are decoded with it. */
-static size_t choose(struct chunk_source *p, struct chunk_source **chosen)
+/* Locked: choose ${p} and the sources that are decoded with it. */
+static size_t choose_sources(struct chunk_source *p, struct chunk_source **chosen)
 {
     size_t count = 0;
 
@@ -351,7 +351,8 @@ static size_t choose(struct chunk_source *p, struct chunk_source **chosen)
     return count;
 }
 
-/* Locked; releases the lock while it decodes. */
+/* Locked: decode ${p} and the sources that are decoded with it.  Releases the lock while it
+ * decodes. */
 static enum sidestep_status decode_with_others(struct tensor_reader *t, struct chunk_source *p,
                                                struct sidestep_error *err) REQUIRES(&t->shared.lock)
 {
@@ -362,7 +363,7 @@ static enum sidestep_status decode_with_others(struct tensor_reader *t, struct c
     assert(!p->decoding && p->decoded == NULL);
     if (chosen == NULL || decoded == NULL)
         return FAIL_NOMEM(err, most * sizeof(*chosen));
-    size_t count = choose(p, chosen);
+    size_t count = choose_sources(p, chosen);
     for (size_t i = 0; i < count; i++)
         chosen[i]->decoding = true;
     lock_release(&t->shared.lock);
@@ -377,15 +378,15 @@ static enum sidestep_status decode_with_others(struct tensor_reader *t, struct c
     }
     if (p->storage != NULL && !p->decode_item->has_crc)
         p->storage->has_unrecorded_reads = true;
-    atomic_fetch_add(&t->total,
+    atomic_fetch_add(&t->bytes_read,
                      p->storage != NULL ? p->decode_item->storage_bytes : p->chunk->storage.length);
     lock_wake_all(&t->shared.changed);
     return status;
 }
 
 /* Locked: make the decoded bytes of ${p} available.  The first thread that needs them decodes. */
-static enum sidestep_status obtain(struct tensor_reader *t, struct chunk_source *p,
-                                   struct sidestep_error *err) REQUIRES(&t->shared.lock)
+static enum sidestep_status get_decoded(struct tensor_reader *t, struct chunk_source *p,
+                                        struct sidestep_error *err) REQUIRES(&t->shared.lock)
 {
     enum sidestep_status status = SIDESTEP_OK;
 
@@ -394,16 +395,16 @@ static enum sidestep_status obtain(struct tensor_reader *t, struct chunk_source 
     if (p->decoded == NULL)
         status = decode_with_others(t, p, err);
     p->last_use = ++t->shared.uses;
-    shrink(t, p);
+    shrink_cache(t, p);
     return status;
 }
 
 static enum sidestep_status read_whole(struct tensor_reader *t, struct chunk_source *p,
-                                       uint64_t first, uint64_t last, const struct wanted *w,
+                                       uint64_t first, uint64_t last, const struct range_target *w,
                                        struct sidestep_error *err)
 {
     lock_acquire(&t->shared.lock);
-    enum sidestep_status status = obtain(t, p, err);
+    enum sidestep_status status = get_decoded(t, p, err);
     p->pins++;
     lock_release(&t->shared.lock);
     if (status == SIDESTEP_OK)
@@ -415,11 +416,11 @@ static enum sidestep_status read_whole(struct tensor_reader *t, struct chunk_sou
     return status;
 }
 
-/* ---------------------------------------------------------------- the public functions */
+/* ---- the public functions */
 
 static enum sidestep_status read_source(struct tensor_reader *t, struct read_buffer *buffer,
                                         struct chunk_source *p, uint64_t end,
-                                        const struct wanted *w, struct sidestep_error *err)
+                                        const struct range_target *w, struct sidestep_error *err)
 {
     uint64_t first, last;
 
@@ -436,38 +437,38 @@ enum sidestep_status tensor_reader_read(struct tensor_reader *t, size_t entry,
                                         const struct box *box, uint64_t begin, uint64_t bytes,
                                         uint8_t *to, struct sidestep_error *err)
 {
-    const struct wanted wanted = {.box = box, .begin = begin, .to = to};
+    const struct range_target target = {.box = box, .begin = begin, .to = to};
     size_t count = t->reader->metadata.entries[entry].chunk_count;
     struct chunk_source *sources = &t->sources.sources[t->sources.first_source[entry]];
     struct read_buffer *buffer = acquire_buffer(t);
     enum sidestep_status status = SIDESTEP_OK;
 
     for (size_t i = 0; i < count && status == SIDESTEP_OK; i++)
-        status = read_source(t, buffer, &sources[i], begin + bytes, &wanted, err);
+        status = read_source(t, buffer, &sources[i], begin + bytes, &target, err);
     return_buffer(t, buffer);
     return status;
 }
 
-/* Context for reading the bytes of a storage whose CRC is not known, because they were not read, or
- * were read in a way that does not record it. */
-struct rest {
+/* For reading the bytes of a storage whose CRC is not known: they were not read, or were read
+ * without recording it. */
+struct unrecorded_read {
     struct tensor_reader *t;
     struct read_buffer *buffer;
     const struct chunk_storage *storage;
 };
 
-static enum sidestep_status crc_of_rest(void *context, uint64_t begin, uint64_t bytes,
-                                        uint32_t *crc, struct sidestep_error *err)
+static enum sidestep_status add_unrecorded_crc(void *context, uint64_t begin, uint64_t bytes,
+                                               uint32_t *crc, struct sidestep_error *err)
 {
-    const struct rest *rest = context;
+    const struct unrecorded_read *read = context;
 
     for (uint64_t at = begin, length; at < begin + bytes; at += length) {
-        const uint8_t *held = NULL;
+        const uint8_t *data = NULL;
 
         length = min_u64(begin + bytes - at, TENSOR_READER_REQUEST_BYTES);
-        TRY(fill_buffer(rest->t, rest->buffer, rest->storage->file, rest->storage->offset + at,
-                        length, &held, err));
-        *crc = hash_crc32(*crc, held, length);
+        TRY(fill_buffer(read->t, read->buffer, read->storage->file, read->storage->offset + at,
+                        length, &data, err));
+        *crc = hash_crc32(*crc, data, length);
     }
     return SIDESTEP_OK;
 }
@@ -475,12 +476,12 @@ static enum sidestep_status crc_of_rest(void *context, uint64_t begin, uint64_t 
 static enum sidestep_status check_storage(struct tensor_reader *t, struct chunk_storage *storage,
                                           struct sidestep_error *err)
 {
-    struct rest rest = {.t = t, .buffer = acquire_buffer(t), .storage = storage};
+    struct unrecorded_read read = {.t = t, .buffer = acquire_buffer(t), .storage = storage};
     uint32_t crc;
-    enum sidestep_status status =
-        storage_crc_finish(&storage->read_crcs, storage->bytes, crc_of_rest, &rest, &crc, err);
+    enum sidestep_status status = storage_crc_finish(&storage->read_crcs, storage->bytes,
+                                                     add_unrecorded_crc, &read, &crc, err);
 
-    return_buffer(t, rest.buffer);
+    return_buffer(t, read.buffer);
     if (status == SIDESTEP_OK && crc != storage->crc)
         status = FAIL(err, SIDESTEP_ECORRUPT,
                       "'%s' in file '%s': the data has CRC32 %08x, the archive says %08x",

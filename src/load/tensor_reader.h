@@ -14,15 +14,15 @@
 #include "checkpoint/checkpoint.h"
 
 #define TENSOR_READER_REQUEST_BYTES ((uint64_t)4 << 20) /* bytes per request */
-#define TENSOR_READER_CACHE_BYTES                                                                  \
-    ((uint64_t)64 << 20) /* limit for cached decoded chunks, or one that is larger */
+/* Limit for cached decoded chunks, or one that is larger. */
+#define TENSOR_READER_CACHE_BYTES ((uint64_t)64 << 20)
 
 struct tensor_reader;
 
-/* ${wanted}: for each entry of the metadata, whether its bytes will be read.  ${hands}: number of
- * threads that read at the same time; each has a buffer of 5 MiB.  ECORRUPT: the chunks do not
+/* ${wanted}: for each entry of the metadata, whether its bytes will be read.  ${threads}: how many
+ * threads read at the same time; each has a buffer of 5 MiB.  ECORRUPT: the chunks do not
  * cover a tensor. */
-enum sidestep_status tensor_reader_open(struct reader *reader, const bool *wanted, unsigned hands,
+enum sidestep_status tensor_reader_open(struct reader *reader, const bool *wanted, unsigned threads,
                                         struct tensor_reader **out, struct sidestep_error *err);
 void tensor_reader_free(struct tensor_reader **t);
 
@@ -32,7 +32,7 @@ enum sidestep_status tensor_reader_read(struct tensor_reader *t, size_t entry,
                                         const struct box *box, uint64_t begin, uint64_t bytes,
                                         uint8_t *to, struct sidestep_error *err);
 
-/* Check the CRC32s, for which bytes that were not read are read now.  Then check that no file has
+/* Check the CRC32s; bytes that were not read are read for that.  Then check that no file has
  * changed. */
 enum sidestep_status tensor_reader_finish(struct tensor_reader *t, struct sidestep_error *err);
 

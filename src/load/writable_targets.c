@@ -17,18 +17,18 @@ struct read_only {
     struct byte_range *ranges; /* malloc'ed */
     size_t count;
     size_t capacity;
-    bool no_memory;
+    bool out_of_memory;
 };
 
 static void visit_mapping(void *context, uint64_t begin, uint64_t end, bool writable)
 {
     struct read_only *read_only = context;
 
-    if (writable || read_only->no_memory)
+    if (writable || read_only->out_of_memory)
         return;
     struct byte_range *grown =
         memory_grow(read_only->ranges, &read_only->capacity, read_only->count, sizeof(*grown));
-    read_only->no_memory = grown == NULL;
+    read_only->out_of_memory = grown == NULL;
     if (grown == NULL)
         return;
     read_only->ranges = grown;
@@ -65,8 +65,7 @@ static enum sidestep_status check_target(const struct read_only *read_only,
     if (at == 0)
         return SIDESTEP_OK;
     return FAIL(err, SIDESTEP_EINVAL,
-                "the memory of tensor '%s', into which it is to be loaded, may not be written (at "
-                "0x%llx): nothing was loaded",
+                "the memory of tensor '%s' may not be written (at 0x%llx): nothing was loaded",
                 target->name, (unsigned long long)at);
 }
 
@@ -74,11 +73,11 @@ enum sidestep_status targets_check_writable(const struct load_plan *plan,
                                             struct sidestep_error *err)
 {
     struct read_only read_only = {.count = 0};
-    struct sidestep_error unknown;
+    struct sidestep_error why;
     enum sidestep_status status = SIDESTEP_OK;
 
-    bool known = memory_map_read_access(visit_mapping, &read_only, &unknown) == SIDESTEP_OK &&
-                 !read_only.no_memory;
+    bool known = memory_map_read_access(visit_mapping, &read_only, &why) == SIDESTEP_OK &&
+                 !read_only.out_of_memory;
     for (size_t c = 0; known && status == SIDESTEP_OK && c < plan->count; c++)
         for (size_t t = 0; status == SIDESTEP_OK && t < plan->chunks[c].target_count; t++)
             status = check_target(&read_only, plan->chunks[c].targets[t], err);

@@ -6,8 +6,8 @@
 
 #include "plan/plan.h"
 
-/* EINVAL names a tensor of ${plan}, in host memory, that has a page which is not writable.  If the
- * kernel does not say, all are taken as writable. */
+/* EINVAL: a tensor of ${plan} in host memory, which the message names, has a page that is not
+ * writable. If the kernel does not report access rights, all pages count as writable. */
 enum sidestep_status targets_check_writable(const struct load_plan *plan,
                                             struct sidestep_error *err);
 
