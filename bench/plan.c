@@ -109,7 +109,7 @@ static void write_shard(struct planning *p, struct commit *commit, struct image 
     struct store_file *file = NULL;
     struct pipeline pipeline;
     struct workers *none = NULL;
-    struct pipeline_writers crew = {.kind = &one_at_a_time, .threads = 1};
+    struct pipeline_writers crew = {.config = &one_at_a_time, .threads = 1};
     struct pool pool = {0};
     OWNED_BUFFER bytes = {0};
     OWNED struct footer_item *items = memory_new(image->count, sizeof(*items));

@@ -85,7 +85,7 @@ def test_bytes_that_are_no_text() -> None:
         ("'a.b': strides put the shard outside of memory", "a.b", None),
         ("save 'runs/7': 'a.b': boxes of several ranks overlap", "a.b", None),
         ("'__0_0.distcp': a size of 7 bytes", None, "__0_0.distcp"),
-        ("save 'x': rank 0 gave it up", None, None),
+        ("save 'x': rank 0 aborted it", None, None),
         ("load 'c': tensor 'a.b': chunks overlap", "a.b", None),
         ("object 'step': two ranks list it", "step", None),
         ("open '.metadata': not a regular file", None, ".metadata"),

@@ -32,7 +32,7 @@ static void engine_shut(struct sidestep_engine *engine)
     saver_finish(engine);
     workers_free(&engine->stagers);
     workers_free(&engine->writers);
-    saver_leave_devices(engine);
+    saver_close_offload(engine);
     devices_close(&engine->devices);
     saver_free(engine);
     events_close(&engine->events);

@@ -203,7 +203,7 @@ static enum sidestep_status save(const struct sidestep_comm *comm, void *context
     how.has_step = c->reader->has_manifest && c->reader->manifest.step >= 0;
     how.step = how.has_step != 0 ? (uint64_t)c->reader->manifest.step : 0;
     TRY(sidestep_engine_open(&engine, &options, err));
-    engine->saver->turn = &s->turn;
+    engine->saver->memory_turn = &s->turn;
     enum sidestep_status status = sidestep_save(engine, c->destination, s->state, &how, NULL, err);
     /* Whether the checkpoint exists is decided: a collective that fails now must not deny it. */
     (void)sidestep_engine_close(&engine, NULL);

@@ -18,9 +18,8 @@
 #include "base/base.h"
 
 struct compression_policy {
-    double bytes_per_second; /* of the disk; 0: not measured yet */
-    unsigned
-        uncompressed_saves_left; /* how many of the next saves are written without compression */
+    double bytes_per_second;          /* of the disk; 0: not measured yet */
+    unsigned uncompressed_saves_left; /* the next saves, which are written without compression */
 };
 
 /* May the next save compress?  If so, ${*ns_per_byte} is the time that each of ${threads} threads

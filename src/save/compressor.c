@@ -78,15 +78,15 @@ const struct compressor_gain *compressor_gains(const struct compressor *compress
     return compressor->gains;
 }
 
-/* Windows under way at the same time: one per thread, and two that wait to be appended. */
+/* Windows that are encoded or wait to be appended: one per thread, and two more. */
 static size_t count_windows(unsigned threads)
 {
     return (size_t)threads + 2;
 }
 
-static size_t count_blocks(const struct store_queue_config *kind, unsigned threads)
+static size_t count_blocks(const struct store_queue_config *config, unsigned threads)
 {
-    return COMPRESSOR_WINDOW_BLOCKS + max_u64(kind->depth, threads) + 1;
+    return COMPRESSOR_WINDOW_BLOCKS + max_u64(config->depth, threads) + 1;
 }
 
 /* The counts are the same for each save of an engine, because its number of threads is constant.
@@ -113,13 +113,13 @@ static enum sidestep_status prepare_buffers(struct compressor_buffers *buffers, 
 
 static enum sidestep_status prepare(struct compressor *compressor, struct pipeline *p,
                                     struct compressor_buffers *buffers,
-                                    const struct store_queue_config *kind, struct workers *workers,
-                                    struct sidestep_error *err)
+                                    const struct store_queue_config *config,
+                                    struct workers *workers, struct sidestep_error *err)
 {
     unsigned threads = workers_count(workers) + 1;
-    size_t blocks = count_blocks(kind, threads);
+    size_t blocks = count_blocks(config, threads);
 
-    THREAD_IS(APPENDER); /* no other runs yet */
+    THREAD_IS(APPENDER); /* no other thread runs yet */
     assert(compressor->p == NULL);
     compressor->p = p;
     compressor->buffers = buffers;
@@ -227,11 +227,6 @@ static void wait_for_block(struct compressor_thread *thread)
     end_block(thread, request);
 }
 
-static struct compressed_window *window_at(const struct compressor *compressor, size_t i)
-{
-    return &compressor->buffers->windows[i % compressor->buffers->window_count];
-}
-
 static bool may_encode(const struct compressor *compressor) REQUIRES(&compressor->p->shared.lock)
 {
     return compressor->shared.encode_next < compressor->p->shared.hashed &&
@@ -250,8 +245,8 @@ static void encode_next(struct compressor_thread *thread)
     lock_acquire(&thread->compressor->p->shared.lock);
     if (status != SIDESTEP_OK)
         pipeline_fail_locked(thread->compressor->p, &why);
-    assert(!window_at(thread->compressor, i)->ready);
-    window_at(thread->compressor, i)->ready = true;
+    assert(!compressor_window_at(thread->compressor, i)->ready);
+    compressor_window_at(thread->compressor, i)->ready = true;
     lock_wake_all(&thread->compressor->p->shared.changed);
 }
 
@@ -260,7 +255,7 @@ static bool may_append(const struct compressor *compressor) REQUIRES(&compressor
     size_t i = compressor->shared.append_next;
 
     return !compressor->shared.appending && i < compressor->p->image->window_count &&
-           window_at(compressor, i)->ready &&
+           compressor_window_at(compressor, i)->ready &&
            compressor->shared.free_count >= COMPRESSOR_WINDOW_BLOCKS;
 }
 
@@ -269,7 +264,7 @@ static void append_next(struct compressor *compressor) REQUIRES(&compressor->p->
     struct sidestep_error why = {0};
     size_t i = compressor->shared.append_next;
 
-    assert(!compressor->shared.appending && window_at(compressor, i)->ready);
+    assert(!compressor->shared.appending && compressor_window_at(compressor, i)->ready);
     compressor->shared.appending = true;
     THREAD_IS(APPENDER); /* until the flag is cleared */
     lock_release(&compressor->p->shared.lock);
@@ -278,7 +273,7 @@ static void append_next(struct compressor *compressor) REQUIRES(&compressor->p->
     if (status != SIDESTEP_OK)
         pipeline_fail_locked(compressor->p, &why);
     compressor->shared.appending = false;
-    window_at(compressor, i)->ready = false;
+    compressor_window_at(compressor, i)->ready = false;
     compressor->shared.append_next++;
     pipeline_window_done(compressor->p, i);
 }
@@ -292,7 +287,6 @@ static bool is_done(const struct compressor *compressor) REQUIRES(&compressor->p
 static bool may_start(struct compressor_thread *thread)
     REQUIRES(&thread->compressor->p->shared.lock)
 {
-
     return thread->compressor->shared.write_queue != NULL && store_queue_has_room(&thread->queue) &&
            pipeline_can_add_request(thread->compressor->p, thread->compressor->shared.writing);
 }
@@ -325,7 +319,7 @@ static void step(struct compressor_thread *thread) REQUIRES(&thread->compressor-
 struct compress_job {
     struct compressor *compressor;
     struct store_file *file;
-    const struct store_queue_config *kind;
+    const struct store_queue_config *config;
     unsigned threads;
 };
 
@@ -338,7 +332,7 @@ static void compress_windows(void *context)
     struct sidestep_error why = {0};
 
     pipeline_writer_begin(p);
-    store_queue_open(&thread.queue, job->kind, job->threads);
+    store_queue_open(&thread.queue, job->config, job->threads);
     for (unsigned i = 0; i < thread.queue.depth; i++) {
         thread.requests[i].next = thread.free;
         thread.free = &thread.requests[i];
@@ -359,16 +353,16 @@ static void compress_windows(void *context)
 
 enum sidestep_status compressor_write(struct compressor *compressor, struct pipeline *p,
                                       struct compressor_buffers *buffers, struct store_file *file,
-                                      const struct store_queue_config *kind,
+                                      const struct store_queue_config *config,
                                       struct workers *workers, struct sidestep_error *err)
 {
     struct compress_job job = {.compressor = compressor,
                                .file = file,
-                               .kind = kind,
+                               .config = config,
                                .threads = workers_count(workers) + 1};
     struct sidestep_error why = {0};
 
-    if (prepare(compressor, p, buffers, kind, workers, &why) == SIDESTEP_OK)
+    if (prepare(compressor, p, buffers, config, workers, &why) == SIDESTEP_OK)
         workers_run(workers, compress_windows, &job);
     else
         pipeline_fail(p, &why);

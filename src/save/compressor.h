@@ -20,10 +20,9 @@
 #include "codec/codec.h"
 #include "save/pipeline.h"
 
-#define COMPRESSOR_MIN_ITEM_BYTES ((uint64_t)4096) /* smaller items are not encoded */
-#define COMPRESSOR_MAX_ITEM_BYTES                                                                  \
-    ((uint64_t)64 << 30) /* larger items are not encoded: the index would grow too large */
-#define COMPRESSOR_MIN_GAIN_DIVISOR ((uint64_t)32) /* encoding must save 1 / this */
+#define COMPRESSOR_MIN_ITEM_BYTES ((uint64_t)4096)     /* smaller items are not encoded */
+#define COMPRESSOR_MAX_ITEM_BYTES ((uint64_t)64 << 30) /* nor larger ones: too large an index */
+#define COMPRESSOR_MIN_GAIN_DIVISOR ((uint64_t)32)     /* encoding must save 1 / this of an item */
 
 struct compressor_gain {
     uint64_t raw_bytes;
@@ -35,8 +34,7 @@ struct compressor;
 struct compressed_window;
 
 /* Memory of encoded windows and of blocks, beside the pool of staged windows.  It is kept
- * between saves: the kernel clears new memory, which takes as long as part of the encoding.
- * Zeroed: none. */
+ * between saves, because the kernel clears new memory, and that takes time.  Zeroed: none. */
 struct compressor_buffers {
     struct pool blocks;
     struct compressed_window *windows; /* a ring: window i is at i % window_count */
@@ -50,10 +48,11 @@ void compressor_free(struct compressor **compressor);
 /* Call before compressor_write(): encode only what takes a thread no longer than this (0: all that
  * shrinks). */
 void compressor_set_time_limit(struct compressor *compressor, double ns_per_byte);
-/* Like pipeline_write(), with all of ${workers}.  Call it once. */
+/* Encode and write the windows as pipeline_write() writes them, with all of ${workers}.  Call it
+ * once. */
 enum sidestep_status compressor_write(struct compressor *compressor, struct pipeline *p,
                                       struct compressor_buffers *buffers, struct store_file *file,
-                                      const struct store_queue_config *kind,
+                                      const struct store_queue_config *config,
                                       struct workers *workers, struct sidestep_error *err);
 
 /* Call after compressor_write().  Return where the footer starts, the footer's entry for item ${i},

@@ -90,8 +90,8 @@ static enum sidestep_status begin_item(struct compressor *compressor,
     append(compressor, NULL, f->offset - output->offset);
     if (!part->encoded)
         return SIDESTEP_OK;
-    /* The largest possible encoded item: compressor_encode() limits the data, and the index is
-     * smaller. */
+    /* For the largest encoded item: compressor_encode() limits the data, and the index is smaller
+     * than its limit. */
     output->block_capacity = hash_block_count(f->bytes + f->bytes / COMPRESSOR_MAX_GROWTH_DIVISOR +
                                               COMPRESSOR_MAX_INDEX_BYTES) +
                              f->bytes / IMAGE_WINDOW_BYTES;
@@ -152,8 +152,7 @@ static enum sidestep_status append_part(struct compressor *compressor,
 enum sidestep_status compressor_append(struct compressor *compressor, size_t i,
                                        struct sidestep_error *err)
 {
-    const struct compressed_window *window =
-        &compressor->buffers->windows[i % compressor->buffers->window_count];
+    const struct compressed_window *window = compressor_window_at(compressor, i);
     struct compressor_output *output = &compressor->output;
 
     assert(i == compressor->shared.append_next);

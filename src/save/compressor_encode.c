@@ -49,9 +49,10 @@ static enum sidestep_status encode_part(struct compressor *compressor,
     uint64_t most = part->raw.length + part->raw.length / COMPRESSOR_MAX_GROWTH_DIVISOR +
                     COMPRESSOR_MAX_GROWTH_BYTES;
     if (part->length > most)
-        return FAIL(err, SIDESTEP_EINVAL, "the codec '%s' makes %zu bytes of %llu",
-                    compressor->codec->descriptor, part->length,
-                    (unsigned long long)part->raw.length);
+        return FAIL(err, SIDESTEP_EINVAL,
+                    "the codec '%s' encodes %llu bytes as %zu bytes; at most %llu are allowed",
+                    compressor->codec->descriptor, (unsigned long long)part->raw.length,
+                    part->length, (unsigned long long)most);
     return SIDESTEP_OK;
 }
 
@@ -63,12 +64,12 @@ static void drop_encoded(struct compressed_window *window, struct compressor_par
     part->encoded = false;
 }
 
-/* Encode one chunk of an item that spans several windows, to see whether it shrinks, and fast
- * enough. */
+/* Encode one chunk of an item that spans several windows, to measure whether encoding is fast
+ * enough and saves space. */
 static enum sidestep_status try_sample(struct compressor *compressor, struct codec_encoder *encoder,
                                        struct compressed_window *window,
                                        const struct footer_item *f,
-                                       const struct compressor_part *part, bool *shrinks,
+                                       const struct compressor_part *part, bool *worthwhile,
                                        struct sidestep_error *err)
 {
     uint64_t skip = part->raw.begin < f->data_offset ? f->data_offset - part->raw.begin : 0;
@@ -81,19 +82,20 @@ static enum sidestep_status try_sample(struct compressor *compressor, struct cod
     sample.raw.length = min_u64(CODEC_CHUNK_BYTES, part->raw.length - skip);
     TRY(encode_part(compressor, encoder, window, f, &sample, err));
     double took_ns = (double)(clock_now(compressor->clock) - from);
-    *shrinks = is_smaller(sample.length, sample.raw.length) &&
-               (compressor->ns_per_byte <= 0 ||
-                took_ns <= compressor->ns_per_byte * (double)sample.raw.length);
+    *worthwhile = is_smaller(sample.length, sample.raw.length) &&
+                  (compressor->ns_per_byte <= 0 ||
+                   took_ns <= compressor->ns_per_byte * (double)sample.raw.length);
     drop_encoded(window, &sample);
     return SIDESTEP_OK;
 }
 
-/* Decide whether an item in several windows is encoded.  The first thread that gets there decides,
- * once; the others wait for it. */
-static enum sidestep_status decide(struct compressor *compressor, struct codec_encoder *encoder,
-                                   struct compressed_window *window,
-                                   const struct compressor_part *part, bool *encode,
-                                   struct sidestep_error *err)
+/* Decide once whether an item in several windows is encoded.  The first thread decides, and the
+ * others wait for it. */
+static enum sidestep_status decide_item(struct compressor *compressor,
+                                        struct codec_encoder *encoder,
+                                        struct compressed_window *window,
+                                        const struct compressor_part *part, bool *encode,
+                                        struct sidestep_error *err)
 {
     struct pipeline *p = compressor->p;
     struct compressor_item *item = &compressor->items[part->item];
@@ -103,13 +105,13 @@ static enum sidestep_status decide(struct compressor *compressor, struct codec_e
     while (item->decision == COMPRESSOR_SAMPLING && !p->shared.failed)
         lock_wait(&p->shared.lock, &p->shared.changed);
     if (item->decision == COMPRESSOR_UNDECIDED) {
-        bool shrinks = false;
+        bool worthwhile = false;
         item->decision = COMPRESSOR_SAMPLING;
         lock_release(&p->shared.lock);
         status = try_sample(compressor, encoder, window, &p->image->items[part->item].footer, part,
-                            &shrinks, err);
+                            &worthwhile, err);
         lock_acquire(&p->shared.lock);
-        item->decision = shrinks ? COMPRESSOR_ENCODE : COMPRESSOR_STORE;
+        item->decision = worthwhile ? COMPRESSOR_ENCODE : COMPRESSOR_STORE;
         lock_wake_all(&p->shared.changed);
     }
     *encode = item->decision == COMPRESSOR_ENCODE;
@@ -128,7 +130,7 @@ static enum sidestep_status compress_part(struct compressor *compressor,
     if (f->bytes < COMPRESSOR_MIN_ITEM_BYTES || f->bytes > COMPRESSOR_MAX_ITEM_BYTES)
         return SIDESTEP_OK;
     if (!whole)
-        TRY(decide(compressor, encoder, window, part, &encode, err));
+        TRY(decide_item(compressor, encoder, window, part, &encode, err));
     if (!encode)
         return SIDESTEP_OK;
     TRY(encode_part(compressor, encoder, window, f, part, err));
@@ -142,8 +144,7 @@ enum sidestep_status compressor_encode(struct compressor *compressor, struct cod
 {
     struct image *image = compressor->p->image;
     const struct image_window *w = &image->windows[i];
-    struct compressed_window *window =
-        &compressor->buffers->windows[i % compressor->buffers->window_count];
+    struct compressed_window *window = compressor_window_at(compressor, i);
     uint8_t *bytes = pool_slots_get(compressor->p->slots, i);
 
     assert(i < image->window_count && bytes != NULL);

@@ -8,11 +8,11 @@
 #include "save/compressor.h"
 
 #define COMPRESSOR_BLOCK_BYTES ((uint64_t)2 << 20)
-/* Blocks that one window needs at most, with the padding between its items and the index of an
- * item. */
+/* Blocks that one window needs at most, including the padding between its items and the index of
+ * an item. */
 #define COMPRESSOR_WINDOW_BLOCKS 6u
 
-/* Limits of how much an encoded part may grow: 1 / this of its size, and this many bytes. */
+/* An encoded part may be larger than its input by 1 / this of the input, plus this many bytes. */
 #define COMPRESSOR_MAX_GROWTH_DIVISOR 256u
 #define COMPRESSOR_MAX_GROWTH_BYTES ((uint64_t)64 << 10)
 #define COMPRESSOR_MAX_INDEX_BYTES ((uint64_t)1 << 20) /* of one item */
@@ -31,7 +31,7 @@ struct compressor_item {
 
 /* The part of an item that is in one window, and its stored form. */
 struct compressor_part {
-    size_t item;
+    size_t item; /* index in the image */
     struct codec_part raw;
     bool encoded;
     size_t begin; /* in the window's ->out, if encoded */
@@ -62,7 +62,7 @@ struct compressor_output {
     uint64_t offset;                /* offset of the next byte in the file */
     struct hash_stream *hash;       /* of the current hash block of stored bytes */
     uint64_t hashed;                /* bytes in that hash block so far */
-    uint64_t *blocks;               /* hashes of the current item so far */
+    uint64_t *blocks;               /* hashes of the current item's hash blocks so far */
     uint64_t block_capacity;        /* capacity of ${blocks} */
     struct buffer index;            /* index of the current item so far */
 };
@@ -79,16 +79,23 @@ struct compressor {
     struct compressor_block *blocks;
     struct compressor_output output OWNED_BY_THREAD(APPENDER);
     struct { /* under the lock of the pipeline, which functions that use it REQUIRE */
-        size_t encode_next;
+        size_t encode_next; /* windows */
         size_t append_next;
-        bool appending;
+        bool appending;                /* a thread appends a window */
         struct compressor_block *free; /* list of free blocks */
         size_t free_count;
-        struct compressor_block *write_queue,
-            **write_queue_end; /* blocks to be written, in order */
-        size_t writing;
+        struct compressor_block *write_queue; /* list of blocks to be written, in order */
+        struct compressor_block **write_queue_end;
+        size_t writing; /* blocks that threads write now */
     } shared;
 };
+
+/* The buffers of window ${i}. */
+static inline struct compressed_window *compressor_window_at(const struct compressor *compressor,
+                                                             size_t i)
+{
+    return &compressor->buffers->windows[i % compressor->buffers->window_count];
+}
 
 /* compressor_encode.c: encode window ${i}, which must be hashed.  Any thread, any order. */
 enum sidestep_status compressor_encode(struct compressor *compressor, struct codec_encoder *encoder,

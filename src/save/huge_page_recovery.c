@@ -8,19 +8,20 @@
 #include "base/base.h"
 #include "snapshot/snapshot.h"
 
-/* Protecting takes at most 1 ms per GiB on huge pages, and 20 ms per GiB on pages of 4 KiB. */
+/* Protecting takes at most 1 ms per GiB on huge pages, and 20 ms per GiB on pages of 4 KiB.  It is
+ * slow above SLOW_NS, plus SLOW_NS_PER_GIB for each GiB. */
 #define SLOW_NS ((uint64_t)1000000)
 #define SLOW_NS_PER_GIB ((uint64_t)4000000)
-/* Collapsing a page takes 0.2 to 0.5 ms, in which the program cannot map memory.  The pause lets
- * it. */
+/* Collapsing a page takes 0.2 to 0.5 ms, in which the program cannot map memory.  It can during the
+ * pause. */
 #define PAUSE_MS 1u
 
-struct again {
+struct recovery_run {
     const struct cow *cow;
     struct throttle *throttle;
     struct clock *clock;
     struct huge_page_recovery *out;
-    bool stopped;
+    bool stopped; /* collapse no more pages */
 };
 
 bool huge_page_recovery_is_needed(uint64_t held_bytes, uint64_t took_ns)
@@ -31,46 +32,46 @@ bool huge_page_recovery_is_needed(uint64_t held_bytes, uint64_t took_ns)
 }
 
 /* Collapse [begin, end).  Returns the bytes of it that are on huge pages now. */
-static uint64_t collapse(struct again *a, uint64_t begin, uint64_t end)
+static uint64_t collapse(struct recovery_run *run, uint64_t begin, uint64_t end)
 {
     uint64_t huge = 0;
 
     assert(begin % HUGE_PAGE_BYTES == 0 && end % HUGE_PAGE_BYTES == 0);
-    for (uint64_t at = begin; at < end && !a->stopped; at += HUGE_PAGE_BYTES) {
-        uint64_t began = clock_now(a->clock);
+    for (uint64_t at = begin; at < end && !run->stopped; at += HUGE_PAGE_BYTES) {
+        uint64_t began = clock_now(run->clock);
         if (huge_page_collapse(at))
             huge += HUGE_PAGE_BYTES;
         else if (errno == EINVAL) /* Linux before 6.1 */
-            a->stopped = true;
-        a->out->took_ns += clock_now(a->clock) - began;
-        a->clock->sleep_ms(a->clock, PAUSE_MS);
-        a->stopped = a->stopped || !throttle_is_idle(a->throttle);
+            run->stopped = true;
+        run->out->took_ns += clock_now(run->clock) - began;
+        run->clock->sleep_ms(run->clock, PAUSE_MS);
+        run->stopped = run->stopped || !throttle_is_idle(run->throttle);
     }
     return huge;
 }
 
-static void take_mapping(void *context, uint64_t begin, uint64_t end, uint64_t huge_bytes)
+static void recover_mapping(void *context, uint64_t begin, uint64_t end, uint64_t huge_bytes)
 {
-    struct again *a = context;
+    struct recovery_run *run = context;
     uint64_t missing = end - begin - huge_bytes, huge = 0, held_begin, held_end;
 
     if (end - begin < huge_bytes || missing < HUGE_PAGE_BYTES)
         return;
-    for (size_t i = 0; cow_get_range(a->cow, i, &held_begin, &held_end) && !a->stopped; i++) {
+    for (size_t i = 0; cow_get_range(run->cow, i, &held_begin, &held_end) && !run->stopped; i++) {
         uint64_t from = round_up(max_u64(begin, held_begin), HUGE_PAGE_BYTES);
         uint64_t to = round_down(min_u64(end, held_end), HUGE_PAGE_BYTES);
         if (from < to)
-            huge += collapse(a, from, to);
+            huge += collapse(run, from, to);
     }
-    a->out->bytes += min_u64(huge, missing); /* some may have been huge before */
+    run->out->bytes += min_u64(huge, missing); /* some may have been huge before */
 }
 
 void huge_page_recovery_run(const struct cow *cow, struct throttle *throttle, struct clock *clock,
                             struct huge_page_recovery *out)
 {
-    struct again again = {.cow = cow, .throttle = throttle, .clock = clock, .out = out};
+    struct recovery_run run = {.cow = cow, .throttle = throttle, .clock = clock, .out = out};
 
     *out = (struct huge_page_recovery){0};
     if (throttle_is_idle(throttle))
-        (void)memory_map_read_huge(take_mapping, &again, NULL);
+        (void)memory_map_read_huge(recover_mapping, &run, NULL);
 }

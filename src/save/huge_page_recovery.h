@@ -6,9 +6,10 @@
  * next write to each page then splits it permanently, and protecting the state takes twenty times
  * as long.
  *
- * So if protecting has taken long, the save's thread collapses the huge pages of the tensors again,
- * after its last step and before anybody waits for it again.  It only touches memory for which huge
- * pages were requested (MADV_HUGEPAGE: by sidestep_state_dict_huge_pages(), or by an allocator).
+ * So if protecting has taken long, the runner collapses the pages of the tensors to huge pages
+ * again, after its last step and while nobody waits for a save.  It only touches memory for which
+ * huge pages were requested (MADV_HUGEPAGE: by sidestep_state_dict_huge_pages(), or by an
+ * allocator).
  */
 #ifndef SAVE_HUGE_PAGE_RECOVERY_H
 #define SAVE_HUGE_PAGE_RECOVERY_H
@@ -18,7 +19,7 @@
 #include "snapshot/snapshot.h"
 
 struct huge_page_recovery {
-    uint64_t bytes;   /* on huge pages again */
+    uint64_t bytes;   /* that are on huge pages again */
     uint64_t took_ns; /* without the pauses */
 };
 

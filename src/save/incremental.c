@@ -32,22 +32,22 @@ enum sidestep_status incremental_plan(struct incremental_state *state, struct im
     return SIDESTEP_OK;
 }
 
-void incremental_begin_save(struct incremental_state *state, bool committed, bool starts)
+void incremental_begin_save(struct incremental_state *state, bool committed, bool incremental)
 {
     if (state->pending && committed)
         state->last = state->next;
     else if (state->pending)
         state->last.exists = false;
     state->next.exists = false;
-    state->pending = starts;
+    state->pending = incremental;
 }
 
 /* One write of the shard of unchanged tensors. */
 struct unchanged_write {
     struct sidestep_save *save;
     const struct save_shard *shard;
-    struct store_file
-        *linked; /* the previous checkpoint's file, linked under our name; NULL: none */
+    /* The previous checkpoint's file, linked under the name of this shard; NULL: none. */
+    struct store_file *linked;
     struct {
         struct lock lock LOCK_KIND(INCREMENTAL);
         struct store_file *file GUARDED_BY(&lock); /* the new file, if one is written */
@@ -66,126 +66,127 @@ static void set_link_reason(struct sidestep_save *save, const struct sidestep_er
     lock_release(&save->shared.lock);
 }
 
-static enum sidestep_status link_last(struct unchanged_write *k, struct sidestep_error *err)
+static enum sidestep_status link_last(struct unchanged_write *write, struct sidestep_error *err)
 {
-    struct commit *commit = &k->save->commit;
-    const struct incremental_shard *last = &k->save->engine->saver->incremental.last;
+    struct commit *commit = &write->save->commit;
+    const struct incremental_shard *last = &write->save->engine->saver->incremental.last;
     struct store_stat stat;
     OWNED_FILE *file = NULL;
 
-    assert(last->exists && k->linked == NULL);
+    assert(last->exists && write->linked == NULL);
     TRY(commit_shard_link(commit, INCREMENTAL_UNCHANGED_SHARD, last->dir, last->name, &file, err));
     TRY(store_file_stat(file, &stat, err));
     if (stat.inode != last->stat.inode || stat.device != last->stat.device ||
         stat.size != last->stat.size)
-        return FAIL(err, SIDESTEP_ECORRUPT, "'%s/%s' is another file by now", last->dir,
+        return FAIL(err, SIDESTEP_ECORRUPT, "'%s/%s' is a different file now", last->dir,
                     last->name);
-    /* Do not read the bytes again to compare: whoever wrote to the file may have changed any of
-     * them. */
+    /* The file is not read and compared: whoever wrote to it may have changed any byte. */
     if (stat.modified_ns != last->stat.modified_ns)
         return FAIL(err, SIDESTEP_ECORRUPT, "'%s/%s' was changed since it was written", last->dir,
                     last->name);
-    k->linked = TAKE(file);
+    write->linked = TAKE(file);
     return SIDESTEP_OK;
 }
 
-/* Create a new file, in place of the link, if there is one. */
-static enum sidestep_status write_new(struct unchanged_write *k, struct sidestep_error *err)
-    REQUIRES(&k->shared.lock)
+/* Create a new file.  It replaces the link, if there is one. */
+static enum sidestep_status replace_link(struct unchanged_write *write, struct sidestep_error *err)
+    REQUIRES(&write->shared.lock)
 {
-    assert(k->shared.file == NULL);
-    TRY(commit_shard_remove(&k->save->commit, INCREMENTAL_UNCHANGED_SHARD, err));
-    return save_shard_file_create(k->save, k->shard, &k->shared.file, err);
+    assert(write->shared.file == NULL);
+    TRY(commit_shard_remove(&write->save->commit, INCREMENTAL_UNCHANGED_SHARD, err));
+    return save_shard_file_create(write->save, write->shard, &write->shared.file, err);
 }
 
-static enum sidestep_status begin(struct unchanged_write *k, struct sidestep_error *err)
-    REQUIRES(&k->shared.lock)
+static enum sidestep_status link_or_create(struct unchanged_write *write,
+                                           struct sidestep_error *err) REQUIRES(&write->shared.lock)
 {
-    const struct incremental_shard *last = &k->save->engine->saver->incremental.last;
+    const struct incremental_shard *last = &write->save->engine->saver->incremental.last;
     struct sidestep_error why = {0};
 
-    if (!last->exists || strcmp(last->run_id, k->save->commit.run_id) != 0)
-        return write_new(k, err);
-    if (link_last(k, &why) == SIDESTEP_OK)
+    if (!last->exists || strcmp(last->run_id, write->save->commit.run_id) != 0)
+        return replace_link(write, err);
+    if (link_last(write, &why) == SIDESTEP_OK)
         return SIDESTEP_OK;
-    set_link_reason(k->save, &why);
-    return write_new(k, err);
+    set_link_reason(write->save, &why);
+    return replace_link(write, err);
 }
 
 /* See struct pipeline_target. */
-static enum sidestep_status choose(void *context, size_t window, struct store_file **file,
-                                   struct sidestep_error *err)
+static enum sidestep_status choose_file(void *context, size_t window, struct store_file **file,
+                                        struct sidestep_error *err)
 {
-    struct unchanged_write *k = context;
+    struct unchanged_write *write = context;
     enum sidestep_status status = SIDESTEP_OK;
 
-    assert(window < k->save->pipeline.image->unchanged_file_windows);
-    lock_acquire(&k->shared.lock);
-    if (k->shared.file == NULL && unchanged_matches_previous(k->save->pipeline.image, window))
-        k->shared.skipped[window] = true;
-    else if (k->shared.file == NULL)
-        status = write_new(k, err);
-    *file = k->shared.skipped[window] ? NULL : k->shared.file;
-    lock_release(&k->shared.lock);
+    assert(window < write->save->pipeline.image->unchanged_file_windows);
+    lock_acquire(&write->shared.lock);
+    if (write->shared.file == NULL &&
+        unchanged_matches_previous(write->save->pipeline.image, window))
+        write->shared.skipped[window] = true;
+    else if (write->shared.file == NULL)
+        status = replace_link(write, err);
+    *file = write->shared.skipped[window] ? NULL : write->shared.file;
+    lock_release(&write->shared.lock);
     return status;
 }
 
-/* Copy a skipped window from the linked file: check its tensor data, and make everything else
- * anew. */
-static enum sidestep_status copy_window(struct unchanged_write *k, size_t i, uint8_t *buffer,
+/* Copy a skipped window from the linked file: check its tensor data, and generate everything else
+ * again. */
+static enum sidestep_status copy_window(struct unchanged_write *write, size_t i, uint8_t *buffer,
                                         struct sidestep_error *err)
 {
-    struct image *image = k->save->pipeline.image;
+    struct image *image = write->save->pipeline.image;
     const struct image_window *w = &image->windows[i];
 
-    lock_alone(&k->shared.lock);
-    assert(k->linked != NULL && k->shared.file != NULL);
-    TRY(store_file_read_at(k->linked, buffer, w->bytes, w->offset, err));
+    lock_alone(&write->shared.lock);
+    assert(write->linked != NULL && write->shared.file != NULL);
+    TRY(store_file_read_at(write->linked, buffer, w->bytes, w->offset, err));
     if (!unchanged_matches_hashes(image, i, buffer))
-        return FAIL(err, SIDESTEP_ECORRUPT, "bytes %llu to %llu are not what was written there",
+        return FAIL(err, SIDESTEP_ECORRUPT, "bytes %llu to %llu differ from what was written there",
                     (unsigned long long)w->offset, (unsigned long long)(w->offset + w->bytes));
     image_stage_non_tensor_data(image, i, buffer);
     TRY(image_finish_window(image, i, buffer, err));
-    return store_file_write_at(k->shared.file, buffer, w->bytes, w->offset, err);
+    return store_file_write_at(write->shared.file, buffer, w->bytes, w->offset, err);
 }
 
-static enum sidestep_status copy_skipped(struct unchanged_write *k, struct sidestep_error *err)
+static enum sidestep_status copy_skipped(struct unchanged_write *write, struct sidestep_error *err)
 {
-    const struct incremental_shard *last = &k->save->engine->saver->incremental.last;
+    const struct incremental_shard *last = &write->save->engine->saver->incremental.last;
     OWNED uint8_t *buffer = NULL;
     enum sidestep_status status = SIDESTEP_OK;
 
-    lock_alone(&k->shared.lock);
-    for (size_t i = 0; status == SIDESTEP_OK && i < k->save->pipeline.image->unchanged_file_windows;
-         i++) {
-        if (!k->shared.skipped[i])
+    lock_alone(&write->shared.lock);
+    for (size_t i = 0;
+         status == SIDESTEP_OK && i < write->save->pipeline.image->unchanged_file_windows; i++) {
+        if (!write->shared.skipped[i])
             continue;
         if (buffer == NULL && (buffer = memory_new(IMAGE_WINDOW_MAX_BYTES, 1)) == NULL)
             return FAIL_NOMEM(err, IMAGE_WINDOW_MAX_BYTES);
-        status = copy_window(k, i, buffer, err);
+        status = copy_window(write, i, buffer, err);
     }
     if (status != SIDESTEP_OK)
         error_wrap(err,
-                   "copy what has not changed from '%s/%s' (the next save writes all of it anew)",
+                   "copy unchanged tensors from '%s/%s' (the next save writes all tensors again)",
                    last->dir, last->name);
     return status;
 }
 
-static enum sidestep_status write_unchanged(struct unchanged_write *k, struct sidestep_error *err)
+static enum sidestep_status write_unchanged(struct unchanged_write *write,
+                                            struct sidestep_error *err)
 {
-    struct sidestep_save *save = k->save;
+    struct sidestep_save *save = write->save;
     struct sidestep_engine *engine = save->engine;
-    struct pipeline_target choice = {.choose = choose, .context = k};
+    struct pipeline_target choice = {.choose = choose_file, .context = write};
     struct pipeline_writers writers = {&engine->io, engine->writers, engine->write_threads};
 
     size_t windows = save->pipeline.image->unchanged_file_windows;
-    lock_alone(&k->shared.lock); /* but while the writers run */
-    k->shared.skipped = memory_new(windows, sizeof(*k->shared.skipped));
-    if (k->shared.skipped == NULL)
+    lock_alone(&write->shared.lock); /* except while the writers run */
+    write->shared.skipped = memory_new(windows, sizeof(*write->shared.skipped));
+    if (write->shared.skipped == NULL)
         return FAIL_NOMEM(err, windows);
-    TRY(begin(k, err));
+    TRY(link_or_create(write, err));
     TRY(pipeline_write_unchanged(&save->pipeline, &choice, &writers, err));
-    return k->shared.file != NULL ? copy_skipped(k, err) : SIDESTEP_OK;
+    return write->shared.file != NULL ? copy_skipped(write, err) : SIDESTEP_OK;
 }
 
 enum sidestep_status incremental_write_unchanged(struct sidestep_save *save,
@@ -193,21 +194,21 @@ enum sidestep_status incremental_write_unchanged(struct sidestep_save *save,
                                                  struct store_file **file, bool *linked,
                                                  struct sidestep_error *err)
 {
-    struct unchanged_write k = {.save = save, .shard = shard};
+    struct unchanged_write write = {.save = save, .shard = shard};
 
     assert(shard->number == INCREMENTAL_UNCHANGED_SHARD && save->incremental);
-    lock_init(&k.shared.lock, LOCK_INCREMENTAL);
-    enum sidestep_status status = write_unchanged(&k, err);
-    lock_destroy(&k.shared.lock);
-    lock_alone(&k.shared.lock);
-    free(k.shared.skipped);
+    lock_init(&write.shared.lock, LOCK_INCREMENTAL);
+    enum sidestep_status status = write_unchanged(&write, err);
+    lock_destroy(&write.shared.lock);
+    lock_alone(&write.shared.lock);
+    free(write.shared.skipped);
     if (status == SIDESTEP_OK) {
-        *linked = k.shared.file == NULL;
-        *file = *linked ? TAKE(k.linked) : TAKE(k.shared.file);
+        *linked = write.shared.file == NULL;
+        *file = *linked ? TAKE(write.linked) : TAKE(write.shared.file);
     }
-    store_file_discard(k.linked);
-    store_file_discard(k.shared.file);
-    TRACE(save, "rank %u: kept shard %s", save->commit.rank, *linked ? "linked" : "written");
+    store_file_discard(write.linked);
+    store_file_discard(write.shared.file);
+    TRACE(save, "rank %u: unchanged shard %s", save->commit.rank, *linked ? "linked" : "written");
     return status;
 }
 

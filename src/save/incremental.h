@@ -33,13 +33,13 @@ struct incremental_shard {
     uint32_t links; /* later checkpoints that share it */
 };
 
-/* What an engine knows of its incremental saves.  All zero except ${min_bytes}: nothing. */
+/* What an engine knows of its incremental saves.  Zero, except for ${min_bytes}: nothing. */
 struct incremental_state {
     uint64_t min_bytes;            /* INCREMENTAL_MIN_BYTES, less in tests of small states */
-    bool pending;                  /* a save has started since incremental_begin_save() */
-    struct incremental_shard next; /* of that save */
-    struct incremental_shard last; /* of the last committed save; unchanged.h has its hashes */
-    struct commit_shared shared;   /* rank 0: of the save that was committed last */
+    bool pending;                  /* the last save that started was incremental */
+    struct incremental_shard next; /* the shard of that save */
+    struct incremental_shard last; /* the last committed one; unchanged.h has its hashes */
+    struct commit_shared shared;   /* rank 0: the shared files of the last committed save */
 };
 
 struct sidestep_save;
@@ -50,12 +50,12 @@ void incremental_reset(struct incremental_state *state);
 /* Decide which tensors of ${image} go to the unchanged shard.  Call before image_bind(). */
 enum sidestep_status incremental_plan(struct incremental_state *state, struct image *image,
                                       struct sidestep_error *err);
-/* Record whether the previous save was ${committed}, and that a save starts.  ${starts}: it is
- * incremental. */
-void incremental_begin_save(struct incremental_state *state, bool committed, bool starts);
+/* Record that a save starts, whether it is ${incremental}, and whether the save before it was
+ * ${committed}. */
+void incremental_begin_save(struct incremental_state *state, bool committed, bool incremental);
 
-/* In the background: link or write the unchanged shard.  ${*file} has everything but its footer,
- * or, if ${*linked}, is the file of the previous checkpoint. */
+/* In the background: link or write the unchanged shard.  If ${*linked}, ${*file} is the file of the
+ * previous checkpoint.  Otherwise it is a new file that lacks only its footer. */
 enum sidestep_status incremental_write_unchanged(struct sidestep_save *save,
                                                  const struct save_shard *shard,
                                                  struct store_file **file, bool *linked,

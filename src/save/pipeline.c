@@ -47,7 +47,7 @@ void pipeline_release(struct pipeline *p)
     lock_alone(&p->shared.lock);
     if (p->shared.states == NULL)
         return;
-    assert(p->stagers == NULL); /* nobody stages any more */
+    assert(p->stagers == NULL); /* staging has ended */
     free(p->shared.states);
     p->shared.states = NULL;
     pool_slots_free(&p->slots);
@@ -80,9 +80,9 @@ void pipeline_get_progress(struct pipeline *p, uint64_t *staged_bytes, uint64_t 
     lock_release(&p->shared.lock);
 }
 
-/* Locked: is there a window to stage, and a slot for it?  Slots are acquired in window order, as
- * pool_slots.h requires. */
-static bool may_stage(struct pipeline *p) REQUIRES(&p->shared.lock)
+/* Locked: acquire a slot for the next window to stage.  False: no window is left, or no slot is
+ * free.  Slots are acquired in window order, as pool_slots.h requires. */
+static bool acquire_slot(struct pipeline *p) REQUIRES(&p->shared.lock)
 {
     bool ahead = p->cow == NULL || atomic_load(&p->copiers_started);
 
@@ -91,14 +91,15 @@ static bool may_stage(struct pipeline *p) REQUIRES(&p->shared.lock)
                               ahead ? POOL_SLOTS_AHEAD : POOL_SLOTS_IN_ORDER) != NULL;
 }
 
-/* Take the next window to stage; waits for a slot.  False: none is left, or the save has failed. */
-static bool take_stage(struct pipeline *p, size_t *i)
+/* Take the next window to stage, and wait for a slot.  False: no window is left, or the save has
+ * failed. */
+static bool take_window(struct pipeline *p, size_t *i)
 {
     bool taken = false;
 
     lock_acquire(&p->shared.lock);
     while (!p->shared.failed && p->shared.stage_next < p->image->window_count &&
-           !(taken = may_stage(p)))
+           !(taken = acquire_slot(p)))
         lock_wait(&p->shared.lock, &p->shared.changed);
     if (taken)
         *i = p->shared.stage_next++;
@@ -124,7 +125,7 @@ static bool stage_window(struct pipeline *p, size_t i)
 {
     struct sidestep_error why = {0};
     uint8_t *place = pool_slots_get(p->slots, i);
-    assert(place != NULL); /* take_stage() or a fault handler has acquired it */
+    assert(place != NULL); /* take_window() or a fault handler has acquired it */
     enum sidestep_status status = stage_host(p, i, place, &why);
 
     if (status == SIDESTEP_OK && p->offload != NULL)
@@ -162,13 +163,13 @@ static void stage_windows(void *context)
     struct pipeline *p = context;
     size_t i;
 
-    while (take_stage(p, &i) && pipeline_stage_taken(p, i)) {
+    while (take_window(p, &i) && pipeline_stage_taken(p, i)) {
     }
 }
 
 void pipeline_stage(struct pipeline *p, struct workers *workers)
 {
-    assert(p->cow == NULL && p->stagers == NULL); /* nothing is left to the background */
+    assert(p->cow == NULL && p->stagers == NULL); /* the background stages nothing */
     workers_run(workers, stage_windows, p);
 }
 
@@ -201,10 +202,10 @@ uint8_t *pipeline_reserve_eager(struct pipeline *p, uint64_t bytes)
     return p->pool->bytes;
 }
 
-/* Copies the tensors in host memory, in the call. */
+/* The copy of tensors in host memory, in the call. */
 struct host_copy {
     struct pipeline *p;
-    atomic_size_t next;
+    atomic_size_t next; /* window */
 };
 
 static void copy_host(void *context)
@@ -242,7 +243,7 @@ static void copy_ahead(void *context)
     if (p->cow != NULL && !cow_wait_for_faults(p->cow, p->fault_threshold))
         return;
     atomic_store(&p->copiers_started, true);
-    while (take_stage(p, &i) && pipeline_stage_taken(p, i))
+    while (take_window(p, &i) && pipeline_stage_taken(p, i))
         atomic_fetch_add(&p->ahead_bytes, p->image->windows[i].bytes);
 }
 
@@ -272,11 +273,11 @@ void pipeline_finish_staging(struct pipeline *p)
 
 bool pipeline_stage_next(struct pipeline *p)
 {
-    if (!p->writers_stage || p->shared.stage_next >= p->end_window || !may_stage(p))
+    if (!p->writers_stage || p->shared.stage_next >= p->end_window || !acquire_slot(p))
         return false;
     size_t i = p->shared.stage_next++;
     lock_release(&p->shared.lock);
-    uint64_t held_ns = pipeline_acquire_bandwidth(p, 0); /* a pause also holds copies */
+    uint64_t held_ns = pipeline_acquire_bandwidth(p, 0); /* a pause also delays copies */
     (void)pipeline_stage_taken(p, i);
     lock_acquire(&p->shared.lock);
     p->shared.held_ns += held_ns;

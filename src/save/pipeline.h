@@ -10,11 +10,10 @@
  *
  * By copy, windows are staged in the call.  With pipeline_protect(), the call only write-protects
  * the memory of the tensors, and windows are staged in the background.  As long as the trainer does
- * not write to the tensors, the writers stage them: they use only as much of the pool as keeps the
- * disk busy.  Otherwise copiers stage them, as far ahead of the
- * writers as the pool has capacity.
+ * not write to the tensors, the writers stage them, and use only as much of the pool as keeps the
+ * disk busy.  Otherwise copiers stage them, as far ahead of the writers as the pool has capacity.
  *
- * In either case, the devices' own streams copy tensors on devices into the windows
+ * In either case, the copy engines of devices copy tensors on devices into the windows
  * (${offload}).  If the call has nothing else to wait for, it does not wait for them
  * (pipeline_defer_staging()).
  */
@@ -51,12 +50,10 @@ struct pipeline {
     _Atomic uint64_t ahead_bytes; /* staged by the copiers */
     void (*released)(void *context);
     void *context;
-    /* Both may be set before pipeline_write().  The throttle of the writers (NULL: none), and the
-     * bandwidth limit while nobody waits (0: none). */
-    struct throttle *throttle;
-    uint64_t bytes_per_second;
-    size_t end_window; /* only windows before this one are written now */
-    atomic_bool stop;  /* copy of shared.failed, for waits outside the lock */
+    struct throttle *throttle; /* of the writers; NULL: none; set before pipeline_write() */
+    uint64_t bytes_per_second; /* bandwidth limit while nobody waits; 0: none */
+    size_t end_window;         /* only windows before this one are written now */
+    atomic_bool stop;          /* copy of shared.failed, for waits outside the lock */
     struct {
         struct lock lock LOCK_KIND(PIPELINE);
         struct lock_condition changed;
@@ -64,25 +61,24 @@ struct pipeline {
         size_t stage_next GUARDED_BY(&lock);
         size_t staged GUARDED_BY(&lock);
         size_t hash_next GUARDED_BY(&lock);
-        size_t hashed GUARDED_BY(&lock); /* all windows before it are hashed */
-        /* All windows before it are written, maybe some after it too. */
-        size_t write_first GUARDED_BY(&lock);
+        size_t hashed GUARDED_BY(&lock);      /* all windows before it are hashed */
+        size_t write_first GUARDED_BY(&lock); /* all windows before it are written */
         size_t write_next GUARDED_BY(&lock);
         size_t written GUARDED_BY(&lock);
         uint64_t staged_bytes GUARDED_BY(&lock);
         uint64_t written_bytes GUARDED_BY(&lock);
-        uint64_t held_ns GUARDED_BY(&lock); /* sum over the writers: waits for the throttle */
-        /* Back-off because others read from the disk ... */
+        uint64_t held_ns GUARDED_BY(&lock); /* waits for the throttle, summed over the writers */
+        /* Back-off because others read from the disk, counted up to ${backed_off_at_ns}, which is 0
+         * while there is none. */
         uint64_t backed_off_ns GUARDED_BY(&lock);
-        uint64_t
-            backed_off_at_ns GUARDED_BY(&lock); /* ... up to this time, if it goes on; else 0 */
-        bool used_ring GUARDED_BY(&lock);       /* a window went through io_uring */
+        uint64_t backed_off_at_ns GUARDED_BY(&lock);
+        bool used_ring GUARDED_BY(&lock); /* a window was written through io_uring */
         bool failed GUARDED_BY(&lock);
         struct sidestep_error err GUARDED_BY(&lock); /* the first error */
     } shared;
 };
 
-/* Bytes of the pool with a slot for each window. */
+/* Bytes of a pool with a slot for each window. */
 uint64_t pipeline_full_pool_bytes(const struct image *image);
 enum sidestep_status pipeline_init(struct pipeline *p, struct image *image, struct pool *pool,
                                    uint64_t pool_bytes, struct sidestep_error *err);
@@ -90,36 +86,32 @@ void pipeline_release(struct pipeline *p);
 
 /* Copy all windows, on the caller and ${workers}.  Returns early if the write has failed. */
 void pipeline_stage(struct pipeline *p, struct workers *workers);
-/*
- * Call instead of pipeline_stage(): write-protect what ${cow} was prepared for, and make eager
- * copies of the rest.
- * False: protecting failed and nothing has changed; call pipeline_stage().
- */
+/* Call instead of pipeline_stage(): write-protect what ${cow} was prepared for, and copy the rest
+ * eagerly.  False: protecting has failed, and nothing has changed; call pipeline_stage(). */
 bool pipeline_protect(struct pipeline *p, struct cow *cow, struct workers *workers,
                       void (*released)(void *context), void *context) ON_THREAD(CALLER);
 /* Reserve ${bytes} of a shared pool for eager copies.  NULL: too few would be left for windows. */
 uint8_t *pipeline_reserve_eager(struct pipeline *p, uint64_t bytes);
 /*
- * Leave staging to the background.  Call instead of pipeline_stage(), if only devices are left to
- * wait for, or if nobody changes the state before ${released}; or after pipeline_protect() for what
- * is in host memory; or after pipeline_reserve_eager() for what would change.
- * With an offload, a slot for each window and nothing protected, it first copies the tensors in
- * host memory.
+ * Leave staging to the background.  Call it instead of pipeline_stage(), if only devices are left
+ * to wait for, or if nobody changes the state before ${released}.  Or call it after
+ * pipeline_protect(), which protects what is in host memory, or after pipeline_reserve_eager(), for
+ * what may change. With an offload, a slot for each window and nothing protected, it first copies
+ * the tensors in host memory.
  */
 void pipeline_defer_staging(struct pipeline *p, struct workers *workers,
                             void (*released)(void *context), void *context);
-/* Start the copiers, on the workers of pipeline_protect() or pipeline_defer_staging(), after
- * ${fault_threshold} page faults (0: at once, required where nothing is protected).  Until they
- * begin, or without workers, pipeline_write() stages.  ${released} is called, on any thread, when
- * all is staged. */
+/* Start the copiers, on the workers of pipeline_protect() or pipeline_defer_staging().  They begin
+ * after ${fault_threshold} page faults (0: at once; required if nothing is protected).  Until then,
+ * or without workers, pipeline_write() stages.  The last thread that stages calls ${released}. */
 void pipeline_start_staging(struct pipeline *p, uint64_t fault_threshold);
-/* End what pipeline_protect() or pipeline_defer_staging() began: all is staged, or the write has
- * failed.  Call before the pool or the image is used again, and before the end of the save is
- * reported.  Otherwise a no-op. */
+/* Wait until what pipeline_protect() or pipeline_defer_staging() began has ended: all is staged, or
+ * the write has failed.  Call before the pool or the image is used again, and before the end of the
+ * save is reported.  A no-op if neither was called. */
 void pipeline_finish_staging(struct pipeline *p);
 /* The threads that write: the caller and ${workers}, at most ${threads} in all. */
 struct pipeline_writers {
-    const struct store_queue_config *kind;
+    const struct store_queue_config *config;
     struct workers *workers;
     unsigned threads;
 };

@@ -11,11 +11,12 @@ enum window_state { WINDOW_EMPTY, WINDOW_STAGED, WINDOW_HASHED, WINDOW_WRITTEN }
 /* The calling thread begins, and ends, to write: with low priority unless the trainer waits. */
 void pipeline_writer_begin(struct pipeline *p);
 void pipeline_writer_end(struct pipeline *p);
-/* Locked: may the next window be written, as far as other windows are concerned? */
+/* Locked: is the next window hashed, and do the writes in flight allow one more? */
 bool pipeline_can_start_write(struct pipeline *p) REQUIRES(&p->shared.lock);
-/* Locked: may one more write start beside ${in_flight} others, or do readers need the disk? */
+/* Locked: may one more write start beside ${in_flight} others?  Not while others read from the
+ * disk, unless it is the only one. */
 bool pipeline_can_add_request(struct pipeline *p, size_t in_flight) REQUIRES(&p->shared.lock);
-/* Wait until the throttle lets ${bytes} be written.  Returns the nanoseconds waited. */
+/* Wait until the throttle allows to write ${bytes}.  Returns the nanoseconds waited. */
 uint64_t pipeline_acquire_bandwidth(struct pipeline *p, uint64_t bytes);
 /* The same without waiting; false: not now. */
 bool pipeline_try_acquire_bandwidth(struct pipeline *p, uint64_t bytes);
@@ -32,11 +33,11 @@ void pipeline_fail_locked(struct pipeline *p, const struct sidestep_error *why)
 bool pipeline_can_hash(const struct pipeline *p) REQUIRES(&p->shared.lock);
 /* Take the next window and hash it.  Releases the lock in the meantime. */
 void pipeline_hash_next(struct pipeline *p) REQUIRES(&p->shared.lock);
-/* Stage a window, if writers stage.  Releases the lock in the meantime.  False: there was none. */
+/* Stage a window, if writers stage.  Releases the lock in the meantime.  False: it staged none. */
 bool pipeline_stage_next(struct pipeline *p) REQUIRES(&p->shared.lock);
 /* Window ${i} is no longer needed: return its slot. */
 void pipeline_window_done(struct pipeline *p, size_t i) REQUIRES(&p->shared.lock);
-/* Lower the priority of this thread again, if a waiting trainer had raised it. */
+/* Lower the priority of this thread again, if it was raised for a trainer that waited. */
 void pipeline_restore_priority(struct pipeline *p);
 
 #endif

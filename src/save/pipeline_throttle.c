@@ -8,7 +8,7 @@
 
 /* Windows that may be in flight while the trainer waits for the disk.  The disk's scheduler works
  * in file order and serves threads of the idle class last.  It may delay one request for as long as
- * later ones arrive, and the trainer may wait for just that one. */
+ * later ones arrive, and the trainer may wait for that request. */
 #define PIPELINE_MAX_SPAN 8u
 
 /* Set while the trainer waits for memory that is still to be written. */
@@ -17,8 +17,7 @@ static const atomic_bool *urgency_flag(const struct pipeline *p)
     return p->cow != NULL ? cow_pool_full_flag(p->cow) : NULL;
 }
 
-/* Readers wait when the queue is deep, because the disk serves all of it before their next
- * request. */
+/* With a deep queue, readers wait: the disk serves all of it before their next request. */
 bool pipeline_can_add_request(struct pipeline *p, size_t in_flight)
 {
     uint64_t now = clock_now(clock_system());

@@ -8,7 +8,7 @@
 
 #include "base/base.h"
 
-/* One of the image's files, which is written now. */
+/* One file of the image while it is written. */
 struct write_job {
     struct pipeline *p;
     struct store_file *file;              /* NULL: ${target} chooses */
@@ -26,7 +26,7 @@ struct writer {
     struct store_request *free; /* list of unused requests */
 };
 
-/* Locked. */
+/* Locked: count window ${i} as hashed. */
 static void count_hashed(struct pipeline *p, size_t i) REQUIRES(&p->shared.lock)
 {
     assert(p->shared.states[i] == WINDOW_STAGED);
@@ -57,7 +57,7 @@ void pipeline_hash_next(struct pipeline *p)
 }
 
 /* Finish window ${i} and return the file to write it to (NULL: do not write it).  ${*held_ns}: how
- * long the throttle held it. */
+ * long the throttle delayed it. */
 static enum sidestep_status finish_window(const struct writer *writer, size_t i,
                                           struct store_file **file, uint64_t *held_ns,
                                           struct sidestep_error *err)
@@ -76,7 +76,7 @@ static enum sidestep_status finish_window(const struct writer *writer, size_t i,
 void pipeline_window_done(struct pipeline *p, size_t i)
 {
     assert(p->shared.written < p->shared.hashed && p->shared.written < p->shared.staged);
-    /* Hashing does not look at states before ${hashed} any more. */
+    /* Hashing does not read states before ${hashed} any more. */
     p->shared.states[i] = WINDOW_WRITTEN;
     pool_slots_return(p->slots, i);
     if (p->cow != NULL)
@@ -127,7 +127,6 @@ static void start_window(struct writer *writer, size_t i) REQUIRES(&writer->p->s
 static void end_window(struct writer *writer, struct store_request *request)
     REQUIRES(&writer->p->shared.lock)
 {
-
     if (request->status != SIDESTEP_OK)
         pipeline_fail_locked(writer->p, &request->err);
     else
@@ -172,7 +171,7 @@ static void write_windows(void *context)
     struct writer writer = {.p = p, .job = job};
 
     pipeline_writer_begin(p);
-    store_queue_open(&writer.queue, job->writers->kind, job->writers->threads);
+    store_queue_open(&writer.queue, job->writers->config, job->writers->threads);
     for (unsigned i = 0; i < writer.queue.depth; i++) {
         writer.requests[i].next = writer.free;
         writer.free = &writer.requests[i];
@@ -188,22 +187,23 @@ static void write_windows(void *context)
     pipeline_writer_end(p);
 }
 
-static enum sidestep_status first_failure(const struct pipeline *p, struct sidestep_error *err)
-    REQUIRES(&p->shared.lock)
+static enum sidestep_status first_failure(struct pipeline *p, struct sidestep_error *err)
 {
-    if (!p->shared.failed)
-        return SIDESTEP_OK;
-    error_copy(err, &p->shared.err);
-    return (enum sidestep_status)p->shared.err.status;
+    enum sidestep_status status = SIDESTEP_OK;
+
+    lock_acquire(&p->shared.lock);
+    if (p->shared.failed) {
+        error_copy(err, &p->shared.err);
+        status = (enum sidestep_status)p->shared.err.status;
+    }
+    lock_release(&p->shared.lock);
+    return status;
 }
 
 enum sidestep_status pipeline_finish(struct pipeline *p, struct sidestep_error *err)
 {
     pipeline_finish_staging(p);
-    lock_acquire(&p->shared.lock);
-    enum sidestep_status status = first_failure(p, err);
-    lock_release(&p->shared.lock);
-    return status;
+    return first_failure(p, err);
 }
 
 enum sidestep_status pipeline_write_unchanged(struct pipeline *p,
@@ -217,11 +217,7 @@ enum sidestep_status pipeline_write_unchanged(struct pipeline *p,
     p->end_window = p->image->unchanged_file_windows;
     workers_run_limited(writers->workers, writers->threads, write_windows, &job);
     p->end_window = p->image->window_count;
-    /* Other threads may still be staging. */
-    lock_acquire(&p->shared.lock);
-    enum sidestep_status status = first_failure(p, err);
-    lock_release(&p->shared.lock);
-    return status;
+    return first_failure(p, err);
 }
 
 enum sidestep_status pipeline_write(struct pipeline *p, struct store_file *file,

@@ -3,10 +3,10 @@
  * queue_depth.h -- finds out how many write requests in flight serve a disk best.
  *
  * The first large saves of an engine measure it.  Nothing is written for measuring alone, and
- * opening an engine takes no extra time.  The saves take turns with the candidate depths, twice
- * each.  The faster of the two counts, because a disturbance only makes a save slower.  Then the
- * smallest depth that is about as fast as the fastest is used from then on, because other programs
- * use the disk too.  A depth that the user sets is used unchanged.
+ * opening an engine takes no extra time.  Two saves use each candidate depth.  The faster one
+ * counts, because a disturbance only makes a save slower.  From then on, saves use the smallest
+ * depth that is about as fast as the fastest, because other programs use the disk too.  A depth
+ * that the user sets is used unchanged.
  */
 #ifndef SAVE_QUEUE_DEPTH_H
 #define SAVE_QUEUE_DEPTH_H
@@ -19,9 +19,9 @@
 #define QUEUE_DEPTH_CHOICES 3u
 
 struct queue_depth {
-    unsigned fixed; /* the depth; 0: not known yet */
-    unsigned saves; /* saves measured so far */
-    double rates[QUEUE_DEPTH_CHOICES];
+    unsigned fixed;                    /* the depth; 0: not known yet */
+    unsigned saves;                    /* saves measured so far */
+    double rates[QUEUE_DEPTH_CHOICES]; /* of each candidate: bytes per ns of its faster save */
 };
 
 /* The depth for the next save. */

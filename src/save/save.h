@@ -31,7 +31,8 @@
 #include "save/pipeline.h"
 #include "save/saver.h"
 
-/* A copy_reason: tensors on devices pass through the pool, so nothing else may hold its slots. */
+/* A copy_reason: tensors on devices pass through the pool, so protected memory may not occupy its
+ * slots. */
 #define SAVE_REASON_SMALL_POOL "pool_bytes is smaller than the state"
 
 /* The series that a save is part of; NULL for single saves. */
@@ -46,18 +47,17 @@ struct save_series {
 struct sidestep_save {
     struct sidestep_engine *engine;
     struct save_slot *slot;         /* pool and image; other saves use it once this one has ended */
-    struct sidestep_save *previous; /* a reference, until its runner has ended; or NULL */
+    struct sidestep_save *previous; /* a reference, until the previous runner has ended; or NULL */
     struct commit commit;
     struct pipeline pipeline;
     struct compressor *compressor; /* NULL: items are stored uncompressed */
-    const char *codec_name;        /* codec descriptor of the items that it encodes */
+    const char *codec_name;        /* the descriptor of its codec, as footers have it */
     struct sidestep_save_options options;
-    bool incremental;
+    bool incremental; /* see incremental.h */
     pthread_t runner;
-    bool has_runner; /* ${runner} has to be joined */
-    /* The compression policy is updated, or need not be. */
-    bool has_updated_policy OWNED_BY_THREAD(CALLER);
-    bool has_memory_turn;
+    bool has_runner;                                 /* ${runner} has to be joined */
+    bool has_updated_policy OWNED_BY_THREAD(CALLER); /* the compression policy, or need not */
+    bool has_memory_turn;                            /* see save_memory_turn.c */
     atomic_bool cancelled;
     bool checks_fences;  /* SIDESTEP_FENCE_DEBUG: see save_end_fence_check() */
     uint64_t body_bytes; /* of the image */
@@ -81,7 +81,7 @@ struct sidestep_save {
 
 /* ---- save.c ---- */
 
-/* Run a save up to STAGED.  Collective. */
+/* Start a save: run it until the snapshot is taken.  Collective. */
 enum sidestep_status save_start_all(struct sidestep_engine *engine, const char *path,
                                     const struct sidestep_state_dict *state,
                                     const struct sidestep_save_options *options,
@@ -95,9 +95,9 @@ enum sidestep_status save_plan_all(struct sidestep_engine *engine,
                                    const struct sidestep_state_dict *state,
                                    struct sidestep_error *err) ON_THREAD(CALLER);
 
-/* At the first save to a place: do all ranks see what rank 0 has begun there?  EDISAGREE: no.
- * Collective. */
-enum sidestep_status save_look_all(struct sidestep_save *save, struct sidestep_error *err)
+/* At the first save to a place: check that all ranks see what rank 0 has made there.  EDISAGREE: a
+ * rank does not.  Collective. */
+enum sidestep_status save_check_sight_all(struct sidestep_save *save, struct sidestep_error *err)
     ON_THREAD(CALLER);
 
 /* ---- save_pool.c: memory pools that devices may have pinned ---- */
@@ -116,7 +116,7 @@ void save_pool_release(struct sidestep_engine *engine, struct pool *pool);
 bool save_has_device_tensors(struct sidestep_engine *engine,
                              const struct sidestep_state_dict *state);
 /* Begin to copy the tensors on devices.  True: the rest is done in the background, and the call may
- * return.  False (also on failure): call pipeline_stage(), which brings them too. */
+ * return.  False (also on failure): call pipeline_stage(), which copies them too. */
 bool save_offload(struct sidestep_save *save, bool blocking, uint64_t began_ns) ON_THREAD(CALLER);
 
 /* Call when all is staged and written: fail if a fenced tensor was written to before its fence.
@@ -125,9 +125,9 @@ enum sidestep_status save_end_fence_check(struct sidestep_save *save, struct sid
 
 /* ---- save_memory_turn.c: engines of one process that share memory ---- */
 
-/* Call begin before this save stages anything.  Call end when it is written, or has failed and
- * nobody stages any more; it frees the engine's memory for saves.  No-ops if saver->turn is
- * NULL. */
+/* Call begin before this save stages anything.  Call end when the save is written, or when it has
+ * failed and staging has ended; it frees the engine's memory for saves.  No-ops if
+ * saver->memory_turn is NULL. */
 void save_memory_turn_begin(struct sidestep_save *save);
 void save_memory_turn_end(struct sidestep_save *save);
 
@@ -160,7 +160,7 @@ enum sidestep_status save_finish_all(struct sidestep_save **save, struct sideste
 /* Return the error of a failed save that was not reported yet, once; OK otherwise. */
 enum sidestep_status save_take_unreported_error(struct sidestep_save *save,
                                                 struct sidestep_error *err);
-/* Count its failure, known here or not yet, as reported. */
+/* Count the failure of ${save} as reported, even if this rank does not know of it yet. */
 void save_mark_reported(struct sidestep_save *save);
 
 /* ---- save_runner.c: what happens in the background ---- */
@@ -172,8 +172,7 @@ void *save_runner_main(void *save);
 /* Update the choice of the queue depth.  The runner calls this when all is written.  One runner
  * writes at a time, and no other thread reads that choice. */
 void save_record_queue_depth(struct sidestep_save *save) ON_THREAD(RUNNER);
-/* Update the choice whether to compress.  Call when the runner has ended.  Later calls are
- * no-ops. */
+/* Update the compression policy.  Call when the runner has ended.  Later calls are no-ops. */
 void save_update_compression_policy(struct sidestep_save *save) ON_THREAD(CALLER);
 
 /* save_space.c: this rank's save failed with ${why}.  If space was short, add how much its shards

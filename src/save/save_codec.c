@@ -13,22 +13,22 @@ enum sidestep_status save_choose_codec(struct sidestep_save *save, struct sidest
         [SIDESTEP_COMPRESS_AUTO] = &codec_planes,
     };
     unsigned wanted = save->options.compress, level = save->options.compress_level;
-    const char *named = save->options.codec;
+    const char *name = save->options.codec;
     double ns_per_byte = 0;
 
     if (wanted >= ARRAY_LENGTH(codecs))
         return FAIL(err, SIDESTEP_EUNSUPPORTED, "save options: unknown compress %u", wanted);
-    if (level != 0 && (wanted != SIDESTEP_COMPRESS_ZSTD || named != NULL))
+    if (level != 0 && (wanted != SIDESTEP_COMPRESS_ZSTD || name != NULL))
         return FAIL(err, SIDESTEP_EINVAL, "save options: only zstd has levels");
     if (level > CODEC_ZSTD_LEVELS)
         return FAIL(err, SIDESTEP_EINVAL, "save options: zstd has levels from 1 to %u, not %u",
                     CODEC_ZSTD_LEVELS, level);
-    const struct codec *codec = named != NULL ? codec_find(named)
-                                : level != 0  ? codec_zstd_level(level)
-                                              : codecs[wanted];
-    if (named != NULL && codec == NULL)
+    const struct codec *codec = name != NULL ? codec_find(name)
+                                : level != 0 ? codec_zstd_level(level)
+                                             : codecs[wanted];
+    if (name != NULL && codec == NULL)
         return FAIL(err, SIDESTEP_ENOTFOUND,
-                    "save options: no codec '%.100s' (see sidestep_codec_register())", named);
+                    "save options: no codec '%.100s' (see sidestep_codec_register())", name);
     unsigned threads =
         (unsigned)min_u64(workers_count(save->engine->writers) + 1, thread_cpu_count());
     if (codec == NULL || (wanted == SIDESTEP_COMPRESS_AUTO &&

@@ -5,7 +5,7 @@
 
 #include "save/save.h"
 
-/* Was it slowed down by a pause, by spread_ms, or by others that read from the disk? */
+/* Was the save delayed by a pause, by spread_ms, or by others that read from the disk? */
 static bool was_held(struct sidestep_save *save) REQUIRES(&save->shared.lock)
 {
     return save->options.spread_ms != 0 || save->shared.info.backed_off_ns != 0 ||

@@ -10,8 +10,8 @@
 #include "base/base.h"
 #include "save/save.h"
 
-/* A rank that polls waits this much longer than the coordinator, which counts its own deadline from
- * the last progress. */
+/* A rank that polls waits this many times as long as the coordinator, because the coordinator
+ * counts its deadline from the last progress. */
 #define TIMEOUT_FACTOR 2u
 #define WAIT_SLICE_MS 2000u
 
@@ -75,7 +75,6 @@ static const char *const state_events[] = {
 };
 _Static_assert(ARRAY_LENGTH(state_events) == SIDESTEP_SAVE_UNKNOWN + 1, "each state has an event");
 
-/* "uring", "direct" or "buffered"; NULL while it is unknown. */
 static const char *io_name(const struct sidestep_save_info *info)
 {
     if (info->flags & SIDESTEP_SAVE_URING)
@@ -85,7 +84,7 @@ static const char *io_name(const struct sidestep_save_info *info)
 
 /* The error in shared.err and on storage does not name the save.  Add its name before it is
  * reported. */
-static void name_save(const struct sidestep_save *save, struct sidestep_error *err)
+static void add_save_name(const struct sidestep_save *save, struct sidestep_error *err)
 {
     error_wrap(err, "save '%s'", save->commit.path);
 }
@@ -97,7 +96,7 @@ static enum sidestep_status report_end(const struct sidestep_save *save, struct 
     assert(save->shared.state > SIDESTEP_SAVE_COMMITTED);
     assert(save->shared.err.status != SIDESTEP_OK);
     error_copy(err, &save->shared.err);
-    name_save(save, err);
+    add_save_name(save, err);
     return (enum sidestep_status)save->shared.err.status;
 }
 
@@ -124,9 +123,9 @@ static void emit_state(struct sidestep_save *save, enum sidestep_save_state stat
     if (fields != NULL && state >= SIDESTEP_SAVE_STAGED)
         snapshot_policy_report_event(info, fields);
     if (fields != NULL && err != NULL) {
-        struct sidestep_error told = *err;
-        name_save(save, &told);
-        (void)json_object_set_new(fields, "message", json_string(told.message));
+        struct sidestep_error named = *err;
+        add_save_name(save, &named);
+        (void)json_object_set_new(fields, "message", json_string(named.message));
     }
     events_emit(&save->engine->events, state_events[state], fields);
 }
@@ -143,7 +142,7 @@ void save_advance(struct sidestep_save *save, enum sidestep_save_state state,
     bool forward = state > save->shared.state && !save_state_is_final(save->shared.state);
     assert(state <= SIDESTEP_SAVE_COMMITTED || (err != NULL && err->status != SIDESTEP_OK));
     if (forward) {
-        /* This rank has said yes, so its shards are durable. */
+        /* This rank has voted yes, so its shards are durable. */
         assert(state != SIDESTEP_SAVE_COMMITTED || save->shared.state == SIDESTEP_SAVE_WRITTEN);
         save->shared.state = state;
         if (err != NULL)
@@ -195,35 +194,35 @@ void save_join_runner(struct sidestep_save *save)
     lock_acquire(&save->shared.lock);
     bool waits = save->has_runner && !save->shared.runner_ended;
     lock_release(&save->shared.lock);
-    if (waits) /* otherwise other saves, which are paused, would go on for nothing */
+    if (waits) /* only then, because waiting lets paused saves go on */
         throttle_wait_begin(&save->engine->throttle);
     lock_acquire(&save->shared.lock);
     while (save->has_runner && !save->shared.runner_ended)
         lock_wait(&save->shared.lock, &save->shared.changed);
-    bool mine = save->has_runner;
+    bool joins = save->has_runner;
     save->has_runner = false;
     lock_release(&save->shared.lock);
-    if (mine)
+    if (joins)
         pthread_join(save->runner, NULL);
     if (waits)
         throttle_wait_end(&save->engine->throttle);
 }
 
 /* Close the storage of a save whose runner has ended, on ranks other than the coordinator.  A rank
- * that knows of the commit needs storage no more, and it may be unmounted.  A thread that is
- * polling calls this when it has its answer. */
+ * that knows of the commit no longer needs storage, which may then be unmounted.  While a thread
+ * polls, nothing is closed; the thread calls this again afterwards. */
 static void close_storage(struct sidestep_save *save)
 {
-    struct commit held = {0};
+    struct commit handles = {0};
 
     lock_acquire(&save->shared.lock);
     if (save->shared.state == SIDESTEP_SAVE_COMMITTED && !save->shared.is_polling) {
-        held.dir = TAKE(save->commit.dir);
-        held.spare = TAKE(save->commit.spare);
-        held.parent = TAKE(save->commit.parent);
+        handles.dir = TAKE(save->commit.dir);
+        handles.spare = TAKE(save->commit.spare);
+        handles.parent = TAKE(save->commit.parent);
     }
     lock_release(&save->shared.lock);
-    commit_close(&held);
+    commit_close(&handles);
 }
 
 void save_apply_verdict(struct sidestep_save *save, enum sidestep_save_state verdict)
@@ -231,11 +230,11 @@ void save_apply_verdict(struct sidestep_save *save, enum sidestep_save_state ver
     struct sidestep_error err = {0};
 
     if (verdict == SIDESTEP_SAVE_ABORTED)
-        (void)FAIL(&err, SIDESTEP_EABORTED, "rank 0 gave it up");
+        (void)FAIL(&err, SIDESTEP_EABORTED, "rank 0 aborted it");
     else if (verdict == SIDESTEP_SAVE_UNKNOWN)
         (void)FAIL(
             &err, SIDESTEP_EUNKNOWN,
-            "rank 0 does not know what became of it, and says there why; verify that path to "
+            "rank 0 does not know the outcome, and its own error says why; verify that path to "
             "see whether it holds save %s, or save again",
             save->commit.save_id);
     if (save_state_is_final(verdict) && save_get_state(save) == SIDESTEP_SAVE_WRITTEN)
@@ -244,7 +243,7 @@ void save_apply_verdict(struct sidestep_save *save, enum sidestep_save_state ver
         close_storage(save);
 }
 
-/* Ask storage once how the coordinator decided.  ${waited_ns}: since this rank was WRITTEN. */
+/* Read the coordinator's decision from storage once.  ${waited_ns}: since the caller waits. */
 static void poll_outcome(struct sidestep_save *save, uint64_t waited_ns)
 {
     struct sidestep_error err = {0};
@@ -262,10 +261,11 @@ static void poll_outcome(struct sidestep_save *save, uint64_t waited_ns)
     case COMMIT_UNDECIDED:
         if (waited_ns <= save->commit.timeout_ns * TIMEOUT_FACTOR)
             break;
-        (void)FAIL(&err, SIDESTEP_EUNKNOWN,
-                   "no word from rank 0 for %.0f s; verify that path to see whether it holds save "
-                   "%s, or save again",
-                   (double)waited_ns / 1e9, save->commit.save_id);
+        (void)FAIL(
+            &err, SIDESTEP_EUNKNOWN,
+            "rank 0 has not decided for %.0f s; verify that path to see whether it holds save "
+            "%s, or save again",
+            (double)waited_ns / 1e9, save->commit.save_id);
         save_advance(save, SIDESTEP_SAVE_UNKNOWN, &err);
         break;
     }
@@ -277,17 +277,18 @@ static void timed_wait(struct sidestep_save *save, uint64_t ms) REQUIRES(&save->
                           clock_now(clock_system()) + ms * 1000000);
 }
 
-/* Locked.  Wait once.  Polls storage first, if this rank has nothing else to wait for. */
-static void wait_once(struct sidestep_save *save, uint64_t since, uint64_t left_ms)
+/* Locked: wait once, for a wait that began at ${from_ns}.  Polls storage first, if only the
+ * coordinator's decision is missing. */
+static void wait_once(struct sidestep_save *save, uint64_t from_ns, uint64_t left_ms)
     REQUIRES(&save->shared.lock)
 {
-    bool ask = save->commit.rank != 0 && save->shared.runner_ended && !save->shared.is_polling &&
-               save->shared.state == SIDESTEP_SAVE_WRITTEN;
+    bool polls = save->commit.rank != 0 && save->shared.runner_ended && !save->shared.is_polling &&
+                 save->shared.state == SIDESTEP_SAVE_WRITTEN;
 
-    if (ask) {
+    if (polls) {
         save->shared.is_polling = true;
         lock_release(&save->shared.lock);
-        poll_outcome(save, clock_now(save->engine->clock) - since);
+        poll_outcome(save, clock_now(save->engine->clock) - from_ns);
         lock_acquire(&save->shared.lock);
         save->shared.is_polling = false;
         lock_wake_all(&save->shared.changed);
@@ -297,7 +298,7 @@ static void wait_once(struct sidestep_save *save, uint64_t since, uint64_t left_
         if (save_state_is_final(save->shared.state))
             return;
     }
-    uint64_t waited_ms = (clock_now(save->engine->clock) - since) / 1000000;
+    uint64_t waited_ms = (clock_now(save->engine->clock) - from_ns) / 1000000;
     timed_wait(save, min_u64(commit_poll_pause_ms(&save->commit, waited_ms), left_ms));
 }
 
@@ -307,19 +308,19 @@ enum sidestep_status sidestep_save_watch(struct sidestep_save *save, enum sidest
     if (save == NULL)
         return FAIL(err, SIDESTEP_EINVAL, "save is NULL");
     TRY(engine_check(save->engine, err));
-    uint64_t since = clock_now(save->engine->clock);
+    uint64_t from_ns = clock_now(save->engine->clock);
     enum sidestep_status status = SIDESTEP_OK;
 
     lock_acquire(&save->shared.lock);
     while (save->shared.state < state && !save_state_is_final(save->shared.state)) {
-        uint64_t waited = (clock_now(save->engine->clock) - since) / 1000000;
+        uint64_t waited = (clock_now(save->engine->clock) - from_ns) / 1000000;
         if (timeout_ms >= 0 && waited >= (uint64_t)timeout_ms) {
             status =
                 FAIL(err, SIDESTEP_ETIMEDOUT, "save '%s' is %s after %lld ms", save->commit.path,
                      state_events[save->shared.state], (long long)timeout_ms);
             break;
         }
-        wait_once(save, since, timeout_ms < 0 ? WAIT_SLICE_MS : (uint64_t)timeout_ms - waited);
+        wait_once(save, from_ns, timeout_ms < 0 ? WAIT_SLICE_MS : (uint64_t)timeout_ms - waited);
     }
     if (save->shared.state > SIDESTEP_SAVE_COMMITTED && save->shared.state != state) {
         save->shared.is_reported = true;
@@ -349,7 +350,7 @@ void sidestep_save_hurry(struct sidestep_save *save)
     bool first = !save->shared.is_urgent && !save->shared.runner_ended;
     save->shared.is_urgent = save->shared.is_urgent || first;
     lock_release(&save->shared.lock);
-    if (!first) /* else the runner ends it */
+    if (!first) /* otherwise the runner ends the wait */
         throttle_wait_end(&save->engine->throttle);
 }
 
@@ -361,7 +362,7 @@ void sidestep_save_cancel(struct sidestep_save *save)
         return;
     lock_acquire(&save->shared.lock);
     bool runs = !save->shared.runner_ended;
-    save->shared.is_reported = save->shared.is_reported || runs; /* the program knows already */
+    save->shared.is_reported = save->shared.is_reported || runs; /* the program cancelled it */
     lock_release(&save->shared.lock);
     if (!runs)
         return;
@@ -410,7 +411,7 @@ enum sidestep_status sidestep_save_finish(struct sidestep_save **out,
     return status;
 }
 
-/* The coordinator's verdict for all ranks, on the caller's thread. */
+/* The coordinator's verdict, as it is sent to all ranks. */
 struct verdict {
     uint32_t state;
     uint32_t reserved;

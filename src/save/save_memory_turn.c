@@ -13,10 +13,10 @@
 
 void save_memory_turn_begin(struct sidestep_save *save)
 {
-    if (save->engine->saver->turn == NULL)
+    if (save->engine->saver->memory_turn == NULL)
         return;
     assert(!save->has_memory_turn);
-    while (sem_wait(save->engine->saver->turn) != 0) {
+    while (sem_wait(save->engine->saver->memory_turn) != 0) {
         /* EINTR, by a signal of the program */
     }
     save->has_memory_turn = true;
@@ -31,5 +31,5 @@ void save_memory_turn_end(struct sidestep_save *save)
     save->has_memory_turn = false;
     compressor_buffers_release(&engine->saver->compressor_buffers);
     pool_trim(&save->slot->pool, save->slot->pool.bytes);
-    (void)sem_post(engine->saver->turn);
+    (void)sem_post(engine->saver->memory_turn);
 }

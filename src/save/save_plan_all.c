@@ -5,20 +5,21 @@
 #include "base/base.h"
 #include "save/save.h"
 
-static enum sidestep_status build(struct comm *comm, const struct comm_parts *tables,
-                                  struct buffer *plans, struct comm_parts *out,
-                                  struct sidestep_error *err)
+static enum sidestep_status build_plans(struct comm *comm, const struct comm_parts *tables,
+                                        struct buffer *plans, struct comm_parts *out,
+                                        struct sidestep_error *err)
 {
-    OWNED const void **starts = memory_new((size_t)comm->size, sizeof(*starts));
+    OWNED const void **table_addresses = memory_new((size_t)comm->size, sizeof(*table_addresses));
 
     assert(comm->rank == 0);
     out->sizes = memory_new((size_t)comm->size, sizeof(*out->sizes));
     out->offsets = memory_new((size_t)comm->size, sizeof(*out->offsets));
-    if (starts == NULL || out->sizes == NULL || out->offsets == NULL)
-        return FAIL_NOMEM(err, (size_t)comm->size * sizeof(*starts));
+    if (table_addresses == NULL || out->sizes == NULL || out->offsets == NULL)
+        return FAIL_NOMEM(err, (size_t)comm->size * sizeof(*table_addresses));
     for (int32_t rank = 0; rank < comm->size; rank++)
-        starts[rank] = tables->bytes + tables->offsets[rank];
-    TRY(save_plan_build(starts, tables->sizes, (uint32_t)comm->size, plans, out->sizes, err));
+        table_addresses[rank] = tables->bytes + tables->offsets[rank];
+    TRY(save_plan_build(table_addresses, tables->sizes, (uint32_t)comm->size, plans, out->sizes,
+                        err));
     for (int32_t rank = 1; rank < comm->size; rank++)
         out->offsets[rank] = out->offsets[rank - 1] + out->sizes[rank - 1];
     out->bytes = TAKE(plans->bytes);
@@ -45,7 +46,7 @@ enum sidestep_status save_plan_all(struct sidestep_engine *engine,
         status = comm_gather_all(comm, table.bytes, table.length, &tables, err);
     if (status == SIDESTEP_OK) {
         if (comm->rank == 0)
-            status = build(comm, &tables, &plans, &parts, err);
+            status = build_plans(comm, &tables, &plans, &parts, err);
         status = comm_agree_all(comm, status, err);
     }
     if (status == SIDESTEP_OK)
@@ -54,5 +55,5 @@ enum sidestep_status save_plan_all(struct sidestep_engine *engine,
         status = save_plan_decode(mine, bytes, state, &engine->saver->plan, err);
         status = comm_agree_all(comm, status, err);
     }
-    return WRAP(status, err, "plan");
+    return WRAP(status, err, "plan the save");
 }

@@ -85,13 +85,13 @@ static struct save_slot *take_slot(struct sidestep_engine *engine) ON_THREAD(CAL
 }
 
 enum sidestep_status save_queue_acquire_slot(struct sidestep_engine *engine,
-                                             struct sidestep_save *save, unsigned allowed,
+                                             struct sidestep_save *save, unsigned limit,
                                              bool nowait, struct sidestep_error *err)
 {
     struct save_queue *queue = &engine->saver->queue;
 
-    assert(allowed <= SIDESTEP_MAX_QUEUE);
-    for (unsigned busy; (busy = count_busy(engine)) > allowed;) {
+    assert(limit <= SIDESTEP_MAX_QUEUE);
+    for (unsigned busy; (busy = count_busy(engine)) > limit;) {
         if (nowait)
             return refuse(queue->saves[busy - 1], err);
         save_join_runner(queue->saves[busy - 1]);
@@ -133,7 +133,7 @@ static bool has_room(const struct sidestep_engine *engine, const struct save_slo
     return others <= engine->saver->pool_cap && bytes <= engine->saver->pool_cap - others;
 }
 
-static void exchange(struct save_slot *a, struct save_slot *b)
+static void exchange_pools(struct save_slot *a, struct save_slot *b)
 {
     struct pool pool = a->pool;
 
@@ -142,9 +142,9 @@ static void exchange(struct save_slot *a, struct save_slot *b)
     b->pool = pool;
 }
 
-/* Give the pool of an unused slot to ${slot}, or free it if it is too small.  False: there was
- * none. */
-static bool take_over(struct sidestep_engine *engine, struct save_slot *slot, uint64_t bytes)
+/* Give the pool of one unused slot to ${slot}, or free that pool if it is too small.  False: no
+ * unused slot has a pool. */
+static bool reuse_pool(struct sidestep_engine *engine, struct save_slot *slot, uint64_t bytes)
     ON_THREAD(CALLER)
 {
     unsigned busy = count_busy(engine);
@@ -153,11 +153,10 @@ static bool take_over(struct sidestep_engine *engine, struct save_slot *slot, ui
         struct save_slot *other = &engine->saver->queue.slots[i];
         if (other == slot || other->pool.length == 0 || is_used(engine, other, busy))
             continue;
-        if (other->pool.length >= bytes) {
-            exchange(slot, other);
-            return true;
-        }
-        save_pool_release(engine, &other->pool);
+        if (other->pool.length >= bytes)
+            exchange_pools(slot, other);
+        else
+            save_pool_release(engine, &other->pool);
         return true;
     }
     return false;
@@ -189,7 +188,7 @@ enum sidestep_status save_queue_reserve_pool(struct sidestep_engine *engine,
 
     assert(slot != NULL);
     while (!has_room(engine, slot, bytes)) {
-        if (take_over(engine, slot, bytes))
+        if (reuse_pool(engine, slot, bytes))
             continue;
         if (nowait && count_busy(engine) != 0)
             return refuse(engine->saver->queue.saves[0], err);
@@ -201,12 +200,12 @@ enum sidestep_status save_queue_reserve_pool(struct sidestep_engine *engine,
             save_pool_reserve(engine, &slot->pool, bytes, workers, pin, err);
         if (status != SIDESTEP_ENOMEM || nowait || !wait_for_oldest(engine, save))
             return status;
-        while (slot->pool.length < bytes && take_over(engine, slot, bytes)) {
+        while (slot->pool.length < bytes && reuse_pool(engine, slot, bytes)) {
         }
     }
 }
 
-/* ---- how they end */
+/* ---- how saves end */
 
 enum sidestep_status save_queue_take_unreported_error(struct sidestep_engine *engine,
                                                       uint64_t *place, struct sidestep_error *err)
@@ -255,7 +254,7 @@ void save_queue_apply_verdicts(struct sidestep_engine *engine, uint64_t verdicts
 
     for (unsigned i = engine->saver->queue.count; i > 0; i--)
         if (has_ended(verdicts, i - 1, &state)) {
-            save_join_runner(engine->saver->queue.saves[i - 1]); /* its end is all that is left */
+            save_join_runner(engine->saver->queue.saves[i - 1]); /* it ends soon */
             save_apply_verdict(engine->saver->queue.saves[i - 1], state);
         }
 }
@@ -312,9 +311,9 @@ enum sidestep_status save_queue_drain_all(struct sidestep_engine *engine,
         save_queue_apply_verdicts(engine, verdicts);
     for (unsigned i = 0; engine->comm.rank == 0 && i < queue->count; i++)
         commit_remove_outcome(&queue->saves[i]->commit);
-    enum sidestep_status sticky =
+    enum sidestep_status unreported =
         save_queue_take_unreported_error(engine, NULL, status == SIDESTEP_OK ? err : NULL);
-    return status != SIDESTEP_OK ? status : sticky;
+    return status != SIDESTEP_OK ? status : unreported;
 }
 
 void save_queue_release(struct sidestep_engine *engine)

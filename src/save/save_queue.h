@@ -21,7 +21,7 @@
 struct sidestep_engine;
 struct sidestep_save;
 
-/* What a save has of its own until it has ended. */
+/* The memory that one save uses until it has ended. */
 struct save_slot {
     struct pool pool;
     struct image image;
@@ -35,19 +35,19 @@ struct save_queue {
     unsigned count;
 };
 
-/* The newest save that all ranks have started; NULL: none, or all are settled. */
+/* The newest save of the list; NULL: the list is empty. */
 struct sidestep_save *save_queue_newest(const struct sidestep_engine *engine) ON_THREAD(CALLER);
 /* Is ${save} in the list? */
 bool save_queue_contains(const struct sidestep_engine *engine, const struct sidestep_save *save)
     ON_THREAD(CALLER);
-/* The newest one, if it has not ended. */
+/* The newest save of the list, if its runner has not ended; otherwise NULL. */
 struct sidestep_save *save_queue_newest_unfinished(const struct sidestep_engine *engine)
     ON_THREAD(CALLER);
 void save_queue_wait_idle(struct sidestep_engine *engine) ON_THREAD(CALLER);
-/* Wait until at most ${allowed} saves are under way, and take a slot for ${save}.  If ${nowait},
+/* Wait until at most ${limit} saves are under way, and take a slot for ${save}.  If ${nowait},
  * fail with EBUSY instead of waiting. */
 enum sidestep_status save_queue_acquire_slot(struct sidestep_engine *engine,
-                                             struct sidestep_save *save, unsigned allowed,
+                                             struct sidestep_save *save, unsigned limit,
                                              bool nowait, struct sidestep_error *err)
     ON_THREAD(CALLER);
 /* Wait in the same way for saves to the same path as ${save}. */
@@ -65,16 +65,16 @@ enum sidestep_status save_queue_reserve_pool(struct sidestep_engine *engine,
 enum sidestep_status save_queue_take_unreported_error(struct sidestep_engine *engine,
                                                       uint64_t *place, struct sidestep_error *err)
     ON_THREAD(CALLER);
-/* Mark the failure of the save at ${place} (0: none) as reported on all ranks, also on those that
- * did not know of it.  It must fail one call, not one on each rank. */
+/* Mark the failure of the save at ${place} (0: none) as reported, also if this rank does not know
+ * of it: a failed save fails one call on all ranks, and not one call per rank. */
 void save_queue_mark_reported(struct sidestep_engine *engine, uint64_t place) ON_THREAD(CALLER);
 
 /* Pack rank 0's states of all saves in the list, and apply them on the other ranks. */
 uint64_t save_queue_pack_verdicts(const struct sidestep_engine *engine) ON_THREAD(CALLER);
 void save_queue_apply_verdicts(struct sidestep_engine *engine, uint64_t verdicts) ON_THREAD(CALLER);
-/* All ranks know ${verdicts}: remove the saves that have ended. */
+/* Remove the saves that have ended by ${verdicts}, which all ranks know. */
 void save_queue_remove_ended(struct sidestep_engine *engine, uint64_t verdicts) ON_THREAD(CALLER);
-/* All ranks have started ${save}.  It is written when the save before it has ended. */
+/* Add ${save}, which all ranks have started.  It is written when the save before it has ended. */
 void save_queue_add(struct sidestep_engine *engine, struct sidestep_save *save) ON_THREAD(CALLER);
 /* At the end, on all ranks: the coordinator reports how its last saves ended, and removes outcome
  * files. */

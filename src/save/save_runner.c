@@ -2,7 +2,7 @@
 /*
  * save_runner.c -- the background thread of a save: write this rank's shard, seal it, vote.
  *
- * On rank 0 it also counts votes, publishes and commits.  It calls no collectives: the votes are on
+ * On rank 0 it also collects the votes and commits.  It calls no collective: the votes are on
  * storage.
  */
 #include <assert.h>
@@ -21,9 +21,9 @@ static bool wait_for_start(struct sidestep_save *save)
     lock_acquire(&save->shared.lock);
     while (!save->shared.may_run)
         lock_wait(&save->shared.lock, &save->shared.changed);
-    bool go = !save->shared.must_stop;
+    bool starts = !save->shared.must_stop;
     lock_release(&save->shared.lock);
-    return go;
+    return starts;
 }
 
 /* Saves are written one after the other, so that they are committed in order. */
@@ -70,22 +70,23 @@ static void fail(struct sidestep_save *save, enum sidestep_save_state state,
     save_advance(save, state, why);
 }
 
-static enum sidestep_status decide(struct sidestep_save *save, enum commit_outcome *outcome,
-                                   struct sidestep_error *err)
+static enum sidestep_status collect_and_publish(struct sidestep_save *save,
+                                                enum commit_outcome *outcome,
+                                                struct sidestep_error *err)
 {
-    struct commit_contents count = {0};
+    struct commit_contents contents = {0};
 
     assert(save->commit.rank == 0);
     *outcome = COMMIT_ABORTED;
-    enum sidestep_status status = commit_collect_votes(&save->commit, &count, err);
+    enum sidestep_status status = commit_collect_votes(&save->commit, &contents, err);
     if (status == SIDESTEP_OK)
-        status = commit_publish(&save->commit, &count, outcome, err);
+        status = commit_publish(&save->commit, &contents, outcome, err);
     if (save->incremental && status == SIDESTEP_OK) {
         commit_shared_release(&save->engine->saver->incremental.shared);
-        save->engine->saver->incremental.shared = count.shared;
-        count.shared = (struct commit_shared){0};
+        save->engine->saver->incremental.shared = contents.shared;
+        contents.shared = (struct commit_shared){0};
     }
-    commit_contents_release(&count);
+    commit_contents_release(&contents);
     return status;
 }
 
@@ -98,9 +99,8 @@ static void set_time(struct sidestep_save *save, uint64_t *field, uint64_t from_
     lock_release(&save->shared.lock);
 }
 
-/* Replace ${why} by the cause.  If the coordinator has given up and removed what this rank was
- * about to rename, its reason is the cause.  If another run has taken over the series, and removed
- * the files, that is the cause. */
+/* Replace ${why} by its cause, if storage has it: the coordinator has aborted and removed what this
+ * rank was about to rename, or another run has taken over the series and removed the files. */
 static void read_abort_reason(struct sidestep_save *save, struct sidestep_error *why)
 {
     const struct commit_guard *guard = save->commit.guard;
@@ -116,9 +116,9 @@ static void read_abort_reason(struct sidestep_save *save, struct sidestep_error 
         (void)commit_report_removed(&save->commit, why);
 }
 
-/* In the in-place form, nobody else removes a shard that was sealed after the coordinator had given
- * up and swept. */
-static bool is_late(struct sidestep_save *save, struct sidestep_error *why)
+/* In the in-place form: has the coordinator aborted?  A shard that is sealed after its sweep is
+ * removed by no other rank. */
+static bool was_sealed_late(struct sidestep_save *save, struct sidestep_error *why)
 {
     return save->commit.rank != 0 && save->commit.in_place &&
            commit_check_aborted(&save->commit, why) != SIDESTEP_OK;
@@ -130,7 +130,7 @@ static void run(struct sidestep_save *save) ON_THREAD(RUNNER)
     enum commit_outcome outcome;
     uint64_t began = clock_now(save->engine->clock);
 
-    if (write_and_vote(save, &why) != SIDESTEP_OK || is_late(save, &why)) {
+    if (write_and_vote(save, &why) != SIDESTEP_OK || was_sealed_late(save, &why)) {
         read_abort_reason(save, &why);
         fail(save, SIDESTEP_SAVE_ABORTED, &why);
         return;
@@ -141,7 +141,7 @@ static void run(struct sidestep_save *save) ON_THREAD(RUNNER)
     if (save->commit.rank != 0)
         return;
     began = clock_now(save->engine->clock);
-    enum sidestep_status status = decide(save, &outcome, &why);
+    enum sidestep_status status = collect_and_publish(save, &outcome, &why);
     set_time(save, &save->shared.info.commit_ns, began);
     if (status != SIDESTEP_OK && outcome == COMMIT_ABORTED)
         read_abort_reason(save, &why);
@@ -153,24 +153,24 @@ static void run(struct sidestep_save *save) ON_THREAD(RUNNER)
         fail(save, outcome == COMMIT_UNKNOWN ? SIDESTEP_SAVE_UNKNOWN : SIDESTEP_SAVE_ABORTED, &why);
 }
 
-/* Everything is done, and nobody waits for this. */
+/* The last step of a save, for which nobody waits. */
 static void recover_huge_pages(struct sidestep_save *save)
 {
     struct sidestep_engine *engine = save->engine;
     struct sidestep_save_info *info = &save->shared.info;
-    struct huge_page_recovery again;
+    struct huge_page_recovery recovered;
 
     if (info->snapshot != SIDESTEP_SNAPSHOT_COW || save_get_state(save) > SIDESTEP_SAVE_COMMITTED ||
         !huge_page_recovery_is_needed(info->cow_bytes, info->stage_ns))
         return;
-    huge_page_recovery_run(save->pipeline.cow, &engine->throttle, engine->clock, &again);
+    huge_page_recovery_run(save->pipeline.cow, &engine->throttle, engine->clock, &recovered);
     lock_acquire(&save->shared.lock);
-    info->huge_bytes = again.bytes;
-    info->huge_ns = again.took_ns;
+    info->huge_bytes = recovered.bytes;
+    info->huge_ns = recovered.took_ns;
     lock_release(&save->shared.lock);
     events_emit(&engine->events, "huge_pages",
                 json_pack("{s:s, s:I, s:I}", "save_id", save->commit.save_id, "huge_bytes",
-                          (json_int_t)again.bytes, "huge_ns", (json_int_t)again.took_ns));
+                          (json_int_t)recovered.bytes, "huge_ns", (json_int_t)recovered.took_ns));
 }
 
 void *save_runner_main(void *argument)

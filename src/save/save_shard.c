@@ -31,7 +31,7 @@ static struct footer make_footer(const struct sidestep_save *save, const struct 
     return footer;
 }
 
-/* The same for a compressed shard. */
+/* Make the footer of a compressed shard. */
 static struct footer make_compressed_footer(const struct sidestep_save *save,
                                             const struct save_shard *shard)
 {
@@ -47,10 +47,10 @@ static struct footer make_compressed_footer(const struct sidestep_save *save,
     return footer;
 }
 
-static void add_total(struct sidestep_save *save, uint64_t bytes, uint64_t instead_of)
+static void add_total(struct sidestep_save *save, uint64_t bytes, uint64_t replaced_bytes)
 {
     lock_acquire(&save->shared.lock);
-    save->shared.info.bytes_total += bytes - instead_of;
+    save->shared.info.bytes_total += bytes - replaced_bytes;
     lock_release(&save->shared.lock);
 }
 
@@ -110,17 +110,17 @@ static enum sidestep_status write_body(struct sidestep_save *save, struct store_
                                        struct sidestep_error *err) ON_THREAD(RUNNER)
 {
     struct sidestep_engine *engine = save->engine;
-    struct store_queue_config kind = {.ring = engine->io.ring,
-                                      .depth = queue_depth_choose(&engine->saver->queue_depth)};
-    struct pipeline_writers crew = {&kind, engine->writers, engine->write_threads};
+    struct store_queue_config config = {.ring = engine->io.ring,
+                                        .depth = queue_depth_choose(&engine->saver->queue_depth)};
+    struct pipeline_writers writers = {&config, engine->writers, engine->write_threads};
 
     if (save->compressor != NULL)
-        kind.depth = engine->io.depth;
+        config.depth = engine->io.depth;
     lock_acquire(&save->shared.lock);
-    save->shared.info.io_depth = kind.depth;
+    save->shared.info.io_depth = config.depth;
     lock_release(&save->shared.lock);
     if (save->compressor == NULL)
-        return pipeline_write(&save->pipeline, file, &crew, err);
+        return pipeline_write(&save->pipeline, file, &writers, err);
     TRY(compressor_write(save->compressor, &save->pipeline, &engine->saver->compressor_buffers,
                          file, &engine->io, engine->writers, err));
     record_gains(save);
@@ -130,7 +130,7 @@ static enum sidestep_status write_body(struct sidestep_save *save, struct store_
 /* Split the image into the shards of this rank.  The unchanged shard has items only if the image
  * has such a file. */
 static void split_image(struct sidestep_save *save, struct footer_item *items,
-                        struct save_shard *own, struct save_shard *kept)
+                        struct save_shard *own, struct save_shard *unchanged)
 {
     const struct image *image = save->pipeline.image;
     size_t unchanged_file_items =
@@ -138,28 +138,28 @@ static void split_image(struct sidestep_save *save, struct footer_item *items,
 
     assert(unchanged_file_items <= image->count &&
            image->unchanged_file_bytes <= image->body_bytes);
-    *kept = (struct save_shard){.number = INCREMENTAL_UNCHANGED_SHARD,
-                                .count = unchanged_file_items,
-                                .body_bytes = image->unchanged_file_bytes,
-                                .items = items};
+    *unchanged = (struct save_shard){.number = INCREMENTAL_UNCHANGED_SHARD,
+                                     .count = unchanged_file_items,
+                                     .body_bytes = image->unchanged_file_bytes,
+                                     .items = items};
     *own = (struct save_shard){.first = unchanged_file_items,
                                .count = image->count - unchanged_file_items,
                                .begin = image->unchanged_file_bytes,
                                .body_bytes = image->body_bytes - image->unchanged_file_bytes,
                                .items = items + unchanged_file_items};
     for (int i = 0; i < 2; i++) {
-        struct save_shard *shard = i == 0 ? own : kept;
+        struct save_shard *shard = i == 0 ? own : unchanged;
         struct footer footer = make_footer(save, shard);
         shard->total_bytes = shard->body_bytes + footer_encoded_bytes(&footer);
     }
     lock_acquire(&save->shared.lock);
     save->shared.info.bytes_total =
-        own->total_bytes + (unchanged_file_items != 0 ? kept->total_bytes : 0);
+        own->total_bytes + (unchanged_file_items != 0 ? unchanged->total_bytes : 0);
     lock_release(&save->shared.lock);
 }
 
-/* Write the unchanged shard.  It is made durable last, because memory may be protected until all is
- * written. */
+/* Write the unchanged shard, except for its seal: sealing waits for storage, and memory may be
+ * protected until all is written. */
 static enum sidestep_status write_unchanged(struct sidestep_save *save,
                                             const struct save_shard *shard,
                                             struct store_file **file, bool *linked,
@@ -170,10 +170,10 @@ static enum sidestep_status write_unchanged(struct sidestep_save *save,
 }
 
 static enum sidestep_status seal(struct sidestep_save *save, const struct save_shard *own,
-                                 struct store_file *own_file, struct store_file *kept_file,
+                                 struct store_file *own_file, struct store_file *unchanged_file,
                                  bool linked, struct sidestep_error *err)
 {
-    OWNED_FILE *first = kept_file;
+    OWNED_FILE *first = unchanged_file;
     OWNED_FILE *last = own_file;
 
     assert(last != NULL && (!linked || first != NULL));
@@ -185,7 +185,8 @@ static enum sidestep_status seal(struct sidestep_save *save, const struct save_s
     return commit_shard_seal(&save->commit, own->number, TAKE(last), err);
 }
 
-/* Tell the throttle which disk ${file} is on, because others may need it. */
+/* Tell the throttle which disk ${file} is on, so that it backs off while others read from that
+ * disk. */
 static void watch_disk(struct sidestep_save *save, struct store_file *file)
 {
     struct store_stat stat;
@@ -210,25 +211,25 @@ enum sidestep_status save_write_shards(struct sidestep_save *save, struct sidest
 {
     struct image *image = save->pipeline.image;
     OWNED struct footer_item *items = memory_new(image->count, sizeof(*items));
-    struct save_shard own, kept;
+    struct save_shard own, unchanged;
     OWNED_FILE *file = NULL;
-    OWNED_FILE *kept_file = NULL;
+    OWNED_FILE *unchanged_file = NULL;
     bool linked = false;
 
     if (items == NULL)
         return FAIL_NOMEM(err, image->count * sizeof(*items));
-    split_image(save, items, &own, &kept);
+    split_image(save, items, &own, &unchanged);
     TRY(save_shard_file_create(save, &own, &file, err));
     watch_disk(save, file);
     save->pipeline.throttle = &save->engine->throttle;
     spread_writes(save);
-    if (kept.count != 0)
-        TRY(write_unchanged(save, &kept, &kept_file, &linked, err));
+    if (unchanged.count != 0)
+        TRY(write_unchanged(save, &unchanged, &unchanged_file, &linked, err));
     TRY(write_body(save, file, err));
     TRY(save_end_fence_check(save, err));
     record_io(save, file);
     pipeline_trim_pool(&save->pipeline);
     save_memory_turn_end(save);
     TRY(write_footer(save, &own, file, err));
-    return seal(save, &own, TAKE(file), TAKE(kept_file), linked, err);
+    return seal(save, &own, TAKE(file), TAKE(unchanged_file), linked, err);
 }

@@ -9,8 +9,8 @@ bool save_shard_file_is_compressed(const struct sidestep_save *save, const struc
     return save->compressor != NULL && shard->number != INCREMENTAL_UNCHANGED_SHARD;
 }
 
-/* Reserve space for the file.  The size of a compressed shard is not known yet, so too little space
- * is no error for it: it may not be needed. */
+/* Reserve space for the file.  A compressed shard may need less, so too little space is no error
+ * for it. */
 static enum sidestep_status allocate(struct sidestep_save *save, const struct save_shard *shard,
                                      struct store_file *file, struct sidestep_error *err)
 {

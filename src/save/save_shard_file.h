@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* save_shard_file.h -- one shard of a rank, and its file before anything is written. */
+/* save_shard_file.h -- describes one shard of a rank, and creates its file. */
 #ifndef SAVE_SAVE_SHARD_FILE_H
 #define SAVE_SAVE_SHARD_FILE_H
 
@@ -8,10 +8,11 @@
 
 struct sidestep_save;
 
+/* The part of the image that goes to one file. */
 struct save_shard {
-    uint32_t number;
+    uint32_t number;           /* 0, or INCREMENTAL_UNCHANGED_SHARD */
     size_t first, count;       /* items of the image */
-    uint64_t begin;            /* in the image */
+    uint64_t begin;            /* offset in the image */
     uint64_t body_bytes;       /* without compression */
     uint64_t total_bytes;      /* with the footer */
     struct footer_item *items; /* capacity for their footer entries */

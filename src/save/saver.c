@@ -53,7 +53,7 @@ void saver_finish(struct sidestep_engine *engine)
     cow_close(&engine->saver->snapshot_policy.cow);
 }
 
-void saver_leave_devices(struct sidestep_engine *engine)
+void saver_close_offload(struct sidestep_engine *engine)
 {
     if (engine->saver != NULL)
         offload_close(&engine->saver->offload);

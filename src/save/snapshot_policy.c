@@ -15,16 +15,16 @@
 #define MIN_MEASURED_BYTES ((uint64_t)64 << 20)
 /* Smaller differences are noise on a busy machine, and nobody notices them. */
 #define TOLERANCE_NS ((uint64_t)20000000)
-/* A trainer may change its behaviour.  After this many saves by copy cow is tried again; the number
- * doubles each time that cow is slower again.  It begins small, because the first save also pays
- * for the pool. */
+/* A trainer may change its behaviour.  After this many saves by copy, cow is tried again.  The
+ * number doubles each time that cow is slower again.  It begins small, because the first save also
+ * pays for the pool. */
 #define MIN_BACKOFF_SAVES 2u
 #define MIN_COPY_AHEAD_SAVES 8u /* the same for saves whose copiers begin at once */
 #define MAX_BACKOFF_SAVES 64u
-/* This many writes of the trainer before the disk is done mean that it rewrites its state. */
+/* If the trainer writes this often before the disk is done, it rewrites its state. */
 #define COPY_AHEAD_FAULTS 4u
 /* After this many saves that needed no copiers, unused pool memory is freed.  Not earlier, because
- * it is slow to allocate again. */
+ * allocating it again is slow. */
 #define SAVES_BEFORE_TRIM 3u
 
 void snapshot_policy_open(struct snapshot_policy *policy)
@@ -44,7 +44,7 @@ static unsigned next_backoff(unsigned backoff, unsigned first)
 }
 
 /* Only saves whose copiers wait show when the trainer writes to its state.  If a granule was copied
- * in time, nobody knows whether the trainer would have written to it. */
+ * first, nobody knows whether the trainer would have written to it. */
 static void update_copy_ahead(struct snapshot_policy *policy, const struct cow_stats *stats)
 {
     if (policy->copied_ahead || !policy->has_cow_save)
@@ -59,7 +59,7 @@ static void update_copy_ahead(struct snapshot_policy *policy, const struct cow_s
 }
 
 /* Update the estimates from the last save by cow. */
-static void update(struct snapshot_policy *policy)
+static void evaluate_last_save(struct snapshot_policy *policy)
 {
     struct cow_stats stats;
 
@@ -134,7 +134,7 @@ struct cow *snapshot_policy_choose(struct snapshot_policy *policy, const struct 
                      : policy->unavailable_reason.message);
         return NULL;
     }
-    update(policy);
+    evaluate_last_save(policy);
     if (policy->requested == SIDESTEP_SNAPSHOT_AUTO && policy->copy_saves_left != 0) {
         policy->copy_saves_left--;
         snprintf(reason, SNAPSHOT_POLICY_REASON_BYTES,
@@ -184,7 +184,7 @@ void snapshot_policy_report_event(const struct sidestep_save_info *info, json_t 
     bool by_cow = info->snapshot == SIDESTEP_SNAPSHOT_COW;
 
     (void)json_object_set_new(fields, "snapshot", json_string(by_cow ? "cow" : "copy"));
-    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
+    for (size_t i = 0; i < ARRAY_LENGTH(numbers); i++)
         (void)json_object_set_new(fields, numbers[i].name,
                                   json_integer((json_int_t)numbers[i].value));
     (void)json_object_set_new(fields, "copy_reason", json_string(info->copy_reason));

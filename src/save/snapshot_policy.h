@@ -25,7 +25,7 @@ struct snapshot_policy {
     bool is_up_to_date;               /* the last save by cow is evaluated, or there was none */
     unsigned copy_saves_left;         /* saves by copy before cow is tried again */
     unsigned last_backoff;            /* where that count last started */
-    uint64_t protect_ns;              /* what protecting took in the call of the last save by cow */
+    uint64_t protect_ns;              /* how long the last save by cow protected, in the call */
     uint64_t cow_cost_ns;             /* that, plus how long the trainer waited afterwards */
     uint64_t copy_cost_ns;            /* what copying the same bytes would have taken */
     uint64_t copy_ns_per_gib;         /* measured; 0: not yet */
@@ -36,9 +36,9 @@ struct snapshot_policy {
     unsigned saves_without_faults;    /* consecutive saves that needed no copiers */
 };
 
-/* Open what cow needs, if cow is requested.  Keeps the error as the reason if that fails. */
+/* Open ->cow, unless copies are requested.  If that fails, keep the error as the reason. */
 void snapshot_policy_open(struct snapshot_policy *policy) ON_THREAD(CALLER);
-/* May the next save use cow?  Otherwise it is copied. */
+/* May the next save use cow? */
 bool snapshot_policy_can_use_cow(struct snapshot_policy *policy) ON_THREAD(CALLER);
 /*
  * Return the cow to protect ${image} with, prepared for a pool of ${pool_bytes}; NULL: copy.
@@ -47,9 +47,10 @@ bool snapshot_policy_can_use_cow(struct snapshot_policy *policy) ON_THREAD(CALLE
 struct cow *snapshot_policy_choose(struct snapshot_policy *policy, const struct image *image,
                                    uint64_t pool_bytes, char reason[SNAPSHOT_POLICY_REASON_BYTES])
     ON_THREAD(CALLER);
-/* Protecting has failed for that save.  Sets ${reason}. */
+/* Record that protecting has failed for that save, and set ${reason}. */
 void snapshot_policy_note_cow_failure(struct snapshot_policy *policy,
                                       char reason[SNAPSHOT_POLICY_REASON_BYTES]) ON_THREAD(CALLER);
+/* Record that copying ${bytes} took ${ns}.  Small saves are ignored. */
 void snapshot_policy_record_copy(struct snapshot_policy *policy, uint64_t bytes, uint64_t ns)
     ON_THREAD(CALLER);
 /* Did the last saves show that the trainer needs no pool memory for copies? */
