@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* clock.c -- the system's clock. */
+/* clock.c -- tells the time and sleeps, by the system's clock. */
 #include "base/clock.h"
 
 #include <errno.h>

@@ -18,14 +18,15 @@ static inline uint64_t clock_now(struct clock *clock)
     return clock->now_ns(clock);
 }
 
-/* Polling with back-off: 1, 2, 4 ... ${max_ms}. Beyond BACKOFF_QUICK_MS a pause is a
- * BACKOFF_SHARE-th of what was slept: a long wait gets little longer, and asks seldom. */
+/* The pauses between polls: 1, 2, 4 ... ms, up to ${max_ms}.  A pause of more than BACKOFF_QUICK_MS
+ * is at most 1/BACKOFF_SHARE of the time slept so far.  So a long wait polls seldom, and still ends
+ * soon after what it waits for. */
 #define BACKOFF_QUICK_MS 50u
 #define BACKOFF_SHARE 32u
 struct backoff {
-    uint64_t next_ms;
+    uint64_t next_ms; /* the next pause; 0: 1 ms */
     uint64_t max_ms;
-    uint64_t slept_ms;
+    uint64_t slept_ms; /* the sum of all pauses */
 };
 static inline void backoff_sleep(struct backoff *b, struct clock *clock)
 {

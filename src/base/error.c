@@ -58,7 +58,7 @@ enum sidestep_status error_set(struct sidestep_error *err, enum sidestep_status 
 }
 
 #ifdef SIDESTEP_FAULTS
-/* In tests: does ${message} say ${what} already?  Asked only of a ${what} with a name in quotes. */
+/* Does ${message} contain "${what}: ", and does ${what} have a name in quotes? */
 static bool is_repeated(const char *message, const char *what)
 {
     const char *found = strstr(message, what);
@@ -68,9 +68,9 @@ static bool is_repeated(const char *message, const char *what)
 }
 #endif
 
-/* The rest of ${message} behind "open 'NAME': ", if ${what} ends with the same name and has no
- * other: "open checkpoint 'a': No such file" says all. */
-static const char *unrepeated(const char *message, const char *what)
+/* Skip "open 'NAME': " at the beginning of ${message}, if ${what} ends with the same name and has
+ * no other.  "open checkpoint 'a': open 'a': No such file" would say the name twice. */
+static const char *skip_repeated_name(const char *message, const char *what)
 {
     size_t used = strlen(what), begin = 0, length;
     const char *quote = strchr(what, '\'');
@@ -105,7 +105,8 @@ void error_wrap(struct sidestep_error *err, const char *fmt, ...)
     assert(!is_repeated(err->message, text));
 #endif
     if (used >= 0 && (size_t)used < sizeof(text))
-        snprintf(text + used, sizeof(text) - (size_t)used, ": %s", unrepeated(err->message, text));
+        snprintf(text + used, sizeof(text) - (size_t)used, ": %s",
+                 skip_repeated_name(err->message, text));
     memcpy(err->message, text, sizeof(text));
     errno = saved;
 }

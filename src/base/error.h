@@ -9,10 +9,10 @@
 
 /*
  * error_set() writes the sentence where the failure happens.  On the way up, each layer may call
- * error_wrap() once, to put in front what it was doing: "what: rest".  A rest that begins with
- * "open 'a': " loses it if "what" ends with 'a'.  error_copy() copies an error from another struct.
- * All accept err == NULL, and keep errno.  In tests error_wrap() asserts that the sentence does not
- * name the same thing twice.
+ * error_wrap() once, to put in front what it was doing: "what: rest".  If "what" ends with 'a', and
+ * "rest" begins with "open 'a': ", it drops that beginning.  error_copy() copies from another
+ * struct.  All accept err == NULL, and keep errno.  In tests error_wrap() asserts that the sentence
+ * does not name the same thing twice.
  */
 enum sidestep_status error_set(struct sidestep_error *err, enum sidestep_status status,
                                int sys_errno, const char *where, const char *fmt, ...)
@@ -32,8 +32,8 @@ enum sidestep_status error_from_errno(int sys_errno);
 #define ERROR_STR(x) ERROR_STR_(x)
 #define HERE __FILE_NAME__ ":" ERROR_STR(__LINE__)
 
-/* Fail here.  FAIL: for a reason that we found.  FAIL_SYS: a system call failed, and errno gives
- * the status. */
+/* Fail here.  FAIL: for a reason that the code found.  FAIL_SYS: a system call failed, and errno
+ * gives the status. */
 #define FAIL(err, status, ...) error_set((err), (status), 0, HERE, __VA_ARGS__)
 #define FAIL_SYS(err, ...) error_set((err), error_from_errno(errno), errno, HERE, __VA_ARGS__)
 #define FAIL_NOMEM(err, bytes)                                                                     \
@@ -47,7 +47,7 @@ enum sidestep_status error_from_errno(int sys_errno);
             return try_status_;                                                                    \
     } while (0)
 
-/* Evaluate; on failure wrap the error as error_wrap() does.  The value is the status. */
+/* Evaluate ${status}, and wrap the error if it failed.  The value is the status. */
 #define WRAP(status, err, ...)                                                                     \
     ({                                                                                             \
         enum sidestep_status wrap_status_ = (status);                                              \
@@ -56,8 +56,8 @@ enum sidestep_status error_from_errno(int sys_errno);
         wrap_status_;                                                                              \
     })
 
-/* Turn the status and the error of a callback, which belongs to the program, into ours.  ${what} is
- * "the codec" for example, and ${name} its name. */
+/* Check the status that a callback of the program returned, and turn its error ${why} into ours.
+ * ${what} is "the codec" for example, and ${name} its name. */
 enum sidestep_status error_from_callback(const char *what, const char *name, const char *function,
                                          enum sidestep_status status, struct sidestep_error *why,
                                          struct sidestep_error *err);

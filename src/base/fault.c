@@ -22,7 +22,7 @@ static struct {
     unsigned seed GUARDED_BY(&lock);
 } fault = {.lock = LOCK_INITIALIZER(FAULT)};
 
-/* How long to sleep at ${point}.  The caller holds the lock. */
+/* How long to sleep at ${point}. */
 static unsigned delay_us(const char *point) REQUIRES(&fault.lock)
 {
     if (fault.max_delay_us == 0 ||

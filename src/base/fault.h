@@ -12,10 +12,10 @@
 #include <stdbool.h>
 
 #ifdef SIDESTEP_FAULTS
-/* Count a hit; true: fail now (errno is set to the armed one). */
+/* Count a hit.  True: fail now; errno is set to the one of fault_arm(). */
 bool fault_hit(const char *point);
 /* Fail the ${nth} hit (from 1; 0 disarms) of the points whose name starts with ${prefix} ("": all
- * points, "a|b": with either) with ${sys_errno}.  sticky: fail all later ones too.  Resets the
+ * points; "a|b": with a or b) with ${sys_errno}.  ${sticky}: fail all later hits, too.  Resets the
  * counters. */
 void fault_arm(const char *prefix, unsigned long nth, bool sticky, int sys_errno);
 /* At the points whose name starts with ${prefix}, first sleep for up to ${max_us}, at random.  This

@@ -2,6 +2,7 @@
 /* hash_table.c -- see hash_table.h. */
 #include "base/hash_table.h"
 
+#include <assert.h>
 #include <string.h>
 #include <xxhash.h>
 
@@ -47,18 +48,18 @@ size_t hash_table_find(const struct hash_table *t, const char *name)
     return slot->name != NULL ? slot->index : SIZE_MAX;
 }
 
-/* How many names a table of ${capacity} holds, at most. */
-static size_t room_of(size_t capacity)
+/* The largest number of names in a table of ${capacity} slots. */
+static size_t max_count(size_t capacity)
 {
     return capacity / 4 * 3;
 }
 
-/* ${capacity} is a power of two. */
 static enum sidestep_status table_grow(struct hash_table *t, size_t capacity,
                                        struct sidestep_error *err)
 {
     struct hash_table bigger = {.capacity = capacity, .count = t->count, .seed = t->seed};
 
+    assert((capacity & (capacity - 1)) == 0);
     if (t->capacity == 0)
         TRY(random_bytes(&bigger.seed, sizeof(bigger.seed), err));
     bigger.slots = arena_new(&bigger.arena, bigger.capacity, sizeof(*bigger.slots));
@@ -77,7 +78,7 @@ enum sidestep_status hash_table_reserve(struct hash_table *t, size_t count,
 {
     size_t capacity = max_u64(t->capacity, TABLE_MIN_CAPACITY);
 
-    while (room_of(capacity) < count && capacity <= SIZE_MAX / 2)
+    while (max_count(capacity) < count && capacity <= SIZE_MAX / 2)
         capacity *= 2;
     return capacity > t->capacity ? table_grow(t, capacity, err) : SIDESTEP_OK;
 }

@@ -9,16 +9,16 @@
 #define NS_PER_S 1000000000u
 
 #ifdef SIDESTEP_FAULTS
-/* Bits of the kinds that this thread holds. */
+/* A bit for each kind of lock that this thread holds. */
 static _Thread_local uint32_t held;
 
-static void count_acquire(enum lock_kind kind)
+static void mark_held(enum lock_kind kind)
 {
     assert((held & ((UINT32_C(2) << kind) - 1)) == 0);
     held |= UINT32_C(1) << kind;
 }
 
-static void count_release(enum lock_kind kind)
+static void mark_released(enum lock_kind kind)
 {
     assert((held >> kind & 1) != 0);
     held &= ~(UINT32_C(1) << kind);
@@ -26,12 +26,12 @@ static void count_release(enum lock_kind kind)
 #else
 /* Not in release builds: a fault handler may not touch memory that a library allocates for a
  * thread, because its page may be protected (see snapshot/cow.h). */
-static void count_acquire(enum lock_kind kind)
+static void mark_held(enum lock_kind kind)
 {
     (void)kind;
 }
 
-static void count_release(enum lock_kind kind)
+static void mark_released(enum lock_kind kind)
 {
     (void)kind;
 }
@@ -48,16 +48,16 @@ void lock_destroy(struct lock *lock)
     pthread_mutex_destroy(&lock->mutex);
 }
 
-/* The analysis knows what the two functions do from their declarations only. */
+/* The analysis takes what the two functions do from their declarations. */
 LOCK_UNCHECKED void lock_acquire(struct lock *lock)
 {
-    count_acquire(lock->kind);
+    mark_held(lock->kind);
     pthread_mutex_lock(&lock->mutex);
 }
 
 LOCK_UNCHECKED void lock_release(struct lock *lock)
 {
-    count_release(lock->kind);
+    mark_released(lock->kind);
     pthread_mutex_unlock(&lock->mutex);
 }
 

@@ -5,7 +5,7 @@
  *
  * The compiler checks the annotations: tools/check-source runs clang's thread-safety analysis
  * (https://clang.llvm.org/docs/ThreadSafetyAnalysis.html).  Other compilers see no annotations.
- * The analysis looks at one function at a time, and takes one lock of a kind for another in
+ * The analysis looks at one function at a time, and cannot tell two locks of one kind apart in
  * GUARDED_BY.  So the builds for tests also assert the order when they acquire a lock.
  */
 #ifndef BASE_LOCK_H
@@ -24,10 +24,10 @@
 #define CAPABILITY(kind) LOCK_ATTRIBUTE(capability(kind))
 /* A field: may be read and written only by a thread that holds the lock. */
 #define GUARDED_BY(...) LOCK_ATTRIBUTE(guarded_by(__VA_ARGS__))
-/* A function: the caller holds the lock, now and afterwards.  The function may release it in the
- * meantime. */
+/* A function: the caller holds the lock before and after the call.  The function may release it in
+ * the meantime. */
 #define REQUIRES(...) LOCK_ATTRIBUTE(requires_capability(__VA_ARGS__))
-/* A function: it returns with the lock held; it releases the lock. */
+/* A function that returns with the lock held, and one that releases it. */
 #define ACQUIRE(...) LOCK_ATTRIBUTE(acquire_capability(__VA_ARGS__))
 #define RELEASE(...) LOCK_ATTRIBUTE(release_capability(__VA_ARGS__))
 /* A function: the caller does not hold the lock, because the function acquires it. */
@@ -103,11 +103,11 @@ struct CAPABILITY("lock") lock {
     pthread_mutex_t mutex;
     enum lock_kind kind;
 };
-/* The kind of a lock in a struct, for the analysis: "struct lock lock LOCK_KIND(SAVE);". */
+/* Tells the analysis the kind of a lock in a struct: "struct lock lock LOCK_KIND(SAVE);". */
 #define LOCK_KIND(kind)                                                                            \
     LOCK_ATTRIBUTE(acquired_after(&lock_before_##kind))                                            \
     LOCK_ATTRIBUTE(acquired_before(&lock_after_##kind))
-/* For a static one. */
+/* Initializes a static lock. */
 #define LOCK_INITIALIZER(its_kind)                                                                 \
     {                                                                                              \
         .mutex = PTHREAD_MUTEX_INITIALIZER, .kind = LOCK_##its_kind                                \
@@ -126,8 +126,9 @@ void lock_init(struct lock *lock, enum lock_kind kind);
 void lock_destroy(struct lock *lock);
 void lock_acquire(struct lock *lock) ACQUIRE(lock);
 void lock_release(struct lock *lock) RELEASE(lock);
-/* Tells the analysis that only the calling thread can reach what the lock guards, until the
- * function returns: the object is new, or about to be freed, or all other threads have ended. */
+/* Tells the analysis that only the calling thread can reach what the lock guards, until that
+ * thread leaves the function that calls this: the object is new, or about to be freed, or all other
+ * threads have ended. */
 static inline void lock_alone(const struct lock *lock) LOCK_ATTRIBUTE(assert_capability(lock));
 static inline void lock_alone(const struct lock *lock)
 {
@@ -142,7 +143,7 @@ void lock_condition_init(struct lock_condition *condition);
 void lock_condition_destroy(struct lock_condition *condition);
 /* Release the lock, wait, acquire it again.  May return although nothing has changed. */
 void lock_wait(struct lock *lock, struct lock_condition *condition) REQUIRES(lock);
-/* The same, until ${until_ns} of CLOCK_MONOTONIC at most.  False: it is that late. */
+/* The same, until ${until_ns} of CLOCK_MONOTONIC at most.  False: that time has come. */
 bool lock_wait_until(struct lock *lock, struct lock_condition *condition, uint64_t until_ns)
     REQUIRES(lock);
 /* Wake all threads that wait. */

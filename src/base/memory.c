@@ -21,7 +21,7 @@ struct arena_block {
     struct arena_block *next;
     size_t used;
     size_t size;
-    size_t mapped; /* bytes of the block's own mapping; 0: it is malloc'ed */
+    size_t mapped; /* bytes of the block's own mapping; 0: malloc() made it */
     _Alignas(ARENA_ALIGN) unsigned char bytes[];
 };
 
@@ -111,14 +111,14 @@ static size_t block_bytes(const struct arena *arena)
 
 static struct arena_block *arena_grow(struct arena *arena, size_t bytes)
 {
-    size_t shared = block_bytes(arena);
-    bool alone = bytes > shared / 4;
-    struct arena_block *block = new_block(alone ? bytes : shared);
+    size_t usual = block_bytes(arena);
+    bool is_large = bytes > usual / 4;
+    struct arena_block *block = new_block(is_large ? bytes : usual);
 
     if (block == NULL)
         return NULL;
-    /* A block for one large allocation goes behind the block that is being filled. */
-    if (alone && arena->blocks != NULL) {
+    /* A large allocation gets a block of its own, behind the block that is being filled. */
+    if (is_large && arena->blocks != NULL) {
         block->next = arena->blocks->next;
         arena->blocks->next = block;
     } else {

@@ -13,15 +13,15 @@
 
 #include "base/error.h"
 
-/* Zeroed memory, to be freed with free().  NULL: memory is short, or count * size overflows. */
+/* Zeroed memory, to be freed with free().  NULL: out of memory, or count * size overflows. */
 void *memory_new(size_t count, size_t size);
 /* As reallocarray(3): on failure the old block stays valid.  New bytes are not zeroed. */
 void *memory_resize(void *block, size_t count, size_t size);
 char *memory_strdup(const char *text);
 /* Make room for item ${count} of ${array}, which has ${*capacity} items.  Returns the array, which
- * may have moved.  NULL: memory is short, and ${array} stays valid. */
+ * may have moved.  NULL: out of memory, and ${array} stays valid. */
 void *memory_grow(void *array, size_t *capacity, size_t count, size_t item_bytes);
-/* The same for a typed array and its capacity.  On failure it returns ENOMEM to our caller. */
+/* The same for a typed array and its capacity.  On failure the calling function returns ENOMEM. */
 #define TRY_GROW(array, capacity, count, err)                                                      \
     do {                                                                                           \
         void *grown_ = memory_grow((array), &(capacity), (count), sizeof(*(array)));               \
@@ -39,11 +39,11 @@ struct arena {
 };
 void *arena_new(struct arena *arena, size_t count, size_t size);
 /* Make room for ${count} items of ${array}, which is in ${arena} and has ${*capacity} items.
- * Returns the array, which may have moved: the arena keeps the smaller ones, which are less than
- * the last one together.  Large ones lie on huge pages.  NULL: memory is short. */
+ * Returns the array, which may have moved.  The arena keeps the old arrays, which together are
+ * smaller than the new one.  Large arrays lie on huge pages.  NULL: out of memory. */
 void *arena_reserve(struct arena *arena, void *array, size_t *capacity, size_t count,
                     size_t item_bytes);
-/* The same for a typed array and its capacity.  On failure it returns ENOMEM to our caller. */
+/* The same for a typed array and its capacity.  On failure the calling function returns ENOMEM. */
 #define TRY_RESERVE(arena, array, capacity, count, err)                                            \
     do {                                                                                           \
         void *reserved_ = arena_reserve((arena), (array), &(capacity), (count), sizeof(*(array))); \
@@ -57,7 +57,7 @@ enum sidestep_status arena_copy_text(struct arena *arena, const char *text, cons
                                      struct sidestep_error *err);
 void *arena_copy(struct arena *arena, const void *bytes, size_t length);
 char *arena_printf(struct arena *arena, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* Move all that ${from} has to ${arena}, which has no limit.  ${from} is empty then. */
+/* Move all memory of ${from} to ${arena}, which has no limit.  Afterwards ${from} is empty. */
 void arena_adopt(struct arena *arena, struct arena *from);
 void arena_release(struct arena *arena);
 #define OWNED_ARENA __attribute__((cleanup(arena_release))) struct arena

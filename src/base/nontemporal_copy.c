@@ -16,7 +16,7 @@
 
 #define PAGE_BYTES 4096u
 #define PAGES 4u                      /* side by side */
-#define RUN_BYTES 256u                /* copied from one page, before the next page's turn */
+#define RUN_BYTES 256u                /* copied from one page, before the next page */
 #define MIN_BYTES ((size_t)256 << 10) /* memcpy() is faster for less, because of the caches */
 
 static void stream_run(__m128i *to, const __m128i *from)
@@ -31,7 +31,7 @@ static void stream_run(__m128i *to, const __m128i *from)
     }
 }
 
-/* Copy a multiple of PAGES * PAGE_BYTES, and return the number of bytes. */
+/* Copy a multiple of PAGES * PAGE_BYTES, and return the number of bytes copied. */
 static size_t copy_pages(unsigned char *to, const unsigned char *from, size_t bytes)
 {
     const size_t group = (size_t)PAGES * PAGE_BYTES;

@@ -11,7 +11,8 @@
 #include "base/fault.h"
 #include "base/thread.h"
 
-/* Gets about a tenth of a busy processor, so that a save which cannot be raised still ends. */
+/* A thread with this nice value gets about a tenth of a busy processor.  So a save still ends if
+ * its priority cannot be raised. */
 #define LOWERED_NICE 10
 
 static bool set_policy(pid_t thread, int policy)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * priority.h -- the priority of a thread for processors and disks.
+ * priority.h -- lowers and raises the priority of a thread for processors and disks.
  *
  * Work in the background should not slow the trainer down.  Work that the trainer waits for should
  * be done at once.
@@ -21,9 +21,9 @@ struct priority_rights {
     bool idle_io; /* a thread may enter the idle class of the disk */
 };
 
-/* Find out the rights, by trying on a new thread.  If no thread starts, there are none. */
+/* Find out the rights, by a trial on a new thread.  If no thread starts, there are none. */
 struct priority_rights priority_probe(void);
-/* The calling thread, as the functions below name it. */
+/* The id of the calling thread, for the functions below. */
 pid_t priority_self(void);
 /* Lower a thread of this process, as far as it can be raised again or still makes progress. */
 void priority_lower(pid_t thread, const struct priority_rights *rights);

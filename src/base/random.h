@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* random.h -- random bytes, from getrandom(2). */
+/* random.h -- gets random bytes from getrandom(2). */
 #ifndef BASE_RANDOM_H
 #define BASE_RANDOM_H
 

@@ -2,8 +2,10 @@
 /* thread.c -- see thread.h. */
 #include "base/thread.h"
 
+#include <assert.h>
 #include <sched.h>
 #include <signal.h>
+#include <string.h>
 
 #include "base/checked.h"
 #include "base/fault.h"
@@ -13,6 +15,7 @@ enum sidestep_status thread_start(pthread_t *thread, const char *name, void *(*r
 {
     sigset_t all, before;
 
+    assert(strlen(name) <= 15); /* the limit of pthread_setname_np() */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int failure = fault_hit("thread.start") ? errno : pthread_create(thread, NULL, run, argument);

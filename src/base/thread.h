@@ -15,7 +15,7 @@ enum sidestep_status thread_start(pthread_t *thread, const char *name, void *(*r
 /* The number of CPUs that this process may use, at least 1. */
 unsigned thread_cpu_count(void);
 
-/* ${wanted}, or if it is 0 the number of CPUs, but from ${least} to ${most}. */
+/* ${wanted}.  If it is 0: the number of CPUs, but at least ${least} and at most ${most}. */
 unsigned thread_choose_count(unsigned wanted, unsigned least, unsigned most);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * trace.h -- messages for developers: SIDESTEP_TRACE=save,commit (or =all) prints these topics to
- * stderr, one line per message.
+ * trace.h -- prints messages for developers to stderr, one line each.  SIDESTEP_TRACE=save,commit
+ * chooses topics; SIDESTEP_TRACE=all chooses all.
  *
  * If it is off, a TRACE costs one load and one test.  What a user must know goes into
  * struct sidestep_error and the event stream instead.
@@ -18,7 +18,7 @@ enum trace_topic {
 };
 
 extern unsigned trace_mask; /* a bit per topic; set by trace_init() */
-/* Read the environment.  Cheap, and may be called again. */
+/* Read the environment.  May be called again. */
 void trace_init(void);
 void trace_print(enum trace_topic topic, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));

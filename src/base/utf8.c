@@ -2,6 +2,7 @@
 /* utf8.c -- see utf8.h. */
 #include "base/utf8.h"
 
+#include <assert.h>
 #include <string.h>
 
 /* The length of the sequence that begins with ${lead}, and the range of its second byte.  0: no
@@ -40,7 +41,7 @@ static bool is_plain(const unsigned char *bytes)
     return ((word | (word - ones)) & tops) == 0; /* a NUL minus one sets its top bit */
 }
 
-/* python: accept NULs and surrogates. */
+/* The number of valid bytes at the beginning.  ${python}: accept NULs and surrogates. */
 static size_t valid_prefix(const char *text, size_t length, bool python)
 {
     const unsigned char *bytes = (const unsigned char *)text;
@@ -82,6 +83,7 @@ size_t utf8_put(char *to, uint32_t code)
     static const unsigned char leads[] = {0, 0, 0xc0, 0xe0, 0xf0};
     size_t length = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
 
+    assert(code <= 0x10ffff);
     for (size_t i = length; i-- > 1; code >>= 6)
         to[i] = (char)(0x80 | (code & 0x3f));
     to[0] = (char)(leads[length] | code);

@@ -10,8 +10,8 @@
 /* Is it well-formed UTF-8 without NUL?  As in table 3-7 of Unicode: no overlong forms, no
  * surrogates, nothing above U+10FFFF. */
 bool utf8_is_valid(const char *text, size_t length);
-/* The bytes before the first one that is not UTF-8, or ${length}.  It accepts what a str of Python
- * may contain: NULs and lone surrogates, too. */
+/* The number of bytes before the first one that is not UTF-8, or ${length}.  It also accepts NULs
+ * and lone surrogates, because a str of Python may contain them. */
 size_t utf8_python_prefix(const char *text, size_t length);
 /* Write a code point of at most 0x10ffff, or a surrogate, and return its 1 to 4 bytes. */
 size_t utf8_put(char *to, uint32_t code);

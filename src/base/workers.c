@@ -18,7 +18,7 @@ struct workers {
     struct {
         struct lock lock LOCK_KIND(WORKERS);
         struct lock_condition changed;
-        struct workers_job *first GUARDED_BY(&lock); /* jobs with copies still wanted */
+        struct workers_job *first GUARDED_BY(&lock); /* jobs with copies that have not started */
         bool stop GUARDED_BY(&lock);
     } shared;
 };

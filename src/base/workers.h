@@ -26,15 +26,15 @@ struct workers_job {
  * characters. */
 enum sidestep_status workers_new(unsigned count, const char *name, struct workers **out,
                                  struct sidestep_error *err);
-/* Call it after workers_wait() for each job. */
+/* Every job must have ended in workers_wait(). */
 void workers_free(struct workers **workers);
 unsigned workers_count(const struct workers *workers);
 
 /* Queue ${job} for up to ${width} threads.  ${job} must stay valid until workers_wait(). */
 void workers_start(struct workers *workers, struct workers_job *job, unsigned width);
-/* Wait until no copy runs.  Copies that have not started are dropped.  So the work must be complete
- * when one copy has returned and none runs; and where perhaps no thread is free, the caller runs
- * job->run first. */
+/* Drop the copies that have not started, and wait until no copy runs.  A job is done when one copy
+ * has returned and none runs.  If no thread may have been free to start one, the caller runs
+ * job->run before it waits. */
 void workers_wait(struct workers *workers, struct workers_job *job);
 
 /* Run a copy on the caller and on each free thread.  Return when all copies have returned. */
