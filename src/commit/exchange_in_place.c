@@ -31,7 +31,7 @@ static struct display_text describe(const char *save_id, int64_t step, const cha
     if (step >= 0)
         snprintf(number, sizeof(number), "step %lld, ", (long long)step);
     snprintf(text.text, sizeof(text.text), "save %s (%s%s %s)", save_id, number, verb,
-             shown_time(time).text);
+             display_time(time).text);
     return text;
 }
 

@@ -98,7 +98,7 @@ static enum sidestep_status fill_state(struct convert *c, const struct state_sou
                                          .flags = grad | replicated,
                                          .path = t->path,
                                          .path_length = t->path_length};
-        TRY(state_dict_add_from_source(state, &tensor, reader, i, err));
+        TRY(state_dict_add_tensor(state, &tensor, reader, i, err));
     }
     return add_objects(c, state, err);
 }

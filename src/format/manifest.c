@@ -134,10 +134,10 @@ static void put_hex(const uint8_t *bytes, size_t length, struct buffer *out)
 /* Clamps the time, because a wrong clock must not fail a save. */
 static void put_time(int64_t seconds, struct buffer *out)
 {
-    int64_t clamped = seconds < 0 ? 0 : seconds > SHOWN_MAX_TIME ? SHOWN_MAX_TIME : seconds;
+    int64_t clamped = seconds < 0 ? 0 : seconds > DISPLAY_MAX_TIME ? DISPLAY_MAX_TIME : seconds;
 
-    buffer_printf(out, ",\"saved_at\":\"%s\",\"saved_at_unix\":%" PRId64, shown_time(clamped).text,
-                  clamped);
+    buffer_printf(out, ",\"saved_at\":\"%s\",\"saved_at_unix\":%" PRId64,
+                  display_time(clamped).text, clamped);
 }
 
 static void put_index(const struct manifest_index *index, struct buffer *out)

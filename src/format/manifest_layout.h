@@ -11,7 +11,7 @@
 #define MANIFEST_HASH_PREFIX "sha256 "
 #define MANIFEST_HASH_LINE_BYTES (sizeof(MANIFEST_HASH_PREFIX) - 1 + 2 * HASH_SHA256_BYTES + 1)
 #define MANIFEST_MAX_INTEGER ((uint64_t)INT64_MAX) /* JSON libraries read these exactly */
-#define MANIFEST_MAX_TIME SHOWN_MAX_TIME
+#define MANIFEST_MAX_TIME DISPLAY_MAX_TIME
 #define MANIFEST_KNOWN_REQUIRED 0u
 
 /* EUNSUPPORTED: a required feature is unknown.  Then nothing else may be read. */

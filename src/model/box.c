@@ -119,7 +119,7 @@ bool box_is_row_major(uint32_t ndim, const int64_t *lengths, const int64_t *stri
 
 /* ---------------------------------------------------------------- the walk */
 
-/* One of the nested loops: its turns, and the bytes from one turn to the next on each side. */
+/* One of the nested loops: its iterations, and the bytes from one to the next on each side. */
 struct loop {
     uint64_t count;
     int64_t a_step;
@@ -176,15 +176,15 @@ static int64_t bytes_to(uint32_t ndim, const int64_t *outer, const int64_t *inne
     return elements * (int64_t)item_bytes;
 }
 
-/* Go to the next turn of loops[from]; where a loop ends, of the next outer one.  False: the end. */
-static bool walk_carry(const struct walk *walk, uint64_t *turns, uint32_t from)
+/* Advance loops[from]; where a loop ends, advance the next outer one.  False: all have ended. */
+static bool walk_carry(const struct walk *walk, uint64_t *indices, uint32_t from)
 {
     for (uint32_t i = 0; i < from && i < walk->depth; i++)
-        turns[i] = 0;
+        indices[i] = 0;
     for (uint32_t i = from; i < walk->depth; i++) {
-        if (++turns[i] < walk->loops[i].count)
+        if (++indices[i] < walk->loops[i].count)
             return true;
-        turns[i] = 0;
+        indices[i] = 0;
     }
     return false;
 }
@@ -194,17 +194,17 @@ static bool walk_carry(const struct walk *walk, uint64_t *turns, uint32_t from)
  * byte.  A must be row-major: each loop's step covers the loops inside it.  False: there is no such
  * unit.
  */
-static bool walk_seek(const struct walk *walk, uint64_t position, uint64_t *turns)
+static bool walk_seek(const struct walk *walk, uint64_t position, uint64_t *indices)
 {
     for (uint32_t i = walk->depth; i-- > 0;) {
         uint64_t step = (uint64_t)walk->loops[i].a_step;
 
-        turns[i] = position / step;
-        if (turns[i] >= walk->loops[i].count)
-            return walk_carry(walk, turns, i + 1);
-        position -= turns[i] * step;
+        indices[i] = position / step;
+        if (indices[i] >= walk->loops[i].count)
+            return walk_carry(walk, indices, i + 1);
+        position -= indices[i] * step;
     }
-    return position < walk->unit || walk_carry(walk, turns, 0);
+    return position < walk->unit || walk_carry(walk, indices, 0);
 }
 
 /* ---------------------------------------------------------------- copying units */
@@ -241,7 +241,7 @@ static void copy_units(char *to, int64_t to_step, const char *from, int64_t from
     }
 }
 
-/* Copy ${rows} turns of loops[1], each with ${columns} turns of loops[0], from A to B or back. */
+/* Copy ${rows} iterations of loops[1], each with ${columns} of loops[0], from A to B or back. */
 static void copy_plane(const struct walk *walk, char *a, char *b, uint64_t rows, uint64_t columns,
                        bool a_to_b)
 {
@@ -300,12 +300,12 @@ struct transfer {
     char *buffer;
     char *memory; /* the walk's first unit */
     bool gather;
-    void (*visit)(void *context, const struct box_rows *rows); /* instead of moving */
+    void (*visit)(void *context, const struct box_rows *rows); /* NULL: move the bytes */
     void *context;
     uint64_t moved;
 };
 
-/* Transfer ${rows} turns of loops[1], each with ${columns} turns of loops[0].  The first unit is at
+/* Transfer ${rows} iterations of loops[1], each with ${columns} of loops[0].  The first unit is at
  * ${position}. */
 static void transfer_plane(struct transfer *t, int64_t position, char *memory, uint64_t rows,
                            uint64_t columns)
@@ -345,8 +345,8 @@ static void transfer_cut(struct transfer *t, int64_t position, char *memory, uin
     t->visit(t->context, &found);
 }
 
-/* Transfer what lies in the range of ${count} units of one row.  The first unit is at ${row} and
- * ${b}. */
+/* Transfer those bytes of ${count} units of one row that lie in the range.  The first unit is at
+ * ${row} of side A and at ${b} of side B. */
 static void transfer_units(struct transfer *t, int64_t row, char *b, uint64_t count)
 {
     struct loop inner = t->walk->loops[0];
@@ -373,19 +373,19 @@ static void transfer_units(struct transfer *t, int64_t row, char *b, uint64_t co
     }
 }
 
-/* The number of rows, from turns[1] on, that lie in the range as a whole. */
-static uint64_t whole_rows(const struct transfer *t, const uint64_t *turns, int64_t position)
+/* The number of rows, from indices[1] on, that lie in the range as a whole. */
+static uint64_t whole_rows(const struct transfer *t, const uint64_t *indices, int64_t position)
 {
     struct loop inner = t->walk->loops[0], outer = t->walk->loops[1];
     int64_t row_bytes = (int64_t)(inner.count - 1) * inner.a_step + (int64_t)t->walk->unit;
 
-    if (turns[0] != 0 || position < t->begin || row_bytes > t->end - position)
+    if (indices[0] != 0 || position < t->begin || row_bytes > t->end - position)
         return 0;
     uint64_t rows = (uint64_t)((t->end - position - row_bytes) / outer.a_step) + 1;
-    return min_u64(rows, outer.count - turns[1]);
+    return min_u64(rows, outer.count - indices[1]);
 }
 
-static void transfer_run(struct transfer *t, uint64_t *turns)
+static void transfer_run(struct transfer *t, uint64_t *indices)
 {
     const struct walk *walk = t->walk;
 
@@ -394,29 +394,29 @@ static void transfer_run(struct transfer *t, uint64_t *turns)
         char *b = t->memory;
 
         for (uint32_t i = 0; i < walk->depth; i++)
-            if (turns[i] != 0) {
-                position += (int64_t)turns[i] * walk->loops[i].a_step;
-                b += (int64_t)turns[i] * walk->loops[i].b_step;
+            if (indices[i] != 0) {
+                position += (int64_t)indices[i] * walk->loops[i].a_step;
+                b += (int64_t)indices[i] * walk->loops[i].b_step;
             }
         if (position >= t->end)
             return;
-        uint64_t rows = whole_rows(t, turns, position);
+        uint64_t rows = whole_rows(t, indices, position);
         if (rows == 0) {
-            transfer_units(t, position, b, walk->loops[0].count - turns[0]);
+            transfer_units(t, position, b, walk->loops[0].count - indices[0]);
             continue;
         }
         transfer_plane(t, position, b, rows, walk->loops[0].count);
-        turns[1] += rows - 1;
-    } while (walk_carry(walk, turns, 1));
+        indices[1] += rows - 1;
+    } while (walk_carry(walk, indices, 1));
 }
 
-/* ${t} has the direction and the buffer, or whom to call. */
+/* The caller has set the direction and the buffer of ${t}, or its ${visit}. */
 static uint64_t transfer(const struct box *stored, uint64_t begin, uint64_t bytes,
                          const struct box_memory *memory, struct transfer *t)
 {
     int64_t offsets[SIDESTEP_MAX_NDIM], lengths[SIDESTEP_MAX_NDIM];
     int64_t strides[SIDESTEP_MAX_NDIM] = {0};
-    uint64_t turns[SIDESTEP_MAX_NDIM + 2];
+    uint64_t indices[SIDESTEP_MAX_NDIM + 2];
     uint32_t ndim = stored->ndim;
     struct walk walk;
 
@@ -435,8 +435,8 @@ static uint64_t transfer(const struct box *stored, uint64_t begin, uint64_t byte
     t->end = (int64_t)(begin + bytes) - first;
     t->memory = (char *)memory->data +
                 bytes_to(ndim, memory->box.offsets, offsets, memory->strides, memory->item_bytes);
-    if (walk_seek(&walk, t->begin > 0 ? (uint64_t)t->begin : 0, turns))
-        transfer_run(t, turns);
+    if (walk_seek(&walk, t->begin > 0 ? (uint64_t)t->begin : 0, indices))
+        transfer_run(t, indices);
     return t->moved;
 }
 
@@ -460,7 +460,7 @@ uint64_t box_visit_rows(const struct box *stored, uint64_t begin, uint64_t bytes
 void box_copy(const struct box_memory *from, const struct box_memory *to)
 {
     int64_t offsets[SIDESTEP_MAX_NDIM], lengths[SIDESTEP_MAX_NDIM];
-    uint64_t turns[SIDESTEP_MAX_NDIM + 2] = {0};
+    uint64_t indices[SIDESTEP_MAX_NDIM + 2] = {0};
     uint32_t ndim = from->box.ndim;
     struct walk walk;
 
@@ -476,11 +476,11 @@ void box_copy(const struct box_memory *from, const struct box_memory *to)
         char *a_plane = a, *b_plane = b;
 
         for (uint32_t i = 2; i < walk.depth; i++) {
-            a_plane += (int64_t)turns[i] * walk.loops[i].a_step;
-            b_plane += (int64_t)turns[i] * walk.loops[i].b_step;
+            a_plane += (int64_t)indices[i] * walk.loops[i].a_step;
+            b_plane += (int64_t)indices[i] * walk.loops[i].b_step;
         }
         copy_plane(&walk, a_plane, b_plane, walk.loops[1].count, walk.loops[0].count, true);
-    } while (walk_carry(&walk, turns, 2));
+    } while (walk_carry(&walk, indices, 2));
 }
 
 void box_mark_blocks(const struct box *stored, const struct box *wanted, size_t item_bytes,
@@ -488,7 +488,7 @@ void box_mark_blocks(const struct box *stored, const struct box *wanted, size_t 
 {
     int64_t offsets[SIDESTEP_MAX_NDIM], lengths[SIDESTEP_MAX_NDIM];
     int64_t strides[SIDESTEP_MAX_NDIM] = {0};
-    uint64_t turns[SIDESTEP_MAX_NDIM + 2];
+    uint64_t indices[SIDESTEP_MAX_NDIM + 2];
     struct walk walk;
 
     assert(block_bytes != 0);
@@ -499,12 +499,12 @@ void box_mark_blocks(const struct box *stored, const struct box *wanted, size_t 
     uint64_t first =
         (uint64_t)bytes_to(stored->ndim, stored->offsets, offsets, strides, item_bytes);
 
-    /* Go from block to block, not from run to run: a thin column has a million runs. */
-    for (uint64_t position = 0; walk_seek(&walk, position, turns);) {
+    /* Go from block to block, not from unit to unit: a thin column has a million units. */
+    for (uint64_t position = 0; walk_seek(&walk, position, indices);) {
         uint64_t at = 0;
 
         for (uint32_t i = 0; i < walk.depth; i++)
-            at += turns[i] * (uint64_t)walk.loops[i].a_step;
+            at += indices[i] * (uint64_t)walk.loops[i].a_step;
         uint64_t block = (first + max_u64(at, position)) / block_bytes;
         marks[block] = 1;
         position = (block + 1) * block_bytes - first;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * box.h -- boxes of tensors: what they have in common, and moving elements between memory with
- * strides and the row-major bytes of a stored chunk.
+ * box.h -- intersects boxes of tensors, and moves elements between memory with strides and the
+ * row-major bytes of a stored chunk.
  *
  * All functions but box_check() expect boxes that it accepted: no negative number, no overflow.
  */
@@ -22,8 +22,7 @@ struct box {
 };
 
 /* Check that ${box} lies inside ${shape} (ndim elements), that no number is negative, and that the
- * shape's volume times ${item_bytes} fits in 62 bits.  Otherwise EINVAL, which says what is
- * wrong. */
+ * shape's volume times ${item_bytes} fits in 62 bits.  EINVAL: one of these is false. */
 enum sidestep_status box_check(const struct box *box, const int64_t *shape, size_t item_bytes,
                                struct sidestep_error *err);
 
@@ -32,7 +31,8 @@ uint64_t box_volume(const struct box *box);
 bool box_equal(const struct box *a, const struct box *b);
 
 /* Set ${offsets} and ${lengths} (ndim elements) to the common part of two boxes of one tensor.
- * False, and the arrays are unspecified: it has no element.  0-d boxes always intersect. */
+ * False: they have no common element, and the arrays are unspecified.  0-d boxes always intersect.
+ */
 bool box_intersect(const struct box *a, const struct box *b, int64_t *offsets, int64_t *lengths);
 
 /* The strides of a row-major tensor of these lengths, in elements. */
@@ -53,9 +53,9 @@ enum box_direction { BOX_GATHER, BOX_SCATTER };
 /*
  * Move elements between memory and a chunk: BOX_GATHER from memory into ${buffer}, BOX_SCATTER from
  * ${buffer} into memory.  ${stored} is the chunk's box; its elements are row-major, without gaps.
- * buffer[0] is byte ${begin} of the chunk.  Only those of the bytes [begin, begin + bytes) move
- * that belong to elements of memory->box, too; the others do not change.  ${begin} and ${bytes}
- * need not be multiples of the element size: of an element at either end, a part moves.
+ * buffer[0] is byte ${begin} of the chunk.  Of the bytes [begin, begin + bytes), those move that
+ * belong to elements of memory->box, too; the others do not change.  ${begin} and ${bytes} need not
+ * be multiples of the element size: of an element at either end, a part may move.
  * Returns the number of bytes moved.  It calls memcpy() once per run, computes nothing per element,
  * and does not visit runs outside the range.
  */
@@ -65,16 +65,16 @@ uint64_t box_transfer(const struct box *stored, uint64_t begin, uint64_t bytes, 
 /* Rows of bytes that box_transfer() would move.  On both sides, the distance from each row to the
  * next is the same. */
 struct box_rows {
-    uint64_t at;     /* the first row's place in the buffer */
-    void *memory;    /* and its address in memory */
+    uint64_t at;     /* the offset of the first row in the buffer */
+    void *memory;    /* its address in memory */
     uint64_t bytes;  /* of a row */
     uint64_t count;  /* of rows; at least 1 */
-    int64_t at_step; /* from row to row; 0 if there is one row */
+    int64_t at_step; /* bytes from row to row; 0 if there is one row */
     int64_t memory_step;
 };
 
-/* As box_transfer(), but moves nothing: it calls ${visit} with the rows to move.  For memory that
- * the processor cannot reach. */
+/* As box_transfer(), but it calls ${visit} with the rows to move, and moves nothing.  For memory
+ * that the processor cannot reach. */
 uint64_t box_visit_rows(const struct box *stored, uint64_t begin, uint64_t bytes,
                         const struct box_memory *memory,
                         void (*visit)(void *context, const struct box_rows *rows), void *context);

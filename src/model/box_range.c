@@ -6,7 +6,7 @@
 
 #include "sidestep/sidestep.h"
 
-/* The number of elements of the common part that come before element ${n} of ${box}. */
+/* The number of elements of ${common} that come before element ${n} of ${box}. */
 static uint64_t count_before(const struct box *box, const struct box *common, uint64_t n)
 {
     int64_t at[SIDESTEP_MAX_NDIM];
@@ -31,19 +31,19 @@ static uint64_t count_before(const struct box *box, const struct box *common, ui
     return count;
 }
 
-/* The number in ${in} of element ${k} of the common part. */
-static uint64_t place_of(const struct box *common, uint64_t k, const struct box *in)
+/* The index in ${in} of element ${k} of ${common}. */
+static uint64_t index_in(const struct box *common, uint64_t k, const struct box *in)
 {
-    uint64_t place = 0, stride = 1;
+    uint64_t index = 0, stride = 1;
 
     for (uint32_t d = common->ndim; d-- > 0;) {
         uint64_t at = k % (uint64_t)common->lengths[d];
 
         k /= (uint64_t)common->lengths[d];
-        place += (at + (uint64_t)(common->offsets[d] - in->offsets[d])) * stride;
+        index += (at + (uint64_t)(common->offsets[d] - in->offsets[d])) * stride;
         stride *= (uint64_t)in->lengths[d];
     }
-    return place;
+    return index;
 }
 
 bool box_range(const struct box *box, uint64_t begin, uint64_t end, size_t item_bytes,
@@ -60,12 +60,12 @@ bool box_range(const struct box *box, uint64_t begin, uint64_t end, size_t item_
     uint64_t to = count_before(box, &common, last_element + 1);
     if (from >= to)
         return false;
-    *first = place_of(&common, from, chunk) * item_bytes;
-    *last = (place_of(&common, to - 1, chunk) + 1) * item_bytes;
+    *first = index_in(&common, from, chunk) * item_bytes;
+    *last = (index_in(&common, to - 1, chunk) + 1) * item_bytes;
     /* The range may begin or end inside an element. */
-    if (place_of(&common, from, box) == first_element)
+    if (index_in(&common, from, box) == first_element)
         *first += begin % item_bytes;
-    if (place_of(&common, to - 1, box) == last_element)
+    if (index_in(&common, to - 1, box) == last_element)
         *last -= (last_element + 1) * item_bytes - end;
     return true;
 }

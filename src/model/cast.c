@@ -11,14 +11,14 @@
 #include <assert.h>
 #include <string.h>
 
-struct format {
+struct float_format {
     unsigned bytes;
     unsigned exponent_bits;
     unsigned fraction_bits;
-    bool has_infinity; /* if not, the largest exponent is usual, and only all ones is NaN */
+    bool has_infinity; /* if not, the largest exponent is a usual one, and only all ones is NaN */
 };
 
-static const struct format formats[SIDESTEP_DTYPE_END] = {
+static const struct float_format formats[SIDESTEP_DTYPE_END] = {
     [SIDESTEP_FLOAT64] = {8, 11, 52, true},      [SIDESTEP_FLOAT32] = {4, 8, 23, true},
     [SIDESTEP_FLOAT16] = {2, 5, 10, true},       [SIDESTEP_BFLOAT16] = {2, 8, 7, true},
     [SIDESTEP_FLOAT8_E4M3FN] = {1, 4, 3, false}, [SIDESTEP_FLOAT8_E5M2] = {1, 5, 2, true},
@@ -33,7 +33,7 @@ bool cast_is_supported(enum sidestep_dtype dtype)
 #define DOUBLE_BIAS 1023
 #define DOUBLE_ONES 0x7ffu
 
-static uint64_t load(const unsigned char *from, unsigned bytes)
+static uint64_t read_bits(const unsigned char *from, unsigned bytes)
 {
     uint64_t bits = 0;
 
@@ -41,13 +41,13 @@ static uint64_t load(const unsigned char *from, unsigned bytes)
     return bits;
 }
 
-static int bias_of(const struct format *f)
+static int bias_of(const struct float_format *f)
 {
     return (1 << (f->exponent_bits - 1)) - 1;
 }
 
 /* Convert the bits of a value of ${f} to the bits of the same double. */
-static uint64_t widen(const struct format *f, uint64_t bits)
+static uint64_t widen(const struct float_format *f, uint64_t bits)
 {
     unsigned shift = DOUBLE_FRACTION - f->fraction_bits;
     uint64_t ones = ((uint64_t)1 << f->exponent_bits) - 1;
@@ -68,8 +68,8 @@ static uint64_t widen(const struct format *f, uint64_t bits)
     /* A subnormal: its highest bit becomes the hidden bit. */
     unsigned top = 63 - (unsigned)__builtin_clzll(fraction);
     uint64_t rest = (fraction << (DOUBLE_FRACTION - top)) & (((uint64_t)1 << DOUBLE_FRACTION) - 1);
-    uint64_t at = (uint64_t)(1 - bias_of(f) + DOUBLE_BIAS) + top - f->fraction_bits;
-    return sign | at << DOUBLE_FRACTION | rest;
+    uint64_t wide = (uint64_t)(1 - bias_of(f) + DOUBLE_BIAS) + top - f->fraction_bits;
+    return sign | wide << DOUBLE_FRACTION | rest;
 }
 
 /* ${value} without its lowest ${bits}, rounded to nearest, ties to even. */
@@ -86,14 +86,14 @@ static uint64_t round_off(uint64_t value, unsigned bits)
 }
 
 /* Convert the bits of a double to those of the nearest value of ${f}.  Counts overflows. */
-static uint64_t narrow(const struct format *f, uint64_t bits, uint64_t *overflows)
+static uint64_t narrow(const struct float_format *f, uint64_t bits, uint64_t *overflows)
 {
     unsigned shift = DOUBLE_FRACTION - f->fraction_bits;
     uint64_t sign = bits >> 63 << (f->exponent_bits + f->fraction_bits);
     uint64_t ones = ((uint64_t)1 << f->exponent_bits) - 1;
-    uint64_t all = (uint64_t)1 << f->fraction_bits;
+    uint64_t hidden = (uint64_t)1 << f->fraction_bits;
     uint64_t infinity = f->has_infinity ? ones << f->fraction_bits
-                                        : (ones << f->fraction_bits | (all - 1)); /* NaN */
+                                        : (ones << f->fraction_bits | (hidden - 1)); /* NaN */
     uint64_t fraction = bits & (((uint64_t)1 << DOUBLE_FRACTION) - 1);
     int exponent = (int)(bits >> DOUBLE_FRACTION & DOUBLE_ONES) - DOUBLE_BIAS + bias_of(f);
 
@@ -102,7 +102,7 @@ static uint64_t narrow(const struct format *f, uint64_t bits, uint64_t *overflow
     if ((bits >> DOUBLE_FRACTION & DOUBLE_ONES) == DOUBLE_ONES) {
         if (fraction == 0 || !f->has_infinity)
             return sign | infinity;
-        return sign | infinity | all >> 1 | fraction >> shift; /* a quiet NaN */
+        return sign | infinity | hidden >> 1 | fraction >> shift; /* a quiet NaN */
     }
     uint64_t magnitude;
     if (exponent > 0)
@@ -198,7 +198,7 @@ static uint64_t float16_to_float32(const unsigned char *from, unsigned char *to,
 }
 
 /* Look up each byte in a table of all 256 values. */
-static uint64_t byte_to_float32(const struct format *source, const unsigned char *from,
+static uint64_t byte_to_float32(const struct float_format *source, const unsigned char *from,
                                 unsigned char *to, size_t count)
 {
     uint32_t values[256];
@@ -214,7 +214,7 @@ static uint64_t byte_to_float32(const struct format *source, const unsigned char
 uint64_t cast_elements(enum sidestep_dtype from_type, const void *from, enum sidestep_dtype to_type,
                        void *to, size_t count)
 {
-    const struct format *source, *target;
+    const struct float_format *source, *target;
     uint64_t overflows = 0;
 
     assert(cast_is_supported(from_type) && cast_is_supported(to_type));
@@ -234,7 +234,7 @@ uint64_t cast_elements(enum sidestep_dtype from_type, const void *from, enum sid
     if (from_type == SIDESTEP_FLOAT32 && to_type == SIDESTEP_FLOAT16)
         return float32_to_float16(from, to, count);
     for (size_t i = 0; i < count; i++) {
-        uint64_t bits = load((const unsigned char *)from + i * source->bytes, source->bytes);
+        uint64_t bits = read_bits((const unsigned char *)from + i * source->bytes, source->bytes);
 
         bits = narrow(target, widen(source, bits), &overflows);
         memcpy((unsigned char *)to + i * target->bytes, &bits, target->bytes);

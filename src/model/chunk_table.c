@@ -26,9 +26,9 @@ void chunk_table_release(struct chunk_table *t)
 static uint64_t hash_of(const struct chunk_table *t, size_t entry, uint32_t ndim,
                         const int64_t *offsets)
 {
-    uint64_t of_entry = XXH3_64bits_withSeed(&entry, sizeof(entry), t->seed);
+    uint64_t seed = XXH3_64bits_withSeed(&entry, sizeof(entry), t->seed);
 
-    return ndim != 0 ? XXH3_64bits_withSeed(offsets, ndim * sizeof(*offsets), of_entry) : of_entry;
+    return ndim != 0 ? XXH3_64bits_withSeed(offsets, ndim * sizeof(*offsets), seed) : seed;
 }
 
 /* The slot of this chunk, or the free slot for it. */
@@ -36,8 +36,8 @@ static struct chunk_table_slot *find_slot(const struct chunk_table *t,
                                           const struct metadata *metadata, size_t entry,
                                           const int64_t *offsets, uint64_t hash)
 {
-    const struct metadata_entry *of = &metadata->entries[entry];
-    size_t bytes = of->ndim * sizeof(*offsets);
+    const struct metadata_entry *tensor = &metadata->entries[entry];
+    size_t bytes = tensor->ndim * sizeof(*offsets);
     size_t at = hash & (t->capacity - 1);
 
     for (;; at = (at + 1) & (t->capacity - 1)) {
@@ -46,7 +46,7 @@ static struct chunk_table_slot *find_slot(const struct chunk_table *t,
             return slot;
         if (slot->hash != hash || slot->entry != entry + 1)
             continue;
-        if (bytes == 0 || memcmp(of->chunks[slot->chunk].box.offsets, offsets, bytes) == 0)
+        if (bytes == 0 || memcmp(tensor->chunks[slot->chunk].box.offsets, offsets, bytes) == 0)
             return slot;
     }
 }
@@ -88,12 +88,12 @@ enum sidestep_status chunk_table_insert(struct chunk_table *t, const struct meta
                                         size_t entry, size_t chunk, size_t *existing,
                                         struct sidestep_error *err)
 {
-    const struct metadata_entry *of = &metadata->entries[entry];
-    const int64_t *offsets = of->chunks[chunk].box.offsets;
+    const struct metadata_entry *tensor = &metadata->entries[entry];
+    const int64_t *offsets = tensor->chunks[chunk].box.offsets;
 
     if (t->count * 4 >= t->capacity * 3)
         TRY(grow(t, err));
-    uint64_t hash = hash_of(t, entry, of->ndim, offsets);
+    uint64_t hash = hash_of(t, entry, tensor->ndim, offsets);
     struct chunk_table_slot *slot = find_slot(t, metadata, entry, offsets, hash);
     *existing = SIZE_MAX;
     if (slot->entry != 0) {

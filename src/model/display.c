@@ -13,7 +13,7 @@
 struct display_text display_name(const char *name)
 {
     struct display_text shown;
-    size_t used = 0, cut = 0; /* ${cut}: where the ellipsis goes if the name is too long */
+    size_t used = 0, cut = 0; /* ${cut}: the place of the ellipsis if the name is too long */
 
     for (const unsigned char *c = (const unsigned char *)name; *c != '\0'; c++) {
         bool control = *c < 0x20 || *c == 0x7f;
@@ -35,7 +35,7 @@ struct display_text display_name(const char *name)
     return shown;
 }
 
-/* ${offsets} may be NULL: then it shows lengths only. */
+/* If ${offsets} is NULL, the text has lengths only. */
 static struct display_text show_numbers(uint32_t ndim, const int64_t *offsets,
                                         const int64_t *lengths)
 {
@@ -88,11 +88,11 @@ struct display_text display_bytes(double bytes)
     return text;
 }
 
-struct display_text shown_time(int64_t seconds)
+struct display_text display_time(int64_t seconds)
 {
-    time_t clamped = (time_t)(seconds < 0                ? 0
-                              : seconds > SHOWN_MAX_TIME ? SHOWN_MAX_TIME
-                                                         : seconds);
+    time_t clamped = (time_t)(seconds < 0                  ? 0
+                              : seconds > DISPLAY_MAX_TIME ? DISPLAY_MAX_TIME
+                                                           : seconds);
     struct display_text shown;
     struct tm tm;
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * display.h -- names, shapes, boxes, sizes and times as texts for messages.
+ * display.h -- writes names, shapes, boxes, sizes and times as texts for messages.
  *
- * A text that is too long is cut between characters and ends in "...", so that the reason behind it
+ * A text that is too long is cut between characters and ends in "...", so that the reason after it
  * still fits into the message.  Control characters of names become "\xNN", so that a name cannot
  * control a terminal.
  */
@@ -11,7 +11,7 @@
 
 #include "model/box.h"
 
-#define SHOWN_MAX_TIME INT64_C(253402300799) /* the last second of the year 9999 */
+#define DISPLAY_MAX_TIME INT64_C(253402300799) /* the last second of the year 9999 */
 
 struct display_text {
     char text[168];
@@ -24,6 +24,6 @@ struct display_text display_box(const struct box *box);                   /* "[0
 struct display_text display_bytes(double bytes);                          /* "1.5 GiB" */
 /* "2026-01-02T03:04:05Z", from seconds since 1970.  A time outside the years 1970 to 9999 becomes
  * the nearest time inside. */
-struct display_text shown_time(int64_t seconds);
+struct display_text display_time(int64_t seconds);
 
 #endif

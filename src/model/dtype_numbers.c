@@ -51,7 +51,7 @@ bool dtype_is_numeric(enum sidestep_dtype dtype)
     }
 }
 
-/* A loop that reads each element as ${type} and converts it with ${expression}. */
+/* The code of a case: read each element as ${type}, and convert it with ${expression}. */
 #define EACH(type, expression)                                                                     \
     for (size_t i = 0; i < count; i++) {                                                           \
         type x;                                                                                    \

@@ -8,7 +8,7 @@
 
 #include "base/base.h"
 
-/* False: its elements are not numbers (bits, packed pairs). */
+/* Are its elements numbers?  Bits and packed pairs are not. */
 bool dtype_is_numeric(enum sidestep_dtype dtype);
 bool dtype_is_complex(enum sidestep_dtype dtype);
 

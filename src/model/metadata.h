@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * metadata.h -- what a checkpoint contains and where: the contents of DCP's `.metadata`.
+ * metadata.h -- says what a checkpoint contains and where: the contents of DCP's `.metadata`.
  *
  * format/dcp_metadata_read.c makes it from torch's pickle, commit/ from footers, and checkpoint/
  * from files of other formats.
@@ -13,11 +13,11 @@
 #include "model/chunk_table.h"
 
 struct metadata_storage {
-    const char *file; /* relative to the checkpoint's directory; NULL: no entry */
+    const char *file; /* relative to the checkpoint's directory; NULL: not recorded */
     uint64_t offset;
     uint64_t length;
-    const char
-        *transform; /* "stream.zstd/1"; NULL: none.  Several: joined by ',' in stored order */
+    /* The codecs: "stream.zstd/1", several joined by ',' in stored order.  NULL: none. */
+    const char *transform;
 };
 
 struct metadata_chunk {
@@ -39,14 +39,14 @@ struct metadata_entry {
     struct metadata_chunk *chunks;
     /* Objects. */
     struct metadata_storage storage;
-    const char *unreadable; /* why nobody can read it; NULL: no reason is known */
+    const char *unreadable; /* why it cannot be read; NULL: no reason is known */
     /* planner_data: the path in the nested state dict.  0: not recorded. */
     uint32_t path_length;
     const struct sidestep_path_item *path;
 };
 
 struct metadata {
-    struct arena arena; /* everything below */
+    struct arena arena; /* owns everything below, except the two tables */
     struct metadata_entry *entries;
     size_t count;
     size_t capacity; /* of ${entries} while it grows; 0: exactly count */

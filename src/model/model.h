@@ -10,13 +10,12 @@
  * tensor (box.h).  Metadata says what a checkpoint contains and where (metadata.h).  A value is a
  * small object (value.h).  A path leads to an item of a nested state dict (path.h).
  *
- * Units: shapes and offsets count elements; strides count elements; sizes called bytes count
- * bytes.
+ * Units: shapes, offsets and strides count elements; sizes called bytes count bytes.
  *
  * Ownership: metadata and state dicts own their names, in arenas.  The caller owns tensor data: a
  * state dict holds addresses, not copies.
  *
- * Threads: a struct may be read by any number of threads while nobody changes it.
+ * Threads: any number of threads may read a struct while nobody changes it.
  *
  * Limits: every count and depth that comes from a file has a named limit, where it is parsed.
  */

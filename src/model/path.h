@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* path.h -- paths of nested state dicts: the texts of their items, and their integer keys. */
+/* path.h -- turns paths of nested state dicts into texts of names, and marks their integer keys. */
 #ifndef MODEL_PATH_H
 #define MODEL_PATH_H
 
@@ -12,7 +12,7 @@ _Static_assert(SIDESTEP_MAX_PATH_ITEMS <= 64, "path_int_keys() has a bit for eac
 /* The item's text in a name: its key, or its number, written to ${decimal}. */
 const char *path_item_text(const struct sidestep_path_item *item,
                            char decimal[PATH_ITEM_DECIMAL_BYTES]);
-/* Is ${name} the texts of ${path}, joined by '.'?  This is torch's rule for FQNs. */
+/* Does ${name} consist of the texts of ${path}, joined by '.'?  This is torch's rule for FQNs. */
 bool path_matches_name(const char *name, const struct sidestep_path_item *path,
                        uint32_t path_length);
 
@@ -23,7 +23,7 @@ static inline bool path_item_is_int_key(const struct sidestep_path_item *item)
 /* Bit i is set if item i is an integer key. */
 uint64_t path_int_keys(const struct sidestep_path_item *path, uint32_t path_length);
 /*
- * The reverse, for a path where integer keys are still texts, as stock torch reads them: for each
+ * The reverse, for a path whose integer keys are still texts, as stock torch reads them: for each
  * bit i of ${integers}, make item i an integer key.  False, and nothing changes: there is no such
  * item, or it is not a key, or its text is not a number as path_item_text() writes it.
  */

@@ -2,11 +2,12 @@
 /*
  * state_dict.c -- collects the tensors and objects that a rank saves or loads.
  *
- * Each add checks everything about an entry that one rank can check, and names the tensor if it
- * refuses it.  Later stages rely on these checks.  An add that fails changes nothing.
+ * Each function that adds an entry checks everything about it that one rank can check, and names
+ * the tensor in its error.  Later stages rely on these checks.  On failure nothing changes.
  */
 #include "model/state_dict.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
@@ -26,7 +27,7 @@ enum sidestep_status sidestep_state_dict_new(struct sidestep_state_dict **state,
                                              struct sidestep_error *err)
 {
     if (state == NULL)
-        return FAIL(err, SIDESTEP_EINVAL, "there is no place for the new state dict: NULL");
+        return FAIL(err, SIDESTEP_EINVAL, "the pointer to the new state dict is NULL");
     *state = memory_new(1, sizeof(**state));
     return *state != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, sizeof(**state));
 }
@@ -67,6 +68,7 @@ void state_entry_extent(const struct state_entry *entry, uint64_t *begin, uint64
 {
     uint64_t size = sidestep_dtype_size(entry->dtype), low = 0, high = 0;
 
+    assert(box_volume(&entry->box) != 0);
     for (uint32_t d = 0; d < entry->ndim; d++) {
         uint64_t steps = (uint64_t)(entry->box.lengths[d] - 1);
         if (entry->strides[d] < 0)
@@ -143,7 +145,7 @@ static enum sidestep_status check_path(const char *name, const struct sidestep_p
         TRY(check_path_item(name, &path[i], i, err));
     if (path_length != 0 && !path_matches_name(name, path, path_length))
         return FAIL(err, SIDESTEP_EINVAL,
-                    "'%s': its path spells another name; joined by '.', it must be the name",
+                    "'%s': the items of its path, joined by '.', are another name",
                     display_name(name).text);
     return SIDESTEP_OK;
 }
@@ -175,7 +177,7 @@ static enum sidestep_status copy_names(struct arena *arena, const char *name,
     return SIDESTEP_OK;
 }
 
-/* ---------------------------------------------------------------- the table of boxes */
+/* ---------------------------------------------------------------- the hash table of boxes */
 
 static uint64_t hash_box(const struct sidestep_state_dict *state, size_t first,
                          const struct box *box)
@@ -370,10 +372,10 @@ static enum sidestep_status append(struct sidestep_state_dict *state, struct sta
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status add_tensor(struct sidestep_state_dict *state,
-                                       const struct sidestep_tensor *tensor,
-                                       const struct state_source *reader, size_t number,
-                                       struct sidestep_error *err)
+enum sidestep_status state_dict_add_tensor(struct sidestep_state_dict *state,
+                                           const struct sidestep_tensor *tensor,
+                                           const struct state_source *reader, size_t number,
+                                           struct sidestep_error *err)
 {
     struct sidestep_tensor ours;
     struct state_entry entry = {.reader = reader, .reader_tensor = number};
@@ -406,20 +408,12 @@ enum sidestep_status sidestep_state_dict_add_tensor(struct sidestep_state_dict *
     if (state == NULL || tensor == NULL)
         return FAIL(err, SIDESTEP_EINVAL, "the %s is NULL",
                     state == NULL ? "state dict" : "tensor");
-    return add_tensor(state, tensor, NULL, 0, err);
-}
-
-enum sidestep_status state_dict_add_from_source(struct sidestep_state_dict *state,
-                                                const struct sidestep_tensor *tensor,
-                                                const struct state_source *reader, size_t number,
-                                                struct sidestep_error *err)
-{
-    return add_tensor(state, tensor, reader, number, err);
+    return state_dict_add_tensor(state, tensor, NULL, 0, err);
 }
 
 /* ---------------------------------------------------------------- objects */
 
-/* Takes ${value} and ${bytes} on success. */
+/* On success, the state owns ${value} and ${bytes}. */
 static enum sidestep_status add_object(struct sidestep_state_dict *state, const char *name,
                                        const struct sidestep_path_item *path, uint32_t path_length,
                                        struct sidestep_value *value, void *bytes, size_t length,
@@ -466,7 +460,7 @@ enum sidestep_status sidestep_state_dict_add_bytes(struct sidestep_state_dict *s
     if (length != 0)
         memcpy(copy, bytes, length);
     TRY(add_object(state, name, path, path_length, NULL, copy, length, err));
-    copy = NULL; /* the state owns it now */
+    copy = NULL;
     return SIDESTEP_OK;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* state_dict.h -- the inside of struct sidestep_state_dict: what a rank saves or loads. */
+/* state_dict.h -- defines struct sidestep_state_dict: what a rank saves or loads. */
 #ifndef MODEL_STATE_DICT_H
 #define MODEL_STATE_DICT_H
 
@@ -37,9 +37,9 @@ struct state_entry {
     uint32_t flags;
     uint32_t turn;      /* of SIDESTEP_TENSOR_FENCED */
     uint32_t on_device; /* 1 + the device with the data, set by loads; 0: host memory */
-    /* Objects: ${value} or ${bytes}.  Neither: a load is to fill it.  Both: a load has. */
+    /* Objects: ${value} or ${bytes}.  Neither: a load will set it.  Both: a load has set it. */
     struct sidestep_value *value; /* owned */
-    void *bytes;                  /* owned, malloc */
+    void *bytes;                  /* owned */
     size_t length;
     uint32_t path_length; /* never 0 */
     const struct sidestep_path_item *path;
@@ -51,28 +51,28 @@ struct sidestep_state_dict {
     size_t count;
     size_t capacity;
     struct hash_table names; /* to the first entry with each name */
-    size_t *box_slots;       /* hash table of the tensors by name and box: index + 1; 0: free */
+    size_t *box_slots;       /* hash table of shards by name and box: index + 1; 0: free */
     size_t box_capacity;
     size_t box_count; /* tensor shards */
 };
 
-/* Add a whole tensor that ${reader} reads, as its tensor ${number}.  tensor->data is ignored.  Only
- * for blocking saves with pool_bytes. */
-enum sidestep_status state_dict_add_from_source(struct sidestep_state_dict *state,
-                                                const struct sidestep_tensor *tensor,
-                                                const struct state_source *reader, size_t number,
-                                                struct sidestep_error *err);
+/* Add a tensor.  ${reader} NULL: it is in memory.  Otherwise it is whole, and ${reader} reads it as
+ * its tensor ${number}; tensor->data is ignored.  Only for blocking saves with pool_bytes. */
+enum sidestep_status state_dict_add_tensor(struct sidestep_state_dict *state,
+                                           const struct sidestep_tensor *tensor,
+                                           const struct state_source *reader, size_t number,
+                                           struct sidestep_error *err);
 /* The first entry with this name, or NULL. */
 struct state_entry *state_dict_find(const struct sidestep_state_dict *state, const char *name);
-/* Give an object to an entry, which owns both ${value} and ${bytes} then (either may be NULL), and
- * frees its old object. */
+/* Replace the object of an entry.  The entry owns ${value} and ${bytes} then, which may be NULL. */
 void state_entry_set_object(struct state_entry *entry, struct sidestep_value *value, void *bytes,
                             size_t length);
-/* Check that the shard, with its first element at ${data}, stays inside the address space.  EINVAL:
- * it does not; the message names the tensor. */
+/* Check that the shard, with its first element at ${data}, lies inside the address space.  EINVAL:
+ * it does not. */
 enum sidestep_status state_entry_check_memory(const struct state_entry *entry, const void *data,
                                               struct sidestep_error *err);
-/* The address of its first byte in memory, and the bytes up to its last one.  It has elements. */
+/* Set ${begin} to the address of the shard's first byte in memory, and ${bytes} to the number of
+ * bytes from there to the end of its last.  The shard must have elements. */
 void state_entry_extent(const struct state_entry *entry, uint64_t *begin, uint64_t *bytes);
 /* The shard's box in memory. */
 struct box_memory state_entry_memory(const struct state_entry *entry);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * state_dict_set.c -- changes the contents of a state dict between two saves: objects and
- * addresses. They are not part of the layout, so the next save need not plan again.
+ * addresses.  They are not part of the layout, so the next save need not plan again.
  */
 #include <string.h>
 

@@ -12,13 +12,12 @@
 
 #define RUN_ELEMENTS 256u
 
-/* A run of elements as numbers. */
 struct numbers {
     double real[RUN_ELEMENTS];
     double imaginary[RUN_ELEMENTS];
 };
 
-static void note(struct tensor_difference *sum, double distance, double size)
+static void add_distance(struct tensor_difference *sum, double distance, double size)
 {
     double relative = size > 0 ? distance / size : 0;
 
@@ -29,8 +28,8 @@ static void note(struct tensor_difference *sum, double distance, double size)
 }
 
 /* For integers of 64 bits: as doubles they are rounded, so close ones would look equal. */
-static bool note_wide(struct tensor_difference *sum, enum sidestep_dtype dtype, const void *a,
-                      const void *b)
+static bool add_wide_integers(struct tensor_difference *sum, enum sidestep_dtype dtype,
+                              const void *a, const void *b)
 {
     __int128 x, y;
 
@@ -47,7 +46,7 @@ static bool note_wide(struct tensor_difference *sum, enum sidestep_dtype dtype, 
     } else {
         return false;
     }
-    note(sum, (double)(x > y ? x - y : y - x), fmax(fabs((double)x), fabs((double)y)));
+    add_distance(sum, (double)(x > y ? x - y : y - x), fmax(fabs((double)x), fabs((double)y)));
     return true;
 }
 
@@ -57,19 +56,19 @@ static double distance_of(double x, double y)
     return x == y || (isnan(x) && isnan(y)) ? 0 : fabs(x - y);
 }
 
-static void note_number(struct tensor_difference *sum, bool is_complex, const struct numbers *a,
+static void add_numbers(struct tensor_difference *sum, bool is_complex, const struct numbers *a,
                         const struct numbers *b, size_t i)
 {
     double x = a->real[i], y = b->real[i];
 
     if (is_complex)
-        note(sum, hypot(distance_of(x, y), distance_of(a->imaginary[i], b->imaginary[i])),
-             fmax(hypot(x, a->imaginary[i]), hypot(y, b->imaginary[i])));
+        add_distance(sum, hypot(distance_of(x, y), distance_of(a->imaginary[i], b->imaginary[i])),
+                     fmax(hypot(x, a->imaginary[i]), hypot(y, b->imaginary[i])));
     else
-        note(sum, distance_of(x, y), fmax(fabs(x), fabs(y)));
+        add_distance(sum, distance_of(x, y), fmax(fabs(x), fabs(y)));
 }
 
-/* Add a run of elements, of which at least one differs. */
+/* Add a run of elements.  At least one of them differs. */
 static void add_run(struct tensor_difference *sum, enum sidestep_dtype dtype, const uint8_t *a,
                     const uint8_t *b, uint64_t first, size_t count)
 {
@@ -88,8 +87,8 @@ static void add_run(struct tensor_difference *sum, enum sidestep_dtype dtype, co
             continue;
         sum->first = min_u64(sum->first, first + i);
         sum->count++;
-        if (is_numeric && !note_wide(sum, dtype, a + i * bytes, b + i * bytes))
-            note_number(sum, is_complex, &x, &y, i);
+        if (is_numeric && !add_wide_integers(sum, dtype, a + i * bytes, b + i * bytes))
+            add_numbers(sum, is_complex, &x, &y, i);
     }
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tensor_difference.h -- how much the elements of two tensors with one dtype differ. */
+/* tensor_difference.h -- measures how much the elements of two tensors of one dtype differ. */
 #ifndef MODEL_TENSOR_DIFFERENCE_H
 #define MODEL_TENSOR_DIFFERENCE_H
 

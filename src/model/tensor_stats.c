@@ -15,9 +15,9 @@
 #define BATCH 1024u /* elements converted at a time */
 #define LANES 4u    /* elements of a vector */
 
-enum shape { NOT_A_NUMBER, FLOAT, DOUBLE, INTEGER, COMPLEX };
+enum number_kind { NOT_A_NUMBER, FLOAT, DOUBLE, INTEGER, COMPLEX };
 
-static enum shape shape_of(enum sidestep_dtype dtype)
+static enum number_kind kind_of(enum sidestep_dtype dtype)
 {
     switch (dtype) {
     case SIDESTEP_FLOAT32:
@@ -50,9 +50,9 @@ static enum shape shape_of(enum sidestep_dtype dtype)
 
 bool tensor_stats_is_ordered(enum sidestep_dtype dtype)
 {
-    enum shape shape = shape_of(dtype);
+    enum number_kind kind = kind_of(dtype);
 
-    return shape == FLOAT || shape == DOUBLE || shape == INTEGER;
+    return kind == FLOAT || kind == DOUBLE || kind == INTEGER;
 }
 
 void tensor_stats_merge(struct tensor_stats *into, const struct tensor_stats *other)
@@ -143,17 +143,17 @@ void tensor_stats_add(struct tensor_stats *s, enum sidestep_dtype dtype, const v
 {
     const unsigned char *at = bytes;
     size_t size = sidestep_dtype_size(dtype);
-    enum shape shape = shape_of(dtype);
+    enum number_kind kind = kind_of(dtype);
     float floats[BATCH];
 
-    if (shape == COMPLEX)
+    if (kind == COMPLEX)
         add_complex(s, dtype, at, count);
-    for (size_t n; shape == FLOAT && count >= LANES; count -= n, at += n * size) {
+    for (size_t n; kind == FLOAT && count >= LANES; count -= n, at += n * size) {
         n = count < BATCH ? count / LANES * LANES : BATCH;
         (void)cast_elements(dtype, at, SIDESTEP_FLOAT32, floats, n);
         add_floats(s, floats, n);
     }
-    for (size_t i = 0; (shape != COMPLEX && shape != NOT_A_NUMBER) && i < count; i++) {
+    for (size_t i = 0; (kind != COMPLEX && kind != NOT_A_NUMBER) && i < count; i++) {
         double x;
 
         dtype_read_numbers(dtype, at + i * size, 1, &x, NULL);

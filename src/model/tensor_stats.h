@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tensor_stats.h -- statistics of the elements of a tensor. */
+/* tensor_stats.h -- computes statistics of the elements of a tensor. */
 #ifndef MODEL_TENSOR_STATS_H
 #define MODEL_TENSOR_STATS_H
 
@@ -25,7 +25,7 @@ struct tensor_stats {
 /* Are its elements real numbers, which have an order? */
 _Bool tensor_stats_is_ordered(enum sidestep_dtype dtype);
 /* Add ${count} elements.  Does nothing if the dtype is not numeric. */
-void tensor_stats_add(struct tensor_stats *summary, enum sidestep_dtype dtype, const void *bytes,
+void tensor_stats_add(struct tensor_stats *stats, enum sidestep_dtype dtype, const void *bytes,
                       size_t count);
 void tensor_stats_merge(struct tensor_stats *into, const struct tensor_stats *other);
 

@@ -130,7 +130,7 @@ static void free_node(struct sidestep_value *value)
     free(value);
 }
 
-/* Frees leaves first, and goes back up by ${parent}. */
+/* Free the leaves first, and go up to their containers by ${parent}. */
 static void free_tree(struct sidestep_value *root)
 {
     struct sidestep_value *at = root;
@@ -151,7 +151,7 @@ void sidestep_value_free(struct sidestep_value **value)
 {
     if (value == NULL)
         return;
-    /* The container frees the values inside. */
+    /* A value in a container is freed with it. */
     if (*value != NULL && (*value)->parent == NULL)
         free_tree(*value);
     *value = NULL;
@@ -191,11 +191,11 @@ static enum sidestep_status check_child(const struct sidestep_value *seq,
     size_t depth = 0;
 
     if (seq == NULL || item == NULL)
-        return FAIL(err, SIDESTEP_ENOMEM, "no value: memory was short when it was made");
+        return FAIL(err, SIDESTEP_ENOMEM, "the value is NULL: no memory when it was made");
     if (is_around(seq, item))
         return FAIL(err, SIDESTEP_EINVAL, "a value cannot contain itself");
     if (item->parent != NULL)
-        return FAIL(err, SIDESTEP_EINVAL, "the value is already part of another");
+        return FAIL(err, SIDESTEP_EINVAL, "the value is already part of another value");
     for (const struct sidestep_value *up = seq; up != NULL; up = up->parent)
         depth++;
     if (depth + item->height > VALUE_MAX_DEPTH)
@@ -221,7 +221,7 @@ enum sidestep_status sidestep_value_append(struct sidestep_value *seq, struct si
     struct sidestep_value *taken = is_around(seq, item) ? NULL : item;
 
     if (seq != NULL && !is_sequence(seq))
-        return FAIL(err, SIDESTEP_EINVAL, "append to what is not a list or tuple");
+        return FAIL(err, SIDESTEP_EINVAL, "cannot append to a value that is not a list or tuple");
     TRY(check_child(seq, item, err));
     TRY(reserve(seq, 1, err));
     adopt(seq, taken);
@@ -238,7 +238,7 @@ enum sidestep_status sidestep_value_set(struct sidestep_value *dict, struct side
     struct sidestep_value *taken = item == key || is_around(dict, item) ? NULL : item;
 
     if (dict != NULL && !is_dict(dict))
-        return FAIL(err, SIDESTEP_EINVAL, "set a key of what is not a dict");
+        return FAIL(err, SIDESTEP_EINVAL, "cannot set a key of a value that is not a dict");
     TRY(check_child(dict, key, err));
     TRY(check_child(dict, item, err));
     if (key == item)

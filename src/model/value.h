@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* value.h -- the inside of struct sidestep_value: trees of Python-like values. */
+/* value.h -- defines struct sidestep_value: trees of Python-like values. */
 #ifndef MODEL_VALUE_H
 #define MODEL_VALUE_H
 
 #include "base/base.h"
 
-#define VALUE_MAX_DEPTH 128 /* containers around a leaf */
+#define VALUE_MAX_DEPTH 128 /* how many containers may enclose a leaf */
 
 struct value_keys;
 
 struct sidestep_value {
     enum sidestep_value_kind kind;
-    uint32_t height; /* containers on the longest path to a leaf; too large after a replacement */
+    uint32_t height; /* of the tree, in containers; may be too large after a replacement */
     struct sidestep_value *parent; /* the container that owns it, or NULL */
     union {
         bool boolean;
         int64_t integer;
         double real;
-        struct { /* STR, BYTES, OPAQUE (a description); a NUL follows the text */
+        struct { /* STR, BYTES, OPAQUE (a description); a NUL follows */
             char *bytes;
             size_t length;
         } text;

@@ -10,7 +10,7 @@
 
 #include "base/base.h"
 
-#define SEARCHED_PAIRS 16u /* a dict with at most so many pairs has no index */
+#define SEARCHED_PAIRS 16u /* a dict with at most this many pairs has no index */
 #define MIN_CAPACITY 64u
 
 struct value_keys {
@@ -33,7 +33,7 @@ bool value_keys_is_hashable(const struct sidestep_value *key)
     return true;
 }
 
-/* The integer that ${v} equals, as in Python.  False: none. */
+/* Set ${integer} to the one that ${v} equals in Python.  False: there is none. */
 static bool as_integer(const struct sidestep_value *v, int64_t *integer)
 {
     switch (v->kind) {

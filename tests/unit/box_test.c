@@ -483,10 +483,10 @@ TEST(texts_fit_and_are_harmless)
     int64_t many[SIDESTEP_MAX_NDIM], zeros[SIDESTEP_MAX_NDIM] = {0};
     char name[SIDESTEP_MAX_NAME + 1];
 
-    assert_string_equal(shown_time(0).text, "1970-01-01T00:00:00Z");
-    assert_string_equal(shown_time(1767323045).text, "2026-01-02T03:04:05Z");
-    assert_string_equal(shown_time(INT64_MIN).text, "1970-01-01T00:00:00Z");
-    assert_string_equal(shown_time(INT64_MAX).text, "9999-12-31T23:59:59Z");
+    assert_string_equal(display_time(0).text, "1970-01-01T00:00:00Z");
+    assert_string_equal(display_time(1767323045).text, "2026-01-02T03:04:05Z");
+    assert_string_equal(display_time(INT64_MIN).text, "1970-01-01T00:00:00Z");
+    assert_string_equal(display_time(INT64_MAX).text, "9999-12-31T23:59:59Z");
     assert_string_equal(display_bytes(1000).text, "1000 B");
     assert_string_equal(display_bytes(3 << 19).text, "1.5 MiB");
     assert_string_equal(display_bytes((double)UINT64_MAX).text, "16.0 EiB");

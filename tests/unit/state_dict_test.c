@@ -233,10 +233,10 @@ TEST(bad_paths_are_refused)
          .words = "path[0] is both a text and an integer key"},
         {TENSOR(.name = "a.3", .path_length = 2,
                 .path = (struct sidestep_path_item[]){{.key = "a"}, {.index = 4}}),
-         .words = "its path spells another name"},
+         .words = "joined by '.', are another name"},
         {TENSOR(.name = "a.4.", .path_length = 2,
                 .path = (struct sidestep_path_item[]){{.key = "a"}, {.index = 4}}),
-         .words = "its path spells another name"},
+         .words = "joined by '.', are another name"},
     };
 
     check_refusals(cases, ARRAY_LENGTH(cases));

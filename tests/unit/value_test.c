@@ -226,22 +226,22 @@ TEST(refusals_free_what_they_took)
     struct sidestep_value *shared = sidestep_value_none();
     struct sidestep_error err;
     refused(sidestep_value_append(list, NULL, &err), &err,
-            "no value: memory was short when it was made");
+            "the value is NULL: no memory when it was made");
     assert_int_equal(err.status, SIDESTEP_ENOMEM);
     refused(sidestep_value_append(number, value_int(2), &err), &err,
-            "append to what is not a list or tuple");
+            "cannot append to a value that is not a list or tuple");
     refused(sidestep_value_append(NULL, value_int(2), &err), &err,
-            "no value: memory was short when it was made");
+            "the value is NULL: no memory when it was made");
     refused(sidestep_value_set(NULL, value_int(1), value_int(2), &err), &err,
-            "no value: memory was short when it was made");
+            "the value is NULL: no memory when it was made");
     refused(sidestep_value_append(number, number, &err), &err,
-            "append to what is not a list or tuple");
+            "cannot append to a value that is not a list or tuple");
     refused(sidestep_value_set(list, value_int(1), value_int(2), &err), &err,
-            "set a key of what is not a dict");
+            "cannot set a key of a value that is not a dict");
     refused(sidestep_value_set(dict, value_int(1), NULL, &err), &err,
-            "no value: memory was short when it was made");
+            "the value is NULL: no memory when it was made");
     refused(sidestep_value_set(dict, NULL, value_int(1), &err), &err,
-            "no value: memory was short when it was made");
+            "the value is NULL: no memory when it was made");
     refused(sidestep_value_set(dict, sidestep_value_list(), value_int(2), &err), &err,
             "a list or dict cannot be a key");
     struct sidestep_value *key = sidestep_value_tuple();
@@ -252,9 +252,9 @@ TEST(refusals_free_what_they_took)
     refused(sidestep_value_set(dict, key, key, &err), &err, "key and value are the same object");
     append(list, shared);
     refused(sidestep_value_append(list, shared, &err), &err,
-            "the value is already part of another");
+            "the value is already part of another value");
     refused(sidestep_value_set(dict, value_int(1), shared, &err), &err,
-            "the value is already part of another");
+            "the value is already part of another value");
     assert_int_equal(sidestep_value_count(list), 1);
     assert_int_equal(sidestep_value_count(dict), 0);
     /* Freeing a value that a container owns only clears the pointer. */
