@@ -33,7 +33,7 @@ static bool has_lost_a_slash(const char *path)
 {
     static const char *const schemes[] = {"s3", "s3a", "gs", "gcs", "az", "abfs", "hdfs", "file"};
 
-    for (size_t i = 0; i < sizeof(schemes) / sizeof(schemes[0]); i++) {
+    for (size_t i = 0; i < ARRAY_LENGTH(schemes); i++) {
         size_t length = strlen(schemes[i]);
         if (strncmp(path, schemes[i], length) == 0 && strncmp(path + length, ":/", 2) == 0)
             return true;

@@ -2,7 +2,7 @@
 /*
  * location.h -- tells paths from URLs, and refuses URLs where only a path can be used.
  *
- * object/object_path.h takes the URLs of object stores before a path comes here.  If any other URL
+ * object/object_path.h handles the URLs of object stores, so none comes here.  If any other URL
  * were used as a path, it would become a directory "gs:" in the working directory, and a run that
  * looks for its checkpoints there would find none and start from the beginning.
  */
@@ -16,7 +16,7 @@
 size_t location_scheme(const char *path);
 
 /*
- * EINVAL: ${path} is empty.  EUNSUPPORTED: it is a URL, or "s3:/x", one that has lost a slash; the
+ * EINVAL: ${path} is empty.  EUNSUPPORTED: it is a URL, or "s3:/x", which has lost a slash; the
  * message says what to give instead.
  *
  * store_dir_open() checks every path that it opens.  Code that joins, splits or resolves a caller's

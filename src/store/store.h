@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * store.h -- storage through a vtable: directories, files, and the operations of the commit
- * protocol.
+ * store.h -- reads and writes storage through a vtable: directories, files, and the operations of
+ * the commit protocol.
  *
  * All folders above reach storage through these calls only.  So tests can make each call fail,
  * simulate a disk that loses what is not synced, and run several ranks in one process.
@@ -65,15 +65,15 @@ enum store_rename_mode {
 
 struct store_traits {
     bool is_volatile;    /* tmpfs, ramfs: a power loss loses even what is synced */
-    bool is_network;     /* attributes may be cached: poll, re-open */
+    bool is_network;     /* attributes may be cached: open again until they are new */
     char type_name[32];  /* "ext4", "tmpfs", "fuse.sshfs", "0x1234" */
     bool is_read_only;   /* this process may not make or remove names in it */
     bool has_free_bytes; /* ${free_bytes} is known */
     uint64_t free_bytes; /* that this user may still write, as the storage reports */
 };
 
-/* What a store is made of. Code whose steps differ has one table of operations for each, and takes
- * it by this number: commit/form.h and root/root.h. */
+/* What a store consists of.  Code whose steps differ has a table of operations for each layout:
+ * commit/form.h and root/root.h. */
 enum store_layout { STORE_OF_DIRECTORIES, STORE_OF_KEYS, STORE_LAYOUTS };
 
 struct store_ops {
@@ -81,15 +81,15 @@ struct store_ops {
     enum store_layout layout;
     bool takes_urls; /* dir_open() without ${at} takes URLs, and no paths */
 
-    /* How many reads at once are of use now, in large requests, because each waits for an answer
-     * from far away. NULL: no more than there are processors. */
+    /* How many large reads at once are useful now, because each waits for an answer from far away.
+     * NULL: one for each processor. */
     unsigned (*reads)(struct store *store);
 
-    /* Free the store, after all its handles. NULL: it is a constant, or its maker frees it. */
+    /* Free the store, after all its handles.  NULL: it is a constant, or its maker frees it. */
     void (*free)(struct store *store);
 
-    /* If ${at} is NULL, ${name} is a path, in which symbolic links are followed. It is a URL only
-     * if ${takes_urls}: store_dir_open() refuses those otherwise. */
+    /* If ${at} is NULL, ${name} is a path, in which symbolic links are followed.  It is a URL only
+     * if ${takes_urls}; otherwise store_dir_open() refuses URLs. */
     enum sidestep_status (*dir_open)(struct store *store, struct store_dir *at, const char *name,
                                      struct store_dir **out, struct sidestep_error *err);
     void (*dir_close)(struct store_dir *dir);
@@ -101,10 +101,10 @@ struct store_ops {
     enum sidestep_status (*dir_list)(struct store_dir *dir,
                                      bool (*each)(void *context, const char *name), void *context,
                                      struct sidestep_error *err);
-    /* Look at all that lies below the directory at once, and answer from that: the directory, and
-       those that are opened in it afterwards, then show names, sizes and times of this moment.
-       Again: look again; directories that were opened in it must be closed before.  NULL: the
-       storage is quick to ask. */
+    /* List all that lies below the directory, and keep the list.  The directory, and directories
+       opened in it afterwards, then show the names, sizes and times of this moment.  A second call
+       lists again; directories that were opened in it must be closed before.  NULL: the storage
+       answers quickly without a list. */
     enum sidestep_status (*dir_remember)(struct store_dir *dir, struct sidestep_error *err);
     enum sidestep_status (*dir_sync)(struct store_dir *dir, struct sidestep_error *err);
     enum sidestep_status (*dir_stat)(struct store_dir *dir, struct store_stat *out,
@@ -167,8 +167,8 @@ struct store_ops {
                                            struct sidestep_error *err);
     /* These two are for store_queue.h.  NULL: the storage does not support io_uring.
        file_async_fd() returns the descriptor on which io_uring may do this request with O_DIRECT;
-       -1: not this request.  file_async_end() takes the result (bytes, or a negative errno), and
-       does by calls what is left to do. */
+       -1: it may not do this one.  file_async_end() takes the result (bytes, or a negative errno),
+       and does the rest of the request by calls. */
     int (*file_async_fd)(struct store_file *file, const void *memory, size_t bytes, uint64_t offset,
                          bool is_write);
     enum sidestep_status (*file_async_end)(struct store_file *file, void *memory, size_t bytes,
@@ -191,7 +191,7 @@ struct store *store_posix(void);
 
 /* The calls: store_dir_open(store, at, name, &out, err) ... */
 #define STORE_OPS_OF(handle) ((handle)->store->ops)
-/* 0: as many as there are processors. */
+/* 0: one for each processor. */
 static inline unsigned store_reads(struct store *s)
 {
     return s->ops->reads != NULL ? s->ops->reads(s) : 0;
@@ -358,21 +358,21 @@ static inline void store_file_discardp_(struct store_file **file)
 #define OWNED_DIR __attribute__((cleanup(store_dir_closep_))) struct store_dir
 #define OWNED_FILE __attribute__((cleanup(store_file_discardp_))) struct store_file
 
-/* ---- store_parent.c: the place of one file that a caller names by its path or URL */
+/* ---- store_parent.c: finds the directory of one file that a caller names by its path or URL */
 
 /*
- * Open the directory that contains ${path}, and find the file's name in it. Links are resolved
+ * Open the directory that contains ${path}, and find the file's name in it.  Links are resolved
  * where the storage has any: the caches of Hugging Face's libraries consist of them.
  *
- * The caller closes ${*dir}. ${*name} lies in ${arena}. ENOTFOUND, EPERM, EIO: the path leads
+ * The caller closes ${*dir}.  ${*name} lies in ${arena}.  ENOTFOUND, EPERM, EIO: the path leads
  * nowhere, may not be read, or the storage failed. ENOMEM.
  */
 enum sidestep_status store_parent_open(struct store *store, const char *path, struct arena *arena,
                                        struct store_dir **dir, const char **name,
                                        struct sidestep_error *err);
 
-/* Is there an object of the name ${path}? In a bucket, any URL can be that of a directory, and of a
- * file as well. false for storage with directories. */
+/* Is there an object with the URL ${path}?  In a bucket, a URL can be that of a directory and that
+ * of a file at once.  False for storage with directories. */
 bool store_parent_has_object(struct store *store, const char *path, struct arena *arena);
 
 /* The headers of this folder that other folders use. */

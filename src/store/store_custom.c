@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * store_custom.c -- see store_custom.h: handles around those of the program's store, and calls to
- * its functions.
+ * store_custom.c -- see store_custom.h: wraps the handles of the program's store, and calls its
+ * functions.
  *
- * Some promises of store.h need no help of the program's store.  This file checks names, and lets
+ * Some promises of store.h need no help from the program's store.  This file checks names, and lets
  * requests of 0 bytes succeed.  If the store lacks an optional function, the call fails, or does
  * nothing if that is safe.
  */
@@ -34,7 +34,7 @@ struct custom_file {
     char name[];   /* for messages */
 };
 
-static const struct sidestep_store *of(const struct store *store)
+static const struct sidestep_store *theirs_of(const struct store *store)
 {
     return &((const struct custom *)store)->theirs;
 }
@@ -48,23 +48,18 @@ static void *file_of(struct store_file *file)
 }
 
 /* Call a function of the program's store. */
-#define THEIRS(store, function, err, ...)                                                          \
+#define CALL_THEIRS(store, function, err, ...)                                                     \
     ({                                                                                             \
-        const struct sidestep_store *theirs_ = of(store);                                          \
+        const struct sidestep_store *theirs_ = theirs_of(store);                                   \
         struct sidestep_error why_ = {.rank = -1};                                                 \
         enum sidestep_status status_ = theirs_->function(theirs_->context, __VA_ARGS__, &why_);    \
         error_from_callback("the store", theirs_->name, #function, status_, &why_, err);           \
     })
 
 /* The same for a function of a file, with the file's name in errors. */
-#define THEIRS_OF_FILE(file, function, err, ...)                                                   \
-    ({                                                                                             \
-        enum sidestep_status done_ =                                                               \
-            THEIRS((file)->store, function, err, file_of(file), ##__VA_ARGS__);                    \
-        if (done_ != SIDESTEP_OK)                                                                  \
-            error_wrap(err, "'%s'", ((struct custom_file *)(file))->name);                         \
-        done_;                                                                                     \
-    })
+#define CALL_THEIRS_OF_FILE(file, function, err, ...)                                              \
+    WRAP(CALL_THEIRS((file)->store, function, err, file_of(file), ##__VA_ARGS__), err, "'%s'",     \
+         ((struct custom_file *)(file))->name)
 
 static void convert_stat(const struct sidestep_store_stat *from, struct store_stat *to)
 {
@@ -92,14 +87,14 @@ static enum sidestep_status dir_open(struct store *store, struct store_dir *at, 
     if (at != NULL)
         TRY(store_posix_check_name(name, err));
     dir->base.store = store;
-    TRY(THEIRS(store, dir_open, err, dir_of(at), name, &dir->theirs));
+    TRY(CALL_THEIRS(store, dir_open, err, dir_of(at), name, &dir->theirs));
     *out = &TAKE(dir)->base;
     return SIDESTEP_OK;
 }
 
 static void dir_close(struct store_dir *dir)
 {
-    of(dir->store)->dir_close(of(dir->store)->context, dir_of(dir));
+    theirs_of(dir->store)->dir_close(theirs_of(dir->store)->context, dir_of(dir));
     free(dir);
 }
 
@@ -107,33 +102,33 @@ static enum sidestep_status dir_make(struct store_dir *at, const char *name,
                                      struct sidestep_error *err)
 {
     TRY(store_posix_check_name(name, err));
-    return THEIRS(at->store, dir_make, err, dir_of(at), name);
+    return CALL_THEIRS(at->store, dir_make, err, dir_of(at), name);
 }
 
 static enum sidestep_status dir_remove(struct store_dir *at, const char *name,
                                        struct sidestep_error *err)
 {
     TRY(store_posix_check_name(name, err));
-    return THEIRS(at->store, dir_remove, err, dir_of(at), name);
+    return CALL_THEIRS(at->store, dir_remove, err, dir_of(at), name);
 }
 
 static enum sidestep_status unlink_name(struct store_dir *at, const char *name,
                                         struct sidestep_error *err)
 {
     TRY(store_posix_check_name(name, err));
-    return THEIRS(at->store, unlink, err, dir_of(at), name);
+    return CALL_THEIRS(at->store, unlink, err, dir_of(at), name);
 }
 
 static enum sidestep_status dir_list(struct store_dir *dir,
                                      bool (*each)(void *context, const char *name), void *context,
                                      struct sidestep_error *err)
 {
-    return THEIRS(dir->store, dir_list, err, dir_of(dir), each, context);
+    return CALL_THEIRS(dir->store, dir_list, err, dir_of(dir), each, context);
 }
 
 static enum sidestep_status dir_sync(struct store_dir *dir, struct sidestep_error *err)
 {
-    return THEIRS(dir->store, dir_sync, err, dir_of(dir));
+    return CALL_THEIRS(dir->store, dir_sync, err, dir_of(dir));
 }
 
 static enum sidestep_status dir_stat(struct store_dir *dir, struct store_stat *out,
@@ -141,7 +136,7 @@ static enum sidestep_status dir_stat(struct store_dir *dir, struct store_stat *o
 {
     struct sidestep_store_stat stat = {0};
 
-    TRY(THEIRS(dir->store, dir_stat, err, dir_of(dir), &stat));
+    TRY(CALL_THEIRS(dir->store, dir_stat, err, dir_of(dir), &stat));
     convert_stat(&stat, out);
     return SIDESTEP_OK;
 }
@@ -151,13 +146,13 @@ static enum sidestep_status dir_traits(struct store_dir *dir, struct store_trait
 {
     struct sidestep_store_traits traits = {0};
 
-    if (of(dir->store)->dir_traits != NULL)
-        TRY(THEIRS(dir->store, dir_traits, err, dir_of(dir), &traits));
+    if (theirs_of(dir->store)->dir_traits != NULL)
+        TRY(CALL_THEIRS(dir->store, dir_traits, err, dir_of(dir), &traits));
     *out = (struct store_traits){.is_volatile = traits.is_volatile != 0,
                                  .is_network = traits.is_network != 0,
                                  .has_free_bytes = traits.has_free_bytes != 0,
                                  .free_bytes = traits.free_bytes};
-    const char *type = traits.type_name[0] != '\0' ? traits.type_name : of(dir->store)->name;
+    const char *type = traits.type_name[0] != '\0' ? traits.type_name : theirs_of(dir->store)->name;
     memcpy(out->type_name, type, strnlen(type, sizeof(out->type_name) - 1));
     return SIDESTEP_OK;
 }
@@ -168,7 +163,7 @@ static enum sidestep_status stat_name(struct store_dir *at, const char *name,
     struct sidestep_store_stat stat = {0};
 
     TRY(store_posix_check_name(name, err));
-    TRY(THEIRS(at->store, stat, err, dir_of(at), name, &stat));
+    TRY(CALL_THEIRS(at->store, stat, err, dir_of(at), name, &stat));
     convert_stat(&stat, out);
     return SIDESTEP_OK;
 }
@@ -185,20 +180,20 @@ static enum sidestep_status rename_name(struct store_dir *from_dir, const char *
 
     TRY(store_posix_check_name(from, err));
     TRY(store_posix_check_name(to, err));
-    return THEIRS(from_dir->store, rename, err, dir_of(from_dir), from, dir_of(to_dir), to,
-                  modes[mode]);
+    return CALL_THEIRS(from_dir->store, rename, err, dir_of(from_dir), from, dir_of(to_dir), to,
+                       modes[mode]);
 }
 
 static enum sidestep_status link_name(struct store_dir *from_dir, const char *from,
                                       struct store_dir *to_dir, const char *to,
                                       struct sidestep_error *err)
 {
-    if (of(from_dir->store)->link == NULL)
+    if (theirs_of(from_dir->store)->link == NULL)
         return FAIL(err, SIDESTEP_EUNSUPPORTED, "the store '%s' has no hard links",
-                    of(from_dir->store)->name);
+                    theirs_of(from_dir->store)->name);
     TRY(store_posix_check_name(from, err));
     TRY(store_posix_check_name(to, err));
-    return THEIRS(from_dir->store, link, err, dir_of(from_dir), from, dir_of(to_dir), to);
+    return CALL_THEIRS(from_dir->store, link, err, dir_of(from_dir), from, dir_of(to_dir), to);
 }
 
 /* ---- files */
@@ -208,7 +203,7 @@ static enum sidestep_status file_create(struct store_dir *at, const char *name, 
 {
     OWNED struct custom_file *file = memory_new(1, sizeof(*file) + strlen(name) + 1);
 
-    (void)flags; /* the program's store knows nothing of O_DIRECT and caches */
+    (void)flags; /* the program's store does not know O_DIRECT, nor caches */
     if (file == NULL)
         return FAIL_NOMEM(err, sizeof(*file) + strlen(name) + 1);
     TRY(store_posix_check_name(name, err));
@@ -216,7 +211,7 @@ static enum sidestep_status file_create(struct store_dir *at, const char *name, 
     file->base.store = at->store;
     file->writable = true;
     file->lockable = true;
-    TRY(THEIRS(at->store, file_create, err, dir_of(at), name, &file->theirs));
+    TRY(CALL_THEIRS(at->store, file_create, err, dir_of(at), name, &file->theirs));
     *out = &TAKE(file)->base;
     return SIDESTEP_OK;
 }
@@ -249,7 +244,7 @@ static enum sidestep_status file_open(struct store_dir *at, const char *name, ui
     memcpy(file->name, name, strlen(name) + 1);
     file->base.store = at->store;
     file->lockable = (flags & STORE_WRITE) != 0;
-    TRY(THEIRS(at->store, file_open, err, dir_of(at), name, &file->theirs));
+    TRY(CALL_THEIRS(at->store, file_open, err, dir_of(at), name, &file->theirs));
     *out = &TAKE(file)->base;
     return SIDESTEP_OK;
 }
@@ -265,63 +260,50 @@ static enum sidestep_status check_writable(const struct store_file *file,
     return error_set(err, SIDESTEP_EIO, EBADF, HERE, "change '%s'", custom->name);
 }
 
-/* Does the range end beyond what off_t can express? */
-static bool is_beyond(uint64_t offset, uint64_t bytes)
-{
-    uint64_t end;
-
-    return !checked_add(offset, bytes, &end) || end > INT64_MAX;
-}
-
-static enum sidestep_status too_large(struct sidestep_error *err)
-{
-    return error_set(err, SIDESTEP_ENOSPC, EFBIG, HERE, "no file can be so large");
-}
-
 static enum sidestep_status file_allocate(struct store_file *file, uint64_t bytes,
                                           struct sidestep_error *err)
 {
-    if (is_beyond(bytes, 0))
-        return too_large(err);
-    if (of(file->store)->file_allocate == NULL)
+    if (store_posix_is_too_large(bytes, 0))
+        return FAIL_SYS(err, "no file can be that large");
+    if (theirs_of(file->store)->file_allocate == NULL)
         return SIDESTEP_OK;
-    return THEIRS_OF_FILE(file, file_allocate, err, bytes);
+    return CALL_THEIRS_OF_FILE(file, file_allocate, err, bytes);
 }
 
 static enum sidestep_status file_write_at(struct store_file *file, const void *from, size_t bytes,
                                           uint64_t offset, struct sidestep_error *err)
 {
     TRY(check_writable(file, err));
-    if (is_beyond(offset, bytes))
-        return too_large(err);
+    if (store_posix_is_too_large(offset, bytes))
+        return FAIL_SYS(err, "no file can be that large");
     if (bytes == 0)
         return SIDESTEP_OK;
-    return THEIRS_OF_FILE(file, file_write_at, err, from, bytes, offset);
+    return CALL_THEIRS_OF_FILE(file, file_write_at, err, from, bytes, offset);
 }
 
 static enum sidestep_status file_read_at(struct store_file *file, void *to, size_t bytes,
                                          uint64_t offset, struct sidestep_error *err)
 {
-    if (is_beyond(offset, bytes))
-        return FAIL(err, SIDESTEP_ECORRUPT, "read '%s': no file is so large",
+    if (store_posix_is_too_large(offset, bytes))
+        return FAIL(err, SIDESTEP_ECORRUPT, "read '%s': no file is that large",
                     ((struct custom_file *)file)->name);
     if (bytes == 0)
         return SIDESTEP_OK;
-    return THEIRS_OF_FILE(file, file_read_at, err, to, bytes, offset);
+    return CALL_THEIRS_OF_FILE(file, file_read_at, err, to, bytes, offset);
 }
 
 static enum sidestep_status file_truncate(struct store_file *file, uint64_t bytes,
                                           struct sidestep_error *err)
 {
     TRY(check_writable(file, err));
-    if (is_beyond(bytes, 0))
-        return too_large(err);
-    return THEIRS_OF_FILE(file, file_truncate, err, bytes);
+    if (store_posix_is_too_large(bytes, 0))
+        return FAIL_SYS(err, "no file can be that large");
+    return CALL_THEIRS_OF_FILE(file, file_truncate, err, bytes);
 }
 
 static enum sidestep_status file_sync(struct store_file *file, struct sidestep_error *err)
 {
-    return THEIRS_OF_FILE(file, file_sync, err);
+    return CALL_THEIRS_OF_FILE(file, file_sync, err);
 }
 
 static enum sidestep_status file_stat(struct store_file *file, struct store_stat *out,
@@ -329,7 +311,7 @@ static enum sidestep_status file_stat(struct store_file *file, struct store_stat
 {
     struct sidestep_store_stat stat = {0};
 
-    TRY(THEIRS_OF_FILE(file, file_stat, err, &stat));
+    TRY(CALL_THEIRS_OF_FILE(file, file_stat, err, &stat));
     convert_stat(&stat, out);
     return SIDESTEP_OK;
 }
@@ -343,13 +325,13 @@ static size_t file_alignment(struct store_file *file)
 static enum sidestep_status file_lock(struct store_file *file, bool exclusive,
                                       struct sidestep_error *err)
 {
-    if (of(file->store)->file_lock == NULL)
+    if (theirs_of(file->store)->file_lock == NULL)
         return FAIL(err, SIDESTEP_EUNSUPPORTED, "the store '%s' has no locks",
-                    of(file->store)->name);
+                    theirs_of(file->store)->name);
     if (exclusive && !((struct custom_file *)file)->lockable)
         return error_set(err, SIDESTEP_EIO, EBADF, HERE, "lock '%s'",
                          ((struct custom_file *)file)->name);
-    return THEIRS_OF_FILE(file, file_lock, err, exclusive);
+    return CALL_THEIRS_OF_FILE(file, file_lock, err, exclusive);
 }
 
 static enum sidestep_status file_is_locked(struct store_file *file, bool *is_locked,
@@ -357,12 +339,12 @@ static enum sidestep_status file_is_locked(struct store_file *file, bool *is_loc
 {
     (void)is_locked;
     return FAIL(err, SIDESTEP_EUNSUPPORTED, "the store '%s' cannot tell who holds a lock",
-                of(file->store)->name);
+                theirs_of(file->store)->name);
 }
 
 static enum sidestep_status file_close(struct store_file *file, struct sidestep_error *err)
 {
-    enum sidestep_status status = THEIRS_OF_FILE(file, file_close, err);
+    enum sidestep_status status = CALL_THEIRS_OF_FILE(file, file_close, err);
 
     free(file);
     return status;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* store_custom.h -- makes a struct store of a program's own store (sidestep_extend.h). */
+/* store_custom.h -- makes a struct store of the program's own store (sidestep_extend.h). */
 #ifndef STORE_STORE_CUSTOM_H
 #define STORE_STORE_CUSTOM_H
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* store_parent.c -- opens the place of one file; see store.h. */
+/* store_parent.c -- see store.h: opens the directory of one file. */
 #include "store/store.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,7 +20,8 @@ enum sidestep_status store_parent_open(struct store *store, const char *path, st
     if (parent == NULL)
         return FAIL_NOMEM(err, strlen(found));
     char *slash = strrchr(parent, '/');
-    if (!has_links && slash[-1] == '/') { /* a bucket lies in nothing */
+    assert(slash != NULL);
+    if (!has_links && slash[-1] == '/') { /* a bucket has no parent */
         *name = "";
         return store_dir_open(store, NULL, parent, dir, err);
     }

@@ -19,17 +19,17 @@ uint64_t store_places_bytes(const struct store_places *places)
 void *store_places_next(const struct store_places *places, struct store_places_cursor *cursor,
                         size_t *bytes)
 {
-    while (cursor->at < places->count && cursor->put == places->list[cursor->at].bytes) {
-        cursor->at++;
-        cursor->put = 0;
+    while (cursor->index < places->count && cursor->filled == places->list[cursor->index].bytes) {
+        cursor->index++;
+        cursor->filled = 0;
     }
-    assert(cursor->at < places->count);
-    const struct store_place *place = &places->list[cursor->at];
-    uint8_t *to = place->memory != NULL ? (uint8_t *)place->memory + cursor->put
+    assert(cursor->index < places->count);
+    const struct store_place *place = &places->list[cursor->index];
+    uint8_t *to = place->memory != NULL ? (uint8_t *)place->memory + cursor->filled
                                         : (uint8_t *)places->rest + cursor->rest_used;
 
-    *bytes = (size_t)min_u64(*bytes, place->bytes - cursor->put);
-    cursor->put += *bytes;
+    *bytes = (size_t)min_u64(*bytes, place->bytes - cursor->filled);
+    cursor->filled += *bytes;
     if (place->memory == NULL)
         cursor->rest_used += *bytes;
     return to;
@@ -41,11 +41,11 @@ void store_places_put(const struct store_places *places, struct store_places_cur
     const uint8_t *next = from;
 
     while (bytes != 0) {
-        size_t some = bytes;
-        void *to = store_places_next(places, cursor, &some);
-        memcpy(to, next, some);
-        next += some;
-        bytes -= some;
+        size_t piece = bytes;
+        void *to = store_places_next(places, cursor, &piece);
+        memcpy(to, next, piece);
+        next += piece;
+        bytes -= piece;
     }
 }
 
@@ -59,11 +59,11 @@ enum sidestep_status store_file_read_places(struct store_file *file,
     if (ops->file_read_places != NULL)
         return ops->file_read_places(file, places, offset, err);
     for (uint64_t left = store_places_bytes(places); left != 0;) {
-        size_t some = left;
-        void *to = store_places_next(places, &cursor, &some);
-        TRY(ops->file_read_at(file, to, some, offset, err));
-        offset += some;
-        left -= some;
+        size_t piece = left;
+        void *to = store_places_next(places, &cursor, &piece);
+        TRY(ops->file_read_at(file, to, piece, offset, err));
+        offset += piece;
+        left -= piece;
     }
     return SIDESTEP_OK;
 }

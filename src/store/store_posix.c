@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * store_posix.c -- the store of the host's file systems: directories and names.
+ * store_posix.c -- does the operations on directories and names of the host's file systems.
  *
  * A handle has a descriptor, so it stays with its directory when that is renamed, and each call
  * resolves one component only.
@@ -187,7 +187,7 @@ static enum sidestep_status dir_list(struct store_dir *dir,
 
     if (stream == NULL)
         return FAIL_SYS(err, "list directory '%s'", name_of(dir));
-    fd = -1; /* the stream owns it now */
+    fd = -1; /* the stream owns it */
     for (;;) {
         errno = 0;
         const struct dirent *entry = readdir(stream);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* store_posix.h -- what the files of the POSIX store share. */
+/* store_posix.h -- declares what the source files of the POSIX store share. */
 #ifndef STORE_STORE_POSIX_H
 #define STORE_STORE_POSIX_H
 
@@ -20,8 +20,8 @@ static inline int store_posix_fd(const struct store_dir *dir)
 
 /* EUNSAFE: ${name} is not one component: it is empty, "." or "..", or has a slash. */
 enum sidestep_status store_posix_check_name(const char *name, struct sidestep_error *err);
-/* ${name} could not be made in ${at}, or removed; errno says why.  If ${at} may not be written to,
- * the message names that. */
+/* Fail: ${name} was not made in ${at}, or not removed; errno says why.  If this process may not
+ * write to ${at}, the message names ${at}. */
 enum sidestep_status store_posix_fail_change(struct store_dir *at, const char *what,
                                              const char *name, struct sidestep_error *err);
 void store_posix_fill_stat(const struct stat *from, struct store_stat *to);
@@ -31,11 +31,13 @@ void store_posix_fill_stat(const struct stat *from, struct store_stat *to);
  * is a symbolic link). */
 int store_posix_open_beneath(int dir_fd, const char *path, int flags);
 
-/* store_posix_mount.c: set ${type} to the type of the mount that ${fd} is in, "fuse.sshfs"; leave
- * it as it is if the kernel does not tell. */
+/* store_posix_mount.c: set ${type} to the type of the mount that ${fd} is in, "fuse.sshfs"; do
+ * not change it if the kernel does not tell. */
 void store_posix_mount_type(int fd, char *type, size_t room);
 
-/* store_posix_file.c: the file operations of struct store_ops. */
+/* store_posix_file.c: refuse a range that off_t cannot express, with the kernel's errno. */
+bool store_posix_is_too_large(uint64_t offset, uint64_t bytes);
+/* The file operations of struct store_ops. */
 enum sidestep_status store_posix_file_create(struct store_dir *at, const char *name, uint32_t flags,
                                              struct store_file **out, struct sidestep_error *err);
 enum sidestep_status store_posix_file_open(struct store_dir *at, const char *name, uint32_t flags,
@@ -71,7 +73,7 @@ enum sidestep_status store_posix_lock_is_held(int fd, const char *name, bool *is
 /* Lock ${fd}.  A child made by fork() closes it. */
 enum sidestep_status store_posix_lock_acquire(int fd, const char *name, bool exclusive,
                                               struct sidestep_error *err);
-/* Call it before a locked ${fd} is closed: children no longer close this number. */
+/* Call it before a locked ${fd} is closed, so that children do not close its number later. */
 void store_posix_lock_untrack(int fd);
 
 #endif

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * store_posix_file.c -- the store of the host's file systems: files.
+ * store_posix_file.c -- does the operations on files of the host's file systems.
  *
  * With STORE_DIRECT a file has two descriptors: one is buffered, and one has O_DIRECT.  Aligned
  * requests use the second, all others the first.  The kernel keeps the two coherent by page: it
  * writes back the cached pages of a direct request before it, and drops them afterwards.  So no
  * page may be written in both ways at once.  Therefore offsets in the file are aligned to at least
  * a page, even if the device allows 512 bytes.  Addresses in memory are aligned as the device
- * wants.
+ * requires.
  */
 #include "store/store_posix.h"
 
@@ -54,7 +54,7 @@ static struct posix_file *file_of(struct store_file *file)
 /*
  * Blocks SIGXFSZ between begin and end, and removes the one that our call raised.  A call that
  * makes a file larger than RLIMIT_FSIZE raises this signal in the calling thread, which may be the
- * trainer's.  all: blocks all other signals, too.
+ * trainer's.  ${all}: blocks all other signals, too.
  */
 struct signal_guard {
     sigset_t before;
@@ -230,7 +230,7 @@ static int choose_fd(struct posix_file *file, const void *memory, size_t bytes, 
 }
 
 /* After a failed call: is it worth another try?  If the kernel refuses a direct request, because it
- * wants another alignment than it reported, this and all later requests are buffered. */
+ * requires another alignment than it reported, this and all later requests are buffered. */
 static bool is_worth_retry(struct posix_file *file, int fd)
 {
     if (errno == EINTR)
@@ -263,8 +263,7 @@ static enum sidestep_status write_all(struct posix_file *file, const unsigned ch
     return SIDESTEP_OK;
 }
 
-/* Refuse sizes that off_t cannot express, with the errno of the kernel. */
-static bool is_too_big(uint64_t offset, uint64_t bytes)
+bool store_posix_is_too_large(uint64_t offset, uint64_t bytes)
 {
     uint64_t end;
 
@@ -281,7 +280,7 @@ enum sidestep_status store_posix_file_write_at(struct store_file *base, const vo
     struct posix_file *file = file_of(base);
     struct signal_guard guard;
 
-    if (is_too_big(offset, bytes))
+    if (store_posix_is_too_large(offset, bytes))
         return FAIL_SYS(err, "write %zu bytes at %llu of '%s'", bytes, (unsigned long long)offset,
                         file->name);
     signal_guard_begin(&guard, false);
@@ -325,8 +324,8 @@ enum sidestep_status store_posix_file_read_at(struct store_file *base, void *to,
     struct posix_file *file = file_of(base);
     unsigned char *next = to;
 
-    if (is_too_big(offset, bytes))
-        return FAIL(err, SIDESTEP_ECORRUPT, "read %zu bytes at %llu of '%s': no file is so large",
+    if (store_posix_is_too_large(offset, bytes))
+        return FAIL(err, SIDESTEP_ECORRUPT, "read %zu bytes at %llu of '%s': no file is that large",
                     bytes, (unsigned long long)offset, file->name);
     while (bytes != 0) {
         size_t length = min_u64(bytes, MAX_CALL_BYTES);
@@ -362,7 +361,7 @@ int store_posix_file_async_fd(struct store_file *base, const void *memory, size_
 {
     struct posix_file *file = file_of(base);
 
-    if (bytes == 0 || bytes > MAX_CALL_BYTES || is_too_big(offset, bytes) ||
+    if (bytes == 0 || bytes > MAX_CALL_BYTES || store_posix_is_too_large(offset, bytes) ||
         (is_write && exceeds_limit(offset + bytes)))
         return -1;
     int fd = is_write ? choose_fd(file, memory, bytes, offset)
@@ -414,7 +413,7 @@ enum sidestep_status store_posix_file_allocate(struct store_file *base, uint64_t
 
     if (bytes == 0)
         return SIDESTEP_OK;
-    if (!is_too_big(0, bytes)) {
+    if (!store_posix_is_too_large(0, bytes)) {
         signal_guard_begin(&guard, true);
         if (!fault_hit("posix.fallocate"))
             failed = fallocate(file->fd, FALLOC_FL_KEEP_SIZE, 0, (off_t)bytes);
@@ -432,7 +431,7 @@ enum sidestep_status store_posix_file_truncate(struct store_file *base, uint64_t
     struct signal_guard guard;
     int failed = -1;
 
-    if (!is_too_big(0, bytes)) {
+    if (!store_posix_is_too_large(0, bytes)) {
         signal_guard_begin(&guard, false);
         failed = (int)TEMP_FAILURE_RETRY(ftruncate(file->fd, (off_t)bytes));
         signal_guard_end(&guard, failed != 0);

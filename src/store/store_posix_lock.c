@@ -22,7 +22,7 @@ static struct {
     struct lock lock LOCK_KIND(STORE);
     int *fds GUARDED_BY(&lock);
     size_t count GUARDED_BY(&lock);
-    size_t room GUARDED_BY(&lock);
+    size_t capacity GUARDED_BY(&lock);
 } held = {.once = PTHREAD_ONCE_INIT, .lock = LOCK_INITIALIZER(STORE)};
 
 static void before_fork(void) ACQUIRE(&held.lock)
@@ -48,28 +48,20 @@ static void install_handlers(void)
     held.handler_errno = pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
 }
 
-static enum sidestep_status remember(int fd, struct sidestep_error *err)
+static enum sidestep_status track(int fd, struct sidestep_error *err)
 {
-    enum sidestep_status status = SIDESTEP_OK;
-
     pthread_once(&held.once, install_handlers);
     if (held.handler_errno != 0)
         return error_set(err, SIDESTEP_ENOMEM, held.handler_errno, HERE, "pthread_atfork");
     lock_acquire(&held.lock);
-    if (held.count == held.room) {
-        size_t room = held.room != 0 ? held.room * 2 : 16;
-        int *fds = memory_resize(held.fds, room, sizeof(*fds));
-        if (fds == NULL) {
-            status = FAIL_NOMEM(err, room * sizeof(*fds));
-        } else {
-            held.fds = fds;
-            held.room = room;
-        }
-    }
-    if (status == SIDESTEP_OK)
+    size_t bytes = (held.count + 1) * sizeof(*held.fds);
+    int *fds = memory_grow(held.fds, &held.capacity, held.count, sizeof(*fds));
+    if (fds != NULL) {
+        held.fds = fds;
         held.fds[held.count++] = fd;
+    }
     lock_release(&held.lock);
-    return status;
+    return fds != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, bytes);
 }
 
 void store_posix_lock_untrack(int fd)
@@ -80,21 +72,22 @@ void store_posix_lock_untrack(int fd)
             held.fds[i] = held.fds[--held.count];
             break;
         }
-    if (held.count == 0) { /* so that no memory is left when the last engine has closed */
+    if (held.count == 0) { /* the last engine may have closed: leave no memory */
         free(held.fds);
         held.fds = NULL;
-        held.room = 0;
+        held.capacity = 0;
     }
     lock_release(&held.lock);
 }
 
-/* The error for errno: another one holds the lock, or the storage has no locks, or it failed. */
+/* Fail by errno: another handle holds the lock, or the storage has no locks, or it failed. */
 static enum sidestep_status fail_lock(const char *name, struct sidestep_error *err)
 {
     switch (errno) {
     case EAGAIN:
     case EACCES:
-        return error_set(err, SIDESTEP_ELOCKED, errno, HERE, "lock '%s': held by another", name);
+        return error_set(err, SIDESTEP_ELOCKED, errno, HERE, "lock '%s': held by another handle",
+                         name);
     case ENOLCK:
     case ENOSYS:
     case EOPNOTSUPP:
@@ -110,7 +103,7 @@ enum sidestep_status store_posix_lock_acquire(int fd, const char *name, bool exc
 {
     struct flock lock = {.l_type = exclusive ? F_WRLCK : F_RDLCK, .l_whence = SEEK_SET};
 
-    TRY(remember(fd, err));
+    TRY(track(fd, err));
     if (TEMP_FAILURE_RETRY(fault_hit("posix.lock") ? -1 : fcntl(fd, F_OFD_SETLK, &lock)) == 0)
         return SIDESTEP_OK;
     int sys_errno = errno;
@@ -119,7 +112,7 @@ enum sidestep_status store_posix_lock_acquire(int fd, const char *name, bool exc
     return fail_lock(name, err);
 }
 
-/* To take an exclusive lock, a descriptor must be open for writing; to ask for one it need not. */
+/* A descriptor must be open for writing to take an exclusive lock, but not to ask for one. */
 enum sidestep_status store_posix_lock_is_held(int fd, const char *name, bool *is_locked,
                                               struct sidestep_error *err)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* store_posix_mount.c -- which program serves a FUSE mount, because statfs(2) does not tell. */
+/* store_posix_mount.c -- finds the program that serves a FUSE mount, which statfs(2) does not tell.
+ */
 #include "store/store_posix.h"
 
 #include <stdio.h>
@@ -8,10 +9,11 @@
 
 #include "base/base.h"
 
-/* These do not say who they are in the type of their mount, but in its source. */
+/* Programs whose name is in the source of their mounts, and not in the type. */
 static const char *const named_by_source[] = {"mountpoint-s3", "blobfuse2"};
 
-/* A line of mountinfo: "36 35 0:32 / /mnt rw,nosuid shared:1 - fuse.sshfs host:/dir rw". */
+/* Take the type from a line of mountinfo: "36 35 0:32 / /mnt rw,nosuid shared:1 - fuse.sshfs
+ * host:/dir rw". */
 static bool take_type(const char *line, unsigned device_major, unsigned device_minor, char *type,
                       size_t room)
 {

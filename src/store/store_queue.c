@@ -6,16 +6,16 @@
 
 #include "store/store_ring.h"
 
-void store_queue_open(struct store_queue *queue, const struct store_queue_config *kind,
+void store_queue_open(struct store_queue *queue, const struct store_queue_config *config,
                       unsigned threads)
 {
-    assert(kind->depth >= 1 && kind->depth <= STORE_QUEUE_MAX_DEPTH && threads >= 1);
-    *queue = (struct store_queue){.depth = store_queue_depth_per_thread(kind, threads)};
+    assert(config->depth >= 1 && config->depth <= STORE_QUEUE_MAX_DEPTH && threads >= 1);
+    *queue = (struct store_queue){.depth = store_queue_depth_per_thread(config, threads)};
     queue->done_end = &queue->done;
-    if (kind->ring)
+    if (config->ring)
         queue->ring = store_ring_new(queue->depth);
     if (queue->ring == NULL)
-        queue->depth = 1; /* more would only delay the return of the first */
+        queue->depth = 1; /* a larger one would only delay the return of the first request */
 }
 
 void store_queue_close(struct store_queue *queue)
@@ -78,7 +78,7 @@ void store_queue_submit(struct store_queue *queue, struct store_request *request
     put_done(queue, request);
 }
 
-/* Move requests that the ring has done to the list of done ones.  wait: for the first. */
+/* Move requests that the ring has done to the list of done ones.  ${wait}: wait for the first. */
 static void collect(struct store_queue *queue, bool wait)
 {
     struct store_request *r;

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * store_queue.h -- many reads and writes in flight from one thread.
+ * store_queue.h -- keeps many reads and writes in flight from one thread.
  *
- * A queue belongs to one thread.  If it has a ring (io_uring), requests that go past the page cache
+ * A queue belongs to one thread.  If it has a ring (io_uring), requests that bypass the page cache
  * are in flight while the thread does other work.  All other requests are done when
  * store_queue_submit() returns; without a ring, several threads keep several requests in flight.
- * The caller need not know which of the two happens.
  *
  * If the ring refuses a request, or does a part of it, the file's own calls finish it, or report
  * why it failed.  Requests come back in any order.
@@ -48,13 +47,13 @@ struct store_queue {
 };
 
 /* The largest number of requests in flight for one of ${threads} threads. */
-static inline unsigned store_queue_depth_per_thread(const struct store_queue_config *kind,
+static inline unsigned store_queue_depth_per_thread(const struct store_queue_config *config,
                                                     unsigned threads)
 {
-    return kind->ring && kind->depth > threads ? kind->depth / threads : 1;
+    return config->ring && config->depth > threads ? config->depth / threads : 1;
 }
 /* Open a queue for one of ${threads} threads.  Never fails: if there is no ring, it uses calls. */
-void store_queue_open(struct store_queue *queue, const struct store_queue_config *kind,
+void store_queue_open(struct store_queue *queue, const struct store_queue_config *config,
                       unsigned threads);
 /* Waits for the requests in flight, and ignores their results. */
 void store_queue_close(struct store_queue *queue);

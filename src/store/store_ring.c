@@ -20,7 +20,7 @@ static int init(struct io_uring *ring, unsigned depth)
 {
     if (fault_hit("ring.setup"))
         return -errno;
-    /* Completions do not interrupt the thread: we see them when we look.  Since Linux 5.19. */
+    /* Completions do not interrupt the thread, which looks for them.  Since Linux 5.19. */
     int failed =
         io_uring_queue_init(depth, ring, IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG);
     return failed == -EINVAL ? io_uring_queue_init(depth, ring, 0) : failed;
@@ -34,11 +34,11 @@ int store_ring_probe(void)
     if (failed != 0)
         return -failed;
     struct io_uring_probe *probe = io_uring_get_probe_ring(&ring);
-    bool knows = probe != NULL && io_uring_opcode_supported(probe, IORING_OP_READ) &&
-                 io_uring_opcode_supported(probe, IORING_OP_WRITE);
+    bool is_supported = probe != NULL && io_uring_opcode_supported(probe, IORING_OP_READ) &&
+                        io_uring_opcode_supported(probe, IORING_OP_WRITE);
     io_uring_free_probe(probe);
     io_uring_queue_exit(&ring);
-    return knows ? 0 : ENOSYS;
+    return is_supported ? 0 : ENOSYS;
 }
 
 struct store_ring *store_ring_new(unsigned depth)
@@ -92,8 +92,8 @@ bool store_ring_submit(struct store_ring *ring, int fd, struct store_request *re
     return false;
 }
 
-/* In tests, a fault point turns the kernel's result into an error or a part. */
-static int injected(int result)
+/* In tests, fault points turn the kernel's result into an error or half of it. */
+static int inject_fault(int result)
 {
     if (fault_hit("ring.result"))
         return -errno;
@@ -119,7 +119,7 @@ bool store_ring_reap(struct store_ring *ring, bool wait, struct store_request **
             (void)io_uring_submit_and_wait(&ring->ring, 1);
         }
     }
-    *result = injected(*result);
+    *result = inject_fault(*result);
     ring->in_flight--;
     return true;
 }

@@ -15,18 +15,18 @@
 struct store_request;
 struct store_ring;
 
-/* Does the kernel let this process read and write through io_uring?  Returns 0, or the errno with
- * the reason: EPERM: switched off or filtered; ENOSYS: the kernel does not know it. */
+/* Does the kernel let this process read and write through io_uring?  Returns 0 or an errno: EPERM:
+ * it is switched off or filtered; ENOSYS: the kernel does not know it. */
 int store_ring_probe(void);
 
-/* Make a ring for ${depth} requests in flight.  NULL with errno: the kernel refuses. */
+/* Make a ring for ${depth} requests in flight.  NULL, with errno: the kernel refuses. */
 struct store_ring *store_ring_new(unsigned depth);
 /* No request may be in flight. */
 void store_ring_free(struct store_ring **ring);
 /* Give ${request} to the kernel, to do it on ${fd}.  False: the kernel does not take it. */
 bool store_ring_submit(struct store_ring *ring, int fd, struct store_request *request);
 /* Get a request that is done, and its result from the kernel: bytes, or a negative errno.  False:
- * none is done.  wait: wait for one; false: none is in flight. */
+ * none is done.  If ${wait}, it waits for one, and false means that none is in flight. */
 bool store_ring_reap(struct store_ring *ring, bool wait, struct store_request **request,
                      int *result);
 
