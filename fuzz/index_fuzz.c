@@ -35,7 +35,7 @@ static enum sidestep_status read_all(const uint8_t *data, size_t size, uint64_t 
                                      const char *save_id, const struct sidestep_state_dict *state,
                                      struct metadata *out)
 {
-    const struct chunk_list_wish wish = {
+    const struct chunk_list_filter filter = {
         .state = state, .all_names = true, .files = names, .file_count = FILES};
     OWNED_ARENA arena = {.limit_bytes = (size_t)64 << 20};
     OWNED_BY(chunk_list_reader_free) struct chunk_list_reader *list = NULL;
@@ -43,7 +43,7 @@ static enum sidestep_status read_all(const uint8_t *data, size_t size, uint64_t 
 
     TRY(chunk_index_table_read(data + page_bytes, size - page_bytes, page_bytes, save_id, &arena,
                                &index, NULL));
-    list = chunk_list_reader_new(&wish, out, NULL);
+    list = chunk_list_reader_new(&filter, out, NULL);
     if (list == NULL)
         return SIDESTEP_ENOMEM;
     for (size_t i = 0; i < index.page_count; i++)

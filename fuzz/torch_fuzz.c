@@ -43,7 +43,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct zip_writer_member members[3];
     OWNED_BUFFER file = {0};
-    struct zip_writer w = {.prefix = "a/", .members = members, .room = 3, .out = &file};
+    struct zip_writer w = {.prefix = "a/", .members = members, .capacity = 3, .out = &file};
     static const uint8_t storage[64] = {1};
 
     try_file(data, size);

@@ -41,7 +41,8 @@ static inline const uint8_t *cursor_take(struct cursor *c, size_t n)
     return c->bytes + c->position - n;
 }
 
-static inline uint64_t cursor_le_(struct cursor *c, unsigned bytes)
+/* A number of 0 to 8 bytes. */
+static inline uint64_t cursor_le(struct cursor *c, unsigned bytes)
 {
     const uint8_t *p = cursor_take(c, bytes);
     uint64_t value = 0;
@@ -52,19 +53,19 @@ static inline uint64_t cursor_le_(struct cursor *c, unsigned bytes)
 }
 static inline uint8_t cursor_u8(struct cursor *c)
 {
-    return (uint8_t)cursor_le_(c, 1);
+    return (uint8_t)cursor_le(c, 1);
 }
 static inline uint16_t cursor_u16le(struct cursor *c)
 {
-    return (uint16_t)cursor_le_(c, 2);
+    return (uint16_t)cursor_le(c, 2);
 }
 static inline uint32_t cursor_u32le(struct cursor *c)
 {
-    return (uint32_t)cursor_le_(c, 4);
+    return (uint32_t)cursor_le(c, 4);
 }
 static inline uint64_t cursor_u64le(struct cursor *c)
 {
-    return cursor_le_(c, 8);
+    return cursor_le(c, 8);
 }
 
 #endif

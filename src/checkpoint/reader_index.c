@@ -88,15 +88,16 @@ static enum sidestep_status take_pages(struct index_file *x, size_t begin, size_
     return buffer_check(x->kept, err);
 }
 
-/* Which pages may hold what is wished for? */
-static void mark_pages(const struct index_file *x, const struct chunk_list_wish *wish, bool *marked)
+/* Mark the pages that may have what ${filter} selects. */
+static void mark_pages(const struct index_file *x, const struct chunk_list_filter *filter,
+                       bool *marked)
 {
     size_t begin, end;
 
     for (size_t i = 0; i < x->index.page_count; i++)
-        marked[i] = wish->state == NULL || wish->all_names || x->kept != NULL;
-    for (size_t e = 0; wish->state != NULL && e < wish->state->count; e++) {
-        chunk_index_find(&x->index, wish->state->entries[e].name, &begin, &end);
+        marked[i] = filter->state == NULL || filter->all_names || x->kept != NULL;
+    for (size_t e = 0; filter->state != NULL && e < filter->state->count; e++) {
+        chunk_index_find(&x->index, filter->state->entries[e].name, &begin, &end);
         for (size_t i = begin; i < end; i++)
             marked[i] = true;
     }
@@ -122,7 +123,7 @@ static enum sidestep_status take_marked(struct index_file *x, const bool *marked
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status take_from(struct index_file *x, const struct chunk_list_wish *wish,
+static enum sidestep_status take_from(struct index_file *x, const struct chunk_list_filter *filter,
                                       struct metadata *out, struct sidestep_error *err)
 {
     OWNED_BY(chunk_list_reader_free) struct chunk_list_reader *list = NULL;
@@ -132,16 +133,16 @@ static enum sidestep_status take_from(struct index_file *x, const struct chunk_l
     marked = memory_new(x->index.page_count, sizeof(*marked));
     if (marked == NULL)
         return FAIL_NOMEM(err, x->index.page_count);
-    list = chunk_list_reader_new(wish, out, err);
+    list = chunk_list_reader_new(filter, out, err);
     if (list == NULL)
         return SIDESTEP_ENOMEM;
-    mark_pages(x, wish, marked);
+    mark_pages(x, filter, marked);
     TRY(take_marked(x, marked, list, err));
     return chunk_list_reader_finish(list, err);
 }
 
-static enum sidestep_status take_wish(struct index_file *x, struct chunk_list_wish wish,
-                                      struct metadata *out, struct sidestep_error *err)
+static enum sidestep_status take_filtered(struct index_file *x, struct chunk_list_filter filter,
+                                          struct metadata *out, struct sidestep_error *err)
 {
     const struct manifest *manifest = &x->r->manifest;
     OWNED const char **names = memory_new(manifest->file_count, sizeof(*names));
@@ -150,9 +151,9 @@ static enum sidestep_status take_wish(struct index_file *x, struct chunk_list_wi
         return FAIL_NOMEM(err, manifest->file_count * sizeof(*names));
     for (size_t i = 0; i < manifest->file_count; i++)
         names[i] = manifest->files[i].name;
-    wish.files = names;
-    wish.file_count = manifest->file_count;
-    return take_from(x, &wish, out, err);
+    filter.files = names;
+    filter.file_count = manifest->file_count;
+    return take_from(x, &filter, out, err);
 }
 
 static enum sidestep_status open_stored(struct index_file *x, struct sidestep_error *err)
@@ -168,7 +169,7 @@ static enum sidestep_status open_stored(struct index_file *x, struct sidestep_er
 }
 
 /* Take from the index as it is stored. ${kept}: as in struct index_file. */
-static enum sidestep_status take_stored(const struct reader *r, struct chunk_list_wish wish,
+static enum sidestep_status take_stored(const struct reader *r, struct chunk_list_filter filter,
                                         struct buffer *kept, struct metadata *out,
                                         struct sidestep_error *err)
 {
@@ -176,7 +177,7 @@ static enum sidestep_status take_stored(const struct reader *r, struct chunk_lis
     enum sidestep_status status = open_stored(&x, err);
 
     if (status == SIDESTEP_OK)
-        status = take_wish(&x, wish, out, err);
+        status = take_filtered(&x, filter, out, err);
     return WRAP(status, err, "the index of chunks");
 }
 
@@ -184,10 +185,10 @@ enum sidestep_status reader_take_index(struct reader *r, const struct sidestep_s
                                        bool all_names, struct buffer *pages,
                                        struct sidestep_error *err)
 {
-    const struct chunk_list_wish wish = {.state = state, .all_names = all_names};
+    const struct chunk_list_filter filter = {.state = state, .all_names = all_names};
     OWNED_METADATA taken = {0};
 
-    TRY(take_stored(r, wish, pages, &taken, err));
+    TRY(take_stored(r, filter, pages, &taken, err));
     TRY(arena_copy_text(&taken.arena, r->manifest.save_id, &taken.save_id, err));
     metadata_release(&r->metadata);
     r->metadata = taken;
@@ -212,7 +213,7 @@ enum sidestep_status reader_read_index(const struct reader *r, struct buffer *ou
         small_file_read(r->dir, name, 0, r->manifest.index.bytes, out, err);
     x.source = source_from_memory(out->bytes, out->length);
     if (status == SIDESTEP_OK)
-        status = take_wish(&x, (struct chunk_list_wish){0}, &metadata, err);
+        status = take_filtered(&x, (struct chunk_list_filter){0}, &metadata, err);
     return WRAP(status, err, "the index of chunks");
 }
 
@@ -224,7 +225,7 @@ enum sidestep_status reader_check_index(const struct reader *r, struct sidestep_
 
     if (!r->has_manifest || r->manifest.index.bytes == 0)
         return SIDESTEP_OK;
-    TRY(take_stored(r, (struct chunk_list_wish){0}, NULL, &metadata, err));
+    TRY(take_stored(r, (struct chunk_list_filter){0}, NULL, &metadata, err));
     TRY(chunk_index_encode(&metadata, &manifest, &said, err));
     TRY(chunk_index_encode(&r->metadata, &manifest, &known, err));
     if (said.length == known.length && memcmp(said.bytes, known.bytes, said.length) == 0)

@@ -156,9 +156,9 @@ enum sidestep_status reader_take_chunks(struct reader *r, const void *list, size
         return FAIL_NOMEM(err, r->file_count * sizeof(*names));
     for (size_t i = 0; i < r->file_count; i++)
         names[i] = r->files[i].name;
-    const struct chunk_list_wish wish = {
+    const struct chunk_list_filter filter = {
         .state = state, .all_names = all_names, .files = names, .file_count = r->file_count};
-    return chunk_list_read(list, bytes, &wish, &r->metadata, err);
+    return chunk_list_read(list, bytes, &filter, &r->metadata, err);
 }
 
 uint64_t reader_data_bytes(const struct reader *r)

@@ -33,22 +33,11 @@ static struct metadata_entry entry_of_item(const struct footer_item *item)
 static enum sidestep_status copy_entry(struct arena *arena, struct metadata_entry *entry,
                                        struct sidestep_error *err)
 {
-    struct sidestep_path_item *path =
-        arena_copy(arena, entry->path, entry->path_length * sizeof(*path));
-
     entry->name = arena_strndup(arena, entry->name, strlen(entry->name));
     entry->shape = arena_copy(arena, entry->shape, entry->ndim * sizeof(*entry->shape));
-    if (path == NULL || entry->name == NULL || entry->shape == NULL)
-        return FAIL_NOMEM(err, entry->path_length * sizeof(*path));
-    entry->path = path;
-    for (uint32_t i = 0; i < entry->path_length; i++) {
-        if (path[i].key == NULL)
-            continue;
-        path[i].key = arena_strndup(arena, path[i].key, strlen(path[i].key));
-        if (path[i].key == NULL)
-            return FAIL_NOMEM(err, SIDESTEP_MAX_NAME);
-    }
-    return SIDESTEP_OK;
+    if (entry->name == NULL || entry->shape == NULL)
+        return FAIL_NOMEM(err, SIDESTEP_MAX_NAME);
+    return path_copy(arena, entry->path, entry->path_length, &entry->path, err);
 }
 
 static enum sidestep_status add_entry(struct commit_metadata_builder *b,

@@ -82,7 +82,7 @@ static enum sidestep_status take_turn(struct commit *commit, struct store_file *
 {
     struct sidestep_error why = {.rank = -1};
     enum sidestep_status status =
-        lock_file_create(commit, commit->dir, NAMES_COMMIT_LOCK, LOCK_FILE_SHARED, turn, &why);
+        lock_file_create(commit, commit->dir, FILE_NAME_COMMIT_LOCK, LOCK_FILE_SHARED, turn, &why);
 
     if (status == SIDESTEP_OK || status == SIDESTEP_EUNSUPPORTED || status == SIDESTEP_EPERM)
         return SIDESTEP_OK;
@@ -95,7 +95,7 @@ static enum sidestep_status take_turn(struct commit *commit, struct store_file *
 static void end_turn(struct commit *commit, struct store_file *turn)
 {
     if (turn != NULL)
-        (void)store_unlink(commit->dir, NAMES_COMMIT_LOCK, NULL);
+        (void)store_unlink(commit->dir, FILE_NAME_COMMIT_LOCK, NULL);
     store_file_discard(turn);
 }
 

@@ -371,9 +371,10 @@ static void sweep_lock(struct swept_dir *swept)
 {
     OWNED_FILE *lock = NULL;
 
-    if (store_file_open(swept->dir, NAMES_COMMIT_LOCK, STORE_WRITE, &lock, NULL) == SIDESTEP_OK &&
-        lock_file_acquire(swept->dir, NAMES_COMMIT_LOCK, lock, NULL) == SIDESTEP_OK)
-        (void)is_unlinked(&swept->remover, NAMES_COMMIT_LOCK);
+    if (store_file_open(swept->dir, FILE_NAME_COMMIT_LOCK, STORE_WRITE, &lock, NULL) ==
+            SIDESTEP_OK &&
+        lock_file_acquire(swept->dir, FILE_NAME_COMMIT_LOCK, lock, NULL) == SIDESTEP_OK)
+        (void)is_unlinked(&swept->remover, FILE_NAME_COMMIT_LOCK);
 }
 
 static void sweep_dir(struct store_dir *parent, struct store_dir *dir, struct sweep *sweep,

@@ -292,9 +292,9 @@ enum sidestep_status convert_to_zip(struct convert *c, struct export *export,
 
     l.file.name = export->head = export->commit.name;
     l.writer = (struct zip_writer){.prefix = l.is_torch ? "archive/" : "",
-                                   .room = c->tensor_count + OTHER_MEMBERS,
+                                   .capacity = c->tensor_count + OTHER_MEMBERS,
                                    .out = &l.literal};
-    l.writer.members = memory_new(l.writer.room, sizeof(*l.writer.members));
+    l.writer.members = memory_new(l.writer.capacity, sizeof(*l.writer.members));
     enum sidestep_status status = l.writer.members != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, 1);
     if (status == SIDESTEP_OK)
         status = l.is_torch ? lay_out_torch(&l, err) : lay_out_npz(&l, err);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * archive.h -- writes and reads archives: the small zip of torch.save() that each item is.
+ * archive.h -- writes and reads archives: the zip files of torch.save().  Each item is one.
  *
  * The writer makes the same bytes as torch >= 2.7 ("generation B"), with real CRC32s.  The reader
  * does not trust its input.
@@ -52,14 +52,14 @@ enum sidestep_status archive_tensor_write_tail(const struct archive_tensor_layou
 struct archive_tail_cache {
     struct archive_tensor_layout layout;
     struct buffer bytes; /* the tail; empty: none yet */
-    size_t data_crcs[2]; /* offsets in ${bytes} of the data's CRC, */
-    size_t id_crcs[2];   /* of the id's CRC, */
-    size_t id;           /* and of the id */
+    size_t data_crcs[2]; /* where ${bytes} has the data's CRC */
+    size_t id_crcs[2];   /* where it has the id's CRC */
+    size_t id;           /* where it has the id */
 };
-void archive_tail_cache_release(struct archive_tail_cache *last);
+void archive_tail_cache_release(struct archive_tail_cache *cache);
 /* As archive_tensor_write_tail(), but changes the last tail if it has the same layout. */
 enum sidestep_status archive_tensor_write_tail_cached(
-    struct archive_tail_cache *last, const struct archive_tensor_layout *layout, uint32_t data_crc,
+    struct archive_tail_cache *cache, const struct archive_tensor_layout *layout, uint32_t data_crc,
     const uint8_t first_bytes[8], struct buffer *tail, struct sidestep_error *err);
 
 /* Append the whole archive of an object, as torch.save(obj) writes it. */
@@ -85,7 +85,7 @@ struct archive_tensor {
 
 /*
  * Parse the archive that fills [offset, offset + length) of ${source} and has one plain tensor.
- * Reads the directory and data.pkl, but not the data.  Checks all sizes, and the CRCs of what it
+ * Reads the directory and data.pkl, not the data.  Checks all sizes, and the CRCs of what it
  * reads.  ECORRUPT, or EUNSUPPORTED (quantised, sparse, subclass, compressed member), with the
  * reason.
  */
@@ -109,10 +109,8 @@ enum sidestep_status archive_check(const struct source *source, uint64_t offset,
 /* The same for a whole file of torch.save(). */
 enum sidestep_status archive_check_file(const struct source *source, struct sidestep_error *err);
 
-/*
- * Undo what the flags of ${tensor} say (swapped, conjugate, negative) in ${elements} elements, in
- * place.
- */
+/* Undo, in place, what the flags of ${tensor} say (swapped, conjugate, negative) about ${elements}
+ * elements. */
 void archive_tensor_resolve(const struct archive_tensor *tensor, void *data, uint64_t elements);
 
 #endif

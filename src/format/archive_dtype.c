@@ -59,12 +59,11 @@ enum sidestep_dtype archive_dtype_from_storage(const char *storage)
     return SIDESTEP_DTYPE_NONE;
 }
 
-/* How to change the components of an element.  [0]: the real or only one, [1]: the imaginary one.
- */
+/* How to change the components of elements. */
 struct change {
     bool swap;
     bool negate_integer;
-    uint64_t flip[2]; /* bits, in the host's byte order */
+    uint64_t flip[2]; /* bits to flip in the real or only component, and in the imaginary one */
 };
 
 static inline uint64_t swap_bytes(uint64_t value, unsigned width)

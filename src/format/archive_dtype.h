@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* archive_dtype.h -- the name that torch.save() writes for each dtype, and the parts of its
- * elements. */
+/* archive_dtype.h -- tells which storage class torch.save() writes for a dtype, and which parts its
+ * elements have. */
 #ifndef FORMAT_ARCHIVE_DTYPE_H
 #define FORMAT_ARCHIVE_DTYPE_H
 
@@ -24,7 +24,7 @@ struct archive_dtype {
 
 /* ${dtype} must not be NONE. */
 const struct archive_dtype *archive_dtype_of(enum sidestep_dtype dtype);
-/* The dtype of a storage class, by the class's pickled name.  SIDESTEP_DTYPE_NONE: none. */
+/* The dtype of the storage class with this pickled name, or SIDESTEP_DTYPE_NONE. */
 enum sidestep_dtype archive_dtype_from_storage(const char *storage);
 
 #endif

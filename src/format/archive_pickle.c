@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * archive_pickle.c -- see archive_pickle.h.  Protocol 2, as Python's pickler writes it: values in
- * their shortest form, and a memo number for everything that may come again.
+ * archive_pickle.c -- see archive_pickle.h.  It writes protocol 2 as Python's pickler does: values
+ * in their shortest form, and a memo number for everything that may be referred to later.
  */
 #include "format/archive_pickle.h"
 

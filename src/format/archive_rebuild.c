@@ -18,7 +18,7 @@
 
 #define MAX_TENSOR_BYTES ((uint64_t)1 << 62)
 
-/* Other functions of torch, and what they make, for the message that refuses them. */
+/* Other functions of torch, and what they make, for the error message. */
 static const struct {
     const char *function;
     const char *makes;

@@ -24,9 +24,9 @@ enum sidestep_status archive_rebuild_parse_tensor(const struct pickle_node *root
 
 struct archive_member;
 /*
- * Set the rest of ${tensor}: its data are in ${member}.  ECORRUPT: this has not exactly the bytes
- * that the pickle says.  With fewer, torch 2.6 reads uninitialised memory; with more, torch 2.14
- * refuses the file.
+ * Set the rest of ${tensor}: its data are in ${member}.  ECORRUPT: its size is not the one
+ * that the pickle has.  If it is smaller, torch 2.6 reads uninitialised memory; if it is larger,
+ * torch 2.14 refuses the file.
  */
 enum sidestep_status archive_rebuild_set_data(struct archive_tensor *tensor,
                                               const struct archive_storage *storage,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * archive_write.c -- writes archives with the same bytes as torch.save() of torch >= 2.7: the
- * members, and the serialization id.
+ * archive_write.c -- see archive.h: writes archives with the same bytes as torch.save() of torch
+ * >= 2.7: the members, and the serialization id.
  */
 #include "format/archive.h"
 
@@ -31,7 +31,7 @@ static struct zip_writer writer_over(struct zip_writer_member members[MAX_MEMBER
                                      struct buffer *out)
 {
     return (struct zip_writer){
-        .prefix = PREFIX, .members = members, .room = MAX_MEMBERS, .out = out};
+        .prefix = PREFIX, .members = members, .capacity = MAX_MEMBERS, .out = out};
 }
 
 static const char *const first_names[ARCHIVE_HEAD_MEMBERS] = {"data.pkl", ".format_version",
@@ -98,7 +98,6 @@ static enum sidestep_status check_tensor(enum sidestep_dtype dtype, uint32_t ndi
     return SIDESTEP_OK;
 }
 
-/* Write everything before the first byte of data. */
 static void put_tensor_head(struct zip_writer *w, const struct archive_plain_tensor *tensor)
 {
     uint8_t pickle[ARCHIVE_PICKLE_BUFFER_BYTES];
@@ -108,7 +107,7 @@ static void put_tensor_head(struct zip_writer *w, const struct archive_plain_ten
     (void)zip_writer_begin_member(w, DATA_NAME, tensor->bytes);
 }
 
-/* Write everything after the last byte of data, where w->position is. */
+/* Write everything after the data, at whose end w->position is. */
 static void put_tensor_tail(struct zip_writer *w, uint32_t data_crc)
 {
     zip_writer_end_member(w, &w->members[w->count - 1], data_crc);
@@ -116,8 +115,8 @@ static void put_tensor_tail(struct zip_writer *w, uint32_t data_crc)
 }
 
 /* Set ${layout} from the head that ${w} has written. */
-static void note_head(const struct zip_writer *w, uint64_t data_bytes,
-                      struct archive_tensor_layout *layout)
+static void set_layout(const struct zip_writer *w, uint64_t data_bytes,
+                       struct archive_tensor_layout *layout)
 {
     layout->head_bytes = w->position;
     layout->data_bytes = data_bytes;
@@ -156,7 +155,7 @@ enum sidestep_status archive_tensor_write_head(enum sidestep_dtype dtype, uint32
 
     TRY(check_tensor(dtype, ndim, lengths, &tensor, err));
     put_tensor_head(&w, &tensor);
-    note_head(&w, tensor.bytes, layout);
+    set_layout(&w, tensor.bytes, layout);
 
     w.out = NULL;
     w.position += tensor.bytes;
@@ -173,9 +172,10 @@ static bool is_same_layout(const struct archive_tensor_layout *a,
            a->data_header == b->data_header && memcmp(a->head, b->head, sizeof(a->head)) == 0;
 }
 
-/* torch takes each write that starts like a data descriptor for one.  So such data changes the
- * serialization id. */
-static void fold_data_quirk(struct zip_writer *w, uint64_t data_bytes, const uint8_t first_bytes[8])
+/* torch takes each write that begins with the signature of a data descriptor for a descriptor.  So
+ * data that begins like this changes the serialization id. */
+static void fold_false_descriptor(struct zip_writer *w, uint64_t data_bytes,
+                                  const uint8_t first_bytes[8])
 {
     uint32_t words[2];
 
@@ -192,7 +192,7 @@ static void make_tail(struct zip_writer *w, const struct archive_tensor_layout *
 {
     assert(layout->data_bytes != 0 || data_crc == 0);
     resume_behind_head(w, layout);
-    fold_data_quirk(w, layout->data_bytes, first_bytes);
+    fold_false_descriptor(w, layout->data_bytes, first_bytes);
     w->position += layout->data_bytes;
     put_tensor_tail(w, data_crc);
     assert(w->position == layout->head_bytes + layout->data_bytes + layout->tail_bytes);
@@ -209,9 +209,9 @@ enum sidestep_status archive_tensor_write_tail(const struct archive_tensor_layou
     return buffer_check(tail, err);
 }
 
-void archive_tail_cache_release(struct archive_tail_cache *last)
+void archive_tail_cache_release(struct archive_tail_cache *cache)
 {
-    buffer_release(&last->bytes);
+    buffer_release(&cache->bytes);
 }
 
 /* The offsets of a member's CRC in the tail. */
@@ -221,62 +221,62 @@ static void find_crcs(const struct zip_writer_member *member, uint64_t tail_at, 
         crcs[i] = member->crc_at[i] != 0 ? (size_t)(member->crc_at[i] - tail_at) : SIZE_MAX;
 }
 
-static enum sidestep_status new_tail(struct archive_tail_cache *last,
+static enum sidestep_status new_tail(struct archive_tail_cache *cache,
                                      const struct archive_tensor_layout *layout, uint32_t data_crc,
                                      const uint8_t first_bytes[8], struct sidestep_error *err)
 {
     struct zip_writer_member members[MAX_MEMBERS];
-    struct zip_writer w = writer_over(members, &last->bytes);
+    struct zip_writer w = writer_over(members, &cache->bytes);
     uint64_t tail_at = layout->head_bytes + layout->data_bytes;
 
-    last->bytes.length = 0;
-    last->layout = (struct archive_tensor_layout){0}; /* matches no tensor if this fails */
+    cache->bytes.length = 0;
+    cache->layout = (struct archive_tensor_layout){0}; /* if this fails, it matches no tensor */
     make_tail(&w, layout, data_crc, first_bytes);
-    TRY(buffer_check(&last->bytes, err));
-    find_crcs(&members[ARCHIVE_HEAD_MEMBERS], tail_at, last->data_crcs);
-    find_crcs(&members[w.count - 1], tail_at, last->id_crcs);
-    last->id = last->id_crcs[0] - ZIP_DESCRIPTOR_CRC - ID_DIGITS;
-    last->layout = *layout;
+    TRY(buffer_check(&cache->bytes, err));
+    find_crcs(&members[ARCHIVE_HEAD_MEMBERS], tail_at, cache->data_crcs);
+    find_crcs(&members[w.count - 1], tail_at, cache->id_crcs);
+    cache->id = cache->id_crcs[0] - ZIP_DESCRIPTOR_CRC - ID_DIGITS;
+    cache->layout = *layout;
     return SIDESTEP_OK;
 }
 
-static void put_crc(struct archive_tail_cache *last, const size_t at[2], uint32_t crc)
+static void put_crc(struct archive_tail_cache *cache, const size_t at[2], uint32_t crc)
 {
     uint32_t little = htole32(crc);
 
     for (int i = 0; i < 2; i++)
         if (at[i] != SIZE_MAX)
-            memcpy(last->bytes.bytes + at[i], &little, sizeof(little));
+            memcpy(cache->bytes.bytes + at[i], &little, sizeof(little));
 }
 
-/* Change the last tail as put_tensor_tail() would write it. */
-static void change_tail(struct archive_tail_cache *last, uint32_t data_crc,
+/* Change the cached tail to the one that put_tensor_tail() would write. */
+static void change_tail(struct archive_tail_cache *cache, uint32_t data_crc,
                         const uint8_t first_bytes[8])
 {
-    const struct archive_tensor_layout *layout = &last->layout;
-    char *id = (char *)last->bytes.bytes + last->id;
+    const struct archive_tensor_layout *layout = &cache->layout;
+    char *id = (char *)cache->bytes.bytes + cache->id;
     struct zip_writer w = {0};
 
     for (size_t i = 0; i < ARCHIVE_HEAD_MEMBERS; i++)
         zip_writer_fold_crc(&w, layout->head[i].crc);
-    fold_data_quirk(&w, layout->data_bytes, first_bytes);
+    fold_false_descriptor(&w, layout->data_bytes, first_bytes);
     if (layout->data_bytes != 0)
         zip_writer_fold_crc(&w, data_crc);
     zip_writer_fold_crc(&w, hash_crc32(0, VERSION, sizeof(VERSION) - 1));
     put_digits(id + ID_DIGITS / 2, w.crc_hash);
-    put_crc(last, last->data_crcs, data_crc);
-    put_crc(last, last->id_crcs, hash_crc32(0, id, ID_DIGITS));
+    put_crc(cache, cache->data_crcs, data_crc);
+    put_crc(cache, cache->id_crcs, hash_crc32(0, id, ID_DIGITS));
 }
 
 enum sidestep_status archive_tensor_write_tail_cached(
-    struct archive_tail_cache *last, const struct archive_tensor_layout *layout, uint32_t data_crc,
+    struct archive_tail_cache *cache, const struct archive_tensor_layout *layout, uint32_t data_crc,
     const uint8_t first_bytes[8], struct buffer *tail, struct sidestep_error *err)
 {
-    if (last->layout.tail_bytes != 0 && is_same_layout(&last->layout, layout))
-        change_tail(last, data_crc, first_bytes);
+    if (cache->layout.tail_bytes != 0 && is_same_layout(&cache->layout, layout))
+        change_tail(cache, data_crc, first_bytes);
     else
-        TRY(new_tail(last, layout, data_crc, first_bytes, err));
-    buffer_put(tail, last->bytes.bytes, last->bytes.length);
+        TRY(new_tail(cache, layout, data_crc, first_bytes, err));
+    buffer_put(tail, cache->bytes.bytes, cache->bytes.length);
     return buffer_check(tail, err);
 }
 

@@ -58,7 +58,7 @@ void archive_zip_release(struct archive_zip *zip)
     arena_release(&zip->arena);
 }
 
-/* Read bytes of the zip, from the ends in memory if possible. */
+/* Read bytes of the zip, from its two ends in memory if they have them. */
 static enum sidestep_status zip_read(const struct archive_zip *zip, void *to, size_t bytes,
                                      uint64_t at, struct sidestep_error *err)
 {
@@ -510,7 +510,7 @@ enum sidestep_status archive_zip_open(struct archive_zip *zip, const struct sour
     zip->length = length;
     TRY(read_ends(zip, err));
     TRY(read_end(zip, &end, err));
-    TRY(check_end(&end, &zip_limits[zip->is_large], err));
+    TRY(check_end(&end, limits, err));
     return read_directory(zip, &end, err);
 }
 

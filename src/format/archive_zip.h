@@ -3,10 +3,10 @@
  * archive_zip.h -- finds the members of a zip that is not trusted, and refuses a zip that other
  * readers may read in another way.
  *
- * A zip has all its data two or three times: in local headers, data descriptors and the directory,
- * in 32 and in 64 bits.  Readers differ in what they use.  So all copies must agree, and no byte
- * may belong to nothing: the members begin at 0 and follow each other in the order of the
- * directory. Then come the directory and the end records, and nothing else.
+ * A zip describes each member two or three times: in local headers, data descriptors and the
+ * directory, in 32 and in 64 bits.  Readers differ in what they use.  So all copies must agree, and
+ * each byte must belong to something: the members begin at 0 and follow each other in the order of
+ * the directory.  Then come the directory and the end records, and nothing else.
  */
 #ifndef FORMAT_ARCHIVE_ZIP_H
 #define FORMAT_ARCHIVE_ZIP_H
@@ -56,11 +56,11 @@ void archive_zip_release(struct archive_zip *zip);
 enum sidestep_status archive_zip_open(struct archive_zip *zip, const struct source *source,
                                       uint64_t offset, uint64_t length, struct sidestep_error *err);
 
-/* NULL: there is no such member. */
+/* The member of this name, or NULL. */
 const struct archive_member *archive_zip_find(const struct archive_zip *zip, const char *name);
 
 /* Load all bytes of a member, and a NUL after them, and check the CRC.  They live as long as
- * ${zip}. EUNSUPPORTED: it has more than ${max_bytes}. */
+ * ${zip}.  EUNSUPPORTED: it has more than ${max_bytes}. */
 enum sidestep_status archive_zip_load(struct archive_zip *zip, const struct archive_member *member,
                                       uint64_t max_bytes, const uint8_t **bytes,
                                       struct sidestep_error *err);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* chunk_index.c -- writes an index of chunks; see chunk_index.h. */
+/* chunk_index.c -- see chunk_index.h: writes an index of chunks. */
 #include "format/chunk_index.h"
 
 #include <assert.h>
@@ -20,11 +20,11 @@ struct encoder {
     struct manifest *manifest;
     struct chunk_list *list; /* all pages, one behind the other */
     size_t begin;            /* of the current page */
-    const char *first;       /* the name that it begins with */
+    const char *first;       /* the name of its first record */
     struct page *pages;
     size_t count, capacity;
     struct hash_table files; /* numbers by name; built when a guess fails */
-    size_t file;             /* of the record before */
+    size_t file;             /* of the previous record */
 };
 
 static void encoder_release(struct encoder *e)
@@ -58,7 +58,7 @@ static bool is_file(const struct encoder *e, size_t i, const char *name)
     return i < m->file_count && (m->files[i].name == name || strcmp(m->files[i].name, name) == 0);
 }
 
-/* The number of a file. The chunks of a tensor lie mostly in one file after the other. */
+/* Set e->file to the number of a file.  Most chunks of a tensor lie in one file after the other. */
 static enum sidestep_status find_file(struct encoder *e, const char *name,
                                       struct sidestep_error *err)
 {
@@ -173,7 +173,8 @@ static enum sidestep_status encode(struct encoder *e, struct buffer *out,
         return SIDESTEP_ENOMEM;
     TRY(put_pages(e, err));
     if (!hash_from_hex(e->manifest->save_id, SAVE_ID_BYTES, save_id))
-        return FAIL(err, SIDESTEP_EINVAL, "index of chunks: its save id is none");
+        return FAIL(err, SIDESTEP_EINVAL,
+                    "index of chunks: the save id is not 32 hexadecimal digits");
     size_t begin = e->list->bytes.length;
     put_table(e, save_id, &e->list->bytes);
     TRY(buffer_check(&e->list->bytes, err));

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * chunk_index.h -- writes and reads `.sidestep.index.<save id>`, which says where the chunks of
- * each name are, so that who wants few of them reads little.
+ * each name are, so that a reader of few chunks reads few bytes.
  *
- * It is pages, which are lists of chunks (chunk_list.h) sorted by name, and a table of the pages.
- * The manifest has the hash of the table, and the table those of the pages. docs/FORMAT.md, section
- * 4.1, has the bytes.
+ * It consists of pages, which are lists of chunks (chunk_list.h) sorted by name, and a table of the
+ * pages.  The manifest has the hash of the table, and the table has the hashes of the pages.
+ * docs/FORMAT.md, section 4.1, specifies the bytes.
  */
 #ifndef FORMAT_CHUNK_INDEX_H
 #define FORMAT_CHUNK_INDEX_H
@@ -15,17 +15,15 @@
 #include "format/manifest.h"
 #include "model/model.h"
 
-/* A reader alone opens so many files sooner than an index: no more files, no index. */
+/* A checkpoint with at most this many files has no index: one reader opens them sooner. */
 #define CHUNK_INDEX_MAX_UNLISTED 32u
-#define CHUNK_INDEX_PAGE_BYTES                                                                     \
-    ((size_t)64 << 10) /* a page ends behind the record that fills it                              \
-                        */
+#define CHUNK_INDEX_PAGE_BYTES ((size_t)64 << 10) /* a page ends after the record that fills it */
 #define CHUNK_INDEX_MAX_PAGE_BYTES ((size_t)1 << 20)
 #define CHUNK_INDEX_MAX_TABLE_BYTES ((size_t)64 << 20)
 
 /* Append the index of ${metadata}, whose files are those of ${manifest}, and set manifest->index.
  * If the checkpoint needs none, or a limit forbids one, manifest->index.bytes is 0, and nothing is
- * appended. ${out} is empty. */
+ * appended.  ${out} must be empty. */
 enum sidestep_status chunk_index_encode(const struct metadata *metadata, struct manifest *manifest,
                                         struct buffer *out, struct sidestep_error *err);
 
@@ -33,14 +31,14 @@ struct chunk_index_page {
     uint64_t begin; /* in the file */
     uint32_t bytes;
     uint64_t hash;     /* hash_block() */
-    const char *first; /* the name that it begins with */
+    const char *first; /* the name of its first record */
 };
 struct chunk_index {
     size_t page_count;
     const struct chunk_index_page *pages; /* in the order of names */
 };
-/* Read the table, which lies behind ${page_bytes} bytes of pages, and must be of ${save_id}.
- * Strings live in ${arena}. ECORRUPT, EUNSUPPORTED. */
+/* Read the table, which follows ${page_bytes} bytes of pages, and must have this ${save_id}.
+ * Strings live in ${arena}.  ECORRUPT, EUNSUPPORTED. */
 enum sidestep_status chunk_index_table_read(const void *table, size_t length, uint64_t page_bytes,
                                             const char *save_id, struct arena *arena,
                                             struct chunk_index *out, struct sidestep_error *err);

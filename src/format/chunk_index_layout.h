@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* chunk_index_layout.h -- what the writer (chunk_index.c) and the reader (chunk_index_read.c) of an
- * index share. docs/FORMAT.md explains the bytes. */
+/* chunk_index_layout.h -- defines what the writer (chunk_index.c) and the reader
+ * (chunk_index_read.c) of an index share.  docs/FORMAT.md specifies the bytes. */
 #ifndef FORMAT_CHUNK_INDEX_LAYOUT_H
 #define FORMAT_CHUNK_INDEX_LAYOUT_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* chunk_index_read.c -- reads the table of an index of chunks, which is not trusted; see
- * chunk_index.h. */
+/* chunk_index_read.c -- see chunk_index.h: reads the table of an index of chunks, which is not
+ * trusted. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -8,7 +8,7 @@
 
 #define FAIL_FORMAT(err, ...) FAIL(err, SIDESTEP_ECORRUPT, __VA_ARGS__)
 
-/* Read the header. ${*count}: of the pages. */
+/* Read the header, and set ${*count} to the number of pages. */
 static enum sidestep_status read_header(struct cursor *c, const char *save_id, size_t *count,
                                         struct sidestep_error *err)
 {
@@ -103,7 +103,7 @@ enum sidestep_status chunk_index_table_read(const void *table, size_t length, ui
     return SIDESTEP_OK;
 }
 
-/* How many pages begin with a name before ${name}, or (${or_equal}) with ${name} itself? */
+/* The number of pages that begin with a name before ${name}, or, if ${or_equal}, with ${name}. */
 static size_t count_before(const struct chunk_index *index, const char *name, bool or_equal)
 {
     size_t low = 0, high = index->page_count;

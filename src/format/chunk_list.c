@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* chunk_list.c -- lists stored chunks in few bytes; see chunk_list.h. */
+/* chunk_list.c -- see chunk_list.h: writes lists of stored chunks. */
 #include "format/chunk_list.h"
 
 #include <assert.h>
@@ -115,7 +115,7 @@ static void put_tensor(struct chunk_list *list, const struct chunk_record *recor
         put_number(b, record->ndim);
         put_numbers(b, record->shape, record->ndim);
         list->ndim = record->ndim;
-        if (record->ndim != 0) /* else there may be no array */
+        if (record->ndim != 0) /* otherwise the array may be NULL */
             memcpy(list->shape, record->shape, record->ndim * sizeof(*record->shape));
     }
     if ((flags & CHUNK_LIST_WHOLE) == 0) {

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * chunk_list.h -- the stored chunks of a checkpoint in few bytes.
+ * chunk_list.h -- writes and reads lists of the stored chunks of a checkpoint, in few bytes.
  *
  * A list is a page of an index (chunk_index.h), or what the ranks of a load tell each other: each
- * rank lists the items of some footers, rank 0 puts the lists behind each other, and each rank
- * takes from them the chunks that its state needs. So no rank holds the metadata of the whole
- * checkpoint. Lists may be joined at any place between two of them.
+ * rank lists the items of some footers, rank 0 concatenates the lists, and each rank takes from
+ * them the chunks that its state needs.  So no rank has the metadata of the whole checkpoint.
  *
- * docs/FORMAT.md, section 4.1, has the bytes of a record.
+ * docs/FORMAT.md, section 4.1, specifies the bytes of a record.
  */
 #ifndef FORMAT_CHUNK_LIST_H
 #define FORMAT_CHUNK_LIST_H
@@ -19,10 +18,10 @@
 enum chunk_list_flags {
     CHUNK_LIST_OBJECT = 1,
     CHUNK_LIST_REQUIRES_GRAD = 2,
-    CHUNK_LIST_SAME_SHAPE = 4, /* as the tensor before; not in the first record of a list */
+    CHUNK_LIST_SAME_SHAPE = 4, /* as the previous tensor; not in the first record of a list */
     CHUNK_LIST_WHOLE = 8,      /* the box is the tensor */
     CHUNK_LIST_TRANSFORM = 16,
-    CHUNK_LIST_FIRST = 32,  /* of its name: place and path follow the name; in an index only */
+    CHUNK_LIST_FIRST = 32, /* first of its name: place and path follow the name; in an index only */
     CHUNK_LIST_JOINED = 64, /* with FIRST: the texts of the path, joined, are the name */
     CHUNK_LIST_ALL_FLAGS = 127,
 };
@@ -46,7 +45,7 @@ struct chunk_record {
     uint64_t offset;
     uint64_t length;
     const char *transform; /* NULL: none */
-    /* Of the first record of a name in an index. */
+    /* Only in the first record of a name in an index. */
     bool is_first;
     size_t place; /* of the name in .metadata */
     uint32_t path_length;
@@ -55,44 +54,45 @@ struct chunk_record {
 
 struct chunk_list {
     struct buffer bytes;
-    char name[SIDESTEP_MAX_NAME + 1]; /* of the record before */
-    uint32_t ndim;                    /* of the tensor before; SIDESTEP_MAX_NDIM + 1: none */
+    char name[SIDESTEP_MAX_NAME + 1]; /* of the previous record */
+    uint32_t ndim;                    /* of the previous tensor; SIDESTEP_MAX_NDIM + 1: none */
     int64_t shape[SIDESTEP_MAX_NDIM];
 };
 struct chunk_list *chunk_list_new(struct sidestep_error *err);
 void chunk_list_free(struct chunk_list **list);
 void chunk_list_add(struct chunk_list *list, const struct chunk_record *record);
-/* The next record is the first of another list, behind this one. */
+/* The next record is the first of another list, which follows this one. */
 void chunk_list_begin(struct chunk_list *list);
 /* Add the items of a footer. */
 void chunk_list_add_footer(struct chunk_list *list, const struct footer *footer, size_t file);
 
 /* What a reader takes from a list. */
-struct chunk_list_wish {
-    /* The chunks that overlap its shards, and its objects. NULL: everything, with the paths, in the
-     * order of .metadata; the lists must be all pages of an index. */
+struct chunk_list_filter {
+    /* Take the chunks that overlap its shards, and its objects.  NULL: take everything, with the
+     * paths, in the order of .metadata; the lists must be all pages of an index. */
     const struct sidestep_state_dict *state;
-    bool all_names;           /* also all other names, without chunks */
+    bool all_names;           /* take all other names, too, without chunks */
     const char *const *files; /* names of the files by number */
     size_t file_count;
 };
-/* Add what is wished to ${out}, which is empty; names of files are not copied.
- * EPEER: the bytes are no list. ECORRUPT: two chunks of a tensor say different things about it. */
+/* Add what ${filter} selects to ${out}, which is empty; names of files are not copied.
+ * EPEER: the bytes are no list.  ECORRUPT: two chunks of a tensor say different things about it. */
 enum sidestep_status chunk_list_read(const void *bytes, size_t length,
-                                     const struct chunk_list_wish *wish, struct metadata *out,
+                                     const struct chunk_list_filter *filter, struct metadata *out,
                                      struct sidestep_error *err);
 
-/* The same in steps, for lists that are not in memory together. ${wish} and ${out} outlive it. */
+/* The same in steps, for lists that are not in memory together.  ${filter} and ${out} must outlive
+ * the reader. */
 struct chunk_list_reader;
-struct chunk_list_reader *chunk_list_reader_new(const struct chunk_list_wish *wish,
+struct chunk_list_reader *chunk_list_reader_new(const struct chunk_list_filter *filter,
                                                 struct metadata *out, struct sidestep_error *err);
 void chunk_list_reader_free(struct chunk_list_reader **reader);
-/* Take from a page of an index, which begins with the name ${first}. Pages come in their order.
+/* Take from a page of an index, which begins with the name ${first}.  Pages come in their order.
  * ECORRUPT: it is no page, or does not belong there. */
 enum sidestep_status chunk_list_reader_add(struct chunk_list_reader *reader, const void *page,
                                            size_t length, const char *first,
                                            struct sidestep_error *err);
-/* Complete ${out}. ECORRUPT: everything is wished for, and pages are missing. */
+/* Complete ${out}.  ECORRUPT: everything is taken, and pages are missing. */
 enum sidestep_status chunk_list_reader_finish(struct chunk_list_reader *reader,
                                               struct sidestep_error *err);
 

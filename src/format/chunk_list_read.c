@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* chunk_list_read.c -- takes from a list of chunks what a state needs; see chunk_list.h. */
+/* chunk_list_read.c -- see chunk_list.h: takes what a state needs from a list of chunks. */
 #include "format/chunk_list.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* A tensor with more shards than this on one rank gets all of its chunks: load_plan_build() has a
- * faster way to find those that overlap. */
+/* A tensor with more shards than this on one rank gets all of its chunks, because load_plan_build()
+ * finds faster which of them overlap. */
 #define MAX_SHARDS_COMPARED 16u
 
 struct kept_chunk {
@@ -14,28 +14,28 @@ struct kept_chunk {
     struct metadata_chunk chunk;
 };
 
-/* An entry and what the state has under its name. */
+/* An entry, and the entry of the state with its name. */
 struct listed_name {
     struct metadata_entry entry;
-    const struct state_entry *wanted; /* the first; NULL: none */
-    size_t place;                     /* in .metadata, if everything is wished for */
+    const struct state_entry *wanted; /* its first shard; NULL: the state does not have it */
+    size_t place;                     /* in .metadata, if everything is taken */
 };
 
 struct chunk_list_reader {
     struct cursor cursor;
-    const struct chunk_list_wish *wish;
+    const struct chunk_list_filter *filter;
     struct metadata *out;
     bool is_index; /* names ascend */
     struct listed_name *names;
     size_t name_capacity;
-    size_t found; /* the name of the record before; SIZE_MAX: it is not wished for */
+    size_t found; /* the name of the previous record; SIZE_MAX: it is not taken */
     struct kept_chunk *kept;
     size_t kept_count, kept_capacity;
     /* The current record. */
     struct chunk_record record;
     bool has_shape;
     bool is_joined;
-    bool has_same_name; /* as the record before */
+    bool has_same_name; /* as the previous record */
     char name[SIDESTEP_MAX_NAME + 1];
     int64_t shape[SIDESTEP_MAX_NDIM];
     int64_t offsets[SIDESTEP_MAX_NDIM], lengths[SIDESTEP_MAX_NDIM];
@@ -55,9 +55,9 @@ void chunk_list_reader_free(struct chunk_list_reader **reader)
     *reader = NULL;
 }
 
-static bool wishes_everything(const struct chunk_list_reader *l)
+static bool takes_everything(const struct chunk_list_reader *l)
 {
-    return l->wish->state == NULL;
+    return l->filter->state == NULL;
 }
 
 /* ---- one record */
@@ -82,7 +82,7 @@ static void get_numbers(struct cursor *c, int64_t *numbers, uint32_t count)
         numbers[i] = (int64_t)get_number(c);
 }
 
-/* Read a text to to[begin ..], of at most ${most} bytes with those before it. */
+/* Read a text to ${to}, from index ${begin} on.  At most ${most} bytes, with those before it. */
 static void get_text(struct cursor *c, char *to, size_t begin, size_t most)
 {
     uint64_t length = get_number(c);
@@ -96,7 +96,7 @@ static void get_text(struct cursor *c, char *to, size_t begin, size_t most)
     to[begin + length] = '\0';
 }
 
-/* The name is the one before up to ${common}. */
+/* The first ${common} bytes of the name are those of the previous name. */
 static void get_name(struct chunk_list_reader *l)
 {
     char before[SIDESTEP_MAX_NAME + 1];
@@ -132,10 +132,10 @@ static const char *get_path_text(struct chunk_list_reader *l, size_t length, siz
     }
     if (text == NULL || length > SIDESTEP_MAX_NAME || !utf8_is_valid(text, length))
         return NULL;
-    return wishes_everything(l) ? arena_strndup(&l->texts, text, length) : "";
+    return takes_everything(l) ? arena_strndup(&l->texts, text, length) : "";
 }
 
-/* Numbers are read as texts first. */
+/* Read the items as texts, and then make integers of those that are. */
 static void get_path(struct chunk_list_reader *l)
 {
     struct chunk_record *record = &l->record;
@@ -144,7 +144,7 @@ static void get_path(struct chunk_list_reader *l)
 
     record->place = (size_t)get_number(&l->cursor);
     uint64_t length = get_number(&l->cursor);
-    arena_release(&l->texts); /* of the name before */
+    arena_release(&l->texts); /* of the previous name */
     if (length > SIDESTEP_MAX_PATH_ITEMS)
         l->cursor.overrun = true;
     for (uint64_t i = 0; i < length && !l->cursor.overrun; i++) {
@@ -154,7 +154,7 @@ static void get_path(struct chunk_list_reader *l)
         numbers |= (uint64_t)((item & 3) != 0) << i;
         indices |= (uint64_t)((item & 3) == CHUNK_LIST_INDEX) << i;
     }
-    if (l->cursor.overrun || !wishes_everything(l))
+    if (l->cursor.overrun || !takes_everything(l))
         return;
     l->cursor.overrun = !path_set_int_keys(l->path, (uint32_t)length, numbers);
     for (uint64_t i = 0; i < length; i++)
@@ -222,7 +222,7 @@ static enum sidestep_status get_record(struct chunk_list_reader *l, struct sides
     if (record->transform != NULL)
         get_text(&l->cursor, l->transform, 0, FOOTER_MAX_TRANSFORM_BYTES);
     if (!l->cursor.overrun && (flags & ~CHUNK_LIST_ALL_FLAGS) == 0 &&
-        record->file < l->wish->file_count)
+        record->file < l->filter->file_count)
         return SIDESTEP_OK;
     if (l->is_index)
         return FAIL(err, SIDESTEP_ECORRUPT, "a page of the index has an error at byte %zu",
@@ -239,23 +239,12 @@ static enum sidestep_status copy_path(struct chunk_list_reader *l, struct metada
                                       struct sidestep_error *err)
 {
     const struct chunk_record *record = &l->record;
-    struct arena *arena = &l->out->arena;
-    struct sidestep_path_item *path =
-        arena_copy(arena, l->path, record->path_length * sizeof(*path));
 
     if (!record->is_first)
         return FAIL(err, SIDESTEP_ECORRUPT, "'%s': the index does not have its first record",
                     display_name(record->name).text);
-    for (uint32_t i = 0; path != NULL && i < record->path_length; i++) {
-        const char *key = path[i].key;
-        if (key != NULL && (path[i].key = arena_strndup(arena, key, strlen(key))) == NULL)
-            path = NULL;
-    }
-    if (path == NULL)
-        return FAIL_NOMEM(err, record->path_length * sizeof(*path));
-    entry->path = path;
     entry->path_length = record->path_length;
-    return SIDESTEP_OK;
+    return path_copy(&l->out->arena, l->path, record->path_length, &entry->path, err);
 }
 
 static enum sidestep_status add_name(struct chunk_list_reader *l, const struct state_entry *wanted,
@@ -276,7 +265,7 @@ static enum sidestep_status add_name(struct chunk_list_reader *l, const struct s
     l->names[i] = (struct listed_name){.entry = {.name = name, .is_object = record->is_object},
                                        .wanted = wanted,
                                        .place = record->place};
-    if (wishes_everything(l))
+    if (takes_everything(l))
         TRY(copy_path(l, &l->names[i].entry, err));
     l->out->count++;
     if (record->is_object)
@@ -296,8 +285,8 @@ static bool is_name(const struct chunk_list_reader *l, size_t i)
     return i < l->out->count && strcmp(l->names[i].entry.name, l->record.name) == 0;
 }
 
-/* Which of the names is that of the record? SIZE_MAX: none. In an index the records of a name
- * follow each other; the lists of ranks have the names in the same order. */
+/* The index of the record's name.  SIZE_MAX: it is new.  In an index the records of a name follow
+ * each other; the lists of ranks have the names in the same order. */
 static size_t look_up(const struct chunk_list_reader *l)
 {
     if (l->is_index)
@@ -307,26 +296,26 @@ static size_t look_up(const struct chunk_list_reader *l)
     return is_name(l, 0) ? 0 : hash_table_find(&l->out->names, l->record.name);
 }
 
-/* Add the name of the record, if it is wished for. */
-static enum sidestep_status meet_name(struct chunk_list_reader *l, struct sidestep_error *err)
+/* Add the name of the record, if it is taken. */
+static enum sidestep_status add_new_name(struct chunk_list_reader *l, struct sidestep_error *err)
 {
-    const struct sidestep_state_dict *state = l->wish->state;
+    const struct sidestep_state_dict *state = l->filter->state;
     size_t first = state != NULL ? hash_table_find(&state->names, l->record.name) : SIZE_MAX;
 
     l->found = SIZE_MAX;
-    if (state != NULL && first == SIZE_MAX && !l->wish->all_names)
+    if (state != NULL && first == SIZE_MAX && !l->filter->all_names)
         return SIDESTEP_OK;
     l->found = l->out->count;
     return add_name(l, first != SIZE_MAX ? &state->entries[first] : NULL, err);
 }
 
-/* Find the name of the record, or add it if it is wished for: l->found. */
+/* Set l->found to the name of the record, which is added if it is new and taken. */
 static enum sidestep_status find_name(struct chunk_list_reader *l, struct sidestep_error *err)
 {
     size_t found = look_up(l);
 
     if (found == SIZE_MAX)
-        return l->is_index && l->has_same_name ? SIDESTEP_OK : meet_name(l, err);
+        return l->is_index && l->has_same_name ? SIDESTEP_OK : add_new_name(l, err);
     l->found = found;
     const struct metadata_entry *entry = &l->names[found].entry;
     const struct chunk_record *record = &l->record;
@@ -341,7 +330,7 @@ static enum sidestep_status find_name(struct chunk_list_reader *l, struct sidest
 
 /* ---- chunks */
 
-/* Does the chunk overlap a shard of the state? True also if that takes long to find out. */
+/* Does the chunk overlap a shard of the state?  True also if there are too many to compare. */
 static bool is_needed(const struct chunk_list_reader *l, const struct state_entry *shard)
 {
     const struct chunk_record *record = &l->record;
@@ -353,8 +342,9 @@ static bool is_needed(const struct chunk_list_reader *l, const struct state_entr
         if (!shard->is_object && shard->ndim == record->ndim &&
             box_intersect(&record->box, &shard->box, offsets, lengths))
             return true;
-        shard = shard->next_same_name != SIZE_MAX ? &l->wish->state->entries[shard->next_same_name]
-                                                  : NULL;
+        shard = shard->next_same_name != SIZE_MAX
+                    ? &l->filter->state->entries[shard->next_same_name]
+                    : NULL;
     }
     return false;
 }
@@ -365,7 +355,7 @@ static enum sidestep_status copy_storage(struct chunk_list_reader *l, struct met
     const struct chunk_record *record = &l->record;
 
     *out = (struct metadata_storage){
-        .file = l->wish->files[record->file], .offset = record->offset, .length = record->length};
+        .file = l->filter->files[record->file], .offset = record->offset, .length = record->length};
     return arena_copy_text(&l->out->arena, record->transform, &out->transform, err);
 }
 
@@ -391,7 +381,7 @@ static enum sidestep_status take_record(struct chunk_list_reader *l, struct side
 {
     TRY(find_name(l, err));
     size_t i = l->found;
-    if (i == SIZE_MAX || (l->names[i].wanted == NULL && !wishes_everything(l)))
+    if (i == SIZE_MAX || (l->names[i].wanted == NULL && !takes_everything(l)))
         return SIDESTEP_OK;
     if (l->record.is_object)
         return copy_storage(l, &l->names[i].entry.storage, err);
@@ -399,8 +389,8 @@ static enum sidestep_status take_record(struct chunk_list_reader *l, struct side
         SIDESTEP_OK)
         return FAIL(err, SIDESTEP_ECORRUPT, "tensor '%s': a stored chunk lies outside of its shape",
                     display_name(l->record.name).text);
-    return wishes_everything(l) || is_needed(l, l->names[i].wanted) ? keep_chunk(l, i, err)
-                                                                    : SIDESTEP_OK;
+    return takes_everything(l) || is_needed(l, l->names[i].wanted) ? keep_chunk(l, i, err)
+                                                                   : SIDESTEP_OK;
 }
 
 /* ---- the result */
@@ -435,7 +425,7 @@ static enum sidestep_status restore_order(struct chunk_list_reader *l, struct si
         size_t place = l->names[i].place;
         if (place >= out->count || out->entries[place].name != NULL)
             return FAIL(err, SIDESTEP_ECORRUPT,
-                        "the index gives two names one place, or misses one");
+                        "the index has two names at one place, or a name is missing");
         out->entries[place] = l->names[i].entry;
     }
     hash_table_release(&out->names);
@@ -451,14 +441,14 @@ enum sidestep_status chunk_list_reader_finish(struct chunk_list_reader *l,
     out->entries = arena_new(&out->arena, out->count, sizeof(*out->entries));
     if (out->entries == NULL)
         return FAIL_NOMEM(err, out->count * sizeof(*out->entries));
-    if (wishes_everything(l))
+    if (takes_everything(l))
         return restore_order(l, err);
     for (size_t i = 0; i < out->count; i++)
         out->entries[i] = l->names[i].entry;
     return SIDESTEP_OK;
 }
 
-struct chunk_list_reader *chunk_list_reader_new(const struct chunk_list_wish *wish,
+struct chunk_list_reader *chunk_list_reader_new(const struct chunk_list_filter *filter,
                                                 struct metadata *out, struct sidestep_error *err)
 {
     struct chunk_list_reader *l = memory_new(1, sizeof(*l));
@@ -467,7 +457,7 @@ struct chunk_list_reader *chunk_list_reader_new(const struct chunk_list_wish *wi
         (void)FAIL_NOMEM(err, sizeof(*l));
         return NULL;
     }
-    l->wish = wish;
+    l->filter = filter;
     l->out = out;
     l->found = SIZE_MAX;
     return l;
@@ -482,7 +472,7 @@ static enum sidestep_status take_records(struct chunk_list_reader *l, struct sid
     return SIDESTEP_OK;
 }
 
-/* Begin a page with a record of the name before, or of a later one. */
+/* Begin a page.  Its first record has the previous name, or a later one. */
 static enum sidestep_status begin_page(struct chunk_list_reader *l, const char *first,
                                        struct sidestep_error *err)
 {
@@ -510,11 +500,11 @@ enum sidestep_status chunk_list_reader_add(struct chunk_list_reader *l, const vo
 }
 
 enum sidestep_status chunk_list_read(const void *bytes, size_t length,
-                                     const struct chunk_list_wish *wish, struct metadata *out,
+                                     const struct chunk_list_filter *filter, struct metadata *out,
                                      struct sidestep_error *err)
 {
     OWNED_BY(chunk_list_reader_free)
-    struct chunk_list_reader *l = chunk_list_reader_new(wish, out, err);
+    struct chunk_list_reader *l = chunk_list_reader_new(filter, out, err);
 
     if (l == NULL)
         return SIDESTEP_ENOMEM;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* dcp_metadata.h -- reads torch's `.metadata` of all versions, and writes the version that most
+/* dcp_metadata.h -- reads `.metadata` of all versions of torch, and writes the one that most
  * versions of torch load. */
 #ifndef FORMAT_DCP_METADATA_H
 #define FORMAT_DCP_METADATA_H
@@ -18,8 +18,7 @@
 /*
  * Parse and check.
  *  - ECORRUPT: a box lies outside its shape, a chunk or a name comes twice, a chunk has no storage
- *    entry ("tensor '...': chunk at (0, 4) has no storage entry"), or a path has no such integer
- *    key.
+ *    entry ("tensor '...': chunk at (0, 4) has no storage entry"), or a path lacks an integer key.
  *  - EUNSAFE: a file name leads out of the directory, or there is a symbol instead of data (the
  *    message names it).  Attributes that sidestep does not use may contain anything.
  *  - EUNSUPPORTED: too many dimensions, too long names or paths, or a layout that is not strided.
@@ -44,9 +43,10 @@ enum sidestep_status dcp_metadata_merge(struct metadata *into, const struct meta
 enum sidestep_status dcp_metadata_write(struct buffer *out, const struct metadata *metadata,
                                         struct sidestep_error *err);
 
-/* Is ${end}, the last bytes of a `.metadata` that dcp_metadata_write() made, of one with this
- * save_id?  The text before them cannot look like it: it is UTF-8.  false also if many integer keys
- * follow the save_id, so that it does not lie in ${end}: then only dcp_metadata_read() can tell. */
+/* ${end} has the last bytes of a `.metadata` that dcp_metadata_write() made.  Is its save_id this
+ * one?  No text in it can look like the save_id's bytes, which are not UTF-8.  False also if many
+ * integer keys follow the save_id, so that it lies before ${end}: then only dcp_metadata_read() can
+ * tell. */
 #define DCP_METADATA_END_BYTES 4096u
 bool dcp_metadata_end_has_save_id(const void *end, size_t length, const char *save_id);
 

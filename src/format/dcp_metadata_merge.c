@@ -16,7 +16,7 @@
 struct merger {
     struct metadata *into;
     struct sidestep_error *err;
-    /* The last file name, and its copy: most chunks have the same as the chunk before. */
+    /* The file name of the previous chunk, and its copy: most chunks have the same. */
     const char *file_from, *file;
 };
 
@@ -50,23 +50,15 @@ static enum sidestep_status copy_storage(struct merger *m, const struct metadata
 static enum sidestep_status copy_path(struct merger *m, const struct metadata_entry *from,
                                       struct metadata_entry *to)
 {
-    struct sidestep_path_item *path;
-
     if (from->path_length == 0)
         return SIDESTEP_OK;
-    path = arena_copy(&m->into->arena, from->path, from->path_length * sizeof(*path));
-    if (path == NULL)
-        return FAIL_NOMEM(m->err, from->path_length * sizeof(*path));
-    for (uint32_t i = 0; i < from->path_length; i++)
-        TRY(copy_text(m, from->path[i].key, &path[i].key));
-    to->path = path;
     to->path_length = from->path_length;
-    return SIDESTEP_OK;
+    return path_copy(&m->into->arena, from->path, from->path_length, &to->path, m->err);
 }
 
-/* ${array}, of ${count} items, or a copy of it, with room for ${more}. */
-static void *grown(struct merger *m, void *array, size_t item_bytes, size_t count, size_t more,
-                   size_t *capacity)
+/* Return ${array}, of ${count} items, or a copy of it, with room for ${more}. */
+static void *grow(struct merger *m, void *array, size_t item_bytes, size_t count, size_t more,
+                  size_t *capacity)
 {
     size_t has = *capacity != 0 ? *capacity : count;
 
@@ -93,7 +85,7 @@ static enum sidestep_status add_entry(struct merger *m, const struct metadata_en
     size_t existing;
 
     struct metadata_entry *entries =
-        grown(m, into->entries, sizeof(*entries), into->count, 1, &into->capacity);
+        grow(m, into->entries, sizeof(*entries), into->count, 1, &into->capacity);
     if (entries == NULL)
         return SIDESTEP_ENOMEM;
     into->entries = entries;
@@ -136,7 +128,7 @@ static enum sidestep_status add_chunk(struct merger *m, size_t index,
                     display_shape(entry->ndim, from->box.offsets).text);
     if (chunk == NULL) {
         struct metadata_chunk *chunks =
-            grown(m, entry->chunks, sizeof(*chunks), entry->chunk_count, 1, &entry->chunk_capacity);
+            grow(m, entry->chunks, sizeof(*chunks), entry->chunk_count, 1, &entry->chunk_capacity);
         if (chunks == NULL)
             return SIDESTEP_ENOMEM;
         entry->chunks = chunks;

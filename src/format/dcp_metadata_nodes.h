@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * dcp_metadata_nodes.h -- converts nodes of a `.metadata` to texts, numbers and sizes.  Errors say
- * what a node is instead.
+ * what the node is.
  *
  * Each node is copied once (node->kept), however many nodes refer to it.  So the memory is linear
  * in the size of the file.
@@ -47,7 +47,7 @@ enum sidestep_status dcp_nodes_dtype(const struct dcp_nodes *n, struct pickle_no
 /* Refuse a layout that is not strided. */
 enum sidestep_status dcp_nodes_check_layout(const struct dcp_nodes *n,
                                             const struct pickle_node *node);
-/* Refuse what is not a memory format of torch. */
+/* Refuse a node that is not a memory format of torch. */
 enum sidestep_status dcp_nodes_check_memory_format(const struct dcp_nodes *n,
                                                    const struct pickle_node *node);
 /* A str or a pathlib object, as text.  ${*path} is NULL if it is not UTF-8. */

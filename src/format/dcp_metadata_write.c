@@ -16,12 +16,12 @@
 #include "model/model.h"
 
 #define BATCH 1000u
-#define NOT_YET UINT32_MAX
+#define NOT_WRITTEN UINT32_MAX
 
 /* ---------------------------------------------------------------- state_dict_metadata */
 
-/* Write a TensorProperties.  Its state: (dtype, layout, requires_grad, memory format, pin_memory).
- */
+/* Write a TensorProperties.  Its state is (dtype, layout, requires_grad, memory format,
+ * pin_memory). */
 static enum sidestep_status put_properties(struct dcp_writer *w, const struct metadata_entry *entry)
 {
     const char *name = sidestep_dtype_name(entry->dtype);
@@ -31,7 +31,7 @@ static enum sidestep_status put_properties(struct dcp_writer *w, const struct me
     dcp_writer_get_constant(w, DCP_MEMO_PROPERTIES_CLASS);
     dcp_writer_op(w, OP_EMPTY_TUPLE);
     dcp_writer_op(w, OP_NEWOBJ);
-    if (state != NULL && *state != NOT_YET) {
+    if (state != NULL && *state != NOT_WRITTEN) {
         dcp_writer_get_memo(w, *state);
         dcp_writer_op(w, OP_BUILD);
         return SIDESTEP_OK;
@@ -189,7 +189,7 @@ static enum sidestep_status put_positions(struct dcp_writer *w, uint64_t positio
     return SIDESTEP_OK;
 }
 
-/* Write for each name which items of its path are integer keys, unless none is.  torch keeps an
+/* Write which items of paths are integer keys, for each name with any.  torch keeps an
  * attribute that it does not know. */
 static enum sidestep_status put_int_keys(struct dcp_writer *w, const struct metadata *metadata)
 {
@@ -402,7 +402,7 @@ enum sidestep_status dcp_metadata_write(struct buffer *out, const struct metadat
     w.names = memo;
     w.offsets = memo + metadata->count;
     w.words = words;
-    memset(w.states, 0xff, sizeof(w.states)); /* NOT_YET */
+    memset(w.states, 0xff, sizeof(w.states)); /* NOT_WRITTEN */
     enum sidestep_status status = put_metadata(&w, metadata, objects + chunks);
     if (status != SIDESTEP_OK)
         out->length = before;

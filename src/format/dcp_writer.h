@@ -107,7 +107,7 @@ struct dcp_writer {
     uint32_t memo;                          /* the next number */
     uint32_t states[SIDESTEP_DTYPE_END][2]; /* memo numbers of TensorProperties, by requires_grad */
     uint32_t *names;                        /* memo numbers, by entry */
-    uint32_t *offsets;                      /* memo numbers, by chunk, of all entries in a row */
+    uint32_t *offsets;                      /* memo numbers, by chunk, of all entries */
     struct dcp_cached_text *words;          /* DCP_WRITER_CACHE_SLOTS of them, zeroed */
 };
 

@@ -8,19 +8,18 @@
 
 #include "base/base.h"
 
-#define NAMES_MAX_PATH 4095u
+#define MAX_PATH_BYTES 4095u
 
-static const struct {
+struct suffix {
     enum file_name_kind kind;
     const char *suffix;
-} hidden_suffixes[] = {
+};
+static const struct suffix hidden_suffixes[] = {
     {FILE_NAME_SAVING, ".saving"},   {FILE_NAME_TRASH, ".trash"},     {FILE_NAME_BAD, ".bad"},
     {FILE_NAME_OUTCOME, ".outcome"}, {FILE_NAME_PENDING, ".pending"}, {FILE_NAME_EXPORT, ".export"},
 };
-static const struct {
-    enum file_name_kind kind;
-    const char *suffix;
-} rank_suffixes[] = {{FILE_NAME_VOTE, ".yes"}, {FILE_NAME_FAILED, ".failed"}};
+static const struct suffix rank_suffixes[] = {{FILE_NAME_VOTE, ".yes"},
+                                              {FILE_NAME_FAILED, ".failed"}};
 
 /* The take_ functions move ${*at} past what they recognise; otherwise they return false. */
 static bool take_text(const char **at, const char *text)
@@ -107,7 +106,7 @@ struct file_name file_name_parse(const char *name)
 {
     struct file_name out = {.kind = FILE_NAME_NONE};
 
-    if (strcmp(name, NAMES_COMMIT_LOCK) == 0)
+    if (strcmp(name, FILE_NAME_COMMIT_LOCK) == 0)
         out.kind = FILE_NAME_LOCK;
     else if (take_text(&name, FILE_NAME_SERIES_DIR "."))
         out.kind = parse_hidden(name, &out);
@@ -191,7 +190,7 @@ bool file_name_is_beneath(const char *path, size_t length)
 {
     size_t begin = 0; /* of the current component */
 
-    if (length == 0 || length > NAMES_MAX_PATH)
+    if (length == 0 || length > MAX_PATH_BYTES)
         return false;
     for (size_t i = 0; i <= length; i++) {
         unsigned char byte = i < length ? (unsigned char)path[i] : '/';

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * file_name.h -- all names of files and directories on storage.
+ * file_name.h -- writes and parses the names of all files and directories on storage.
  *
  * Hidden names never contain the name of the checkpoint, so that tools which search for
  * "step-(\d+)" anywhere in a name do not take them for checkpoints.
@@ -17,7 +17,7 @@
 #define FILE_NAME_BYTES 256 /* enough for any name below, with its NUL */
 #define FILE_NAME_METADATA ".metadata"
 #define FILE_NAME_SERIES_DIR ".sidestep"
-#define NAMES_COMMIT_LOCK ".sidestep.committing"
+#define FILE_NAME_COMMIT_LOCK ".sidestep.committing"
 
 enum file_name_kind {
     FILE_NAME_NONE,         /* not a name of sidestep */
@@ -34,7 +34,7 @@ enum file_name_kind {
     FILE_NAME_PART,         /* the same, followed by ".part" */
     FILE_NAME_METADATA_TMP, /* .metadata.<id> */
     FILE_NAME_EXPORT,       /* .sidestep.<id>.export    file */
-    FILE_NAME_LOCK,         /* NAMES_COMMIT_LOCK; not for file_name_format() */
+    FILE_NAME_LOCK,         /* FILE_NAME_COMMIT_LOCK; not for file_name_format() */
 };
 struct file_name {
     enum file_name_kind kind;
@@ -56,12 +56,12 @@ static inline bool file_name_has_rank(enum file_name_kind kind)
     return kind == FILE_NAME_VOTE || kind == FILE_NAME_FAILED || kind == FILE_NAME_SHARD ||
            kind == FILE_NAME_PART;
 }
-/* Is it the id of a save by sidestep?  NULL is none. */
+/* Is it a save id of sidestep?  NULL is not. */
 bool file_name_is_save_id(const char *id);
 bool file_name_has_suffix(const char *name, const char *ending);
-/* The number that the digits [digits, end) write.  -1: there are none, or it is too large. */
+/* The number with the decimal digits [digits, end).  -1: there are none, or it is too large. */
 int64_t file_name_parse_number(const char *digits, const char *end);
-/* The suffix of ${name} that only sidestep's own files have.  NULL: it has none of them. */
+/* The suffix of ${name}, if only files of sidestep have it.  Otherwise NULL. */
 const char *file_name_reserved_suffix(const char *name);
 
 /* Is it a relative path that stays beneath its directory?  It is not empty or absolute, has no

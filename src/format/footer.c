@@ -101,7 +101,7 @@ uint64_t footer_encoded_bytes(const struct footer *footer)
     return measure(footer).total;
 }
 
-/* The place of the next bytes in each area.  One pass over the items writes all areas. */
+/* Where the next bytes of each area go.  One pass over the items writes all areas. */
 struct areas {
     uint8_t *records;
     uint8_t *text;

@@ -58,11 +58,11 @@ struct footer {
     uint32_t shard;       /* its number among the shards of this rank */
     uint32_t shard_count; /* shards of this rank in the checkpoint */
     uint32_t world_size;
-    uint64_t layout_digest;     /* on which the ranks agreed */
+    uint64_t layout_digest;     /* of the layout that the ranks agreed on */
     uint64_t required_features; /* the reader refuses the file if it does not know a bit */
     uint64_t optional_features; /* the reader ignores bits that it does not know */
     size_t count;
-    struct footer_item *items; /* by offset, not overlapping */
+    struct footer_item *items; /* sorted by offset, not overlapping */
     uint64_t begin;            /* set by footer_read(): offset of the footer in the file */
     size_t transform_count;
     const char *const *transforms; /* as in `.metadata`: "stream.zstd/1" */
@@ -95,8 +95,9 @@ enum sidestep_status footer_trailer_read(const struct source *file, struct foote
                                          struct sidestep_error *err);
 /*
  * Read and check the trailer and the footer of ${file}.  ${out} lives in ${arena}.  Checks all
- * numbers: items lie inside the file, boxes inside shapes; counts, names, features.  ${sha256} (may
- * be NULL) is set to the SHA-256 of the footer and the trailer, which the manifest has, too.
+ * numbers: items lie inside the file, boxes inside shapes; counts, names, features.  Sets
+ * ${sha256}, unless it is NULL, to the SHA-256 of the footer and the trailer, which the manifest
+ * has, too.
  */
 enum sidestep_status footer_read(const struct source *file, struct arena *arena, struct footer *out,
                                  uint8_t sha256[HASH_SHA256_BYTES], struct sidestep_error *err);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* footer_layout.h -- what the footer's writer (footer.c) and reader (footer_read.c) share.
- * docs/FORMAT.md explains the bytes. */
+/* footer_layout.h -- defines what the footer's writer (footer.c) and reader (footer_read.c) share.
+ * docs/FORMAT.md specifies the bytes. */
 #ifndef FORMAT_FOOTER_LAYOUT_H
 #define FORMAT_FOOTER_LAYOUT_H
 

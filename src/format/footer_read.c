@@ -12,7 +12,7 @@
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "block hashes are used as they lie in the file");
 
-/* Read with the trailer: most footers are shorter, and storage far away is asked once. */
+/* Bytes that are read with the trailer.  Most footers are shorter, so one request is enough. */
 #define FOOTER_TAIL_BYTES ((size_t)32 << 10)
 
 #define FAIL_FORMAT(err, ...) FAIL(err, SIDESTEP_ECORRUPT, __VA_ARGS__)
@@ -33,7 +33,7 @@ static enum sidestep_status trailer_parse(const uint8_t bytes[FOOTER_TRAILER_BYT
     out->footer_hash = cursor_u64le(&c);
     out->layout_digest = cursor_u64le(&c);
 
-    /* With a flipped bit in the magic, the file must not pass for one of torch.  So compute the
+    /* A flipped bit in the magic must not make the file look like one of torch.  So compute the
      * hash with the right magic. */
     memcpy(repaired, bytes, sizeof(repaired));
     memcpy(repaired, FOOTER_TRAILER_MAGIC, FOOTER_MAGIC_BYTES);
@@ -49,7 +49,7 @@ static enum sidestep_status trailer_parse(const uint8_t bytes[FOOTER_TRAILER_BYT
     return SIDESTEP_OK;
 }
 
-/* Read the last ${bytes} of the file, and the trailer, with which they end. */
+/* Read the last ${bytes} of the file, and parse the trailer at their end. */
 static enum sidestep_status tail_load(const struct source *file, uint8_t *tail, size_t bytes,
                                       struct footer_trailer *out, struct sidestep_error *err)
 {
@@ -69,7 +69,7 @@ enum sidestep_status footer_trailer_read(const struct source *file, struct foote
     return tail_load(file, bytes, sizeof(bytes), out, err);
 }
 
-/* The areas of a footer, as far as they are not read yet. */
+/* The rest of each area of a footer, which is not read yet. */
 struct areas {
     struct arena *arena;
     struct cursor records;
@@ -91,7 +91,7 @@ static void *areas_new(struct areas *areas, size_t count, size_t size, struct si
 static void read_dimensions(struct cursor *text, uint32_t ndim, unsigned width, int64_t *out)
 {
     for (uint32_t i = 0; i < ndim; i++)
-        out[i] = (int64_t)cursor_le_(text, width);
+        out[i] = (int64_t)cursor_le(text, width);
 }
 
 static enum sidestep_status read_box(struct areas *areas, uint8_t flags, struct footer_item *item,
@@ -159,7 +159,7 @@ static enum sidestep_status read_path(struct areas *areas, uint8_t flags, size_t
                                       struct footer_item *item, struct sidestep_error *err)
 {
     struct sidestep_path_item *path = areas_new(areas, item->path_length, sizeof(*path), err);
-    bool ok;
+    bool is_valid;
 
     if (path == NULL)
         return SIDESTEP_ENOMEM;
@@ -169,12 +169,12 @@ static enum sidestep_status read_path(struct areas *areas, uint8_t flags, size_t
         if (parts == NULL)
             return SIDESTEP_ENOMEM;
         memcpy(parts, item->name, name_bytes);
-        ok = read_joined_path(areas, cursor_from_memory(parts, name_bytes + 1), item->path_length,
-                              path);
+        is_valid = read_joined_path(areas, cursor_from_memory(parts, name_bytes + 1),
+                                    item->path_length, path);
     } else {
-        ok = read_listed_path(areas, item->path_length, path);
+        is_valid = read_listed_path(areas, item->path_length, path);
     }
-    return ok && !areas->text.overrun ? SIDESTEP_OK : FAIL_FORMAT(err, "a path is malformed");
+    return is_valid && !areas->text.overrun ? SIDESTEP_OK : FAIL_FORMAT(err, "a path is malformed");
 }
 
 static enum sidestep_status read_item(struct areas *areas, struct footer_item *item,
@@ -267,9 +267,9 @@ static enum sidestep_status read_header(struct cursor *c, struct footer *out, st
 }
 
 /* Find the extension of feature ${bit}.  False: there is none, or extensions are damaged, or one
- * belongs to no feature of ${features}, or two to the same. */
-static bool find_part(struct cursor extensions, uint64_t features, uint32_t bit,
-                      struct cursor *part)
+ * belongs to no feature of ${features}, or two belong to one. */
+static bool find_extension(struct cursor extensions, uint64_t features, uint32_t bit,
+                           struct cursor *extension)
 {
     bool found = false;
 
@@ -282,7 +282,7 @@ static bool find_part(struct cursor extensions, uint64_t features, uint32_t bit,
             return false;
         features &= ~((uint64_t)1 << feature);
         if (feature == bit) {
-            *part = cursor_from_memory(start, bytes);
+            *extension = cursor_from_memory(start, bytes);
             found = true;
         }
     }
@@ -294,15 +294,15 @@ static enum sidestep_status read_int_keys(struct cursor extensions, struct foote
                                           struct sidestep_error *err)
 {
     uint64_t next = 0; /* the smallest number that the next item may have */
-    struct cursor part = {0};
+    struct cursor extension = {0};
 
-    if (!find_part(extensions, out->optional_features, FOOTER_INT_KEYS_BIT, &part) ||
-        cursor_remaining(&part) == 0)
+    if (!find_extension(extensions, out->optional_features, FOOTER_INT_KEYS_BIT, &extension) ||
+        cursor_remaining(&extension) == 0)
         return FAIL_FORMAT(err, "the list of integer keys is malformed");
-    while (cursor_remaining(&part) != 0) {
-        uint64_t number = cursor_u32le(&part), integers = cursor_u64le(&part);
+    while (cursor_remaining(&extension) != 0) {
+        uint64_t number = cursor_u32le(&extension), integers = cursor_u64le(&extension);
 
-        if (part.overrun || number < next || number >= out->count || integers == 0)
+        if (extension.overrun || number < next || number >= out->count || integers == 0)
             return FAIL_FORMAT(err, "the list of integer keys is malformed");
         const struct footer_item *item = &out->items[number];
         /* The path is in our arena; it is const only for others. */
@@ -319,19 +319,21 @@ static enum sidestep_status read_int_keys(struct cursor extensions, struct foote
 static enum sidestep_status read_transforms(struct areas *areas, struct footer *out,
                                             struct sidestep_error *err)
 {
-    struct cursor part = {0};
+    struct cursor extension = {0};
 
-    if (!find_part(areas->extensions, out->optional_features, FOOTER_TRANSFORMS_BIT, &part) ||
-        cursor_remaining(&part) == 0)
+    if (!find_extension(areas->extensions, out->optional_features, FOOTER_TRANSFORMS_BIT,
+                        &extension) ||
+        cursor_remaining(&extension) == 0)
         return FAIL_FORMAT(err, "the list of transforms is malformed");
     const char **names = areas_new(areas, FOOTER_MAX_TRANSFORMS, sizeof(*names), err);
     if (names == NULL)
         return SIDESTEP_ENOMEM;
     out->transforms = names;
-    while (cursor_remaining(&part) != 0) {
-        const char *name = (const char *)part.bytes + part.position;
-        size_t length = strnlen(name, cursor_remaining(&part));
-        if (cursor_take(&part, length + 1) == NULL || out->transform_count == FOOTER_MAX_TRANSFORMS)
+    while (cursor_remaining(&extension) != 0) {
+        const char *name = (const char *)extension.bytes + extension.position;
+        size_t length = strnlen(name, cursor_remaining(&extension));
+        if (cursor_take(&extension, length + 1) == NULL ||
+            out->transform_count == FOOTER_MAX_TRANSFORMS)
             return FAIL_FORMAT(err, "the list of transforms is malformed");
         names[out->transform_count++] = name;
     }

@@ -34,7 +34,7 @@ struct json_reader json_reader_init(char *text);
  *          ... read or skip one value ...
  *      }
  *
- * json_reader_next() skips the comma or the closing bracket.
+ * json_reader_next() takes the comma or the closing bracket.
  */
 void json_reader_enter(struct json_reader *j, char bracket);
 bool json_reader_next(struct json_reader *j, char closing_bracket, bool *first);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* manifest.c -- see manifest.h: checks and writes a manifest. */
+/* manifest.c -- see manifest.h: checks and writes manifests. */
 #include "format/manifest.h"
 
 #include <inttypes.h>
@@ -14,13 +14,8 @@
 #define FILE_TEXT_BYTES 192u  /* enough for an entry of "files" without its name */
 #define HEAD_TEXT_BYTES 1024u /* enough for all before "files" */
 
-static bool is_save_id(const char *text)
-{
-    return strspn(text, "0123456789abcdef") == SAVE_ID_HEX - 1 && text[SAVE_ID_HEX - 1] == '\0';
-}
-
-/* Is it a good name of a data file?  Only ASCII that every file system keeps, and that is special
- * to no terminal or parser. */
+/* May a data file have this name?  It has only ASCII that every file system keeps, and that is not
+ * special to any terminal or parser. */
 static bool is_file_name(const char *name)
 {
     static const char allowed[] = "abcdefghijklmnopqrstuvwxyz"
@@ -39,7 +34,7 @@ static enum sidestep_status check_file(const struct manifest_file *file,
     if (file->bytes > MANIFEST_MAX_INTEGER)
         return FAIL(err, status, "'%s': a size of %" PRIu64 " bytes", display_name(file->name).text,
                     file->bytes);
-    if (!is_save_id(file->origin))
+    if (!file_name_is_save_id(file->origin))
         return FAIL(err, status, "'%s': origin is not a save id", display_name(file->name).text);
     return SIDESTEP_OK;
 }
@@ -75,8 +70,8 @@ enum sidestep_status manifest_check_features(const struct manifest *manifest,
     return SIDESTEP_OK;
 }
 
-/* Check that the template is valid, and spelled in the one way, so that equal ones are equal texts.
- */
+/* Check that the template is valid, and that name_template_to_text() writes it like this, so that
+ * equal templates are equal texts. */
 static enum sidestep_status check_naming(const char *template, enum sidestep_status status,
                                          struct sidestep_error *err)
 {
@@ -99,9 +94,9 @@ enum sidestep_status manifest_check(const struct manifest *manifest, enum sidest
                                     struct sidestep_error *err)
 {
     TRY(manifest_check_features(manifest, err));
-    if (!is_save_id(manifest->save_id))
+    if (!file_name_is_save_id(manifest->save_id))
         return FAIL(err, status, "save_id is not 32 hexadecimal digits");
-    if (manifest->run_id[0] != '\0' && !is_save_id(manifest->run_id))
+    if (manifest->run_id[0] != '\0' && !file_name_is_save_id(manifest->run_id))
         return FAIL(err, status, "run_id is neither empty nor 32 hexadecimal digits");
     if (manifest->incarnation > MANIFEST_MAX_INTEGER)
         return FAIL(err, status, "incarnation is %" PRIu64, manifest->incarnation);
@@ -131,7 +126,7 @@ static void put_hex(const uint8_t *bytes, size_t length, struct buffer *out)
     out->length--; /* without the NUL */
 }
 
-/* Clamps the time, because a wrong clock must not fail a save. */
+/* Clamp the time, because a wrong clock must not fail a save. */
 static void put_time(int64_t seconds, struct buffer *out)
 {
     int64_t clamped = seconds < 0 ? 0 : seconds > DISPLAY_MAX_TIME ? DISPLAY_MAX_TIME : seconds;

@@ -22,7 +22,7 @@ struct manifest_file {
     uint64_t bytes;
     /* Of the footer and the trailer, which have all other hashes. */
     uint8_t footer_sha256[HASH_SHA256_BYTES];
-    char origin[SAVE_ID_HEX]; /* the save id in the trailer: that of another save for a link */
+    char origin[SAVE_ID_HEX]; /* the save id in the trailer: of an earlier save for a link */
 };
 
 /* The index of chunks (chunk_index.h). */
@@ -37,7 +37,7 @@ struct manifest {
     char run_id[SAVE_ID_HEX]; /* of a series; "": none */
     uint64_t incarnation;     /* of a series; 0: none */
     int64_t step;             /* -1: none */
-    /* The template of the series' names.  "": a name is a prefix and the step; or no series. */
+    /* The template of the series' names.  "": names are a prefix and the step, or no series. */
     char naming[NAME_TEMPLATE_MAX_BYTES + 1];
     uint32_t world_size;
     int64_t saved_at; /* seconds since 1970, for people */
@@ -56,7 +56,7 @@ enum sidestep_status manifest_encode(const struct manifest *manifest, struct buf
                                      struct sidestep_error *err);
 /* Parse the text; strings live in ${arena}.  Checks the hash first, then every field: types,
  * ranges, and names of files, which stay beneath the directory, consist of [A-Za-z0-9._/-], and
- * come once. Ignores unknown JSON keys.  On failure ${out} is zeroed. */
+ * come once.  Ignores unknown JSON keys.  On failure ${out} is zeroed. */
 enum sidestep_status manifest_decode(const void *bytes, size_t length, struct arena *arena,
                                      struct manifest *out, struct sidestep_error *err);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* manifest_layout.h -- what the manifest's writer (manifest.c) and reader (manifest_read.c) share.
- * docs/FORMAT.md explains the text. */
+/* manifest_layout.h -- defines what the manifest's writer (manifest.c) and reader
+ * (manifest_read.c) share.  docs/FORMAT.md specifies the text. */
 #ifndef FORMAT_MANIFEST_LAYOUT_H
 #define FORMAT_MANIFEST_LAYOUT_H
 
@@ -14,7 +14,7 @@
 #define MANIFEST_MAX_TIME DISPLAY_MAX_TIME
 #define MANIFEST_KNOWN_REQUIRED 0u
 
-/* EUNSUPPORTED: a required feature is unknown.  Then nothing else may be read. */
+/* EUNSUPPORTED: a required feature is unknown, so nothing else may be read. */
 enum sidestep_status manifest_check_features(const struct manifest *manifest,
                                              struct sidestep_error *err);
 /* Check all that manifest.h promises about the fields.  ${status}: the status of a violation

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* manifest_read.c -- see manifest.h: reads a manifest, which is not trusted. */
+/* manifest_read.c -- see manifest.h: reads manifests, which are not trusted. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,8 @@
 
 #define FAIL_FORMAT(err, ...) FAIL(err, SIDESTEP_ECORRUPT, __VA_ARGS__)
 
-/* Check the hash in the second line.  ${*json_length}: the first line, with its newline. */
+/* Check the hash in the second line.  Set ${*json_length} to the length of the first line, with its
+ * newline. */
 static enum sidestep_status check_hash_line(const char *text, size_t length, size_t *json_length,
                                             struct sidestep_error *err)
 {
@@ -111,14 +112,14 @@ static enum sidestep_status get_features(struct json_reader *j, const char *key,
     return SIDESTEP_OK;
 }
 
-/* The keys of an object.  Each must come once; those in ${optional} may be absent. */
+/* The keys of an object.  Each must come once; those with a bit in ${optional} may be absent. */
 struct keys {
     const char *const *names;
     unsigned count; /* <= 32 */
     uint32_t optional, seen;
 };
 
-/* Set ${*out} to the number of ${key}; ${keys->count}: it is unknown. */
+/* Set ${*out} to the number of ${key}, or to keys->count if it is unknown. */
 static enum sidestep_status find_key(struct keys *keys, const char *key, unsigned *out,
                                      struct sidestep_error *err)
 {
@@ -144,7 +145,7 @@ static enum sidestep_status check_keys(const struct keys *keys, struct sidestep_
 
 #define MAX_MEMBERS 4u
 
-/* A member of an object, and what it is read to. */
+/* A member of an object, and where its value goes. */
 struct member {
     const char *name;
     enum { MEMBER_COUNT, MEMBER_SHA256, MEMBER_ID, MEMBER_NAME } kind;
@@ -167,7 +168,7 @@ static enum sidestep_status read_member(struct json_reader *j, const char *key,
     return SIDESTEP_OK; /* the caller checks the value of the object */
 }
 
-/* Read object ${what}. All members must be there, once; those that are not listed are skipped. */
+/* Read object ${what}.  All members must be there, once; others are skipped. */
 static enum sidestep_status read_members(struct json_reader *j, const char *what,
                                          const struct member *members, unsigned count,
                                          struct sidestep_error *err)
@@ -226,11 +227,11 @@ static enum sidestep_status read_files(struct json_reader *j, struct arena *aren
                                        struct manifest *out, struct sidestep_error *err)
 {
     OWNED struct manifest_file *files = NULL;
-    size_t room = 0;
+    size_t capacity = 0;
 
     json_reader_enter(j, '[');
     for (bool first = true; json_reader_next(j, ']', &first); out->file_count++) {
-        TRY_GROW(files, room, out->file_count, err);
+        TRY_GROW(files, capacity, out->file_count, err);
         files[out->file_count] = (struct manifest_file){0};
         TRY(read_file(j, &files[out->file_count], err));
     }
@@ -239,8 +240,7 @@ static enum sidestep_status read_files(struct json_reader *j, struct arena *aren
     return out->files != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, out->file_count * sizeof(*files));
 }
 
-/* Read the first three keys, which come in this order.  They decide whether the rest may be read.
- */
+/* Read the first three keys, which come in this order and decide whether the rest may be read. */
 static enum sidestep_status read_version(struct json_reader *j, bool *first, struct manifest *out,
                                          struct sidestep_error *err)
 {

@@ -56,7 +56,7 @@ static bool has_refused_byte(const char *text)
     return !utf8_is_valid(text, length);
 }
 
-/* Parse what follows FIELD, up to the brace: nothing, ":0N" or ":0Nd".  Moves ${*at} past it. */
+/* Parse what follows FIELD, up to the brace: nothing, ":0N" or ":0Nd".  Move ${*at} past it. */
 static bool take_digits(const char **at, uint32_t *digits)
 {
     const char *from = *at;
@@ -74,7 +74,7 @@ static bool take_digits(const char **at, uint32_t *digits)
     return *from == '}';
 }
 
-/* Check that names of a template can be read back, and are not names of other files. */
+/* Check that names of a template can be parsed, and are not names of other files. */
 static enum sidestep_status check_parts(const char *template, const struct name_template *naming,
                                         struct sidestep_error *err)
 {

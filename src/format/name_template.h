@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * name_template.h -- the names of the checkpoints of a series: a prefix, the number of the step,
- * and a suffix.  Each step has one name, and each name has at most one step.
+ * name_template.h -- writes and parses the names of the checkpoints of a series: a prefix, the
+ * number of the step, and a suffix.  Each step has one name, and each name has at most one step.
  */
 #ifndef FORMAT_NAME_TEMPLATE_H
 #define FORMAT_NAME_TEMPLATE_H
@@ -26,16 +26,16 @@ struct name_template {
     uint32_t digits; /* 1 to 20; shorter numbers begin with zeroes */
 };
 
-/* Names are ${prefix} and the number.  EINVAL: they could not be read back, or ${prefix} looks like
- * a template. */
+/* Make the template of names that are ${prefix} and the number.  EINVAL: such names could not be
+ * parsed, or ${prefix} looks like a template. */
 enum sidestep_status name_template_from_prefix(const char *prefix, struct name_template *naming,
                                                struct sidestep_error *err);
 /* Parse a template: "step_{step:08}", "step_{step:08d}", "{step}.dcp".  EINVAL: names could not be
- * read back, or it has control bytes, quotes or backslashes, or is not UTF-8.  So a template needs
+ * parsed, or it has control bytes, quotes or backslashes, or is not UTF-8.  So a template needs
  * no escapes in JSON. */
 enum sidestep_status name_template_from_text(const char *template, struct name_template *naming,
                                              struct sidestep_error *err);
-/* Write the template, in the one spelling that manifests have. */
+/* Write the template as manifests have it: there is one way to write each. */
 void name_template_to_text(const struct name_template *naming,
                            char template[NAME_TEMPLATE_MAX_BYTES + 1]);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * pickle.c -- see pickle.h: the machine that reads pickles, with a stack, a memo, and nodes.
+ * pickle.c -- see pickle.h: runs the machine that reads pickles, with a stack, a memo, and nodes.
  *
  * Memory is linear in the input: an opcode makes at most one node and a copy of its argument, nodes
  * of opcodes of one byte are shared, and the length of the input limits memo indices.

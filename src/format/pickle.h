@@ -82,8 +82,8 @@ enum sidestep_status pickle_parse(struct arena *arena, const void *bytes, size_t
                                   size_t *consumed, struct pickle_node **root,
                                   struct sidestep_error *err);
 
-/* The same, with the status ${beyond} for a pickle that exceeds the limits above: EUNSUPPORTED if
- * this process made the pickle, because it is not corrupt then. */
+/* The same, with the status ${beyond} for a pickle that exceeds the limits above.  If this process
+ * made the pickle, it is not corrupt, and ${beyond} is EUNSUPPORTED. */
 enum sidestep_status pickle_parse_with_status(enum sidestep_status beyond, struct arena *arena,
                                               const void *bytes, size_t length, size_t *consumed,
                                               struct pickle_node **root,
@@ -94,13 +94,13 @@ bool pickle_is_global(const struct pickle_node *node, const char *module_and_nam
 /* The value of a string key of a DICT, or NULL. */
 struct pickle_node *pickle_dict_get(const struct pickle_node *dict, const char *key);
 
-/* The number of nodes if the graph were a tree, where each node counts as often as it is reached. A
- * few bytes can make many.  At most UINT32_MAX.  The time is linear in the graph. */
+/* The number of nodes if the graph were a tree: each node counts as often as it is reached.  A few
+ * bytes can make many.  At most UINT32_MAX.  The time is linear in the graph. */
 uint32_t pickle_tree_size(struct pickle_node *node);
 
 /* Make a value tree from nodes.  Builtin containers and scalars stay what they are; OrderedDict
  * becomes a DICT, set a LIST, frozenset and torch.Size a TUPLE, _codecs.encode(str, 'latin1')
- * BYTES. All else becomes OPAQUE with a description, for dtypes their name.  ECORRUPT: it exceeds
+ * BYTES.  All else becomes OPAQUE with a description, for dtypes their name.  ECORRUPT: it exceeds
  * the limits above.  There are limits because a small graph may be a tree of exponential size. */
 enum sidestep_status pickle_to_value(const struct pickle_node *node, struct sidestep_value **out,
                                      struct sidestep_error *err);

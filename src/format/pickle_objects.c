@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * pickle_objects.c -- the opcodes that make and fill containers, and those that call, construct or
- * look up.  The latter only make a node that describes the call, object or symbol.
+ * pickle_objects.c -- see pickle_parser.h: runs the opcodes that make and fill containers, and
+ * those that call, construct or look up.  The latter only make a node that describes the call,
+ * object or symbol.
  */
 #include <assert.h>
 
@@ -99,7 +100,7 @@ static enum sidestep_status find_container(struct pickle_parser *p, struct pickl
     if (target->kind == kind)
         return SIDESTEP_OK;
     if (!is_call(target))
-        return PICKLE_FAIL(p, SIDESTEP_ECORRUPT, "the target cannot be filled so");
+        return PICKLE_FAIL(p, SIDESTEP_ECORRUPT, "the target is not a container of this kind");
     *container = target->as.call.items;
     if (*container == NULL) {
         TRY(pickle_node_new(p, kind, container));
@@ -308,7 +309,7 @@ enum sidestep_status pickle_run_build(struct pickle_parser *p)
     TRY(pickle_pop(p, &state));
     TRY(pickle_top(p, &object));
     if (!is_call(object) || object->as.call.state != NULL)
-        return PICKLE_FAIL(p, SIDESTEP_ECORRUPT, "state for a value that cannot take it");
+        return PICKLE_FAIL(p, SIDESTEP_ECORRUPT, "state for a value that cannot have any");
     TRY(pickle_attach(p, object, state));
     object->as.call.state = state;
     return SIDESTEP_OK;

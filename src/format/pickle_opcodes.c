@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * pickle_opcodes.c -- the table of the opcodes of protocols 0 to 5, and those for framing, stack,
- * memo and scalars.  Lib/pickletools.py of CPython defines them.
+ * pickle_opcodes.c -- see pickle_parser.h: lists the opcodes of protocols 0 to 5, and runs those
+ * for framing, stack, memo and scalars.  Lib/pickletools.py of CPython defines them.
  */
 #include <string.h>
 
@@ -9,30 +9,27 @@
 
 /* ---------------------------------------------------------------- arguments */
 
-static enum sidestep_status argument_missing(struct pickle_parser *p)
+static enum sidestep_status fail_argument(struct pickle_parser *p)
 {
     return PICKLE_FAIL(p, SIDESTEP_ECORRUPT, "the argument does not end before the %s does",
                        p->in_frame ? "frame" : "file");
 }
 
-static enum sidestep_status argument(struct pickle_parser *p, unsigned width, uint64_t *value)
+static enum sidestep_status read_argument(struct pickle_parser *p, unsigned width, uint64_t *value)
 {
-    *value = width == 1   ? cursor_u8(&p->in)
-             : width == 2 ? cursor_u16le(&p->in)
-             : width == 4 ? cursor_u32le(&p->in)
-                          : cursor_u64le(&p->in);
-    return p->in.overrun ? argument_missing(p) : SIDESTEP_OK;
+    *value = cursor_le(&p->in, width);
+    return p->in.overrun ? fail_argument(p) : SIDESTEP_OK;
 }
 
-/* Read a length of ${width} bytes, and as many bytes. */
-static enum sidestep_status counted(struct pickle_parser *p, unsigned width, const uint8_t **bytes,
-                                    size_t *length)
+/* Read a length of ${width} bytes, and take that many bytes. */
+static enum sidestep_status read_counted(struct pickle_parser *p, unsigned width,
+                                         const uint8_t **bytes, size_t *length)
 {
     uint64_t n;
 
-    TRY(argument(p, width, &n));
+    TRY(read_argument(p, width, &n));
     if (n > cursor_remaining(&p->in))
-        return PICKLE_FAIL(p, SIDESTEP_ECORRUPT, "wants %llu bytes, and %zu are left in the %s",
+        return PICKLE_FAIL(p, SIDESTEP_ECORRUPT, "needs %llu bytes, and %zu are left in the %s",
                            (unsigned long long)n, cursor_remaining(&p->in),
                            p->in_frame ? "frame" : "file");
     *length = (size_t)n;
@@ -46,7 +43,7 @@ static enum sidestep_status push_counted(struct pickle_parser *p, unsigned width
     const uint8_t *bytes;
     size_t length;
 
-    TRY(counted(p, width, &bytes, &length));
+    TRY(read_counted(p, width, &bytes, &length));
     return pickle_push_text(p, kind, bytes, length);
 }
 
@@ -56,7 +53,7 @@ static enum sidestep_status run_proto(struct pickle_parser *p)
 {
     uint64_t protocol;
 
-    TRY(argument(p, 1, &protocol));
+    TRY(read_argument(p, 1, &protocol));
     if (protocol > PICKLE_MAX_PROTOCOL)
         return PICKLE_FAIL(p, SIDESTEP_ECORRUPT, "protocol %llu, the newest known is %d",
                            (unsigned long long)protocol, PICKLE_MAX_PROTOCOL);
@@ -69,7 +66,7 @@ static enum sidestep_status run_frame(struct pickle_parser *p)
 
     if (p->in_frame)
         return PICKLE_FAIL(p, SIDESTEP_ECORRUPT, "a frame inside a frame");
-    TRY(argument(p, 8, &length));
+    TRY(read_argument(p, 8, &length));
     if (length > cursor_remaining(&p->in))
         return PICKLE_FAIL(p, SIDESTEP_ECORRUPT, "a frame of %llu bytes, and %zu are left",
                            (unsigned long long)length, cursor_remaining(&p->in));
@@ -136,7 +133,7 @@ static enum sidestep_status run_binput(struct pickle_parser *p)
 {
     uint64_t index;
 
-    TRY(argument(p, p->opcode == 'q' ? 1 : 4, &index));
+    TRY(read_argument(p, p->opcode == 'q' ? 1 : 4, &index));
     return pickle_memo_put(p, index);
 }
 
@@ -157,7 +154,7 @@ static enum sidestep_status run_binget(struct pickle_parser *p)
 {
     uint64_t index;
 
-    TRY(argument(p, p->opcode == 'h' ? 1 : 4, &index));
+    TRY(read_argument(p, p->opcode == 'h' ? 1 : 4, &index));
     return pickle_memo_get(p, index);
 }
 
@@ -182,7 +179,7 @@ static enum sidestep_status run_binint(struct pickle_parser *p)
 {
     uint64_t value;
 
-    TRY(argument(p, 4, &value));
+    TRY(read_argument(p, 4, &value));
     return pickle_push_int(p, (int32_t)value);
 }
 
@@ -190,7 +187,7 @@ static enum sidestep_status run_binint1(struct pickle_parser *p)
 {
     uint64_t value;
 
-    TRY(argument(p, 1, &value));
+    TRY(read_argument(p, 1, &value));
     return pickle_push_int(p, (int64_t)value);
 }
 
@@ -198,7 +195,7 @@ static enum sidestep_status run_binint2(struct pickle_parser *p)
 {
     uint64_t value;
 
-    TRY(argument(p, 2, &value));
+    TRY(read_argument(p, 2, &value));
     return pickle_push_int(p, (int64_t)value);
 }
 
@@ -207,7 +204,7 @@ static enum sidestep_status run_binlong(struct pickle_parser *p)
     const uint8_t *bytes;
     size_t length;
 
-    TRY(counted(p, p->opcode == 0x8a ? 1 : 4, &bytes, &length));
+    TRY(read_counted(p, p->opcode == 0x8a ? 1 : 4, &bytes, &length));
     return pickle_push_long(p, bytes, length);
 }
 
@@ -216,7 +213,7 @@ static enum sidestep_status run_binfloat(struct pickle_parser *p)
     uint64_t bits;
     double real;
 
-    TRY(argument(p, 8, &bits));
+    TRY(read_argument(p, 8, &bits));
     bits = __builtin_bswap64(bits);
     memcpy(&real, &bits, sizeof(real));
     return pickle_push_float(p, real);
@@ -244,7 +241,7 @@ static enum sidestep_status run_binstring(struct pickle_parser *p)
     const uint8_t *bytes;
     size_t length;
 
-    TRY(counted(p, p->opcode == 'T' ? 4 : 1, &bytes, &length));
+    TRY(read_counted(p, p->opcode == 'T' ? 4 : 1, &bytes, &length));
     return pickle_push_str8(p, bytes, length);
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * pickle_parser.h -- the state of the parser.  pickle.c has the machine.  pickle_opcodes.c,
- * pickle_objects.c and pickle_text.c (arguments that are lines of text) have the opcodes.
+ * pickle_parser.h -- declares the state of the parser of pickles.  pickle.c has the machine.
+ * pickle_opcodes.c, pickle_objects.c and pickle_text.c (arguments that are lines of text) have the
+ * opcodes.
  *
  * No graph has a cycle: a node is sealed when it becomes part of another, and a sealed node does
  * not change.  So heights are final when they are computed, and a walk over the graph ends.
@@ -63,7 +64,6 @@ enum sidestep_status pickle_pop_mark(struct pickle_parser *p, struct pickle_node
 enum sidestep_status pickle_memo_put(struct pickle_parser *p, uint64_t index);
 enum sidestep_status pickle_memo_get(struct pickle_parser *p, uint64_t index);
 
-/* Nodes. */
 enum sidestep_status pickle_node_new(struct pickle_parser *p, enum pickle_kind kind,
                                      struct pickle_node **node);
 /* Make a STR, BYTES, BIGINT or GLOBAL with a copy of ${bytes}. */
@@ -94,7 +94,7 @@ enum sidestep_status pickle_run_long(struct pickle_parser *p);
 enum sidestep_status pickle_run_float(struct pickle_parser *p);
 enum sidestep_status pickle_run_string(struct pickle_parser *p);
 enum sidestep_status pickle_run_unicode(struct pickle_parser *p);
-/* Push a str of Python 2: a STR if it is ASCII, else BYTES. */
+/* Push a str of Python 2: a STR if it is ASCII, otherwise BYTES. */
 enum sidestep_status pickle_push_str8(struct pickle_parser *p, const void *bytes, size_t length);
 
 /* pickle_objects.c. */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * pickle_text.c -- the opcodes of protocol 0 whose argument is a line of text: numbers and strings
- * as Python writes them.  It does not depend on the locale, and takes no quadratic time.
+ * pickle_text.c -- see pickle_parser.h: runs the opcodes of protocol 0 whose argument is a line of
+ * text: numbers and strings as Python writes them.  It does not depend on the locale, and takes no
+ * quadratic time.
  */
 #include <locale.h>
 #include <stdlib.h>
@@ -85,8 +86,7 @@ static enum sidestep_status push_decimal(struct pickle_parser *p, const char *te
             digits = digits * 10 + (uint32_t)(text[at] - '0');
         count = multiply_add(limbs, count, factor, digits);
     }
-    /* One more limb for the sign. */
-    count++;
+    count++; /* for the sign */
     for (size_t i = 0, borrow = 1; negative && i < count; i++) {
         limbs[i] = ~limbs[i] + (uint32_t)borrow;
         borrow = borrow && limbs[i] == 0;
@@ -190,8 +190,8 @@ static size_t take_octal(const char *text, size_t left, uint32_t *value)
     return used;
 }
 
-/* Decode an escape of a byte string, after its backslash.  Returns the bytes that it has; 0: it is
- * not an escape. */
+/* Decode an escape of a byte string, after its backslash.  Returns its length; 0: it is not an
+ * escape. */
 static size_t take_escape(const char *text, size_t left, char **out)
 {
     static const char letters[] = "\\\\''\"\"a\ab\bf\fn\nr\rt\tv\v";
@@ -212,7 +212,7 @@ static size_t take_escape(const char *text, size_t left, char **out)
     return used;
 }
 
-/* A str as repr() of Python 2 writes it. */
+/* Read a str as repr() of Python 2 writes it. */
 enum sidestep_status pickle_run_string(struct pickle_parser *p)
 {
     const char *line;
@@ -236,7 +236,7 @@ enum sidestep_status pickle_run_string(struct pickle_parser *p)
     return pickle_push_str8(p, decoded, (size_t)(out - decoded));
 }
 
-/* "raw-unicode-escape": \uXXXX, \UXXXXXXXX, and all else is Latin-1. */
+/* Read "raw-unicode-escape": \uXXXX, \UXXXXXXXX; all else is Latin-1. */
 enum sidestep_status pickle_run_unicode(struct pickle_parser *p)
 {
     const char *line;

@@ -27,14 +27,15 @@ struct conversion {
 static enum sidestep_status convert(struct conversion *c, const struct pickle_node *node,
                                     bool shared, struct sidestep_value **out);
 
-static enum sidestep_status made(struct conversion *c, struct sidestep_value *value,
-                                 struct sidestep_value **out)
+static enum sidestep_status check_new(struct conversion *c, struct sidestep_value *value,
+                                      struct sidestep_value **out)
 {
     *out = value;
     return value != NULL ? SIDESTEP_OK : FAIL_NOMEM(c->err, sizeof(*value));
 }
 
-static enum sidestep_status charge(struct conversion *c, size_t bytes, bool shared)
+/* Count a value against the limits, and ${bytes} of text if it is ${shared}. */
+static enum sidestep_status count_value(struct conversion *c, size_t bytes, bool shared)
 {
     if (++c->values > PICKLE_MAX_VALUES)
         return FAIL(c->err, c->beyond, "pickle: more than %u values", PICKLE_MAX_VALUES);
@@ -50,11 +51,11 @@ static enum sidestep_status make_text(struct conversion *c, enum sidestep_value_
                                       const struct pickle_node *node, bool shared,
                                       struct sidestep_value **out)
 {
-    TRY(charge(c, node->as.text.length, shared || node->shared));
-    return made(c, value_new_text(kind, node->as.text.bytes, node->as.text.length), out);
+    TRY(count_value(c, node->as.text.length, shared || node->shared));
+    return check_new(c, value_new_text(kind, node->as.text.bytes, node->as.text.length), out);
 }
 
-/* "before module.name after" */
+/* Make the text "${before}module.name${after}". */
 static enum sidestep_status make_opaque(struct conversion *c, const char *before,
                                         const struct pickle_node *global, const char *after,
                                         struct sidestep_value **out)
@@ -62,7 +63,7 @@ static enum sidestep_status make_opaque(struct conversion *c, const char *before
     struct display_text name = {"?"};
     char text[sizeof(name.text) + 64];
 
-    TRY(charge(c, 0, false));
+    TRY(count_value(c, 0, false));
     if (global != NULL && global->kind == PICKLE_GLOBAL) {
         name = display_name(global->as.text.bytes);
         char *space = strchr(name.text, ' ');
@@ -70,7 +71,7 @@ static enum sidestep_status make_opaque(struct conversion *c, const char *before
             *space = '.';
     }
     int length = snprintf(text, sizeof(text), "%s%s%s", before, name.text, after);
-    return made(c, value_new_text(SIDESTEP_VALUE_OPAQUE, text, (size_t)length), out);
+    return check_new(c, value_new_text(SIDESTEP_VALUE_OPAQUE, text, (size_t)length), out);
 }
 
 static enum sidestep_status make_bigint(struct conversion *c, const struct pickle_node *node,
@@ -81,7 +82,7 @@ static enum sidestep_status make_bigint(struct conversion *c, const struct pickl
     char text[2 * MAX_SHOWN_BIGINT + 64];
     int used;
 
-    TRY(charge(c, 0, false));
+    TRY(count_value(c, 0, false));
     if (length > MAX_SHOWN_BIGINT) {
         used = snprintf(text, sizeof(text), "int of %zu bytes", length);
     } else {
@@ -89,7 +90,7 @@ static enum sidestep_status make_bigint(struct conversion *c, const struct pickl
         for (size_t i = length; i-- > 0;)
             used += snprintf(text + used, sizeof(text) - (size_t)used, "%02x", bytes[i]);
     }
-    return made(c, value_new_text(SIDESTEP_VALUE_OPAQUE, text, (size_t)used), out);
+    return check_new(c, value_new_text(SIDESTEP_VALUE_OPAQUE, text, (size_t)used), out);
 }
 
 static enum sidestep_status make_sequence(struct conversion *c, enum sidestep_value_kind kind,
@@ -98,9 +99,9 @@ static enum sidestep_status make_sequence(struct conversion *c, enum sidestep_va
 {
     OWNED_BY(sidestep_value_free) struct sidestep_value *seq = NULL;
 
-    TRY(charge(c, 0, false));
-    TRY(made(c, kind == SIDESTEP_VALUE_LIST ? sidestep_value_list() : sidestep_value_tuple(),
-             &seq));
+    TRY(count_value(c, 0, false));
+    TRY(check_new(c, kind == SIDESTEP_VALUE_LIST ? sidestep_value_list() : sidestep_value_tuple(),
+                  &seq));
     for (size_t i = 0; i < node->as.seq.count; i++) {
         struct sidestep_value *item;
         TRY(convert(c, node->as.seq.items[i], shared || node->shared, &item));
@@ -132,8 +133,8 @@ static enum sidestep_status make_dict(struct conversion *c, const struct pickle_
     struct pickle_node **items = node != NULL ? node->as.seq.items : NULL;
     size_t count = node != NULL ? node->as.seq.count : 0;
 
-    TRY(charge(c, 0, false));
-    TRY(made(c, sidestep_value_dict(), &dict));
+    TRY(count_value(c, 0, false));
+    TRY(check_new(c, sidestep_value_dict(), &dict));
     shared = shared || (node != NULL && node->shared);
     if (node != NULL && node->kind == PICKLE_DICT)
         for (size_t i = 0; i < count; i += 2)
@@ -196,8 +197,7 @@ static enum sidestep_status check_plain(struct conversion *c, const struct pickl
 
 /* ---------------------------------------------------------------- well-known calls */
 
-/* This look at the list counts towards the limit, too, because a shared list may be looked at
- * often. */
+/* Counts each item against the limit, because a shared list may be checked many times. */
 static bool is_list_of_pairs(struct conversion *c, const struct pickle_node *node)
 {
     if (!pickle_is_kind(node, PICKLE_LIST))
@@ -279,8 +279,8 @@ static enum sidestep_status call_bytes(struct conversion *c, const struct pickle
     const struct pickle_node *first = pickle_argument(call, 0);
 
     if (first == NULL && !pickle_is_global(call->as.call.callable, "_codecs encode")) {
-        TRY(charge(c, 0, false));
-        return made(c, value_new_text(SIDESTEP_VALUE_BYTES, "", 0), out);
+        TRY(count_value(c, 0, false));
+        return check_new(c, value_new_text(SIDESTEP_VALUE_BYTES, "", 0), out);
     }
     if (pickle_is_kind(first, PICKLE_BYTES) && pickle_argument(call, 1) == NULL)
         return make_text(c, SIDESTEP_VALUE_BYTES, first, shared, out);
@@ -346,17 +346,17 @@ static enum sidestep_status convert(struct conversion *c, const struct pickle_no
         TRY(check_plain(c, node));
     switch (node->kind) {
     case PICKLE_NONE:
-        TRY(charge(c, 0, false));
-        return made(c, sidestep_value_none(), out);
+        TRY(count_value(c, 0, false));
+        return check_new(c, sidestep_value_none(), out);
     case PICKLE_BOOL:
-        TRY(charge(c, 0, false));
-        return made(c, sidestep_value_bool(node->as.boolean), out);
+        TRY(count_value(c, 0, false));
+        return check_new(c, sidestep_value_bool(node->as.boolean), out);
     case PICKLE_INT:
-        TRY(charge(c, 0, false));
-        return made(c, sidestep_value_int(node->as.integer), out);
+        TRY(count_value(c, 0, false));
+        return check_new(c, sidestep_value_int(node->as.integer), out);
     case PICKLE_FLOAT:
-        TRY(charge(c, 0, false));
-        return made(c, sidestep_value_float(node->as.real), out);
+        TRY(count_value(c, 0, false));
+        return check_new(c, sidestep_value_float(node->as.real), out);
     case PICKLE_BIGINT:
         return make_bigint(c, node, out);
     case PICKLE_STR:

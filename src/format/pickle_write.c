@@ -10,7 +10,7 @@
 #include "format/pickle.h"
 
 #define BATCH 1000u
-#define NOT_YET UINT32_MAX
+#define NOT_WRITTEN UINT32_MAX
 
 struct writer {
     struct buffer *out;
@@ -129,14 +129,14 @@ static enum sidestep_status put_bytes(struct writer *w, const struct sidestep_va
         put_memo(w);
         return SIDESTEP_OK;
     }
-    if (w->encode_at == NOT_YET) {
+    if (w->encode_at == NOT_WRITTEN) {
         buffer_put_text(w->out, "c_codecs\nencode\n");
         w->encode_at = put_memo(w);
     } else {
         put_get(w, w->encode_at);
     }
     put_latin1(w, bytes, length, high);
-    if (w->latin1_at == NOT_YET) {
+    if (w->latin1_at == NOT_WRITTEN) {
         buffer_put(w->out, "X\6\0\0\0latin1", 11);
         w->latin1_at = put_memo(w);
     } else {
@@ -254,7 +254,7 @@ static enum sidestep_status write_value(struct buffer *out, const struct sideste
                                         bool plain, struct sidestep_error *err)
 {
     struct writer w = {
-        .out = out, .err = err, .encode_at = NOT_YET, .latin1_at = NOT_YET, .plain = plain};
+        .out = out, .err = err, .encode_at = NOT_WRITTEN, .latin1_at = NOT_WRITTEN, .plain = plain};
     size_t before = out->length;
 
     buffer_put_u8(out, 0x80); /* PROTO */
@@ -271,7 +271,7 @@ static enum sidestep_status write_value(struct buffer *out, const struct sideste
 enum sidestep_status pickle_write_fragment(struct buffer *out, const struct sidestep_value *value,
                                            struct sidestep_error *err)
 {
-    struct writer w = {.out = out, .err = err, .encode_at = NOT_YET, .latin1_at = NOT_YET};
+    struct writer w = {.out = out, .err = err, .encode_at = NOT_WRITTEN, .latin1_at = NOT_WRITTEN};
 
     return put_value(&w, value);
 }

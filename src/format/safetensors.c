@@ -69,12 +69,12 @@ struct reading {
     struct json_reader json;
     struct arena *arena;
     struct safetensors_tensor *tensors;
-    size_t count, room;
+    size_t count, capacity;
     const char *places; /* the text of SAFETENSORS_SHARDS_KEY; NULL: none */
     struct sidestep_error *err;
 };
 
-/* The three members of a tensor, as far as the file has them. */
+/* The members of a tensor that the file has. */
 struct fields {
     const char *dtype;
     bool has_shape;
@@ -131,7 +131,7 @@ static enum sidestep_status read_fields(struct reading *r, const char *name, str
     return SIDESTEP_OK;
 }
 
-/* Convert a shape in values to one in pairs, which torch counts. */
+/* Convert a shape that counts values to one that counts pairs, as torch does. */
 static bool halve_last(struct fields *f)
 {
     if (f->ndim == 0 || f->shape[f->ndim - 1] % 2 != 0)
@@ -194,7 +194,7 @@ static enum sidestep_status add_tensor(struct reading *r, const char *name)
     if (r->json.problem != NULL)
         return SIDESTEP_OK; /* read_header() reports it */
     TRY(check_name(name, r->err));
-    TRY_GROW(r->tensors, r->room, r->count, r->err);
+    TRY_GROW(r->tensors, r->capacity, r->count, r->err);
     TRY(make_tensor(r, name, &fields, &r->tensors[r->count]));
     r->count++;
     return SIDESTEP_OK;
@@ -255,7 +255,7 @@ static int compare_places(const void *a, const void *b)
     return x->bytes < y->bytes ? -1 : x->bytes > y->bytes;
 }
 
-/* Check that the data follow each other, without gap or overlap, from the header to the end of the
+/* Check that the data of the tensors lie without gap or overlap from the header to the end of the
  * file. */
 static enum sidestep_status check_places(struct safetensors *all, uint64_t data_offset,
                                          uint64_t data_bytes, struct sidestep_error *err)

@@ -4,8 +4,8 @@
  *
  * Such a file has the u64 length of a header, the header (JSON: name -> dtype, shape,
  * data_offsets), and the data of the tensors, row-major, without gaps.  The reader does not trust
- * its input, and follows the rules of the reference implementation.  That and torch can map what
- * the writer makes.
+ * its input, and follows the rules of the reference implementation.  It and
+ * torch can map the files that the writer makes.
  */
 #ifndef FORMAT_SAFETENSORS_H
 #define FORMAT_SAFETENSORS_H
@@ -23,7 +23,8 @@ struct safetensors_tensor {
     const int64_t *shape; /* as in torch: two values of float4_e2m1fn_x2 are one element */
     uint64_t offset;      /* in the file */
     uint64_t bytes;
-    const int64_t *place; /* offsets in the tensor of which this is a piece; NULL: it is whole */
+    const int64_t
+        *place; /* offsets in the whole tensor, of which this is a piece; NULL: it is whole */
 };
 
 struct safetensors {
@@ -33,7 +34,7 @@ struct safetensors {
 
 /* Does a file begin like safetensors?  ${bytes}: its first 9. */
 bool safetensors_has_header(const uint8_t bytes[9], uint64_t file_bytes);
-/* Does it begin with such a header, which is longer than the file? */
+/* Does a file begin like safetensors, with a header that is longer than the file? */
 bool safetensors_has_truncated_header(const uint8_t bytes[10], uint64_t file_bytes);
 
 /* Read the header.  Everything lives in ${arena}.  ECORRUPT: the reference implementation refuses
@@ -41,7 +42,7 @@ bool safetensors_has_truncated_header(const uint8_t bytes[10], uint64_t file_byt
 enum sidestep_status safetensors_read_header(const struct source *source, struct arena *arena,
                                              struct safetensors *out, struct sidestep_error *err);
 
-/* The member of a header's metadata in which torch says that files have pieces of tensors. */
+/* The member of a header's metadata in which torch says where pieces lie in their tensors. */
 #define SAFETENSORS_SHARDS_KEY "DCP_SHARDING_INFO"
 /* Parse its text, and set the places of ${all}.  ${names}: from names to indices in ${all}. */
 struct hash_table;

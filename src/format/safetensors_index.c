@@ -13,7 +13,7 @@
 
 struct places {
     struct safetensors_index_entry *items;
-    size_t count, room;
+    size_t count, capacity;
 };
 
 static enum sidestep_status add_place(struct places *p, const char *name, const char *file,
@@ -22,7 +22,7 @@ static enum sidestep_status add_place(struct places *p, const char *name, const 
     if (!file_name_is_beneath(file, strlen(file)) || strchr(file, '/') != NULL)
         return FAIL(err, SIDESTEP_EUNSAFE, "the file of '%s' is '%s', which is not a file name",
                     display_name(name).text, display_name(file).text);
-    TRY_GROW(p->items, p->room, p->count, err);
+    TRY_GROW(p->items, p->capacity, p->count, err);
     p->items[p->count++] = (struct safetensors_index_entry){.name = name, .file = file};
     return SIDESTEP_OK;
 }

@@ -18,7 +18,7 @@ struct walk {
     struct hash_table members; /* from names to indices of members */
     bool is_big;               /* big-endian */
     struct torch_file_entry *entries;
-    size_t count, room;
+    size_t count, capacity;
     struct sidestep_path_item path[SIDESTEP_MAX_PATH_ITEMS];
     uint32_t depth;
     struct sidestep_error *err;
@@ -79,8 +79,8 @@ static bool has_tensors_or_dicts(const struct pickle_node *list)
     return false;
 }
 
-/* Looks into each list once, because it may be reached in many ways.  Recurses at most
- * PICKLE_MAX_DEPTH deep. */
+/* Looks into each list once, because many paths may lead to it.  Recurses at most PICKLE_MAX_DEPTH
+ * deep. */
 static bool is_flattened(struct pickle_node *node)
 {
     if (mapping_of(node) != NULL)
@@ -110,7 +110,7 @@ static bool has_names(const struct pickle_node *mapping)
 
 /* ---------------------------------------------------------------- entries */
 
-/* Set the entry's path, and its name. */
+/* Set the path of the entry, and its name. */
 static enum sidestep_status name_entry(struct walk *w, struct torch_file_entry *entry)
 {
     OWNED_BUFFER name = {0};
@@ -139,7 +139,7 @@ static enum sidestep_status new_entry(struct walk *w, struct torch_file_entry **
     if (w->count == TORCH_FILE_MAX_ENTRIES)
         return FAIL(w->err, SIDESTEP_EUNSUPPORTED, "torch.save: it has more than %u values",
                     TORCH_FILE_MAX_ENTRIES);
-    TRY_GROW(w->entries, w->room, w->count, w->err);
+    TRY_GROW(w->entries, w->capacity, w->count, w->err);
     *out = &w->entries[w->count];
     **out = (struct torch_file_entry){0};
     return name_entry(w, *out);
@@ -325,7 +325,8 @@ static enum sidestep_status check_names(const struct walk *w)
 /* Larger than any name, path or shape.  With less memory left, the arena's limit was reached. */
 #define LARGEST_PART ((size_t)8 << 10)
 
-static enum sidestep_status walk_within(struct walk *w, struct pickle_node *root, uint64_t bytes)
+static enum sidestep_status walk_with_limits(struct walk *w, struct pickle_node *root,
+                                             uint64_t bytes)
 {
     struct arena *arena = w->arena;
     uint32_t nodes = pickle_tree_size(root);
@@ -346,8 +347,8 @@ static enum sidestep_status walk_within(struct walk *w, struct pickle_node *root
     return status;
 }
 
-static enum sidestep_status read_with(struct walk *w, struct archive_zip *zip,
-                                      struct torch_file *out)
+static enum sidestep_status read_entries(struct walk *w, struct archive_zip *zip,
+                                         struct torch_file *out)
 {
     struct pickle_node *root = NULL;
 
@@ -355,7 +356,7 @@ static enum sidestep_status read_with(struct walk *w, struct archive_zip *zip,
     TRY(archive_read_pickle(zip, ARCHIVE_LARGE_MAX_PICKLE_BYTES, w->arena, &root, w->err));
     w->arena->limit_bytes = 0; /* the directory limits the names of members */
     TRY(index_members(w));
-    TRY(walk_within(w, root, archive_zip_find(zip, "data.pkl")->size));
+    TRY(walk_with_limits(w, root, archive_zip_find(zip, "data.pkl")->size));
     w->arena->limit_bytes = 0;
     TRY(check_names(w));
     out->entries = arena_copy(w->arena, w->entries, w->count * sizeof(*w->entries));
@@ -371,21 +372,16 @@ enum sidestep_status torch_file_read(const struct source *source, struct arena *
 
     *out = (struct torch_file){0};
     TRY(archive_zip_open(&zip, source, 0, source->length, err));
-    enum sidestep_status status = read_with(&w, &zip, out);
+    enum sidestep_status status = read_entries(&w, &zip, out);
     hash_table_release(&w.members);
     free(w.entries);
     return status;
 }
 
-static void free_value(struct sidestep_value **value)
-{
-    sidestep_value_free(value);
-}
-
 enum sidestep_status torch_file_write_object(const void *object, struct buffer *out,
                                              struct sidestep_error *err)
 {
-    OWNED_BY(free_value) struct sidestep_value *value = NULL;
+    OWNED_BY(sidestep_value_free) struct sidestep_value *value = NULL;
 
     TRY(pickle_to_plain_value(object, &value, err));
     return archive_object_write(value, out, err);

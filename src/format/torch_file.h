@@ -20,7 +20,7 @@
 #define TORCH_FILE_MAX_MEMORY(bytes) (((size_t)64 << 20) + 64 * (size_t)(bytes))
 
 struct torch_file_entry {
-    const char *name; /* its path, joined by dots */
+    const char *name; /* the items of its path, joined by dots */
     const struct sidestep_path_item *path;
     uint32_t path_length;
     bool requires_grad;
@@ -35,10 +35,10 @@ struct torch_file {
 };
 
 /* Read the entries of a state dict, by the rules of torch.distributed.checkpoint: dicts are
- * flattened always, and lists if they contain tensors or dicts.  Empty ones, tuples and all else
- * are objects. Quantised, sparse and other tensors that are not plain are unreadable.  All lives in
- * ${arena}. Reads the directory and the pickle.  EUNSUPPORTED: the file does not contain dicts or
- * lists of tensors, a part of it has no name, or it exceeds the limits above. */
+ * always flattened, and lists if they contain tensors or dicts.  Empty dicts and lists, tuples and
+ * all else are objects.  Quantised, sparse and other tensors that are not plain are unreadable. All
+ * lives in ${arena}.  Reads the directory and the pickle.  EUNSUPPORTED: the file does not contain
+ * dicts or lists of tensors, a part of it has no name, or it exceeds the limits above. */
 enum sidestep_status torch_file_read(const struct source *source, struct arena *arena,
                                      struct torch_file *out, struct sidestep_error *err);
 

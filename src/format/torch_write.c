@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* torch_write.c -- see torch_write.h: makes a tree from paths, and writes its pickle, without a
+/* torch_write.c -- see torch_write.h: makes a tree from the paths, and writes its pickle, without a
  * memo. */
 #include "format/torch_write.h"
 
@@ -13,7 +13,7 @@
 #include "model/model.h"
 
 #define BATCH 1000u
-#define MAX_HOLES 100000u /* places of lists without a value, which become None */
+#define MAX_HOLES 100000u /* indices of a list without a value, which become None */
 
 enum node_kind { NODE_NEW, NODE_DICT, NODE_LIST, NODE_LEAF };
 
@@ -29,7 +29,7 @@ struct node {
 struct tree {
     struct arena arena;
     struct node *nodes;
-    size_t count, room;
+    size_t count, capacity;
     struct hash_table children; /* from "PARENT KIND STEP" to nodes */
     struct sidestep_error *err;
 };
@@ -37,7 +37,7 @@ struct tree {
 static enum sidestep_status new_node(struct tree *t, const struct sidestep_path_item *step,
                                      size_t *out)
 {
-    TRY_GROW(t->nodes, t->room, t->count, t->err);
+    TRY_GROW(t->nodes, t->capacity, t->count, t->err);
     *out = t->count++;
     t->nodes[*out] =
         (struct node){.step = *step, .first = SIZE_MAX, .last = SIZE_MAX, .next = SIZE_MAX};
@@ -50,7 +50,8 @@ static enum node_kind kind_of(const struct sidestep_path_item *step)
     return step->key == NULL && !path_item_is_int_key(step) ? NODE_LIST : NODE_DICT;
 }
 
-static enum sidestep_status conflict(const struct tree *t, const struct torch_write_entry *entry)
+static enum sidestep_status fail_conflict(const struct tree *t,
+                                          const struct torch_write_entry *entry)
 {
     return FAIL(t->err, SIDESTEP_EUNSUPPORTED,
                 "'%s' is nested in a way that contradicts another name",
@@ -74,7 +75,7 @@ static enum sidestep_status descend(struct tree *t, size_t *at,
     if (key == NULL)
         return FAIL_NOMEM(t->err, SIDESTEP_MAX_NAME);
     if (t->nodes[*at].kind != NODE_NEW && t->nodes[*at].kind != kind)
-        return conflict(t, entry);
+        return fail_conflict(t, entry);
     t->nodes[*at].kind = kind;
     size_t found = hash_table_find(&t->children, key);
     if (found != SIZE_MAX) {
@@ -105,7 +106,7 @@ static enum sidestep_status add_entry(struct tree *t, const struct torch_write_e
     for (uint32_t i = 0; i < steps; i++)
         TRY(descend(t, &at, entry->path_length != 0 ? &entry->path[i] : &only, entry));
     if (t->nodes[at].kind != NODE_NEW)
-        return conflict(t, entry);
+        return fail_conflict(t, entry);
     t->nodes[at].kind = NODE_LEAF;
     t->nodes[at].entry = entry;
     return SIDESTEP_OK;
@@ -214,8 +215,9 @@ static enum sidestep_status put_list(const struct tree *t, const struct node *li
     OWNED size_t *places = NULL;
 
     if (list->length < 0 || (uint64_t)list->length > list->count + MAX_HOLES)
-        return FAIL(t->err, SIDESTEP_EUNSUPPORTED, "a list has %zu values, but the last index %lld",
-                    list->count, (long long)list->length - 1);
+        return FAIL(t->err, SIDESTEP_EUNSUPPORTED,
+                    "a list has %zu values, but its last index is %lld", list->count,
+                    (long long)list->length - 1);
     places = memory_new((size_t)list->length, sizeof(*places)); /* node plus 1; 0: none */
     if (places == NULL)
         return FAIL_NOMEM(t->err, (size_t)list->length * sizeof(*places));

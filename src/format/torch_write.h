@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * torch_write.h -- writes the pickle of a file of torch.save(): dicts and lists, nested by the
- * paths of the values.  It has protocol 2, and only symbols that torch.load(weights_only=True)
+ * paths of the values.  It uses protocol 2, and only symbols that torch.load(weights_only=True)
  * accepts.
  */
 #ifndef FORMAT_TORCH_WRITE_H
@@ -13,7 +13,7 @@
 /* A value, and its path. */
 struct torch_write_entry {
     const char *name;                      /* for messages, and the only key if there is no path */
-    const struct sidestep_path_item *path; /* of ${path_length} > 0 */
+    const struct sidestep_path_item *path; /* unused if ${path_length} is 0 */
     uint32_t path_length;
     size_t order;                       /* for the caller, to sort entries */
     const struct sidestep_value *value; /* NULL: it is a row-major tensor */

@@ -10,7 +10,7 @@
 #include "codec/codec.h"
 #include "format/archive_zip.h"
 
-#define RECORD_BYTES 112u /* more than the longest record, that at the end of the archive */
+#define RECORD_BYTES 112u /* more than the longest record, at the end of the archive */
 
 static inline void put(struct zip_writer *w, const void *bytes, size_t n)
 {
@@ -19,8 +19,8 @@ static inline void put(struct zip_writer *w, const void *bytes, size_t n)
     w->position += n;
 }
 
-/* A header, which is written at once: this is fast, and a checkpoint of small tensors is mostly
- * headers. */
+/* A header, which is written with one call.  This is fast, and a checkpoint of small tensors
+ * consists mostly of headers. */
 struct record {
     unsigned length; /* 0 at first */
     uint8_t bytes[RECORD_BYTES];
@@ -102,7 +102,7 @@ struct zip_writer_member *zip_writer_begin_member(struct zip_writer *w, const ch
     struct record r;
 
     r.length = 0;
-    assert(w->count <= w->room);
+    assert(w->count <= w->capacity);
     *member = (struct zip_writer_member){.name = name, .offset = w->position, .size = size};
     uint64_t start = w->position + 30 + name_bytes + zip64_extra_bytes(member) + 4;
     unsigned pad = (unsigned)(round_up(start, ZIP_WRITER_ALIGNMENT) - start);
@@ -127,12 +127,6 @@ struct zip_writer_member *zip_writer_begin_member(struct zip_writer *w, const ch
     return member;
 }
 
-/* boost's hash_combine, which torch uses. */
-static uint64_t combine(uint64_t seed, uint32_t crc)
-{
-    return seed ^ ((uint64_t)crc + 0x9e3779b9u + (seed << 6) + (seed >> 2));
-}
-
 void zip_writer_skip(struct zip_writer *w, uint64_t bytes)
 {
     w->position += bytes;
@@ -145,7 +139,10 @@ unsigned zip_writer_descriptor_bytes(const struct zip_writer_member *member)
 
 void zip_writer_fold_crc(struct zip_writer *w, uint32_t crc)
 {
-    w->crc_hash = combine(w->crc_hash, crc);
+    uint64_t seed = w->crc_hash;
+
+    /* boost's hash_combine, which torch uses. */
+    w->crc_hash = seed ^ ((uint64_t)crc + 0x9e3779b9u + (seed << 6) + (seed >> 2));
 }
 
 void zip_writer_end_member(struct zip_writer *w, struct zip_writer_member *member, uint32_t crc)
@@ -157,7 +154,7 @@ void zip_writer_end_member(struct zip_writer *w, struct zip_writer_member *membe
     member->crc = crc;
     if (member->size == 0)
         return;
-    w->crc_hash = combine(w->crc_hash, crc);
+    zip_writer_fold_crc(w, crc);
     add_le(&r, ZIP_DESCRIPTOR_SIGNATURE, 4);
     member->crc_at[0] = w->position + r.length;
     add_le(&r, crc, 4);

@@ -3,10 +3,10 @@
  * zip_writer.h -- writes zips with the same bytes as torch.save() of torch >= 2.7.
  *
  * Members are not compressed.  Padding aligns their data, and a descriptor follows each.  Values
- * that need it use zip64.  Python and NumPy read these zips, too.
+ * of more than 32 bits use zip64.  Python and NumPy read these zips, too.
  *
- * The writer counts the position in the archive.  So somebody else may write the data of a member
- * (zip_writer_skip()), and the writer may only count, without writing.
+ * The writer counts the position in the archive.  So other code may write the data of a member
+ * (zip_writer_skip()), and the writer may count without writing.
  */
 #ifndef FORMAT_ZIP_WRITER_H
 #define FORMAT_ZIP_WRITER_H
@@ -27,7 +27,7 @@ struct zip_writer_member {
 struct zip_writer {
     const char *prefix; /* of all names: "archive/" */
     struct zip_writer_member *members;
-    size_t room; /* of ${members}, which the caller owns */
+    size_t capacity; /* of ${members}, which the caller owns */
     size_t count;
     struct buffer *out; /* NULL: only count */
     uint64_t position;  /* in the archive */
@@ -37,7 +37,7 @@ struct zip_writer {
 /* Begin a member.  Its data begins at the new w->position, aligned.  ${name} must outlive ${w}. */
 struct zip_writer_member *zip_writer_begin_member(struct zip_writer *w, const char *name,
                                                   uint64_t size);
-/* Skip ${bytes} of the member's data, which somebody else writes. */
+/* Skip ${bytes} of the member's data, which other code writes. */
 void zip_writer_skip(struct zip_writer *w, uint64_t bytes);
 /* End the member whose data ends at w->position. */
 void zip_writer_end_member(struct zip_writer *w, struct zip_writer_member *member, uint32_t crc);

@@ -31,6 +31,26 @@ bool path_matches_name(const char *name, const struct sidestep_path_item *path,
     return *name == '\0';
 }
 
+enum sidestep_status path_copy(struct arena *arena, const struct sidestep_path_item *path,
+                               uint32_t path_length, const struct sidestep_path_item **copy,
+                               struct sidestep_error *err)
+{
+    struct sidestep_path_item *items = arena_copy(arena, path, path_length * sizeof(*items));
+
+    if (items == NULL)
+        return FAIL_NOMEM(err, path_length * sizeof(*items));
+    for (uint32_t i = 0; i < path_length; i++) {
+        if (path[i].key == NULL)
+            continue;
+        items[i].index = 0;
+        items[i].key = arena_strndup(arena, path[i].key, strlen(path[i].key));
+        if (items[i].key == NULL)
+            return FAIL_NOMEM(err, strlen(path[i].key) + 1);
+    }
+    *copy = items;
+    return SIDESTEP_OK;
+}
+
 uint64_t path_int_keys(const struct sidestep_path_item *path, uint32_t path_length)
 {
     uint64_t integers = 0;

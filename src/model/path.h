@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* path.h -- turns paths of nested state dicts into texts of names, and marks their integer keys. */
+/* path.h -- compares paths of nested state dicts with names, copies them, and marks integer keys.
+ */
 #ifndef MODEL_PATH_H
 #define MODEL_PATH_H
 
@@ -20,6 +21,10 @@ static inline bool path_item_is_int_key(const struct sidestep_path_item *item)
 {
     return (item->flags & SIDESTEP_PATH_INT_KEY) != 0;
 }
+/* Copy a path, and the texts of its keys, to ${arena}. */
+enum sidestep_status path_copy(struct arena *arena, const struct sidestep_path_item *path,
+                               uint32_t path_length, const struct sidestep_path_item **copy,
+                               struct sidestep_error *err);
 /* Bit i is set if item i is an integer key. */
 uint64_t path_int_keys(const struct sidestep_path_item *path, uint32_t path_length);
 /*

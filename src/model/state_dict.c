@@ -155,26 +155,15 @@ static enum sidestep_status copy_names(struct arena *arena, const char *name,
                                        const struct sidestep_path_item *path, uint32_t path_length,
                                        struct state_entry *entry, struct sidestep_error *err)
 {
-    struct sidestep_path_item *items;
-
     entry->name = arena_strndup(arena, name, strlen(name));
+    if (entry->name == NULL)
+        return FAIL_NOMEM(err, strlen(name) + 1);
     entry->path_length = path_length != 0 ? path_length : 1;
-    items = arena_new(arena, entry->path_length, sizeof(*items));
-    if (entry->name == NULL || items == NULL)
-        return FAIL_NOMEM(err, strlen(name));
-    if (path_length == 0)
-        items[0].key = entry->name;
-    for (uint32_t i = 0; i < path_length; i++) {
-        items[i] = path[i];
-        if (path[i].key == NULL)
-            continue;
-        items[i].key = arena_strndup(arena, path[i].key, strlen(path[i].key));
-        if (items[i].key == NULL)
-            return FAIL_NOMEM(err, strlen(path[i].key));
-        items[i].index = 0;
-    }
-    entry->path = items;
-    return SIDESTEP_OK;
+    if (path_length != 0)
+        return path_copy(arena, path, path_length, &entry->path, err);
+    const struct sidestep_path_item item = {.key = entry->name};
+    entry->path = arena_copy(arena, &item, sizeof(item));
+    return entry->path != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, sizeof(item));
 }
 
 /* ---------------------------------------------------------------- the hash table of boxes */

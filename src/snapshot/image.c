@@ -42,17 +42,10 @@ static enum sidestep_status new_hashes(struct arena *arena, struct image_item *i
 static enum sidestep_status copy_names(struct arena *arena, const struct state_entry *entry,
                                        struct footer_item *f, struct sidestep_error *err)
 {
-    struct sidestep_path_item *path =
-        arena_copy(arena, entry->path, entry->path_length * sizeof(*path));
-
     f->name = arena_strndup(arena, entry->name, strlen(entry->name));
-    if (f->name == NULL || path == NULL)
+    if (f->name == NULL ||
+        path_copy(arena, entry->path, entry->path_length, &f->path, NULL) != SIDESTEP_OK)
         return image_memory(err);
-    for (uint32_t i = 0; i < entry->path_length; i++)
-        if (path[i].key != NULL &&
-            (path[i].key = arena_strndup(arena, path[i].key, strlen(path[i].key))) == NULL)
-            return image_memory(err);
-    f->path = path;
     f->path_length = entry->path_length;
     return SIDESTEP_OK;
 }

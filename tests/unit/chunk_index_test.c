@@ -135,9 +135,10 @@ static enum sidestep_status read_pages(const struct rig *rig, const struct chunk
                                        const struct sidestep_state_dict *state,
                                        struct metadata *out)
 {
-    const struct chunk_list_wish wish = {.state = state, .files = rig->names, .file_count = FILES};
+    const struct chunk_list_filter filter = {
+        .state = state, .files = rig->names, .file_count = FILES};
     OWNED_BY(chunk_list_reader_free)
-    struct chunk_list_reader *l = chunk_list_reader_new(&wish, out, NULL);
+    struct chunk_list_reader *l = chunk_list_reader_new(&filter, out, NULL);
 
     assert_non_null(l);
     for (size_t i = begin; i < end; i++) {
@@ -380,10 +381,10 @@ TEST(a_table_has_limits)
 static enum sidestep_status read_page(const void *bytes, size_t length, const char *first)
 {
     static const char *const files[] = {"a", "b"};
-    const struct chunk_list_wish wish = {.files = files, .file_count = ARRAY_LENGTH(files)};
+    const struct chunk_list_filter filter = {.files = files, .file_count = ARRAY_LENGTH(files)};
     OWNED_METADATA metadata = {0};
     OWNED_BY(chunk_list_reader_free)
-    struct chunk_list_reader *l = chunk_list_reader_new(&wish, &metadata, NULL);
+    struct chunk_list_reader *l = chunk_list_reader_new(&filter, &metadata, NULL);
 
     assert_non_null(l);
     TRY(chunk_list_reader_add(l, bytes, length, first, NULL));

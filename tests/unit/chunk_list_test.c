@@ -65,10 +65,10 @@ static enum sidestep_status read_list(const struct buffer *list, size_t length,
                                       const struct sidestep_state_dict *state, bool all_names,
                                       struct metadata *out)
 {
-    const struct chunk_list_wish wish = {
+    const struct chunk_list_filter filter = {
         .state = state, .all_names = all_names, .files = file_names, .file_count = 2};
 
-    return chunk_list_read(list->bytes, length, &wish, out, NULL);
+    return chunk_list_read(list->bytes, length, &filter, out, NULL);
 }
 
 TEST(a_rank_takes_what_it_needs)

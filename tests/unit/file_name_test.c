@@ -57,7 +57,7 @@ TEST(every_form_is_made_and_recognised)
 
 TEST(the_lock_has_a_name_without_an_id)
 {
-    struct file_name parsed = file_name_parse(NAMES_COMMIT_LOCK);
+    struct file_name parsed = file_name_parse(FILE_NAME_COMMIT_LOCK);
 
     assert_int_equal(parsed.kind, FILE_NAME_LOCK);
     assert_string_equal(parsed.save_id, "");

@@ -227,7 +227,7 @@ TEST(holes_of_a_list)
 
     assert_int_equal(write_list(MAX_HOLES, &why), SIDESTEP_OK);
     expect(true, write_list(MAX_HOLES + 1, &why), &why,
-           "a list has 1 values, but the last index 100001");
+           "a list has 1 values, but its last index is 100001");
     expect(true, write_list(INT64_MAX - 1, &why), &why, "a list has 1 values");
 }
 

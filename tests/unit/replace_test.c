@@ -235,7 +235,7 @@ static void leave_lock(void)
     OWNED_DIR *dir = open_path(TARGET);
     OWNED_FILE *lock = NULL;
 
-    assert_int_equal(store_file_create(dir, NAMES_COMMIT_LOCK, 0, &lock, NULL), SIDESTEP_OK);
+    assert_int_equal(store_file_create(dir, FILE_NAME_COMMIT_LOCK, 0, &lock, NULL), SIDESTEP_OK);
 }
 
 TEST(a_lock_of_the_dead_is_taken_over)
@@ -252,7 +252,7 @@ static struct store_ops ops_of_a_stranger;
 static enum sidestep_status refuse_lock(struct store_dir *at, const char *name, uint32_t flags,
                                         struct store_file **out, struct sidestep_error *reason)
 {
-    if (strcmp(name, NAMES_COMMIT_LOCK) == 0)
+    if (strcmp(name, FILE_NAME_COMMIT_LOCK) == 0)
         return FAIL(reason, SIDESTEP_EPERM, "not yours");
     return sim_ops.file_open(at, name, flags, out, reason);
 }
