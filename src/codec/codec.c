@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* codec.c -- see codec.h: the table of codecs, and their inputs. */
+/* codec.c -- see codec.h: finds codecs, and reads their inputs. */
 #include "codec/codec.h"
 
 #include <string.h>
@@ -26,10 +26,10 @@ enum sidestep_status codec_input_read(struct codec_input *input, void *to, size_
         return FAIL(err, SIDESTEP_ECORRUPT, "the stored bytes end %llu bytes early",
                     (unsigned long long)(bytes - input->left));
     while (bytes != 0) {
-        const uint8_t *some;
+        const uint8_t *piece;
         size_t length;
-        TRY(input->take(input, bytes, &some, &length, err));
-        memcpy(at, some, length);
+        TRY(input->take(input, bytes, &piece, &length, err));
+        memcpy(at, piece, length);
         at += length;
         bytes -= length;
     }

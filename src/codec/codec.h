@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * codec.h -- codecs, which compress items, and the hashes of all bytes.
+ * codec.h -- compresses and decodes items by codecs, and hashes bytes.
  *
  * What comes in: an item as it is without a codec (head, data and tail of a tensor's archive, or an
  * object).
@@ -41,10 +41,10 @@ struct codec_part {
     uint64_t length;
 };
 
-/* Stored bytes, in order.  take() returns the next ones, at least 1 and at most ${max}.  It is not
- * called when none are left. */
+/* Stored bytes, in order.  take() returns the next ones, at least 1 and at most ${max}.  It must
+ * not be called if none are left. */
 struct codec_input {
-    uint64_t left;
+    uint64_t left; /* bytes */
     enum sidestep_status (*take)(struct codec_input *input, size_t max, const uint8_t **bytes,
                                  size_t *length, struct sidestep_error *err);
 };
@@ -57,7 +57,7 @@ struct codec_sink {
     enum sidestep_status (*put)(struct codec_sink *sink, const uint8_t *bytes, size_t length,
                                 struct sidestep_error *err);
     /* Saves a copy: returns the final place of the next ${length} bytes.  The decoder writes them
-     * there, and then calls put() with this address.  NULL: no such place, also as a function. */
+     * there, and then calls put() with this address.  NULL, as the function too: there is none. */
     uint8_t *(*room)(struct codec_sink *sink, size_t length);
 };
 
@@ -76,7 +76,7 @@ struct codec_decoder; /* for any number of chunks */
 struct codec_chunk_ops {
     /* Find the chunks in the ${stored_bytes} of ${source} from ${offset} on: chunk i lies in
      * [places[i], places[i + 1]), counted from ${offset}.  ${places} has one element more than
-     * there are chunks.  item->bytes is ignored.  On failure call decode(), which says what is
+     * there are chunks.  item->bytes is ignored.  After a failure, codec->decode() says what is
      * wrong. */
     enum sidestep_status (*locate)(const struct codec_item *item, const struct source *source,
                                    uint64_t offset, uint64_t stored_bytes, uint64_t *places,
@@ -111,7 +111,7 @@ struct codec {
     const struct codec_chunk_ops *chunks; /* NULL: items can be decoded only as a whole */
 };
 
-extern const struct codec codec_zstd;   /* torch's own "stream.zstd": one frame */
+extern const struct codec codec_zstd;   /* "stream.zstd" of torch: one frame */
 extern const struct codec codec_planes; /* planes.h */
 /* 0: codec_zstd, which does not search for matches.  1 to CODEC_ZSTD_LEVELS: the codec that
  * searches at this level of libzstd. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * codec_custom.c -- see codec_custom.h: the list of registered codecs, and calls to their
+ * codec_custom.c -- see codec_custom.h: keeps the list of registered codecs, and calls their
  * functions.
  *
  * All engines of a process share the list, which only grows.  Decoders are needed wherever items
@@ -23,7 +23,7 @@ struct custom {
     struct codec codec;
     struct sidestep_codec theirs;
     char descriptor[DESCRIPTOR_BYTES];
-    struct custom *next; /* constant while it is in the list */
+    struct custom *next; /* constant once it is in the list */
 };
 
 static _Atomic(struct custom *) customs;
@@ -34,7 +34,7 @@ struct sidestep_codec_input {
     struct codec_input *input;
 };
 
-/* A buffer, or a sink. */
+/* Writes to ${buffer} or to ${sink}; the other one is NULL. */
 struct sidestep_codec_output {
     struct buffer *buffer;
     struct codec_sink *sink;
@@ -50,14 +50,14 @@ enum sidestep_status sidestep_codec_take(struct sidestep_codec_input *input, siz
                                          const void **bytes, size_t *length,
                                          struct sidestep_error *err)
 {
-    const uint8_t *some = NULL;
+    const uint8_t *piece = NULL;
 
     if (most == 0)
-        return FAIL(err, SIDESTEP_EINVAL, "it asks for at most 0 bytes");
+        return FAIL(err, SIDESTEP_EINVAL, "it asks for 0 bytes");
     if (input->input->left == 0)
         return FAIL(err, SIDESTEP_ECORRUPT, "the stored bytes end early");
-    TRY(input->input->take(input->input, most, &some, length, err));
-    *bytes = some;
+    TRY(input->input->take(input->input, most, &piece, length, err));
+    *bytes = piece;
     return SIDESTEP_OK;
 }
 
@@ -76,7 +76,7 @@ enum sidestep_status sidestep_codec_put(struct sidestep_codec_output *output, co
 
 /* ---- calls to the program's functions */
 
-#define THEIRS(custom, function, why, err, ...)                                                    \
+#define CALL_THEIRS(custom, function, why, err, ...)                                               \
     error_from_callback("the codec", (custom)->descriptor, #function,                              \
                         (custom)->theirs.function(__VA_ARGS__), why, err)
 
@@ -96,7 +96,8 @@ static enum sidestep_status encoder_new(const struct codec *self, struct codec_e
         return FAIL_NOMEM(err, sizeof(*encoder));
     encoder->custom = custom;
     if (custom->theirs.encoder_new != NULL)
-        TRY(THEIRS(custom, encoder_new, &why, err, custom->theirs.context, &encoder->theirs, &why));
+        TRY(CALL_THEIRS(custom, encoder_new, &why, err, custom->theirs.context, &encoder->theirs,
+                        &why));
     *out = TAKE(encoder);
     return SIDESTEP_OK;
 }
@@ -122,8 +123,8 @@ static enum sidestep_status encode(struct codec_encoder *encoder, const struct c
     struct sidestep_codec_output to = {.buffer = out}, index_to = {.buffer = index};
     struct sidestep_error why = {.rank = -1};
 
-    return THEIRS(custom, encode, &why, err, custom->theirs.context, encoder->theirs, &theirs,
-                  part->bytes, part->begin, (size_t)part->length, &to, &index_to, &why);
+    return CALL_THEIRS(custom, encode, &why, err, custom->theirs.context, encoder->theirs, &theirs,
+                       part->bytes, part->begin, (size_t)part->length, &to, &index_to, &why);
 }
 
 static enum sidestep_status decode(const struct codec *self, struct codec_input *input,
@@ -135,7 +136,7 @@ static enum sidestep_status decode(const struct codec *self, struct codec_input 
     struct sidestep_codec_output out = {.sink = sink, .left = max};
     struct sidestep_error why = {.rank = -1};
 
-    TRY(THEIRS(custom, decode, &why, err, custom->theirs.context, &in, max, &out, &why));
+    TRY(CALL_THEIRS(custom, decode, &why, err, custom->theirs.context, &in, max, &out, &why));
     if (input->left != 0)
         return FAIL(err, SIDESTEP_ECORRUPT, "the codec '%s' leaves %llu stored bytes unread",
                     custom->descriptor, (unsigned long long)input->left);
@@ -163,7 +164,7 @@ static bool is_descriptor(const char *text)
            name + version + 2 <= DESCRIPTOR_BYTES;
 }
 
-/* False: there is a codec with this descriptor. */
+/* Add to the list.  False: there is a codec with this descriptor already. */
 static bool add(struct custom *custom)
 {
     custom->next = atomic_load(&customs);
@@ -199,6 +200,6 @@ enum sidestep_status sidestep_codec_register(const struct sidestep_codec *codec,
                                    .decode = decode};
     if (!add(custom))
         return FAIL(err, SIDESTEP_EEXISTS, "there is a codec '%s' already", custom->descriptor);
-    (void)TAKE(custom); /* the list owns it, for good */
+    (void)TAKE(custom); /* the list owns it, and never frees it */
     return SIDESTEP_OK;
 }

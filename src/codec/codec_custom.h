@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* codec_custom.h -- codecs that a program registers (sidestep_extend.h). */
+/* codec_custom.h -- finds the codecs that the program has registered (sidestep_extend.h). */
 #ifndef CODEC_CODEC_CUSTOM_H
 #define CODEC_CODEC_CUSTOM_H
 

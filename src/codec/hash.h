@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * hash.h -- hashes: XXH3-64 of each block of an item's data, XXH3-128 over the list of block
- * hashes, CRC32 (as in zip) for other readers, and SHA-256 where one file names the content of
- * another.
+ * hash.h -- computes hashes: XXH3-64 of each block of an item's data, XXH3-128 of the list of block
+ * hashes, CRC32 (as in zip) for other readers, and SHA-256 where one file has the hash of another.
  */
 #ifndef CODEC_HASH_H
 #define CODEC_HASH_H
@@ -41,10 +40,9 @@ void hash_sha256(const void *bytes, size_t length, uint8_t digest[HASH_SHA256_BY
 enum sidestep_status hash_sha256_source(const struct source *source,
                                         uint8_t digest[HASH_SHA256_BYTES],
                                         struct sidestep_error *err);
-/* Write ${bytes} of ${digest} as lower-case hexadecimal digits and a NUL; and read them back
- * (false:
- * ${hex} is something else). */
+/* Write ${bytes} of ${digest} as lower-case hexadecimal digits and a NUL. */
 void hash_to_hex(const uint8_t *digest, size_t bytes, char *hex);
+/* The reverse.  False: ${hex} is something else. */
 _Bool hash_from_hex(const char *hex, size_t bytes, uint8_t *digest);
 
 /* The number of blocks in ${bytes}, the last of which may be shorter. */

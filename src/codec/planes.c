@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* planes.c -- see planes.h: the encoder. */
+/* planes.c -- see planes.h: encodes items. */
 #include "codec/planes.h"
 
 #include <assert.h>
@@ -10,10 +10,10 @@
 #include "codec/planes_layout.h"
 #include "codec/zstd_encode.h"
 
-/* A sample of so many bytes, evenly spread, tells whether a plane is worth encoding. */
+/* A sample of this many bytes, evenly spread, tells whether a plane is worth encoding. */
 #define SAMPLE_BYTES 4096u
-/* From this on, entropy coding saves some percent: the chance that two bytes of a plane are equal,
- * divided by the chance if all values were equally frequent. */
+/* The chance that two bytes of a plane are equal, divided by that chance if all values were equally
+ * frequent.  If it is at least this, entropy coding saves some percent. */
 #define WORTH_COLLISIONS 1.3
 
 struct codec_encoder {
@@ -65,10 +65,10 @@ static void choose_width(enum sidestep_dtype dtype, struct planes_header *header
         break;
     }
     size_t bytes = sidestep_dtype_size(dtype);
-    bool halved = dtype == SIDESTEP_COMPLEX128 || dtype == SIDESTEP_COMPLEX64 ||
-                  dtype == SIDESTEP_COMPLEX32 || dtype == SIDESTEP_BCOMPLEX32;
+    bool is_complex = dtype == SIDESTEP_COMPLEX128 || dtype == SIDESTEP_COMPLEX64 ||
+                      dtype == SIDESTEP_COMPLEX32 || dtype == SIDESTEP_BCOMPLEX32;
     if (bytes != 0)
-        header->width = (unsigned)(halved ? bytes / 2 : bytes);
+        header->width = (unsigned)(is_complex ? bytes / 2 : bytes);
 }
 
 struct planes_header planes_header_for_item(const struct codec_item *item)
@@ -109,7 +109,7 @@ static bool is_worth_coding(const uint8_t *plane, size_t length)
     return equal * 256 >= WORTH_COLLISIONS * (double)n * (double)(n - 1);
 }
 
-/* Append the plane.  ${*word}: its method and its bytes. */
+/* Append the plane, and set ${*word} to its method and number of bytes. */
 static enum sidestep_status put_plane(ZSTD_CCtx *coder, const uint8_t *plane, size_t length,
                                       struct buffer *out, uint32_t *word,
                                       struct sidestep_error *err)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* planes_decode.c -- see planes.h: the decoder.  Its input is not trusted. */
+/* planes_decode.c -- see planes.h: decodes items.  Its input is not trusted. */
 #include <stdlib.h>
 #include <string.h>
 #include <zstd.h>
@@ -13,7 +13,7 @@
 
 struct codec_decoder {
     ZSTD_DCtx *zstd;
-    uint8_t planes[CODEC_CHUNK_BYTES]; /* decoded ones, before they are joined */
+    uint8_t planes[CODEC_CHUNK_BYTES]; /* decoded, and not yet joined */
 };
 
 static void decoder_free(struct codec_decoder *decoder)
@@ -29,7 +29,7 @@ static enum sidestep_status decoder_new(struct codec_decoder **out, struct sides
 
     if (decoder == NULL)
         return FAIL_NOMEM(err, sizeof(*decoder));
-    /* ${planes} is not zeroed, because that takes as long as decoding some of it. */
+    /* ${planes} is not zeroed, because that would take as long as decoding a part of it. */
     decoder->zstd = fault_hit("memory") ? NULL : ZSTD_createDCtx();
     if (decoder->zstd == NULL) {
         decoder_free(decoder);
@@ -63,7 +63,7 @@ static enum sidestep_status read_header(const uint8_t bytes[PLANES_HEADER_BYTES]
                     chunk_bytes);
     if (out->width == 0 || out->width > PLANES_MAX_WIDTH || (out->width & (out->width - 1)) != 0 ||
         out->data_bytes % out->width != 0 || (out->width == 1 && out->rotated))
-        return FAIL_PLANES(err, "elements of %u bytes in data of %llu", out->width,
+        return FAIL_PLANES(err, "its header has elements of %u bytes in data of %llu", out->width,
                            (unsigned long long)out->data_bytes);
     if (out->bytes > max)
         return FAIL_PLANES(err, "it holds %llu bytes, at most %llu fit",
@@ -77,8 +77,8 @@ static enum sidestep_status read_header(const uint8_t bytes[PLANES_HEADER_BYTES]
     return SIDESTEP_OK;
 }
 
-/* Decode one plane of ${bytes} as ${word} says.  ${*plane} points to the result, in ${room} or
- * ${coded}. */
+/* Decode one plane to exactly ${bytes}.  ${word} is its method and size.  Set ${*plane} to the
+ * result, in ${room} or ${coded}. */
 static enum sidestep_status decode_plane(struct codec_decoder *decoder, uint32_t word,
                                          const uint8_t *coded, size_t bytes, uint8_t *room,
                                          const uint8_t **plane, struct sidestep_error *err)
@@ -112,7 +112,7 @@ static enum sidestep_status decode_plane(struct codec_decoder *decoder, uint32_t
     return SIDESTEP_OK;
 }
 
-/* An encoded chunk.  The planes follow the words, or lie elsewhere. */
+/* An encoded chunk.  The planes may follow the words, or lie elsewhere. */
 struct coded_chunk {
     const uint8_t *words, *planes;
     size_t planes_bytes;
@@ -146,16 +146,16 @@ static enum sidestep_status decode_chunk(struct codec_decoder *decoder,
 }
 
 /* Copy ${bytes} from ${input} to ${sink}. */
-static enum sidestep_status pass(struct codec_input *input, uint64_t bytes, struct codec_sink *sink,
-                                 struct sidestep_error *err)
+static enum sidestep_status copy_bytes(struct codec_input *input, uint64_t bytes,
+                                       struct codec_sink *sink, struct sidestep_error *err)
 {
     while (bytes != 0) {
-        const uint8_t *some;
+        const uint8_t *piece;
         size_t length;
         if (input->left == 0)
             return FAIL_PLANES(err, "it is truncated");
-        TRY(input->take(input, (size_t)bytes, &some, &length, err));
-        TRY(sink->put(sink, some, length, err));
+        TRY(input->take(input, (size_t)bytes, &piece, &length, err));
+        TRY(sink->put(sink, piece, length, err));
         bytes -= length;
     }
     return SIDESTEP_OK;
@@ -175,7 +175,7 @@ static void free_chunks(struct chunks **chunks)
     free(*chunks);
 }
 
-/* Get the next ${bytes}.  ${*at}: where the input has them, if in one piece; else ${room}. */
+/* Get the next ${bytes}.  ${*at} points to them: in the input, if in one piece, else in ${room}. */
 static enum sidestep_status take_all(struct codec_input *input, size_t bytes, uint8_t *room,
                                      const uint8_t **at, struct sidestep_error *err)
 {
@@ -245,17 +245,17 @@ enum sidestep_status planes_decode(const struct codec *self, struct codec_input 
         return FAIL_NOMEM(err, sizeof(*chunks));
     chunks->decoder = NULL;
     TRY(decoder_new(&chunks->decoder, err));
-    TRY(pass(input, header.data_offset, sink, err));
+    TRY(copy_bytes(input, header.data_offset, sink, err));
     TRY(decode_chunks(input, &header, chunks, sink, &index, err));
-    TRY(pass(input, header.bytes - header.data_offset - header.data_bytes, sink, err));
+    TRY(copy_bytes(input, header.bytes - header.data_offset - header.data_bytes, sink, err));
     if (input->left != index.length)
         return FAIL_PLANES(err, "the index has %llu bytes instead of %zu",
                            (unsigned long long)input->left, index.length);
     for (size_t at = 0; at < index.length;) {
-        const uint8_t *some;
+        const uint8_t *piece;
         size_t length;
-        TRY(input->take(input, index.length - at, &some, &length, err));
-        if (memcmp(some, index.bytes + at, length) != 0)
+        TRY(input->take(input, index.length - at, &piece, &length, err));
+        if (memcmp(piece, index.bytes + at, length) != 0)
             return FAIL_PLANES(err, "the index does not match the chunks");
         at += length;
     }
@@ -294,9 +294,11 @@ static enum sidestep_status locate(const struct codec_item *item, const struct s
 {
     uint8_t bytes[PLANES_HEADER_BYTES];
     struct planes_header header, expected = planes_header_for_item(item);
-    uint64_t count = codec_chunk_count(item->data_bytes), around = PLANES_HEADER_BYTES + 4 * count;
+    uint64_t count = codec_chunk_count(item->data_bytes),
+             overhead = PLANES_HEADER_BYTES + 4 * count;
 
-    if (offset > source->length || stored_bytes > source->length - offset || around > stored_bytes)
+    if (offset > source->length || stored_bytes > source->length - offset ||
+        overhead > stored_bytes)
         return FAIL_PLANES(err, "it is truncated");
     TRY(source_read(source, bytes, sizeof(bytes), offset, err));
     TRY(read_header(bytes, UINT64_MAX, &header, err));
@@ -304,7 +306,7 @@ static enum sidestep_status locate(const struct codec_item *item, const struct s
         header.data_bytes != expected.data_bytes || header.data_offset != expected.data_offset)
         return FAIL_PLANES(err, "its header does not match the tensor");
     uint64_t tail = header.bytes - header.data_bytes - header.data_offset;
-    if (header.data_offset + tail > stored_bytes - around)
+    if (header.data_offset + tail > stored_bytes - overhead)
         return FAIL_PLANES(err, "it is truncated");
     return read_index(source, offset + stored_bytes - 4 * count,
                       PLANES_HEADER_BYTES + header.data_offset, stored_bytes - 4 * count - tail,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* planes_layout.h -- what the encoder and the decoder of planes share. */
+/* planes_layout.h -- declares what the encoder and the decoder of planes share. */
 #ifndef CODEC_PLANES_LAYOUT_H
 #define CODEC_PLANES_LAYOUT_H
 
@@ -14,7 +14,7 @@
 
 enum planes_method {
     PLANES_STORED,   /* as it is */
-    PLANES_CONSTANT, /* one byte, which all bytes of the plane are */
+    PLANES_CONSTANT, /* one byte, which all bytes of the plane equal */
     PLANES_ZSTD,     /* one zstd frame */
 };
 

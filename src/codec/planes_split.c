@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* planes_split.c -- see planes_layout.h: the loops over all bytes, written so that compilers
- * vectorize them (with -O3: src/meson.build). */
+/* planes_split.c -- see planes_layout.h: splits and joins planes.  The loops are written so that
+ * compilers vectorize them (with -O3: src/meson.build). */
 #include <assert.h>
 #include <string.h>
 
@@ -10,7 +10,7 @@
 #error "elements are little-endian, here and in files"
 #endif
 
-/* Elements per round.  With a constant number of turns, compilers vectorize better. */
+/* Elements per round.  Compilers vectorize loops better if the number of iterations is constant. */
 #define ROUND ((size_t)1024)
 
 /* For elements of a width: load, store, and rotate by one bit to the left or right. */

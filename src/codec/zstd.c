@@ -22,18 +22,9 @@ static void free_decoder(ZSTD_DCtx **decoder)
 /* The header of a frame (RFC 8878, 3.1.1.1). */
 struct frame {
     uint64_t window_bytes;
-    uint64_t content_bytes; /* NO_CONTENT_SIZE: the frame does not tell */
+    uint64_t content_bytes; /* NO_CONTENT_SIZE: not recorded */
     uint32_t dictionary;
 };
-
-static uint64_t read_le(struct cursor *c, unsigned bytes)
-{
-    uint64_t value = 0;
-
-    for (unsigned i = 0; i < bytes; i++)
-        value |= (uint64_t)cursor_u8(c) << (8 * i);
-    return value;
-}
 
 static enum sidestep_status read_frame_header(const void *stored, size_t stored_bytes,
                                               struct frame *frame, struct sidestep_error *err)
@@ -55,18 +46,18 @@ static enum sidestep_status read_frame_header(const void *stored, size_t stored_
         uint64_t base = (uint64_t)1 << (10 + (window >> 3));
         frame->window_bytes = base + base / 8 * (window & 7);
     }
-    frame->dictionary = (uint32_t)read_le(&c, dictionary_widths[descriptor & 3]);
+    frame->dictionary = (uint32_t)cursor_le(&c, dictionary_widths[descriptor & 3]);
     unsigned width = content_widths[descriptor >> 6];
     if (width == 0 && single_segment)
         width = 1;
     frame->content_bytes =
-        width != 0 ? read_le(&c, width) + (width == 2 ? 256 : 0) : NO_CONTENT_SIZE;
+        width != 0 ? cursor_le(&c, width) + (width == 2 ? 256 : 0) : NO_CONTENT_SIZE;
     if (single_segment)
         frame->window_bytes = frame->content_bytes;
     return c.overrun ? FAIL(err, SIDESTEP_ECORRUPT, "zstd: the frame is truncated") : SIDESTEP_OK;
 }
 
-/* Refuse what can be refused before decoding. */
+/* Refuse a frame by its header, before decoding. */
 static enum sidestep_status check_header(const void *stored, size_t stored_bytes,
                                          uint64_t max_bytes, struct sidestep_error *err)
 {
@@ -75,7 +66,7 @@ static enum sidestep_status check_header(const void *stored, size_t stored_bytes
     TRY(read_frame_header(stored, stored_bytes, &frame, err));
     if (frame.dictionary != 0)
         return FAIL(err, SIDESTEP_ECORRUPT,
-                    "zstd: the frame wants dictionary %u; none is used here", frame.dictionary);
+                    "zstd: the frame needs dictionary %u; sidestep has none", frame.dictionary);
     if (frame.window_bytes > (uint64_t)1 << ZSTD_WINDOW_LOG_MAX)
         return FAIL(err, SIDESTEP_ECORRUPT,
                     "zstd: a window of %llu bytes is over the limit of %llu",
@@ -182,7 +173,8 @@ enum sidestep_status zstd_decode(const void *stored, size_t stored_bytes, uint64
     return SIDESTEP_OK;
 }
 
-/* Decode all of ${in} into ${sink}.  ${*wanted} is 0 at the end of the frame. */
+/* Decode all of ${in} into ${sink}, which may take ${*room} bytes more.  ${*wanted} is 0 at the end
+ * of the frame. */
 static enum sidestep_status push(ZSTD_DCtx *decoder, ZSTD_inBuffer *in, ZSTD_outBuffer *out,
                                  uint64_t *room, struct codec_sink *sink, size_t *wanted,
                                  struct sidestep_error *err)
@@ -196,7 +188,8 @@ static enum sidestep_status push(ZSTD_DCtx *decoder, ZSTD_inBuffer *in, ZSTD_out
             return FAIL(err, SIDESTEP_ECORRUPT, "zstd: the frame is damaged: %s",
                         ZSTD_getErrorName(*wanted));
         if (out->pos > *room)
-            return FAIL(err, SIDESTEP_ECORRUPT, "zstd: the frame holds more than it may");
+            return FAIL(err, SIDESTEP_ECORRUPT,
+                        "zstd: the frame holds more bytes than are allowed");
         *room -= out->pos;
         if (out->pos != 0)
             TRY(sink->put(sink, out->dst, out->pos, err));
@@ -226,9 +219,9 @@ enum sidestep_status zstd_decode_stream(struct codec_input *input, uint64_t max_
             break;
         if (input->left == 0)
             return FAIL(err, SIDESTEP_ECORRUPT, "zstd: the frame is truncated");
-        const uint8_t *some;
-        TRY(input->take(input, STREAM_BYTES, &some, &in.size, err));
-        in.src = some;
+        const uint8_t *piece;
+        TRY(input->take(input, STREAM_BYTES, &piece, &in.size, err));
+        in.src = piece;
         in.pos = 0;
     }
     if (in.pos != in.size || input->left != 0)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * zstd_level.c -- encodes "stream.zstd/1" with matches, at the levels of libzstd.  For data where
- * strings of bytes repeat, such as tokens, indices and text; not for weights.
+ * zstd_level.c -- encodes "stream.zstd/1" with matches, at the levels of libzstd.  It is for data
+ * where strings of bytes repeat, such as tokens, indices and text; not for weights.
  *
  * An item is one frame, whose parts several threads encode.  The first part is encoded as the
  * beginning of a frame.  The thread of any other part does not know the bytes in front of it, so it
@@ -28,7 +28,7 @@
 #include "codec/zstd_encode.h"
 
 #define WINDOW_LOG 22 /* one part */
-/* From SLOW_LEVEL on: takes half of the memory, and makes encoded text 0.3 % larger. */
+/* For levels from SLOW_LEVEL on: it halves the memory, and makes encoded text 0.3 % larger. */
 #define SLOW_WINDOW_LOG 21
 #define SLOW_LEVEL 10
 #define RANDOM_BYTES 64u /* of each of the three strings that repeat in the primer */
@@ -120,9 +120,9 @@ static enum sidestep_status encoder_new(const struct codec *self, struct codec_e
 }
 
 /* Encode ${bytes}, and append all that the encoder has to ${out}, which is large enough. */
-static enum sidestep_status code(ZSTD_CCtx *coder, const void *bytes, size_t length,
-                                 ZSTD_EndDirective how, ZSTD_outBuffer *out,
-                                 struct sidestep_error *err)
+static enum sidestep_status encode_bytes(ZSTD_CCtx *coder, const void *bytes, size_t length,
+                                         ZSTD_EndDirective how, ZSTD_outBuffer *out,
+                                         struct sidestep_error *err)
 {
     ZSTD_inBuffer in = {.src = bytes, .size = length};
     size_t left = ZSTD_compressStream2(coder, out, &in, how);
@@ -133,9 +133,10 @@ static enum sidestep_status code(ZSTD_CCtx *coder, const void *bytes, size_t len
     return SIDESTEP_OK;
 }
 
-/* Append the primer and ${part}, encoded.  ${*begin}: where the blocks of ${part} begin. */
-static enum sidestep_status code_part(struct codec_encoder *encoder, const struct codec_part *part,
-                                      struct buffer *out, size_t *begin, struct sidestep_error *err)
+/* Append the encoded primer and ${part}.  Set ${*begin} to where the blocks of ${part} begin. */
+static enum sidestep_status encode_part(struct codec_encoder *encoder,
+                                        const struct codec_part *part, struct buffer *out,
+                                        size_t *begin, struct sidestep_error *err)
 {
     size_t room = ZSTD_compressBound(PRIMER_BYTES) + ZSTD_compressBound((size_t)part->length);
     size_t start = out->length;
@@ -149,10 +150,10 @@ static enum sidestep_status code_part(struct codec_encoder *encoder, const struc
     if (part->begin == 0) {
         *begin = ZSTD_ENCODED_HEADER_BYTES;
     } else {
-        TRY(code(encoder->coder, encoder->primer, PRIMER_BYTES, ZSTD_e_flush, &coded, err));
+        TRY(encode_bytes(encoder->coder, encoder->primer, PRIMER_BYTES, ZSTD_e_flush, &coded, err));
         *begin = coded.pos;
     }
-    TRY(code(encoder->coder, part->bytes, (size_t)part->length, ZSTD_e_end, &coded, err));
+    TRY(encode_bytes(encoder->coder, part->bytes, (size_t)part->length, ZSTD_e_end, &coded, err));
     *begin += start;
     out->length = start + coded.pos;
     return SIDESTEP_OK;
@@ -184,10 +185,10 @@ static void put_offsets(uint64_t offset, struct buffer *out)
     buffer_put(out, stream, stream_bytes);
 }
 
-/* Do ${blocks} decode to ${part}, if only bytes of ${value} are in front of them? */
+/* Do ${blocks} decode to ${part} if all bytes in front of them are ${value}? */
 static enum sidestep_status try_blocks(struct codec_encoder *encoder, const struct codec_part *part,
                                        const uint8_t *blocks, size_t length, uint8_t value,
-                                       bool *right, struct sidestep_error *err)
+                                       bool *correct, struct sidestep_error *err)
 {
     struct buffer *trial = &encoder->trial;
     size_t in_front = round_up((size_t)part->length + ZSTD_BLOCKSIZE_MAX, ZSTD_BLOCKSIZE_MAX);
@@ -208,7 +209,7 @@ static enum sidestep_status try_blocks(struct codec_encoder *encoder, const stru
     buffer_put(trial, blocks, length);
     TRY(buffer_check(trial, err));
     if (zstd_blocks_find_dependency(trial->bytes + at, length, true) == ZSTD_DEPENDENCY_FULL) {
-        *right = false;
+        *correct = false;
         return SIDESTEP_OK;
     }
     encoder->decoded.length = 0;
@@ -216,7 +217,7 @@ static enum sidestep_status try_blocks(struct codec_encoder *encoder, const stru
     if (to == NULL)
         return buffer_check(&encoder->decoded, err);
     size_t decoded = ZSTD_decompressDCtx(encoder->decoder, to, room, trial->bytes, trial->length);
-    *right =
+    *correct =
         decoded == room && memcmp(to + room - part->length, part->bytes, (size_t)part->length) == 0;
     return SIDESTEP_OK;
 }
@@ -225,31 +226,32 @@ static enum sidestep_status try_blocks(struct codec_encoder *encoder, const stru
  * mark as the last of its frame. */
 static enum sidestep_status check_blocks(struct codec_encoder *encoder,
                                          const struct codec_part *part, bool last, uint8_t *blocks,
-                                         size_t length, bool *right, struct sidestep_error *err)
+                                         size_t length, bool *correct, struct sidestep_error *err)
 {
     enum zstd_dependency need = zstd_blocks_find_dependency(blocks, length, last);
 
-    *right = need == ZSTD_DEPENDENCY_NONE || (need == ZSTD_DEPENDENCY_OFFSETS && part->begin == 0);
-    if (need != ZSTD_DEPENDENCY_OFFSETS || *right)
+    *correct =
+        need == ZSTD_DEPENDENCY_NONE || (need == ZSTD_DEPENDENCY_OFFSETS && part->begin == 0);
+    if (need != ZSTD_DEPENDENCY_OFFSETS || *correct)
         return SIDESTEP_OK;
-    TRY(try_blocks(encoder, part, blocks, length, 0x00, right, err));
-    return *right ? try_blocks(encoder, part, blocks, length, 0xff, right, err) : SIDESTEP_OK;
+    TRY(try_blocks(encoder, part, blocks, length, 0x00, correct, err));
+    return *correct ? try_blocks(encoder, part, blocks, length, 0xff, correct, err) : SIDESTEP_OK;
 }
 
 static enum sidestep_status encode(struct codec_encoder *encoder, const struct codec_item *item,
                                    const struct codec_part *part, struct buffer *out,
                                    struct buffer *index, struct sidestep_error *err)
 {
-    bool last = part->begin + part->length == item->bytes, right = false;
+    bool last = part->begin + part->length == item->bytes, correct = false;
     size_t start = out->length, begin = 0;
 
     if (part->begin == 0)
         zstd_write_frame_header(item->bytes, encoder->window_log, out);
     size_t at = out->length;
-    TRY(code_part(encoder, part, out, &begin, err));
+    TRY(encode_part(encoder, part, out, &begin, err));
     size_t length = out->length - begin;
-    TRY(check_blocks(encoder, part, last, out->bytes + begin, length, &right, err));
-    if (!right) {
+    TRY(check_blocks(encoder, part, last, out->bytes + begin, length, &correct, err));
+    if (!correct) {
         out->length = start;
         return codec_zstd.encode(encoder->plain, item, part, out, index, err);
     }

@@ -93,14 +93,14 @@ static enum sidestep_status host_scatter_all(struct comm *comm, const void *send
 
 /* The sizes that ranks exchange: 64 bits each, so that ranks may differ in size_t. */
 struct size_table {
-    uint64_t *wire;
-    size_t *wire_bytes; /* the argument of the callbacks: 8 for each rank */
+    uint64_t *sizes;
+    size_t *bytes; /* of each rank's size, for the callbacks: 8 */
 };
 
 static void size_table_release(struct size_table *table)
 {
-    free(table->wire);
-    free(table->wire_bytes);
+    free(table->sizes);
+    free(table->bytes);
 }
 
 /* Rank 0 allocates the table.  The others learn whether it succeeded. */
@@ -111,12 +111,12 @@ static enum sidestep_status size_table_new_all(struct comm *comm, struct size_ta
     enum sidestep_status mine = SIDESTEP_OK;
 
     if (comm->rank == 0) {
-        table->wire = memory_new(count, sizeof(*table->wire));
-        table->wire_bytes = memory_new(count, sizeof(*table->wire_bytes));
-        if (table->wire == NULL || table->wire_bytes == NULL)
-            mine = FAIL_NOMEM(err, 2 * count * sizeof(*table->wire));
+        table->sizes = memory_new(count, sizeof(*table->sizes));
+        table->bytes = memory_new(count, sizeof(*table->bytes));
+        if (table->sizes == NULL || table->bytes == NULL)
+            mine = FAIL_NOMEM(err, 2 * count * sizeof(*table->sizes));
         for (size_t i = 0; mine == SIDESTEP_OK && i < count; i++)
-            table->wire_bytes[i] = sizeof(*table->wire);
+            table->bytes[i] = sizeof(*table->sizes);
     }
     return comm_agree_all(comm, mine, err);
 }
@@ -161,9 +161,9 @@ enum sidestep_status comm_gather_all(struct comm *comm, const void *send, size_t
 
     *parts = (struct comm_parts){0};
     TRY(size_table_new_all(comm, &table, err));
-    TRY(host_gather_all(comm, &size, sizeof(size), table.wire, table.wire_bytes, err));
+    TRY(host_gather_all(comm, &size, sizeof(size), table.sizes, table.bytes, err));
     if (comm->rank == 0)
-        mine = parts_new(&received, table.wire, (size_t)comm->size, err);
+        mine = parts_new(&received, table.sizes, (size_t)comm->size, err);
     TRY(comm_agree_all(comm, mine, err));
     TRY(host_gather_all(comm, send, bytes, received.bytes, received.sizes, err));
     *parts = received;
@@ -171,14 +171,14 @@ enum sidestep_status comm_gather_all(struct comm *comm, const void *send, size_t
     return SIDESTEP_OK;
 }
 
-static void fill_sizes(const struct comm *comm, const struct comm_parts *parts, uint64_t *wire)
+static void fill_sizes(const struct comm *comm, const struct comm_parts *parts, uint64_t *sizes)
 {
     size_t end = 0;
 
     for (int32_t i = 0; i < comm->size; i++) {
         assert(parts->offsets[i] == end);
         end += parts->sizes[i];
-        wire[i] = parts->sizes[i];
+        sizes[i] = parts->sizes[i];
     }
 }
 
@@ -193,8 +193,8 @@ enum sidestep_status comm_scatter_all(struct comm *comm, const struct comm_parts
 
     TRY(size_table_new_all(comm, &table, err));
     if (is_root)
-        fill_sizes(comm, parts, table.wire);
-    TRY(host_scatter_all(comm, table.wire, table.wire_bytes, &size, sizeof(size), err));
+        fill_sizes(comm, parts, table.sizes);
+    TRY(host_scatter_all(comm, table.sizes, table.bytes, &size, sizeof(size), err));
     if (size < SIZE_MAX)
         buffer = memory_new(1, (size_t)size);
     if (buffer == NULL)
@@ -209,7 +209,7 @@ enum sidestep_status comm_scatter_all(struct comm *comm, const struct comm_parts
 
 /* ---- agreement */
 
-/* Set ${own} to the error to send: the caller's, or one made from the status if it gave none. */
+/* Set ${own} to the error to send: ${err}, or one made from ${mine} if that has another status. */
 static void own_error(enum sidestep_status mine, const struct sidestep_error *err,
                       struct sidestep_error *own)
 {
@@ -220,8 +220,8 @@ static void own_error(enum sidestep_status mine, const struct sidestep_error *er
 }
 
 /* Report the error that ${rank} sent.  If it names another rank already, that name stays. */
-static enum sidestep_status peer_failed(struct sidestep_error *received, int32_t rank,
-                                        struct sidestep_error *err)
+static enum sidestep_status report_peer_error(struct sidestep_error *received, int32_t rank,
+                                              struct sidestep_error *err)
 {
     received->message[sizeof(received->message) - 1] = '\0';
     received->where[sizeof(received->where) - 1] = '\0';
@@ -235,8 +235,8 @@ static enum sidestep_status peer_failed(struct sidestep_error *received, int32_t
     return (enum sidestep_status)received->status;
 }
 
-/* ${failed}: 0, or the world size minus the rank, so that the maximum is of the lowest rank that
- * failed.  ${own} is this rank's error, and becomes that rank's. */
+/* ${failed}: 0, or the number of ranks minus the rank.  So the maximum belongs to the lowest rank
+ * that failed.  ${own} is this rank's error, and becomes that rank's. */
 static enum sidestep_status exchange_errors_all(struct comm *comm, uint64_t failed,
                                                 struct sidestep_error *own,
                                                 struct sidestep_error *err)
@@ -251,7 +251,7 @@ static enum sidestep_status exchange_errors_all(struct comm *comm, uint64_t fail
     TRY(comm_broadcast_all(comm, own, sizeof(*own), lowest, err));
     if (lowest == comm->rank)
         return (enum sidestep_status)own->status; /* the caller has the reason already */
-    return peer_failed(own, lowest, err);
+    return report_peer_error(own, lowest, err);
 }
 
 enum sidestep_status comm_agree_all(struct comm *comm, enum sidestep_status mine,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * comm.h -- collective communication between ranks.
+ * comm.h -- runs collectives between ranks, through the callbacks of the program.
  *
  * Functions that end in _all are collective: every rank calls them, unconditionally, with no early
  * return between two of them.  A rank that fails on its own passes its status to comm_agree_all(),
@@ -13,8 +13,8 @@
  *
  * Ownership: the program's communicator must live as long as the engine.
  *
- * Threads: one at a time, the one that calls collective functions.  Background threads never call
- * them; they exchange files instead (commit/).
+ * Threads: the thread that calls collective functions, one at a time.  Background threads never
+ * call them; they exchange files instead (commit/).
  *
  * local_ranks.h runs several ranks as threads of one process, for conversions and tests.
  */
@@ -33,7 +33,7 @@ struct comm {
 enum sidestep_status comm_init(struct comm *comm, const struct sidestep_comm *host,
                                struct sidestep_error *err);
 
-/* In all of these, EPEER: a callback failed ("collective 'gather' failed"). */
+/* EPEER, in all functions below: a callback failed ("collective 'gather' failed"). */
 enum sidestep_status comm_reduce_max_all(struct comm *comm, uint64_t *values, size_t count,
                                          struct sidestep_error *err);
 enum sidestep_status comm_broadcast_all(struct comm *comm, void *buffer, size_t bytes, int32_t root,

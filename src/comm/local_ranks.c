@@ -16,14 +16,13 @@
 struct hub {
     int32_t size;
     const void **table; /* per rank: the address of its bytes */
-    size_t *sizes;      /* per rank: the number of its bytes; in a scatter, of those it gets */
+    size_t *sizes;      /* per rank: the number of its bytes; in a scatter, of those it receives */
     struct {
         struct lock lock LOCK_KIND(RANKS);
         struct lock_condition changed;
         int32_t arrived GUARDED_BY(&lock);
         uint64_t round GUARDED_BY(&lock);
-        bool broken
-            GUARDED_BY(&lock); /* a rank has left, and will not come to any further collective */
+        bool broken GUARDED_BY(&lock); /* a rank has failed, and calls no more collectives */
     } shared;
 };
 
@@ -39,7 +38,7 @@ struct rank {
     struct sidestep_error err;
 };
 
-/* Wait for all ranks.  Not 0: a rank has left. */
+/* Wait for all ranks.  Not 0: a rank has failed. */
 static int meet(struct hub *hub)
 {
     lock_acquire(&hub->shared.lock);
@@ -56,7 +55,7 @@ static int meet(struct hub *hub)
     return failed;
 }
 
-static void break_up(struct hub *hub)
+static void set_broken(struct hub *hub)
 {
     lock_acquire(&hub->shared.lock);
     hub->shared.broken = true;
@@ -146,7 +145,7 @@ static void *run(void *argument)
 
     r->status = r->main(&r->comm, r->context, &r->err);
     if (r->status != SIDESTEP_OK) /* others may wait for it in a collective */
-        break_up(r->hub);
+        set_broken(r->hub);
     return NULL;
 }
 
@@ -163,7 +162,7 @@ static enum sidestep_status run_threads(struct rank *ranks, struct hub *hub,
     if (status == SIDESTEP_OK)
         (void)run(&ranks[0]);
     else
-        break_up(hub);
+        set_broken(hub);
     for (int32_t i = 1; i < hub->size; i++)
         if (ranks[i].started)
             (void)pthread_join(ranks[i].thread, NULL);

@@ -7,7 +7,7 @@
 
 #define ROOM_FOR_REST 24u /* " and 4294967295 more" */
 
-/* The first rank from ${rank} on whose membership is not ${is_member}. */
+/* The first rank, from ${rank} on, for which ${is_in} is not ${is_member}; or ${count}. */
 static uint32_t end_of_run(bool (*is_in)(const void *context, uint32_t rank), const void *context,
                            uint32_t rank, uint32_t count, bool is_member)
 {

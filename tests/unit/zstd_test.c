@@ -183,7 +183,7 @@ TEST(test_dictionary)
     assert_int_equal(frame.bytes[4] & 0x20, 0x20);
     stored[5] = 9;
     memcpy(stored + 6, frame.bytes + 5, frame.length - 5);
-    refused(stored, frame.length + 1, 1000, "wants dictionary 9");
+    refused(stored, frame.length + 1, 1000, "needs dictionary 9");
     free(frame.bytes);
 }
 
