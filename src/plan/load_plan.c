@@ -16,7 +16,7 @@
 #include "plan/overlap.h"
 #include "plan/tiling.h"
 
-/* "This shard needs that chunk." */
+/* A shard, and a chunk that it needs. */
 struct pair {
     size_t chunk; /* in entry->chunks */
     struct state_entry *shard;
@@ -28,7 +28,7 @@ struct builder {
     struct load_plan *plan;
     size_t chunk_capacity; /* of plan->chunks */
     uint8_t *wanted; /* per entry of the metadata: does the state have its name?  NULL: unexpected
-                      * names are not listed */
+                      * names are not reported */
     size_t next;     /* the entry of the metadata after the one found last */
     /* For the current tensor. */
     struct box *boxes;
@@ -130,7 +130,7 @@ static enum sidestep_status check_tiling(const struct metadata_entry *entry,
     return SIDESTEP_OK;
 }
 
-/* The chunks of a tensor leave gaps.  Check that those of ${shard}, b->pairs[from ..], cover it. */
+/* For a tensor whose chunks leave gaps: check that the chunks b->pairs[from ..] cover ${shard}. */
 static enum sidestep_status check_coverage(const struct builder *b,
                                            const struct metadata_entry *entry,
                                            const struct state_entry *shard, size_t from,
@@ -224,7 +224,7 @@ static enum sidestep_status add_chunks(struct builder *b, const struct metadata_
 
         if (targets == 0)
             continue;
-        counts[i] = b->plan->count - first; /* from here on: the chunk's place in the plan */
+        counts[i] = b->plan->count - first; /* from here on: the index of the chunk in the plan */
         TRY(add_chunk(
             b,
             &(struct load_plan_chunk){
@@ -313,7 +313,7 @@ static enum sidestep_status add_mismatch(struct load_plan *plan, const struct me
     return SIDESTEP_OK;
 }
 
-/* Find an entry by name.  Try the next one first: a load mostly has the order of the save. */
+/* Find an entry by name.  Try the next one first, because most loads have the order of the save. */
 static const struct metadata_entry *find_saved(struct builder *b, const char *name)
 {
     const struct metadata *metadata = b->metadata;
@@ -405,7 +405,7 @@ static void sort(struct load_plan *plan)
     qsort(plan->missing, plan->missing_count, sizeof(const char *), compare_texts);
     qsort(plan->unexpected, plan->unexpected_count, sizeof(const char *), compare_texts);
     qsort(plan->mismatched, plan->mismatched_count, sizeof(const char *), compare_texts);
-    if (!are_sorted(plan)) /* they mostly are */
+    if (!are_sorted(plan)) /* mostly they are */
         qsort(plan->chunks, plan->count, sizeof(*plan->chunks), compare_chunks);
 }
 

@@ -20,7 +20,7 @@ struct load_plan {
     struct arena arena;
     struct load_plan_chunk *chunks; /* by file, then by offset */
     size_t count;
-    uint64_t wanted_bytes; /* that the chunks fill in the state's tensors */
+    uint64_t wanted_bytes; /* of the state's tensors that the chunks fill */
     const char **missing;  /* sorted; texts as in sidestep_load_report */
     size_t missing_count;
     const char **unexpected; /* set by load_plan_build() with ${whole} */
@@ -31,11 +31,11 @@ struct load_plan {
 void load_plan_release(struct load_plan *plan);
 
 /*
- * Lists names that are missing or mismatched, and adds no chunks for them.  The caller decides
- * whether this is an error.  ECORRUPT: the stored chunks do not cover a shard of the state, or they
- * overlap.  EINVAL: a shard has a stride of 0 along several elements, so these would overwrite each
- * other.  The metadata and the state must outlive the plan.
- * whole: also lists unexpected names.  Otherwise the time does not depend on the size of the
+ * Plan a load.  Names that are missing or mismatched are listed, and have no chunks.  The caller
+ * decides whether this is an error.  ECORRUPT: the stored chunks do not cover a shard of the state,
+ * or they overlap.  EINVAL: a shard has a stride of 0 along several elements, so these would
+ * overwrite each other.  The metadata and the state must outlive the plan.
+ * ${whole}: also list unexpected names.  Otherwise the time does not depend on the size of the
  * checkpoint, so a caller may plan one name after the other.
  */
 enum sidestep_status load_plan_build(const struct metadata *metadata,

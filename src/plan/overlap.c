@@ -6,7 +6,7 @@
 
 #include "base/base.h"
 
-/* So few pairs of a box and a lookup are compared faster than sorted. */
+/* If boxes times lookups are at most this many, comparing all is faster than sorting. */
 #define FEW_PAIRS 256u
 
 void overlap_index_release(struct overlap_index *index)
@@ -46,7 +46,7 @@ static enum sidestep_status choose_dimension(const struct box *boxes, size_t cou
     return SIDESTEP_OK;
 }
 
-/* Until all boxes are sorted, ${reach} is the offset. */
+/* Until all boxes are sorted, ${reach} is their offset. */
 static int compare_begins(const void *a, const void *b)
 {
     const struct overlap_box *x = a, *y = b;

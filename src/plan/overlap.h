@@ -22,8 +22,8 @@ struct overlap_index {
 };
 void overlap_index_release(struct overlap_index *index);
 
-/* Sorts only if this is worth it for ${lookups} lookups in ${count} boxes.  The arrays of the boxes
- * must outlive the index. */
+/* Sorts the boxes only if that is faster for ${lookups} lookups in ${count} boxes.  The arrays of
+ * the boxes must outlive the index. */
 enum sidestep_status overlap_index_build(struct overlap_index *index, const struct box *boxes,
                                          size_t count, size_t lookups, struct sidestep_error *err);
 

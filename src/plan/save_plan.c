@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * save_plan.c -- see save_plan.h: makes the plans, on rank 0.
+ * save_plan.c -- see save_plan.h: makes the plans of all ranks, on rank 0.
  *
- * It first assigns what has only one possible writer: boxes that one rank has, objects, and boxes
+ * It first assigns what only one rank can write: boxes that one rank has, objects, and boxes
  * that some rank does not declare replicated.  Copies of the latter may differ, so the lowest rank
  * always writes them.  Then it assigns the replicated boxes.  The result depends only on the
  * tables, so the same layout gives the same plan at each save.
@@ -24,7 +24,7 @@ struct shared_box {
     struct plan_claim **claims;
     size_t count;
     uint64_t bytes;
-    size_t order; /* in which they were found; it makes the sort unambiguous */
+    size_t order; /* in which the boxes were found, so that the sort is unambiguous */
 };
 
 /* A rank that might write a shared box. */
@@ -98,8 +98,8 @@ static int compare_claims(const void *a, const void *b)
     return order;
 }
 
-/* Sort the claims, and list the distinct boxes; box k has claims [box_claims[k], box_claims[k+1]).
- */
+/* Sort the claims, and list the distinct boxes.  Box k has claims [box_claims[k],
+ * box_claims[k+1]). */
 static enum sidestep_status group_boxes(struct builder *b, const struct plan_entry *name,
                                         size_t *box_count, struct sidestep_error *err)
 {
@@ -140,7 +140,7 @@ static enum sidestep_status fail_overlap(const struct builder *b, const struct p
                         display_name(name->name).text, display_box(&b->boxes[culprit]).text,
                         name->claims[b->box_claims[culprit]]->rank, display_box(&b->boxes[k]).text,
                         name->claims[b->box_claims[k]]->rank);
-    assert(false); /* tiling_check() said that there is one */
+    assert(false); /* tiling_check() found one */
     return SIDESTEP_EINVAL;
 }
 
@@ -162,7 +162,7 @@ static enum sidestep_status check_tiling(const struct builder *b, const struct p
     return SIDESTEP_OK;
 }
 
-static void give_whole(struct builder *b, struct plan_claim *claim, uint64_t bytes)
+static void assign_whole(struct builder *b, struct plan_claim *claim, uint64_t bytes)
 {
     claim->part = &claim->box;
     b->load[claim->rank] += bytes;
@@ -187,7 +187,7 @@ static enum sidestep_status plan_tensor(struct builder *b, const struct plan_ent
     TRY(check_tiling(b, name, box_count, err));
     /* A tensor without elements is saved, too: its lowest rank writes one box of 0 bytes. */
     if (box_volume(&(struct box){name->ndim, name->shape, name->shape}) == 0)
-        give_whole(b, first, 0);
+        assign_whole(b, first, 0);
     for (size_t k = 0; k < box_count; k++) {
         struct plan_claim **claims = &name->claims[b->box_claims[k]];
         size_t count = b->box_claims[k + 1] - b->box_claims[k];
@@ -199,7 +199,7 @@ static enum sidestep_status plan_tensor(struct builder *b, const struct plan_ent
             b->shared[b->shared_count] = (struct shared_box){claims, count, bytes, b->shared_count};
             b->shared_count++;
         } else {
-            give_whole(b, claims[0], bytes);
+            assign_whole(b, claims[0], bytes);
         }
     }
     return SIDESTEP_OK;
@@ -268,9 +268,9 @@ static size_t part_count(const struct shared_box *shared)
 }
 
 /* Assign rows [begin, begin + rows) of its box to ${claim}. */
-static enum sidestep_status give_rows(struct builder *b, struct plan_claim *claim, uint32_t d,
-                                      int64_t begin, int64_t rows, uint64_t row_bytes,
-                                      struct sidestep_error *err)
+static enum sidestep_status assign_rows(struct builder *b, struct plan_claim *claim, uint32_t d,
+                                        int64_t begin, int64_t rows, uint64_t row_bytes,
+                                        struct sidestep_error *err)
 {
     struct arena *arena = &b->tables->arena;
     size_t bytes = claim->box.ndim * sizeof(int64_t);
@@ -288,14 +288,14 @@ static enum sidestep_status give_rows(struct builder *b, struct plan_claim *clai
     return SIDESTEP_OK;
 }
 
-/* Assign equal parts, in the order of the ranks, to the ${parts} candidates with the fewest bytes.
- */
+/* Split a shared box into equal parts.  Assign them, in the order of the ranks, to the ${parts}
+ * candidates with the fewest bytes. */
 static enum sidestep_status split(struct builder *b, const struct shared_box *shared, size_t parts,
                                   struct sidestep_error *err)
 {
     const struct box *box = &shared->claims[0]->box;
     uint32_t d = row_dimension(box);
-    int64_t rows = box->lengths[d] / (int64_t)parts, more = box->lengths[d] % (int64_t)parts;
+    int64_t rows = box->lengths[d] / (int64_t)parts, extra = box->lengths[d] % (int64_t)parts;
     uint64_t row_bytes = shared->bytes / (uint64_t)box->lengths[d];
     int64_t begin = 0;
 
@@ -306,15 +306,16 @@ static enum sidestep_status split(struct builder *b, const struct shared_box *sh
         qsort(b->candidates, parts, sizeof(*b->candidates), compare_candidates_by_rank);
     }
     for (size_t i = 0; i < parts; i++) {
-        int64_t count = rows + ((int64_t)i < more);
+        int64_t count = rows + ((int64_t)i < extra);
 
-        TRY(give_rows(b, b->candidates[i].claim, d, begin, count, row_bytes, err));
+        TRY(assign_rows(b, b->candidates[i].claim, d, begin, count, row_bytes, err));
         begin += count;
     }
     assert(begin == box->lengths[d]);
     return SIDESTEP_OK;
 }
 
+/* Assign the replicated boxes, the largest first. */
 static enum sidestep_status balance(struct builder *b, struct sidestep_error *err)
 {
     qsort(b->shared, b->shared_count, sizeof(*b->shared), compare_shared);
@@ -330,7 +331,7 @@ static enum sidestep_status balance(struct builder *b, struct sidestep_error *er
         for (size_t k = 1; k < shared->count; k++)
             if (b->load[shared->claims[k]->rank] < b->load[least->rank])
                 least = shared->claims[k];
-        give_whole(b, least, shared->bytes);
+        assign_whole(b, least, shared->bytes);
     }
     return SIDESTEP_OK;
 }

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * save_plan_digest.c -- hashes this rank's layout, to tell whether it is that of the last save.
+ * save_plan_digest.c -- hashes this rank's layout, to tell whether it has changed since the last
+ * save.
  *
  * It runs at each save on the trainer's thread.  So it allocates nothing, and passes large pieces
  * to the hash.  Each text and array has its length in front, so different layouts give different
- * bytes. Numbers are little-endian.
+ * bytes.  Numbers are little-endian.
  */
 #include "plan/save_plan.h"
 
 #include <endian.h>
 #include <string.h>
 
-#define XXH_INLINE_ALL /* a state on the stack, of the header's own size */
+#define XXH_INLINE_ALL /* the state on the stack has the size that this header says */
 #include <xxhash.h>
 
 #define DIGEST_VERSION 1u

@@ -86,8 +86,8 @@ static bool is_inside(const struct box *box, const struct box *whole)
     return true;
 }
 
-/* Copies boxes, because the plan may be used again with another state of the same layout.
- * False: these bytes are not an item; or ${*status} says that memory is short. */
+/* Decode an item.  It copies boxes, because the plan may be used again with another state of the
+ * same layout.  False: the bytes are not an item, or, if ${*status} is ENOMEM, memory ran out. */
 static bool decode_item(struct cursor *c, const struct sidestep_state_dict *state,
                         struct arena *arena, struct save_plan_item *item,
                         enum sidestep_status *status, struct sidestep_error *err)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* save_plan_encoding.h -- encodes the ranks' plans, which save_plan_decode() reads. */
+/* save_plan_encoding.h -- encodes the plans of the ranks, which save_plan_decode() decodes. */
 #ifndef PLAN_SAVE_PLAN_ENCODING_H
 #define PLAN_SAVE_PLAN_ENCODING_H
 

@@ -87,7 +87,7 @@ static bool decode_name(struct cursor *c, const char **name)
     return *name != NULL && (*name)[length] == '\0' && strlen(*name) == length;
 }
 
-/* False: these bytes are not an entry; or ${*status} says that memory is short. */
+/* False: the bytes are not an entry, or, if ${*status} is ENOMEM, memory ran out. */
 static bool decode_entry(struct cursor *c, struct arena *arena, struct decoded *out,
                          enum sidestep_status *status, struct sidestep_error *err)
 {
@@ -115,7 +115,7 @@ static bool decode_entry(struct cursor *c, struct arena *arena, struct decoded *
     return !c->overrun;
 }
 
-/* Check that two ranks mean the same tensor or object by a name. */
+/* Check that two ranks have the same kind, shape and dtype under a name. */
 static enum sidestep_status compare_names(const struct plan_entry *first,
                                           const struct decoded *entry, uint32_t rank,
                                           struct sidestep_error *err)
@@ -185,7 +185,7 @@ static enum sidestep_status add_claim(struct plan_tables *out, const struct deco
     return SIDESTEP_OK;
 }
 
-/* Read a table's head.  The bytes that follow limit ${*entries}. */
+/* Read a table's head.  ${*entries} is limited by the bytes that follow. */
 static enum sidestep_status decode_head(struct cursor *c, uint32_t rank, size_t *entries,
                                         struct sidestep_error *err)
 {

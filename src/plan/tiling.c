@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * tiling.c -- see tiling.h: an exact check that does not compare each box with each other one.
+ * tiling.c -- see tiling.h: checks exactly, without comparing each box with each other one.
  *
  * Count for each cell of the tensor how many boxes cover it, and take the difference of this
  * function along each dimension in turn.  For one box, the result is +1 or -1 at each of its 2^d
@@ -183,8 +183,8 @@ static uint32_t best_dimension(const struct tiling *t, struct span *spans)
     return best;
 }
 
-/* Search for two boxes that overlap.  False: none; or, with ${*gave_up}, there are too many pairs.
- */
+/* Search for two boxes that overlap.  False: there are none, or, if ${*gave_up}, too many pairs to
+ * compare. */
 static bool sweep(const struct tiling *t, const struct span *spans, size_t *culprit, bool *gave_up)
 {
     int64_t offsets[SIDESTEP_MAX_NDIM], lengths[SIDESTEP_MAX_NDIM];
