@@ -118,11 +118,11 @@ static enum sidestep_status fill_entry(struct scan *l, const struct probed_dir *
                                        struct sidestep_error *err)
 {
     OWNED_BY(writers_release) struct writers seen = {0};
-    const struct writers_of save = {.dir = probed->dir,
-                                    .path = probed->path,
-                                    .names = &probed->names,
-                                    .save_id = id,
-                                    .in_place = in_place};
+    const struct writers_save save = {.dir = probed->dir,
+                                      .path = probed->path,
+                                      .names = &probed->names,
+                                      .save_id = id,
+                                      .in_place = in_place};
 
     entry->path = probed->path;
     entry->save_id = arena_strndup(&l->arena, id, strlen(id));

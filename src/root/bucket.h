@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* bucket.h -- the operations of a prefix of a bucket, for their table (bucket_root.c). */
+/* bucket.h -- declares the operations of a root in a bucket, for their table (bucket_root.c). */
 #ifndef ROOT_BUCKET_H
 #define ROOT_BUCKET_H
 
@@ -11,9 +11,9 @@ enum sidestep_status bucket_find_saves(struct store_dir *dir, const struct name_
 enum sidestep_status bucket_read_owner(struct store_dir *dir, const char *save_id,
                                        struct owner *owner, struct sidestep_error *err);
 /* bucket_writers.c */
-enum sidestep_status bucket_find_writers(struct writers *writers, const struct writers_of *save,
+enum sidestep_status bucket_find_writers(struct writers *writers, const struct writers_save *save,
                                          struct sidestep_error *err);
-/* bucket_lease.c. ELOCKED: others took each number that this one tried. */
+/* bucket_lease.c. ELOCKED: other processes took each incarnation that this one tried. */
 enum sidestep_status bucket_take_lease(struct lease *lease, const char *path, bool starts_run,
                                        struct sidestep_error *err);
 /* bucket_index.c */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* bucket_index.c -- the index of a root in a bucket; see index.h. */
+/* bucket_index.c -- see index.h: reads and writes the index of a root in a bucket. */
 #include "root/bucket.h"
 
 #include <stdatomic.h>
@@ -14,6 +14,7 @@
 #define MAGIC "sidestep index 1\n"
 #define HASH_BYTES 8u
 #define INDEX_PATH FILE_NAME_SERIES_DIR "/" INDEX_NAME
+/* If the index lacks more than one in this many names, it is written again. */
 #define NAMES_PER_MISSING 1000u
 
 /* A small object that the listing shows. */
@@ -21,7 +22,7 @@ struct entry {
     char *name; /* below the root */
     char tag[OBJECT_TAG_BYTES];
     uint64_t bytes;
-    struct buffer contents; /* of one that was read by itself */
+    struct buffer contents; /* if this object was read by itself */
 };
 
 struct index {
@@ -33,7 +34,7 @@ struct index {
     size_t names; /* keys below the root */
     enum sidestep_status status;
     struct sidestep_error err;
-    _Atomic size_t next; /* to be read */
+    _Atomic size_t next; /* the entry to read next */
 };
 
 /* Is ${name} the manifest of a checkpoint, "step-1/.sidestep.manifest.<id>", or an annotation,
@@ -63,7 +64,7 @@ static enum sidestep_status add_entry(struct index *index, const char *name,
     return SIDESTEP_OK;
 }
 
-static bool note_key(void *context, const struct object_info *info)
+static bool add_key(void *context, const struct object_info *info)
 {
     struct index *index = context;
     const char *name = info->key + strlen(object_store_prefix(index->root_dir));
@@ -88,7 +89,7 @@ static const char *take_text(struct cursor *c, char *to, size_t size)
     return to;
 }
 
-/* Remember the contents of what the listing shows the same way. */
+/* Keep the copies of those objects that the listing shows with the same tag. */
 static void take_copies(struct index *index, const struct buffer *bytes)
 {
     char name[OBJECT_KEY_BYTES], tag[OBJECT_TAG_BYTES];
@@ -120,7 +121,7 @@ static void put_text(struct buffer *to, const char *text)
     buffer_put_text(to, text);
 }
 
-/* Best effort: without it, the next listing reads more. */
+/* A failure is ignored: the next listing reads more then. */
 static void write_index(const struct index *index)
 {
     struct object_client *client = object_store_client(index->root_dir->store);
@@ -146,9 +147,9 @@ static void write_index(const struct index *index)
     (void)client->ops->put(client, key, bytes.bytes, bytes.length, NULL, NULL, NULL);
 }
 
-/* ---- what it lacks */
+/* ---- objects that the index lacks */
 
-/* A copy of a damaged answer would be taken for what the object holds, again and again. */
+/* Is the answer undamaged? Every later listing would use the copy of a damaged one. */
 static bool is_sound(const struct entry *entry)
 {
     const char *name = strchr(entry->name, '/') + 1; /* is_indexed() has seen it */
@@ -187,7 +188,7 @@ static void read_entries(void *context)
     }
 }
 
-/* Read the objects that are not known, several at once. Returns how many there were. */
+/* Read the objects that the index lacks, several at once. Returns their number. */
 static size_t read_missing(struct index *index)
 {
     OWNED_BY(workers_free) struct workers *workers = NULL;
@@ -197,7 +198,7 @@ static size_t read_missing(struct index *index)
         missing += object_store_given(index->root_dir, index->entries[i].name, &length) == NULL;
     unsigned threads = (unsigned)min_u64(store_reads(index->root_dir->store), missing);
     if (workers_new(threads > 1 ? threads - 1 : 0, "sidestep-list", &workers, NULL) != SIDESTEP_OK)
-        return missing; /* then each is read when it is needed */
+        return missing; /* each is read when it is needed */
     workers_run(workers, read_entries, index);
     for (size_t i = 0; i < index->count; i++) {
         struct entry *entry = &index->entries[i];
@@ -213,7 +214,7 @@ static enum sidestep_status read_all(struct index *index, bool keeps, struct sid
 {
     OWNED_BUFFER bytes = {0};
 
-    object_store_each(index->root_dir, note_key, index);
+    object_store_each(index->root_dir, add_key, index);
     if (index->status != SIDESTEP_OK) {
         error_copy(err, &index->err);
         return index->status;

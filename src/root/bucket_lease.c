@@ -4,12 +4,13 @@
  * incarnation alone decides.
  *
  * ROOT/.sidestep/state names the run, the incarnation and its holder, by a token that only the
- * holder knows. Who starts puts it again with the next number, on the condition that nobody has
- * done so meanwhile. So each number has one holder. The holder before finds out at its next commit
- * (lease_check()), and can commit no more: a second trainer ends the first one.
+ * holder knows. A process that starts puts the state again with the next incarnation, on the
+ * condition that the state has not changed. So each incarnation has one holder. The previous holder
+ * finds out at its next commit (lease_check()), and can commit no more: a second trainer ends the
+ * first one.
  *
- * Where a store has no conditions, the last one who puts the state wins: after a put, the starter
- * waits a moment and reads it back.
+ * If a store has no conditions, the last put of the state wins: after its put, a process waits a
+ * moment and reads the state back.
  */
 #include "root/bucket.h"
 
@@ -21,10 +22,10 @@
 #include "base/base.h"
 #include "object/object.h"
 
-#define TRIES 32u                      /* others that take the number meanwhile */
-#define SETTLE_NS UINT64_C(2000000000) /* without conditions: until others have put theirs */
+#define TRIES 32u                      /* how often others may take the incarnation first */
+#define SETTLE_NS UINT64_C(2000000000) /* without conditions: wait for the puts of others */
 
-/* The state as it is now. ${tag}: "" if there is none. ${*is_lost}: there is none, or it is
+/* Read the state and its tag, "" if there is no state. ${*is_lost}: there is none, or it is
  * damaged. */
 static enum sidestep_status read_state(struct object_client *client, const char *key,
                                        struct lease_state *state, char tag[OBJECT_TAG_BYTES],
@@ -75,9 +76,9 @@ static void format_state(const struct lease *lease, struct buffer *text)
                   (long)getpid(), host);
 }
 
-/* The number after that of ${state}, and a token of our own. */
-static enum sidestep_status choose_number(struct lease *lease, const struct lease_state *state,
-                                          bool is_lost, struct sidestep_error *err)
+/* Set the incarnation after that of ${state}, and a new token. */
+static enum sidestep_status choose_incarnation(struct lease *lease, const struct lease_state *state,
+                                               bool is_lost, struct sidestep_error *err)
 {
     uint8_t id[SAVE_ID_BYTES];
 
@@ -95,10 +96,10 @@ static enum sidestep_status choose_number(struct lease *lease, const struct leas
     return SIDESTEP_OK;
 }
 
-/* The store has no conditions, or ignores them. */
-static enum sidestep_status put_and_look(struct lease *lease, const char *key,
-                                         const struct buffer *text, bool *taken,
-                                         struct sidestep_error *err)
+/* For a store that has no conditions, or ignores them: put the state, wait, and read it back. */
+static enum sidestep_status put_and_read_back(struct lease *lease, const char *key,
+                                              const struct buffer *text, bool *taken,
+                                              struct sidestep_error *err)
 {
     struct object_client *client = object_store_client(lease->store);
     struct clock *clock = clock_system();
@@ -111,7 +112,7 @@ static enum sidestep_status put_and_look(struct lease *lease, const char *key,
     return is_ours(lease, key, taken, err);
 }
 
-/* Put the state if it still has ${tag}. ${*taken}: it is ours now. */
+/* Put the state if it still has ${tag}. ${*taken}: the state is ours. */
 static enum sidestep_status try_put(struct lease *lease, const char *key, const char *tag,
                                     bool *taken, struct sidestep_error *err)
 {
@@ -124,14 +125,14 @@ static enum sidestep_status try_put(struct lease *lease, const char *key, const 
 
     format_state(lease, &text);
     TRY(buffer_check(&text, err));
-    if (fault_hit("lease.condition")) /* wrong on purpose: tests must notice it */
+    if (fault_hit("lease.condition")) /* a fault on purpose, which tests must notice */
         condition = (struct object_condition){0};
     enum sidestep_status status =
         client->ops->put(client, key, text.bytes, text.length, &condition, NULL, &why);
     *taken = status == SIDESTEP_OK;
     if (status == SIDESTEP_EUNSUPPORTED)
-        return put_and_look(lease, key, &text, taken, err);
-    if (status != SIDESTEP_OK) { /* it may have been done: by an earlier attempt, or unanswered */
+        return put_and_read_back(lease, key, &text, taken, err);
+    if (status != SIDESTEP_OK) { /* an attempt whose answer was lost may have succeeded */
         TRY(is_ours(lease, key, taken, err));
         if (!*taken && status != SIDESTEP_EEXISTS) {
             error_copy(err, &why);
@@ -139,10 +140,10 @@ static enum sidestep_status try_put(struct lease *lease, const char *key, const 
         }
         return SIDESTEP_OK;
     }
-    /* The probe: a store that ignores conditions puts the same text again. */
+    /* Probe: a store that ignores conditions puts the same text again. */
     status = client->ops->put(client, key, text.bytes, text.length, &absent, NULL, NULL);
     return status == SIDESTEP_OK && !fault_hit("lease.condition")
-               ? put_and_look(lease, key, &text, taken, err)
+               ? put_and_read_back(lease, key, &text, taken, err)
                : SIDESTEP_OK;
 }
 
@@ -154,14 +155,14 @@ enum sidestep_status bucket_take_lease(struct lease *lease, const char *path UNU
     char key[OBJECT_KEY_BYTES], tag[OBJECT_TAG_BYTES];
     bool is_lost, taken = false;
 
-    if (!starts_run) /* a number of its own would end the run that saves there */
+    if (!starts_run) /* a new incarnation would end the run that saves there */
         return SIDESTEP_OK;
     int used = snprintf(key, sizeof(key), "%s" LEASE_STATE, object_store_prefix(lease->dir));
     if (used < 0 || (size_t)used >= sizeof(key))
         return error_set(err, SIDESTEP_EINVAL, ENAMETOOLONG, HERE, "the key of the state");
     for (unsigned attempt = 0; attempt < TRIES; attempt++) {
         TRY(read_state(client, key, &state, tag, &is_lost, err));
-        TRY(choose_number(lease, &state, is_lost, err));
+        TRY(choose_incarnation(lease, &state, is_lost, err));
         TRY(try_put(lease, key, tag, &taken, err));
         if (taken)
             return SIDESTEP_OK;

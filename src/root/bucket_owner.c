@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* bucket_owner.c -- reads the owner of a save in a bucket; see owner.h. A save is dead if its
- * marker was not put again for long (commit/object_form.h). */
+/* bucket_owner.c -- see owner.h: reads the owner of a save in a bucket. A save is dead if its
+ * marker was not put again for OBJECT_DEAD_SECONDS (commit/object_form.h). */
 #include "root/bucket.h"
 
 #include <stdio.h>
@@ -27,7 +27,7 @@ enum sidestep_status bucket_read_owner(struct store_dir *dir, const char *save_i
     return SIDESTEP_OK;
 }
 
-/* The saves below OBJECT_SAVES_DIR. */
+/* Add the saves with a marker below OBJECT_SAVES_DIR. */
 static enum sidestep_status find_below(struct store_dir *dir, struct name_list *save_ids,
                                        struct sidestep_error *err)
 {
@@ -39,8 +39,7 @@ static enum sidestep_status find_below(struct store_dir *dir, struct name_list *
     TRY(name_list_read(saves, &ids, err));
     for (size_t i = 0; i < ids.count; i++) {
         char name[FILE_NAME_BYTES];
-        if (strspn(ids.names[i], "0123456789abcdef") != SAVE_ID_HEX - 1 ||
-            strlen(ids.names[i]) != SAVE_ID_HEX - 1)
+        if (!file_name_is_save_id(ids.names[i]))
             continue;
         snprintf(name, sizeof(name), "%s/pending", ids.names[i]);
         if (store_stat(saves, name, &stat, NULL) == SIDESTEP_OK)
@@ -49,8 +48,8 @@ static enum sidestep_status find_below(struct store_dir *dir, struct name_list *
     return SIDESTEP_OK;
 }
 
-/* A save has its marker below OBJECT_SAVES_DIR. The checkpoint may also be a copy of a directory.
- */
+/* A save has its marker below OBJECT_SAVES_DIR. The root may also be a copy of a directory, with
+ * markers at their places there. */
 enum sidestep_status bucket_find_saves(struct store_dir *dir, const struct name_list *names,
                                        struct name_list *save_ids, struct sidestep_error *err)
 {

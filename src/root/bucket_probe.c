@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* bucket_probe.c -- finds out what an object store does, with a key of its own, which is deleted
+/* bucket_probe.c -- finds out what an object store supports, with a new object that it deletes
  * afterwards. */
 #include "root/bucket.h"
 
@@ -13,7 +13,7 @@
 
 #define MAX_SKEW_SECONDS 300 /* stores refuse signatures that differ by 15 minutes */
 
-static void look_at_conditions(struct doctor *doctor, struct object_client *client, const char *key)
+static void probe_conditions(struct doctor *doctor, struct object_client *client, const char *key)
 {
     const struct object_condition absent = {.if_absent = true};
     struct sidestep_error why = {0};
@@ -21,7 +21,7 @@ static void look_at_conditions(struct doctor *doctor, struct object_client *clie
 
     if (status == SIDESTEP_EEXISTS)
         doctor_add_finding(doctor, "conditions", SIDESTEP_ALLOWED_YES, NULL,
-                           "If-None-Match is kept: of two saves or runs at once, one wins");
+                           "If-None-Match is obeyed: of two saves or runs at once, one wins");
     else if (status == SIDESTEP_OK || status == SIDESTEP_EUNSUPPORTED)
         doctor_add_finding(doctor, "conditions", SIDESTEP_ALLOWED_PARTLY,
                            "Let only one run save to a root, and one save to a name at a time.",
@@ -33,7 +33,7 @@ static void look_at_conditions(struct doctor *doctor, struct object_client *clie
                            why.message);
 }
 
-static void look_at_clock(struct doctor *doctor, struct object_client *client, const char *key)
+static void probe_clock(struct doctor *doctor, struct object_client *client, const char *key)
 {
     struct sidestep_error why = {0};
     struct object_info info = {0};
@@ -55,8 +55,8 @@ static void look_at_clock(struct doctor *doctor, struct object_client *client, c
                            "differs from that of the store by %lld s", (long long)skew);
 }
 
-/* Delete the probe. First another version of it, which is not there. */
-static void look_at_deletion(struct doctor *doctor, struct object_client *client, const char *key)
+/* Delete the object. Before that, ask for the deletion of a version that does not exist. */
+static void probe_deletion(struct doctor *doctor, struct object_client *client, const char *key)
 {
     const char *const keys[] = {key};
     struct sidestep_error why = {0};
@@ -73,7 +73,7 @@ static void look_at_deletion(struct doctor *doctor, struct object_client *client
                            "old checkpoints and leftovers can be removed%s",
                            conditional == SIDESTEP_EEXISTS
                                ? ""
-                               : "; If-Match of a deletion is not kept, so let nobody save to a "
+                               : "; If-Match of a deletion is ignored, so let nobody save to a "
                                  "name while it is deleted");
 }
 
@@ -110,8 +110,8 @@ enum sidestep_status bucket_probe(struct doctor *doctor, struct store *store, co
     doctor_add_writable(doctor, status, "objects can be put here", &why);
     if (status != SIDESTEP_OK)
         return SIDESTEP_OK;
-    look_at_conditions(doctor, client, key);
-    look_at_clock(doctor, client, key);
-    look_at_deletion(doctor, client, key);
+    probe_conditions(doctor, client, key);
+    probe_clock(doctor, client, key);
+    probe_deletion(doctor, client, key);
     return SIDESTEP_OK;
 }

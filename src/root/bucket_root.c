@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* bucket_root.c -- the operations of a prefix of a bucket; see root.h. */
+/* bucket_root.c -- see root.h: lists the operations of a root in a bucket, and deletes there. */
 #include "root/bucket.h"
 
 #include "base/base.h"
@@ -18,8 +18,8 @@ static enum sidestep_status set_aside(struct lease *lease UNUSED, const char *na
     return SIDESTEP_OK;
 }
 
-/* ---- deletion (commit/object_delete.h): its first look finds all objections, and nothing can
- * replace a checkpoint whose .metadata is gone without a condition that notices it. */
+/* ---- deletion (commit/object_delete.h): look() finds all objections. A save that replaces a
+ * checkpoint whose .metadata is gone has a condition that notices it. */
 
 static const char *find_objection(struct store_dir *root UNUSED, const char *name UNUSED,
                                   const char *save_id UNUSED)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* bucket_writers.c -- the ranks of a save in a bucket, by its shards and votes; see writers.h.
- * Objects appear when they are complete, so what is written of a shard is not seen before. */
+/* bucket_writers.c -- see writers.h: finds the ranks of a save in a bucket by its shards and votes.
+ * An object appears when it is complete, so a shard that is being written is not visible. */
 #include "root/bucket.h"
 
 #include <stdio.h>
@@ -8,7 +8,7 @@
 
 #include "base/base.h"
 
-/* Note ${name} below ".sidestep/<save id>/". */
+/* Note the rank whose vote, below ".sidestep/<save id>/", is ${name}. */
 static enum sidestep_status note_vote(struct writers *writers, const char *name,
                                       struct sidestep_error *err)
 {
@@ -28,7 +28,7 @@ static enum sidestep_status note_vote(struct writers *writers, const char *name,
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status note_shard(struct writers *writers, const struct writers_of *save,
+static enum sidestep_status note_shard(struct writers *writers, const struct writers_save *save,
                                        const char *name, struct sidestep_error *err)
 {
     struct file_name parsed = file_name_parse(name);
@@ -44,7 +44,7 @@ static enum sidestep_status note_shard(struct writers *writers, const struct wri
     return SIDESTEP_OK;
 }
 
-enum sidestep_status bucket_find_writers(struct writers *writers, const struct writers_of *save,
+enum sidestep_status bucket_find_writers(struct writers *writers, const struct writers_save *save,
                                          struct sidestep_error *err)
 {
     OWNED_NAMES struct name_list votes = {0};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* deletion.c -- what deletions in directories and buckets share; see deletion.h. */
+/* deletion.c -- see deletion.h: does what deletions in directories and buckets have in common. */
 #include "root/deletion.h"
 
 #include "base/base.h"

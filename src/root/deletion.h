@@ -2,9 +2,9 @@
 /*
  * deletion.h -- deletes a checkpoint as a whole.
  *
- * In order: look whether it may go; hide it, so that nobody begins to read it; look once more, and
- * restore it if it must stay; then remove its files. What a kill leaves is no checkpoint, and a
- * sweep removes it.
+ * The steps: look whether it may go; hide it, so that nobody begins to read it; look once more, and
+ * restore it if it must stay; remove its files. If the process is killed on the way, the rest is no
+ * checkpoint, and a sweep removes it.
  */
 #ifndef ROOT_DELETION_H
 #define ROOT_DELETION_H
@@ -27,17 +27,17 @@ struct deletion {
 };
 
 struct deletion_ops {
-    /* A quick look, without a lock: why it must stay; NULL: nothing so far. */
+    /* Look quickly, without a lock. Returns why it must stay; NULL: no reason was found. */
     const char *(*find_objection)(struct store_dir *root, const char *name, const char *save_id);
-    /* ELOCKED, EPERM: why it must stay. ENOTFOUND: it is gone. */
+    /* Look whether it may go. ELOCKED, EPERM: it must stay. ENOTFOUND: it is gone. */
     enum sidestep_status (*look)(struct deletion *deletion, struct sidestep_error *err);
-    /* How many bytes its deletion frees. */
+    /* The number of bytes that its deletion frees. */
     uint64_t (*bytes)(const struct deletion *deletion);
-    /* The checkpoint exists no more. */
+    /* Make the checkpoint cease to exist. restore() can undo this. */
     enum sidestep_status (*hide)(struct deletion *deletion, struct sidestep_error *err);
-    /* Is what was hidden another checkpoint than the one that was looked at? */
+    /* Was another checkpoint hidden than the one that look() saw? */
     bool (*was_replaced)(const struct deletion *deletion);
-    /* EEXISTS: another one has its name by now. */
+    /* Undo hide(). EEXISTS: another checkpoint has the name. */
     enum sidestep_status (*restore)(struct deletion *deletion, struct sidestep_error *err);
     /* Remove the files, and add their bytes to ${*bytes}, unless NULL. */
     enum sidestep_status (*finish)(struct deletion *deletion, uint64_t *bytes,

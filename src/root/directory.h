@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* directory.h -- the operations of a directory of checkpoints, for their table
+/* directory.h -- declares the operations of a root in a directory, for their table
  * (directory_root.c). */
 #ifndef ROOT_DIRECTORY_H
 #define ROOT_DIRECTORY_H
@@ -12,7 +12,8 @@ enum sidestep_status directory_find_saves(struct store_dir *dir, const struct na
 enum sidestep_status directory_read_owner(struct store_dir *dir, const char *save_id,
                                           struct owner *owner, struct sidestep_error *err);
 /* directory_writers.c */
-enum sidestep_status directory_find_writers(struct writers *writers, const struct writers_of *save,
+enum sidestep_status directory_find_writers(struct writers *writers,
+                                            const struct writers_save *save,
                                             struct sidestep_error *err);
 /* directory_lease.c */
 enum sidestep_status directory_take_lease(struct lease *lease, const char *path, bool starts_run,

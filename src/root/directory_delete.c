@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* directory_delete.c -- deletes a checkpoint in a directory, through the trash (commit/sweep.h);
- * see deletion.h. */
+/* directory_delete.c -- see deletion.h: deletes a checkpoint in a directory, through the trash
+ * (commit/sweep.h). */
 #include "root/directory.h"
 
 #include "base/base.h"
@@ -12,9 +12,9 @@ const char *directory_find_objection(struct store_dir *root, const char *name, c
     return referenced_files_was_replaced(root, name, save_id) ? DELETION_WAS_REPLACED : NULL;
 }
 
-/* Lock out readers. ELOCKED: somebody is reading. Without locks, open files stay readable. EPERM:
- * it could not be renamed or emptied, or readers cannot be seen; whoever removed the permission
- * wants to keep it. */
+/* Lock out readers. ELOCKED: somebody is reading. Without locks, open files stay readable. EPERM: a
+ * permission is missing to rename it, to empty it, or to see readers: who removed it wants to keep
+ * the checkpoint. */
 enum sidestep_status directory_delete_look(struct deletion *d, struct sidestep_error *err)
 {
     OWNED_DIR *dir = NULL;
@@ -54,8 +54,8 @@ enum sidestep_status directory_delete_hide(struct deletion *d, struct sidestep_e
     return sweep_move_to_trash(d->root, d->name, hex, err);
 }
 
-/* It may have been replaced in place since it was judged, by a save that takes none of our locks.
- * In the trash it cannot be replaced any more. */
+/* A save that takes none of these locks may have replaced it in place since look(). In the trash,
+ * nothing can replace it. */
 bool directory_delete_was_replaced(const struct deletion *d)
 {
     return d->save_id != NULL && (referenced_files_was_replaced(d->root, d->trash, d->save_id) ||

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* directory_lease.c -- takes the lock of a series in a directory, and starts its next incarnation;
- * see lease.h. */
+/* directory_lease.c -- see lease.h: takes the lock of a series in a directory, and starts its next
+ * incarnation. */
 #include "root/directory.h"
 
 #include <stdio.h>
@@ -12,7 +12,7 @@
 #define LEASE_STATE_NEW "state.new"
 #define LEASE_DELETES ", which deletes"
 #define LEASE_WAIT_NS UINT64_C(30000000000)
-#define LEASE_TRIES 4 /* a new holder may not have written yet whether it only deletes */
+#define LEASE_TRIES 4 /* because a new holder may not have written yet whether it only deletes */
 
 static enum sidestep_status report_holder(struct lease *lease, struct sidestep_error *err)
 {
@@ -81,14 +81,14 @@ static enum sidestep_status take_lock(struct lease *lease, bool starts_run,
 
     if (status == SIDESTEP_ELOCKED)
         return report_holder(lease, err);
-    if (status != SIDESTEP_EUNSUPPORTED) /* without locks the incarnation alone protects us */
+    if (status != SIDESTEP_EUNSUPPORTED) /* without locks, the incarnation protects the series */
         TRY(status);
     lease->is_locked = status == SIDESTEP_OK;
     (void)gethostname(host, sizeof(host) - 1);
     snprintf(text, sizeof(text), "process %ld on %s%s\n", (long)getpid(), host,
              starts_run ? "" : LEASE_DELETES);
-    if (store_file_truncate(lease->lock, 0, NULL) ==
-        SIDESTEP_OK) /* information for people; failing to write it does not matter */
+    /* The text is for people, so a failure to write it is ignored. */
+    if (store_file_truncate(lease->lock, 0, NULL) == SIDESTEP_OK)
         (void)store_file_write_at(lease->lock, text, strlen(text), 0, NULL);
     return SIDESTEP_OK;
 }
@@ -99,8 +99,8 @@ static enum sidestep_status next_incarnation(struct lease *lease, bool is_new,
     uint8_t id[SAVE_ID_BYTES];
     char text[128];
 
-    /* A lost state starts a new run. That is safe: save ids differ, and leftovers of the old run
-     * are fenced all the same. */
+    /* A lost state starts a new run. That is safe, because save ids differ, and leftovers of the
+     * old run are fenced anyway. */
     if (is_new) {
         TRY(random_bytes(id, sizeof(id), err));
         hash_to_hex(id, sizeof(id), lease->run_id);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* directory_owner.c -- reads the owner of a save in a directory; see owner.h. Gives the same answer
- * as commit/sweep.c, which takes the lock. */
+/* directory_owner.c -- see owner.h: reads the owner of a save in a directory. The answer is that of
+ * commit/sweep.c, which takes the lock. */
 #include "root/directory.h"
 
 #include "base/base.h"

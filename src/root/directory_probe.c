@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * directory_probe.c -- checks what files in a directory can do, with the store that saves use, on a
- * file that is unlinked before it is used.
+ * directory_probe.c -- finds out what a directory supports, with the store that saves use, and with
+ * a file that it unlinks before it uses it.
  */
 #include "root/directory.h"
 
@@ -16,14 +16,13 @@
 
 #define MAX_ALIGNMENT 65536u
 
-/* Report a check that failed as "not known", because nobody should take a missing finding for yes.
- */
+/* Report a check that failed as "not known", because a missing finding looks like a yes. */
 static void add_unknown(struct doctor *doctor, const char *name, const char *why)
 {
     doctor_add_finding(doctor, name, SIDESTEP_ALLOWED_FACT, NULL, "not known: %s", why);
 }
 
-static void look_at_file_system(struct doctor *doctor, struct store_dir *dir, const char *directory)
+static void probe_file_system(struct doctor *doctor, struct store_dir *dir, const char *directory)
 {
     struct sidestep_error why = {0};
     struct store_traits traits;
@@ -71,7 +70,7 @@ static void read_scheduler(uint64_t device, char *name, size_t room)
     }
 }
 
-static void look_at_scheduler(struct doctor *doctor, struct store_dir *dir)
+static void probe_scheduler(struct doctor *doctor, struct store_dir *dir)
 {
     static const char *const fix =
         "echo bfq > /sys/block/DISK/queue/scheduler (as root), if training reads from this disk "
@@ -108,7 +107,7 @@ static void look_at_scheduler(struct doctor *doctor, struct store_dir *dir)
 }
 
 /* Try a direct write, because the kernel may accept O_DIRECT at open and refuse the write. */
-static void look_at_direct_io(struct doctor *doctor, struct store_file *file)
+static void probe_direct_io(struct doctor *doctor, struct store_file *file)
 {
     static const uint8_t page[MAX_ALIGNMENT] __attribute__((aligned(MAX_ALIGNMENT)));
     static const char *const fix = "Save to a file system that supports it: ext4, xfs, btrfs ...";
@@ -135,7 +134,7 @@ static void look_at_direct_io(struct doctor *doctor, struct store_file *file)
                            "requests aligned to %zu bytes go past the page cache", alignment);
 }
 
-static void look_at_locks(struct doctor *doctor, struct store_file *file)
+static void probe_locks(struct doctor *doctor, struct store_file *file)
 {
     struct sidestep_error why = {0};
 
@@ -151,7 +150,7 @@ static void look_at_locks(struct doctor *doctor, struct store_file *file)
                            "%s", why.message);
 }
 
-static void look_at_commit(struct doctor *doctor, struct store_dir *dir)
+static void probe_commit(struct doctor *doctor, struct store_dir *dir)
 {
     struct sidestep_error why = {0};
 
@@ -168,7 +167,7 @@ static void look_at_commit(struct doctor *doctor, struct store_dir *dir)
 }
 
 /* Who may write to a directory may rename and delete all that is in it. */
-static void look_at_rights(struct doctor *doctor, const char *directory)
+static void probe_rights(struct doctor *doctor, const char *directory)
 {
     struct stat st;
 
@@ -212,9 +211,9 @@ enum sidestep_status directory_probe(struct doctor *doctor, struct store *store,
     struct sidestep_error why = {0};
 
     TRY(store_dir_open(store, NULL, path, &dir, err));
-    look_at_file_system(doctor, dir, path);
-    look_at_scheduler(doctor, dir);
-    look_at_rights(doctor, path);
+    probe_file_system(doctor, dir, path);
+    probe_scheduler(doctor, dir);
+    probe_rights(doctor, path);
     enum sidestep_status status = make_nameless_file(dir, &file, &why);
     if (status == SIDESTEP_ENOMEM) {
         error_copy(err, &why);
@@ -222,9 +221,9 @@ enum sidestep_status directory_probe(struct doctor *doctor, struct store *store,
     }
     doctor_add_writable(doctor, status, "files can be made here", &why);
     if (status == SIDESTEP_OK) {
-        look_at_direct_io(doctor, file);
-        look_at_locks(doctor, file);
-        look_at_commit(doctor, dir);
+        probe_direct_io(doctor, file);
+        probe_locks(doctor, file);
+        probe_commit(doctor, dir);
     }
     return SIDESTEP_OK;
 }

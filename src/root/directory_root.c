@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* directory_root.c -- the operations of a directory of checkpoints; see root.h. */
+/* directory_root.c -- see root.h: lists the operations of a root in a directory. */
 #include "root/directory.h"
 
 #include "base/base.h"
 
-/* Set aside as .bad. */
+/* Rename a damaged checkpoint to a name that ends in .bad. */
 static enum sidestep_status set_aside(struct lease *lease, const char *name, const char *save_id,
                                       struct sidestep_error *err)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * directory_writers.c -- the ranks of a save in a directory, by its files and votes; see writers.h.
+ * directory_writers.c -- see writers.h: finds the ranks of a save in a directory by its files and
+ * votes.
  *
  * It looks for holes in files, which struct store_ops cannot do, so it makes system calls itself.
  */
@@ -39,10 +40,10 @@ static void measure(int dir, const char *name, bool is_whole, struct writer *ran
     OWNED_FD fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     struct stat stat;
 
-    /* Without permission to read the file, its size is still known. */
+    /* The size is known even without permission to read the file. */
     int failed = fd >= 0 ? fstat(fd, &stat) : fstatat(dir, name, &stat, AT_SYMLINK_NOFOLLOW);
     if (failed != 0 || !S_ISREG(stat.st_mode))
-        return; /* it was sealed or removed meanwhile */
+        return; /* it was sealed or removed in the meantime */
     is_whole |= fd < 0;
     rank->bytes += (uint64_t)stat.st_size;
     rank->written += is_whole ? (uint64_t)stat.st_size : count_data(fd, (uint64_t)stat.st_size);
@@ -50,7 +51,7 @@ static void measure(int dir, const char *name, bool is_whole, struct writer *ran
 
 /* Note a name in the directory of the save. In place, the directory also contains files of other
  * saves: those of the current checkpoint. */
-static enum sidestep_status note_name(struct writers *writers, const struct writers_of *save,
+static enum sidestep_status note_name(struct writers *writers, const struct writers_save *save,
                                       int dir, const char *name, struct sidestep_error *err)
 {
     struct file_name parsed = file_name_parse(name);
@@ -72,7 +73,8 @@ static enum sidestep_status note_name(struct writers *writers, const struct writ
     return SIDESTEP_OK;
 }
 
-enum sidestep_status directory_find_writers(struct writers *writers, const struct writers_of *save,
+enum sidestep_status directory_find_writers(struct writers *writers,
+                                            const struct writers_save *save,
                                             struct sidestep_error *err)
 {
     OWNED_FD dir = open(save->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);

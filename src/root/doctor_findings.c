@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* doctor_findings.c -- adds findings to the list of doctor_findings.h. */
+/* doctor_findings.c -- see doctor_findings.h. */
 #include "root/doctor_findings.h"
 
 #include <assert.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* doctor_findings.h -- the list of findings that sidestep_doctor() reports. */
+/* doctor_findings.h -- collects the findings that sidestep_doctor() reports. */
 #ifndef ROOT_DOCTOR_FINDINGS_H
 #define ROOT_DOCTOR_FINDINGS_H
 
@@ -23,8 +23,8 @@ void doctor_add_bytes(struct doctor *doctor, const char *name, double bytes, con
 /* Read the beginning of a small kernel file, without the newline; "" if it cannot be read. */
 void doctor_read_line(const char *path, char *text, size_t room);
 
-/* Add whether something can be made there. ${status} and ${why}: how that went; ${can}: what to say
- * if it went well. */
+/* Add the finding "writable". ${status} and ${why} are of the attempt to make something; ${can} is
+ * the text if it succeeded. */
 void doctor_add_writable(struct doctor *doctor, enum sidestep_status status, const char *can,
                          const struct sidestep_error *why);
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * index.h -- copies of the manifests and annotations under a root on an object store, together in
- * one object, ROOT/.sidestep/index, so that a listing reads one object instead of a thousand.
+ * index.h -- keeps copies of the manifests and annotations of a root in a bucket together in one
+ * object, ROOT/.sidestep/index, so that a listing reads one object instead of a thousand.
  *
  * The index decides nothing: a copy counts only if the flat listing of the root shows the original
  * with the same key, size and entity tag. The index may be missing, old or damaged; then the
- * originals are read, several at once. docs/FORMAT.md has its format.
+ * originals are read, several at once. docs/FORMAT.md specifies its format.
  */
 #ifndef ROOT_INDEX_H
 #define ROOT_INDEX_H

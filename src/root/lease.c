@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* lease.c -- what leases in directories and buckets share; see lease.h. */
+/* lease.c -- see lease.h: does what leases in directories and buckets have in common. */
 #include "root/lease.h"
 
 #include <string.h>
@@ -15,7 +15,7 @@ static enum sidestep_status make_dir(struct store_dir *at, const char *name,
     return status == SIDESTEP_EEXISTS ? SIDESTEP_OK : status;
 }
 
-/* Open ROOT, and make it in its parent if it is missing. */
+/* Open the root, and make it if it is missing. */
 static enum sidestep_status open_root(struct lease *lease, const char *root,
                                       struct sidestep_error *err)
 {
@@ -83,7 +83,7 @@ enum sidestep_status lease_acquire_to_delete(struct lease *lease, struct store *
 static enum sidestep_status report_successor(struct lease *lease, const char *holder,
                                              struct sidestep_error *err)
 {
-    OWNED_FILE *lock = NULL; /* opened by name: it may be another file than ours */
+    OWNED_FILE *lock = NULL; /* opened by name, because it may be another file than lease->lock */
     struct lease_holder of_lock;
     const char *who = holder[0] != '\0' ? holder : "another process";
 
@@ -109,7 +109,7 @@ enum sidestep_status lease_check(struct lease *lease, struct sidestep_error *err
     return report_successor(lease, state.holder, err);
 }
 
-/* One look. ${*deepest}: the last directory on the way to the state that could be opened. */
+/* Look once. ${*deepest}: the last directory on the way to the state that could be opened. */
 static bool look_for_state(struct lease *lease, const char *root, const char *run_id,
                            uint64_t incarnation, struct store_dir **deepest)
 {

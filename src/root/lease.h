@@ -3,7 +3,8 @@
  * lease.h -- decides which process owns a series: a lock that ends with its holder, and an
  * incarnation number.
  *
- * The number grows with every holder. So a process that lost the lease is recognized and fenced.
+ * The number grows with each holder, so a process that has lost the lease is recognized, and
+ * cannot commit.
  */
 #ifndef ROOT_LEASE_H
 #define ROOT_LEASE_H
@@ -16,8 +17,8 @@ struct lease {
     struct store_dir *dir;  /* ROOT/.sidestep */
     struct store_file *lock;
     bool is_locked;          /* false: this storage has no locks */
-    char token[SAVE_ID_HEX]; /* in a bucket (bucket_lease.c), what proves that the incarnation
-                                is ours; "": it is not needed, or none was taken */
+    char token[SAVE_ID_HEX]; /* in a bucket (bucket_lease.c), proves that the incarnation is ours;
+                                "": it is not needed, or no incarnation was taken */
     char run_id[SAVE_ID_HEX];
     uint64_t incarnation;
 };
@@ -34,22 +35,22 @@ enum sidestep_status lease_read(struct store_dir *dir, char run_id[SAVE_ID_HEX],
 /* Like lease_acquire(), for a caller that only deletes. Does not start a run if there is none yet.
  * If there is no space to write the next incarnation, the lock alone is enough, because deleting
  * makes space. In a bucket it takes no incarnation, because that would end the run that saves
- * there, and a deletion harms none. */
+ * there, and a deletion does not harm it. */
 enum sidestep_status lease_acquire_to_delete(struct lease *lease, struct store *store,
                                              const char *root, struct sidestep_error *err);
 /* Do we still own the series? EABORTED: a later incarnation has taken over. Any thread may call
  * it. */
 enum sidestep_status lease_check(struct lease *lease, struct sidestep_error *err);
 /* On another rank than the owner: does ${root} show this host that ${incarnation} of ${run_id} was
- * taken? Looks for ${limit_ns} before it says no. True also if it cannot be read: that is no
- * proof. */
+ * taken? Looks for ${limit_ns} before it returns false. True also if the state cannot be read,
+ * because that proves nothing. */
 bool lease_is_visible(struct store *store, struct clock *clock, const char *root,
                       const char *run_id, uint64_t incarnation, uint64_t limit_ns);
 /* Is ${root} the directory that was locked? EABORTED: that one was moved away, and another
  * directory has its name. */
 enum sidestep_status lease_check_root(struct lease *lease, struct store_dir *root,
                                       struct sidestep_error *err);
-/* Release the lock. A zeroed lease is a no-op. */
+/* Release the lock. Does nothing with a zeroed lease. */
 void lease_release(struct lease *lease);
 
 #endif

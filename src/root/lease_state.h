@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* lease_state.h -- what the files of a lease say: the state of the series, and the text of its
- * lock. */
+/* lease_state.h -- reads the files of a lease: the state of the series, and its holder. */
 #ifndef ROOT_LEASE_STATE_H
 #define ROOT_LEASE_STATE_H
 
@@ -14,7 +13,7 @@
  * follow. */
 struct lease_state {
     char run_id[SAVE_ID_HEX];
-    char token[SAVE_ID_HEX]; /* "": a lock protects this series, or did */
+    char token[SAVE_ID_HEX]; /* "": a lock protects this series, or it did */
     char holder[160];        /* "": not known */
     uint64_t incarnation;
 };

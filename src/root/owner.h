@@ -2,8 +2,8 @@
 /*
  * owner.h -- finds out who is writing a save, and whether that process has ended.
  *
- * It is for callers that only look. It takes no lock, because even a lock held for a moment could
- * make a save fail that is about to take it.
+ * It is for callers that only look. It takes no lock, because a save that wants the lock at that
+ * moment would fail.
  */
 #ifndef ROOT_OWNER_H
 #define ROOT_OWNER_H
@@ -19,11 +19,11 @@ struct owner {
 };
 
 /*
- * root_read_owner(): find the owner of save ${save_id}, whose files are in ${dir}. A save without a
- * marker has none; a process that is killed before it makes the marker leaves that. Fails where the
- * marker cannot be read.
+ * root_read_owner() finds the owner of save ${save_id}, whose files are in ${dir}. A save without a
+ * marker has no owner; a process that is killed before it makes the marker leaves such a save.
+ * Fails if the marker cannot be read.
  *
- * root_find_saves(): the ids of the saves that have a marker in ${dir}, a directory with ${names}.
+ * root_find_saves() finds the ids of the saves that have a marker in ${dir}, which has ${names}.
  */
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* root.c -- chooses the operations of a root; see root.h. */
+/* root.c -- see root.h: chooses the operations of a root. */
 #include "root/root.h"
 
 #include "base/base.h"

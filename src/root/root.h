@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * root.h -- what checkpoints lie in: a directory, or a prefix of a bucket.
+ * root.h -- operates on what checkpoints lie in: a directory, or a prefix of a bucket.
  *
  * A root has a table of operations, because the two differ in more than single calls of storage:
  * a directory has names that can be renamed and locks that end with their holder; a bucket has
@@ -40,10 +40,10 @@ struct root_ops {
                                        struct name_list *save_ids, struct sidestep_error *err);
     enum sidestep_status (*read_owner)(struct store_dir *dir, const char *save_id,
                                        struct owner *owner, struct sidestep_error *err);
-    enum sidestep_status (*find_writers)(struct writers *writers, const struct writers_of *save,
+    enum sidestep_status (*find_writers)(struct writers *writers, const struct writers_save *save,
                                          struct sidestep_error *err);
 
-    /* ---- what dead saves left (commit/sweep.h): in the root, and in the checkpoints below it */
+    /* ---- remove what dead saves left (commit/sweep.h) in the root, and in checkpoints below it */
     enum sidestep_status (*sweep)(struct sweep *sweep, struct sidestep_error *err);
     enum sidestep_status (*sweep_below)(struct sweep *sweep, struct sidestep_error *err);
 
@@ -52,15 +52,14 @@ struct root_ops {
     enum sidestep_status (*take_lease)(struct lease *lease, const char *path, bool starts_run,
                                        struct sidestep_error *err);
     /* Rename a damaged checkpoint, so that nobody takes it again. OK also if it keeps its name,
-     * because it cannot be renamed, or was replaced: then it is looked at again each time. */
+     * because it cannot be renamed, or was replaced: the next resume looks at it again. */
     enum sidestep_status (*set_aside)(struct lease *lease, const char *name, const char *save_id,
                                       struct sidestep_error *err);
 
-    /* ---- index.h. Read the manifests and annotations of ${root_dir}, which store_dir_remember()
-     * was called for, so that small_file_read() finds them. What cannot be read now is left to
-     * whoever needs it. ${keeps}: if more than one in a thousand names had to be read by itself,
-     * write the index again; a failure of that is no failure of the listing. NULL: files are quick
-     * to read. */
+    /* ---- index.h. Read the manifests and annotations of ${root_dir}, for which
+     * store_dir_remember() was called, so that small_file_read() finds them. What cannot be read
+     * now is read when it is needed. ${keeps}: write the index again if it lacked more than one in
+     * a thousand names; the listing does not fail if this fails. NULL: files are quick to read. */
     enum sidestep_status (*read_index)(struct store_dir *root_dir,
                                        index_is_annotation *is_annotation, bool keeps,
                                        struct sidestep_error *err);
@@ -68,7 +67,7 @@ struct root_ops {
     /* ---- deletion.h */
     struct deletion_ops deletion;
 
-    /* ---- doctor_findings.h: what ${path} allows */
+    /* ---- doctor_findings.h: find out what the storage at ${path} supports */
     enum sidestep_status (*probe)(struct doctor *doctor, struct store *store, const char *path,
                                   struct sidestep_error *err);
 };
@@ -92,7 +91,7 @@ static inline enum sidestep_status root_read_owner(struct store_dir *dir, const 
     return root_of(dir->store)->read_owner(dir, save_id, owner, err);
 }
 static inline enum sidestep_status root_find_writers(struct writers *writers,
-                                                     const struct writers_of *save,
+                                                     const struct writers_save *save,
                                                      struct sidestep_error *err)
 {
     return root_of(save->dir->store)->find_writers(writers, save, err);

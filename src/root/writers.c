@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* writers.c -- the list of ranks; see writers.h. */
+/* writers.c -- see writers.h: keeps the list of ranks. */
 #include "root/writers.h"
 
 #include <stdlib.h>

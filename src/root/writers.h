@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* writers.h -- the ranks of a save that is under way, as another process sees them. */
+/* writers.h -- finds how far the ranks of a save are, as another process sees them. */
 #ifndef ROOT_WRITERS_H
 #define ROOT_WRITERS_H
 
@@ -7,12 +7,12 @@
 
 enum writer_state { WRITER_WRITING, WRITER_SEALED, WRITER_DONE, WRITER_FAILED };
 
-/* What has been seen of a rank. */
+/* The files and votes of a rank that were found. */
 struct writer {
     uint32_t rank;
     enum writer_state state;
-    uint64_t bytes;
-    uint64_t written;
+    uint64_t bytes;   /* of its files */
+    uint64_t written; /* of them, without holes */
 };
 
 struct writers {
@@ -20,8 +20,8 @@ struct writers {
     size_t count, capacity;
 };
 
-/* The save whose ranks are looked for. */
-struct writers_of {
+/* A save, whose ranks are to be found. */
+struct writers_save {
     struct store_dir *dir;         /* its directory, or the checkpoint that it replaces in place */
     const char *path;              /* of ${dir} */
     const struct name_list *names; /* in ${dir} */
@@ -30,8 +30,8 @@ struct writers_of {
 };
 
 void writers_release(struct writers *writers);
-/* Note that ${rank} has come at least to ${state}. ${*out} is valid until the next call; NULL: it
- * is not wanted. */
+/* Note that ${rank} has reached ${state}. Sets ${*out}, unless ${out} is NULL, to the rank; it is
+ * valid until the next call. */
 enum sidestep_status writers_note(struct writers *writers, uint32_t rank, enum writer_state state,
                                   struct writer **out, struct sidestep_error *err);
 
