@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* choose.c -- chooses the newest valid checkpoint of a listing, and explains if there is none. */
+/* choose.c -- see choose.h: chooses the newest valid checkpoint of a listing, or explains why there
+ * is none. */
 #include "selection/choose.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* The status if all candidates were rejected: the common one if it is not damage, else ECORRUPT. */
+/* The status if all candidates are rejected: EUNSUPPORTED if all have it, otherwise ECORRUPT. */
 static enum sidestep_status judge_rejected(enum sidestep_status all, enum sidestep_status one)
 {
     if (all == SIDESTEP_OK)
@@ -13,8 +14,8 @@ static enum sidestep_status judge_rejected(enum sidestep_status all, enum sidest
     return all == one ? all : SIDESTEP_ECORRUPT;
 }
 
-/* Is there nothing yet, or nothing left?  A restart that is told "nothing yet" trains from the
- * start. */
+/* Fail, and tell "nothing yet" from "nothing left": a run that is told "nothing yet" trains from
+ * the beginning. */
 static enum sidestep_status report_none(const struct sidestep_list *list,
                                         struct sidestep_error *err)
 {
@@ -51,8 +52,8 @@ static bool is_choice(const struct sidestep_listed *entry, bool with_others)
     return list_is_candidate(entry) || (with_others && entry->state == SIDESTEP_COMPLETE);
 }
 
-/* Verify up to twice, the second time past the page cache.  A checkpoint of another program without
- * checksums cannot be verified. */
+/* Verify up to twice, the second time without the page cache.  A checkpoint of another program
+ * without checksums cannot be verified. */
 static enum sidestep_status verify_entry(const struct choose_options *how,
                                          const struct sidestep_listed *entry,
                                          struct sidestep_error *err)
@@ -70,7 +71,7 @@ static enum sidestep_status verify_entry(const struct choose_options *how,
     return status;
 }
 
-/* A deletion removes the name first, so an error in a checkpoint without a name is not damage. */
+/* Was it deleted?  A deletion removes the name first, so an error without a name is not damage. */
 static bool is_gone(struct store *store, const struct sidestep_listed *entry)
 {
     OWNED_DIR *dir = NULL;

@@ -6,12 +6,11 @@
 #include "catalog/catalog.h"
 #include "verify/verify.h"
 
-/* How to choose. */
 struct choose_options {
     struct store *store;
     enum sidestep_verify_mode mode;
-    bool with_others;        /* also checkpoints of other programs, if complete */
-    struct workers *workers; /* these two: for modes that read; both may be NULL */
+    bool with_others;        /* also complete checkpoints of other programs */
+    struct workers *workers; /* this and ${options} are for modes that read, and may be NULL */
     const struct verify_options *options;
     /* Called for each rejected checkpoint, with the reason.  A failure ends the choice.  May be
      * NULL. */
@@ -33,7 +32,7 @@ struct choose_options {
 enum sidestep_status choose_newest_valid(const struct choose_options *how,
                                          const struct sidestep_list *list, size_t *chosen,
                                          bool *gone, struct sidestep_error *err);
-/* Fail because a checkpoint could not be read, with what to do about it.  ${why} names the
+/* Fail because a checkpoint could not be read, and say what to do about it.  ${why} names the
  * checkpoint. */
 enum sidestep_status choose_fail_unreadable(const struct sidestep_error *why,
                                             struct sidestep_error *err);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* delete_checkpoint.c -- deletes one checkpoint for a user; see prune.h. */
+/* delete_checkpoint.c -- sidestep_delete(): deletes one checkpoint by its path. */
 #include "selection/prune.h"
 
 #include <string.h>
@@ -10,7 +10,7 @@
 #include "object/object.h"
 #include "root/root.h"
 
-/* What is deleted, and where. */
+/* The checkpoint to delete, and where it is. */
 struct target {
     struct commit path; /* resolves links */
     struct store_dir *dir, *annotations_dir;
@@ -24,7 +24,7 @@ static void target_release(struct target *t)
     object_path_close(&t->path.store);
 }
 
-/* Anything else than a checkpoint of ours stays. */
+/* Check that it is a checkpoint of sidestep, which may be deleted. */
 static enum sidestep_status check_ours(struct target *t, struct referenced_files *named,
                                        struct sidestep_error *err)
 {
@@ -34,7 +34,7 @@ static enum sidestep_status check_ours(struct target *t, struct referenced_files
     if (status == SIDESTEP_OK)
         status = referenced_files_read(t->dir, FILE_NAME_METADATA, named);
     if (status == SIDESTEP_ENOTFOUND || (status == SIDESTEP_OK && named->save_id == NULL))
-        return FAIL(err, SIDESTEP_ENOTFOUND, "there is no checkpoint of sidestep's");
+        return FAIL(err, SIDESTEP_ENOTFOUND, "there is no checkpoint of sidestep");
     if (status != SIDESTEP_OK)
         return FAIL(err, status, "its %s cannot be read", FILE_NAME_METADATA);
     const char *objection =

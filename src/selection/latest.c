@@ -22,14 +22,6 @@ struct finding {
     const char *path; /* NULL: none was found */
 };
 
-static void finding_free(struct finding **finding)
-{
-    if (*finding != NULL)
-        arena_release(&(*finding)->arena);
-    free(*finding);
-    *finding = NULL;
-}
-
 /* ---- what is passed over ---- */
 
 static const char *copy(struct finding *f, const char *text)
@@ -64,7 +56,7 @@ static enum sidestep_status note_rejected(void *context, const struct sidestep_l
                       status, err);
 }
 
-/* Would a person who looks into the root take it for a checkpoint? */
+/* Would a person who looks into the root take the entry for a checkpoint? */
 static bool looks_like_one(const struct sidestep_listed *entry)
 {
     switch (entry->state) {
@@ -115,21 +107,22 @@ static enum sidestep_status note_untried(struct finding *f, const struct sideste
 
 /* ---- choosing ---- */
 
-/* Copy the entries of ${list} that a resume would try, or may report, to ${out} (in ${*kept}).
- * ${*left}: the newest of the others, or NULL. */
-static enum sidestep_status leave_out(const struct sidestep_list *list, struct sidestep_list *out,
-                                      struct sidestep_listed **kept,
-                                      const struct sidestep_listed **left,
-                                      struct sidestep_error *err)
+/* Set ${out} to the entries of ${list} that a resume does not skip, in ${*kept}.  ${*skipped}: the
+ * newest of the others, or NULL. */
+static enum sidestep_status leave_out_skipped(const struct sidestep_list *list,
+                                              struct sidestep_list *out,
+                                              struct sidestep_listed **kept,
+                                              const struct sidestep_listed **skipped,
+                                              struct sidestep_error *err)
 {
     *out = (struct sidestep_list){0};
-    *left = NULL;
+    *skipped = NULL;
     *kept = memory_new(list->count + 1, sizeof(**kept));
     if (*kept == NULL)
         return FAIL_NOMEM(err, list->count * sizeof(**kept));
     for (size_t i = 0; i < list->count; i++) {
         if (list_is_skipped(&list->entries[i]))
-            *left = &list->entries[i];
+            *skipped = &list->entries[i];
         else
             (*kept)[out->count++] = list->entries[i];
     }
@@ -151,16 +144,16 @@ static enum sidestep_status choose(struct choose_options *how, const struct side
                                    bool *gone, struct sidestep_error *err)
 {
     OWNED struct sidestep_listed *kept = NULL;
-    const struct sidestep_listed *left;
+    const struct sidestep_listed *skipped;
     struct sidestep_list list;
     size_t chosen = 0;
 
-    TRY(leave_out(all, &list, &kept, &left, err));
-    how->with_others = !has_candidate(&list) && left == NULL;
+    TRY(leave_out_skipped(all, &list, &kept, &skipped, err));
+    how->with_others = !has_candidate(&list) && skipped == NULL;
     enum sidestep_status status = choose_newest_valid(how, &list, &chosen, gone, err);
-    if (status == SIDESTEP_ENOTFOUND && left != NULL) /* and not "nothing yet" */
-        return FAIL(err, SIDESTEP_EMISMATCH, "there is none to resume from: '%s' %s", left->name,
-                    left->reason);
+    if (status == SIDESTEP_ENOTFOUND && skipped != NULL) /* and not "nothing yet" */
+        return FAIL(err, SIDESTEP_EMISMATCH, "there is none to resume from: '%s' %s", skipped->name,
+                    skipped->reason);
     TRY(status);
     const struct sidestep_listed *found = &kept[chosen];
     report->path = f->path = copy(f, found->path);
@@ -182,11 +175,11 @@ static enum sidestep_status fail_root(const char *root, enum sidestep_status sta
 
     if (status == SIDESTEP_ENOTFOUND && (why->sys_errno == ENOTDIR || is_dangling))
         return FAIL(err, SIDESTEP_EINVAL, "'%s' is %s", root,
-                    is_dangling ? "a symbolic link that leads nowhere" : "no directory");
+                    is_dangling ? "a symbolic link that leads nowhere" : "not a directory");
     return error_copy(err, why);
 }
 
-/* Look once.  ${*gone}: what was found was deleted in the meantime, so look again. */
+/* Look once.  ${*gone}: the checkpoint that was found has been deleted, so look again. */
 static enum sidestep_status look(const char *root, struct choose_options *how,
                                  struct sidestep_latest_report *report, bool *gone,
                                  struct sidestep_error *err)
@@ -207,8 +200,8 @@ static enum sidestep_status look(const char *root, struct choose_options *how,
         return status;
     if (status == SIDESTEP_ENOTFOUND && referenced_files_has_metadata(how->store, NULL, root))
         return FAIL(err, SIDESTEP_EINVAL,
-                    "'%s' is a checkpoint itself; the latest is looked for among those in a "
-                    "directory",
+                    "'%s' is a checkpoint itself; give the directory that contains the "
+                    "checkpoints",
                     root);
     if (status != SIDESTEP_OK)
         error_wrap(err, "'%s'", root);
@@ -218,7 +211,7 @@ static enum sidestep_status look(const char *root, struct choose_options *how,
     return status;
 }
 
-/* ${*report} is empty; give it an owner. */
+/* Empty ${*report}, and give it an owner. */
 static enum sidestep_status begin(struct sidestep_latest_report *report, struct choose_options *how,
                                   struct sidestep_error *err)
 {
@@ -254,7 +247,9 @@ void sidestep_latest_report_release(struct sidestep_latest_report *report)
 {
     struct finding *f = report->owner;
 
-    finding_free(&f);
+    if (f != NULL)
+        arena_release(&f->arena);
+    free(f);
     *report = (struct sidestep_latest_report){.step = -1, .saved_at = -1};
 }
 

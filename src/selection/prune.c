@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* prune.c -- deletes the checkpoints that retention lets go; see prune.h. */
+/* prune.c -- see prune.h: deletes the checkpoints that retention does not keep. */
 #include "selection/prune.h"
 
 #include <stdlib.h>
@@ -32,7 +32,8 @@ static void prune_listing_release(struct prune_listing *l)
 
 static bool is_pinned(struct store_dir *annotations_dir, const char *name)
 {
-    return annotations_dir != NULL && !fault_hit("prune.pin") && /* wrong on purpose */
+    return annotations_dir != NULL &&
+           !fault_hit("prune.pin") && /* a fault that tests must notice */
            annotations_may_exist(annotations_dir, ANNOTATION_PIN, name);
 }
 
@@ -44,8 +45,8 @@ static void remove_annotations(struct store_dir *annotations_dir, const char *na
         annotations_remove_checkpoint(annotations_dir, &about, name);
 }
 
-/* Whoever pins checks afterwards that the checkpoint exists. So a pin that comes before it is
- * hidden is seen here, or fails there. */
+/* A command that pins checks afterwards that the checkpoint exists.  So a pin is seen here, or the
+ * command fails. */
 enum sidestep_status prune_delete(struct store_dir *root, struct store_dir *annotations_dir,
                                   const char *name, const char *save_id, uint64_t *bytes,
                                   struct sidestep_error *err)
@@ -78,8 +79,8 @@ static bool is_in_scope(const struct prune *p, struct sidestep_listed *entry)
            (p->is_settled == NULL || p->is_settled(p->context, entry));
 }
 
-/* Why it is not ours to delete, and what would make it ours; NULL: it is ours. */
-static const char *find_stranger(const struct prune *p, const struct annotations *annotations,
+/* Why it is not ours to delete, and how it could become ours; NULL: it is ours. */
+static const char *find_not_ours(const struct prune *p, const struct annotations *annotations,
                                  const struct sidestep_listed *entry)
 {
     if (entry->save_id == NULL)
@@ -99,7 +100,7 @@ static struct retention_item make_item(const struct prune *p, const struct annot
                                        const struct sidestep_listed *entry)
 {
     struct retention_item item = {.step = entry->step,
-                                  .stranger = find_stranger(p, annotations, entry),
+                                  .not_ours = find_not_ours(p, annotations, entry),
                                   .is_pinned = entry->is_pinned,
                                   .save_id = entry->save_id};
 
@@ -112,32 +113,32 @@ static struct retention_item make_item(const struct prune *p, const struct annot
     return item;
 }
 
-static void keep(const struct prune *p, const struct sidestep_listed *entry, const char *why)
+static void report_kept(const struct prune *p, const struct sidestep_listed *entry, const char *why)
 {
     if (p->report != NULL)
         gc_report_add_kept(p->report, entry->name, why);
 }
 
-/* A prune by hand covers the whole root, so report entries without a step and entries that are not
- * whole checkpoints too. */
+/* A prune by hand covers the whole root, so it also reports entries without a step, and entries
+ * that are not whole checkpoints. */
 static void report_others(const struct prune *p, const struct sidestep_listed *entry)
 {
     if (p->naming != NULL)
         return;
     switch (entry->state) {
     case SIDESTEP_COMMITTED:
-        keep(p, entry, "its step is not known");
+        report_kept(p, entry, "its step is not known");
         break;
     case SIDESTEP_COMPLETE:
     case SIDESTEP_INCOMPLETE:
-        keep(p, entry, "another program wrote it");
+        report_kept(p, entry, "another program wrote it");
         break;
     case SIDESTEP_DAMAGED:
     case SIDESTEP_BAD:
-        keep(p, entry, "it is damaged");
+        report_kept(p, entry, "it is damaged");
         break;
     case SIDESTEP_UNREADABLE:
-        keep(p, entry, "it cannot be read now");
+        report_kept(p, entry, "it cannot be read now");
         break;
     default: /* not checkpoints; gc removes their remains */
         break;
@@ -169,7 +170,7 @@ static enum sidestep_status look(struct prune *p, struct prune_listing *l,
     return SIDESTEP_OK;
 }
 
-static bool lets_go(const struct prune_listing *l)
+static bool has_deletable(const struct prune_listing *l)
 {
     for (size_t i = 0; i < l->count; i++)
         if (l->items[i].keep == NULL)
@@ -219,7 +220,7 @@ static enum sidestep_status check(struct prune *p, struct prune_listing *l,
         TRY(store_dir_sync(p->root, err));
     for (size_t i = l->count; i-- > 0;) {
         struct retention_item *item = &l->items[i];
-        bool is_counted = item->stranger == NULL && !item->is_abandoned && valid < wanted;
+        bool is_counted = item->not_ours == NULL && !item->is_abandoned && valid < wanted;
         if (!is_counted && item->keep != NULL && !item->is_apart)
             continue;
         TRY(check_one(p, l, i, err));
@@ -231,8 +232,8 @@ static enum sidestep_status check(struct prune *p, struct prune_listing *l,
     return SIDESTEP_OK;
 }
 
-/* What prune_delete() would report, for a dry run.  Changes nothing; takes a lock and releases it
- * at once. */
+/* Find out for a dry run what prune_delete() would report.  Changes nothing; takes a lock and
+ * releases it at once. */
 static enum sidestep_status try_delete(const struct prune *p, const char *name, const char *save_id,
                                        uint64_t *bytes, struct sidestep_error *err)
 {
@@ -247,7 +248,7 @@ static enum sidestep_status try_delete(const struct prune *p, const char *name, 
     return SIDESTEP_OK;
 }
 
-/* Why it cannot be deleted after all; NULL: it can, and is claimed. */
+/* Why it cannot be deleted; NULL: it can, and is claimed. */
 static const char *find_objection(const struct prune *p, const struct sidestep_listed *entry)
 {
     const char *objection =
@@ -273,7 +274,7 @@ static enum sidestep_status remove_one(struct prune *p, const struct sidestep_li
         TRY(p->may_delete(p->context, err));
     const char *objection = find_objection(p, entry);
     if (objection != NULL) {
-        keep(p, entry, objection);
+        report_kept(p, entry, objection);
         return SIDESTEP_OK;
     }
     enum sidestep_status status = p->dry_run
@@ -283,7 +284,7 @@ static enum sidestep_status remove_one(struct prune *p, const struct sidestep_li
     if (p->unclaim != NULL)
         p->unclaim(p->context);
     if (status != SIDESTEP_OK) {
-        keep(p, entry, refusal.message);
+        report_kept(p, entry, refusal.message);
         return SIDESTEP_OK;
     }
     if (p->report != NULL)
@@ -299,7 +300,7 @@ enum sidestep_status prune_run(struct prune *p, struct sidestep_error *err)
 
     TRY(look(p, &l, err));
     retention_plan(p->retention, l.items, l.count);
-    if (lets_go(&l)) {
+    if (has_deletable(&l)) {
         TRY(check(p, &l, err));
         retention_plan(p->retention, l.items, l.count);
     }
@@ -308,7 +309,7 @@ enum sidestep_status prune_run(struct prune *p, struct sidestep_error *err)
             if (l.items[i].is_abandoned != (abandoned == 1))
                 continue;
             if (l.items[i].keep != NULL)
-                keep(p, &l.entries[i], l.items[i].keep);
+                report_kept(p, &l.entries[i], l.items[i].keep);
             else
                 TRY(remove_one(p, &l.entries[i], err));
         }
@@ -317,7 +318,7 @@ enum sidestep_status prune_run(struct prune *p, struct sidestep_error *err)
 
 /* ---- by hand ---- */
 
-/* Take the lease of the series, if it is one, so that no run is disturbed. */
+/* If the root is a series, take its lease, so that no run is disturbed. */
 static enum sidestep_status prune_locked(struct prune *p, struct lease *lease,
                                          struct sidestep_error *err)
 {

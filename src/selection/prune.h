@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* prune.h -- deletes the checkpoints that retention lets go: lists, decides (retention.h), checks,
- * deletes. */
+/* prune.h -- deletes the checkpoints that retention does not keep: lists, decides (retention.h),
+ * checks, deletes. */
 #ifndef SELECTION_PRUNE_H
 #define SELECTION_PRUNE_H
 
@@ -18,13 +18,13 @@ struct prune {
     const struct name_template *naming; /* only names of this form; NULL: all that have a step */
     const char *run_id;                 /* only checkpoints of this run; NULL: of any run */
     bool dry_run;
-    /* Called after the checkpoint was seen: is it there for good?  If not, it is not deleted, and
-     * nothing is deleted because of it.  NULL: all are. */
+    /* Called after the checkpoint was listed: will it stay there?  If not, it is not deleted, and
+     * nothing is deleted because of it.  NULL: all will. */
     bool (*is_settled)(void *context, const struct sidestep_listed *entry);
     /* Called before each deletion; may be NULL.  A failure ends the whole prune. */
     enum sidestep_status (*may_delete)(void *context, struct sidestep_error *err);
-    /* Called around each deletion; may be NULL.  claim returns false if a save is about to replace
-     * it. */
+    /* Called around each deletion; may be NULL.  claim() returns false if a save is about to
+     * replace the checkpoint. */
     bool (*claim)(void *context, const struct sidestep_listed *entry);
     void (*unclaim)(void *context);
     /* Called after each deletion; may be NULL. */
@@ -33,12 +33,12 @@ struct prune {
     struct gc_report *report; /* may be NULL */
 };
 
-/* Prune once.  A checkpoint that cannot be deleted stays, and is reported.  Another call does the
- * rest. */
+/* Prune once.  A checkpoint that cannot be deleted now stays, and is reported.  A later call
+ * deletes it. */
 enum sidestep_status prune_run(struct prune *prune, struct sidestep_error *err);
 
 /* Delete one checkpoint without asking the policy.  Durable when it returns OK.  ELOCKED: somebody
- * is reading it, or it is not that of ${save_id} any more (NULL: delete whatever it is). */
+ * is reading it, or it is no longer the save ${save_id} (NULL: delete any save). */
 enum sidestep_status prune_delete(struct store_dir *root, struct store_dir *annotations_dir,
                                   const char *name, const char *save_id, uint64_t *bytes,
                                   struct sidestep_error *err);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* retention.c -- decides which checkpoints stay; see retention.h. */
+/* retention.c -- see retention.h: decides which checkpoints stay. */
 #include "selection/retention.h"
 
 #include <math.h>
@@ -39,17 +39,17 @@ enum sidestep_status retention_copy(struct retention *retention,
     return SIDESTEP_OK;
 }
 
-/* May it count as a valid checkpoint of the lineage? */
+/* Does it count as a valid checkpoint of the lineage? */
 static bool counts(const struct retention_item *item)
 {
-    return item->stranger == NULL && !item->is_abandoned && item->flaw == NULL;
+    return item->not_ours == NULL && !item->is_abandoned && item->flaw == NULL;
 }
 
 static const char *judge(const struct retention *r, const struct retention_item *item,
                          uint64_t newer)
 {
-    if (item->stranger != NULL)
-        return item->stranger;
+    if (item->not_ours != NULL)
+        return item->not_ours;
     if (item->is_pinned)
         return "it is pinned";
     if (item->flaw != NULL)
@@ -71,7 +71,7 @@ static bool is_better(const struct retention *r, const struct retention_item *a,
     return r->best_is_max ? a->metric > b->metric : a->metric < b->metric;
 }
 
-/* The best checkpoint that was not taken yet; of equals the newer one.  NULL: there is none. */
+/* The best checkpoint that is not marked yet; of equals the newer one.  NULL: there is none. */
 static struct retention_item *find_best(const struct retention *r, struct retention_item *items,
                                         size_t count)
 {
@@ -95,7 +95,7 @@ static bool has_origin(const struct retention_item *item, const char *save_id)
 }
 
 /* Do two checkpoints share a file? */
-static bool share(const struct retention_item *a, const struct retention_item *b)
+static bool share_file(const struct retention_item *a, const struct retention_item *b)
 {
     for (size_t i = 0; i < a->origin_count; i++)
         if (has_origin(b, a->origins[i]))
@@ -103,6 +103,7 @@ static bool share(const struct retention_item *a, const struct retention_item *b
     return has_origin(a, b->save_id) || has_origin(b, a->save_id);
 }
 
+/* Keep one checkpoint that shares no file with the newest, if none that stays is such a one. */
 static void keep_one_apart(const struct retention *r, struct retention_item *items, size_t count)
 {
     const struct retention_item *newest = NULL;
@@ -115,7 +116,7 @@ static void keep_one_apart(const struct retention *r, struct retention_item *ite
             continue;
         if (newest == NULL)
             newest = &items[i];
-        if (share(newest, &items[i]) || newest == &items[i])
+        if (share_file(newest, &items[i]) || newest == &items[i])
             continue;
         if (items[i].keep != NULL)
             return;

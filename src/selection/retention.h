@@ -16,17 +16,16 @@ struct retention {
     char metric[RETENTION_MAX_METRIC + 1];
 };
 
-/* One checkpoint, as it is seen. */
 struct retention_item {
     int64_t step;
-    const char *stranger; /* why it is not ours to delete: not a save of this run; NULL: it is */
+    const char *not_ours; /* why it may not be deleted: another run wrote it ...; NULL: it may */
     bool is_pinned;
     bool is_abandoned; /* left behind: part of a lineage that ended */
-    const char *flaw;  /* why it neither counts nor is deleted; NULL: none */
+    const char *flaw;  /* why it does not count, and is not deleted; NULL: none */
     bool has_metric;
     double metric;
-    /* The saves whose files it shares, if not all files are its own; see ${save_id}. */
-    const char *save_id; /* its own; NULL: not known */
+    const char *save_id; /* NULL: not known */
+    /* The earlier saves whose files it shares. */
     const char *const *origins;
     size_t origin_count;
     bool is_best;     /* output */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * selection.h -- which checkpoint of a root is taken, which are kept, and which are deleted.
+ * selection.h -- decides which checkpoint of a root is taken, which are kept, and which deleted.
  *
  * choose.h finds the newest valid checkpoint of a listing and says what it passed over and why.
  * retention.h decides, as a pure function of a listing, what may go.  prune.h looks, decides,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* space_report.c -- adds to an error how much space old checkpoints use; see space_report.h. */
+/* space_report.c -- see space_report.h. */
 #include "selection/space_report.h"
 
 #include <stdio.h>
@@ -9,9 +9,7 @@
 #include "model/model.h"
 #include "selection/prune.h"
 
-#define MAX_SHOWN_PATH                                                                             \
-    160u /* of the path in the command: longer ones leave no room for the rest                     \
-          */
+#define MAX_SHOWN_PATH 160u /* a longer path would leave no room for the rest of the message */
 
 /* Find out what `sidestep prune --keep-last 1` would free, by a dry run. */
 static bool look(struct store_dir *root, const char *path, const char *run_id, uint64_t *bytes,

@@ -28,7 +28,7 @@ def test_checkpoint_for_root(sidestep):
     checkpoint = sidestep.copy("torch-2.14.1/nested")
     for arguments in (["latest"], ["latest", "--verify"]):
         sidestep.expect(*arguments, checkpoint, status=2, stderr=f"sidestep: '{checkpoint}' is a "
-                        "checkpoint itself; the latest is looked for among those in a directory\n")
+                        "checkpoint itself; give the directory that contains the checkpoints\n")
     sidestep.expect("ls", checkpoint, stderr=f"sidestep: '{checkpoint}' is a checkpoint itself: "
                     "'sidestep show' says what is in it\n")
 

@@ -87,7 +87,7 @@ static void decide(const struct row *row, struct retention_item *items, size_t c
         char shared = row->shared != NULL ? row->shared[i] : '.';
         origins = &letters[shared == 'b'];
         items[i] = (struct retention_item){.step = 10 * (int64_t)(i + 1),
-                                           .stranger = c == 'f' ? "another run wrote it" : NULL,
+                                           .not_ours = c == 'f' ? "another run wrote it" : NULL,
                                            .is_pinned = c == 'p' || c == 'P',
                                            .is_abandoned = c == 'a' || c == 'P',
                                            .flaw = c == 'd' ? "it does not verify" : NULL,
