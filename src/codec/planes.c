@@ -9,6 +9,7 @@
 #include "base/base.h"
 #include "codec/planes_layout.h"
 #include "codec/zstd_encode.h"
+#include "model/model.h"
 
 /* A sample of this many bytes, evenly spread, tells whether a plane is worth encoding. */
 #define SAMPLE_BYTES 4096u
@@ -48,27 +49,12 @@ static enum sidestep_status encoder_new(const struct codec *self, struct codec_e
 /* Choose the width and rotation.  A complex element counts as two elements. */
 static void choose_width(enum sidestep_dtype dtype, struct planes_header *header)
 {
-    header->width = 1;
-    header->rotated = false;
-    switch (dtype) {
-    case SIDESTEP_FLOAT64:
-    case SIDESTEP_COMPLEX128:
-    case SIDESTEP_FLOAT32:
-    case SIDESTEP_COMPLEX64:
-    case SIDESTEP_FLOAT16:
-    case SIDESTEP_BFLOAT16:
-    case SIDESTEP_COMPLEX32:
-    case SIDESTEP_BCOMPLEX32:
-        header->rotated = true;
-        break;
-    default:
-        break;
-    }
     size_t bytes = sidestep_dtype_size(dtype);
-    bool is_complex = dtype == SIDESTEP_COMPLEX128 || dtype == SIDESTEP_COMPLEX64 ||
-                      dtype == SIDESTEP_COMPLEX32 || dtype == SIDESTEP_BCOMPLEX32;
-    if (bytes != 0)
-        header->width = (unsigned)(is_complex ? bytes / 2 : bytes);
+    bool is_complex = dtype_is_complex(dtype);
+
+    header->rotated = is_complex || dtype == SIDESTEP_FLOAT64 || dtype == SIDESTEP_FLOAT32 ||
+                      dtype == SIDESTEP_FLOAT16 || dtype == SIDESTEP_BFLOAT16;
+    header->width = bytes == 0 ? 1 : (unsigned)(is_complex ? bytes / 2 : bytes);
 }
 
 struct planes_header planes_header_for_item(const struct codec_item *item)

@@ -71,14 +71,6 @@ static void put_name(struct chunk_list *list, const char *name)
     memcpy(list->name + common, name + common, length - common + 1);
 }
 
-static bool is_whole(const struct chunk_record *record)
-{
-    for (uint32_t d = 0; d < record->ndim; d++)
-        if (record->box.offsets[d] != 0 || record->box.lengths[d] != record->shape[d])
-            return false;
-    return true;
-}
-
 static bool has_same_shape(const struct chunk_list *list, const struct chunk_record *record)
 {
     return list->ndim == record->ndim &&
@@ -102,7 +94,7 @@ static uint8_t flags_of(const struct chunk_list *list, const struct chunk_record
         flags |= CHUNK_LIST_REQUIRES_GRAD;
     if (has_same_shape(list, record))
         flags |= CHUNK_LIST_SAME_SHAPE;
-    return is_whole(record) ? flags | CHUNK_LIST_WHOLE : flags;
+    return box_is_whole(&record->box, record->shape) ? flags | CHUNK_LIST_WHOLE : flags;
 }
 
 static void put_tensor(struct chunk_list *list, const struct chunk_record *record, uint8_t flags)

@@ -10,14 +10,6 @@
 #include "format/footer_layout.h"
 #include "model/model.h"
 
-static bool box_is_whole(const struct footer_item *item)
-{
-    for (uint32_t i = 0; i < item->ndim; i++)
-        if (item->box.offsets[i] != 0 || item->box.lengths[i] != item->shape[i])
-            return false;
-    return true;
-}
-
 uint8_t footer_item_flags(const struct footer_item *item)
 {
     uint64_t bits = 0; /* of all numbers: offsets and lengths never exceed the shape */
@@ -31,7 +23,7 @@ uint8_t footer_item_flags(const struct footer_item *item)
     flags |= (uint8_t)(width << FOOTER_FLAG_WIDTH_SHIFT);
     if (item->requires_grad)
         flags |= FOOTER_FLAG_REQUIRES_GRAD;
-    if (!item->is_object && box_is_whole(item))
+    if (!item->is_object && box_is_whole(&item->box, item->shape))
         flags |= FOOTER_FLAG_WHOLE_TENSOR;
     if (path_matches_name(item->name, item->path, item->path_length))
         flags |= FOOTER_FLAG_PATH_IS_NAME;

@@ -10,14 +10,6 @@
 
 /* ---------------------------------------------------------------- containers */
 
-static enum sidestep_status push_new(struct pickle_parser *p, enum pickle_kind kind)
-{
-    struct pickle_node *node;
-
-    TRY(pickle_node_new(p, kind, &node));
-    return pickle_push(p, node);
-}
-
 static enum sidestep_status push_filled(struct pickle_parser *p, enum pickle_kind kind,
                                         struct pickle_node **items, size_t count)
 {
@@ -33,19 +25,16 @@ enum sidestep_status pickle_run_empty_tuple(struct pickle_parser *p)
     return pickle_push(p, p->empty_tuple);
 }
 
-enum sidestep_status pickle_run_empty_list(struct pickle_parser *p)
+/* An empty list, dict or set, which may be filled later. */
+enum sidestep_status pickle_run_empty(struct pickle_parser *p)
 {
-    return push_new(p, PICKLE_LIST);
-}
+    enum pickle_kind kind = p->opcode == ']'   ? PICKLE_LIST
+                            : p->opcode == '}' ? PICKLE_DICT
+                                               : PICKLE_SET;
+    struct pickle_node *node;
 
-enum sidestep_status pickle_run_empty_dict(struct pickle_parser *p)
-{
-    return push_new(p, PICKLE_DICT);
-}
-
-enum sidestep_status pickle_run_empty_set(struct pickle_parser *p)
-{
-    return push_new(p, PICKLE_SET);
+    TRY(pickle_node_new(p, kind, &node));
+    return pickle_push(p, node);
 }
 
 enum sidestep_status pickle_run_small_tuple(struct pickle_parser *p)

@@ -165,14 +165,9 @@ static enum sidestep_status run_none(struct pickle_parser *p)
     return pickle_push(p, p->none);
 }
 
-static enum sidestep_status run_newtrue(struct pickle_parser *p)
+static enum sidestep_status run_newbool(struct pickle_parser *p)
 {
-    return pickle_push(p, p->yes);
-}
-
-static enum sidestep_status run_newfalse(struct pickle_parser *p)
-{
-    return pickle_push(p, p->no);
+    return pickle_push(p, p->opcode == 0x88 ? p->yes : p->no);
 }
 
 static enum sidestep_status run_binint(struct pickle_parser *p)
@@ -183,19 +178,11 @@ static enum sidestep_status run_binint(struct pickle_parser *p)
     return pickle_push_int(p, (int32_t)value);
 }
 
-static enum sidestep_status run_binint1(struct pickle_parser *p)
+static enum sidestep_status run_small_binint(struct pickle_parser *p)
 {
     uint64_t value;
 
-    TRY(read_argument(p, 1, &value));
-    return pickle_push_int(p, (int64_t)value);
-}
-
-static enum sidestep_status run_binint2(struct pickle_parser *p)
-{
-    uint64_t value;
-
-    TRY(read_argument(p, 2, &value));
+    TRY(read_argument(p, p->opcode == 'K' ? 1 : 2, &value));
     return pickle_push_int(p, (int64_t)value);
 }
 
@@ -256,9 +243,9 @@ const struct pickle_opcode pickle_opcodes[256] = {
     ['F'] = {"FLOAT", pickle_run_float},
     ['I'] = {"INT", pickle_run_int},
     ['J'] = {"BININT", run_binint},
-    ['K'] = {"BININT1", run_binint1},
+    ['K'] = {"BININT1", run_small_binint},
     ['L'] = {"LONG", pickle_run_long},
-    ['M'] = {"BININT2", run_binint2},
+    ['M'] = {"BININT2", run_small_binint},
     ['N'] = {"NONE", run_none},
     ['P'] = {"PERSID", pickle_run_persid},
     ['Q'] = {"BINPERSID", pickle_run_binpersid},
@@ -272,14 +259,14 @@ const struct pickle_opcode pickle_opcodes[256] = {
     ['b'] = {"BUILD", pickle_run_build},
     ['c'] = {"GLOBAL", pickle_run_global},
     ['d'] = {"DICT", pickle_run_dict},
-    ['}'] = {"EMPTY_DICT", pickle_run_empty_dict},
+    ['}'] = {"EMPTY_DICT", pickle_run_empty},
     ['e'] = {"APPENDS", pickle_run_appends},
     ['g'] = {"GET", run_get},
     ['h'] = {"BINGET", run_binget},
     ['i'] = {"INST", pickle_run_inst},
     ['j'] = {"LONG_BINGET", run_binget},
     ['l'] = {"LIST", pickle_run_list},
-    [']'] = {"EMPTY_LIST", pickle_run_empty_list},
+    [']'] = {"EMPTY_LIST", pickle_run_empty},
     ['o'] = {"OBJ", pickle_run_obj},
     ['p'] = {"PUT", run_put},
     ['q'] = {"BINPUT", run_binput},
@@ -299,14 +286,14 @@ const struct pickle_opcode pickle_opcodes[256] = {
     [0x85] = {"TUPLE1", pickle_run_small_tuple},
     [0x86] = {"TUPLE2", pickle_run_small_tuple},
     [0x87] = {"TUPLE3", pickle_run_small_tuple},
-    [0x88] = {"NEWTRUE", run_newtrue},
-    [0x89] = {"NEWFALSE", run_newfalse},
+    [0x88] = {"NEWTRUE", run_newbool},
+    [0x89] = {"NEWFALSE", run_newbool},
     [0x8a] = {"LONG1", run_binlong},
     [0x8b] = {"LONG4", run_binlong},
     [0x8c] = {"SHORT_BINUNICODE", run_binunicode},
     [0x8d] = {"BINUNICODE8", run_binunicode},
     [0x8e] = {"BINBYTES8", run_binbytes},
-    [0x8f] = {"EMPTY_SET", pickle_run_empty_set},
+    [0x8f] = {"EMPTY_SET", pickle_run_empty},
     [0x90] = {"ADDITEMS", pickle_run_additems},
     [0x91] = {"FROZENSET", pickle_run_frozenset},
     [0x92] = {"NEWOBJ_EX", pickle_run_newobj_ex},

@@ -99,9 +99,7 @@ enum sidestep_status pickle_push_str8(struct pickle_parser *p, const void *bytes
 
 /* pickle_objects.c. */
 enum sidestep_status pickle_run_empty_tuple(struct pickle_parser *p);
-enum sidestep_status pickle_run_empty_list(struct pickle_parser *p);
-enum sidestep_status pickle_run_empty_dict(struct pickle_parser *p);
-enum sidestep_status pickle_run_empty_set(struct pickle_parser *p);
+enum sidestep_status pickle_run_empty(struct pickle_parser *p);
 enum sidestep_status pickle_run_small_tuple(struct pickle_parser *p);
 enum sidestep_status pickle_run_tuple(struct pickle_parser *p);
 enum sidestep_status pickle_run_list(struct pickle_parser *p);

@@ -75,6 +75,14 @@ bool box_equal(const struct box *a, const struct box *b)
                                                  memcmp(a->lengths, b->lengths, bytes) == 0));
 }
 
+bool box_is_whole(const struct box *box, const int64_t *shape)
+{
+    for (uint32_t d = 0; d < box->ndim; d++)
+        if (box->offsets[d] != 0 || box->lengths[d] != shape[d])
+            return false;
+    return true;
+}
+
 bool box_intersect(const struct box *a, const struct box *b, int64_t *offsets, int64_t *lengths)
 {
     assert(a->ndim == b->ndim);
@@ -280,15 +288,6 @@ static void copy_plane(const struct walk *walk, char *a, char *b, uint64_t rows,
     }
 }
 
-/* Copy ${bytes} bytes from A to B or back. */
-static void copy_bytes(char *a, char *b, uint64_t bytes, bool a_to_b)
-{
-    if (a_to_b)
-        memcpy(b, a, bytes);
-    else
-        memcpy(a, b, bytes);
-}
-
 /*
  * The state of a transfer.  buffer[0] is byte ${begin} of side A, counted as in walk_seek().
  * Positions are signed, because the range may begin before the walk's first byte.
@@ -338,7 +337,9 @@ static void transfer_cut(struct transfer *t, int64_t position, char *memory, uin
 
     t->moved += bytes;
     if (t->visit == NULL) {
-        copy_bytes(t->buffer + at, memory, bytes, !t->gather);
+        char *inside = t->buffer + at;
+
+        memcpy(t->gather ? inside : memory, t->gather ? memory : inside, bytes);
         return;
     }
     struct box_rows found = {.at = at, .memory = memory, .bytes = bytes, .count = 1};

@@ -29,6 +29,8 @@ enum sidestep_status box_check(const struct box *box, const int64_t *shape, size
 /* The number of elements; 1 for a 0-d box. */
 uint64_t box_volume(const struct box *box);
 bool box_equal(const struct box *a, const struct box *b);
+/* Is it the whole tensor of this shape? */
+bool box_is_whole(const struct box *box, const int64_t *shape);
 
 /* Set ${offsets} and ${lengths} (ndim elements) to the common part of two boxes of one tensor.
  * False: they have no common element, and the arrays are unspecified.  0-d boxes always intersect.

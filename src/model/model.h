@@ -26,6 +26,7 @@
 #include "model/box_range.h"
 #include "model/cast.h"
 #include "model/display.h"
+#include "model/dtype_numbers.h"
 #include "model/metadata.h"
 #include "model/path.h"
 #include "model/state_dict.h"

@@ -19,15 +19,11 @@ enum number_kind { NOT_A_NUMBER, FLOAT, DOUBLE, INTEGER, COMPLEX };
 
 static enum number_kind kind_of(enum sidestep_dtype dtype)
 {
+    if (dtype_is_complex(dtype))
+        return COMPLEX;
+    if (cast_is_supported(dtype))
+        return dtype == SIDESTEP_FLOAT64 ? DOUBLE : FLOAT;
     switch (dtype) {
-    case SIDESTEP_FLOAT32:
-    case SIDESTEP_FLOAT16:
-    case SIDESTEP_BFLOAT16:
-    case SIDESTEP_FLOAT8_E4M3FN:
-    case SIDESTEP_FLOAT8_E5M2:
-        return FLOAT;
-    case SIDESTEP_FLOAT64:
-        return DOUBLE;
     case SIDESTEP_INT8:
     case SIDESTEP_INT16:
     case SIDESTEP_INT32:
@@ -38,11 +34,6 @@ static enum number_kind kind_of(enum sidestep_dtype dtype)
     case SIDESTEP_UINT64:
     case SIDESTEP_BOOL:
         return INTEGER;
-    case SIDESTEP_COMPLEX64:
-    case SIDESTEP_COMPLEX128:
-    case SIDESTEP_COMPLEX32:
-    case SIDESTEP_BCOMPLEX32:
-        return COMPLEX;
     default:
         return NOT_A_NUMBER;
     }

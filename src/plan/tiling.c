@@ -238,17 +238,6 @@ static int compare_volumes(const struct tiling *t, uint32_t ndim)
     return sum < volume ? -1 : sum > volume;
 }
 
-/* Is there one box that is the whole tensor?  This is the usual case. */
-static bool is_whole(uint32_t ndim, const int64_t *shape, const struct box *boxes, size_t count)
-{
-    if (count != 1)
-        return false;
-    for (uint32_t d = 0; d < ndim; d++)
-        if (boxes[0].offsets[d] != 0 || boxes[0].lengths[d] != shape[d])
-            return false;
-    return true;
-}
-
 enum sidestep_status tiling_check(uint32_t ndim, const int64_t *shape, const struct box *boxes,
                                   size_t count, enum tiling_result *result, size_t *culprit,
                                   struct sidestep_error *err)
@@ -263,7 +252,7 @@ enum sidestep_status tiling_check(uint32_t ndim, const int64_t *shape, const str
     for (uint32_t d = 0; d < ndim; d++)
         if (shape[d] == 0)
             return SIDESTEP_OK;
-    if (is_whole(ndim, shape, boxes, count))
+    if (count == 1 && box_is_whole(&boxes[0], shape)) /* the usual case */
         return SIDESTEP_OK;
     TRY(tiling_init(&t, ndim, shape, boxes, count, err));
     *result = TILING_GAP;

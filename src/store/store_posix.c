@@ -109,8 +109,7 @@ static enum sidestep_status dir_open(struct store *store, struct store_dir *at, 
         (int)TEMP_FAILURE_RETRY(openat(at_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | follow));
     if (dir->fd < 0)
         return fail_dir_open(at_fd, name, err);
-    *out = &dir->base;
-    dir = NULL;
+    *out = &TAKE(dir)->base;
     return SIDESTEP_OK;
 }
 

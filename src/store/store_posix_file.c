@@ -170,8 +170,7 @@ enum sidestep_status store_posix_file_create(struct store_dir *at, const char *n
         return store_posix_fail_change(at, "create", name, err);
     if (flags & STORE_DIRECT)
         open_direct(file, store_posix_fd(at), O_RDWR);
-    *out = &file->base;
-    file = NULL;
+    *out = &TAKE(file)->base;
     return SIDESTEP_OK;
 }
 
@@ -212,8 +211,7 @@ enum sidestep_status store_posix_file_open(struct store_dir *at, const char *nam
     if (flags & STORE_DIRECT)
         open_direct(file, store_posix_fd(at), access);
     fd = -1;
-    *out = &file->base;
-    file = NULL;
+    *out = &TAKE(file)->base;
     return SIDESTEP_OK;
 }
 
