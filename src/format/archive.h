@@ -2,7 +2,7 @@
 /*
  * archive.h -- writes and reads archives: the zip files of torch.save().  Each item is one.
  *
- * The writer makes the same bytes as torch >= 2.7 ("generation B"), with real CRC32s.  The reader
+ * The writer makes the same bytes as torch >= 2.7, with real CRC32s.  The reader
  * does not trust its input.
  */
 #ifndef FORMAT_ARCHIVE_H

@@ -113,8 +113,7 @@ struct dcp_writer {
 
 /* Reserve ${bytes} at w->at, which the caller moves as it writes. */
 enum sidestep_status dcp_writer_reserve(struct dcp_writer *w, size_t bytes);
-/* Write a str of ${length} bytes, and reserve DCP_WRITER_RESERVED_BYTES.  EINVAL: it is not UTF-8.
- */
+/* Write a str of ${length} bytes, and reserve DCP_WRITER_RESERVED_BYTES.  EINVAL: not UTF-8. */
 enum sidestep_status dcp_writer_text(struct dcp_writer *w, const char *text, size_t length);
 /* The same for a str that may come again, such as a file name or a key of a path. */
 enum sidestep_status dcp_writer_cached_text(struct dcp_writer *w, const char *text);

@@ -29,9 +29,7 @@
 /* The extensions. */
 #define FOOTER_EXTENSION_HEADER_BYTES 8u
 #define FOOTER_INT_KEYS_BIT 0u
-#define FOOTER_INT_KEYS_BYTES                                                                      \
-    12u /* for each item with integer keys: number of the record, mask                             \
-         */
+#define FOOTER_INT_KEYS_BYTES 12u /* for each item with integer keys: its number, mask */
 #define FOOTER_TRANSFORMS_BIT 1u
 #define FOOTER_ENCODER_FEATURES (FOOTER_OPTIONAL_INT_KEYS | FOOTER_OPTIONAL_TRANSFORMS)
 

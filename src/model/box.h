@@ -33,8 +33,7 @@ bool box_equal(const struct box *a, const struct box *b);
 bool box_is_whole(const struct box *box, const int64_t *shape);
 
 /* Set ${offsets} and ${lengths} (ndim elements) to the common part of two boxes of one tensor.
- * False: they have no common element, and the arrays are unspecified.  0-d boxes always intersect.
- */
+ * False: they have no common element, and the arrays are undefined.  0-d boxes always intersect. */
 bool box_intersect(const struct box *a, const struct box *b, int64_t *offsets, int64_t *lengths);
 
 /* The strides of a row-major tensor of these lengths, in elements. */

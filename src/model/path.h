@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* path.h -- compares paths of nested state dicts with names, copies them, and marks integer keys.
- */
+/* path.h -- compares paths of state dicts with names, copies them, and marks integer keys. */
 #ifndef MODEL_PATH_H
 #define MODEL_PATH_H
 

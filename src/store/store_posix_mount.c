@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* store_posix_mount.c -- finds the program that serves a FUSE mount, which statfs(2) does not tell.
- */
+/* store_posix_mount.c -- finds which program serves a FUSE mount: statfs(2) does not tell. */
 #include "store/store_posix.h"
 
 #include <stdio.h>
