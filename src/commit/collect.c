@@ -51,7 +51,7 @@ static enum sidestep_status report_silent(struct commit *commit, const struct ta
 
     while (rank < size && tally->voted[rank])
         rank++;
-    assert(rank < size); /* or all have voted, and nobody waits */
+    assert(rank < size); /* a rank has not voted, because rank 0 still waits */
     enum sidestep_status status =
         unseen.text[0] == '\0'
             ? FAIL(
@@ -87,41 +87,41 @@ static enum sidestep_status check_guard(const struct commit *commit, uint64_t *a
     return SIDESTEP_EABORTED;
 }
 
-/* What rank 0 saw last of the others. */
+/* The progress of the other ranks, as rank 0 saw it last. */
 struct watch {
-    uint64_t names, sizes;
-    uint64_t moved_ns;  /* when anything had changed */
-    uint64_t looked_ns; /* when it looked at sizes */
-    uint64_t asked_ns;  /* when it asked the guard */
+    uint64_t names, sizes;  /* tally.progress and tally.sizes */
+    uint64_t progressed_ns; /* when they had changed */
+    uint64_t sized_ns;      /* when rank 0 read sizes */
+    uint64_t asked_ns;      /* when it asked the guard */
 };
 
-/* So often within a deadline rank 0 looks at the sizes of the files that are being written, one
- * call for each. What is named costs one call for all. */
-#define SIZE_LOOKS 8u
+/* How often within a deadline rank 0 reads the sizes of the files that are being written. That
+ * takes a call for each file, while their names take one call for all. */
+#define SIZE_READS 8u
 
-static void note_progress(struct watch *watch, const struct tally *tally, uint64_t now)
+static void record_progress(struct watch *watch, const struct tally *tally, uint64_t now)
 {
-    bool has_moved = tally->progress != watch->names;
+    bool has_changed = tally->progress != watch->names;
 
     watch->names = tally->progress;
     if (tally->with_sizes) {
-        has_moved = has_moved || tally->sizes != watch->sizes;
+        has_changed = has_changed || tally->sizes != watch->sizes;
         watch->sizes = tally->sizes;
-        watch->looked_ns = now;
+        watch->sized_ns = now;
     }
-    if (has_moved)
-        watch->moved_ns = now;
+    if (has_changed)
+        watch->progressed_ns = now;
 }
 
-static enum sidestep_status look_at_votes(struct watch *watch, struct tally *tally,
-                                          struct sidestep_error *err)
+static enum sidestep_status count_votes(struct watch *watch, struct tally *tally,
+                                        struct sidestep_error *err)
 {
     struct commit *commit = tally->commit;
 
     tally->failed_rank = -1;
     tally->progress = tally->sizes = 0;
     tally->with_sizes =
-        clock_now(commit->clock) - watch->looked_ns >= commit->timeout_ns / SIZE_LOOKS;
+        clock_now(commit->clock) - watch->sized_ns >= commit->timeout_ns / SIZE_READS;
     TRY(commit_form_of(commit)->count_votes(tally, err));
     if (tally->failed_rank >= 0)
         return report_failed(commit, (uint32_t)tally->failed_rank, err);
@@ -130,9 +130,9 @@ static enum sidestep_status look_at_votes(struct watch *watch, struct tally *tal
     if (!commit_is_pending(commit)) /* the votes are gone, too */
         return commit_report_removed(commit, err);
     uint64_t now = clock_now(commit->clock);
-    note_progress(watch, tally, now);
-    return now - watch->moved_ns > commit->timeout_ns ? report_silent(commit, tally, err)
-                                                      : SIDESTEP_OK;
+    record_progress(watch, tally, now);
+    return now - watch->progressed_ns > commit->timeout_ns ? report_silent(commit, tally, err)
+                                                           : SIDESTEP_OK;
 }
 
 static enum sidestep_status wait_for_votes(struct commit *commit, struct sidestep_error *err)
@@ -143,14 +143,14 @@ static enum sidestep_status wait_for_votes(struct commit *commit, struct sideste
                           .seen = marks != NULL ? marks + commit->world_size : NULL};
     struct backoff backoff = {.max_ms = COMMIT_POLL_MAX_MS};
     uint64_t now = clock_now(commit->clock);
-    struct watch watch = {.moved_ns = now, .looked_ns = now, .asked_ns = now};
+    struct watch watch = {.progressed_ns = now, .sized_ns = now, .asked_ns = now};
 
     assert(commit->world_size != 0);
     if (marks == NULL)
         return FAIL_NOMEM(err, 2 * (size_t)commit->world_size);
     for (;;) {
         TRY(commit_check_cancelled(commit, err));
-        TRY(look_at_votes(&watch, &tally, err));
+        TRY(count_votes(&watch, &tally, err));
         if (tally.yes_count == commit->world_size)
             return SIDESTEP_OK;
         TRY(check_guard(commit, &watch.asked_ns, err));

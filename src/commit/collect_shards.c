@@ -6,8 +6,8 @@
  * descriptor the size, the ids, the footer and the layout digest.
  *
  * The threads read the shards of a few ranks at a time. Then this thread merges them, in the order
- * of ranks, so that the same footers make the same `.metadata`. Of many ranks it copies what is
- * needed, and drops the footers. Those of a few ranks stay, which takes half of the time.
+ * of ranks, so that the same footers make the same `.metadata`. With many ranks it copies what is
+ * needed, and drops the footers. With few ranks it keeps the footers, which takes half of the time.
  */
 #include "commit/collect_shards.h"
 
@@ -25,7 +25,7 @@
 struct shard_file {
     char name[FILE_NAME_BYTES];
     struct footer footer;
-    struct manifest_file row; /* without a name */
+    struct manifest_file row; /* of the manifest, without a name */
     struct store_stat stat;
 };
 /* The shards of a rank. */
@@ -74,10 +74,10 @@ static bool was_committed(const struct commit *commit, const struct commit_share
     return false;
 }
 
-/* Remember the file for the next save. The first shard of each rank is always new, so it is
- * skipped. */
-static enum sidestep_status share(struct commit_shared *shared,
-                                  const struct commit_shared_file *file, struct sidestep_error *err)
+/* Record the file for the next save, except the first shard of a rank, which is always new. */
+static enum sidestep_status record_shared(struct commit_shared *shared,
+                                          const struct commit_shared_file *file,
+                                          struct sidestep_error *err)
 {
     assert(shared->count <= shared->capacity);
     if (file->shard == 0)
@@ -87,7 +87,7 @@ static enum sidestep_status share(struct commit_shared *shared,
     return SIDESTEP_OK;
 }
 
-/* The shard must be of this save, or be one that may be shared, and have the layout agreed upon. */
+/* Check that the shard is of this save or may be shared, and has the layout of the plan. */
 static enum sidestep_status check_ids(struct commit *commit, const struct footer *footer,
                                       const struct commit_shared_file *file,
                                       struct sidestep_error *err)
@@ -139,7 +139,7 @@ static enum sidestep_status check_shard(struct commit *commit, uint32_t rank, ui
     return WRAP(status, err, "check shard '%s'", file->name);
 }
 
-/* The first shard says how many there are. */
+/* Check the shards of a rank. The first one says how many there are. */
 static enum sidestep_status check_rank(struct commit *commit, uint32_t rank, struct rank_files *to)
 {
     TRY(check_shard(commit, rank, 0, to));
@@ -193,7 +193,7 @@ static enum sidestep_status merge_rank(struct commit_contents *contents,
         struct commit_shared_file shared = shared_file(&file->footer, &file->row, &file->stat);
         *row = file->row;
         TRY(arena_copy_text(&contents->arena, file->name, &row->name, err));
-        TRY(share(&contents->shared, &shared, err));
+        TRY(record_shared(&contents->shared, &shared, err));
         TRY(commit_metadata_add(builder, &file->footer, row->name, err));
         contents->manifest.file_count++;
     }
@@ -217,7 +217,7 @@ static enum sidestep_status merge_batch(struct commit_contents *contents,
     return SIDESTEP_OK;
 }
 
-/* ${readers}: NULL: this thread reads alone. */
+/* ${readers}: NULL if this thread reads alone. */
 static enum sidestep_status collect_with(struct workers *readers, struct batch *batch,
                                          struct commit_contents *contents,
                                          struct sidestep_error *err)

@@ -79,7 +79,7 @@ enum sidestep_status commit_join(struct commit *commit, struct sidestep_error *e
             return aborted;
         if (status != SIDESTEP_ENOTFOUND && commit->spare == NULL)
             return status;
-        if (status != SIDESTEP_ENOTFOUND) { /* without ${dir} it could not report its failure */
+        if (status != SIDESTEP_ENOTFOUND) { /* this rank needs ${dir} to report a failure */
             store_dir_close(TAKE(commit->spare));
             continue;
         }
@@ -92,19 +92,19 @@ enum sidestep_status commit_join(struct commit *commit, struct sidestep_error *e
     }
 }
 
-enum sidestep_status commit_look_for_begun(struct commit *commit, uint64_t limit_ns, bool *sees,
-                                           struct sidestep_error *err)
+enum sidestep_status commit_check_visible(struct commit *commit, uint64_t limit_ns, bool *visible,
+                                          struct sidestep_error *err)
 {
     struct refresh_wait wait = {
         .clock = commit->clock, .limit_ns = limit_ns, .backoff = {.max_ms = COMMIT_POLL_MAX_MS}};
     struct sidestep_error why = {.rank = -1};
 
     assert(commit->parent != NULL && commit->save_id[0] != '\0');
-    *sees = commit->dir != NULL;
-    while (!*sees) {
+    *visible = commit->dir != NULL;
+    while (!*visible) {
         enum sidestep_status status = commit_form_of(commit)->try_join(commit, &why);
-        *sees = status == SIDESTEP_OK;
-        if (*sees)
+        *visible = status == SIDESTEP_OK;
+        if (*visible)
             return store_dir_stat(commit->dir, &commit->dir_identity, err);
         bool again = status == SIDESTEP_ENOTFOUND &&
                      refresh_wait_again(&wait, commit->dir != NULL ? commit->dir : commit->parent);
@@ -117,7 +117,7 @@ enum sidestep_status commit_look_for_begun(struct commit *commit, uint64_t limit
 
 void commit_close(struct commit *commit)
 {
-    if (commit->store != NULL) /* else only handles are left */
+    if (commit->store != NULL) /* otherwise only handles are left */
         commit_form_of(commit)->close(commit);
     store_dir_close(TAKE(commit->dir));
     store_dir_close(TAKE(commit->spare));
@@ -181,8 +181,8 @@ enum commit_outcome commit_poll_outcome(struct commit *commit, struct sidestep_e
 
 #define POLL_PAUSE_MS 200u /* with few ranks, in the first seconds */
 #define POLL_PAUSE_MAX_MS 2000u
-#define FIRST_POLLS_PER_MS 64u /* of all ranks together, at most */
-#define POLLS_PER_MS 4u        /* ... after a while */
+#define FIRST_POLLS_PER_MS 64u /* of all ranks together, at most, in the first pause */
+#define POLLS_PER_MS 4u        /* of all ranks together, at most, later */
 
 uint64_t commit_poll_pause_ms(const struct commit *commit, uint64_t waited_ms)
 {
@@ -195,6 +195,6 @@ uint64_t commit_poll_pause_ms(const struct commit *commit, uint64_t waited_ms)
 
 void commit_remove_outcome(struct commit *commit)
 {
-    if (commit->store != NULL) /* else it was never opened */
+    if (commit->store != NULL) /* otherwise it was never opened */
         commit_form_of(commit)->remove_outcome(commit);
 }

@@ -53,7 +53,8 @@
  *   I6  A file is deleted only in one of two cases. Either its name contains a save id of
  *       sidestep that no reachable .metadata references, and its owner is dead (its lock is free)
  *       or is the deleter. Or the .metadata that our own exchange took out referenced it.
- *   I7  A rename that reports an error may have happened. So look which directory has the name.
+ *   I7  A rename that reports an error may have happened. So it is checked which directory has the
+ *       name.
  *   I8  A lock protects a file only while the name that others look at leads to that file. So
  *       whoever takes a lock compares the two afterwards (lock_file.h), and starts over if they
  *       differ. Only the holder of such a lock removes or renames what it protects.
@@ -86,8 +87,7 @@ struct commit_objects; /* object_form.h */
 struct commit_guard {
     enum sidestep_status (*check)(void *context, const struct commit *commit,
                                   struct sidestep_error *err);
-    /* Called repeatedly while rank 0 waits for votes. EABORTED: the votes will not come any
-     * more. */
+    /* Called repeatedly while rank 0 waits for votes. EABORTED: no more votes will come. */
     enum sidestep_status (*holds)(void *context, const struct commit *commit,
                                   struct sidestep_error *err);
     void *context;
@@ -143,7 +143,7 @@ struct commit {
     int64_t began_at;  /* rank 0: seconds since 1970, for messages */
     uint64_t previous; /* commit_identity() of NAME's .metadata at the start; 0: none */
 
-    uint64_t layout_digest; /* set before commit_seal() and commit_contents() */
+    uint64_t layout_digest; /* set before commit_shard_seal() and commit_collect_votes() */
     uint64_t bytes;        /* rank 0: set by commit_collect_votes(); all shards, with linked ones */
     struct store_dir *dir; /* the saving directory, or NAME */
     struct store_stat dir_identity;
@@ -178,10 +178,10 @@ enum sidestep_status commit_begin_export(struct commit *commit,
 /* Other ranks: open the directory that rank 0 made. Polls until the deadline. ETIMEDOUT: it did not
  * appear; the message asks whether the hosts share the storage. */
 enum sidestep_status commit_join(struct commit *commit, struct sidestep_error *err);
-/* Other ranks, right after rank 0 has begun: is what it made visible here? Looks for ${limit_ns}
- * before it says no. If it is, this rank has joined. */
-enum sidestep_status commit_look_for_begun(struct commit *commit, uint64_t limit_ns, bool *sees,
-                                           struct sidestep_error *err);
+/* Other ranks, right after rank 0 has begun: find out, within ${limit_ns}, whether this rank sees
+ * what rank 0 made. If it is ${*visible}, this rank has joined. */
+enum sidestep_status commit_check_visible(struct commit *commit, uint64_t limit_ns, bool *visible,
+                                          struct sidestep_error *err);
 /* Set the save id, from its binary form. */
 void commit_set_save_id(struct commit *commit, const uint8_t save_id[SAVE_ID_BYTES]);
 
@@ -198,7 +198,7 @@ enum sidestep_status commit_shard_remove(struct commit *commit, uint32_t shard,
                                          struct sidestep_error *err);
 /* Does storage show the marker of rank 0, or does it not answer? */
 bool commit_is_pending(const struct commit *commit);
-/* Bytes that this rank's shards occupy on the medium now. */
+/* Bytes that this rank's shards occupy on storage now. */
 uint64_t commit_shards_stored(const struct commit *commit);
 /* The final name of shard ${shard} of this rank. */
 void commit_shard_name(const struct commit *commit, uint32_t shard, char name[FILE_NAME_BYTES]);
@@ -220,7 +220,7 @@ void commit_retract(struct commit *commit);
 /* Other ranks, repeatedly while they write: has rank 0 given up? EABORTED with its reason if so. */
 enum sidestep_status commit_check_aborted(struct commit *commit, struct sidestep_error *err);
 
-/* What rank 0 knows of the checkpoint once all votes are counted and all shards checked. */
+/* What rank 0 knows of the checkpoint when all votes are counted and all shards are checked. */
 struct commit_contents {
     struct arena arena; /* the rows of the manifest */
     struct manifest manifest;
@@ -241,8 +241,8 @@ void commit_abort(struct commit *commit, const struct sidestep_error *why);
 /* Other ranks: the outcome as storage shows it now. COMMIT_UNDECIDED: ask again. If ABORTED, ${err}
  * gets the reason that rank 0 left. */
 enum commit_outcome commit_poll_outcome(struct commit *commit, struct sidestep_error *err);
-/* How long such a rank, which has waited for so long, pauses before it asks again: the longer it
- * has waited, and the more ranks ask, the longer. */
+/* How long such a rank pauses before it asks again: longer if it has waited longer, and if more
+ * ranks ask. */
 uint64_t commit_poll_pause_ms(const struct commit *commit, uint64_t waited_ms);
 /* Rank 0: remove the outcome file, when no rank needs it any more. */
 void commit_remove_outcome(struct commit *commit);
@@ -252,7 +252,7 @@ void commit_close(struct commit *commit);
 
 /* ---- shared between the files of this folder ---- */
 
-/* Does ${name} in the parent lead to the directory that ${commit} holds? false also if storage does
+/* Does ${name} in the parent lead to the directory that ${commit} holds? False also if storage does
  * not answer. */
 bool commit_owns_name(const struct commit *commit, const char *name);
 /* Call it right before the rename that commits: has the program cancelled the save, and does

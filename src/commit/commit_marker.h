@@ -23,7 +23,7 @@ struct commit_marker {
 };
 
 /* Create the marker in ${commit->dir}, and hold it locked as ${commit->marker}. Errors are those of
- * lock_file_create(). Where storage has no locks, leftovers are reported instead of swept. */
+ * lock_file_create(). If storage has no locks, leftovers are reported, and not swept. */
 enum sidestep_status commit_marker_create(struct commit *commit, struct sidestep_error *err);
 /* Take over the marker of a dead process in ${commit->dir}, or create it if there is none. ELOCKED:
  * its owner is alive, or this storage has no locks, so nobody can tell. */

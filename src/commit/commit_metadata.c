@@ -29,7 +29,7 @@ static struct metadata_entry entry_of_item(const struct footer_item *item)
     };
 }
 
-/* Copy what ${entry} has of a footer to the arena. */
+/* Copy the parts of ${entry} that belong to a footer to the arena. */
 static enum sidestep_status copy_entry(struct arena *arena, struct metadata_entry *entry,
                                        struct sidestep_error *err)
 {
@@ -51,7 +51,7 @@ static enum sidestep_status add_entry(struct commit_metadata_builder *b,
     if (b->copies)
         TRY(copy_entry(&out->arena, &out->entries[out->count], err));
     TRY(hash_table_insert(&out->names, out->entries[out->count].name, out->count, &existing, err));
-    assert(existing == SIZE_MAX); /* or find_entry() would have found it */
+    assert(existing == SIZE_MAX); /* find_entry() did not find it */
     out->count++;
     return SIDESTEP_OK;
 }
@@ -63,10 +63,10 @@ static size_t find_entry(const struct commit_metadata_builder *b, const char *na
     return hash_table_find(&b->out->names, name);
 }
 
-/* Find the entry of ${item}, or make it: entries are in the order of first sight. */
-static enum sidestep_status meet_item(struct commit_metadata_builder *b,
-                                      const struct footer_item *item, size_t *at,
-                                      struct sidestep_error *err)
+/* Find the entry of ${item}, or add it. Entries are in the order in which items add them. */
+static enum sidestep_status find_or_add_entry(struct commit_metadata_builder *b,
+                                              const struct footer_item *item, size_t *at,
+                                              struct sidestep_error *err)
 {
     *at = find_entry(b, item->name);
     if (*at == SIZE_MAX) {
@@ -83,7 +83,7 @@ static enum sidestep_status meet_item(struct commit_metadata_builder *b,
     return SIDESTEP_OK;
 }
 
-/* Few names are in use, most often one, so the last one is the likely one. */
+/* The codec of ${item}. Few names are in use, most often one, so only the last copy is compared. */
 static enum sidestep_status transform_of(struct commit_metadata_builder *b,
                                          const struct footer *footer,
                                          const struct footer_item *item, const char **name,
@@ -99,7 +99,7 @@ static enum sidestep_status transform_of(struct commit_metadata_builder *b,
     return SIDESTEP_OK;
 }
 
-/* ${numbers}: where the numbers of the box go; NULL: the box of the footer is used. */
+/* ${numbers}: gets the numbers of the box; NULL: the box of the footer is used. */
 static struct box box_of(const struct footer_item *item, int64_t *numbers)
 {
     size_t bytes = item->ndim * sizeof(*numbers);
@@ -118,7 +118,7 @@ static enum sidestep_status add_item(struct commit_metadata_builder *b, const st
     struct metadata_storage storage = {.file = name, .offset = item->offset, .length = item->bytes};
     size_t at;
 
-    TRY(meet_item(b, item, &at, err));
+    TRY(find_or_add_entry(b, item, &at, err));
     TRY(transform_of(b, footer, item, &storage.transform, err));
     b->next = at + 1;
     if (item->is_object) {
@@ -132,7 +132,7 @@ static enum sidestep_status add_item(struct commit_metadata_builder *b, const st
     return SIDESTEP_OK;
 }
 
-/* One array for the boxes of a file. */
+/* Allocate one array for the boxes of a file. */
 static enum sidestep_status make_numbers(struct commit_metadata_builder *b,
                                          const struct footer *footer, int64_t **numbers,
                                          struct sidestep_error *err)
@@ -148,8 +148,8 @@ static enum sidestep_status make_numbers(struct commit_metadata_builder *b,
     return *numbers != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, count * sizeof(**numbers));
 }
 
-/* The first file most often has all tensors that there are, so there is room for its items. Later
- * files mostly have other chunks of the same tensors. */
+/* Reserve space for the items of the first file. It mostly has all tensors, and later files have
+ * other chunks of them. */
 static enum sidestep_status reserve_first(struct commit_metadata_builder *b, size_t items,
                                           struct sidestep_error *err)
 {
@@ -192,7 +192,7 @@ enum sidestep_status commit_metadata_finish(struct commit_metadata_builder *b,
         struct metadata_entry *entry = &b->out->entries[b->chunks[i].entry];
         entry->chunks[entry->chunk_count++] = b->chunks[i].chunk;
     }
-    b->out->capacity = 0; /* nothing grows any more */
+    b->out->capacity = 0; /* the entries are complete */
     commit_metadata_builder_release(b);
     return SIDESTEP_OK;
 }

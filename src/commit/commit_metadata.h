@@ -3,9 +3,9 @@
  * commit_metadata.h -- builds `.metadata` from the footers of the shards, one footer after the
  * other.
  *
- * It is the only builder, at commit and when a lost `.metadata` is rebuilt. So whoever has checked
- * that a `.metadata` is the one that was built need not parse it. The order of the footers decides
- * the order of the entries and chunks.
+ * It is the only builder, at commit and when a lost `.metadata` is rebuilt. So code that has
+ * checked that a `.metadata` is the one that was built need not parse it. The order of the footers
+ * decides the order of the entries and chunks.
  */
 #ifndef COMMIT_COMMIT_METADATA_H
 #define COMMIT_COMMIT_METADATA_H
@@ -20,11 +20,11 @@ struct commit_metadata_chunk {
 /* Zeroed, with ${out} and ${copies} set: ready for the first footer. */
 struct commit_metadata_builder {
     struct metadata *out;
-    bool copies; /* copy what ${out} needs of a footer; else the footers must outlive ${out} */
-    struct arena scratch;                 /* ${chunks} */
+    bool copies;          /* copy what ${out} needs of a footer; otherwise footers outlive ${out} */
+    struct arena scratch; /* ${chunks} */
     struct commit_metadata_chunk *chunks; /* of all tensors, in the order of files and items */
     size_t count, capacity;
-    size_t next;           /* the entry after that of the last item: the likely one for the next */
+    size_t next;           /* the entry after that of the last item: mostly that of the next one */
     const char *transform; /* the last one that was copied */
 };
 void commit_metadata_builder_release(struct commit_metadata_builder *builder);
@@ -43,7 +43,7 @@ enum sidestep_status commit_metadata_finish(struct commit_metadata_builder *buil
 enum sidestep_status commit_metadata_check_tiling(const struct metadata *metadata,
                                                   struct sidestep_error *err);
 
-/* All of it, for footers that outlive ${out}. ${names} are the names of their files. */
+/* Build all of ${out} from footers that outlive it. ${names} are the names of their files. */
 enum sidestep_status commit_metadata_from_footers(const struct footer *footers,
                                                   const char *const *names, size_t count,
                                                   struct metadata *out, struct sidestep_error *err);

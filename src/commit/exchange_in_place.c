@@ -5,8 +5,8 @@
  * It happens only if .metadata is still what it was when the save began (I9). Saves take turns for
  * the comparison and the rename, by a lock in NAME, so that no save comes between the two steps of
  * another. A program that does not know the lock can still come between, and so can a save on
- * storage without locks. So what the rename took out is compared once more. A second rename must
- * not undo the first one. It could bring back a .metadata whose owner has noticed the loss, and has
+ * storage without locks. So what the rename took out is compared once more. No second rename
+ * undoes the first one. It could bring back a .metadata whose owner has noticed the loss, and has
  * deleted its files.
  */
 #include <assert.h>
@@ -75,8 +75,8 @@ enum sidestep_status commit_check_replaceable(struct commit *commit, struct side
     return refuse(commit, err);
 }
 
-/* Take the lock. Without locks it succeeds with no lock; then only what the rename took out is
- * compared. */
+/* Acquire the lock. If storage has no locks, this succeeds without one, and only what the rename
+ * took out is compared. */
 static enum sidestep_status take_turn(struct commit *commit, struct store_file **turn,
                                       struct sidestep_error *err)
 {
@@ -111,8 +111,7 @@ static bool is_named(struct commit *commit)
 /*
  * Storage that cannot exchange names, as most network storage cannot: the new .metadata replaces
  * the old one. A copy of the old one gets the name that the exchange would have given it, because
- * it says which files are to be removed. It is only for that, so no failure matters: those files
- * then stay.
+ * it says which files are to be removed. If the copy fails, those files stay.
  */
 static enum sidestep_status replace_and_keep_copy(struct commit *commit, const char *tmp,
                                                   bool is_there, struct sidestep_error *err)
@@ -123,7 +122,7 @@ static enum sidestep_status replace_and_keep_copy(struct commit *commit, const c
 
     enum sidestep_status status =
         store_rename(commit->dir, tmp, commit->dir, FILE_NAME_METADATA, STORE_REPLACE, err);
-    /* A server whose answer was lost is asked again, and then says that there is no such name. */
+    /* If the answer of a server is lost, the request is repeated, and then finds no such name. */
     if (status != SIDESTEP_ENOTFOUND || !is_named(commit))
         TRY(status);
     if (has_copy)
@@ -156,7 +155,7 @@ static enum sidestep_status compare_and_rename(struct commit *commit, const char
     return status;
 }
 
-/* EUNKNOWN: the file that is now called ${tmp} is not ${old}. */
+/* Check that the file that is now called ${tmp} is ${old}. EUNKNOWN: it is another file. */
 static enum sidestep_status check_taken_out(struct commit *commit, const char *tmp,
                                             const struct store_stat *old,
                                             struct sidestep_error *err)
@@ -168,8 +167,8 @@ static enum sidestep_status check_taken_out(struct commit *commit, const char *t
     if (status == SIDESTEP_ENOTFOUND) /* the rename took nothing out */
         return SIDESTEP_OK;
     if (status != SIDESTEP_OK) {
-        error_wrap(&why, "'%s' holds this %s, but what it replaced cannot be looked at",
-                   commit->path, describe_own(commit).text);
+        error_wrap(&why, "'%s' holds this %s, but what it replaced cannot be read", commit->path,
+                   describe_own(commit).text);
         error_copy(err, &why);
         return SIDESTEP_EUNKNOWN;
     }

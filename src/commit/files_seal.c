@@ -10,20 +10,17 @@
 #include "commit/commit_marker.h"
 
 /*
- * Give the sealed shard its final name. A server whose answer was lost is asked again, and then
- * says that there is no such name, or that the final one exists. Both names are of this save alone.
- * So if the final one leads to the file, the rename took place.
+ * Give the sealed shard its final name. If the answer of a server is lost, the request is repeated,
+ * and then finds no such name, or that the final one exists. Only this save uses both names. So if
+ * the final one leads to the file, the rename took place.
  */
 static enum sidestep_status rename_sealed(struct commit *commit, const char *part,
                                           const char *final, const struct store_stat *sealed,
                                           struct sidestep_error *err)
 {
     struct store_stat named;
-    enum sidestep_status status =
-        store_rename(commit->dir, part, commit->dir, final, STORE_NOREPLACE, err);
+    enum sidestep_status status = store_rename_new(commit->dir, part, commit->dir, final, err);
 
-    if (status == SIDESTEP_EUNSUPPORTED)
-        status = store_rename(commit->dir, part, commit->dir, final, STORE_REPLACE, err);
     if (status != SIDESTEP_OK && store_stat(commit->dir, final, &named, NULL) == SIDESTEP_OK &&
         named.inode == sealed->inode && named.device == sealed->device)
         return SIDESTEP_OK;
@@ -45,8 +42,7 @@ enum sidestep_status files_seal(struct commit *commit, uint32_t shard, struct st
     return rename_sealed(commit, part, final, &sealed, err);
 }
 
-/* Errors after which the name may exist all the same (I7), as when the reply of a server is
- * lost. */
+/* Errors after which the name may exist (I7), for example when the reply of a server was lost. */
 static bool may_be_done(enum sidestep_status status)
 {
     return status == SIDESTEP_EIO || status == SIDESTEP_ENOMEM || status == SIDESTEP_EEXISTS;
@@ -73,7 +69,7 @@ enum sidestep_status files_vote_yes(struct commit *commit, struct sidestep_error
     return SIDESTEP_OK;
 }
 
-/* The part that takes the text is no shard of this save. Every sweep removes it. */
+/* The .part file that gets the text first is no shard of this save, and sweeps remove it. */
 enum sidestep_status files_write_reason(struct commit *commit, struct store_dir *dir,
                                         const char *name, const struct sidestep_error *why)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* files_steps.h -- the steps that the swap and in-place forms share. */
+/* files_steps.h -- the steps of the protocol that the swap and in-place forms share. */
 #ifndef COMMIT_FILES_STEPS_H
 #define COMMIT_FILES_STEPS_H
 
@@ -17,8 +17,8 @@ enum sidestep_status files_look(struct commit *commit, struct sidestep_error *er
 enum sidestep_status files_seal(struct commit *commit, uint32_t shard, struct store_file *file,
                                 struct sidestep_error *err);
 enum sidestep_status files_vote_yes(struct commit *commit, struct sidestep_error *err);
-/* Give ${name} in ${dir} the reason ${why}, all of it at once: nobody reads half a reason. If the
- * text cannot be written, the name is a link to the marker. */
+/* Write the reason ${why} to ${name} in ${dir} in one step, so that nobody reads a part of it. If
+ * the text cannot be written, make the name a link to the marker. */
 enum sidestep_status files_write_reason(struct commit *commit, struct store_dir *dir,
                                         const char *name, const struct sidestep_error *why);
 void files_vote_no(struct commit *commit, const struct sidestep_error *why);
@@ -32,11 +32,11 @@ void files_read_failure(struct commit *commit, uint32_t rank, struct sidestep_er
 enum sidestep_status files_write_records(struct commit *commit, struct commit_contents *contents,
                                          struct sidestep_error *err);
 void files_unlink_votes(struct commit *commit);
-/* The checkpoint has its name. Make the name in PARENT durable, and check the path, before
- * reporting COMMITTED (I4). */
+/* When the checkpoint has its name: make the name in PARENT durable, and check the path, before
+ * COMMITTED is reported (I4). */
 enum sidestep_status files_confirm(struct commit *commit, enum commit_outcome *outcome,
                                    struct sidestep_error *err);
-/* The name is durable. The other ranks learn that when the marker is gone (I4). */
+/* Remove the marker, when the name is durable. That tells the other ranks (I4). */
 void files_remove_marker(struct commit *commit);
 
 /* ---- finish_in_name.c */
@@ -47,7 +47,7 @@ enum sidestep_status files_finish_in_name(struct commit *commit, struct commit_c
 
 /* ---- learn.c. ${dir}: where the outcome file of this form is; NULL: not open yet */
 
-/* Before the files are moved or removed, so that a rank that misses them finds the reason. */
+/* Call before the files are moved or removed, so that a rank that misses them finds the reason. */
 void files_write_outcome(struct commit *commit, struct store_dir *dir,
                          const struct sidestep_error *why);
 /* EABORTED, with the reason: rank 0 has left one. */

@@ -24,33 +24,29 @@ static enum sidestep_status move_shard(struct commit *commit, struct store_dir *
 
     assert(shard.kind == FILE_NAME_SHARD);
     file_name_format(FILE_NAME_SHARD, commit->save_id, shard.rank, shard.shard, name);
-    enum sidestep_status status =
-        store_rename(commit->dir, row->name, into, name, STORE_NOREPLACE, err);
-    if (status == SIDESTEP_EUNSUPPORTED)
-        status = store_rename(commit->dir, row->name, into, name, STORE_REPLACE, err);
-    TRY(status);
+    TRY(store_rename_new(commit->dir, row->name, into, name, err));
     return arena_copy_text(&contents->arena, name, &row->name, err);
 }
 
-static void rename_storage(const struct hash_table *places, const struct manifest *manifest,
+static void rename_storage(const struct hash_table *rows, const struct manifest *manifest,
                            struct metadata_storage *storage)
 {
-    size_t at = hash_table_find(places, storage->file);
+    size_t at = hash_table_find(rows, storage->file);
 
     assert(at < manifest->file_count);
     storage->file = manifest->files[at].name;
 }
 
-/* Give each item the name of its file in ${manifest}. ${places}: the rows, by old names. */
-static void rename_in_metadata(struct metadata *metadata, const struct hash_table *places,
+/* Give each item the new name of its file in ${manifest}. ${rows}: the rows, by old names. */
+static void rename_in_metadata(struct metadata *metadata, const struct hash_table *rows,
                                const struct manifest *manifest)
 {
     for (size_t i = 0; i < metadata->count; i++) {
         struct metadata_entry *entry = &metadata->entries[i];
         if (entry->is_object)
-            rename_storage(places, manifest, &entry->storage);
+            rename_storage(rows, manifest, &entry->storage);
         for (size_t c = 0; c < entry->chunk_count; c++)
-            rename_storage(places, manifest, &entry->chunks[c].storage);
+            rename_storage(rows, manifest, &entry->chunks[c].storage);
     }
 }
 
@@ -59,16 +55,16 @@ static enum sidestep_status move_shards(struct commit *commit, struct store_dir 
                                         struct sidestep_error *err)
 {
     struct manifest *manifest = &contents->manifest;
-    OWNED_HASH_TABLE places = {0};
+    OWNED_HASH_TABLE rows = {0};
     size_t existing;
 
     assert(!commit->in_place && into != commit->dir);
     for (size_t i = 0; i < manifest->file_count; i++) {
-        TRY(hash_table_insert(&places, manifest->files[i].name, i, &existing, err));
+        TRY(hash_table_insert(&rows, manifest->files[i].name, i, &existing, err));
         assert(existing == SIZE_MAX);
         TRY(move_shard(commit, into, contents, &manifest->files[i], err));
     }
-    rename_in_metadata(&contents->metadata, &places, manifest);
+    rename_in_metadata(&contents->metadata, &rows, manifest);
     return store_dir_sync(into, err);
 }
 

@@ -2,10 +2,9 @@
 /*
  * form.h -- the forms of the commit protocol, one table each.
  *
- * commit.h has the steps; a form says what each of them does. Its file reads as the protocol in
- * order: swap_form.c, in_place_form.c, object_form.c. What forms share is in files_steps.h, and
- * what a form needs beside its steps in files of its own. docs/FORMAT.md has the three side by
- * side.
+ * commit.h has the steps, and a form says what each step does. The file of a form has the steps in
+ * order: swap_form.c, in_place_form.c, object_form.c. The steps that forms share are in
+ * files_steps.h. docs/FORMAT.md has the three forms side by side.
  */
 #ifndef COMMIT_FORM_H
 #define COMMIT_FORM_H
@@ -16,11 +15,11 @@
 struct tally {
     struct commit *commit;
     uint8_t *voted; /* per rank: it has voted */
-    uint8_t *seen;  /* per rank: something of it was there */
+    uint8_t *seen;  /* per rank: an object or file of it was there */
     uint32_t yes_count;
     int64_t failed_rank; /* -1: none */
     uint64_t progress;   /* differs between two looks if names have changed */
-    bool with_sizes;     /* look at the sizes of files, too, where each costs a call */
+    bool with_sizes;     /* read the sizes of files, too, if each takes a call */
     uint64_t sizes;      /* differs between two such looks if a file has grown */
 };
 
@@ -76,7 +75,7 @@ void commit_report_given_up(const struct commit *commit, struct sidestep_error *
 enum sidestep_status commit_encode_records(struct commit_contents *contents,
                                            struct buffer *metadata, struct buffer *manifest,
                                            struct sidestep_error *err);
-/* Names of sidestep's own files cannot be those of checkpoints. */
+/* Check that NAME is not a name of sidestep's own files. */
 enum sidestep_status commit_check_name(const struct commit *commit, struct sidestep_error *err);
 
 #endif

@@ -26,13 +26,13 @@ enum sidestep_status commit_check_still_held(struct commit *commit, enum commit_
     const struct commit_guard *guard = commit->guard;
 
     if (guard == NULL || guard->holds(guard->context, commit, err) == SIDESTEP_OK ||
-        fault_hit("object.still_held")) /* wrong on purpose: tests must notice it */
+        fault_hit("object.still_held")) /* a negative control: tests must notice it */
         return SIDESTEP_OK;
     *outcome = COMMIT_UNKNOWN;
     error_wrap(
         err,
-        "'%s' was committed and is whole, but its series has another owner now, or it cannot "
-        "be seen who owns it, so a run that resumes may have passed it over",
+        "'%s' was committed and is whole, but another process owns its series now, or storage "
+        "does not tell who owns it, so a run that resumes may have passed it over",
         commit->path);
     if (err != NULL)
         err->status = SIDESTEP_EUNKNOWN;

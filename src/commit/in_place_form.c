@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* in_place_form.c -- the in-place form of the protocol (commit.h), step by step: NAME is there
- * already, and its .metadata is exchanged. */
+/* in_place_form.c -- the in-place form of the protocol (commit.h), step by step: NAME exists, and
+ * its .metadata is exchanged. */
 #include "commit/files_steps.h"
 
 #include <assert.h>
@@ -26,7 +26,7 @@ static void undo_begin(struct commit *commit)
 static enum sidestep_status begin(struct commit *commit, struct sidestep_error *err)
 {
     assert(commit->in_place && commit->dir != NULL);
-    /* Before our marker exists, so that the sweep does not take it for a leftover. */
+    /* Sweep before the marker exists, so that the sweep does not take it for a leftover. */
     sweep_in_place(commit->parent, commit->dir);
     if (commit->run_id[0] == '\0')
         sweep_one_off(commit->store, commit->parent, commit->name);
@@ -60,9 +60,9 @@ static void shard_names(const struct commit *commit, uint32_t rank, uint32_t sha
     file_name_format(FILE_NAME_SHARD, commit->save_id, rank, shard, final);
 }
 
-/* Has rank 0 given up without our vote, and begun to sweep? It writes the outcome file
+/* Has rank 0 aborted without the vote of this rank, and begun to sweep? It writes the outcome file
  * before it sweeps, and removes the marker after that. */
-static bool has_given_up(const struct commit *commit)
+static bool has_aborted(const struct commit *commit)
 {
     char name[FILE_NAME_BYTES];
     struct store_stat stat;
@@ -75,7 +75,7 @@ static bool has_given_up(const struct commit *commit)
 
 static void vote_no(struct commit *commit, const struct sidestep_error *why)
 {
-    if (!has_given_up(commit))
+    if (!has_aborted(commit))
         files_vote_no(commit, why);
 }
 
@@ -91,7 +91,7 @@ static void retract(struct commit *commit)
         (void)store_unlink(commit->dir, part, NULL);
         (void)store_unlink(commit->dir, final, NULL);
     }
-    if (!has_given_up(commit)) /* rank 0 has yet to read our vote, and sweeps after that */
+    if (!has_aborted(commit)) /* rank 0 sweeps after it has read the vote of this rank */
         return;
     file_name_format(FILE_NAME_VOTE, commit->save_id, commit->rank, 0, name);
     (void)store_unlink(commit->dir, name, NULL);

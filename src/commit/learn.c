@@ -49,8 +49,8 @@ void files_unlink_outcome(const struct commit *commit, struct store_dir *dir)
     (void)store_unlink(dir, name, NULL);
 }
 
-/* Does the end of .metadata say that it is of this save? Every rank asks, so it should not read all
- * of a file that lists the chunks of all ranks. false: it does not, or cannot be read. */
+/* Is .metadata of this save, by the save id at its end? Every rank asks, so it should not read all
+ * of a file that lists the chunks of all ranks. False also if it cannot be read. */
 static bool is_of_this_save(const struct commit *commit, struct store_dir *dir)
 {
     uint8_t end[DCP_METADATA_END_BYTES];
@@ -70,7 +70,7 @@ enum commit_outcome files_learn(struct commit *commit, struct store_dir *dir,
 {
     uint64_t identity = 0;
 
-    /* Look for the marker first. Once it is gone, what .metadata says is durable (I4). */
+    /* Check the marker first. When it is gone, .metadata is durable (I4). */
     if (commit_has_marker(commit, dir))
         return COMMIT_UNDECIDED;
     if (is_of_this_save(commit, dir))

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* lock_file.c -- takes the lock of a file and checks that its name still leads to it; see
+/* lock_file.c -- acquires the lock of a file and checks that its name still leads to it; see
  * lock_file.h. */
 #include "commit/lock_file.h"
 
@@ -44,8 +44,8 @@ static enum sidestep_status open_file(struct store_dir *dir, const char *name,
     return status == SIDESTEP_OK ? status : error_copy(err, &why);
 }
 
-/* ELOCKED: try again. */
-static enum sidestep_status try_make(struct store_dir *dir, const char *name,
+/* Make one attempt. ELOCKED: try again. */
+static enum sidestep_status try_lock(struct store_dir *dir, const char *name,
                                      enum lock_file_kind kind, struct store_file **file,
                                      struct sidestep_error *err)
 {
@@ -67,7 +67,7 @@ static enum sidestep_status wait_for_lock(struct commit *commit, struct store_di
 
     for (;;) {
         struct sidestep_error why = {.rank = -1};
-        enum sidestep_status status = try_make(dir, name, kind, file, &why);
+        enum sidestep_status status = try_lock(dir, name, kind, file, &why);
         if (status == SIDESTEP_OK)
             return SIDESTEP_OK;
         if (status != SIDESTEP_ELOCKED || clock_now(commit->clock) - began > commit->timeout_ns)

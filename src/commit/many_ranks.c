@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* many_ranks.c -- see many_ranks.h. */
+/* many_ranks.c -- starts and runs the threads of rank 0; see many_ranks.h. */
 #include "commit/many_ranks.h"
 
 #define RANKS_PER_THREAD 4u /* with fewer ranks, a thread costs more than it gains */
@@ -9,7 +9,7 @@ struct workers *many_ranks_workers(uint32_t world_size)
     unsigned wanted = (unsigned)min_u64(world_size / RANKS_PER_THREAD, MANY_RANKS_THREADS);
     struct workers *workers = NULL;
 
-    if (wanted > 1) /* this thread works, too */
+    if (wanted > 1) /* the calling thread works, too */
         (void)workers_new(wanted - 1, "sidestep-ranks", &workers, NULL);
     return workers;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* many_ranks.h -- threads for steps in which rank 0 makes a call of storage for each rank. A
- * storage far away takes milliseconds for each. */
+/* many_ranks.h -- threads for steps in which rank 0 makes a call of storage for each rank. If
+ * storage is far away, each call takes milliseconds. */
 #ifndef COMMIT_MANY_RANKS_H
 #define COMMIT_MANY_RANKS_H
 

@@ -33,7 +33,7 @@ bool name_list_contains(const struct name_list *list, const char *name)
     return false;
 }
 
-struct reading {
+struct list_reader {
     struct name_list *list;
     enum sidestep_status status;
     struct sidestep_error *err;
@@ -41,10 +41,10 @@ struct reading {
 
 static bool add_name(void *context, const char *name)
 {
-    struct reading *reading = context;
+    struct list_reader *reader = context;
 
-    reading->status = name_list_add(reading->list, name, reading->err);
-    return reading->status == SIDESTEP_OK;
+    reader->status = name_list_add(reader->list, name, reader->err);
+    return reader->status == SIDESTEP_OK;
 }
 
 static int compare_names(const void *a, const void *b)
@@ -55,10 +55,10 @@ static int compare_names(const void *a, const void *b)
 enum sidestep_status name_list_read(struct store_dir *dir, struct name_list *list,
                                     struct sidestep_error *err)
 {
-    struct reading reading = {.list = list, .err = err};
+    struct list_reader reader = {.list = list, .err = err};
 
-    TRY(store_dir_list(dir, add_name, &reading, err));
-    TRY(reading.status);
+    TRY(store_dir_list(dir, add_name, &reader, err));
+    TRY(reader.status);
     if (list->count != 0)
         qsort(list->names, list->count, sizeof(*list->names), compare_names);
     return SIDESTEP_OK;

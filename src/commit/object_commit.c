@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * object_commit.c -- steps 5 and 6 on object stores: the puts of records, the one that commits, and
- * what came of it.
+ * object_commit.c -- steps 5 and 6 on object stores: puts the records, commits, and finds out the
+ * outcome.
  *
  * The last put has a condition: .metadata is what it was when the save began. So a checkpoint that
- * came meanwhile is not replaced (I9). An answer can get lost after the deed. Then .metadata is
- * read back: with our save id in it, the save is committed. Without, the request may still arrive
- * until its signature expires, so the outcome is UNKNOWN.
+ * came meanwhile is not replaced (I9). If the answer is lost, .metadata is read back. If it has the
+ * save id of this save, the save is committed. Otherwise the request may still arrive until its
+ * signature expires, so the outcome is UNKNOWN.
  *
- * Some stores do not know conditions, or ignore them. There a weaker form serves: the save compares
- * .metadata right before the put and reads it back after it. Two saves of the same name in the same
- * moment can then both take place, and the later one stays. Their shards have different keys, so
- * neither is torn. A save that must not replace anything is refused there (object_form.c).
+ * Some stores have no conditions, or ignore them. With them a weaker form is used: the save
+ * compares .metadata right before the put and reads it back after it. Two saves of the same name in
+ * the same moment can then both take place, and the later one stays. Their shards have different
+ * keys, so neither is torn. A save that must not replace anything is refused there (object_form.c).
  */
 #include "commit/object_form.h"
 
@@ -34,7 +34,7 @@ enum sidestep_status object_put_record(struct commit *commit, enum file_name_kin
     return client->ops->put(client, key, bytes->bytes, bytes->length, NULL, NULL, err);
 }
 
-/* Keep the save id and the names of files of ${metadata}, which may be large. */
+/* Copy the save id and the names of files from ${metadata}, which may be large, to ${named}. */
 static enum sidestep_status keep_names(const struct metadata *metadata,
                                        struct referenced_files *named, struct sidestep_error *err)
 {
@@ -75,10 +75,8 @@ enum sidestep_status object_read_identity(const struct commit *commit, uint64_t 
         client->ops->get_all(client, key, DCP_METADATA_MAX_BYTES, &bytes, &info, &why);
     if (status == SIDESTEP_ENOTFOUND)
         return SIDESTEP_OK;
-    if (status != SIDESTEP_OK) {
-        error_copy(err, &why);
-        return status;
-    }
+    if (status != SIDESTEP_OK)
+        return error_copy(err, &why);
     memcpy(tag, info.tag, OBJECT_TAG_BYTES);
     return object_identify(&bytes, identity, named, err);
 }
@@ -91,7 +89,7 @@ static enum sidestep_status refuse(const struct commit *commit, struct sidestep_
                 commit->path, commit->save_id);
 }
 
-static enum sidestep_status refuse_without(const struct commit *commit, struct sidestep_error *err)
+static enum sidestep_status refuse_deleted(const struct commit *commit, struct sidestep_error *err)
 {
     return FAIL(
         err, SIDESTEP_EEXISTS,
@@ -115,7 +113,8 @@ static enum commit_outcome read_back(const struct commit *commit)
     return strcmp(tag, commit->objects->tag) == 0 ? COMMIT_ABORTED : COMMIT_UNDECIDED;
 }
 
-/* 412: somebody else was there, or an earlier attempt of ours whose answer was lost. */
+/* A 412: another process has put .metadata, or an earlier attempt of this save, whose answer was
+ * lost. */
 static enum sidestep_status explain_refusal(struct commit *commit, enum commit_outcome *outcome,
                                             struct sidestep_error *err)
 {
@@ -133,14 +132,14 @@ static enum sidestep_status explain_refusal(struct commit *commit, enum commit_o
     }
 }
 
-/* No answer. What is not there now may still arrive (O5). */
+/* The store did not answer. What is not there now may still arrive (O5). */
 static enum sidestep_status explain_silence(struct commit *commit, const struct sidestep_error *why,
                                             enum commit_outcome *outcome,
                                             struct sidestep_error *err)
 {
     assert(why->status != SIDESTEP_OK);
     *outcome = read_back(commit) == COMMIT_COMMITTED ? COMMIT_COMMITTED : COMMIT_UNKNOWN;
-    if (*outcome == COMMIT_UNKNOWN && fault_hit("object.silence")) /* wrong on purpose */
+    if (*outcome == COMMIT_UNKNOWN && fault_hit("object.silence")) /* a negative control */
         *outcome = COMMIT_ABORTED;
     if (*outcome == COMMIT_COMMITTED)
         return SIDESTEP_OK;
@@ -164,14 +163,15 @@ static enum sidestep_status compare(const struct commit *commit, struct sidestep
     if (now != COMMIT_UNKNOWN)
         return refuse(commit, err);
     return FAIL(err, SIDESTEP_EIO,
-                "the store did not say what '%s' holds, so save %s did not replace it; save again",
+                "the store did not tell what '%s' holds, so save %s did not replace it; save again",
                 commit->path, commit->save_id);
 }
 
-/* The weaker form. */
-static enum sidestep_status put_and_look(struct commit *commit, const char *key,
-                                         const struct buffer *metadata,
-                                         enum commit_outcome *outcome, struct sidestep_error *err)
+/* Commit in the weaker form. */
+static enum sidestep_status put_and_read_back(struct commit *commit, const char *key,
+                                              const struct buffer *metadata,
+                                              enum commit_outcome *outcome,
+                                              struct sidestep_error *err)
 {
     struct object_client *client = object_commit_client(commit);
     struct sidestep_error why = {.rank = -1};
@@ -180,10 +180,8 @@ static enum sidestep_status put_and_look(struct commit *commit, const char *key,
     TRY(compare(commit, err));
     enum sidestep_status status =
         client->ops->put(client, key, metadata->bytes, metadata->length, NULL, NULL, &why);
-    if (status != SIDESTEP_OK && !object_is_unanswered(status)) {
-        error_copy(err, &why);
-        return status;
-    }
+    if (status != SIDESTEP_OK && !object_is_unanswered(status))
+        return error_copy(err, &why);
     if (status == SIDESTEP_OK)
         (void)FAIL(&why, SIDESTEP_EUNKNOWN, "'%s' was replaced in the same moment", commit->path);
     return explain_silence(commit, &why, outcome, err);
@@ -201,7 +199,7 @@ static enum sidestep_status put_on_condition(struct commit *commit, const char *
     struct sidestep_error why = {.rank = -1};
 
     assert(commit->objects->is_conditional && *outcome == COMMIT_ABORTED);
-    if (fault_hit("object.condition")) /* wrong on purpose: tests must notice it */
+    if (fault_hit("object.condition")) /* a negative control: tests must notice it */
         condition = (struct object_condition){0};
     enum sidestep_status status =
         client->ops->put(client, key, metadata->bytes, metadata->length, &condition, NULL, &why);
@@ -211,7 +209,7 @@ static enum sidestep_status put_on_condition(struct commit *commit, const char *
     else if (status == SIDESTEP_EEXISTS)
         return explain_refusal(commit, outcome, err);
     else if (status == SIDESTEP_ENOTFOUND)
-        return refuse_without(commit, err);
+        return refuse_deleted(commit, err);
     else if (object_is_unanswered(status))
         return explain_silence(commit, &why, outcome, err);
     else
@@ -228,5 +226,5 @@ enum sidestep_status object_commit_metadata(struct commit *commit, const struct 
     assert(metadata->length != 0 && commit->save_id[0] != '\0');
     object_key(commit, FILE_NAME_METADATA, key);
     return commit->objects->is_conditional ? put_on_condition(commit, key, metadata, outcome, err)
-                                           : put_and_look(commit, key, metadata, outcome, err);
+                                           : put_and_read_back(commit, key, metadata, outcome, err);
 }

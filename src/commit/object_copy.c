@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* object_copy.c -- see object_copy.h. */
+/* object_copy.c -- begins and publishes the copy of a checkpoint; see object_copy.h. */
 #include "commit/object_copy.h"
 
 #include <assert.h>
@@ -18,7 +18,7 @@ static bool has_own_key(const char *name)
     return file_name_parse(name).save_id[0] != '\0';
 }
 
-/* Is there a file whose key another checkpoint may have, too? */
+/* May another checkpoint have a file with the same key as one of these? */
 static bool has_shared_keys(const struct object_copied *copied)
 {
     for (size_t i = 0; i < copied->count; i++)
@@ -33,7 +33,8 @@ static enum sidestep_status check_replaceable(const struct commit *commit,
                                               struct sidestep_error *err)
 {
     const struct commit_objects *objects = commit->objects;
-    bool has_save_id = copied->manifest->length != 0; /* else others may have the same .metadata */
+    bool has_save_id =
+        copied->manifest->length != 0; /* otherwise others may have the same .metadata */
 
     assert(objects->identity != 0);
     if (commit->previous == 0 || (commit->previous == objects->identity && has_save_id))
@@ -51,7 +52,7 @@ static enum sidestep_status check_replaceable(const struct commit *commit,
     return SIDESTEP_OK;
 }
 
-/* Put the marker, and find out whether the store keeps conditions. */
+/* Put the marker, and find out whether the store obeys conditions. */
 static enum sidestep_status put_marker(struct commit *commit, struct sidestep_error *err)
 {
     struct object_client *client = object_commit_client(commit);
@@ -88,7 +89,7 @@ static enum sidestep_status check_alone(struct commit *commit, struct sidestep_e
     struct object_client *client = object_commit_client(commit);
     char prefix[OBJECT_KEY_BYTES], own[SAVE_ID_HEX + sizeof("/pending")];
 
-    assert(commit->objects->keeper != NULL); /* of two, each sees the other's marker */
+    assert(commit->objects->keeper != NULL); /* of two copies, each sees the marker of the other */
     object_key(commit, OBJECT_SAVES_DIR, prefix);
     snprintf(own, sizeof(own), "%s/pending", commit->save_id);
     struct others others = {.prefix_length = strlen(prefix), .own = own};
@@ -128,7 +129,7 @@ enum sidestep_status object_copy_begin(struct commit *commit, const char *url,
 
 /* ---- publish */
 
-/* Which of the files are there, and what else. */
+/* The objects that are there: which files of the copy, and what else. */
 struct survey {
     const struct commit *commit;
     const struct object_copied *copied;
@@ -180,7 +181,7 @@ static enum sidestep_status take_survey(struct commit *commit, struct survey *su
                 survey->copied->count - survey->found, survey->copied->count, commit->path);
 }
 
-/* Delete what only the replaced checkpoint named. Best effort. */
+/* Delete the files that only the replaced checkpoint references. Best effort. */
 static void delete_outdated(struct commit *commit, const struct survey *survey)
 {
     struct object_client *client = object_commit_client(commit);

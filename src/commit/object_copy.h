@@ -11,8 +11,8 @@
  *  - Two copies of one checkpoint to one name write the same bytes to the same keys. So both may
  *    succeed.
  *  - A file that was saved on a file system may have a name without a save id. Other checkpoints
- *    have files of this name, too (O2 does not hold). So such a copy is refused where another one
- *    is at work (after its own marker is there, so that one of two notices), and where the
+ *    have files of this name, too (O2 does not hold). So such a copy is refused if another one is
+ * at work (it checks that after it has put its marker, so that one of two notices), and if the
  *    checkpoint that it would replace has a file of the same name.
  */
 #ifndef COMMIT_OBJECT_COPY_H
@@ -33,8 +33,7 @@ struct object_copied {
 
 /* Begin a copy to ${url}. ${id}: the save id of the original, or another one that only copies of it
  * have. EEXISTS: NAME holds another checkpoint, which must not or cannot be replaced. ELOCKED:
- * another process writes there. Then commit->dir is where the files go. Call object_copy_end() in
- * any case. */
+ * another process writes there. The files go to commit->dir. Call object_copy_end() in any case. */
 enum sidestep_status object_copy_begin(struct commit *commit, const char *url,
                                        const uint8_t id[SAVE_ID_BYTES],
                                        const struct object_copied *copied,
@@ -42,7 +41,7 @@ enum sidestep_status object_copy_begin(struct commit *commit, const char *url,
 /* Check that all files are there, put the index and the manifest, and commit. */
 enum sidestep_status object_copy_publish(struct commit *commit, const struct object_copied *copied,
                                          struct sidestep_error *err);
-/* ${stays}: leave what was not published, to be resumed. */
+/* End the copy. ${stays}: leave what was not published, so that another copy can go on. */
 void object_copy_end(struct commit *commit, bool stays);
 
 #endif

@@ -3,8 +3,8 @@
  * object_delete.h -- deletes a checkpoint on an object store, and sweeps a root there.
  *
  * .metadata goes first (O7 of object_form.h): without it the checkpoint does not exist, and nobody
- * begins to read it. Then go the files of its own save, and its manifest last. What a kill leaves
- * names no checkpoint, and a sweep removes it when it is an hour old.
+ * begins to read it. Then go the files of its own save, and its manifest last. What is left after a
+ * kill belongs to no checkpoint, and a sweep removes it when it is an hour old.
  *
  * The request that deletes .metadata has a condition (O8). It can arrive late, when its sender is
  * dead and another save has been committed. Where a store ignores the condition of a deletion, that
@@ -18,45 +18,47 @@
 #include "object/object.h"
 
 /* A key below the prefix of a checkpoint that is to be deleted. */
-struct object_doomed_key {
+struct object_deletion_key {
     const char *name; /* without the prefix */
     const char *tag;  /* its version */
     uint64_t bytes;
 };
 
-/* A checkpoint that is to be deleted, as it was when it was looked at. */
-struct object_doomed {
+/* The deletion of a checkpoint, as object_delete_look() found it. */
+struct object_deletion {
     struct arena arena;
     struct store_dir *dir;
     struct buffer metadata; /* its .metadata, and its version */
     char tag[OBJECT_TAG_BYTES];
     struct referenced_files named;
-    struct object_doomed_key *keys; /* all of them */
+    struct object_deletion_key *keys; /* all keys below the prefix */
     size_t count, capacity;
-    int64_t now;           /* the store's clock; 0: it does not say */
+    int64_t now;           /* the store's clock; 0: it does not tell */
     const char *objection; /* why it must stay; NULL: nothing so far */
     bool no_memory;
 };
 
-void object_doomed_release(struct object_doomed *doomed);
-#define OWNED_DOOMED __attribute__((cleanup(object_doomed_release))) struct object_doomed
+void object_deletion_release(struct object_deletion *deletion);
+#define OWNED_OBJECT_DELETION                                                                      \
+    __attribute__((cleanup(object_deletion_release))) struct object_deletion
 
-/* Look at ${name} in ${root}. ELOCKED: it holds files that are not ours, a save to it may be under
- * way, or it is not the checkpoint of ${save_id} any more (NULL: any). ENOTFOUND: it is gone.
- * Release ${doomed} also after a failure. */
+/* List and read ${name} in ${root}. ELOCKED: it holds files that sidestep did not write, a save to
+ * it may be under way, or it is no longer the checkpoint of ${save_id} (NULL: any). ENOTFOUND: it
+ * is gone. Release ${deletion} also after a failure. */
 enum sidestep_status object_delete_look(struct store_dir *root, const char *name,
-                                        const char *save_id, struct object_doomed *doomed,
+                                        const char *save_id, struct object_deletion *deletion,
                                         struct sidestep_error *err);
 /* How many bytes its deletion frees. */
-uint64_t object_delete_bytes(const struct object_doomed *doomed);
-/* Delete .metadata, if it is still the version that was looked at: the checkpoint exists no more.
- * ELOCKED: it was replaced, and stays. After another error it may or may not exist. */
-enum sidestep_status object_delete_hide(struct object_doomed *doomed, struct sidestep_error *err);
-/* Put .metadata back. EEXISTS: there is another one by now. */
-enum sidestep_status object_delete_restore(struct object_doomed *doomed,
+uint64_t object_delete_bytes(const struct object_deletion *deletion);
+/* Delete .metadata, if it is still the version that was read. Then the checkpoint no longer exists.
+ * ELOCKED: it was replaced, and stays. After another error it may exist or not. */
+enum sidestep_status object_delete_hide(struct object_deletion *deletion,
+                                        struct sidestep_error *err);
+/* Put .metadata back. EEXISTS: there is another one now. */
+enum sidestep_status object_delete_restore(struct object_deletion *deletion,
                                            struct sidestep_error *err);
 /* Delete its files, after .metadata. Best effort: a sweep removes what is left. */
-void object_delete_rest(struct object_doomed *doomed);
+void object_delete_rest(struct object_deletion *deletion);
 
 /* ---- object_sweep_root.c */
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* object_export.c -- see object_export.h. */
+/* object_export.c -- begins and publishes an export; see object_export.h. */
 #include "commit/object_export.h"
 
 #include <assert.h>
@@ -17,7 +17,7 @@ static struct object_client *client_of(const struct object_export *e)
 
 /* ---- 1 begin */
 
-/* A look at what the directory holds. */
+/* The state of listing what the directory holds. */
 struct look {
     struct object_export *e;
     size_t prefix_length;
@@ -31,8 +31,9 @@ static void release_look(struct look *look)
     name_list_release(&look->exporting);
 }
 
-/* "<id>/export" below OBJECT_SAVES_DIR: keep the id. Listed before the files: '.' is before 'm'. */
-static enum sidestep_status note_marker(struct look *look, const char *rest)
+/* Keep the id of "<id>/export" below OBJECT_SAVES_DIR. These are listed before the files, because
+ * '.' is before 'm'. */
+static enum sidestep_status add_marker(struct look *look, const char *rest)
 {
     char id[SAVE_ID_HEX];
 
@@ -42,15 +43,15 @@ static enum sidestep_status note_marker(struct look *look, const char *rest)
     return name_list_add(&look->exporting, id, look->err);
 }
 
-/* Files of an export that has not been published, or never will be, are not in the way. */
-static enum sidestep_status judge(struct look *look, const char *key)
+/* Decide about one key. Files of an export that is not published do not matter. */
+static enum sidestep_status check_key(struct look *look, const char *key)
 {
     struct object_export *e = look->e;
     const char *name = key + look->prefix_length;
     char id[SAVE_ID_HEX] = "";
 
     if (strncmp(name, OBJECT_SAVES_DIR, strlen(OBJECT_SAVES_DIR)) == 0)
-        return note_marker(look, name + strlen(OBJECT_SAVES_DIR));
+        return add_marker(look, name + strlen(OBJECT_SAVES_DIR));
     bool has_id = object_export_parse(name, id);
     if (has_id && (!e->replace || name_list_contains(&look->exporting, id)))
         return SIDESTEP_OK;
@@ -71,7 +72,7 @@ static bool look_at_key(void *context, const struct object_info *info)
 {
     struct look *look = context;
 
-    look->status = judge(look, info->key);
+    look->status = check_key(look, info->key);
     return look->status == SIDESTEP_OK;
 }
 
@@ -119,7 +120,7 @@ enum sidestep_status object_export_begin(struct object_export *e, const char *ur
 
 /* ---- 2 files */
 
-/* The key of a file: beside others of its directory, or NAME itself and what stands beside it. */
+/* The key of a file: in the directory of the export, or NAME itself and a file beside it. */
 static enum sidestep_status key_of(const struct object_export *e, const char *name,
                                    char key[OBJECT_KEY_BYTES], struct sidestep_error *err)
 {
@@ -179,7 +180,7 @@ enum sidestep_status object_export_seal(struct object_export *e, bool is_head,
 
 /* ---- 3 replace, 4 publish */
 
-/* A killed process leaves what it replaced to the sweep. */
+/* Put markers, so that a sweep deletes what this replaces if the process is killed. */
 static enum sidestep_status mark_replaced(struct object_export *e, struct sidestep_error *err)
 {
     char key[OBJECT_KEY_BYTES];
@@ -197,7 +198,7 @@ static enum sidestep_status refuse(const struct object_export *e, struct sideste
                 e->commit->path);
 }
 
-/* Stores without conditions have only this. */
+/* Compare the head with what it was. Stores without conditions have only this check. */
 static enum sidestep_status compare(const struct object_export *e, struct sidestep_error *err)
 {
     struct object_client *client = client_of(e);
@@ -210,9 +211,11 @@ static enum sidestep_status compare(const struct object_export *e, struct sidest
     return strcmp(info.tag, e->head_tag) == 0 ? SIDESTEP_OK : refuse(e, err);
 }
 
-/* The head was refused or not answered. It is there if it says that we made it. */
-static enum sidestep_status look_back(struct object_export *e, const struct sidestep_error *why,
-                                      struct sidestep_error *err)
+/* The put of the head was refused or not answered. It succeeded if the head names this export as
+ * its maker. */
+static enum sidestep_status read_head_back(struct object_export *e,
+                                           const struct sidestep_error *why,
+                                           struct sidestep_error *err)
 {
     struct object_client *client = client_of(e);
     struct object_info info = {0};
@@ -240,11 +243,11 @@ static enum sidestep_status put_head(struct object_export *e, struct sidestep_er
     if (status == SIDESTEP_OK)
         return SIDESTEP_OK;
     if (status == SIDESTEP_EEXISTS || status == SIDESTEP_ENOTFOUND || object_is_unanswered(status))
-        return look_back(e, &why, err);
+        return read_head_back(e, &why, err);
     return error_copy(err, &why);
 }
 
-/* Readers may prefer a file that was replaced to the new head: so it goes at once. */
+/* Delete the replaced files at once, because readers may prefer one of them to the new head. */
 static enum sidestep_status delete_replaced(struct object_export *e, struct sidestep_error *err)
 {
     struct object_client *client = client_of(e);
@@ -277,8 +280,8 @@ static bool note_upload(void *context, const struct object_info *info, const cha
     return !uploads->is_there;
 }
 
-/* Is there another upload to the key of the head? Where the answer to the first request was lost,
- * there is, and it does not say whose it is. Then the marker stays: a sweep aborts it in an hour.
+/* Is there another upload to the key of the head? There is, if the answer to the first request was
+ * lost, and it does not tell whose it is. Then the marker stays, and a sweep aborts it in an hour.
  */
 static bool has_uploads(struct object_export *e)
 {
@@ -290,7 +293,7 @@ static bool has_uploads(struct object_export *e)
     return uploads.is_there;
 }
 
-/* The markers of what was replaced, and last our own. Best effort. */
+/* Delete the markers of what was replaced, and last that of this export. Best effort. */
 static void delete_markers(struct object_export *e)
 {
     struct object_client *client = client_of(e);

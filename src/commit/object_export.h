@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * object_export.h -- makes files that are no checkpoint exist on an object store: whole, or not at
- * all.
+ * object_export.h -- makes an export exist on an object store: whole, or not at all.
  *
- * One object publishes them all, the head: the file itself, or, of a directory, the index that
+ * One object publishes all files, the head: the file itself, or, in a directory, the index that
  * names the others (model.safetensors, if it is the only one). Steps, for a target s3://B/P/NAME:
  *
- *      1 begin    delete what dead ones left, and look what is there; put the marker
+ *      1 begin    delete what dead exports left, and list what is there; put the marker
  *                 NAME/.sidestep/<id>/export, and again every minute, as that of a save
  *      2 files    to keys that contain the id, so nobody else uses them; each as soon as it is
  *                 whole; the parts of the head are sent, but it is not completed
@@ -20,7 +19,7 @@
  *
  * A sweep (object_sweep.c) deletes files with an id only where the marker of this id is dead (O6)
  * and the index does not name them. So files without a marker, which are those of whole
- * directories, are never looked at. A second file beside a single one has no id: if the process is
+ * directories, are never deleted. A second file beside a single one has no id. If the process is
  * killed between the two, it stays until the next export to that name replaces it.
  */
 #ifndef COMMIT_OBJECT_EXPORT_H
@@ -35,15 +34,15 @@ struct commit;
 
 struct object_export {
     struct commit *commit;
-    bool is_file; /* the target is a file; else a directory */
+    bool is_file; /* the target is a file; otherwise a directory */
     bool replace;
     bool (*is_known)(const char *name); /* only such names may be replaced */
-    struct name_list replaced;          /* keys of the directory as it was */
-    struct name_list replaced_ids;      /* of them that have one */
+    struct name_list replaced;          /* keys that the directory had before */
+    struct name_list replaced_ids;      /* the ids in those keys */
     char head_key[OBJECT_KEY_BYTES];
     char head_tag[OBJECT_TAG_BYTES]; /* "": there was none */
-    struct store_file *head;         /* all is sent but the end */
-    bool stays;                      /* what it has put is published, or may be */
+    struct store_file *head;         /* all but its end is sent */
+    bool stays;                      /* the export is published, or may be */
 };
 
 /* Step 1. Set the members up to ${is_known}, and ${commit} as for commit_begin(). EEXISTS: what is
@@ -51,13 +50,14 @@ struct object_export {
 enum sidestep_status object_export_begin(struct object_export *e, const char *url,
                                          const uint8_t id[SAVE_ID_BYTES],
                                          struct sidestep_error *err);
-/* Step 2. ${is_head}: it publishes the others; exactly one file does. */
+/* Step 2: create a file. ${is_head}: it publishes the others; exactly one file does. */
 enum sidestep_status object_export_create(struct object_export *e, const char *name, bool is_head,
                                           struct store_file **file, struct sidestep_error *err);
-/* ${file} is whole; it is taken over, also on failure. */
+/* Finish ${file}, which is whole. Takes ${file} over, also on failure. */
 enum sidestep_status object_export_seal(struct object_export *e, bool is_head,
                                         struct store_file *file, struct sidestep_error *err);
-/* Steps 3 and 4. EEXISTS: somebody else was there. EUNKNOWN: the store does not say. */
+/* Steps 3 and 4. EEXISTS: another process has changed the target. EUNKNOWN: the store does not
+ * tell. */
 enum sidestep_status object_export_publish(struct object_export *e, struct sidestep_error *err);
 void object_export_end(struct object_export *e);
 
@@ -65,11 +65,11 @@ void object_export_end(struct object_export *e);
 
 /* The id in the name of a file of a directory that was exported. False: it has none. */
 bool object_export_parse(const char *name, char id[SAVE_ID_HEX]);
-/* Add the files that the index in ${dir} names. ENOTFOUND is no error: there is none. */
+/* Add the files that the index in ${dir} names, if there is an index. */
 enum sidestep_status object_export_read_index(struct store_dir *dir,
                                               struct referenced_files *named);
-/* Abort the uploads of heads for ${dir} that began so long ago that they are dead, where nothing
- * but dead exports is. ${each} is told their names. */
+/* Abort the uploads of heads for ${dir} that began so long ago that they are dead. Call it only if
+ * all exports there are dead. ${each} gets their names. */
 void object_export_abort_heads(struct store_dir *dir, bool dry_run,
                                void (*each)(void *context, const char *name), void *context);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* object_export_sweep.c -- what a sweep has to know of exports; see object_export.h. */
+/* object_export_sweep.c -- recognizes and aborts exports for a sweep; see object_export.h. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -59,7 +59,6 @@ static bool abort_head(void *context, const struct object_info *info, const char
     const struct heads *heads = context;
     size_t length = strlen(heads->prefix);
     bool is_file = strlen(info->key) == length - 1; /* the prefix without its slash */
-
     bool is_in_directory = strncmp(info->key, heads->prefix, length) == 0 &&
                            strcmp(info->key + length, "model.safetensors") == 0;
 

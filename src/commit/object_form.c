@@ -13,7 +13,7 @@
 
 /* ---- open */
 
-/* The longest key of a save is that of a shard, a manifest or a vote. */
+/* No key of a save (a shard, a manifest, a vote) has more bytes below NAME. */
 #define LONGEST_NAME 128u
 
 static enum sidestep_status open_target(struct commit *commit, const char *url,
@@ -53,22 +53,21 @@ void object_describe_marker(const struct commit *commit, char *text, size_t byte
              (long)getpid(), host, commit->run_id, (long long)commit->step);
 }
 
-/* The probe: a store that ignores the condition that the commit will have puts the same text
- * again. */
+/* Probe with a condition that is false: a store that ignores it puts the same text again. */
 bool object_keeps_conditions(const struct commit *commit, const char *key, const char *text)
 {
     struct object_client *client = object_commit_client(commit);
     const struct object_condition absent = {.if_absent = true};
     const struct object_condition other = {.if_tag = "\"a tag that no object has\""};
     bool replaces = commit->objects->tag[0] != '\0' &&
-                    !fault_hit("object.probe"); /* wrong on purpose: tests must notice it */
+                    !fault_hit("object.probe"); /* a negative control: tests must notice it */
 
     enum sidestep_status status =
         client->ops->put(client, key, text, strlen(text), replaces ? &other : &absent, NULL, NULL);
     return status != SIDESTEP_OK && status != SIDESTEP_EUNSUPPORTED;
 }
 
-/* Put the marker. Where a repeated request is refused, an earlier one put it. */
+/* Put the marker. If a repeated request is refused, an earlier one has put it. */
 static enum sidestep_status put_marker(struct commit *commit, const char *text,
                                        struct sidestep_error *err)
 {
@@ -86,10 +85,8 @@ static enum sidestep_status put_marker(struct commit *commit, const char *text,
         return client->ops->put(client, key, text, strlen(text), NULL, NULL, err);
     if (status == SIDESTEP_EEXISTS)
         return SIDESTEP_OK;
-    if (status != SIDESTEP_OK) {
-        error_copy(err, &why);
-        return status;
-    }
+    if (status != SIDESTEP_OK)
+        return error_copy(err, &why);
     commit->objects->is_conditional = object_keeps_conditions(commit, key, text);
     return SIDESTEP_OK;
 }
@@ -133,13 +130,13 @@ static enum sidestep_status begin(struct commit *commit, struct sidestep_error *
     if (status == SIDESTEP_OK)
         status = object_keeper_start(object_commit_client(commit), key, text, commit->clock,
                                      &commit->objects->keeper, err);
-    /* A store that did not answer would not answer now. A later sweep finds what there may be. */
+    /* A store that did not answer would not answer now. A later sweep deletes what there may be. */
     if (status != SIDESTEP_OK && status != SIDESTEP_ETIMEDOUT)
         object_sweep_save(commit->dir, commit->save_id);
     return status;
 }
 
-/* Another rank notes what .metadata is, to see later that it changed. */
+/* Other ranks record the tag of .metadata, to notice later that it changed. */
 static enum sidestep_status try_join(struct commit *commit, struct sidestep_error *err)
 {
     struct object_client *client = object_commit_client(commit);
@@ -170,7 +167,7 @@ static void shard_names(const struct commit *commit, uint32_t rank, uint32_t sha
     memcpy(written, final, FILE_NAME_BYTES);
 }
 
-/* file_sync() makes the object appear, and looks at its size. */
+/* file_sync() completes the object, and checks its size. */
 static enum sidestep_status seal(struct commit *commit UNUSED, uint32_t shard UNUSED,
                                  struct store_file *file, struct sidestep_error *err)
 {
@@ -188,7 +185,7 @@ enum sidestep_status object_check_lease(struct commit *commit, struct sidestep_e
     uint64_t age_ns = object_keeper_age_ns(commit->objects->keeper);
 
     if (age_ns <= (uint64_t)OBJECT_LEASE_SECONDS * 1000000000u ||
-        fault_hit("object.lease")) /* wrong on purpose: tests must notice it */
+        fault_hit("object.lease")) /* a negative control: tests must notice it */
         return SIDESTEP_OK;
     return FAIL(err, SIDESTEP_EABORTED,
                 "the marker of this save could not be renewed for %.0f s, so another process may "
@@ -201,7 +198,7 @@ static void sweep_replaced(struct commit *commit)
     const struct referenced_files *old = &commit->objects->old;
 
     object_sweep_committed(commit->dir, old, commit->save_id);
-    /* It was damaged, and did not say what belongs to it. Nothing names that any more. */
+    /* The replaced .metadata was damaged, so it is unknown which objects it referenced. */
     if (commit->previous != 0 && old->save_id == NULL)
         object_sweep_dead(commit->dir, commit->save_id);
 }
@@ -216,7 +213,7 @@ static enum sidestep_status put_record(struct commit *commit, enum file_name_kin
     return put;
 }
 
-/* The other records are made after it, so that they are not in memory together. */
+/* Put the index before the other records are made, so that they are not in memory together. */
 static enum sidestep_status put_index(struct commit *commit, struct commit_contents *contents,
                                       struct sidestep_error *err)
 {
@@ -263,9 +260,9 @@ static void abort_save(struct commit *commit, const struct sidestep_error *why)
         answer =
             client->ops->put(client, key, why->message, strlen(why->message), NULL, NULL, NULL);
     if (answer == SIDESTEP_ETIMEDOUT)
-        return; /* it would not answer now, either: a later sweep finds them */
+        return; /* the store would not answer now: a later sweep deletes the objects */
     if (commit->objects->has_late_record &&
-        !fault_hit("object.late_manifest")) /* wrong on purpose: tests must notice it */
+        !fault_hit("object.late_manifest")) /* a negative control: tests must notice it */
         object_sweep_but_marker(commit->dir, commit->save_id);
     else
         object_sweep_save(commit->dir, commit->save_id);

@@ -2,17 +2,18 @@
 /*
  * object_form.h -- the form of the protocol on object stores, and what keeps it safe.
  *
- * An object is put whole or not at all, one key at a time. There is no rename and no lock, and an
- * answer can get lost after the deed. Steps (commit.h), for a target s3://B/P/NAME:
+ * An object is put whole or not at all, one key at a time. There is no rename and no lock, and the
+ * answer to a request that was carried out can get lost. Steps (commit.h), for a target
+ * s3://B/P/NAME:
  *
- *   1 begin   rank 0 looks at .metadata: its entity tag, or that there is none. Puts the marker.
+ *   1 begin   rank 0 reads the entity tag of .metadata, or that there is none. Puts the marker.
  *   2 shards  all: multipart uploads to keys that contain the save id, so nobody else uses them
- *   3 seal    all: complete the upload, look at its size; then put a vote
+ *   3 seal    all: complete the upload, check its size; then put a vote
  *   4 collect rank 0: list the votes, read the footer of every shard back
  *   5 publish rank 0: put the manifest
  *   6 commit  rank 0: put .metadata, on the condition that it is what was seen in step 1.
- *             200: committed. 412: read it back; it is ours if an earlier answer was lost.
- *             No answer: read it back; if it is not ours (yet), the outcome is UNKNOWN.
+ *             200: committed. 412: read it back; it is of this save if an earlier answer was lost.
+ *             No answer: read it back; if it is not of this save, the outcome is UNKNOWN.
  *             Then delete what only the replaced checkpoint named, the votes, the marker.
  *   7 learn   others: from .metadata, the marker and the outcome object
  *     abort   rank 0: put the reason, abort uploads, delete shards and votes, the marker last
@@ -26,15 +27,14 @@
  *       request writes the same bytes to the same key, or nothing.
  *   O3  .metadata changes only by a conditional put. Where the store has no conditions, see
  *       object_commit.c.
- *   O4  COMMITTED is reported only after a 200, or after .metadata was read back with our save id.
- *   O5  Once the put of .metadata was sent and is unanswered, its save deletes nothing.
- *   O6  A sweep deletes objects of a save only if it is dead by the store's clock
- *       (object_sweep.h), and if a .metadata that was read after that does not name them.
- *   O7  Whoever deletes a checkpoint deletes .metadata first,
- *   O8  and only the version of .metadata that was looked at.
- *   O9  A save whose manifest, or index of chunks, was put without an answer leaves its marker. It
- *       may still arrive, and a manifest without a marker would look like that of a checkpoint that
- *       lost its .metadata. A sweep removes both when the save is dead.
+ *   O4  COMMITTED is reported only after a 200, or after .metadata was read back with this save's
+ * id. O5  Once the put of .metadata was sent and is unanswered, its save deletes nothing. O6  A
+ * sweep deletes objects of a save only if it is dead by the store's clock (object_sweep.h), and if
+ * a .metadata that was read after that does not name them. O7  Whoever deletes a checkpoint deletes
+ * .metadata first, O8  and only the version of .metadata that it has read. O9  A save whose
+ * manifest, or index of chunks, was put without an answer leaves its marker. It may still arrive,
+ * and a manifest without a marker would look like that of a checkpoint that lost its .metadata. A
+ * sweep removes both when the save is dead.
  *
  * Leases make O6 safe. Rank 0 puts its marker again every OBJECT_REFRESH_SECONDS. It sends the
  * commit only if it has sent a refresh, which succeeded, in the last OBJECT_LEASE_SECONDS of its
@@ -63,9 +63,9 @@ struct commit_objects {
     char tag[OBJECT_TAG_BYTES];   /* of .metadata when the save began; "": there was none */
     struct referenced_files old;  /* rank 0: what that .metadata names */
     uint64_t identity;            /* rank 0: of the .metadata that it puts */
-    bool is_conditional;          /* rank 0: the store keeps conditions */
+    bool is_conditional;          /* rank 0: the store obeys conditions */
     bool has_late_record;         /* rank 0: the index or the manifest may still arrive */
-    struct object_keeper *keeper; /* puts the marker, or a sign of life, again and again */
+    struct object_keeper *keeper; /* puts the marker, or "alive", again and again */
 };
 
 /* ---- object_keys.c */
@@ -89,10 +89,10 @@ enum sidestep_status object_read_reason(const struct commit *commit, const char 
 
 /* The text of the marker, for people. */
 void object_describe_marker(const struct commit *commit, char *text, size_t bytes);
-/* Does the store keep the condition that the commit will have? It is asked with ${key}, which was
+/* Does the store obey the condition that the commit will have? It is probed with ${key}, which was
  * put with ${text}. */
 bool object_keeps_conditions(const struct commit *commit, const char *key, const char *text);
-/* EABORTED: nobody may send a commit so long after the last refresh of the marker. */
+/* EABORTED: the last refresh of the marker is too long ago to send a commit. */
 enum sidestep_status object_check_lease(struct commit *commit, struct sidestep_error *err);
 
 /* ---- object_votes.c: steps 3 and 4 (form.h) */
@@ -111,7 +111,7 @@ void object_remove_outcome(struct commit *commit);
 
 /* ---- object_commit.c: step 6 */
 
-/* Put .metadata, and find out what came of it. ${*outcome}: COMMITTED, ABORTED (EEXISTS: NAME holds
+/* Put .metadata, and find out the outcome. ${*outcome}: COMMITTED, ABORTED (EEXISTS: NAME holds
  * another checkpoint than when the save began) or UNKNOWN. */
 enum sidestep_status object_commit_metadata(struct commit *commit, const struct buffer *metadata,
                                             enum commit_outcome *outcome,
@@ -119,7 +119,7 @@ enum sidestep_status object_commit_metadata(struct commit *commit, const struct 
 /* Put a record of the checkpoint, its index of chunks or its manifest; nothing if it is empty. */
 enum sidestep_status object_put_record(struct commit *commit, enum file_name_kind kind,
                                        const struct buffer *bytes, struct sidestep_error *err);
-/* May a put that ended so have been carried out, or be carried out later? */
+/* May a put that ended with ${status} have been carried out, or be carried out later? */
 bool object_is_unanswered(enum sidestep_status status);
 /* The identity of a checkpoint with this .metadata, as commit_identity(). ${named}: as below. */
 enum sidestep_status object_identify(const struct buffer *metadata, uint64_t *identity,
@@ -133,8 +133,8 @@ enum sidestep_status object_read_identity(const struct commit *commit, uint64_t 
 
 /* ---- object_keeper.c */
 
-/* Put ${key} with ${text} every OBJECT_REFRESH_SECONDS, on a thread of its own. It has just been
- * put. Without memory or threads it puts nothing, and the lease ends. */
+/* Put ${key} with ${text} again every OBJECT_REFRESH_SECONDS, on a thread of its own. Call right
+ * after the first put. */
 enum sidestep_status object_keeper_start(struct object_client *client, const char *key,
                                          const char *text, struct clock *clock,
                                          struct object_keeper **out, struct sidestep_error *err);
@@ -154,18 +154,18 @@ void object_sweep_but_marker(struct store_dir *dir, const char *save_id);
 void object_sweep_committed(struct store_dir *dir, const struct referenced_files *old,
                             const char *save_id);
 /* Delete what dead saves left below the prefix of ${dir}, a checkpoint. ${save_id}: of its
- * .metadata a moment ago, NULL if it had none; this only spares requests. Best effort. */
+ * .metadata a moment ago, NULL if it had none; this only saves requests. Best effort. */
 void object_sweep_dead(struct store_dir *dir, const char *save_id);
 /* The same, before a save. ETIMEDOUT: the store does not answer. All else is OK. */
 enum sidestep_status object_sweep_before(struct store_dir *dir, const char *save_id,
                                          struct sidestep_error *err);
-/* The same, and report. */
+/* A sweep that reports. */
 struct object_swept {
     bool dry_run; /* delete nothing */
     /* For each object and upload that went; ${name} is that below the prefix. */
     void (*removed)(void *context, const char *name, uint64_t bytes);
     void *context;
-    bool is_young; /* something of a save is there that may be alive */
+    bool is_young; /* an object of a save is there that may be alive */
 };
 void object_sweep_dead_reported(struct store_dir *dir, struct object_swept *swept);
 

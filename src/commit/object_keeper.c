@@ -28,8 +28,7 @@ struct object_keeper {
 };
 
 /* Locked: wait until the next refresh. False: the keeper ends. */
-static bool wait_for_turn(struct object_keeper *keeper) REQUIRES(keeper->shared.lock);
-static bool wait_for_turn(struct object_keeper *keeper)
+static bool wait_for_refresh(struct object_keeper *keeper) REQUIRES(&keeper->shared.lock)
 {
     uint64_t until_ns = clock_now(clock_system()) + OBJECT_REFRESH_SECONDS * UINT64_C(1000000000);
 
@@ -39,13 +38,13 @@ static bool wait_for_turn(struct object_keeper *keeper)
     return false;
 }
 
-static void *keep(void *argument)
+static void *refresh_marker(void *argument)
 {
     struct object_keeper *keeper = argument;
     struct object_client *client = keeper->client;
 
     lock_acquire(&keeper->shared.lock);
-    while (wait_for_turn(keeper)) {
+    while (wait_for_refresh(keeper)) {
         lock_release(&keeper->shared.lock);
         uint64_t sent_at = clock_now(keeper->clock);
         enum sidestep_status status = client->ops->put(client, keeper->key, keeper->text,
@@ -76,9 +75,9 @@ enum sidestep_status object_keeper_start(struct object_client *client, const cha
     lock_init(&keeper->shared.lock, LOCK_KEEPER);
     lock_condition_init(&keeper->shared.changed);
     *out = keeper;
-    /* A simulated clock has no threads that wait by it. */
+    /* Threads cannot wait by a simulated clock. */
     if (clock == clock_system())
-        TRY(thread_start(&keeper->thread, "sidestep-alive", keep, keeper, err));
+        TRY(thread_start(&keeper->thread, "sidestep-alive", refresh_marker, keeper, err));
     keeper->has_thread = clock == clock_system();
     return SIDESTEP_OK;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* object_keys.c -- the keys of a save, its client, and two looks at its objects; see
+/* object_keys.c -- makes the keys of a save, and reads its marker and its reasons; see
  * object_form.h. */
 #include "commit/object_form.h"
 

@@ -13,7 +13,7 @@ enum sidestep_status object_check_aborted(struct commit *commit, struct sidestep
     struct sidestep_error why = {0};
     char key[OBJECT_KEY_BYTES];
 
-    if (commit->world_size <= 1) /* only rank 0 puts one, for the others */
+    if (commit->world_size <= 1) /* rank 0 puts an outcome only for other ranks */
         return SIDESTEP_OK;
     assert(commit->save_id[0] != '\0');
     object_save_key(commit, "outcome", key);
@@ -23,8 +23,8 @@ enum sidestep_status object_check_aborted(struct commit *commit, struct sidestep
                 why.message[0] != '\0' ? why.message : "rank 0 gave the save up");
 }
 
-/* What does .metadata say? UNDECIDED: it is what it was, or storage does not answer. */
-static enum commit_outcome look_at_metadata(struct commit *commit)
+/* The outcome by .metadata. UNDECIDED: it has not changed, or storage does not answer. */
+static enum commit_outcome read_metadata_outcome(struct commit *commit)
 {
     struct object_client *client = object_commit_client(commit);
     struct object_info info = {0};
@@ -41,8 +41,8 @@ static enum commit_outcome look_at_metadata(struct commit *commit)
     return identity == 0 || identity == commit->previous ? COMMIT_UNDECIDED : COMMIT_UNKNOWN;
 }
 
-/* The marker is gone: the save has ended, and .metadata says how. */
-static enum commit_outcome decide(struct commit *commit, struct sidestep_error *err)
+/* When the marker is gone, the save has ended: read from .metadata how. */
+static enum commit_outcome read_final_outcome(struct commit *commit, struct sidestep_error *err)
 {
     uint64_t identity = 0;
     char tag[OBJECT_TAG_BYTES];
@@ -58,11 +58,11 @@ static enum commit_outcome decide(struct commit *commit, struct sidestep_error *
 enum commit_outcome object_poll_outcome(struct commit *commit, struct sidestep_error *err)
 {
     assert(commit->rank != 0);
-    if (look_at_metadata(commit) == COMMIT_COMMITTED)
+    if (read_metadata_outcome(commit) == COMMIT_COMMITTED)
         return COMMIT_COMMITTED;
     if (object_check_aborted(commit, err) != SIDESTEP_OK)
         return COMMIT_ABORTED;
-    return object_has_marker(commit) ? COMMIT_UNDECIDED : decide(commit, err);
+    return object_has_marker(commit) ? COMMIT_UNDECIDED : read_final_outcome(commit, err);
 }
 
 void object_remove_outcome(struct commit *commit)

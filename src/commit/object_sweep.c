@@ -3,8 +3,8 @@
  * object_sweep.c -- deletes what saves left on an object store: of one save that ended, and of all
  * that are dead; see object_form.h.
  *
- * A save is dead if its newest object, the marker above all, is older than OBJECT_DEAD_SECONDS by
- * the store's own clock. First the prefix is listed, then .metadata is read. What it names stays.
+ * A save is dead if its newest object, mostly the marker, is older than OBJECT_DEAD_SECONDS by the
+ * store's own clock. First the prefix is listed, then .metadata is read. What it references stays.
  */
 #include <assert.h>
 #include <stdio.h>
@@ -22,8 +22,8 @@ struct found {
     uint64_t bytes;
     bool is_marker;
     bool is_outcome;
-    bool is_export;      /* the marker of an export ... */
-    bool is_export_file; /* ... and a file of its */
+    bool is_export;      /* the marker of an export */
+    bool is_export_file; /* a file of an export */
 };
 
 struct search {
@@ -31,11 +31,11 @@ struct search {
     const char *prefix;
     struct found *found;
     size_t count, capacity;
-    int64_t now; /* the store's clock; 0: it does not say */
-    bool failed;
+    int64_t now; /* the store's clock; 0: it does not tell */
+    bool out_of_memory;
     enum sidestep_status listed;
-    struct sidestep_error why;  /* ... if it could not be listed */
-    struct object_swept *swept; /* NULL: nobody wants a report */
+    struct sidestep_error why;  /* why it could not be listed */
+    struct object_swept *swept; /* NULL: nothing is reported */
 };
 
 static void release_search(struct search *search)
@@ -57,7 +57,7 @@ static bool parse_save_object(const char *rest, struct found *found)
     return true;
 }
 
-/* Is ${name} of a save? A shard without a save id is of a save on a file system, and was copied. */
+/* Does ${name} belong to a save? A shard without a save id is a copy from a file system. */
 static bool parse(const char *name, struct found *found)
 {
     if (strncmp(name, OBJECT_SAVES_DIR, strlen(OBJECT_SAVES_DIR)) == 0)
@@ -72,7 +72,8 @@ static bool parse(const char *name, struct found *found)
            parsed.save_id[0] != '\0';
 }
 
-static bool note(void *context, const struct object_info *info)
+/* Add an object that belongs to a save. */
+static bool add_found(void *context, const struct object_info *info)
 {
     struct search *search = context;
     struct found found = {.modified = info->modified, .bytes = info->bytes};
@@ -84,13 +85,13 @@ static bool note(void *context, const struct object_info *info)
         size_t capacity = search->capacity != 0 ? 2 * search->capacity : 64;
         struct found *more = memory_resize(search->found, capacity, sizeof(*more));
         if (more == NULL)
-            return !(search->failed = true);
+            return !(search->out_of_memory = true);
         search->found = more;
         search->capacity = capacity;
     }
     found.key = arena_strndup(&search->arena, info->key, strlen(info->key));
     if (found.key == NULL)
-        return !(search->failed = true);
+        return !(search->out_of_memory = true);
     search->found[search->count++] = found;
     return true;
 }
@@ -104,8 +105,8 @@ static const struct found *find_export(const struct search *search, const char *
     return NULL;
 }
 
-/* Files of exports belong to whole directories, unless there is a marker with their id. */
-static void forget_whole_exports(struct search *search)
+/* Drop files of exports that have no marker with their id: they belong to whole directories. */
+static void drop_whole_exports(struct search *search)
 {
     size_t kept = 0;
 
@@ -122,13 +123,13 @@ static bool find_all(struct store_dir *dir, struct search *search)
 
     search->prefix = object_store_prefix(dir);
     search->listed =
-        client->ops->list(client, search->prefix, 0, NULL, 0, note, search, &search->why);
-    forget_whole_exports(search);
-    return search->listed == SIDESTEP_OK && !search->failed;
+        client->ops->list(client, search->prefix, 0, NULL, 0, add_found, search, &search->why);
+    drop_whole_exports(search);
+    return search->listed == SIDESTEP_OK && !search->out_of_memory;
 }
 
-/* What may not be deleted: what .metadata names, and what the index names, if there are exports.
- * After the listing (O6). false: that is not known. */
+/* Read what may not be deleted: the files that .metadata names, and those that the index names, if
+ * there are exports. Call it after the listing (O6). False: that is not known. */
 static bool read_named(struct store_dir *dir, const struct search *search,
                        struct referenced_files *named)
 {
@@ -171,7 +172,7 @@ static void flush(struct batch *batch)
     batch->count = 0;
 }
 
-static void add(struct batch *batch, const struct found *found)
+static void add_to_batch(struct batch *batch, const struct found *found)
 {
     assert(batch->count < OBJECT_MAX_LISTED);
     batch->keys[batch->count] = found->key;
@@ -184,12 +185,12 @@ static void add(struct batch *batch, const struct found *found)
 
 struct upload_search {
     struct store_dir *dir;
-    const char *save_id;         /* of this save only; NULL: of all that are dead */
-    const struct search *search; /* what there is of saves, if ${save_id} is NULL */
+    const char *save_id;         /* only uploads of this save; NULL: of all dead saves */
+    const struct search *search; /* the objects of saves, if ${save_id} is NULL */
 };
 
-/* When was anything of this save put last? */
-static int64_t newest(const struct search *search, const char *save_id)
+/* When was an object of this save put last? */
+static int64_t newest_time(const struct search *search, const char *save_id)
 {
     int64_t modified = 0;
 
@@ -209,7 +210,7 @@ static bool abort_upload(void *context, const struct object_info *info, const ch
         return true;
     bool is_wanted = u->save_id != NULL && strcmp(found.save_id, u->save_id) == 0;
     if (u->save_id == NULL && info->now != 0) {
-        int64_t seen = newest(u->search, found.save_id);
+        int64_t seen = newest_time(u->search, found.save_id);
         is_wanted =
             info->now - (seen > info->modified ? seen : info->modified) > OBJECT_DEAD_SECONDS;
     }
@@ -233,7 +234,7 @@ static void abort_uploads(struct upload_search search)
 
 /* ---- one save */
 
-/* What stays of what is found. */
+/* Which of the found objects stay. */
 enum { KEEP_NOTHING = 0, KEEP_OUTCOME = 1, KEEP_MARKER = 2 };
 
 /* Delete what was found of ${save_id}, unless ${named} (NULL: nothing) names it. The marker goes
@@ -254,12 +255,12 @@ static void delete_found(struct store_dir *dir, const struct search *search, con
         if (found->is_marker)
             marker = found;
         else if (named == NULL || hash_table_find(&named->files, name) == SIZE_MAX ||
-                 fault_hit("object.named")) /* wrong on purpose */
-            add(&batch, found);
+                 fault_hit("object.named")) /* a negative control */
+            add_to_batch(&batch, found);
     }
     flush(&batch);
     if (marker != NULL && (keep & KEEP_MARKER) == 0)
-        add(&batch, marker);
+        add_to_batch(&batch, marker);
     flush(&batch);
 }
 
@@ -269,7 +270,7 @@ static bool is_named(const struct referenced_files *named, const char *save_id)
     return named->save_id != NULL && strcmp(named->save_id, save_id) == 0;
 }
 
-/* What belongs to a checkpoint that is there: only the votes and the marker may go. */
+/* Delete the votes and the marker of a checkpoint that exists, and nothing else of it. */
 static void delete_votes(struct store_dir *dir, struct search *search, const char *save_id,
                          unsigned keep)
 {
@@ -288,7 +289,7 @@ static void sweep_save(struct store_dir *dir, const char *save_id, unsigned keep
     OWNED_BY(release_search) struct search search = {0};
     OWNED_REFERENCED_FILES named = {0};
 
-    assert(save_id[0] != '\0'); /* else it would sweep what others put */
+    assert(save_id[0] != '\0'); /* otherwise it would sweep files of others */
     if (!find_all(dir, &search))
         return;
     if (!read_named(dir, &search, &named))
@@ -335,7 +336,7 @@ void object_sweep_committed(struct store_dir *dir, const struct referenced_files
     for (size_t i = 0; old->save_id != NULL && i < search.count; i++)
         if (strcmp(search.found[i].save_id, save_id) != 0 &&
             is_replaced(&search, &search.found[i], old))
-            add(&batch, &search.found[i]);
+            add_to_batch(&batch, &search.found[i]);
     flush(&batch);
     delete_votes(dir, &search, save_id, KEEP_OUTCOME);
 }
@@ -352,12 +353,12 @@ static bool is_first_of_its_save(const struct search *search, size_t i)
 
 static bool is_dead(const struct search *search, const char *save_id)
 {
-    assert(search->now != 0); /* without a clock nobody is taken for dead */
-    return search->now - newest(search, save_id) > OBJECT_DEAD_SECONDS ||
-           fault_hit("object.dead"); /* wrong on purpose: tests must notice it */
+    assert(search->now != 0); /* without a clock no save counts as dead */
+    return search->now - newest_time(search, save_id) > OBJECT_DEAD_SECONDS ||
+           fault_hit("object.dead"); /* a negative control: tests must notice it */
 }
 
-/* Is there more than the checkpoint of ${save_id}, and than saves that live? */
+/* Are there objects of dead saves, other than those of the checkpoint of ${save_id}? */
 static bool has_leftovers(const struct search *search, const char *save_id)
 {
     for (size_t i = 0; i < search->count; i++) {
@@ -376,7 +377,7 @@ static void report_head(void *context, const char *name)
     report(context, name, 0);
 }
 
-/* Uploads of exports without an id in their key: where there are only dead ones. */
+/* Abort uploads of exports that have no id in their key, if all exports are dead. */
 static void abort_heads(struct store_dir *dir, const struct search *search)
 {
     for (size_t i = 0; i < search->count; i++)
@@ -397,7 +398,7 @@ static void sweep_found(struct store_dir *dir, const char *save_id_now, struct s
     if (search->now == 0 || (swept == NULL && !has_leftovers(search, save_id_now)))
         return;
     abort_heads(dir, search);
-    if (!read_named(dir, search, &named)) /* what was dead then cannot be committed any more */
+    if (!read_named(dir, search, &named)) /* a save that was dead then cannot be committed */
         return;
     for (size_t i = 0; i < search->count; i++) {
         const char *id = search->found[i].save_id;

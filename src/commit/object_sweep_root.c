@@ -10,7 +10,8 @@
 #include "commit/object_delete.h"
 #include "commit/object_form.h"
 
-#define MAX_KEYS 100000u /* of a root; what is behind is swept when a save to it begins */
+#define MAX_KEYS                                                                                   \
+    100000u /* of a root that are listed; a save sweeps its own prefix when it begins */
 
 /* The names of a root, and which of them need a sweep. */
 struct scan {
@@ -22,7 +23,7 @@ struct scan {
     bool has_metadata;
     bool has_saves;            /* objects below OBJECT_SAVES_DIR */
     char save_id[SAVE_ID_HEX]; /* of a shard or a manifest; "": none so far */
-    bool has_several;          /* of more than one save */
+    bool has_several;          /* there are files of more than one save */
     enum sidestep_status status;
 };
 
@@ -40,7 +41,7 @@ static bool add_name(struct scan *scan, const char *name)
     return scan->status == SIDESTEP_OK;
 }
 
-/* What belongs to a whole checkpoint needs no sweep. */
+/* End the current name: it may need a sweep, unless all of it belongs to a whole checkpoint. */
 static bool end_name(struct scan *scan)
 {
     bool is_doubtful =
@@ -49,7 +50,7 @@ static bool end_name(struct scan *scan)
     return scan->name[0] == '\0' || !is_doubtful || add_name(scan, scan->name);
 }
 
-/* The first component of a key; false: it has none, is too long, or is not of a checkpoint. */
+/* The first component of a key. False: there is none, it is too long, or it is no checkpoint. */
 static bool first_component(const char *key, char name[FILE_NAME_BYTES])
 {
     size_t length = strcspn(key, "/");
@@ -62,7 +63,7 @@ static bool first_component(const char *key, char name[FILE_NAME_BYTES])
            strcmp(name, "..") != 0;
 }
 
-static void look_at(struct scan *scan, const char *rest)
+static void scan_name(struct scan *scan, const char *rest)
 {
     struct file_name parsed = file_name_parse(rest);
 
@@ -74,7 +75,7 @@ static void look_at(struct scan *scan, const char *rest)
     memcpy(scan->save_id, parsed.save_id, SAVE_ID_HEX);
 }
 
-static bool note(void *context, const struct object_info *info)
+static bool scan_key(void *context, const struct object_info *info)
 {
     struct scan *scan = context;
     const char *key = info->key + scan->prefix_length;
@@ -91,11 +92,11 @@ static bool note(void *context, const struct object_info *info)
         scan->has_metadata = scan->has_saves = scan->has_several = false;
         scan->save_id[0] = '\0';
     }
-    look_at(scan, key + strlen(name) + 1);
+    scan_name(scan, key + strlen(name) + 1);
     return true;
 }
 
-static bool note_upload(void *context, const struct object_info *info, const char *id UNUSED)
+static bool scan_upload(void *context, const struct object_info *info, const char *id UNUSED)
 {
     struct scan *scan = context;
     char name[FILE_NAME_BYTES];
@@ -110,11 +111,11 @@ static enum sidestep_status find_doubtful(struct store_dir *root, struct scan *s
     const char *prefix = object_store_prefix(root);
 
     scan->prefix_length = strlen(prefix);
-    TRY(client->ops->list(client, prefix, 0, NULL, 0, note, scan, err));
+    TRY(client->ops->list(client, prefix, 0, NULL, 0, scan_key, scan, err));
     if (scan->status == SIDESTEP_OK)
         (void)end_name(scan);
     if (scan->status == SIDESTEP_OK) /* not all stores list uploads */
-        (void)client->ops->upload_list(client, prefix, note_upload, scan, NULL);
+        (void)client->ops->upload_list(client, prefix, scan_upload, scan, NULL);
     return scan->status == SIDESTEP_OK ? SIDESTEP_OK : FAIL_NOMEM(err, sizeof(scan->name));
 }
 

@@ -8,7 +8,7 @@
 
 #include "base/base.h"
 
-/* Errors after which the object may be there all the same. */
+/* Errors after which the object may exist. */
 static bool may_be_done(enum sidestep_status status)
 {
     return status == SIDESTEP_EIO || status == SIDESTEP_ETIMEDOUT || status == SIDESTEP_ECORRUPT;
@@ -31,8 +31,7 @@ enum sidestep_status object_vote_yes(struct commit *commit, struct sidestep_erro
      * deadline of rank 0 ends the save. */
     if (status == SIDESTEP_OK || (commit->rank != 0 && may_be_done(status)))
         return SIDESTEP_OK;
-    error_copy(err, &why);
-    return status;
+    return error_copy(err, &why);
 }
 
 void object_vote_no(struct commit *commit, const struct sidestep_error *why)
@@ -42,13 +41,13 @@ void object_vote_no(struct commit *commit, const struct sidestep_error *why)
 
     assert(commit->rank != 0); /* rank 0 aborts */
     object_keeper_stop(&commit->objects->keeper);
-    if (!object_has_marker(commit)) /* rank 0 has given up, and nobody would delete this */
+    if (!object_has_marker(commit)) /* rank 0 has aborted, and nobody would delete the object */
         return;
     object_rank_key(commit, "failed", commit->rank, key);
     (void)client->ops->put(client, key, why->message, strlen(why->message), NULL, NULL, NULL);
 }
 
-/* Rank 0 may have swept before this rank completed its uploads. */
+/* Delete what this rank put: rank 0 may have swept before the uploads were complete. */
 void object_retract(struct commit *commit)
 {
     struct object_client *client = object_commit_client(commit);
@@ -63,7 +62,7 @@ void object_retract(struct commit *commit)
         object_key(commit, name, key);
         (void)client->ops->delete_keys(client, keys, 1, NULL);
     }
-    if (object_has_marker(commit)) /* rank 0 has yet to read our vote, and sweeps after that */
+    if (object_has_marker(commit)) /* rank 0 sweeps after it has read the vote of this rank */
         return;
     static const char *const kinds[] = {"yes", "failed", "alive"};
     for (size_t i = 0; i < ARRAY_LENGTH(kinds); i++) {
@@ -74,20 +73,20 @@ void object_retract(struct commit *commit)
 
 /* ---- 4 collect */
 
-struct count {
+struct vote_count {
     struct tally *tally;
     size_t prefix_length;
 };
 
 static bool count_one(void *context, const struct object_info *info)
 {
-    const struct count *count = context;
+    const struct vote_count *count = context;
     struct tally *tally = count->tally;
     const char *name = info->key + count->prefix_length;
     const char *dot = strchr(name, '.');
     int64_t rank = dot != NULL ? file_name_parse_number(dot + 1, strchr(dot, '\0')) : -1;
 
-    /* Signs of life and completed uploads move the deadline. */
+    /* Refreshed "alive" objects and completed uploads are progress. */
     tally->progress += 1 + (uint64_t)info->modified;
     if (rank < 0 || rank >= tally->commit->world_size)
         return true;
@@ -109,7 +108,7 @@ enum sidestep_status object_count_votes(struct tally *tally, struct sidestep_err
     char prefix[OBJECT_KEY_BYTES];
 
     object_save_key(tally->commit, "", prefix);
-    struct count count = {tally, strlen(prefix)};
+    struct vote_count count = {tally, strlen(prefix)};
     return client->ops->list(client, prefix, 0, NULL, 0, count_one, &count, err);
 }
 

@@ -20,7 +20,7 @@ enum sidestep_status commit_encode_records(struct commit_contents *contents,
     return manifest_encode(&contents->manifest, manifest, err);
 }
 
-/* The other records are made after it, so that they are not in memory together. */
+/* Write the index before the other records are made, so that they are not in memory together. */
 static enum sidestep_status write_index(struct commit *commit, struct commit_contents *contents,
                                         struct sidestep_error *err)
 {
@@ -42,12 +42,13 @@ enum sidestep_status files_write_records(struct commit *commit, struct commit_co
                                    err);
 }
 
+/* The votes that threads unlink. */
 struct votes {
     struct commit *commit;
     _Atomic uint32_t next;
 };
 
-static void unlink_some(void *context)
+static void unlink_votes(void *context)
 {
     struct votes *votes = context;
     char name[FILE_NAME_BYTES];
@@ -65,7 +66,7 @@ void files_unlink_votes(struct commit *commit)
     struct workers *workers = many_ranks_workers(commit->world_size);
 
     assert(commit->rank == 0);
-    many_ranks_run(workers, unlink_some, &votes);
+    many_ranks_run(workers, unlink_votes, &votes);
     workers_free(&workers);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* referenced_files.c -- finds the manifest of a .metadata, or else parses .metadata; see
+/* referenced_files.c -- finds the manifest of a .metadata, or parses .metadata; see
  * referenced_files.h. */
 #include "commit/referenced_files.h"
 

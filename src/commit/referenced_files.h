@@ -26,7 +26,7 @@ void referenced_files_release(struct referenced_files *referenced);
     __attribute__((cleanup(referenced_files_release))) struct referenced_files
 
 /* Find the manifest in ${dir} that belongs to a .metadata of ${bytes} bytes with this hash.
- * ${text}: NULL, or empty: it gets the manifest as it is stored. false: there is none, or it cannot
+ * ${text}: NULL, or empty: it gets the manifest as it is stored. False: there is none, or it cannot
  * be read now. */
 bool referenced_files_find_manifest(struct store_dir *dir, const uint8_t sha256[HASH_SHA256_BYTES],
                                     uint64_t bytes, struct arena *arena, struct manifest *manifest,
@@ -48,7 +48,7 @@ enum sidestep_status referenced_files_parse(struct store_dir *dir, const struct 
 enum sidestep_status referenced_files_take(const struct metadata *metadata,
                                            struct referenced_files *out);
 
-/* Checkpoint ${name} in ${parent} was that of ${save_id}. Has another save replaced it? false also
+/* Checkpoint ${name} in ${parent} was that of ${save_id}. Has another save replaced it? False also
  * if that cannot be decided. */
 bool referenced_files_was_replaced(struct store_dir *parent, const char *name, const char *save_id);
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* refresh_names.c -- see refresh_names.h. */
+/* refresh_names.c -- changes a directory, so that the host drops its cached names. */
 #include "commit/refresh_names.h"
 
 #include "codec/codec.h"
 #include "format/format.h"
 
 #define REFRESH_NS UINT64_C(500000000)
-#define LEAST_LOOKS 3u /* one before the first refresh, and two after it */
+#define MIN_LOOKS 3u /* one before the first refresh, and two after it */
 
 void refresh_names(struct store_dir *dir)
 {
@@ -28,7 +28,7 @@ bool refresh_wait_again(struct refresh_wait *wait, struct store_dir *dir)
 
     if (wait->looks++ == 0)
         wait->began_ns = now;
-    if (now - wait->began_ns > wait->limit_ns && wait->looks >= LEAST_LOOKS)
+    if (now - wait->began_ns > wait->limit_ns && wait->looks >= MIN_LOOKS)
         return false;
     if (dir != NULL && (wait->refreshed_ns == 0 || now - wait->refreshed_ns > REFRESH_NS)) {
         refresh_names(dir);

@@ -16,7 +16,7 @@ static void shard_names(const struct commit *commit, uint32_t shard, char part[F
     commit_form_of(commit)->shard_names(commit, commit->rank, shard, part, final);
 }
 
-static void note_shard(struct commit *commit, uint32_t shard)
+static void count_shard(struct commit *commit, uint32_t shard)
 {
     if (commit->shards <= shard)
         commit->shards = shard + 1;
@@ -29,7 +29,7 @@ enum sidestep_status commit_shard_create(struct commit *commit, uint32_t shard, 
 
     assert(commit->dir != NULL);
     shard_names(commit, shard, part, final);
-    note_shard(commit, shard);
+    count_shard(commit, shard);
     return store_file_create(commit->dir, part, flags, file, err);
 }
 
@@ -43,7 +43,7 @@ enum sidestep_status commit_shard_link(struct commit *commit, uint32_t shard, co
     assert(commit->dir != NULL);
     shard_names(commit, shard, part, final);
     TRY(store_dir_open(commit->store, NULL, dir, &from, err));
-    note_shard(commit, shard);
+    count_shard(commit, shard);
     TRY(store_link(from, name, commit->dir, part, err));
     return store_file_open(commit->dir, part, 0, file, err);
 }

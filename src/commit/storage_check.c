@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* storage_check.c -- see storage_check.h. */
+/* storage_check.c -- tries in small what a save does; see storage_check.h. */
 #include "commit/storage_check.h"
 
 #include <assert.h>
@@ -12,12 +12,12 @@
 
 #define PAGE 4096u
 
-/* Programs that show an object store as a file system. They do the calls, but not with the meaning
- * that a save relies on; trying does not show that. */
+/* Programs that mount an object store as a file system. Their calls succeed, but do not have the
+ * effect that a save relies on, and a trial does not show that. */
 static const struct {
     const char *type_name;
     const char *why;
-} pretenders[] = {
+} object_mounts[] = {
     {"fuse.rclone", "rclone uploads a file when it has been closed, not when it is synced, and "
                     "renames a directory file by file"},
     {"fuse.gcsfuse", "gcsfuse renames a directory object by object"},
@@ -28,7 +28,7 @@ static const struct {
     {"fuse.mountpoint-s3", "Mountpoint for S3 only appends to files, and renames none"},
 };
 
-/* What a trial does, one after the other, and how a message says that. */
+/* The steps of a trial, in order, and their names in a message. */
 enum trial_step {
     TRIAL_MAKE,
     TRIAL_WRITE,
@@ -46,8 +46,8 @@ static const char *const step_names[] = {
     [TRIAL_RENAME_DIRECTORY] = "rename a directory that holds files",
 };
 
-/* A trial in ${at}: its names have an id of their own, and those of a save. So what a kill leaves
- * is swept as a dead save is. */
+/* A trial in ${at}. Its names are those of a save with a new id. So what a kill leaves is swept
+ * like a dead save. */
 struct trial {
     struct store_dir *at;
     struct store_dir *dir; /* where the file is: ${at}, or ${saving} in it */
@@ -56,7 +56,8 @@ struct trial {
     enum trial_step step;
 };
 
-/* Is it the storage that cannot do this, rather than a right, a lack or a fault? */
+/* Does the error show that the storage cannot do this? It may also be a missing right, a lack of
+ * space or memory, or a fault. */
 static bool is_refusal(enum trial_step step, const struct sidestep_error *why)
 {
     switch (why->sys_errno) {
@@ -66,9 +67,9 @@ static bool is_refusal(enum trial_step step, const struct sidestep_error *why)
         return true;
     case EPERM:
     case EBADF:
-        return step != TRIAL_MAKE; /* else it is a right */
+        return step != TRIAL_MAKE; /* without it, permission is missing */
     case EMFILE:
-        return step == TRIAL_RENAME_DIRECTORY; /* else it is this process's limit */
+        return step == TRIAL_RENAME_DIRECTORY; /* otherwise it is a limit of this process */
     default:
         return why->status == SIDESTEP_EUNSUPPORTED;
     }
@@ -88,16 +89,7 @@ static enum sidestep_status name_trial(struct trial *trial, struct sidestep_erro
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status rename_plainly(struct store_dir *dir, const char *from, const char *to,
-                                           struct sidestep_error *err)
-{
-    enum sidestep_status status = store_rename(dir, from, dir, to, STORE_NOREPLACE, err);
-
-    return status == SIDESTEP_EUNSUPPORTED ? store_rename(dir, from, dir, to, STORE_REPLACE, err)
-                                           : status;
-}
-
-/* As a shard is written: its end first, then what comes before, then its length. */
+/* Write as a shard is written: the end first, then the rest, then the length. */
 static enum sidestep_status try_bytes(struct trial *trial, struct store_file *file,
                                       struct sidestep_error *err)
 {
@@ -115,7 +107,7 @@ static enum sidestep_status try_bytes(struct trial *trial, struct store_file *fi
     for (unsigned page = 0; page < 2; page++) {
         TRY(store_file_read_at(file, back, PAGE, page * PAGE, err));
         if (memcmp(back, bytes, PAGE) != 0)
-            return FAIL(err, SIDESTEP_EUNSUPPORTED, "other bytes come back");
+            return FAIL(err, SIDESTEP_EUNSUPPORTED, "other bytes are read than were written");
     }
     return SIDESTEP_OK;
 }
@@ -129,24 +121,24 @@ static enum sidestep_status try_file(struct trial *trial, struct sidestep_error 
     TRY(try_bytes(trial, file, err));
     TRY(store_file_close(TAKE(file), err));
     trial->step = TRIAL_RENAME_FILE;
-    return rename_plainly(trial->dir, trial->part, trial->shard, err);
+    return store_rename_new(trial->dir, trial->part, trial->dir, trial->shard, err);
 }
 
-/* A directory that holds a file gets another name, and still holds it. */
+/* Rename a directory that holds a file, and check that it still holds it. */
 static enum sidestep_status try_directory(struct trial *trial, struct sidestep_error *err)
 {
     OWNED_DIR *renamed = NULL;
     struct store_stat stat;
 
     trial->step = TRIAL_RENAME_DIRECTORY;
-    TRY(rename_plainly(trial->at, trial->saving, trial->trash, err));
+    TRY(store_rename_new(trial->at, trial->saving, trial->at, trial->trash, err));
     TRY(store_dir_open(trial->at->store, trial->at, trial->trash, &renamed, err));
     if (store_stat(renamed, trial->shard, &stat, err) != SIDESTEP_ENOTFOUND)
         return SIDESTEP_OK;
-    return FAIL(err, SIDESTEP_EUNSUPPORTED, "it comes without them");
+    return FAIL(err, SIDESTEP_EUNSUPPORTED, "they are gone afterwards");
 }
 
-/* A handle need not follow a directory that is renamed: so look under its name. */
+/* Remove a directory of the trial by its name, because a handle need not follow a rename. */
 static enum sidestep_status remove_directory(const struct trial *trial, const char *name,
                                              struct sidestep_error *err)
 {
@@ -160,8 +152,8 @@ static enum sidestep_status remove_directory(const struct trial *trial, const ch
     return store_dir_remove(trial->at, name, err);
 }
 
-/* ENOMEM: something is still there, which a sweep removes. Other failures are no answer to the
- * question whether the storage will do. */
+/* Remove what a trial made. ENOMEM: something is still there, which a sweep removes. Other failures
+ * do not matter here. */
 static enum sidestep_status remove_trial(struct trial *trial, struct sidestep_error *err)
 {
     struct sidestep_error why = {.rank = -1};
@@ -198,9 +190,9 @@ static enum sidestep_status check_type(struct store_dir *dir, struct sidestep_er
 
     if (store_dir_traits(dir, &traits, NULL) != SIDESTEP_OK)
         return SIDESTEP_OK;
-    for (size_t i = 0; i < ARRAY_LENGTH(pretenders); i++)
-        if (strcmp(traits.type_name, pretenders[i].type_name) == 0)
-            return FAIL(err, SIDESTEP_EUNSUPPORTED, "%s", pretenders[i].why);
+    for (size_t i = 0; i < ARRAY_LENGTH(object_mounts); i++)
+        if (strcmp(traits.type_name, object_mounts[i].type_name) == 0)
+            return FAIL(err, SIDESTEP_EUNSUPPORTED, "%s", object_mounts[i].why);
     return SIDESTEP_OK;
 }
 
@@ -239,7 +231,7 @@ enum sidestep_status storage_check_network(struct store_dir *dir, bool in_place,
                 "this storage (%s) cannot keep a checkpoint whole: %s; nothing was saved, and "
                 "nothing was lost: save to the object store itself, as s3://BUCKET/PREFIX, or to a "
                 "file system that hosts share (NFS, Lustre, ...); `sidestep doctor DIRECTORY` "
-                "tells whether one will do",
+                "tells whether one is suitable",
                 traits.type_name, why.message);
 }
 

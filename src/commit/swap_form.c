@@ -10,12 +10,12 @@
 #include "commit/commit_marker.h"
 #include "commit/sweep.h"
 
-#define BEGIN_TRIES 16u /* a try is lost only if somebody sweeps at that moment */
+#define BEGIN_TRIES 16u /* a try fails only if another process sweeps at that moment */
 
 /* ---- 1 begin */
 
-/* Open the saving directory, and create a locked marker in it. ENOTFOUND: somebody swept the
- * directory before the lock was taken. */
+/* Open the saving directory, and create a locked marker in it. ENOTFOUND: another process
+ * swept the directory before the lock was acquired. */
 static enum sidestep_status open_saving(struct commit *commit, const char *name,
                                         struct sidestep_error *err)
 {
@@ -28,8 +28,8 @@ static enum sidestep_status open_saving(struct commit *commit, const char *name,
     return FAIL(err, SIDESTEP_ENOTFOUND, "'%s' was removed by another process", name);
 }
 
-/* Go on in the saving directory that a dead process left, if there is one: then commit->dir is
- * it. */
+/* Go on in the saving directory that a dead process left, if there is one. Then commit->dir is that
+ * directory. */
 static enum sidestep_status adopt_saving(struct commit *commit, struct sidestep_error *err)
 {
     struct sidestep_error why = {.rank = -1};
@@ -66,7 +66,7 @@ static enum sidestep_status make_saving(struct commit *commit, struct sidestep_e
         store_file_discard(TAKE(commit->marker));
         store_dir_close(TAKE(commit->dir));
         status = store_dir_make(commit->parent, name, err);
-        if (status != SIDESTEP_EEXISTS) /* no other save has this name: an answer was lost */
+        if (status != SIDESTEP_EEXISTS) /* only this save has the name, so an answer was lost */
             TRY(status);
         status = open_saving(commit, name, err);
     }
@@ -92,7 +92,7 @@ static enum sidestep_status begin(struct commit *commit, struct sidestep_error *
     assert(!commit->in_place && commit->dir == NULL);
     if (commit->resumes)
         TRY(adopt_saving(commit, err));
-    if (commit->run_id[0] == '\0') /* what was adopted is locked, and stays */
+    if (commit->run_id[0] == '\0') /* an adopted directory is locked, and stays */
         sweep_one_off(commit->store, commit->parent, commit->name);
     if (commit->dir != NULL)
         return SIDESTEP_OK;
@@ -121,7 +121,7 @@ static void shard_names(const struct commit *commit UNUSED, uint32_t rank, uint3
     file_name_format(FILE_NAME_SHARD, "", rank, shard, final);
 }
 
-/* The trash takes the files of this rank, with the directory. */
+/* The files of this rank go to the trash, with the directory. */
 static void retract(struct commit *commit UNUSED)
 {
 }
@@ -144,19 +144,7 @@ static enum sidestep_status publish(struct commit *commit, struct commit_content
 
 /* ---- 6 commit */
 
-static enum sidestep_status rename_to_name(struct commit *commit, const char *saving,
-                                           struct sidestep_error *err)
-{
-    assert(commit->rank == 0 && !commit->in_place); /* I3 */
-    enum sidestep_status status =
-        store_rename(commit->parent, saving, commit->parent, commit->name, STORE_NOREPLACE, err);
-    if (status == SIDESTEP_EUNSUPPORTED) /* rename(2) replaces only an empty directory */
-        status =
-            store_rename(commit->parent, saving, commit->parent, commit->name, STORE_REPLACE, err);
-    return status;
-}
-
-/* The rename failed, and NAME is not the directory that we wrote. Find out why. */
+/* The rename failed, and NAME is not the directory of this save. Find out why. */
 static enum sidestep_status explain_rename(struct commit *commit, const char *saving,
                                            enum sidestep_status status,
                                            enum commit_outcome *outcome, struct sidestep_error *err)
@@ -180,7 +168,10 @@ static enum sidestep_status publish_and_commit(struct commit *commit,
     TRY(publish(commit, contents, err));
     TRY(commit_check_guard(commit, err));
     file_name_format(FILE_NAME_SAVING, commit->save_id, 0, 0, saving);
-    enum sidestep_status status = rename_to_name(commit, saving, err);
+    assert(commit->rank == 0 && !commit->in_place); /* I3 */
+    /* rename(2) replaces at most an empty directory. */
+    enum sidestep_status status =
+        store_rename_new(commit->parent, saving, commit->parent, commit->name, err);
     if (status != SIDESTEP_OK && !commit_owns_name(commit, commit->name)) { /* I7 */
         if (status == SIDESTEP_EEXISTS)
             return files_finish_in_name(commit, contents, outcome, err);
@@ -218,7 +209,7 @@ static void remove_outcome(struct commit *commit)
 
 /* May the directory ${name} in the parent be the one that this rank holds? Also true if storage
  * does not answer. */
-static bool may_be_our_dir(struct commit *commit, const char *name)
+static bool may_be_dir_of_save(struct commit *commit, const char *name)
 {
     struct store_stat stat;
     enum sidestep_status status = store_stat(commit->parent, name, &stat, NULL);
@@ -262,7 +253,7 @@ static enum commit_outcome poll_outcome(struct commit *commit, struct sidestep_e
     if (check_aborted(commit, err) != SIDESTEP_OK)
         return COMMIT_ABORTED;
     file_name_format(FILE_NAME_SAVING, commit->save_id, 0, 0, saving);
-    if (may_be_our_dir(commit, saving))
+    if (may_be_dir_of_save(commit, saving))
         return COMMIT_UNDECIDED;
     return files_explain(commit, learn_from_name(commit, err), err);
 }

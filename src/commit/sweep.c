@@ -10,36 +10,25 @@
 #include "commit/lock_file.h"
 #include "commit/name_list.h"
 
-/* Rename a directory. A target that is not empty is never replaced. */
-static enum sidestep_status rename_directory(struct store_dir *parent, const char *from,
-                                             const char *to, struct sidestep_error *err)
-{
-    enum sidestep_status status = store_rename(parent, from, parent, to, STORE_NOREPLACE, err);
-
-    if (status == SIDESTEP_EUNSUPPORTED)
-        status = store_rename(parent, from, parent, to, STORE_REPLACE, err);
-    return status;
-}
-
 enum sidestep_status sweep_move_to_trash(struct store_dir *parent, const char *name,
                                          const char *save_id, struct sidestep_error *err)
 {
     char trash[FILE_NAME_BYTES];
 
     file_name_format(FILE_NAME_TRASH, save_id, 0, 0, trash);
-    TRY(rename_directory(parent, name, trash, err));
+    TRY(store_rename_new(parent, name, parent, trash, err));
     return store_dir_sync(parent, err);
 }
 
 enum sidestep_status sweep_restore(struct store_dir *parent, const char *from, const char *name,
                                    struct sidestep_error *err)
 {
-    TRY(rename_directory(parent, from, name, err));
+    TRY(store_rename_new(parent, from, parent, name, err));
     return store_dir_sync(parent, err);
 }
 
 /* Is this the name of a file that sidestep puts into a checkpoint or saving directory? */
-static bool is_ours(const char *name)
+static bool is_own_file(const char *name)
 {
     return strcmp(name, FILE_NAME_METADATA) == 0 || file_name_parse(name).kind != FILE_NAME_NONE;
 }
@@ -53,7 +42,8 @@ bool sweep_has_only_own_files(struct store_dir *parent, const char *name)
         name_list_read(dir, &names, NULL) != SIDESTEP_OK)
         return false;
     for (size_t i = 0; i < names.count; i++)
-        if (!is_ours(names.names[i]) || file_name_parse(names.names[i]).kind == FILE_NAME_PENDING)
+        if (!is_own_file(names.names[i]) ||
+            file_name_parse(names.names[i]).kind == FILE_NAME_PENDING)
             return false;
     return true;
 }
@@ -66,8 +56,8 @@ static bool goes_last(const char *name)
     return kind == FILE_NAME_MANIFEST || kind == FILE_NAME_PENDING || kind == FILE_NAME_EXPORT;
 }
 
-/* Is it the directory of an export, which is not a checkpoint (export.h)? Then all its files are
- * ours. */
+/* Is it the directory of an export, which is not a checkpoint (export.h)? Then sidestep made all
+ * its files. */
 static bool is_export(const struct name_list *names)
 {
     for (size_t i = 0; i < names->count; i++)
@@ -89,7 +79,7 @@ static bool unlink_counted(struct store_dir *dir, const char *name, uint64_t *by
     return true;
 }
 
-/* Unlink the files that are ours, and add their number to ${*unlinked}. */
+/* Unlink the files that sidestep made, and add their number to ${*unlinked}. */
 static enum sidestep_status empty_once(struct store_dir *dir, uint64_t *bytes, size_t *unlinked,
                                        struct sidestep_error *err)
 {
@@ -99,13 +89,13 @@ static enum sidestep_status empty_once(struct store_dir *dir, uint64_t *bytes, s
     bool all = is_export(&names);
     for (int last = 0; last <= 1; last++)
         for (size_t i = 0; i < names.count; i++)
-            if ((all || is_ours(names.names[i])) && goes_last(names.names[i]) == (last == 1))
+            if ((all || is_own_file(names.names[i])) && goes_last(names.names[i]) == (last == 1))
                 *unlinked += unlink_counted(dir, names.names[i], bytes);
     return SIDESTEP_OK;
 }
 
-/* Look again as long as there was a file to unlink: a rank that does not know yet that its save was
- * given up may create one meanwhile. */
+/* Repeat as long as there was a file to unlink: a rank that does not know yet that its save is
+ * aborted may create one meanwhile. */
 enum sidestep_status sweep_empty_trash(struct store_dir *parent, const char *trash, uint64_t *bytes,
                                        struct sidestep_error *err)
 {
@@ -142,17 +132,17 @@ uint64_t sweep_reclaimable_bytes(struct store_dir *parent, const char *name)
         return 0;
     bool all = is_export(&names);
     for (size_t i = 0; i < names.count; i++)
-        if ((all || is_ours(names.names[i])) &&
+        if ((all || is_own_file(names.names[i])) &&
             store_stat(dir, names.names[i], &stat, NULL) == SIDESTEP_OK &&
             stat.kind == STORE_FILE && stat.links <= 1)
             bytes += stat.size;
     return bytes;
 }
 
-/* NULL: the owner is dead, and ${*marker} holds its lock (or no lock was needed). Otherwise why it
- * stays. */
-static const char *find_owner(struct sweep *sweep, struct store_dir *dir, const char *save_id,
-                              struct commit_marker *text, struct store_file **marker)
+/* Why a directory with a marker stays. NULL: its owner is dead, and ${*marker} holds the lock (or
+ * no lock was needed). */
+static const char *check_owner(struct sweep *sweep, struct store_dir *dir, const char *save_id,
+                               struct commit_marker *text, struct store_file **marker)
 {
     char name[FILE_NAME_BYTES];
 
@@ -176,7 +166,8 @@ static const char *find_owner(struct sweep *sweep, struct store_dir *dir, const 
 
 /*
  * The marker is made before any other file. So a directory without one is left from a kill before
- * the marker, or from a power loss that took it. Look again: it may have been made since.
+ * the marker was made, or from a power loss that removed it. Check again: it may have been made
+ * since.
  */
 static bool never_had_owner(struct store_dir *dir, const char *save_id)
 {
@@ -189,9 +180,10 @@ static bool never_had_owner(struct store_dir *dir, const char *save_id)
            store_stat(dir, name, &stat, NULL) == SIDESTEP_ENOTFOUND;
 }
 
-/* Is somebody deleting it? The deleter holds the lock on .metadata from before the move to the
- * trash until the directory is gone, because a pin may make it move the checkpoint back. */
-static const char *find_deleter(struct sweep *sweep, struct store_dir *dir)
+/* Is another process deleting the directory? The deleter holds the lock on .metadata from before
+ * the move to the trash until the directory is gone, because a pin may make it move the checkpoint
+ * back. */
+static const char *check_deleter(struct sweep *sweep, struct store_dir *dir)
 {
     OWNED_FILE *metadata = NULL;
     enum sidestep_status status = store_file_open(dir, FILE_NAME_METADATA, 0, &metadata, NULL);
@@ -207,25 +199,25 @@ static const char *find_deleter(struct sweep *sweep, struct store_dir *dir)
                                                                 : "this storage has no locks";
 }
 
-/* NULL: it may be removed. Otherwise why it stays. */
-static const char *judge(struct sweep *sweep, struct store_dir *dir, const struct file_name *name,
-                         struct store_file **marker)
+/* Why a directory stays. NULL: it may be removed. */
+static const char *check_removable(struct sweep *sweep, struct store_dir *dir,
+                                   const struct file_name *name, struct store_file **marker)
 {
     OWNED_NAMES struct name_list content = {0};
     struct commit_marker text;
-    const char *reason = find_owner(sweep, dir, name->save_id, &text, marker);
+    const char *reason = check_owner(sweep, dir, name->save_id, &text, marker);
 
     if (*marker == NULL && sweep->mode != SWEEP_ONE_OFF) {
-        /* Its owner was killed before the marker, or after only the directory was left. */
+        /* Its owner was killed before it made the marker, or when only the directory was left. */
         bool empty = name_list_read(dir, &content, NULL) == SIDESTEP_OK && content.count == 0;
         if (name->kind == FILE_NAME_TRASH)
-            return find_deleter(sweep, dir);
+            return check_deleter(sweep, dir);
         return empty || sweep->mode == SWEEP_SERIES || never_had_owner(dir, name->save_id) ? NULL
                                                                                            : reason;
     }
     if (reason == NULL && sweep->mode == SWEEP_ONE_OFF &&
         (text.run_id[0] != '\0' || strcmp(text.target, sweep->target) != 0))
-        return "it is of another target";
+        return "it belongs to a save of another name";
     return reason;
 }
 
@@ -245,15 +237,15 @@ static bool has_other_name(struct sweep *sweep, const struct name_list *names, c
 }
 
 /* Directories to remove: their names when the sweep began, and their names in the trash. */
-struct doomed {
+struct removals {
     struct name_list before;
     struct name_list trash;
 };
 
-static void doomed_release(struct doomed *doomed)
+static void removals_release(struct removals *removals)
 {
-    name_list_release(&doomed->before);
-    name_list_release(&doomed->trash);
+    name_list_release(&removals->before);
+    name_list_release(&removals->trash);
 }
 
 static void report_kept(struct sweep *sweep, const char *name, const char *reason)
@@ -279,7 +271,7 @@ static bool remove_empty(struct sweep *sweep, const char *name)
     return true;
 }
 
-/* NULL: it is now in the trash. Otherwise why it stays. */
+/* Rename a directory to the trash. Returns why it stays; NULL: it is in the trash. */
 static const char *move_to_trash(struct sweep *sweep, struct store_dir *dir, const char *name,
                                  const char *trash, enum sidestep_status *status)
 {
@@ -289,13 +281,13 @@ static const char *move_to_trash(struct sweep *sweep, struct store_dir *dir, con
     if (store_dir_stat(dir, &held, NULL) != SIDESTEP_OK ||
         store_stat(sweep->parent, name, &named, NULL) != SIDESTEP_OK || held.inode != named.inode ||
         held.device != named.device)
-        return "it has changed since it was looked at";
-    *status = rename_directory(sweep->parent, name, trash, NULL);
+        return "it has changed since it was opened";
+    *status = store_rename_new(sweep->parent, name, sweep->parent, trash, NULL);
     return *status == SIDESTEP_OK ? NULL : "it cannot be renamed";
 }
 
-/* Decide whether ${name} is removed, and fence a saving directory by renaming it at once. */
-static enum sidestep_status fence(struct sweep *sweep, const char *name, struct doomed *doomed,
+/* Decide whether ${name} is removed, and fence a saving directory by renaming it. */
+static enum sidestep_status fence(struct sweep *sweep, const char *name, struct removals *removals,
                                   struct sidestep_error *err)
 {
     struct file_name parsed = file_name_parse(name);
@@ -311,7 +303,7 @@ static enum sidestep_status fence(struct sweep *sweep, const char *name, struct 
         report_kept(sweep, name, "it cannot be opened");
         return SIDESTEP_OK;
     }
-    const char *reason = judge(sweep, dir, &parsed, &marker);
+    const char *reason = check_removable(sweep, dir, &parsed, &marker);
     if (reason == NULL && sweep->dry_run) {
         report_removed(sweep, name, sweep_reclaimable_bytes(sweep->parent, name));
         return SIDESTEP_OK;
@@ -327,8 +319,8 @@ static enum sidestep_status fence(struct sweep *sweep, const char *name, struct 
                    ? FAIL(err, status, "fence '%s'", name)
                    : SIDESTEP_OK;
     }
-    TRY(name_list_add(&doomed->before, name, err));
-    return name_list_add(&doomed->trash, trash, err);
+    TRY(name_list_add(&removals->before, name, err));
+    return name_list_add(&removals->trash, trash, err);
 }
 
 /* An outcome file tells the ranks of a save why it ended. No rank of a dead save waits for it. */
@@ -347,28 +339,29 @@ static void remove_outcomes(struct sweep *sweep, const struct name_list *names)
         }
 }
 
-static enum sidestep_status empty_doomed(struct sweep *sweep, const struct name_list *names,
-                                         const struct doomed *doomed, struct sidestep_error *err)
+static enum sidestep_status empty_removals(struct sweep *sweep, const struct name_list *names,
+                                           const struct removals *removals,
+                                           struct sidestep_error *err)
 {
-    assert(doomed->before.count == doomed->trash.count);
-    if (doomed->trash.count == 0)
+    assert(removals->before.count == removals->trash.count);
+    if (removals->trash.count == 0)
         return SIDESTEP_OK;
     TRY(store_dir_sync(sweep->parent, err));
-    for (size_t i = 0; i < doomed->trash.count; i++) {
-        const char *trash = doomed->trash.names[i];
+    for (size_t i = 0; i < removals->trash.count; i++) {
+        const char *trash = removals->trash.names[i];
         uint64_t bytes = 0;
         if (has_other_name(sweep, names, trash))
-            report_kept(sweep, trash, "it is there under another name too");
+            report_kept(sweep, trash, "it has another name, too");
         else if (sweep_empty_trash(sweep->parent, trash, &bytes, NULL) != SIDESTEP_OK)
             report_kept(sweep, trash, "it could not be emptied");
         else
-            report_removed(sweep, doomed->before.names[i], bytes);
+            report_removed(sweep, removals->before.names[i], bytes);
     }
     return SIDESTEP_OK;
 }
 
 /* Trash directories are removed first. A save that had to start over may have a saving directory
- * beside its trash, and that one gets the same name in the trash. */
+ * beside its trash, which then gets the same name in the trash. */
 enum sidestep_status sweep_parent(struct sweep *sweep, struct sidestep_error *err)
 {
     static const enum file_name_kind kinds[] = {FILE_NAME_TRASH, FILE_NAME_SAVING};
@@ -377,11 +370,11 @@ enum sidestep_status sweep_parent(struct sweep *sweep, struct sidestep_error *er
     assert((sweep->mode == SWEEP_ONE_OFF) == (sweep->target != NULL));
     TRY(name_list_read(sweep->parent, &names, err));
     for (size_t k = 0; k < ARRAY_LENGTH(kinds); k++) {
-        OWNED_BY(doomed_release) struct doomed doomed = {0};
+        OWNED_BY(removals_release) struct removals removals = {0};
         for (size_t i = 0; i < names.count; i++)
             if (file_name_parse(names.names[i]).kind == kinds[k])
-                TRY(fence(sweep, names.names[i], &doomed, err));
-        TRY(empty_doomed(sweep, &names, &doomed, err));
+                TRY(fence(sweep, names.names[i], &removals, err));
+        TRY(empty_removals(sweep, &names, &removals, err));
     }
     remove_outcomes(sweep, &names);
     return SIDESTEP_OK;

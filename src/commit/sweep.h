@@ -4,10 +4,10 @@
  * checkpoints.
  *
  * Nothing is removed on a guess. A saving directory is removed in two cases. Either the lock on its
- * marker can be taken (and, on network storage, its owner's host is this host). Or it belongs to a
- * series, and we hold the lock of the series. Removal goes through the trash: rename,
- * fsync(PARENT), remove .metadata, fsync(trash), remove the rest, rmdir. So a crash at any point
- * leaves nothing half-visible.
+ * marker can be acquired (and, on network storage, the host of its owner is this host). Or it
+ * belongs to a series, and this process holds the lock of the series. Removal goes through the
+ * trash: rename, fsync(PARENT), remove .metadata, fsync(trash), remove the rest, rmdir. So a crash
+ * at any point leaves nothing half-visible.
  */
 #ifndef COMMIT_SWEEP_H
 #define COMMIT_SWEEP_H
@@ -16,7 +16,7 @@
 
 enum sweep_mode {
     SWEEP_ONE_OFF, /* leftovers of one-off saves of ${target} */
-    SWEEP_SERIES,  /* we hold the lock of the series; fence all other incarnations */
+    SWEEP_SERIES,  /* this process holds the lock of the series; fence all other incarnations */
     SWEEP_ALL,     /* everything whose owner is dead */
 };
 
@@ -49,25 +49,26 @@ enum sidestep_status sweep_child_dirs(struct sweep *sweep, struct sidestep_error
 /* Remove all files whose names contain ${save_id}, except those that .metadata references; the
  * marker last. If .metadata is of this save, remove only its votes. */
 void sweep_save_files(struct store_dir *dir, const char *save_id);
-/* Call it after .metadata of ${save_id} was exchanged in. The old one is now ".metadata.<save id>".
- * Remove the files that only the old one references, its manifest, and itself; then sync. */
+/* Call it after the exchange has made .metadata that of ${save_id}. The old one is now
+ * ".metadata.<save id>". Remove the files that only the old one references, its manifest, and
+ * itself; then sync. */
 void sweep_replaced_files(struct store_dir *dir, const char *save_id);
 
 /* Move ${name} to the trash of ${save_id}. The move is durable on return with OK. */
 enum sidestep_status sweep_move_to_trash(struct store_dir *parent, const char *name,
                                          const char *save_id, struct sidestep_error *err);
-/* Move ${from} back to ${name}, when it turns out not to be what was to be deleted. EEXISTS:
- * ${name} exists again. */
+/* Move ${from} back to ${name}, because it is not what was to be deleted. EEXISTS: ${name} exists
+ * again. */
 enum sidestep_status sweep_restore(struct store_dir *parent, const char *from, const char *name,
                                    struct sidestep_error *err);
-/* Does the directory ${name} hold only files of sidestep, and is no save running in it? Only then
+/* Does the directory ${name} hold only files of sidestep, and no save under way? Only then
  * may it be deleted as a whole. */
 bool sweep_has_only_own_files(struct store_dir *parent, const char *name);
 /* Empty and remove a trash directory. Adds the freed bytes to ${*bytes}, unless NULL. ENOTFOUND
- * counts as success. EEXISTS: it holds files that are not ours; they stay. */
+ * counts as success. EEXISTS: it holds files that sidestep did not make; they stay. */
 enum sidestep_status sweep_empty_trash(struct store_dir *parent, const char *trash, uint64_t *bytes,
                                        struct sidestep_error *err);
-/* How many bytes that would free for the directory ${name}. */
+/* How many bytes the removal of directory ${name} would free. */
 uint64_t sweep_reclaimable_bytes(struct store_dir *parent, const char *name);
 
 #endif

@@ -63,7 +63,7 @@ static bool is_unlinked(struct remover *remover, const char *name)
     return status == SIDESTEP_OK || status == SIDESTEP_ENOTFOUND;
 }
 
-/* Remove ${file}, unless ${keep} contains it. false: it could not be removed. */
+/* Remove ${file}, unless ${keep} contains it. False: it could not be removed. */
 static bool unlink_unless(struct remover *remover, const char *file, const struct hash_table *keep)
 {
     return file == NULL || strchr(file, '/') != NULL || hash_table_find(keep, file) != SIZE_MAX ||
@@ -95,7 +95,7 @@ static bool unlink_listed(struct remover *remover, const char *save_id,
     return done && is_unlinked(remover, name);
 }
 
-/* Unlink the files that ${old} references and ${keep} does not contain. false: some are still
+/* Unlink the files that ${old} references and ${keep} does not contain. False: some are still
  * there. */
 static bool unlink_files(struct remover *remover, const struct referenced_files *old,
                          const struct hash_table *keep)
@@ -130,7 +130,7 @@ static void remove_replaced(struct remover *remover, const char *save_id)
     if (store_stat(dir, tmp, &stat, NULL) != SIDESTEP_OK ||
         referenced_files_read(dir, FILE_NAME_METADATA, &current) != SIDESTEP_OK ||
         !has_id(&current, save_id))
-        return; /* nothing was replaced, or ours is not current: nothing is known to be garbage */
+        return; /* nothing was replaced, or another .metadata is current: nothing is garbage */
     enum sidestep_status status = referenced_files_read(dir, tmp, &old);
     if (status != SIDESTEP_OK && !is_damage(status))
         return; /* only this file knows what to remove: keep it for the next sweep */
@@ -187,7 +187,7 @@ void sweep_save_files(struct store_dir *dir, const char *save_id)
     (void)store_unlink(dir, marker, NULL);
 }
 
-/* Take the lock of a marker in NAME. True: its owner is dead. */
+/* Acquire the lock of a marker in NAME. True: its owner is dead. */
 static bool owner_is_dead(struct store_dir *dir, const char *marker_name,
                           struct store_file **marker)
 {
@@ -201,7 +201,7 @@ static bool owner_is_dead(struct store_dir *dir, const char *marker_name,
 
 /*
  * The state of a sweep of NAME. Other saves may be running there, so the order matters: 1. find the
- * saves whose marker is gone or free, which cannot commit any more; 2. read which files .metadata
+ * saves whose marker is gone or free, which can no longer commit; 2. read which files .metadata
  * references; 3. sync, so that this .metadata is durable; 4. only then remove files that it does
  * not reference.
  */
@@ -210,8 +210,8 @@ struct swept_dir {
     struct store_dir *dir;
     struct remover remover;
     struct name_list names;
-    struct store_file **markers; /* per name: the marker, if it is one whose lock we hold */
-    bool *ended;                 /* per name: it is of a save that cannot commit any more */
+    struct store_file **markers; /* per name: the marker, if this process holds its lock */
+    bool *ended;                 /* per name: it belongs to a save that can no longer commit */
     bool is_network;             /* a marker may exist that is not visible here */
     bool has_metadata, can_read;
     struct referenced_files current;
@@ -261,7 +261,7 @@ static bool find_ended(struct swept_dir *swept)
         struct file_name parsed = file_name_parse(swept->names.names[i]);
         if (parsed.save_id[0] == '\0')
             continue;
-        if (strcmp(parsed.save_id, last_id) != 0) /* names are sorted, so it is mostly the same */
+        if (strcmp(parsed.save_id, last_id) != 0) /* names are sorted, so ids repeat */
             ended = has_ended(swept, parsed.save_id);
         memcpy(last_id, parsed.save_id, sizeof(last_id));
         swept->ended[i] = ended;
@@ -339,7 +339,7 @@ static void sweep_name(struct swept_dir *swept, const char *name)
     case FILE_NAME_PART:
         break;
     case FILE_NAME_OUTCOME:
-        if (swept->remover.sweep == NULL) /* a rank of our last save may still read it */
+        if (swept->remover.sweep == NULL) /* a rank of the last save may still read it */
             return;
         break;
     default:
@@ -402,8 +402,8 @@ void sweep_in_place(struct store_dir *parent, struct store_dir *dir)
     sweep_dir(parent, dir, NULL, NULL);
 }
 
-/* Sweep one directory. One that cannot be opened is reported, because it may hold leftovers. The
- * exception is lost+found, which file systems make for themselves. */
+/* Sweep one directory. One that cannot be opened is reported, because it may hold leftovers, except
+ * for lost+found, which file systems make for themselves. */
 static void sweep_child(struct sweep *sweep, const char *name)
 {
     OWNED_DIR *dir = NULL;

@@ -31,7 +31,7 @@ static enum sidestep_status compare(struct store_dir *dir, const char *path, boo
     return SIDESTEP_OK;
 }
 
-/* Find out where ${dir} is now. false: it cannot be found. */
+/* Find out where ${dir} is now. False: it cannot be found. */
 static bool find_dir(struct store_dir *dir, char path[COMMIT_PATH_BYTES])
 {
     bool is_same = false;
@@ -66,10 +66,11 @@ enum sidestep_status commit_check_path(struct commit *commit, struct store_dir *
     store_dir_close(TAKE(commit->spare)); /* so that a descriptor is free */
     if (compare(dir, path, &is_same, err) == SIDESTEP_OK)
         return is_same ? SIDESTEP_OK : report_moved(dir, path, holds, err);
-    error_wrap(err,
-               "all was written and is durable, but it cannot be seen whether '%s' leads to it; "
-               "look there, or repeat the call",
-               path);
+    error_wrap(
+        err,
+        "all was written and is durable, but storage does not tell whether '%s' leads to it; "
+        "look there, or repeat the call",
+        path);
     return SIDESTEP_EUNKNOWN;
 }
 

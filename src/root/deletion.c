@@ -7,7 +7,7 @@
 void deletion_release(struct deletion *deletion)
 {
     store_file_discard(TAKE(deletion->lock));
-    object_doomed_release(&deletion->doomed);
+    object_deletion_release(&deletion->doomed);
 }
 
 bool deletion_is_read_only(struct store_dir *dir)

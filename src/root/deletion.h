@@ -23,7 +23,7 @@ struct deletion {
     struct store_file *lock; /* on .metadata, keeps readers out */
     char trash[FILE_NAME_BYTES];
     /* In a bucket. */
-    struct object_doomed doomed;
+    struct object_deletion doomed;
 };
 
 struct deletion_ops {

@@ -36,7 +36,7 @@ enum sidestep_status save_check_sight_all(struct sidestep_save *save, struct sid
 
     if (comm->size == 1 || was_sighted(saver, place))
         return SIDESTEP_OK;
-    enum sidestep_status mine = commit_look_for_begun(&save->commit, SIGHT_WAIT_NS, &sees, err);
+    enum sidestep_status mine = commit_check_visible(&save->commit, SIGHT_WAIT_NS, &sees, err);
     TRY(comm_agree_all(comm, mine, err));
     TRY(sight_agree_all(comm, sees, save->commit.path, err));
     saver->sighted[saver->sighted_next++ % SAVER_SIGHTED_PLACES] = place;

@@ -264,6 +264,17 @@ static inline enum sidestep_status store_rename(struct store_dir *from_dir, cons
 {
     return STORE_OPS_OF(from_dir)->rename(from_dir, from, to_dir, to, mode, err);
 }
+/* Rename to a name that does not exist.  Storage that cannot check this replaces it. */
+static inline enum sidestep_status store_rename_new(struct store_dir *from_dir, const char *from,
+                                                    struct store_dir *to_dir, const char *to,
+                                                    struct sidestep_error *err)
+{
+    enum sidestep_status status = store_rename(from_dir, from, to_dir, to, STORE_NOREPLACE, err);
+
+    return status == SIDESTEP_EUNSUPPORTED
+               ? store_rename(from_dir, from, to_dir, to, STORE_REPLACE, err)
+               : status;
+}
 static inline enum sidestep_status store_unlink(struct store_dir *at, const char *name,
                                                 struct sidestep_error *err)
 {

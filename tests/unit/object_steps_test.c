@@ -255,13 +255,13 @@ static const char *a_rank_fails(struct steps *s)
 
 static enum sidestep_status delete_it(struct store *store, struct sidestep_error *err)
 {
-    OWNED_DOOMED doomed = {0};
+    OWNED_OBJECT_DELETION deletion = {0};
     OWNED_DIR *root = NULL;
 
     TRY(store_dir_open(store, NULL, "s3://runs/job", &root, err));
-    TRY(object_delete_look(root, "step-1", NULL, &doomed, err));
-    TRY(object_delete_hide(&doomed, err));
-    object_delete_rest(&doomed);
+    TRY(object_delete_look(root, "step-1", NULL, &deletion, err));
+    TRY(object_delete_hide(&deletion, err));
+    object_delete_rest(&deletion);
     return SIDESTEP_OK;
 }
 

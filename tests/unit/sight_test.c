@@ -280,7 +280,7 @@ static bool second_rank_sees(bool forgets, unsigned *looks)
     assert_int_equal(commit_open(&second, path, NULL), SIDESTEP_OK);
     assert_int_equal(commit_begin(&first, id, NULL), SIDESTEP_OK);
     commit_set_save_id(&second, id);
-    assert_int_equal(commit_look_for_begun(&second, SIGHT_WAIT_NS, &sees, NULL), SIDESTEP_OK);
+    assert_int_equal(commit_check_visible(&second, SIGHT_WAIT_NS, &sees, NULL), SIDESTEP_OK);
     assert_int_equal(sees, second.dir != NULL);
     *looks = cache.looks;
     commit_close(&second);
