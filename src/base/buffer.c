@@ -16,6 +16,13 @@ void buffer_release(struct buffer *b)
     *b = (struct buffer){0};
 }
 
+void buffer_wipe(struct buffer *b)
+{
+    if (b->bytes != NULL)
+        explicit_bzero(b->bytes, b->capacity);
+    buffer_release(b);
+}
+
 uint8_t *buffer_extend_slow(struct buffer *b, size_t n)
 {
     if (b->failed || n > SIZE_MAX / 4 - b->length) {

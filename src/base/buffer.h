@@ -21,6 +21,8 @@ struct buffer {
 };
 
 void buffer_release(struct buffer *b);
+/* Overwrite a secret, then release the buffer. */
+void buffer_wipe(struct buffer *b);
 #define OWNED_BUFFER __attribute__((cleanup(buffer_release))) struct buffer
 
 /* Append ${n} bytes, which the caller fills.  NULL on failure. */

@@ -38,7 +38,7 @@
  *
  * Leases make O6 safe. Rank 0 puts its marker again every OBJECT_REFRESH_SECONDS. It sends the
  * commit only if it has sent a refresh, which succeeded, in the last OBJECT_LEASE_SECONDS of its
- * own monotonic clock. It repeats the commit for at most OBJECT_MOST_DEADLINE_SECONDS. A store
+ * own monotonic clock. It repeats the commit for at most OBJECT_MAX_DEADLINE_SECONDS. A store
  * refuses a request that was signed OBJECT_SIGNATURE_SECONDS ago. And a sweep waits for longer than
  * all three together. So no commit of a dead save can arrive after it.
  */
@@ -52,7 +52,7 @@
 
 #define OBJECT_REFRESH_SECONDS 60u
 #define OBJECT_LEASE_SECONDS 1800u
-_Static_assert(OBJECT_LEASE_SECONDS + OBJECT_MOST_DEADLINE_SECONDS + OBJECT_SIGNATURE_SECONDS <
+_Static_assert(OBJECT_LEASE_SECONDS + OBJECT_MAX_DEADLINE_SECONDS + OBJECT_SIGNATURE_SECONDS <
                    OBJECT_DEAD_SECONDS,
                "a commit of a dead save could arrive after the sweep");
 

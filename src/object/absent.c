@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* absent.c -- in the place of transport.c, transport_easy.c and xml.c in a build without libcurl or
- * Expat: no client can be made. */
+/* absent.c -- replaces transport.c, transport_easy.c and xml.c in a build without libcurl or Expat:
+ * no client can be created. */
 #include "object/transport.h"
 #include "object/xml.h"
 

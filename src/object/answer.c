@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* answer.c -- see answer.h. */
+/* answer.c -- reads the head and the body of an answer to a request. */
 #include "object/answer.h"
 
 #include <ctype.h>
@@ -7,7 +7,7 @@
 #include <strings.h>
 #include <time.h>
 
-#define MOST_RETRY_AFTER_SECONDS 3600u
+#define MAX_RETRY_AFTER_SECONDS 3600u
 
 void answer_reset(struct answer *answer)
 {
@@ -37,8 +37,8 @@ static bool refuse(struct answer *answer, const char *problem)
     return false;
 }
 
-/* A date of up to 31 characters by its fields; 0 if one is out of range. */
-static int64_t date_of(struct tm *fields, const char *month)
+/* Seconds since 1970 of a date; 0 if a field is out of range. */
+static int64_t seconds_since_1970(struct tm *fields, const char *month)
 {
     static const char months[] = "JanFebMarAprMayJunJulAugSepOctNovDec";
 
@@ -64,17 +64,17 @@ int64_t answer_date(const char *text)
 
     if (sscanf(text, "%*3[A-Za-z], %2d %3[A-Za-z] %4d %2d:%2d:%2d GMT", &fields.tm_mday, month,
                &fields.tm_year, &fields.tm_hour, &fields.tm_min, &fields.tm_sec) == 6)
-        return date_of(&fields, month);
+        return seconds_since_1970(&fields, month);
     fields = (struct tm){0};
     if (sscanf(text, "%4d-%2d-%2dT%2d:%2d:%2d", &fields.tm_year, &fields.tm_mon, &fields.tm_mday,
                &fields.tm_hour, &fields.tm_min, &fields.tm_sec) == 6) {
         fields.tm_mon--;
-        return date_of(&fields, NULL);
+        return seconds_since_1970(&fields, NULL);
     }
     return 0;
 }
 
-/* Decimal digits up to ${end}; what stands there is ${*after}. */
+/* Read decimal digits; ${*after} is what follows them. */
 static bool parse_number(const char *text, uint64_t *number, const char **after)
 {
     uint64_t value = 0;
@@ -97,14 +97,13 @@ static bool take_length(struct answer *answer, const char *value)
     return answer->has_length || refuse(answer, "its Content-Length is not a number");
 }
 
-/* "bytes 0-9/100", "bytes 0-9" and a star for the total; and with a star for the range, as a 416
- * has it. */
+/* "bytes 0-9/100"; each side of the slash may be a star, the first only after status 416. */
 static bool take_range(struct answer *answer, const char *value)
 {
     const char *at;
 
     if (strncasecmp(value, "bytes ", 6) != 0)
-        return refuse(answer, "its Content-Range has no bytes");
+        return refuse(answer, "the unit of its Content-Range is not bytes");
     value += 6;
     if (*value == '*') {
         at = value + 1;
@@ -121,7 +120,7 @@ static bool take_range(struct answer *answer, const char *value)
     return true;
 }
 
-/* Copy a value that is printed, or sent back: visible ASCII and blanks only, and it must fit. */
+/* Copy a value that is sent back later: printable ASCII only, and it must fit. */
 static bool take_text(struct answer *answer, const char *value, char *to, size_t size,
                       const char *problem)
 {
@@ -134,8 +133,7 @@ static bool take_text(struct answer *answer, const char *value, char *to, size_t
     return true;
 }
 
-/* Copy a value that is only printed. */
-static void take_printable(const char *value, char *to, size_t size)
+void answer_copy_printable(char *to, size_t size, const char *value)
 {
     size_t length = 0;
 
@@ -156,31 +154,31 @@ static bool take_field(struct answer *answer, const char *name, const char *valu
         return take_range(answer, value);
     if (strcasecmp(name, "etag") == 0)
         return take_text(answer, value, answer->tag, sizeof(answer->tag),
-                         "its ETag is no entity tag");
+                         "its ETag is not an entity tag");
     if (strcasecmp(name, "transfer-encoding") == 0)
         answer->is_chunked = strcasecmp(value, "chunked") == 0;
     else if (strcasecmp(name, "x-amz-request-id") == 0)
-        take_printable(value, answer->request_id, sizeof(answer->request_id));
+        answer_copy_printable(answer->request_id, sizeof(answer->request_id), value);
     else if (strcasecmp(name, ANSWER_MAKER) == 0)
-        take_printable(value, answer->maker, sizeof(answer->maker));
+        answer_copy_printable(answer->maker, sizeof(answer->maker), value);
     else if (strcasecmp(name, "x-amz-checksum-crc32c") == 0)
-        take_printable(value, answer->crc32c, sizeof(answer->crc32c));
+        answer_copy_printable(answer->crc32c, sizeof(answer->crc32c), value);
     else if (strcasecmp(name, "x-amz-bucket-region") == 0)
         return take_text(answer, value, answer->region, sizeof(answer->region),
-                         "its x-amz-bucket-region is no region");
+                         "its x-amz-bucket-region is not a region");
     else if (strcasecmp(name, "location") == 0)
         return take_text(answer, value, answer->location, sizeof(answer->location),
-                         "its Location is no URL");
+                         "its Location is not a URL");
     else if (strcasecmp(name, "date") == 0)
         answer->date = answer_date(value);
     else if (strcasecmp(name, "last-modified") == 0)
         answer->modified = answer_date(value);
     else if (strcasecmp(name, "retry-after") == 0 && parse_number(value, &seconds, &value))
-        answer->retry_after_seconds = (unsigned)min_u64(seconds, MOST_RETRY_AFTER_SECONDS);
+        answer->retry_after_seconds = (unsigned)min_u64(seconds, MAX_RETRY_AFTER_SECONDS);
     return true;
 }
 
-/* "HTTP/1.1 200 OK": the first line of this answer, or of the one after a 100. */
+/* "HTTP/1.1 200 OK": the first line of an answer.  It may follow an answer with status 100. */
 static bool take_status(struct answer *answer, const char *line)
 {
     const char *blank = strchr(line, ' ');
@@ -188,9 +186,9 @@ static bool take_status(struct answer *answer, const char *line)
     uint64_t status;
 
     answer_reset(answer);
-    answer->header_bytes = header_bytes; /* of all heads together */
+    answer->header_bytes = header_bytes; /* the limit is for all heads together */
     if (blank == NULL || !parse_number(blank + 1, &status, &blank) || status < 100 || status > 599)
-        return refuse(answer, "its first line is not one of HTTP");
+        return refuse(answer, "its first line is not an HTTP status line");
     answer->status = (int)status;
     return true;
 }
@@ -201,14 +199,14 @@ bool answer_take_header(struct answer *answer, const char *line, size_t length)
 
     answer->header_bytes += length;
     if (answer->header_bytes > ANSWER_MAX_HEADER_BYTES)
-        return refuse(answer, "its head is too long");
+        return refuse(answer, "its headers are too long");
     if (length >= sizeof(text) || memchr(line, '\0', length) != NULL)
-        return length >= sizeof(text) ? true : refuse(answer, "there is a NUL in its head");
+        return length >= sizeof(text) ? true : refuse(answer, "its headers contain a NUL");
     while (length > 0 && strchr("\r\n \t", line[length - 1]) != NULL)
         length--;
     memcpy(text, line, length);
     text[length] = '\0';
-    answer->has_head |= length == 0; /* the empty line behind it */
+    answer->has_head |= length == 0; /* the empty line after it */
     if (strncmp(text, "HTTP/", 5) == 0)
         return take_status(answer, text);
     char *colon = strchr(text, ':');
@@ -223,7 +221,7 @@ static bool is_success(const struct answer *answer)
     return answer->status >= 200 && answer->status < 300;
 }
 
-/* Before its first byte is kept: is this the range that was asked for? */
+/* Check before the first byte is kept that this is the requested range. */
 static bool check_range(struct answer *answer)
 {
     uint64_t end = answer->offset + answer->range_bytes;
@@ -232,13 +230,13 @@ static bool check_range(struct answer *answer)
         if (!answer->has_range)
             return refuse(answer, "it has no Content-Range");
         if (answer->first != answer->offset || answer->last >= end)
-            return refuse(answer, "it is another range than the one that was asked for");
+            return refuse(answer, "it is not the requested range");
         if (answer->last + 1 < end && answer->total >= end)
-            return refuse(answer, "it is a part of the range that was asked for");
+            return refuse(answer, "it is only a part of the requested range");
         return true;
     }
     if (answer->offset != 0 || !answer->has_length || answer->length > answer->range_bytes)
-        return refuse(answer, "it is the whole object, not the range that was asked for");
+        return refuse(answer, "it is the whole object, not the requested range");
     answer->total = answer->length;
     return true;
 }
@@ -248,7 +246,7 @@ static bool take_range_bytes(struct answer *answer, const void *bytes, size_t le
     if (answer->received == 0 && !check_range(answer))
         return false;
     if (length > answer->range_bytes - answer->received)
-        return refuse(answer, "it is longer than what was asked for");
+        return refuse(answer, "it is longer than the requested range");
     store_places_put(answer->places, &answer->cursor, bytes, length);
     answer->received += length;
     return true;
@@ -264,7 +262,7 @@ bool answer_take_body(struct answer *answer, const void *bytes, size_t length)
         return true;
     answer->is_too_long = is_success(answer) && length > limit - answer->text.length;
     if (length > limit - answer->text.length)
-        return refuse(answer, "it is longer than it may be");
+        return refuse(answer, "it exceeds the size limit");
     buffer_put(&answer->text, bytes, length);
     return !answer->text.failed;
 }
@@ -274,17 +272,17 @@ bool answer_check(struct answer *answer)
     if (answer->problem != NULL)
         return false;
     if (!answer->has_head)
-        return refuse(answer, "its head is cut off");
+        return refuse(answer, "its headers are cut off");
     if (is_success(answer) && answer->status != 204 && answer->body == ANSWER_TEXT &&
         !answer->has_length && !answer->is_chunked)
-        return refuse(answer, "it does not say how long it is");
+        return refuse(answer, "it has no Content-Length");
     if (!is_success(answer) || answer->body != ANSWER_RANGE)
         return true;
     if (answer->received == 0 && !check_range(answer))
         return false;
-    /* A range that the end of the object cuts off is the caller's to see, by ${total}. */
+    /* The caller compares ${total} if the object ends within the range. */
     if (answer->received < answer->range_bytes &&
         answer->total >= answer->offset + answer->range_bytes)
-        return refuse(answer, "it is shorter than what was asked for");
+        return refuse(answer, "it is shorter than the requested range");
     return true;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* client.c -- a client's life, from its settings to its end.  See client.h. */
+/* client.c -- creates a client from its settings, and frees it. */
 #include "object/client.h"
 
 #include <assert.h>
@@ -8,9 +8,9 @@
 #include "object/client_internal.h"
 
 #define DEFAULT_REQUESTS 64u
-#define NEAR_READS 16u
-#define FAR_NS 5000000u /* an answer that comes later is from far away */
-#define MOST_REQUESTS 1024u
+#define NEAR_READS 16u  /* at once from a store with a low latency */
+#define FAR_NS 5000000u /* a latency from which on more reads at once are faster */
+#define MAX_REQUESTS 1024u
 #define DEFAULT_DEADLINE_NS (300u * 1000000000ull)
 #define DEFAULT_STALL_SECONDS 30u
 
@@ -19,13 +19,13 @@ static enum sidestep_status set_limits(struct client *client, const struct objec
 {
     uint64_t requests, rate, deadline_ms;
 
-    TRY(profile_number("SIDESTEP_OBJECT_REQUESTS", 1, MOST_REQUESTS, &requests, err));
+    TRY(profile_number("SIDESTEP_OBJECT_REQUESTS", 1, MAX_REQUESTS, &requests, err));
     TRY(profile_number("SIDESTEP_OBJECT_BYTES_PER_SECOND", 1, INT64_MAX, &rate, err));
-    TRY(profile_number("SIDESTEP_OBJECT_DEADLINE_MS", 1, OBJECT_MOST_DEADLINE_SECONDS * 1000u,
+    TRY(profile_number("SIDESTEP_OBJECT_DEADLINE_MS", 1, OBJECT_MAX_DEADLINE_SECONDS * 1000u,
                        &deadline_ms, err));
-    if (config->max_requests > MOST_REQUESTS)
-        return FAIL(err, SIDESTEP_EINVAL, "%u requests at once are too many; at most %u",
-                    config->max_requests, MOST_REQUESTS);
+    if (config->max_requests > MAX_REQUESTS)
+        return FAIL(err, SIDESTEP_EINVAL, "%u concurrent requests exceed the limit of %u",
+                    config->max_requests, MAX_REQUESTS);
     client->max_requests = requests != 0 ? (unsigned)requests : DEFAULT_REQUESTS;
     if (config->max_requests != 0)
         client->max_requests = config->max_requests;
@@ -39,8 +39,7 @@ static enum sidestep_status set_limits(struct client *client, const struct objec
     return SIDESTEP_OK;
 }
 
-/* The first that is set. */
-static const char *first_of(const char *const *texts, size_t count)
+static const char *first_set(const char *const *texts, size_t count)
 {
     for (size_t i = 0; i < count; i++)
         if (texts[i] != NULL && texts[i][0] != '\0')
@@ -60,8 +59,8 @@ static enum sidestep_status set_endpoint(struct client *client, const char *buck
     struct endpoint *endpoint = &client->shared.endpoint;
 
     lock_alone(&client->shared.lock);
-    TRY(endpoint_init(endpoint, first_of(urls, ARRAY_LENGTH(urls)), bucket,
-                      first_of(regions, ARRAY_LENGTH(regions)), err));
+    TRY(endpoint_init(endpoint, first_set(urls, ARRAY_LENGTH(urls)), bucket,
+                      first_set(regions, ARRAY_LENGTH(regions)), err));
     snprintf(client->description, sizeof(client->description), "%s://%s (region %s)",
              endpoint->is_tls ? "https" : "http", endpoint->host, endpoint->region);
     return SIDESTEP_OK;
@@ -74,7 +73,7 @@ static enum sidestep_status start_transport(struct client *client,
 {
     const char *const bundles[] = {profile_variable("AWS_CA_BUNDLE"), profile->ca_bundle};
     struct transport_config transport = {
-        .ca_bundle = first_of(bundles, ARRAY_LENGTH(bundles)),
+        .ca_bundle = first_set(bundles, ARRAY_LENGTH(bundles)),
         .connections = client->max_requests,
         .stall_seconds = config->stall_seconds != 0 ? config->stall_seconds : DEFAULT_STALL_SECONDS,
         .bytes_per_second = client->bytes_per_second,
@@ -113,7 +112,7 @@ static unsigned count_reads(const struct object_client *base)
 {
     const struct client *client = (const struct client *)base;
 
-    return atomic_load(&client->answer_ns) < FAR_NS ? client->near_reads : client->max_requests;
+    return atomic_load(&client->latency_ns) < FAR_NS ? client->near_reads : client->max_requests;
 }
 
 static const struct object_ops client_ops = {

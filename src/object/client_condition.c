@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * client_condition.c -- requests on the condition that a key still has a tag. See
- * client_internal.h.
+ * client_condition.c -- requests on the condition that a key still has a tag.
  *
- * A tag has quotes, and If-Match has them, too. Ceph until 2025 compares the header with the tag
- * without its quotes, so it always answers 412. If a store refuses the tag that the key has, the
- * request is sent once more in the other form, which the client then keeps. That is safe: a store
- * that compares at all compares again.
+ * A tag is quoted, also in If-Match. Ceph before 2025 compares the header with the unquoted tag, so
+ * it always answers 412. If a store refuses the tag that the key has, the request is sent again in
+ * the other form, which the client then keeps. That is safe: the store compares again.
  */
 #include <stdio.h>
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* client_delete.c -- keys deleted: one, one version of one, or many with one request.  See
- * client.h. */
+/* client_delete.c -- deletes one key, one version of a key, or many keys with one request. */
 #include <nettle/base64.h>
 #include <nettle/md5.h>
 #include <stdio.h>
@@ -8,10 +7,10 @@
 #include "object/client_internal.h"
 #include "object/xml.h"
 
-/* Base64 of an MD5, and a NUL.  Old stores know no other checksum of this request. */
+/* Base64 of an MD5, and a NUL.  Old stores support no other checksum of this request. */
 #define MD5_CHARACTERS (BASE64_ENCODE_RAW_LENGTH(MD5_DIGEST_SIZE) + 1)
 
-/* Of an answer: the first key that was not deleted, and why. */
+/* The keys that an answer says were not deleted: the first, why, and their number. */
 struct refusals {
     struct xml_reader reader;
     struct refusal {
@@ -49,21 +48,14 @@ static bool take_element(struct xml_reader *reader, const char *path, char *text
             r->first = r->now;
         r->now = (struct refusal){.key = ""};
     } else if (strchr(path, '/') == NULL && strcmp(path, "DeleteResult") != 0) {
-        reader->problem = "it is no DeleteResult";
+        reader->problem = "it is not a DeleteResult";
         return false;
     }
     return true;
 }
 
-static void show(char *text)
-{
-    for (; *text != '\0'; text++)
-        if ((unsigned char)*text < 0x20 || (unsigned char)*text > 0x7e)
-            *text = '?';
-}
-
-/* A key that could not be deleted for a passing reason makes the whole answer one to repeat. */
-static enum sidestep_status judge(struct request *request, struct sidestep_error *err)
+/* If a key was not deleted for a temporary reason, the whole request is repeated. */
+static enum sidestep_status check_refusals(struct request *request, struct sidestep_error *err)
 {
     struct refusals *r = request->context;
 
@@ -86,8 +78,8 @@ static enum sidestep_status fail_refused(struct client *client, struct refusals 
 {
     enum sidestep_status status = failure_status(200, r->first.code, true);
 
-    show(r->first.code);
-    show(r->first.message);
+    answer_copy_printable(r->first.code, sizeof(r->first.code), r->first.code);
+    answer_copy_printable(r->first.message, sizeof(r->first.message), r->first.message);
     return FAIL(err, status,
                 "delete s3://%s/%.200s: %s \"%s\" (request %s), and %u more; the others are "
                 "deleted",
@@ -149,7 +141,7 @@ static enum sidestep_status delete_many(struct client *client, const char *const
         .has_body = true,
         .is_write = true,
         .answer = {.body = ANSWER_TEXT, .text_limit = ANSWER_MAX_XML_BYTES},
-        .judge = judge,
+        .check = check_refusals,
         .context = refusals,
     };
     request_add_query(&request, "delete", "");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* client_internal.h -- what a client consists of; for the files of client.h and request.c. */
+/* client_internal.h -- the members of a client; for client*.c and request*.c. */
 #ifndef OBJECT_CLIENT_INTERNAL_H
 #define OBJECT_CLIENT_INTERNAL_H
 
@@ -11,9 +11,9 @@
 struct client {
     struct object_client base;
     /* Constant. */
-    pid_t owner; /* the process that has the driver thread */
+    pid_t owner; /* the process with the driver thread */
     unsigned max_requests;
-    unsigned near_reads;       /* at once, from a store that answers soon */
+    unsigned near_reads;       /* concurrent reads from a store with low latency */
     uint64_t bytes_per_second; /* 0: no limit */
     uint64_t deadline_ns;
     const atomic_bool *cancelled; /* may be NULL */
@@ -21,21 +21,21 @@ struct client {
     struct credentials *credentials;
     char description[ENDPOINT_HOST_BYTES + ENDPOINT_REGION_BYTES + 32];
 
-    /* What was learnt. */
-    atomic_bool has_contact;      /* somebody answered */
+    /* What earlier answers showed. */
+    atomic_bool has_contact;      /* the host has answered */
     atomic_bool has_bucket;       /* the bucket exists */
-    atomic_bool has_no_checksums; /* this store refuses headers with checksums */
-    atomic_bool has_bare_tags;    /* it compares If-Match without the quotes of a tag */
+    atomic_bool has_no_checksums; /* the store refuses checksum headers */
+    atomic_bool has_bare_tags;    /* the store compares If-Match with the unquoted tag */
     atomic_uint_fast64_t request_count;
-    _Atomic uint64_t answer_ns;   /* until the first byte of an answer comes; 0: none came yet */
-    _Atomic int64_t clock_offset; /* the store's clock minus ours, in seconds */
+    _Atomic uint64_t latency_ns;  /* from a request to the first byte of its answer; 0: unknown */
+    _Atomic int64_t clock_offset; /* the store's clock minus this host's, in seconds */
 
     struct {
         struct lock lock LOCK_KIND(CLIENT);
         struct lock_condition freed;
         unsigned in_flight GUARDED_BY(&lock);
-        uint64_t next_send_ns GUARDED_BY(&lock);    /* when the line is free for the next body */
-        struct endpoint endpoint GUARDED_BY(&lock); /* follows the bucket to its region */
+        uint64_t next_send_ns GUARDED_BY(&lock);    /* when the next body may be sent */
+        struct endpoint endpoint GUARDED_BY(&lock); /* changes if the bucket is in another region */
     } shared;
 };
 
@@ -86,28 +86,28 @@ bool client_is_cancelled(const struct client *client);
 /* False: cancelled. */
 bool client_sleep(const struct client *client, uint64_t ms);
 /* Wait until fewer than ${max_requests} are in flight.  False: cancelled. */
-bool client_take_slot(struct client *client);
-void client_give_slot(struct client *client);
-/* The first byte of an answer has come after so long; 0: unknown. */
-void client_note_answer(struct client *client, uint64_t ns);
-/* Wait until ${bytes} may be sent.  False: cancelled. */
-bool client_pace(struct client *client, uint64_t bytes);
+bool client_acquire_slot(struct client *client);
+void client_release_slot(struct client *client);
+/* ${ns}: from a request to the first byte of its answer; 0: unknown. */
+void client_record_latency(struct client *client, uint64_t ns);
+/* Wait until the bandwidth limit allows ${bytes} to be sent.  False: cancelled. */
+bool client_wait_for_bandwidth(struct client *client, uint64_t bytes);
 struct endpoint client_endpoint(struct client *client);
-/* The bucket's home is there; later requests go there at once. */
-void client_move(struct client *client, const struct endpoint *endpoint);
+/* Send later requests to ${endpoint}. */
+void client_set_endpoint(struct client *client, const struct endpoint *endpoint);
 
 /* EINVAL: the key is empty, too long, or not UTF-8 without control characters. */
 enum sidestep_status client_check_key(const char *doing, const char *key,
                                       struct sidestep_error *err);
-/* client_condition.c: send a request that writes ${key} on the condition that it has ${tag}.
- * ${send} gets the tag as this store compares it. */
+/* Send a request that writes ${key} on the condition that it has ${tag}.  ${send} receives the tag
+ * in the form that this store compares (client_condition.c). */
 typedef enum sidestep_status client_send(struct client *client, const char *key, const char *tag,
                                          void *context, struct sidestep_error *err);
 enum sidestep_status client_send_if(struct client *client, const char *key, const char *tag,
                                     client_send *send, void *context, struct sidestep_error *err);
-/* The part of ${info} that headers tell. */
+/* Set the fields of ${info} that are known from headers. */
 void client_fill_info(const struct answer *answer, struct object_info *info);
-/* Base64 of the CRC-32C of some bytes, as headers have it. */
+/* Base64 of a CRC-32C, as in headers, and a NUL. */
 #define CLIENT_CRC32C_CHARACTERS 9u
 uint32_t client_crc32c(const void *bytes, size_t length);
 void client_crc32c_text(uint32_t crc, char text[CLIENT_CRC32C_CHARACTERS]);

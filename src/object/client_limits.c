@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* client_limits.c -- what the requests of a client share: turns, the line, and what was learnt of
- * the store.  See client_internal.h. */
+/* client_limits.c -- what the requests of a client share: its limits of requests in flight and of
+ * bandwidth, its endpoint, and helpers. */
 #include "object/client_internal.h"
 
 #include <isa-l/crc.h>
 #include <nettle/base64.h>
 
-#define WATCH_MS 50u /* between looks at ${cancelled} */
+#define WATCH_MS 50u /* between checks of ${cancelled} */
 
 bool client_is_cancelled(const struct client *client)
 {
@@ -23,7 +23,7 @@ bool client_sleep(const struct client *client, uint64_t ms)
     return !client_is_cancelled(client);
 }
 
-/* Until another request ends, or it is time to look at ${cancelled}. */
+/* Wait until another request ends, or it is time to check ${cancelled}. */
 static void wait_for_slot(struct client *client) REQUIRES(&client->shared.lock)
 {
     uint64_t until_ns = clock_now(clock_system()) + (uint64_t)WATCH_MS * 1000000u;
@@ -31,7 +31,7 @@ static void wait_for_slot(struct client *client) REQUIRES(&client->shared.lock)
     (void)lock_wait_until(&client->shared.lock, &client->shared.freed, until_ns);
 }
 
-bool client_take_slot(struct client *client)
+bool client_acquire_slot(struct client *client)
 {
     lock_acquire(&client->shared.lock);
     while (client->shared.in_flight >= client->max_requests && !client_is_cancelled(client))
@@ -42,7 +42,7 @@ bool client_take_slot(struct client *client)
     return has_slot;
 }
 
-void client_give_slot(struct client *client)
+void client_release_slot(struct client *client)
 {
     lock_acquire(&client->shared.lock);
     client->shared.in_flight--;
@@ -50,20 +50,20 @@ void client_give_slot(struct client *client)
     lock_release(&client->shared.lock);
 }
 
-/* A quick answer says how far away the store is, a slow one may say that somebody was busy. Threads
- * may note at once: one of them counts. */
-void client_note_answer(struct client *client, uint64_t ns)
+/* A low latency shows the distance of the store, a high one may only show load, so it counts less.
+ * Of threads that record at the same time, one counts. */
+void client_record_latency(struct client *client, uint64_t ns)
 {
     if (ns == 0)
         return;
-    uint64_t before_ns = atomic_load(&client->answer_ns);
+    uint64_t before_ns = atomic_load(&client->latency_ns);
     bool is_quicker = before_ns == 0 || ns < before_ns;
 
-    atomic_store(&client->answer_ns, is_quicker ? ns : before_ns + (ns - before_ns) / 4);
+    atomic_store(&client->latency_ns, is_quicker ? ns : before_ns + (ns - before_ns) / 4);
 }
 
-/* Bodies get turns: each begins when those before it can be through at the limit. */
-bool client_pace(struct client *client, uint64_t bytes)
+/* A body may be sent when the ones before it have been sent at the limit. */
+bool client_wait_for_bandwidth(struct client *client, uint64_t bytes)
 {
     if (client->bytes_per_second == 0 || bytes == 0)
         return !client_is_cancelled(client);
@@ -84,7 +84,7 @@ struct endpoint client_endpoint(struct client *client)
     return endpoint;
 }
 
-void client_move(struct client *client, const struct endpoint *endpoint)
+void client_set_endpoint(struct client *client, const struct endpoint *endpoint)
 {
     lock_acquire(&client->shared.lock);
     client->shared.endpoint = *endpoint;

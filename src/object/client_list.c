@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* client_list.c -- listings, page by page: of keys, and of uploads under way.  See client.h. */
+/* client_list.c -- lists keys, or uploads in progress, page by page. */
 #include <limits.h>
 #include <stdio.h>
 
 #include "object/client_internal.h"
 #include "object/listing.h"
 
-/* What a listing goes on with: everything here outlives a page. */
+/* A listing in progress. */
 struct walk {
     struct listing_page page;
-    char after[OBJECT_KEY_BYTES]; /* the last key that was passed on; "" : none */
+    char after[OBJECT_KEY_BYTES]; /* the last key of the pages so far; "": none */
     char token[LISTING_TOKEN_BYTES];
     char upload_id[OBJECT_UPLOAD_ID_BYTES];
     unsigned empty_pages;
@@ -23,7 +23,7 @@ static void release_walk(struct walk **walk)
     free(*walk);
 }
 
-static enum sidestep_status judge(struct request *request, struct sidestep_error *err)
+static enum sidestep_status check_page(struct request *request, struct sidestep_error *err)
 {
     struct listing_page *page = request->context;
 
@@ -38,14 +38,14 @@ static struct request list_request(struct walk *walk, const char *doing, const c
         .action = action,
         .method = "GET",
         .answer = {.body = ANSWER_TEXT, .text_limit = ANSWER_MAX_XML_BYTES},
-        .judge = judge,
+        .check = check_page,
         .context = &walk->page,
     };
 }
 
-/* Remember where to go on.  False: this was the last page. */
-static enum sidestep_status go_on(struct walk *walk, const char *doing, bool *is_last,
-                                  struct sidestep_error *err)
+/* Set where the next page begins.  ${is_last}: there is none. */
+static enum sidestep_status prepare_next_page(struct walk *walk, const char *doing, bool *is_last,
+                                              struct sidestep_error *err)
 {
     struct listing_page *page = &walk->page;
     bool is_same =
@@ -56,7 +56,7 @@ static enum sidestep_status go_on(struct walk *walk, const char *doing, bool *is
         return SIDESTEP_OK;
     walk->empty_pages = page->count == 0 ? walk->empty_pages + 1 : 0;
     if (is_same || walk->empty_pages > LISTING_MAX_EMPTY_PAGES)
-        return FAIL(err, SIDESTEP_ECORRUPT, "%s: the listing goes in circles", doing);
+        return FAIL(err, SIDESTEP_ECORRUPT, "%s: the listing repeats itself", doing);
     memcpy(walk->token, page->token, sizeof(walk->token));
     memcpy(walk->upload_id, page->upload_id, sizeof(walk->upload_id));
     if (page->count != 0)
@@ -76,30 +76,30 @@ static void fill_info(struct walk *walk, const struct listing_entry *entry, int6
     info->now = now;
 }
 
-/* What is listed, as the query has it. */
-struct what {
+/* The parameters of a listing of keys. */
+struct list_query {
     const char *prefix;
     const char *after; /* NULL: from the start */
     char delimiter[2]; /* "": none */
-    char most[12];     /* of one page */
+    char most[12];     /* keys of one page */
 };
 
 static enum sidestep_status list_page(struct client *client, struct walk *walk,
-                                      const struct what *what, int64_t *now,
+                                      const struct list_query *query, int64_t *now,
                                       struct sidestep_error *err)
 {
     OWNED_REQUEST request = list_request(walk, "list", "s3:ListBucket");
 
     request_add_query(&request, "list-type", "2");
     request_add_query(&request, "encoding-type", "url");
-    request_add_query(&request, "max-keys", what->most);
-    request_add_query(&request, "prefix", what->prefix);
-    if (what->delimiter[0] != '\0')
-        request_add_query(&request, "delimiter", what->delimiter);
+    request_add_query(&request, "max-keys", query->most);
+    request_add_query(&request, "prefix", query->prefix);
+    if (query->delimiter[0] != '\0')
+        request_add_query(&request, "delimiter", query->delimiter);
     if (walk->token[0] != '\0')
         request_add_query(&request, "continuation-token", walk->token);
-    else if (what->after != NULL && what->after[0] != '\0')
-        request_add_query(&request, "start-after", what->after);
+    else if (query->after != NULL && query->after[0] != '\0')
+        request_add_query(&request, "start-after", query->after);
     TRY(request_run(client, &request, err));
     *now = request.answer.date;
     return SIDESTEP_OK;
@@ -110,7 +110,7 @@ enum sidestep_status client_list(struct object_client *base, const char *prefix,
                                  struct sidestep_error *err)
 {
     OWNED_BY(release_walk) struct walk *walk = memory_new(1, sizeof(*walk));
-    struct what what = {.prefix = prefix, .after = after, .delimiter = {delimiter, '\0'}};
+    struct list_query query = {.prefix = prefix, .after = after, .delimiter = {delimiter, '\0'}};
     unsigned left = most != 0 ? most : UINT_MAX;
     int64_t now;
 
@@ -119,9 +119,9 @@ enum sidestep_status client_list(struct object_client *base, const char *prefix,
     walk->page.prefix = prefix;
     walk->page.after = after;
     for (bool is_last = false; !is_last && left > 0;) {
-        snprintf(what.most, sizeof(what.most), "%u",
+        snprintf(query.most, sizeof(query.most), "%u",
                  left < OBJECT_MAX_LISTED ? left : OBJECT_MAX_LISTED);
-        TRY(list_page(client_of(base), walk, &what, &now, err));
+        TRY(list_page(client_of(base), walk, &query, &now, err));
         for (size_t i = 0; i < walk->page.count; i++) {
             fill_info(walk, &walk->page.entries[i], now);
             if (!each(context, &walk->info))
@@ -129,7 +129,7 @@ enum sidestep_status client_list(struct object_client *base, const char *prefix,
             if (most != 0 && --left == 0)
                 return SIDESTEP_OK;
         }
-        TRY(go_on(walk, "list", &is_last, err));
+        TRY(prepare_next_page(walk, "list", &is_last, err));
     }
     return SIDESTEP_OK;
 }
@@ -174,7 +174,7 @@ enum sidestep_status client_upload_list(struct object_client *base, const char *
             if (!each(context, &walk->info, walk->page.entries[i].upload_id))
                 return SIDESTEP_OK;
         }
-        TRY(go_on(walk, "list the uploads", &is_last, err));
+        TRY(prepare_next_page(walk, "list the uploads", &is_last, err));
     }
     return SIDESTEP_OK;
 }

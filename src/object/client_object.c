@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* client_object.c -- requests for one object: head, get, put.  See client.h. */
+/* client_object.c -- requests for one object: head, get, put. */
 #include <assert.h>
 #include <stdio.h>
 
 #include "object/client_internal.h"
 
-/* The answer has to say how large the object is, and which version: an error with status 200 does
- * not. */
-static enum sidestep_status judge_head(struct request *request, struct sidestep_error *err)
+/* An error that is sent with status 200 has no size or tag. */
+static enum sidestep_status check_head(struct request *request, struct sidestep_error *err)
 {
     if (!request->answer.has_length)
         return FAIL(err, SIDESTEP_ECORRUPT, "the answer to HEAD has no Content-Length");
@@ -20,12 +19,12 @@ enum sidestep_status client_head(struct object_client *base, const char *key,
                                  struct object_info *info, struct sidestep_error *err)
 {
     OWNED_REQUEST request = {
-        .doing = "look at",
+        .doing = "read the headers of",
         .action = "s3:GetObject",
         .method = "HEAD",
         .key = key,
         .answer = {.body = ANSWER_NO_BODY},
-        .judge = judge_head,
+        .check = check_head,
     };
 
     TRY(client_check_key(request.doing, key, err));
@@ -72,7 +71,7 @@ enum sidestep_status client_get(struct object_client *base, const char *key, uin
     return SIDESTEP_OK;
 }
 
-/* Append the text to what ${out} has, or hand it over. */
+/* Append the text to ${out}, without a copy if ${out} is empty. */
 static void move_text(struct buffer *text, struct buffer *out)
 {
     if (out->bytes == NULL && !out->failed) {
@@ -83,8 +82,9 @@ static void move_text(struct buffer *text, struct buffer *out)
     }
 }
 
-/* Stores that keep a checksum say it. One of several parts is of another form: "abc=-2". */
-static enum sidestep_status judge_whole(struct request *request, struct sidestep_error *err)
+/* Check the checksum, if the store has one. That of an object of several parts has another form:
+ * "abc=-2". */
+static enum sidestep_status check_whole(struct request *request, struct sidestep_error *err)
 {
     const struct answer *answer = &request->answer;
     char crc[CLIENT_CRC32C_CHARACTERS];
@@ -94,7 +94,7 @@ static enum sidestep_status judge_whole(struct request *request, struct sidestep
     client_crc32c_text(client_crc32c(answer->text.bytes, answer->text.length), crc);
     return strcmp(answer->crc32c, crc) == 0
                ? SIDESTEP_OK
-               : FAIL(err, SIDESTEP_ECORRUPT, "its bytes do not match their x-amz-checksum-crc32c");
+               : FAIL(err, SIDESTEP_ECORRUPT, "its bytes do not match its x-amz-checksum-crc32c");
 }
 
 enum sidestep_status client_get_all(struct object_client *base, const char *key, size_t most,
@@ -109,7 +109,7 @@ enum sidestep_status client_get_all(struct object_client *base, const char *key,
         .checksum = {"x-amz-checksum-mode", "ENABLED"},
         .is_content = true,
         .answer = {.body = ANSWER_TEXT, .text_limit = most},
-        .judge = judge_whole,
+        .check = check_whole,
     };
     struct sidestep_error why;
 
@@ -118,10 +118,8 @@ enum sidestep_status client_get_all(struct object_client *base, const char *key,
     if (status == SIDESTEP_ECORRUPT && request.answer.is_too_long)
         return FAIL(err, status, "read s3://%s/%.200s: the object has more than %zu bytes",
                     client_endpoint(client_of(base)).bucket, key, most);
-    if (status != SIDESTEP_OK) {
-        error_copy(err, &why);
-        return status;
-    }
+    if (status != SIDESTEP_OK)
+        return error_copy(err, &why);
     if (info != NULL) {
         client_fill_info(&request.answer, info);
         info->bytes = request.answer.text.length;
@@ -130,21 +128,21 @@ enum sidestep_status client_get_all(struct object_client *base, const char *key,
     return buffer_check(out, err);
 }
 
-/* Every store names what it has put. What does not may be a proxy, or an error with status 200. */
-static enum sidestep_status judge_put(struct request *request, struct sidestep_error *err)
+/* An answer without a tag may be from a proxy, or an error that is sent with status 200. */
+static enum sidestep_status check_put(struct request *request, struct sidestep_error *err)
 {
     if (request->answer.tag[0] == '\0')
         return FAIL(err, SIDESTEP_ECORRUPT, "the answer has no ETag");
     return SIDESTEP_OK;
 }
 
-/* What is put, and the tag that it gets. */
+/* The arguments of a put. */
 struct put {
     const void *bytes;
     size_t length;
     bool if_absent;
-    const char *maker; /* NULL: the object does not say */
-    char *tag;         /* NULL: it is of no interest */
+    const char *maker; /* NULL: none */
+    char *tag;         /* receives the new tag; may be NULL */
 };
 
 static enum sidestep_status send_put(struct client *client, const char *key, const char *if_tag,
@@ -161,7 +159,7 @@ static enum sidestep_status send_put(struct client *client, const char *key, con
         .has_body = true,
         .is_write = true,
         .answer = {.body = ANSWER_NO_BODY},
-        .judge = judge_put,
+        .check = check_put,
     };
     char crc[CLIENT_CRC32C_CHARACTERS];
 

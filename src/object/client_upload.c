@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* client_upload.c -- multipart uploads: an object in parts.  See client.h. */
+/* client_upload.c -- requests of multipart uploads. */
 #include <stdio.h>
 
 #include "object/client_internal.h"
 #include "object/xml.h"
 
-/* The text of one element of an answer. */
-struct wanted {
+/* Checks the root of an answer, and takes the text of one element. */
+struct element_text {
     struct xml_reader reader;
-    const char *root; /* the answer has to be one of these */
-    const char *path; /* of the element; NULL: of no interest */
+    const char *root; /* required root element */
+    const char *path; /* of the element; NULL: none is needed */
     char *to;
     size_t size;
     bool is_found;
@@ -17,37 +17,37 @@ struct wanted {
 
 static bool take_element(struct xml_reader *reader, const char *path, char *text)
 {
-    struct wanted *wanted = (struct wanted *)reader;
+    struct element_text *element = (struct element_text *)reader;
     bool is_root = strchr(path, '/') == NULL;
 
     reader->problem = "it is not the answer to this request, or a text in it is too long";
     if (is_root)
-        return strcmp(path, wanted->root) == 0;
-    if (wanted->path == NULL || strcmp(path, wanted->path) != 0)
+        return strcmp(path, element->root) == 0;
+    if (element->path == NULL || strcmp(path, element->path) != 0)
         return true;
-    if (text[0] == '\0' || strlen(text) >= wanted->size)
+    if (text[0] == '\0' || strlen(text) >= element->size)
         return false;
-    snprintf(wanted->to, wanted->size, "%s", text);
-    wanted->is_found = true;
+    snprintf(element->to, element->size, "%s", text);
+    element->is_found = true;
     return true;
 }
 
-static enum sidestep_status judge(struct request *request, struct sidestep_error *err)
+static enum sidestep_status check_answer(struct request *request, struct sidestep_error *err)
 {
-    struct wanted *wanted = request->context;
+    struct element_text *element = request->context;
 
-    wanted->reader.element = take_element;
-    wanted->is_found = wanted->path == NULL;
-    TRY(xml_read(request->answer.text.bytes, request->answer.text.length, &wanted->reader, err));
-    return wanted->is_found ? SIDESTEP_OK
-                            : FAIL(err, SIDESTEP_ECORRUPT, "the answer has no %s", wanted->path);
+    element->reader.element = take_element;
+    element->is_found = element->path == NULL;
+    TRY(xml_read(request->answer.text.bytes, request->answer.text.length, &element->reader, err));
+    return element->is_found ? SIDESTEP_OK
+                             : FAIL(err, SIDESTEP_ECORRUPT, "the answer has no %s", element->path);
 }
 
 enum sidestep_status client_upload_begin(struct object_client *base, const char *key,
                                          const char *maker, char upload_id[OBJECT_UPLOAD_ID_BYTES],
                                          struct sidestep_error *err)
 {
-    struct wanted wanted = {
+    struct element_text element = {
         .root = "InitiateMultipartUploadResult",
         .path = "InitiateMultipartUploadResult/UploadId",
         .to = upload_id,
@@ -62,8 +62,8 @@ enum sidestep_status client_upload_begin(struct object_client *base, const char 
         .is_write = true,
         .checksum = {"x-amz-checksum-algorithm", "CRC32C"},
         .answer = {.body = ANSWER_TEXT, .text_limit = ANSWER_MAX_ERROR_BYTES},
-        .judge = judge,
-        .context = &wanted,
+        .check = check_answer,
+        .context = &element,
     };
 
     TRY(client_check_key(request.doing, key, err));
@@ -73,15 +73,15 @@ enum sidestep_status client_upload_begin(struct object_client *base, const char 
     return request_run(client_of(base), &request, err);
 }
 
-/* Without its tag a part cannot be completed. */
-static enum sidestep_status judge_part(struct request *request, struct sidestep_error *err)
+/* The tag is needed to complete the upload. */
+static enum sidestep_status check_part(struct request *request, struct sidestep_error *err)
 {
     const char *crc = request->answer.crc32c;
 
     if (request->answer.tag[0] == '\0')
         return FAIL(err, SIDESTEP_ECORRUPT, "the answer has no ETag");
     if (crc[0] != '\0' && strcmp(crc, request->checksum.value) != 0)
-        return FAIL(err, SIDESTEP_ECORRUPT, "the store has another CRC-32C of it, %s", crc);
+        return FAIL(err, SIDESTEP_ECORRUPT, "the store computed a different CRC-32C, %s", crc);
     return SIDESTEP_OK;
 }
 
@@ -102,7 +102,7 @@ enum sidestep_status client_upload_part(struct object_client *base, const char *
         .is_write = true,
         .checksum = {"x-amz-checksum-crc32c", crc},
         .answer = {.body = ANSWER_NO_BODY},
-        .judge = judge_part,
+        .check = check_part,
     };
 
     snprintf(doing, sizeof(doing), "upload part %u of", number);
@@ -122,14 +122,15 @@ enum sidestep_status client_upload_part(struct object_client *base, const char *
     return SIDESTEP_OK;
 }
 
-/* Stores that know nothing of checksums refuse elements that they do not know. */
+/* Stores without checksums refuse the element ChecksumCRC32C, so it is only sent to others. */
 static enum sidestep_status put_parts(const struct object_part *parts, unsigned count,
                                       struct buffer *body, struct sidestep_error *err)
 {
     char crc[CLIENT_CRC32C_CHARACTERS];
 
     if (count == 0 || count > OBJECT_MAX_PARTS)
-        return FAIL(err, SIDESTEP_EINVAL, "complete an upload: %u parts; it has 1 to %u", count,
+        return FAIL(err, SIDESTEP_EINVAL,
+                    "complete an upload: it has %u parts, but 1 to %u are allowed", count,
                     OBJECT_MAX_PARTS);
     buffer_put_text(body, "<CompleteMultipartUpload "
                           "xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">");
@@ -148,7 +149,7 @@ static enum sidestep_status put_parts(const struct object_part *parts, unsigned 
     return buffer_check(body, err);
 }
 
-/* What completes an upload, and what came of it. */
+/* The arguments of a completion, and whether its outcome is unknown. */
 struct completion {
     const char *upload_id;
     const struct buffer *body;
@@ -159,7 +160,7 @@ struct completion {
 static enum sidestep_status complete(struct client *client, const char *key, const char *if_tag,
                                      void *context, struct sidestep_error *err)
 {
-    struct wanted wanted = {.root = "CompleteMultipartUploadResult"};
+    struct element_text element = {.root = "CompleteMultipartUploadResult"};
     struct completion *completion = context;
     OWNED_REQUEST request = {
         .doing = "complete the upload of",
@@ -171,8 +172,8 @@ static enum sidestep_status complete(struct client *client, const char *key, con
         .has_body = true,
         .is_write = true,
         .answer = {.body = ANSWER_TEXT, .text_limit = ANSWER_MAX_ERROR_BYTES},
-        .judge = judge,
-        .context = &wanted,
+        .check = check_answer,
+        .context = &element,
     };
 
     request_add_query(&request, "uploadId", completion->upload_id);
@@ -192,12 +193,12 @@ static bool is_by(const struct object_info *info, const char *maker)
 }
 
 static enum sidestep_status fail_other(struct client *client, const char *key, uint64_t length,
-                                       bool is_ours, const struct object_info *info,
+                                       bool is_own, const struct object_info *info,
                                        struct sidestep_error *err)
 {
-    if (!is_ours)
+    if (!is_own)
         return FAIL(err, SIDESTEP_EEXISTS,
-                    "complete the upload of s3://%s/%.200s: another process replaced it meanwhile",
+                    "complete the upload of s3://%s/%.200s: another process replaced the object",
                     client_endpoint(client).bucket, key);
     return FAIL(err, SIDESTEP_ECORRUPT,
                 "complete the upload of s3://%s/%.200s: the object has %llu bytes instead of %llu",
@@ -213,7 +214,7 @@ enum sidestep_status client_upload_complete(struct object_client *base, const ch
 {
     static const struct object_condition none = {0};
     const struct object_condition *c = condition != NULL ? condition : &none;
-    struct sidestep_error why = {.rank = -1}, look = {.rank = -1};
+    struct sidestep_error why = {.rank = -1}, head_error = {.rank = -1};
     struct client *client = client_of(base);
     OWNED_BUFFER body = {0};
 
@@ -225,17 +226,18 @@ enum sidestep_status client_upload_complete(struct object_client *base, const ch
                           : complete(client, key, NULL, &completion, &why);
     if (status != SIDESTEP_OK && !completion.is_unsure)
         return error_copy(err, &why);
-    /* What is there decides, whatever was said. */
-    enum sidestep_status looked = client_head(base, key, info, &look);
-    if (looked == SIDESTEP_OK && info->bytes == length && is_by(info, c->maker))
+    /* The object itself decides, whatever the answers were. */
+    enum sidestep_status head_status = client_head(base, key, info, &head_error);
+    if (head_status == SIDESTEP_OK && info->bytes == length && is_by(info, c->maker))
         return SIDESTEP_OK;
     if (status != SIDESTEP_OK)
         return error_copy(err, &why);
-    if (looked == SIDESTEP_OK)
+    if (head_status == SIDESTEP_OK)
         return fail_other(client, key, length, is_by(info, c->maker), info, err);
-    /* It was completed, and not seen since: nobody may take it for refused. */
-    return FAIL(err, SIDESTEP_EIO, "complete the upload of '%.200s': done, but: %.700s", key,
-                look.message);
+    /* The upload was completed but could not be checked. EEXISTS would mean that it was refused. */
+    return FAIL(err, SIDESTEP_EIO,
+                "complete the upload of '%.200s': completed, but the check failed: %.700s", key,
+                head_error.message);
 }
 
 enum sidestep_status client_upload_abort(struct object_client *base, const char *key,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* credentials.c -- see credentials.h.  credentials_choose.c picks the source. */
+/* credentials.c -- keeps credentials, and renews them.  credentials_choose.c chooses the source. */
 #include "object/credentials.h"
 
 #include <sys/mman.h>
@@ -7,9 +7,9 @@
 
 #include "object/credentials_choose.h"
 
-#define RENEW_SECONDS 300     /* before their end they are renewed */
-#define USELESS_SECONDS 15    /* before their end nobody uses them any more */
-#define RETRY_NS 10000000000u /* after a renewal, while the credentials are still of use */
+#define RENEW_SECONDS 300     /* before they expire they are renewed */
+#define USELESS_SECONDS 15    /* before they expire they are not used any more */
+#define RETRY_NS 10000000000u /* between renewals, while the credentials can be used */
 
 struct credentials {
     struct credentials_source source; /* constant */
@@ -20,7 +20,7 @@ struct credentials {
         uint64_t generation GUARDED_BY(&lock);
         uint64_t next_try_ns GUARDED_BY(&lock);
     } shared;
-    /* Under shared.lock, too; in a mapping of its own. */
+    /* In a mapping of its own; the lock protects it. */
     struct secrets {
         struct credentials_set set;
         char signed_for[9 + 64]; /* day and region of ${key} */
@@ -28,7 +28,7 @@ struct credentials {
     } * secrets;
 };
 
-/* Not for core dumps, and empty in forked children, where the kernel can do that. */
+/* If the kernel supports it, core dumps omit the mapping, and forked children see zeros. */
 static enum sidestep_status map_secrets(struct credentials *credentials, struct sidestep_error *err)
 {
     size_t bytes = sizeof(*credentials->secrets);
@@ -49,7 +49,7 @@ static void wipe_set(struct credentials_set *set)
     explicit_bzero(set, sizeof(*set));
 }
 
-/* Ask the source.  Nobody else does. */
+/* Get credentials from the source.  One thread at a time. */
 static enum sidestep_status fetch(struct credentials *credentials, struct sidestep_error *err)
 {
     const struct credentials_source *source = &credentials->source;
@@ -110,7 +110,7 @@ enum sidestep_status credentials_new(const struct credentials_config *config,
     return SIDESTEP_OK;
 }
 
-/* Locked, and unlocked meanwhile: renew, or wait for who does. */
+/* Renew, or wait for the thread that does.  Releases the lock in the meantime. */
 static enum sidestep_status renew_locked(struct credentials *credentials,
                                          struct sidestep_error *err)
     REQUIRES(&credentials->shared.lock)
@@ -136,8 +136,9 @@ static enum sidestep_status renew_locked(struct credentials *credentials,
     return status;
 }
 
-/* Locked: what is there may be used for a while, or the error says why not. */
-static enum sidestep_status freshen(struct credentials *credentials, struct sidestep_error *err)
+/* Renew the credentials if they expire soon. */
+static enum sidestep_status renew_if_needed(struct credentials *credentials,
+                                            struct sidestep_error *err)
     REQUIRES(&credentials->shared.lock)
 {
     int64_t ends = credentials->secrets->set.ends;
@@ -152,12 +153,11 @@ static enum sidestep_status freshen(struct credentials *credentials, struct side
     enum sidestep_status status = renew_locked(credentials, &why);
     if (status == SIDESTEP_OK || left > USELESS_SECONDS)
         return SIDESTEP_OK;
-    error_copy(err, &why);
-    return status;
+    return error_copy(err, &why);
 }
 
-/* Locked: the key of that day and region, made when one of them is new. */
-static void refresh_key(struct secrets *secrets, const char *time, const char *region)
+/* Derive the key of that day and region, unless it is the last one.  The lock is held. */
+static void update_key(struct secrets *secrets, const char *time, const char *region)
 {
     char wanted[sizeof(secrets->signed_for)];
 
@@ -177,9 +177,9 @@ enum sidestep_status credentials_identify(struct credentials *credentials, const
     struct secrets *secrets = credentials->secrets;
 
     lock_acquire(&credentials->shared.lock);
-    enum sidestep_status status = freshen(credentials, err);
+    enum sidestep_status status = renew_if_needed(credentials, err);
     if (status == SIDESTEP_OK) {
-        refresh_key(secrets, time, region);
+        update_key(secrets, time, region);
         memcpy(identity->access_key, secrets->set.access_key, sizeof(identity->access_key));
         memcpy(identity->token, secrets->set.token, sizeof(identity->token));
         memcpy(identity->key, secrets->key, sizeof(identity->key));

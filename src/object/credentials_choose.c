@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* credentials_choose.c -- see credentials_choose.h. */
+/* credentials_choose.c -- chooses the source of credentials. */
 #include "object/credentials_choose.h"
 
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #define CONTAINER_SERVICE "http://169.254.170.2"
 #define MACHINE_SERVICE "http://169.254.169.254"
 
-static const char *keep(struct credentials_source *source, const char *text)
+static const char *copy_text(struct credentials_source *source, const char *text)
 {
     const char *copy = text != NULL ? arena_strndup(&source->arena, text, strlen(text)) : NULL;
 
@@ -16,8 +16,8 @@ static const char *keep(struct credentials_source *source, const char *text)
     return copy;
 }
 
-/* What arena_printf() made. */
-static const char *made(struct credentials_source *source, const char *text)
+/* Record whether an allocation in the arena failed. */
+static const char *check_text(struct credentials_source *source, const char *text)
 {
     source->is_short_of_memory |= text == NULL;
     return text;
@@ -36,7 +36,7 @@ enum sidestep_status credentials_from_environment(const struct credentials_sourc
                            "AWS_SESSION_TOKEN", err);
 }
 
-/* Reads the files again: somebody may have renewed what is in them. */
+/* Reads the files again, because another program may have renewed them. */
 enum sidestep_status credentials_from_profile(const struct credentials_source *source,
                                               struct credentials_set *set,
                                               struct sidestep_error *err)
@@ -60,17 +60,18 @@ static void choose_web_identity(const struct credentials_config *config, const c
 
     source->fetch = credentials_from_web_identity;
     source->is_renewable = true;
-    source->token_file = keep(source, token_file);
-    source->role_arn = keep(source, role_arn);
-    source->role_session_name = keep(source, session);
+    source->token_file = copy_text(source, token_file);
+    source->role_arn = copy_text(source, role_arn);
+    source->role_session_name = copy_text(source, session);
     source->url =
         url != NULL
-            ? keep(source, url)
-            : made(source,
-                   arena_printf(&source->arena, "https://sts.%s.amazonaws.com%s/", config->region,
-                                strncmp(config->region, "cn-", 3) == 0 ? ".cn" : ""));
-    source->origin = made(source, arena_printf(&source->arena, "the web identity in '%s' (role %s)",
-                                               token_file, role_arn));
+            ? copy_text(source, url)
+            : check_text(source, arena_printf(&source->arena, "https://sts.%s.amazonaws.com%s/",
+                                              config->region,
+                                              strncmp(config->region, "cn-", 3) == 0 ? ".cn" : ""));
+    source->origin =
+        check_text(source, arena_printf(&source->arena, "the web identity in '%s' (role %s)",
+                                        token_file, role_arn));
 }
 
 static bool choose_environment(const struct credentials_config *config,
@@ -102,9 +103,9 @@ static bool choose_profile(const struct credentials_config *config,
     if (p->access_key != NULL) {
         source->fetch = credentials_from_profile;
         source->is_renewable = true;
-        source->profile = p->is_chosen ? keep(source, p->name) : NULL;
-        source->origin = made(source, arena_printf(&source->arena, "profile '%s' in '%s'", p->name,
-                                                   p->credentials_path));
+        source->profile = p->is_chosen ? copy_text(source, p->name) : NULL;
+        source->origin = check_text(source, arena_printf(&source->arena, "profile '%s' in '%s'",
+                                                         p->name, p->credentials_path));
         return true;
     }
     if (p->web_identity_token_file != NULL && p->role_arn != NULL) {
@@ -116,10 +117,10 @@ static bool choose_profile(const struct credentials_config *config,
         return false;
     source->fetch = credentials_from_process;
     source->is_renewable = true;
-    source->process = keep(source, p->credential_process);
-    source->origin =
-        made(source, arena_printf(&source->arena, "credential_process of profile '%s' in '%s'",
-                                  p->name, p->config_path));
+    source->process = copy_text(source, p->credential_process);
+    source->origin = check_text(source, arena_printf(&source->arena,
+                                                     "credential_process of profile '%s' in '%s'",
+                                                     p->name, p->config_path));
     return true;
 }
 
@@ -132,11 +133,13 @@ static bool choose_container(struct credentials_source *source)
         return false;
     source->fetch = credentials_from_container;
     source->is_renewable = true;
-    source->url = relative != NULL
-                      ? made(source, arena_printf(&source->arena, CONTAINER_SERVICE "%s", relative))
-                      : keep(source, full);
-    source->token_file = keep(source, profile_variable("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"));
-    source->token = keep(source, profile_variable("AWS_CONTAINER_AUTHORIZATION_TOKEN"));
+    source->url =
+        relative != NULL
+            ? check_text(source, arena_printf(&source->arena, CONTAINER_SERVICE "%s", relative))
+            : copy_text(source, full);
+    source->token_file =
+        copy_text(source, profile_variable("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"));
+    source->token = copy_text(source, profile_variable("AWS_CONTAINER_AUTHORIZATION_TOKEN"));
     source->origin = "the container's service";
     return true;
 }
@@ -158,7 +161,7 @@ static void choose_machine(struct credentials_source *source)
     source->is_renewable = true;
     if (length > 0 && chosen[length - 1] == '/')
         length--;
-    source->url = made(source, arena_strndup(&source->arena, chosen, length));
+    source->url = check_text(source, arena_strndup(&source->arena, chosen, length));
     source->origin = "the machine's service";
 }
 
@@ -177,18 +180,19 @@ void credentials_explain_none(const struct credentials_config *config, struct si
                config->profile->config_path, why.message);
 }
 
-/* Settings that AWS's tools understand, and we do not. */
+/* Refuse settings that AWS's tools support and sidestep does not. */
 static enum sidestep_status refuse_profile(const struct profile *profile,
                                            struct sidestep_error *err)
 {
     if (profile->role_arn == NULL && profile->sso == NULL)
         return SIDESTEP_OK;
-    return FAIL(err, SIDESTEP_EUNSUPPORTED,
-                "profile '%s' in '%s' wants %s, which sidestep does not do: use a profile with "
-                "\"credential_process = aws configure export-credentials --profile %s --format "
-                "process\"",
-                profile->name, profile->config_path,
-                profile->role_arn != NULL ? "to assume a role" : "a single sign-on", profile->name);
+    return FAIL(
+        err, SIDESTEP_EUNSUPPORTED,
+        "profile '%s' in '%s' needs %s, which sidestep does not support: use a profile with "
+        "\"credential_process = aws configure export-credentials --profile %s --format "
+        "process\"",
+        profile->name, profile->config_path,
+        profile->role_arn != NULL ? "to assume a role" : "a single sign-on", profile->name);
 }
 
 enum sidestep_status credentials_choose(const struct credentials_config *config,

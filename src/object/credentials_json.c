@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* credentials_json.c -- credentials as services and programs print them. */
+/* credentials_json.c -- parses the JSON with credentials that services and programs return. */
 #include "object/credentials_source.h"
 
 #include <jansson.h>
@@ -16,12 +16,13 @@ enum sidestep_status credentials_put(char *to, size_t size, const char *text, bo
         return FAIL(err, SIDESTEP_EINVAL, "%s has more than %zu characters", what, size - 1);
     for (size_t i = 0; i < length; i++)
         if ((unsigned char)text[i] <= 0x20 || (unsigned char)text[i] > 0x7e)
-            return FAIL(err, SIDESTEP_EINVAL, "%s has a character that no credential has", what);
+            return FAIL(err, SIDESTEP_EINVAL, "%s has a character that credentials cannot have",
+                        what);
     memcpy(to, text, length + 1);
     return SIDESTEP_OK;
 }
 
-/* Take a member, and wipe the library's copy of it. */
+/* Copy a member, and wipe the library's copy of it. */
 static enum sidestep_status take(const json_t *object, const char *name, char *to, size_t size,
                                  bool optional, struct sidestep_error *err)
 {
@@ -45,7 +46,7 @@ static enum sidestep_status take_all(const json_t *object, struct credentials_se
              err));
     set->ends = ends != NULL ? answer_date(ends) : 0;
     if (ends != NULL && set->ends == 0)
-        return FAIL(err, SIDESTEP_EINVAL, "Expiration is no date");
+        return FAIL(err, SIDESTEP_EINVAL, "Expiration is not a date");
     return SIDESTEP_OK;
 }
 
@@ -62,7 +63,7 @@ enum sidestep_status credentials_parse_json(char *text, size_t length, struct cr
         return FAIL(err, SIDESTEP_EINVAL, "it is not JSON (line %d)", problem.line);
     enum sidestep_status status = json_is_object(object)
                                       ? take_all(object, set, err)
-                                      : FAIL(err, SIDESTEP_EINVAL, "it is no JSON object");
+                                      : FAIL(err, SIDESTEP_EINVAL, "it is not a JSON object");
     json_decref(object);
     return status;
 }

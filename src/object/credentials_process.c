@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* credentials_process.c -- credentials that a program prints (credential_process of a profile). */
+/* credentials_process.c -- runs the credential_process of a profile, which prints credentials. */
 #include "object/credentials_source.h"
 
 #include <fcntl.h>
@@ -9,13 +9,13 @@
 #include <stdio.h>
 #include <sys/wait.h>
 
-#define MOST_ARGUMENTS 64u
-#define MOST_OUTPUT_BYTES ((size_t)64 << 10)
-#define MOST_SECONDS 60u
+#define MAX_ARGUMENTS 64u
+#define MAX_OUTPUT_BYTES ((size_t)64 << 10)
+#define MAX_SECONDS 60u
 
 extern char **environ;
 
-/* Decode one argument in place; returns what stands behind it.  NULL: a quote is not closed. */
+/* Decode one argument in place; returns the rest of the text.  NULL: a quote is not closed. */
 static char *split_one(char *text, char **argument)
 {
     char *to = text;
@@ -37,24 +37,24 @@ static char *split_one(char *text, char **argument)
     return quote == '\0' ? rest : NULL;
 }
 
-static enum sidestep_status split(char *text, char *arguments[MOST_ARGUMENTS + 1],
+static enum sidestep_status split(char *text, char *arguments[MAX_ARGUMENTS + 1],
                                   struct sidestep_error *err)
 {
     unsigned count = 0;
 
     while (*(text += strspn(text, " \t")) != '\0') {
-        if (count == MOST_ARGUMENTS)
+        if (count == MAX_ARGUMENTS)
             return FAIL(err, SIDESTEP_EINVAL, "credential_process has more than %u arguments",
-                        MOST_ARGUMENTS);
+                        MAX_ARGUMENTS);
         text = split_one(text, &arguments[count++]);
         if (text == NULL)
-            return FAIL(err, SIDESTEP_EINVAL, "credential_process has an open quote");
+            return FAIL(err, SIDESTEP_EINVAL, "credential_process has a quote that is not closed");
     }
     arguments[count] = NULL;
     return count != 0 ? SIDESTEP_OK : FAIL(err, SIDESTEP_EINVAL, "credential_process is empty");
 }
 
-/* With signals as a new program expects them, and its output in the pipe. */
+/* Start a program with default signals, whose output goes to ${output}. */
 static int spawn(char *const arguments[], int output, pid_t *child)
 {
     posix_spawn_file_actions_t actions;
@@ -84,11 +84,12 @@ static int spawn(char *const arguments[], int output, pid_t *child)
     return failure;
 }
 
-/* Until the other end is closed.  The buffer is extended once, so that it leaves no copy. */
+/* Read until the program closes its end.  The buffer is extended once, so that it leaves no copy of
+ * a secret. */
 static enum sidestep_status read_output(int fd, struct buffer *output, struct sidestep_error *err)
 {
-    uint64_t end = clock_now(clock_system()) + (uint64_t)MOST_SECONDS * 1000000000u;
-    uint8_t *bytes = buffer_extend(output, MOST_OUTPUT_BYTES);
+    uint64_t end = clock_now(clock_system()) + (uint64_t)MAX_SECONDS * 1000000000u;
+    uint8_t *bytes = buffer_extend(output, MAX_OUTPUT_BYTES);
 
     TRY(buffer_check(output, err));
     output->length = 0;
@@ -97,23 +98,23 @@ static enum sidestep_status read_output(int fd, struct buffer *output, struct si
         struct pollfd ready = {.fd = fd, .events = POLLIN};
         if (now >= end)
             return FAIL(err, SIDESTEP_ETIMEDOUT, "credential_process runs for more than %u s",
-                        MOST_SECONDS);
+                        MAX_SECONDS);
         int count = poll(&ready, 1, (int)((end - now) / 1000000u) + 1);
         if (count <= 0)
             continue;
-        ssize_t got = read(fd, bytes + output->length, MOST_OUTPUT_BYTES - output->length);
+        ssize_t got = read(fd, bytes + output->length, MAX_OUTPUT_BYTES - output->length);
         if (got < 0 && errno != EINTR)
-            return FAIL_SYS(err, "read what credential_process prints");
+            return FAIL_SYS(err, "read the output of credential_process");
         if (got == 0)
             return SIDESTEP_OK;
         output->length += got > 0 ? (size_t)got : 0;
-        if (output->length == MOST_OUTPUT_BYTES)
+        if (output->length == MAX_OUTPUT_BYTES)
             return FAIL(err, SIDESTEP_EINVAL, "credential_process prints more than %zu bytes",
-                        MOST_OUTPUT_BYTES - 1);
+                        MAX_OUTPUT_BYTES - 1);
     }
 }
 
-/* The program's exit status; 0 also where somebody else took it (a handler of SIGCHLD). */
+/* Returns the program's exit status; 0 also if a handler of SIGCHLD took it. */
 static int reap(pid_t child, bool kill_first)
 {
     int status = 0;
@@ -130,7 +131,7 @@ enum sidestep_status credentials_run(const char *command, struct buffer *output,
                                      struct sidestep_error *err)
 {
     OWNED char *text = memory_strdup(command);
-    char *arguments[MOST_ARGUMENTS + 1];
+    char *arguments[MAX_ARGUMENTS + 1];
     int ends[2];
     pid_t child;
 
@@ -157,15 +158,12 @@ enum sidestep_status credentials_from_process(const struct credentials_source *s
                                               struct credentials_set *set,
                                               struct sidestep_error *err)
 {
-    OWNED_BUFFER output = {0};
-    enum sidestep_status status = credentials_run(source->process, &output, err);
+    OWNED_BY(buffer_wipe) struct buffer output = {0};
 
-    if (status == SIDESTEP_OK) {
-        status = credentials_parse_json((char *)output.bytes, output.length, set, err);
-        if (status != SIDESTEP_OK)
-            error_wrap(err, "what credential_process prints");
-    } else if (output.bytes != NULL) {
-        explicit_bzero(output.bytes, output.capacity);
-    }
+    TRY(credentials_run(source->process, &output, err));
+    enum sidestep_status status =
+        credentials_parse_json((char *)output.bytes, output.length, set, err);
+    if (status != SIDESTEP_OK)
+        error_wrap(err, "the output of credential_process");
     return status;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* credentials_remote.c -- credentials that a service hands out: of a container, of the machine, and
- * for a web identity. */
+/* credentials_remote.c -- requests credentials from the service of a container, of the machine, or
+ * of AWS for a web identity. */
 #include "object/credentials_source.h"
 
 #include <stdio.h>
@@ -9,12 +9,12 @@
 #include "object/escape.h"
 #include "object/xml.h"
 
-#define MOST_ATTEMPTS 3u
+#define MAX_ATTEMPTS 3u
 #define ATTEMPT_SECONDS 5u
 #define TOKEN_SERVICE_SECONDS 20u
-#define MOST_ANSWER_BYTES ((size_t)64 << 10)
+#define MAX_ANSWER_BYTES ((size_t)64 << 10)
 
-/* One question to a service nearby. */
+/* One request to such a service. */
 struct question {
     const char *method;
     const char *url;
@@ -26,9 +26,7 @@ struct question {
 
 static void wipe_answer(struct answer *answer)
 {
-    if (answer->text.bytes != NULL)
-        explicit_bzero(answer->text.bytes, answer->text.capacity);
-    answer_release(answer);
+    buffer_wipe(&answer->text);
 }
 
 static enum transport_outcome ask_once(struct transport *transport, const struct question *question,
@@ -58,7 +56,7 @@ static enum transport_outcome ask_once(struct transport *transport, const struct
     return outcome;
 }
 
-/* Ask up to ${attempts} times, until the answer is no error of the server.  ${answer} holds it. */
+/* Send a request up to ${attempts} times, until the answer is not a temporary error. */
 static enum sidestep_status ask(struct transport *transport, const struct question *question,
                                 unsigned attempts, struct answer *answer,
                                 struct sidestep_error *err)
@@ -66,9 +64,9 @@ static enum sidestep_status ask(struct transport *transport, const struct questi
     char reason[160];
 
     answer->body = ANSWER_TEXT;
-    answer->text_limit = MOST_ANSWER_BYTES;
-    /* At once, so that a buffer that grows leaves no copy of a secret behind. */
-    (void)buffer_extend(&answer->text, MOST_ANSWER_BYTES);
+    answer->text_limit = MAX_ANSWER_BYTES;
+    /* Extended once, so that it leaves no copy of a secret. */
+    (void)buffer_extend(&answer->text, MAX_ANSWER_BYTES);
     TRY(buffer_check(&answer->text, err));
     for (unsigned attempt = 1;; attempt++) {
         enum transport_outcome outcome = ask_once(transport, question, answer, reason);
@@ -83,9 +81,9 @@ static enum sidestep_status ask(struct transport *transport, const struct questi
         if (outcome == TRANSPORT_CANCELLED)
             return FAIL(err, SIDESTEP_EABORTED, "cancelled");
         if (outcome == TRANSPORT_NO_MEMORY)
-            return FAIL_NOMEM(err, MOST_ANSWER_BYTES);
+            return FAIL_NOMEM(err, MAX_ANSWER_BYTES);
         if (outcome == TRANSPORT_ANSWERED)
-            return FAIL(err, SIDESTEP_EPERM, "%s: it answers with HTTP status %d", question->url,
+            return FAIL(err, SIDESTEP_EPERM, "%s: the answer has HTTP status %d", question->url,
                         answer->status);
         return FAIL(err, SIDESTEP_EPERM, "%s: %s", question->url,
                     answer->problem != NULL ? answer->problem : reason);
@@ -96,7 +94,7 @@ static enum sidestep_status expect_success(const struct question *question,
                                            const struct answer *answer, struct sidestep_error *err)
 {
     if (answer->status != 200)
-        return FAIL(err, SIDESTEP_EPERM, "%s: it answers with HTTP status %d", question->url,
+        return FAIL(err, SIDESTEP_EPERM, "%s: the answer has HTTP status %d", question->url,
                     answer->status);
     return SIDESTEP_OK;
 }
@@ -108,7 +106,7 @@ static enum sidestep_status parse_json_of(const struct question *question, struc
     enum sidestep_status status =
         credentials_parse_json((char *)answer->text.bytes, answer->text.length, set, err);
     if (status != SIDESTEP_OK)
-        error_wrap(err, "what %s answers", question->url);
+        error_wrap(err, "the answer of %s", question->url);
     return status;
 }
 
@@ -125,19 +123,12 @@ bool credentials_url_is_local(const char *url)
     for (size_t i = 0; i < ARRAY_LENGTH(hosts); i++) {
         size_t length = strlen(hosts[i]);
         if (strncmp(host, hosts[i], length) == 0 && strchr("/:?", host[length]) != NULL)
-            return true; /* the NUL counts, too */
+            return true; /* strchr() also finds the NUL */
     }
     return false;
 }
 
-static void wipe_buffer(struct buffer *b)
-{
-    if (b->bytes != NULL)
-        explicit_bzero(b->bytes, b->capacity);
-    buffer_release(b);
-}
-
-/* A token that stands in a file, which its owner replaces now and then. */
+/* Read a token from a file. */
 static enum sidestep_status read_token(const char *path, struct buffer *token,
                                        struct sidestep_error *err)
 {
@@ -148,7 +139,7 @@ static enum sidestep_status read_token(const char *path, struct buffer *token,
         text[--length] = '\0';
     for (size_t i = 0; i < length; i++)
         if ((unsigned char)text[i] < 0x20 || (unsigned char)text[i] > 0x7e)
-            return FAIL(err, SIDESTEP_EINVAL, "'%s' holds no token", path);
+            return FAIL(err, SIDESTEP_EINVAL, "'%s' does not contain a token", path);
     return SIDESTEP_OK;
 }
 
@@ -157,7 +148,7 @@ enum sidestep_status credentials_from_container(const struct credentials_source 
                                                 struct sidestep_error *err)
 {
     OWNED_BY(wipe_answer) struct answer answer = {0};
-    OWNED_BY(wipe_buffer) struct buffer token = {0};
+    OWNED_BY(buffer_wipe) struct buffer token = {0};
     struct question question = {
         .method = "GET",
         .url = source->url,
@@ -176,11 +167,11 @@ enum sidestep_status credentials_from_container(const struct credentials_source 
         TRY(read_token(source->token_file, &token, err));
         question.header = (struct sign_pair){"authorization", (const char *)token.bytes};
     }
-    TRY(ask(source->transport, &question, MOST_ATTEMPTS, &answer, err));
+    TRY(ask(source->transport, &question, MAX_ATTEMPTS, &answer, err));
     return parse_json_of(&question, &answer, set, err);
 }
 
-/* The name of the machine's role: one line, that becomes part of a URL. */
+/* Get the name of the machine's role, and append the URL of its credentials to ${url}. */
 static enum sidestep_status find_role(const struct credentials_source *source,
                                       const struct sign_pair *header, struct buffer *url,
                                       struct sidestep_error *err)
@@ -193,7 +184,7 @@ static enum sidestep_status find_role(const struct credentials_source *source,
     TRY(buffer_check(&list, err));
     struct question question = {"GET", (const char *)list.bytes, *header, NULL,
                                 1,     ATTEMPT_SECONDS,          true};
-    TRY(ask(source->transport, &question, MOST_ATTEMPTS, &answer, err));
+    TRY(ask(source->transport, &question, MAX_ATTEMPTS, &answer, err));
     if (answer.status == 404)
         return FAIL(err, SIDESTEP_EPERM, "this machine has no role");
     TRY(expect_success(&question, &answer, err));
@@ -221,7 +212,7 @@ enum sidestep_status credentials_from_machine(const struct credentials_source *s
         .method = "PUT",
         .url = (const char *)url.bytes,
         .header = {"x-aws-ec2-metadata-token-ttl-seconds", "21600"},
-        .connect_seconds = 1, /* elsewhere than at AWS, nobody answers at that address */
+        .connect_seconds = 1, /* outside of AWS, no host has that address */
         .seconds = 2,
         .no_proxy = true,
     };
@@ -231,11 +222,11 @@ enum sidestep_status credentials_from_machine(const struct credentials_source *s
     TRY(buffer_check(&session.text, err));
     struct sign_pair header = {"x-aws-ec2-metadata-token", (const char *)session.text.bytes};
     if (strpbrk(header.value, "\r\n") != NULL)
-        return FAIL(err, SIDESTEP_EPERM, "%s: its token is none", question.url);
+        return FAIL(err, SIDESTEP_EPERM, "%s: the answer is not a token", question.url);
     TRY(find_role(source, &header, &role_url, err));
     question = (struct question){
         "GET", (const char *)role_url.bytes, header, NULL, 1, ATTEMPT_SECONDS, true};
-    TRY(ask(source->transport, &question, MOST_ATTEMPTS, &answer, err));
+    TRY(ask(source->transport, &question, MAX_ATTEMPTS, &answer, err));
     return parse_json_of(&question, &answer, set, err);
 }
 
@@ -247,8 +238,8 @@ struct token_service_answer {
     char code[64];
 };
 
-/* The last name of a path of XML elements. */
-static const char *last_of(const char *path)
+/* The last name in a path of XML elements. */
+static const char *last_name(const char *path)
 {
     const char *slash = strrchr(path, '/');
 
@@ -258,11 +249,11 @@ static const char *last_of(const char *path)
 static bool take_element(struct xml_reader *reader, const char *path, char *text)
 {
     struct token_service_answer *a = (struct token_service_answer *)reader;
-    const char *name = last_of(path);
+    const char *name = last_name(path);
     struct credentials_set *set = a->set;
     enum sidestep_status status = SIDESTEP_OK;
 
-    reader->problem = "it holds no credentials";
+    reader->problem = "it contains no credentials";
     if (strcmp(name, "AccessKeyId") == 0)
         status =
             credentials_put(set->access_key, sizeof(set->access_key), text, false, name, &a->why);
@@ -287,7 +278,7 @@ static enum sidestep_status parse_token_service(const struct answer *answer,
         xml_read(answer->text.bytes, answer->text.length, &a.reader, &why);
 
     if (answer->status != 200)
-        return FAIL(err, SIDESTEP_EPERM, "the token service refuses: HTTP status %d %s",
+        return FAIL(err, SIDESTEP_EPERM, "the token service refused: HTTP status %d %s",
                     answer->status, a.code);
     if (status != SIDESTEP_OK) {
         error_copy(err, &why);
@@ -295,7 +286,7 @@ static enum sidestep_status parse_token_service(const struct answer *answer,
         return status;
     }
     if (set->access_key[0] == '\0' || set->secret[0] == '\0' || set->token[0] == '\0')
-        return FAIL(err, SIDESTEP_EPERM, "the token service answers without credentials");
+        return FAIL(err, SIDESTEP_EPERM, "the answer of the token service has no credentials");
     return SIDESTEP_OK;
 }
 
@@ -304,11 +295,11 @@ enum sidestep_status credentials_from_web_identity(const struct credentials_sour
                                                    struct sidestep_error *err)
 {
     OWNED_BY(wipe_answer) struct answer answer = {0};
-    OWNED_BY(wipe_buffer) struct buffer token = {0}, body = {0};
+    OWNED_BY(buffer_wipe) struct buffer token = {0}, body = {0};
     const char *session = source->role_session_name;
 
     TRY(read_token(source->token_file, &token, err));
-    /* Room for all of it at once, so that no copy of the token is left behind. */
+    /* Extended once, so that it leaves no copy of the token. */
     (void)buffer_extend(&body, CREDENTIALS_TOKEN_BYTES * 3 + 4096);
     body.length = 0;
     buffer_put_text(&body, "Action=AssumeRoleWithWebIdentity&Version=2011-06-15&RoleSessionName=");
@@ -326,6 +317,6 @@ enum sidestep_status credentials_from_web_identity(const struct credentials_sour
         .connect_seconds = ATTEMPT_SECONDS,
         .seconds = TOKEN_SERVICE_SECONDS,
     };
-    TRY(ask(source->transport, &question, MOST_ATTEMPTS, &answer, err));
+    TRY(ask(source->transport, &question, MAX_ATTEMPTS, &answer, err));
     return parse_token_service(&answer, set, err);
 }

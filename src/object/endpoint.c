@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* endpoint.c -- see endpoint.h. */
+/* endpoint.c -- parses endpoints, and follows redirects to others. */
 #include "object/endpoint.h"
 
 #include <ctype.h>
@@ -26,7 +26,7 @@ static bool is_host(const char *text)
            has_only(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:[]");
 }
 
-/* What every store takes, and older buckets have. */
+/* Also allows names that only older buckets have. */
 static bool is_bucket(const char *text)
 {
     size_t length = strlen(text);
@@ -35,7 +35,7 @@ static bool is_bucket(const char *text)
            has_only(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.");
 }
 
-/* May it be a part of a host name, with one certificate for all? */
+/* Can it be one label of a host name, so that a wildcard certificate matches? */
 static bool fits_in_host(const char *bucket)
 {
     return strlen(bucket) <= 63 && has_only(bucket, "abcdefghijklmnopqrstuvwxyz0123456789-");
@@ -53,8 +53,8 @@ static void set_aws_host(struct endpoint *endpoint)
              endpoint->region, aws_domain(endpoint->region));
 }
 
-/* Split "https://host[:port][/]" into scheme and host.  No port that is the scheme's own: Host does
- * not have it either. */
+/* Split "https://host[:port][/]" into scheme and host.  The default port is
+ * removed, as in the header Host. */
 static bool parse_url(const char *url, bool *is_tls, char host[ENDPOINT_HOST_BYTES])
 {
     const char *after = strstr(url, "://");
@@ -73,9 +73,9 @@ static bool parse_url(const char *url, bool *is_tls, char host[ENDPOINT_HOST_BYT
     if (length >= ENDPOINT_HOST_BYTES)
         return false;
     snprintf(host, ENDPOINT_HOST_BYTES, "%.*s", (int)length, after);
-    const char *own_port = *is_tls ? ":443" : ":80";
-    size_t host_length = strlen(host), port_length = strlen(own_port);
-    if (host_length > port_length && strcmp(host + host_length - port_length, own_port) == 0)
+    const char *default_port = *is_tls ? ":443" : ":80";
+    size_t host_length = strlen(host), port_length = strlen(default_port);
+    if (host_length > port_length && strcmp(host + host_length - port_length, default_port) == 0)
         host[host_length - port_length] = '\0';
     return is_host(host);
 }
@@ -94,11 +94,11 @@ enum sidestep_status endpoint_init(struct endpoint *endpoint, const char *url, c
     *endpoint = (struct endpoint){.is_aws = url == NULL, .is_tls = true};
     if (!is_bucket(bucket))
         return FAIL(err, SIDESTEP_EINVAL,
-                    "'%.300s' is no name of a bucket: at most %u letters, digits, '-', '_' and '.'",
+                    "'%.300s' is not a bucket name: at most %u letters, digits, '-', '_' and '.'",
                     bucket, ENDPOINT_BUCKET_BYTES - 1);
     if (!is_region(region))
         return FAIL(err, SIDESTEP_EINVAL,
-                    "'%.100s' is no region: AWS_REGION is a name like \"eu-west-1\"", region);
+                    "'%.100s' is not a region: AWS_REGION is a name like \"eu-west-1\"", region);
     snprintf(endpoint->bucket, sizeof(endpoint->bucket), "%s", bucket);
     snprintf(endpoint->region, sizeof(endpoint->region), "%s", region);
     endpoint->bucket_in_host = endpoint->is_aws && fits_in_host(bucket);
@@ -111,7 +111,7 @@ enum sidestep_status endpoint_init(struct endpoint *endpoint, const char *url, c
                     "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY");
     } else if (!parse_url(url, &endpoint->is_tls, endpoint->host) || has_path(url)) {
         return FAIL(err, SIDESTEP_EINVAL,
-                    "the endpoint '%.300s' is no URL of a store: it is \"https://HOST\" or "
+                    "the endpoint '%.300s' is not the URL of a store, which is \"https://HOST\" or "
                     "\"https://HOST:PORT\", without a path (AWS_ENDPOINT_URL_S3)",
                     url);
     }
@@ -130,7 +130,7 @@ void endpoint_put_path(const struct endpoint *endpoint, const char *key, struct 
         escape_put(to, key, true);
 }
 
-bool endpoint_move(struct endpoint *endpoint, const char *region)
+bool endpoint_set_region(struct endpoint *endpoint, const char *region)
 {
     if (!is_region(region))
         return false;
@@ -147,8 +147,8 @@ static bool ends_with(const char *text, const char *end)
     return length > end_length && strcasecmp(text + length - end_length, end) == 0;
 }
 
-/* "BUCKET.s3.REGION.amazonaws.com", the same with "s3-", and both without the bucket: other hosts
- * of that domain are other people's. */
+/* "BUCKET.s3.REGION.amazonaws.com", the same with "s3-", and both without the bucket.  Other hosts
+ * of that domain belong to others. */
 static bool is_aws_store(const char *host, const char *bucket)
 {
     size_t length = strlen(bucket);
@@ -165,15 +165,15 @@ static bool is_aws_store(const char *host, const char *bucket)
 
 bool endpoint_follow(struct endpoint *endpoint, const char *location)
 {
-    char host[ENDPOINT_HOST_BYTES], below[ENDPOINT_HOST_BYTES + 1];
+    char host[ENDPOINT_HOST_BYTES], suffix[ENDPOINT_HOST_BYTES + 1];
     size_t length = strlen(endpoint->bucket);
     bool is_tls;
 
     if (!parse_url(location, &is_tls, host) || (endpoint->is_tls && !is_tls))
         return false;
-    snprintf(below, sizeof(below), ".%s", endpoint->host);
+    snprintf(suffix, sizeof(suffix), ".%s", endpoint->host);
     if (endpoint->is_aws ? !is_aws_store(host, endpoint->bucket)
-                         : strcasecmp(host, endpoint->host) != 0 && !ends_with(host, below))
+                         : strcasecmp(host, endpoint->host) != 0 && !ends_with(host, suffix))
         return false;
     if (strcasecmp(host, endpoint->host) != 0)
         endpoint->bucket_in_host =

@@ -2,8 +2,8 @@
 /*
  * endpoint.h -- where requests go: scheme, host, bucket and region, and how a key becomes a URL.
  *
- * AWS itself gets "https://BUCKET.s3.REGION.amazonaws.com/KEY".  Any other endpoint, and a bucket
- * with a dot in its name (for which no certificate holds), gets "https://HOST/BUCKET/KEY".
+ * At AWS it is "https://BUCKET.s3.REGION.amazonaws.com/KEY".  At any other endpoint, and for a
+ * bucket with a dot in its name (which no certificate matches), it is "https://HOST/BUCKET/KEY".
  */
 #ifndef OBJECT_ENDPOINT_H
 #define OBJECT_ENDPOINT_H
@@ -23,16 +23,16 @@ struct endpoint {
     char bucket[ENDPOINT_BUCKET_BYTES];
 };
 
-/* ${url} NULL: AWS in ${region}.  EINVAL: a part is not what it should be. */
+/* ${url} NULL: AWS in ${region}.  EINVAL: an argument is not valid. */
 enum sidestep_status endpoint_init(struct endpoint *endpoint, const char *url, const char *bucket,
                                    const char *region, struct sidestep_error *err);
 /* Append the escaped path of ${key}; NULL: of the bucket. */
 void endpoint_put_path(const struct endpoint *endpoint, const char *key, struct buffer *to);
 
-/* The bucket is in ${region}: with AWS the host changes, too.  False: that is no region. */
-bool endpoint_move(struct endpoint *endpoint, const char *region);
-/* A redirect to ${location}: take its host, if it belongs to who the endpoint belongs to and the
- * connection gets no less safe; false otherwise.  Only the host is taken. */
+/* At AWS this also changes the host.  False: ${region} is not valid. */
+bool endpoint_set_region(struct endpoint *endpoint, const char *region);
+/* Follow a redirect: take the host of ${location}, and nothing else of it.  False: it may belong to
+ * another owner, or the redirect is from https to http. */
 bool endpoint_follow(struct endpoint *endpoint, const char *location);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* escape.c -- see escape.h. */
+/* escape.c -- escapes texts in URLs, and decodes them. */
 #include "object/escape.h"
 
-static bool is_plain(unsigned char c)
+static bool is_unreserved(unsigned char c)
 {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
            c == '.' || c == '_' || c == '~';
@@ -13,7 +13,7 @@ void escape_put(struct buffer *to, const char *text, bool keep_slashes)
     static const char digits[] = "0123456789ABCDEF";
 
     for (const unsigned char *c = (const unsigned char *)text; *c != '\0'; c++) {
-        if (is_plain(*c) || (*c == '/' && keep_slashes)) {
+        if (is_unreserved(*c) || (*c == '/' && keep_slashes)) {
             buffer_put_u8(to, *c);
             continue;
         }

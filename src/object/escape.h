@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* escape.h -- texts in URLs (RFC 3986), in the one form that a signature allows. */
+/* escape.h -- escapes texts in URLs (RFC 3986), in the form that signatures require. */
 #ifndef OBJECT_ESCAPE_H
 #define OBJECT_ESCAPE_H
 
@@ -8,7 +8,7 @@
 /* Append ${text}: every byte but letters, digits and "-._~" becomes %XX, with upper-case digits.
  * ${keep_slashes}: '/' stays, as in a path. */
 void escape_put(struct buffer *to, const char *text, bool keep_slashes);
-/* Undo it in place; '+' becomes a blank, as some stores mean it.  False: a '%' without two
+/* Decode in place; '+' becomes a blank, as some stores write it.  False: a '%' without two
  * hexadecimal digits, or a %00. */
 bool escape_decode(char *text);
 

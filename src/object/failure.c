@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* failure.c -- see failure.h. */
+/* failure.c -- turns error answers of a store into statuses and messages. */
 #include "object/failure.h"
 
 #include <stdio.h>
@@ -11,18 +11,6 @@ struct error_reader {
     struct failure_report *report;
 };
 
-/* Text from outside that is only shown. */
-static void copy_printable(char *to, size_t size, const char *text)
-{
-    size_t length = 0;
-
-    for (; text[length] != '\0' && length + 1 < size; length++)
-        to[length] = (unsigned char)text[length] >= 0x20 && (unsigned char)text[length] <= 0x7e
-                         ? text[length]
-                         : '?';
-    to[length] = '\0';
-}
-
 static bool take_element(struct xml_reader *reader, const char *path, char *text)
 {
     struct failure_report *report = ((struct error_reader *)reader)->report;
@@ -30,13 +18,13 @@ static bool take_element(struct xml_reader *reader, const char *path, char *text
     if (strcmp(path, "Error") == 0)
         report->is_error = true;
     else if (strcmp(path, "Error/Code") == 0)
-        copy_printable(report->code, sizeof(report->code), text);
+        answer_copy_printable(report->code, sizeof(report->code), text);
     else if (strcmp(path, "Error/Message") == 0)
-        copy_printable(report->message, sizeof(report->message), text);
+        answer_copy_printable(report->message, sizeof(report->message), text);
     else if (strcmp(path, "Error/RequestId") == 0)
-        copy_printable(report->request_id, sizeof(report->request_id), text);
+        answer_copy_printable(report->request_id, sizeof(report->request_id), text);
     else if (strcmp(path, "Error/Region") == 0)
-        copy_printable(report->region, sizeof(report->region), text);
+        answer_copy_printable(report->region, sizeof(report->region), text);
     return true;
 }
 
@@ -96,7 +84,7 @@ enum sidestep_status failure_status(int status, const char *code, bool has_repor
     case 401:
     case 403:
         return SIDESTEP_EPERM;
-    case 404: /* from who does not speak S3, it says nothing about the key */
+    case 404: /* without an S3 error it tells nothing about the key */
         return has_report ? SIDESTEP_ENOTFOUND : SIDESTEP_EINVAL;
     case 412:
         return SIDESTEP_EEXISTS;
@@ -134,13 +122,13 @@ void failure_quote(const struct answer *answer, const struct failure_report *rep
              id[0] != '\0' ? ")" : "");
 }
 
-/* ---- what to do about it, in one clause ---- */
+/* ---- advice: the last clause of a message ---- */
 
 struct advice {
     char text[400];
 };
 
-static bool is(const struct failure_report *report, const char *code)
+static bool has_code(const struct failure_report *report, const char *code)
 {
     return strcmp(report->code, code) == 0;
 }
@@ -148,32 +136,32 @@ static bool is(const struct failure_report *report, const char *code)
 static void advise_denied(const struct failure *f, const struct failure_report *report,
                           struct advice *a)
 {
-    if (is(report, "SignatureDoesNotMatch"))
+    if (has_code(report, "SignatureDoesNotMatch"))
         snprintf(a->text, sizeof(a->text),
-                 "the secret key does not fit the access key (from %.160s): check "
+                 "the secret key does not belong to the access key (from %.160s): check "
                  "AWS_SECRET_ACCESS_KEY, or the profile",
                  f->origin);
-    else if (is(report, "InvalidAccessKeyId"))
+    else if (has_code(report, "InvalidAccessKeyId"))
         snprintf(a->text, sizeof(a->text),
                  "this store does not know the access key (from %.160s): check AWS_ACCESS_KEY_ID, "
                  "AWS_PROFILE and the endpoint",
                  f->origin);
-    else if (is(report, "RequestTimeTooSkewed"))
+    else if (has_code(report, "RequestTimeTooSkewed"))
         snprintf(a->text, sizeof(a->text),
                  "this machine's clock is %lld s %s the store's: set it, with NTP for example",
                  (long long)(f->skew < 0 ? -f->skew : f->skew),
                  f->skew < 0 ? "ahead of" : "behind");
     else
         snprintf(a->text, sizeof(a->text),
-                 "the credentials (from %.160s) may not do this: allow them %s%s", f->origin,
+                 "the credentials (from %.160s) do not permit this: allow %s%s", f->origin,
                  f->action,
                  f->key != NULL && strcmp(f->action, "s3:GetObject") == 0
-                     ? " and s3:ListBucket (without which a key that is not there looks like this)"
+                     ? " and s3:ListBucket (without it a missing key also looks like this)"
                      : "");
 }
 
-static void advise_elsewhere(const struct failure *f, const struct answer *answer,
-                             const struct failure_report *report, struct advice *a)
+static void advise_redirect(const struct failure *f, const struct answer *answer,
+                            const struct failure_report *report, struct advice *a)
 {
     const char *region = answer->region[0] != '\0' ? answer->region : report->region;
 
@@ -193,38 +181,38 @@ static void advise(const struct failure *f, const struct answer *answer,
                    struct advice *a)
 {
     bool has_expired = strncmp(report->code, "ExpiredToken", 12) == 0 ||
-                       is(report, "TokenRefreshRequired") || is(report, "InvalidToken");
+                       has_code(report, "TokenRefreshRequired") || has_code(report, "InvalidToken");
 
     a->text[0] = '\0';
     if (has_expired)
         snprintf(a->text, sizeof(a->text),
-                 "the session token (from %.160s) is not valid any more: renew it, or use a source "
+                 "the session token (from %.160s) is no longer valid: renew it, or use a source "
                  "that sidestep can renew by itself (a profile, a role)",
                  f->origin);
-    else if (is(report, "NoSuchBucket"))
+    else if (has_code(report, "NoSuchBucket"))
         snprintf(a->text, sizeof(a->text),
                  "there is no such bucket at %.100s: check the name, AWS_ENDPOINT_URL_S3 and "
-                 "AWS_REGION; sidestep makes no buckets",
+                 "AWS_REGION; sidestep does not create buckets",
                  f->endpoint->host);
-    else if (is(report, "NoSuchUpload"))
+    else if (has_code(report, "NoSuchUpload"))
         snprintf(a->text, sizeof(a->text), "the upload was completed, aborted or swept");
     else if (status == SIDESTEP_EPERM)
         advise_denied(f, report, a);
-    else if (answer->status / 100 == 3 || is(report, "AuthorizationHeaderMalformed"))
-        advise_elsewhere(f, answer, report, a);
+    else if (answer->status / 100 == 3 || has_code(report, "AuthorizationHeaderMalformed"))
+        advise_redirect(f, answer, report, a);
     else if (answer->status == 404 && !report->is_error)
         snprintf(a->text, sizeof(a->text),
                  "%.100s does not answer like an S3 store: check AWS_ENDPOINT_URL_S3",
                  f->endpoint->host);
     else if (status == SIDESTEP_EEXISTS)
         snprintf(a->text, sizeof(a->text),
-                 "the condition of the request does not hold: the object is there, or was changed");
+                 "the condition of the request does not hold: the object exists, or was changed");
     else if (answer->status == 416)
-        snprintf(a->text, sizeof(a->text), "the object is shorter than what was asked for");
+        snprintf(a->text, sizeof(a->text), "the object is shorter than the requested range");
     else if (status == SIDESTEP_EUNSUPPORTED)
-        snprintf(a->text, sizeof(a->text), "this store cannot do that");
+        snprintf(a->text, sizeof(a->text), "this store does not support that");
     else if (status == SIDESTEP_ENOSPC)
-        snprintf(a->text, sizeof(a->text), "the store is full, or the quota is used up");
+        snprintf(a->text, sizeof(a->text), "the store is full, or a quota is used up");
 }
 
 enum sidestep_status failure_of_answer(const struct failure *failure, const struct answer *answer,

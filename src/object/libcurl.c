@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* libcurl.c -- see libcurl.h. */
+/* libcurl.c -- loads libcurl. */
 #include "object/libcurl.h"
 
 #include <dlfcn.h>
@@ -15,10 +15,10 @@
 #define TOO_OLD "install version 7.68 or later"
 #endif
 
-/* Debian's two builds of it, with OpenSSL and with GnuTLS. */
+/* Debian's two builds, with OpenSSL and with GnuTLS. */
 static const char *const names[] = {"libcurl.so.4", "libcurl-gnutls.so.4"};
 
-/* libcurl's own state of the process, made once and never given back, as others may use it. */
+/* The state of libcurl in this process: set up once and never freed, as other code may use it. */
 static pthread_once_t global_once = PTHREAD_ONCE_INIT;
 static CURLcode global_code;
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * libcurl.h -- the functions of libcurl, which is loaded when a process opens its first object
- * store. It brings some thirty libraries along: a command that starts takes 8 ms with them and 2 ms
- * without, and a training job that saves to a disk needs none of them.
+ * store. It loads about thirty other libraries: with them a command takes 8 ms to start, without
+ * 2 ms, and a training job that saves to a disk needs none of them.
  */
 #ifndef OBJECT_LIBCURL_H
 #define OBJECT_LIBCURL_H
@@ -38,10 +38,9 @@ struct libcurl {
 };
 
 /*
- * Load libcurl, and start it when it is the first time; it stays loaded, as other code may use it.
- * Any thread may call this.
- * Errors: SIDESTEP_EUNSUPPORTED: it is not installed, or too old.  SIDESTEP_ENOMEM: it does not
- * start.
+ * Load libcurl, and initialise it the first time; it stays loaded, as other code may use it.  Any
+ * thread may call this.  EUNSUPPORTED: it is not installed, or too old.  ENOMEM: its initialisation
+ * failed.
  */
 enum sidestep_status libcurl_load(struct libcurl *functions, struct sidestep_error *err);
 

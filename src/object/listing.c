@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* listing.c -- see listing.h. */
+/* listing.c -- reads and checks one page of a listing. */
 #include "object/listing.h"
 
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #define LIST "ListBucketResult"
 #define UPLOADS "ListMultipartUploadsResult"
 
-static bool is(const char *path, const char *wanted)
+static bool equals(const char *path, const char *wanted)
 {
     return strcmp(path, wanted) == 0;
 }
@@ -21,7 +21,7 @@ static bool refuse(struct listing_page *page, const char *problem)
     return false;
 }
 
-static bool keep(struct listing_page *page, const char **to, const char *text, size_t size)
+static bool copy_to_arena(struct listing_page *page, const char **to, const char *text, size_t size)
 {
     if (strlen(text) >= size)
         return refuse(page, "a text of an entry is too long");
@@ -32,13 +32,13 @@ static bool keep(struct listing_page *page, const char **to, const char *text, s
     return refuse(page, "memory is short");
 }
 
-/* Take the entry that has just ended. */
+/* Add the entry whose element has ended. */
 static bool add_entry(struct listing_page *page, bool is_prefix)
 {
     if (page->now.key == NULL || (page->is_of_uploads && page->now.upload_id == NULL && !is_prefix))
         return refuse(page, "an entry has no key");
     if (page->count == OBJECT_MAX_LISTED)
-        return refuse(page, "it has more entries than were asked for");
+        return refuse(page, "it has more entries than requested");
     if (page->entries == NULL)
         page->entries = arena_new(&page->arena, OBJECT_MAX_LISTED, sizeof(*page->entries));
     if (page->entries == NULL) {
@@ -60,7 +60,7 @@ static bool take_size(struct listing_page *page, const char *text)
     errno = 0;
     page->now.bytes = strtoull(text, &end, 10);
     if (*text < '0' || *text > '9' || *end != '\0' || errno != 0)
-        return refuse(page, "the size of an entry is no number");
+        return refuse(page, "the size of an entry is not a number");
     return true;
 }
 
@@ -68,15 +68,15 @@ static bool take_entry_field(struct listing_page *page, const char *name, const 
 {
     struct listing_entry *now = &page->now;
 
-    if (is(name, "Key") || is(name, "Prefix"))
-        return keep(page, &now->key, text, XML_MAX_TEXT_BYTES);
-    if (is(name, "ETag"))
-        return keep(page, &now->tag, text, OBJECT_TAG_BYTES);
-    if (is(name, "UploadId"))
-        return keep(page, &now->upload_id, text, OBJECT_UPLOAD_ID_BYTES);
-    if (is(name, "Size"))
+    if (equals(name, "Key") || equals(name, "Prefix"))
+        return copy_to_arena(page, &now->key, text, XML_MAX_TEXT_BYTES);
+    if (equals(name, "ETag"))
+        return copy_to_arena(page, &now->tag, text, OBJECT_TAG_BYTES);
+    if (equals(name, "UploadId"))
+        return copy_to_arena(page, &now->upload_id, text, OBJECT_UPLOAD_ID_BYTES);
+    if (equals(name, "Size"))
         return take_size(page, text);
-    if (is(name, "LastModified") || is(name, "Initiated"))
+    if (equals(name, "LastModified") || equals(name, "Initiated"))
         now->modified = answer_date(text);
     return true;
 }
@@ -84,20 +84,20 @@ static bool take_entry_field(struct listing_page *page, const char *name, const 
 static bool copy(struct listing_page *page, char *to, size_t size, const char *text)
 {
     if (strlen(text) >= size)
-        return refuse(page, "the mark of its end is too long");
+        return refuse(page, "the token of the next page is too long");
     memcpy(to, text, strlen(text) + 1);
     return true;
 }
 
 static bool take_page_field(struct listing_page *page, const char *name, const char *text)
 {
-    if (is(name, "IsTruncated"))
-        page->is_cut = is(text, "true");
-    else if (is(name, "EncodingType"))
-        page->is_escaped = is(text, "url");
-    else if (is(name, "NextContinuationToken") || is(name, "NextKeyMarker"))
+    if (equals(name, "IsTruncated"))
+        page->is_cut = equals(text, "true");
+    else if (equals(name, "EncodingType"))
+        page->is_escaped = equals(text, "url");
+    else if (equals(name, "NextContinuationToken") || equals(name, "NextKeyMarker"))
         return copy(page, page->token, sizeof(page->token), text);
-    else if (is(name, "NextUploadIdMarker"))
+    else if (equals(name, "NextUploadIdMarker"))
         return copy(page, page->upload_id, sizeof(page->upload_id), text);
     return true;
 }
@@ -110,13 +110,13 @@ static bool take_element(struct xml_reader *reader, const char *path, char *text
     size_t length = strlen(root);
 
     if (strncmp(path, root, length) != 0 || (path[length] != '/' && path[length] != '\0'))
-        return refuse(page, "it is no listing");
+        return refuse(page, "it is not a listing");
     if (path[length] == '\0')
         return true;
     const char *rest = path + length + 1;
     if (strncmp(rest, entry, strlen(entry) - 1) == 0 && rest[strlen(entry) - 1] == '\0')
         return add_entry(page, false);
-    if (is(rest, "CommonPrefixes"))
+    if (equals(rest, "CommonPrefixes"))
         return add_entry(page, true);
     if (strncmp(rest, entry, strlen(entry)) == 0)
         return take_entry_field(page, rest + strlen(entry), text);
@@ -125,8 +125,6 @@ static bool take_element(struct xml_reader *reader, const char *path, char *text
     return strchr(rest, '/') != NULL || take_page_field(page, rest, text);
 }
 
-/* Entries of a page come as keys and then prefixes, each in order; uploads of a key by their time,
- * which stays. */
 static int by_key(const void *a, const void *b)
 {
     return strcmp(((const struct listing_entry *)a)->key, ((const struct listing_entry *)b)->key);
@@ -145,7 +143,8 @@ static bool has_order(const struct listing_page *page)
     return true;
 }
 
-/* The entries that the store sent in two lists, in one. */
+/* A page has keys and then prefixes, each in order: merge them.  False: they are not in order.  The
+ * uploads of one key are sorted by time, and stay in that order. */
 static bool merge(struct listing_page *page)
 {
     const char *last[2] = {"", ""}; /* of the keys, and of the prefixes */
@@ -156,17 +155,17 @@ static bool merge(struct listing_page *page)
             return false;
         last[e->is_prefix] = e->key;
     }
-    if (!page->is_of_uploads) /* keys are different, so it need not be a stable sort */
+    if (!page->is_of_uploads) /* no two keys are equal, so the sort need not be stable */
         qsort(page->entries, page->count, sizeof(*page->entries), by_key);
     return true;
 }
 
 static const char *check_entry(const struct listing_page *page, struct listing_entry *e)
 {
-    char *key = (char *)(uintptr_t)e->key; /* in our arena */
+    char *key = (char *)(uintptr_t)e->key; /* in the arena of the page */
 
     if (page->is_escaped && !escape_decode(key))
-        return "a key in it is escaped in a wrong way";
+        return "a key in it is not escaped correctly";
     if (strlen(key) >= OBJECT_KEY_BYTES || key[0] == '\0')
         return "a key in it is empty or too long";
     if (strncmp(key, page->prefix, strlen(page->prefix)) != 0)
@@ -177,7 +176,8 @@ static const char *check_entry(const struct listing_page *page, struct listing_e
 static enum sidestep_status check(struct listing_page *page, struct sidestep_error *err)
 {
     if (page->is_escaped && page->is_of_uploads && !escape_decode(page->token))
-        return FAIL(err, SIDESTEP_ECORRUPT, "the listing is refused: its end is escaped wrongly");
+        return FAIL(err, SIDESTEP_ECORRUPT,
+                    "the listing is refused: the token of the next page is not escaped correctly");
     for (size_t i = 0; i < page->count; i++) {
         const char *problem = check_entry(page, &page->entries[i]);
         if (problem != NULL)
@@ -185,10 +185,11 @@ static enum sidestep_status check(struct listing_page *page, struct sidestep_err
     }
     if (page->count != 0 && (!merge(page) || !has_order(page)))
         return FAIL(err, SIDESTEP_ECORRUPT,
-                    "the listing is refused: its keys are not in order, or it goes in circles");
+                    "the listing is refused: its keys are not in order, or repeat those of the "
+                    "page before");
     if (page->is_cut && page->token[0] == '\0')
         return FAIL(err, SIDESTEP_ECORRUPT,
-                    "the listing is refused: it is cut, and does not say how to go on");
+                    "the listing is refused: it is truncated, but has no token of the next page");
     return SIDESTEP_OK;
 }
 

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * object.h -- S3-compatible object stores: the client, and a struct store over it.
+ * object.h -- S3-compatible object stores: a client, and a struct store that uses it.
  *
  * An object store keeps whole objects under keys. It has no rename, no lock and no directory, and
- * an answer can get lost after the deed. This folder hides the requests, not these facts: the
- * third form of the commit protocol (commit/commit.h) is made for them.
+ * the answer to a request that was carried out can get lost. This folder hides the requests, not
+ * these facts: the third form of the commit protocol (commit/commit.h) handles them.
  *
  * In: a URL "s3://BUCKET/PREFIX", the environment and profile files that AWS tools read, and an
- * HTTP server that nobody trusts: every answer is limited, parsed and checked.
- * Out: client.h has one function per request; object_store.h has a struct store, with which all
- * code that reads files reads objects.
+ * HTTP server that is not trusted: the size of every answer is limited, and its content checked.
+ * Out: client.h has one function per request; object_store.h has a struct store, so that code that
+ * reads files also reads objects.
  *
- * Who owns what: a client owns its connections and credentials; a store owns its client; handles
- * belong to whoever opened them.
+ * Who owns what: a client owns its connections and credentials; a store owns its client; the
+ * caller that opens a handle closes it.
  *
  * Threads: every function may be called by many threads at once, and blocks until its request is
  * answered. One driver thread per client moves the bytes of all requests (libcurl's multi

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* object_path.c -- see object_path.h. */
+/* object_path.c -- opens the store of a path. */
 #include "object/object_path.h"
 
 #include "object/object_store.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* object_ranges.c -- see object_ranges.h. */
+/* object_ranges.c -- which bytes of a part were written. */
 #include "object/object_ranges.h"
 
 #include <string.h>
@@ -8,7 +8,7 @@ bool object_ranges_add(struct object_ranges *r, uint64_t begin, uint64_t end)
 {
     size_t kept = 0, at = 0;
 
-    /* What touches the new range becomes part of it. */
+    /* Merge ranges that touch the new one. */
     for (size_t i = 0; i < r->count; i++) {
         if (r->ranges[i].end < begin || r->ranges[i].begin > end) {
             at += r->ranges[i].end < begin;
@@ -27,7 +27,7 @@ bool object_ranges_add(struct object_ranges *r, uint64_t begin, uint64_t end)
     return true;
 }
 
-bool object_ranges_are(const struct object_ranges *r, uint64_t length)
+bool object_ranges_cover(const struct object_ranges *r, uint64_t length)
 {
     return r->count == 1 && r->ranges[0].begin == 0 && r->ranges[0].end == length;
 }

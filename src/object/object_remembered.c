@@ -1,26 +1,25 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* object_remembered.c -- what a directory of an object store that is remembered knows of its
- * objects; see object_store.h. */
+/* object_remembered.c -- the cached listing of a directory of an object store (dir_remember()). */
 #include "object/object_store_internal.h"
 
-bool object_store_give(struct store_dir *dir, const char *name, const char *tag, const void *bytes,
-                       size_t length)
+bool object_store_set_contents(struct store_dir *dir, const char *name, const char *tag,
+                               const void *bytes, size_t length)
 {
     struct object_tree *own = ((struct object_dir *)(void *)dir)->own;
     char key[OBJECT_KEY_BYTES];
 
     return own != NULL && object_store_key(dir, name, key, NULL) == SIDESTEP_OK &&
-           object_tree_give(own, key, tag, bytes, length);
+           object_tree_set_contents(own, key, tag, bytes, length);
 }
 
-const void *object_store_given(const struct store_dir *dir, const char *name, size_t *length)
+const void *object_store_contents(const struct store_dir *dir, const char *name, size_t *length)
 {
     const struct object_tree *tree = ((const struct object_dir *)(const void *)dir)->tree;
     char key[OBJECT_KEY_BYTES];
 
     if (tree == NULL || object_store_key(dir, name, key, NULL) != SIDESTEP_OK)
         return NULL;
-    return object_tree_given(tree, key, length);
+    return object_tree_contents(tree, key, length);
 }
 
 void object_store_each(const struct store_dir *dir, object_each *each, void *context)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* object_store.c -- directories and files that are read, over one bucket; see object_store.h. */
+/* object_store.c -- the directories of an object store, and its files for reading. */
 #include "object/object_store.h"
 
 #include <assert.h>
@@ -151,7 +151,7 @@ struct listing {
     void *context;
 };
 
-static bool list_one(void *context, const struct object_info *info)
+static bool list_key(void *context, const struct object_info *info)
 {
     const struct listing *listing = context;
     char name[OBJECT_KEY_BYTES];
@@ -160,7 +160,7 @@ static bool list_one(void *context, const struct object_info *info)
     size_t length = strlen(name);
     if (length != 0 && name[length - 1] == '/')
         name[--length] = '\0';
-    /* Keys that are no names, such as "a//b", are of no program that knows directories. */
+    /* Skip keys that are not names, such as "a//b". */
     return !object_url_is_component(name, length) || listing->each(listing->context, name);
 }
 
@@ -174,10 +174,10 @@ static enum sidestep_status dir_list(struct store_dir *dir,
     const struct object_tree *tree = dir_of(dir)->tree;
 
     if (tree != NULL) {
-        object_tree_list(tree, prefix, list_one, &listing);
+        object_tree_list(tree, prefix, list_key, &listing);
         return SIDESTEP_OK;
     }
-    return client->ops->list(client, prefix, '/', NULL, 0, list_one, &listing, err);
+    return client->ops->list(client, prefix, '/', NULL, 0, list_key, &listing, err);
 }
 
 static uint64_t identity_of(const struct store *store, const char *key)
@@ -191,7 +191,7 @@ void object_store_fill_stat(const struct store *store, const struct object_info 
 {
     uint64_t changed = (uint64_t)info->modified * 1000000000u;
 
-    /* Who puts an object again gets a new tag: so the tag is part of its identity. */
+    /* The tag is part of the identity: it changes when the object is replaced. */
     *out = (struct store_stat){.kind = STORE_FILE,
                                .size = info->bytes,
                                .stored = info->bytes,
@@ -232,15 +232,15 @@ static enum sidestep_status dir_path(struct store_dir *dir, char *path, size_t b
     return SIDESTEP_OK;
 }
 
-static bool note_that_there_is_one(void *context, const struct object_info *info UNUSED)
+static bool set_found(void *context, const struct object_info *info UNUSED)
 {
     *(bool *)context = true;
     return false;
 }
 
-/* What is known of ${key}: by the listing of ${at}, or else by a request. */
-static enum sidestep_status look_up(struct store_dir *at, const char *key, struct object_info *info,
-                                    struct sidestep_error *err)
+/* Get the info of ${key} from the remembered listing of ${at}, or by a request. */
+static enum sidestep_status get_info(struct store_dir *at, const char *key,
+                                     struct object_info *info, struct sidestep_error *err)
 {
     struct object_client *client = object_client_of(at->store);
     const struct object_tree *tree = dir_of(at)->tree;
@@ -259,17 +259,17 @@ static enum sidestep_status stat_prefix(struct store_dir *at, char key[OBJECT_KE
     struct object_client *client = object_client_of(at->store);
     const struct object_tree *tree = dir_of(at)->tree;
     size_t length = strlen(key);
-    bool is_there = false;
+    bool is_found = false;
 
     if (length + 1 < OBJECT_KEY_BYTES) {
         memcpy(key + length, "/", 2);
-        is_there = tree != NULL && object_tree_has(tree, key);
+        is_found = tree != NULL && object_tree_has(tree, key);
         if (tree == NULL)
-            TRY(client->ops->list(client, key, 0, NULL, 1, note_that_there_is_one, &is_there, err));
+            TRY(client->ops->list(client, key, 0, NULL, 1, set_found, &is_found, err));
     }
     *out = (struct store_stat){
         .kind = STORE_DIRECTORY, .device = identity_of(at->store, key), .inode = 1};
-    if (is_there)
+    if (is_found)
         return SIDESTEP_OK;
     key[length] = '\0';
     return error_set(err, SIDESTEP_ENOTFOUND, ENOENT, HERE, "there is no object '%s'", key);
@@ -283,13 +283,11 @@ static enum sidestep_status stat_name(struct store_dir *at, const char *name,
     char key[OBJECT_KEY_BYTES];
 
     TRY(object_store_key(at, name, key, err));
-    enum sidestep_status status = look_up(at, key, &info, &why);
+    enum sidestep_status status = get_info(at, key, &info, &why);
     if (status == SIDESTEP_ENOTFOUND)
         return stat_prefix(at, key, out, err);
-    if (status != SIDESTEP_OK) {
-        error_copy(err, &why);
-        return status;
-    }
+    if (status != SIDESTEP_OK)
+        return error_copy(err, &why);
     object_store_fill_stat(at->store, &info, key, out);
     return SIDESTEP_OK;
 }
@@ -356,13 +354,13 @@ static enum sidestep_status file_open(struct store_dir *at, const char *name, ui
     OWNED struct object_file *file = NULL;
 
     TRY(new_file(at, name, &file, err));
-    TRY(look_up(at, file->key, &file->info, err));
+    TRY(get_info(at, file->key, &file->info, err));
     *out = &TAKE(file)->base;
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status need_writer(struct store_file *file, struct object_writer **writer,
-                                        struct sidestep_error *err)
+static enum sidestep_status get_writer(struct store_file *file, struct object_writer **writer,
+                                       struct sidestep_error *err)
 {
     *writer = file_of(file)->writer;
     return *writer != NULL
@@ -375,7 +373,7 @@ static enum sidestep_status file_allocate(struct store_file *file, uint64_t byte
 {
     struct object_writer *writer;
 
-    TRY(need_writer(file, &writer, err));
+    TRY(get_writer(file, &writer, err));
     return object_writer_expect(writer, bytes, err);
 }
 
@@ -384,7 +382,7 @@ static enum sidestep_status file_write_at(struct store_file *file, const void *f
 {
     struct object_writer *writer;
 
-    TRY(need_writer(file, &writer, err));
+    TRY(get_writer(file, &writer, err));
     return object_writer_write(writer, from, bytes, offset, err);
 }
 
@@ -403,7 +401,7 @@ static enum sidestep_status file_truncate(struct store_file *file, uint64_t byte
 {
     struct object_writer *writer;
 
-    TRY(need_writer(file, &writer, err));
+    TRY(get_writer(file, &writer, err));
     return object_writer_resize(writer, bytes, err);
 }
 
@@ -411,7 +409,7 @@ static enum sidestep_status file_sync(struct store_file *file, struct sidestep_e
 {
     struct object_writer *writer;
 
-    TRY(need_writer(file, &writer, err));
+    TRY(get_writer(file, &writer, err));
     return object_writer_complete(writer, &file_of(file)->info, err);
 }
 
@@ -433,7 +431,8 @@ static enum sidestep_status file_read_places(struct store_file *base,
         return FAIL(err, SIDESTEP_ECORRUPT, "'%s': %llu bytes at %llu, but the file ends at %llu",
                     file->key, (unsigned long long)bytes, (unsigned long long)offset,
                     (unsigned long long)file->info.bytes);
-    const char *tag = file->info.tag[0] != '\0' ? file->info.tag : NULL; /* of a listing: maybe */
+    const char *tag =
+        file->info.tag[0] != '\0' ? file->info.tag : NULL; /* a listing may have none */
     enum sidestep_status status =
         client->ops->get(client, file->key, offset, places, tag, NULL, &why);
     if (status == SIDESTEP_EEXISTS)
@@ -500,7 +499,7 @@ static enum sidestep_status file_get(struct store_dir *at, const char *name, uin
 
     TRY(object_store_key(at, name, key, err));
     size_t known;
-    const void *bytes = tree != NULL ? object_tree_given(tree, key, &known) : NULL;
+    const void *bytes = tree != NULL ? object_tree_contents(tree, key, &known) : NULL;
     if (bytes == NULL || known > max)
         return client->ops->get_all(client, key, max, out, NULL, err);
     buffer_put(out, bytes, known);
@@ -577,7 +576,7 @@ enum sidestep_status object_store_new(const char *bucket, struct object_client *
     snprintf(store->bucket, sizeof(store->bucket), "%s", bucket);
     *out = &store->base;
     enum sidestep_status status =
-        profile_number("SIDESTEP_OBJECT_PART_BYTES", OBJECT_MIN_PART_BYTES, OBJECT_MOST_PART_BYTES,
+        profile_number("SIDESTEP_OBJECT_PART_BYTES", OBJECT_MIN_PART_BYTES, OBJECT_MAX_PART_BYTES,
                        &store->part_bytes, err);
     if (status != SIDESTEP_OK) {
         object_store_free(out);
@@ -590,11 +589,11 @@ enum sidestep_status object_store_new(const char *bucket, struct object_client *
 
 void object_store_free(struct store **store)
 {
-    struct object_store *mine = (struct object_store *)(void *)*store;
+    struct object_store *object_store = (struct object_store *)(void *)*store;
 
-    if (mine == NULL)
+    if (object_store == NULL)
         return;
-    object_client_free(&mine->client);
-    free(mine);
+    object_client_free(&object_store->client);
+    free(object_store);
     *store = NULL;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* object_tree.c -- see object_tree.h. */
+/* object_tree.c -- caches one listing of all keys below a prefix. */
 #include "object/object_tree.h"
 
 #include <stdio.h>
@@ -11,16 +11,16 @@ struct leaf {
     const char *tag;
     uint64_t bytes;
     int64_t modified;
-    const void *contents; /* NULL: they are not known */
+    const void *contents; /* NULL: not cached */
 };
 
 struct object_tree {
     struct arena arena;
     struct leaf *leaves; /* in byte order */
     size_t count, capacity;
-    size_t most;
-    int64_t now;
-    bool is_cut;
+    size_t most; /* keys */
+    int64_t now; /* the store's clock */
+    bool is_cut; /* there are more keys */
     bool no_memory;
 };
 
@@ -85,7 +85,7 @@ enum sidestep_status object_tree_read(struct object_client *client, const char *
     return status;
 }
 
-/* The first key that is not before ${key}. */
+/* The index of the first key that is not before ${key}. */
 static size_t lower_bound(const struct object_tree *tree, const char *key)
 {
     size_t low = 0, high = tree->count;
@@ -137,7 +137,7 @@ void object_tree_list(const struct object_tree *tree, const char *prefix, object
         const char *slash = strchr(leaf->key + length, '/');
         size_t end = slash != NULL ? (size_t)(slash - leaf->key) + 1 : strlen(leaf->key);
         if (slash != NULL && strncmp(info.key, leaf->key, end) == 0 && info.key[end] == '\0')
-            continue; /* another key below the same name */
+            continue; /* of the same name as the one before */
         fill(tree, leaf, &info);
         snprintf(info.key, sizeof(info.key), "%.*s", (int)end, leaf->key);
         if (!each(context, &info))
@@ -145,8 +145,8 @@ void object_tree_list(const struct object_tree *tree, const char *prefix, object
     }
 }
 
-bool object_tree_give(struct object_tree *tree, const char *key, const char *tag, const void *bytes,
-                      size_t length)
+bool object_tree_set_contents(struct object_tree *tree, const char *key, const char *tag,
+                              const void *bytes, size_t length)
 {
     size_t at = lower_bound(tree, key);
 
@@ -159,7 +159,7 @@ bool object_tree_give(struct object_tree *tree, const char *key, const char *tag
     return leaf->contents != NULL;
 }
 
-const void *object_tree_given(const struct object_tree *tree, const char *key, size_t *length)
+const void *object_tree_contents(const struct object_tree *tree, const char *key, size_t *length)
 {
     size_t at = lower_bound(tree, key);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* object_url.c -- see object_url.h. Rules for buckets: AWS, "General purpose bucket naming rules";
- * MinIO, Ceph and Swift keep them, too. */
+/* object_url.c -- parses "s3://BUCKET/KEY". Rules for buckets: AWS, "General purpose bucket naming
+ * rules"; MinIO, Ceph and Swift follow them, too. */
 #include "object/object_url.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* object_url.h -- takes "s3://BUCKET/KEY" apart. */
+/* object_url.h -- parses "s3://BUCKET/KEY". */
 #ifndef OBJECT_OBJECT_URL_H
 #define OBJECT_OBJECT_URL_H
 
@@ -13,11 +13,11 @@ struct object_url {
     char key[OBJECT_KEY_BYTES]; /* without slashes at its ends; "": the bucket itself */
 };
 
-/* Does ${path} name an object store? */
+/* Is ${path} the URL of an object store? */
 bool object_url_is_one(const char *path);
-/* May the ${length} bytes at ${begin} stand between two slashes? Not empty, not "." or "..". */
+/* Can the ${length} bytes at ${begin} be one component of a key: not empty, not "." or ".."? */
 bool object_url_is_component(const char *begin, size_t length);
-/* Bytes of ${path}, without the slashes behind a URL: a key has no empty part. */
+/* The length of ${path}, without the slashes at the end if it is a URL. */
 size_t object_url_trimmed(const char *path);
 /* EINVAL: no bucket, a bucket's name that S3 does not allow, a key that is too long, is not UTF-8,
  * or has a component that is empty, "." or "..". The message says which. */

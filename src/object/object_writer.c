@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * object_writer.c -- writes one object: gathers parts, sends them while the caller writes on, and
+ * object_writer.c -- writes one object: collects parts, sends them while the caller writes, and
  * makes the object appear at the end.
  *
- * Parts have one size, all but the last, as some stores demand (R2). Callers write any ranges, from
- * many threads. A part is sent when all of its bytes are there. Its memory is kept until the store
- * has acknowledged it, so it can be sent again. An object of one part is put with one request.
+ * All parts but the last have the same size, as some stores require (R2). Callers write any ranges,
+ * from many threads. A part is sent when all of its bytes are written. Its memory is kept until the
+ * store has acknowledged it, so that it can be sent again. An object of one part is sent by a put.
  */
 #include <assert.h>
 #include <pthread.h>
@@ -16,43 +16,41 @@
 #include "object/object_ranges.h"
 #include "object/object_store_internal.h"
 
-#define WRITER_UNKNOWN_PART_BYTES ((uint64_t)32 << 20) /* at least, of a file of unknown size */
-#define WRITER_USED_PARTS 9000u /* of OBJECT_MAX_PARTS, so that an estimate may be exceeded */
-#define WRITER_BUFFERS 7u       /* parts in memory; callers wait for one of them */
+#define WRITER_UNKNOWN_PART_BYTES ((uint64_t)32 << 20) /* minimum if the size is unknown */
+#define WRITER_USED_PARTS 9000u /* of OBJECT_MAX_PARTS, as the size may exceed the estimate */
+#define WRITER_BUFFERS 7u       /* parts in memory; if all are used, callers wait */
 #define WRITER_UPLOADERS WRITER_BUFFERS
-#define QUEUED_TAG "queued" /* until the store has given a tag */
+#define QUEUED_TAG "queued" /* until the store returns a tag */
 
-/* A part that is being gathered or sent. Once it is queued, nobody writes to it. */
+/* A part that is being written or sent. Once it is queued, it does not change. */
 struct part {
     struct part *next;
     unsigned number;             /* from 1 on */
     size_t length;               /* set when it is queued */
-    struct object_ranges ranges; /* that are there */
+    struct object_ranges ranges; /* that were written */
     uint8_t bytes[];
 };
 
 struct object_writer {
     struct object_client *client;
     char key[OBJECT_KEY_BYTES];
-    uint64_t wanted_part_bytes; /* part_bytes is this, or more if the object is large */
-    uint64_t part_bytes;
-    /* On which it appears. Its strings are ${tag} and ${maker}. Constant from the first write on.
-     */
-    struct object_condition condition;
-    char tag[OBJECT_TAG_BYTES], maker[OBJECT_MAKER_BYTES];
+    uint64_t min_part_bytes;
+    uint64_t part_bytes;                                   /* larger if the object is */
+    struct object_condition condition;                     /* constant after the first write */
+    char tag[OBJECT_TAG_BYTES], maker[OBJECT_MAKER_BYTES]; /* strings of ${condition} */
     struct {
         struct lock lock LOCK_KIND(OBJECT_WRITER);
         struct lock_condition changed;
         char upload_id[OBJECT_UPLOAD_ID_BYTES]; /* "": not begun */
-        bool is_beginning;                      /* a thread has asked for it */
-        struct part *open;                      /* being gathered */
-        struct part *idle;                      /* memory to be used again */
+        bool is_beginning;                      /* a thread has sent the request */
+        struct part *open;                      /* being written */
+        struct part *idle;                      /* memory for other parts */
         struct part *queue, **queue_end;        /* to be sent, in order */
-        unsigned buffers;                       /* parts in memory, without idle ones */
-        unsigned sending;                       /* of them, queued or being sent */
+        unsigned buffers;                       /* parts in memory that are not idle */
+        unsigned sending;                       /* parts that are queued or being sent */
         struct object_part *sent;
         unsigned sent_capacity;
-        unsigned part_count; /* highest number that was queued */
+        unsigned part_count; /* highest number of a queued part */
         uint64_t length;
         bool is_complete;
         bool ends; /* uploaders end when the queue is empty */
@@ -73,7 +71,7 @@ enum sidestep_status object_writer_new(struct object_client *client, const char 
         return FAIL_NOMEM(err, sizeof(*writer));
     writer->client = client;
     snprintf(writer->key, sizeof(writer->key), "%s", key);
-    writer->wanted_part_bytes = part_bytes;
+    writer->min_part_bytes = part_bytes;
     writer->part_bytes = max_u64(part_bytes, WRITER_UNKNOWN_PART_BYTES);
     writer->shared.queue_end = &writer->shared.queue;
     lock_init(&writer->shared.lock, LOCK_OBJECT_WRITER);
@@ -91,7 +89,7 @@ enum sidestep_status object_writer_expect(struct object_writer *writer, uint64_t
     if (bytes > (uint64_t)INT64_MAX)
         return error_set(err, SIDESTEP_ENOSPC, EFBIG, HERE, "'%s'", writer->key);
     least = (least + (1u << 20) - 1) & ~(((uint64_t)1 << 20) - 1);
-    writer->part_bytes = max_u64(writer->wanted_part_bytes, least);
+    writer->part_bytes = max_u64(writer->min_part_bytes, least);
     return SIDESTEP_OK;
 }
 
@@ -118,8 +116,9 @@ uint64_t object_writer_length(struct object_writer *writer)
 
 /* ---- sending ---- */
 
-/* Locked: note the first error. Everybody who waits sees it. */
+/* Record the first error, and wake all that wait. */
 static void fail_locked(struct object_writer *writer, const struct sidestep_error *why)
+    REQUIRES(&writer->shared.lock)
 {
     if (!writer->shared.failed)
         writer->shared.err = *why;
@@ -127,18 +126,15 @@ static void fail_locked(struct object_writer *writer, const struct sidestep_erro
     lock_wake_all(&writer->shared.changed);
 }
 
-/* Locked. */
-static enum sidestep_status failure(const struct object_writer *writer, struct sidestep_error *err)
+static enum sidestep_status recorded_error(const struct object_writer *writer,
+                                           struct sidestep_error *err)
+    REQUIRES(&writer->shared.lock)
 {
-    if (!writer->shared.failed)
-        return SIDESTEP_OK;
-    error_copy(err, &writer->shared.err);
-    return (enum sidestep_status)writer->shared.err.status;
+    return writer->shared.failed ? error_copy(err, &writer->shared.err) : SIDESTEP_OK;
 }
 
-/* Locked: wait for a part to send. NULL: there will be none. */
-static struct part *take_queued(struct object_writer *writer) REQUIRES(writer->shared.lock);
-static struct part *take_queued(struct object_writer *writer)
+/* Wait for a part to send. NULL: there are no more. */
+static struct part *take_queued(struct object_writer *writer) REQUIRES(&writer->shared.lock)
 {
     while (writer->shared.queue == NULL && !writer->shared.ends)
         lock_wait(&writer->shared.lock, &writer->shared.changed);
@@ -150,8 +146,8 @@ static struct part *take_queued(struct object_writer *writer)
     return part;
 }
 
-/* Locked: the memory of ${part} can be used for another one. */
-static void give_back(struct object_writer *writer, struct part *part)
+static void recycle_part(struct object_writer *writer, struct part *part)
+    REQUIRES(&writer->shared.lock)
 {
     part->next = writer->shared.idle;
     writer->shared.idle = part;
@@ -171,13 +167,13 @@ static void *upload_parts(void *argument)
         enum sidestep_status status = SIDESTEP_OK;
         bool failed = writer->shared.failed;
         lock_release(&writer->shared.lock);
-        if (!failed) /* else it is of no use any more */
+        if (!failed) /* otherwise the object is abandoned */
             status = client->ops->upload_part(client, writer->key, writer->shared.upload_id,
                                               part->number, part->bytes, part->length, &sent, &why);
         lock_acquire(&writer->shared.lock);
         writer->shared.sent[part->number - 1] = sent;
         writer->shared.sending--;
-        give_back(writer, part);
+        recycle_part(writer, part);
         if (status != SIDESTEP_OK)
             fail_locked(writer, &why);
         lock_wake_all(&writer->shared.changed);
@@ -186,16 +182,15 @@ static void *upload_parts(void *argument)
     return NULL;
 }
 
-/* Locked, released in the meantime: begin the upload, once. */
+/* Begin the upload, unless it has begun. Releases the lock in the meantime. */
 static enum sidestep_status begin_upload(struct object_writer *writer, struct sidestep_error *err)
-    REQUIRES(writer->shared.lock);
-static enum sidestep_status begin_upload(struct object_writer *writer, struct sidestep_error *err)
+    REQUIRES(&writer->shared.lock)
 {
     char upload_id[OBJECT_UPLOAD_ID_BYTES] = "";
 
     while (writer->shared.is_beginning)
         lock_wait(&writer->shared.lock, &writer->shared.changed);
-    TRY(failure(writer, err));
+    TRY(recorded_error(writer, err));
     if (writer->shared.upload_id[0] != '\0')
         return SIDESTEP_OK;
     writer->shared.is_beginning = true;
@@ -209,9 +204,9 @@ static enum sidestep_status begin_upload(struct object_writer *writer, struct si
     return status;
 }
 
-/* Locked: part ${number} is queued from now on. */
-static enum sidestep_status note_queued(struct object_writer *writer, unsigned number,
-                                        struct sidestep_error *err)
+/* Mark part ${number} as queued. */
+static enum sidestep_status mark_queued(struct object_writer *writer, unsigned number,
+                                        struct sidestep_error *err) REQUIRES(&writer->shared.lock)
 {
     if (number > writer->shared.sent_capacity) {
         unsigned capacity = (unsigned)max_u64(2 * (uint64_t)number, 64);
@@ -229,6 +224,7 @@ static enum sidestep_status note_queued(struct object_writer *writer, unsigned n
 }
 
 static enum sidestep_status start_uploader(struct object_writer *writer, struct sidestep_error *err)
+    REQUIRES(&writer->shared.lock)
 {
     if (writer->shared.uploader_count == WRITER_UPLOADERS ||
         writer->shared.uploader_count > writer->shared.sending)
@@ -239,28 +235,26 @@ static enum sidestep_status start_uploader(struct object_writer *writer, struct 
                      upload_parts, writer, &why);
     if (status == SIDESTEP_OK)
         writer->shared.uploader_count++;
-    else if (writer->shared.uploader_count == 0) /* fewer threads than wanted are enough */
+    else if (writer->shared.uploader_count == 0) /* one thread is enough */
         error_copy(err, &why);
     return writer->shared.uploader_count != 0 ? SIDESTEP_OK : status;
 }
 
-/* Locked: send ${part}, of which the first ${length} bytes count. Takes it over, also on
- * failure. */
+/* Send the first ${length} bytes of ${part}. Takes ownership of ${part}, also on failure. Releases
+ * the lock in the meantime. */
 static enum sidestep_status send_part(struct object_writer *writer, struct part *part,
                                       size_t length, struct sidestep_error *err)
-    REQUIRES(writer->shared.lock);
-static enum sidestep_status send_part(struct object_writer *writer, struct part *part,
-                                      size_t length, struct sidestep_error *err)
+    REQUIRES(&writer->shared.lock)
 {
-    /* First, so that nobody else opens this part while the lock is released. */
-    enum sidestep_status status = note_queued(writer, part->number, err);
+    /* First, so that no thread opens this part again while the lock is released. */
+    enum sidestep_status status = mark_queued(writer, part->number, err);
 
     if (status == SIDESTEP_OK)
         status = begin_upload(writer, err);
     if (status == SIDESTEP_OK)
         status = start_uploader(writer, err);
     if (status != SIDESTEP_OK) {
-        give_back(writer, part);
+        recycle_part(writer, part);
         return status;
     }
     object_ranges_clear_gaps(&part->ranges, part->bytes, length);
@@ -273,17 +267,18 @@ static enum sidestep_status send_part(struct object_writer *writer, struct part 
     return SIDESTEP_OK;
 }
 
-/* ---- gathering ---- */
+/* ---- writing ---- */
 
-/* Locked: is part ${number} sent, or queued for it? */
+/* Is part ${number} sent or queued? */
 static bool is_sent(const struct object_writer *writer, unsigned number)
+    REQUIRES(&writer->shared.lock)
 {
     return number <= writer->shared.sent_capacity && writer->shared.sent[number - 1].tag[0] != '\0';
 }
 
-/* Locked: the place in the list of open parts that points to part ${number}; NULL: it is not
- * there. */
+/* The pointer to part ${number} in the list of open parts; NULL: it is not open. */
 static struct part **find_open(struct object_writer *writer, unsigned number)
+    REQUIRES(&writer->shared.lock)
 {
     for (struct part **at = &writer->shared.open; *at != NULL; at = &(*at)->next)
         if ((*at)->number == number)
@@ -291,23 +286,20 @@ static struct part **find_open(struct object_writer *writer, unsigned number)
     return NULL;
 }
 
-/* Locked, released in the meantime: open part ${number}, when there is memory for it. */
+/* Open part ${number} when a buffer is free. Releases the lock in the meantime. */
 static enum sidestep_status open_part(struct object_writer *writer, unsigned number,
                                       struct part ***at, struct sidestep_error *err)
-    REQUIRES(writer->shared.lock);
-static enum sidestep_status open_part(struct object_writer *writer, unsigned number,
-                                      struct part ***at, struct sidestep_error *err)
+    REQUIRES(&writer->shared.lock)
 {
     while ((*at = find_open(writer, number)) == NULL && !writer->shared.failed &&
            writer->shared.buffers >= WRITER_BUFFERS && writer->shared.sending != 0)
         lock_wait(&writer->shared.lock, &writer->shared.changed);
-    TRY(failure(writer, err));
+    TRY(recorded_error(writer, err));
     if (*at != NULL)
         return SIDESTEP_OK;
     if (is_sent(writer, number))
-        return FAIL(err, SIDESTEP_EUNSUPPORTED,
-                    "'%s': part %u was sent already, and parts cannot be changed", writer->key,
-                    number);
+        return FAIL(err, SIDESTEP_EUNSUPPORTED, "'%s': part %u has been sent and cannot be changed",
+                    writer->key, number);
     struct part *part = writer->shared.idle;
     if (part != NULL)
         writer->shared.idle = part->next;
@@ -324,14 +316,11 @@ static enum sidestep_status open_part(struct object_writer *writer, unsigned num
     return SIDESTEP_OK;
 }
 
-/* Locked, released in the meantime: copy what lies in one part, and send the part if it is full.
- * Before the range is noted the part is not full, so it stays open while the bytes are copied. */
+/* Copy bytes to one part, and send the part if it is full. Releases the lock in the meantime: the
+ * part is not full before this range is added, so it stays open. */
 static enum sidestep_status write_to_part(struct object_writer *writer, unsigned number,
                                           const void *from, uint64_t begin, size_t bytes,
-                                          struct sidestep_error *err) REQUIRES(writer->shared.lock);
-static enum sidestep_status write_to_part(struct object_writer *writer, unsigned number,
-                                          const void *from, uint64_t begin, size_t bytes,
-                                          struct sidestep_error *err)
+                                          struct sidestep_error *err) REQUIRES(&writer->shared.lock)
 {
     struct part **at;
 
@@ -343,7 +332,7 @@ static enum sidestep_status write_to_part(struct object_writer *writer, unsigned
     if (!object_ranges_add(&part->ranges, begin, begin + bytes))
         return FAIL(err, SIDESTEP_EUNSUPPORTED, "'%s': part %u has more than %u gaps", writer->key,
                     number, OBJECT_MAX_RANGES);
-    if (!object_ranges_are(&part->ranges, writer->part_bytes))
+    if (!object_ranges_cover(&part->ranges, writer->part_bytes))
         return SIDESTEP_OK;
     at = find_open(writer, number);
     assert(at != NULL && *at == part);
@@ -351,14 +340,11 @@ static enum sidestep_status write_to_part(struct object_writer *writer, unsigned
     return send_part(writer, part, writer->part_bytes, err);
 }
 
-/* Locked, released in the meantime. */
 static enum sidestep_status write_locked(struct object_writer *writer, const uint8_t *from,
                                          size_t bytes, uint64_t offset, struct sidestep_error *err)
-    REQUIRES(writer->shared.lock);
-static enum sidestep_status write_locked(struct object_writer *writer, const uint8_t *from,
-                                         size_t bytes, uint64_t offset, struct sidestep_error *err)
+    REQUIRES(&writer->shared.lock)
 {
-    TRY(failure(writer, err));
+    TRY(recorded_error(writer, err));
     if (writer->shared.is_complete)
         return FAIL(err, SIDESTEP_EUNSUPPORTED, "'%s' is complete and cannot be changed",
                     writer->key);
@@ -398,7 +384,7 @@ enum sidestep_status object_writer_resize(struct object_writer *writer, uint64_t
     if (bytes > (uint64_t)INT64_MAX)
         status = error_set(err, SIDESTEP_ENOSPC, EFBIG, HERE, "'%s'", writer->key);
     else if (bytes < writer->shared.part_count * writer->part_bytes)
-        status = FAIL(err, SIDESTEP_EUNSUPPORTED, "'%s': parts behind byte %llu were sent already",
+        status = FAIL(err, SIDESTEP_EUNSUPPORTED, "'%s': parts after byte %llu have been sent",
                       writer->key, (unsigned long long)bytes);
     else
         writer->shared.length = bytes;
@@ -406,10 +392,10 @@ enum sidestep_status object_writer_resize(struct object_writer *writer, uint64_t
     return status;
 }
 
-/* ---- the end ---- */
+/* ---- completing ---- */
 
-/* The store does not know conditions. False: there was none. */
-static bool drop(struct object_condition *condition)
+/* Remove the condition, for stores without conditions. False: there was none. */
+static bool drop_condition(struct object_condition *condition)
 {
     bool had_one = condition->if_absent || condition->if_tag != NULL;
 
@@ -417,11 +403,9 @@ static bool drop(struct object_condition *condition)
     return had_one;
 }
 
-/* Locked, released in the meantime: put an object of at most one part with one request. */
+/* Put an object of at most one part. Releases the lock in the meantime. */
 static enum sidestep_status put_whole(struct object_writer *writer, struct object_info *info,
-                                      struct sidestep_error *err) REQUIRES(writer->shared.lock);
-static enum sidestep_status put_whole(struct object_writer *writer, struct object_info *info,
-                                      struct sidestep_error *err)
+                                      struct sidestep_error *err) REQUIRES(&writer->shared.lock)
 {
     struct object_client *client = writer->client;
     struct part **at = NULL;
@@ -434,7 +418,7 @@ static enum sidestep_status put_whole(struct object_writer *writer, struct objec
     struct object_condition condition = writer->condition;
     enum sidestep_status status =
         client->ops->put(client, writer->key, part->bytes, length, &condition, info->tag, err);
-    if (status == SIDESTEP_EUNSUPPORTED && drop(&condition))
+    if (status == SIDESTEP_EUNSUPPORTED && drop_condition(&condition))
         status =
             client->ops->put(client, writer->key, part->bytes, length, &condition, info->tag, err);
     lock_acquire(&writer->shared.lock);
@@ -442,22 +426,19 @@ static enum sidestep_status put_whole(struct object_writer *writer, struct objec
     return status;
 }
 
-/* Locked. */
-static bool is_one_part(const struct object_writer *writer)
+static bool is_one_part(const struct object_writer *writer) REQUIRES(&writer->shared.lock)
 {
     return writer->shared.part_count == 0 && writer->shared.length <= writer->part_bytes;
 }
 
-/* Locked. */
-static uint64_t count_parts(const struct object_writer *writer)
+static uint64_t count_parts(const struct object_writer *writer) REQUIRES(&writer->shared.lock)
 {
     return (writer->shared.length + writer->part_bytes - 1) / writer->part_bytes;
 }
 
-/* Locked, released in the meantime: send what is not sent. */
+/* Send the parts that are not sent. Releases the lock in the meantime. */
 static enum sidestep_status send_rest(struct object_writer *writer, struct sidestep_error *err)
-    REQUIRES(writer->shared.lock);
-static enum sidestep_status send_rest(struct object_writer *writer, struct sidestep_error *err)
+    REQUIRES(&writer->shared.lock)
 {
     uint64_t count = count_parts(writer);
 
@@ -477,15 +458,13 @@ static enum sidestep_status send_rest(struct object_writer *writer, struct sides
     }
     while (writer->shared.sending != 0 && !writer->shared.failed)
         lock_wait(&writer->shared.lock, &writer->shared.changed);
-    return failure(writer, err);
+    return recorded_error(writer, err);
 }
 
-/* Locked, released in the meantime. All parts are sent, so nothing of them changes any more. */
+/* Releases the lock in the meantime: all parts are sent, so nothing changes. */
 static enum sidestep_status complete_upload(struct object_writer *writer, struct object_info *info,
                                             struct sidestep_error *err)
-    REQUIRES(writer->shared.lock);
-static enum sidestep_status complete_upload(struct object_writer *writer, struct object_info *info,
-                                            struct sidestep_error *err)
+    REQUIRES(&writer->shared.lock)
 {
     struct object_client *client = writer->client;
     struct object_condition condition = writer->condition;
@@ -497,7 +476,7 @@ static enum sidestep_status complete_upload(struct object_writer *writer, struct
     lock_release(&writer->shared.lock);
     enum sidestep_status status = client->ops->upload_complete(client, writer->key, id, sent, count,
                                                                length, &condition, info, err);
-    if (status == SIDESTEP_EUNSUPPORTED && drop(&condition))
+    if (status == SIDESTEP_EUNSUPPORTED && drop_condition(&condition))
         status = client->ops->upload_complete(client, writer->key, id, sent, count, length,
                                               &condition, info, err);
     lock_acquire(&writer->shared.lock);
@@ -506,11 +485,9 @@ static enum sidestep_status complete_upload(struct object_writer *writer, struct
 
 static enum sidestep_status complete_locked(struct object_writer *writer, struct object_info *info,
                                             struct sidestep_error *err)
-    REQUIRES(writer->shared.lock);
-static enum sidestep_status complete_locked(struct object_writer *writer, struct object_info *info,
-                                            struct sidestep_error *err)
+    REQUIRES(&writer->shared.lock)
 {
-    TRY(failure(writer, err));
+    TRY(recorded_error(writer, err));
     if (writer->shared.is_complete)
         return SIDESTEP_OK;
     if (is_one_part(writer)) {
@@ -542,7 +519,7 @@ enum sidestep_status object_writer_complete(struct object_writer *writer, struct
     lock_acquire(&writer->shared.lock);
     enum sidestep_status status = complete_locked(writer, info, &why);
     if (status != SIDESTEP_OK) {
-        fail_locked(writer, &why); /* as after a failed fsync: the file must be abandoned */
+        fail_locked(writer, &why); /* as after a failed fsync, the file is abandoned */
         error_copy(err, &why);
     }
     lock_release(&writer->shared.lock);
@@ -574,7 +551,7 @@ void object_writer_free(struct object_writer *writer)
     if (writer == NULL)
         return;
     end_uploaders(writer);
-    /* Best effort: sweeps and the bucket's lifecycle rule take what is left. */
+    /* Best effort: a sweep or the bucket's lifecycle rule removes what is left. */
     if (!writer->shared.is_complete && writer->shared.upload_id[0] != '\0')
         (void)writer->client->ops->upload_abort(writer->client, writer->key,
                                                 writer->shared.upload_id, NULL);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* profile.c -- see profile.h. */
+/* profile.c -- reads the profile files of AWS tools. */
 #include "object/profile.h"
 
 #include <ctype.h>
@@ -14,8 +14,8 @@ const char *profile_variable(const char *name)
     return value != NULL && value[0] != '\0' ? value : NULL;
 }
 
-enum sidestep_status profile_number(const char *name, uint64_t least, uint64_t most,
-                                    uint64_t *number, struct sidestep_error *err)
+enum sidestep_status profile_number(const char *name, uint64_t min, uint64_t max, uint64_t *number,
+                                    struct sidestep_error *err)
 {
     const char *text = profile_variable(name);
     char *end;
@@ -25,19 +25,10 @@ enum sidestep_status profile_number(const char *name, uint64_t least, uint64_t m
         return SIDESTEP_OK;
     errno = 0;
     *number = strtoull(text, &end, 10);
-    if (*text < '0' || *text > '9' || *end != '\0' || errno != 0 || *number < least ||
-        *number > most)
-        return FAIL(err, SIDESTEP_EINVAL, "%s is '%.40s'; it has to be a number from %llu to %llu",
-                    name, text, (unsigned long long)least, (unsigned long long)most);
+    if (*text < '0' || *text > '9' || *end != '\0' || errno != 0 || *number < min || *number > max)
+        return FAIL(err, SIDESTEP_EINVAL, "%s is '%.40s', but must be a number from %llu to %llu",
+                    name, text, (unsigned long long)min, (unsigned long long)max);
     return SIDESTEP_OK;
-}
-
-/* Owned buffers of secrets: wiped, then freed. */
-static void wipe(struct buffer *b)
-{
-    if (b->bytes != NULL)
-        explicit_bzero(b->bytes, b->capacity);
-    buffer_release(b);
 }
 
 enum sidestep_status profile_read_file(const char *path, size_t most, struct buffer *to,
@@ -49,9 +40,9 @@ enum sidestep_status profile_read_file(const char *path, size_t most, struct buf
     if (fd < 0 || fstat(fd, &stat) != 0)
         return FAIL_SYS(err, "read '%s'", path);
     if (!S_ISREG(stat.st_mode) || (uint64_t)stat.st_size > most)
-        return FAIL(err, SIDESTEP_EINVAL, "read '%s': it is no file, or has more than %zu bytes",
+        return FAIL(err, SIDESTEP_EINVAL, "read '%s': it is not a file, or has more than %zu bytes",
                     path, most);
-    /* At once, so that no copy of a secret is left behind by a buffer that grows. */
+    /* Extended once, so that it leaves no copy of a secret. */
     to->length = 0;
     char *text = (char *)buffer_extend(to, (size_t)stat.st_size + 1);
     TRY(buffer_check(to, err));
@@ -119,7 +110,7 @@ static const char **setting_of(struct profile *p, const char *key)
     return NULL;
 }
 
-/* "key = value".  The file that is read first, the credentials file, wins. */
+/* "key = value".  The credentials file, which is read first, has precedence. */
 static enum sidestep_status take_setting(struct profile *profile, char *line,
                                          struct sidestep_error *err)
 {
@@ -139,18 +130,18 @@ static enum sidestep_status take_setting(struct profile *profile, char *line,
 enum sidestep_status profile_parse(struct profile *profile, char *text, bool is_config,
                                    struct sidestep_error *err)
 {
-    bool is_ours = false;
+    bool is_chosen_section = false;
     char *rest = text;
 
     for (char *line; (line = strsep(&rest, "\n")) != NULL;) {
         bool is_nested = isspace((unsigned char)line[0]);
         char *trimmed = trim(line);
         if (*trimmed == '\0' || *trimmed == '#' || *trimmed == ';' || is_nested)
-            continue; /* an indented line belongs to a setting that we do not read */
+            continue; /* an indented line belongs to a setting that is not used */
         if (*trimmed == '[') {
-            is_ours = is_section_of(trimmed, profile, is_config);
-            profile->is_found |= is_ours;
-        } else if (is_ours) {
+            is_chosen_section = is_section_of(trimmed, profile, is_config);
+            profile->is_found |= is_chosen_section;
+        } else if (is_chosen_section) {
             TRY(take_setting(profile, trimmed, err));
         }
     }
@@ -173,16 +164,14 @@ static enum sidestep_status find_path(struct profile *profile, const char *varia
 static enum sidestep_status read_one(struct profile *profile, const char *path, bool is_config,
                                      struct sidestep_error *err)
 {
-    OWNED_BY(wipe) struct buffer text = {0};
+    OWNED_BY(buffer_wipe) struct buffer text = {0};
     struct sidestep_error why;
     enum sidestep_status status = profile_read_file(path, PROFILE_MAX_FILE_BYTES, &text, &why);
 
     if (status == SIDESTEP_ENOTFOUND)
         return SIDESTEP_OK;
-    if (status != SIDESTEP_OK) {
-        error_copy(err, &why);
-        return status;
-    }
+    if (status != SIDESTEP_OK)
+        return error_copy(err, &why);
     return profile_parse(profile, (char *)text.bytes, is_config, err);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * profile.h -- the two files in which AWS tools keep settings, read for one profile.
+ * profile.h -- reads the settings of one profile from the two files of AWS tools.
  * Source: https://docs.aws.amazon.com/sdkref/latest/guide/file-format.html
  */
 #ifndef OBJECT_PROFILE_H
@@ -10,10 +10,10 @@
 
 #define PROFILE_MAX_FILE_BYTES ((size_t)1 << 20)
 
-/* Texts of one profile; NULL: not set.  They lie in ${arena}, which profile_release() wipes. */
+/* Settings; NULL: not set.  They are in ${arena}; profile_release() wipes the secrets. */
 struct profile {
     const char *name;
-    bool is_chosen; /* by the caller or AWS_PROFILE: then it has to be there */
+    bool is_chosen; /* by the caller or AWS_PROFILE, so it must exist */
     bool is_found;
     const char *credentials_path;
     const char *config_path;
@@ -23,12 +23,12 @@ struct profile {
     const char *ca_bundle;
     const char *credential_process;
     const char *role_arn, *web_identity_token_file, *role_session_name;
-    const char *sso; /* a setting of it, if there is one: we cannot do that */
+    const char *sso; /* a setting of single sign-on, which sidestep does not support */
     struct arena arena;
 };
 
 /* Read AWS_SHARED_CREDENTIALS_FILE (~/.aws/credentials) and AWS_CONFIG_FILE (~/.aws/config).  A
- * file that is not there is empty.  ${name} NULL: AWS_PROFILE, or "default".  EINVAL: a chosen
+ * missing file counts as empty.  ${name} NULL: AWS_PROFILE, or "default".  EINVAL: a chosen
  * profile is in neither file, or a file is not of that format; EPERM, EIO: a file cannot be read.
  */
 enum sidestep_status profile_read(const char *name, struct profile *profile,
@@ -36,16 +36,16 @@ enum sidestep_status profile_read(const char *name, struct profile *profile,
 void profile_release(struct profile *profile);
 #define OWNED_PROFILE __attribute__((cleanup(profile_release))) struct profile
 
-/* Read all of a small text file into ${to}, with a NUL behind it; ENOTFOUND: it is not there. */
+/* Read a text file of at most ${most} bytes into ${to}, and append a NUL. */
 enum sidestep_status profile_read_file(const char *path, size_t most, struct buffer *to,
                                        struct sidestep_error *err);
-/* Take all text of one file, for its profile; exported for tests. */
+/* Take the settings from the text of one file; exported for tests. */
 enum sidestep_status profile_parse(struct profile *profile, char *text, bool is_config,
                                    struct sidestep_error *err);
-/* The variable's value; NULL also if it is empty. */
+/* The value of an environment variable; NULL: not set, or empty. */
 const char *profile_variable(const char *name);
-/* The number in a variable; 0: it is not set. EINVAL: it is no number from ${least} to ${most}. */
-enum sidestep_status profile_number(const char *name, uint64_t least, uint64_t most,
-                                    uint64_t *number, struct sidestep_error *err);
+/* The number in a variable; 0: not set. EINVAL: it is not a number from ${min} to ${max}. */
+enum sidestep_status profile_number(const char *name, uint64_t min, uint64_t max, uint64_t *number,
+                                    struct sidestep_error *err);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* request.c -- see request.h.  request_send.c makes one attempt. */
+/* request.c -- repeats the attempts of a request, and reports its failure.  request_send.c makes
+ * one attempt. */
 #include "object/request.h"
 
 #include <assert.h>
@@ -47,7 +48,7 @@ void request_release(struct request *request)
     answer_release(&request->answer);
 }
 
-static struct failure failure_of(const struct sending *s)
+static struct failure failure_of(const struct request_state *s)
 {
     return (struct failure){
         .doing = s->request->doing,
@@ -61,8 +62,8 @@ static struct failure failure_of(const struct sending *s)
     };
 }
 
-/* What a person should hear about an attempt that is repeated, or was the last one. */
-static void note_reason(struct sending *s)
+/* Set the reason of the last failure, for messages. */
+static void set_reason(struct request_state *s)
 {
     const struct answer *answer = &s->request->answer;
 
@@ -75,8 +76,8 @@ static void note_reason(struct sending *s)
     if (retry_is_contradiction(&s->facts) && answer->problem != NULL) {
         snprintf(s->reason, sizeof(s->reason), "the answer (HTTP status %d) is refused: %s",
                  answer->status, answer->problem);
-    } else if (s->facts.verdict == RETRY_BODY_NONSENSE) {
-        snprintf(s->reason, sizeof(s->reason), "%s", s->nonsense.message);
+    } else if (s->facts.verdict == RETRY_BODY_INVALID) {
+        snprintf(s->reason, sizeof(s->reason), "%s", s->invalid.message);
     } else if (s->facts.outcome == TRANSPORT_ANSWERED) {
         failure_quote(answer, &s->request->report, s->reason, sizeof(s->reason));
     } else {
@@ -84,14 +85,14 @@ static void note_reason(struct sending *s)
     }
 }
 
-static const char *unsure_words(const struct sending *s)
+static const char *unsure_text(const struct request_state *s)
 {
     return s->request->is_write && s->request->is_unsure
                ? "; the store may have carried it out, or may do so within 15 minutes"
                : "";
 }
 
-static enum sidestep_status fail_deadline(struct sending *s, struct sidestep_error *err)
+static enum sidestep_status fail_deadline(struct request_state *s, struct sidestep_error *err)
 {
     struct failure failure = failure_of(s);
     char name[360];
@@ -103,22 +104,22 @@ static enum sidestep_status fail_deadline(struct sending *s, struct sidestep_err
                     "and the proxy",
                     name, s->endpoint.host, s->reason);
     return FAIL(err, SIDESTEP_ETIMEDOUT,
-                "%s: no useful answer from %.100s in %u attempts and %llu s; the last one: %s%s",
+                "%s: no usable answer from %.100s in %u attempts and %llu s; the last one: %s%s",
                 name, s->endpoint.host, s->request->attempts,
                 (unsigned long long)((clock_now(clock_system()) - s->started_ns) / 1000000000u),
-                s->reason, unsure_words(s));
+                s->reason, unsure_text(s));
 }
 
-static enum sidestep_status fail_cancelled(struct sending *s, struct sidestep_error *err)
+static enum sidestep_status fail_cancelled(struct request_state *s, struct sidestep_error *err)
 {
     struct failure failure = failure_of(s);
     char name[360];
 
     failure_name(&failure, name, sizeof(name));
-    return FAIL(err, SIDESTEP_EABORTED, "%s: cancelled%s", name, unsure_words(s));
+    return FAIL(err, SIDESTEP_EABORTED, "%s: cancelled%s", name, unsure_text(s));
 }
 
-static enum sidestep_status fail_unanswered(struct sending *s, struct sidestep_error *err)
+static enum sidestep_status fail_unanswered(struct request_state *s, struct sidestep_error *err)
 {
     struct failure failure = failure_of(s);
     char name[360];
@@ -131,7 +132,7 @@ static enum sidestep_status fail_unanswered(struct sending *s, struct sidestep_e
                     "authority in AWS_CA_BUNDLE",
                     name, s->endpoint.host, s->reason);
     case TRANSPORT_IMPOSSIBLE:
-        return FAIL(err, SIDESTEP_EINVAL, "%s: no request can be made of it: %s", name, s->reason);
+        return FAIL(err, SIDESTEP_EINVAL, "%s: the request is not valid: %s", name, s->reason);
     case TRANSPORT_NO_MEMORY:
         return FAIL_NOMEM(err, s->request->body_length);
     case TRANSPORT_CANCELLED:
@@ -141,7 +142,7 @@ static enum sidestep_status fail_unanswered(struct sending *s, struct sidestep_e
     }
 }
 
-static enum sidestep_status give_up(struct sending *s, struct sidestep_error *err)
+static enum sidestep_status give_up(struct request_state *s, struct sidestep_error *err)
 {
     struct failure failure = failure_of(s);
     char name[360];
@@ -150,19 +151,19 @@ static enum sidestep_status give_up(struct sending *s, struct sidestep_error *er
         failure_name(&failure, name, sizeof(name));
         return FAIL(err, SIDESTEP_ECORRUPT,
                     "%s: the answers of %.100s cannot be used, %u times; the last one: %s%s", name,
-                    s->endpoint.host, s->contradictions, s->reason, unsure_words(s));
+                    s->endpoint.host, s->contradictions, s->reason, unsure_text(s));
     }
     if (s->facts.outcome != TRANSPORT_ANSWERED)
         return fail_unanswered(s, err);
     return failure_of_answer(&failure, &s->request->answer, &s->request->report, err);
 }
 
-/* Wait before the next attempt.  ETIMEDOUT: there would be no time left for it. */
-static enum sidestep_status pause_before_next(struct sending *s, struct sidestep_error *err)
+/* Wait before the next attempt.  ETIMEDOUT: the deadline is earlier. */
+static enum sidestep_status pause_before_next(struct request_state *s, struct sidestep_error *err)
 {
     uint64_t random = 0;
 
-    (void)random_bytes(&random, sizeof(random), NULL); /* without, the pause is shorter */
+    (void)random_bytes(&random, sizeof(random), NULL); /* if it fails, the pause is 0 */
     uint64_t ms =
         retry_pause_ms(s->request->attempts, random, s->request->answer.retry_after_seconds);
     if (clock_now(clock_system()) + ms * 1000000u >= s->deadline_ns)
@@ -170,8 +171,8 @@ static enum sidestep_status pause_before_next(struct sending *s, struct sidestep
     return client_sleep(s->client, ms) ? SIDESTEP_OK : fail_cancelled(s, err);
 }
 
-/* Do what the next attempt needs. */
-static enum sidestep_status prepare_next(struct sending *s, enum retry_action action,
+/* Prepare the next attempt, or give up. */
+static enum sidestep_status prepare_next(struct request_state *s, enum retry_action action,
                                          struct sidestep_error *err)
 {
     switch (action) {
@@ -183,18 +184,18 @@ static enum sidestep_status prepare_next(struct sending *s, enum retry_action ac
             return SIDESTEP_OK;
         return give_up(s, err);
     case RETRY_WITH_CLOCK:
-        s->facts.was_clocked = true;
+        s->facts.was_clock_corrected = true;
         atomic_store(&s->client->clock_offset, s->clock_offset + s->facts.skew);
         return SIDESTEP_OK;
-    case RETRY_ELSEWHERE:
-        s->facts.was_moved = true;
-        s->endpoint = s->elsewhere;
+    case RETRY_REDIRECTED:
+        s->facts.was_redirected = true;
+        s->endpoint = s->redirect;
         return SIDESTEP_OK;
     case RETRY_WITHOUT_CHECKSUM:
         s->without_checksum = true;
         return SIDESTEP_OK;
     case RETRY_AS_GET:
-        s->facts.was_explained = true;
+        s->facts.was_sent_as_get = true;
         s->as_get = true;
         return SIDESTEP_OK;
     default:
@@ -202,9 +203,9 @@ static enum sidestep_status prepare_next(struct sending *s, enum retry_action ac
     }
 }
 
-/* Did the store take the request of another region as its own?  Then later ones go there at once;
- * a redirect to another host may be for a moment. */
-static bool is_at_home(const struct sending *s)
+/* Has the store in another region accepted the request?  Later ones are sent there; a redirect to
+ * another host may be temporary. */
+static bool is_right_region(const struct request_state *s)
 {
     int status = s->request->answer.status;
 
@@ -213,8 +214,8 @@ static bool is_at_home(const struct sending *s)
            strcmp(s->endpoint.region, client_endpoint(s->client).region) != 0;
 }
 
-/* Learn from an attempt, and decide. */
-static enum retry_action weigh(struct sending *s)
+/* Record what an attempt showed, and decide what to do next. */
+static enum retry_action decide(struct request_state *s)
 {
     struct request *request = s->request;
 
@@ -227,24 +228,24 @@ static enum retry_action weigh(struct sending *s)
     if (action == RETRY_DONE || strcmp(request->report.code, "NoSuchKey") == 0)
         atomic_store(&s->client->has_bucket, true);
     if (s->as_get && (action == RETRY_DONE || request->answer.status == 416)) {
-        s->as_get = false; /* the reason has passed: ask what was to be asked */
+        s->as_get = false; /* the cause is gone: send the HEAD again */
         action = RETRY_AGAIN;
     }
-    if (action == RETRY_DONE && s->without_checksum) /* so it was the checksum */
+    if (action == RETRY_DONE && s->without_checksum) /* the checksum was the cause */
         atomic_store(&s->client->has_no_checksums, true);
-    if (s->facts.was_moved && is_at_home(s))
-        client_move(s->client, &s->endpoint);
+    if (s->facts.was_redirected && is_right_region(s))
+        client_set_endpoint(s->client, &s->endpoint);
     return action;
 }
 
-static enum sidestep_status run(struct sending *s, struct sidestep_error *err)
+static enum sidestep_status run(struct request_state *s, struct sidestep_error *err)
 {
     for (;;) {
-        TRY(sending_attempt(s, err));
-        enum retry_action action = weigh(s);
+        TRY(request_attempt(s, err));
+        enum retry_action action = decide(s);
         if (action == RETRY_DONE)
             return SIDESTEP_OK;
-        note_reason(s);
+        set_reason(s);
         TRY(prepare_next(s, action, err));
     }
 }
@@ -252,7 +253,7 @@ static enum sidestep_status run(struct sending *s, struct sidestep_error *err)
 enum sidestep_status request_run(struct client *client, struct request *request,
                                  struct sidestep_error *err)
 {
-    OWNED_BY(sending_release) struct sending s = {.client = client, .request = request};
+    OWNED_BY(request_state_release) struct request_state s = {.client = client, .request = request};
 
     if (client->owner != getpid())
         return FAIL(err, SIDESTEP_EFORKED,
@@ -261,12 +262,12 @@ enum sidestep_status request_run(struct client *client, struct request *request,
                     request->doing);
     s.endpoint = client_endpoint(client);
     s.without_checksum = atomic_load(&client->has_no_checksums);
-    if (!client_take_slot(client))
+    if (!client_acquire_slot(client))
         return fail_cancelled(&s, err);
     s.started_ns = clock_now(clock_system());
     s.deadline_ns = s.started_ns + client->deadline_ns;
     enum sidestep_status status = run(&s, err);
-    client_give_slot(client);
+    client_release_slot(client);
     return status;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * request.h -- one request with all its repetitions: signed, sent, judged, and told about if it
- * fails.  client.h has what callers see; this is what its functions are made of.
+ * request.h -- one request with its repetitions: signed, sent, its answer checked, its failure
+ * reported.  The functions of client.h use it.
  */
 #ifndef OBJECT_REQUEST_H
 #define OBJECT_REQUEST_H
@@ -14,7 +14,7 @@ struct client;
 #define REQUEST_MAX_PAIRS 8u
 
 struct request {
-    const char *doing;  /* "put" */
+    const char *doing;  /* "write" */
     const char *action; /* what a policy has to allow, "s3:PutObject" */
     const char *method;
     const char *key; /* NULL: the bucket */
@@ -22,25 +22,25 @@ struct request {
     unsigned query_count;
     struct sign_pair headers[REQUEST_MAX_PAIRS]; /* lower-case names */
     unsigned header_count;
-    struct sign_pair checksum; /* a header that some stores do not know; name NULL: none */
+    struct sign_pair checksum; /* a header that some stores do not support; name NULL: none */
     const void *body;
     size_t body_length;
     bool has_body;        /* PUT and POST */
     bool is_write;        /* it changes something */
-    bool is_content;      /* the body of a success is an object's: one that is too long stays so */
-    struct answer answer; /* its upper part says where the body of a success goes */
-    /* Look at a success.  ECORRUPT: it makes no sense, try again; any other error is final.  NULL:
-     * the body is of no interest. */
-    enum sidestep_status (*judge)(struct request *request, struct sidestep_error *err);
-    void *context; /* of ${judge} */
+    bool is_content;      /* an object is read; if it is too long, the request is not repeated */
+    struct answer answer; /* the caller sets its first fields */
+    /* Check a successful answer; may be NULL.  ECORRUPT: it is not valid, and the request is
+     * repeated; any other error is final. */
+    enum sidestep_status (*check)(struct request *request, struct sidestep_error *err);
+    void *context; /* of ${check} */
 
-    /* What came of it. */
+    /* The outcome. */
     struct failure_report report;
     bool is_unsure; /* an attempt may have been carried out, or may be later */
     unsigned attempts;
 };
 
-/* Returns what client.h promises.  ${answer} is the last one; release the request afterwards. */
+/* The status is as in client.h.  ${answer} is the last one; release the request afterwards. */
 enum sidestep_status request_run(struct client *client, struct request *request,
                                  struct sidestep_error *err);
 /* The same, for requests that remove: what does not exist counts as removed. */
@@ -51,7 +51,7 @@ void request_release(struct request *request);
 
 void request_add_query(struct request *request, const char *name, const char *value);
 void request_add_header(struct request *request, const char *name, const char *value);
-/* Put text into XML. */
+/* Append text, escaped for XML. */
 void request_put_xml(struct buffer *to, const char *text);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* request_send.c -- see request_send.h. */
+/* request_send.c -- makes one attempt of a request. */
 #include "object/request_send.h"
 
 #include <stdio.h>
@@ -7,7 +7,7 @@
 
 #define CONNECT_SECONDS 10u
 
-void sending_release(struct sending *s)
+void request_state_release(struct request_state *s)
 {
     buffer_release(&s->path);
     buffer_release(&s->query);
@@ -16,8 +16,8 @@ void sending_release(struct sending *s)
     explicit_bzero(&s->identity, sizeof(s->identity));
 }
 
-/* Path, query and URL, each with a NUL. */
-static enum sidestep_status make_url(struct sending *s, struct sidestep_error *err)
+/* Set path, query and URL, each with a NUL. */
+static enum sidestep_status make_url(struct request_state *s, struct sidestep_error *err)
 {
     s->path.length = s->query.length = s->url.length = 0;
     endpoint_put_path(&s->endpoint, s->request->key, &s->path);
@@ -33,8 +33,8 @@ static enum sidestep_status make_url(struct sending *s, struct sidestep_error *e
     return buffer_check(&s->url, err);
 }
 
-/* TLS protects the body; without, the signature does. */
-static const char *payload_of(struct sending *s)
+/* Without TLS, the body is signed. */
+static const char *payload_of(struct request_state *s)
 {
     if (s->endpoint.is_tls)
         return SIGN_UNSIGNED_PAYLOAD;
@@ -43,13 +43,13 @@ static const char *payload_of(struct sending *s)
     return s->payload;
 }
 
-/* Are checksums sent?  To AWS always; to others until they refuse them. */
-static bool sends_checksum(const struct sending *s)
+/* Is the checksum sent?  To AWS always, to other stores until they refuse it. */
+static bool sends_checksum(const struct request_state *s)
 {
     return s->request->checksum.name != NULL && !s->without_checksum;
 }
 
-static unsigned fill_headers(struct sending *s, struct sign_pair headers[SIGN_MAX_PAIRS])
+static unsigned fill_headers(struct request_state *s, struct sign_pair headers[SIGN_MAX_PAIRS])
 {
     unsigned count = 0;
 
@@ -67,9 +67,10 @@ static unsigned fill_headers(struct sending *s, struct sign_pair headers[SIGN_MA
     return count;
 }
 
-/* Sign with what is true now.  ${headers} has room for one more than is signed. */
-static enum sidestep_status sign(struct sending *s, const char *method, struct sign_pair *headers,
-                                 unsigned *count, struct sidestep_error *err)
+/* Sign with the current time and credentials, and add the signature to ${headers}. */
+static enum sidestep_status sign(struct request_state *s, const char *method,
+                                 struct sign_pair *headers, unsigned *count,
+                                 struct sidestep_error *err)
 {
     s->clock_offset = atomic_load(&s->client->clock_offset);
     sign_time(time(NULL) + (time_t)s->clock_offset, s->time);
@@ -95,8 +96,8 @@ static enum sidestep_status sign(struct sending *s, const char *method, struct s
     return SIDESTEP_OK;
 }
 
-static void send_request(struct sending *s, const char *method, const struct sign_pair *headers,
-                         unsigned count)
+static void send_request(struct request_state *s, const char *method,
+                         const struct sign_pair *headers, unsigned count)
 {
     struct request *request = s->request;
     struct transport_call call = {
@@ -117,12 +118,12 @@ static void send_request(struct sending *s, const char *method, const struct sig
     s->facts.outcome = transport_perform(s->client->transport, &call);
     s->facts.was_sent = call.was_sent;
     if (s->facts.outcome == TRANSPORT_ANSWERED && !request->has_body)
-        client_note_answer(s->client, call.first_byte_ns);
+        client_record_latency(s->client, call.first_byte_ns);
     snprintf(s->call_reason, sizeof(s->call_reason), "%s", call.reason);
 }
 
-/* Does the answer name another region, or another host that we may go to? */
-static bool find_elsewhere(struct sending *s)
+/* Does the answer name another region, or another host that may be used? */
+static bool find_redirect(struct request_state *s)
 {
     const struct answer *answer = &s->request->answer;
     const struct failure_report *report = &s->request->report;
@@ -132,18 +133,18 @@ static bool find_elsewhere(struct sending *s)
     bool is_region_wrong = (is_redirect || answer->status == 400 || answer->status == 403) &&
                            region[0] != '\0' && strcmp(region, s->endpoint.region) != 0;
 
-    s->elsewhere = s->endpoint;
+    s->redirect = s->endpoint;
     if (!is_redirect && !is_region_wrong)
         return false;
-    if (is_region_wrong && !endpoint_move(&s->elsewhere, region))
+    if (is_region_wrong && !endpoint_set_region(&s->redirect, region))
         return false;
     bool is_followed =
-        answer->location[0] != '\0' && endpoint_follow(&s->elsewhere, answer->location);
+        answer->location[0] != '\0' && endpoint_follow(&s->redirect, answer->location);
     return is_region_wrong || is_followed;
 }
 
-/* Read the body of an answer: the error that it is, or that a success has inside. */
-static enum sidestep_status read_body(struct sending *s, struct sidestep_error *err)
+/* Read the error in the body of an answer, also of one with status 200, or check a success. */
+static enum sidestep_status read_body(struct request_state *s, struct sidestep_error *err)
 {
     struct request *request = s->request;
     const struct buffer *text = &request->answer.text;
@@ -159,19 +160,19 @@ static enum sidestep_status read_body(struct sending *s, struct sidestep_error *
         return SIDESTEP_OK;
     }
     enum sidestep_status status =
-        request->judge != NULL ? request->judge(request, &s->nonsense) : SIDESTEP_OK;
+        request->check != NULL ? request->check(request, &s->invalid) : SIDESTEP_OK;
     if (status == SIDESTEP_OK && request->report.is_error)
         s->facts.verdict = RETRY_BODY_ERROR;
     if (status == SIDESTEP_ECORRUPT) {
-        s->facts.verdict = RETRY_BODY_NONSENSE;
+        s->facts.verdict = RETRY_BODY_INVALID;
         return SIDESTEP_OK;
     }
     if (status != SIDESTEP_OK)
-        error_copy(err, &s->nonsense);
+        error_copy(err, &s->invalid);
     return status;
 }
 
-static enum sidestep_status gather_facts(struct sending *s, struct sidestep_error *err)
+static enum sidestep_status gather_facts(struct request_state *s, struct sidestep_error *err)
 {
     struct request *request = s->request;
     const struct answer *answer = &request->answer;
@@ -179,11 +180,11 @@ static enum sidestep_status gather_facts(struct sending *s, struct sidestep_erro
 
     facts->status = answer->status;
     facts->is_too_long = answer->is_too_long && request->is_content;
-    facts->verdict = RETRY_BODY_FINE;
+    facts->verdict = RETRY_BODY_VALID;
     facts->code = request->report.code;
     facts->message = request->report.message;
     facts->is_head = strcmp(request->method, "HEAD") == 0 && !s->as_get;
-    facts->is_elsewhere = false;
+    facts->is_redirect = false;
     facts->has_checksum = sends_checksum(s) && !s->endpoint.is_aws;
     facts->can_renew = credentials_are_renewable(s->client->credentials);
     facts->skew = answer->date != 0 ? answer->date - ((int64_t)time(NULL) + s->clock_offset) : 0;
@@ -193,15 +194,15 @@ static enum sidestep_status gather_facts(struct sending *s, struct sidestep_erro
     if (facts->outcome != TRANSPORT_ANSWERED)
         return SIDESTEP_OK;
     TRY(read_body(s, err));
-    facts->is_elsewhere = find_elsewhere(s);
+    facts->is_redirect = find_redirect(s);
     if (facts->is_head && answer->status == 404 && facts->is_key_certain) {
-        request->report.is_error = true; /* HEAD has no body to say so */
+        request->report.is_error = true; /* HEAD has no body with an <Error> */
         snprintf(request->report.code, sizeof(request->report.code), "NoSuchKey");
     }
     return SIDESTEP_OK;
 }
 
-enum sidestep_status sending_attempt(struct sending *s, struct sidestep_error *err)
+enum sidestep_status request_attempt(struct request_state *s, struct sidestep_error *err)
 {
     struct sign_pair headers[SIGN_MAX_PAIRS + 1];
     const char *method = s->as_get ? "GET" : s->request->method;
@@ -210,8 +211,9 @@ enum sidestep_status sending_attempt(struct sending *s, struct sidestep_error *e
     s->request->report = (struct failure_report){.is_error = false};
     TRY(make_url(s, err));
     uint64_t began_ns = clock_now(clock_system());
-    bool may_send = client_pace(s->client, s->request->body_length);
-    s->deadline_ns += clock_now(clock_system()) - began_ns; /* our own limit is not the store's */
+    bool may_send = client_wait_for_bandwidth(s->client, s->request->body_length);
+    s->deadline_ns +=
+        clock_now(clock_system()) - began_ns; /* waiting for the limit does not count */
     if (!may_send) {
         answer_reset(&s->request->answer);
         s->facts.outcome = TRANSPORT_CANCELLED;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* retry.c -- see retry.h. */
+/* retry.c -- decides whether and how a request is repeated. */
 #include "object/retry.h"
 
 static bool is_one_of(const char *code, const char *const *codes, size_t count)
@@ -10,7 +10,7 @@ static bool is_one_of(const char *code, const char *const *codes, size_t count)
     return false;
 }
 
-/* The store's own troubles, whatever the status that comes with them. */
+/* A temporary failure of the store, by its status or its code. */
 static bool is_transient(const struct retry_facts *facts)
 {
     static const char *const codes[] = {
@@ -34,8 +34,8 @@ static bool is_transient(const struct retry_facts *facts)
     }
 }
 
-/* The store received other bytes than were sent. */
-static bool is_damaged_on_the_way(const char *code)
+/* The store received different bytes than were sent. */
+static bool is_damaged_in_transit(const char *code)
 {
     static const char *const codes[] = {"BadDigest", "XAmzContentSHA256Mismatch",
                                         "XAmzContentChecksumMismatch", "InvalidDigest",
@@ -59,7 +59,7 @@ static bool is_about_clock(const struct retry_facts *facts)
     return strcmp(facts->code, "RequestTimeTooSkewed") == 0 || (facts->status == 403 && is_skewed);
 }
 
-/* A store that does not know the headers says so in many ways. */
+/* Stores that do not support the headers report this in many ways. */
 static bool is_about_checksum(const struct retry_facts *facts)
 {
     static const char *const codes[] = {"NotImplemented",      "InvalidArgument", "InvalidRequest",
@@ -76,14 +76,14 @@ bool retry_is_contradiction(const struct retry_facts *facts)
     if (facts->outcome == TRANSPORT_REFUSED)
         return true;
     return facts->outcome == TRANSPORT_ANSWERED &&
-           (facts->verdict == RETRY_BODY_NONSENSE || is_damaged_on_the_way(facts->code));
+           (facts->verdict == RETRY_BODY_INVALID || is_damaged_in_transit(facts->code));
 }
 
 bool retry_is_unsure(const struct retry_facts *facts)
 {
     if (facts->outcome == TRANSPORT_ANSWERED)
         return facts->status == 500 || (facts->status >= 502 && facts->status <= 504) ||
-               facts->verdict != RETRY_BODY_FINE;
+               facts->verdict != RETRY_BODY_VALID;
     return facts->was_sent;
 }
 
@@ -104,14 +104,14 @@ static enum retry_action decide_unanswered(const struct retry_facts *facts)
 
 static enum retry_action decide_error(const struct retry_facts *facts)
 {
-    if (facts->is_elsewhere)
-        return facts->was_moved ? RETRY_GIVE_UP : RETRY_ELSEWHERE;
+    if (facts->is_redirect)
+        return facts->was_redirected ? RETRY_GIVE_UP : RETRY_REDIRECTED;
     if (is_transient(facts))
         return RETRY_AGAIN;
-    if (facts->is_head && !facts->was_explained && facts->status != 412 &&
+    if (facts->is_head && !facts->was_sent_as_get && facts->status != 412 &&
         !(facts->status == 404 && facts->is_key_certain))
         return RETRY_AS_GET;
-    if (is_about_clock(facts) && !facts->was_clocked)
+    if (is_about_clock(facts) && !facts->was_clock_corrected)
         return RETRY_WITH_CLOCK;
     if (is_about_credentials(facts) && facts->can_renew && !facts->was_renewed)
         return RETRY_WITH_CREDENTIALS;
@@ -123,22 +123,22 @@ enum retry_action retry_decide(const struct retry_facts *facts)
     bool is_success = facts->status >= 200 && facts->status < 300;
 
     if (retry_is_contradiction(facts))
-        return !facts->is_too_long && facts->contradictions + 1 < RETRY_MOST_CONTRADICTIONS
+        return !facts->is_too_long && facts->contradictions + 1 < RETRY_MAX_CONTRADICTIONS
                    ? RETRY_AGAIN
                    : RETRY_GIVE_UP;
     if (facts->outcome != TRANSPORT_ANSWERED)
         return decide_unanswered(facts);
-    if (is_success && facts->verdict == RETRY_BODY_FINE)
+    if (is_success && facts->verdict == RETRY_BODY_VALID)
         return RETRY_DONE;
     return decide_error(facts);
 }
 
 uint64_t retry_pause_ms(unsigned attempt, uint64_t random, unsigned retry_after_seconds)
 {
-    uint64_t most = RETRY_MOST_MS;
-    uint64_t asked = min_u64((uint64_t)retry_after_seconds * 1000, RETRY_MOST_AFTER_MS);
+    uint64_t most = RETRY_MAX_PAUSE_MS;
+    uint64_t asked = min_u64((uint64_t)retry_after_seconds * 1000, RETRY_MAX_AFTER_MS);
 
     if (attempt >= 1 && attempt <= 16)
-        most = min_u64((uint64_t)RETRY_BASE_MS << (attempt - 1), RETRY_MOST_MS);
+        most = min_u64((uint64_t)RETRY_BASE_MS << (attempt - 1), RETRY_MAX_PAUSE_MS);
     return max_u64(random % (most + 1), asked);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* sign.c -- see sign.h. */
+/* sign.c -- AWS Signature Version 4. */
 #include "object/sign.h"
 
 #include <assert.h>
@@ -9,7 +9,7 @@
 
 #include "object/escape.h"
 
-#define DATE_DIGITS 8 /* of a time: its day */
+#define DATE_DIGITS 8 /* of a time: the day */
 #define ALGORITHM "AWS4-HMAC-SHA256"
 
 _Static_assert(SIGN_KEY_BYTES == SHA256_DIGEST_SIZE, "a key is a SHA-256");
@@ -41,7 +41,7 @@ void sign_sha256(const void *bytes, size_t length, char hex[SIGN_HEX_BYTES])
     put_hex(digest, hex);
 }
 
-/* Sort a few pointers to pairs, by name and then by value. */
+/* Sort by name and then by value. */
 static void sort_pairs(const struct sign_pair *pairs, unsigned count,
                        const struct sign_pair *sorted[SIGN_MAX_PAIRS])
 {
@@ -91,8 +91,8 @@ void sign_key(const char *secret, const char *time, const char *region, const ch
     char start[64];
     size_t length = strlen(secret);
 
-    /* A key of any length for the first HMAC, "AWS4" and the secret: hashed if it is longer than a
-     * block, as HMAC would do by itself. */
+    /* The key of the first HMAC is "AWS4" and the secret, hashed if it is longer than a block: HMAC
+     * is defined so. */
     memset(start, 0, sizeof(start));
     if (length + 4 <= sizeof(start)) {
         memcpy(start, "AWS4", 4);

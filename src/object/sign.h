@@ -3,8 +3,8 @@
  * sign.h -- AWS Signature Version 4 of one request.  Pure: no clock, no environment, no network.
  * Source: https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-header-based-auth.html
  *
- * The path and the query are signed as they are sent: escape.h makes both, and sign_query() puts
- * the parameters in the order that the signature wants, so that the URL can have the same.
+ * The path and the query are signed as they are sent: escape.h escapes both, and sign_query() sorts
+ * the parameters as the signature requires, so that the URL has the same order.
  */
 #ifndef OBJECT_SIGN_H
 #define OBJECT_SIGN_H
@@ -24,15 +24,15 @@ struct sign_pair {
     const char *value;
 };
 
-/* What is signed.  All strings are the caller's. */
+/* What is signed. */
 struct sign_request {
     const char *method;
     const char *path;                /* escaped, from its first '/' */
-    const char *query;               /* of sign_query(); "" */
+    const char *query;               /* from sign_query(); "": none */
     const struct sign_pair *headers; /* lower-case names, without blanks around the values */
     unsigned header_count;           /* at most SIGN_MAX_PAIRS */
     const char *payload; /* SHA-256 of the body in hexadecimal digits, or SIGN_UNSIGNED_PAYLOAD */
-    const char *time;    /* of sign_time(); the header x-amz-date has the same */
+    const char *time;    /* from sign_time(), as in the header x-amz-date */
     const char *region;
     const char *service; /* "s3" */
 };
@@ -41,7 +41,7 @@ void sign_time(time_t when, char text[SIGN_TIME_BYTES]);
 void sign_sha256(const void *bytes, size_t length, char hex[SIGN_HEX_BYTES]);
 /* Append the parameters, escaped and sorted, "a=1&b=". */
 void sign_query(const struct sign_pair *pairs, unsigned count, struct buffer *to);
-/* The key that signs requests of one day (${time}'s), to one region and service. */
+/* The key for requests on the day of ${time}, to one region and service. */
 void sign_key(const char *secret, const char *time, const char *region, const char *service,
               uint8_t key[SIGN_KEY_BYTES]);
 /* Append the value of the header Authorization. */

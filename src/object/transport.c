@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* transport.c -- see transport.h.  transport_easy.c has the options of one call. */
+/* transport.c -- runs HTTP exchanges on a driver thread. */
 #include "object/transport.h"
 
 #include <assert.h>
@@ -8,20 +8,20 @@
 #include "object/transport_easy.h"
 
 #define IDLE_POLL_MS 60000
-#define WATCHFUL_POLL_MS 50 /* while somebody may set ${cancelled} */
+#define WATCHFUL_POLL_MS 50 /* if there is ${cancelled} */
 
 struct transport {
     struct transport_config config;
     char *ca_bundle; /* of ${config} */
     struct libcurl curl;
-    CURLM *multi; /* the driver's, but for curl_multi_wakeup() */
+    CURLM *multi; /* of the driver only, except curl_multi_wakeup() */
     pthread_t driver;
     pid_t owner;
-    struct exchange *active; /* the driver's: in ${multi} */
+    struct exchange *active; /* of the driver only: in ${multi} */
     struct {
         struct lock lock LOCK_KIND(TRANSPORT);
         struct lock_condition done;
-        struct exchange *queue GUARDED_BY(&lock); /* handed in, not yet in ${multi} */
+        struct exchange *queue GUARDED_BY(&lock); /* not yet in ${multi} */
         bool stop GUARDED_BY(&lock);
     } shared;
 };
@@ -40,7 +40,7 @@ static void finish(struct transport *transport, struct exchange *exchange, CURLc
     lock_release(&transport->shared.lock);
 }
 
-/* Move what was handed in to libcurl.  False: stop, and nothing is left to do. */
+/* Move the queue to libcurl.  False: stop, as nothing is left to do. */
 static bool take_queue(struct transport *transport)
 {
     struct exchange *queue, *next;
@@ -62,7 +62,7 @@ static bool take_queue(struct transport *transport)
     return !stop || transport->active != NULL;
 }
 
-/* Take an exchange out of libcurl; afterwards it is its caller's again. */
+/* Remove an exchange from libcurl, and return it to its caller. */
 static void end(struct transport *transport, struct exchange *exchange, CURLcode code)
 {
     struct exchange **link = &transport->active;
@@ -83,7 +83,7 @@ static void collect(struct transport *transport)
         struct exchange *exchange = NULL;
         if (message->msg != CURLMSG_DONE)
             continue;
-        CURLcode code = message->data.result; /* removing the handle ends the message's life */
+        CURLcode code = message->data.result; /* the message is freed with the handle */
         (void)transport->curl.easy_getinfo(message->easy_handle, CURLINFO_PRIVATE,
                                            (char **)&exchange);
         end(transport, exchange, code);
@@ -130,7 +130,7 @@ void transport_free(struct transport *transport)
 {
     if (transport == NULL)
         return;
-    /* A forked child has no driver, and a word on the connections would be the parent's. */
+    /* A forked child has no driver, and must not send on the connections of its parent. */
     if (transport->owner == getpid()) {
         lock_acquire(&transport->shared.lock);
         transport->shared.stop = true;
@@ -178,7 +178,7 @@ enum sidestep_status transport_new(const struct transport_config *config, struct
     return SIDESTEP_OK;
 }
 
-static void hand_in_and_wait(struct transport *transport, struct exchange *exchange)
+static void queue_and_wait(struct transport *transport, struct exchange *exchange)
 {
     lock_acquire(&transport->shared.lock);
     exchange->next = transport->shared.queue;
@@ -226,7 +226,7 @@ static enum transport_outcome outcome_of(const struct exchange *exchange)
     }
 }
 
-/* What OpenSSL and GnuTLS say when the other side answers in plain text. */
+/* OpenSSL and GnuTLS report this if the server does not use TLS. */
 static bool speaks_plain_http(const char *reason)
 {
     return strstr(reason, "wrong version number") != NULL ||
@@ -235,14 +235,14 @@ static bool speaks_plain_http(const char *reason)
 
 static void explain(const struct exchange *exchange, char *reason, size_t bytes)
 {
-    const char *said = exchange->reason[0] != '\0' ? exchange->reason
+    const char *text = exchange->reason[0] != '\0' ? exchange->reason
                                                    : exchange->curl->easy_strerror(exchange->code);
 
-    if (exchange->code == CURLE_SSL_CONNECT_ERROR && speaks_plain_http(said))
+    if (exchange->code == CURLE_SSL_CONNECT_ERROR && speaks_plain_http(text))
         snprintf(reason, bytes,
                  "the endpoint speaks plain http, not TLS: write http:// instead of https://");
     else
-        snprintf(reason, bytes, "%s", said);
+        snprintf(reason, bytes, "%s", text);
 }
 
 static uint64_t first_byte_ns(const struct exchange *exchange)
@@ -271,7 +271,7 @@ enum transport_outcome transport_perform(struct transport *transport, struct tra
         exchange_release(&exchange);
         return TRANSPORT_NO_MEMORY;
     }
-    hand_in_and_wait(transport, &exchange);
+    queue_and_wait(transport, &exchange);
     enum transport_outcome outcome = outcome_of(&exchange);
     call->was_sent =
         transport->curl.easy_getinfo(exchange.easy, CURLINFO_REQUEST_SIZE, &sent) == CURLE_OK &&

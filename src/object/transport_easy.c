@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* transport_easy.c -- see transport_easy.h. */
+/* transport_easy.c -- sets the options of one call. */
 #include "object/transport_easy.h"
 
 #include <stdio.h>
@@ -11,7 +11,7 @@
         SIDESTEP_VERSION_MINOR) "." ERROR_STR(SIDESTEP_VERSION_PATCH)
 #define STALL_BYTES_PER_SECOND 1L
 
-/* False makes exchange_init() return false. */
+/* Set an option, or return false from the function that uses this. */
 #define SET(exchange, option, value)                                                               \
     do {                                                                                           \
         if ((exchange)->curl->easy_setopt((exchange)->easy, (option), (value)) != CURLE_OK)        \
@@ -47,7 +47,7 @@ static size_t on_send(char *to, size_t one, size_t room, void *context)
     return length;
 }
 
-/* libcurl goes back to the start when an idle connection turns out to be closed. */
+/* libcurl starts again if an idle connection was closed. */
 static int on_seek(void *context, curl_off_t offset, int origin)
 {
     struct exchange *exchange = context;
@@ -58,7 +58,7 @@ static int on_seek(void *context, curl_off_t offset, int origin)
     return CURL_SEEKFUNC_OK;
 }
 
-/* A program that the trainer starts meanwhile must not inherit the connection. */
+/* Programs that the trainer starts must not inherit the connection. */
 static curl_socket_t on_socket(void *context, curlsocktype purpose, struct curl_sockaddr *address)
 {
     (void)context;
@@ -79,21 +79,19 @@ static bool add_header(struct exchange *exchange, const char *line)
 static bool set_headers(struct exchange *exchange)
 {
     const struct transport_call *call = exchange->call;
-    OWNED_BUFFER line = {0};
-    bool fine = add_header(exchange, "Expect:");
+    OWNED_BY(buffer_wipe) struct buffer line = {0};
+    bool is_added = add_header(exchange, "Expect:");
 
-    for (unsigned i = 0; fine && i < call->header_count; i++) {
+    for (unsigned i = 0; is_added && i < call->header_count; i++) {
         line.length = 0;
-        /* "name;" is libcurl's way to say a header without a value. */
+        /* libcurl sends "name;" as a header without a value. */
         buffer_printf(&line, call->headers[i].value[0] != '\0' ? "%s: %s" : "%s;%s",
                       call->headers[i].name, call->headers[i].value);
         buffer_put_u8(&line, '\0');
-        fine = !line.failed && add_header(exchange, (const char *)line.bytes);
+        is_added = !line.failed && add_header(exchange, (const char *)line.bytes);
     }
-    if (line.bytes != NULL)
-        explicit_bzero(line.bytes, line.capacity);
     SET(exchange, CURLOPT_HTTPHEADER, exchange->headers);
-    return fine;
+    return is_added;
 }
 
 static bool set_protocol(struct exchange *exchange)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* transport_easy.h -- one call of transport.h as one handle of libcurl; for transport.c alone. */
+/* transport_easy.h -- one call of transport.h as one handle of libcurl; for transport.c only. */
 #ifndef OBJECT_TRANSPORT_EASY_H
 #define OBJECT_TRANSPORT_EASY_H
 
 #include "object/libcurl.h"
 #include "object/transport.h"
 
-/* Its caller's, then the driver's, and when it is done its caller's again. */
+/* Owned by the caller, then by the driver, and when it is done by the caller again. */
 struct exchange {
     struct transport_call *call;
     const struct libcurl *curl;
@@ -16,13 +16,12 @@ struct exchange {
     char reason[CURL_ERROR_SIZE];
     struct exchange *next;
     CURLcode code;
-    bool done; /* under the transport's lock */
+    bool done; /* protected by the transport's lock */
 };
 
-/* Set all options, from ${call} and with ${curl}.  False: memory is short; release it all the same.
- */
+/* ${call} and ${curl} are set.  False: memory is short; release it in both cases. */
 bool exchange_init(struct exchange *exchange, const struct transport_config *config);
-/* Wipes the headers, one of which may be a session token. */
+/* Wipes the headers, which may have a session token. */
 void exchange_release(struct exchange *exchange);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* xml.c -- see xml.h.  Expat does the parsing. */
+/* xml.c -- reads XML with Expat. */
 #include "object/xml.h"
 
 #include <expat.h>
@@ -10,7 +10,7 @@
 struct parse {
     XML_Parser parser;
     struct xml_reader *reader;
-    const char *problem; /* why we stopped it; NULL: we did not */
+    const char *problem; /* why the document is refused; NULL: it is not */
     unsigned depth;
     unsigned elements;
     size_t path_length;
@@ -89,7 +89,7 @@ static void XMLCALL on_doctype(void *context, const XML_Char *name, const XML_Ch
     (void)system;
     (void)public;
     (void)has_subset;
-    stop(context, "it declares a document type");
+    stop(context, "it has a document type declaration");
 }
 
 static enum sidestep_status parse_all(struct parse *parse, const void *bytes, size_t length,

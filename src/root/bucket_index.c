@@ -111,7 +111,7 @@ static void take_copies(struct index *index, const struct buffer *bytes)
         if (found == NULL || found_tag == NULL || contents == NULL)
             return;
         if (is_indexed(name, index->is_annotation))
-            (void)object_store_give(index->root_dir, name, tag, contents, length);
+            (void)object_store_set_contents(index->root_dir, name, tag, contents, length);
     }
 }
 
@@ -132,7 +132,7 @@ static void write_index(const struct index *index)
     buffer_put_text(&bytes, MAGIC);
     for (size_t i = 0; i < index->count; i++) {
         const struct entry *entry = &index->entries[i];
-        const void *contents = object_store_given(index->root_dir, entry->name, &length);
+        const void *contents = object_store_contents(index->root_dir, entry->name, &length);
         if (contents == NULL || bytes.length + length > INDEX_MAX_BYTES - OBJECT_KEY_BYTES)
             continue;
         put_text(&bytes, entry->name);
@@ -181,7 +181,7 @@ static void read_entries(void *context)
     for (size_t i; (i = atomic_fetch_add(&index->next, 1)) < index->count;) {
         struct entry *entry = &index->entries[i];
         size_t length;
-        if (object_store_given(index->root_dir, entry->name, &length) != NULL ||
+        if (object_store_contents(index->root_dir, entry->name, &length) != NULL ||
             object_store_key(index->root_dir, entry->name, key, NULL) != SIDESTEP_OK)
             continue;
         read_entry(client, key, entry);
@@ -195,7 +195,7 @@ static size_t read_missing(struct index *index)
     size_t missing = 0, length;
 
     for (size_t i = 0; i < index->count; i++)
-        missing += object_store_given(index->root_dir, index->entries[i].name, &length) == NULL;
+        missing += object_store_contents(index->root_dir, index->entries[i].name, &length) == NULL;
     unsigned threads = (unsigned)min_u64(store_reads(index->root_dir->store), missing);
     if (workers_new(threads > 1 ? threads - 1 : 0, "sidestep-list", &workers, NULL) != SIDESTEP_OK)
         return missing; /* each is read when it is needed */
@@ -203,8 +203,8 @@ static size_t read_missing(struct index *index)
     for (size_t i = 0; i < index->count; i++) {
         struct entry *entry = &index->entries[i];
         if (entry->contents.length == entry->bytes && entry->bytes != 0)
-            (void)object_store_give(index->root_dir, entry->name, entry->tag, entry->contents.bytes,
-                                    entry->contents.length);
+            (void)object_store_set_contents(index->root_dir, entry->name, entry->tag,
+                                            entry->contents.bytes, entry->contents.length);
         buffer_release(&entry->contents);
     }
     return missing;

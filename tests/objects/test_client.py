@@ -61,7 +61,7 @@ def test_beyond_the_end(tool):
 
 def test_conditions(tool):
     first = tool.ok("put", "k", 10, 1, "absent")["tag"]
-    assert "there, or was changed" in tool.fails("EEXISTS", "put", "k", 10, 2, "absent")
+    assert "the object exists, or was changed" in tool.fails("EEXISTS", "put", "k", 10, 2, "absent")
     second = tool.ok("put", "k", 10, 2, "tag", first)["tag"]
     tool.fails("EEXISTS", "put", "k", 10, 3, "tag", first)
     tool.fails("EEXISTS", "get", "k", 0, 10, first)

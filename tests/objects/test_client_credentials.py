@@ -103,7 +103,7 @@ def test_keys_that_are_none(store, value):
 
 def test_file_that_cannot_be_read(store, tmp_path):
     with opened(store, AWS_SHARED_CREDENTIALS_FILE=str(tmp_path)) as tool:
-        assert "it is no file" in refused(tool, "EINVAL")
+        assert "it is not a file" in refused(tool, "EINVAL")
     large = write(tmp_path / "large", "#" * (1 << 21))
     with opened(store, AWS_CONFIG_FILE=large) as tool:
         assert "has more than" in refused(tool, "EINVAL")
@@ -151,10 +151,10 @@ def test_process_again_when_they_end(store, tmp_path):
     ("/nonexistent/program", "No such file"),
     ("false", "exit status 1"),
     ("echo", "not JSON"),
-    ("echo []", "no JSON object"),
+    ("echo []", "not a JSON object"),
     ("echo {}", "AccessKeyId is missing"),
     ("echo '{\"AccessKeyId\": \"its-secret\", 7}'", "not JSON"),
-    ("echo 'open", "an open quote"),
+    ("echo 'open", "a quote that is not closed"),
     ("cat /dev/zero", "prints more than"),
     ("sh -c 'kill -9 $$'", "exit status 137"),
 ])  # fmt: skip
@@ -241,7 +241,7 @@ def test_web_identity(store, tmp_path):
 @pytest.mark.parametrize(("answer", "problem"), [
     ((403, "<ErrorResponse><Error><Code>AccessDenied</Code></Error></ErrorResponse>"),
      "HTTP status 403 AccessDenied"),
-    ((200, "<Nothing/>"), "without credentials"),
+    ((200, "<Nothing/>"), "has no credentials"),
     ((200, "its-token"), "not well-formed"),
 ])  # fmt: skip
 def test_web_identity_refused(store, tmp_path, answer, problem):
@@ -258,7 +258,7 @@ def test_ended_in_the_environment(store):
         tool("put", "k", 1, 1)
         for words in (["put", "k", 1, 1], ["head", "k"], ["list", "", "", "", 0]):
             text = tool.fails("EPERM", *words)
-            assert "ExpiredToken" in text and "(from the environment) is not valid any more" in text
+            assert "ExpiredToken" in text and "(from the environment) is no longer valid" in text
 
 
 def test_ended_in_a_profile(store, tmp_path):

@@ -49,7 +49,7 @@ def test_no_permission(store, name):
     store.control(rules=[{"fault": "status", "status": 403, "code": "AccessDenied"}])
     with Tool(store) as tool:
         text = tool.fails("EPERM", *EVERY[name])
-    assert "403 AccessDenied" in text and f"allow them {ACTIONS[name]}" in text
+    assert "403 AccessDenied" in text and f"allow {ACTIONS[name]}" in text
     assert ("looks like this" in text) == (ACTIONS[name] == "s3:GetObject")
 
 
@@ -57,7 +57,7 @@ def test_no_permission(store, name):
 def test_no_bucket(store, name):
     with Tool(store, bucket="no-such-bucket") as tool:
         text = tool.fails("EINVAL", *EVERY[name])
-    assert "404 NoSuchBucket" in text and "sidestep makes no buckets" in text
+    assert "404 NoSuchBucket" in text and "sidestep does not create buckets" in text
 
 
 @every_request
@@ -195,7 +195,7 @@ def test_no_endpoint(url):
     }
     with Tool(environment=more) as tool:
         assert tool.opened["status"] == "EINVAL"
-        assert "is no URL of a store" in tool.opened["text"]
+        assert "is not the URL of a store" in tool.opened["text"]
 
 
 def test_a_password_in_the_endpoint_is_not_quoted():
@@ -208,12 +208,12 @@ def test_a_password_in_the_endpoint_is_not_quoted():
 @pytest.mark.parametrize("bucket", ["", "a/b", "-a", "a b", "ä", "x" * 256])
 def test_no_bucket_name(store, bucket):
     with Tool(bucket=bucket) as tool:
-        assert "is no name of a bucket" in tool.opened["text"]
+        assert "is not a bucket name" in tool.opened["text"]
 
 
 def test_no_region(store):
     with Tool(store, environment={"AWS_REGION": "a/b"}) as tool:
-        assert "is no region" in tool.opened["text"]
+        assert "is not a region" in tool.opened["text"]
 
 
 def test_aws():

@@ -133,21 +133,21 @@ TEST(reads_at_once)
 
     assert_int_equal(object_client_new("bucket", &config, &client, NULL), SIDESTEP_OK);
     assert_int_equal(client->ops->reads(client), 16);
-    client_note_answer(client_of(client), 0);
+    client_record_latency(client_of(client), 0);
     assert_int_equal(client->ops->reads(client), 16);
-    client_note_answer(client_of(client), 20000000);
+    client_record_latency(client_of(client), 20000000);
     assert_int_equal(client->ops->reads(client), 64);
-    client_note_answer(client_of(client), 1000000);
+    client_record_latency(client_of(client), 1000000);
     assert_int_equal(client->ops->reads(client), 16);
-    client_note_answer(client_of(client), 16000000);
+    client_record_latency(client_of(client), 16000000);
     assert_int_equal(client->ops->reads(client), 16);
-    client_note_answer(client_of(client), 16000000);
+    client_record_latency(client_of(client), 16000000);
     assert_int_equal(client->ops->reads(client), 64);
     object_client_free(&client);
     config.max_requests = 5;
     assert_int_equal(object_client_new("bucket", &config, &client, NULL), SIDESTEP_OK);
     assert_int_equal(client->ops->reads(client), 5);
-    client_note_answer(client_of(client), 20000000);
+    client_record_latency(client_of(client), 20000000);
     assert_int_equal(client->ops->reads(client), 5);
 }
 

@@ -148,7 +148,7 @@ TEST(what_is_not_ours_stays)
     end_deletion(&d);
     assert_true(object_sim_put(rig.bucket, "job/step-1/notes.txt", "x", 1));
     assert_int_equal(delete_step_1(&rig, &err), SIDESTEP_ELOCKED);
-    assert_non_null(strstr(err.message, "not ours"));
+    assert_non_null(strstr(err.message, "files that sidestep did not write"));
     assert_int_equal(count_below(&rig, "job/step-1/"), PER_CHECKPOINT + 1);
     object_sim_free(&rig.bucket);
 }

@@ -68,7 +68,7 @@ TEST(errors_inside_a_success)
     assert_int_equal(retry_decide(&facts), RETRY_AGAIN);
     facts.code = "AccessDenied";
     assert_int_equal(retry_decide(&facts), RETRY_GIVE_UP);
-    facts.verdict = RETRY_BODY_NONSENSE;
+    facts.verdict = RETRY_BODY_INVALID;
     assert_int_equal(retry_decide(&facts), RETRY_AGAIN);
 }
 
@@ -76,11 +76,11 @@ TEST(nothing_for_ever)
 {
     struct retry_facts facts = unanswered(TRANSPORT_REFUSED);
 
-    for (unsigned before = 0; before < RETRY_MOST_CONTRADICTIONS - 1; before++) {
+    for (unsigned before = 0; before < RETRY_MAX_CONTRADICTIONS - 1; before++) {
         facts.contradictions = before;
         assert_int_equal(retry_decide(&facts), RETRY_AGAIN);
     }
-    facts.contradictions = RETRY_MOST_CONTRADICTIONS - 1;
+    facts.contradictions = RETRY_MAX_CONTRADICTIONS - 1;
     assert_int_equal(retry_decide(&facts), RETRY_GIVE_UP);
     facts.contradictions = 0;
     facts.is_too_long = true;
@@ -120,12 +120,12 @@ TEST(once_only)
     facts.was_renewed = true;
     assert_int_equal(retry_decide(&facts), RETRY_GIVE_UP);
     facts = answered(403, "RequestTimeTooSkewed");
-    facts.was_clocked = true;
+    facts.was_clock_corrected = true;
     assert_int_equal(retry_decide(&facts), RETRY_GIVE_UP);
     facts = answered(301, "PermanentRedirect");
-    facts.is_elsewhere = true;
-    assert_int_equal(retry_decide(&facts), RETRY_ELSEWHERE);
-    facts.was_moved = true;
+    facts.is_redirect = true;
+    assert_int_equal(retry_decide(&facts), RETRY_REDIRECTED);
+    facts.was_redirected = true;
     assert_int_equal(retry_decide(&facts), RETRY_GIVE_UP);
 }
 
@@ -150,7 +150,7 @@ TEST(head_has_no_body)
         struct retry_facts facts = answered(statuses[i], "");
         facts.is_head = true;
         assert_int_equal(retry_decide(&facts), RETRY_AS_GET);
-        facts.was_explained = true;
+        facts.was_sent_as_get = true;
         assert_int_equal(retry_decide(&facts), RETRY_GIVE_UP);
     }
     struct retry_facts facts = answered(404, "");
@@ -214,14 +214,14 @@ TEST(what_may_have_been_done)
 TEST(pauses)
 {
     for (unsigned attempt = 1; attempt < 100; attempt++) {
-        uint64_t most =
-            attempt < 10 ? min_u64((uint64_t)RETRY_BASE_MS << (attempt - 1), 20000) : RETRY_MOST_MS;
+        uint64_t most = attempt < 10 ? min_u64((uint64_t)RETRY_BASE_MS << (attempt - 1), 20000)
+                                     : RETRY_MAX_PAUSE_MS;
         assert_int_equal(retry_pause_ms(attempt, 0, 0), 0);
         assert_int_equal(retry_pause_ms(attempt, most, 0), most);
         assert_int_equal(retry_pause_ms(attempt, most + 1, 0), 0);
         assert_true(retry_pause_ms(attempt, UINT64_MAX, 0) <= most);
         assert_int_equal(retry_pause_ms(attempt, 0, 3), 3000);
-        assert_int_equal(retry_pause_ms(attempt, 0, 100000), RETRY_MOST_AFTER_MS);
+        assert_int_equal(retry_pause_ms(attempt, 0, 100000), RETRY_MAX_AFTER_MS);
     }
 }
 
