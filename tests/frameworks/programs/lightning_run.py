@@ -69,6 +69,9 @@ class Model(LightningModule):
         if self.kill and self.global_step == self.kill - 1:
             import sidestep
 
+            strategy = self.trainer.strategy
+            saver = strategy if hasattr(strategy, "rotation") else strategy.checkpoint_io
+            saver.rotation.wait()  # else the save of this step may have to wait for them
             self.pause = sidestep.paused()  # the save does not end before it is killed
             self.pause.__enter__()
 
