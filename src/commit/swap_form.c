@@ -231,14 +231,24 @@ static enum sidestep_status open_name(struct commit *commit, struct store_dir **
                                       : status;
 }
 
-/* Use the directory that this rank holds, if it is NAME. The path may lead elsewhere by now; then
- * rank 0 reports UNKNOWN and leaves its marker. */
+/* Does the directory that this rank holds say that the save is committed, wherever it is now?  A
+ * program may have given the checkpoint another name since, or another save may have replaced it.
+ * Whoever removes a save unlinks .metadata before the marker, so this is proof (I4). */
+static bool is_committed_elsewhere(struct commit *commit)
+{
+    return commit->dir != NULL && files_learn(commit, commit->dir, NULL) == COMMIT_COMMITTED;
+}
+
+/* Use the directory that this rank holds, if it is NAME or committed. The path may lead elsewhere
+ * by now; then rank 0 reports UNKNOWN and leaves its marker. */
 static enum commit_outcome learn_from_name(struct commit *commit, struct sidestep_error *err)
 {
     OWNED_DIR *dir = NULL;
 
     if (commit_owns_name(commit, commit->name))
         return files_learn(commit, commit->dir, err);
+    if (is_committed_elsewhere(commit))
+        return COMMIT_COMMITTED;
     enum sidestep_status status = open_name(commit, &dir);
     if (status == SIDESTEP_OK)
         return files_learn(commit, dir, err);

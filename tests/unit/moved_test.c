@@ -202,6 +202,23 @@ static void on_event_of_rank_1(void *context, const char *line)
 }
 
 static enum sidestep_status told[2];
+static void (*move_after)(void); /* by rank 0, after the commit; rank 1 asks for the outcome then */
+static atomic_bool was_moved;
+
+/* Ends the save on one rank. */
+static enum sidestep_status finish(struct sidestep_save **save, int rank)
+{
+    if (move_after == NULL)
+        return sidestep_save_finish(save, NULL, NULL);
+    while (rank != 0 && !atomic_load(&was_moved))
+        sched_yield();
+    enum sidestep_status status = sidestep_save_finish(save, NULL, NULL);
+    if (rank == 0) {
+        move_after();
+        atomic_store(&was_moved, true);
+    }
+    return status;
+}
 
 static int run_rank(struct sidestep_comm *comm, void *context)
 {
@@ -221,7 +238,7 @@ static int run_rank(struct sidestep_comm *comm, void *context)
     world_make(&part, comm->rank, comm->size, WORLD_BY_ROWS, 1, false);
     world_fill(&part, 2);
     int bad = sidestep_save_async(own, at(TARGET), part.state, NULL, &save, NULL) != SIDESTEP_OK;
-    told[comm->rank] = sidestep_save_finish(&save, NULL, NULL);
+    told[comm->rank] = finish(&save, comm->rank);
     world_free(&part);
     (void)sidestep_engine_close(&own, NULL);
     return bad;
@@ -252,6 +269,32 @@ TEST(no_rank_reports_a_moved_checkpoint_as_missing)
         assert_int_equal(told[0], SIDESTEP_EUNKNOWN);
         assert_int_equal(told[1], SIDESTEP_EUNKNOWN);
         expect(cases[i].found, 2);
+    }
+}
+
+static void replace_target(void)
+{
+    rename_target();
+    (void)mkdir(at(TARGET), 0777);
+}
+
+/* As programs do that give a committed checkpoint its final name: a rank that asks late must not
+ * report that there is none. */
+TEST(a_late_rank_learns_of_a_commit_that_was_moved_since)
+{
+    static void (*const moves_after[])(void) = {rename_target, rename_parent, replace_target};
+
+    for (size_t i = 0; i < sizeof(moves_after) / sizeof(moves_after[0]); i++) {
+        if (i != 0) {
+            assert_int_equal(teardown(fixture), 0);
+            assert_int_equal(setup(fixture), 0);
+        }
+        move_after = moves_after[i];
+        atomic_store(&was_moved, false);
+        assert_int_equal(comm_threads_run(2, run_rank, NULL), 0);
+        move_after = NULL;
+        assert_int_equal(told[0], SIDESTEP_OK);
+        assert_int_equal(told[1], SIDESTEP_OK);
     }
 }
 
