@@ -2,14 +2,13 @@
 /*
  * checkpoint.h -- opens a checkpoint on storage and reads it.
  *
- * Five parts:
+ * Four parts:
  *  - reader.h opens a DCP directory through one directory descriptor.  It checks `.metadata`,
- *    manifest and footers against each other before any tensor is read; or, for a load, only the
- *    files that a rank needs.
- *  - chunk_list.h is what the ranks of a load tell each other of these files.
+ *    manifest and footers against each other before any tensor is read.  For a load, it opens and
+ *    checks only the files that a rank needs.
  *  - foreign.h opens files of other programs (safetensors, torch.save()) like a checkpoint.
  *  - parallel_read.h reads many ranges of many files in order.
- *  - missing.h explains what a directory without `.metadata` is.
+ *  - missing.h explains why a directory has no `.metadata`.
  *
  * What comes in: a path, and flags that say what to tolerate.
  * What goes out: struct reader, with the metadata, and with the location, size and hashes of each

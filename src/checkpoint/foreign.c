@@ -11,7 +11,7 @@
 #include "format/format.h"
 #include "model/model.h"
 
-#define SNIFF_BYTES 264u /* from the start of a file: as far as the magic of a tar */
+#define SNIFF_BYTES 264u /* read from the start of a file; enough for the magic of a tar file */
 #define SUFFIX ".safetensors"
 
 void foreign_free(struct foreign **foreign)
@@ -41,16 +41,16 @@ static enum sidestep_status open_file(struct reader *r, const char *path, const 
 
     TRY(store_parent_open(r->store, path, &r->arena, &dir, &file->name, err));
     r->foreign->dirs[r->foreign->dir_count++] = dir;
-    size_t number = r->file_count++; /* from now on reader_close() closes it, even half open */
+    size_t number = r->file_count++; /* from here on, reader_close() closes it */
     TRY(reader_file_open(r, file, dir, flags, err));
-    /* Items use the name that the user knows, wherever links lead. */
+    /* Entries use the name that the user gave, also if it is a symbolic link. */
     TRY(hash_table_insert(&r->file_names, shown, number, &existing, err));
     *out = file;
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status begin(struct reader *r, const char *format, size_t files,
-                                  struct sidestep_error *err)
+static enum sidestep_status allocate_files(struct reader *r, const char *format, size_t files,
+                                           struct sidestep_error *err)
 {
     r->foreign = memory_new(1, sizeof(*r->foreign));
     if (r->foreign == NULL)
@@ -200,7 +200,7 @@ static enum sidestep_status check_index(const struct reader *r,
 static enum sidestep_status add_files(struct reader *r, const struct name_list *names,
                                       uint32_t flags, struct sidestep_error *err)
 {
-    TRY(begin(r, "safetensors", names->count, err));
+    TRY(allocate_files(r, "safetensors", names->count, err));
     for (size_t i = 0; i < names->count; i++) {
         const char *shown = arena_strndup(&r->arena, names->names[i], strlen(names->names[i]));
         const char *path = arena_printf(&r->arena, "%s/%s", r->path, names->names[i]);
@@ -228,7 +228,7 @@ static enum sidestep_status read_index(struct reader *r, char **text, struct sid
     if (*text == NULL)
         return FAIL_NOMEM(err, bytes.length);
     if (strlen(*text) != bytes.length)
-        return FAIL(err, SIDESTEP_ECORRUPT, "%s: it has a NUL", SAFETENSORS_INDEX_NAME);
+        return FAIL(err, SIDESTEP_ECORRUPT, "%s: it contains a NUL byte", SAFETENSORS_INDEX_NAME);
     return SIDESTEP_OK;
 }
 
@@ -303,7 +303,7 @@ static enum sidestep_status open_torch(struct reader *r, const char *shown, uint
     struct reader_file *file = NULL;
     struct torch_file content = {0};
 
-    TRY(begin(r, "torch", 1, err));
+    TRY(allocate_files(r, "torch", 1, err));
     TRY(open_file(r, r->path, shown, flags, &file, err));
     TRY(torch_file_read(&file->source, &r->foreign->objects, &content, err));
     TRY(reserve(r, content.count, err));
@@ -323,30 +323,29 @@ enum sidestep_status foreign_object_encode(const void *object, void **bytes, siz
     return SIDESTEP_OK;
 }
 
-/* ---------------------------------------------------------------- what is it? */
+/* ---------------------------------------------------------------- any path */
 
-static enum sidestep_status refuse_file(const uint8_t *bytes, uint64_t file_bytes,
-                                        struct sidestep_error *err)
+static enum sidestep_status unsupported_file_error(const uint8_t *bytes, uint64_t file_bytes,
+                                                   struct sidestep_error *err)
 {
-    static const char advice[] = "load it with torch.load() in a torch that can, and save it "
-                                 "again with torch.save()";
+    static const char advice[] = "load it with torch.load() of a torch that can read it, and save "
+                                 "it again with torch.save()";
 
     if (file_bytes == 0)
         return FAIL(err, SIDESTEP_ECORRUPT, "it is empty");
     if (safetensors_has_truncated_header(bytes, file_bytes))
         return FAIL(err, SIDESTEP_ECORRUPT,
-                    "it is safetensors that were cut off: their header goes on behind byte %llu, "
-                    "where the file ends",
+                    "it is a truncated safetensors file: its header goes on after byte %llu, where "
+                    "the file ends",
                     (unsigned long long)file_bytes);
     if (file_bytes >= SNIFF_BYTES - 2 && memcmp(bytes + 257, "ustar", 5) == 0)
-        return FAIL(err, SIDESTEP_EUNSUPPORTED, "it is a tar, as torch before 0.1.10 saved: %s",
-                    advice);
+        return FAIL(err, SIDESTEP_EUNSUPPORTED,
+                    "it is a tar file, as torch before 0.1.10 wrote: %s", advice);
     if (bytes[0] == 0x80 && bytes[1] >= 2 && bytes[1] <= 5)
         return FAIL(err, SIDESTEP_EUNSUPPORTED,
-                    "it is a pickle, as torch before 1.6 saved, or what is no torch.save(): %s",
-                    advice);
+                    "it is a pickle. If torch before 1.6 wrote it with torch.save(), %s", advice);
     if (memcmp(bytes, "\x93NUMPY", 6) == 0)
-        return FAIL(err, SIDESTEP_EUNSUPPORTED, "it is an array of NumPy, which has no name");
+        return FAIL(err, SIDESTEP_EUNSUPPORTED, "it is a NumPy array, which has no name");
     return FAIL(err, SIDESTEP_EUNSUPPORTED, "it is neither safetensors nor a file of torch.save()");
 }
 
@@ -368,13 +367,13 @@ static enum sidestep_status open_regular(struct reader *r, uint32_t flags,
         TRY(store_file_read_at(file, bytes, stat.size < SNIFF_BYTES ? stat.size : SNIFF_BYTES, 0,
                                err));
     if (safetensors_has_header(bytes, stat.size)) {
-        TRY(begin(r, "safetensors", 1, err));
+        TRY(allocate_files(r, "safetensors", 1, err));
         TRY(add_safetensors(r, r->path, shown, flags, err));
         return index_tensors(r, err);
     }
     if (memcmp(bytes, "PK\3\4", 4) == 0)
         return open_torch(r, shown, flags, err);
-    return refuse_file(bytes, stat.size, err);
+    return unsupported_file_error(bytes, stat.size, err);
 }
 
 /* Set the digest that ranks compare: names, offsets and sizes of all tensors. */

@@ -31,9 +31,9 @@ struct foreign {
     struct arena objects; /* content of the pickle in a torch.save() file */
 };
 
-/* Open r->path, and fill ${r} if it is such a file or directory; ${*is_foreign} says whether. It is
- * false for a directory with a `.metadata`. EUNSUPPORTED: it is something else; the message says
- * what, where that is known. */
+/* Open r->path, and fill ${r} if it is such a file or directory; ${*is_foreign} says whether it is.
+ * It is false for a directory with a `.metadata`. EUNSUPPORTED: the file has another format, which
+ * the message names if it is known. */
 enum sidestep_status foreign_open(struct reader *r, uint32_t flags, bool *is_foreign,
                                   struct sidestep_error *err);
 void foreign_free(struct foreign **foreign);

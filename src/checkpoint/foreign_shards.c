@@ -8,22 +8,22 @@
 #include "model/model.h"
 #include "plan/plan.h"
 
-/* Which entries belong to the same tensor. */
-struct owners {
-    size_t *owner;  /* per entry: the first entry of that name */
-    size_t *pieces; /* per first entry: how many pieces there are */
+/* The entries grouped by name: those of one name are pieces of one tensor. */
+struct groups {
+    size_t *first;  /* per entry: the first entry of that name */
+    size_t *pieces; /* per first entry: number of entries of that name */
 };
 
-static enum sidestep_status find_owners(const struct metadata *m, struct owners *o,
-                                        struct sidestep_error *err)
+static enum sidestep_status group_entries(const struct metadata *m, struct groups *o,
+                                          struct sidestep_error *err)
 {
     OWNED_HASH_TABLE names = {0};
 
     for (size_t i = 0; i < m->count; i++) {
         size_t existing;
         TRY(hash_table_insert(&names, m->entries[i].name, i, &existing, err));
-        o->owner[i] = existing != SIZE_MAX ? existing : i;
-        o->pieces[o->owner[i]]++;
+        o->first[i] = existing != SIZE_MAX ? existing : i;
+        o->pieces[o->first[i]]++;
     }
     return SIDESTEP_OK;
 }
@@ -79,20 +79,20 @@ static enum sidestep_status check_entry(const struct metadata_entry *entry,
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status join(struct metadata *m, struct owners *o, struct sidestep_error *err)
+static enum sidestep_status merge(struct metadata *m, struct groups *o, struct sidestep_error *err)
 {
     size_t kept = 0;
 
-    TRY(find_owners(m, o, err));
+    TRY(group_entries(m, o, err));
     for (size_t i = 0; i < m->count; i++) {
         struct metadata_entry *entry = &m->entries[i];
-        if (o->owner[i] == i)
+        if (o->first[i] == i)
             TRY(begin_entry(m, entry, o->pieces[i], err));
         else
-            TRY(add_piece(&m->entries[o->owner[i]], entry, err));
+            TRY(add_piece(&m->entries[o->first[i]], entry, err));
     }
     for (size_t i = 0; i < m->count; i++) {
-        if (o->owner[i] != i)
+        if (o->first[i] != i)
             continue;
         TRY(check_entry(&m->entries[i], err));
         m->entries[kept++] = m->entries[i];
@@ -103,11 +103,11 @@ static enum sidestep_status join(struct metadata *m, struct owners *o, struct si
 
 enum sidestep_status foreign_merge_shards(struct metadata *metadata, struct sidestep_error *err)
 {
-    OWNED size_t *owner = memory_new(metadata->count, sizeof(*owner));
+    OWNED size_t *first = memory_new(metadata->count, sizeof(*first));
     OWNED size_t *pieces = memory_new(metadata->count, sizeof(*pieces));
-    struct owners owners = {.owner = owner, .pieces = pieces};
+    struct groups groups = {.first = first, .pieces = pieces};
 
-    if (owner == NULL || pieces == NULL)
-        return FAIL_NOMEM(err, 2 * metadata->count * sizeof(*owner));
-    return join(metadata, &owners, err);
+    if (first == NULL || pieces == NULL)
+        return FAIL_NOMEM(err, 2 * metadata->count * sizeof(*first));
+    return merge(metadata, &groups, err);
 }

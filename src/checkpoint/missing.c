@@ -6,7 +6,7 @@
 #include "format/format.h"
 #include "model/model.h"
 
-#define MAX_NAMES 1000u /* entries looked at; a series keeps fewer */
+#define MAX_NAMES 1000u /* entries that are tried; a series keeps fewer */
 
 /* Find the last entry of ${dir}, by name, that has a .metadata. NULL: there is none. */
 static const char *find_checkpoint(struct store_dir *dir, const struct name_list *names)
@@ -20,8 +20,8 @@ static const char *find_checkpoint(struct store_dir *dir, const struct name_list
     return NULL;
 }
 
-/* Has it a manifest but no pending marker? Then it is a checkpoint of sidestep whose save is
- * over. */
+/* Is there a manifest but no pending marker? Then the directory is a checkpoint of sidestep whose
+ * save has ended. */
 static bool has_lost_metadata(const struct name_list *names)
 {
     bool has_manifest = false, is_pending = false;
@@ -45,8 +45,7 @@ enum sidestep_status missing_metadata_error(struct store_dir *dir, struct sidest
     one = find_checkpoint(dir, &names);
     if (has_lost_metadata(&names))
         return FAIL(err, SIDESTEP_EUNCOMMITTED,
-                    "its %s is missing ('sidestep rebuild' writes a lost one again)",
-                    FILE_NAME_METADATA);
+                    "its %s is missing ('sidestep rebuild' makes a new one)", FILE_NAME_METADATA);
     if (names.count == 0)
         return FAIL(err, SIDESTEP_EUNCOMMITTED, "there is no checkpoint yet");
     if (one == NULL)
@@ -57,7 +56,7 @@ enum sidestep_status missing_metadata_error(struct store_dir *dir, struct sidest
         FILE_NAME_METADATA, display_name(one).text);
 }
 
-bool absent_is_lost(struct store *store, const char *path)
+bool missing_metadata_is_lost(struct store *store, const char *path)
 {
     OWNED_NAMES struct name_list names = {0};
     OWNED_DIR *dir = NULL;

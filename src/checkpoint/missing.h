@@ -12,6 +12,6 @@
 enum sidestep_status missing_metadata_error(struct store_dir *dir, struct sidestep_error *err);
 
 /* Is ${path} a checkpoint of sidestep that lost its .metadata, and not a running or dead save? */
-bool absent_is_lost(struct store *store, const char *path);
+bool missing_metadata_is_lost(struct store *store, const char *path);
 
 #endif

@@ -13,7 +13,8 @@
  * page, whatever the page size. */
 #define HEADROOM_BYTES ((uint64_t)128 << 10)
 
-struct gang {
+/* What the threads of one parallel_read_run() share. */
+struct shared_run {
     const struct parallel_read *many;
     unsigned threads;
     struct pool pool;
@@ -32,22 +33,24 @@ struct slot {
     struct store_places places;
 };
 
-struct reading {
-    struct gang *gang;
+/* One thread that reads. */
+struct read_thread {
+    struct shared_run *run;
     struct store_queue queue;
     struct slot *slots;
     struct slot *free; /* a list */
 };
 
-static void use(struct reading *r, size_t i, uint8_t *bytes, enum sidestep_status status,
+static void use(struct read_thread *r, size_t i, uint8_t *bytes, enum sidestep_status status,
                 const struct sidestep_error *why)
 {
-    const struct parallel_read *many = r->gang->many;
+    const struct parallel_read *many = r->run->many;
 
     many->use(many->context, i, bytes, status, why);
 }
 
-/* Can the range be read straight to its target? O_DIRECT (${page} is not 0) needs whole pages. */
+/* Can the range be read straight to its target? With O_DIRECT (${page} is not 0), only if it is
+ * whole pages. */
 static bool can_read_to_target(const struct parallel_read_range *s, uint64_t page)
 {
     return s->target != NULL &&
@@ -81,9 +84,9 @@ static uint8_t *choose_target(const struct parallel_read *many, struct slot *slo
     return slot->buffer;
 }
 
-static void start(struct reading *r, size_t i)
+static void start(struct read_thread *r, size_t i)
 {
-    const struct parallel_read *many = r->gang->many;
+    const struct parallel_read *many = r->run->many;
     struct parallel_read_range s = many->describe(many->context, i);
     struct slot *slot = r->free;
     struct sidestep_error why = {0};
@@ -92,7 +95,7 @@ static void start(struct reading *r, size_t i)
         use(r, i, NULL, SIDESTEP_OK, NULL);
         return;
     }
-    assert(slot != NULL); /* there are as many slots as requests the queue accepts, or as ranges */
+    assert(slot != NULL); /* there are as many slots as the queue accepts requests */
     uint8_t *to = choose_target(many, slot, &s);
     slot->places = (struct store_places){s.places, s.place_count, slot->buffer};
     if (s.file->file == NULL || s.end > s.file->source.length || s.begin > s.end) {
@@ -112,7 +115,7 @@ static void start(struct reading *r, size_t i)
     store_queue_submit(&r->queue, &slot->request);
 }
 
-static void finish(struct reading *r, struct store_request *request)
+static void finish(struct read_thread *r, struct store_request *request)
 {
     struct slot *slot = (struct slot *)(void *)request;
 
@@ -122,28 +125,28 @@ static void finish(struct reading *r, struct store_request *request)
 }
 
 /* Take the next range, if there is one and the queue has space. */
-static bool take_range(struct reading *r, size_t *i)
+static bool take_range(struct read_thread *r, size_t *i)
 {
-    const struct parallel_read *many = r->gang->many;
+    const struct parallel_read *many = r->run->many;
 
     if (!store_queue_has_room(&r->queue) || many->stopped(many->context))
         return false;
-    *i = atomic_fetch_add(&r->gang->next, 1);
+    *i = atomic_fetch_add(&r->run->next, 1);
     return *i < many->count;
 }
 
-static void run(void *context)
+static void read_ranges(void *context)
 {
-    struct gang *gang = context;
+    struct shared_run *run = context;
     struct slot slots[STORE_QUEUE_MAX_DEPTH];
-    struct reading r = {.gang = gang};
-    uint8_t *buffers = gang->pool.bytes +
-                       atomic_fetch_add(&gang->next_thread, 1u) * gang->slots * gang->slot_bytes;
+    struct read_thread r = {.run = run};
+    uint8_t *buffers =
+        run->pool.bytes + atomic_fetch_add(&run->next_thread, 1u) * run->slots * run->slot_bytes;
     size_t i;
 
-    store_queue_open(&r.queue, gang->many->kind, gang->threads);
-    for (unsigned k = 0; k < gang->slots; k++) {
-        slots[k].buffer = buffers + k * gang->slot_bytes;
+    store_queue_open(&r.queue, run->many->kind, run->threads);
+    for (unsigned k = 0; k < run->slots; k++) {
+        slots[k].buffer = buffers + k * run->slot_bytes;
         slots[k].next = r.free;
         r.free = &slots[k];
     }
@@ -162,8 +165,7 @@ static void run(void *context)
     store_queue_close(&r.queue);
 }
 
-/* Bytes for the longest range that needs a buffer. Small ranges, and ranges that are read straight
- * to their target, do not touch much memory. */
+/* Bytes for the longest range that needs a buffer. */
 static uint64_t slot_bytes(const struct parallel_read *many)
 {
     uint64_t longest = 0;
@@ -181,26 +183,26 @@ static uint64_t slot_bytes(const struct parallel_read *many)
 static enum sidestep_status read_with(const struct parallel_read *many, struct workers *workers,
                                       struct sidestep_error *err)
 {
-    struct gang gang = {
+    struct shared_run shared = {
         .many = many,
         .threads = (unsigned)min_u64(workers_count(workers) + 1, many->count + 1),
         .slot_bytes = slot_bytes(many),
     };
 
-    gang.slots =
-        (unsigned)min_u64(store_queue_depth_per_thread(many->kind, gang.threads), many->count + 1);
+    shared.slots =
+        (unsigned)min_u64(store_queue_depth_per_thread(many->kind, shared.threads), many->count + 1);
     enum sidestep_status status =
-        pool_reserve(&gang.pool, gang.threads * gang.slots * gang.slot_bytes, workers, err);
+        pool_reserve(&shared.pool, shared.threads * shared.slots * shared.slot_bytes, workers, err);
     if (status != SIDESTEP_OK)
         return status;
-    bool pinned = many->devices != NULL && devices_pin_buffer(many->devices, &gang.pool);
-    struct workers_job job = {.run = run, .context = &gang};
-    workers_start(workers, &job, gang.threads - 1);
-    run(&gang);
+    bool pinned = many->devices != NULL && devices_pin_buffer(many->devices, &shared.pool);
+    struct workers_job job = {.run = read_ranges, .context = &shared};
+    workers_start(workers, &job, shared.threads - 1);
+    read_ranges(&shared);
     workers_wait(workers, &job);
     if (pinned)
-        devices_unpin_buffer(many->devices, &gang.pool);
-    pool_release(&gang.pool);
+        devices_unpin_buffer(many->devices, &shared.pool);
+    pool_release(&shared.pool);
     return SIDESTEP_OK;
 }
 

@@ -3,7 +3,7 @@
  * parallel_read.h -- reads ranges of files in order, on several threads, with many requests in
  * flight.
  *
- * Each range is handed on, to be checked and copied, while others are still being read.
+ * The caller gets each range, to check and copy it, while others are still being read.
  */
 #ifndef CHECKPOINT_PARALLEL_READ_H
 #define CHECKPOINT_PARALLEL_READ_H
@@ -13,7 +13,7 @@
 #include "snapshot/snapshot.h"
 #include "store/store.h"
 
-/* Memory for what is read at once from storage far away: 16 ranges of 8 MiB, and their ends. */
+/* Buffers for requests to distant storage, in bytes: 16 ranges of 8 MiB, and their headroom. */
 #define PARALLEL_READ_FAR_BYTES ((uint64_t)136 << 20)
 
 struct parallel_read_range {
@@ -21,9 +21,9 @@ struct parallel_read_range {
     uint64_t begin;
     uint64_t end;
     uint8_t *target; /* where to read the bytes to; NULL: any buffer */
-    /* Where to read them to, if that is several places; NULL: it is not. They have room for exactly
-     * the range, of a file that is held open. Bytes without memory of their own, ${rest_bytes} in
-     * all, go to a buffer. */
+    /* The places to read the bytes to, if there are several; otherwise NULL. They take exactly the
+     * range, and the file must be held open. Bytes of places without memory, ${rest_bytes} in all,
+     * go to a buffer. */
     const struct store_place *places;
     size_t place_count;
     uint64_t rest_bytes;

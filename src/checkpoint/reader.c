@@ -49,7 +49,7 @@ static enum sidestep_status read_rank_local(struct reader *r, struct sidestep_er
     return SIDESTEP_OK;
 }
 
-/* Are there manifests, none of which lists this .metadata? */
+/* Are there manifests, but none that lists this .metadata? */
 static bool is_unlisted_metadata(const struct reader *r)
 {
     OWNED_NAMES struct name_list names = {0};
@@ -73,8 +73,6 @@ static bool is_unlisted_metadata(const struct reader *r)
     return manifests != 0;
 }
 
-/* Does a manifest list this .metadata? Then its save is known, and, if the manifest lists files,
- * the footers of these files say the same as .metadata. */
 enum sidestep_status reader_find_listed(struct reader *r, uint32_t flags,
                                         struct sidestep_error *err)
 {
@@ -88,7 +86,7 @@ enum sidestep_status reader_find_listed(struct reader *r, uint32_t flags,
     r->is_listed = referenced_files_find_manifest(r->dir, r->manifest_sha256, bytes, &arena,
                                                   &manifest, &r->manifest_text) &&
                    manifest.file_count != 0;
-    /* With STORE_DROP_CACHE it is read again, past the page cache. */
+    /* With STORE_DROP_CACHE, reader_read_manifest() reads it again from the medium. */
     if (!r->is_listed || (flags & STORE_DROP_CACHE) != 0)
         buffer_release(&r->manifest_text);
     if (!r->is_listed)
@@ -106,8 +104,8 @@ static enum sidestep_status parse_metadata(struct reader *r, uint32_t flags,
     hash_sha256(bytes.bytes, bytes.length, r->manifest_sha256);
     r->manifest.metadata_bytes = r->record_bytes = bytes.length;
     enum sidestep_status status = dcp_metadata_read(bytes.bytes, bytes.length, &r->metadata, err);
-    /* Sidestep can read each .metadata that it wrote. So this one was changed; without this check a
-     * flipped bit would pass for a newer format. */
+    /* Sidestep can read each .metadata that it wrote, so this one was changed. Without this check,
+     * a flipped bit would pass for a newer format. */
     if (status == SIDESTEP_EUNSUPPORTED && is_unlisted_metadata(r))
         status = FAIL(err, SIDESTEP_ECORRUPT, "it is not the one that the manifest lists");
     return status;
@@ -127,7 +125,7 @@ static enum sidestep_status read_metadata(struct reader *r, uint32_t flags,
     return WRAP(status, err, FILE_NAME_METADATA);
 }
 
-/* Take the manifest of this text, which lies in file ${name}. */
+/* Decode ${text} as the manifest of ${r}. ${name} is for messages. */
 static enum sidestep_status decode_manifest(struct reader *r, const struct buffer *text,
                                             const char *name, struct sidestep_error *err)
 {
@@ -169,17 +167,16 @@ enum sidestep_status reader_read_manifest(struct reader *r, uint32_t flags,
     TRY(WRAP(status, err, "manifest '%s'", name));
     TRY(decode_manifest(r, text, name, err));
     if (strcmp(r->manifest.save_id, r->metadata.save_id) != 0)
-        return FAIL(err, SIDESTEP_ECORRUPT, "manifest '%s': it is of save %s", name,
+        return FAIL(err, SIDESTEP_ECORRUPT, "manifest '%s': it belongs to save %s", name,
                     r->manifest.save_id);
     if (r->manifest.metadata_bytes != metadata_bytes ||
         memcmp(r->manifest.metadata_sha256, metadata_sha256, HASH_SHA256_BYTES) != 0)
-        return FAIL(err, SIDESTEP_ECORRUPT,
-                    "manifest '%s': %s is not the one that it was made with", name,
+        return FAIL(err, SIDESTEP_ECORRUPT, "manifest '%s': it lists another %s", name,
                     FILE_NAME_METADATA);
     return SIDESTEP_OK;
 }
 
-/* ${*i}: its number. */
+/* Add a file, unless it is there already. ${*i}: its number. */
 static enum sidestep_status add_file(struct reader *r, const char *name, size_t *i,
                                      struct sidestep_error *err)
 {
@@ -194,8 +191,8 @@ static enum sidestep_status add_file(struct reader *r, const char *name, size_t 
     return SIDESTEP_OK;
 }
 
-/* Without a manifest, a file has at least the bytes of its items: torch leaves files short when it
- * is killed. */
+/* Add the file of an item. Without a manifest, the file must reach to the end of its items: a torch
+ * that is killed leaves truncated files. */
 static enum sidestep_status add_storage(struct reader *r, const char *name,
                                         const struct metadata_storage *storage,
                                         struct sidestep_error *err)
@@ -215,7 +212,6 @@ static enum sidestep_status add_storage(struct reader *r, const char *name,
     return SIDESTEP_OK;
 }
 
-/* List the files that manifest and metadata reference, each once. */
 enum sidestep_status reader_list_files(struct reader *r, struct sidestep_error *err)
 {
     size_t max_files = r->manifest.file_count;
@@ -243,7 +239,7 @@ enum sidestep_status reader_list_files(struct reader *r, struct sidestep_error *
     return SIDESTEP_OK;
 }
 
-/* Build the metadata of a listed checkpoint from its footers, which were checked. */
+/* Build the metadata from the footers, which were checked. */
 static enum sidestep_status gather_metadata(struct reader *r, struct sidestep_error *err)
 {
     OWNED struct footer *footers = memory_new(r->file_count, sizeof(*footers));
@@ -277,7 +273,7 @@ void reader_take_lease(struct reader *r)
 {
     struct store_file *file = NULL;
 
-    if (r->store->ops->layout == STORE_OF_KEYS) /* there are no locks */
+    if (r->store->ops->layout == STORE_OF_KEYS) /* object stores have no locks */
         return;
     if (store_file_open(r->dir, FILE_NAME_METADATA, 0, &file, NULL) != SIDESTEP_OK)
         return;
@@ -287,8 +283,8 @@ void reader_take_lease(struct reader *r)
         store_file_discard(file);
 }
 
-static enum sidestep_status reader_try(struct reader *r, const struct reader_share *share,
-                                       struct sidestep_error *err)
+static enum sidestep_status open_once(struct reader *r, const struct reader_share *share,
+                                      struct sidestep_error *err)
 {
     uint32_t flags = r->flags;
     bool foreign = false;
@@ -348,7 +344,7 @@ enum sidestep_status reader_new(struct store *store, const char *path, uint32_t 
     (*out)->queue = (struct store_queue_config){.ring = (flags & READER_IO_URING) != 0,
                                                 .depth = READER_QUEUE_DEPTH};
     (*out)->path = memory_strdup(path);
-    if ((*out)->path != NULL) { /* names of files are joined to it */
+    if ((*out)->path != NULL) { /* without a trailing slash, because file names are appended */
         (*out)->path[object_url_trimmed(path)] = '\0';
         return SIDESTEP_OK;
     }
@@ -383,7 +379,7 @@ enum sidestep_status reader_open_with_others(struct store *store, const char *pa
     for (unsigned attempt = 0; attempt < READER_TRIES; attempt++) {
         struct reader *r = NULL;
         TRY(reader_new(store, path, flags, &r, err));
-        status = reader_try(r, share, err);
+        status = open_once(r, share, err);
         if (status == SIDESTEP_OK) {
             *out = r;
             return SIDESTEP_OK;

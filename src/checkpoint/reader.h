@@ -23,27 +23,27 @@
  * says. */
 #define READER_MAX_SPARSE_FACTOR 64u
 
-/* Files beyond this number are opened again for each read: descriptors are scarce, and there may be
- * many ranks. */
+/* Files beyond this number are opened again for each read, because descriptors are scarce if a host
+ * has many ranks. */
 #define READER_MAX_OPEN_FILES 100u
 
 struct reader_file {
     const char *name;
     struct store_file *file; /* NULL: opened again for each read */
-    struct store_dir *dir;   /* NULL: it was not opened yet */
-    uint64_t bytes;          /* that the manifest lists, or that its items need at least */
-    const char *last;        /* without a manifest: the name of its last item */
+    struct store_dir *dir;   /* that the file is in; NULL: the file was not opened yet */
+    uint64_t bytes;          /* size in the manifest; without one, where the last item ends */
+    const char *last;        /* without a manifest: name of the last item */
     struct store_stat stat; /* of the file that was checked; a file opened later must be the same */
     struct source source;
     const char *problem;         /* kind of damage: "missing", "size" ...; NULL: none */
-    const char *message;         /* the same for a person */
-    enum sidestep_status status; /* error for a caller that reads from it */
+    const char *message;         /* describes the problem to a person */
+    enum sidestep_status status; /* returned to a caller that reads from the file */
     bool ours;                   /* written by sidestep: has a footer, which was checked */
     struct footer footer;        /* if ours */
     uint64_t footer_offset;
 };
 
-/* Which part of the work is this one's, if ranks read a checkpoint together. */
+/* The part of one rank, if several ranks open a checkpoint together. */
 struct reader_share {
     uint64_t number;
     uint64_t count;
@@ -61,26 +61,26 @@ struct reader {
     bool is_listed;    /* the manifest lists .metadata, so ${metadata} is built from the footers, or
                         * taken from the index of chunks */
     struct manifest manifest;
-    uint8_t manifest_sha256[HASH_SHA256_BYTES]; /* or of .metadata, if there is no manifest */
+    uint8_t manifest_sha256[HASH_SHA256_BYTES]; /* without a manifest: of .metadata */
     struct reader_file *files;
     size_t file_count;
     size_t open_files; /* files that are held open */
     struct hash_table file_names;
-    bool opens_late;                 /* files are opened when something of them is needed */
+    bool opens_late;                 /* a file is opened when a caller reads from it */
     struct buffer manifest_text;     /* of reader_open_listed() */
     struct foreign *foreign;         /* NULL: it is a checkpoint */
     struct store_queue_config queue; /* for bulk reads; a caller may set the depth */
-    bool takes_data;                 /* do not compare data with its hashes */
+    bool skips_hashes;               /* do not compare data with its hashes */
     uint64_t bytes;                  /* size of all data files */
     uint64_t record_bytes;           /* size of .metadata and manifest */
 };
 
-/* Open also if data files are missing or damaged, and note that in their ${problem}. It is for
- * callers that want to know exactly what is lost, and to read the rest. Items in such a file are
- * refused with its ${message}. */
+/* Open also if data files are missing or damaged, and note that in their ${problem}. This is for
+ * callers that report exactly what is lost, and read the rest. To read an item in such a file fails
+ * with its ${message}. */
 #define READER_TOLERANT 0x100u
-/* With READER_TOLERANT: do not refuse items in the remaining part of a truncated file. They are
- * checked by their own CRC32, like stock items. Nothing else shows that they are of this save. */
+/* With READER_TOLERANT: read also items in the remaining part of a truncated file. They are checked
+ * by their own CRC32, like stock items. Nothing else shows that they are of this save. */
 #define READER_SALVAGE 0x2000u
 /* Reads with O_DIRECT may use io_uring. */
 #define READER_IO_URING 0x200u
@@ -91,15 +91,15 @@ struct reader {
 /* Open also files that hold tensors but are not a checkpoint: see foreign.h. */
 #define READER_FOREIGN 0x800u
 /* Parse a .metadata written by sidestep, as other programs do, and compare each entry with the
- * footers. It is for callers that doubt what is there. Without the flag the metadata is built from
- * the footers, which is four times as fast: .metadata says the same, because it has the hash that
- * the manifest lists. READER_TOLERANT implies the flag. */
+ * footers. This is for callers that verify. Without the flag the metadata is built from the
+ * footers, which is four times as fast: .metadata says the same, because it has the hash that the
+ * manifest lists. READER_TOLERANT implies the flag. */
 #define READER_PARSE_METADATA 0x1000u
 /* If a checkpoint has an index of chunks, take the metadata from there, compare the size of each
- * file, and open files when something of them is needed (reader_admit()). The manifest binds the
- * index, and each file that is opened; of a file that nobody reads from, damage that does not
- * change its size is not noticed. If the index is damaged, all files are opened. No effect with
- * READER_TOLERANT or READER_PARSE_METADATA. */
+ * file, and open a file when a caller reads from it (reader_admit()). The index and each opened
+ * file are checked against the manifest. Damage of a file that is not opened is noticed only if it
+ * changes the size. If the index is damaged, all files are opened. No effect with READER_TOLERANT
+ * or READER_PARSE_METADATA. */
 #define READER_LATE 0x4000u
 #define READER_MAX_FOOTERS CHUNK_INDEX_MAX_UNLISTED
 #define READER_FLAGS                                                                               \
@@ -115,17 +115,17 @@ struct reader {
  * ECORRUPT: the message names the file. */
 enum sidestep_status reader_open(struct store *store, const char *path, uint32_t flags,
                                  struct reader **out, struct sidestep_error *err);
-/* The same for one of several ranks: of a checkpoint without a manifest, it opens with READER_LATE
- * only its share of the files, and looks at their sizes if they are more than
- * READER_MAX_FOOTERS. */
+/* The same for one of several ranks. With READER_LATE, and of a checkpoint without a manifest, it
+ * opens only its share of the files, or, if these are more than READER_MAX_FOOTERS, only checks
+ * their sizes. */
 enum sidestep_status reader_open_with_others(struct store *store, const char *path, uint32_t flags,
                                              const struct reader_share *share, struct reader **out,
                                              struct sidestep_error *err);
 void reader_close(struct reader **reader);
-/* Open a checkpoint whose manifest lists its `.metadata`, and none of its data files. There is no
- * metadata yet: see chunk_list.h. ${manifest}: what another rank found in its manifest_text; NULL:
- * read it, and compare it with `.metadata`. ENOTFOUND: no manifest lists the `.metadata`, or there
- * is none, so reader_open() must look. */
+/* Open a checkpoint whose manifest lists its `.metadata`, without opening its data files. The
+ * metadata is still empty: see format/chunk_list.h. ${manifest}: manifest_text of another rank's
+ * reader; NULL: read the manifest, and compare it with `.metadata`. ENOTFOUND: there is no
+ * `.metadata`, or no manifest lists it; then use reader_open(). */
 enum sidestep_status reader_open_listed(struct store *store, const char *path, uint32_t flags,
                                         const struct buffer *manifest, struct reader **out,
                                         struct sidestep_error *err);
@@ -136,37 +136,37 @@ enum sidestep_status reader_take_footers(struct reader *r, struct sidestep_error
  * If they are no more than READER_MAX_FOOTERS, they are kept for reader_admit(). */
 enum sidestep_status reader_list_footers(struct reader *r, size_t begin, size_t end,
                                          struct chunk_list *list, struct sidestep_error *err);
-/* Has it an index of chunks that saves opening more than READER_MAX_FOOTERS files? */
+/* Does the checkpoint have an index of chunks, and more than READER_MAX_FOOTERS files? */
 bool reader_has_index(const struct reader *r);
-/* Take from the index of chunks what a state needs, or (NULL) everything, as the metadata, without
- * opening data files. ${pages}: NULL, or gets all pages, a list for reader_take_chunks(). Any
- * failure leaves the metadata as it was: the footers say the same. */
+/* Take from the index of chunks what a state needs (NULL: everything) as the metadata, without
+ * opening data files. ${pages}: NULL, or gets all pages, a list for reader_take_chunks(). A failure
+ * leaves the metadata as it was; the caller can take it from the footers instead. */
 enum sidestep_status reader_take_index(struct reader *r, const struct sidestep_state_dict *state,
                                        bool all_names, struct buffer *pages,
                                        struct sidestep_error *err);
-/* Read the index of chunks as it is stored into ${out}, which is empty, and check those bytes;
- * nothing if there is none. */
+/* Read the stored bytes of the index of chunks into ${out}, which is empty, and check them. If
+ * there is no index, ${out} stays empty. */
 enum sidestep_status reader_read_index(const struct reader *r, struct buffer *out,
                                        struct sidestep_error *err);
 /* Does the index of chunks, if there is one, say what the metadata says? ECORRUPT: no, or it is
  * damaged. ENOTFOUND: it is missing. */
 enum sidestep_status reader_check_index(const struct reader *r, struct sidestep_error *err);
-/* Look at the sizes of files [begin, end), without opening one. */
+/* Check the sizes of files [begin, end), without opening them. */
 enum sidestep_status reader_check_sizes(struct reader *r, size_t begin, size_t end,
                                         struct sidestep_error *err);
 /* Take from a list of chunks what a state needs, as the metadata of such a reader. */
 enum sidestep_status reader_take_chunks(struct reader *r, const void *list, size_t bytes,
                                         const struct sidestep_state_dict *state, bool all_names,
                                         struct sidestep_error *err);
-/* The reader is to read this chunk, or (entry->is_object) this object. If it is late, open the file
- * if that was not done, and check it against the manifest, and the chunk against the footer.
- * reader_locate_item() does it too. On one thread at a time, and on any number where nothing is
- * left to be opened. */
+/* Prepare to read a chunk, or (entry->is_object) an object. If ${r} opens files late, open the
+ * file, unless it is open, check it against the manifest, and check the chunk against the footer.
+ * reader_locate_item() calls this. Only one thread may call it at a time, unless all files that it
+ * needs are open. */
 enum sidestep_status reader_admit(struct reader *r, const struct metadata_entry *entry,
                                   const struct metadata_storage *storage, const struct box *box,
                                   struct sidestep_error *err);
-/* The bytes of all data files, as the manifest or, without one, the files (or, if late, their
- * items) say. */
+/* The size of all data files: from the manifest, or without one from the files, or (if they are
+ * opened late) from the ends of their items. */
 uint64_t reader_data_bytes(const struct reader *r);
 /* Open the data file file->name in ${dir}. ${dir} must outlive ${r}. */
 enum sidestep_status reader_file_open(struct reader *r, struct reader_file *file,
@@ -179,12 +179,11 @@ enum sidestep_status reader_file_check(struct reader *r, size_t i, uint32_t flag
 /* Does a file without a footer, of this size, contain all of its items? */
 enum sidestep_status reader_file_check_end(const struct reader_file *file, uint64_t bytes,
                                            struct sidestep_error *err);
-/* Are the files the ones that were opened, as far as their attributes show? ECORRUPT: one is not. A
- * caller that has read data without hashes calls it last. */
+/* Check by their attributes that the files are still those that were opened. ECORRUPT: one is not.
+ * A caller that has read data without hashes calls it last. */
 enum sidestep_status reader_check_unchanged(struct reader *r, struct sidestep_error *err);
 
-/* Is the file damaged only in that it is shorter (or longer) than it was? Then it is not a file of
- * another save. */
+/* Is the size of the file its only damage? Then it is not a file of another save. */
 bool reader_file_has_wrong_size(const struct reader_file *file);
 
 /* The location and form of one stored item, ready to be read. */
@@ -257,9 +256,10 @@ enum sidestep_status reader_item_read(const struct reader_item *item, void **byt
 enum sidestep_status reader_check_tensor(const struct archive_tensor *tensor,
                                          const struct metadata_entry *entry, const struct box *box,
                                          struct sidestep_error *err);
-/* Add to ${err} that it is about ${name} in ${file}. */
+/* Put "'${name}' in file '${file}'" before the message of ${err}. */
 void reader_blame(struct sidestep_error *err, const char *name, const struct reader_file *file);
-/* Check the hashes of blocks [first, first + bytes / block) held in ${bytes}. */
+/* Check the hashes of the blocks in ${bytes}, of which the first has number ${first} in the item.
+ */
 enum sidestep_status reader_check_blocks(const struct reader_item *item, uint64_t first,
                                          const void *bytes, uint64_t length,
                                          struct sidestep_error *err);

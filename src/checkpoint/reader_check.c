@@ -21,15 +21,14 @@ const struct footer_item *reader_find_footer_item(const struct reader_file *file
     return NULL;
 }
 
-static bool is_transform(const struct reader_file *file, const struct footer_item *item,
-                         const char *transform)
+static bool has_transform(const struct reader_file *file, const struct footer_item *item,
+                          const char *transform)
 {
     if (item->transform == 0 || transform == NULL)
         return item->transform == 0 && transform == NULL;
     return strcmp(file->footer.transforms[item->transform - 1], transform) == 0;
 }
 
-/* Check that .metadata and the footer of the file agree about a chunk. */
 enum sidestep_status reader_check_chunk(struct reader *r, const struct metadata_entry *entry,
                                         const struct metadata_storage *storage,
                                         const struct box *box, struct sidestep_error *err)
@@ -38,9 +37,9 @@ enum sidestep_status reader_check_chunk(struct reader *r, const struct metadata_
     const struct footer_item *item = reader_find_footer_item(file, storage->offset);
 
     if (file->problem != NULL)
-        return SIDESTEP_OK; /* reported for the whole file */
+        return SIDESTEP_OK; /* it is reported for the whole file */
     if (item != NULL && item->bytes == storage->length && strcmp(item->name, entry->name) == 0 &&
-        is_transform(file, item, storage->transform) && item->is_object == entry->is_object &&
+        has_transform(file, item, storage->transform) && item->is_object == entry->is_object &&
         (entry->is_object ||
          (item->dtype == entry->dtype && item->ndim == entry->ndim &&
           memcmp(item->shape, entry->shape, entry->ndim * sizeof(*entry->shape)) == 0 &&

@@ -138,7 +138,7 @@ static enum sidestep_status check_decoded(const struct decoded *out, struct side
     const struct footer_item *f = out->footer;
 
     if (out->at < f->data_offset + f->raw_bytes)
-        return FAIL(err, SIDESTEP_ECORRUPT, "%llu bytes come out of it, %llu are in it",
+        return FAIL(err, SIDESTEP_ECORRUPT, "it decodes to %llu bytes instead of %llu",
                     (unsigned long long)out->at,
                     (unsigned long long)(f->data_offset + f->raw_bytes));
     struct hash128 hash = hash_block_list((const uint64_t *)(const void *)out->hashes.bytes,

@@ -7,8 +7,8 @@
 #include "base/base.h"
 #include "checkpoint/reader.h"
 
-/* Check the length of a file. A file with an intact end was not truncated: it is of another save or
- * rank. */
+/* Check the length of a file. A file of another length with an intact trailer was not truncated: it
+ * is of another save or rank. */
 static enum sidestep_status check_size(struct reader_file *file, const struct manifest_file *row,
                                        struct sidestep_error *err)
 {
@@ -25,7 +25,7 @@ static enum sidestep_status check_size(struct reader_file *file, const struct ma
                         row->origin);
         return FAIL(
             err, SIDESTEP_ECORRUPT,
-            "it is another file of that save: it has %llu bytes instead of %llu, and its end",
+            "it is another file of that save: it has %llu bytes instead of %llu, and a trailer",
             (unsigned long long)file->source.length, (unsigned long long)row->bytes);
     }
     file->problem = "size";
@@ -94,8 +94,8 @@ enum sidestep_status reader_file_check_end(const struct reader_file *file, uint6
                 (unsigned long long)file->bytes);
 }
 
-/* Check that ${now} is the file that was opened. A file with hashes of ours may change its ctime:
- * the checkpoints of a series share it, so its names come and go, and hashes show its content. */
+/* Check that ${now} is the file that was opened. The ctime of a file of sidestep may change,
+ * because the checkpoints of a series share the file by hard links; hashes show its content. */
 static enum sidestep_status check_same(const struct reader_file *file, const struct store_stat *now,
                                        struct sidestep_error *err)
 {
@@ -189,7 +189,7 @@ static enum sidestep_status check_file(struct reader *r, size_t i, uint32_t flag
                            : check_stock_file(file, err);
 }
 
-/* The kind of the problem. A failed read is "io", because it says nothing about the file. */
+/* The kind of the problem. A failed read is "io": the file may be whole. */
 static const char *problem_of(const struct reader_file *file, enum sidestep_status status)
 {
     if (status == SIDESTEP_EPERM)

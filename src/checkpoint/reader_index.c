@@ -2,8 +2,8 @@
 /*
  * reader_index.c -- takes from the index of chunks what a reader needs; see reader.h.
  *
- * No byte of it is taken that the manifest does not bind: it has the hash of the table, and the
- * table those of the pages.
+ * Each byte is checked before it is used: the manifest has the hash of the table, and the table has
+ * the hashes of the pages.
  */
 #include <assert.h>
 #include <string.h>
@@ -12,16 +12,16 @@
 #include "checkpoint/reader_internal.h"
 #include "commit/commit.h"
 
-#define INDEX_READ_BYTES ((size_t)4 << 20) /* at most, of one read */
+#define INDEX_READ_BYTES ((size_t)4 << 20) /* of one read, at most */
 
 struct index_file {
     const struct reader *r;
     struct source source;    /* the bytes of the index */
-    struct store_file *file; /* that it reads; NULL: it is in memory */
+    struct store_file *file; /* that ${source} reads; NULL: the index is in memory */
     struct arena arena;
     struct chunk_index index;
     uint64_t page_bytes;
-    struct buffer *kept; /* gets all pages; NULL: nobody wants them */
+    struct buffer *kept; /* gets all pages; NULL: they are not kept */
 };
 
 static void index_file_release(struct index_file *x)
@@ -79,7 +79,7 @@ static enum sidestep_status take_pages(struct index_file *x, size_t begin, size_
     for (size_t i = begin; i < end; i++) {
         const uint8_t *page = to + (pages[i].begin - from);
         if (hash_block(page, pages[i].bytes) != pages[i].hash)
-            return FAIL(err, SIDESTEP_ECORRUPT, "page %zu does not have the hash in its table", i);
+            return FAIL(err, SIDESTEP_ECORRUPT, "page %zu does not match its hash", i);
         TRY(chunk_list_reader_add(list, page, pages[i].bytes, pages[i].first, err));
     }
     if (x->kept == NULL)
@@ -103,7 +103,7 @@ static void mark_pages(const struct index_file *x, const struct chunk_list_filte
     }
 }
 
-/* Read the marked pages; those beside each other with one read. */
+/* Read the marked pages, adjacent ones with one read. */
 static enum sidestep_status take_marked(struct index_file *x, const bool *marked,
                                         struct chunk_list_reader *list, struct sidestep_error *err)
 {
@@ -219,17 +219,18 @@ enum sidestep_status reader_read_index(const struct reader *r, struct buffer *ou
 
 enum sidestep_status reader_check_index(const struct reader *r, struct sidestep_error *err)
 {
-    OWNED_BUFFER said = {0}, known = {0};
+    OWNED_BUFFER stored = {0}, expected = {0};
     struct manifest manifest = r->manifest;
     OWNED_METADATA metadata = {0};
 
     if (!r->has_manifest || r->manifest.index.bytes == 0)
         return SIDESTEP_OK;
     TRY(take_stored(r, (struct chunk_list_filter){0}, NULL, &metadata, err));
-    TRY(chunk_index_encode(&metadata, &manifest, &said, err));
-    TRY(chunk_index_encode(&r->metadata, &manifest, &known, err));
-    if (said.length == known.length && memcmp(said.bytes, known.bytes, said.length) == 0)
+    TRY(chunk_index_encode(&metadata, &manifest, &stored, err));
+    TRY(chunk_index_encode(&r->metadata, &manifest, &expected, err));
+    if (stored.length == expected.length &&
+        memcmp(stored.bytes, expected.bytes, stored.length) == 0)
         return SIDESTEP_OK;
-    return FAIL(err, SIDESTEP_ECORRUPT, "the index of chunks does not say what %s says",
+    return FAIL(err, SIDESTEP_ECORRUPT, "the index of chunks and %s do not agree",
                 FILE_NAME_METADATA);
 }

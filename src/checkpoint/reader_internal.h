@@ -22,10 +22,10 @@ enum sidestep_status reader_take_manifest(struct reader *r, const struct buffer 
                                           struct sidestep_error *err);
 /* List the files that manifest and metadata reference, each once. */
 enum sidestep_status reader_list_files(struct reader *r, struct sidestep_error *err);
-/* Will its files be opened when they are needed? */
+/* Must the reader open its files late? */
 bool reader_is_late(const struct reader *r);
-/* Open and check the files of a share; of a late reader's only if they are few, and look at the
- * sizes of many. */
+/* Open and check the files of a share. A reader that opens late only checks their sizes if they are
+ * many. */
 enum sidestep_status reader_open_share(struct reader *r, const struct reader_share *share,
                                        struct sidestep_error *err);
 /* Check that .metadata and the footer of the file agree about a chunk, or about all. */

@@ -16,8 +16,8 @@ enum sidestep_status reader_item_check_not_sparse(const struct reader_item *item
         bytes / READER_MAX_SPARSE_FACTOR <= stored)
         return SIDESTEP_OK;
     return FAIL(err, SIDESTEP_ECORRUPT,
-                "it is to have %llu bytes, but its file takes %llu on the medium: nearly all of it "
-                "are holes",
+                "its size is given as %llu bytes, but its file occupies %llu on the medium: nearly "
+                "all of it is holes",
                 (unsigned long long)bytes, (unsigned long long)stored);
 }
 
@@ -45,7 +45,8 @@ static enum sidestep_status decoded_bytes(const struct reader_item *item, void *
     uint64_t raw_bytes = item->footer->raw_bytes;
 
     if (raw_bytes > item->raw_limit)
-        return FAIL(err, SIDESTEP_ECORRUPT, "it is to have %llu bytes, at most %llu can be right",
+        return FAIL(err, SIDESTEP_ECORRUPT,
+                    "its decoded size is given as %llu bytes, which is more than %llu",
                     (unsigned long long)raw_bytes, (unsigned long long)item->raw_limit);
     OWNED uint8_t *decoded = memory_new(raw_bytes, 1);
     struct reader_sink target = {.put = put_bytes, .context = decoded, .plain = decoded};
@@ -60,13 +61,14 @@ static enum sidestep_status decoded_bytes(const struct reader_item *item, void *
 enum sidestep_status reader_item_read(const struct reader_item *item, void **bytes, size_t *length,
                                       struct sidestep_error *err)
 {
-    /* Compression makes nothing larger than this. A larger item is a hole in the file. */
+    /* No compressed item is larger than this. */
     uint64_t max_stored = item->raw_limit + item->raw_limit / 64 + READER_MAX_ENVELOPE_BYTES;
 
     if (item->footer != NULL && item->transform != NULL)
         return decoded_bytes(item, bytes, length, err);
     if (item->transform != NULL && item->bytes > max_stored)
-        return FAIL(err, SIDESTEP_ECORRUPT, "it has %llu stored bytes, at most %llu can be right",
+        return FAIL(err, SIDESTEP_ECORRUPT,
+                    "its stored size is given as %llu bytes, which is more than %llu",
                     (unsigned long long)item->bytes, (unsigned long long)max_stored);
     if (item->object != NULL)
         return foreign_object_encode(item->object, bytes, length, err);

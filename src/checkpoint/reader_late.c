@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* reader_late.c -- opens the files of a checkpoint when something of them is needed; see
- * reader.h. */
+/* reader_late.c -- opens a file of a checkpoint when a caller reads from it; see reader.h. */
 #include <string.h>
 
 #include "base/base.h"
 #include "checkpoint/reader_internal.h"
 
 /* Get the size of a file. store_stat() takes no name with a `/`. */
-static enum sidestep_status look_at(struct store_dir *dir, const char *name,
-                                    struct store_stat *stat, struct sidestep_error *err)
+static enum sidestep_status stat_file(struct store_dir *dir, const char *name,
+                                      struct store_stat *stat, struct sidestep_error *err)
 {
     OWNED_FILE *file = NULL;
 
@@ -22,7 +21,7 @@ static enum sidestep_status check_size(struct reader *r, struct reader_file *fil
                                        struct sidestep_error *err)
 {
     struct store_stat stat;
-    enum sidestep_status status = look_at(r->dir, file->name, &stat, err);
+    enum sidestep_status status = stat_file(r->dir, file->name, &stat, err);
 
     if (status == SIDESTEP_ENOTFOUND)
         return FAIL(err, SIDESTEP_ECORRUPT, "it is missing");

@@ -13,8 +13,8 @@
 #include "checkpoint/reader_internal.h"
 #include "commit/commit.h"
 
-#define LISTING_THREADS 8u    /* that wait for storage most of the time */
-#define LISTING_STRETCHES 32u /* the threads do not end at the same time */
+#define LISTING_THREADS 8u    /* they wait for storage most of the time */
+#define LISTING_STRETCHES 32u /* more than threads, because some threads are faster */
 
 static enum sidestep_status open_listed(struct reader *r, uint32_t flags,
                                         const struct buffer *manifest, struct sidestep_error *err)
@@ -67,7 +67,7 @@ static enum sidestep_status list_and_forget(struct reader *r, size_t i, struct c
                                             struct sidestep_error *err)
 {
     struct reader_file *file = &r->files[i];
-    struct reader own = *r; /* this one may count files and allocate */
+    struct reader own = *r; /* a copy, whose counters and arena no other thread uses */
 
     own.arena = (struct arena){0};
     enum sidestep_status status = reader_file_check(&own, i, r->flags, err);
@@ -94,9 +94,9 @@ static void list_stretches(void *context)
     }
 }
 
-/* Put the lists behind each other, in the order of the files. */
-static enum sidestep_status join_lists(struct listing *l, struct chunk_list *list,
-                                       struct sidestep_error *err)
+/* Concatenate the lists, in the order of the files. */
+static enum sidestep_status concatenate_lists(struct listing *l, struct chunk_list *list,
+                                              struct sidestep_error *err)
 {
     for (size_t k = 0; k < LISTING_STRETCHES; k++) {
         struct stretch *s = &l->stretches[k];
@@ -124,7 +124,7 @@ static enum sidestep_status list_many(struct reader *r, size_t begin, size_t end
     enum sidestep_status status = workers_new(LISTING_THREADS - 1, "sidestep-read", &workers, err);
     if (status == SIDESTEP_OK) {
         workers_run(workers, list_stretches, l);
-        status = join_lists(l, list, err);
+        status = concatenate_lists(l, list, err);
     }
     for (size_t k = 0; k < LISTING_STRETCHES; k++)
         chunk_list_free(&l->stretches[k].list);

@@ -344,7 +344,7 @@ static enum sidestep_status check_piece(struct fetch *f, const struct piece *pie
 {
     const struct reader_item *item = &f->items[piece->chunk];
 
-    if (item->blocks == NULL || f->reader->takes_data)
+    if (item->blocks == NULL || f->reader->skips_hashes)
         return SIDESTEP_OK;
     enum sidestep_status status = reader_check_blocks(item, piece->begin / HASH_BLOCK_BYTES, bytes,
                                                       piece->end - piece->begin, err);

@@ -214,7 +214,7 @@ enum sidestep_status load_path_all(struct sidestep_engine *engine, const char *p
 
     if (status == SIDESTEP_OK) {
         reader->queue.depth = engine->io.depth;
-        reader->takes_data = options->verify == SIDESTEP_VERIFY_STRUCTURE;
+        reader->skips_hashes = options->verify == SIDESTEP_VERIFY_STRUCTURE;
     }
     if (status == SIDESTEP_OK)
         status = load_reader_all(engine, reader, &plan, state, options, report, &bytes_read, err);

@@ -85,10 +85,9 @@ static enum sidestep_status verify_at(const char *path, struct workers *workers,
         return verify_findings_add(findings, NULL, NULL,
                                    status == SIDESTEP_EUNSAFE ? "unsafe" : "format", why.message,
                                    err);
-    if (status == SIDESTEP_EUNCOMMITTED && absent_is_lost(request.store, path))
+    if (status == SIDESTEP_EUNCOMMITTED && missing_metadata_is_lost(request.store, path))
         return verify_findings_add(findings, FILE_NAME_METADATA, NULL, "missing",
-                                   "it is missing ('sidestep rebuild' writes a lost one again)",
-                                   err);
+                                   "it is missing ('sidestep rebuild' makes a new one)", err);
     /* In a bucket, a file is nothing when it is taken for a directory. */
     bool may_be_file = status == SIDESTEP_ENOTFOUND && request.store->ops->layout == STORE_OF_KEYS;
     if (status == SIDESTEP_EUNCOMMITTED || why.sys_errno == ENOTDIR || may_be_file)

@@ -131,7 +131,7 @@ def test_latest_says_what_and_when(sidestep):
     bad = sidestep.path(f".sidestep.{ident}.bad")
     sidestep.expect("latest", sidestep.folder, stdout=sidestep.path("step-1") + "\n", stderr=(
         f"sidestep: passed over: '{sidestep.path('step-4')}' is damaged: its .metadata is missing "
-        "('sidestep rebuild' writes a lost one again)\n"
+        "('sidestep rebuild' makes a new one)\n"
         f"sidestep: passed over: '{sidestep.path('step-3')}' is damaged: file '{SHARD}': it has 700 "
         f"bytes instead of {os.path.getsize(sidestep.path('step-1/' + SHARD))}\n"
         f"sidestep: passed over: '{bad}' is damaged: a resume found it damaged, and set it aside\n"))

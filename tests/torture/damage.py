@@ -458,7 +458,7 @@ def test_sharing(rig):
         h.put(folder, ".metadata", h.metadata(entries, storage,
                                               storage_meta=h.storage_meta(shown["save_id"])))
         if forged is not honest:
-            rig.refused(folder, "is not the one that it was made with")
+            rig.refused(folder, "it lists another .metadata")
         h.forge_manifest(folder)
         if forged is not honest:
             rig.refused(folder, [".metadata and the footer of", shard_of(folder), "do not agree"],
@@ -517,10 +517,10 @@ def test_manifests(rig):
         (lambda d: d["files"].clear(), "does not list"),
         (lambda d: d["files"][0].update(origin="0" * 32), "belongs to save"),
         (lambda d: d["files"][0].update(footer_sha256="0" * 64), "not the file that the manifest"),
-        (lambda d: d.update(save_id="0" * 32), "it is of save"),
+        (lambda d: d.update(save_id="0" * 32), "it belongs to save"),
         (lambda d: d.update(world_size=0), "world_size"),
         (lambda d: d.update(world_size=1 << 40), "world_size"),
-        (lambda d: d["metadata"].update(bytes=1), "not the one that it was made with"),
+        (lambda d: d["metadata"].update(bytes=1), "it lists another .metadata"),
         (lambda d: d.update(saved_at="\x1b[2J"), None),
         (lambda d: d.update(more=[[[[[[[[[[1]]]]]]]]]]), "nested too deep"),
         (lambda d: d.update(more=[0] * 1000000), None),

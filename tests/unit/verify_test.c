@@ -288,7 +288,7 @@ TEST(an_object_of_holes_is_refused)
     assert_int_equal(reader_locate_item(reader, entry, &entry->storage, NULL, NULL, &item, &err),
                      SIDESTEP_OK);
     assert_int_equal(reader_item_read(&item, &bytes, &length, &err), SIDESTEP_ECORRUPT);
-    assert_non_null(strstr(err.message, "nearly all of it are holes"));
+    assert_non_null(strstr(err.message, "nearly all of it is holes"));
     assert_null(bytes);
     made_free(&made);
 }
