@@ -200,7 +200,7 @@ static void add_checked(struct sum *sum, const struct sidestep_listed *entry,
     json_entry(sum, entry, report, NULL);
 }
 
-/* "incomplete  PATH  optimizer.pt is cut short" */
+/* "incomplete  PATH  optimizer.pt is truncated" */
 static void print_state(const struct sum *sum, const char *style,
                         const struct sidestep_listed *entry)
 {

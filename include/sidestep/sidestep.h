@@ -1495,7 +1495,7 @@ struct sidestep_listed {
                            "torchtitan", "transformers", "accelerate", "megatron", "deepspeed".
                            "dcp": shards without .metadata.  FOREIGN with tensors: "safetensors" or
                            "torch".  NULL: ours, or an unknown form */
-    const char *reason; /* what is wrong with it ("optimizer.pt is cut short"), or, if it is whole,
+    const char *reason; /* what is wrong with it ("optimizer.pt is truncated"), or, if it is whole,
                            why no resume chooses it by itself ("is of another run (...)").  NULL
                            only if it is committed or complete */
     const char *naming; /* the template of its series' names; NULL: they are a prefix and the step,

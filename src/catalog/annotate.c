@@ -9,24 +9,23 @@
 #include "catalog/list.h"
 #include "object/object.h"
 
-/* A checkpoint at a path, and the annotations of its root. */
-struct annotating {
+/* The checkpoint to annotate, and the directory of annotations of its root. */
+struct annotation_target {
     struct commit path;
     struct store_dir *dir;
     bool has_id;
     char save_id[SAVE_ID_HEX];
 };
 
-static void annotating_release(struct annotating *m)
+static void annotation_target_release(struct annotation_target *m)
 {
     store_dir_close(m->dir);
     commit_close(&m->path);
     object_path_close(&m->path.store);
 }
 
-/* Find the save id of the checkpoint now at the path. The listing finds it, because it knows every
- * form. */
-static enum sidestep_status find_save_id(struct annotating *m, bool *has_id,
+/* Find the save id of the checkpoint that is now at the path. A listing knows every form. */
+static enum sidestep_status find_save_id(struct annotation_target *m, bool *has_id,
                                          char save_id[SAVE_ID_HEX], struct sidestep_error *err)
 {
     OWNED_BY(sidestep_list_release) struct sidestep_list list = {0};
@@ -53,8 +52,8 @@ static enum sidestep_status find_save_id(struct annotating *m, bool *has_id,
     return FAIL(err, SIDESTEP_ENOTFOUND, "there is no checkpoint");
 }
 
-static enum sidestep_status annotating_open(struct annotating *m, const char *path,
-                                            struct sidestep_error *err)
+static enum sidestep_status annotation_target_open(struct annotation_target *m, const char *path,
+                                                   struct sidestep_error *err)
 {
     struct store_dir *parent;
 
@@ -72,7 +71,7 @@ static enum sidestep_status annotating_open(struct annotating *m, const char *pa
 
 /* Check that the checkpoint was not replaced. Retention may have deleted it before the annotation
  * was set. */
-static enum sidestep_status check_unchanged(struct annotating *m, struct sidestep_error *err)
+static enum sidestep_status check_unchanged(struct annotation_target *m, struct sidestep_error *err)
 {
     char now[SAVE_ID_HEX];
     bool has_id;
@@ -86,14 +85,15 @@ static enum sidestep_status check_unchanged(struct annotating *m, struct sideste
 static enum sidestep_status annotate(enum annotation_kind kind, const char *path, const char *tag,
                                      bool on, struct sidestep_error *err)
 {
-    OWNED_BY(annotating_release) struct annotating m = {0};
+    OWNED_BY(annotation_target_release) struct annotation_target m = {0};
 
     if (path == NULL)
         return FAIL(err, SIDESTEP_EINVAL, "path is NULL");
     if (kind == ANNOTATION_TAG && !annotations_is_valid_word(tag))
-        return FAIL(err, SIDESTEP_EINVAL, "tag '%s': 1 to %u letters, digits, '_' and '-', please",
+        return FAIL(err, SIDESTEP_EINVAL,
+                    "tag '%s': it must be 1 to %u letters, digits, '_' or '-'",
                     tag != NULL ? tag : "", ANNOTATIONS_MAX_WORD);
-    TRY(annotating_open(&m, path, err));
+    TRY(annotation_target_open(&m, path, err));
     if (!on)
         return annotations_remove(m.dir, kind, tag, m.path.name, err);
     TRY(annotations_set(m.dir, kind, tag, m.path.name, m.has_id ? m.save_id : NULL, NULL, err));

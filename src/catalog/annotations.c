@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* annotations.c -- reads and writes annotation files; see annotations.h. A file is the line "save
- * <id>", and then its text. */
+/* annotations.c -- reads and writes annotation files; see annotations.h. A file consists of the
+ * line "save <id>" and the text of the annotation. */
 #include "catalog/annotations.h"
 
 #include <assert.h>
@@ -232,8 +232,8 @@ enum sidestep_status annotations_set(struct store_dir *dir, enum annotation_kind
     buffer_printf(&bytes, "save %s\n%s", save_id != NULL ? save_id : "-", text != NULL ? text : "");
     TRY(buffer_check(&bytes, err));
     if (bytes.length > ANNOTATIONS_MAX_TEXT)
-        return FAIL(err, SIDESTEP_EINVAL, "more than %u bytes about '%s'", ANNOTATIONS_MAX_TEXT,
-                    name);
+        return FAIL(err, SIDESTEP_EINVAL, "an annotation of '%s' is longer than %u bytes", name,
+                    ANNOTATIONS_MAX_TEXT);
     return small_file_replace(dir, file, tmp, bytes.bytes, bytes.length, err);
 }
 

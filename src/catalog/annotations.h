@@ -8,13 +8,13 @@
  * the same name.
  *
  *   pin.NAME         keep the checkpoint, whatever the retention says
- *   tag.TAG.NAME     a word of the user's
+ *   tag.TAG.NAME     a word that the user chose
  *   metrics.NAME     lines "<name> <value>"
- *   abandoned.NAME   the checkpoint is newer than a step that was resumed from: its line has ended.
- *                    If it could not be read then: "incarnation <n>", the one that abandoned it
+ *   abandoned.NAME   a run that resumed from an older checkpoint left this one behind. If it could
+ *                    not be read at that time: "incarnation <n>", which left it behind
  *   restarts.NAME    how many runs started here and failed
- *   adopted.NAME     of another run, or saved under another name, but resumed from: "step <n>", the
- *                    step that it was resumed as
+ *   adopted.NAME     a run resumed from it, although it is of another run or was saved under
+ * another name: "step <n>", the step that it was resumed as
  */
 #ifndef CATALOG_ANNOTATIONS_H
 #define CATALOG_ANNOTATIONS_H
@@ -85,7 +85,8 @@ enum sidestep_status annotations_set(struct store_dir *dir, enum annotation_kind
 enum sidestep_status annotations_remove(struct store_dir *dir, enum annotation_kind kind,
                                         const char *tag, const char *name,
                                         struct sidestep_error *err);
-/* Does one of this kind exist, whatever its content? Also true if storage does not answer. */
+/* Does ${name} have an annotation of this kind, whatever its content? Also true if storage does not
+ * answer. */
 bool annotations_may_exist(struct store_dir *dir, enum annotation_kind kind, const char *name);
 /* Remove all annotations of ${name}, after it was deleted. Best effort. */
 void annotations_remove_checkpoint(struct store_dir *dir, const struct annotations *annotations,

@@ -5,7 +5,7 @@
  * Five parts:
  *  - list.h lists a root: committed, damaged, saving, dead, another program's.
  *  - annotations.h keeps pins, tags and metrics as small files in ROOT/.sidestep.
- *  - lineage.h says which checkpoints a resume skips, and why.
+ *  - lineage.h decides which checkpoints a resume skips, and why.
  *  - foreign_layouts.h knows the checkpoints of other frameworks.
  *  - gc_report.h collects what was removed and what was kept.
  *
@@ -14,7 +14,8 @@
  *
  * Ownership: a list owns its strings until it is released.
  *
- * Threads: one thread makes a list, with helpers for the files. Afterwards the list is only read.
+ * Threads: one thread makes a list; helper threads open the files. Afterwards the list is only
+ * read.
  *
  * Other processes save, delete and rename while a root is listed. A listing starts over when names
  * disappear meanwhile. It never waits for a lock.

@@ -22,25 +22,25 @@ bool file_probe_may_hold_tensors(const char *name)
 }
 
 enum sidestep_status file_probe_format(struct store_file *file, uint64_t size,
-                                       enum file_probe_format *form, struct sidestep_error *err)
+                                       enum file_probe_format *format, struct sidestep_error *err)
 {
     uint8_t begin[FORM_BYTES] = {0};
 
-    *form = FILE_PROBE_EMPTY;
+    *format = FILE_PROBE_EMPTY;
     if (size == 0)
         return SIDESTEP_OK;
     TRY(store_file_read_at(file, begin, (size_t)min_u64(size, sizeof(begin)), 0, err));
     if (safetensors_has_header(begin, size) || safetensors_has_truncated_header(begin, size))
-        *form = FILE_PROBE_SAFETENSORS;
+        *format = FILE_PROBE_SAFETENSORS;
     else if (memcmp(begin, "PK\3\4", 4) == 0)
-        *form = FILE_PROBE_ZIP;
+        *format = FILE_PROBE_ZIP;
     else
-        *form = begin[0] == 0x80 && begin[1] >= 2 && begin[1] <= 5 ? FILE_PROBE_PICKLE
-                                                                   : FILE_PROBE_OTHER;
+        *format = begin[0] == 0x80 && begin[1] >= 2 && begin[1] <= 5 ? FILE_PROBE_PICKLE
+                                                                     : FILE_PROBE_OTHER;
     return SIDESTEP_OK;
 }
 
-static const char cut_short[] = " is cut short";
+static const char truncated[] = " is truncated";
 
 /* A zip file begins with a record "PK\3\4", and ends with one "PK\5\6". */
 static enum sidestep_status check_zip(struct store_file *file, uint64_t size, const char **problem,
@@ -48,12 +48,12 @@ static enum sidestep_status check_zip(struct store_file *file, uint64_t size, co
 {
     char begin[4] = "", end[ZIP_END_BYTES] = "";
 
-    *problem = cut_short;
+    *problem = truncated;
     if (size < sizeof(begin))
         return SIDESTEP_OK;
     TRY(store_file_read_at(file, begin, sizeof(begin), 0, err));
     if (memcmp(begin, "PK\3\4", sizeof(begin)) != 0) {
-        *problem = NULL; /* of an old torch, or a pickle */
+        *problem = NULL; /* a pickle, or of torch before 1.6 */
         return SIDESTEP_OK;
     }
     if (size < sizeof(end))
@@ -73,8 +73,8 @@ static enum sidestep_status check_safetensors(struct store_file *file, uint64_t 
     struct safetensors header;
 
     enum sidestep_status status = safetensors_read_header(&source, &arena, &header, err);
-    *problem = status == SIDESTEP_ECORRUPT ? " is cut short or damaged" : NULL;
-    /* Tensors of a dtype that sidestep does not have are not damage. */
+    *problem = status == SIDESTEP_ECORRUPT ? " is truncated or damaged" : NULL;
+    /* A tensor whose dtype sidestep does not know is not damage. */
     return status == SIDESTEP_ECORRUPT || status == SIDESTEP_EUNSUPPORTED ? SIDESTEP_OK : status;
 }
 
@@ -104,6 +104,6 @@ enum sidestep_status file_probe_check(struct store_dir *dir, const char *name, c
     if (status == SIDESTEP_ENOTFOUND)
         *problem = " is missing";
     else if (status == SIDESTEP_EUNSAFE)
-        *problem = " is no regular file";
+        *problem = " is not a regular file";
     return *problem != NULL ? SIDESTEP_OK : status;
 }

@@ -19,11 +19,11 @@ enum file_probe_format {
 bool file_probe_may_hold_tensors(const char *name);
 /* Get the format from the first bytes. */
 enum sidestep_status file_probe_format(struct store_file *file, uint64_t size,
-                                       enum file_probe_format *form, struct sidestep_error *err);
+                                       enum file_probe_format *format, struct sidestep_error *err);
 
 /*
  * Check a file. ${*problem} is NULL, or text that follows a name: " is missing", " is empty", " is
- * cut short" (of safetensors: "or damaged"), " is no regular file". Truncation is found in zip
+ * truncated" (of safetensors: "or damaged"), " is not a regular file". Truncation is found in zip
  * files (such as torch.save()), which end with a record of their own, and in safetensors, which
  * begin with the offsets of all tensors. Of other files it only checks that they are not empty.
  * Fails if the file cannot be read.

@@ -28,7 +28,8 @@ static bool starts_with(const char *name, const char *text)
     return strncmp(name, text, strlen(text)) == 0;
 }
 
-static bool is_like(const char *name, const char *begin, const char *end)
+/* Does the name have this beginning and end? */
+static bool matches(const char *name, const char *begin, const char *end)
 {
     return starts_with(name, begin) && file_name_has_suffix(name, end);
 }
@@ -39,11 +40,11 @@ static bool has(const struct foreign_layouts_probe *probe, const char *name)
 }
 
 /* The first name with this beginning and end, or NULL. */
-static const char *find_like(const struct foreign_layouts_probe *probe, const char *begin,
-                             const char *end)
+static const char *find_matching(const struct foreign_layouts_probe *probe, const char *begin,
+                                 const char *end)
 {
     for (size_t i = 0; i < probe->names->count; i++)
-        if (is_like(probe->names->names[i], begin, end))
+        if (matches(probe->names->names[i], begin, end))
             return probe->names->names[i];
     return NULL;
 }
@@ -68,11 +69,11 @@ static enum sidestep_status check_file(struct foreign_layouts_probe *probe, stru
 }
 
 /* Check every file whose name has this beginning and end. */
-static enum sidestep_status check_like(struct foreign_layouts_probe *probe, const char *begin,
-                                       const char *end, struct sidestep_error *err)
+static enum sidestep_status check_matching(struct foreign_layouts_probe *probe, const char *begin,
+                                           const char *end, struct sidestep_error *err)
 {
     for (size_t i = 0; i < probe->names->count && probe->reason == NULL; i++)
-        if (is_like(probe->names->names[i], begin, end))
+        if (matches(probe->names->names[i], begin, end))
             TRY(check_file(probe, probe->dir, probe->names->names[i], err));
     return SIDESTEP_OK;
 }
@@ -85,7 +86,7 @@ static enum sidestep_status check_ranks(struct foreign_layouts_probe *probe, con
     size_t count = 0;
 
     for (size_t i = 0; i < probe->names->count; i++)
-        count += is_like(probe->names->names[i], begin, end);
+        count += matches(probe->names->names[i], begin, end);
     for (size_t rank = 0; rank < (count != 0 ? count : 1) && probe->reason == NULL; rank++) {
         snprintf(name, sizeof(name), "%s%zu%s", begin, rank, end);
         if (!has(probe, name))
@@ -133,18 +134,18 @@ static int64_t read_pointer(const struct foreign_layouts_probe *probe, const cha
     return end != digits && number >= 0 && (*end == '\0' || *end == '\n') ? number : -1;
 }
 
-/* Check the pointer file, which is written after everything else of this step. */
+/* Check that the pointer file, which is written last, names this step or a later one. */
 static enum sidestep_status check_pointer(struct foreign_layouts_probe *probe, const char *file,
                                           const char *prefix, struct sidestep_error *err)
 {
-    int64_t says = read_pointer(probe, file, prefix);
+    int64_t named_step = read_pointer(probe, file, prefix);
 
-    if (probe->reason != NULL || says < 0 || says >= probe->step)
+    if (probe->reason != NULL || named_step < 0 || named_step >= probe->step)
         return SIDESTEP_OK;
-    return set_reason(probe, err, " does not say that it was finished", file);
+    return set_reason(probe, err, " names an earlier step", file);
 }
 
-/* Check all files that an index in Hugging Face's form references. */
+/* Check all files that an index in Hugging Face's format references. */
 static enum sidestep_status check_index(struct foreign_layouts_probe *probe, const char *name,
                                         struct sidestep_error *err)
 {
@@ -195,7 +196,7 @@ static bool has_weights(const struct foreign_layouts_probe *probe)
     for (size_t i = 0; i < probe->names->count; i++)
         if (is_weights_folder(probe->names->names[i]))
             return true;
-    return find_like(probe, "model-", ".safetensors") != NULL;
+    return find_matching(probe, "model-", ".safetensors") != NULL;
 }
 
 static enum sidestep_status set_damage(struct foreign_layouts_probe *probe, const char *name,
@@ -244,7 +245,7 @@ static enum sidestep_status check_weights(struct foreign_layouts_probe *probe,
         if (is_dcp_folder(probe->names->names[i]))
             TRY(check_folder(probe, probe->names->names[i], err));
     /* Shards are written before the index that references them. */
-    if (probe->reason == NULL && find_like(probe, "model-", ".safetensors") != NULL &&
+    if (probe->reason == NULL && find_matching(probe, "model-", ".safetensors") != NULL &&
         !has(probe, "model.safetensors.index.json"))
         return set_reason(probe, err, " is missing", "model.safetensors.index.json");
     return SIDESTEP_OK;
@@ -252,11 +253,13 @@ static enum sidestep_status check_weights(struct foreign_layouts_probe *probe,
 
 /* ---- the layouts */
 
-/* torchtitan: step-N is a DCP checkpoint. The last one may be weights in Hugging Face's form. */
+/* torchtitan: step-N is a DCP checkpoint. The last one may be weights in Hugging Face's format. */
 static bool is_titan(const struct foreign_layouts_probe *probe)
 {
-    return has(probe, FILE_NAME_METADATA) || find_like(probe, "model", ".safetensors") != NULL ||
-           has(probe, "model.safetensors.index.json") || find_like(probe, "__", ".distcp") != NULL;
+    return has(probe, FILE_NAME_METADATA) ||
+           find_matching(probe, "model", ".safetensors") != NULL ||
+           has(probe, "model.safetensors.index.json") ||
+           find_matching(probe, "__", ".distcp") != NULL;
 }
 
 static enum sidestep_status check_titan(struct foreign_layouts_probe *probe,
@@ -264,7 +267,7 @@ static enum sidestep_status check_titan(struct foreign_layouts_probe *probe,
 {
     if (has(probe, FILE_NAME_METADATA))
         return SIDESTEP_OK;
-    if (find_like(probe, "__", ".distcp") != NULL)
+    if (find_matching(probe, "__", ".distcp") != NULL)
         return set_reason(probe, err, " is missing", FILE_NAME_METADATA);
     return check_weights(probe, err);
 }
@@ -290,13 +293,13 @@ static enum sidestep_status check_trainer(struct foreign_layouts_probe *probe,
     if (!has(probe, "trainer_state.json"))
         return set_reason(probe, err, " is missing", "trainer_state.json");
     if (!is_read || is_other)
-        return set_reason(probe, err, is_read ? " is of another step" : " is cut short",
+        return set_reason(probe, err, is_read ? " is of another step" : " is truncated",
                           "trainer_state.json");
     TRY(check_weights(probe, err));
     for (size_t i = 0; i < ARRAY_LENGTH(states) && probe->reason == NULL; i++)
         if (has(probe, states[i]))
             TRY(check_file(probe, probe->dir, states[i], err));
-    if (probe->reason == NULL && find_like(probe, "rng_state_", ".pth") != NULL)
+    if (probe->reason == NULL && find_matching(probe, "rng_state_", ".pth") != NULL)
         TRY(check_ranks(probe, "rng_state_", ".pth", err));
     return SIDESTEP_OK;
 }
@@ -304,7 +307,7 @@ static enum sidestep_status check_trainer(struct foreign_layouts_probe *probe,
 /* accelerate: checkpoint_N. The random states of all ranks are written last. */
 static bool is_accelerate(const struct foreign_layouts_probe *probe)
 {
-    return find_like(probe, "random_states_", ".pkl") != NULL || has(probe, "optimizer.bin") ||
+    return find_matching(probe, "random_states_", ".pkl") != NULL || has(probe, "optimizer.bin") ||
            has(probe, "scheduler.bin") || has_weights(probe);
 }
 
@@ -312,7 +315,7 @@ static enum sidestep_status check_accelerate(struct foreign_layouts_probe *probe
                                              struct sidestep_error *err)
 {
     TRY(check_weights(probe, err));
-    TRY(check_like(probe, "optimizer", ".bin", err));
+    TRY(check_matching(probe, "optimizer", ".bin", err));
     if (probe->reason == NULL)
         TRY(check_ranks(probe, "random_states_", ".pkl", err));
     return SIDESTEP_OK;
@@ -321,7 +324,7 @@ static enum sidestep_status check_accelerate(struct foreign_layouts_probe *probe
 /* Megatron-LM: iter_N. latest_checkpointed_iteration.txt beside it is written last. */
 static bool is_megatron(const struct foreign_layouts_probe *probe)
 {
-    return has(probe, FILE_NAME_METADATA) || find_like(probe, "mp_rank_", "") != NULL ||
+    return has(probe, FILE_NAME_METADATA) || find_matching(probe, "mp_rank_", "") != NULL ||
            has(probe, "common.pt") || has(probe, "metadata.json");
 }
 
@@ -334,7 +337,7 @@ static enum sidestep_status check_megatron_rank(struct foreign_layouts_probe *pr
 
     enum sidestep_status status = store_dir_open(probe->root->store, probe->dir, name, &dir, err);
     if (status == SIDESTEP_ENOTFOUND || status == SIDESTEP_EUNSAFE)
-        return set_reason(probe, err, " is no directory", name);
+        return set_reason(probe, err, " is not a directory", name);
     TRY(status);
     for (size_t i = 0; i < ARRAY_LENGTH(states); i++) {
         status = store_stat(dir, states[i], &stat, err);
@@ -362,7 +365,7 @@ static enum sidestep_status check_megatron(struct foreign_layouts_probe *probe,
 /* DeepSpeed: global_stepN. `latest` beside it is written last. */
 static bool is_deepspeed(const struct foreign_layouts_probe *probe)
 {
-    return find_like(probe, "", "_states.pt") != NULL;
+    return find_matching(probe, "", "_states.pt") != NULL;
 }
 
 static enum sidestep_status check_deepspeed(struct foreign_layouts_probe *probe,
@@ -370,11 +373,11 @@ static enum sidestep_status check_deepspeed(struct foreign_layouts_probe *probe,
 {
     static const char *const kinds[] = {"zero_pp_rank_", "bf16_zero_pp_rank_"};
 
-    if (find_like(probe, "", "_model_states.pt") == NULL)
+    if (find_matching(probe, "", "_model_states.pt") == NULL)
         return set_reason(probe, err, "there are no model states", "");
-    TRY(check_like(probe, "", "_states.pt", err));
+    TRY(check_matching(probe, "", "_states.pt", err));
     for (size_t i = 0; i < ARRAY_LENGTH(kinds) && probe->reason == NULL; i++)
-        if (find_like(probe, kinds[i], "_mp_rank_00_optim_states.pt") != NULL)
+        if (find_matching(probe, kinds[i], "_mp_rank_00_optim_states.pt") != NULL)
             TRY(check_ranks(probe, kinds[i], "_mp_rank_00_optim_states.pt", err));
     return check_pointer(probe, "latest", "global_step", err);
 }
@@ -384,7 +387,7 @@ static enum sidestep_status check_deepspeed(struct foreign_layouts_probe *probe,
 static bool is_lightning(const struct foreign_layouts_probe *probe)
 {
     return probe->dir == NULL || has(probe, FILE_NAME_METADATA) || has(probe, "meta.pt") ||
-           find_like(probe, "__", ".distcp") != NULL;
+           find_matching(probe, "__", ".distcp") != NULL;
 }
 
 static enum sidestep_status check_lightning(struct foreign_layouts_probe *probe,
@@ -414,12 +417,12 @@ static const struct layout {
     {"deepspeed", "global_step", "", is_deepspeed, check_deepspeed},
 };
 
-bool foreign_layouts_is_file(const char *name, enum file_probe_format form)
+bool foreign_layouts_is_file(const char *name, enum file_probe_format format)
 {
     if (!file_name_has_suffix(name, ".ckpt"))
         return false;
-    return step_name_parse(name) >= 0 || strcmp(name, "last.ckpt") == 0 || form == FILE_PROBE_ZIP ||
-           form == FILE_PROBE_EMPTY;
+    return step_name_parse(name) >= 0 || strcmp(name, "last.ckpt") == 0 ||
+           format == FILE_PROBE_ZIP || format == FILE_PROBE_EMPTY;
 }
 
 const char *foreign_layouts_find_tensors(const struct name_list *names)
@@ -431,7 +434,7 @@ const char *foreign_layouts_find_tensors(const struct name_list *names)
         if (file_name_has_suffix(name, ".safetensors"))
             return "safetensors";
         if (file_name_has_suffix(name, ".pt") || file_name_has_suffix(name, ".pth") ||
-            is_like(name, "pytorch_model", ".bin") || strcmp(name, "adapter_model.bin") == 0)
+            matches(name, "pytorch_model", ".bin") || strcmp(name, "adapter_model.bin") == 0)
             found = "torch";
     }
     return found;
@@ -450,7 +453,7 @@ enum sidestep_status foreign_layouts_probe(struct foreign_layouts_probe *probe,
     probe->layout = probe->reason = NULL;
     for (size_t i = 0; i < ARRAY_LENGTH(layouts); i++) {
         const struct layout *layout = &layouts[i];
-        bool is_named = is_like(probe->name, layout->begin, layout->end);
+        bool is_named = matches(probe->name, layout->begin, layout->end);
         bool has_step = probe->step >= 0 || strcmp(probe->name, "last.ckpt") == 0;
         if (!is_named || (!has_step && probe->dir != NULL) || !layout->is(probe))
             continue;

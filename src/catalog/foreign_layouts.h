@@ -3,8 +3,7 @@
  * foreign_layouts.h -- recognizes checkpoints of other programs, and tells whole ones from
  * truncated ones.
  *
- * There is one table, with one check per program. Nothing found here is trusted to be written by
- * sidestep, and nothing is ever deleted or renamed.
+ * A table has one check per program. Nothing is deleted or renamed.
  */
 #ifndef CATALOG_FOREIGN_LAYOUTS_H
 #define CATALOG_FOREIGN_LAYOUTS_H
@@ -14,7 +13,7 @@
 #include "catalog/file_probe.h"
 #include "store/store.h"
 
-/* An entry of a root, and what was found out about it. */
+/* An entry of a root, and the result of the check. */
 struct foreign_layouts_probe {
     struct store_dir *root;
     const char *name;
@@ -28,16 +27,17 @@ struct foreign_layouts_probe {
     const char *reason; /* why it is not whole; NULL: it is whole */
 };
 
-/* May a file of this name and form be a checkpoint? */
-bool foreign_layouts_is_file(const char *name, enum file_probe_format form);
+/* May a file of this name and format be a checkpoint? */
+bool foreign_layouts_is_file(const char *name, enum file_probe_format format);
 /* For a directory that is not a checkpoint: "safetensors" or "torch" if the names of its files say
  * that they hold tensors; otherwise NULL. */
 const char *foreign_layouts_find_tensors(const struct name_list *names);
-/* For any directory: if it has weights in a form of Hugging Face's libraries, are they all there
- * and whole? */
+/* If a directory has weights in a form of Hugging Face's libraries, check that they are all there
+ * and whole. */
 enum sidestep_status foreign_layouts_check_weights(struct foreign_layouts_probe *probe,
                                                    struct sidestep_error *err);
-/* Which layout is it, and is it whole? Fails if something cannot be read. */
+/* Find the layout of an entry, and check that the entry is whole. Fails if something cannot be
+ * read. */
 enum sidestep_status foreign_layouts_probe(struct foreign_layouts_probe *probe,
                                            struct sidestep_error *err);
 

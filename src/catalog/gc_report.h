@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* gc_report.h -- fills a struct sidestep_gc_report: what was removed, what was kept and why. */
+/* gc_report.h -- fills a struct sidestep_gc_report: what was removed, and what was kept and why. */
 #ifndef CATALOG_GC_REPORT_H
 #define CATALOG_GC_REPORT_H
 
@@ -7,7 +7,7 @@
 
 struct gc_report {
     struct arena arena;
-    const char *parent; /* "" or ending with a slash: prefix of each name */
+    const char *parent; /* prefix of each name: "", or it ends with a slash */
     const char **removed;
     size_t removed_count, removed_capacity;
     const char **kept;

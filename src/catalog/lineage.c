@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* lineage.c -- finds checkpoints of lines that have ended; see lineage.h. */
+/* lineage.c -- finds checkpoints of abandoned lineages; see lineage.h. */
 #include "catalog/lineage.h"
 
 #include <ctype.h>
@@ -16,7 +16,7 @@ static size_t prefix_length(const char *name)
 }
 
 /* Is it a checkpoint of a series that still has its original name? */
-static bool is_of_line(const struct sidestep_listed *entry)
+static bool has_lineage(const struct sidestep_listed *entry)
 {
     return entry->state == SIDESTEP_COMMITTED && entry->run_id != NULL && !entry->is_renamed;
 }
@@ -30,21 +30,21 @@ static bool is_same_naming(const struct sidestep_listed *a, const struct sideste
     return length == prefix_length(b->name) && memcmp(a->name, b->name, length) == 0;
 }
 
-/* Are both of the same line? Two ways of naming under one root are two series that take turns. */
-static bool is_same_line(const struct sidestep_listed *a, const struct sidestep_listed *b)
+/* Are both of the same lineage? Two namings under one root are two series that take turns. */
+static bool is_same_lineage(const struct sidestep_listed *a, const struct sidestep_listed *b)
 {
-    return is_of_line(a) && strcmp(a->run_id, b->run_id) == 0 && is_same_naming(a, b);
+    return has_lineage(a) && strcmp(a->run_id, b->run_id) == 0 && is_same_naming(a, b);
 }
 
-/* Mark the abandoned checkpoints in the line whose first one is ${entries}[first]. */
-static void find_ended(struct sidestep_listed *entries, size_t count, size_t first,
-                       const struct annotations *annotations)
+/* Mark the abandoned checkpoints in the lineage whose first one is ${entries}[first]. */
+static void mark_abandoned(struct sidestep_listed *entries, size_t count, size_t first,
+                           const struct annotations *annotations)
 {
     uint64_t latest = 0;
 
     for (size_t i = first; i < count; i++) {
         struct sidestep_listed *entry = &entries[i];
-        if (!is_same_line(entry, &entries[first]) || entry->is_abandoned)
+        if (!is_same_lineage(entry, &entries[first]) || entry->is_abandoned)
             continue;
         if (entry->incarnation >= latest)
             latest = entry->incarnation;
@@ -59,12 +59,12 @@ void lineage_mark_abandoned(struct sidestep_listed *entries, size_t count,
 {
     for (size_t i = 0; i < count; i++) {
         size_t first = 0;
-        if (!is_of_line(&entries[i]))
+        if (!has_lineage(&entries[i]))
             continue;
-        while (!is_same_line(&entries[first], &entries[i])) /* fast, because there are few lines */
+        while (!is_same_lineage(&entries[first], &entries[i])) /* fast, because lineages are few */
             first++;
         if (first == i)
-            find_ended(entries, count, i, annotations);
+            mark_abandoned(entries, count, i, annotations);
     }
 }
 
@@ -77,8 +77,7 @@ bool lineage_should_skip(const struct lineage_filter *rule, const struct annotat
         entry->run_id != NULL && rule->run_id != NULL && strcmp(entry->run_id, rule->run_id) != 0;
 
     if (entry->is_abandoned)
-        snprintf(why, LINEAGE_REASON_BYTES,
-                 "is of a line that was left when an older one was resumed");
+        snprintf(why, LINEAGE_REASON_BYTES, "was left behind by a resume from an older checkpoint");
     else if (is_of_another && !is_adopted)
         snprintf(why, LINEAGE_REASON_BYTES, "is of another run (%s)", entry->run_id);
     else if (entry->is_renamed && !rule->any_name && !is_adopted)

@@ -13,9 +13,9 @@
  *
  * A resume from an older checkpoint annotates the newer ones as abandoned. But an annotation can be
  * lost, and a checkpoint that could not be read at that time has none. So this also compares
- * incarnations, among checkpoints of one run and one naming. If an older incarnation saved at a
- * step that a later one has passed, that checkpoint is of a line that has ended. The exception is
- * one that a run resumed from by name (ANNOTATION_ADOPTED).
+ * incarnations, among checkpoints of one run and one naming. If a later incarnation has saved at a
+ * lower step, the checkpoint of the older incarnation is abandoned. The exception is one that a run
+ * resumed from by name (ANNOTATION_ADOPTED).
  */
 void lineage_mark_abandoned(struct sidestep_listed *entries, size_t count,
                             const struct annotations *annotations);

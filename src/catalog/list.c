@@ -40,7 +40,7 @@ const char *const *list_origins(const struct sidestep_list *list, const char *sa
     return NULL;
 }
 
-/* May it be the name of a step? The number may be anywhere in the name, depending on the series. */
+/* May it be the name of a step? The series decides where in the name the number is. */
 static bool has_digit(const char *name)
 {
     return strpbrk(name, "0123456789") != NULL;
@@ -149,7 +149,6 @@ static enum sidestep_status fill_listing(struct listing *l, struct sidestep_erro
     }
 }
 
-/* Make a listing, as ${flags} say. */
 enum sidestep_status list_root(struct store *store, const char *root, uint32_t flags,
                                struct sidestep_list *list, struct sidestep_error *err)
 {
@@ -175,9 +174,8 @@ enum sidestep_status list_check_readable(const struct sidestep_listed *entry,
 {
     if (entry->state != SIDESTEP_UNREADABLE)
         return SIDESTEP_OK;
-    return FAIL(err, entry->status,
-                "'%s' cannot be read now, so nobody can tell which save it is: %s", entry->path,
-                entry->reason);
+    return FAIL(err, entry->status, "'%s' cannot be read now, so its save is not known: %s",
+                entry->path, entry->reason);
 }
 
 bool list_is_candidate(const struct sidestep_listed *entry)

@@ -6,13 +6,13 @@
 #include "base/base.h"
 #include "store/store.h"
 
-/* A committed checkpoint is whole, as far as names and sizes show; for answers to a user. */
+/* Check the names and sizes of all files of committed checkpoints. */
 #define LIST_CHECKED 1u
 /* A directory that has a checkpoint's name but cannot be read now counts as committed. So a resume
  * tries it, and the reason is reported instead of skipping it silently. */
 #define LIST_WITH_UNREADABLE 2u
-/* Keep the index of the root (root/index.h) up to date. For those who delete there anyway: a
- * listing that only looks writes nothing. */
+/* Keep the index of the root (root/index.h) up to date. This is for callers that delete under the
+ * root; other listings write nothing. */
 #define LIST_KEEPS_INDEX 4u
 /* List ${root} by names and manifests. Without LIST_CHECKED, a committed checkpoint may turn out to
  * be damaged: this is for callers that open what they choose. Starts over if names disappear
@@ -27,7 +27,7 @@ enum sidestep_status list_check_readable(const struct sidestep_listed *entry,
  * read? */
 bool list_is_unreadable(const struct sidestep_listed *entry);
 
-/* Is it a symbolic link? A link is listed as FOREIGN, and not followed. */
+/* Is it a symbolic link? It is listed as FOREIGN, and not followed. */
 bool list_is_link(const struct sidestep_listed *entry);
 /* Is it a checkpoint that a resume would try, whether or not it turns out to be whole? */
 bool list_is_candidate(const struct sidestep_listed *entry);
@@ -43,15 +43,15 @@ const char *const *list_origins(const struct sidestep_list *list, const char *sa
 int64_t step_name_parse(const char *name);
 /* The number at the end of any name; -1: none. */
 int64_t step_name_trailing_number(const char *name);
-/* Has the checkpoint of a series still the name that it was saved under? */
+/* Does the checkpoint of a series still have the name that it was saved under? */
 bool step_name_is_original(const struct sidestep_listed *entry);
 /* Infer the step of ${name} from the naming of other checkpoints of series; -1: none. */
 int64_t step_name_infer(const struct sidestep_listed *entries, size_t count, const char *name);
 /* Sort by step, oldest first, then by name. */
 void list_sort(struct sidestep_listed *entries, size_t count);
 
-/* How often a root is listed again that changes meanwhile, as when a run deletes what it has
- * replaced. */
+/* Number of attempts to list a root whose names disappear meanwhile, for example because a run
+ * deletes what it has replaced. */
 #define LIST_MAX_ATTEMPTS 32u
 
 #endif

@@ -30,8 +30,8 @@ static uint32_t parse_metrics(struct listing *l, const char *text, struct sidest
     return count;
 }
 
-static enum sidestep_status take_metrics(struct listing *l, const struct annotation *annotation,
-                                         struct sidestep_listed *entry, struct sidestep_error *err)
+static enum sidestep_status set_metrics(struct listing *l, const struct annotation *annotation,
+                                        struct sidestep_listed *entry, struct sidestep_error *err)
 {
     size_t lines = 0;
 
@@ -45,17 +45,16 @@ static enum sidestep_status take_metrics(struct listing *l, const struct annotat
     return SIDESTEP_OK;
 }
 
-/* Was the checkpoint abandoned while it could not be read? A later save under the same name, or a
- * copy of another checkpoint, does not count. */
-static bool was_abandoned_unread(const struct listing *l, const struct annotation *annotation,
-                                 const struct sidestep_listed *entry)
+/* Was this checkpoint abandoned while it could not be read? False for a later save under the same
+ * name, and for a copy of another checkpoint. */
+static bool was_abandoned_unreadable(const struct listing *l, const struct annotation *annotation,
+                                     const struct sidestep_listed *entry)
 {
     return annotation->kind == ANNOTATION_ABANDONED && entry->run_id != NULL &&
            strcmp(entry->run_id, l->run_id) == 0 &&
            entry->incarnation < annotations_abandoned_by(annotation);
 }
 
-/* Add the pins, tags and metrics of an entry. */
 enum sidestep_status listing_add_annotations(struct listing *l, struct sidestep_listed *entry,
                                              struct sidestep_error *err)
 {
@@ -71,23 +70,21 @@ enum sidestep_status listing_add_annotations(struct listing *l, struct sidestep_
     entry->tags = tags;
     for (size_t i = 0; i < count; i++) {
         if (!annotations_applies_to(&annotations[i], entry->save_id) &&
-            !was_abandoned_unread(l, &annotations[i], entry))
+            !was_abandoned_unreadable(l, &annotations[i], entry))
             continue;
         if (annotations[i].kind == ANNOTATION_TAG)
             tags[entry->tag_count++] = annotations[i].tag;
         else if (annotations[i].kind == ANNOTATION_METRICS)
-            TRY(take_metrics(l, &annotations[i], entry, err));
+            TRY(set_metrics(l, &annotations[i], entry, err));
         else if (annotations[i].kind == ANNOTATION_ADOPTED &&
                  annotations_adopted_step(&annotations[i]) >= 0)
-            entry->step =
-                annotations_adopted_step(&annotations[i]); /* the step that it was resumed as */
+            entry->step = annotations_adopted_step(&annotations[i]);
         entry->is_pinned |= annotations[i].kind == ANNOTATION_PIN;
         entry->is_abandoned |= annotations[i].kind == ANNOTATION_ABANDONED;
     }
     return SIDESTEP_OK;
 }
 
-/* Read the annotations, and which run owns the series. */
 enum sidestep_status listing_read_annotations(struct listing *l, struct sidestep_error *err)
 {
     OWNED_DIR *dir = NULL;
@@ -109,7 +106,7 @@ enum sidestep_status listing_read_annotations(struct listing *l, struct sidestep
     return status;
 }
 
-/* Find entries that the series would not resume from. Without a series, names mean less. */
+/* Without a series, a renamed checkpoint is not skipped. */
 enum sidestep_status listing_mark_skipped(struct listing *l, struct sidestep_error *err)
 {
     struct lineage_filter rule = {.run_id = l->incarnation > 1 ? l->run_id : NULL,

@@ -5,7 +5,7 @@
  * A root may hold a thousand checkpoints, and a checkpoint a gigabyte of footers and metadata. So
  * for a checkpoint written by sidestep only the manifest is read, and each listed file is opened
  * for its size. A checkpoint that differs from its manifest, or is of another program, is opened as
- * a load would open it. That gives the reason, and tells damage from what cannot be read now.
+ * a load opens it. That gives the reason, and shows whether it is damaged or cannot be read now.
  */
 #include <stdatomic.h>
 #include <string.h>
@@ -16,18 +16,17 @@
 #include "format/format.h"
 #include "catalog/listing.h"
 
-#define THREADS 4u /* requests to slow storage in flight */
-#define MAX_WITHOUT_THREADS                                                                        \
-    ((size_t)16) /* up to so many checkpoints are checked without extra threads */
+#define THREADS 4u                       /* requests to slow storage in flight */
+#define MAX_WITHOUT_THREADS ((size_t)16) /* checkpoints that one thread checks */
 
-struct verdict {
+struct check_result {
     enum sidestep_status status;
     struct sidestep_error why;
 };
 
-struct checking {
+struct check_job {
     struct listing *listing;
-    struct verdict *verdicts; /* one for each entry */
+    struct check_result *results; /* one for each entry */
     atomic_size_t next;
 };
 
@@ -40,8 +39,8 @@ static bool has_size(struct store_dir *dir, const char *name, uint64_t bytes)
            store_file_stat(file, &stat, NULL) == SIDESTEP_OK && stat.size == bytes;
 }
 
-/* Does every file exist, is it readable, and has it the size in the manifest? False also if that
- * cannot be decided. */
+/* Does every file exist, is it readable, and does it have the size in the manifest? False also if
+ * that cannot be found out. */
 static bool is_as_listed(struct listing *l, const struct sidestep_listed *entry)
 {
     OWNED_BUFFER bytes = {0};
@@ -63,26 +62,26 @@ static bool is_as_listed(struct listing *l, const struct sidestep_listed *entry)
 }
 
 static void check_entry(struct listing *l, const struct sidestep_listed *entry,
-                        struct verdict *verdict)
+                        struct check_result *check_result)
 {
     OWNED_BY(reader_close) struct reader *reader = NULL;
 
     if (entry->state != SIDESTEP_COMMITTED || (entry->save_id != NULL && is_as_listed(l, entry)))
         return;
-    verdict->status =
-        reader_open(l->store, entry->path, READER_PARSE_METADATA, &reader, &verdict->why);
+    check_result->status =
+        reader_open(l->store, entry->path, READER_PARSE_METADATA, &reader, &check_result->why);
 }
 
-static void run(void *context)
+static void check_entries(void *context)
 {
-    struct checking *checking = context;
-    struct listing *l = checking->listing;
+    struct check_job *check_job = context;
+    struct listing *l = check_job->listing;
 
-    for (size_t i; (i = atomic_fetch_add(&checking->next, 1)) < l->count;)
-        check_entry(l, &l->entries[i], &checking->verdicts[i]);
+    for (size_t i; (i = atomic_fetch_add(&check_job->next, 1)) < l->count;)
+        check_entry(l, &l->entries[i], &check_job->results[i]);
 }
 
-/* Is the name gone? Then the verdict is about a checkpoint that was just being removed. */
+/* Is the name gone? Then the result is of a checkpoint that was being deleted. */
 static bool is_gone(struct listing *l, const struct sidestep_listed *entry)
 {
     struct store_stat stat;
@@ -90,36 +89,38 @@ static bool is_gone(struct listing *l, const struct sidestep_listed *entry)
     return store_stat(l->root_dir, entry->name, &stat, NULL) == SIDESTEP_ENOTFOUND;
 }
 
-static enum sidestep_status take_verdict(struct listing *l, struct sidestep_listed *entry,
-                                         const struct verdict *verdict, struct sidestep_error *err)
+static enum sidestep_status apply_result(struct listing *l, struct sidestep_listed *entry,
+                                         const struct check_result *check_result,
+                                         struct sidestep_error *err)
 {
-    if (verdict->status == SIDESTEP_OK)
+    if (check_result->status == SIDESTEP_OK)
         return SIDESTEP_OK;
-    if (verdict->status == SIDESTEP_ENOMEM) {
-        error_copy(err, &verdict->why);
+    if (check_result->status == SIDESTEP_ENOMEM) {
+        error_copy(err, &check_result->why);
         return SIDESTEP_ENOMEM;
     }
     l->has_changed |= is_gone(l, entry);
-    if (verdict->status != SIDESTEP_EUNSUPPORTED) { /* whole, for another version */
-        entry->status = verdict->status;
-        listing_set_state(entry, reader_status_is_damage(verdict->status) ? SIDESTEP_DAMAGED
-                                                                          : SIDESTEP_UNREADABLE);
+    if (check_result->status != SIDESTEP_EUNSUPPORTED) { /* whole, for another version */
+        entry->status = check_result->status;
+        listing_set_state(entry, reader_status_is_damage(check_result->status)
+                                     ? SIDESTEP_DAMAGED
+                                     : SIDESTEP_UNREADABLE);
     }
-    return arena_copy_text(&l->arena, verdict->why.message, &entry->reason, err);
+    return arena_copy_text(&l->arena, check_result->why.message, &entry->reason, err);
 }
 
 enum sidestep_status listing_check(struct listing *l, struct sidestep_error *err)
 {
     OWNED_BY(workers_free) struct workers *workers = NULL;
-    OWNED struct verdict *verdicts = memory_new(l->count, sizeof(*verdicts));
-    struct checking checking = {.listing = l, .verdicts = verdicts};
+    OWNED struct check_result *results = memory_new(l->count, sizeof(*results));
+    struct check_job check_job = {.listing = l, .results = results};
 
-    if (verdicts == NULL)
-        return FAIL_NOMEM(err, l->count * sizeof(*verdicts));
+    if (results == NULL)
+        return FAIL_NOMEM(err, l->count * sizeof(*results));
     TRY(workers_new(l->count > MAX_WITHOUT_THREADS ? THREADS - 1 : 0, "sidestep-list", &workers,
                     err));
-    workers_run(workers, run, &checking);
+    workers_run(workers, check_entries, &check_job);
     for (size_t i = 0; i < l->count; i++)
-        TRY(take_verdict(l, &l->entries[i], &verdicts[i], err));
+        TRY(apply_result(l, &l->entries[i], &results[i], err));
     return SIDESTEP_OK;
 }

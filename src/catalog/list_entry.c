@@ -13,11 +13,11 @@
 /* What the names in a directory show. */
 struct contents {
     bool has_metadata;
-    bool has_rank_metadata; /* has __0.metadata: of a save without collectives */
+    bool has_rank_metadata; /* __0.metadata, of a save without collectives */
     bool has_marker;
     char save_id[SAVE_ID_HEX]; /* in the name of the last manifest seen */
     size_t manifests;
-    bool is_gone; /* the manifest, since it was listed */
+    bool is_gone; /* the manifest disappeared after its name was listed */
     uint32_t ranks;
 };
 
@@ -71,8 +71,8 @@ static enum sidestep_status read_manifest(struct store_dir *dir, struct contents
 }
 
 /* Collect the earlier saves whose files this checkpoint shares. */
-static enum sidestep_status take_origins(struct listing *l, const struct manifest *manifest,
-                                         struct sidestep_listed *entry, struct sidestep_error *err)
+static enum sidestep_status set_origins(struct listing *l, const struct manifest *manifest,
+                                        struct sidestep_listed *entry, struct sidestep_error *err)
 {
     struct listing_shared_files *s = &l->sharing[l->sharing_count];
 
@@ -107,7 +107,7 @@ static enum sidestep_status take_manifest(struct listing *l, struct store_dir *d
     enum sidestep_status status = read_manifest(dir, c, &arena, &manifest, err);
     l->has_changed |= c->is_gone;
     if (status != SIDESTEP_OK)
-        return reader_status_is_damage(status) ? SIDESTEP_OK : status; /* not another program's */
+        return reader_status_is_damage(status) ? SIDESTEP_OK : status;
     TRY(arena_copy_text(&l->arena, manifest.save_id, &entry->save_id, err));
     TRY(arena_copy_text(&l->arena, manifest.run_id, &entry->run_id, err));
     TRY(arena_copy_text(&l->arena, manifest.naming, &entry->naming, err));
@@ -116,7 +116,7 @@ static enum sidestep_status take_manifest(struct listing *l, struct store_dir *d
     entry->saved_at = manifest.saved_at;
     if (manifest.step >= 0)
         entry->step = manifest.step;
-    return take_origins(l, &manifest, entry, err);
+    return set_origins(l, &manifest, entry, err);
 }
 
 static enum sidestep_presence classify(const char *name, const struct contents *c)
@@ -148,7 +148,7 @@ static enum sidestep_status read_contents(struct store_dir *dir, struct name_lis
         note_name(c, names->names[i]);
         enum sidestep_status status = store_stat(dir, names->names[i], &stat, err);
         if (status != SIDESTEP_OK && status != SIDESTEP_ENOTFOUND)
-            return status; /* otherwise the sum would lack its size */
+            return status; /* otherwise the sum would be too small */
         if (status != SIDESTEP_OK || stat.kind != STORE_FILE)
             continue;
         entry->files++;
@@ -200,9 +200,9 @@ static enum sidestep_status describe_save(struct listing *l, const struct owner 
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status take_owner(struct listing *l, const char *name, struct store_dir *dir,
-                                       const struct name_list *saves, struct sidestep_listed *entry,
-                                       struct sidestep_error *err)
+static enum sidestep_status set_owner(struct listing *l, const char *name, struct store_dir *dir,
+                                      const struct name_list *saves, struct sidestep_listed *entry,
+                                      struct sidestep_error *err)
 {
     struct file_name own = file_name_parse(name);
     struct owner owner = {.is_dead = true, .marker.step = -1};
@@ -243,9 +243,9 @@ static enum sidestep_status count_nested(struct store_dir *dir, const struct nam
 }
 
 /* Find out whether another program wrote the entry. */
-static enum sidestep_status take_layout(struct listing *l, const char *name, struct store_dir *dir,
-                                        const struct name_list *names,
-                                        struct sidestep_listed *entry, struct sidestep_error *err)
+static enum sidestep_status set_layout(struct listing *l, const char *name, struct store_dir *dir,
+                                       const struct name_list *names, struct sidestep_listed *entry,
+                                       struct sidestep_error *err)
 {
     struct foreign_layouts_probe probe = {
         .root = l->root_dir,
@@ -278,11 +278,12 @@ static enum sidestep_status take_layout(struct listing *l, const char *name, str
                                                : SIDESTEP_OK;
 }
 
-/* Set the reason why a resume does not use it, where the state is reason enough. */
-static void take_reason(struct sidestep_listed *entry)
+/* Set the reason why a resume does not use the entry, if its state gives it. */
+static void set_reason(struct sidestep_listed *entry)
 {
     static const char *const reasons[] = {
-        [SIDESTEP_TRASH] = "it is being deleted, or that was cut short: 'sidestep gc' finishes it",
+        [SIDESTEP_TRASH] =
+            "it is being deleted, or a deletion was interrupted: 'sidestep gc' removes it",
         [SIDESTEP_BAD] = "a resume found it damaged, and set it aside",
         [SIDESTEP_FOREIGN] = "it is not known to be a checkpoint",
         [SIDESTEP_DAMAGED] = "its .metadata is missing: 'sidestep rebuild' writes it again",
@@ -307,9 +308,10 @@ static enum sidestep_status get_format(struct listing *l, const char *name,
 }
 
 /* Fill an entry for a file that is a checkpoint by itself, or may hold tensors. */
-static enum sidestep_status look_at_file(struct listing *l, const char *name,
-                                         const struct store_stat *stat,
-                                         struct sidestep_listed *entry, struct sidestep_error *err)
+static enum sidestep_status read_file_entry(struct listing *l, const char *name,
+                                            const struct store_stat *stat,
+                                            struct sidestep_listed *entry,
+                                            struct sidestep_error *err)
 {
     static const struct name_list none;
     enum file_probe_format format;
@@ -320,17 +322,17 @@ static enum sidestep_status look_at_file(struct listing *l, const char *name,
     entry->files = 1;
     entry->bytes = stat->size;
     if (foreign_layouts_is_file(name, format))
-        return status == SIDESTEP_OK ? take_layout(l, name, NULL, &none, entry, err) : status;
+        return status == SIDESTEP_OK ? set_layout(l, name, NULL, &none, entry, err) : status;
     if (format == FILE_PROBE_SAFETENSORS)
         entry->layout = "safetensors";
     else if (format == FILE_PROBE_ZIP ||
              (format == FILE_PROBE_PICKLE && !file_name_has_suffix(name, ".pkl")))
         entry->layout = "torch"; /* torch before 1.6 wrote a pickle */
-    take_reason(entry);
+    set_reason(entry);
     return SIDESTEP_OK;
 }
 
-static void take_time_of(struct store_dir *dir, const char *file, struct sidestep_listed *entry)
+static void set_time_from(struct store_dir *dir, const char *file, struct sidestep_listed *entry)
 {
     struct store_stat stat;
 
@@ -339,19 +341,20 @@ static void take_time_of(struct store_dir *dir, const char *file, struct sideste
 }
 
 /* A prefix of keys has no time of its own: take that of .metadata, or of another file in it. */
-static void take_time(struct store_dir *dir, const struct contents *c,
-                      const struct name_list *names, struct sidestep_listed *entry)
+static void set_time(struct store_dir *dir, const struct contents *c, const struct name_list *names,
+                     struct sidestep_listed *entry)
 {
     if (entry->saved_at == 0 && c->has_metadata)
-        take_time_of(dir, FILE_NAME_METADATA, entry);
+        set_time_from(dir, FILE_NAME_METADATA, entry);
     for (size_t i = 0; i < names->count && entry->saved_at == 0; i++)
-        take_time_of(dir, names->names[i], entry);
+        set_time_from(dir, names->names[i], entry);
     if (entry->saved_at == 0)
         entry->saved_at = -1;
 }
 
-static enum sidestep_status look_into_dir(struct listing *l, const char *name,
-                                          struct sidestep_listed *entry, struct sidestep_error *err)
+static enum sidestep_status read_dir_entry(struct listing *l, const char *name,
+                                           struct sidestep_listed *entry,
+                                           struct sidestep_error *err)
 {
     OWNED_NAMES struct name_list names = {0};
     OWNED_NAMES struct name_list saves = {0};
@@ -365,10 +368,10 @@ static enum sidestep_status look_into_dir(struct listing *l, const char *name,
     entry->state = classify(name, &contents);
     entry->ranks = contents.ranks;
     TRY(take_manifest(l, dir, &contents, entry, err));
-    take_time(dir, &contents, &names, entry);
-    TRY(take_owner(l, name, dir, &saves, entry, err));
-    TRY(take_layout(l, name, dir, &names, entry, err));
-    take_reason(entry);
+    set_time(dir, &contents, &names, entry);
+    TRY(set_owner(l, name, dir, &saves, entry, err));
+    TRY(set_layout(l, name, dir, &names, entry, err));
+    set_reason(entry);
     return SIDESTEP_OK;
 }
 
@@ -381,8 +384,8 @@ bool list_is_link(const struct sidestep_listed *entry)
 }
 
 /* Fill an entry for a symbolic link. ENOTFOUND: it is not a link. */
-static enum sidestep_status look_at_other(struct listing *l, const char *name,
-                                          struct sidestep_listed *entry)
+static enum sidestep_status read_link_entry(struct listing *l, const char *name,
+                                            struct sidestep_listed *entry)
 {
     OWNED_DIR *dir = NULL;
 
@@ -402,15 +405,14 @@ enum sidestep_status listing_read_entry(struct listing *l, const char *name,
     l->has_changed |= status == SIDESTEP_ENOTFOUND;
     TRY(status);
     if (stat.kind == STORE_FILE && file_probe_may_hold_tensors(name))
-        return look_at_file(l, name, &stat, entry, err);
+        return read_file_entry(l, name, &stat, entry, err);
     if (stat.kind == STORE_OTHER)
-        return look_at_other(l, name, entry);
+        return read_link_entry(l, name, entry);
     if (stat.kind != STORE_DIRECTORY)
         return SIDESTEP_ENOTFOUND;
     entry->saved_at = stat.modified;
-    status = look_into_dir(l, name, entry, err);
-    /* If the name has changed by now, what was seen may be a checkpoint that was just being
-     * removed. */
+    status = read_dir_entry(l, name, entry, err);
+    /* If the name leads elsewhere now, a checkpoint that was being deleted may have been read. */
     enum sidestep_status again = store_stat(l->root_dir, name, &now, NULL);
     l->has_changed |=
         again == SIDESTEP_ENOTFOUND || (again == SIDESTEP_OK && now.inode != stat.inode);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* listing.h -- a listing in the making: what the files list*.c share. */
+/* listing.h -- the state of a listing while it is made, shared by the files list*.c. */
 #ifndef CATALOG_LISTING_H
 #define CATALOG_LISTING_H
 
@@ -19,9 +19,9 @@ struct listing {
     struct store *store;
     struct store_dir *root_dir;
     const char *root;
-    int root_bytes;   /* of ${root} before the slash that a name follows */
+    int root_bytes;   /* length of ${root} without trailing slashes */
     uint32_t flags;   /* of list_root() */
-    bool has_changed; /* a name changed or disappeared while it was looked into */
+    bool has_changed; /* a name changed or disappeared while it was read */
     struct annotations annotations;
     char run_id[SAVE_ID_HEX]; /* of the series; "": there is no series */
     uint64_t incarnation;
@@ -37,15 +37,15 @@ enum sidestep_status listing_read_entry(struct listing *l, const char *name,
 
 void listing_set_state(struct sidestep_listed *entry, enum sidestep_presence state);
 
-/* list_check.c: which of the committed checkpoints are damaged, or cannot be read? */
+/* list_check.c: find out which committed checkpoints are damaged or cannot be read. */
 enum sidestep_status listing_check(struct listing *l, struct sidestep_error *err);
 
-/* list_annotations.c: read ROOT/.sidestep. */
+/* list_annotations.c: read the annotations, and which run owns the series, from ROOT/.sidestep. */
 enum sidestep_status listing_read_annotations(struct listing *l, struct sidestep_error *err);
 /* Add pins, tags and metrics to ${entry}. */
 enum sidestep_status listing_add_annotations(struct listing *l, struct sidestep_listed *entry,
                                              struct sidestep_error *err);
-/* For all entries: which would a resume skip, although they are whole, and why? */
+/* Set the reason of all entries that a resume skips, although they are whole. */
 enum sidestep_status listing_mark_skipped(struct listing *l, struct sidestep_error *err);
 
 #endif

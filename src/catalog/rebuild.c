@@ -50,7 +50,7 @@ enum sidestep_status sidestep_gc(const char *parent, uint32_t flags,
 
 /* ---- rebuild ---- */
 
-struct rebuilding {
+struct rebuild_job {
     struct store_dir *dir;
     struct arena arena;
     struct footer *footers;
@@ -58,7 +58,7 @@ struct rebuilding {
     struct manifest manifest;
 };
 
-static enum sidestep_status read_shard(struct rebuilding *r, const char *name,
+static enum sidestep_status read_shard(struct rebuild_job *r, const char *name,
                                        struct sidestep_error *err)
 {
     size_t i = r->manifest.file_count;
@@ -86,7 +86,7 @@ static enum sidestep_status read_shard(struct rebuilding *r, const char *name,
 
 /* Find the first shard of the lowest rank. It is always of the save itself; others may be
  * shared. */
-static size_t find_first(const struct rebuilding *r)
+static size_t find_first(const struct rebuild_job *r)
 {
     size_t first = 0;
 
@@ -100,14 +100,14 @@ static size_t find_first(const struct rebuilding *r)
 
 /* Check that all shards are there, and belong together. All must have one layout. The first shards
  * of all ranks must be of one save; others may be shared with an earlier one. */
-static enum sidestep_status check_complete(struct rebuilding *r, struct sidestep_error *err)
+static enum sidestep_status check_complete(struct rebuild_job *r, struct sidestep_error *err)
 {
     size_t at = find_first(r);
     const struct footer *first = &r->footers[at];
     uint64_t expected = 0;
 
     if (r->manifest.file_count == 0)
-        return FAIL(err, SIDESTEP_ENOTFOUND, "there are no shards of ours");
+        return FAIL(err, SIDESTEP_ENOTFOUND, "there are no shards of sidestep");
     for (size_t i = 0; i < r->manifest.file_count; i++) {
         const struct footer *f = &r->footers[i];
         if ((f->shard == 0 && memcmp(f->save_id, first->save_id, SAVE_ID_BYTES) != 0) ||
@@ -130,8 +130,8 @@ static enum sidestep_status check_complete(struct rebuilding *r, struct sidestep
     return SIDESTEP_OK;
 }
 
-/* An old manifest takes the new index for a damaged one, and loads then do without it. */
-static enum sidestep_status write_index(struct rebuilding *r, const struct metadata *metadata,
+/* Until the manifest is replaced, the new index counts as damaged, and loads do not use it. */
+static enum sidestep_status write_index(struct rebuild_job *r, const struct metadata *metadata,
                                         struct sidestep_error *err)
 {
     char name[FILE_NAME_BYTES], tmp[FILE_NAME_BYTES];
@@ -145,7 +145,7 @@ static enum sidestep_status write_index(struct rebuilding *r, const struct metad
     return small_file_replace(r->dir, name, tmp, index.bytes, index.length, err);
 }
 
-static enum sidestep_status write_rebuilt(struct rebuilding *r, struct metadata *metadata,
+static enum sidestep_status write_rebuilt(struct rebuild_job *r, struct metadata *metadata,
                                           struct sidestep_error *err)
 {
     OWNED_BUFFER bytes = {0};
@@ -166,7 +166,7 @@ static enum sidestep_status write_rebuilt(struct rebuilding *r, struct metadata 
 
 /* Check the shards against the old manifest. A shared shard has the id of another save, so only the
  * manifest says which file is right. */
-static enum sidestep_status check_listed(const struct rebuilding *r, const struct manifest *old,
+static enum sidestep_status check_listed(const struct rebuild_job *r, const struct manifest *old,
                                          struct sidestep_error *err)
 {
     for (size_t i = 0; i < r->manifest.file_count; i++) {
@@ -183,9 +183,9 @@ static enum sidestep_status check_listed(const struct rebuilding *r, const struc
     return SIDESTEP_OK;
 }
 
-/* Take what footers do not contain from the old manifest of this save. Without one it stays
+/* Take from the old manifest of this save what footers do not contain. Without one that stays
  * unknown. */
-static enum sidestep_status take_manifest(struct rebuilding *r, struct sidestep_error *err)
+static enum sidestep_status take_manifest(struct rebuild_job *r, struct sidestep_error *err)
 {
     OWNED_BUFFER bytes = {0};
     struct manifest old = {0};
@@ -211,7 +211,7 @@ static enum sidestep_status take_manifest(struct rebuilding *r, struct sidestep_
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status rebuild(struct rebuilding *r, const char *path,
+static enum sidestep_status rebuild(struct rebuild_job *r, const char *path,
                                     struct sidestep_error *err)
 {
     OWNED_NAMES struct name_list names = {0};
@@ -247,14 +247,14 @@ static bool is_whole(struct store *store, const char *path)
 
 enum sidestep_status sidestep_rebuild(const char *path, struct sidestep_error *err)
 {
-    struct rebuilding r = {0};
+    struct rebuild_job r = {0};
     OWNED_STORE *store = NULL;
 
     if (path == NULL)
         return FAIL(err, SIDESTEP_EINVAL, "path is NULL");
     TRY(object_path_open(path, &store, err));
     if (is_whole(store, path))
-        return FAIL(err, SIDESTEP_EEXISTS, "rebuild '%s': it is a whole checkpoint already", path);
+        return FAIL(err, SIDESTEP_EEXISTS, "rebuild '%s': it is already a whole checkpoint", path);
     enum sidestep_status status = named_dir_open(store, path, &r.dir, err);
     if (status == SIDESTEP_OK)
         status = rebuild(&r, path, err);

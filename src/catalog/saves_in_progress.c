@@ -30,7 +30,7 @@ struct scan {
     enum sidestep_status unread_status;
 };
 
-/* The current directory. */
+/* The directory of the root that is read now. */
 struct probed_dir {
     const char *name;
     const char *path;
@@ -46,9 +46,9 @@ static void probed_dir_release(struct probed_dir *probed)
 
 /* Set the target of a save. ${in_place}: the target is the directory itself, whatever the marker
  * says, because the directory may have been renamed or copied. */
-static enum sidestep_status take_target(struct scan *l, const struct probed_dir *probed,
-                                        bool in_place, const struct commit_marker *marker,
-                                        struct sidestep_saving *entry, struct sidestep_error *err)
+static enum sidestep_status set_target(struct scan *l, const struct probed_dir *probed,
+                                       bool in_place, const struct commit_marker *marker,
+                                       struct sidestep_saving *entry, struct sidestep_error *err)
 {
     const char *target = in_place ? probed->name : marker->target;
 
@@ -59,9 +59,9 @@ static enum sidestep_status take_target(struct scan *l, const struct probed_dir 
 }
 
 /* Read the pending marker of the save. If that fails, the fields stay unknown. */
-static enum sidestep_status take_owner(struct scan *l, const struct probed_dir *probed,
-                                       bool in_place, struct sidestep_saving *entry,
-                                       struct sidestep_error *err)
+static enum sidestep_status set_owner(struct scan *l, const struct probed_dir *probed,
+                                      bool in_place, struct sidestep_saving *entry,
+                                      struct sidestep_error *err)
 {
     struct owner owner;
     enum sidestep_status status = root_read_owner(probed->dir, entry->save_id, &owner, err);
@@ -70,7 +70,7 @@ static enum sidestep_status take_owner(struct scan *l, const struct probed_dir *
         return status == SIDESTEP_ENOMEM ? status : SIDESTEP_OK;
     const struct commit_marker *marker = &owner.marker;
     entry->is_dead = owner.is_dead;
-    TRY(take_target(l, probed, in_place, marker, entry, err));
+    TRY(set_target(l, probed, in_place, marker, entry, err));
     if (marker->owner[0] != '\0' &&
         (entry->owner = arena_printf(&l->arena, "process %s on %s", marker->owner, marker->host)) ==
             NULL)
@@ -87,8 +87,8 @@ static int compare_ranks(const void *a, const void *b)
     return x->rank < y->rank ? -1 : x->rank > y->rank;
 }
 
-static enum sidestep_status take_ranks(struct scan *l, struct writers *seen,
-                                       struct sidestep_saving *entry, struct sidestep_error *err)
+static enum sidestep_status set_ranks(struct scan *l, struct writers *seen,
+                                      struct sidestep_saving *entry, struct sidestep_error *err)
 {
     struct sidestep_writer *writers = arena_new(&l->arena, seen->count, sizeof(*writers));
 
@@ -128,9 +128,9 @@ static enum sidestep_status fill_entry(struct scan *l, const struct probed_dir *
     entry->save_id = arena_strndup(&l->arena, id, strlen(id));
     if (entry->save_id == NULL)
         return FAIL_NOMEM(err, strlen(id));
-    TRY(take_owner(l, probed, in_place, entry, err));
+    TRY(set_owner(l, probed, in_place, entry, err));
     TRY(root_find_writers(&seen, &save, err));
-    return take_ranks(l, &seen, entry, err);
+    return set_ranks(l, &seen, entry, err);
 }
 
 static enum sidestep_status add_save(struct scan *l, const struct probed_dir *probed,

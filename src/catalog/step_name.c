@@ -9,8 +9,8 @@
 #include "format/format.h"
 #include "model/model.h"
 
-/* Find the first of the digits at the end of [name, end). */
-static const char *last_digits(const char *name, const char *end)
+/* Find where the digits at the end of [name, end) begin. */
+static const char *trailing_digits(const char *name, const char *end)
 {
     while (end > name && isdigit((unsigned char)end[-1]))
         end--;
@@ -21,17 +21,17 @@ int64_t step_name_trailing_number(const char *name)
 {
     const char *end = name + strlen(name);
 
-    return file_name_parse_number(last_digits(name, end), end);
+    return file_name_parse_number(trailing_digits(name, end), end);
 }
 
-/* Get the naming of the entry's series. False: its name does not show it. */
-static bool naming_beside(const struct sidestep_listed *entry, struct name_template *naming)
+/* Get the naming of the entry's series. False: the entry does not show it. */
+static bool get_naming(const struct sidestep_listed *entry, struct name_template *naming)
 {
     char prefix[FILE_NAME_BYTES];
 
     if (entry->naming != NULL)
         return name_template_from_text(entry->naming, naming, NULL) == SIDESTEP_OK;
-    const char *digits = last_digits(entry->name, entry->name + strlen(entry->name));
+    const char *digits = trailing_digits(entry->name, entry->name + strlen(entry->name));
     snprintf(prefix, sizeof(prefix), "%.*s", (int)(digits - entry->name), entry->name);
     return name_template_from_prefix(prefix, naming, NULL) == SIDESTEP_OK;
 }
@@ -41,7 +41,7 @@ bool step_name_is_original(const struct sidestep_listed *entry)
     struct name_template naming;
     char name[FILE_NAME_BYTES];
 
-    if (entry->naming == NULL) /* the prefix is unknown, so any will do */
+    if (entry->naming == NULL) /* the prefix is unknown, so accept any */
         return step_name_trailing_number(entry->name) == entry->step;
     if (name_template_from_text(entry->naming, &naming, NULL) != SIDESTEP_OK)
         return false;
@@ -56,7 +56,7 @@ int64_t step_name_infer(const struct sidestep_listed *entries, size_t count, con
 
     for (size_t i = 0; i < count; i++)
         if (entries[i].run_id != NULL && !entries[i].is_renamed &&
-            naming_beside(&entries[i], &naming) && name_template_parse_name(&naming, name, &step))
+            get_naming(&entries[i], &naming) && name_template_parse_name(&naming, name, &step))
             return (int64_t)step;
     return -1;
 }
@@ -112,7 +112,7 @@ static bool is_step_prefix(const char *name, const char *end)
         if (!ends_with(name, end, two[i].between))
             continue;
         const char *digits_end = end - strlen(two[i].between);
-        const char *digits = last_digits(name, digits_end);
+        const char *digits = trailing_digits(name, digits_end);
         if (digits != digits_end && (size_t)(digits - name) == strlen(two[i].before) &&
             ends_with(name, digits, two[i].before))
             return true;
@@ -126,6 +126,6 @@ int64_t step_name_parse(const char *name)
 
     if (ends_with(name, end, ".ckpt")) /* Lightning */
         end -= strlen(".ckpt");
-    const char *digits = last_digits(name, end);
+    const char *digits = trailing_digits(name, end);
     return is_step_prefix(name, digits) ? file_name_parse_number(digits, end) : -1;
 }

@@ -46,13 +46,13 @@ bool schedule_needs_agreement(struct schedule *due, uint64_t step, uint64_t now_
 
     *why = by_step(due, step) ? SIDESTEP_DUE_INTERVAL : 0;
     if (!due->has_begun) {
-        due->saved_ns = due->seen_ns = now_ns;
-        due->seen_step = due->check_step = step;
+        due->saved_ns = due->agreed_ns = now_ns;
+        due->agreed_step = due->check_step = step;
         due->has_begun = true;
     }
     if (step < due->last_step) { /* the run went back to an older step, on every rank */
-        due->check_step = due->seen_step = step;
-        due->seen_ns = now_ns;
+        due->check_step = due->agreed_step = step;
+        due->agreed_ns = now_ns;
     }
     due->last_step = step;
     if (due->stopping) {
@@ -82,12 +82,13 @@ uint64_t schedule_quiet_until(const struct schedule *due, uint64_t step, bool is
     return until > step ? until : step;
 }
 
-/* Steps until the next agreement, as rank 0 wants it: soon enough for a request and for the end of
- * the interval.  At most about twice the last stride, because the time per step varies. */
+/* Number of steps until the next agreement, decided by rank 0: soon enough for a request and for
+ * the end of the interval.  At most about twice the last stride, because the time per step varies.
+ */
 static uint64_t next_stride(const struct schedule *due, uint64_t step, uint64_t now_ns)
 {
     uint64_t interval = schedule_current_interval_ns(due), wait = due->check_ns;
-    uint64_t steps = step - due->seen_step, took = now_ns - due->seen_ns;
+    uint64_t steps = step - due->agreed_step, took = now_ns - due->agreed_ns;
     uint64_t stride = due->stride * 2 + 1;
 
     if (interval != 0) {
@@ -127,8 +128,8 @@ uint32_t schedule_apply_words(struct schedule *due, uint64_t step, uint64_t now_
     due->agreements++;
     due->stride = words[SCHEDULE_WORD_STRIDE];
     due->check_step = step + due->stride;
-    due->seen_step = step;
-    due->seen_ns = now_ns;
+    due->agreed_step = step;
+    due->agreed_ns = now_ns;
     if (words[SCHEDULE_WORD_SAVE] != 0) /* a later request counts for the next save */
         atomic_fetch_and(&due->requested, ~SIDESTEP_DUE_SAVE);
     if (why == SIDESTEP_DUE_INTERVAL && due->skips_busy && words[SCHEDULE_WORD_BUSY] != 0) {

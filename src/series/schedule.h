@@ -4,8 +4,8 @@
  *
  * Clocks, requests and signals differ between ranks, and a rank that saves alone hangs the run.  So
  * the ranks agree on everything that does not follow from the step alone, at steps that they agreed
- * on before.  Nothing here communicates: schedule_needs_agreement() says whether to,
- * schedule_fill_words() what to send, schedule_apply_words() what the result means.
+ * on before.  Nothing here communicates: schedule_needs_agreement() says whether to
+ * communicate, schedule_fill_words() what to send, schedule_apply_words() what the result means.
  */
 #ifndef SERIES_SCHEDULE_H
 #define SERIES_SCHEDULE_H
@@ -34,24 +34,24 @@ struct schedule {
     uint64_t check_ns;
     uint64_t mtbf_ns;
     double max_lost;
-    bool listens;
-    bool skips_busy;
+    bool listens;    /* requests and signals of any rank count */
+    bool skips_busy; /* no save is due while another one is under way */
 
     atomic_uint requested; /* SIDESTEP_DUE_*; set by any thread */
 
     /* Used only by the training thread. */
     bool has_begun;
-    uint64_t last_step;  /* step of the last question */
-    uint64_t check_step; /* step of the next agreement */
-    uint64_t stride;     /* steps to it, as last agreed */
-    uint64_t seen_step;  /* step and time of the last agreement */
-    uint64_t seen_ns;
-    uint64_t saved_ns; /* time of the last save, or of the start */
-    uint64_t cost_ns;  /* what a save costs the training, measured on this rank */
-    uint64_t busy_ns;  /* how long a save is under way */
-    uint64_t skipped;
-    uint64_t agreements;
-    bool stopping;
+    uint64_t last_step;   /* step of the last call of schedule_needs_agreement() */
+    uint64_t check_step;  /* step of the next agreement */
+    uint64_t stride;      /* steps from the last agreement to the next */
+    uint64_t agreed_step; /* step and time of the last agreement, or of the start */
+    uint64_t agreed_ns;
+    uint64_t saved_ns;   /* time of the last save, or of the start */
+    uint64_t cost_ns;    /* time that the last save took from the training, on this rank */
+    uint64_t busy_ns;    /* time that the last save was under way */
+    uint64_t skipped;    /* saves that were skipped because another one was under way */
+    uint64_t agreements; /* so far */
+    bool stopping;       /* the ranks agreed to save and stop */
 };
 
 /*
@@ -70,7 +70,7 @@ uint64_t schedule_current_interval_ns(const struct schedule *due);
  * every rank that asks for the same steps. */
 bool schedule_needs_agreement(struct schedule *due, uint64_t step, uint64_t now_ns, bool is_alone,
                               uint32_t *why);
-/* The first step from ${step} on at which schedule_needs_agreement() may return something;
+/* The first step, not before ${step}, at which a save may be due or an agreement needed;
  * UINT64_MAX: none. */
 uint64_t schedule_quiet_until(const struct schedule *due, uint64_t step, bool is_alone);
 /* Fill in this rank's words. */

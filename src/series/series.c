@@ -43,7 +43,8 @@ static enum sidestep_status guard_check(void *context, const struct commit *comm
     return guard_holds(series, commit, err);
 }
 
-/* The same, on the thread that saves. */
+/* Record how saves have ended.  After the first commit, no restart from the loaded checkpoint has
+ * failed. */
 static void record_outcomes(struct sidestep_series *series)
 {
     series_record_outcomes(series);
@@ -58,9 +59,9 @@ static void record_outcomes(struct sidestep_series *series)
 
 /* ---- open and close ---- */
 
-static enum sidestep_status take_due(struct sidestep_series *series,
-                                     const struct sidestep_series_options *options,
-                                     struct sidestep_error *err)
+static enum sidestep_status set_schedule(struct sidestep_series *series,
+                                         const struct sidestep_series_options *options,
+                                         struct sidestep_error *err)
 {
     const uint64_t max_ms = INT64_MAX / 1000000;
     uint64_t check_ms = options->check_ms != 0 ? options->check_ms : SCHEDULE_DEFAULT_CHECK_MS;
@@ -80,22 +81,22 @@ static enum sidestep_status take_due(struct sidestep_series *series,
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status take_naming(struct sidestep_series *series,
-                                        const struct sidestep_series_options *options,
-                                        struct sidestep_error *err)
+static enum sidestep_status set_naming(struct sidestep_series *series,
+                                       const struct sidestep_series_options *options,
+                                       struct sidestep_error *err)
 {
     if (options->name == NULL)
         return name_template_from_prefix(options->prefix != NULL ? options->prefix : "step-",
                                          &series->naming, err);
     if (options->prefix != NULL)
         return FAIL(err, SIDESTEP_EINVAL,
-                    "series options: prefix and name are both given; the name is the whole");
+                    "series options: prefix and name are both given; give only one");
     return name_template_from_text(options->name, &series->naming, err);
 }
 
-static enum sidestep_status take_options(struct sidestep_series *series, const char *root,
-                                         const struct sidestep_series_options *theirs,
-                                         struct sidestep_error *err)
+static enum sidestep_status set_options(struct sidestep_series *series, const char *root,
+                                        const struct sidestep_series_options *theirs,
+                                        struct sidestep_error *err)
 {
     struct sidestep_series_options options;
 
@@ -104,15 +105,15 @@ static enum sidestep_status take_options(struct sidestep_series *series, const c
         return FAIL(err, SIDESTEP_EUNSUPPORTED, "series options: unknown flags 0x%x",
                     options.flags);
     TRY(retention_copy(&series->retention, options.retention, err));
-    TRY(take_due(series, &options, err));
+    TRY(set_schedule(series, &options, err));
     series->flags = options.flags;
     series->max_restarts = options.max_restarts;
     if (root == NULL || strlen(root) + NAME_TEMPLATE_MAX_NAME + sizeof("/") > sizeof(series->root))
         return FAIL(err, SIDESTEP_EINVAL, "root is NULL or too long");
-    if (!utf8_is_valid(root, strlen(root))) /* otherwise each save would be refused */
+    if (!utf8_is_valid(root, strlen(root))) /* otherwise each save would fail */
         return FAIL(err, SIDESTEP_EINVAL,
                     "the root is not UTF-8, and .metadata has to record the path of a checkpoint");
-    TRY(take_naming(series, &options, err));
+    TRY(set_naming(series, &options, err));
     snprintf(series->root, sizeof(series->root), "%.*s", (int)object_url_trimmed(root), root);
     return SIDESTEP_OK;
 }
@@ -144,7 +145,7 @@ struct sidestep_series *series_shut_down(struct sidestep_series *series)
         save_release(series->saves[--series->save_count]);
     series_stop_pruner(series);
     if (series->lease.dir != NULL)
-        series_reset_restarts(series); /* an orderly end is not a failed restart */
+        series_reset_restarts(series); /* a restart that was closed has not failed */
     lock_alone(&series->prune_lock);
     gc_report_free(TAKE(series->prune_report));
     series_free_annotations(series);
@@ -170,8 +171,9 @@ static void series_free(struct sidestep_series *series)
     free(series);
 }
 
-/* Do all ranks see the lease that rank 0 has taken? */
-static enum sidestep_status look_all(struct sidestep_series *series, struct sidestep_error *err)
+/* Check that all ranks see the lease of rank 0. */
+static enum sidestep_status check_lease_visible_all(struct sidestep_series *series,
+                                                    struct sidestep_error *err)
 {
     struct comm *comm = &series->engine->comm;
     struct store *store = NULL;
@@ -189,10 +191,11 @@ static enum sidestep_status look_all(struct sidestep_series *series, struct side
 
 /* Check that the settings that decide when to save are the same on all ranks.  Otherwise one rank
  * would wait for the others forever. */
-static enum sidestep_status agree_all(struct sidestep_series *series, struct sidestep_error *err)
+static enum sidestep_status check_settings_all(struct sidestep_series *series,
+                                               struct sidestep_error *err)
 {
     const struct schedule *due = &series->due;
-    struct deciding {
+    struct agreed_settings {
         uint64_t root, naming, flags, interval_steps, interval_ns, check_ns, mtbf_ns;
         double max_lost;
     } mine = {.flags = series->flags,
@@ -227,7 +230,7 @@ static enum sidestep_status open_all(struct sidestep_series *series, const char 
 {
     struct comm *comm = &series->engine->comm;
     struct identity identity = {0};
-    enum sidestep_status status = take_options(series, root, options, err);
+    enum sidestep_status status = set_options(series, root, options, err);
 
     if (status == SIDESTEP_OK && comm->rank == 0)
         status = open_lease(series, err);
@@ -237,16 +240,15 @@ static enum sidestep_status open_all(struct sidestep_series *series, const char 
     TRY(comm_broadcast_all(comm, &identity, sizeof(identity), 0, err));
     memcpy(series->run_id, identity.run_id, sizeof(series->run_id));
     series->incarnation = identity.incarnation;
-    TRY(agree_all(series, err));
-    return look_all(series, err);
+    TRY(check_settings_all(series, err));
+    return check_lease_visible_all(series, err);
 }
 
 enum sidestep_status sidestep_series_open(struct sidestep_engine *engine, const char *root,
                                           const struct sidestep_series_options *options,
                                           struct sidestep_series **out, struct sidestep_error *err)
 {
-    struct sidestep_error why = {.rank =
-                                     -1}; /* some failures on the way are not failures of opening */
+    struct sidestep_error why = {.rank = -1};
 
     TRY(engine_check(engine, err));
     if (out == NULL)
@@ -295,8 +297,8 @@ enum sidestep_status sidestep_series_close(struct sidestep_series **out, struct 
 
 /* ---- save ---- */
 
-/* How long a save that has ended was under way. */
-static uint64_t duration_of(struct sidestep_save *save)
+/* The time that a save, which has ended, was under way. */
+static uint64_t get_duration_ns(struct sidestep_save *save)
 {
     struct sidestep_save_info info = SIDESTEP_SAVE_INFO_INIT;
 
@@ -304,8 +306,9 @@ static uint64_t duration_of(struct sidestep_save *save)
     return info.stage_ns + info.write_ns + info.commit_ns;
 }
 
-/* What a save costs the trainer, without the pool, which is paid for once. */
-static uint64_t cost_of(struct sidestep_save *save)
+/* The time that the trainer spent in the call of a save, without allocating the pool, which happens
+ * once. */
+static uint64_t get_cost_ns(struct sidestep_save *save)
 {
     struct sidestep_save_info info = SIDESTEP_SAVE_INFO_INIT;
 
@@ -324,7 +327,7 @@ static uint64_t release_ended(struct sidestep_series *series)
         if (!save_runner_has_ended(oldest))
             break;
         series_record_outcome(series, oldest);
-        busy_ns = duration_of(oldest);
+        busy_ns = get_duration_ns(oldest);
         series_pending_remove(series, oldest);
         lock_acquire(&series->shared.lock);
         series->save_count--;
@@ -345,9 +348,10 @@ static void add_save(struct sidestep_series *series, struct sidestep_save *save)
     lock_release(&series->shared.lock);
 }
 
-/* A save of the same name is under way, and the caller does not want to wait: fail this one. */
-static void refuse(const struct sidestep_save *same, struct sidestep_save_options *options,
-                   struct sidestep_error *why)
+/* Fail this save, because one of the same name is under way and the caller does not want to wait.
+ */
+static void fail_busy(const struct sidestep_save *same, struct sidestep_save_options *options,
+                      struct sidestep_error *why)
 {
     if (options->failure != NULL)
         return;
@@ -356,18 +360,18 @@ static void refuse(const struct sidestep_save *same, struct sidestep_save_option
 }
 
 /* Rank 0, before a save: handle annotations, check whether the save may replace what exists, and
- * check space.  Returns whether the save has taken the annotations. */
-static bool prepare(struct sidestep_series *series, const char *name,
-                    struct sidestep_save_options *options, struct sidestep_error *why)
+ * check space.  Returns whether series_pending_add() was called. */
+static bool prepare_save(struct sidestep_series *series, const char *name,
+                         struct sidestep_save_options *options, struct sidestep_error *why)
 {
     struct sidestep_save *same = series_find_in_flight(series, name);
 
     if (same != NULL && (options->flags & SIDESTEP_SAVE_NOWAIT) != 0) {
-        refuse(same, options, why);
+        fail_busy(same, options, why);
         return false;
     }
     if (same != NULL)
-        save_join_runner(same); /* its annotations are not for this save */
+        save_join_runner(same); /* it still uses the entry of its name */
     series_pending_add(series, name);
     record_outcomes(series); /* what may be deleted depends on how earlier saves ended */
     if (options->failure != NULL)
@@ -399,15 +403,15 @@ static enum sidestep_status start_all(struct sidestep_series *series, uint64_t s
 
     enum sidestep_status status =
         options_copy(&options, sizeof(options), theirs, "save options", err);
-    if (status != SIDESTEP_OK) /* the common path refuses it, on all ranks alike */
+    if (status != SIDESTEP_OK) /* save_start_all() fails because of these flags, on all ranks */
         options = (struct sidestep_save_options){.struct_size = sizeof(options), .flags = ~0u};
     options.has_step = 1;
     options.step = step;
     name_template_format_name(&series->naming, step, name);
     snprintf(path, sizeof(path), "%s/%s", series->root, name);
-    bool has_notes = part.guard != NULL && prepare(series, name, &options, &why);
+    bool has_added = part.guard != NULL && prepare_save(series, name, &options, &why);
     status = save_start_all(series->engine, path, state, &options, &part, blocking, save, err);
-    if (has_notes && status != SIDESTEP_OK)
+    if (has_added && status != SIDESTEP_OK)
         series_pending_cancel(series, name);
     TRY(status);
     add_save(series, *save);
@@ -417,7 +421,7 @@ static enum sidestep_status start_all(struct sidestep_series *series, uint64_t s
     if (part.guard != NULL)
         series_notify_pruner(series, *save);
     series->queued += (save_get_flags(*save) & SIDESTEP_SAVE_QUEUED) != 0;
-    schedule_record_save(&series->due, began_ns, cost_of(*save), busy_ns);
+    schedule_record_save(&series->due, began_ns, get_cost_ns(*save), busy_ns);
     return SIDESTEP_OK;
 }
 

@@ -5,13 +5,13 @@
  * A series belongs to a root.  It takes the root's lease (root/lease.h), so that only one run
  * saves there; a run that was taken over cannot commit any more.  schedule.h says when a save is
  * due.  Resuming chooses the newest valid checkpoint (selection/) and loads it (load/).  After each
- * commit, rank 0 deletes what retention lets go, on a thread of its own.
+ * commit, rank 0 deletes what retention does not keep, on a thread of its own.
  *
  * What comes in: an engine, a root, a policy; then steps, metrics and tags.
  * What goes out: saves and loads of engines, and annotations beside the checkpoints.
  *
- * Ownership: the program owns the handle; the engine keeps a list of those that are open and closes
- * them with itself.
+ * Ownership: the program owns the handle.  The engine lists the open series, and closes them when
+ * it is closed.
  *
  * Threads: collective functions run on the caller's thread.  The pruner is a thread of rank 0.
  * What it shares is in ->shared, under its lock.
@@ -38,8 +38,8 @@ struct series_annotations {
 /* A save that is under way, or the newest save. */
 struct series_pending_save {
     struct series_annotations notes;  /* name "": unused entry */
-    const struct sidestep_save *save; /* NULL: not started; only compared, never followed */
-    bool is_settled; /* it has ended, the outcome is known, and what exists is durable */
+    const struct sidestep_save *save; /* NULL: not started; only compared, never dereferenced */
+    bool is_settled; /* it has ended, with a known outcome, and what exists is durable */
 };
 
 struct sidestep_series {
@@ -59,7 +59,7 @@ struct sidestep_series {
     struct lease lease; /* rank 0 */
     struct commit_guard guard;
 
-    /* Used only by the thread that calls. */
+    /* Used only by the caller's thread. */
     struct schedule due;
     struct sidestep_save *
         saves[SAVE_QUEUE_MAX + 1]; /* references; the newest first.  Changed under ${shared.lock} */
@@ -85,8 +85,7 @@ struct sidestep_series {
         unsigned awaited_count GUARDED_BY(&lock);
         bool stop GUARDED_BY(&lock);
         bool has_committed GUARDED_BY(&lock); /* a save of this incarnation is committed */
-        /* And what earlier incarnations left is removed, or being removed. */
-        bool has_settled GUARDED_BY(&lock);
+        bool has_settled GUARDED_BY(&lock); /* markers of earlier incarnations are being removed */
         bool has_unknown GUARDED_BY(&lock); /* an outcome is UNKNOWN: nothing is deleted */
         /* Of the newest whole checkpoint that was saved or resumed; 0: none. */
         uint64_t newest_bytes GUARDED_BY(&lock);
@@ -108,7 +107,7 @@ void series_record_outcome_locked(struct sidestep_series *series, struct sideste
 /* Record how all saves have ended.  With the first commit of this incarnation, also remove the
  * pending markers that a killed incarnation left in committed checkpoints. */
 void series_record_outcomes(struct sidestep_series *series);
-/* Is there a reason to check space before a save? */
+/* Must free space be checked before a save? */
 bool series_should_check_space(const struct sidestep_series *series);
 /* Rank 0, any thread: record the size of the newest checkpoint, as the estimate for the next. */
 void series_record_bytes(struct sidestep_series *series, uint64_t bytes);
@@ -131,8 +130,8 @@ enum sidestep_status series_record_resume(struct sidestep_series *series, uint64
                                           struct sidestep_error *err);
 /* Rank 0: is the checkpoint ${name} part of an abandoned lineage, so that a save may replace it? */
 bool series_can_replace(struct sidestep_series *series, const char *name);
-/* Rank 0, for a name that may not be replaced: EEXISTS if it holds a checkpoint, with what to
- * do. */
+/* Rank 0, for a name that may not be replaced: EEXISTS if it has a checkpoint; the message says
+ * what to do. */
 enum sidestep_status series_check_free(struct sidestep_series *series, const char *name,
                                        struct sidestep_error *err);
 /* Rank 0: the run has made progress, so no restart from the loaded checkpoint has failed. */
@@ -141,12 +140,12 @@ void series_reset_restarts(struct sidestep_series *series);
 /* ---- series_annotations.c ---- */
 
 /*
- * Rank 0: a save of ${name} is about to start.  It takes the annotations that wait for this name;
- * those for another name are dropped.  Until the save has ended, nothing is deleted because of what
- * is seen under this name.
+ * Rank 0, before a save of ${name} starts: give it the annotations that wait for this name, and
+ * free those for another name.  Until the save has ended, the pruner does not rely on what it sees
+ * under this name.
  * cancel: the save does not start; its annotations wait for a later save again.
  * attach: the save has started, as ${save}.
- * remove: ${save} is done with; forget it.
+ * remove: forget ${save}, which has ended.
  */
 void series_pending_add(struct sidestep_series *series, const char *name);
 void series_pending_cancel(struct sidestep_series *series, const char *name);
@@ -156,8 +155,8 @@ void series_pending_remove(struct sidestep_series *series, const struct sidestep
 /* Rank 0: is a save of ${name} under way, or its outcome unknown? */
 bool series_is_pending(const struct sidestep_series *series, const char *name)
     REQUIRES(&series->shared.lock);
-/* Rank 0, called by the save's guard: write the annotations.  If that fails, an event says so and
- * the save goes on: a checkpoint is worth more than its annotations. */
+/* Rank 0, called by the save's guard: write the annotations.  If that fails, an event reports it
+ * and the save goes on: a checkpoint is worth more than its annotations. */
 void series_write_annotations(struct sidestep_series *series, const struct commit *commit);
 void series_free_annotations(struct sidestep_series *series);
 
@@ -172,7 +171,8 @@ void series_stop_pruner(struct sidestep_series *series);
 /* Rank 0: is there space for another checkpoint?  Deletes old ones to make space, if it may. */
 enum sidestep_status series_check_space(struct sidestep_series *series, struct sidestep_error *err);
 
-/* The engine closes: free everything except the handle.  Returns the next series of its list. */
+/* Called when the engine is closed: free everything except the handle.  Returns the next series of
+ * the engine's list. */
 struct sidestep_series *series_shut_down(struct sidestep_series *series);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* series_annotations.c -- metrics and tags of a series' checkpoints, durable with them. */
+/* series_annotations.c -- keeps metrics and tags until their save starts, and writes them before
+ * its commit. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,15 +18,15 @@ static enum sidestep_status check_words(const struct sidestep_metric *metrics, s
         const char *word = i < metric_count ? metrics[i].name : tags[i - metric_count];
         if (!annotations_is_valid_word(word))
             return FAIL(err, SIDESTEP_EINVAL,
-                        "%s '%s': 1 to %u letters, digits, '_' and '-', please",
+                        "%s '%s': it must be 1 to %u letters, digits, '_' or '-'",
                         i < metric_count ? "metric" : "tag", word != NULL ? word : "",
                         ANNOTATIONS_MAX_WORD);
     }
     return SIDESTEP_OK;
 }
 
-static bool is_among(const struct sidestep_metric *metrics, size_t count, const char *name,
-                     size_t length)
+static bool has_metric(const struct sidestep_metric *metrics, size_t count, const char *name,
+                       size_t length)
 {
     for (size_t i = 0; i < count; i++)
         if (strlen(metrics[i].name) == length && memcmp(metrics[i].name, name, length) == 0)
@@ -33,8 +34,8 @@ static bool is_among(const struct sidestep_metric *metrics, size_t count, const 
     return false;
 }
 
-/* Format the annotation: ${metrics}, and those of ${before} with other names (NULL: none).  No
- * ${metrics}: NULL. */
+/* Format ${metrics}, and those of ${before} (NULL: none) with other names.  If there are no
+ * ${metrics}, ${*text} is NULL. */
 static enum sidestep_status format_metrics(const struct sidestep_metric *metrics, size_t count,
                                            const char *before, char **text,
                                            struct sidestep_error *err)
@@ -44,7 +45,7 @@ static enum sidestep_status format_metrics(const struct sidestep_metric *metrics
     *text = NULL;
     while (before != NULL && *before != '\0') {
         size_t line = strcspn(before, "\n"), end = line + (before[line] == '\n');
-        if (!is_among(metrics, count, before, strcspn(before, " \n")))
+        if (!has_metric(metrics, count, before, strcspn(before, " \n")))
             buffer_printf(&buffer, "%.*s\n", (int)line, before);
         before += end;
     }
@@ -61,7 +62,7 @@ static enum sidestep_status format_metrics(const struct sidestep_metric *metrics
     return *text != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, buffer.length);
 }
 
-static void drop(struct series_annotations *notes)
+static void free_annotations(struct series_annotations *notes)
 {
     free(notes->metrics);
     name_list_release(&notes->tags);
@@ -78,7 +79,7 @@ static enum sidestep_status keep_for_save(struct sidestep_series *series, const 
     OWNED char *text = NULL;
 
     if (strcmp(notes->name, name) != 0)
-        drop(notes);
+        free_annotations(notes);
     snprintf(notes->name, sizeof(notes->name), "%s", name);
     for (size_t i = 0; i < tag_count; i++)
         TRY(name_list_add(&notes->tags, tags[i], err));
@@ -102,7 +103,7 @@ static enum sidestep_status write_annotations(struct store_dir *dir, const char 
     return SIDESTEP_OK;
 }
 
-/* Annotate a checkpoint that exists: find its save id, and write the annotations for it. */
+/* Find the save id of a checkpoint that exists, and write its annotations. */
 static enum sidestep_status annotate_committed(struct sidestep_series *series, const char *name,
                                                const struct sidestep_metric *metrics,
                                                size_t metric_count, const char *const *tags,
@@ -128,10 +129,10 @@ static enum sidestep_status annotate_committed(struct sidestep_series *series, c
     return FAIL(err, SIDESTEP_ENOTFOUND, "there is no '%s'", name);
 }
 
-static enum sidestep_status note(struct sidestep_series *series, const char *name,
-                                 const struct sidestep_metric *metrics, size_t metric_count,
-                                 const char *const *tags, size_t tag_count,
-                                 struct sidestep_error *err)
+static enum sidestep_status annotate(struct sidestep_series *series, const char *name,
+                                     const struct sidestep_metric *metrics, size_t metric_count,
+                                     const char *const *tags, size_t tag_count,
+                                     struct sidestep_error *err)
 {
     struct store_stat stat;
 
@@ -154,12 +155,12 @@ enum sidestep_status sidestep_series_note(struct sidestep_series *series, uint64
     if (series->engine->comm.rank != 0)
         return SIDESTEP_OK;
     name_template_format_name(&series->naming, step, name);
-    return WRAP(note(series, name, metrics, metric_count, tags, tag_count, err), err,
-                "note on '%s/%s'", series->root, name);
+    return WRAP(annotate(series, name, metrics, metric_count, tags, tag_count, err), err,
+                "annotate '%s/%s'", series->root, name);
 }
 
-/* Locked: the entry of ${name}; "": an unused entry; NULL: none. */
-static struct series_pending_save *find(struct sidestep_series *series, const char *name)
+/* The entry of ${name} ("": an unused entry), or NULL. */
+static struct series_pending_save *find_pending(struct sidestep_series *series, const char *name)
     REQUIRES(&series->shared.lock)
 {
     for (size_t i = 0; i < ARRAY_LENGTH(series->shared.saving); i++)
@@ -174,16 +175,16 @@ void series_pending_add(struct sidestep_series *series, const char *name)
 
     series->next_notes = (struct series_annotations){0};
     if (strcmp(next_notes.name, name) != 0)
-        drop(&next_notes);
+        free_annotations(&next_notes);
     snprintf(next_notes.name, sizeof(next_notes.name), "%s", name);
     lock_acquire(&series->shared.lock);
     while (strcmp(series->shared.deleting, name) == 0)
         lock_wait(&series->shared.lock, &series->shared.changed);
-    struct series_pending_save *slot = find(series, name); /* maybe of a save that has ended */
+    struct series_pending_save *slot = find_pending(series, name); /* of a save that has ended */
     if (slot == NULL)
-        slot = find(series, "");
+        slot = find_pending(series, "");
     assert(slot != NULL); /* there are more entries than saves that may be under way */
-    drop(&slot->notes);
+    free_annotations(&slot->notes);
     *slot = (struct series_pending_save){.notes = next_notes};
     lock_release(&series->shared.lock);
 }
@@ -191,7 +192,7 @@ void series_pending_add(struct sidestep_series *series, const char *name)
 void series_pending_cancel(struct sidestep_series *series, const char *name)
 {
     lock_acquire(&series->shared.lock);
-    struct series_pending_save *slot = find(series, name);
+    struct series_pending_save *slot = find_pending(series, name);
     assert(slot != NULL && slot->save == NULL); /* it was added, and no save has begun */
     series->next_notes = slot->notes;
     *slot = (struct series_pending_save){0};
@@ -202,7 +203,7 @@ void series_pending_attach(struct sidestep_series *series, const char *name,
                            const struct sidestep_save *save)
 {
     lock_acquire(&series->shared.lock);
-    struct series_pending_save *slot = find(series, name);
+    struct series_pending_save *slot = find_pending(series, name);
     assert(slot != NULL && slot->save == NULL);
     slot->save = save;
     lock_release(&series->shared.lock);
@@ -215,7 +216,7 @@ void series_pending_remove(struct sidestep_series *series, const struct sidestep
         struct series_pending_save *slot = &series->shared.saving[i];
         if (slot->save != save)
             continue;
-        drop(&slot->notes);
+        free_annotations(&slot->notes);
         *slot = (struct series_pending_save){0};
     }
     lock_release(&series->shared.lock);
@@ -235,9 +236,9 @@ void series_write_annotations(struct sidestep_series *series, const struct commi
     struct series_annotations notes = {0};
 
     lock_acquire(&series->shared.lock);
-    struct series_pending_save *slot = find(series, commit->name);
+    struct series_pending_save *slot = find_pending(series, commit->name);
     if (slot != NULL) {
-        notes = slot->notes; /* without the name: the save is under way */
+        notes = slot->notes; /* the entry keeps its name, because the save is under way */
         slot->notes.metrics = NULL;
         slot->notes.tags = (struct name_list){0};
     }
@@ -247,12 +248,12 @@ void series_write_annotations(struct sidestep_series *series, const struct commi
                           &why) != SIDESTEP_OK)
         events_emit(&series->engine->events, "note_failed",
                     json_pack("{s:s, s:s}", "name", commit->name, "message", why.message));
-    drop(&notes);
+    free_annotations(&notes);
 }
 
 void series_free_annotations(struct sidestep_series *series)
 {
-    drop(&series->next_notes);
+    free_annotations(&series->next_notes);
     for (size_t i = 0; i < ARRAY_LENGTH(series->shared.saving); i++)
-        drop(&series->shared.saving[i].notes);
+        free_annotations(&series->shared.saving[i].notes);
 }

@@ -16,7 +16,7 @@
 #include "series/series.h"
 #include "verify/verify.h"
 
-struct choosing {
+struct chooser {
     struct sidestep_series *series;
     char *rejected; /* SERIES_REJECTED_BYTES */
 };
@@ -55,7 +55,7 @@ static enum sidestep_status find_members(struct sidestep_series *series, struct 
             if (!name_template_parse_name(&series->naming, entry.name, &step))
                 continue;
             entry.step = (int64_t)step;
-        } else if (entry.state != SIDESTEP_BAD) { /* with a .bad one, it is not "nothing yet" */
+        } else if (entry.state != SIDESTEP_BAD) { /* a .bad one shows that the series is not new */
             continue;
         }
         m->entries[m->count++] = entry;
@@ -64,9 +64,9 @@ static enum sidestep_status find_members(struct sidestep_series *series, struct 
     return SIDESTEP_OK;
 }
 
-/* ---- what is passed over ---- */
+/* ---- choose ---- */
 
-static void note_rejected(struct choosing *c, const struct sidestep_listed *entry, const char *why)
+static void note_rejected(struct chooser *c, const struct sidestep_listed *entry, const char *why)
 {
     size_t used = strlen(c->rejected);
     json_t *fields = json_pack("{s:s, s:s}", "path", entry->path, "message", why);
@@ -83,8 +83,8 @@ static unsigned long restarts_of(const struct members *m, const struct sidestep_
     return mark != NULL ? strtoul(mark->text, NULL, 10) : 0;
 }
 
-/* The lineage rule for resumes of this series, valid or not.  In its first incarnation, a series
- * may start from checkpoints of another run. */
+/* The checkpoints that a resume of this series may choose.  In its first incarnation, a series may
+ * start from checkpoints of another run. */
 static struct lineage_filter make_lineage_filter(const struct sidestep_series *series)
 {
     bool any_run = (series->flags & SIDESTEP_SERIES_ANY_RUN) != 0;
@@ -93,7 +93,7 @@ static struct lineage_filter make_lineage_filter(const struct sidestep_series *s
         .run_id = !any_run && series->incarnation > 1 ? series->run_id : NULL, .any_name = any_run};
 }
 
-/* Why a resume may not choose ${entry}.  False: it may. */
+/* Must a resume pass over ${entry}?  If so, ${why} is text that follows its name. */
 static bool is_passed_over(const struct sidestep_series *series, const struct members *m,
                            const struct sidestep_listed *entry, char why[LINEAGE_REASON_BYTES])
 {
@@ -104,26 +104,27 @@ static bool is_passed_over(const struct sidestep_series *series, const struct me
         return true;
     if (series->max_restarts == 0 || restarts < series->max_restarts)
         return false;
-    snprintf(why, LINEAGE_REASON_BYTES, "was resumed by %lu runs that came to nothing", restarts);
+    snprintf(why, LINEAGE_REASON_BYTES, "was resumed by %lu runs that committed nothing", restarts);
     return true;
 }
 
-/* Set aside as .bad a checkpoint of ours that fails verification.  Others are only passed over. */
-static enum sidestep_status quarantine(void *context, const struct sidestep_listed *entry,
-                                       const struct sidestep_error *why, struct sidestep_error *err)
+/* Set aside, as .bad, a checkpoint of sidestep that fails verification.  Others are only passed
+ * over. */
+static enum sidestep_status set_aside(void *context, const struct sidestep_listed *entry,
+                                      const struct sidestep_error *why, struct sidestep_error *err)
 {
-    struct choosing *choosing = context;
+    struct chooser *chooser = context;
     char text[COMMIT_PATH_BYTES + sizeof(why->message)];
     snprintf(text, sizeof(text), "'%s': %s", entry->path, why->message);
-    note_rejected(choosing, entry, text);
+    note_rejected(chooser, entry, text);
     bool is_damage = why->status == SIDESTEP_ECORRUPT || why->status == SIDESTEP_EUNSAFE;
     if (entry->save_id == NULL || !is_damage)
         return SIDESTEP_OK;
-    return root_set_aside(&choosing->series->lease, entry->name, entry->save_id, err);
+    return root_set_aside(&chooser->series->lease, entry->name, entry->save_id, err);
 }
 
 /* Remove the members that are passed over.  Returns how many of them were committed. */
-static size_t remove_passed_over(struct choosing *c, struct members *m)
+static size_t remove_passed_over(struct chooser *c, struct members *m)
 {
     size_t kept = 0, passed = 0;
 
@@ -155,35 +156,35 @@ static enum sidestep_status sync_member(struct sidestep_series *series, const ch
 }
 
 /* Choose from one listing.  ${*gone}: the choice was deleted in the meantime. */
-static enum sidestep_status choose_once(struct choosing *choosing, enum sidestep_verify_mode mode,
+static enum sidestep_status choose_once(struct chooser *chooser, enum sidestep_verify_mode mode,
                                         uint64_t *step, bool *gone, struct sidestep_error *err)
 {
     OWNED_BY(members_release) struct members m = {0};
-    struct sidestep_series *series = choosing->series;
+    struct sidestep_series *series = chooser->series;
     size_t chosen = 0;
 
     *gone = false;
     TRY(find_members(series, &m, err));
-    size_t passed = remove_passed_over(choosing, &m);
+    size_t passed = remove_passed_over(chooser, &m);
     struct sidestep_list list = {.count = m.count, .entries = m.entries};
     struct choose_options how = {.store = series->store,
                                  .mode = mode,
                                  .workers = series->engine->stagers,
-                                 .reject = quarantine,
-                                 .context = choosing};
+                                 .reject = set_aside,
+                                 .context = chooser};
     enum sidestep_status status = choose_newest_valid(&how, &list, &chosen, gone, err);
     if (*gone)
         return status;
-    if (status == SIDESTEP_ENOTFOUND && passed != 0) /* and not "nothing yet" */
-        return FAIL(err, SIDESTEP_EMISMATCH, "there is none to resume from: %s",
-                    choosing->rejected);
-    /* A run that was given a checkpoint instead of its root would begin anew. */
+    if (status == SIDESTEP_ENOTFOUND && passed != 0) /* ENOTFOUND would mean that a run may begin */
+        return FAIL(err, SIDESTEP_EMISMATCH, "there is no checkpoint to resume from: %s",
+                    chooser->rejected);
+    /* Otherwise a run that was given a checkpoint instead of its root would begin anew. */
     if (status == SIDESTEP_ENOTFOUND &&
         referenced_files_has_metadata(series->store, NULL, series->root))
         return FAIL(
             err, SIDESTEP_EINVAL,
-            "there is none in '%s', which is a checkpoint itself: name the directory that it "
-            "is in, or, to begin a run, one of its own",
+            "'%s' is a checkpoint itself, not a root: name the directory that it is in, or, to "
+            "begin a new run, a new directory",
             series->root);
     TRY(status);
     *step = (uint64_t)m.entries[chosen].step;
@@ -196,14 +197,14 @@ enum sidestep_status series_choose(struct sidestep_series *series, enum sidestep
                                    uint64_t *step, char rejected[SERIES_REJECTED_BYTES],
                                    struct sidestep_error *err)
 {
-    struct choosing choosing = {.series = series, .rejected = rejected};
+    struct chooser chooser = {.series = series, .rejected = rejected};
     struct sidestep_error why = {.rank = -1};
     enum sidestep_status status;
     bool gone;
 
     do
-        status = choose_once(&choosing, mode, step, &gone, &why);
-    while (gone); /* so the list gets shorter each time */
+        status = choose_once(&chooser, mode, step, &gone, &why);
+    while (gone); /* each time, the root has fewer checkpoints */
     return status == SIDESTEP_OK ? status : error_copy(err, &why);
 }
 
@@ -238,7 +239,7 @@ enum sidestep_status series_estimate_space(struct sidestep_series *series,
     return SIDESTEP_OK;
 }
 
-/* ---- what is left behind ---- */
+/* ---- record a resume ---- */
 
 static enum sidestep_status record_start(struct sidestep_series *series, const struct members *m,
                                          const struct sidestep_listed *entry,
@@ -249,7 +250,7 @@ static enum sidestep_status record_start(struct sidestep_series *series, const s
 
     snprintf(series->resumed_name, sizeof(series->resumed_name), "%s", entry->name);
     TRY(annotations_remove(dir, ANNOTATION_ABANDONED, NULL, entry->name, err));
-    if (entry->is_abandoned || entry->is_renamed || /* it was asked for by name, so it is meant */
+    if (entry->is_abandoned || entry->is_renamed || /* the caller named it */
         (entry->run_id != NULL && strcmp(entry->run_id, series->run_id) != 0)) {
         snprintf(text, sizeof(text), "step %llu\n", (unsigned long long)entry->step);
         TRY(annotations_set(dir, ANNOTATION_ADOPTED, NULL, entry->name, entry->save_id, text, err));
@@ -267,7 +268,7 @@ static enum sidestep_status record_abandoned(struct sidestep_series *series,
 {
     char text[48] = "";
 
-    if (entry->save_id == NULL) /* covers whichever save it turns out to be */
+    if (entry->save_id == NULL) /* it cannot be read: mark any save of an earlier incarnation */
         snprintf(text, sizeof(text), "incarnation %llu\n", (unsigned long long)series->incarnation);
     TRY(annotations_set(series->lease.dir, ANNOTATION_ABANDONED, NULL, entry->name, entry->save_id,
                         text, err));
@@ -278,9 +279,10 @@ static enum sidestep_status record_abandoned(struct sidestep_series *series,
 /*
  * Check that every checkpoint that has to be annotated can be read.
  *
- * An unreadable checkpoint has no known save id.  A newer one is marked by the incarnation that
- * leaves it behind.  But if this incarnation has saved something itself, the checkpoint may be its
- * own, and the annotation would also match what it saves under that name later.
+ * The save id of an unreadable checkpoint is not known.  So the annotation of a newer one names the
+ * incarnation that leaves it behind.  But if this incarnation has saved something itself, the
+ * checkpoint may be its own, and the annotation would also apply to what it saves under that name
+ * later.
  */
 static enum sidestep_status check_readable(struct sidestep_series *series, const struct members *m,
                                            uint64_t step, struct sidestep_error *err)
@@ -291,14 +293,14 @@ static enum sidestep_status check_readable(struct sidestep_series *series, const
             continue;
         if ((uint64_t)entry->step == step)
             return FAIL(err, entry->status,
-                        "'%s' was loaded, but could not be read again to note that the run goes on "
-                        "from it; nothing was noted, try again",
+                        "'%s' was loaded, but cannot be read again to record that the run goes on "
+                        "from it; nothing was recorded, try again",
                         entry->path);
-        if (series->save_count != 0) /* the newest save is still under this incarnation */
+        if (series->save_count != 0) /* the newest save is of this incarnation */
             return FAIL(err, entry->status,
-                        "'%s' is newer and cannot be read now, so it cannot be noted that it is "
-                        "left behind; nothing was noted: make it readable, move it away, or open "
-                        "the series anew, and try again",
+                        "'%s' is newer and cannot be read now, so it cannot be recorded as left "
+                        "behind; nothing was recorded: make it readable, move it away, or open the "
+                        "series anew, and try again",
                         entry->path);
     }
     return SIDESTEP_OK;
@@ -337,8 +339,8 @@ enum sidestep_status series_record_resume(struct sidestep_series *series, uint64
             TRY(record_abandoned(series, entry, err));
         } else {
             return FAIL(err, SIDESTEP_ENOTFOUND,
-                        "it was loaded and is gone by now, and '%s' is newer: it is not left "
-                        "behind, and nothing was noted",
+                        "it was loaded, but has been deleted since, so '%s', which is newer, is "
+                        "not left behind; nothing was recorded",
                         entry->path);
         }
     }
@@ -368,7 +370,7 @@ enum sidestep_status series_check_free(struct sidestep_series *series, const cha
 
     if (store_dir_open(series->store, series->lease.root, name, &dir, NULL) != SIDESTEP_OK ||
         commit_read_identity(dir, &identity, NULL) != SIDESTEP_OK || identity == 0)
-        return SIDESTEP_OK; /* if something is in the way, the save reports it */
+        return SIDESTEP_OK; /* the save reports what else is there */
     if (strcmp(series->resumed_name, name) == 0)
         return FAIL(err, SIDESTEP_EEXISTS,
                     "this run has resumed from it, and has done no step since, so there is nothing "

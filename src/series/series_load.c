@@ -15,8 +15,8 @@ struct choice {
     char rejected[SERIES_REJECTED_BYTES];
 };
 
-static void path_of(const struct sidestep_series *series, uint64_t step,
-                    char path[COMMIT_PATH_BYTES])
+static void format_path(const struct sidestep_series *series, uint64_t step,
+                        char path[COMMIT_PATH_BYTES])
 {
     char name[FILE_NAME_BYTES];
 
@@ -24,9 +24,9 @@ static void path_of(const struct sidestep_series *series, uint64_t step,
     snprintf(path, COMMIT_PATH_BYTES, "%s/%s", series->root, name);
 }
 
-/* After a failed load: 1 if rank 0, reading again past the cache, finds the checkpoint damaged.
- * That includes one that is gone or being deleted, whatever error that gives (no .metadata, a
- * missing file).  Then the next older checkpoint is tried. */
+/* After a failed load: set ${*damaged} to 1 if rank 0, which reads it again without the page cache,
+ * finds the checkpoint damaged, deleted, or being deleted.  Then the next older checkpoint is
+ * tried. */
 static enum sidestep_status is_damaged_all(struct sidestep_series *series, const char *path,
                                            uint64_t *damaged, struct sidestep_error *err)
 {
@@ -56,7 +56,7 @@ load_once_all(struct sidestep_series *series, struct sidestep_state_dict *state,
     TRY(comm_agree_all(comm, status, err));
     TRY(comm_broadcast_all(comm, choice, sizeof(*choice), 0, err));
     choice->rejected[sizeof(choice->rejected) - 1] = '\0';
-    path_of(series, choice->step, path);
+    format_path(series, choice->step, path);
     status = load_path_all(series->engine, path, state, options, 0, report, &why);
     if (status == SIDESTEP_OK)
         return SIDESTEP_OK;
@@ -69,8 +69,8 @@ load_once_all(struct sidestep_series *series, struct sidestep_state_dict *state,
 }
 
 /*
- * From the choice until it is recorded: wait for saves under way, which belong to the lineage that
- * may be left, and must be visible; and stop the pruner, whose plan would be outdated.
+ * Called before the choice: wait for saves under way, which the choice must see, and keep the
+ * pruner from deleting until the choice is recorded.
  */
 static void begin_resume(struct sidestep_series *series) ACQUIRE(&series->prune_lock)
 {
@@ -155,7 +155,7 @@ static enum sidestep_status load_step_all(struct sidestep_series *series, uint64
     if (comm->rank == 0)
         status = series_find_step(series, step, err);
     status = comm_agree_all(comm, status, err);
-    path_of(series, step, path);
+    format_path(series, step, path);
     if (status == SIDESTEP_OK)
         status = load_path_all(series->engine, path, state, options, 0, report, err);
     if (status == SIDESTEP_OK)

@@ -25,8 +25,8 @@ static enum sidestep_status check_can_delete(struct sidestep_series *series,
         return FAIL(err, SIDESTEP_ELOCKED, "the outcome of a save is unknown");
     if (!has_committed)
         return FAIL(err, SIDESTEP_ELOCKED,
-                    "this run has committed nothing yet since it was opened, and until it has, all "
-                    "that lies there stays");
+                    "this run has committed nothing yet since it opened the series, and deletes "
+                    "nothing before its first commit");
     return lease_check(&series->lease, err);
 }
 
@@ -37,7 +37,7 @@ static enum sidestep_status may_delete(void *context, struct sidestep_error *err
     return check_can_delete(context, err);
 }
 
-/* False while a save of ours is pending: what it has made visible may not be durable yet. */
+/* False while a save of this name is pending: what is visible may not be durable yet. */
 static bool is_settled(void *context, const struct sidestep_listed *entry)
 {
     struct sidestep_series *series = context;
@@ -79,7 +79,7 @@ static void emit_deleted(void *context, const struct sidestep_listed *entry, uin
                           "bytes", (json_int_t)bytes));
 }
 
-/* Reports only the deletions: what is kept follows from the last run. */
+/* Deletions add up in the report until the caller takes it.  What is kept is as of the last run. */
 static enum sidestep_status prune(struct sidestep_series *series, const struct retention *retention,
                                   struct sidestep_error *err) REQUIRES(&series->prune_lock)
 {
@@ -128,7 +128,7 @@ enum sidestep_status sidestep_series_prune(struct sidestep_series *series,
     return WRAP(status, err, "prune '%s'", series->root);
 }
 
-/* ---- delete one by name ---- */
+/* ---- delete one step ---- */
 
 static enum sidestep_status may_delete_step(struct sidestep_series *series, const char *name,
                                             uint64_t step, struct sidestep_error *err)
@@ -142,7 +142,7 @@ static enum sidestep_status may_delete_step(struct sidestep_series *series, cons
     TRY(check_can_delete(series, err));
     TRY(series_choose(series, SIDESTEP_VERIFY_STRUCTURE, &newest, rejected, err));
     if (newest == step)
-        return FAIL(err, SIDESTEP_ELOCKED, "it is the newest that is valid");
+        return FAIL(err, SIDESTEP_ELOCKED, "it is the newest valid checkpoint");
     if (annotations_may_exist(series->lease.dir, ANNOTATION_PIN, name))
         return FAIL(err, SIDESTEP_ELOCKED, "it is pinned");
     return lease_check(&series->lease, err);
@@ -178,7 +178,7 @@ enum sidestep_status sidestep_series_delete(struct sidestep_series *series, uint
 /* ---- the thread ---- */
 
 /* Wait until ${save} has ended.  True: it is committed. */
-static bool await(struct sidestep_series *series, struct sidestep_save *save)
+static bool wait_until_ended(struct sidestep_series *series, struct sidestep_save *save)
 {
     lock_acquire(&save->shared.lock);
     while (!save->shared.runner_ended)
@@ -188,7 +188,7 @@ static bool await(struct sidestep_series *series, struct sidestep_save *save)
     return save_get_state(save) == SIDESTEP_SAVE_COMMITTED;
 }
 
-/* Locked: take the oldest save to wait for; NULL: none. */
+/* Take the oldest save to wait for; NULL: none. */
 static struct sidestep_save *take_awaited(struct sidestep_series *series)
     REQUIRES(&series->shared.lock)
 {
@@ -213,12 +213,11 @@ static void *pruner_main(void *argument)
         if (save == NULL)
             break;
         lock_release(&series->shared.lock);
-        bool committed = await(series, save);
+        bool committed = wait_until_ended(series, save);
         save_release(save);
         if (committed) {
             lock_acquire(&series->prune_lock);
-            (void)prune(series, &series->retention,
-                        NULL); /* a failure is tried again after the next save */
+            (void)prune(series, &series->retention, NULL); /* the next save tries again */
             lock_release(&series->prune_lock);
         }
         lock_acquire(&series->shared.lock);
@@ -245,7 +244,7 @@ void series_notify_pruner(struct sidestep_series *series, struct sidestep_save *
     lock_acquire(&series->shared.lock);
     struct sidestep_save *before = NULL;
     if (series->shared.awaited_count != 0 && save_runner_has_ended(series->shared.awaited[0])) {
-        before = take_awaited(series); /* the next one serves as well */
+        before = take_awaited(series); /* to prune after the next one is enough */
         series_record_outcome_locked(series, before);
     }
     assert(series->shared.awaited_count < ARRAY_LENGTH(series->shared.awaited));
@@ -270,8 +269,8 @@ void series_stop_pruner(struct sidestep_series *series)
 
 /* ---- space ---- */
 
-static enum sidestep_status has_space(struct sidestep_series *series, uint64_t needed, bool *has,
-                                      uint64_t *left, struct sidestep_error *err)
+static enum sidestep_status measure_space(struct sidestep_series *series, uint64_t needed,
+                                          bool *has, uint64_t *left, struct sidestep_error *err)
 {
     struct store_traits traits = {0};
 
@@ -281,7 +280,7 @@ static enum sidestep_status has_space(struct sidestep_series *series, uint64_t n
     return SIDESTEP_OK;
 }
 
-/* The number of saves that have not allocated their space yet: they do when their turn comes. */
+/* The number of saves that have not allocated their space yet, because another one writes. */
 static unsigned count_waiting(const struct sidestep_series *series)
 {
     unsigned count = 0;
@@ -295,7 +294,7 @@ enum sidestep_status series_check_space(struct sidestep_series *series, struct s
 {
     static const struct retention only_newest = {.wanted = true};
     struct sidestep_error why = {0};
-    char words[SPACE_REPORT_BYTES] = "";
+    char usage[SPACE_REPORT_BYTES] = "";
     bool has = true;
     uint64_t left = 0;
 
@@ -305,19 +304,19 @@ enum sidestep_status series_check_space(struct sidestep_series *series, struct s
     uint64_t needed = series->shared.newest_bytes;
     lock_release(&series->shared.lock);
     needed += needed * count_waiting(series);
-    TRY(has_space(series, needed, &has, &left, err));
+    TRY(measure_space(series, needed, &has, &left, err));
     if (!has && (series->flags & SIDESTEP_SERIES_MAKE_ROOM) != 0) {
         lock_acquire(&series->prune_lock);
         (void)prune(series, &only_newest, &why); /* the freed space is measured below */
         lock_release(&series->prune_lock);
-        TRY(has_space(series, needed, &has, &left, err));
+        TRY(measure_space(series, needed, &has, &left, err));
     }
     if (has)
         return SIDESTEP_OK;
     if ((series->flags & SIDESTEP_SERIES_MAKE_ROOM) == 0)
-        space_describe(series->lease.root, series->root, series->run_id, words);
+        space_describe(series->lease.root, series->root, series->run_id, usage);
     return FAIL(err, SIDESTEP_ENOSPC,
                 "the newest checkpoint takes %s, and '%s' has %s left%s%.400s%s",
                 display_bytes(needed).text, series->root, display_bytes(left).text,
-                why.message[0] != '\0' ? "; nothing could be deleted: " : "", why.message, words);
+                why.message[0] != '\0' ? "; nothing could be deleted: " : "", why.message, usage);
 }

@@ -16,8 +16,8 @@ static bool is_busy(struct sidestep_series *series)
     return series->save_count != 0 && save_get_state(series->saves[0]) < until;
 }
 
-static enum sidestep_status agree_all(struct sidestep_series *series, uint64_t step, uint64_t now,
-                                      uint32_t *due, struct sidestep_error *err)
+static enum sidestep_status agree_due_all(struct sidestep_series *series, uint64_t step,
+                                          uint64_t now, uint32_t *due, struct sidestep_error *err)
 {
     struct comm *comm = &series->engine->comm;
     uint64_t words[SCHEDULE_WORDS];
@@ -39,7 +39,7 @@ enum sidestep_status sidestep_series_should_save(struct sidestep_series *series,
     *due = 0;
     uint64_t now = clock_now(series->engine->clock);
     if (schedule_needs_agreement(&series->due, step, now, series->engine->comm.size == 1, &why))
-        TRY(agree_all(series, step, now, &why, err));
+        TRY(agree_due_all(series, step, now, &why, err));
     *due = why;
     return SIDESTEP_OK;
 }

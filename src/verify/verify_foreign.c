@@ -248,7 +248,7 @@ static enum sidestep_status check_json(const struct source *source, const char *
     TRY(source_read(source, text, source->length, 0, err));
     json_t *json = json_loadb(text, source->length, JSON_DECODE_ANY, NULL);
     if (json == NULL)
-        return FAIL(err, SIDESTEP_ECORRUPT, "it is no JSON, so it is cut short or damaged");
+        return FAIL(err, SIDESTEP_ECORRUPT, "it is not JSON, so it is truncated or damaged");
     json_decref(json);
     return SIDESTEP_OK;
 }

@@ -68,8 +68,8 @@ class Root:
             path = self.sidestep.path(f"{name}/{file}")
             with open(path, "rb") as opened:
                 data = opened.read()
-            for broken, words in ((data[:len(data) // 2], "cut short|not an index|no header"),
-                                  (b"", "empty|cut short|not an index"), (None, "missing|no weights|no ")):
+            for broken, words in ((data[:len(data) // 2], "truncated|not an index|no header"),
+                                  (b"", "empty|truncated|not an index"), (None, "missing|no weights|no ")):
                 if broken is None:
                     os.unlink(path)
                 else:
@@ -105,16 +105,16 @@ def test_transformers(sidestep):
     root.expect_broken(name, "transformers", "rng_state_0.pth is missing")
     root.torch(f"{name}/rng_state_0.pth")
     root.write(f"{name}/optimizer.pt", b"PK\3\4 and so on, but no end of a zip file")
-    root.expect_broken(name, "transformers", "optimizer.pt is cut short")
+    root.expect_broken(name, "transformers", "optimizer.pt is truncated")
     root.torch(f"{name}/optimizer.pt")
     root.write(f"{name}/trainer_state.json", b'{"global_step": 400}')
     root.expect_broken(name, "transformers", "trainer_state.json is of another step")
     root.write(f"{name}/trainer_state.json", b'{"global_step": 5')
-    root.expect_broken(name, "transformers", "trainer_state.json is cut short")
+    root.expect_broken(name, "transformers", "trainer_state.json is truncated")
     trainer(root, 400)
     sidestep.expect("latest", sidestep.folder, stdout=sidestep.path("checkpoint-400") + "\n",
                     stderr=re.compile("sidestep: passed over: .*checkpoint-500' is incomplete: "
-                                      "trainer_state.json is cut short\n"))
+                                      "trainer_state.json is truncated\n"))
 
 
 def test_transformers_sharded(sidestep):
@@ -208,7 +208,7 @@ def test_megatron(sidestep):
     root.expect("iter_0000200", "megatron", 200)
     root.write("latest_checkpointed_iteration.txt", b"100\n")
     root.expect_broken("iter_0000200", "megatron",
-                       "latest_checkpointed_iteration.txt does not say that it was finished")
+                       "latest_checkpointed_iteration.txt names an earlier step")
     sidestep.expect("latest", "-q", sidestep.folder, stdout=sidestep.path("iter_0000100") + "\n")
     for lie in (b"999", b"release", b"", b"\xff\xfe", b"-5", b"1e3", b"9" * 400):
         root.write("latest_checkpointed_iteration.txt", lie)
@@ -238,7 +238,7 @@ def test_deepspeed(sidestep):
     root.write("latest", b"global_step20")
     root.expect(name, "deepspeed", 20)
     root.write("latest", b"global_step10")
-    root.expect_broken(name, "deepspeed", "latest does not say that it was finished")
+    root.expect_broken(name, "deepspeed", "latest names an earlier step")
     root.write("latest", b"somewhere/else")
     root.expect(name, "deepspeed", 20)
     rank = "bf16_zero_pp_rank_7_mp_rank_00_optim_states.pt"
@@ -256,7 +256,7 @@ def test_lightning(sidestep):
     with open(path, "rb") as file:
         data = file.read()
     root.write("epoch=1-step=100.ckpt", data[:-30])
-    root.expect_broken("epoch=1-step=100.ckpt", "lightning", "epoch=1-step=100.ckpt is cut short")
+    root.expect_broken("epoch=1-step=100.ckpt", "lightning", "epoch=1-step=100.ckpt is truncated")
     root.write("epoch=1-step=100.ckpt", b"")
     root.expect_broken("epoch=1-step=100.ckpt", "lightning", "epoch=1-step=100.ckpt is empty")
     root.torch("last.ckpt")
@@ -264,7 +264,7 @@ def test_lightning(sidestep):
     root.torch("best.ckpt")  # no step, so it is never newer than one with a step
     assert root.entry("best.ckpt") == ("complete", "lightning", None, None)
     root.write("cut.ckpt", data[:-30])
-    assert root.entry("cut.ckpt")[:3] == ("incomplete", "lightning", "cut.ckpt is cut short")
+    assert root.entry("cut.ckpt")[:3] == ("incomplete", "lightning", "cut.ckpt is truncated")
     root.write("notes.ckpt", b"not of torch.save")
     assert root.entry("notes.ckpt")[:2] == ("foreign", None)
     folder = sidestep.copy("torch-2.14.1/four_ranks", "epoch=2-step=150.ckpt")

@@ -112,9 +112,9 @@ def test_what_was_left_is_not_the_latest(sidestep):
         for arguments in (["latest"], ["latest", "--verify"]):
             result = sidestep.run(*arguments, sidestep.folder)
             assert result.stdout == pinned + "\n", result.describe()
-            assert re.search(r"passed over: '.*/step-2' is of a line", result.stderr), arguments
+            assert re.search(r"passed over: '.*/step-2' was left behind", result.stderr), arguments
     result = sidestep.run("latest", sidestep.folder)
-    assert result.status == 1 and "'step-2' is of a line" in result.stderr, result.describe()
+    assert result.status == 1 and "'step-2' was left behind" in result.stderr, result.describe()
 
 
 def test_prune_names_what_it_leaves(sidestep):

@@ -122,7 +122,7 @@ TEST(a_lost_metadata_is_reported)
     series = open_with(NULL); /* but the run has left it behind */
     ASSERT_OK(resume(series, &step, rejected));
     assert_int_equal(step, 1);
-    assert_non_null(strstr(rejected, "step-2' is of a line that was left"));
+    assert_non_null(strstr(rejected, "step-2' was left behind"));
     close_series(&series);
 }
 

@@ -143,7 +143,7 @@ TEST(restarts_without_progress_are_counted)
         ASSERT_OK(resume(series, &step, rejected));
         assert_int_equal(step, run < 3 ? 2 : 1);
         if (run == 3)
-            assert_non_null(strstr(rejected, "came to nothing"));
+            assert_non_null(strstr(rejected, "committed nothing"));
         /* As a crash would leave it: the marker stays. */
         snprintf(command, sizeof(command), "cp -r %s/.sidestep %s/kept", scratch.path,
                  scratch.path);
