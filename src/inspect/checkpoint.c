@@ -36,8 +36,6 @@ static enum sidestep_status fill_entry(struct sidestep_checkpoint *c,
 {
     size_t count = from->is_object ? 1 : from->chunk_count;
     struct sidestep_chunk *chunks = arena_new(&c->arena, count, sizeof(*chunks));
-    struct box whole = {.ndim = from->ndim, .lengths = from->shape};
-
     if (chunks == NULL)
         return FAIL_NOMEM(err, count * sizeof(*chunks));
     if (from->is_object)
@@ -51,8 +49,7 @@ static enum sidestep_status fill_entry(struct sidestep_checkpoint *c,
         .dtype_name = from->is_object ? NULL : from->dtype_name,
         .ndim = from->ndim,
         .shape = from->shape,
-        .bytes = from->is_object ? from->storage.length
-                                 : box_volume(&whole) * sidestep_dtype_size(from->dtype),
+        .bytes = from->is_object ? from->storage.length : metadata_tensor_bytes(from),
         .chunk_count = count,
         .chunks = chunks,
         .path_length = from->path_length,
@@ -81,8 +78,9 @@ static enum sidestep_status fill_entries(struct sidestep_checkpoint *c, struct s
 }
 
 /* Count a file in ${*count}, and keep the message of the first. */
-static enum sidestep_status note_file(struct sidestep_checkpoint *c, const struct reader_file *file,
-                                      size_t *count, const char **first, struct sidestep_error *err)
+static enum sidestep_status count_file(struct sidestep_checkpoint *c,
+                                       const struct reader_file *file, size_t *count,
+                                       const char **first, struct sidestep_error *err)
 {
     if ((*count)++ != 0)
         return SIDESTEP_OK;
@@ -100,10 +98,10 @@ static enum sidestep_status fill_problems(struct sidestep_checkpoint *c, struct 
         if (file->problem == NULL)
             continue;
         if (reader_status_is_damage(file->status)) {
-            TRY(note_file(c, file, &c->damaged_count, &c->damage, err));
+            TRY(count_file(c, file, &c->damaged_count, &c->damage, err));
             continue;
         }
-        TRY(note_file(c, file, &c->unread_count, &c->unread, err));
+        TRY(count_file(c, file, &c->unread_count, &c->unread, err));
         if (c->unread_count == 1)
             c->unread_status = file->status;
         if (r->has_manifest)
@@ -112,7 +110,7 @@ static enum sidestep_status fill_problems(struct sidestep_checkpoint *c, struct 
     return SIDESTEP_OK;
 }
 
-/* If files are damaged, open the others. */
+/* Open the checkpoint, also if files are damaged. */
 static enum sidestep_status open_reader(struct store *store, const char *path, struct reader **out,
                                         struct sidestep_error *err)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* checkpoint_stats.c -- sidestep_checkpoint_stats(): several threads read tensors in stretches. */
+/* checkpoint_stats.c -- sidestep_checkpoint_stats(): computes statistics of tensors, which several
+ * threads read in stretches. */
 #include <stdatomic.h>
 #include <string.h>
 
@@ -33,7 +34,7 @@ struct work {
     } shared;
 };
 
-static struct box whole(const struct metadata_entry *entry)
+static struct box whole_box(const struct metadata_entry *entry)
 {
     static const int64_t zeros[SIDESTEP_MAX_NDIM];
 
@@ -42,10 +43,7 @@ static struct box whole(const struct metadata_entry *entry)
 
 static uint64_t bytes_of(const struct work *w, size_t tensor)
 {
-    const struct metadata_entry *entry = &w->reader->metadata.entries[w->entries[tensor]];
-    struct box box = whole(entry);
-
-    return box_volume(&box) * sidestep_dtype_size(entry->dtype);
+    return metadata_tensor_bytes(&w->reader->metadata.entries[w->entries[tensor]]);
 }
 
 /* The tensor that contains a stretch. */
@@ -63,15 +61,15 @@ static size_t find_tensor(const struct work *w, uint64_t stretch)
     return low;
 }
 
-static enum sidestep_status do_stretch(struct work *w, uint64_t i, uint8_t *buffer,
-                                       struct sidestep_error *err)
+static enum sidestep_status add_stretch(struct work *w, uint64_t i, uint8_t *buffer,
+                                        struct sidestep_error *err)
 {
     size_t at = find_tensor(w, i), tensor = w->order[at];
     const struct metadata_entry *entry = &w->reader->metadata.entries[w->entries[tensor]];
     uint64_t begin = (i - w->starts[at]) * STRETCH_BYTES;
     uint64_t bytes = min_u64(STRETCH_BYTES, bytes_of(w, tensor) - begin);
     struct tensor_stats summary = TENSOR_STATS_INIT;
-    struct box box = whole(entry);
+    struct box box = whole_box(entry);
 
     TRY(tensor_reader_read(w->bytes, w->entries[tensor], &box, begin, bytes, buffer, err));
     tensor_stats_add(&summary, entry->dtype, buffer, bytes / sidestep_dtype_size(entry->dtype));
@@ -86,7 +84,7 @@ static enum sidestep_status do_stretch(struct work *w, uint64_t i, uint8_t *buff
     return SIDESTEP_OK;
 }
 
-static void run(void *context)
+static void add_stretches(void *context)
 {
     struct work *w = context;
     struct sidestep_error why = {0};
@@ -95,7 +93,7 @@ static void run(void *context)
 
     for (uint64_t i; status == SIDESTEP_OK && !atomic_load(&w->stop) &&
                      (i = atomic_fetch_add(&w->next, 1)) < w->stretch_count;)
-        status = do_stretch(w, i, buffer, &why);
+        status = add_stretch(w, i, buffer, &why);
     if (status == SIDESTEP_OK)
         return;
     lock_acquire(&w->shared.lock);
@@ -139,7 +137,7 @@ static int compare_stored(const void *a, const void *b, void *context)
     return order != 0 ? order : x->offset < y->offset ? -1 : x->offset > y->offset;
 }
 
-static void cut(struct work *w)
+static void count_stretches(struct work *w)
 {
     qsort_r(w->order, w->count, sizeof(*w->order), compare_stored, w);
     for (size_t i = 0; i < w->count; i++) {
@@ -156,7 +154,7 @@ static void fill_stats(struct work *w) REQUIRES(&w->shared.lock)
     for (size_t i = 0; i < w->count; i++) {
         const struct metadata_entry *entry = &w->reader->metadata.entries[w->entries[i]];
         const struct tensor_stats *s = &w->shared.summaries[i];
-        struct box box = whole(entry);
+        struct box box = whole_box(entry);
         bool ordered = tensor_stats_is_ordered(entry->dtype);
 
         w->stats[i] =
@@ -175,12 +173,13 @@ static void fill_stats(struct work *w) REQUIRES(&w->shared.lock)
     }
 }
 
-static enum sidestep_status run_gang(struct work *w, unsigned threads, struct sidestep_error *err)
+static enum sidestep_status run_threads(struct work *w, unsigned threads,
+                                        struct sidestep_error *err)
 {
     struct workers *workers = NULL;
 
     TRY(workers_new(threads - 1, "sidestep-stats", &workers, err));
-    workers_run(workers, run, w);
+    workers_run(workers, add_stretches, w);
     workers_free(&workers);
     lock_alone(&w->shared.lock);
     if (atomic_load(&w->stop)) {
@@ -210,8 +209,8 @@ static enum sidestep_status make_stats(struct work *w, struct sidestep_error *er
         summaries[i] = (struct tensor_stats)TENSOR_STATS_INIT;
     TRY(find_tensors(w, wanted, err));
     TRY(tensor_reader_open(w->reader, wanted, threads, &w->bytes, err));
-    cut(w);
-    enum sidestep_status status = run_gang(w, threads, err);
+    count_stretches(w);
+    enum sidestep_status status = run_threads(w, threads, err);
     tensor_reader_free(&w->bytes);
     return status;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* diff.h -- what diff.c, which pairs names, shares with diff_data.c, which compares tensors. */
+/* diff.h -- a comparison of two checkpoints: diff.c pairs names, diff_data.c compares tensors. */
 #ifndef INSPECT_DIFF_H
 #define INSPECT_DIFF_H
 
@@ -7,8 +7,8 @@
 #include "checkpoint/checkpoint.h"
 #include "model/model.h"
 
-/* Memory for tensors of each checkpoint at once.  More only for larger chunks of torch: without
- * hashes of blocks, a chunk can be checked only as a whole. */
+/* Memory for tensors of each checkpoint at once, in bytes.  A larger chunk of torch takes more:
+ * without block hashes, it can only be checked as a whole. */
 #define DIFF_BATCH_BYTES ((uint64_t)48 << 20)
 
 enum diff_kind {

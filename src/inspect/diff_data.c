@@ -35,10 +35,10 @@ struct batch {
     struct arena arena; /* boxes */
     struct part parts[PART_MAX];
     size_t count;
-    uint64_t bytes;   /* used of each buffer: every part begins at a page */
-    uint64_t payload; /* of the parts */
+    uint64_t bytes;   /* used in each buffer: every part begins at a page */
+    uint64_t payload; /* bytes of the parts */
     uint8_t *buffers[2];
-    uint64_t room; /* size of each buffer */
+    uint64_t capacity; /* size of each buffer */
     struct slice *slices;
     size_t slice_count;
     _Atomic size_t next_slice;
@@ -72,8 +72,8 @@ static enum sidestep_status sort_chunks(const struct metadata_entry *entry,
 }
 
 /* The item that stores a chunk, if sidestep wrote it; else NULL. */
-static const struct footer_item *find_ours(const struct reader *reader,
-                                           const struct metadata_storage *storage)
+static const struct footer_item *find_own_item(const struct reader *reader,
+                                               const struct metadata_storage *storage)
 {
     size_t i =
         storage->file != NULL ? hash_table_find(&reader->file_names, storage->file) : SIZE_MAX;
@@ -88,8 +88,8 @@ static bool has_same_hash(const struct diff *diff, const struct metadata_chunk *
 {
     if (a->box.ndim != b->box.ndim || !box_equal(&a->box, &b->box))
         return false;
-    const struct footer_item *x = find_ours(diff->readers[0], &a->storage);
-    const struct footer_item *y = find_ours(diff->readers[1], &b->storage);
+    const struct footer_item *x = find_own_item(diff->readers[0], &a->storage);
+    const struct footer_item *y = find_own_item(diff->readers[1], &b->storage);
     return x != NULL && y != NULL && x->raw_bytes == y->raw_bytes &&
            x->raw_hash.low == y->raw_hash.low && x->raw_hash.high == y->raw_hash.high;
 }
@@ -192,8 +192,8 @@ static void compare_slices(void *context)
     }
 }
 
-/* The index in the whole tensor of element ${number} of a part. */
-static uint64_t in_tensor(const struct part *part, uint64_t number)
+/* The index of element ${number} of a part in the whole tensor. */
+static uint64_t index_in_tensor(const struct part *part, uint64_t number)
 {
     const struct metadata_entry *entry = part->pair->a;
     uint64_t whole = 0, stride = 1;
@@ -215,7 +215,7 @@ static void add_slice(const struct slice *slice)
         return;
     pair->kind = DIFF_DATA;
     pair->sum.count += slice->sum.count;
-    pair->sum.first = min_u64(pair->sum.first, in_tensor(slice->part, slice->sum.first));
+    pair->sum.first = min_u64(pair->sum.first, index_in_tensor(slice->part, slice->sum.first));
     /* If one max_abs is NaN, all are: the dtype is not a number. */
     if (!(pair->sum.max_abs >= slice->sum.max_abs))
         pair->sum.max_abs = slice->sum.max_abs;
@@ -225,7 +225,7 @@ static void add_slice(const struct slice *slice)
 
 static enum sidestep_status get_buffers(struct batch *batch, struct sidestep_error *err)
 {
-    if (batch->bytes <= batch->room)
+    if (batch->bytes <= batch->capacity)
         return SIDESTEP_OK;
     for (int side = 0; side < 2; side++) {
         uint8_t *buffer = memory_resize(batch->buffers[side], batch->bytes, 1);
@@ -233,7 +233,7 @@ static enum sidestep_status get_buffers(struct batch *batch, struct sidestep_err
             return FAIL_NOMEM(err, batch->bytes);
         batch->buffers[side] = buffer;
     }
-    batch->room = batch->bytes;
+    batch->capacity = batch->bytes;
     return SIDESTEP_OK;
 }
 
@@ -291,13 +291,13 @@ static enum sidestep_status add_part(struct batch *batch, struct diff_pair *pair
     return SIDESTEP_OK;
 }
 
-/* Can stretches of both tensors be read and checked one by one? */
+/* Can any part of both tensors be read and checked by itself? */
 static bool is_ranged(const struct diff *diff, const struct diff_pair *pair)
 {
     for (int side = 0; side < 2; side++) {
         const struct metadata_entry *entry = side == 0 ? pair->a : pair->b;
         for (size_t i = 0; i < entry->chunk_count; i++)
-            if (find_ours(diff->readers[side], &entry->chunks[i].storage) == NULL)
+            if (find_own_item(diff->readers[side], &entry->chunks[i].storage) == NULL)
                 return false;
     }
     return true;
@@ -338,13 +338,10 @@ static enum sidestep_status add_tensor(struct batch *batch, struct diff_pair *pa
 {
     const struct metadata_entry *entry = pair->a;
     static const int64_t zeroes[SIDESTEP_MAX_NDIM];
-    struct box whole = {.ndim = entry->ndim, .offsets = zeroes, .lengths = entry->shape};
-
     if (entry->dtype == SIDESTEP_DTYPE_NONE)
         return FAIL(err, SIDESTEP_EUNSUPPORTED, "'%s' has dtype %s", entry->name,
                     entry->dtype_name);
-    uint64_t bytes = box_volume(&whole) * sidestep_dtype_size(entry->dtype);
-    if (bytes <= DIFF_BATCH_BYTES)
+    if (metadata_tensor_bytes(entry) <= DIFF_BATCH_BYTES)
         return add_part(batch, pair, zeroes, entry->shape, err);
     if (is_ranged(batch->diff, pair))
         return add_rows(batch, pair, err);
@@ -353,7 +350,7 @@ static enum sidestep_status add_tensor(struct batch *batch, struct diff_pair *pa
     return SIDESTEP_OK;
 }
 
-static bool is_left(const struct diff_pair *pair)
+static bool needs_reading(const struct diff_pair *pair)
 {
     return pair->kind == DIFF_SAME && !pair->by_hash && !pair->a->is_object;
 }
@@ -363,7 +360,7 @@ static enum sidestep_status compare_tensors(struct batch *batch, struct sidestep
     struct diff *diff = batch->diff;
 
     for (size_t i = 0; i < diff->count; i++)
-        if (is_left(&diff->pairs[i]))
+        if (needs_reading(&diff->pairs[i]))
             TRY(add_tensor(batch, &diff->pairs[i], err));
     return flush(batch, err);
 }
@@ -375,11 +372,8 @@ enum sidestep_status diff_compare_tensors(struct diff *diff, struct sidestep_err
     if (batch == NULL)
         return FAIL_NOMEM(err, sizeof(*batch));
     for (size_t i = 0; i < diff->count; i++)
-        if (is_left(&diff->pairs[i])) {
-            const struct metadata_entry *entry = diff->pairs[i].a;
-            struct box whole = {.ndim = entry->ndim, .lengths = entry->shape};
-            diff->total_bytes += box_volume(&whole) * sidestep_dtype_size(entry->dtype);
-        }
+        if (needs_reading(&diff->pairs[i]))
+            diff->total_bytes += metadata_tensor_bytes(diff->pairs[i].a);
     batch->diff = diff;
     enum sidestep_status status = compare_tensors(batch, err);
     arena_release(&batch->arena);

@@ -44,7 +44,7 @@ enum sidestep_status sidestep_doctor(const char *directory, struct sidestep_doct
     report->count = doctor->count;
     if (status != SIDESTEP_OK) {
         sidestep_doctor_report_release(report);
-        error_wrap(err, "look at what '%s' allows", directory);
+        error_wrap(err, "check '%s'", directory);
     }
     return status;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * doctor_kernel.c -- checks what kernel, container and limits allow this process.  It tries what it
- * can, because no file shows a seccomp filter.
+ * doctor_kernel.c -- checks what kernel, container and limits allow this process.  It tries system
+ * calls, because no file shows what a seccomp filter forbids.
  */
 #include "inspect/doctor.h"
 
@@ -18,8 +18,9 @@
 
 #define CALL_CACHESTAT 451 /* not in glibc yet */
 
-/* The smallest memory limit of a cgroup and of those around it; UINT64_MAX: none.  ${path}, from
- * /proc/self/cgroup, is cut.  In a container it may name what cannot be seen; the root can. */
+/* The smallest memory limit of a cgroup and of those around it, in bytes; UINT64_MAX: none.
+ * ${path}, from /proc/self/cgroup, is overwritten.  In a container it may not exist; the root of
+ * the mount does. */
 static uint64_t limit_of_cgroup(const char *mount, char *path, const char *file)
 {
     uint64_t least = UINT64_MAX;
@@ -40,7 +41,7 @@ static uint64_t limit_of_cgroup(const char *mount, char *path, const char *file)
 }
 
 /* Version 2 has the line "0::/path", version 1 "4:memory:/path". */
-static void look_at_memory_limit(struct doctor *doctor, uint64_t total)
+static void check_memory_limit(struct doctor *doctor, uint64_t total)
 {
     uint64_t least = UINT64_MAX, limit;
     char line[512];
@@ -64,11 +65,11 @@ static void look_at_memory_limit(struct doctor *doctor, uint64_t total)
         (void)fclose(list);
     if (least < total)
         doctor_add_bytes(doctor, "memory_limit", (double)least,
-                         " in this cgroup: whoever needs more is killed; SIDESTEP_POOL_BYTES "
-                         "limits what saves need");
+                         " in this cgroup: a process that needs more is killed; "
+                         "SIDESTEP_POOL_BYTES limits what saves need");
 }
 
-static void look_at_system(struct doctor *doctor)
+static void check_system(struct doctor *doctor)
 {
     struct utsname name;
     char line[128];
@@ -87,12 +88,12 @@ static void look_at_system(struct doctor *doctor)
     }
     if (meminfo != NULL)
         (void)fclose(meminfo);
-    look_at_memory_limit(doctor, (uint64_t)total * 1024);
+    check_memory_limit(doctor, (uint64_t)total * 1024);
 }
 
 /* ---- userfaultfd */
 
-/* Open it as saves do, because only saves know how.  False: refused, for the reason ${why}. */
+/* Open it as saves do.  False: refused, for the reason ${why}. */
 static bool open_userfaultfd(struct uffd *uffd, bool *user_mode, struct sidestep_error *why)
 {
     *user_mode = false;
@@ -104,7 +105,7 @@ static bool open_userfaultfd(struct uffd *uffd, bool *user_mode, struct sidestep
     return status == SIDESTEP_OK || why->sys_errno == EINVAL; /* EINVAL: it lacks what we need */
 }
 
-static void look_at_write_protection(struct doctor *doctor, const struct uffd *uffd)
+static void check_write_protection(struct doctor *doctor, const struct uffd *uffd)
 {
     if (uffd->fd < 0)
         doctor_add_finding(
@@ -120,7 +121,7 @@ static void look_at_write_protection(struct doctor *doctor, const struct uffd *u
                            "also of pages that were never touched");
 }
 
-static void look_at_userfaultfd(struct doctor *doctor)
+static void check_userfaultfd(struct doctor *doctor)
 {
     static const char *const fix =
         "Any of: sysctl -w vm.unprivileged_userfaultfd=1; give the process CAP_SYS_PTRACE; give it "
@@ -144,14 +145,14 @@ static void look_at_userfaultfd(struct doctor *doctor)
     else
         doctor_add_finding(doctor, "userfaultfd", SIDESTEP_ALLOWED_YES, NULL,
                            "for all faults: copy-on-write snapshots are possible");
-    look_at_write_protection(doctor, &uffd);
+    check_write_protection(doctor, &uffd);
     uffd_close(&uffd);
 }
 
 /* ---- memory */
 
-/* Saves read protected memory, which may go away, by this system call. */
-static void look_at_memory_reading(struct doctor *doctor)
+/* Saves read protected memory with process_vm_readv(), because another thread may unmap it. */
+static void check_memory_reading(struct doctor *doctor)
 {
     if (memory_reader_works())
         doctor_add_finding(
@@ -165,7 +166,7 @@ static void look_at_memory_reading(struct doctor *doctor)
                            strerrordesc_np(errno));
 }
 
-static void look_at_huge_pages(struct doctor *doctor)
+static void check_huge_pages(struct doctor *doctor)
 {
     char enabled[128];
 
@@ -187,7 +188,7 @@ static void look_at_huge_pages(struct doctor *doctor)
                                : "for memory that asks for them: the staging pool does");
 }
 
-static void look_at_locked_memory(struct doctor *doctor)
+static void check_locked_memory(struct doctor *doctor)
 {
     struct rlimit limit;
 
@@ -200,8 +201,8 @@ static void look_at_locked_memory(struct doctor *doctor)
                          " at most; sidestep locks none");
 }
 
-/* Check what makes saves copy the state, whatever the kernel allows. */
-static void look_at_bypasses(struct doctor *doctor)
+/* Check for memory that makes saves copy the state, although the kernel allows copy-on-write. */
+static void check_bypasses(struct doctor *doctor)
 {
     struct sidestep_error why = {0};
     struct bypass bypass;
@@ -231,7 +232,7 @@ static void look_at_bypasses(struct doctor *doctor)
 
 /* ---- input, output and priorities */
 
-static void look_at_io_uring(struct doctor *doctor)
+static void check_io_uring(struct doctor *doctor)
 {
     char disabled[16];
     int failure = store_ring_probe();
@@ -255,7 +256,7 @@ static void look_at_io_uring(struct doctor *doctor)
             "refused (%s): threads read and write instead", strerrordesc_np(failure));
 }
 
-static void look_at_cachestat(struct doctor *doctor)
+static void check_cachestat(struct doctor *doctor)
 {
     char release[16];
 
@@ -282,7 +283,7 @@ static void look_at_cachestat(struct doctor *doctor)
                            strerrordesc_np(errno));
 }
 
-static void look_at_priorities(struct doctor *doctor)
+static void check_priorities(struct doctor *doctor)
 {
     static const char *const fix =
         "Raise the limit of niceness to 20 or more (LimitNICE=0 of systemd, 'nice' in "
@@ -311,7 +312,7 @@ static void look_at_priorities(struct doctor *doctor)
 
 /* ---- devices */
 
-static void look_at_cuda(struct doctor *doctor)
+static void check_cuda(struct doctor *doctor)
 {
     struct device_cuda_report cuda;
 
@@ -346,14 +347,14 @@ static void look_at_cuda(struct doctor *doctor)
 
 void doctor_check_kernel(struct doctor *doctor)
 {
-    look_at_system(doctor);
-    look_at_userfaultfd(doctor);
-    look_at_memory_reading(doctor);
-    look_at_huge_pages(doctor);
-    look_at_locked_memory(doctor);
-    look_at_bypasses(doctor);
-    look_at_io_uring(doctor);
-    look_at_cachestat(doctor);
-    look_at_priorities(doctor);
-    look_at_cuda(doctor);
+    check_system(doctor);
+    check_userfaultfd(doctor);
+    check_memory_reading(doctor);
+    check_huge_pages(doctor);
+    check_locked_memory(doctor);
+    check_bypasses(doctor);
+    check_io_uring(doctor);
+    check_cachestat(doctor);
+    check_priorities(doctor);
+    check_cuda(doctor);
 }

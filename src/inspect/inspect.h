@@ -5,7 +5,7 @@
  * Three parts, each of public functions and what they share:
  *  - checkpoint.c opens one checkpoint without an engine; checkpoint_stats.c counts its values.
  *  - diff.c pairs the names of two checkpoints; diff_data.c compares their tensors.
- *  - doctor.c asks kernel and limits (doctor_kernel.c), and what a root is made of (root/).
+ *  - doctor.c checks the kernel and limits (doctor_kernel.c), and the storage of a root (root/).
  *
  * What comes in: paths of the caller, and what to look at.
  * What goes out: entries, statistics, differences and findings, for the caller. No other folder
@@ -15,7 +15,7 @@
  *
  * Threads: a call blocks; threads that help it end with it. It takes no lock that a save waits for.
  *
- * Nothing is written, but for what the doctor tries in a directory, and removes.
+ * Only the doctor writes: files in the directory that it checks, which it removes.
  */
 #ifndef INSPECT_INSPECT_H
 #define INSPECT_INSPECT_H

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* metadata.c -- see metadata.h. */
+/* metadata.c -- finds entries and chunks of metadata; see metadata.h. */
 #include "model/metadata.h"
 
 #include "model/display.h"
@@ -48,4 +48,11 @@ const struct metadata_entry *metadata_find(const struct metadata *metadata, cons
     size_t i = hash_table_find(&metadata->names, name);
 
     return i != SIZE_MAX ? &metadata->entries[i] : NULL;
+}
+
+uint64_t metadata_tensor_bytes(const struct metadata_entry *entry)
+{
+    const struct box whole = {.ndim = entry->ndim, .lengths = entry->shape};
+
+    return box_volume(&whole) * sidestep_dtype_size(entry->dtype);
 }

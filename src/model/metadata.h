@@ -63,5 +63,7 @@ enum sidestep_status metadata_index_names(struct metadata *metadata, struct side
 /* Build the table of chunks.  ECORRUPT: two chunks of a tensor have the same offsets. */
 enum sidestep_status metadata_index_chunks(struct metadata *metadata, struct sidestep_error *err);
 const struct metadata_entry *metadata_find(const struct metadata *metadata, const char *name);
+/* The size of a tensor, in bytes. */
+uint64_t metadata_tensor_bytes(const struct metadata_entry *entry);
 
 #endif

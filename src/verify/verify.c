@@ -4,7 +4,7 @@
  *
  * A file that sidestep wrote is read in ranges of some MiB, split where items start and between
  * hash blocks, like the windows in which it was written.  Every byte is checked: data by block
- * hashes, heads and tails by the envelope hash, gaps must be zero.  Footers and small files were
+ * hashes, heads and tails by the envelope hash; gaps must be zero.  Footers and small files were
  * checked when the checkpoint was opened.
  */
 #include "verify/verify.h"
@@ -24,12 +24,11 @@
 struct range {
     size_t file;
     size_t item;  /* first item with a byte in the range */
-    bool decoded; /* the range is this item, which is compressed: it is read and checked separately
-                   */
+    bool decoded; /* the range is this one item, which is compressed, and checked by decoding it */
     uint64_t begin;
     uint64_t end;
-    /* Not 0: the range is an item without sidestep's hashes, to which these of v->references
-     * refer. */
+    /* Not 0: the range is one item without sidestep's hashes, and these of v->references refer to
+     * it. */
     size_t reference_count;
     size_t reference;
 };
@@ -74,18 +73,18 @@ static bool is_skipped(const struct verify *v, size_t file)
 {
     return v->options != NULL && v->options->skips != NULL && v->options->skips[file];
 }
-static bool has_taker(const struct verify *v)
+static bool passes_on(const struct verify *v)
 {
     return v->options != NULL && v->options->take != NULL;
 }
-/* Where the data of an item, as it is stored, begins in its file. */
+/* The offset of an item's data, as it is stored, in its file. */
 static uint64_t data_begin(const struct footer_item *item)
 {
     return item->offset + (item->transform == 0 ? item->data_offset : 0);
 }
 
-/* Was it reported already that this file may not be read?  It is reported once per file, because
- * none of it may be read then. */
+/* Was it reported before that this file may not be read?  Record that it is reported now: once per
+ * file is enough. */
 static bool was_reported(struct verify *v, const char *file, enum sidestep_status status)
     REQUIRES(&v->shared.lock)
 {
@@ -148,14 +147,14 @@ static enum sidestep_status split_file(struct verify *v, size_t file, struct sid
 {
     const struct reader_file *f = &v->reader->files[file];
     const bool is_far = store_reads(v->reader->store) != 0;
-    const uint64_t want = is_far || has_taker(v) ? VERIFY_LARGE_READ_BYTES : VERIFY_READ_BYTES;
+    const uint64_t want = is_far || passes_on(v) ? VERIFY_LARGE_READ_BYTES : VERIFY_READ_BYTES;
     struct range s = {.file = file};
     uint64_t at = 0;
 
     for (size_t i = 0; i < f->footer.count; i++) {
         const struct footer_item *item = &f->footer.items[i];
         uint64_t data = data_begin(item);
-        if (item->transform != 0 && !has_taker(v)) {
+        if (item->transform != 0 && !passes_on(v)) {
             TRY(split_before_item(v, &s, at, item, i, err));
             at = s.begin;
             continue;
@@ -326,7 +325,7 @@ static enum sidestep_status check_item(struct reader_file *file, const struct fo
         TRY(reader_check_blocks(&whole, (first - data) / HASH_BLOCK_BYTES,
                                 bytes + (first - s->begin), last - first, err));
     if (item->offset + item->bytes > s->end || item->transform != 0)
-        return SIDESTEP_OK; /* it ends in a later range, or its other hashes are of what it holds */
+        return SIDESTEP_OK; /* it ends in a later range, or its other hashes are of decoded bytes */
     if (hash_block_list(item->blocks, item->block_count).low != item->raw_hash.low ||
         hash_block_list(item->blocks, item->block_count).high != item->raw_hash.high)
         return FAIL(err, SIDESTEP_ECORRUPT, "its block hashes do not match its hash");
@@ -374,8 +373,8 @@ static bool check_range(struct verify *v, const struct range *s, const uint8_t *
     return is_good && check_gap(v, file, s, bytes, at, s->end);
 }
 
-/* Give the bytes of a range to whoever takes them, if they could be read and are good. */
-static void hand_on(struct verify *v, const struct range *s, const uint8_t *bytes,
+/* Pass the bytes of a range to options->take(), if they were read and are good. */
+static void pass_on(struct verify *v, const struct range *s, const uint8_t *bytes,
                     enum sidestep_status status, const struct sidestep_error *why, bool is_good)
 {
     struct sidestep_error failure = {.rank = -1};
@@ -462,8 +461,8 @@ static void consume_range(void *context, size_t i, uint8_t *bytes, enum sidestep
         check_stock(v, s);
     else if (s->decoded)
         check_by_decoding(v, s);
-    else if (has_taker(v))
-        hand_on(v, s, bytes, status, why,
+    else if (passes_on(v))
+        pass_on(v, s, bytes, status, why,
                 status == SIDESTEP_OK && check_range(v, s, bytes, status, why));
     else
         (void)check_range(v, s, bytes, status, why);
@@ -500,7 +499,7 @@ static enum sidestep_status check_coverage(struct reader *reader, struct verify_
     return SIDESTEP_OK;
 }
 
-/* Report files that could not be opened, or are not what they should be. */
+/* Report files that could not be opened, or are damaged. */
 static enum sidestep_status report_files(struct verify *v, struct sidestep_error *err)
 {
     const struct reader *r = v->reader;
@@ -544,7 +543,7 @@ static enum sidestep_status verify_with(struct verify *v, struct workers *worker
         error_copy(err, &v->shared.err);
         return v->shared.status;
     }
-    if (atomic_load(&v->stop) && !(has_taker(v) && v->findings->count != 0))
+    if (atomic_load(&v->stop) && !(passes_on(v) && v->findings->count != 0))
         return FAIL(err, SIDESTEP_ECANCELLED, "verify '%s'", v->reader->path);
     return SIDESTEP_OK;
 }

@@ -4,8 +4,8 @@
  *
  * What comes in: an opened checkpoint (checkpoint/reader.h), or a path; a mode: structure only, or
  * all data.
- * What goes out: findings (verify_findings.h): what is wrong, in which file, with which tensor,
- * and of which kind: damage, incomplete, not readable now, without checksums.
+ * What goes out: findings (verify_findings.h): what is wrong, in which file, with which tensor, and
+ * its kind: damaged, incomplete, not readable now, without checksums.
  *
  * verify_stock.h checks items that PyTorch wrote, by their CRC32.  verify_foreign.h checks what
  * other programs wrote, as far as their formats have checksums, and lists the rest with what it is.
@@ -14,7 +14,7 @@
  *
  * Ownership: findings own their strings until they are released.
  *
- * Threads: the call blocks; helpers of ${workers} read and hash.  A budget limits the memory.
+ * Threads: the call blocks; the threads of ${workers} read and hash.  A budget limits the memory.
  *
  * Nothing is written, locked or renamed.
  */
@@ -25,28 +25,28 @@
 #include "checkpoint/checkpoint.h"
 #include "verify/verify_findings.h"
 
-/* Of one request; up to two blocks more.  What was read is hashed while the processor's
- * second-level cache still holds it. */
+/* Size of one request, in bytes, plus up to two blocks: so small that the bytes are hashed while
+ * they are in the processor's second-level cache. */
 #define VERIFY_READ_BYTES ((uint64_t)HASH_BLOCK_BYTES)
-/* The same where answers come from far away, or where somebody takes the bytes. */
+/* The same for distant storage, and if the bytes are passed on. */
 #define VERIFY_LARGE_READ_BYTES ((uint64_t)4 << 20)
 /* Memory of all threads together for compressed items, which must be decoded completely.  A larger
  * item is decoded alone. */
 #define VERIFY_MEMORY_BYTES ((uint64_t)1 << 30)
 
 struct verify_options {
-    /* For a file that cannot be read now, report each tensor in it, not only the file: for callers
-     * that continue without those tensors. */
+    /* For a file that cannot be read now, report also each tensor in it.  This is for callers that
+     * continue without those tensors. */
     bool names_unread;
     void (*on_progress)(void *context, uint64_t done_bytes, uint64_t total_bytes);
     void *context;
     const bool volatile *cancel;
     struct budget *memory; /* NULL: one of VERIFY_MEMORY_BYTES */
-    const bool *skips;     /* per file: do not look at it; NULL: look at all */
-    /* Takes the bytes of files of ours, all up to their footers, in pieces that have been checked.
-     * Called on any thread, in any order. NULL: nobody wants them. A failure, or a problem that is
-     * found, ends the verification. Compressed items are checked as they are stored, and are not
-     * decoded. */
+    const bool *skips;     /* per file: do not verify it; NULL: verify all */
+    /* If not NULL, gets all bytes of files of sidestep up to their footers, in pieces that have
+     * been checked.  Called on any thread, in any order.  A failure, or a problem that is found,
+     * ends the verification.  Compressed items are checked as they are stored, and are not decoded.
+     */
     enum sidestep_status (*take)(void *context, size_t file, uint64_t begin, const uint8_t *bytes,
                                  uint64_t length, struct sidestep_error *err);
 };

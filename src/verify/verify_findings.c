@@ -15,9 +15,9 @@ void verify_findings_release(struct verify_findings *findings)
     *findings = (struct verify_findings){.max_count = findings->max_count};
 }
 
-/* Store the path of ${file} in the current folder.  NULL: the folder itself; if there is none,
- * NULL. */
-static enum sidestep_status copy_file(struct verify_findings *f, const char *file, const char **out,
+/* Copy the path of ${file} in the current folder.  If ${file} is NULL: the path of the folder, or
+ * NULL if there is none. */
+static enum sidestep_status copy_path(struct verify_findings *f, const char *file, const char **out,
                                       struct sidestep_error *err)
 {
     const char *folder = f->folder != NULL ? f->folder : "";
@@ -48,18 +48,19 @@ enum sidestep_status verify_findings_add(struct verify_findings *findings, const
     };
     if (problem->message == NULL || (name != NULL && problem->name == NULL))
         return FAIL_NOMEM(err, strlen(message));
-    TRY(copy_file(findings, file, &problem->file, err));
+    TRY(copy_path(findings, file, &problem->file, err));
     findings->count++;
     return SIDESTEP_OK;
 }
 
-enum sidestep_status verify_findings_note(struct verify_findings *findings, const char *file,
-                                          const char *what, struct sidestep_error *err)
+enum sidestep_status verify_findings_add_unchecked(struct verify_findings *findings,
+                                                   const char *file, const char *what,
+                                                   struct sidestep_error *err)
 {
     TRY_GROW(findings->unchecked, findings->unchecked_capacity, findings->unchecked_count, err);
     struct sidestep_unchecked *unchecked = &findings->unchecked[findings->unchecked_count];
     *unchecked = (struct sidestep_unchecked){.what = what};
-    TRY(copy_file(findings, file, &unchecked->file, err));
+    TRY(copy_path(findings, file, &unchecked->file, err));
     findings->unchecked_count++;
     return SIDESTEP_OK;
 }
@@ -73,7 +74,7 @@ const char *verify_kind(enum sidestep_status status)
     return status == SIDESTEP_ECORRUPT ? "hash" : "format";
 }
 
-/* The status for the kind of a problem: that of the worst problem counts. */
+/* The status for the kind of a problem. */
 static enum sidestep_status status_of(const struct sidestep_problem *problem)
 {
     if (strcmp(problem->kind, "io") == 0)

@@ -3,8 +3,8 @@
  * verify_foreign.c -- verifies files of other programs; see verify_foreign.h.
  *
  * First the files are collected, so that the total size is known for progress.  Then each is
- * checked according to the format that its first bytes show.  A directory in it that has a
- * .metadata is a DCP checkpoint, and counts as one part.
+ * checked according to the format that its first bytes show.  A subdirectory that has a .metadata
+ * is a DCP checkpoint, and counts as one part.
  */
 #include "verify/verify_foreign.h"
 
@@ -29,7 +29,7 @@ struct part {
     uint64_t bytes;
 };
 
-struct checking {
+struct foreign_check {
     const struct verify_foreign_request *request;
     struct arena arena;
     struct part *parts;
@@ -37,17 +37,17 @@ struct checking {
     uint64_t total_bytes;
     uint64_t done_bytes; /* of finished parts */
     uint64_t part_bytes; /* size of the current part */
-    uint64_t seen_bytes; /* how much of the current part was read; each byte counts once */
+    uint64_t seen_bytes; /* bytes of the current part that were read; each counts once */
 };
 
-static void checking_release(struct checking *c)
+static void foreign_check_release(struct foreign_check *c)
 {
     arena_release(&c->arena);
     free(c->parts);
 }
 
 /* Report that ${folder} could not be opened or listed. */
-static enum sidestep_status add_unopened(struct checking *c, const char *folder,
+static enum sidestep_status add_unopened(struct foreign_check *c, const char *folder,
                                          const struct sidestep_error *why,
                                          struct sidestep_error *err)
 {
@@ -61,7 +61,7 @@ static enum sidestep_status add_unopened(struct checking *c, const char *folder,
 
 /* ---- collecting ---- */
 
-static enum sidestep_status add_part(struct checking *c, const char *name, bool is_dcp,
+static enum sidestep_status add_part(struct foreign_check *c, const char *name, bool is_dcp,
                                      uint64_t bytes, struct sidestep_error *err)
 {
     if (c->count == MAX_PARTS)
@@ -74,12 +74,12 @@ static enum sidestep_status add_part(struct checking *c, const char *name, bool 
 }
 
 /* ${folder}: "" or a name.  Returns NULL if memory is exhausted. */
-static const char *join(struct checking *c, const char *folder, const char *name)
+static const char *join(struct foreign_check *c, const char *folder, const char *name)
 {
     return arena_printf(&c->arena, "%s%s%s", folder, folder[0] != '\0' ? "/" : "", name);
 }
 
-static const char *path_of(struct checking *c, const char *name)
+static const char *make_path(struct foreign_check *c, const char *name)
 {
     return arena_printf(&c->arena, "%s%s%s", c->request->path, name[0] != '\0' ? "/" : "", name);
 }
@@ -103,10 +103,10 @@ static uint64_t count_bytes(struct store_dir *dir, const struct name_list *names
     return bytes;
 }
 
-static enum sidestep_status collect(struct checking *c, const char *folder, unsigned depth,
+static enum sidestep_status collect(struct foreign_check *c, const char *folder, unsigned depth,
                                     struct sidestep_error *err);
 
-static enum sidestep_status collect_name(struct checking *c, struct store_dir *dir,
+static enum sidestep_status collect_name(struct foreign_check *c, struct store_dir *dir,
                                          const char *folder, const char *name, unsigned depth,
                                          struct sidestep_error *err)
 {
@@ -120,20 +120,21 @@ static enum sidestep_status collect_name(struct checking *c, struct store_dir *d
         return SIDESTEP_OK; /* it was deleted in the meantime */
     TRY(status);
     if (stat.kind == STORE_DIRECTORY && depth == 0)
-        return verify_findings_note(c->request->findings, joined, "a directory too deep", err);
+        return verify_findings_add_unchecked(c->request->findings, joined,
+                                             "a directory that is nested too deeply", err);
     if (stat.kind == STORE_DIRECTORY)
         return collect(c, joined, depth - 1, err);
     return add_part(c, joined, false, stat.kind == STORE_FILE ? stat.size : 0, err);
 }
 
 /* For weights of Hugging Face: check that every file in their index exists. */
-static enum sidestep_status check_weights(struct checking *c, struct store_dir *dir,
+static enum sidestep_status check_weights(struct foreign_check *c, struct store_dir *dir,
                                           const struct name_list *names, const char *folder,
                                           struct sidestep_error *err)
 {
     struct foreign_layouts_probe look = {.root = dir,
                                          .name = "",
-                                         .path = path_of(c, folder),
+                                         .path = make_path(c, folder),
                                          .dir = dir,
                                          .names = names,
                                          .step = -1,
@@ -149,7 +150,7 @@ static enum sidestep_status check_weights(struct checking *c, struct store_dir *
 }
 
 /* Report shards of PyTorch without .metadata, which is written last. */
-static enum sidestep_status add_without_metadata(struct checking *c, const char *folder,
+static enum sidestep_status add_without_metadata(struct foreign_check *c, const char *folder,
                                                  struct sidestep_error *err)
 {
     const char *why = "it is missing: the save did not finish, or the file was lost";
@@ -161,13 +162,13 @@ static enum sidestep_status add_without_metadata(struct checking *c, const char 
 }
 
 /* Collect everything in ${folder}, or the folder as one part if it is a DCP checkpoint. */
-static enum sidestep_status collect(struct checking *c, const char *folder, unsigned depth,
+static enum sidestep_status collect(struct foreign_check *c, const char *folder, unsigned depth,
                                     struct sidestep_error *err)
 {
     OWNED_NAMES struct name_list names = {0};
     OWNED_DIR *dir = NULL;
     struct sidestep_error why = {0};
-    const char *path = path_of(c, folder);
+    const char *path = make_path(c, folder);
 
     if (path == NULL)
         return FAIL_NOMEM(err, strlen(folder));
@@ -193,11 +194,11 @@ static enum sidestep_status collect(struct checking *c, const char *folder, unsi
 
 /* A file that reports the progress of reading, and stops on request. */
 struct watched {
-    struct checking *checking;
+    struct foreign_check *foreign_check;
     struct store_file *file;
 };
 
-static void show_progress(struct checking *c, uint64_t of_part)
+static void show_progress(struct foreign_check *c, uint64_t of_part)
 {
     const struct verify_options *o = c->request->options;
 
@@ -209,7 +210,7 @@ static enum sidestep_status read_watched(const struct source *source, void *to, 
                                          uint64_t offset, struct sidestep_error *err)
 {
     const struct watched *w = source->context;
-    struct checking *c = w->checking;
+    struct foreign_check *c = w->foreign_check;
     const struct verify_options *o = c->request->options;
 
     if (o != NULL && o->cancel != NULL && *o->cancel)
@@ -282,17 +283,17 @@ static enum sidestep_status check_zip(const struct source *source, const char *n
     return read_all(source, err);
 }
 
-/* Check a file of unknown format.  Where tensors are expected, zeros are what a power loss
- * leaves. */
+/* Check a file of unknown format.  A file of tensors that begins with zeros was lost in a power
+ * failure. */
 static enum sidestep_status check_unknown(const struct source *source, const char *name,
                                           const char **what, struct sidestep_error *err)
 {
     uint8_t begin[64] = {0}, zeros[sizeof(begin)] = {0};
     size_t length = (size_t)min_u64(source->length, sizeof(begin));
 
-    *what = "of an unknown form";
+    *what = "of an unknown format";
     if (file_name_has_suffix(name, ".safetensors"))
-        return FAIL(err, SIDESTEP_ECORRUPT, "it does not begin as safetensors do");
+        return FAIL(err, SIDESTEP_ECORRUPT, "it does not begin like a safetensors file");
     TRY(source_read(source, begin, length, 0, err));
     if (file_probe_may_hold_tensors(name) && memcmp(begin, zeros, length) == 0)
         return FAIL(err, SIDESTEP_ECORRUPT, "it begins with zeros, as if it was never written");
@@ -301,11 +302,11 @@ static enum sidestep_status check_unknown(const struct source *source, const cha
 
 /* ${*what}: what the file is, if it was read but has no checksums; NULL: it has checksums. */
 static enum sidestep_status check_source(const struct source *source, const char *name,
-                                         enum file_probe_format form, const char **what,
+                                         enum file_probe_format format, const char **what,
                                          struct sidestep_error *err)
 {
     *what = NULL;
-    switch (form) {
+    switch (format) {
     case FILE_PROBE_EMPTY:
         *what = "empty";
         return file_probe_may_hold_tensors(name) ? FAIL(err, SIDESTEP_ECORRUPT, "it is empty")
@@ -325,10 +326,10 @@ static enum sidestep_status check_source(const struct source *source, const char
 }
 
 /* Follows links in a user's own directory to files: model caches consist of such links. */
-static enum sidestep_status open_file(struct checking *c, const char *name,
+static enum sidestep_status open_file(struct foreign_check *c, const char *name,
                                       struct store_file **file, struct sidestep_error *err)
 {
-    const char *path = path_of(c, name);
+    const char *path = make_path(c, name);
     OWNED_DIR *dir = NULL;
 
     if (path == NULL)
@@ -337,24 +338,24 @@ static enum sidestep_status open_file(struct checking *c, const char *name,
     return store_file_open(dir, name, c->request->flags & STORE_DROP_CACHE, file, err);
 }
 
-static enum sidestep_status check_open(struct checking *c, const char *name,
+static enum sidestep_status check_open(struct foreign_check *c, const char *name,
                                        struct store_file *file, const char **what,
                                        struct sidestep_error *err)
 {
-    struct watched watched = {.checking = c, .file = file};
-    enum file_probe_format form;
+    struct watched watched = {.foreign_check = c, .file = file};
+    enum file_probe_format format;
     struct store_stat stat;
 
     TRY(store_file_stat(file, &stat, err));
-    TRY(file_probe_format(file, stat.size, &form, err));
+    TRY(file_probe_format(file, stat.size, &format, err));
     struct source source = {.length = stat.size, .read_at = read_watched, .context = &watched};
-    TRY(check_source(&source, name, form, what, err));
+    TRY(check_source(&source, name, format, what, err));
     c->request->findings->checked_bytes += stat.size;
     return SIDESTEP_OK;
 }
 
 /* Adds a finding; fails only for errors of the check itself. */
-static enum sidestep_status check_file(struct checking *c, const char *name,
+static enum sidestep_status check_file(struct foreign_check *c, const char *name,
                                        struct sidestep_error *err)
 {
     OWNED_FILE *file = NULL;
@@ -363,7 +364,8 @@ static enum sidestep_status check_file(struct checking *c, const char *name,
     enum sidestep_status status = open_file(c, name, &file, &why);
 
     if (status == SIDESTEP_EUNSAFE)
-        return verify_findings_note(c->request->findings, shown, "no regular file", err);
+        return verify_findings_add_unchecked(c->request->findings, shown, "not a regular file",
+                                             err);
     if (status == SIDESTEP_OK)
         status = check_open(c, shown != NULL ? shown : c->request->path, file, &what, &why);
     if (status == SIDESTEP_ENOMEM || status == SIDESTEP_ECANCELLED)
@@ -371,7 +373,7 @@ static enum sidestep_status check_file(struct checking *c, const char *name,
     if (status != SIDESTEP_OK)
         return verify_findings_add(c->request->findings, shown, NULL, verify_kind(status),
                                    why.message, err);
-    return what != NULL ? verify_findings_note(c->request->findings, shown, what, err)
+    return what != NULL ? verify_findings_add_unchecked(c->request->findings, shown, what, err)
                         : SIDESTEP_OK;
 }
 
@@ -383,13 +385,13 @@ static void show_dcp(void *context, uint64_t done_bytes, uint64_t total_bytes)
     show_progress(context, done_bytes);
 }
 
-static enum sidestep_status check_dcp(struct checking *c, const char *name,
+static enum sidestep_status check_dcp(struct foreign_check *c, const char *name,
                                       struct sidestep_error *err)
 {
     OWNED_BY(reader_close) struct reader *reader = NULL;
     struct verify_findings *findings = c->request->findings;
     struct sidestep_error why = {0};
-    const char *path = path_of(c, name);
+    const char *path = make_path(c, name);
     struct verify_options options = {.on_progress = show_dcp, .context = c};
 
     if (path == NULL || (findings->folder = arena_printf(&c->arena, "%s/", name)) == NULL)
@@ -408,7 +410,7 @@ static enum sidestep_status check_dcp(struct checking *c, const char *name,
     return status;
 }
 
-static enum sidestep_status check_parts(struct checking *c, struct sidestep_error *err)
+static enum sidestep_status check_parts(struct foreign_check *c, struct sidestep_error *err)
 {
     for (size_t i = 0; i < c->count; i++) {
         const struct part *part = &c->parts[i];
@@ -423,7 +425,7 @@ static enum sidestep_status check_parts(struct checking *c, struct sidestep_erro
     return SIDESTEP_OK;
 }
 
-/* ---- which format the path has ---- */
+/* ---- the path ---- */
 
 /* Is the path a root: does a listing call an entry of it a checkpoint? */
 static enum sidestep_status has_checkpoints(const struct verify_foreign_request *request, bool *has,
@@ -438,8 +440,8 @@ static enum sidestep_status has_checkpoints(const struct verify_foreign_request 
 }
 
 /* Check names and files for the layout of another program's checkpoint, which may be incomplete. */
-static enum sidestep_status check_layout(struct checking *c, struct store_dir *dir,
-                                         const struct name_list *names, bool *is_one,
+static enum sidestep_status check_layout(struct foreign_check *c, struct store_dir *dir,
+                                         const struct name_list *names, bool *is_foreign,
                                          struct sidestep_error *err)
 {
     OWNED_DIR *parent = NULL;
@@ -450,7 +452,7 @@ static enum sidestep_status check_layout(struct checking *c, struct store_dir *d
     look.root = parent;
     look.step = step_name_parse(look.name);
     enum sidestep_status status = foreign_layouts_probe(&look, err);
-    *is_one = look.layout != NULL;
+    *is_foreign = look.layout != NULL;
     if (status != SIDESTEP_OK || look.reason == NULL)
         return status == SIDESTEP_ENOMEM ? status : SIDESTEP_OK; /* each file has its own finding */
     if (has_shards(names))
@@ -458,58 +460,59 @@ static enum sidestep_status check_layout(struct checking *c, struct store_dir *d
     return verify_findings_add(c->request->findings, NULL, NULL, "incomplete", look.reason, err);
 }
 
-static enum sidestep_status judge_dir(struct checking *c, struct store_dir *dir, bool *is_one,
-                                      struct sidestep_error *err)
+static enum sidestep_status classify_dir(struct foreign_check *c, struct store_dir *dir,
+                                         bool *is_foreign, struct sidestep_error *err)
 {
     OWNED_NAMES struct name_list names = {0};
     bool is_root = false;
 
     TRY(name_list_read(dir, &names, err));
     if (names.count == 0 &&
-        c->request->store->ops->layout == STORE_OF_KEYS) /* so says the reader */
+        c->request->store->ops->layout == STORE_OF_KEYS) /* reader_open() has reported it */
         return SIDESTEP_OK;
-    TRY(check_layout(c, dir, &names, is_one, err));
-    if (*is_one || (!has_shards(&names) && foreign_layouts_find_tensors(&names) == NULL))
+    TRY(check_layout(c, dir, &names, is_foreign, err));
+    if (*is_foreign || (!has_shards(&names) && foreign_layouts_find_tensors(&names) == NULL))
         return SIDESTEP_OK;
     TRY(has_checkpoints(c->request, &is_root, err));
-    *is_one = !is_root;
+    *is_foreign = !is_root;
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status add_itself(struct checking *c, bool *is_one, struct sidestep_error *err)
+static enum sidestep_status add_single_file(struct foreign_check *c, bool *is_foreign,
+                                            struct sidestep_error *err)
 {
-    enum file_probe_format form;
+    enum file_probe_format format;
     OWNED_FILE *file = NULL;
     struct store_stat stat;
 
     TRY(open_file(c, "", &file, err));
     TRY(store_file_stat(file, &stat, err));
-    TRY(file_probe_format(file, stat.size, &form, err));
-    *is_one = form == FILE_PROBE_SAFETENSORS || file_probe_may_hold_tensors(c->request->path);
-    if (!*is_one)
+    TRY(file_probe_format(file, stat.size, &format, err));
+    *is_foreign = format == FILE_PROBE_SAFETENSORS || file_probe_may_hold_tensors(c->request->path);
+    if (!*is_foreign)
         return FAIL(err, SIDESTEP_EUNSUPPORTED,
                     "'%s' is neither a checkpoint nor a file of tensors", c->request->path);
     return add_part(c, "", false, stat.size, err);
 }
 
 enum sidestep_status verify_foreign_check(const struct verify_foreign_request *request,
-                                          bool *is_one, struct sidestep_error *err)
+                                          bool *is_foreign, struct sidestep_error *err)
 {
-    OWNED_BY(checking_release) struct checking c = {.request = request};
+    OWNED_BY(foreign_check_release) struct foreign_check c = {.request = request};
     OWNED_DIR *dir = NULL;
     struct sidestep_error why = {0};
 
-    *is_one = false;
+    *is_foreign = false;
     if (store_parent_has_object(request->store, request->path, &c.arena)) {
-        TRY(add_itself(&c, is_one, err));
+        TRY(add_single_file(&c, is_foreign, err));
     } else if (store_dir_open(request->store, NULL, request->path, &dir, &why) == SIDESTEP_OK) {
-        TRY(judge_dir(&c, dir, is_one, err));
-        if (*is_one)
+        TRY(classify_dir(&c, dir, is_foreign, err));
+        if (*is_foreign)
             TRY(collect(&c, "", MAX_DEPTH, err));
     } else if (why.sys_errno == ENOTDIR) {
-        TRY(add_itself(&c, is_one, err));
+        TRY(add_single_file(&c, is_foreign, err));
     }
-    return *is_one ? check_parts(&c, err) : SIDESTEP_OK;
+    return *is_foreign ? check_parts(&c, err) : SIDESTEP_OK;
 }
 
 /* Add the names of the checkpoint's own files and folders in its directory: for "a/b", the name
@@ -532,7 +535,7 @@ static enum sidestep_status add_own_names(struct hash_table *own, struct arena *
 enum sidestep_status verify_foreign_beside(const struct verify_foreign_request *request,
                                            const struct reader *reader, struct sidestep_error *err)
 {
-    OWNED_BY(checking_release) struct checking c = {.request = request};
+    OWNED_BY(foreign_check_release) struct foreign_check c = {.request = request};
     OWNED_NAMES struct name_list names = {0};
     OWNED_HASH_TABLE own = {0};
 

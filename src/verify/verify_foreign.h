@@ -20,10 +20,10 @@ struct verify_foreign_request {
 };
 
 /* Check ${path} if it is a file with tensors, or another program's directory that is not a DCP
- * checkpoint; see the findings.  ${*is_one}: it is, and was checked. */
+ * checkpoint.  ${*is_foreign}: it is one of these; see the findings. */
 enum sidestep_status verify_foreign_check(const struct verify_foreign_request *request,
-                                          bool *is_one, struct sidestep_error *err);
-/* Check everything else in the directory of a DCP checkpoint that another program wrote. */
+                                          bool *is_foreign, struct sidestep_error *err);
+/* Check the files that a DCP checkpoint of another program does not list, in its directory. */
 enum sidestep_status verify_foreign_beside(const struct verify_foreign_request *request,
                                            const struct reader *reader, struct sidestep_error *err);
 

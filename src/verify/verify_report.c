@@ -11,7 +11,7 @@
 #include "store/store.h"
 
 #define MAX_THREADS 8u /* if the caller gives no number */
-#define MIN_THREADS 4u /* so many reads are in flight even on fewer cores */
+#define MIN_THREADS 4u /* reads in flight, even if there are fewer cores */
 
 void sidestep_verify_report_release(struct sidestep_verify_report *report)
 {
@@ -22,7 +22,7 @@ void sidestep_verify_report_release(struct sidestep_verify_report *report)
     *report = (struct sidestep_verify_report){0};
 }
 
-/* Loads work without the index of chunks, so only who asks for a report is told about it. */
+/* Add damage of the index of chunks.  Loads work without it, so only this report mentions it. */
 static enum sidestep_status verify_index(struct reader *reader, struct verify_findings *findings,
                                          struct sidestep_error *err)
 {
@@ -65,7 +65,7 @@ static enum sidestep_status verify_at(const char *path, struct workers *workers,
 
     if (trimmed == NULL)
         return FAIL_NOMEM(err, strlen(path));
-    trimmed[object_url_trimmed(path)] = '\0'; /* names of files are joined to it */
+    trimmed[object_url_trimmed(path)] = '\0'; /* because file names are appended */
     TRY(object_path_open(path, &store, err));
     uint32_t ring = store_ring_probe() == 0 ? READER_IO_URING : 0;
     const struct verify_foreign_request request = {
@@ -76,7 +76,7 @@ static enum sidestep_status verify_at(const char *path, struct workers *workers,
         .options = options,
         .findings = findings};
     enum sidestep_status status = reader_open(request.store, path, request.flags, &reader, &why);
-    bool is_one = false;
+    bool is_foreign = false;
 
     if (status == SIDESTEP_OK)
         return verify_dcp(reader, &request, err);
@@ -88,11 +88,11 @@ static enum sidestep_status verify_at(const char *path, struct workers *workers,
     if (status == SIDESTEP_EUNCOMMITTED && missing_metadata_is_lost(request.store, path))
         return verify_findings_add(findings, FILE_NAME_METADATA, NULL, "missing",
                                    "it is missing ('sidestep rebuild' makes a new one)", err);
-    /* In a bucket, a file is nothing when it is taken for a directory. */
+    /* In a bucket, an object is not found when it is opened as a directory. */
     bool may_be_file = status == SIDESTEP_ENOTFOUND && request.store->ops->layout == STORE_OF_KEYS;
     if (status == SIDESTEP_EUNCOMMITTED || why.sys_errno == ENOTDIR || may_be_file)
-        TRY(verify_foreign_check(&request, &is_one, err));
-    if (is_one)
+        TRY(verify_foreign_check(&request, &is_foreign, err));
+    if (is_foreign)
         return SIDESTEP_OK;
     error_wrap(&why, "open checkpoint '%s'", path);
     return error_copy(err, &why);

@@ -53,7 +53,7 @@ def test_verify_fsdp(sidestep):
     root = Root(sidestep)
     name = fsdp_trainer(sidestep, root, 8)
     report = sidestep.json("verify", sidestep.path(name))
-    assert report["ok"] and {"file": "merges.txt", "what": "of an unknown form"} in \
+    assert report["ok"] and {"file": "merges.txt", "what": "of an unknown format"} in \
         report["unchecked"], report
     shard = sidestep.path(f"{name}/optimizer_0/__0_0.distcp")
     flip(shard, data_offset(shard, bytes.fromhex("000000000000803f00000040")) + 5)
