@@ -465,7 +465,7 @@ def test_model_only_knows_what_users_have(tmp_path: Path, layout: str, form: str
 
 def test_model_only_does_not_guess(tmp_path: Path) -> None:
     for state, said in (
-        ({"model": WEIGHTS, "module": WEIGHTS}, "'model' and 'module' could both be it"),
+        ({"model": WEIGHTS, "module": WEIGHTS}, "'model' and 'module' could both be the model"),
         ({"gen": WEIGHTS, "opt_g": MOMENTS}, r"'opt_g\.state\.0\.exp_avg' looks like"),
     ):
         torch.save(state, tmp_path / "a.pt")

@@ -5,7 +5,7 @@
 #include "codec/codec.h"
 #include "sidestep/sidestep.h"
 
-struct growing {
+struct decoded_bytes {
     struct codec_sink sink;
     struct buffer bytes;
 };
@@ -13,13 +13,13 @@ struct growing {
 static enum sidestep_status put(struct codec_sink *sink, const uint8_t *bytes, size_t length,
                                 struct sidestep_error *err)
 {
-    struct growing *out = (struct growing *)sink;
+    struct decoded_bytes *out = (struct decoded_bytes *)sink;
 
     buffer_put(&out->bytes, bytes, length);
     return buffer_check(&out->bytes, err);
 }
 
-static void release(struct growing *out)
+static void release(struct decoded_bytes *out)
 {
     buffer_release(&out->bytes);
 }
@@ -28,7 +28,7 @@ enum sidestep_status sidestep_decode(const char *transform, const void *stored, 
                                      uint64_t most, void **bytes, size_t *bytes_length,
                                      struct sidestep_error *err)
 {
-    OWNED_BY(release) struct growing out = {.sink = {put}};
+    OWNED_BY(release) struct decoded_bytes out = {.sink = {put}};
     struct codec_memory_input in;
 
     if (transform == NULL || (stored == NULL && length != 0) || bytes == NULL ||

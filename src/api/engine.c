@@ -15,7 +15,7 @@
 /* Defaults of writing threads and of requests in flight.  On the measured disks, none of 4, 8 and
  * 16 was better; disks of large arrays need more than one. */
 #define ENGINE_DEFAULT_WRITERS 4u
-#define ENGINE_DEFAULT_URING_WRITERS 2u /* they only hash */
+#define ENGINE_DEFAULT_URING_WRITERS 2u /* with io_uring they only hash */
 #define ENGINE_DEFAULT_URING_DEPTH 8u
 
 _Static_assert(sizeof(struct sidestep_engine_options) == 104, "a field was added: apply it below");
@@ -48,7 +48,7 @@ static enum sidestep_status start_threads(struct sidestep_engine *engine, uint32
                        : engine->io.ring ? (uint32_t)min_u64(cpus, ENGINE_DEFAULT_URING_WRITERS)
                                          : engine->io.depth;
 
-    /* The thread that waits for them works, too. */
+    /* One less, because the thread that waits for them works, too. */
     TRY(workers_new(stagers - 1, "sidestep-stage", &engine->stagers, err));
     engine->write_threads = writers;
     return workers_new((unsigned)max_u64(writers, stagers) - 1, "sidestep-write", &engine->writers,
@@ -128,7 +128,7 @@ enum sidestep_status sidestep_engine_open(struct sidestep_engine **out,
     }
     *out = NULL;
     trace_init();
-    if (engine == NULL) /* without this rank, the communicator fails on the others */
+    if (engine == NULL) /* the collectives of the other ranks then fail */
         return FAIL_NOMEM(err, sizeof(*engine));
     *engine = (struct sidestep_engine){.references = 1,
                                        .pid = getpid(),

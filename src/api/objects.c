@@ -81,7 +81,7 @@ static enum sidestep_status read_object(const struct sidestep_object *object, st
     return SIDESTEP_OK;
 }
 
-/* Do everything that can fail. */
+/* Read all objects, so that nothing can fail while the state changes. */
 static enum sidestep_status read_objects(struct sidestep_state_dict *state,
                                          const struct sidestep_object *objects, size_t count,
                                          struct changes *changes, struct sidestep_error *err)

@@ -19,8 +19,8 @@
 
 #define MIN_THREADS 4u /* reads and writes in flight, even if there are fewer cores */
 #define MAX_THREADS 6u
-#define FILE_THREADS 10u  /* to files: the memory that sidestep.h promises suffices for these */
-#define OBJECT_THREADS 3u /* to a bucket: the same; each file that is written has its own parts */
+#define FILE_THREADS 10u  /* limit for files, by the memory that sidestep.h promises */
+#define OBJECT_THREADS 3u /* limit for a bucket: each file that is written has parts of its own */
 #define LIMIT_THREADS 64u
 #define LIMIT_RANKS 64u
 #define LISTED_OVERFLOWS 1000u
@@ -61,7 +61,7 @@ static enum sidestep_status check_options(const struct sidestep_convert_options 
     return SIDESTEP_OK;
 }
 
-static enum sidestep_format infer(const struct convert *c)
+static enum sidestep_format infer_format(const struct convert *c)
 {
     if (file_name_has_suffix(c->destination, ".safetensors"))
         return SIDESTEP_FORMAT_SAFETENSORS;
@@ -79,7 +79,7 @@ static enum sidestep_format infer(const struct convert *c)
 
 static enum sidestep_status choose_format(struct convert *c, struct sidestep_error *err)
 {
-    c->to = c->options.to != SIDESTEP_FORMAT_AUTO ? c->options.to : infer(c);
+    c->to = c->options.to != SIDESTEP_FORMAT_AUTO ? c->options.to : infer_format(c);
     if (c->to != SIDESTEP_FORMAT_DCP && (c->options.ranks > 1 || c->options.compress != NULL))
         return FAIL(err, SIDESTEP_EINVAL, "%s are for checkpoints (dcp), not for %s",
                     c->options.ranks > 1 ? "ranks" : "kinds of compression", format_names[c->to]);
@@ -102,7 +102,7 @@ static enum sidestep_status open_bytes(struct convert *c, struct sidestep_error 
     return tensor_reader_open(c->reader, wanted, c->threads + 2, &c->bytes, err);
 }
 
-/* Names of files that conversions to a directory make. */
+/* Is it the name of a file that a conversion to a directory makes? */
 static bool is_known(const char *name)
 {
     char id[SAVE_ID_HEX];
@@ -140,7 +140,7 @@ static void free_value(struct sidestep_value **value)
     sidestep_value_free(value);
 }
 
-static enum sidestep_status to_files(struct convert *c, struct sidestep_error *err)
+static enum sidestep_status convert_to_files(struct convert *c, struct sidestep_error *err)
 {
     OWNED_BY(free_value) struct sidestep_value *aside = NULL;
 
@@ -177,7 +177,7 @@ static enum sidestep_status convert_with(struct convert *c, struct sidestep_erro
                                                         : FILE_THREADS;
     c->threads = (unsigned)min_u64(c->threads, most);
     TRY(open_bytes(c, err));
-    return c->to == SIDESTEP_FORMAT_DCP ? convert_to_dcp(c, err) : to_files(c, err);
+    return c->to == SIDESTEP_FORMAT_DCP ? convert_to_dcp(c, err) : convert_to_files(c, err);
 }
 
 /* ---------------------------------------------------------------- the report */
@@ -218,7 +218,7 @@ static enum sidestep_status copy_list(struct arena *arena, const char **from, si
     return SIDESTEP_OK;
 }
 
-static const char *name_of_source(const struct reader *r)
+static const char *source_format(const struct reader *r)
 {
     return r->foreign != NULL ? r->foreign->format : r->has_manifest ? "sidestep" : "dcp";
 }
@@ -230,7 +230,7 @@ static void fill_report(struct convert *c, struct sidestep_convert_report *repor
 
     if (arena == NULL)
         return;
-    *report = (struct sidestep_convert_report){.from = name_of_source(c->reader),
+    *report = (struct sidestep_convert_report){.from = source_format(c->reader),
                                                .to = format_names[c->to],
                                                .tensor_count = c->tensor_count,
                                                .object_count = c->object_count,

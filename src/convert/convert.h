@@ -64,7 +64,7 @@ struct convert {
     size_t object_count;
     uint64_t total_bytes; /* of tensors in the destination */
     const char **files;
-    size_t file_count, file_room;
+    size_t file_count, file_capacity;
     const char **left_out;
     size_t left_out_count;
     struct hash_table damaged; /* names in the source that failed verification ... */
@@ -73,7 +73,7 @@ struct convert {
     size_t lost_count;
     enum sidestep_status lost_status; /* of the source: verify_findings_judge() */
     const char *aside;                /* name of the file with the objects */
-    atomic_bool failed;               /* a rank failed to save; shared.err says why */
+    atomic_bool failed;               /* a rank failed to save; shared.err is the reason */
     struct {
         struct lock lock LOCK_KIND(CONVERT);
         uint64_t done_bytes GUARDED_BY(&lock);
@@ -89,21 +89,21 @@ enum sidestep_status convert_select(struct convert *c, struct sidestep_error *er
 
 /* Verify the source, and record what fails. */
 enum sidestep_status convert_find_damaged(struct convert *c, struct sidestep_error *err);
-/* Is ${entry}, which was selected, damaged?  If so, record it for the report. */
+/* Find out whether ${entry}, which was selected, is damaged, and if so, record it for the report.
+ */
 enum sidestep_status convert_is_damaged(struct convert *c, const struct metadata_entry *entry,
                                         bool *is_lost, struct sidestep_error *err);
 /* ---- convert_model.c: which part of a training state is its model ---- */
 
 struct convert_model {
-    bool wanted; /* convert the model only; else everything */
-    const char
-        *name; /* the dict at the top that is the model; NULL: all but the other known ones */
+    bool wanted;      /* convert only the model; otherwise everything */
+    const char *name; /* the dict at the top that is the model; NULL: all but other known dicts */
 };
 /* EMISMATCH: several dicts could be the model, or the rest contains the state of an optimizer. */
 enum sidestep_status convert_model_find(const struct convert *c, struct convert_model *model,
                                         struct sidestep_error *err);
 bool convert_model_contains(const struct convert_model *model, const struct metadata_entry *entry);
-/* The number of steps of the entry's path that spell the model's name. */
+/* The number of items of the entry's path that the model's name consists of. */
 uint32_t convert_model_prefix_length(const struct convert_model *model,
                                      const struct metadata_entry *entry);
 
@@ -135,13 +135,13 @@ struct box convert_tensor_box(const struct convert_tensor *tensor);
 
 /* ---- convert_objects.c ---- */
 
-/* The bytes of an object as a checkpoint stores it; malloc'ed. */
+/* The bytes of an object as a checkpoint stores it.  The caller frees ${*bytes}. */
 enum sidestep_status convert_object_bytes(struct convert *c, const struct convert_object *o,
                                           void **bytes, size_t *length, struct sidestep_error *err);
-/* Keep only objects that the format can hold, with their values.  Refuse the others, leave them
- * out, or put them into the dict ${aside}, as the options say.  ${held}: the format holds plain
- * data; otherwise it holds no objects. */
-enum sidestep_status convert_filter_objects(struct convert *c, bool held,
+/* Keep only objects that the format can hold, with their values.  As the options say, fail because
+ * of the others, leave them out, or put them into the dict ${aside}.  ${holds_plain}: the format
+ * holds objects of plain data; otherwise it holds none. */
+enum sidestep_status convert_filter_objects(struct convert *c, bool holds_plain,
                                             struct sidestep_value *aside,
                                             struct sidestep_error *err);
 /* Record that an object is not in the destination. */
@@ -172,7 +172,7 @@ struct convert_file {
     const char *name;
     uint64_t bytes;
     struct convert_segment *segments; /* in order, without gaps */
-    size_t count, room;
+    size_t count, capacity;
     /* Make the bytes of segment ${i}, which is DEFERRED; all tensors before it have their CRCs.
      * One thread at a time.  NULL: the file has no CRCs, and no such segments. */
     enum sidestep_status (*fill_deferred)(struct convert_file *file, size_t i,
@@ -195,12 +195,12 @@ enum sidestep_status convert_to_safetensors(struct convert *c, struct export *ex
                                             struct sidestep_error *err);
 enum sidestep_status convert_to_zip(struct convert *c, struct export *export,
                                     struct sidestep_error *err);
-/* Set the options of a save that ${name}, the option ${compress}, means; false: none. */
+/* Set the options of a save for the compression ${name}.  False: there is none of this name. */
 bool convert_parse_compression(const char *name, struct sidestep_save_options *how);
-/* Fail: ${name} is none; the message lists all. */
+/* Fail because there is no compression ${name}; the message lists all. */
 enum sidestep_status convert_fail_compression(const char *name, struct sidestep_error *err);
 enum sidestep_status convert_to_dcp(struct convert *c, struct sidestep_error *err);
-/* The number of threads that the memory suffices for. */
+/* Limit of threads, by the memory that sidestep.h promises. */
 unsigned convert_dcp_max_threads(const struct convert *c);
 
 #endif

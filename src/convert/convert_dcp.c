@@ -64,7 +64,7 @@ static enum sidestep_status add_object(struct convert *c, const struct convert_o
     if (status == SIDESTEP_OK)
         return sidestep_state_dict_add_bytes(state, o->name, o->path, o->path_length, bytes, length,
                                              err);
-    /* Only in torch.save() files, where an object has no bytes of its own to keep. */
+    /* Only in torch.save_rank() files, where an object has no bytes of its own to keep. */
     if (status == SIDESTEP_EUNSUPPORTED && c->options.objects == SIDESTEP_OBJECTS_SKIP)
         return convert_skip_object(c, o, err);
     error_copy(err, &why);
@@ -103,8 +103,8 @@ static enum sidestep_status fill_state(struct convert *c, const struct state_sou
     return add_objects(c, state, err);
 }
 
-/* Arguments of save(), the same for all ranks. */
-struct saving {
+/* Arguments of save_rank(), the same for all ranks. */
+struct rank_saves {
     struct convert *c;
     const struct sidestep_state_dict *state;
     sem_t turn;
@@ -160,35 +160,35 @@ bool convert_parse_compression(const char *name, struct sidestep_save_options *h
     return zstd_level(name, how);
 }
 
-/* How many threads fit into the memory that sidestep.h promises.  Each needs its read buffers, an
- * encoded window, and its encoder. */
-static struct room {
+/* The pool, and the number of threads, that fit into the memory that sidestep.h promises.  Each
+ * thread needs its read buffers, an encoded window, and its encoder. */
+static struct memory_limits {
     uint64_t pool_bytes;
     unsigned threads;
-} room_for(const char *compress)
+} get_limits(const char *compress)
 {
     struct sidestep_save_options how = SIDESTEP_SAVE_OPTIONS_INIT;
 
     if (compress != NULL)
         (void)convert_parse_compression(compress, &how); /* convert.c has checked it */
     if (how.compress == SIDESTEP_COMPRESS_NONE)
-        return (struct room){.pool_bytes = (uint64_t)64 << 20, .threads = 16};
+        return (struct memory_limits){.pool_bytes = (uint64_t)64 << 20, .threads = 16};
     if (how.compress_level == 0)
-        return (struct room){.pool_bytes = (uint64_t)64 << 20, .threads = 8};
-    return (struct room){.pool_bytes = (uint64_t)32 << 20,
-                         .threads = how.compress_level < HIGH_LEVEL ? 4 : 3};
+        return (struct memory_limits){.pool_bytes = (uint64_t)64 << 20, .threads = 8};
+    return (struct memory_limits){.pool_bytes = (uint64_t)32 << 20,
+                                  .threads = how.compress_level < HIGH_LEVEL ? 4 : 3};
 }
 
 unsigned convert_dcp_max_threads(const struct convert *c)
 {
-    return room_for(c->options.compress).threads;
+    return get_limits(c->options.compress).threads;
 }
 
 /* Runs on each rank. */
-static enum sidestep_status save(const struct sidestep_comm *comm, void *context,
-                                 struct sidestep_error *err)
+static enum sidestep_status save_rank(const struct sidestep_comm *comm, void *context,
+                                      struct sidestep_error *err)
 {
-    struct saving *s = context;
+    struct rank_saves *s = context;
     const struct convert *c = s->c;
     struct sidestep_engine *engine = NULL;
     struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
@@ -196,7 +196,7 @@ static enum sidestep_status save(const struct sidestep_comm *comm, void *context
 
     options.comm = comm;
     options.threads = c->threads;
-    options.pool_bytes = room_for(c->options.compress).pool_bytes;
+    options.pool_bytes = get_limits(c->options.compress).pool_bytes;
     how.flags = (c->options.flags & SIDESTEP_CONVERT_REPLACE) != 0 ? 0 : SIDESTEP_SAVE_NO_REPLACE;
     if (c->options.compress != NULL)
         (void)convert_parse_compression(c->options.compress, &how); /* convert.c has checked it */
@@ -205,21 +205,22 @@ static enum sidestep_status save(const struct sidestep_comm *comm, void *context
     TRY(sidestep_engine_open(&engine, &options, err));
     engine->saver->memory_turn = &s->turn;
     enum sidestep_status status = sidestep_save(engine, c->destination, s->state, &how, NULL, err);
-    /* Whether the checkpoint exists is decided: a collective that fails now must not deny it. */
+    /* The outcome of the save is known: a collective that fails now must not change it. */
     (void)sidestep_engine_close(&engine, NULL);
     return status;
 }
 
-static enum sidestep_status save_all(struct convert *c, const struct sidestep_state_dict *state,
-                                     struct sidestep_error *err)
+static enum sidestep_status save_ranks(struct convert *c, const struct sidestep_state_dict *state,
+                                       struct sidestep_error *err)
 {
-    struct saving saving = {.c = c, .state = state};
+    struct rank_saves rank_saves = {.c = c, .state = state};
 
-    sem_init(&saving.turn, 0, 1);
+    sem_init(&rank_saves.turn, 0, 1);
     enum sidestep_status status =
-        c->options.ranks <= 1 ? save(NULL, &saving, err)
-                              : local_ranks_run((int32_t)c->options.ranks, save, &saving, err);
-    sem_destroy(&saving.turn);
+        c->options.ranks <= 1
+            ? save_rank(NULL, &rank_saves, err)
+            : local_ranks_run((int32_t)c->options.ranks, save_rank, &rank_saves, err);
+    sem_destroy(&rank_saves.turn);
     return status;
 }
 
@@ -231,7 +232,7 @@ enum sidestep_status convert_to_dcp(struct convert *c, struct sidestep_error *er
     TRY(sidestep_state_dict_new(&state, err));
     enum sidestep_status status = fill_state(c, &reader, state, err);
     if (status == SIDESTEP_OK && (c->options.flags & SIDESTEP_CONVERT_DRY_RUN) == 0)
-        status = save_all(c, state, err);
+        status = save_ranks(c, state, err);
     sidestep_state_dict_free(&state);
     return status;
 }

@@ -33,7 +33,7 @@ static const char *const other_names[] = {"optim",
 static const char *const optimizer_ends[] = {".exp_avg", ".exp_avg_sq", ".momentum_buffer",
                                              ".max_exp_avg_sq"};
 
-/* Is ${top} the first step of the entry's path?  A source without paths: of its name. */
+/* Does the entry's path begin with ${top}?  If the source has no paths, its name decides. */
 static bool is_under(const struct metadata_entry *entry, const char *top)
 {
     size_t length = strlen(top);
@@ -44,7 +44,7 @@ static bool is_under(const struct metadata_entry *entry, const char *top)
         return false;
     if (steps <= 1)
         return steps == 0;
-    /* "app.model" is two steps. */
+    /* "app.model" is two items. */
     size_t used = strlen(path_item_text(&entry->path[0], decimal));
     if (used < length && steps > 2)
         used += 1 + strlen(path_item_text(&entry->path[1], decimal));
@@ -61,7 +61,7 @@ static bool is_under_any(const struct metadata_entry *entry, const char *const *
 
 /* ---------------------------------------------------------------- names at the top */
 
-/* The first step of the entry's path: a key at the top. */
+/* The first item of the entry's path: a key at the top. */
 static const char *top_of(struct arena *arena, const struct metadata_entry *entry)
 {
     char decimal[PATH_ITEM_DECIMAL_BYTES];
@@ -95,8 +95,8 @@ static enum sidestep_status list_tops(const struct metadata *m, struct buffer *o
     return buffer_check(out, err);
 }
 
-static enum sidestep_status refuse(const struct metadata *m, struct sidestep_error *err,
-                                   const char *a, const char *b, const char *why)
+static enum sidestep_status fail_ambiguous(const struct metadata *m, struct sidestep_error *err,
+                                           const char *a, const char *b, const char *why)
 {
     OWNED_BUFFER tops = {0};
 
@@ -129,9 +129,9 @@ static enum sidestep_status check_rest(const struct metadata *m, const struct co
 {
     for (size_t i = 0; i < m->count; i++)
         if (convert_model_contains(model, &m->entries[i]) && is_optimizer(&m->entries[i]))
-            return refuse(m, err, m->entries[i].name, NULL,
-                          "looks like the state of an optimizer, and no part is called as models "
-                          "are");
+            return fail_ambiguous(
+                m, err, m->entries[i].name, NULL,
+                "looks like the state of an optimizer, and no part has a name of models");
     return SIDESTEP_OK;
 }
 
@@ -164,7 +164,7 @@ enum sidestep_status convert_model_find(const struct convert *c, struct convert_
         if (!has_tensors(m, model_names[k]))
             continue;
         if (model->name != NULL)
-            return refuse(m, err, model->name, model_names[k], "could both be it");
+            return fail_ambiguous(m, err, model->name, model_names[k], "could both be the model");
         model->name = model_names[k];
     }
     return model->name != NULL ? SIDESTEP_OK : check_rest(m, model, err);

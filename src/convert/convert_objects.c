@@ -19,7 +19,7 @@ enum sidestep_status convert_object_bytes(struct convert *c, const struct conver
     return status;
 }
 
-/* Decode as plain data.  EUNSUPPORTED: it is something else. */
+/* Decode an object of plain data.  EUNSUPPORTED: it is another object. */
 static enum sidestep_status read_value(struct convert *c, const struct convert_object *o,
                                        struct sidestep_value **value, struct sidestep_error *err)
 {
@@ -69,13 +69,13 @@ enum sidestep_status convert_skip_object(struct convert *c, const struct convert
 }
 
 /* Decode object ${i}; if the format cannot hold it, do what the options say. */
-static enum sidestep_status take(struct convert *c, size_t i, bool held,
-                                 struct sidestep_value *aside, struct sidestep_error *err)
+static enum sidestep_status filter_object(struct convert *c, size_t i, bool holds_plain,
+                                          struct sidestep_value *aside, struct sidestep_error *err)
 {
     struct convert_object *o = &c->objects[i];
     struct sidestep_error why = {0};
     enum sidestep_status status =
-        held || o->from->unreadable != NULL
+        holds_plain || o->from->unreadable != NULL
             ? read_value(c, o, &o->value, &why)
             : FAIL(&why, SIDESTEP_EUNSUPPORTED, "object '%s': the format holds only tensors",
                    display_name(o->name).text);
@@ -96,14 +96,14 @@ static enum sidestep_status take(struct convert *c, size_t i, bool held,
     return status;
 }
 
-enum sidestep_status convert_filter_objects(struct convert *c, bool held,
+enum sidestep_status convert_filter_objects(struct convert *c, bool holds_plain,
                                             struct sidestep_value *aside,
                                             struct sidestep_error *err)
 {
     size_t kept = 0;
 
     for (size_t i = 0; i < c->object_count; i++)
-        TRY(take(c, i, held, aside, err));
+        TRY(filter_object(c, i, holds_plain, aside, err));
     for (size_t i = 0; i < c->object_count; i++)
         if (c->objects[i].value != NULL)
             c->objects[kept++] = c->objects[i];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* convert_partial.c -- finds what can be converted of a damaged checkpoint: all that passes
- * verification. */
+/* convert_partial.c -- finds the tensors and objects of a damaged checkpoint that pass
+ * verification, so that they can be converted. */
 #include <string.h>
 
 #include "base/base.h"
@@ -18,8 +18,9 @@ static const char *reason_of(const struct reader *r, const struct sidestep_probl
 }
 
 /* Record the first problem of each name; a tensor may have several. */
-static enum sidestep_status note(struct convert *c, const struct sidestep_problem *problem,
-                                 struct sidestep_error *err)
+static enum sidestep_status record_problem(struct convert *c,
+                                           const struct sidestep_problem *problem,
+                                           struct sidestep_error *err)
 {
     const char *name = arena_strndup(&c->arena, problem->name, strlen(problem->name));
     size_t existing = SIZE_MAX, number = c->damaged.count;
@@ -35,8 +36,9 @@ static enum sidestep_status note(struct convert *c, const struct sidestep_proble
     return c->reasons[number] != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, strlen(problem->message));
 }
 
-static enum sidestep_status note_all(struct convert *c, const struct verify_findings *findings,
-                                     struct sidestep_error *err)
+static enum sidestep_status record_problems(struct convert *c,
+                                            const struct verify_findings *findings,
+                                            struct sidestep_error *err)
 {
     c->reasons = arena_new(&c->arena, findings->count, sizeof(*c->reasons));
     c->lost = arena_new(&c->arena, c->reader->metadata.count, sizeof(*c->lost));
@@ -44,7 +46,7 @@ static enum sidestep_status note_all(struct convert *c, const struct verify_find
         return FAIL_NOMEM(err, findings->count * sizeof(*c->reasons));
     for (size_t i = 0; i < findings->count; i++)
         if (findings->problems[i].name != NULL)
-            TRY(note(c, &findings->problems[i], err));
+            TRY(record_problem(c, &findings->problems[i], err));
     return SIDESTEP_OK;
 }
 
@@ -64,7 +66,7 @@ enum sidestep_status convert_find_damaged(struct convert *c, struct sidestep_err
     TRY(workers_new(c->threads - 1, "sidestep-verify", &workers, err));
     enum sidestep_status status = verify_reader(c->reader, workers, &options, &findings, err);
     if (status == SIDESTEP_OK)
-        status = note_all(c, &findings, err);
+        status = record_problems(c, &findings, err);
     c->lost_status = verify_findings_judge(&findings);
     verify_findings_release(&findings);
     return status;

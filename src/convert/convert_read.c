@@ -14,17 +14,17 @@ struct box convert_tensor_box(const struct convert_tensor *tensor)
         .ndim = tensor->from->ndim, .offsets = zeros, .lengths = tensor->from->shape};
 }
 
-/* Read elements [first, last) of the box, and store bytes [begin, begin + bytes) of them. */
+/* Read elements [first, last) of the box into ${stored}, and convert them into ${converted}. */
 static enum sidestep_status read_elements(struct convert *c, struct convert_tensor *t,
                                           const struct box *box, uint64_t first, uint64_t last,
-                                          uint8_t *stored, uint8_t *made,
+                                          uint8_t *stored, uint8_t *converted,
                                           struct sidestep_error *err)
 {
     size_t size = sidestep_dtype_size(t->from->dtype);
 
     TRY(tensor_reader_read(c->bytes, t->entry, box, first * size, (last - first) * size, stored,
                            err));
-    uint64_t overflows = cast_elements(t->from->dtype, stored, t->dtype, made, last - first);
+    uint64_t overflows = cast_elements(t->from->dtype, stored, t->dtype, converted, last - first);
     if (overflows != 0)
         atomic_fetch_add(&t->overflows, overflows);
     return SIDESTEP_OK;
@@ -38,16 +38,16 @@ static enum sidestep_status read_cast(struct convert *c, struct convert_tensor *
     uint64_t most = CONVERT_SCRATCH_BYTES / (from_size > size ? from_size : size);
     uint64_t first = begin / size, last = (begin + bytes + size - 1) / size;
     OWNED uint8_t *stored = memory_new(min_u64(last - first, most), from_size);
-    OWNED uint8_t *made = memory_new(min_u64(last - first, most), size);
+    OWNED uint8_t *converted = memory_new(min_u64(last - first, most), size);
 
-    if (stored == NULL || made == NULL)
+    if (stored == NULL || converted == NULL)
         return FAIL_NOMEM(err, CONVERT_SCRATCH_BYTES);
     for (uint64_t next; first < last; first = next) {
         next = min_u64(last, first + most);
-        TRY(read_elements(c, t, box, first, next, stored, made, err));
+        TRY(read_elements(c, t, box, first, next, stored, converted, err));
         /* Of the first and the last element, perhaps only a part is needed. */
         uint64_t from = max_u64(begin, first * size), until = min_u64(begin + bytes, next * size);
-        memcpy(to + (from - begin), made + (from - first * size), until - from);
+        memcpy(to + (from - begin), converted + (from - first * size), until - from);
     }
     return SIDESTEP_OK;
 }

@@ -31,7 +31,7 @@ struct convert_renames {
     size_t count;
     struct hash_table mapping; /* old name to ... */
     const char **mapped;       /* ... new name */
-    size_t mapped_count, mapped_room;
+    size_t mapped_count, mapped_capacity;
 };
 
 void convert_renames_free(struct convert_renames **out)
@@ -102,14 +102,7 @@ static enum sidestep_status add_mapped(struct convert_renames *r, const char *fr
 {
     size_t existing;
 
-    if (r->mapped_count == r->mapped_room) {
-        size_t room = r->mapped_room != 0 ? r->mapped_room * 2 : 64;
-        const char **mapped = memory_resize(r->mapped, room, sizeof(*mapped));
-        if (mapped == NULL)
-            return FAIL_NOMEM(err, room * sizeof(*mapped));
-        r->mapped = mapped;
-        r->mapped_room = room;
-    }
+    TRY_GROW(r->mapped, r->mapped_capacity, r->mapped_count, err);
     TRY(hash_table_insert(&r->mapping, from, r->mapped_count, &existing, err));
     if (existing != SIZE_MAX)
         return FAIL(err, SIDESTEP_EINVAL, "'%s' occurs twice", display_name(from).text);
@@ -151,8 +144,8 @@ static enum sidestep_status read_mapping(struct convert_renames *r, const char *
     return text != NULL ? parse_mapping(r, text, err) : FAIL_NOMEM(err, bytes.length);
 }
 
-static enum sidestep_status fill(const struct convert *c, struct convert_renames *r,
-                                 struct sidestep_error *err)
+static enum sidestep_status compile_all(const struct convert *c, struct convert_renames *r,
+                                        struct sidestep_error *err)
 {
     const struct sidestep_convert_options *o = &c->options;
 
@@ -183,7 +176,7 @@ enum sidestep_status convert_renames_new(const struct convert *c, struct convert
     struct convert_renames *r = memory_new(1, sizeof(*r));
     if (r == NULL)
         return FAIL_NOMEM(err, sizeof(*r));
-    enum sidestep_status status = fill(c, r, err);
+    enum sidestep_status status = compile_all(c, r, err);
     if (status == SIDESTEP_OK)
         *out = r;
     else

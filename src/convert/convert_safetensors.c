@@ -29,7 +29,8 @@ struct layout {
 };
 
 /* Fill files in the order of storage, up to the size limit. */
-static enum sidestep_status place(struct layout *l, bool one_file, struct sidestep_error *err)
+static enum sidestep_status assign_files(struct layout *l, bool one_file,
+                                         struct sidestep_error *err)
 {
     const struct convert *c = l->c;
     uint64_t most =
@@ -55,7 +56,7 @@ static enum sidestep_status place(struct layout *l, bool one_file, struct sidest
     return SIDESTEP_OK;
 }
 
-/* Larger elements come first in a file, so that each tensor is aligned: readers map files. */
+/* Larger elements come first in a file, so that each tensor is aligned for readers that map it. */
 static int compare_placed(const void *a, const void *b)
 {
     const struct placed *x = a, *y = b;
@@ -146,7 +147,7 @@ static enum sidestep_status lay_out_index(struct layout *l, struct sidestep_erro
 
 static enum sidestep_status lay_out(struct layout *l, const char *only, struct sidestep_error *err)
 {
-    TRY(place(l, only != NULL, err));
+    TRY(assign_files(l, only != NULL, err));
     qsort(l->order, l->c->tensor_count, sizeof(*l->order), compare_placed);
     l->files = memory_new(l->file_count + 1, sizeof(*l->files));
     if (l->files == NULL)

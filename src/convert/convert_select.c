@@ -139,7 +139,8 @@ static int compare_stored(const void *a, const void *b)
     return x->entry < y->entry ? -1 : x->entry > y->entry;
 }
 
-static enum sidestep_status refuse_nothing(const struct convert *c, struct sidestep_error *err)
+static enum sidestep_status fail_without_tensors(const struct convert *c,
+                                                 struct sidestep_error *err)
 {
     for (size_t i = 0; i < c->object_count; i++)
         if (c->objects[i].from->unreadable != NULL)
@@ -172,7 +173,7 @@ enum sidestep_status convert_select(struct convert *c, struct sidestep_error *er
         return FAIL(err, c->lost_status, "no tensor that is wanted can be read (%.500s)",
                     c->lost[0]);
     if (c->tensor_count == 0)
-        return refuse_nothing(c, err);
+        return fail_without_tensors(c, err);
     TRY(check_names(c, err));
     for (size_t i = 0; i < c->tensor_count; i++)
         if (c->tensors[i].from->chunk_count == 0 ||

@@ -24,12 +24,12 @@ struct window {
     size_t first; /* segment that contains its first byte */
 };
 
-struct writing {
+struct write_job {
     struct convert *c;
     struct export *export;
     struct convert_file *files;
     struct store_file **handles; /* per file; NULL when it is sealed */
-    _Atomic size_t *left;        /* per file: windows to be written; then it is sealed */
+    _Atomic size_t *left;        /* per file: windows that are not written; at 0 it is sealed */
     size_t count;
     struct window *windows;
     size_t window_count;
@@ -49,14 +49,7 @@ enum sidestep_status convert_file_add_segment(struct convert_file *file,
                                               struct convert_segment segment,
                                               struct sidestep_error *err)
 {
-    if (file->count == file->room) {
-        size_t room = file->room != 0 ? file->room * 2 : 64;
-        struct convert_segment *segments = memory_resize(file->segments, room, sizeof(*segments));
-        if (segments == NULL)
-            return FAIL_NOMEM(err, room * sizeof(*segments));
-        file->segments = segments;
-        file->room = room;
-    }
+    TRY_GROW(file->segments, file->capacity, file->count, err);
     segment.offset = file->bytes;
     file->segments[file->count++] = segment;
     file->bytes += segment.length;
@@ -66,14 +59,7 @@ enum sidestep_status convert_file_add_segment(struct convert_file *file,
 static enum sidestep_status report_file(struct convert *c, const char *name,
                                         struct sidestep_error *err)
 {
-    if (c->file_count == c->file_room) {
-        size_t room = c->file_room != 0 ? c->file_room * 2 : 8;
-        const char **files = memory_resize(c->files, room, sizeof(*files));
-        if (files == NULL)
-            return FAIL_NOMEM(err, room * sizeof(*files));
-        c->files = files;
-        c->file_room = room;
-    }
+    TRY_GROW(c->files, c->file_capacity, c->file_count, err);
     c->files[c->file_count] = arena_strndup(&c->arena, name, strlen(name));
     if (c->files[c->file_count] == NULL)
         return FAIL_NOMEM(err, strlen(name));
@@ -83,7 +69,7 @@ static enum sidestep_status report_file(struct convert *c, const char *name,
 
 /* ---------------------------------------------------------------- filling */
 
-static void fail(struct writing *w, const struct sidestep_error *why)
+static void record_failure(struct write_job *w, const struct sidestep_error *why)
 {
     lock_acquire(&w->shared.lock);
     if (!atomic_exchange(&w->stop, true))
@@ -114,7 +100,7 @@ static bool reaches(const struct convert_file *file, const struct window *window
     return i < file->count && file->segments[i].offset < window->offset + window->length;
 }
 
-static enum sidestep_status fill(struct writing *w, const struct window *window, uint8_t *buffer,
+static enum sidestep_status fill(struct write_job *w, const struct window *window, uint8_t *buffer,
                                  struct sidestep_error *err)
 {
     struct convert_file *file = &w->files[window->file];
@@ -136,9 +122,9 @@ static enum sidestep_status fill(struct writing *w, const struct window *window,
     return SIDESTEP_OK;
 }
 
-/* Compute the CRCs of a window's bytes, in the order of its segments. */
-static void hash(const struct writing *w, const struct window *window, const uint8_t *buffer,
-                 uint32_t *crcs)
+/* Compute the CRCs of the tensors in a window, in the order of its segments. */
+static void compute_crcs(const struct write_job *w, const struct window *window,
+                         const uint8_t *buffer, uint32_t *crcs)
 {
     struct convert_file *file = &w->files[window->file];
 
@@ -150,7 +136,7 @@ static void hash(const struct writing *w, const struct window *window, const uin
 }
 
 /* Finish a window's segments in order.  Call it locked, when all earlier windows are filled. */
-static enum sidestep_status finish_locked(struct writing *w, const struct window *window,
+static enum sidestep_status finish_locked(struct write_job *w, const struct window *window,
                                           uint8_t *buffer, const uint32_t *crcs,
                                           struct sidestep_error *err)
 {
@@ -174,7 +160,7 @@ static enum sidestep_status finish_locked(struct writing *w, const struct window
 }
 
 /* Wait until all earlier windows are filled, then finish this one. */
-static enum sidestep_status finish(struct writing *w, size_t i, uint8_t *buffer,
+static enum sidestep_status finish(struct write_job *w, size_t i, uint8_t *buffer,
                                    struct sidestep_error *err)
 {
     const struct window *window = &w->windows[i];
@@ -188,7 +174,7 @@ static enum sidestep_status finish(struct writing *w, size_t i, uint8_t *buffer,
     OWNED uint32_t *crcs = memory_new(count, sizeof(*crcs));
     if (crcs == NULL)
         return FAIL_NOMEM(err, count * sizeof(*crcs));
-    hash(w, window, buffer, crcs);
+    compute_crcs(w, window, buffer, crcs);
     lock_acquire(&w->shared.lock);
     while (w->shared.filled != i && !atomic_load(&w->stop))
         lock_wait(&w->shared.lock, &w->shared.changed);
@@ -201,7 +187,7 @@ static enum sidestep_status finish(struct writing *w, size_t i, uint8_t *buffer,
     return status;
 }
 
-static enum sidestep_status write_window(struct writing *w, size_t i, uint8_t *buffer,
+static enum sidestep_status write_window(struct write_job *w, size_t i, uint8_t *buffer,
                                          struct sidestep_error *err)
 {
     const struct window *window = &w->windows[i];
@@ -223,7 +209,7 @@ static enum sidestep_status write_window(struct writing *w, size_t i, uint8_t *b
                             err);
 }
 
-static uint64_t tensor_bytes_in(const struct writing *w, const struct window *window)
+static uint64_t tensor_bytes_in(const struct write_job *w, const struct window *window)
 {
     const struct convert_file *file = &w->files[window->file];
     uint64_t bytes = 0;
@@ -236,9 +222,9 @@ static uint64_t tensor_bytes_in(const struct writing *w, const struct window *wi
     return bytes;
 }
 
-static void run(void *context)
+static void write_windows(void *context)
 {
-    struct writing *w = context;
+    struct write_job *w = context;
     uint8_t *buffer =
         w->buffers.bytes + atomic_fetch_add(&w->next_thread, 1u) * CONVERT_WINDOW_BYTES;
 
@@ -251,13 +237,13 @@ static void run(void *context)
         if (status == SIDESTEP_OK)
             status = convert_add_progress(w->c, tensor_bytes_in(w, &w->windows[i]), &is_last, &why);
         if (status != SIDESTEP_OK)
-            fail(w, &why);
+            record_failure(w, &why);
     }
 }
 
 /* ---------------------------------------------------------------- all files */
 
-static enum sidestep_status cut_windows(struct writing *w, struct sidestep_error *err)
+static enum sidestep_status cut_windows(struct write_job *w, struct sidestep_error *err)
 {
     size_t most = 0;
 
@@ -287,7 +273,7 @@ static enum sidestep_status cut_windows(struct writing *w, struct sidestep_error
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status create_files(struct writing *w, struct sidestep_error *err)
+static enum sidestep_status create_files(struct write_job *w, struct sidestep_error *err)
 {
     w->handles = memory_new(w->count, sizeof(*w->handles));
     if (w->handles == NULL)
@@ -302,14 +288,14 @@ static enum sidestep_status create_files(struct writing *w, struct sidestep_erro
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status write_all(struct writing *w, struct sidestep_error *err)
+static enum sidestep_status write_all(struct write_job *w, struct sidestep_error *err)
 {
     struct workers *workers = NULL;
     unsigned threads = (unsigned)min_u64(w->c->threads, w->window_count + 1);
 
     TRY(pool_reserve(&w->buffers, threads * CONVERT_WINDOW_BYTES, NULL, err));
     TRY(workers_new(threads - 1, "sidestep-conv", &workers, err));
-    workers_run(workers, run, w);
+    workers_run(workers, write_windows, w);
     workers_free(&workers);
     lock_alone(&w->shared.lock);
     if (!atomic_load(&w->stop))
@@ -318,7 +304,7 @@ static enum sidestep_status write_all(struct writing *w, struct sidestep_error *
     return (enum sidestep_status)w->shared.err.status;
 }
 
-static enum sidestep_status write_with(struct writing *w, struct sidestep_error *err)
+static enum sidestep_status write_with(struct write_job *w, struct sidestep_error *err)
 {
     TRY(cut_windows(w, err));
     TRY(create_files(w, err));
@@ -326,7 +312,7 @@ static enum sidestep_status write_with(struct writing *w, struct sidestep_error 
     return tensor_reader_finish(w->c->bytes, err);
 }
 
-static void explain_full(const struct writing *w, struct sidestep_error *err)
+static void explain_full(const struct write_job *w, struct sidestep_error *err)
 {
     uint64_t needed = 0, stored = 0;
 
@@ -343,7 +329,7 @@ enum sidestep_status convert_write(struct convert *c, struct export *export,
                                    struct convert_file *files, size_t count,
                                    struct sidestep_error *err)
 {
-    struct writing w = {.c = c, .export = export, .files = files, .count = count};
+    struct write_job w = {.c = c, .export = export, .files = files, .count = count};
 
     lock_init(&w.shared.lock, LOCK_CONVERT_WRITE);
     lock_condition_init(&w.shared.changed);

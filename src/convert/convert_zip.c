@@ -41,19 +41,12 @@ struct layout {
 static enum sidestep_status add_segment(struct layout *l, struct convert_segment segment,
                                         const struct segment_info *info, struct sidestep_error *err)
 {
-    if (l->file.count == l->info_capacity) {
-        size_t room = l->info_capacity != 0 ? l->info_capacity * 2 : 64;
-        struct segment_info *infos = memory_resize(l->infos, room, sizeof(*infos));
-        if (infos == NULL)
-            return FAIL_NOMEM(err, room * sizeof(*infos));
-        l->infos = infos;
-        l->info_capacity = room;
-    }
+    TRY_GROW(l->infos, l->info_capacity, l->file.count, err);
     l->infos[l->file.count] = *info;
     return convert_file_add_segment(&l->file, segment, err);
 }
 
-/* Turn the bytes of the literal into a segment. */
+/* Make a segment of the bytes in l->literal. */
 static enum sidestep_status flush(struct layout *l, struct sidestep_error *err)
 {
     TRY(buffer_check(&l->literal, err));

@@ -2,7 +2,7 @@
 /*
  * copy.c -- sidestep_copy(): copies a checkpoint between any two places.
  *
- * In order: open the source, as a load does; look at the destination; begin there; find what an
+ * In order: open the source, as a load does; check the destination; begin there; find what an
  * interrupted copy left; copy the other files; publish.
  */
 #include "convert/copy.h"
@@ -80,7 +80,8 @@ static enum sidestep_status list_files(struct copy *c, struct sidestep_error *er
     return SIDESTEP_OK;
 }
 
-/* A checkpoint of another program has no id. Its files as they are now stand for it. */
+/* The id of a checkpoint of another program is a hash of its .metadata and of the attributes of its
+ * files. */
 static enum sidestep_status make_id(struct copy *c, struct sidestep_error *err)
 {
     const struct reader *r = c->reader;
@@ -89,7 +90,7 @@ static enum sidestep_status make_id(struct copy *c, struct sidestep_error *err)
 
     if (r->has_manifest) {
         bool is_hex = hash_from_hex(r->manifest.save_id, SAVE_ID_BYTES, c->id);
-        return is_hex ? SIDESTEP_OK : FAIL(err, SIDESTEP_ECORRUPT, "its save id is none");
+        return is_hex ? SIDESTEP_OK : FAIL(err, SIDESTEP_ECORRUPT, "its save id is malformed");
     }
     buffer_put(&text, r->manifest_sha256, HASH_SHA256_BYTES);
     for (size_t i = 0; i < r->file_count; i++) {
@@ -140,14 +141,14 @@ static enum sidestep_status check_is_elsewhere(struct copy *c, struct store_dir 
     TRY(store_dir_stat(dir, &to, err));
     if (c->from->ops->layout == c->to->ops->layout && from.inode == to.inode &&
         from.device == to.device)
-        return FAIL(err, SIDESTEP_EINVAL, "they are one place");
+        return FAIL(err, SIDESTEP_EINVAL, "source and destination are one place");
     return SIDESTEP_OK;
 }
 
-/* Is the copy there already, whole? EEXISTS: something else is, and must not be replaced. What
- * cannot be looked at is left to the target's begin(). */
-static enum sidestep_status look_at_destination(struct copy *c, bool *is_whole,
-                                                struct sidestep_error *err)
+/* Set ${*is_whole} if the copy is already there and whole. EEXISTS: something else is there, and
+ * must not be replaced. If the destination cannot be read, the target's begin() reports it. */
+static enum sidestep_status check_destination(struct copy *c, bool *is_whole,
+                                              struct sidestep_error *err)
 {
     const struct verify_options options = {.cancel = c->options.cancel};
     bool replace = (c->options.flags & SIDESTEP_COPY_REPLACE) != 0, is_there, is_same;
@@ -188,7 +189,7 @@ static enum sidestep_status transfer(struct copy *c, struct sidestep_error *err)
     bool has_manifest = c->reader->has_manifest;
 
     TRY(c->target->begin(c, err));
-    /* Without hashes, nobody can tell whose file of this name it is. */
+    /* Without hashes, only files in a directory of this copy alone can be recognized. */
     if (has_manifest || c->target->is_private)
         TRY(copy_check_present(c, err));
     TRY(copy_files(c, err));
@@ -197,8 +198,8 @@ static enum sidestep_status transfer(struct copy *c, struct sidestep_error *err)
     return c->target->publish(c, err);
 }
 
-/* Would the same call go on from what is there? Not if it must fail again. */
-static bool may_go_on(enum sidestep_status status)
+/* Can the same call be repeated, and go on from what is there? Not if it would fail again. */
+static bool can_resume(enum sidestep_status status)
 {
     switch (status) {
     case SIDESTEP_OK:
@@ -220,7 +221,7 @@ static enum sidestep_status transfer_and_end(struct copy *c, struct sidestep_err
     if (status == SIDESTEP_ENOSPC && c->dir != NULL)
         space_report(err, c->dir, "the copy takes", c->total_bytes, c->copied_bytes, "");
     copy_files_discard(c);
-    c->target->end(c, may_go_on(status));
+    c->target->end(c, can_resume(status));
     return status;
 }
 
@@ -258,7 +259,7 @@ enum sidestep_status copy_run(struct copy *c, struct sidestep_copy_report *repor
     c->target = targets[c->to->ops->layout];
     TRY(workers_new(choose_threads(c) - 1, "sidestep-copy", &c->workers, err));
     TRY(WRAP(open_source(c, err), err, "open '%s'", c->source));
-    TRY(look_at_destination(c, &is_whole, err));
+    TRY(check_destination(c, &is_whole, err));
     if (!is_whole)
         TRY(transfer_and_end(c, err));
     if (report != NULL)

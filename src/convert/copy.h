@@ -2,9 +2,9 @@
 /*
  * copy.h -- data and functions that the files of sidestep_copy() share.
  *
- * What comes in: a checkpoint that is opened and checked as for a load, and where its copy goes.
- * What goes out: the same bytes there, by export.h on file systems and by commit/object_copy.h on
- * object stores.
+ * What comes in: a checkpoint that is opened and checked as for a load, and a destination.
+ * What goes out: the same bytes at the destination, by export.h on file systems and by
+ * commit/object_copy.h on object stores.
  *
  * Threads: each reads a range, checks it (verify/verify.h), and writes it. The thread that writes
  * the last bytes of a file adds its footer, and syncs it.
@@ -18,13 +18,14 @@
 #include "convert/export.h"
 #include "verify/verify.h"
 
-/* A data file, as reader->files has it. */
+/* A data file of the source. */
 struct copy_file {
     bool is_there;         /* at the destination, whole, before this call wrote to it */
     _Atomic uint64_t left; /* bytes before the footer that are not written yet */
-    struct store_file *to; /* guarded by the lock of struct copy; open while it is written */
-    bool is_opening;       /* guarded, too: a thread creates it */
-    bool is_done;          /* guarded, too: synced and closed */
+    /* Guarded by the lock of struct copy: */
+    struct store_file *to; /* open while it is written */
+    bool is_opening;       /* a thread creates it */
+    bool is_done;          /* synced and closed */
 };
 
 struct copy {
@@ -36,13 +37,13 @@ struct copy {
 
     struct reader *reader; /* of the source */
     struct workers *workers;
-    struct buffer metadata, manifest, index; /* as they are; the last two are empty without one */
-    uint8_t id[SAVE_ID_BYTES];               /* by which an interrupted copy is found again */
+    struct buffer metadata, manifest, index; /* of the source; empty if there is none */
+    uint8_t id[SAVE_ID_BYTES];               /* finds an interrupted copy again */
     struct arena arena;
     const char **names; /* of the data files */
     uint64_t *sizes;
     struct copy_file *files;
-    struct store_dir *dir; /* where the files go; of the target */
+    struct store_dir *dir; /* that the files are written to; the target owns it */
     const struct copy_target *target;
     struct export export;        /* of a target on a file system */
     struct object_copied copied; /* of a target on an object store ... */
@@ -56,13 +57,13 @@ struct copy {
     } shared;
 };
 
-/* Where a copy goes. */
+/* A kind of storage that a copy can be written to. */
 struct copy_target {
-    bool is_private; /* a hidden directory, to which only copies of these very bytes write */
-    /* Sets c->dir, in which files of an earlier, interrupted copy may lie. */
+    bool is_private; /* c->dir is a hidden directory that only copies of the same bytes write to */
+    /* Sets c->dir, which may contain files of an earlier, interrupted copy. */
     enum sidestep_status (*begin)(struct copy *c, struct sidestep_error *err);
     enum sidestep_status (*publish)(struct copy *c, struct sidestep_error *err);
-    /* ${stays}: leave what was not published, to go on from there. */
+    /* ${stays}: leave what was not published, for the next copy. */
     void (*end)(struct copy *c, bool stays);
 };
 extern const struct copy_target copy_to_files;   /* copy_to_files.c */
@@ -79,12 +80,12 @@ void copy_release(struct copy *c);
 enum sidestep_status copy_files(struct copy *c, struct sidestep_error *err);
 /* Add to the progress. ECANCELLED if the caller cancelled. Any thread. */
 enum sidestep_status copy_add_progress(struct copy *c, uint64_t bytes, struct sidestep_error *err);
-/* Close what is still open. Nothing of it is used. */
+/* Close and discard the files that are still open. */
 void copy_files_discard(struct copy *c);
 
 /* ---- copy_check.c: what is at the destination */
 
-/* Find the files that are there already, whole: sets their ${is_there}. */
+/* Set ${is_there} of the files that are already there and whole. */
 enum sidestep_status copy_check_present(struct copy *c, struct sidestep_error *err);
 /* Read the files that this call wrote, and check them by the checksums that their items have. */
 enum sidestep_status copy_check_written(struct copy *c, struct sidestep_error *err);

@@ -11,8 +11,8 @@
 #include "base/base.h"
 #include "convert/copy.h"
 
-/* Does a file of ours end as the manifest says? */
-static bool has_right_end(const struct reader *r, size_t i)
+/* Does a file of sidestep have the footer that the manifest lists? */
+static bool has_listed_footer(const struct reader *r, size_t i)
 {
     const struct reader_file *file = &r->files[i];
     uint64_t length = file->source.length - file->footer_offset;
@@ -28,9 +28,8 @@ static bool has_right_end(const struct reader *r, size_t i)
     return memcmp(sha256, r->manifest.files[i].footer_sha256, sizeof(sha256)) == 0;
 }
 
-/* Let ${r} read file ${i} from the destination. False: it is not there, as far as its size and its
- * end tell. */
-static bool take_from_destination(struct copy *c, struct reader *r, size_t i)
+/* Let ${r} read file ${i} from the destination. False: its size or its footer differs. */
+static bool open_at_destination(struct copy *c, struct reader *r, size_t i)
 {
     struct reader_file *file = &r->files[i];
 
@@ -38,10 +37,10 @@ static bool take_from_destination(struct copy *c, struct reader *r, size_t i)
     if (reader_file_open(r, file, c->dir, STORE_DIRECT, NULL) != SIDESTEP_OK ||
         file->source.length != c->sizes[i])
         return false;
-    bool is_right = has_right_end(r, i);
+    bool is_listed = has_listed_footer(r, i);
     if (i >= READER_MAX_OPEN_FILES)
         store_file_discard(TAKE(file->file));
-    return is_right;
+    return is_listed;
 }
 
 static enum sidestep_status verify(struct copy *c, struct reader *r, const bool *skips,
@@ -53,7 +52,7 @@ static enum sidestep_status verify(struct copy *c, struct reader *r, const bool 
     return verify_reader(r, c->workers, &options, findings, err);
 }
 
-/* Could anything be wrong with file ${i}? */
+/* May a finding be about the file ${name}? */
 static bool is_blamed(const struct verify_findings *findings, const char *name)
 {
     for (size_t i = 0; i < findings->count; i++)
@@ -74,7 +73,7 @@ static enum sidestep_status check(struct copy *c, bool *skips, struct verify_fin
         return FAIL(err, SIDESTEP_EABORTED, "the source was replaced during the copy; copy again");
     for (size_t i = 0; i < r->file_count; i++)
         if (!skips[i])
-            skips[i] = !take_from_destination(c, r, i);
+            skips[i] = !open_at_destination(c, r, i);
     return verify(c, r, skips, findings, err);
 }
 
@@ -97,9 +96,9 @@ static enum sidestep_status make_durable(struct copy *c, size_t i, struct sidest
     return store_file_sync(file, err);
 }
 
-static enum sidestep_status note_present(struct copy *c, const bool *skips,
-                                         const struct verify_findings *findings,
-                                         struct sidestep_error *err)
+static enum sidestep_status record_present(struct copy *c, const bool *skips,
+                                           const struct verify_findings *findings,
+                                           struct sidestep_error *err)
 {
     for (size_t i = 0; i < c->reader->file_count; i++)
         if (!skips[i] && !is_blamed(findings, c->names[i])) {
@@ -126,7 +125,7 @@ enum sidestep_status copy_check_present(struct copy *c, struct sidestep_error *e
         return SIDESTEP_OK;
     enum sidestep_status status = check(c, skips, &findings, err);
     if (status == SIDESTEP_OK)
-        status = note_present(c, skips, &findings, err);
+        status = record_present(c, skips, &findings, err);
     verify_findings_release(&findings);
     return WRAP(status, err, "check what an earlier copy left");
 }

@@ -2,8 +2,8 @@
 /*
  * copy_files.c -- reads, checks and writes the data files of a copy.
  *
- * A file of ours is read by verify_reader(), which hands on what it has checked. The footer follows
- * when everything before it is written. A file of another program is read in plain pieces.
+ * A file of sidestep is read by verify_reader(), which passes on what it has checked. The footer
+ * follows when everything before it is written. A file of another program is read in pieces.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -51,7 +51,7 @@ static enum sidestep_status create(struct copy *c, size_t i, struct store_file *
     return SIDESTEP_OK;
 }
 
-/* The file to write to, which the first thread creates. */
+/* Get the file to write to. The first thread creates it. */
 static enum sidestep_status open_file(struct copy *c, size_t i, struct store_file **out,
                                       struct sidestep_error *err)
 {
@@ -90,12 +90,13 @@ static enum sidestep_status copy_footer(struct copy *c, size_t i, struct store_f
     TRY(source_read(&from->source, bytes, length, from->footer_offset, err));
     hash_sha256(bytes, length, sha256);
     if (memcmp(sha256, c->reader->manifest.files[i].footer_sha256, sizeof(sha256)) != 0)
-        return FAIL(err, SIDESTEP_ECORRUPT, "its end is not what the manifest lists any more");
+        return FAIL(err, SIDESTEP_ECORRUPT,
+                    "its footer is no longer the one that the manifest lists");
     TRY(store_file_write_at(to, bytes, length, from->footer_offset, err));
     return copy_add_progress(c, length, err);
 }
 
-/* Everything before the footer is written. */
+/* Finish a file of which everything before the footer is written. */
 static enum sidestep_status finish_file(struct copy *c, size_t i, struct sidestep_error *err)
 {
     struct copy_file *file = &c->files[i];
@@ -127,15 +128,16 @@ static enum sidestep_status write_piece(struct copy *c, size_t i, uint64_t begin
     return atomic_fetch_sub(&file->left, length) == length ? finish_file(c, i, err) : SIDESTEP_OK;
 }
 
-static enum sidestep_status take(void *context, size_t i, uint64_t begin, const uint8_t *bytes,
-                                 uint64_t length, struct sidestep_error *err)
+static enum sidestep_status write_checked(void *context, size_t i, uint64_t begin,
+                                          const uint8_t *bytes, uint64_t length,
+                                          struct sidestep_error *err)
 {
     struct copy *c = context;
 
     return WRAP(write_piece(c, i, begin, bytes, length, err), err, "file '%s'", c->names[i]);
 }
 
-/* ---- files of ours */
+/* ---- files of sidestep */
 
 static enum sidestep_status report_damage(const struct verify_findings *findings,
                                           struct sidestep_error *err)
@@ -151,7 +153,7 @@ static enum sidestep_status copy_checked(struct copy *c, const bool *skips,
                                          struct sidestep_error *err)
 {
     const struct verify_options options = {
-        .context = c, .cancel = c->options.cancel, .skips = skips, .take = take};
+        .context = c, .cancel = c->options.cancel, .skips = skips, .take = write_checked};
     struct verify_findings findings = {0};
     enum sidestep_status status = verify_reader(c->reader, c->workers, &options, &findings, err);
 
@@ -161,14 +163,14 @@ static enum sidestep_status copy_checked(struct copy *c, const bool *skips,
     return status;
 }
 
-/* ---- files without hashes of ours */
+/* ---- files of other programs */
 
 struct piece {
     size_t file;
     uint64_t begin, end;
 };
 
-struct plain {
+struct plain_copy {
     struct copy *c;
     struct piece *pieces;
     size_t count, capacity;
@@ -179,87 +181,89 @@ struct plain {
     } shared;
 };
 
-static enum sidestep_status cut(struct plain *plain, const bool *skips, struct sidestep_error *err)
+static enum sidestep_status cut_into_pieces(struct plain_copy *plain_copy, const bool *skips,
+                                            struct sidestep_error *err)
 {
-    for (size_t i = 0; i < plain->c->reader->file_count; i++)
-        for (uint64_t at = 0; !skips[i] && at < plain->c->sizes[i]; at += PLAIN_BYTES) {
-            TRY_GROW(plain->pieces, plain->capacity, plain->count, err);
-            plain->pieces[plain->count++] =
-                (struct piece){i, at, min_u64(at + PLAIN_BYTES, plain->c->sizes[i])};
+    for (size_t i = 0; i < plain_copy->c->reader->file_count; i++)
+        for (uint64_t at = 0; !skips[i] && at < plain_copy->c->sizes[i]; at += PLAIN_BYTES) {
+            TRY_GROW(plain_copy->pieces, plain_copy->capacity, plain_copy->count, err);
+            plain_copy->pieces[plain_copy->count++] =
+                (struct piece){i, at, min_u64(at + PLAIN_BYTES, plain_copy->c->sizes[i])};
         }
     return SIDESTEP_OK;
 }
 
 static struct parallel_read_range describe_piece(void *context, size_t i)
 {
-    const struct plain *plain = context;
-    const struct piece *piece = &plain->pieces[i];
+    const struct plain_copy *plain_copy = context;
+    const struct piece *piece = &plain_copy->pieces[i];
 
-    return (struct parallel_read_range){
-        .file = &plain->c->reader->files[piece->file], .begin = piece->begin, .end = piece->end};
+    return (struct parallel_read_range){.file = &plain_copy->c->reader->files[piece->file],
+                                        .begin = piece->begin,
+                                        .end = piece->end};
 }
 
 static void use_piece(void *context, size_t i, uint8_t *bytes, enum sidestep_status status,
                       const struct sidestep_error *why)
 {
-    struct plain *plain = context;
-    const struct piece *piece = &plain->pieces[i];
+    struct plain_copy *plain_copy = context;
+    const struct piece *piece = &plain_copy->pieces[i];
     struct sidestep_error failure = {.rank = -1};
 
     if (status != SIDESTEP_OK)
         failure = *why;
     else
-        status =
-            take(plain->c, piece->file, piece->begin, bytes, piece->end - piece->begin, &failure);
+        status = write_checked(plain_copy->c, piece->file, piece->begin, bytes,
+                               piece->end - piece->begin, &failure);
     if (status == SIDESTEP_OK)
         return;
-    lock_acquire(&plain->shared.lock);
-    if (!atomic_exchange(&plain->stop, true))
-        plain->shared.err = failure;
-    lock_release(&plain->shared.lock);
+    lock_acquire(&plain_copy->shared.lock);
+    if (!atomic_exchange(&plain_copy->stop, true))
+        plain_copy->shared.err = failure;
+    lock_release(&plain_copy->shared.lock);
 }
 
 static bool has_stopped(void *context)
 {
-    return atomic_load(&((struct plain *)context)->stop);
+    return atomic_load(&((struct plain_copy *)context)->stop);
 }
 
-static enum sidestep_status run_plain(struct plain *plain, struct sidestep_error *err)
+static enum sidestep_status run_plain(struct plain_copy *plain_copy, struct sidestep_error *err)
 {
-    const struct parallel_read many = {.kind = &plain->c->reader->queue,
-                                       .store = plain->c->reader->store,
+    const struct parallel_read many = {.kind = &plain_copy->c->reader->queue,
+                                       .store = plain_copy->c->reader->store,
                                        .direct = true,
-                                       .count = plain->count,
-                                       .context = plain,
+                                       .count = plain_copy->count,
+                                       .context = plain_copy,
                                        .describe = describe_piece,
                                        .use = use_piece,
                                        .stopped = has_stopped};
 
-    TRY(parallel_read_run(&many, plain->c->workers, err));
-    lock_alone(&plain->shared.lock);
-    if (atomic_load(&plain->stop))
-        return error_copy(err, &plain->shared.err);
-    return reader_check_unchanged(plain->c->reader, err);
+    TRY(parallel_read_run(&many, plain_copy->c->workers, err));
+    lock_alone(&plain_copy->shared.lock);
+    if (atomic_load(&plain_copy->stop))
+        return error_copy(err, &plain_copy->shared.err);
+    return reader_check_unchanged(plain_copy->c->reader, err);
 }
 
 static enum sidestep_status copy_plain(struct copy *c, const bool *skips,
                                        struct sidestep_error *err)
 {
-    struct plain plain = {.c = c};
+    struct plain_copy plain_copy = {.c = c};
 
-    lock_init(&plain.shared.lock, LOCK_COPY);
-    enum sidestep_status status = cut(&plain, skips, err);
+    lock_init(&plain_copy.shared.lock, LOCK_COPY);
+    enum sidestep_status status = cut_into_pieces(&plain_copy, skips, err);
     if (status == SIDESTEP_OK)
-        status = run_plain(&plain, err);
-    lock_destroy(&plain.shared.lock);
-    free(plain.pieces);
+        status = run_plain(&plain_copy, err);
+    lock_destroy(&plain_copy.shared.lock);
+    free(plain_copy.pieces);
     return status;
 }
 
 /* ---- all files */
 
-/* Files with nothing before their footer, which nobody has finished. */
-static enum sidestep_status finish_empty(struct copy *c, struct sidestep_error *err)
+/* Finish files that have nothing before their footer. */
+static enum sidestep_status finish_empty_files(struct copy *c, struct sidestep_error *err)
 {
     for (size_t i = 0; i < c->reader->file_count; i++)
         if (!c->files[i].is_there && !c->files[i].is_done)
@@ -279,7 +283,7 @@ enum sidestep_status copy_files(struct copy *c, struct sidestep_error *err)
         atomic_init(&c->files[i].left, r->files[i].ours ? r->files[i].footer_offset : c->sizes[i]);
     }
     TRY(r->has_manifest ? copy_checked(c, skips, err) : copy_plain(c, skips, err));
-    return finish_empty(c, err);
+    return finish_empty_files(c, err);
 }
 
 void copy_files_discard(struct copy *c)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * copy_to_files.c -- a copy on a file system: in a hidden directory beside the destination, which
- * one rename publishes (export.h). Its name tells what is copied to where, so that the next copy
- * finds what an interrupted one left.
+ * copy_to_files.c -- writes a copy on a file system: in a hidden directory beside the destination,
+ * which one rename publishes (export.h). Its name depends on source and destination, so that the
+ * next copy finds what an interrupted one left.
  */
 #include <string.h>
 
@@ -14,7 +14,7 @@ static bool is_of_checkpoint(const char *name)
     return strcmp(name, FILE_NAME_METADATA) == 0 || file_name_parse(name).kind != FILE_NAME_NONE;
 }
 
-/* The id of this copy, by its destination, too: there may be several in one directory. */
+/* The id of this copy. It depends on the destination, because one directory may get several. */
 static enum sidestep_status make_id(const struct copy *c, uint8_t id[SAVE_ID_BYTES],
                                     struct sidestep_error *err)
 {

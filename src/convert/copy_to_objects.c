@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* copy_to_objects.c -- a copy on an object store: see commit/object_copy.h. */
+/* copy_to_objects.c -- writes a copy on an object store; see commit/object_copy.h. */
 #include "base/base.h"
 #include "convert/copy.h"
 

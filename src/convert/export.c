@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* export.c -- begins an export, by where it goes; see export.h. */
+/* export.c -- begins an export to a file system or to a bucket; see export.h. */
 #include "convert/export.h"
 
 #include "base/base.h"

@@ -5,7 +5,7 @@
  * In a bucket, commit/object_export.h does it. Elsewhere the files are written in a hidden
  * directory beside the destination, like those of saves.  A locked pending marker shows that a
  * process is writing it, so that a sweep can remove what a killed process leaves.  A second marker
- * says that all files in it are ours, whatever their names. One rename then publishes the
+ * says that sidestep wrote all files in it, whatever their names. One rename then publishes the
  * directory, or the one file in it.
  */
 #ifndef CONVERT_EXPORT_H
@@ -15,17 +15,17 @@
 
 struct export
 {
-    const struct export_ops *ops; /* by where the files go */
-    struct object_export objects; /* of a bucket */
+    const struct export_ops *ops; /* for the storage of the destination */
+    struct object_export objects; /* if that is a bucket */
     struct commit commit;
     bool is_file; /* the destination is a file; else a directory */
     bool replace;
     bool exists; /* the destination exists and is not an empty directory */
     bool (*is_known)(const char *name);
-    const char *side; /* name of a second file, beside the first; or NULL */
+    const char *side; /* name of a second file that is published beside the first; or NULL */
     bool stays;       /* export_end() leaves what was not published, to be resumed */
-    const char *head; /* the file whose appearance publishes the others; they are sealed before */
-    char infix[SAVE_ID_HEX + 1]; /* "." and an id in the names of other files of a directory, "" */
+    const char *head; /* the file whose appearance publishes the others, which are sealed before */
+    char infix[SAVE_ID_HEX + 1]; /* in names of other files of a directory: "." and an id, or "" */
 };
 
 struct export_ops {

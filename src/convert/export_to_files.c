@@ -12,8 +12,7 @@ static void format(const struct export *e, enum file_name_kind kind, char name[F
     file_name_format(kind, e->commit.save_id, 0, 0, name);
 }
 
-/* May an export replace what ${dir} has under ${name}? Only a file of its own: another kind of
- * thing, with whatever is in it, was made by somebody else. */
+/* May an export replace ${name} in ${dir}? Only a file whose name is one that exports make. */
 static bool is_replaceable(const struct export *e, struct store_dir *dir, const char *name)
 {
     enum file_name_kind kind = file_name_parse(name).kind;
@@ -24,8 +23,8 @@ static bool is_replaceable(const struct export *e, struct store_dir *dir, const 
     return store_stat(dir, name, &stat, NULL) == SIDESTEP_OK && stat.kind == STORE_FILE;
 }
 
-/* Check that a conversion may replace the directory: all in it is replaceable. ${*count}: how many
- * names it has. */
+/* Check that all files in a directory are replaceable, if the export replaces it. ${*count}: their
+ * number. */
 static enum sidestep_status check_names(const struct export *e, const char *name, size_t *count,
                                         struct sidestep_error *err)
 {
@@ -129,9 +128,9 @@ static void undo_rename(struct export *e)
                            e->exists ? STORE_EXCHANGE : STORE_NOREPLACE, NULL);
 }
 
-/* Rename the hidden directory to the destination.  An exchange gives the old one the hidden name,
- * to be removed.  Then check it again: somebody may have put something else there, a checkpoint for
- * example. */
+/* Rename the hidden directory to the destination.  An exchange gives the old directory the hidden
+ * name.  Then check it again before it is removed: another process may have put a checkpoint
+ * there. */
 static enum sidestep_status rename_directory(struct export *e, struct sidestep_error *err)
 {
     char saving[FILE_NAME_BYTES];
@@ -183,17 +182,17 @@ static enum sidestep_status publish_files(struct export *e, struct sidestep_erro
 {
     const char *const names[] = {e->side, e->commit.name};
     enum sidestep_status status = SIDESTEP_OK;
-    bool put[2] = {false};
+    bool is_renamed[2] = {false};
 
     for (int i = 0; i < 2 && status == SIDESTEP_OK; i++) {
         if (names[i] != NULL)
             status = rename_file(e, names[i], err);
-        put[i] = names[i] != NULL && status == SIDESTEP_OK;
+        is_renamed[i] = names[i] != NULL && status == SIDESTEP_OK;
     }
     if (status == SIDESTEP_OK)
         status = store_dir_sync(e->commit.parent, err);
     for (int i = 0; i < 2; i++)
-        if (status != SIDESTEP_OK && put[i] && !e->replace)
+        if (status != SIDESTEP_OK && is_renamed[i] && !e->replace)
             (void)store_unlink(e->commit.parent, names[i], NULL);
     return status; /* export_end() removes the rest */
 }
@@ -213,7 +212,7 @@ static enum sidestep_status publish_directory(struct export *e, struct sidestep_
     return status;
 }
 
-/* Does the destination's path still lead to the parent that we wrote to? */
+/* Check that the destination's path still leads to the parent directory that was written to. */
 static enum sidestep_status check_path(struct export *e, struct sidestep_error *err)
 {
     char parent[COMMIT_PATH_BYTES];

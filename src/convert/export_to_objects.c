@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* export_to_objects.c -- publishes files in a bucket: see commit/object_export.h. */
+/* export_to_objects.c -- publishes files in a bucket; see commit/object_export.h. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* buckets.c -- see buckets.h. */
+/* buckets.c -- opens the object store of each bucket once for an engine; see buckets.h. */
 #include "engine/buckets.h"
 
 #include <stdlib.h>
@@ -21,7 +21,6 @@ void buckets_release(struct buckets *buckets)
     lock_destroy(&buckets->shared.lock);
 }
 
-/* Locked. */
 static enum sidestep_status add_locked(struct buckets *buckets, struct store *store,
                                        struct sidestep_error *err)
 {
@@ -39,7 +38,7 @@ static enum sidestep_status add_locked(struct buckets *buckets, struct store *st
     return SIDESTEP_OK;
 }
 
-/* Locked: NULL: it was not used yet. */
+/* NULL: the bucket was not used yet. */
 static struct store *find_locked(const struct buckets *buckets, const char *bucket)
 {
     for (size_t i = 0; i < buckets->shared.count; i++)

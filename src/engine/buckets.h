@@ -17,13 +17,13 @@ struct buckets {
 };
 
 void buckets_init(struct buckets *buckets);
-/* After all handles of all stores are closed. */
+/* Call it after all handles of all stores are closed. */
 void buckets_release(struct buckets *buckets);
 /* The store of the bucket that ${url} names, made at its first use. It lives as long as
  * ${buckets}. Any thread. */
 enum sidestep_status buckets_find(struct buckets *buckets, const char *url, struct store **out,
                                   struct sidestep_error *err);
-/* Take over ${store}, an object store, also on failure. */
+/* Add ${store}, an object store, and take ownership of it, also on failure. */
 enum sidestep_status buckets_add(struct buckets *buckets, struct store *store,
                                  struct sidestep_error *err);
 

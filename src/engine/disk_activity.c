@@ -28,8 +28,7 @@ bool disk_activity_claim_sample(struct disk_activity *r, uint64_t now_ns)
 {
     if (r->path[0] == '\0' || now_ns < r->sampled_ns + DISK_ACTIVITY_SAMPLE_NS)
         return false;
-    /* Do not compare with a sample from before this save or a pause: those reads disturb nobody
-     * now. */
+    /* Do not compare with a sample from before this save or a pause: those reads are over. */
     if (now_ns - r->sampled_ns > DISK_ACTIVITY_MAX_SAMPLE_AGE_NS)
         r->has_sample = false;
     r->sampled_ns = now_ns;

@@ -17,10 +17,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define DISK_ACTIVITY_SAMPLE_NS 10000000u
+#define DISK_ACTIVITY_SAMPLE_NS 10000000u /* between two samples, at least */
 /* Fewer bytes between two samples do not count: a file system reads a little for the writes. */
 #define DISK_ACTIVITY_MIN_BYTES (16u << 10)
-/* Nobody reads any more when this time has passed since the last reads. */
+/* Others count as reading until this time has passed since their last reads. */
 #define DISK_ACTIVITY_QUIET_NS 80000000u
 /* An older sample is not compared with the next one. */
 #define DISK_ACTIVITY_MAX_SAMPLE_AGE_NS 1000000000u
@@ -32,7 +32,7 @@ struct disk_activity {
     bool has_sample;
     uint64_t sampled_ns;
     uint64_t read_bytes;       /* counter at the last sample */
-    _Atomic uint64_t until_ns; /* others read until then; may be read without the lock */
+    _Atomic uint64_t until_ns; /* others count as reading until then; needs no lock */
 };
 
 /* The kernel's file for a device (st_dev). */
@@ -41,8 +41,8 @@ struct disk_activity {
 void disk_activity_watch_disk(struct disk_activity *r, uint64_t device);
 /* Is a sample due?  If true, the caller must take it. */
 bool disk_activity_claim_sample(struct disk_activity *r, uint64_t now_ns);
-/* Read how many bytes were read from the disk so far.  False: the file does not say.  No lock
- * needed. */
+/* Get the number of bytes that were read from the disk so far.  False: the file cannot be parsed.
+ * No lock needed. */
 bool disk_activity_read_counter(const char *path, uint64_t *bytes);
 /* Record a sample. */
 void disk_activity_record_sample(struct disk_activity *r, uint64_t read_bytes, uint64_t now_ns);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* engine.c -- references to an engine handle, and checks that every part needs; see engine.h. */
+/* engine.c -- counts references to an engine, and has the checks that all folders use; see
+ * engine.h. */
 #include "engine/engine.h"
 
 #include <stdlib.h>

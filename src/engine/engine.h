@@ -6,10 +6,10 @@
  * devices and events.  What only saves need is behind ->saver (save/saver.h).
  *
  * What comes in: options, at sidestep_engine_open() (api/engine.c).
- * What goes out: the context that every other part is given.
+ * What goes out: the context that saves, loads and series get.
  *
- * Ownership: the program owns the handle.  Saves and series hold references, because they may be
- * given back after the engine was closed; they then still read what is constant.
+ * Ownership: the program owns the handle.  Saves and series hold references, because a program may
+ * release them after it has closed the engine; they then still read constant members.
  *
  * Threads: members are constant after opening, or are touched only by the thread that calls
  * collective functions, or have a lock of their own (events, throttle).
@@ -36,9 +36,7 @@
 struct saver; /* save/saver.h */
 
 struct sidestep_engine {
-    /* The caller's reference, and one for each save and series.  Saves and series may outlive the
-     * engine; they still read constant members. */
-    atomic_uint references;
+    atomic_uint references; /* the caller's, and one for each save and series */
 
     /* Constant after sidestep_engine_open(). */
     pid_t pid;
@@ -52,8 +50,8 @@ struct sidestep_engine {
     struct throttle throttle;
     uint64_t timeout_ms;
     struct workers *stagers;
-    struct workers *writers; /* all of them encode ... */
-    unsigned write_threads;  /* ... but only so many, with the caller, write without compression */
+    struct workers *writers; /* all of them encode */
+    unsigned write_threads;  /* of these, and the caller: those that write without compression */
     struct events events;
 
     /* Touched only by the thread that calls collective functions, and, while a save is being
@@ -63,8 +61,7 @@ struct sidestep_engine {
     struct sidestep_series *series; /* list of the open series */
 };
 
-/* Copy options.failure of a save or load, the caller's reason not to take part, into our own
- * error. */
+/* Copy options.failure of a save or load, the caller's reason not to take part, into ${err}. */
 enum sidestep_status engine_copy_failure(const struct sidestep_error *failure,
                                          struct sidestep_error *err);
 /* EFORKED in a child of the process that opened the engine. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* sight.c -- see sight.h. */
+/* sight.c -- agrees on whether all ranks see what rank 0 made; see sight.h. */
 #include "engine/sight.h"
 
 #include <assert.h>
@@ -7,20 +7,20 @@
 #include <string.h>
 #include <unistd.h>
 
-#define MOST_HOSTS 3u /* of each kind that are named; the others are counted */
+#define MAX_NAMED_HOSTS 3u /* that see it, and that do not; others are counted */
 
-/* What a rank says. */
-struct witness {
+/* What a rank reports. */
+struct sight_report {
     char host[64];
     uint8_t sees;
 };
 
-/* The ranks of one host that say the same. */
+/* The ranks of one host that report the same. */
 struct group {
-    const struct witness *all, *first;
+    const struct sight_report *all, *first;
 };
 
-static bool is_alike(const struct witness *a, const struct witness *b)
+static bool is_same(const struct sight_report *a, const struct sight_report *b)
 {
     return a->sees == b->sees && strcmp(a->host, b->host) == 0;
 }
@@ -29,19 +29,20 @@ static bool is_in_group(const void *context, uint32_t rank)
 {
     const struct group *group = context;
 
-    return is_alike(&group->all[rank], group->first);
+    return is_same(&group->all[rank], group->first);
 }
 
-static bool is_first_of_group(const struct witness *all, uint32_t rank)
+static bool is_first_of_group(const struct sight_report *all, uint32_t rank)
 {
     for (uint32_t i = 0; i < rank; i++)
-        if (is_alike(&all[i], &all[rank]))
+        if (is_same(&all[i], &all[rank]))
             return false;
     return true;
 }
 
-/* "rank 0 on a, ranks 1-3 on b": the hosts whose ranks say ${sees}. */
-static void describe(const struct witness *all, uint32_t count, bool sees, struct buffer *text)
+/* "rank 0 on a, ranks 1-3 on b": the ranks that report ${sees}. */
+static void describe_hosts(const struct sight_report *all, uint32_t count, bool sees,
+                           struct buffer *text)
 {
     uint32_t named = 0, others = 0;
 
@@ -49,7 +50,7 @@ static void describe(const struct witness *all, uint32_t count, bool sees, struc
         const struct group group = {.all = all, .first = &all[rank]};
         if ((all[rank].sees != 0) != sees || !is_first_of_group(all, rank))
             continue;
-        if (named == MOST_HOSTS) {
+        if (named == MAX_NAMED_HOSTS) {
             others++;
             continue;
         }
@@ -62,8 +63,8 @@ static void describe(const struct witness *all, uint32_t count, bool sees, struc
     buffer_put_u8(text, 0);
 }
 
-static enum sidestep_status report(struct witness *all, uint32_t count, const char *path,
-                                   struct sidestep_error *err)
+static enum sidestep_status fail_disagree(struct sight_report *all, uint32_t count,
+                                          const char *path, struct sidestep_error *err)
 {
     OWNED_BUFFER seeing = {0}, blind = {0};
     uint32_t first = 0;
@@ -72,8 +73,8 @@ static enum sidestep_status report(struct witness *all, uint32_t count, const ch
         all[rank].host[sizeof(all[rank].host) - 1] = '\0';
     while (first < count && all[first].sees)
         first++;
-    describe(all, count, true, &seeing);
-    describe(all, count, false, &blind);
+    describe_hosts(all, count, true, &seeing);
+    describe_hosts(all, count, false, &blind);
     TRY(buffer_check(&seeing, err));
     TRY(buffer_check(&blind, err));
     enum sidestep_status status =
@@ -91,7 +92,7 @@ enum sidestep_status sight_agree_all(struct comm *comm, bool sees, const char *p
                                      struct sidestep_error *err)
 {
     OWNED_BY(comm_parts_release) struct comm_parts parts = {0};
-    struct witness mine = {.host = "?", .sees = sees};
+    struct sight_report mine = {.host = "?", .sees = sees};
     uint64_t is_blind = !sees;
     enum sidestep_status status = SIDESTEP_OK;
 
@@ -106,7 +107,8 @@ enum sidestep_status sight_agree_all(struct comm *comm, bool sees, const char *p
                 status = FAIL(err, SIDESTEP_EPEER, "rank %d sent %zu bytes instead of %zu", i,
                               parts.sizes[i], sizeof(mine));
         if (status == SIDESTEP_OK)
-            status = report((struct witness *)(void *)parts.bytes, (uint32_t)comm->size, path, err);
+            status = fail_disagree((struct sight_report *)(void *)parts.bytes, (uint32_t)comm->size,
+                                   path, err);
         assert(status != SIDESTEP_OK);
     }
     return comm_agree_all(comm, status, err);

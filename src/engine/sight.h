@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * sight.h -- do all ranks see what rank 0 made?
+ * sight.h -- checks that all ranks see what rank 0 has just made on storage.
  *
  * A path may lead to a disk of its own on each host. Then the votes of some ranks would never come,
  * or each host would keep a part of a checkpoint. So each rank looks for what rank 0 has just made,
@@ -11,13 +11,13 @@
 
 #include "comm/comm.h"
 
-/* How long a rank looks before it says no. What it does meanwhile ends what a host may have kept in
- * its cache (commit/refresh_names.h). */
+/* Time for which a rank looks before it gives up. Meanwhile it makes the host forget names that it
+ * may have cached (commit/refresh_names.h). */
 #define SIGHT_WAIT_NS UINT64_C(5000000000)
 
-/* All ranks: does this one see it? EDISAGREE on all ranks if one does not; the message says which
- * ranks and hosts do, which do not, and what to do. One all-reduce if all see it. ${path} is what
- * the caller named. */
+/* ${sees}: this rank sees it. EDISAGREE on all ranks if one does not; the message says which ranks
+ * and hosts do, which do not, and what to do. It takes one all-reduce if all see it. ${path}, which
+ * the caller named, is for the message. */
 enum sidestep_status sight_agree_all(struct comm *comm, bool sees, const char *path,
                                      struct sidestep_error *err);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* throttle.c -- priority, bandwidth limit, pauses and back-off of background threads; see
+/* throttle.c -- sets the priority, bandwidth limit, pauses and back-off of background threads; see
  * throttle.h. */
 #include "engine/throttle.h"
 
@@ -40,8 +40,8 @@ static bool parse_cpus(const char *text, cpu_set_t *cpus)
     }
 }
 
-static enum sidestep_status take_cpus(struct throttle *n, const char *cpus,
-                                      struct sidestep_error *err)
+static enum sidestep_status set_cpus(struct throttle *n, const char *cpus,
+                                     struct sidestep_error *err)
 {
     cpu_set_t allowed;
 
@@ -66,7 +66,7 @@ enum sidestep_status throttle_init(struct throttle *n, bool lower, uint64_t byte
         n->rights = priority_probe();
     lock_init(&n->shared.lock, LOCK_THROTTLE);
     lock_condition_init(&n->shared.changed);
-    return cpus != NULL ? take_cpus(n, cpus, err) : SIDESTEP_OK;
+    return cpus != NULL ? set_cpus(n, cpus, err) : SIDESTEP_OK;
 }
 
 void throttle_destroy(struct throttle *n)
@@ -106,7 +106,6 @@ void throttle_detach_thread(struct throttle *n)
     lock_release(&n->shared.lock);
 }
 
-/* Locked. */
 static void change_all(struct throttle *n,
                        void (*change)(pid_t thread, const struct priority_rights *rights))
     REQUIRES(&n->shared.lock)
@@ -154,9 +153,9 @@ void throttle_set_paused(struct throttle *n, bool paused)
 bool throttle_is_idle(struct throttle *n)
 {
     lock_acquire(&n->shared.lock);
-    bool is_free = n->shared.waiting == 0 && !n->shared.paused;
+    bool is_idle = n->shared.waiting == 0 && !n->shared.paused;
     lock_release(&n->shared.lock);
-    return is_free;
+    return is_idle;
 }
 
 void throttle_watch_disk(struct throttle *n, uint64_t device)
@@ -172,7 +171,7 @@ bool throttle_should_back_off(const struct throttle *n, const atomic_bool *hurry
            disk_activity_has_readers(&n->shared.readers, now_ns);
 }
 
-/* Without the lock: sample whether others read from the disk, if it is time. */
+/* Sample whether others read from the disk, if it is time. */
 static void sample_readers(struct throttle *n, uint64_t now)
 {
     uint64_t bytes;
@@ -187,7 +186,7 @@ static void sample_readers(struct throttle *n, uint64_t now)
     lock_release(&n->shared.lock);
 }
 
-/* Locked: how long ${bytes} must wait from ${now}.  0: they are counted, and may be written. */
+/* The time in ns that ${bytes} must wait from ${now}.  0: they are counted, and may be written. */
 static uint64_t wait_time(struct throttle *n, uint64_t bytes, uint64_t bytes_per_second, bool hurry,
                           uint64_t now) REQUIRES(&n->shared.lock)
 {
@@ -203,7 +202,7 @@ static uint64_t wait_time(struct throttle *n, uint64_t bytes, uint64_t bytes_per
         return 0;
     if (n->shared.next_ns > now)
         return n->shared.next_ns - now;
-    /* A thread that wakes up a little late keeps its share. */
+    /* A thread that wakes up less than LATE_NS late keeps its share. */
     uint64_t from = now - n->shared.next_ns < LATE_NS ? n->shared.next_ns : now;
     n->shared.next_ns = from + (uint64_t)((double)bytes * NS_PER_S / (double)rate);
     return 0;

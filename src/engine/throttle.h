@@ -2,8 +2,8 @@
 /*
  * throttle.h -- keeps background work out of the trainer's way.
  *
- * It has low priority, a bandwidth limit, pauses, and one write at a time while others read from
- * the disk.  While somebody waits for a save, only the bandwidth limit of the engine stays.
+ * Background work has low priority, a bandwidth limit, pauses, and one write at a time while others
+ * read from the disk.  While a thread waits for a save, only the engine's bandwidth limit stays.
  */
 #ifndef ENGINE_THROTTLE_H
 #define ENGINE_THROTTLE_H
@@ -50,10 +50,10 @@ void throttle_wait_end(struct throttle *n);
 void throttle_set_paused(struct throttle *n, bool paused);
 /* Writes go to a file on ${device} from now on.  Call while nobody writes. */
 void throttle_watch_disk(struct throttle *n, uint64_t device);
-/* Do others read from that disk, and does nobody wait?  Then one write at a time is enough.  No
- * lock. */
+/* Do others read from that disk, and does no thread wait for a save?  Then one write at a time is
+ * enough.  Takes no lock. */
 bool throttle_should_back_off(const struct throttle *n, const atomic_bool *hurry, uint64_t now_ns);
-/* True if nobody waits and nothing is paused: there is time for optional work. */
+/* True if no thread waits for a save and nothing is paused: there is time for optional work. */
 bool throttle_is_idle(struct throttle *n);
 /* Restore the priority of the calling thread after others have raised it. */
 void throttle_restore_priority(struct throttle *n);
