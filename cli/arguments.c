@@ -104,8 +104,8 @@ static enum sidestep_status take_option(struct parser *parser, const struct cli_
     return SIDESTEP_OK;
 }
 
-/* The next argument, as that of an option; NULL if there is none. */
-static const char *following(struct parser *parser)
+/* Take the next argument, as that of an option; NULL if there is none. */
+static const char *next_argument(struct parser *parser)
 {
     return parser->next < parser->argc ? parser->argv[parser->next++] : NULL;
 }
@@ -139,7 +139,7 @@ static enum sidestep_status parse_long(struct parser *parser, const char *text)
         return take_option(parser, option, "");
     }
     if (argument == NULL)
-        argument = following(parser);
+        argument = next_argument(parser);
     if (argument == NULL)
         return missing_argument(parser, option);
     return take_option(parser, option, argument);
@@ -158,7 +158,7 @@ static enum sidestep_status parse_short(struct parser *parser, const char *lette
                                  command_prefix(parser->cli), *letters);
         letters++;
         if (option->argument != NULL) {
-            argument = *letters != '\0' ? letters : following(parser);
+            argument = *letters != '\0' ? letters : next_argument(parser);
             if (argument == NULL)
                 return missing_argument(parser, option);
             letters = "";

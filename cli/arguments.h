@@ -14,9 +14,9 @@
 enum sidestep_status cli_arguments_parse(struct cli *cli, int argc, char *const *argv,
                                          struct sidestep_error *err);
 
-/** cli_arguments_number(cli, id, least, most, &number): the argument of option ${id}, if it was
- * given: decimal and whole.  Returns 0; or, if it is no number from ${least} to ${most}, says so
- * and returns the exit status. */
+/** cli_arguments_number(cli, id, least, most, &number): parse the argument of option ${id}, if it
+ * was given, as a decimal integer.  Returns 0; or, if it is not a number from ${least} to ${most},
+ * prints an error and returns the exit status. */
 int cli_arguments_number(const struct cli *cli, enum cli_option_id id, uint64_t least,
                          uint64_t most, uint64_t *number);
 

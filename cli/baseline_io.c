@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* baseline_io.c -- reads and writes files for comparison: see baseline_io.h. */
+/* baseline_io.c -- reads and writes files as simply as possible; see baseline_io.h. */
 #include "baseline_io.h"
 
 #include "output.h"
@@ -45,7 +45,7 @@ unsigned char *cli_baseline_io_map(uint64_t bytes, struct sidestep_error *err)
                             (unsigned long long)(bytes >> 20));
         return NULL;
     }
-    /* What is before the first huge page is never freed, because the process ends soon. */
+    /* The bytes before the first huge page are never freed, because the process ends soon. */
     map += (HUGE_BYTES - (uintptr_t)map % HUGE_BYTES) % HUGE_BYTES;
     (void)madvise(map, bytes, MADV_HUGEPAGE);
     memset(map, 0, bytes);

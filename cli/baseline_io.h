@@ -13,7 +13,7 @@
 
 #define CLI_BASELINE_IO_BYTES ((uint64_t)4 << 20) /* per request */
 
-/** cli_baseline_io_now(): seconds. */
+/** cli_baseline_io_now(): the time in seconds, from any starting point. */
 double cli_baseline_io_now(void);
 /** cli_baseline_io_map(bytes, err): zeroed memory, on huge pages if possible; NULL: none. */
 unsigned char *cli_baseline_io_map(uint64_t bytes, struct sidestep_error *err);

@@ -29,7 +29,7 @@ struct prediction {
 
 static const struct {
     const char *name, *text;
-    enum cli_bench_metric reference; /* RATIO compares with its rate; itself: no RATIO */
+    enum cli_bench_metric reference; /* that RATIO compares with; itself: no RATIO */
 } rows[CLI_BENCH_COUNT] = {
     [CLI_BENCH_COPY] = {"memory_copy", "memory: copy by one thread", CLI_BENCH_COPY},
     [CLI_BENCH_WRITE] = {"disk_write", "disk: write and fsync, 4 MiB at a time", CLI_BENCH_WRITE},
@@ -158,23 +158,23 @@ static void print_json(const struct cli_bench *bench, const struct prediction *p
 }
 
 /* Set ${*bytes} to the size that an option gives, if it was given. */
-static bool take_size(const struct cli *cli, enum cli_option_id id, uint64_t *bytes)
+static bool parse_size(const struct cli *cli, enum cli_option_id id, uint64_t *bytes)
 {
     return !cli_has_option(cli, id) || cli_parse_units_size(cli->options[id], bytes);
 }
 
 /* Returns 0, or the exit status of a mistake in the arguments. */
-static int take_arguments(struct cli_bench *bench, uint64_t *state_bytes, double *mtbf)
+static int parse_arguments(struct cli_bench *bench, uint64_t *state_bytes, double *mtbf)
 {
     const struct cli *cli = bench->cli;
     uint64_t runs = DEFAULT_RUNS;
 
-    if (!take_size(cli, CLI_OPTION_SIZE, &bench->bytes) || bench->bytes < MIN_BYTES)
+    if (!parse_size(cli, CLI_OPTION_SIZE, &bench->bytes) || bench->bytes < MIN_BYTES)
         return cli_output_usage(cli, "bench: --size: '%s' is not a size of at least 16 MiB",
                                 cli->options[CLI_OPTION_SIZE]);
     bench->bytes -= bench->bytes % CLI_BASELINE_IO_BYTES;
     *state_bytes = bench->bytes;
-    if (!take_size(cli, CLI_OPTION_STATE, state_bytes))
+    if (!parse_size(cli, CLI_OPTION_STATE, state_bytes))
         return cli_output_usage(cli, "bench: --state: '%s' is not a size, like 80GiB",
                                 cli->options[CLI_OPTION_STATE]);
     if (!cli_parse_units_time(mtbf_text(cli), mtbf))
@@ -195,7 +195,7 @@ int cli_bench_run(const struct cli *cli)
     struct sidestep_error err = {0};
     double mtbf = 0;
     uint64_t state_bytes;
-    int status = take_arguments(&bench, &state_bytes, &mtbf);
+    int status = parse_arguments(&bench, &state_bytes, &mtbf);
 
     bench.in_bucket = strncmp(bench.directory, "s3://", strlen("s3://")) == 0;
     if (status != 0)

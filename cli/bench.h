@@ -21,7 +21,7 @@ enum cli_bench_metric {
 
 struct cli_bench {
     const struct cli *cli;
-    const char *directory; /* or a URL */
+    const char *directory; /* or URL */
     bool in_bucket;
     uint64_t bytes; /* per measurement */
     uint64_t runs;

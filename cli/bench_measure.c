@@ -27,7 +27,7 @@
 #define SETTLE_US 200000u
 #define COPY_BYTES ((uint64_t)256 << 20)
 
-struct measuring {
+struct measurement {
     struct cli_bench *bench;
     struct cli_progress progress;
     uint64_t done_bytes, total_bytes;
@@ -51,7 +51,7 @@ static void fill(unsigned char *memory, uint64_t bytes)
     }
 }
 
-static enum sidestep_status add_tensors(struct measuring *m)
+static enum sidestep_status add_tensors(struct measurement *m)
 {
     uint64_t each = m->bench->bytes / TENSORS;
     int64_t shape[] = {(int64_t)(each / sizeof(float))};
@@ -73,7 +73,7 @@ static enum sidestep_status add_tensors(struct measuring *m)
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status prepare(struct measuring *m)
+static enum sidestep_status prepare(struct measurement *m)
 {
     struct cli_bench *bench = m->bench;
     uint64_t spare = bench->bytes < COPY_BYTES ? bench->bytes : COPY_BYTES;
@@ -108,11 +108,11 @@ static int remove_one(const char *path, const struct stat *st, int flag, struct 
 
 /* Remove the files and wait until the disk is idle, so that it discards freed blocks now, not
  * during the next measurement. */
-static void clear(const struct measuring *m, const char *path)
+static void remove_files(const struct measurement *m, const char *path)
 {
     struct sidestep_error err;
 
-    if (m->bench->in_bucket) { /* what is not there, or stays, is reported at the end */
+    if (m->bench->in_bucket) { /* remove_folder() reports a failure */
         (void)!sidestep_delete(path, &err);
         return;
     }
@@ -127,7 +127,7 @@ static void clear(const struct measuring *m, const char *path)
 }
 
 /* After each step: show the progress, and check for an interrupt. */
-static enum sidestep_status step_done(struct measuring *m, enum sidestep_status status)
+static enum sidestep_status step_done(struct measurement *m, enum sidestep_status status)
 {
     m->done_bytes += m->bench->bytes;
     cli_progress_update(&m->progress, m->done_bytes, m->total_bytes);
@@ -136,7 +136,7 @@ static enum sidestep_status step_done(struct measuring *m, enum sidestep_status 
     return status;
 }
 
-static double measure_copy(struct measuring *m)
+static double measure_copy(struct measurement *m)
 {
     uint64_t piece = m->bench->bytes < COPY_BYTES ? m->bench->bytes : COPY_BYTES;
     double began = cli_baseline_io_now();
@@ -149,7 +149,7 @@ static double measure_copy(struct measuring *m)
     return cli_baseline_io_now() - began;
 }
 
-static enum sidestep_status measure_plain(struct measuring *m, uint64_t run)
+static enum sidestep_status measure_plain(struct measurement *m, uint64_t run)
 {
     struct cli_bench *bench = m->bench;
     enum sidestep_status status;
@@ -160,11 +160,11 @@ static enum sidestep_status measure_plain(struct measuring *m, uint64_t run)
     if (status == SIDESTEP_OK)
         status = step_done(m, cli_baseline_io_read(m->file, m->memory, bench->bytes,
                                                    &bench->seconds[CLI_BENCH_READ][run], m->err));
-    clear(m, m->file);
+    remove_files(m, m->file);
     return status;
 }
 
-static enum sidestep_status measure_save(struct measuring *m, uint64_t run)
+static enum sidestep_status measure_save(struct measurement *m, uint64_t run)
 {
     struct sidestep_save *save = NULL;
     enum sidestep_status status;
@@ -179,7 +179,7 @@ static enum sidestep_status measure_save(struct measuring *m, uint64_t run)
     return step_done(m, status);
 }
 
-static enum sidestep_status measure_load(struct measuring *m, uint64_t run)
+static enum sidestep_status measure_load(struct measurement *m, uint64_t run)
 {
     enum sidestep_status status;
     double began;
@@ -192,11 +192,11 @@ static enum sidestep_status measure_load(struct measuring *m, uint64_t run)
     return step_done(m, status);
 }
 
-static enum sidestep_status measure_all(struct measuring *m)
+static enum sidestep_status measure_all(struct measurement *m)
 {
-    enum sidestep_status status = measure_save(m, 0); /* not counted, because it plans */
+    enum sidestep_status status = measure_save(m, 0); /* not counted: the first save plans */
 
-    clear(m, m->checkpoint);
+    remove_files(m, m->checkpoint);
     for (uint64_t run = 0; run < m->bench->runs && status == SIDESTEP_OK; run++) {
         m->bench->seconds[CLI_BENCH_COPY][run] = measure_copy(m);
         if (!m->bench->in_bucket)
@@ -205,7 +205,7 @@ static enum sidestep_status measure_all(struct measuring *m)
             status = measure_save(m, run);
         if (status == SIDESTEP_OK)
             status = measure_load(m, run);
-        clear(m, m->checkpoint);
+        remove_files(m, m->checkpoint);
     }
     return status;
 }
@@ -221,8 +221,8 @@ static char *join(const char *folder, const char *name)
     return text;
 }
 
-/* A folder of our own: a directory, or a prefix of a bucket with a name that nobody has. */
-static enum sidestep_status make_folder(struct measuring *m)
+/* Make a new folder: a directory, or in a bucket a prefix with a random name. */
+static enum sidestep_status make_folder(struct measurement *m)
 {
     const struct cli_bench *bench = m->bench;
     size_t length = strlen(m->folder);
@@ -243,8 +243,8 @@ static enum sidestep_status make_folder(struct measuring *m)
                          "bench: make a directory in '%s': %s", bench->directory, strerror(errno));
 }
 
-/* Remove all that was made. In a bucket, the checkpoint that a failure left. */
-static void remove_folder(const struct measuring *m)
+/* Remove the folder; in a bucket, the checkpoint that a failure left. */
+static void remove_folder(const struct measurement *m)
 {
     struct sidestep_error err;
 
@@ -258,10 +258,10 @@ static void remove_folder(const struct measuring *m)
 enum sidestep_status cli_bench_measure(struct cli_bench *bench, struct sidestep_error *err)
 {
     uint64_t steps = bench->in_bucket ? 2 : 4; /* of a run */
-    struct measuring m = {.bench = bench,
-                          .total_bytes = (1 + steps * bench->runs) * bench->bytes,
-                          .folder = join(bench->directory, ".sidestep-bench.XXXXXX"),
-                          .err = err};
+    struct measurement m = {.bench = bench,
+                            .total_bytes = (1 + steps * bench->runs) * bench->bytes,
+                            .folder = join(bench->directory, ".sidestep-bench.XXXXXX"),
+                            .err = err};
     enum sidestep_status status = make_folder(&m);
 
     if (status != SIDESTEP_OK) {

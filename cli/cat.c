@@ -46,7 +46,7 @@ static void pieces_init(struct pieces *pieces, const struct sidestep_entry *entr
         pieces->lengths[i] = i > pieces->cut ? entry->shape[i] : 1;
 }
 
-/* Make ${lengths} the next box, from ${offsets}; returns its bytes. */
+/* Set ${lengths} to those of the box at ${offsets}; returns its bytes. */
 static uint64_t pieces_size(struct pieces *pieces)
 {
     uint32_t cut = pieces->cut;
@@ -127,7 +127,7 @@ static enum sidestep_status copy_whole(const struct cli *cli,
     return SIDESTEP_OK;
 }
 
-/* A header promises all bytes, so verify a larger tensor completely before writing it. */
+/* After a header all bytes must follow, so verify the tensor completely before writing it. */
 static enum sidestep_status copy_pieces(const struct cli *cli,
                                         struct sidestep_checkpoint *checkpoint,
                                         const struct sidestep_entry *entry, void *buffer,

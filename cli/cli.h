@@ -13,11 +13,11 @@
 #include <stdio.h>
 #include <string.h>
 
-/** Exit status if the reader of the output has gone, as of a death by SIGPIPE in a shell. */
+/** Exit status if the reader of the output has gone: that of a process that SIGPIPE killed. */
 #define CLI_EXIT_STATUS_PIPE 141
 #define CLI_EXIT_STATUS_FAILED 1
 
-/** The most arguments of options that may be given several times, all together. */
+/** Limit of the arguments of all options that may be given several times. */
 #define CLI_MAX_REPEATED 256
 
 struct cli_repeated_argument {

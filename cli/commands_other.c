@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* commands_other.c -- the help texts of all other commands: see commands.h. */
+/* commands_other.c -- the help texts of all other commands; see commands.h. */
 #include "commands.h"
 
 const struct cli_command cli_command_cp = {
@@ -9,9 +9,9 @@ const struct cli_command cli_command_cp = {
     .examples = {{"sidestep cp runs/7b/step-100 s3://bucket/7b/step-100",
                   "To an object store: see OBJECTS.md."},
                  {"sidestep cp s3://bucket/7b/step-100 /local/step-100",
-                  "And back, for a program that reads only files."},
+                  "From an object store, for a program that reads only files."},
                  {"sidestep cp --replace runs/7b/step-200 /backup/newest",
-                  "In the place of an older one."}},
+                  "Replace an older copy."}},
     .description =
         {"SRC and DST are paths or URLs (s3://BUCKET/PREFIX), in any combination. DST is the path "
          "that the copy gets, not the directory to put it in. The copy has the same bytes, so the "
@@ -20,8 +20,8 @@ const struct cli_command cli_command_cp = {
          "checksums: their copy is read once more, and checked by those. DST appears when it is "
          "whole and durable, or not at all.",
          "After an interruption, the same command goes on where it stopped: files that are there "
-         "are checked, and those that are missing or damaged are copied. gc removes what nobody "
-         "goes on with. If DST is a whole copy of SRC already, nothing is copied.",
+         "are checked, and those that are missing or damaged are copied. gc removes what an "
+         "interrupted copy left. If DST is already a whole copy of SRC, nothing is copied.",
          "Files that an incremental save shares with other checkpoints are copied. Pins, tags and "
          "metrics belong to the root, and are not."},
     .json = "{\"source\",\"destination\",\"save_id\",\"step\",\"files\",\"bytes\","
@@ -47,7 +47,7 @@ const struct cli_command cli_command_convert = {
     .operands = {{"SRC", CLI_OPERAND_PATH, false}, {"DST", CLI_OPERAND_PATH, false}},
     .examples = {{"sidestep convert --model-only runs/7b/step-100 model",
                   "The weights, in the form of Hugging Face's libraries."},
-                 {"sidestep convert hub/model runs/7b/start", "And back, to a checkpoint."},
+                 {"sidestep convert hub/model runs/7b/start", "From there to a checkpoint."},
                  {"sidestep convert --model-only --dtype=bfloat16 runs/7b/step-100 7b.pt",
                   "For torch.load(), in half the size."},
                  {"sidestep convert --rename='s/^transformer[.]/model./' old.safetensors new",
@@ -168,7 +168,7 @@ const struct cli_command cli_command_gc = {
          "sidestep made and whose owner is dead, never a checkpoint, never one that was set aside "
          "as bad. Asks first if standard input and standard error are terminals; otherwise it "
          "does not ask.",
-         "Each removed path is one line; whatever was kept is listed with the reason."},
+         "Each removed path is one line; each path that was kept is listed with the reason."},
     .json = "{\"dry_run\",\"removed\":[path],\"kept\":[\"path: reason\"],\"bytes\"}",
     .options = {{.id = CLI_OPTION_DRY_RUN,
                  .letter = 'n',
@@ -188,7 +188,7 @@ const struct cli_command cli_command_prune = {
                  {"sidestep prune --keep-last 3 --keep-every 10000 --yes runs/7b",
                   "The last three, and those of every 10,000th step, stay."},
                  {"sidestep prune --keep-last 1 --keep-best 2 --metric loss runs/7b",
-                  "And the two with the smallest loss."}},
+                  "The last one and the two with the smallest loss stay."}},
     .description =
         {"Deletes our checkpoints in ROOT that no option keeps. These always stay: the newest one "
          "that is valid, those that are pinned, those that are damaged (they do not count), those "
@@ -293,19 +293,19 @@ const struct cli_command cli_command_doctor = {
     .examples = {{"sidestep doctor /mnt/checkpoints", "For saves to this directory."},
                  {"sidestep doctor --json | jq -r '.findings[] | select(.state == \"no\") | "
                   ".fix'",
-                  "What to do."}},
+                  "How to allow more."}},
     .description =
-        {"Tries out, for this user and inside this container, what makes saves and loads fast: "
+        {"Checks, for this user and inside this container, what makes saves and loads fast: "
          "userfaultfd, huge pages, io_uring, O_DIRECT, priorities, the file system of "
          "DIRECTORY (default: the current directory). Run it in the environment of the training "
          "job, because rights, limits and seccomp filters differ. It writes one page to a file "
          "without a name.",
          "A state is one of: yes; partly (with a limit, which it names); no (sidestep does it in "
          "another way, which costs something); fact. A no is not a failure.",
-         "pinned_memory and merged_memory are about the process that asks, here the command "
-         "itself. Saves of a training job tell whether it has such memory: copy_reason of "
-         "SaveHandle.progress() in Python, of struct sidestep_save_info in C, and of the event "
-         "'staged'."},
+         "pinned_memory and merged_memory describe the process that asks, here the command "
+         "itself. To see whether a training process has such memory, read copy_reason of its "
+         "saves: in SaveHandle.progress() in Python, in struct sidestep_save_info in C, or in the "
+         "event 'staged'."},
     .json = "{\"directory\",\"findings\":[{\"name\",\"state\",\"text\",\"fix\"}]}; fix is "
             "null if there is nothing to do; later versions may add names.",
     .options = {CLI_END_OPTIONS},
@@ -335,9 +335,9 @@ const struct cli_command cli_command_bench = {
          "Needs three times --size of memory and of free space. Its files are in a directory "
          ".sidestep-bench.* in DIRECTORY (default: the current directory), which it removes at the "
          "end, unless it is killed.",
-         "In a bucket, saves and loads are measured, and the copy, but nothing plain to compare "
-         "them with. A load reads from the bucket each time. 'sidestep gc' does not remove what a "
-         "killed bench has left there: a checkpoint below .sidestep-bench.*."},
+         "In a bucket, the memory copy, saves and loads are measured, without a plain write and "
+         "read to compare them with. A load reads from the bucket each time. 'sidestep gc' does "
+         "not remove what a killed bench left there: a checkpoint below .sidestep-bench.*."},
     .json = "{\"directory\",\"bytes\",\"direct_io\",\"seconds\":{\"memory_copy\",\"disk_write\","
             "\"disk_read\",\"save_stall\",\"save_background\",\"load\"},\"prediction\":{"
             "\"state_bytes\",\"stall_seconds\",\"background_seconds\",\"load_seconds\","
@@ -352,7 +352,7 @@ const struct cli_command cli_command_bench = {
                 {.id = CLI_OPTION_STATE,
                  .name = "state",
                  .argument = "SIZE",
-                 .text = "The state of one process whose saves to predict; --size by default."},
+                 .text = "Size of the state of one process, for the prediction (--size)."},
                 {.id = CLI_OPTION_RUNS,
                  .name = "runs",
                  .argument = "N",

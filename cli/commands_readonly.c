@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* commands_readonly.c -- the help texts of the commands that change nothing: see commands.h. */
+/* commands_readonly.c -- the help texts of the commands that change nothing; see commands.h. */
 #include "commands.h"
 
 const struct cli_command cli_command_ls = {
@@ -16,7 +16,7 @@ const struct cli_command cli_command_ls = {
          "reads only directories and small records, never tensors, and changes nothing. It opens "
          "files and compares their sizes. To check their bytes, use 'sidestep verify'.",
          "A state is one of: committed (a checkpoint, ours or torch's, with all of its files); "
-         "damaged (files are missing, cut short or cannot be parsed); saving (being written); dead "
+         "damaged (files are missing, truncated or cannot be parsed); saving (being written); dead "
          "(left by a killed save; 'sidestep gc' removes it); trash (being deleted); bad (failed "
          "verification and was set aside); unreadable (it, or a file in it, cannot be opened, so "
          "it may be any of these: status 12, or 1 where storage fails); complete or incomplete "
@@ -60,7 +60,7 @@ const struct cli_command cli_command_show = {
          "and its objects (name, stored bytes, value). GLOB selects names, with *, ? and [...] as "
          "in a shell; quote it. Values are decoded without executing anything.",
          "Names are printed with control characters and invalid UTF-8 escaped.",
-         "If files of a checkpoint are missing or cut short, it still lists what is recorded, says "
+         "If files of a checkpoint are missing or truncated, it still lists what is recorded, says "
          "what is wrong (damage), and exits with status 3. Files that may not be read are not "
          "damage: it names them (not read; JSON: unread), and exits with status 12, or 1 where "
          "storage fails."},

@@ -30,7 +30,7 @@ struct lists {
     const char *rename[CLI_MAX_REPEATED];
 };
 
-static void take_words(const struct cli *cli, struct sidestep_convert_options *o)
+static void set_words(const struct cli *cli, struct sidestep_convert_options *o)
 {
     const char *to = cli->options[CLI_OPTION_TO], *objects = cli->options[CLI_OPTION_OBJECTS];
 
@@ -50,7 +50,7 @@ static void take_words(const struct cli *cli, struct sidestep_convert_options *o
 }
 
 /* Returns 0; or, after a message, the exit status. */
-static int take_numbers(const struct cli *cli, struct sidestep_convert_options *o)
+static int parse_numbers(const struct cli *cli, struct sidestep_convert_options *o)
 {
     uint64_t threads = 0, ranks = 0;
     int wrong = cli_arguments_number(cli, CLI_OPTION_THREADS, 1, MAX_THREADS, &threads);
@@ -130,12 +130,12 @@ int cli_convert_run(const struct cli *cli)
     struct sidestep_error err = {0};
     struct cli_progress progress;
     struct lists lists;
-    int wrong = take_numbers(cli, &options);
+    int wrong = parse_numbers(cli, &options);
 
     if (wrong != 0)
         return wrong;
     bound_memory();
-    take_words(cli, &options);
+    set_words(cli, &options);
     options.include = lists.include;
     options.include_count = cli_option_values(cli, CLI_OPTION_INCLUDE, lists.include);
     options.exclude = lists.exclude;
@@ -158,7 +158,7 @@ int cli_convert_run(const struct cli *cli)
         print_json(cli, &report);
     else
         print_text(cli, &report);
-    /* Without a report, for lack of memory, nobody knows what is lost. */
+    /* If memory was short, there is no report, and what was lost is not known. */
     bool is_known = !cli_has_option(cli, CLI_OPTION_PARTIAL) || report.from != NULL;
     status = is_known ? report.lost_status : SIDESTEP_ECORRUPT;
     sidestep_convert_report_release(&report);

@@ -32,10 +32,10 @@ static void print_text(const struct cli *cli, const struct sidestep_copy_report 
     fprintf(cli->out, "copied %llu of %llu files, %s\n", (unsigned long long)report->copied_count,
             (unsigned long long)report->file_count, size);
     if (report->copied_count < report->file_count)
-        cli_output_note(cli, "the others were there already, whole");
+        cli_output_note(cli, "the others were already there and whole");
 }
 
-/* Did the copy leave files from which the next one goes on? */
+/* May the copy have left files that the next one need not copy again? */
 static bool is_interrupted(enum sidestep_status status)
 {
     return status == SIDESTEP_ECANCELLED || status == SIDESTEP_ENOSPC || status == SIDESTEP_EIO ||

@@ -20,7 +20,7 @@
 
 #define MAX_THREADS 1024
 #define STATUS_DIFFERENT 1
-#define STATUS_TROUBLE 2
+#define STATUS_FAILED 2
 
 static bool is_data(const struct sidestep_difference *difference)
 {
@@ -138,15 +138,16 @@ static void print_text(const struct cli *cli, const struct sidestep_diff_report 
     fprintf(cli->out, "%s: %zu alike, %zu not\n", report->same ? "same" : "different",
             report->same_count, report->difference_count);
     if (report->same_by_hash > 0)
-        cli_output_note(cli, "%zu alike by their checksums, and not read ('sidestep verify' reads)",
-                        (size_t)report->same_by_hash);
+        cli_output_note(
+            cli, "%zu are alike by their checksums, and were not read ('sidestep verify' does)",
+            (size_t)report->same_by_hash);
 }
 
-static int trouble(const struct cli *cli, const struct sidestep_error *err)
+static int print_failure(const struct cli *cli, const struct sidestep_error *err)
 {
     int status = cli_output_error(cli, err);
 
-    return status == STATUS_DIFFERENT ? STATUS_TROUBLE : status;
+    return status == STATUS_DIFFERENT ? STATUS_FAILED : status;
 }
 
 int cli_diff_run(const struct cli *cli)
@@ -170,7 +171,7 @@ int cli_diff_run(const struct cli *cli)
         sidestep_diff(cli->operands[0], cli->operands[1], &options, &report, &err);
     cli_progress_end(&progress);
     if (status != SIDESTEP_OK)
-        return trouble(cli, &err);
+        return print_failure(cli, &err);
     if (cli_has_option(cli, CLI_OPTION_JSON))
         print_json(cli, &report);
     else

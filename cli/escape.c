@@ -130,7 +130,7 @@ void cli_escape_truncate(char *text, size_t columns)
 
         width += bytes > 0 ? character_width(character) : 1;
         if (width > columns) {
-            /* ${keep} is so chosen that the dots and the NUL fit. */
+            /* The dots and the NUL fit after ${keep} bytes. */
             memcpy(text + keep, "...", 4);
             return;
         }

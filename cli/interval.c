@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* interval.c -- computes the best interval between saves: see interval.h. */
+/* interval.c -- computes the best interval between saves; see interval.h. */
 #include "interval.h"
 
 #include <math.h>

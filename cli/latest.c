@@ -55,8 +55,8 @@ static void print_path(const struct cli *cli, const char *path)
     }
 }
 
-/* Name what was passed over.  After a failure, the error message does it. */
-static void note_passed(const struct cli *cli, const struct sidestep_latest_report *report)
+/* Note the checkpoints that were passed over.  After a failure, the error message names them. */
+static void note_passed_over(const struct cli *cli, const struct sidestep_latest_report *report)
 {
     static const struct {
         const char *state;
@@ -98,7 +98,7 @@ int cli_latest_run(const struct cli *cli)
         cli->operands[0], reads ? SIDESTEP_VERIFY_READ : SIDESTEP_VERIFY_STRUCTURE, &options,
         &report, &err);
     cli_progress_end(&progress);
-    note_passed(cli, &report);
+    note_passed_over(cli, &report);
     if (status == SIDESTEP_OK && cli_has_option(cli, CLI_OPTION_JSON))
         print_json(cli, &report);
     else if (status == SIDESTEP_OK)

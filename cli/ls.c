@@ -11,7 +11,7 @@
 #include <string.h>
 #include <time.h>
 
-#define NAME_ROOM 600 /* two names, and the text around the second */
+#define NAME_BYTES 600 /* two names, and the text around the second */
 
 static bool is_wanted(const struct cli *cli, const struct sidestep_listed *entry)
 {
@@ -127,7 +127,7 @@ static void add_annotations(struct cli_table *table, const struct sidestep_liste
 /* A save under way has a hidden name; the name of its checkpoint follows. */
 static void add_name(struct cli_table *table, const struct sidestep_listed *entry)
 {
-    char text[NAME_ROOM];
+    char text[NAME_BYTES];
 
     if (entry->target == NULL || strcmp(entry->target, entry->name) == 0) {
         cli_table_add(table, NULL, entry->name);
@@ -185,7 +185,7 @@ static void print_table(const struct cli *cli, const char *root, const struct si
 
     for (size_t i = 0; i < list->count; i++)
         with_annotations |= is_wanted(cli, &list->entries[i]) && has_annotations(&list->entries[i]);
-    if (with_annotations) { /* only where there are any */
+    if (with_annotations) {
         columns[6].title = "ANNOTATIONS";
         column_count++;
     }
@@ -205,7 +205,7 @@ static void print_table(const struct cli *cli, const char *root, const struct si
                                hidden > 0 ? "; other directories are listed with --all" : "");
 }
 
-/* Say why entries are not whole, or why that is unknown. */
+/* Note why entries are not whole, or cannot be read. */
 static void note_reasons(const struct cli *cli, const struct sidestep_list *list)
 {
     for (size_t i = 0; i < list->count; i++) {
@@ -223,8 +223,9 @@ static void note_reasons(const struct cli *cli, const struct sidestep_list *list
     }
 }
 
-/* A directory that cannot be looked into may be the checkpoint that somebody looks for. */
-static int judge(const struct cli *cli, const char *root, const struct sidestep_list *list)
+/* Fail if a directory cannot be read, because it may be the checkpoint that the caller needs. */
+static int report_unreadable(const struct cli *cli, const char *root,
+                             const struct sidestep_list *list)
 {
     struct sidestep_error err = {0};
     const struct sidestep_listed *first = NULL;
@@ -258,7 +259,7 @@ int cli_ls_run(const struct cli *cli)
     else
         print_table(cli, root, &list);
     note_reasons(cli, &list);
-    status = judge(cli, root, &list);
+    status = report_unreadable(cli, root, &list);
     sidestep_list_release(&list);
     return status;
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* no_checkpoint.c -- says that there is no checkpoint in a root: see no_checkpoint.h. */
+/* no_checkpoint.c -- notes that there is no checkpoint in a root; see no_checkpoint.h. */
 #include "no_checkpoint.h"
 
 #include "output.h"
 
-/* Does it have a .metadata? What is in there does not matter: not a byte is asked for. */
+/* Does it have a .metadata? Its content is not read. */
 static bool is_checkpoint(const char *root)
 {
     struct sidestep_error err;

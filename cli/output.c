@@ -154,7 +154,7 @@ int cli_output_error(const struct cli *cli, const struct sidestep_error *err)
             snprintf(after, sizeof(after), " (%.40s)", err->where);
         write_line("sidestep: ", message_of(err), after);
     }
-    /* An error whose status is OK is a bug of whoever reports it; treat it as a failure. */
+    /* An error whose status is OK is a bug of the caller; treat it as a failure. */
     return err->status == SIDESTEP_OK ? CLI_EXIT_STATUS_FAILED
                                       : sidestep_status_exit((enum sidestep_status)err->status);
 }
@@ -175,7 +175,7 @@ int cli_output_usage(const struct cli *cli, const char *format, ...)
     return status;
 }
 
-static void write_aside(const struct cli *cli, const char *format, va_list arguments)
+static void write_note(const struct cli *cli, const char *format, va_list arguments)
 {
     char text[1024];
 
@@ -191,7 +191,7 @@ void cli_output_note(const struct cli *cli, const char *format, ...)
     if (cli_has_option(cli, CLI_OPTION_QUIET) || cli_has_option(cli, CLI_OPTION_JSON))
         return;
     va_start(arguments, format);
-    write_aside(cli, format, arguments);
+    write_note(cli, format, arguments);
     va_end(arguments);
 }
 
@@ -202,6 +202,6 @@ void cli_output_warning(const struct cli *cli, const char *format, ...)
     if (cli_has_option(cli, CLI_OPTION_JSON))
         return;
     va_start(arguments, format);
-    write_aside(cli, format, arguments);
+    write_note(cli, format, arguments);
     va_end(arguments);
 }

@@ -18,8 +18,7 @@ FILE *cli_output_open(void);
 /** cli_output_close(out, status): flush and close the results; returns ${status} on success. */
 int cli_output_close(FILE *out, int status);
 
-/** cli_output_wants_color(choice): should standard output be coloured?  ${choice} is the argument
- * of
+/** cli_output_wants_color(choice): should standard output be coloured?  ${choice}: the argument of
  * --color, or NULL. */
 bool cli_output_wants_color(const char *choice);
 
@@ -27,7 +26,7 @@ bool cli_output_wants_color(const char *choice);
 enum sidestep_status cli_error_set(struct sidestep_error *err, enum sidestep_status status,
                                    const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-/** cli_error_append(err, advice): put ${advice} behind the message. */
+/** cli_error_append(err, advice): append ${advice} to the message. */
 void cli_error_append(struct sidestep_error *err, const char *advice);
 
 /** cli_output_error(cli, err): print ${err}; returns its exit status. */
@@ -41,8 +40,8 @@ int cli_output_usage(const struct cli *cli, const char *format, ...)
 void cli_output_note(const struct cli *cli, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/** cli_output_warning(cli, format, ...): the same, also with --quiet, because nobody should miss
- * it. With --json, the document must contain it instead. */
+/** cli_output_warning(cli, format, ...): the same, also with --quiet.  With --json, the document
+ * must contain it instead. */
 void cli_output_warning(const struct cli *cli, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* parse_units.c -- parses sizes and times: see parse_units.h. */
+/* parse_units.c -- parses sizes and times; see parse_units.h. */
 #include "parse_units.h"
 
 #include <math.h>

@@ -5,7 +5,7 @@
 #include "removal.h"
 
 /* Returns 0; or, after a message, the exit status. */
-static int take_policy(const struct cli *cli, struct sidestep_retention *keep)
+static int parse_retention(const struct cli *cli, struct sidestep_retention *keep)
 {
     uint64_t last = 0, every = 0, best = 0;
     int wrong = cli_arguments_number(cli, CLI_OPTION_KEEP_LAST, 0, UINT32_MAX, &last);
@@ -30,12 +30,12 @@ static enum sidestep_status prune(const struct cli *cli, uint32_t flags,
 {
     struct sidestep_retention keep;
 
-    (void)take_policy(cli, &keep); /* checked before */
+    (void)parse_retention(cli, &keep); /* checked before */
     return sidestep_prune(cli->operands[0], &keep, flags, report, err);
 }
 
-/* Nobody can be asked.  What else is wrong comes first: a root that is not there. */
-static int refuse(const struct cli *cli)
+/* Fail because there is no terminal to ask on.  If the root cannot be listed, report that first. */
+static int fail_unconfirmed(const struct cli *cli)
 {
     struct sidestep_list list = {0};
     struct sidestep_error err = {0};
@@ -49,7 +49,7 @@ static int refuse(const struct cli *cli)
 int cli_prune_run(const struct cli *cli)
 {
     struct sidestep_retention keep;
-    int wrong = take_policy(cli, &keep);
+    int wrong = parse_retention(cli, &keep);
 
     if (wrong != 0)
         return wrong;
@@ -58,6 +58,6 @@ int cli_prune_run(const struct cli *cli)
     if (keep.keep_best != 0 && keep.metric == NULL)
         return cli_output_usage(cli, "prune: --keep-best needs --metric");
     if (cli_removal_needs_confirmation(cli) && !cli_removal_is_interactive())
-        return refuse(cli);
+        return fail_unconfirmed(cli);
     return cli_removal_run(cli, prune);
 }

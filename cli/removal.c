@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* removal.c -- asks and removes, for gc and prune: see removal.h. */
+/* removal.c -- asks and removes, for gc and prune; see removal.h. */
 #include "removal.h"
 
 #include "commands.h"

@@ -244,7 +244,7 @@ static enum sidestep_status show_selected(struct cli_show *show, const char *glo
                              sidestep_status_text(status));
     select_entries(show, glob);
     if (show->entry_count == 0 && glob != NULL)
-        return cli_error_set(err, SIDESTEP_ENOTFOUND, "show: nothing in '%s' is called '%s'",
+        return cli_error_set(err, SIDESTEP_ENOTFOUND, "show: no name in '%s' matches '%s'",
                              show->cli->operands[0], glob);
     if (cli_has_option(show->cli, CLI_OPTION_STATS)) {
         status = cli_show_read_stats(show, err);

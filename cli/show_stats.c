@@ -8,11 +8,10 @@
 #include "progress.h"
 #include "table.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define NUMBER_ROOM 32
+#define NUMBER_BYTES 32
 
 enum sidestep_status cli_show_read_stats(struct cli_show *show, struct sidestep_error *err)
 {
@@ -44,7 +43,7 @@ enum sidestep_status cli_show_read_stats(struct cli_show *show, struct sidestep_
 
 static void add_number(struct cli_table *table, bool known, double number)
 {
-    char text[NUMBER_ROOM];
+    char text[NUMBER_BYTES];
 
     snprintf(text, sizeof(text), "%.6g", number);
     cli_table_add(table, NULL, known ? text : "-");
@@ -80,15 +79,12 @@ void cli_show_stats(const struct cli_show *show)
     cli_table_print(&table, show->cli->out, show->cli->color);
 }
 
-/* Print a number; JSON has no infinities. */
 static void json_number(struct cli_json *json, const char *key, bool known, double number)
 {
-    if (!known)
-        cli_json_null(json, key);
-    else if (isinf(number))
-        cli_json_text(json, key, number < 0 ? "-Infinity" : "Infinity");
-    else
+    if (known)
         cli_json_real(json, key, number);
+    else
+        cli_json_null(json, key);
 }
 
 void cli_show_json_stats(struct cli_json *json, const struct sidestep_tensor_stats *stats)

@@ -79,7 +79,7 @@ static char *describe(struct cli_show *show, const struct sidestep_entry *entry)
 static void print_leaf(struct cli_show *show, const struct sidestep_entry *entry, size_t depth,
                        size_t start)
 {
-    /* First, because it may print a note. */
+    /* Called before anything is printed, because it may print a note. */
     char *text = describe(show, entry);
 
     fprintf(show->cli->out, "%*s", (int)(depth * INDENT), "");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* suggest.h -- "did you mean": finds the nearest word, if it is near enough. */
+/* suggest.h -- finds the word that was probably meant, for "did you mean". */
 #ifndef CLI_SUGGEST_H
 #define CLI_SUGGEST_H
 

@@ -17,10 +17,11 @@ void cli_table_init(struct cli_table *table, const struct cli_column *columns, s
 
 void cli_table_add_escaped(struct cli_table *table, const char *style, char *text)
 {
-    if (table->cell_count == table->cell_room) {
-        table->cell_room = table->cell_room * 2 + 64;
-        table->cells = cli_memory_resize(table->cells, table->cell_room, sizeof(*table->cells));
-        table->styles = cli_memory_resize(table->styles, table->cell_room, sizeof(*table->styles));
+    if (table->cell_count == table->cell_capacity) {
+        table->cell_capacity = table->cell_capacity * 2 + 64;
+        table->cells = cli_memory_resize(table->cells, table->cell_capacity, sizeof(*table->cells));
+        table->styles =
+            cli_memory_resize(table->styles, table->cell_capacity, sizeof(*table->styles));
     }
     table->styles[table->cell_count] = style;
     table->cells[table->cell_count++] = text;

@@ -19,7 +19,7 @@ struct cli_table {
     size_t column_count;
     char **cells; /* row by row */
     const char **styles;
-    size_t cell_count, cell_room;
+    size_t cell_count, cell_capacity;
 };
 
 /* Colours, as the numbers of ECMA-48's "select graphic rendition". */

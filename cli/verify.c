@@ -236,7 +236,7 @@ static void add_unfinished(struct sum *sum, const struct sidestep_listed *entry)
     cli_json_close(json, '}');
 }
 
-/* Is a checkpoint of the root not listed any more?  Then problems with it are not damage. */
+/* Is the checkpoint no longer listed in the root?  Then problems with it are not damage. */
 static bool was_deleted(const struct cli *cli, const char *path)
 {
     struct sidestep_list list = {0};
@@ -270,7 +270,7 @@ static enum sidestep_status check_entry(struct sum *sum, const struct sidestep_l
     return SIDESTEP_OK;
 }
 
-/* Count each entry in some way. */
+/* Check the entry, or only count it. */
 static enum sidestep_status add_entry(struct sum *sum, const struct sidestep_listed *entry,
                                       struct sidestep_error *err)
 {
@@ -369,7 +369,7 @@ static int verify_many(const struct cli *cli, const struct sidestep_list *list)
     char *checkpoints = NULL, *unfinished = NULL;
     size_t checkpoints_length = 0, unfinished_length = 0;
 
-    /* Keep JSON in memory until all is done: half a document is worse than none. */
+    /* Keep the JSON in memory until all is done, so that no incomplete document is printed. */
     sum.checkpoints.out = cli_memory_stream(&checkpoints, &checkpoints_length);
     sum.unfinished.out = cli_memory_stream(&unfinished, &unfinished_length);
     cli_json_open(&sum.checkpoints, NULL, '[');

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* verify_path.c -- verifies one checkpoint, interruptibly: see verify_path.h. */
+/* verify_path.c -- verifies one checkpoint, until it is interrupted; see verify_path.h. */
 #include "verify_path.h"
 
 #include "progress.h"

@@ -9,10 +9,10 @@
  * the process. */
 void cli_interrupt_watch(void);
 
-/** cli_interrupt_received(): has there been one? */
+/** cli_interrupt_received(): was SIGINT or SIGTERM received? */
 bool cli_interrupt_received(void);
 
-/** cli_interrupt_flag(): becomes true then; for options of the library. */
+/** cli_interrupt_flag(): a flag that such a signal sets, for options of the library. */
 const bool volatile *cli_interrupt_flag(void);
 
 /** cli_verify_path(cli, path, threads, report, err): sidestep_verify(); SIDESTEP_ECANCELLED if it

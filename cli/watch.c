@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * watch.c -- `sidestep watch`: shows saves under way, as storage shows them, again and again.
+ * watch.c -- `sidestep watch`: repeatedly reads from storage which saves are under way, and prints
+ * them.
  *
  * On a terminal the lines are redrawn.  Otherwise each look is printed after the one before, if it
- * shows anything.  When a save has disappeared, its outcome is known: its checkpoint exists, or
+ * shows anything.  When a save has disappeared, its outcome is known: its checkpoint exists or
  * not.
  */
 #include "verify_path.h"
@@ -25,15 +26,15 @@
 #define DEFAULT_INTERVAL_NS NS_PER_S
 #define RATE_WEIGHT 0.3 /* of the newest rate in the average that is shown */
 
-/* A save, since it was first seen. */
+/* A save that was seen. */
 struct watched {
     char save_id[40];
     char *name; /* of the checkpoint, or where it is written; owned */
     int64_t step;
     uint64_t written;
     int64_t seen_ns;
-    double rate; /* bytes per second; < 0: not known yet */
-    bool is_here;
+    double rate;  /* bytes per second; < 0: not known yet */
+    bool is_seen; /* the last look saw it */
     struct watched *next;
 };
 
@@ -45,9 +46,9 @@ struct watch {
     int64_t interval_ns;
     struct watched *saves;
     size_t drawn_lines; /* to redraw */
-    bool has_said_nothing;
+    bool has_printed_none;
     bool has_looked;
-    enum sidestep_status unread_status; /* of a directory that the last look could not look into */
+    enum sidestep_status unread_status; /* of a directory that the last look could not read */
 };
 
 static int64_t now_ns(void)
@@ -58,9 +59,9 @@ static int64_t now_ns(void)
     return (int64_t)now.tv_sec * NS_PER_S + now.tv_nsec;
 }
 
-/* ---- what is remembered of a save */
+/* ---- saves that were seen */
 
-static struct watched *find(struct watch *watch, const struct sidestep_saving *saving)
+static struct watched *find_save(struct watch *watch, const struct sidestep_saving *saving)
 {
     const char *shown = saving->name != NULL ? saving->name : saving->path;
     struct watched *w = watch->saves;
@@ -79,7 +80,7 @@ static struct watched *find(struct watch *watch, const struct sidestep_saving *s
     return w;
 }
 
-static void note(struct watched *w, const struct sidestep_saving *saving, int64_t now)
+static void update_save(struct watched *w, const struct sidestep_saving *saving, int64_t now)
 {
     double seconds = (double)(now - w->seen_ns) / (double)NS_PER_S;
 
@@ -91,7 +92,7 @@ static void note(struct watched *w, const struct sidestep_saving *saving, int64_
     }
     w->written = saving->written_bytes;
     w->seen_ns = now;
-    w->is_here = true;
+    w->is_seen = true;
 }
 
 /* The final size: that of the files, once all ranks have made theirs. */
@@ -159,12 +160,12 @@ static void json_saving(struct cli_json *json, const struct sidestep_saving *sav
 }
 
 /* The outcome of a save that has disappeared. */
-enum ending { COMMITTED, GIVEN_UP, UNKNOWN };
+enum outcome { COMMITTED, ABORTED, UNKNOWN };
 
-static enum ending find_ending(const struct watched *w, const struct sidestep_list *root,
-                               const struct sidestep_listed **found)
+static enum outcome find_outcome(const struct watched *w, const struct sidestep_list *root,
+                                 const struct sidestep_listed **found)
 {
-    enum ending ending = GIVEN_UP;
+    enum outcome outcome = ABORTED;
 
     for (size_t i = 0; i < root->count; i++) {
         const struct sidestep_listed *entry = &root->entries[i];
@@ -175,24 +176,24 @@ static enum ending find_ending(const struct watched *w, const struct sidestep_li
         }
         if (entry->save_id == NULL && entry->state == SIDESTEP_UNREADABLE &&
             strcmp(entry->name, w->name) == 0)
-            ending = UNKNOWN;
+            outcome = UNKNOWN;
     }
-    return ending;
+    return outcome;
 }
 
 static void json_ended(struct cli_json *json, const struct watched *w,
                        const struct sidestep_list *root)
 {
     const struct sidestep_listed *found;
-    enum ending ending = find_ending(w, root, &found);
+    enum outcome outcome = find_outcome(w, root, &found);
 
     cli_json_open(json, NULL, '{');
     cli_json_text(json, "name", w->name);
     cli_json_text(json, "save_id", w->save_id);
-    if (ending == UNKNOWN)
+    if (outcome == UNKNOWN)
         cli_json_null(json, "committed");
     else
-        cli_json_bool(json, "committed", ending == COMMITTED);
+        cli_json_bool(json, "committed", outcome == COMMITTED);
     cli_json_close(json, '}');
 }
 
@@ -203,11 +204,11 @@ static void print_json(struct watch *watch, const struct sidestep_saving_list *l
 
     cli_json_open(&json, "saving", '[');
     for (size_t i = 0; i < list->count; i++)
-        json_saving(&json, &list->entries[i], find(watch, &list->entries[i]));
+        json_saving(&json, &list->entries[i], find_save(watch, &list->entries[i]));
     cli_json_close(&json, ']');
     cli_json_open(&json, "ended", '[');
     for (const struct watched *w = watch->saves; w != NULL; w = w->next)
-        if (!w->is_here)
+        if (!w->is_seen)
             json_ended(&json, w, root);
     cli_json_close(&json, ']');
     cli_json_texts(&json, "unread", list->unread, list->unread_count);
@@ -258,21 +259,21 @@ static void print_ended(const struct watch *watch, const struct sidestep_list *r
         const struct sidestep_listed *found;
         char size[CLI_FORMAT_UNITS_BYTES];
 
-        if (w->is_here)
+        if (w->is_seen)
             continue;
         cli_escape_write(cli->out, w->name, strlen(w->name));
-        switch (find_ending(w, root, &found)) {
+        switch (find_outcome(w, root, &found)) {
         case COMMITTED:
             cli_format_units_size(size, found->bytes);
             cli_table_style(cli->out, cli->color ? CLI_STYLE_GREEN : NULL, "  committed");
             fprintf(cli->out, ", %s\n", size);
             break;
-        case GIVEN_UP:
-            cli_table_style(cli->out, cli->color ? CLI_STYLE_RED : NULL, "  given up");
+        case ABORTED:
+            cli_table_style(cli->out, cli->color ? CLI_STYLE_RED : NULL, "  aborted");
             fputc('\n', cli->out);
             break;
         case UNKNOWN:
-            fputs("  ended; what is there cannot be read\n", cli->out);
+            fputs("  ended; its outcome cannot be read\n", cli->out);
             break;
         }
     }
@@ -285,15 +286,15 @@ static void print_text(struct watch *watch, const struct sidestep_saving_list *l
         fprintf(watch->cli->out, "\033[%zuA\033[J", watch->drawn_lines);
     print_ended(watch, root);
     for (size_t i = 0; i < list->count; i++)
-        print_saving(watch->cli, &list->entries[i], find(watch, &list->entries[i]));
+        print_saving(watch->cli, &list->entries[i], find_save(watch, &list->entries[i]));
     watch->drawn_lines = list->count;
-    if (list->count == 0 && (watch->redraws || !watch->has_said_nothing)) {
+    if (list->count == 0 && (watch->redraws || !watch->has_printed_none)) {
         fputs(list->unread_count == 0 ? "nothing is being saved\n"
                                       : "nothing that can be seen is being saved\n",
               watch->cli->out);
         watch->drawn_lines = 1;
     }
-    watch->has_said_nothing = list->count == 0;
+    watch->has_printed_none = list->count == 0;
 }
 
 /* ---- looking */
@@ -303,7 +304,7 @@ static void forget_ended(struct watch *watch)
     for (struct watched **at = &watch->saves; *at != NULL;) {
         struct watched *w = *at;
 
-        if (w->is_here) {
+        if (w->is_seen) {
             at = &w->next;
             continue;
         }
@@ -323,11 +324,11 @@ static enum sidestep_status look(struct watch *watch, struct sidestep_error *err
     if (status != SIDESTEP_OK)
         return status;
     for (struct watched *w = watch->saves; w != NULL; w = w->next)
-        w->is_here = false;
+        w->is_seen = false;
     for (size_t i = 0; i < list.count; i++)
-        note(find(watch, &list.entries[i]), &list.entries[i], now_ns());
+        update_save(find_save(watch, &list.entries[i]), &list.entries[i], now_ns());
     for (struct watched *w = watch->saves; w != NULL; w = w->next)
-        any_ended |= !w->is_here;
+        any_ended |= !w->is_seen;
     if (any_ended)
         status = sidestep_list_root(watch->root, &root, err);
     if (status == SIDESTEP_OK) {
@@ -382,7 +383,7 @@ int cli_watch_run(const struct cli *cli)
         status = look(&watch, &err);
     }
     for (struct watched *w = watch.saves; w != NULL; w = w->next)
-        w->is_here = false;
+        w->is_seen = false;
     forget_ended(&watch);
     if (status != SIDESTEP_OK)
         return cli_output_error(cli, &err);

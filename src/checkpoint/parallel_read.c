@@ -189,8 +189,8 @@ static enum sidestep_status read_with(const struct parallel_read *many, struct w
         .slot_bytes = slot_bytes(many),
     };
 
-    shared.slots =
-        (unsigned)min_u64(store_queue_depth_per_thread(many->kind, shared.threads), many->count + 1);
+    shared.slots = (unsigned)min_u64(store_queue_depth_per_thread(many->kind, shared.threads),
+                                     many->count + 1);
     enum sidestep_status status =
         pool_reserve(&shared.pool, shared.threads * shared.slots * shared.slot_bytes, workers, err);
     if (status != SIDESTEP_OK)

@@ -29,7 +29,7 @@ def two(sidestep, a, b, **objects):
 
 def not_read(count):
     """what diff adds when tensors were compared by their checksums"""
-    return f"sidestep: {count} alike by their checksums, and not read ('sidestep verify' reads)\n"
+    return f"sidestep: {count} are alike by their checksums, and were not read ('sidestep verify' does)\n"
 
 
 def test_diff_of_equal_ones(sidestep):
@@ -202,7 +202,7 @@ def test_watch_until_interrupted(sidestep):
             lines.append(line)
             if line == "nothing is being saved\n":
                 break
-        assert lines[-2] == "step-12  given up\n", lines
+        assert lines[-2] == "step-12  aborted\n", lines
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == 0
     finally:

@@ -277,7 +277,7 @@ def test_failures_leave_nothing(sidestep):
             (3, "do not match their hash", ["--to=dcp", "--ranks=3", damaged]),
             (3, "of the data", ["--to=dcp", sidestep.path("lying.safetensors")]),
             (3, "it is empty", ["--to=dcp", sidestep.path("empty.pt")]),
-            (3, "cut off", ["--to=dcp", sidestep.path("cut.safetensors")]),
+            (3, "truncated", ["--to=dcp", sidestep.path("cut.safetensors")]),
             (10, "nowhere", ["--to=dcp", sidestep.path("nowhere")]),
             (1, "no tensor is selected by 'nobody'; it has '", ["--to=torch", "--include=nobody", source])):
         error = sidestep.json_error("convert", *arguments, sidestep.path("out"), status=status)

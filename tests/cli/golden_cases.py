@@ -81,7 +81,7 @@ def test_show_glob(sidestep):
         "o.a.1.x  1.2 KiB  1",
         "o.lst    1.2 KiB  [1, 2, 3]", ""]), result.stdout
     sidestep.expect("show", NESTED, "x*", status=10,
-                    stderr=f"sidestep: show: nothing in '{NESTED}' is called 'x*'\n")
+                    stderr=f"sidestep: show: no name in '{NESTED}' matches 'x*'\n")
     assert sidestep.json_error("show", NESTED, "x*", status=10)["status"] == "ENOTFOUND"
 
 
