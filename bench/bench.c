@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * bench.c -- runs the measurements that docs/internals/PERFORMANCE-METHOD.md has goals for: each
- * prints one line of JSON on stdout. bench/run calls it, and makes a table.
+ * bench.c -- the main function of sidestep-bench: runs the measurements whose goals
+ * docs/internals/PERFORMANCE-METHOD.md states. Each prints one line of JSON on stdout. bench/run
+ * calls this program and prints a table.
  *
  *      sidestep-bench --cli=build/sidestep --dir=DIR [--runs=5] [--mib=1024] PART...
  *
- * Parts: save, hold, busy, forks, filling, load, growth, reshard, small, compress, codec, plan,
- * scale, objects (with --object-server=build/bench/object-server).
+ * Parts: save, hold, busy, forks, filling, load, growth, reshard, small, compress, codec (with
+ * --tensors=LABEL=FILE), plan, scale, scale-load, objects (with
+ * --object-server=build/bench/object-server).
  */
 #include "bench.h"
 
@@ -14,7 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static bool take_option(const char *argument, const char *name, const char **value)
+static bool parse_option(const char *argument, const char *name, const char **value)
 {
     size_t length = strlen(name);
 
@@ -24,13 +26,13 @@ static bool take_option(const char *argument, const char *name, const char **val
     return true;
 }
 
-static unsigned number(const char *text, unsigned most)
+static unsigned parse_number(const char *text, unsigned max)
 {
     char *end;
     unsigned long value = strtoul(text, &end, 10);
 
-    if (*end != '\0' || value == 0 || value > most)
-        bench_die("'%s' is not a number from 1 to %u", text, most);
+    if (*end != '\0' || value == 0 || value > max)
+        bench_die("'%s' is not a number from 1 to %u", text, max);
     return (unsigned)value;
 }
 
@@ -69,7 +71,7 @@ static void run_part(const struct bench *bench, const char *part, uint64_t bytes
         bench_objects(bench, bytes);
 #endif
     else
-        bench_die("there is no part '%s'", part);
+        bench_die("no part is called '%s'", part);
 }
 
 int main(int argc, char **argv)
@@ -78,16 +80,16 @@ int main(int argc, char **argv)
     const char *runs = "5", *mib = "1024";
 
     for (int i = 1; i < argc; i++) {
-        if (take_option(argv[i], "--cli=", &bench.cli) ||
-            take_option(argv[i], "--dir=", &bench.dir) || take_option(argv[i], "--runs=", &runs) ||
-            take_option(argv[i], "--mib=", &mib) ||
-            take_option(argv[i], "--tensors=", &bench.tensors) ||
-            take_option(argv[i], "--object-server=", &bench.object_server))
+        if (parse_option(argv[i], "--cli=", &bench.cli) ||
+            parse_option(argv[i], "--dir=", &bench.dir) ||
+            parse_option(argv[i], "--runs=", &runs) || parse_option(argv[i], "--mib=", &mib) ||
+            parse_option(argv[i], "--tensors=", &bench.tensors) ||
+            parse_option(argv[i], "--object-server=", &bench.object_server))
             continue;
         if (bench.dir == NULL || bench.cli == NULL)
-            bench_die("--dir=DIR and --cli=PROGRAM come first");
-        bench.runs = number(runs, BENCH_MAX_RUNS);
-        run_part(&bench, argv[i], (uint64_t)number(mib, 1u << 20) << 20);
+            bench_die("--dir=DIR and --cli=PROGRAM must precede the first part");
+        bench.runs = parse_number(runs, BENCH_MAX_RUNS);
+        run_part(&bench, argv[i], (uint64_t)parse_number(mib, 1u << 20) << 20);
     }
     return 0;
 }

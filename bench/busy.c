@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * busy.c -- measures what an asynchronous save takes from a trainer that leaves its state alone
- * until it is written: the processor time of the save; and, beside a trainer that keeps every
- * processor busy, what it loses: the time of the call, and its share of the processor time that the
- * save takes meanwhile. So what other programs take does not count. By write protection and by
- * copy.
+ * busy.c -- measures the processor time of an asynchronous save, and the time that it takes from a
+ * trainer that keeps every processor busy and does not change its state until it is written.
+ *
+ * The trainer loses the time of the call, and its share of the processor time that the save takes
+ * afterwards. Time that other programs take does not count. Snapshots are by write protection
+ * (cow) and by copy.
  */
 #include "bench.h"
 
@@ -14,9 +15,9 @@
 #include <time.h>
 
 #define MAX_THREADS 64u
-#define SECONDS 2 /* a background save ends in this time, also with little of the processors */
+#define SECONDS 2 /* a background save ends in this time even if it gets little processor time */
 
-struct busy {
+struct busy_bench {
     const struct bench *bench;
     struct bench_state state;
     char checkpoint[4096];
@@ -28,7 +29,7 @@ struct busy {
 
 static void *work(void *context)
 {
-    struct busy *b = context;
+    struct busy_bench *b = context;
     struct timespec took;
     volatile double x = 1;
 
@@ -40,7 +41,7 @@ static void *work(void *context)
     return NULL;
 }
 
-static void start_work(struct busy *b)
+static void start_work(struct busy_bench *b)
 {
     atomic_store(&b->stop, false);
     atomic_store(&b->worked_ns, 0);
@@ -49,15 +50,16 @@ static void start_work(struct busy *b)
             bench_die("cannot start a thread");
 }
 
-static void stop_work(struct busy *b)
+static void stop_work(struct busy_bench *b)
 {
     atomic_store(&b->stop, true);
     while (b->thread_count != 0)
         pthread_join(b->threads[--b->thread_count], NULL);
 }
 
-/* Nobody waits for the save, so it gets what the trainer leaves it. */
-static double lost_by_save(struct busy *b, struct sidestep_engine *engine)
+/* Seconds that the trainer loses. Nothing waits for the save, so it gets the processor time that
+ * the trainer leaves. */
+static double lost_by_save(struct busy_bench *b, struct sidestep_engine *engine)
 {
     struct sidestep_error err = {0};
     struct sidestep_save *save = NULL;
@@ -74,7 +76,7 @@ static double lost_by_save(struct busy *b, struct sidestep_engine *engine)
     return call + taken / b->bench->cpus;
 }
 
-static double processor_of_save(struct busy *b, struct sidestep_engine *engine)
+static double processor_of_save(struct busy_bench *b, struct sidestep_engine *engine)
 {
     struct sidestep_error err = {0};
     struct sidestep_save *save = NULL;
@@ -87,7 +89,7 @@ static double processor_of_save(struct busy *b, struct sidestep_engine *engine)
     return processor;
 }
 
-static void measure(struct busy *b, enum sidestep_snapshot snapshot, const char *pages)
+static void measure(struct busy_bench *b, enum sidestep_snapshot snapshot, const char *pages)
 {
     const char *way = snapshot == SIDESTEP_SNAPSHOT_COW ? "cow" : "copy";
     char lost_name[96], processor_name[96];
@@ -102,7 +104,7 @@ static void measure(struct busy *b, enum sidestep_snapshot snapshot, const char 
     snprintf(processor_name, sizeof(processor_name), "%s, processor time a GiB, %s", way, pages);
     options.snapshot = snapshot;
     bench_check(sidestep_engine_open(&engine, &options, &err), &err);
-    for (unsigned i = 0; i < 2; i++) /* plans, and learns that nobody writes early */
+    for (unsigned i = 0; i < 2; i++) /* plan, and learn that the trainer writes late */
         (void)processor_of_save(b, engine);
     for (unsigned i = 0; i < b->bench->runs; i++) {
         bench_add(&processor.ours, processor_of_save(b, engine));
@@ -115,7 +117,7 @@ static void measure(struct busy *b, enum sidestep_snapshot snapshot, const char 
 
 void bench_busy(const struct bench *bench, uint64_t bytes)
 {
-    struct busy b = {.bench = bench};
+    struct busy_bench b = {.bench = bench};
     struct sidestep_error err = {0};
     struct sidestep_huge_pages report = SIDESTEP_HUGE_PAGES_INIT;
 

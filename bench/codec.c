@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * codec.c -- measures how much the codecs save of real tensors, and what a core encodes and
- * decodes per second: no disk, no hashes, no other thread.
+ * codec.c -- measures how much smaller the codecs make real tensors, and how many bytes one core
+ * encodes and decodes per second, without disk, hashes and other threads.
  *
- * The caller names a file with the tensors. Each is an item, in parts as a save cuts them.
+ * --tensors names a file of tensors. Each tensor is one item, cut into parts as a save cuts it.
  */
 #include "bench.h"
 
@@ -88,8 +88,8 @@ static void encode_item(const struct codec *codec, struct codec_encoder *encoder
     buffer_release(&index);
 }
 
-/* Compares decoded bytes with the original ones. */
-struct checking {
+/* Takes decoded bytes to ${to}. */
+struct memory_sink {
     struct codec_sink sink;
     uint8_t *to;
     uint64_t at, bytes;
@@ -98,7 +98,7 @@ struct checking {
 static enum sidestep_status put(struct codec_sink *sink, const uint8_t *bytes, size_t length,
                                 struct sidestep_error *err)
 {
-    struct checking *out = (struct checking *)sink;
+    struct memory_sink *out = (struct memory_sink *)sink;
 
     (void)err;
     if (bytes != out->to + out->at)
@@ -107,10 +107,10 @@ static enum sidestep_status put(struct codec_sink *sink, const uint8_t *bytes, s
     return SIDESTEP_OK;
 }
 
-/* Works as a load does for a tensor that is stored contiguously. */
+/* As a load does for a tensor that is contiguous in memory. */
 static uint8_t *room(struct codec_sink *sink, size_t length)
 {
-    const struct checking *out = (struct checking *)sink;
+    const struct memory_sink *out = (struct memory_sink *)sink;
 
     return length <= out->bytes - out->at ? out->to + out->at : NULL;
 }
@@ -118,7 +118,7 @@ static uint8_t *room(struct codec_sink *sink, size_t length)
 static void decode_item(const struct codec *codec, const struct codec_item *item,
                         const uint8_t *stored, size_t length, uint8_t *to)
 {
-    struct checking out = {.sink = {put, room}, .to = to, .bytes = item->bytes};
+    struct memory_sink out = {.sink = {put, room}, .to = to, .bytes = item->bytes};
     struct codec_memory_input in;
     struct sidestep_error err = {0};
 
@@ -126,14 +126,14 @@ static void decode_item(const struct codec *codec, const struct codec_item *item
     bench_check(codec->decode(codec, &in.input, item->bytes, &out.sink, &err), &err);
 }
 
-struct measured {
+struct codec_samples {
     struct bench_samples encode, decode;
     uint64_t stored;
 };
 
-/* Encode and decode all items once. */
+/* Encode and decode all items once, and compare the result with the original. */
 static void measure_once(const struct codec *codec, const struct tensors *t, struct buffer *out,
-                         uint8_t *back, struct measured *m)
+                         uint8_t *decoded, struct codec_samples *m)
 {
     struct codec_encoder *encoder = NULL;
     struct sidestep_error err = {0};
@@ -154,16 +154,16 @@ static void measure_once(const struct codec *codec, const struct tensors *t, str
     at = 0;
     for (size_t i = 0; i < t->count; at += t->items[i++].bytes) {
         size_t from = i != 0 ? ends[i - 1] : 0;
-        decode_item(codec, &t->items[i], out->bytes + from, ends[i] - from, back + at);
+        decode_item(codec, &t->items[i], out->bytes + from, ends[i] - from, decoded + at);
     }
     bench_add(&m->decode, bench_now() - began);
-    if (memcmp(back, t->memory, t->bytes) != 0)
-        bench_die("'%s' does not give back what it was given", codec->descriptor);
+    if (memcmp(decoded, t->memory, t->bytes) != 0)
+        bench_die("codec '%s': the decoded bytes differ from the original", codec->descriptor);
     free(ends);
 }
 
 static void report(const struct tensors *t, const char *label, const char *name,
-                   const struct measured *m)
+                   const struct codec_samples *m)
 {
     struct goals goal = goals_of(label, name);
     struct bench_row saved = {.kind = BENCH_SHARE, .goal = goal.saved};
@@ -195,20 +195,20 @@ void bench_codec(const struct bench *bench)
     struct tensors t;
 
     if (path == NULL)
-        bench_die("codec: --tensors=LABEL=FILE comes first");
+        bench_die("codec: --tensors=LABEL=FILE must precede it");
     snprintf(label, sizeof(label), "%.*s", (int)(path - bench->tensors), bench->tensors);
     read_tensors(path + 1, &t);
-    uint8_t *back = bench_map(t.bytes, true);
+    uint8_t *decoded = bench_map(t.bytes, true);
     for (size_t c = 0; c < sizeof(codecs) / sizeof(codecs[0]); c++) {
-        struct measured m = {0}, warm_up = {0};
+        struct codec_samples m = {0}, warm_up = {0};
         struct buffer out = {0};
-        measure_once(codecs[c].codec, &t, &out, back, &warm_up);
+        measure_once(codecs[c].codec, &t, &out, decoded, &warm_up);
         for (unsigned run = 0; run < bench->runs; run++)
-            measure_once(codecs[c].codec, &t, &out, back, &m);
+            measure_once(codecs[c].codec, &t, &out, decoded, &m);
         report(&t, label, codecs[c].name, &m);
         buffer_release(&out);
     }
-    bench_unmap(back, t.bytes);
+    bench_unmap(decoded, t.bytes);
     bench_unmap(t.memory, t.bytes);
     free(t.items);
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * compress.c -- measures what compression saves, and what it costs, with a write limit in place of
- * a disk of known speed.
+ * compress.c -- measures how much smaller compression makes a training state, and what that costs.
+ * A limit of the write rate stands for a disk of known speed.
  *
- * The tensors resemble a training state: weights with a normal distribution in each row, with a
- * scale of that row, in bf16 or float32; Adam's first moment likewise, the second one squared.
+ * The tensors resemble a training state: weights in bf16 or float32 with a normal distribution,
+ * whose scale differs from row to row; Adam's first moments likewise, and the second ones squared.
  */
 #include "bench.h"
 
@@ -20,7 +20,7 @@ enum content { WEIGHTS_BF16, WEIGHTS_FLOAT32, FIRST_MOMENT, SECOND_MOMENT, CONTE
 static const struct {
     const char *name;
     enum sidestep_dtype dtype;
-    double stored; /* goal: planes store at most this fraction */
+    double stored; /* goal: planes store at most this fraction of the bytes; 0: none */
 } contents[CONTENTS] = {
     [WEIGHTS_BF16] = {"bf16 weights", SIDESTEP_BFLOAT16, 0.69},
     [WEIGHTS_FLOAT32] = {"float32 weights", SIDESTEP_FLOAT32, 0.85},
@@ -28,7 +28,7 @@ static const struct {
     [SECOND_MOMENT] = {"float32 second moments", SIDESTEP_FLOAT32, 0},
 };
 
-struct pressing {
+struct compress_bench {
     struct sidestep_state_dict *state;
     uint8_t *memory;
     uint64_t bytes;
@@ -55,7 +55,7 @@ static double normal(uint64_t *seed)
     return sqrt(-2 * log(uniform(seed))) * cos(6.283185307179586 * uniform(seed));
 }
 
-static void fill(struct pressing *p, enum content content)
+static void fill(struct compress_bench *p, enum content content)
 {
     uint64_t seed = 11 + content, count = p->bytes / sidestep_dtype_size(contents[content].dtype);
     double scale = 1;
@@ -76,14 +76,14 @@ static void fill(struct pressing *p, enum content content)
     }
 }
 
-static void make(const struct bench *bench, struct pressing *p, uint64_t bytes,
+static void make(const struct bench *bench, struct compress_bench *p, uint64_t bytes,
                  enum content content)
 {
     struct sidestep_error err = {0};
     uint64_t row = COLUMNS * sidestep_dtype_size(contents[content].dtype);
     int64_t rows = (int64_t)(bytes / row / 8);
 
-    *p = (struct pressing){.bytes = (uint64_t)rows * 8 * row};
+    *p = (struct compress_bench){.bytes = (uint64_t)rows * 8 * row};
     snprintf(p->checkpoint, sizeof(p->checkpoint), "%s/compressed", bench->dir);
     p->memory = bench_map(p->bytes, true);
     fill(p, content);
@@ -102,13 +102,13 @@ static void make(const struct bench *bench, struct pressing *p, uint64_t bytes,
     }
 }
 
-static void release(struct pressing *p)
+static void release(struct compress_bench *p)
 {
     sidestep_state_dict_free(&p->state);
     bench_unmap(p->memory, p->bytes);
 }
 
-static double save(struct pressing *p, struct sidestep_engine *engine,
+static double save(struct compress_bench *p, struct sidestep_engine *engine,
                    enum sidestep_compress compress, struct sidestep_save_info *info)
 {
     struct sidestep_save_options options = SIDESTEP_SAVE_OPTIONS_INIT;
@@ -134,8 +134,8 @@ static struct sidestep_engine *open_engine(uint64_t bytes_per_second)
     return engine;
 }
 
-/* Measure what is stored, and what a thread encodes per second. */
-static void measure_gain(const struct bench *bench, struct pressing *p, enum content content,
+/* Measure the stored bytes, and the bytes that a thread encodes per second. */
+static void measure_gain(const struct bench *bench, struct compress_bench *p, enum content content,
                          enum sidestep_compress compress)
 {
     const char *name = compress == SIDESTEP_COMPRESS_ZSTD ? "zstd" : "planes";
@@ -165,8 +165,8 @@ static void measure_gain(const struct bench *bench, struct pressing *p, enum con
 }
 
 /* With a disk of ${gigabytes} GB/s: the save may take at most 9 percent longer. */
-static void measure_limited(const struct bench *bench, struct pressing *p, enum content content,
-                            double gigabytes)
+static void measure_limited(const struct bench *bench, struct compress_bench *p,
+                            enum content content, double gigabytes)
 {
     static const struct {
         const char *name;
@@ -185,7 +185,7 @@ static void measure_limited(const struct bench *bench, struct pressing *p, enum 
         snprintf(reference, sizeof(reference), "as they are, disk of %.1f GB/s", gigabytes);
         row.what = what;
         row.reference = reference;
-        /* The first saves allocate memory, and tell AUTO how fast the disk is. */
+        /* The first saves allocate memory, and AUTO learns from them how fast the disk is. */
         save(p, engine, SIDESTEP_COMPRESS_NONE, &info);
         save(p, engine, ways[way].compress, &info);
         for (unsigned run = 0; run < bench->runs; run++) {
@@ -197,18 +197,17 @@ static void measure_limited(const struct bench *bench, struct pressing *p, enum 
     }
 }
 
-static double load(const struct bench *bench, struct pressing *p, struct sidestep_engine *engine)
+static double load(struct compress_bench *p, struct sidestep_engine *engine)
 {
     struct sidestep_error err = {0};
-
-    (void)bench;
     double began = bench_now();
+
     bench_check(sidestep_load(engine, p->checkpoint, p->state, NULL, NULL, &err), &err);
     return bench_now() - began;
 }
 
-/* Measure what a core decodes per second: from the page cache, by one thread. */
-static void measure_load(const struct bench *bench, struct pressing *p, enum content content,
+/* Measure a load by one thread from the page cache: how many bytes a core decodes per second. */
+static void measure_load(const struct bench *bench, struct compress_bench *p, enum content content,
                          enum sidestep_compress compress)
 {
     struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
@@ -228,7 +227,7 @@ static void measure_load(const struct bench *bench, struct pressing *p, enum con
     bench_check(sidestep_save(engine, p->checkpoint, p->state, &saving, NULL, &err), &err);
     bench_make_warm(p->checkpoint);
     for (unsigned run = 0; run < bench->runs; run++)
-        bench_add(&row.ours, load(bench, p, engine));
+        bench_add(&row.ours, load(p, engine));
     bench_report(&row);
     bench_remove(p->checkpoint);
     bench_check(sidestep_engine_close(&engine, NULL), NULL);
@@ -237,7 +236,7 @@ static void measure_load(const struct bench *bench, struct pressing *p, enum con
 void bench_compress(const struct bench *bench, uint64_t bytes)
 {
     for (unsigned content = 0; content < CONTENTS; content++) {
-        struct pressing p;
+        struct compress_bench p;
         make(bench, &p, bytes, (enum content)content);
         measure_gain(bench, &p, (enum content)content, SIDESTEP_COMPRESS_ZSTD);
         measure_gain(bench, &p, (enum content)content, SIDESTEP_COMPRESS_PLANES);

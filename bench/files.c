@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* files.c -- writes and reads files in the simplest way, and controls the page cache: see bench.h.
- */
+/* files.c -- writes and reads files in the simplest way, and controls the page cache. */
 #include "bench.h"
 
 #include <dirent.h>
@@ -64,19 +63,19 @@ uint64_t bench_file_bytes(const char *path)
     return (uint64_t)st.st_size;
 }
 
-/* The number of pages of the file in the cache. */
+/* The number of the file's pages in the page cache. */
 static uint64_t cached_pages(int fd, uint64_t bytes)
 {
     size_t pages = (bytes + SECTOR_BYTES - 1) / SECTOR_BYTES, cached = 0;
-    unsigned char *there = calloc(pages, 1);
+    unsigned char *is_cached = calloc(pages, 1);
     void *map = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
 
-    if (there == NULL || map == MAP_FAILED || mincore(map, bytes, there) != 0)
-        bench_die("mincore does not work here");
+    if (is_cached == NULL || map == MAP_FAILED || mincore(map, bytes, is_cached) != 0)
+        bench_die("mincore() does not work on this system");
     for (size_t i = 0; i < pages; i++)
-        cached += there[i] & 1;
+        cached += is_cached[i] & 1;
     (void)munmap(map, bytes);
-    free(there);
+    free(is_cached);
     return cached;
 }
 
@@ -89,7 +88,7 @@ static void make_cold(const char *path)
         bench_die("cannot open '%s'", path);
     (void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
     if (st.st_size != 0 && cached_pages(fd, (uint64_t)st.st_size) != 0)
-        bench_die("'%s' does not leave the page cache", path);
+        bench_die("cannot drop '%s' from the page cache", path);
     (void)close(fd);
 }
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * filling.c -- measures a program that reads a file into its state with one read(2), while a save
- * with a small pool has the state write-protected, and the disk writes 24 MB/s.
+ * filling.c -- measures a program that reads a file into its state with one pread(2), while a save
+ * with a small pool has write-protected the state and the disk writes 24 MB/s.
  *
- * The call waits in the kernel until there is room. If a signal is pending, the kernel does not
- * wait but retries again and again: how many faults do the handlers get, and how much processor
- * time does it take?
+ * The call waits in the kernel until the pool has room. While a signal is pending, the kernel
+ * retries the write instead of waiting. The rows show how many faults the handlers get then, and
+ * how much processor time they take.
  */
 #include "bench.h"
 
@@ -22,7 +22,7 @@
 #define HANDLERS "sidestep-fault"
 #define DISK_BYTES_PER_SECOND 24000000u
 
-struct filling {
+struct filling_bench {
     struct sidestep_state_dict *dict;
     unsigned char *memory;
     struct sidestep_engine *engine;
@@ -35,7 +35,7 @@ static void take_signal(int number)
     (void)number; /* interrupts a wait */
 }
 
-/* Send a signal while the call waits; it stays pending until the call returns. */
+/* Schedule a signal that arrives while the call waits. It stays pending until the call returns. */
 static void send_signal_soon(void)
 {
     struct itimerval soon = {.it_value = {.tv_usec = 50000}};
@@ -45,7 +45,7 @@ static void send_signal_soon(void)
         bench_die("cannot send a signal");
 }
 
-/* Seconds that threads of this process with that name have run. */
+/* Processor seconds of this process's threads whose name begins with ${name}. */
 static double thread_seconds(const char *name)
 {
     double seconds = 0;
@@ -56,12 +56,12 @@ static double thread_seconds(const char *name)
         unsigned long long ran_ns = 0;
         snprintf(path, sizeof(path), "/proc/self/task/%s/comm", task->d_name);
         FILE *file = fopen(path, "re");
-        bool is_it = file != NULL && fgets(comm, sizeof(comm), file) != NULL &&
-                     strncmp(comm, name, strlen(name)) == 0;
+        bool matches = file != NULL && fgets(comm, sizeof(comm), file) != NULL &&
+                       strncmp(comm, name, strlen(name)) == 0;
         if (file != NULL)
             (void)fclose(file);
         snprintf(path, sizeof(path), "/proc/self/task/%s/schedstat", task->d_name);
-        file = is_it ? fopen(path, "re") : NULL;
+        file = matches ? fopen(path, "re") : NULL;
         if (file != NULL && fscanf(file, "%llu", &ran_ns) == 1)
             seconds += (double)ran_ns / 1e9;
         if (file != NULL)
@@ -78,7 +78,7 @@ struct cost {
     double seconds;
 };
 
-static struct cost fill_once(struct filling *f, bool interrupted)
+static struct cost fill_once(struct filling_bench *f, bool interrupted)
 {
     struct sidestep_error err = {0};
     struct sidestep_save *save = NULL;
@@ -98,7 +98,7 @@ static struct cost fill_once(struct filling *f, bool interrupted)
     return cost;
 }
 
-static void measure(struct filling *f, unsigned runs)
+static void measure(struct filling_bench *f, unsigned runs)
 {
     struct bench_row faults = {.what = "read(2) into a held state, interrupted: faults",
                                .reference = "not interrupted",
@@ -123,8 +123,7 @@ static void measure(struct filling *f, unsigned runs)
     bench_report(&duration);
 }
 
-/* Make a state of one tensor. */
-static void make_state(struct filling *f)
+static void make_state(struct filling_bench *f)
 {
     struct sidestep_tensor tensor = SIDESTEP_TENSOR_INIT;
     struct sidestep_error err = {0};
@@ -140,7 +139,7 @@ static void make_state(struct filling *f)
     bench_check(sidestep_state_dict_add_tensor(f->dict, &tensor, &err), &err);
 }
 
-static void open_file(struct filling *f, const char *dir)
+static void open_file(struct filling_bench *f, const char *dir)
 {
     char path[4096];
 
@@ -155,7 +154,7 @@ void bench_filling(const struct bench *bench)
 {
     struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
     struct sidestep_error err = {0};
-    struct filling f = {0};
+    struct filling_bench f = {0};
 
     make_state(&f);
     snprintf(f.checkpoint, sizeof(f.checkpoint), "%s/checkpoint", bench->dir);
@@ -164,7 +163,7 @@ void bench_filling(const struct bench *bench)
     options.pool_bytes = CAP_BYTES;
     options.write_bytes_per_second = DISK_BYTES_PER_SECOND;
     bench_check(sidestep_engine_open(&f.engine, &options, &err), &err);
-    (void)fill_once(&f, false); /* plans */
+    (void)fill_once(&f, false); /* the first save plans */
     measure(&f, bench->runs);
     bench_check(sidestep_engine_close(&f.engine, &err), &err);
     (void)close(f.file);

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""fio_device.py -- measures the disk with fio, for information. The reference of saves is the
-simple loop of bench/save.c, which takes turns with sidestep.
+"""fio_device.py -- measures the disk with fio, for information. The reference of saves is not fio
+but the simple loop of bench/save.c, which takes turns with sidestep.
 
-Called by bench/run. Writes a new file in 4 MiB requests, O_DIRECT, preallocated, durable at the
-end; then reads it.
+bench/run calls it. It writes a new, preallocated file in requests of 4 MiB with O_DIRECT, makes it
+durable, and reads it.
 """
 import argparse
 import json
@@ -33,7 +33,7 @@ def main():
     parser.add_argument("--mib", type=int, default=1024)
     args = parser.parse_args()
     if shutil.which("fio") is None:
-        print("bench: fio is left out: it is not installed (see tools/setup)", file=sys.stderr)
+        print("bench: the part 'device' is skipped: fio is not installed (tools/setup bench)", file=sys.stderr)
         return
     path = os.path.join(args.dir, "fio")
     took = {"write": [], "read": []}

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * forks.c -- measures a trainer that forks two workers (of a data loader) in every epoch. They
- * share its huge pages, which its next step then splits. What does the call of the next save cost,
- * how long does it take to join the pages again, and what does the call after that cost?
+ * forks.c -- measures saves of a trainer that forks two data-loader workers in every epoch.
+ *
+ * The workers share the trainer's huge pages, and the next step of the trainer splits them. The
+ * rows show the time of the next save's call, the time to make the pages huge again, and the time
+ * of the call after that.
  */
 #include "bench.h"
 
@@ -14,20 +16,20 @@
 #include <unistd.h>
 
 #define WORKERS 2
-#define MEND_S 20.0
+#define COLLAPSE_WAIT_S 20.0
 
-struct forking {
+struct forks_bench {
     struct bench_state state;
     struct sidestep_engine *engine;
     char checkpoint[4096];
 };
 
-static void step(struct forking *f)
+static void step(struct forks_bench *f)
 {
     memset(f->state.memory, (int)bench_now() & 0xff, f->state.bytes);
 }
 
-static void respawn_workers(struct forking *f)
+static void respawn_workers(struct forks_bench *f)
 {
     pid_t workers[WORKERS];
 
@@ -47,9 +49,9 @@ static void respawn_workers(struct forking *f)
     }
 }
 
-/* Time the call of a save. ${mended}, unless NULL: how long a thread then joined huge pages again,
- * while the trainer computes. */
-static double save(struct forking *f, double *mended)
+/* Returns the time of a save's call. ${collapse_s}, unless NULL: how long a thread then worked to
+ * make the pages huge again, while the trainer computed. */
+static double save(struct forks_bench *f, double *collapse_s)
 {
     struct sidestep_error err = {0};
     struct sidestep_save *save = NULL;
@@ -61,43 +63,43 @@ static double save(struct forking *f, double *mended)
     double call = bench_now() - began;
     bench_check(sidestep_save_watch(save, SIDESTEP_SAVE_COMMITTED, -1, &err), &err);
     began = bench_now();
-    while (mended != NULL && info.huge_ns == 0 && bench_now() - began < MEND_S) {
+    while (collapse_s != NULL && info.huge_ns == 0 && bench_now() - began < COLLAPSE_WAIT_S) {
         (void)nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
         (void)sidestep_save_poll(save, &info);
     }
-    if (mended != NULL)
-        *mended = (double)info.huge_ns / 1e9;
+    if (collapse_s != NULL)
+        *collapse_s = (double)info.huge_ns / 1e9;
     bench_check(sidestep_save_finish(&save, NULL, &err), &err);
     bench_remove(f->checkpoint);
     return call;
 }
 
-static void measure(struct forking *f, unsigned runs)
+static void measure(struct forks_bench *f, unsigned runs)
 {
     struct bench_row call = {.what = "cow call, 2 workers forked each epoch: the 2nd save",
                              .reference = "the 1st save after it",
                              .kind = BENCH_STALL};
-    struct bench_row mend = {.what = "... between them, huge pages put together again",
-                             .kind = BENCH_DURATION,
-                             .bytes = f->state.bytes};
+    struct bench_row collapse = {.what = "... between them, huge pages put together again",
+                                 .kind = BENCH_DURATION,
+                                 .bytes = f->state.bytes};
 
     for (unsigned i = 0; i < runs; i++) {
-        double mended;
+        double collapse_s;
         respawn_workers(f);
-        bench_add(&call.theirs, save(f, &mended));
-        bench_add(&mend.ours, mended);
+        bench_add(&call.theirs, save(f, &collapse_s));
+        bench_add(&collapse.ours, collapse_s);
         step(f);
         bench_add(&call.ours, save(f, NULL));
     }
     bench_report(&call);
-    bench_report(&mend);
+    bench_report(&collapse);
 }
 
 void bench_forks(const struct bench *bench, uint64_t bytes)
 {
     struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
     struct sidestep_error err = {0};
-    struct forking f = {0};
+    struct forks_bench f = {0};
 
     bench_state_make(&f.state, bytes, BENCH_WHOLE, 1, 0);
     bench_state_fill(&f.state, 1);
@@ -106,7 +108,7 @@ void bench_forks(const struct bench *bench, uint64_t bytes)
     options.snapshot = SIDESTEP_SNAPSHOT_COW;
     bench_check(sidestep_engine_open(&f.engine, &options, &err), &err);
     bench_check(sidestep_engine_prepare(f.engine, f.state.dict, &err), &err);
-    (void)save(&f, NULL); /* plans */
+    (void)save(&f, NULL); /* the first save plans */
     measure(&f, bench->runs);
     bench_check(sidestep_engine_close(&f.engine, &err), &err);
     bench_state_free(&f.state);

@@ -3,14 +3,15 @@
 of its steps, and the comparison of the ways to save.
 
 A step sleeps for a while, as if an accelerator computed, and then the optimizer rewrites the whole
-state on one thread. A training saves again and again: in each round a few steps run with no save
-under way, then one saves, then more steps run beside the save. Between two rounds, outside of the
-clock, the save ends and the disk comes to rest.
+state on one thread. A training saves in rounds. A round begins with a few quiet steps, during which
+no save runs. The next step starts a save, and more steps run during it. Between two rounds the
+clock is stopped until the save has ended and the disk is idle.
 
-A checkpoint's lost time is what the steps from the save on took longer than the quiet steps before
-and after them, in the same training and within seconds. Other programs disturb both alike. The
-clock is that of the trainer's thread: it stands still while the thread waits for a processor. The
-processor time of a checkpoint is that of all threads and children, beyond that of quiet steps.
+The lost time of a checkpoint is the time of the steps from the save on, minus the time of as many
+quiet steps before and after them. Both are within seconds of each other, so other programs disturb
+both alike. The clock is that of the trainer's thread: it stops while the thread waits for a
+processor. The processor time of a checkpoint is that of all threads and child processes, minus that
+of quiet steps.
 """
 import argparse
 import ctypes
@@ -28,13 +29,13 @@ import torch
 import torch.distributed as dist
 from torch_support import report, settle
 
-QUIET, BESIDE = 3, 5  # steps of a round; the first of those beside a save makes it
+QUIET, BESIDE = 3, 5  # quiet steps of a round, and steps during a save; the first of these saves
 ROUND = QUIET + BESIDE
-SAVES = 4  # of a training, whose first round is not counted: it makes the optimizer's state
+SAVES = 4  # counted per training; the first round is not counted: it creates the optimizer's state
 STEPS = (1 + SAVES) * ROUND + QUIET  # the last quiet steps end the last round
-ASLEEP = 0.5  # seconds of a step
+ASLEEP = 0.5  # seconds that a step sleeps
 GOAL = 1 / 4
-DRAWS = 2000  # of the samples, for the range of a ratio
+DRAWS = 2000  # bootstrap draws, for the range of a ratio
 TICK = 1 / os.sysconf("SC_CLK_TCK")
 PROGRAMS = Path(__file__).resolve().parent.parent / "tests" / "frameworks" / "programs"
 SCHEDSTAT = Path("/proc/thread-self/schedstat")
@@ -51,18 +52,18 @@ def keep_freed_memory():
 
 
 def seconds():
-    """A clock that stands still while this thread waits for a processor."""
+    """Read a clock that stops while this thread waits for a processor."""
     waited = int(SCHEDSTAT.read_text().split()[1])
     return time.monotonic() - waited / 1e9
 
 
 def processor_seconds():
-    """Of this process, and of its children, which some ways to save have."""
+    """The processor time of this process and of its children, which some ways to save start."""
     total = time.process_time()
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             words = stat.read_text().rpartition(")")[2].split()
-        except OSError:  # it has ended
+        except OSError:  # the process has ended
             continue
         if int(words[1]) == os.getpid():
             total += (int(words[11]) + int(words[12])) * TICK
@@ -70,7 +71,7 @@ def processor_seconds():
 
 
 class Net(torch.nn.Module):
-    """With the ``moments`` of its optimizer it has ``mib``."""
+    """A model that has ``mib`` MiB together with the ``moments`` of its optimizer."""
 
     def __init__(self, mib, moments=1):
         super().__init__()
@@ -87,21 +88,21 @@ def momentum(model):
 
 
 class Clock:
-    """Has a training save in each round, and times its steps: from the begin of each to that of the
-    next one, since some frameworks save between the two.
+    """Makes a training save in each round, and times its steps: from the beginning of each step to
+    that of the next one, since some frameworks save between two steps.
 
-    save    begins a save, or asks the framework for one after this step
-    finish  waits for the save under way
-    path    where all saves go to; it is emptied after each
+    save    starts a save, or asks the framework for one after this step
+    finish  waits for the running save
+    path    the target of all saves; it is emptied after each of them
     """
 
     def __init__(self, path, save, finish):
         self.path, self.save, self.finish = path, save, finish
-        self.steps = []  # seconds, and processor time
+        self.steps = []  # (seconds, processor seconds) of each step
         self.began = None
 
     def step_begins(self, done):
-        """``done``: so many steps are."""
+        """``done``: the number of finished steps."""
         self._stop()
         if done and done % ROUND == 0:
             self.finish()
@@ -120,7 +121,7 @@ class Clock:
             self.steps.append((seconds() - self.began[0], processor_seconds() - self.began[1]))
 
     def lost(self):
-        """Of each checkpoint but the first: what it cost the trainer, and all processors."""
+        """(lost seconds, processor seconds) of each checkpoint but the first."""
         return [tuple(self._beyond_quiet(at, kind) for kind in (0, 1))
                 for at in range(ROUND, len(self.steps) - QUIET, ROUND)]
 
@@ -137,8 +138,8 @@ def empty(path):
 
 
 def arguments():
-    """Those of bench/run. Quiets the framework, leaves one processor to the background, keeps freed
-    memory, and makes a process group of this process alone, if one is needed."""
+    """Parse the arguments that bench/run passes. Also silence the framework's warnings, limit torch
+    to one thread, keep freed memory, and, with --sharded, make a process group of one rank."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--dir", required=True)
     parser.add_argument("--runs", type=int, default=5)
@@ -156,10 +157,9 @@ def arguments():
 
 
 def compare(what, args, ways, train):
-    """Reports the way "sidestep" beside each of the others.
+    """Report the way "sidestep" compared with each other way of ``ways``.
 
-    train(way, path)  the `Clock` of a training of STEPS steps, which saves into ``path`` in a way
-                      of ``ways``
+    train(way, path)  runs a training of STEPS steps that saves into ``path``; returns its `Clock`
     """
     path = os.path.join(args.dir, "checkpoints")
 
@@ -184,8 +184,7 @@ def compare(what, args, ways, train):
 
 
 def range_of_ratio(ours, theirs):
-    """In which the ratio of the medians lies with a probability of nine in ten, by drawing from the
-    samples again and again (bootstrap)."""
+    """The 90 % confidence interval of the ratio of the medians, by bootstrap."""
     draw = random.Random(1).choices
     ratios = sorted(statistics.median(draw(ours, k=len(ours))) / statistics.median(draw(theirs, k=len(theirs)))
                     for _ in range(DRAWS))

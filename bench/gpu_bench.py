@@ -3,10 +3,9 @@
 with one large pinned copy, steps during a copy, loads, pinning, and stock DCP's ways to save the
 same state.
 
-Prints one line of JSON per figure: a median with its least and greatest value, some with their
-goals ``at_most`` and ``at_least`` (docs/GPU.md) and then with ``ok``.  Needs a GPU, and says so if
-there is none.  ``--device cpu`` runs all of it on tensors in host memory, which measures nothing,
-to see that it runs.
+Prints one line of JSON per figure: the median, the minimum and the maximum. A figure with a goal
+(docs/GPU.md) also has ``at_most`` or ``at_least``, and ``ok``. Without a GPU it prints that it was
+skipped. ``--device cpu`` uses tensors in host memory: that tests this program and measures nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ CALL_S, OF_LINK, BESIDE, OF_STOCK, OF_LESSER = 0.005, 0.9, 1.02, 1 / 20, 0.8  # 
 
 
 class Bench:
-    """The options, the device, and when time is over."""
+    """The options, the device, and the time limit."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.device, self.runs = options.device, options.runs
@@ -35,7 +34,7 @@ class Bench:
         self.case: dict[str, Any] = {}
 
     def say(self, name: str, values: Any = (), **figures: Any) -> float:
-        """One line; returns the median of ``values``."""
+        """Print one line; return the median of ``values``."""
         found = sorted(values)
         middle = statistics.median(found) if found else 0.0
         if found:
@@ -52,12 +51,12 @@ class Bench:
         return time.monotonic() > self.ends
 
     def wait(self) -> None:
-        """For the device's work."""
+        """Wait until the device is idle."""
         if self.device == "cuda":
             torch.cuda.synchronize()
 
     def timed(self, work: Callable[[], Any]) -> float:
-        """Seconds, with the device's work."""
+        """Seconds of ``work``, including what it starts on the device."""
         self.wait()
         began = time.perf_counter()
         work()
@@ -102,17 +101,17 @@ class Trainer:
             parameter.grad = torch.randn_like(parameter)
 
     def forward_and_backward(self) -> None:
-        """Nothing of the state changes."""
+        """Compute without changing the state."""
         for _ in range(40):
             self.work = torch.tanh(self.work @ self.work)
 
     def step(self) -> None:
-        """Forward and backward, then the optimizer."""
+        """Run forward and backward, then the optimizer."""
         self.forward_and_backward()
         self.optimizer.step()
 
     def state(self) -> dict[str, Any]:
-        """As the last step has left it."""
+        """The state after the last step."""
         return {
             "model": {str(i): p.detach() for i, p in enumerate(self.parameters)},
             "optim": self.optimizer.state_dict(),
@@ -123,7 +122,7 @@ Save = Callable[[], Any]
 
 
 def lost_time(bench: Bench, trainer: Trainer, save: Save, name: str, **goals: Any) -> float:
-    """What one save costs so many steps that the save ends among them; and its call."""
+    """Report the time of a save's call, and how much longer the steps took during which it ran."""
     one = statistics.median(bench.times(trainer.step))
     save().result()
     seconds = bench.timed(lambda: save().result())
@@ -146,7 +145,7 @@ def lost_time(bench: Bench, trainer: Trainer, save: Save, name: str, **goals: An
 
 
 def slowdown(bench: Bench, trainer: Trainer, save: Save, copy_s: float) -> None:
-    """How much longer forward and backward take if they run entirely during a copy."""
+    """Report how much longer forward and backward take if they run entirely during a copy."""
     one = statistics.median(bench.times(trainer.forward_and_backward))
     count = max(1, int(copy_s / 2 / one))
 
@@ -165,7 +164,7 @@ def slowdown(bench: Bench, trainer: Trainer, save: Save, copy_s: float) -> None:
 
 
 def on_host(values: Any) -> Any:
-    """The same in host memory."""
+    """A copy of the state in host memory."""
     if isinstance(values, torch.Tensor):
         return values.cpu()
     if isinstance(values, dict):
@@ -174,7 +173,7 @@ def on_host(values: Any) -> Any:
 
 
 def loads(bench: Bench, trainer: Trainer, path: str, size: int, link: float) -> None:
-    """From the page cache if it has room, for host and device alike."""
+    """Report the rates of loads to the host and to the device, from the page cache if it has room."""
     import sidestep
 
     def rates(values: Any) -> list[float]:
@@ -189,7 +188,7 @@ def loads(bench: Bench, trainer: Trainer, path: str, size: int, link: float) -> 
 
 
 def ours(bench: Bench, trainer: Trainer, path: str, size: int, link: float) -> float:
-    """All figures of sidestep; returns what a checkpoint costs."""
+    """Report all figures of sidestep; return the lost seconds per checkpoint."""
     import sidestep
 
     sidestep.fence_optimizers()
@@ -217,7 +216,7 @@ def ours(bench: Bench, trainer: Trainer, path: str, size: int, link: float) -> f
 
 
 def stock_ways() -> dict[str, Callable[[], dict[str, Any]]]:
-    """Options of stock async_save()."""
+    """The options of stock async_save() by the name of the way."""
     from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
     from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
 
@@ -243,7 +242,7 @@ def stock_ways() -> dict[str, Callable[[], dict[str, Any]]]:
 
 
 def stock(bench: Bench, trainer: Trainer, path: str, way: str) -> float | None:
-    """What a checkpoint costs with a way of stock DCP's; None: this torch cannot."""
+    """Report stock DCP saving in this way; return the lost seconds. None: this torch cannot do it."""
     import torch.distributed.checkpoint as dcp
 
     stager = None
@@ -265,14 +264,14 @@ def stock(bench: Bench, trainer: Trainer, path: str, way: str) -> float | None:
 
 
 def join_alone() -> None:
-    """Stock's way by a process wants a group of ranks, even of one."""
+    """Make a process group of one rank, which stock's way "process" needs."""
     import torch.distributed as dist
 
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
 
 
 def folder_for(size: int) -> str | None:
-    """The first folder with room for a checkpoint that replaces another."""
+    """The first folder with free space for a checkpoint that replaces another."""
     for folder in (tempfile.gettempdir(), "/dev/shm"):
         room = shutil.disk_usage(folder).free if os.path.isdir(folder) else 0
         if room > 2.2 * size:
@@ -281,7 +280,7 @@ def folder_for(size: int) -> str | None:
 
 
 def measure(bench: Bench, size: int, tensors: int, ways: list[str]) -> None:
-    """All figures of one size."""
+    """Report all figures of one size."""
     bench.case = {"bytes": size, "tensors": tensors}
     where = folder_for(size)
     if where is None:
@@ -310,15 +309,15 @@ def measure(bench: Bench, size: int, tensors: int, ways: list[str]) -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """All figures."""
+    """Report all figures of all sizes."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
-    parser.add_argument("--gib", default="4", help="sizes of the state, as 1,4,32")
-    parser.add_argument("--tensors", type=int, default=300, help="of the state")
-    parser.add_argument("--small", type=int, default=10000, help="... once more; 0: not")
-    parser.add_argument("--ways", default="default,pinned,shared,process", help="of stock DCP")
+    parser.add_argument("--gib", default="4", help="sizes of the state in GiB, as 1,4,32")
+    parser.add_argument("--tensors", type=int, default=300, help="number of tensors of the state")
+    parser.add_argument("--small", type=int, default=10000, help="also measure 1 GiB with so many; 0: no")
+    parser.add_argument("--ways", default="default,pinned,shared,process", help="ways of stock DCP")
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=3600, help="begin nothing after that")
+    parser.add_argument("--seconds", type=float, default=3600, help="start no case after this time")
     options = parser.parse_args(arguments)
     bench = Bench(options)
     if options.device == "cuda" and not torch.cuda.is_available():

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* growth.c -- measures the same save and load with 1 GiB, 2, 4 ..., in turns, with memory for one
- * state only. */
+/* growth.c -- measures the same save and load with states of 1, 2, 4 ... GiB, in turns. Only one
+ * state is in memory at a time. */
 #include "bench.h"
 
 #include <stdio.h>
@@ -9,14 +9,14 @@
 #define SMALLEST_BYTES ((uint64_t)1 << 30)
 #define MAX_SIZES 8u
 
-struct size {
+struct growth_size {
     char save_name[64];
     char load_name[64];
     struct bench_row save;
     struct bench_row load;
 };
 
-struct growing {
+struct growth_bench {
     struct bench_state state;
     struct sidestep_engine *engine;
     char checkpoint[4096];
@@ -24,13 +24,13 @@ struct growing {
     char file[4096];
 };
 
-static void warm(struct growing *g)
+static void warm(struct growth_bench *g)
 {
     bench_touch(g->state.memory, g->state.bytes);
     bench_warm_free(g->state.bytes / 2);
 }
 
-static double save(struct growing *g)
+static double save(struct growth_bench *g)
 {
     struct sidestep_error err = {0};
 
@@ -40,7 +40,7 @@ static double save(struct growing *g)
     return bench_now() - began;
 }
 
-static double write_plainly(struct growing *g)
+static double write_plain_file(struct growth_bench *g)
 {
     warm(g);
     double seconds = bench_write_file(g->file, g->state.memory, g->state.bytes, true);
@@ -48,7 +48,7 @@ static double write_plainly(struct growing *g)
     return seconds;
 }
 
-static double load(struct growing *g)
+static double load(struct growth_bench *g)
 {
     struct sidestep_error err = {0};
 
@@ -59,30 +59,30 @@ static double load(struct growing *g)
     return bench_now() - began;
 }
 
-static double read_plainly(struct growing *g)
+static double read_shard(struct growth_bench *g)
 {
     bench_make_cold(g->checkpoint);
     return bench_read_file(g->shard, g->state.memory, true, true);
 }
 
-static void measure(struct growing *g, struct size *size, uint64_t bytes, uint64_t seed)
+static void measure(struct growth_bench *g, struct growth_size *size, uint64_t bytes, uint64_t seed)
 {
     struct sidestep_error err = {0};
 
     bench_state_make(&g->state, bytes, BENCH_WHOLE, 1, 0);
     bench_state_fill(&g->state, seed);
     bench_check(sidestep_engine_open(&g->engine, NULL, &err), &err);
-    bench_add(&size->save.theirs, write_plainly(g));
+    bench_add(&size->save.theirs, write_plain_file(g));
     bench_add(&size->save.ours, save(g));
     bench_add(&size->load.ours, load(g));
-    bench_add(&size->load.theirs, read_plainly(g));
+    bench_add(&size->load.theirs, read_shard(g));
     size->save.bytes = size->load.bytes = g->state.bytes;
     bench_remove(g->checkpoint);
     bench_check(sidestep_engine_close(&g->engine, &err), &err);
     bench_state_free(&g->state);
 }
 
-static void name(struct size *size, uint64_t bytes)
+static void size_init(struct growth_size *size, uint64_t bytes)
 {
     unsigned long long mib = bytes >> 20;
 
@@ -100,15 +100,15 @@ static void name(struct size *size, uint64_t bytes)
 
 void bench_growth(const struct bench *bench, uint64_t bytes)
 {
-    struct size sizes[MAX_SIZES];
-    struct growing g = {0};
+    struct growth_size sizes[MAX_SIZES];
+    struct growth_bench g = {0};
     unsigned count = 0;
 
     snprintf(g.checkpoint, sizeof(g.checkpoint), "%s/checkpoint", bench->dir);
     snprintf(g.shard, sizeof(g.shard), "%s/__0_0.distcp", g.checkpoint);
     snprintf(g.file, sizeof(g.file), "%s/plain", bench->dir);
     for (uint64_t size = SMALLEST_BYTES; size <= bytes && count < MAX_SIZES; size *= 2)
-        name(&sizes[count++], size);
+        size_init(&sizes[count++], size);
     for (unsigned run = 0; run < bench->runs; run++)
         for (unsigned i = 0; i < count; i++)
             measure(&g, &sizes[i], SMALLEST_BYTES << i, run + 1);

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * hold.c -- measures what an asynchronous save costs the trainer, by write protection and by copy:
- * the time of the call, and all lost time: the call and the next step (which rewrites the whole
- * state), minus the same step without a save. Also memory and processor time, with a trainer that
- * waits until all is written; and the lost time with a small pool.
+ * hold.c -- measures what an asynchronous save costs the trainer, with snapshots by write
+ * protection (cow) and by copy.
+ *
+ * The rows show the time of the call, and the lost time: the call and the next step, which rewrites
+ * the whole state, minus the same step without a save. They also show memory and processor time of
+ * a save whose trainer waits until everything is written, and the lost time with a small pool.
  */
 #include "bench.h"
 
@@ -11,26 +13,26 @@
 #include <string.h>
 #include <time.h>
 
-/* What the trainer does between the call and the step. */
+/* When the trainer rewrites its state after the call. */
 enum trainer { AT_ONCE, AFTER_200_MS, AFTER_THE_WRITE, TRAINERS };
 
 static const char *const trainer_names[] = {"rewrites at once", "computes 200 ms first",
                                             "computes until it is written"};
 
-struct holding {
+struct hold_bench {
     const struct bench *bench;
     struct bench_state state;
     struct sidestep_engine *engines[2]; /* cow, copy */
-    uint64_t resident;                  /* before there was an engine */
+    uint64_t resident;                  /* bytes, before an engine existed */
     char checkpoint[4096];
 };
 
-static void step(struct holding *h)
+static void step(struct hold_bench *h)
 {
     memset(h->state.memory, (int)bench_now() & 0xff, h->state.bytes);
 }
 
-static double timed_step(struct holding *h)
+static double timed_step(struct hold_bench *h)
 {
     double began = bench_now();
 
@@ -53,20 +55,12 @@ static void compute(enum trainer trainer, struct sidestep_save *save)
 struct cost {
     double call;
     double lost;
-    double processor; /* seconds, from the call until the trainer goes on */
-    double memory;    /* peak bytes, beyond what was resident */
+    double processor; /* seconds, from the call until the trainer rewrites the state */
+    double memory;    /* peak of resident bytes, minus hold_bench.resident */
     double waited;    /* seconds: the longest wait of one write of the trainer */
 };
 
-static double processor_now(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
-
-static struct cost save_once(struct holding *h, struct sidestep_engine *engine,
+static struct cost save_once(struct hold_bench *h, struct sidestep_engine *engine,
                              enum trainer trainer)
 {
     struct sidestep_error err = {0};
@@ -77,11 +71,11 @@ static struct cost save_once(struct holding *h, struct sidestep_engine *engine,
     step(h);
     double plain = timed_step(h);
     bench_peak_reset();
-    double began = bench_now(), processor = processor_now();
+    double began = bench_now(), processor = bench_cpu();
     bench_check(sidestep_save_async(engine, h->checkpoint, h->state.dict, NULL, &save, &err), &err);
     double call = bench_now() - began;
     compute(trainer, save);
-    processor = processor_now() - processor;
+    processor = bench_cpu() - processor;
     double lost = call + timed_step(h) - plain;
     bench_check(sidestep_save_finish(&save, &info, &err), &err);
     bench_remove(h->checkpoint);
@@ -93,12 +87,11 @@ static struct cost save_once(struct holding *h, struct sidestep_engine *engine,
                          .waited = (double)info.fault_max_ns * 1e-9};
 }
 
-static void measure(struct holding *h, enum trainer trainer, const char *pages)
+static void measure(struct hold_bench *h, enum trainer trainer, const char *pages)
 {
     char call_name[96], lost_name[96], processor_name[96], waited_name[96];
     struct bench_row call = {.what = call_name, .reference = "by copy", .kind = BENCH_STALL};
     struct bench_row lost = {.what = lost_name, .reference = "by copy", .kind = BENCH_STALL};
-
     struct bench_row processor = {
         .what = processor_name, .reference = "by copy", .kind = BENCH_STALL};
     struct bench_row waited = {.what = waited_name, .kind = BENCH_DURATION};
@@ -130,7 +123,7 @@ static void measure(struct holding *h, enum trainer trainer, const char *pages)
     bench_report(&lost);
 }
 
-static void open_engine(struct holding *h, unsigned i, enum sidestep_snapshot snapshot,
+static void open_engine(struct hold_bench *h, unsigned i, enum sidestep_snapshot snapshot,
                         uint64_t pool_bytes)
 {
     struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
@@ -140,12 +133,12 @@ static void open_engine(struct holding *h, unsigned i, enum sidestep_snapshot sn
     options.pool_bytes = pool_bytes;
     bench_check(sidestep_engine_open(&h->engines[i], &options, &err), &err);
     bench_check(sidestep_engine_prepare(h->engines[i], h->state.dict, &err), &err);
-    (void)save_once(h, h->engines[i], AFTER_THE_WRITE); /* plans */
+    (void)save_once(h, h->engines[i], AFTER_THE_WRITE); /* the first save plans */
 }
 
-/* Measure a process with only this engine. The first save copies ahead; after some that need no
- * copies, memory is returned. */
-static void measure_memory(struct holding *h, uint64_t pool_bytes)
+/* Measure the memory of one engine, while the process has no other. The first save copies ahead.
+ * After several saves that need no copies, the engine returns memory. */
+static void measure_memory(struct hold_bench *h, uint64_t pool_bytes)
 {
     struct sidestep_error err = {0};
     struct bench_row memory = {.what = pool_bytes == 0 ? "cow, extra memory"
@@ -164,7 +157,7 @@ static void measure_memory(struct holding *h, uint64_t pool_bytes)
 
 void bench_hold(const struct bench *bench, uint64_t bytes)
 {
-    struct holding h = {.bench = bench};
+    struct hold_bench h = {.bench = bench};
     struct sidestep_error err = {0};
     struct sidestep_huge_pages report = SIDESTEP_HUGE_PAGES_INIT;
     struct bench_row collapse = {
@@ -177,7 +170,7 @@ void bench_hold(const struct bench *bench, uint64_t bytes)
     measure_memory(&h, 0);
     open_engine(&h, 0, SIDESTEP_SNAPSHOT_COW, 0);
     open_engine(&h, 1, SIDESTEP_SNAPSHOT_COPY, 0);
-    /* The calm ones first, because saves learn from the last ones. */
+    /* Trainers that write late come first: a save learns from those before it. */
     for (unsigned t = TRAINERS; t-- != 0;)
         measure(&h, (enum trainer)t, "4 KiB pages");
     bench_check(sidestep_state_dict_huge_pages(h.state.dict, &report, &err), &err);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* load.c -- measures how fast a checkpoint is read, with every byte verified. */
+/* load.c -- measures how fast a load and `sidestep verify` read a checkpoint and check its hashes.
+ */
 #include "bench.h"
 
 #include <fcntl.h>
@@ -10,19 +11,18 @@
 
 extern char **environ;
 
-struct loading {
+struct load_bench {
     const struct bench *bench;
     struct bench_state saved;
     struct bench_state target;
     struct sidestep_engine *engine;
     uint64_t file_bytes;
-    struct bench_samples cpu; /* of loads */
+    struct bench_samples cpu; /* seconds per GiB of the loads */
     char checkpoint[4096];
     char shard[4200];
 };
 
-/* Prepare the page cache, and the memory of both ways. */
-static void prepare(struct loading *l, bool cold)
+static void prepare(struct load_bench *l, bool cold)
 {
     if (cold)
         bench_make_cold(l->checkpoint);
@@ -33,7 +33,7 @@ static void prepare(struct loading *l, bool cold)
         bench_warm_free(l->file_bytes + ((uint64_t)64 << 20));
 }
 
-static double load(struct loading *l, bool cold)
+static double load(struct load_bench *l, bool cold)
 {
     struct sidestep_error err = {0};
 
@@ -44,17 +44,17 @@ static double load(struct loading *l, bool cold)
     double seconds = bench_now() - began;
     bench_add(&l->cpu, bench_cpu_per_gib(cpu, l->target.bytes));
     if (memcmp(l->target.memory, l->saved.memory, l->saved.bytes) != 0)
-        bench_die("what was loaded is not what was saved");
+        bench_die("the loaded state differs from the saved one");
     return seconds;
 }
 
-static double plain(struct loading *l, bool cold, bool whole)
+static double plain(struct load_bench *l, bool cold, bool whole)
 {
     prepare(l, cold);
     return bench_read_file(l->shard, l->target.memory, whole, false);
 }
 
-static double verify(struct loading *l, bool cold)
+static double verify(struct load_bench *l, bool cold)
 {
     char *arguments[] = {(char *)(uintptr_t)l->bench->cli, (char *)(uintptr_t) "verify",
                          l->checkpoint, NULL};
@@ -74,7 +74,7 @@ static double verify(struct loading *l, bool cold)
     return seconds;
 }
 
-static void measure(struct loading *l, bool cold)
+static void measure(struct load_bench *l, bool cold)
 {
     struct bench_row loads = {
         .what = cold ? "load, verified, cold" : "load, verified, from the page cache",
@@ -90,7 +90,6 @@ static void measure(struct loading *l, bool cold)
         .goal = cold ? 0.85 : 0,
         .bytes = l->file_bytes,
     };
-
     struct bench_row cpu = {.what = cold ? "load, cold, processor time a GiB"
                                          : "load, page cache, processor time a GiB",
                             .kind = BENCH_CPU,
@@ -111,7 +110,7 @@ static void measure(struct loading *l, bool cold)
 
 void bench_load(const struct bench *bench, uint64_t bytes)
 {
-    struct loading l = {.bench = bench};
+    struct load_bench l = {.bench = bench};
     struct sidestep_error err = {0};
 
     bench_state_make(&l.saved, bytes, BENCH_WHOLE, 1, 0);
@@ -123,7 +122,7 @@ void bench_load(const struct bench *bench, uint64_t bytes)
     bench_check(sidestep_save(l.engine, l.checkpoint, l.saved.dict, NULL, NULL, &err), &err);
     l.file_bytes = bench_file_bytes(l.shard);
     if (l.file_bytes > l.target.bytes + BENCH_SLACK_BYTES)
-        bench_die("the shard file has more than %llu bytes beside its data",
+        bench_die("the shard file has more than %llu bytes besides its data",
                   (unsigned long long)BENCH_SLACK_BYTES);
     measure(&l, true);
     measure(&l, false);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * memory.c -- allocates, touches and copies memory: see bench.h. On virtual machines free memory
- * returns to the host after a while, and its first touch is then ten times slower than a copy. So
- * a run touches all that it needs beforehand.
+ * memory.c -- allocates, touches and copies memory.
+ *
+ * On a virtual machine, free memory returns to the host after a while, and the next first access is
+ * then ten times slower than a copy. So a run touches all memory that it needs before it is timed.
  */
 #include "bench.h"
 
@@ -21,7 +22,7 @@ void *bench_map(uint64_t bytes, bool huge)
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
     if (memory == MAP_FAILED)
-        bench_die("no %llu MiB of memory", (unsigned long long)(length >> 20));
+        bench_die("cannot allocate %llu MiB", (unsigned long long)(length >> 20));
     (void)madvise(memory, length, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
     memset(memory, 0, length);
     return memory;

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * object_server.c -- the connections and requests of object_server.h.
+ * object_server.c -- the program object-server: answers HTTP requests for the objects of the bucket
+ * "bench" (object_server.h).
  *
- *      object-server
- *
- * It listens on a free port of 127.0.0.1, prints where as one line of JSON, and ends when its
- * standard input does. The bucket is called "bench". GET /!requests answers the number of requests
- * so far, this one left out. GET
- * /!delay?ms=20 delays every later answer by so many milliseconds.
+ * It listens on a free port of 127.0.0.1, prints the endpoint as one line of JSON, and ends at the
+ * end of its standard input. GET /!requests returns the number of earlier requests. GET
+ * /!delay?ms=20 delays every later response by 20 milliseconds.
  */
 #include "object_server.h"
 
@@ -28,21 +26,21 @@
 #define SOCKET_BYTES (4 << 20)
 
 static atomic_ullong request_count;
-static atomic_uint delay_ms; /* before each answer, as if the store were far away */
+static atomic_uint delay_ms; /* before each response, as if the store were far away */
 
 struct connection {
     int fd;
     char head[HEAD_BYTES + 1];
-    size_t used; /* bytes in ${head}: a head, and what came with it */
-    size_t end;  /* of the head */
+    size_t used; /* bytes in ${head}: a request's head, and what was received with it */
+    size_t end;  /* end of the head, then of the part of the body that was consumed */
     char method[8];
     char target[4096];
-    char key[SERVER_KEY_BYTES]; /* "": the bucket */
+    char key[SERVER_KEY_BYTES]; /* "": the request is for the bucket */
     char *query;
     bool is_broken;
 };
 
-/* ---- bytes */
+/* ---- responses */
 
 static bool send_all(struct connection *c, struct iovec *pieces, int count)
 {
@@ -77,7 +75,7 @@ static void answer(struct connection *c, const char *status, const char *headers
     (void)send_all(c, pieces, body[0] != '\0' ? 2 : 1);
 }
 
-static void refuse(struct connection *c, const char *status, const char *code)
+static void answer_error(struct connection *c, const char *status, const char *code)
 {
     char body[256];
 
@@ -85,7 +83,7 @@ static void refuse(struct connection *c, const char *status, const char *code)
     answer(c, status, "", strcmp(c->method, "HEAD") == 0 ? "" : body);
 }
 
-/* ---- heads */
+/* ---- the heads of requests */
 
 static bool read_head(struct connection *c)
 {
@@ -105,8 +103,8 @@ static bool read_head(struct connection *c)
     }
 }
 
-/* The value of a header up to its line's end, or NULL. */
-static const char *header(const struct connection *c, const char *name)
+/* The start of a header's value, which ends with its line; NULL: the request has no such header. */
+static const char *find_header(const struct connection *c, const char *name)
 {
     size_t length = strlen(name);
 
@@ -149,8 +147,8 @@ static bool parse_target(struct connection *c)
     return true;
 }
 
-/* Is the parameter there? Its value goes to ${to}. */
-static bool parameter(const struct connection *c, const char *name, char *to, size_t bytes)
+/* Does the query have this parameter? Sets ${to} to its value, or to "". */
+static bool get_parameter(const struct connection *c, const char *name, char *to, size_t bytes)
 {
     size_t length = strlen(name);
 
@@ -208,12 +206,13 @@ static bool receive(struct connection *c, unsigned char *to, size_t bytes)
 
 static bool read_body(struct connection *c, struct server_piece *body)
 {
-    const char *length = header(c, "content-length"), *coding = header(c, "content-encoding");
-    const char *expect = header(c, "expect");
+    const char *length = find_header(c, "content-length"),
+               *coding = find_header(c, "content-encoding");
+    const char *expect = find_header(c, "expect");
     bool is_chunked = coding != NULL && strncmp(coding, "aws-chunked", 11) == 0;
 
-    if (header(c, "transfer-encoding") != NULL)
-        return false; /* no client of these measurements sends it */
+    if (find_header(c, "transfer-encoding") != NULL)
+        return false; /* no client of the benchmark sends it */
     body->length = length != NULL ? strtoul(length, NULL, 10) : 0;
     body->bytes = server_memory(body->length + 1);
     if (expect != NULL) {
@@ -238,7 +237,7 @@ static void answer_tag(struct connection *c, uint64_t tag)
     answer(c, "200 OK", headers, "");
 }
 
-/* CopyObject, by which others rename: "bucket/key" in ${source}, which a line's end follows. */
+/* CopyObject, with which other programs rename. ${source}: "bucket/key", up to the line's end. */
 static void copy(struct connection *c, const char *source)
 {
     char key[SERVER_KEY_BYTES], text[128];
@@ -253,7 +252,7 @@ static void copy(struct connection *c, const char *source)
     struct server_object *from =
         name != NULL ? server_object_get(name + sizeof(BUCKET "/") - 1) : NULL;
     if (from == NULL) {
-        refuse(c, "404 Not Found", "NoSuchKey");
+        answer_error(c, "404 Not Found", "NoSuchKey");
         return;
     }
     struct server_piece *piece = (struct server_piece *)(void *)server_memory(sizeof(*piece));
@@ -271,16 +270,16 @@ static void copy(struct connection *c, const char *source)
 
 static void put(struct connection *c, struct server_piece body)
 {
-    const char *absent = header(c, "if-none-match"), *tag = header(c, "if-match");
+    const char *absent = find_header(c, "if-none-match"), *tag = find_header(c, "if-match");
     char text[64], id[64];
 
-    if (parameter(c, "uploadId", id, sizeof(id)) &&
-        parameter(c, "partNumber", text, sizeof(text))) {
+    if (get_parameter(c, "uploadId", id, sizeof(id)) &&
+        get_parameter(c, "partNumber", text, sizeof(text))) {
         unsigned number = (unsigned)strtoul(text, NULL, 10);
         if (server_upload_part(strtoull(id, NULL, 10), number, body))
             answer_tag(c, number);
         else
-            refuse(c, "404 Not Found", "NoSuchUpload");
+            answer_error(c, "404 Not Found", "NoSuchUpload");
         return;
     }
     struct server_piece *piece = (struct server_piece *)(void *)server_memory(sizeof(*piece));
@@ -292,7 +291,7 @@ static void put(struct connection *c, struct server_piece body)
     if (new_tag != 0)
         answer_tag(c, new_tag);
     else
-        refuse(c, "412 Precondition Failed", "PreconditionFailed");
+        answer_error(c, "412 Precondition Failed", "PreconditionFailed");
 }
 
 /* Delete every <Key> of ${body}. */
@@ -313,15 +312,15 @@ static void post(struct connection *c, struct server_piece body)
 {
     char id[64], text[2048];
 
-    if (parameter(c, "delete", id, sizeof(id))) {
+    if (get_parameter(c, "delete", id, sizeof(id))) {
         delete_many(c, (char *)body.bytes);
-    } else if (parameter(c, "uploads", id, sizeof(id))) {
+    } else if (get_parameter(c, "uploads", id, sizeof(id))) {
         snprintf(text, sizeof(text),
                  "<InitiateMultipartUploadResult><Bucket>" BUCKET "</Bucket><Key>%s</Key>"
                  "<UploadId>%llu</UploadId></InitiateMultipartUploadResult>",
                  c->key, (unsigned long long)server_upload_begin());
         answer(c, "200 OK", "", text);
-    } else if (parameter(c, "uploadId", id, sizeof(id))) {
+    } else if (get_parameter(c, "uploadId", id, sizeof(id))) {
         uint64_t tag = server_upload_complete(strtoull(id, NULL, 10), c->key);
         snprintf(text, sizeof(text),
                  "<CompleteMultipartUploadResult><Bucket>" BUCKET "</Bucket><Key>%s</Key><ETag>"
@@ -330,14 +329,14 @@ static void post(struct connection *c, struct server_piece body)
         if (tag != 0)
             answer(c, "200 OK", "", text);
         else
-            refuse(c, "404 Not Found", "NoSuchUpload");
+            answer_error(c, "404 Not Found", "NoSuchUpload");
     } else {
-        refuse(c, "501 Not Implemented", "NotImplemented");
+        answer_error(c, "501 Not Implemented", "NotImplemented");
     }
     server_memory_free(body.bytes);
 }
 
-/* Bytes [begin, end) of ${object}, behind a head. */
+/* Send ${head}, and then bytes [begin, end) of ${object}. */
 static void send_object(struct connection *c, const struct server_object *object, char *head,
                         uint64_t begin, uint64_t end)
 {
@@ -362,13 +361,13 @@ static void send_object(struct connection *c, const struct server_object *object
 static void get(struct connection *c)
 {
     struct server_object *object = server_object_get(c->key);
-    const char *range = header(c, "range"), *tag = header(c, "if-match");
+    const char *range = find_header(c, "range"), *tag = find_header(c, "if-match");
     unsigned long long begin = 0, last = 0;
     char head[512], when[40], content_range[80] = "";
     struct tm utc;
 
     if (object == NULL) {
-        refuse(c, "404 Not Found", "NoSuchKey");
+        answer_error(c, "404 Not Found", "NoSuchKey");
         return;
     }
     uint64_t end = object->length;
@@ -376,9 +375,9 @@ static void get(struct connection *c)
     if (found == 2 && last + 1 < end)
         end = last + 1;
     if (tag != NULL && strtoull(tag + 1, NULL, 10) != object->tag) {
-        refuse(c, "412 Precondition Failed", "PreconditionFailed");
+        answer_error(c, "412 Precondition Failed", "PreconditionFailed");
     } else if (begin > end || (found > 0 && begin == end)) {
-        refuse(c, "416 Range Not Satisfiable", "InvalidRange");
+        answer_error(c, "416 Range Not Satisfiable", "InvalidRange");
     } else {
         if (found > 0)
             snprintf(content_range, sizeof(content_range),
@@ -399,20 +398,22 @@ static void get(struct connection *c)
 
 static void list(struct connection *c)
 {
-    char prefix[SERVER_KEY_BYTES], after[SERVER_KEY_BYTES], delimiter[8], most[16];
+    char prefix[SERVER_KEY_BYTES], after[SERVER_KEY_BYTES], delimiter[8], max_keys[16];
     struct server_text xml = {0};
 
-    if (parameter(c, "uploads", after, sizeof(after))) {
+    if (get_parameter(c, "uploads", after, sizeof(after))) {
         answer(c, "200 OK", "",
                "<ListMultipartUploadsResult><IsTruncated>false</IsTruncated>"
                "</ListMultipartUploadsResult>");
         return;
     }
-    (void)parameter(c, "prefix", prefix, sizeof(prefix));
-    (void)parameter(c, "delimiter", delimiter, sizeof(delimiter));
-    if (!parameter(c, "continuation-token", after, sizeof(after)))
-        (void)parameter(c, "start-after", after, sizeof(after));
-    size_t keys = parameter(c, "max-keys", most, sizeof(most)) ? strtoul(most, NULL, 10) : 1000;
+    (void)get_parameter(c, "prefix", prefix, sizeof(prefix));
+    (void)get_parameter(c, "delimiter", delimiter, sizeof(delimiter));
+    if (!get_parameter(c, "continuation-token", after, sizeof(after)))
+        (void)get_parameter(c, "start-after", after, sizeof(after));
+    size_t keys = get_parameter(c, "max-keys", max_keys, sizeof(max_keys))
+                      ? strtoul(max_keys, NULL, 10)
+                      : 1000;
     server_print(&xml,
                  "<ListBucketResult><Name>" BUCKET "</Name><Prefix>%s</Prefix><MaxKeys>%zu"
                  "</MaxKeys>",
@@ -423,14 +424,14 @@ static void list(struct connection *c)
     free(xml.bytes);
 }
 
-static void look(struct connection *c)
+static void answer_get(struct connection *c)
 {
     char text[32];
 
     if (strcmp(c->target, "/!requests") == 0) {
         snprintf(text, sizeof(text), "%llu", atomic_fetch_sub(&request_count, 1) - 1);
         answer(c, "200 OK", "", text);
-    } else if (strcmp(c->target, "/!delay") == 0 && parameter(c, "ms", text, sizeof(text))) {
+    } else if (strcmp(c->target, "/!delay") == 0 && get_parameter(c, "ms", text, sizeof(text))) {
         atomic_store(&delay_ms, (unsigned)strtoul(text, NULL, 10));
         answer(c, "200 OK", "", "");
     } else if (c->key[0] != '\0') {
@@ -442,18 +443,18 @@ static void look(struct connection *c)
     }
 }
 
-static void take_away(struct connection *c)
+static void answer_delete(struct connection *c)
 {
     char id[64];
 
-    if (parameter(c, "uploadId", id, sizeof(id)))
+    if (get_parameter(c, "uploadId", id, sizeof(id)))
         server_upload_abort(strtoull(id, NULL, 10));
     else
         server_object_delete(c->key);
     answer(c, "204 No Content", "", "");
 }
 
-static bool serve_one(struct connection *c)
+static bool serve_request(struct connection *c)
 {
     struct server_piece body = {0};
 
@@ -466,7 +467,7 @@ static bool serve_one(struct connection *c)
     }
     if (atomic_load(&delay_ms) != 0)
         (void)usleep(1000 * atomic_load(&delay_ms));
-    const char *source = header(c, "x-amz-copy-source");
+    const char *source = find_header(c, "x-amz-copy-source");
     if (strcmp(c->method, "PUT") == 0 && source != NULL) {
         copy(c, source);
         server_memory_free(body.bytes);
@@ -475,26 +476,26 @@ static bool serve_one(struct connection *c)
     else if (strcmp(c->method, "POST") == 0)
         post(c, body);
     else if (strcmp(c->method, "DELETE") == 0)
-        take_away(c);
+        answer_delete(c);
     else
-        look(c);
+        answer_get(c);
     memmove(c->head, c->head + c->end, c->used - c->end);
     c->used -= c->end;
     return !c->is_broken;
 }
 
-static void *serve(void *argument)
+static void *serve_connection(void *argument)
 {
     struct connection *c = argument;
 
-    while (serve_one(c)) {
+    while (serve_request(c)) {
     }
     (void)close(c->fd);
     free(c);
     return NULL;
 }
 
-static void *accept_all(void *argument)
+static void *accept_connections(void *argument)
 {
     int listening = *(int *)argument;
 
@@ -506,7 +507,7 @@ static void *accept_all(void *argument)
             exit(1);
         (void)setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
         (void)setsockopt(c->fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
-        if (pthread_create(&thread, NULL, serve, c) != 0)
+        if (pthread_create(&thread, NULL, serve_connection, c) != 0)
             exit(1);
         (void)pthread_detach(thread);
     }
@@ -525,7 +526,7 @@ int main(void)
     if (listening < 0 || bind(listening, (struct sockaddr *)&address, sizeof(address)) != 0 ||
         listen(listening, 256) != 0 ||
         getsockname(listening, (struct sockaddr *)&address, &length) != 0 ||
-        pthread_create(&thread, NULL, accept_all, &listening) != 0) {
+        pthread_create(&thread, NULL, accept_connections, &listening) != 0) {
         perror("object-server");
         return 1;
     }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* object_server_bucket.c -- the objects and uploads of object_server.h. */
+/* object_server_bucket.c -- keeps the objects and the uploads of the bucket in memory. */
 #include "object_server.h"
 
 #include <malloc.h>
@@ -22,7 +22,7 @@ static size_t count, capacity;
 static struct upload *uploads;
 static uint64_t last_tag;
 
-static void *need(void *memory)
+static void *check_memory(void *memory)
 {
     if (memory == NULL) {
         fputs("object-server: out of memory\n", stderr);
@@ -33,7 +33,7 @@ static void *need(void *memory)
 
 void server_bucket_init(void)
 {
-    /* Pages that were touched once are kept: new ones would cost more than the copy. */
+    /* Keep pages that were touched once: new pages would cost more than the copy. */
     (void)mallopt(M_ARENA_MAX, 1);
     (void)mallopt(M_MMAP_THRESHOLD, 1 << 30);
     (void)mallopt(M_TRIM_THRESHOLD, -1);
@@ -41,7 +41,7 @@ void server_bucket_init(void)
 
 unsigned char *server_memory(size_t bytes)
 {
-    return need(malloc(bytes != 0 ? bytes : 1));
+    return check_memory(malloc(bytes != 0 ? bytes : 1));
 }
 
 void server_memory_free(unsigned char *bytes)
@@ -55,7 +55,7 @@ void server_print(struct server_text *text, const char *fmt, ...)
 
     if (text->capacity - text->length < 8192) {
         text->capacity = 2 * text->capacity + 16384;
-        text->bytes = need(realloc(text->bytes, text->capacity));
+        text->bytes = check_memory(realloc(text->bytes, text->capacity));
     }
     va_start(values, fmt);
     int used = vsnprintf(text->bytes + text->length, 8192, fmt, values);
@@ -63,7 +63,7 @@ void server_print(struct server_text *text, const char *fmt, ...)
     text->length += used > 0 && used < 8192 ? (size_t)used : 0;
 }
 
-/* Locked: the first object whose key is not before ${key}. */
+/* The lock is held. The index of the first object whose key is not before ${key}. */
 static size_t lower_bound(const char *key)
 {
     size_t low = 0, high = count;
@@ -83,7 +83,7 @@ static bool is_at(size_t at, const char *key)
     return at < count && strcmp(objects[at]->key, key) == 0;
 }
 
-/* Locked. */
+/* The lock is held. */
 static void release(struct server_object *object)
 {
     if (--object->users != 0)
@@ -116,7 +116,7 @@ void server_object_release(struct server_object *object)
     pthread_mutex_unlock(&lock);
 }
 
-/* Locked: put ${object} at its place. */
+/* The lock is held. */
 static void insert(struct server_object *object)
 {
     size_t at = lower_bound(object->key);
@@ -126,7 +126,7 @@ static void insert(struct server_object *object)
     } else {
         if (count == capacity) {
             capacity = 2 * capacity + 1024;
-            objects = need(realloc(objects, capacity * sizeof(struct server_object *)));
+            objects = check_memory(realloc(objects, capacity * sizeof(struct server_object *)));
         }
         memmove(&objects[at + 1], &objects[at], (count - at) * sizeof(struct server_object *));
         count++;
@@ -137,9 +137,9 @@ static void insert(struct server_object *object)
 uint64_t server_object_put(const char *key, struct server_piece *pieces, size_t piece_count,
                            enum server_condition condition, uint64_t tag)
 {
-    struct server_object *object = need(calloc(1, sizeof(*object)));
+    struct server_object *object = check_memory(calloc(1, sizeof(*object)));
 
-    *object = (struct server_object){.key = need(strdup(key)),
+    *object = (struct server_object){.key = check_memory(strdup(key)),
                                      .users = 1,
                                      .modified = time(NULL),
                                      .piece_count = piece_count,
@@ -148,9 +148,9 @@ uint64_t server_object_put(const char *key, struct server_piece *pieces, size_t 
         object->length += pieces[i].length;
     pthread_mutex_lock(&lock);
     size_t at = lower_bound(key);
-    bool is_there = is_at(at, key);
-    bool is_met = condition == SERVER_ALWAYS || (condition == SERVER_IF_ABSENT && !is_there) ||
-                  (condition == SERVER_IF_TAG && is_there && objects[at]->tag == tag);
+    bool exists = is_at(at, key);
+    bool is_met = condition == SERVER_ALWAYS || (condition == SERVER_IF_ABSENT && !exists) ||
+                  (condition == SERVER_IF_TAG && exists && objects[at]->tag == tag);
     uint64_t result = is_met ? ++last_tag : 0;
     object->tag = result;
     if (is_met)
@@ -185,13 +185,13 @@ static void print_object(struct server_text *xml, const struct server_object *ob
                  (unsigned long long)object->length);
 }
 
-void server_list(const char *prefix, const char *after, char delimiter, size_t most,
+void server_list(const char *prefix, const char *after, char delimiter, size_t max_keys,
                  struct server_text *xml)
 {
     char seen[SERVER_KEY_BYTES] = "";
     const char *last = "";
     size_t shown = 0, length = strlen(prefix);
-    bool is_cut = false;
+    bool is_truncated = false;
 
     pthread_mutex_lock(&lock);
     for (size_t i = lower_bound(strcmp(after, prefix) > 0 ? after : prefix); i < count; i++) {
@@ -203,8 +203,8 @@ void server_list(const char *prefix, const char *after, char delimiter, size_t m
         if (strcmp(key, after) <= 0 ||
             (cut != 0 && (strncmp(seen, key, cut) == 0 || strncmp(after, key, cut) == 0)))
             continue;
-        is_cut = shown == most;
-        if (is_cut)
+        is_truncated = shown == max_keys;
+        if (is_truncated)
             break;
         shown++;
         if (cut != 0) {
@@ -216,17 +216,17 @@ void server_list(const char *prefix, const char *after, char delimiter, size_t m
         last = cut != 0 ? seen : key;
     }
     server_print(xml, "<IsTruncated>%s</IsTruncated><KeyCount>%zu</KeyCount>",
-                 is_cut ? "true" : "false", shown);
-    if (is_cut)
+                 is_truncated ? "true" : "false", shown);
+    if (is_truncated)
         server_print(xml, "<NextContinuationToken>%s</NextContinuationToken>", last);
     pthread_mutex_unlock(&lock);
 }
 
 uint64_t server_upload_begin(void)
 {
-    struct upload *upload = need(calloc(1, sizeof(*upload)));
+    struct upload *upload = check_memory(calloc(1, sizeof(*upload)));
 
-    upload->parts = need(calloc(SERVER_MAX_PARTS, sizeof(*upload->parts)));
+    upload->parts = check_memory(calloc(SERVER_MAX_PARTS, sizeof(*upload->parts)));
     pthread_mutex_lock(&lock);
     upload->id = ++last_tag;
     upload->next = uploads;
@@ -235,7 +235,7 @@ uint64_t server_upload_begin(void)
     return upload->id;
 }
 
-/* Locked. */
+/* The lock is held. */
 static struct upload **find_upload(uint64_t id)
 {
     struct upload **at = &uploads;
@@ -278,7 +278,7 @@ uint64_t server_upload_complete(uint64_t id, const char *key)
     if (upload == NULL)
         return 0;
     size_t parts = upload->last;
-    struct server_piece *pieces = need(calloc(parts + 1, sizeof(*pieces)));
+    struct server_piece *pieces = check_memory(calloc(parts + 1, sizeof(*pieces)));
     memcpy(pieces, upload->parts + 1, parts * sizeof(*pieces));
     free(upload->parts);
     free(upload);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* objects.c -- measures saves to, and loads from, an object store in memory (object_server.h). */
+/* objects.c -- measures saves to and loads from an object store in memory (object_server.h). */
 #include "curl_loop.h"
 
 #include <spawn.h>
@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #define PART_BYTES ((uint64_t)8 << 20)
-#define UPLOADS 8u /* connections of one file that is written */
-#define READS 16u  /* requests in flight of a load */
+#define UPLOADS 8u /* connections that upload one file */
+#define READS 16u  /* requests of a load in flight */
 #define LISTED 1000u
 #define DELAY_MS 20u
 
@@ -19,16 +19,16 @@ extern char **environ;
 
 struct server {
     pid_t process;
-    int input; /* it ends when this is closed */
+    int input; /* its standard input; the server ends when this is closed */
     char endpoint[128];
 };
 
-struct objects {
+struct objects_bench {
     const struct bench *bench;
     struct server server;
     struct bench_state state;
     struct sidestep_engine *engine;
-    char url[256]; /* of the bucket, for the loop */
+    char url[256]; /* of the bucket, for ${loop} */
     struct curl_loop loop;
 };
 
@@ -56,7 +56,7 @@ static void start_server(struct server *server, const char *program)
     (void)close(output[0]);
     line[length > 0 ? length : 0] = '\0';
     if (sscanf(line, "{\"endpoint\": \"%127[^\"]\"", server->endpoint) != 1)
-        bench_die("'%s' does not say where it listens", program);
+        bench_die("'%s' does not print its endpoint", program);
     server->input = input[1];
 }
 
@@ -66,7 +66,7 @@ static void stop_server(struct server *server)
     (void)waitpid(server->process, NULL, 0);
 }
 
-static uint64_t requests(const struct objects *o)
+static uint64_t get_request_count(const struct objects_bench *o)
 {
     char url[160], text[32];
 
@@ -75,7 +75,7 @@ static uint64_t requests(const struct objects *o)
     return strtoull(text, NULL, 10);
 }
 
-static void set_delay(const struct objects *o, unsigned ms)
+static void set_delay(const struct objects_bench *o, unsigned ms)
 {
     char url[160], text[32];
 
@@ -85,7 +85,7 @@ static void set_delay(const struct objects *o, unsigned ms)
 
 /* ---- saves */
 
-static double save(struct objects *o, const char *path, struct bench_samples *cpu)
+static double save(struct objects_bench *o, const char *path, struct bench_samples *cpu)
 {
     struct sidestep_error err = {0};
 
@@ -97,8 +97,8 @@ static double save(struct objects *o, const char *path, struct bench_samples *cp
     return seconds;
 }
 
-/* The call's time, and the whole save's: the trainer waits for nothing. */
-static double save_async(struct objects *o, const char *path, double *all,
+/* Returns the seconds of the call. ${all}: the seconds of the whole save. */
+static double save_async(struct objects_bench *o, const char *path, double *all,
                          struct bench_samples *cpu)
 {
     struct sidestep_error err = {0};
@@ -114,7 +114,7 @@ static double save_async(struct objects *o, const char *path, double *all,
     return seconds;
 }
 
-static double put_plain(struct objects *o, bool hashes, struct bench_samples *cpu)
+static double put_plain(struct objects_bench *o, bool hashes, struct bench_samples *cpu)
 {
     struct curl_loop loop = o->loop;
 
@@ -126,7 +126,7 @@ static double put_plain(struct objects *o, bool hashes, struct bench_samples *cp
     return seconds;
 }
 
-static void measure_saves(struct objects *o)
+static void measure_saves(struct objects_bench *o)
 {
     struct bench_row speed = {.what = "objects: blocking save",
                               .reference = "curl loop",
@@ -176,7 +176,7 @@ static void measure_saves(struct objects *o)
     bench_report(&cpu);
 }
 
-static void measure_memory(struct objects *o)
+static void measure_memory(struct objects_bench *o)
 {
     struct bench_row row = {.what = "objects: memory of an async save beyond the pool",
                             .kind = BENCH_MEMORY,
@@ -194,7 +194,7 @@ static void measure_memory(struct objects *o)
 
 /* ---- loads */
 
-static double load(struct objects *o, struct bench_state *target, struct bench_samples *cpu)
+static double load(struct objects_bench *o, struct bench_state *target, struct bench_samples *cpu)
 {
     struct sidestep_error err = {0};
 
@@ -204,11 +204,11 @@ static double load(struct objects *o, struct bench_state *target, struct bench_s
     double seconds = bench_now() - began;
     bench_add(cpu, bench_cpu_per_gib(before, target->bytes));
     if (memcmp(target->memory, o->state.memory, o->state.bytes) != 0)
-        bench_die("what was loaded is not what was saved");
+        bench_die("the loaded state differs from the saved one");
     return seconds;
 }
 
-static void measure_loads(struct objects *o, uint64_t bytes)
+static void measure_loads(struct objects_bench *o, uint64_t bytes)
 {
     struct bench_state target;
     struct curl_loop loop = o->loop;
@@ -246,7 +246,7 @@ static void measure_loads(struct objects *o, uint64_t bytes)
 
 /* ---- listings */
 
-static void save_small(struct objects *o, unsigned step)
+static void save_small(struct objects_bench *o, unsigned step)
 {
     struct sidestep_error err = {0};
     struct sidestep_state_dict *dict = NULL;
@@ -268,28 +268,29 @@ static void save_small(struct objects *o, unsigned step)
     sidestep_state_dict_free(&dict);
 }
 
-static void measure_listing(struct objects *o)
+static void measure_listing(struct objects_bench *o)
 {
     struct bench_row count = {.what = "objects: requests of a listing of 1,000 checkpoints",
                               .kind = BENCH_COUNT,
-                              .goal = 6}; /* there are 3,000 names */
+                              .goal = 6}; /* the checkpoints have 3,000 names */
     struct bench_row time = {.what = "objects: time of that listing", .kind = BENCH_DURATION};
     struct sidestep_error err = {0};
     struct sidestep_gc_report pruned;
     struct sidestep_list found;
-
     struct sidestep_retention keep_all = SIDESTEP_RETENTION_INIT;
+
     for (unsigned step = 1; step <= LISTED; step++)
         save_small(o, step);
     keep_all.keep_last = LISTED;
-    bench_check(sidestep_prune("s3://bench/many", &keep_all, 0, &pruned, &err), &err); /* indexes */
+    /* Prune also writes the index of the series. */
+    bench_check(sidestep_prune("s3://bench/many", &keep_all, 0, &pruned, &err), &err);
     sidestep_gc_report_release(&pruned);
     for (unsigned i = 0; i < o->bench->runs; i++) {
-        uint64_t before = requests(o);
+        uint64_t before = get_request_count(o);
         double began = bench_now();
         bench_check(sidestep_list_root("s3://bench/many", &found, &err), &err);
         bench_add(&time.ours, bench_now() - began);
-        bench_add(&count.ours, (double)(requests(o) - before));
+        bench_add(&count.ours, (double)(get_request_count(o) - before));
         if (found.count != LISTED)
             bench_die("the listing has %zu entries", found.count);
         sidestep_list_release(&found);
@@ -298,9 +299,7 @@ static void measure_listing(struct objects *o)
     bench_report(&time);
 }
 
-/* ---- */
-
-static void set_environment(struct objects *o)
+static void set_environment(struct objects_bench *o)
 {
     (void)setenv("AWS_ENDPOINT_URL_S3", o->server.endpoint, 1);
     (void)setenv("AWS_ACCESS_KEY_ID", "bench", 1);
@@ -312,19 +311,19 @@ static void set_environment(struct objects *o)
 
 void bench_objects(const struct bench *bench, uint64_t bytes)
 {
-    struct objects o = {.bench = bench};
+    struct objects_bench o = {.bench = bench};
     struct sidestep_error err = {0};
     struct bench_samples unused = {0};
 
     if (bench->object_server == NULL)
-        bench_die("--object-server=PROGRAM comes first");
+        bench_die("objects: --object-server=PROGRAM must precede it");
     start_server(&o.server, bench->object_server);
     set_environment(&o);
     bench_state_make(&o.state, bytes, BENCH_WHOLE, 1, 0);
     bench_state_fill(&o.state, 1);
     bench_check(sidestep_engine_open(&o.engine, NULL, &err), &err);
     bench_check(sidestep_engine_prepare(o.engine, o.state.dict, &err), &err);
-    (void)save(&o, checkpoint, &unused); /* plans */
+    (void)save(&o, checkpoint, &unused); /* the first save plans */
     (void)put_plain(&o, false, &unused);
     measure_memory(&o);
     measure_saves(&o);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * plan.c -- measures what many ranks of 1,000 tensors each cost rank 0, apart from the bytes: 64
- * ranks (part `plan`), and the numbers of ranks that the part `scale` asks for.
+ * plan.c -- measures the time that rank 0 needs to plan and to commit a save by many ranks of 1,000
+ * small tensors each: 64 ranks in the part `plan`, and more in the part `scale` (scale.c).
  *
  * On one machine the ranks would compete for processors. So this part calls functions of the
- * library directly, one rank after the other. The shards of the other ranks are written and
- * sealed. Then the work of rank 0 is timed: on the caller's thread, which stops the trainer, and
- * in the background (collect, publish, commit). The collectives are the host program's, and are
- * not measured.
+ * library directly, one rank after the other. It writes and seals the shards of the other ranks.
+ * Then it times the work of rank 0: on the caller's thread, which stops the trainer, and in the
+ * background (collect, publish, commit). Collectives belong to the host program and are not
+ * measured.
  */
 #include "bench.h"
 
@@ -26,23 +26,23 @@
 #define COLUMNS 8
 #define MEMORY_FACTOR 16
 
-struct planning {
+struct plan_bench {
     unsigned ranks;
-    int tensors;                         /* of each rank */
-    struct sidestep_state_dict **states; /* of each rank, as the next three */
+    int tensors;                         /* number of tensors of each rank */
+    struct sidestep_state_dict **states; /* one for each rank, as the next four */
     struct buffer *tables;
     const void **starts; /* of the tables */
-    size_t *lengths;
-    size_t *sizes; /* of the plans */
+    size_t *lengths;     /* of the tables */
+    size_t *sizes;       /* of the plans */
     struct buffer plans;
-    uint64_t digest;
+    uint64_t digest;       /* of rank 0's layout */
     struct save_plan plan; /* of rank 0 */
     struct image image;
     float data[COLUMNS];
     char path[4096];
 };
 
-static struct sidestep_state_dict *make_state(struct planning *p, int64_t rank)
+static struct sidestep_state_dict *make_state(struct plan_bench *p, int64_t rank)
 {
     struct sidestep_state_dict *state = NULL;
     struct sidestep_error err = {0};
@@ -66,8 +66,8 @@ static struct sidestep_state_dict *make_state(struct planning *p, int64_t rank)
     return state;
 }
 
-/* Rank 0's part of planning; the other ranks' tables have arrived. */
-static double plan_anew(struct planning *p)
+/* Do and time rank 0's part of planning. It has received the other ranks' tables. */
+static double plan_anew(struct plan_bench *p)
 {
     struct sidestep_error err = {0};
     double began = bench_now();
@@ -89,38 +89,38 @@ static double plan_anew(struct planning *p)
     return bench_now() - began;
 }
 
-/* The same if no layout has changed. */
-static double plan_reused(struct planning *p)
+/* The same if no rank's layout has changed. */
+static double plan_reused(struct plan_bench *p)
 {
     struct sidestep_error err = {0};
     double began = bench_now();
 
     if (save_plan_digest(p->states[0]) != p->digest)
-        bench_die("the layout has changed by itself");
+        bench_die("the digest of an unchanged layout differs");
     bench_check(image_bind(&p->image, &p->plan, p->states[0], &err), &err);
     return bench_now() - began;
 }
 
 static const struct store_queue_config one_at_a_time = {.depth = 1};
 
-static void write_shard(struct planning *p, struct commit *commit, struct image *image)
+static void write_shard(struct plan_bench *p, struct commit *commit, struct image *image)
 {
     struct sidestep_error err = {0};
     struct store_file *file = NULL;
     struct pipeline pipeline;
     struct workers *none = NULL;
-    struct pipeline_writers crew = {.config = &one_at_a_time, .threads = 1};
+    struct pipeline_writers writers = {.config = &one_at_a_time, .threads = 1};
     struct pool pool = {0};
     OWNED_BUFFER bytes = {0};
     OWNED struct footer_item *items = memory_new(image->count, sizeof(*items));
 
     bench_check(workers_new(0, "none", &none, &err), &err);
-    crew.workers = none;
+    writers.workers = none;
     bench_check(pool_reserve(&pool, pipeline_full_pool_bytes(image), none, &err), &err);
     bench_check(pipeline_init(&pipeline, image, &pool, pool.length, &err), &err);
     pipeline_stage(&pipeline, none);
     bench_check(commit_shard_create(commit, 0, 0, &file, &err), &err);
-    bench_check(pipeline_write(&pipeline, file, &crew, &err), &err);
+    bench_check(pipeline_write(&pipeline, file, &writers, &err), &err);
     for (size_t i = 0; i < image->count; i++)
         items[i] = image->items[i].footer;
     struct footer footer = {.rank = commit->rank,
@@ -140,7 +140,7 @@ static void write_shard(struct planning *p, struct commit *commit, struct image 
     workers_free(&none);
 }
 
-static void open_commit(struct planning *p, struct commit *commit, unsigned rank)
+static void open_commit(struct plan_bench *p, struct commit *commit, unsigned rank)
 {
     struct sidestep_error err = {0};
 
@@ -155,7 +155,7 @@ static void open_commit(struct planning *p, struct commit *commit, unsigned rank
 }
 
 /* Write the shards and votes of all other ranks. */
-static void write_others(struct planning *p, const struct commit *first)
+static void write_others(struct plan_bench *p, const struct commit *first)
 {
     struct sidestep_error err = {0};
     const uint8_t *at = p->plans.bytes + p->sizes[0];
@@ -178,15 +178,15 @@ static void write_others(struct planning *p, const struct commit *first)
 }
 
 /* What collect, publish and commit took. */
-struct committed {
+struct commit_cost {
     double seconds, cpu, extra_bytes;
     uint64_t metadata_bytes; /* of the file .metadata */
 };
-static struct committed commit_all(struct planning *p)
+static struct commit_cost commit_all(struct plan_bench *p)
 {
-    struct committed took;
+    struct commit_cost took;
     struct sidestep_error err = {0};
-    struct commit_contents count = {0};
+    struct commit_contents contents = {0};
     enum commit_outcome outcome;
     struct commit commit;
     char path[4200];
@@ -200,9 +200,9 @@ static struct committed commit_all(struct planning *p)
     bench_peak_reset();
     uint64_t before = bench_resident_bytes();
     double began = bench_now(), cpu = bench_cpu();
-    bench_check(commit_collect_votes(&commit, &count, &err), &err);
-    bench_check(commit_publish(&commit, &count, &outcome, &err), &err);
-    commit_contents_release(&count);
+    bench_check(commit_collect_votes(&commit, &contents, &err), &err);
+    bench_check(commit_publish(&commit, &contents, &outcome, &err), &err);
+    commit_contents_release(&contents);
     took.seconds = bench_now() - began;
     took.cpu = bench_cpu() - cpu;
     uint64_t peak = bench_peak_bytes();
@@ -221,7 +221,7 @@ static const char *label(const struct bench_plan_size *size, const char *how, ch
 }
 
 static void measure(const struct bench *bench, const struct bench_plan_size *size,
-                    struct planning *p)
+                    struct plan_bench *p)
 {
     char same[64], anew[64];
     struct bench_row rows[] = {
@@ -232,7 +232,7 @@ static void measure(const struct bench *bench, const struct bench_plan_size *siz
         {.what = "processor time of that commit", .kind = BENCH_DURATION},
         {.what = "memory of that commit", .kind = BENCH_MEMORY, .goal = size->goal_memory},
     };
-    struct committed took = {0};
+    struct commit_cost took = {0};
 
     for (unsigned i = 0; i < bench->runs; i++) {
         double fresh = plan_anew(p), reused = plan_reused(p);
@@ -260,9 +260,9 @@ static void *new_array(size_t count, size_t size)
     return array;
 }
 
-static struct planning *planning_new(const char *path, unsigned ranks, int tensors)
+static struct plan_bench *plan_bench_new(const char *path, unsigned ranks, int tensors)
 {
-    struct planning *p = new_array(1, sizeof(*p));
+    struct plan_bench *p = new_array(1, sizeof(*p));
     struct sidestep_error err = {0};
 
     p->ranks = ranks;
@@ -280,7 +280,7 @@ static struct planning *planning_new(const char *path, unsigned ranks, int tenso
     return p;
 }
 
-static void planning_free(struct planning *p)
+static void plan_bench_free(struct plan_bench *p)
 {
     for (unsigned r = 0; r < p->ranks; r++) {
         sidestep_state_dict_free(&p->states[r]);
@@ -302,18 +302,18 @@ void bench_plan_ranks(const struct bench *bench, const struct bench_plan_size *s
     char path[4096];
 
     snprintf(path, sizeof(path), "%s/checkpoint", bench->dir);
-    struct planning *p = planning_new(path, size->ranks, TENSORS);
+    struct plan_bench *p = plan_bench_new(path, size->ranks, TENSORS);
     measure(bench, size, p);
-    planning_free(p);
+    plan_bench_free(p);
 }
 
 void bench_plan_save(const char *path, unsigned ranks, unsigned tensors)
 {
-    struct planning *p = planning_new(path, ranks, (int)tensors);
+    struct plan_bench *p = plan_bench_new(path, ranks, (int)tensors);
 
     (void)plan_anew(p);
     (void)commit_all(p);
-    planning_free(p);
+    plan_bench_free(p);
 }
 
 void bench_plan(const struct bench *bench)

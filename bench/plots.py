@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""plots.py ROWS.json FOLDER -- draws a run of bench/run --json as SVG, without a library.
+"""plots.py ROWS.json FOLDER -- draws the output of bench/run --json as SVG, without a library.
 
-stall.svg     what an asynchronous save costs the trainer, by the size of the state
-timeline.svg  one save of each kind beside the steps of a trainer
-rates.svg     every measured speed beside the reference that it was compared with
+stall.svg     time of the call of an asynchronous save, by the size of the state
+timeline.svg  one save in each way, with the steps of the trainer that run during it
+rates.svg     each measured duration next to that of its reference
 """
 import html
 import json
@@ -17,7 +17,7 @@ WIDTH = 760
 
 
 class Picture:
-    """Shapes, and the height that they take."""
+    """The shapes of an SVG file and their total height."""
 
     def __init__(self):
         self.shapes, self.height = [], 0
@@ -51,7 +51,7 @@ def milliseconds(seconds):
 
 
 def stalls(rows):
-    """Label to [(GiB, seconds)]: calls and time lost by cow, and by copy if that is the reference."""
+    """{label: [(GiB, seconds)]}: calls with cow, and with copy where that is the reference."""
     series = {}
     for row in rows:
         if row["kind"] != "stall" or not row["mib"] or not row["what"].startswith("cow call"):
@@ -90,8 +90,8 @@ def draw_stalls(rows, path):
 
 
 def draw_timelines(rows, path):
-    """A lane for each way to save: the call and the steps (computing, rewriting the state); below,
-    until when the state is protected and the checkpoint is written."""
+    """Draw a lane for each way to save: the call and the steps (computing, rewriting the state), and
+    below them the save in the background."""
     lanes = {row["what"]: row for row in rows if row["kind"] == "timeline"}
     if not lanes:
         return False

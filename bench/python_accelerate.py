@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""python_accelerate.py -- measures what save_state() costs a training loop with Accelerate, with its
-own and with sidestep's.
+"""python_accelerate.py -- measures what save_state() costs a training loop with Accelerate: its own,
+which saves in the foreground only, and sidestep's.
 
-Called by bench/run with the Python of .venv/frameworks/transformers.
-Accelerate has no way to save in the background.
+bench/run calls it with the Python of .venv/frameworks/transformers.
 """
 import accelerate
 import torch

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """python_bench.py -- compares sidestep with stock torch.distributed.checkpoint, through Python.
 
-Called by bench/run; needs torch in .venv. The state is that of a mixed-precision training:
-bfloat16 parameters and two float32 moments of Adam, 300 tensors; or 10,000 small ones. Both save
-and load the same tensors in turns; with --ranks each rank holds its DTensor shards of them.
+bench/run calls it; it needs torch in .venv. The state is that of a mixed-precision training with
+bfloat16 parameters and two float32 moments of Adam, in 300 tensors; or it has 10,000 small tensors.
+Both save and load the same tensors in turns. With --ranks, each rank holds its DTensor shards.
 """
 import argparse
 import functools
@@ -23,8 +23,8 @@ from torch_support import drop_from_cache, plain_read, report, settle, timed, wa
 
 import sidestep
 
-STEPS, SAVE_AT = 12, 4  # of a trainer's loop
-LEARNING = 3  # loops that are not counted: they allocate, and sidestep learns when a trainer rewrites
+STEPS, SAVE_AT = 12, 4  # steps of a trainer's loop, and the step that saves
+LEARNING = 3  # loops that are not counted: they allocate, and sidestep learns when the trainer writes
 
 
 # ---------------------------------------------------------------- the state
@@ -67,7 +67,7 @@ def bytes_of(state):
 # ---------------------------------------------------------------- measuring
 
 class Bench:
-    """One state, one directory, one set of ranks; rows go to stdout, from rank 0."""
+    """One state, one directory and one set of ranks. Rank 0 prints the rows on stdout."""
 
     def __init__(self, args, rank, mesh):
         self.args, self.rank, self.mesh = args, rank, mesh
@@ -103,7 +103,7 @@ class Bench:
         self.barrier()
 
     def turns(self, *functions):
-        """Run each function once per run, in turns; medians are computed later."""
+        """Run each function once per run, in turns; return the samples of each."""
         samples = [[] for _ in functions]
         for _ in range(self.args.runs):
             for function, sample in zip(functions, samples):
@@ -171,7 +171,7 @@ class Bench:
     # ------------------------------------------------------------ asynchronous
 
     def stock_variants(self):
-        """Name -> (async_save, close): the variants that stock torch offers in one process."""
+        """{name: (async_save, close)} of the variants that stock torch offers in one process."""
         def reused(is_async):
             stager = DefaultStager(StagingOptions(
                 use_pinned_memory=False, use_shared_memory=False, use_async_staging=is_async,
@@ -195,7 +195,7 @@ class Bench:
             staging.result()
 
     def hold(self):
-        """Seconds from the call until the tensors may change."""
+        """Measure the seconds from the call until the tensors may change."""
         path = self.path("hold")
 
         def run(save):
@@ -251,7 +251,7 @@ class Bench:
         return called + sum(beside) - len(beside) * statistics.median(quiet)
 
     def lost(self):
-        """What a checkpoint costs a trainer that goes on."""
+        """Measure the time that a trainer loses per checkpoint while it continues."""
         variants = self.stock_variants()
         saves = [sidestep.async_save, *(save for save, _ in variants.values())]
         loops = [functools.partial(self.loop, save) for save in saves]
@@ -267,7 +267,7 @@ class Bench:
             close()
 
     def memory(self):
-        """The peak of memory beyond the state while a save is in flight."""
+        """Measure the peak of memory, without the state, while a save is in flight."""
         path = self.path("memory")
 
         def run(save):
@@ -286,7 +286,7 @@ class Bench:
 
 
 def peak_memory(reset):
-    """Resident bytes now (after a reset of the peak), or their peak since then."""
+    """The peak of resident bytes since the last reset; ``reset``: reset it first."""
     if reset:
         with open("/proc/self/clear_refs", "w", encoding="ascii") as file:
             file.write("5")

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""python_busy.py -- measures what a checkpoint takes from a trainer that keeps every processor busy
-and leaves its state alone until it is written, by every way to save in the background.
+"""python_busy.py -- measures the time that a checkpoint takes from a trainer that keeps every
+processor busy and does not change its state until it is written, for every way to save in the
+background.
 
-Called by bench/run. Lost are the time of the call, and its share of the processor time that this
-process takes until the checkpoint exists. So what other programs take does not count, and neither
-do the kernel's threads that write the page cache of stock's files to the disk. Other processes
-stand for the trainer: they leave the save no processor that is idle.
+bench/run calls it. The trainer loses the time of the call, and its share of the processor time that
+this process takes until the checkpoint exists. Time of other programs does not count, nor does that
+of the kernel threads that write stock's files from the page cache to the disk. Other processes
+stand for the trainer, so that no processor is idle.
 """
 import os
 import signal
@@ -21,11 +22,11 @@ from torch_support import report, settle, warm
 
 WORK = [sys.executable, "-c", "while True: pass"]
 GOAL = 1 / 5
-SECONDS = 2  # in which a save ends, also with little of the processors
+SECONDS = 2  # a save ends in this time even if it gets little processor time
 
 
 class Trainer:
-    """Processes that keep all processors busy, while they are told to."""
+    """Processes that keep all processors busy during compute()."""
 
     def __init__(self):
         self.processes = [subprocess.Popen(WORK) for _ in range(os.cpu_count())]
@@ -47,8 +48,8 @@ class Trainer:
 
 
 def lost_by(bench, trainer, save):
-    """(seconds lost, seconds of processor time) of one save. Nobody waits for it, so it gets what
-    the trainer leaves it."""
+    """(seconds lost, seconds of processor time) of one save. Nothing waits for it, so it gets the
+    processor time that the trainer leaves."""
     warm(tensors_of(bench.state), bench.bytes)
     before, began = time.process_time(), time.monotonic()
     answer = save(bench.state, checkpoint_id=bench.path)

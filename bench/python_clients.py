@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""python_clients.py [MIB] -- saves and loads of stock torch through s3fs and s3torchconnector,
-beside sidestep's, at the store of bench/object_server.c: the median of 3 runs, in seconds.
+"""python_clients.py [MIB] -- compares saves and loads of sidestep with those of stock torch through
+s3fs and s3torchconnector, on the store of bench/object_server.c. Prints the median of 3 runs, in
+seconds.
 
     make && ninja -C build && tools/setup clients
     PYTHONPATH=python SIDESTEP_LIBRARY=$PWD/build/libsidestep.so.0 \\
@@ -46,7 +47,7 @@ def start_store():
 
 
 def ways():
-    """By name: how a state is saved to a URL, and loaded from it."""
+    """{name: (save, load)}, functions of a URL and a state."""
     import stock
     import torch.distributed.checkpoint as dcp
 

@@ -2,10 +2,10 @@
 """python_compress.py -- compares compressed saves through Python with stock torch's zstd
 extension.
 
-Called by bench/run with the output of real_states.py; needs torch and zstandard in .venv. The
+bench/run calls it with the output of real_states.py; it needs torch and zstandard in .venv. The
 state is that of a mixed-precision training: bfloat16 weights and two float32 moments of Adam,
-repeated under other names until it has --mib. Codecs see one tensor at a time, so the repetition
-gains nothing.
+repeated under other names until it has --mib MiB. A codec sees one tensor at a time, so repetition
+does not improve compression.
 """
 import argparse
 import os
@@ -78,8 +78,8 @@ class Bench:
         return seconds, saved
 
     def saves(self):
-        """Measure the time until it is durable, and the saved bytes. Stock's extension uses one
-        thread per file."""
+        """Measure the time until the checkpoint is durable, and the saved bytes. Stock's extension
+        uses one thread per file."""
         ways = {"none": self.ours("none"), "zstd": self.ours("zstd"), "planes": self.ours("planes"),
                 "stock": self.stock(1, None), "stock zstd": self.stock(1, [ZStandard()]),
                 "stock zstd, 2": self.stock(2, [ZStandard()])}
@@ -102,7 +102,7 @@ class Bench:
             self.report(f"bytes saved by {name}", "share", 0, [found[name][0][1]])
 
     def hold(self):
-        """Measure how long the trainer is stopped: the same with and without compression."""
+        """Measure how long the call stops the trainer, with and without compression."""
         def run(compress):
             warm(tensors_of(self.state), self.bytes)
             writer = sidestep.Writer(self.path, compress=compress)
@@ -122,7 +122,7 @@ class Bench:
                     "without compression", found["none"])
 
     def gains(self):
-        """By dtype, all its tensors together."""
+        """Measure saved bytes and encoding speed for weights, first moments and second moments."""
         for part, tensors in self.state.items():
             handle = sidestep.async_save(tensors, storage_writer=sidestep.Writer(self.path, compress="planes"))
             handle.result()

@@ -2,10 +2,10 @@
 """python_convert.py -- compares `sidestep convert` with what stock torch offers, and with a simple
 copy of the file.
 
-Called by bench/run; needs torch and safetensors in .venv. Sources are not in the page cache; the
-output is durable when a time ends (stock's tools do not do that, so it is done for them). Each way
-runs in a process of its own, to measure its memory. The time to start Python and to import torch
-does not count for stock.
+bench/run calls it; it needs torch and safetensors in .venv. Sources are not in the page cache. A
+time ends when the output is durable: stock's tools do not sync, so this program does it for them.
+Each way runs in its own process, to measure its memory. For stock, the time to start Python and to
+import torch does not count.
 """
 import argparse
 import glob
@@ -19,7 +19,7 @@ import time
 from torch_support import drop_from_cache, report, settle
 
 REQUEST = 16 << 20
-MATRIX_MIB = 16  # of each tensor
+MATRIX_MIB = 16  # size of each tensor
 
 
 # ---------------------------------------------------------------- stock's ways, in a process of their own
@@ -85,7 +85,7 @@ STOCK = {function.__name__: function for function in
 
 
 def run_stock(name, source, target):
-    """Runs in the process made for it; prints seconds on standard output."""
+    """Run in a process made for this way; print the seconds on standard output."""
     import warnings
 
     import safetensors.torch  # noqa: F401 -- so that its time is not counted
@@ -111,7 +111,7 @@ def make_checkpoint(mib, path):
 # ---------------------------------------------------------------- measuring
 
 def plain_copy(source, target):
-    """Copy one file, O_DIRECT on both sides, one request after the other, durable at the end."""
+    """Copy one file with O_DIRECT, one request after the other, and make it durable."""
     buffer = mmap.mmap(-1, REQUEST)
     began = time.monotonic()
     reading = os.open(source, os.O_RDONLY | os.O_DIRECT)
@@ -147,8 +147,8 @@ class Bench:
         self.bytes = 0
 
     def make_sources(self):
-        """Write sources with sidestep, which stock can read, too. In another process, because the
-        peak of a process begins with that of the process that started it."""
+        """Write the sources with sidestep; stock can read them. Another process writes them, since a
+        child's peak of memory starts at that of its parent."""
         command = [sys.executable, __file__, f"--make={self.args.mib}", self.path["dcp"]]
         subprocess.run(command, check=True)
         self.bytes = self.args.mib // MATRIX_MIB * MATRIX_MIB << 20

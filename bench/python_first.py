@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""python_first.py -- measures what a process pays before its first save, and at it.
+"""python_first.py -- measures what sidestep costs a process before and during its first save.
 
-Called by bench/run; needs torch in .venv. Each sample is a fresh process: the import of sidestep
-after torch's own, the memory and the processor time of a Checkpointer that saves nothing, and the
-first save beside the second.
+bench/run calls it; it needs torch in .venv. Each sample is a new process. It measures the import of
+sidestep after that of torch, memory and processor time of an idle Checkpointer, and the first save
+compared with the second.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ from typing import Any
 
 from torch_support import report, settle, warm
 
-IDLE = 1.0  # seconds in which a Checkpointer is watched that does nothing
-BUILDING = 1.0  # seconds between Checkpointer() and the first save, at least
+IDLE = 1.0  # seconds for which the processor time of an idle Checkpointer is measured
+BUILDING = 1.0  # minimum of seconds between Checkpointer() and the first save
 MIB = 1 << 20
 
 
 def memory() -> int:
-    """Bytes of this process that are in memory."""
+    """Resident bytes of this process."""
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * resource.getpagesize()
 
 
 def processor_time() -> float:
-    """Seconds of all threads of this process."""
+    """Processor seconds of all threads of this process."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime
 
 
 def one_process(root: str, mib: int) -> dict[str, Any]:
-    """The figures of this process."""
+    """Measure this process; return its figures."""
     import torch
-    import torch.distributed.checkpoint  # not ours, and as large as torch
+    import torch.distributed.checkpoint  # so that its time does not count for sidestep
 
     began = time.perf_counter()
     import sidestep
 
-    sidestep.Checkpointer  # noqa: B018 - the package imports what is asked for
+    sidestep.Checkpointer  # noqa: B018 - the package imports a module when a name of it is used
     imported = time.perf_counter() - began
     torch.set_num_threads(1)
     state = {f"layer.{i}": torch.ones(mib * MIB // 16 // 4) for i in range(16)}
@@ -68,7 +68,7 @@ def one_process(root: str, mib: int) -> dict[str, Any]:
 
 
 def samples(args: argparse.Namespace) -> list[dict[str, Any]]:
-    """One process after another."""
+    """Run one process after another; return the figures of each."""
     found = []
     for _ in range(args.runs):
         with tempfile.TemporaryDirectory(dir=args.dir) as scratch:
@@ -81,7 +81,7 @@ def samples(args: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    """The rows, from as many processes as there are runs."""
+    """Print the rows, from one process per run."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--dir", required=True)
     parser.add_argument("--runs", type=int, default=5)

@@ -2,7 +2,7 @@
 """python_lightning.py -- measures what a checkpoint costs a training in Lightning, with each of its
 ways to save and with sidestep's plugin.
 
-Called by bench/run with the Python of .venv/frameworks/lightning.
+bench/run calls it with the Python of .venv/frameworks/lightning.
 """
 import torch
 from framework_support import STEPS, Clock, Net, arguments, compare, momentum

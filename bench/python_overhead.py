@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""python_overhead.py -- measures what the Python side of a save costs beyond the library's call:
-flattening the state and telling the library what changed.
+"""python_overhead.py -- measures the time that a save spends in Python before it calls the library:
+flattening the state and updating the library's description of it.
 
-Called by bench/run; needs torch in .venv. For a known layout, and for a new one.
+bench/run calls it; it needs torch in .venv. It measures a known layout and a new one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sidestep._torch.flatten import flatten
 from sidestep._torch.state import StateCache, StateDict
 
 REPETITIONS = 15
-NEW_LEAF = 40e-6  # seconds
+NEW_LEAF = 40e-6  # goal for each leaf of a new layout, in seconds
 
 
 def plain(count: int) -> dict[str, Any]:
@@ -30,7 +30,7 @@ def plain(count: int) -> dict[str, Any]:
 
 
 def sharded(count: int, mesh: Any) -> dict[str, Any]:
-    """DTensors with a flattened optimizer: ``count`` tensors, 1,100 small objects."""
+    """A model of DTensors with a flattened optimizer: ``count`` tensors, 1,100 small objects."""
     from torch.distributed.tensor import Shard, distribute_tensor
 
     model = {
@@ -65,7 +65,8 @@ def fresh(state: Any) -> Any:
 
 
 def measure(name: str, state: dict[str, Any], goal: float) -> None:
-    """``goal``: seconds for a known layout; a new one may take NEW_LEAF more for each leaf."""
+    """Report both times. ``goal``: seconds for a known layout; a new one may take NEW_LEAF more per
+    leaf."""
     cache = StateCache()
     count = len(flatten(state))
     first = cache.get(flatten(state))
@@ -83,7 +84,7 @@ def measure(name: str, state: dict[str, Any], goal: float) -> None:
 
 
 def main() -> None:
-    """All cases, the sharded ones on a mesh of this process alone."""
+    """Measure all cases; the mesh of the sharded ones has one rank."""
     torch.set_num_threads(1)
     measure("tensors", plain(300), 0.003)
     measure("tensors", plain(10_000), 0.060)

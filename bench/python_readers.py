@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""python_readers.py -- measures saves in the background beside a data loader that reads from the
-same disk, 128 KiB at a time: times of its reads and of the saves; called by bench/run."""
+"""python_readers.py -- measures saves in the background while a data loader reads from the same
+disk, 128 KiB at a time: the times of its reads and of the saves. bench/run calls it."""
 
 import mmap
 import multiprocessing
@@ -20,7 +20,7 @@ WAYS = {"0": "reads beside a save", "1": "with SIDESTEP_KEEP_PACE"}
 
 
 def save(path, mib, keep_pace, pipe):
-    """Save at each request, and return the seconds."""
+    """Save at each request, and send the seconds to the pipe."""
     os.environ["SIDESTEP_KEEP_PACE"] = keep_pace
     state = {f"t{i}": torch.full((1 << 22,), float(i)) for i in range(mib // 16)}
     sidestep.save(state, checkpoint_id=path)
@@ -33,7 +33,8 @@ def save(path, mib, keep_pace, pipe):
 
 
 def read(file, pipe):
-    """Mean and 99th percentile of a read while a save runs (None: for a second), and its seconds."""
+    """(mean, 99th percentile) of a read while a save runs, and the seconds of the save. Without a
+    pipe, it reads for one second without a save."""
     memory, took, until = mmap.mmap(-1, SIZE), [], time.perf_counter() + 1
     if pipe is not None:
         pipe.send(True)
@@ -45,7 +46,7 @@ def read(file, pipe):
 
 
 def main(directory, mib, runs):
-    """Measure in turns: without a save, with one that backs off, with one that does not."""
+    """Measure in turns: no save, a save that backs off, and a save that keeps its pace."""
     spawn, pipes = multiprocessing.get_context("spawn"), {None: None}
     with tempfile.TemporaryDirectory(dir=directory) as root, open(os.path.join(root, "data"), "wb") as data:
         for _ in range(mib):

@@ -1,8 +1,9 @@
-"""python_scale.py DIRECTORY -- counts what stock's dcp.load of one rank asks of storage, for the
-checkpoints of-N that `sidestep-bench scale-load` left in DIRECTORY. Prints a line of JSON a figure.
+"""python_scale.py DIRECTORY -- counts the opens, reads and bytes of one rank in stock's dcp.load, for
+the checkpoints of-N that `sidestep-bench scale-load` left in DIRECTORY. Prints one line of JSON per
+figure.
 
-Ranks of a process group that only pretends: each sampled rank loads alone, with no_dist, as every
-rank of a real one does: stock plans from .metadata, which every rank reads.
+The process group is a fake one: each sampled rank loads alone, with no_dist. That is the same work
+as in a real group, because every rank of stock reads .metadata and plans from it.
 """
 import json
 import os

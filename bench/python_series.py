@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""python_series.py -- measures what a series costs a training loop: asking whether to save,
-retention, resuming among many checkpoints, and passing over damaged ones.
+"""python_series.py -- measures what a series costs a training loop: should_save(), retention, a
+resume among many checkpoints, and a resume past damaged ones.
 
-Called by bench/run; needs torch in .venv.
+bench/run calls it; it needs torch in .venv.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ BAD = 3
 
 
 def ask(root: str, runs: int) -> list[float]:
-    """Seconds of one question: the median of each run of ASKED."""
+    """Seconds of one call of should_save(): the median of ASKED calls, for each run."""
     found = []
     with sidestep.Checkpointer(root, interval=10**9, keep_last_n=2) as checkpoints:
         for run in range(runs):
@@ -70,7 +70,7 @@ def two_ranks(directory: str, runs: int) -> list[float]:
 
 
 def retention(directory: str, runs: int) -> list[float]:
-    """How much longer a save's call takes if the series deletes: medians of many saves."""
+    """How much longer a save's call takes if retention deletes: differences of medians."""
     state = {"weight": torch.zeros(1 << 20)}
 
     def median_call(root: str, keep: Any) -> float:
@@ -91,8 +91,8 @@ def retention(directory: str, runs: int) -> list[float]:
 
 
 def frozen(directory: str, runs: int) -> None:
-    """Nine tenths of the state are frozen: what a save writes, and how long until it is committed,
-    compared with one that writes everything."""
+    """Report the bytes and the background time of incremental saves, compared with saves that write
+    everything. Nine tenths of the state are frozen."""
     base = {f"base.{i}": torch.randn(FROZEN_MIB << 18) for i in range(9)}
     times: dict[bool, list[float]] = {}
     for incremental in (True, False):
@@ -123,7 +123,7 @@ def frozen(directory: str, runs: int) -> None:
 
 
 def make_many(root: str) -> None:
-    """MANY small checkpoints of one run, each with the run's annotations."""
+    """Make MANY small checkpoints of one run, each with the run's annotations."""
     with sidestep.Checkpointer(root, signals=()) as checkpoints:
         for step in range(1, MANY + 1):
             checkpoints.save(step, {"weight": torch.zeros(16), "step": step})

@@ -2,8 +2,8 @@
 """python_torchtitan.py -- measures what a checkpoint costs a training with torchtitan's parts, with
 each of its ways to save and with sidestep's CheckpointManager.
 
-Called by bench/run with the Python of .venv/frameworks/torchtitan. torchtitan pins memory in one
-of its ways, which torch cannot do without a GPU: here it takes memory as it is.
+bench/run calls it with the Python of .venv/frameworks/torchtitan. One of torchtitan's ways pins
+memory, which torch cannot do without a GPU. Here it uses memory that is not pinned.
 """
 import functools
 from dataclasses import replace

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""python_trainers.py -- measures what a checkpoint costs three kinds of trainers, by every way to
+"""python_trainers.py -- measures what a checkpoint costs three kinds of trainers, for every way to
 save.
 
-Called by bench/run; needs torch in .venv. A step multiplies matrices for a while (on one thread)
-and then rewrites all of the state, as an optimizer does. The lost time is that of the call, and
-how much longer the steps during the save took. Rows of kind "timeline" contain the steps and
-phases of one save each, for plots.py.
+bench/run calls it; it needs torch in .venv. A step multiplies matrices for a while on one thread
+and then rewrites the whole state, as an optimizer does. The lost time is the time of the call, plus
+how much longer the steps during the save took. A row of kind "timeline" contains the steps and
+phases of one save, for plots.py.
 """
 import argparse
 import functools
@@ -25,10 +25,10 @@ from torch_support import report, settle, warm
 
 import sidestep
 
-# Seconds of work in a step: more than any way to save needs, less than a disk needs for the state,
-# none. The calm one comes first, because saves learn from the last ones.
+# Seconds of work in a step: more than any way to save needs; less than a disk needs for the state;
+# none. Trainers that write late come first: a save learns from those before it.
 TRAINERS = {"computes until it is written": 2.0, "computes 200 ms first": 0.2, "rewrites at once": 0.0}
-# sidestep compared with the best of stock, on pages of 4 KiB and on huge ones.
+# Goals for the lost time, as a fraction of stock's best: on pages of 4 KiB and on huge pages.
 GOALS = {"rewrites at once": (0, 0), "computes 200 ms first": (1 / 5, 1 / 5),
          "computes until it is written": (1 / 8, 1 / 20)}
 
@@ -64,7 +64,7 @@ class Trainer:
 
 
 def staged(answer):
-    """If stock copies after the call has returned, the optimizer must wait for it."""
+    """Wait for the copy of a stock save that copies after its call has returned."""
     staging = getattr(answer, "staging_completion", None)
     if staging is not None:
         staging.result()
@@ -83,8 +83,8 @@ class Bench:
         self.path = os.path.join(args.dir, "trainers")
 
     def ways(self):
-        """Name -> save(state, checkpoint_id=) of every way to save. The engine of a group reads
-        its environment when it is opened."""
+        """{name: save(state, checkpoint_id=)} of every way to save. The engine of a process group
+        reads the environment when it is opened."""
         ways = {}
         for snapshot in ("auto", "copy"):  # a second engine could not protect the same state
             os.environ["SIDESTEP_SNAPSHOT"] = snapshot
@@ -101,7 +101,7 @@ class Bench:
         return ways
 
     def beside(self, save, units):
-        """(seconds of the call, steps until the save has ended, times of its phases)."""
+        """(times of the save's phases, steps until the save has ended)."""
         phases = {}
 
         def note(name, _):
@@ -156,7 +156,7 @@ class Bench:
 
 
 def start():
-    """Read the command line, and make a state and every way to save it."""
+    """Parse the command line; return the `Bench` and every way to save its state."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--dir", required=True)
     parser.add_argument("--runs", type=int, default=5)

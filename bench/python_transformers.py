@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""python_transformers.py -- measures what a checkpoint costs a training under Transformers' Trainer,
-with its own saves and with sidestep's.
+"""python_transformers.py -- measures what a checkpoint costs a training with Transformers' Trainer:
+with its own saves, which run in the foreground only, and with sidestep's.
 
-Called by bench/run with the Python of .venv/frameworks/transformers.
-Transformers has no way to save in the background.
+bench/run calls it with the Python of .venv/frameworks/transformers.
 """
 import torch
 import transformers

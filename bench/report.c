@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* report.c -- clocks, samples, and one line of JSON for each measurement: see bench.h. */
+/* report.c -- reads clocks and memory sizes, keeps samples, and prints one line of JSON for each
+ * row. */
 #include "bench.h"
 
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* reshard.c -- measures a load by columns on one rank of what four ranks saved by rows. */
+/* reshard.c -- measures a resharding load: four ranks save rows, and one rank loads columns. */
 #include "bench.h"
 
 #include <stdio.h>
@@ -8,14 +8,14 @@
 
 #define RANKS 4
 
-struct resharding {
+struct reshard_bench {
     char checkpoint[4096];
     uint64_t bytes;
 };
 
 static int save_rows(struct sidestep_comm *comm, void *context)
 {
-    const struct resharding *r = context;
+    const struct reshard_bench *r = context;
     struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
     struct sidestep_engine *engine = NULL;
     struct sidestep_error err = {0};
@@ -31,8 +31,7 @@ static int save_rows(struct sidestep_comm *comm, void *context)
     return 0;
 }
 
-/* Read one shard file after the other. */
-static double read_shards(const struct resharding *r, void *buffer)
+static double read_shards(const struct reshard_bench *r, void *buffer)
 {
     char path[4200];
     double seconds = 0;
@@ -46,7 +45,7 @@ static double read_shards(const struct resharding *r, void *buffer)
 
 void bench_reshard(const struct bench *bench, uint64_t bytes)
 {
-    struct resharding r = {.bytes = bytes};
+    struct reshard_bench r = {.bytes = bytes};
     struct bench_row row = {
         .what = "load rows of 4 ranks as columns, cold",
         .reference = "read into one buffer",

@@ -5,23 +5,23 @@
 
 #include <stdio.h>
 
-struct saving {
+struct save_bench {
     const struct bench *bench;
     struct bench_state state;
     struct sidestep_engine *engine;
-    void *copy;               /* of the state, for the simple copy: huge pages */
-    struct bench_samples cpu; /* of blocking saves */
+    void *copy;               /* of the state, for the plain copy, on huge pages */
+    struct bench_samples cpu; /* seconds per GiB of the blocking saves */
     char checkpoint[4096];
     char file[4096];
 };
 
-static void warm(struct saving *s)
+static void warm(struct save_bench *s)
 {
     bench_touch(s->state.memory, s->state.bytes);
     bench_warm_free(s->state.bytes + ((uint64_t)64 << 20));
 }
 
-static double blocking(struct saving *s)
+static double save_blocking(struct save_bench *s)
 {
     struct sidestep_error err = {0};
 
@@ -34,7 +34,7 @@ static double blocking(struct saving *s)
     return seconds;
 }
 
-static double plain(struct saving *s, bool direct)
+static double write_plain_file(struct save_bench *s, bool direct)
 {
     warm(s);
     double seconds = bench_write_file(s->file, s->state.memory, s->state.bytes, direct);
@@ -42,7 +42,7 @@ static double plain(struct saving *s, bool direct)
     return seconds;
 }
 
-static double asynchronous(struct saving *s)
+static double save_async(struct save_bench *s)
 {
     struct sidestep_error err = {0};
     struct sidestep_save *save = NULL;
@@ -57,7 +57,7 @@ static double asynchronous(struct saving *s)
     return seconds;
 }
 
-static double copy(struct saving *s)
+static double copy_state(struct save_bench *s)
 {
     warm(s);
     bench_touch(s->copy, s->state.bytes);
@@ -66,7 +66,7 @@ static double copy(struct saving *s)
     return bench_now() - began;
 }
 
-static void measure_blocking(struct saving *s)
+static void measure_blocking(struct save_bench *s)
 {
     struct bench_row buffered = {
         .what = "blocking save",
@@ -83,9 +83,9 @@ static void measure_blocking(struct saving *s)
     direct.goal = 0;
     s->cpu.count = 0;
     for (unsigned i = 0; i < s->bench->runs; i++) {
-        bench_add(&buffered.ours, blocking(s));
-        bench_add(&buffered.theirs, plain(s, false));
-        bench_add(&direct.theirs, plain(s, true));
+        bench_add(&buffered.ours, save_blocking(s));
+        bench_add(&buffered.theirs, write_plain_file(s, false));
+        bench_add(&direct.theirs, write_plain_file(s, true));
     }
     direct.ours = buffered.ours;
     cpu.ours = s->cpu;
@@ -94,7 +94,7 @@ static void measure_blocking(struct saving *s)
     bench_report(&cpu);
 }
 
-static void measure_async(struct saving *s)
+static void measure_async(struct save_bench *s)
 {
     struct bench_row row = {
         .what = "async call",
@@ -105,14 +105,14 @@ static void measure_async(struct saving *s)
     };
 
     for (unsigned i = 0; i < s->bench->runs; i++) {
-        bench_add(&row.ours, asynchronous(s));
-        bench_add(&row.theirs, copy(s));
+        bench_add(&row.ours, save_async(s));
+        bench_add(&row.theirs, copy_state(s));
     }
     bench_report(&row);
 }
 
-/* Measure the memory of a save, without the pool, which exists already. */
-static void measure_memory(struct saving *s)
+/* Measure the memory of a save besides the pool, which exists already. */
+static void measure_memory(struct save_bench *s)
 {
     struct sidestep_error err = {0};
     struct bench_row row = {
@@ -129,7 +129,7 @@ static void measure_memory(struct saving *s)
 
 void bench_save(const struct bench *bench, uint64_t bytes)
 {
-    struct saving s = {.bench = bench};
+    struct save_bench s = {.bench = bench};
     struct sidestep_error err = {0};
 
     bench_state_make(&s.state, bytes, BENCH_WHOLE, 1, 0);
@@ -139,7 +139,7 @@ void bench_save(const struct bench *bench, uint64_t bytes)
     snprintf(s.file, sizeof(s.file), "%s/plain", bench->dir);
     bench_check(sidestep_engine_open(&s.engine, NULL, &err), &err);
     bench_check(sidestep_engine_prepare(s.engine, s.state.dict, &err), &err);
-    (void)blocking(&s); /* plans */
+    (void)save_blocking(&s); /* the first save plans */
     measure_memory(&s);
     measure_blocking(&s);
     measure_async(&s);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* scale.c -- measures what a thousand ranks cost. */
+/* scale.c -- measures how the cost of a save grows up to 4,096 ranks: the plan and the commit of
+ * rank 0, and the time and the calls of a commit on a slow file system. */
 #include "bench.h"
 
 #include <stdio.h>
@@ -8,17 +9,16 @@
 #include "support/far_ranks.h"
 #include "support/store_far.h"
 
-/* What the plan and the commit cost rank 0. There is no goal for 4,096 ranks, only for the slope.
- */
+/* Cases of bench_plan_ranks(). 4,096 ranks have no goal of their own. */
 static const struct bench_plan_size plans[] = {
     {.ranks = 1024, .goal_same = 1.0, .goal_new = 1.5, .goal_memory = 256 << 20},
     {.ranks = 4096},
 };
 
-/* Saves of a few bytes a rank, where each call for a name takes a millisecond. */
+/* Saves of a few bytes per rank to a store in which each call for a name takes 1 ms. */
 static const struct distance {
     uint32_t ranks;
-    unsigned slow_of; /* one of so many calls takes 20 ms; 0: none */
+    unsigned slow_of; /* one of this many calls takes 20 ms; 0: none */
     const char *label;
 } distances[] = {
     {16, 0, "16 ranks, 1 ms a call"},      {64, 0, "64 ranks, 1 ms a call"},
@@ -62,7 +62,7 @@ void bench_scale(const struct bench *bench)
 {
     struct rlimit limit;
 
-    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) { /* each rank has some of them open */
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) { /* each rank has several files open */
         limit.rlim_cur = limit.rlim_max;
         (void)setrlimit(RLIMIT_NOFILE, &limit);
     }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * scale_load.c -- counts what a rank of a load by thousands of ranks asks of storage.
+ * scale_load.c -- counts the file system calls of a rank in a load by thousands of ranks.
  *
- * Four ranks of each load really run, one after the other: the first two, one in the middle, and
- * the last. A communicator plays the others. It gives rank 0 what they would list, keeps what rank
- * 0 sends to all, and gives that to the ranks that run later. The checkpoints stay, for the same
- * loads by stock (python_scale.py).
+ * Four ranks of each load run, one after the other: the first two, one in the middle, and the last.
+ * A communicator simulates the others: it passes their chunk lists to rank 0, records what rank 0
+ * broadcasts, and replays it for the ranks that run later. The checkpoints remain, so that
+ * python_scale.py can load them with stock torch.
  */
 #include "bench.h"
 
@@ -30,12 +30,12 @@ enum part { OWN_PART, SAME_PART, HALF, ONE_RANK };
 static const char *const part_names[] = {"own part", "same part", "resharded to half",
                                          "a part of one shard"};
 
-/* ---- calls, counted */
+/* ---- a store that counts calls */
 
 struct calls {
     uint64_t opens, reads, stats, bytes;
 };
-static struct calls calls; /* of the rank that runs */
+static struct calls calls; /* of the running rank */
 static struct store_ops counting;
 
 static enum sidestep_status count_open(struct store_dir *at, const char *name, uint32_t flags,
@@ -68,32 +68,32 @@ static struct store *counting_store(void)
     counting.file_open = count_open;
     counting.file_read_at = count_read;
     counting.stat = count_stat;
-    counting.file_async_fd = NULL; /* all reads by calls */
+    counting.file_async_fd = NULL; /* so that every read calls count_read() */
     return &store;
 }
 
-/* ---- the ranks that do not run */
+/* ---- simulated ranks */
 
-struct stage {
+struct simulation {
     char path[4096];
     unsigned savers, loaders, tensors;
     enum part part;
-    struct buffer *lists; /* of chunks, one per shard */
-    struct buffer sent;   /* what rank 0 sent to all, one after the other */
-    size_t taken;         /* of it, by the rank that runs */
-    bool sizes_are_next;  /* rank 0 gathers a size of each rank, and then the bytes */
-    int32_t rank;         /* that runs */
+    struct buffer *lists; /* chunk lists, one per shard */
+    struct buffer sent;   /* what rank 0 broadcast, concatenated */
+    size_t taken;         /* bytes of ${sent} that the running rank has received */
+    bool sizes_are_next;  /* rank 0 gathers a size from each rank, and then the bytes */
+    int32_t rank;         /* the running rank */
 };
 
-static int max_of_all(void *context, uint64_t *values, size_t count)
+static int all_reduce_max(void *context, uint64_t *values, size_t count)
 {
-    (void)context, (void)values, (void)count; /* all others say the same, or 0 */
+    (void)context, (void)values, (void)count; /* the other ranks' values are equal or 0 */
     return 0;
 }
 
-static int send_to_all(void *context, void *buffer, size_t bytes, int32_t root)
+static int broadcast(void *context, void *buffer, size_t bytes, int32_t root)
 {
-    struct stage *stage = context;
+    struct simulation *stage = context;
 
     if (root != 0)
         return -1;
@@ -108,8 +108,8 @@ static int send_to_all(void *context, void *buffer, size_t bytes, int32_t root)
     return 0;
 }
 
-/* The shards whose footers ${rank} reads. */
-static void share_of(const struct stage *stage, uint64_t rank, uint64_t *begin, uint64_t *end)
+/* Sets the range of shards whose footers ${rank} reads. */
+static void share_of(const struct simulation *stage, uint64_t rank, uint64_t *begin, uint64_t *end)
 {
     *begin = rank * stage->savers / stage->loaders;
     *end = (rank + 1) * stage->savers / stage->loaders;
@@ -117,7 +117,7 @@ static void share_of(const struct stage *stage, uint64_t rank, uint64_t *begin, 
 
 static int gather(void *context, const void *send, size_t bytes, void *recv, const size_t *each)
 {
-    struct stage *stage = context;
+    struct simulation *stage = context;
     uint8_t *to = recv;
 
     if (stage->rank != 0)
@@ -142,11 +142,10 @@ static int gather(void *context, const void *send, size_t bytes, void *recv, con
 static int scatter(void *context, const void *send, const size_t *each, void *recv, size_t bytes)
 {
     (void)context, (void)send, (void)each, (void)recv, (void)bytes;
-    return -1; /* a load does not */
+    return -1; /* a load does not scatter */
 }
 
-/* What each rank would list. */
-static void make_lists(struct stage *stage)
+static void make_lists(struct simulation *stage)
 {
     struct sidestep_error err = {0};
     struct reader *reader = NULL;
@@ -169,8 +168,8 @@ static void make_lists(struct stage *stage)
 
 /* ---- one rank */
 
-static void fill_state(const struct stage *stage, struct sidestep_state_dict *state, int64_t rank,
-                       float data[MANY_TENSORS][MAX_ROWS][COLUMNS])
+static void fill_state(const struct simulation *stage, struct sidestep_state_dict *state,
+                       int64_t rank, float data[MANY_TENSORS][MAX_ROWS][COLUMNS])
 {
     int64_t rows = stage->part == HALF ? 2 : 1;
     struct sidestep_error err = {0};
@@ -194,15 +193,15 @@ static void fill_state(const struct stage *stage, struct sidestep_state_dict *st
 }
 
 /* Returns the processor time that the load took, in seconds. */
-static double run_rank(struct stage *stage, int32_t rank)
+static double run_rank(struct simulation *stage, int32_t rank)
 {
     static float data[MANY_TENSORS][MAX_ROWS][COLUMNS];
     struct sidestep_comm comm = {.struct_size = sizeof(comm),
                                  .context = stage,
                                  .rank = rank,
                                  .size = (int32_t)stage->loaders,
-                                 .all_reduce_max = max_of_all,
-                                 .broadcast = send_to_all,
+                                 .all_reduce_max = all_reduce_max,
+                                 .broadcast = broadcast,
                                  .gather = gather,
                                  .scatter = scatter};
     struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
@@ -215,7 +214,7 @@ static double run_rank(struct stage *stage, int32_t rank)
     options.threads = 1;
     bench_check(sidestep_engine_open(&engine, &options, &err), &err);
     engine->store = counting_store();
-    if (rank == 0) /* forget what was sent when the engine was opened */
+    if (rank == 0) /* discard what opening the engine broadcast */
         buffer_release(&stage->sent);
     stage->taken = 0;
     stage->sizes_are_next = false;
@@ -233,7 +232,8 @@ static double run_rank(struct stage *stage, int32_t rank)
 
 /* ---- a load */
 
-static void report(const struct stage *stage, const char *what, const struct bench_samples *samples)
+static void report(const struct simulation *stage, const char *what,
+                   const struct bench_samples *samples)
 {
     char text[128];
     struct bench_row row = {.what = text, .kind = BENCH_COUNT, .ours = *samples};
@@ -243,7 +243,7 @@ static void report(const struct stage *stage, const char *what, const struct ben
     bench_report(&row);
 }
 
-static void measure(struct stage *stage, enum part part)
+static void measure(struct simulation *stage, enum part part)
 {
     struct bench_samples opens = {0}, reads = {0}, stats = {0}, bytes = {0};
 
@@ -265,14 +265,14 @@ static void measure(struct stage *stage, enum part part)
     buffer_release(&stage->sent);
 }
 
-static void stage_make(struct stage *stage, const struct bench *bench, const char *name)
+static void simulation_init(struct simulation *stage, const struct bench *bench, const char *name)
 {
     snprintf(stage->path, sizeof(stage->path), "%s/%s", bench->dir, name);
     bench_plan_save(stage->path, stage->savers, stage->tensors);
     make_lists(stage);
 }
 
-static void stage_release(struct stage *stage)
+static void simulation_release(struct simulation *stage)
 {
     for (unsigned i = 0; i < stage->savers; i++)
         buffer_release(&stage->lists[i]);
@@ -280,10 +280,10 @@ static void stage_release(struct stage *stage)
     buffer_release(&stage->sent);
 }
 
-/* Also set the memory that the load took at its peak. */
-static double run_measured(struct stage *stage, int32_t rank, uint64_t *extra)
+/* As run_rank(). ${extra}: peak of memory that the load took. */
+static double run_measured(struct simulation *stage, int32_t rank, uint64_t *extra)
 {
-    (void)malloc_trim(0); /* free memory that malloc keeps would hide what the load takes */
+    (void)malloc_trim(0); /* memory that malloc() keeps free would hide what the load takes */
     uint64_t before = bench_resident_bytes();
     double seconds = run_rank(stage, rank);
     uint64_t peak = bench_peak_bytes();
@@ -292,9 +292,9 @@ static double run_measured(struct stage *stage, int32_t rank, uint64_t *extra)
     return seconds;
 }
 
-/* Of the checkpoint with many chunks, by few or many ranks: processor time and memory of a rank,
- * apart from the collectives. */
-static void measure_many(const struct bench *bench, struct stage *stage, unsigned loaders)
+/* Measure processor time and memory of a rank, without collectives, in a load of the checkpoint
+ * with many chunks. */
+static void measure_many(const struct bench *bench, struct simulation *stage, unsigned loaders)
 {
     char text[128];
     struct bench_row rows[] = {
@@ -327,14 +327,14 @@ static void measure_many(const struct bench *bench, struct stage *stage, unsigne
 
 static void measure_all_many(const struct bench *bench)
 {
-    struct stage stage = {.savers = 1024, .tensors = MANY_TENSORS, .part = OWN_PART};
+    struct simulation stage = {.savers = 1024, .tensors = MANY_TENSORS, .part = OWN_PART};
 
-    stage_make(&stage, bench, "many");
+    simulation_init(&stage, bench, "many");
     measure_many(bench, &stage, 1024);
     measure_many(bench, &stage, 4);
     measure_many(bench, &stage, 1);
     bench_remove(stage.path);
-    stage_release(&stage);
+    simulation_release(&stage);
 }
 
 void bench_scale_load(const struct bench *bench)
@@ -342,15 +342,15 @@ void bench_scale_load(const struct bench *bench)
     static const unsigned sizes[] = {64, 256, 1024, 4096};
 
     for (size_t i = 0; i < ARRAY_LENGTH(sizes); i++) {
-        struct stage stage = {.savers = sizes[i], .tensors = TENSORS};
+        struct simulation stage = {.savers = sizes[i], .tensors = TENSORS};
         char name[32];
         snprintf(name, sizeof(name), "of-%u", sizes[i]);
-        stage_make(&stage, bench, name);
+        simulation_init(&stage, bench, name);
         measure(&stage, OWN_PART);
         measure(&stage, SAME_PART);
         measure(&stage, HALF);
         measure(&stage, ONE_RANK);
-        stage_release(&stage);
+        simulation_release(&stage);
     }
     measure_all_many(bench);
 }

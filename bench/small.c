@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* small.c -- measures many small tensors against a few large ones with as many bytes. */
+/* small.c -- measures saves and loads of many small tensors against a few large tensors with as
+ * many bytes. */
 #include "bench.h"
 
 #include <stdio.h>
@@ -95,10 +96,10 @@ static void measure(const struct bench *bench, struct layout *small, struct layo
                                      .kind = BENCH_SPEED,
                                      .goal = 0.5,
                                      .bytes = SMALL_COUNT * SMALL_BYTES};
-    for (unsigned i = 0; i <= bench->runs; i++) {
+    for (unsigned i = 0; i <= bench->runs; i++) { /* run 0 plans and is not counted */
         one_round(small, ours);
         one_round(large, theirs);
-        for (unsigned r = 0; r < ROWS && i != 0; r++) { /* the first one plans */
+        for (unsigned r = 0; r < ROWS && i != 0; r++) {
             bench_add(&rows[r].ours, ours[r]);
             bench_add(&rows[r].theirs, theirs[r]);
         }

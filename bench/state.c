@@ -1,29 +1,28 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* state.c -- makes a training state whose tensors are as many, as large and as small as real ones.
- */
+/* state.c -- makes a training state with realistic numbers and sizes of tensors. */
 #include "bench.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #define LAYERS 24
-#define ITEM_BYTES 4
+#define ELEMENT_BYTES 4
 #define ALIGN_BYTES ((uint64_t)64)
 #define SCALARS 2 /* the last tensors */
 
-struct making {
+struct state_builder {
     struct bench_state *state;
     enum bench_layout layout;
     int64_t parts, part;
     uint64_t at;
-    bool measuring; /* first pass: only compute the size */
+    bool is_dry_run; /* the first pass only computes the size */
 };
 
-static void add_box(struct making *m, const char *name, uint32_t ndim, const int64_t *shape,
+static void add_box(struct state_builder *m, const char *name, uint32_t ndim, const int64_t *shape,
                     const int64_t *offsets, const int64_t *lengths)
 {
     struct sidestep_error err = {0};
-    uint64_t bytes = ITEM_BYTES;
+    uint64_t bytes = ELEMENT_BYTES;
 
     for (uint32_t d = 0; d < ndim; d++)
         bytes *= (uint64_t)lengths[d];
@@ -35,14 +34,15 @@ static void add_box(struct making *m, const char *name, uint32_t ndim, const int
         .shape = shape,
         .offsets = offsets,
         .lengths = lengths,
-        .data = m->measuring ? NULL : m->state->memory + m->at,
+        .data = m->is_dry_run ? NULL : m->state->memory + m->at,
     };
-    if (!m->measuring)
+    if (!m->is_dry_run)
         bench_check(sidestep_state_dict_add_tensor(m->state->dict, &tensor, &err), &err);
     m->at += (bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
 }
 
-static void add(struct making *m, const char *name, uint32_t ndim, int64_t rows, int64_t columns)
+static void add(struct state_builder *m, const char *name, uint32_t ndim, int64_t rows,
+                int64_t columns)
 {
     int64_t shape[2] = {rows, columns}, offsets[2] = {0, 0}, lengths[2] = {rows, columns};
     int axis = m->layout == BENCH_COLUMNS ? 1 : 0;
@@ -60,7 +60,7 @@ static void add(struct making *m, const char *name, uint32_t ndim, int64_t rows,
     }
 }
 
-static void add_layer(struct making *m, int layer, int64_t width, int64_t hidden)
+static void add_layer(struct state_builder *m, int layer, int64_t width, int64_t hidden)
 {
     static const struct {
         const char *name;
@@ -83,11 +83,11 @@ static void add_layer(struct making *m, int layer, int64_t width, int64_t hidden
     }
 }
 
-static void add_all(struct making *m, uint64_t bytes)
+static void add_all(struct state_builder *m, uint64_t bytes)
 {
     const int64_t width = bytes > (uint64_t)3 << 29 ? 1280 : 896, hidden = width * 27 / 10;
     const int64_t layer = 4 * width * width + 3 * width * hidden;
-    const int64_t rest = (int64_t)(bytes / ITEM_BYTES) - LAYERS * layer;
+    const int64_t rest = (int64_t)(bytes / ELEMENT_BYTES) - LAYERS * layer;
     const int64_t words = rest / (2 * width);
 
     if (rest < 2 * width)
@@ -107,8 +107,8 @@ static void add_all(struct making *m, uint64_t bytes)
 void bench_state_make(struct bench_state *state, uint64_t bytes, enum bench_layout layout,
                       int64_t parts, int64_t part)
 {
-    struct making m = {
-        .state = state, .layout = layout, .parts = parts, .part = part, .measuring = true};
+    struct state_builder m = {
+        .state = state, .layout = layout, .parts = parts, .part = part, .is_dry_run = true};
     struct sidestep_error err = {0};
 
     add_all(&m, bytes);
@@ -116,7 +116,7 @@ void bench_state_make(struct bench_state *state, uint64_t bytes, enum bench_layo
         (struct bench_state){.bytes = m.at, .memory = bench_map(m.at + BENCH_SLACK_BYTES, false)};
     bench_check(sidestep_state_dict_new(&state->dict, &err), &err);
     m.at = 0;
-    m.measuring = false;
+    m.is_dry_run = false;
     add_all(&m, bytes);
 }
 
@@ -129,8 +129,8 @@ void bench_state_fill(struct bench_state *state, uint64_t seed)
         words[i] = seed;
     }
     for (uint64_t i = 1; i <= SCALARS; i++)
-        memset(state->memory + state->bytes - i * ALIGN_BYTES + ITEM_BYTES, 0,
-               ALIGN_BYTES - ITEM_BYTES);
+        memset(state->memory + state->bytes - i * ALIGN_BYTES + ELEMENT_BYTES, 0,
+               ALIGN_BYTES - ELEMENT_BYTES);
 }
 
 void bench_state_free(struct bench_state *state)

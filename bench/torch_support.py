@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""torch_support.py -- clocks, caches and simple reads for the measurements in Python."""
+"""torch_support.py -- what the measurements in Python share: clocks, control of the page cache, plain
+reads and rows of the report."""
 import glob
 import json
 import mmap
@@ -12,7 +13,7 @@ MADV_POPULATE_WRITE = 23  # Linux 5.14; Python has no name for it
 
 
 def warm(tensors, size):
-    """Touch the state, and as much free memory as a run may need."""
+    """Read the state, and write as much free memory as a run may need."""
     for tensor in tensors:
         tensor.reshape(-1)[::1024].sum()
     free = mmap.mmap(-1, size + (64 << 20))
@@ -36,7 +37,7 @@ def drop_file(name):
 
 
 def drop_from_cache(path):
-    """A file, or all of a directory."""
+    """Drop a file, or all files of a directory, from the page cache."""
     for name in [*glob.glob(path + "/*"), *glob.glob(path + "/.*")] if os.path.isdir(path) else [path]:
         drop_file(name)
 
@@ -56,6 +57,6 @@ def plain_read(path):
 
 
 def report(what, kind, goal, ours, reference="", theirs=None, size=0, **more):
-    """A row for bench/run: samples of sidestep, and of ``reference`` if there is one."""
+    """Print a row for bench/run: samples of sidestep, and of ``reference`` if there is one."""
     print(json.dumps({"what": what, "kind": kind, "goal": goal, "bytes": size, "ours": ours,
                       "reference": reference, "theirs": theirs, **more}), flush=True)
