@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * checkpoint.c -- the example's use of sidestep, to be copied into trainers.
+ * checkpoint.c -- saves and loads the state of the example's training with sidestep. Copy it into
+ * your trainer.
  *
- * In Python, the checkpoint reads as
+ * In Python, the checkpoint is
  *      {"model": {"ngram.weight": ..., ...},
  *       "optimizer": {"exp_avg": {"ngram.weight": ..., ...}, "exp_avg_sq": {...}},
  *       "step": 20, "rate": 0.0051, "random": {...}, "data": {...}, "config": {...}}
@@ -23,15 +24,15 @@ static double now_ms(void)
     return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
 }
 
-static void complain(const struct checkpoints *c, const char *doing,
-                     const struct sidestep_error *err)
+static void print_error(const struct checkpoints *c, const char *doing,
+                        const struct sidestep_error *err)
 {
     fprintf(stderr, "train: rank %d: %s: %s (%s)\n", c->rank, doing, err->message, err->where);
 }
 
 /* ---------------------------------------------------------------- the state */
 
-/* dict[key] = value; a NULL ${value} means that memory was short. */
+/* dict[key] = value; a NULL ${value} means out of memory. */
 static enum sidestep_status set(struct sidestep_value *dict, const char *key,
                                 struct sidestep_value *value, struct sidestep_error *err)
 {
@@ -178,8 +179,8 @@ static enum sidestep_status add_tensors(struct sidestep_state_dict *state, struc
     return status;
 }
 
-/* Describe the present state, or, if ${loading}, the memory to load to. Fails only if this rank is
- * out of memory, and then ends all ranks. */
+/* Describe the current state or, if ${loading}, the memory to load to. It fails only if this rank
+ * is out of memory, and then ends all ranks. */
 static struct sidestep_state_dict *describe(const struct checkpoints *c, struct training *t,
                                             bool loading)
 {
@@ -192,7 +193,7 @@ static struct sidestep_state_dict *describe(const struct checkpoints *c, struct 
     if (!status)
         status = add_objects(state, t, loading, &err);
     if (status) {
-        complain(c, "describe the state", &err);
+        print_error(c, "describe the state", &err);
         MPI_Abort(c->mpi, sidestep_status_exit(status));
     }
     return state;
@@ -200,21 +201,20 @@ static struct sidestep_state_dict *describe(const struct checkpoints *c, struct 
 
 /* ---------------------------------------------------------------- opening and resuming */
 
-/* A signal handler has no context, so this is global. */
-static struct sidestep_series *to_be_told;
+/* Global, because a signal handler has no context. */
+static struct sidestep_series *signalled_series;
 
-static void on_terminate(int number)
+static void on_sigterm(int number)
 {
     (void)number;
-    sidestep_series_request(to_be_told, SIDESTEP_DUE_STOP);
+    sidestep_series_request(signalled_series, SIDESTEP_DUE_STOP);
 }
 
-static void handle_terminate(struct sidestep_series *series)
+static void set_sigterm_handler(struct sidestep_series *series)
 {
-    struct sigaction action = {.sa_handler = series ? on_terminate : SIG_DFL,
-                               .sa_flags = SA_RESTART};
+    struct sigaction action = {.sa_handler = series ? on_sigterm : SIG_DFL, .sa_flags = SA_RESTART};
 
-    to_be_told = series;
+    signalled_series = series;
     sigemptyset(&action.sa_mask);
     (void)sigaction(SIGTERM, &action, NULL);
 }
@@ -254,17 +254,17 @@ enum sidestep_status checkpoints_open(struct checkpoints *checkpoints, struct tr
     if (!status)
         status = open_series(c, root, interval, keep, &err);
     if (status) {
-        complain(c, "open the checkpoints", &err);
+        print_error(c, "open the checkpoints", &err);
         (void)sidestep_engine_close(&c->engine, NULL);
         sidestep_mpi_comm_free(&c->comm);
         return status;
     }
 
-    handle_terminate(c->series);
-    /* Prepare memory, so that the first save need not; saves work without this. */
+    set_sigterm_handler(c->series);
+    /* Prepare memory now, so that the first save takes less time. This is optional. */
     state = describe(c, training, false);
     if (sidestep_engine_prepare(c->engine, state, &err))
-        complain(c, "prepare (going on)", &err);
+        print_error(c, "prepare (ignored)", &err);
     sidestep_state_dict_free(&state);
     return SIDESTEP_OK;
 }
@@ -278,7 +278,7 @@ static enum sidestep_status read_objects(const struct checkpoints *c, struct tra
     int64_t text_bytes = sidestep_value_get_int(get(data, "text_bytes"));
 
     if ((uint64_t)text_bytes != t->text_bytes) {
-        fprintf(stderr, "train: rank %d: resume: the text had %lld bytes, and now has %llu\n",
+        fprintf(stderr, "train: rank %d: resume: the text had %lld bytes; it now has %llu\n",
                 c->rank, (long long)text_bytes, (unsigned long long)t->text_bytes);
         return SIDESTEP_EMISMATCH;
     }
@@ -311,7 +311,7 @@ enum sidestep_status checkpoints_resume(struct checkpoints *checkpoints, struct 
             fprintf(c->log, "fresh 0\n");
         status = SIDESTEP_OK;
     } else {
-        complain(c, "resume", &err);
+        print_error(c, "resume", &err);
     }
     sidestep_state_dict_free(&state);
     return status;
@@ -319,8 +319,9 @@ enum sidestep_status checkpoints_resume(struct checkpoints *checkpoints, struct 
 
 /* ---------------------------------------------------------------- saving */
 
-/* Wait until ${*save} (NULL: none) is a checkpoint or has failed, which every rank learns, and log
- * what it has cost rank 0. */
+/* Wait until ${*save} (NULL: none) is committed or has failed, on all ranks. Log what it cost rank
+ * 0.
+ */
 static void finish(struct checkpoints *c, struct sidestep_save **save, uint64_t step)
 {
     struct sidestep_error err = {0};
@@ -332,7 +333,7 @@ static void finish(struct checkpoints *c, struct sidestep_save **save, uint64_t 
     bool failed = sidestep_save_finish(save, &info, &err) != SIDESTEP_OK;
     if (failed) {
         snprintf(doing, sizeof doing, "save step %llu", (unsigned long long)step);
-        complain(c, doing, &err);
+        print_error(c, doing, &err);
     }
     c->failed += failed;
     if (c->log)
@@ -349,7 +350,7 @@ bool checkpoints_due(struct checkpoints *checkpoints, uint64_t step)
     uint32_t due = 0;
 
     if (sidestep_series_should_save(checkpoints->series, step, &due, &err))
-        complain(checkpoints, "agree on a save", &err);
+        print_error(checkpoints, "agree on a save", &err);
     checkpoints->stopping = due & SIDESTEP_DUE_STOP;
     return due != 0;
 }
@@ -363,7 +364,7 @@ void checkpoints_save(struct checkpoints *checkpoints, struct training *training
 
     c->save = NULL;
     if (sidestep_series_save_async(c->series, training->step, state, NULL, &c->save, &err)) {
-        complain(c, "save", &err);
+        print_error(c, "save", &err);
         c->failed++;
     }
     sidestep_state_dict_free(&state);
@@ -377,13 +378,13 @@ unsigned checkpoints_close(struct checkpoints *checkpoints)
     struct sidestep_error err = {0};
 
     finish(c, &c->save, c->saved_step);
-    handle_terminate(NULL);
+    set_sigterm_handler(NULL);
     if (sidestep_series_close(&c->series, &err)) {
-        complain(c, "close the series", &err);
+        print_error(c, "close the series", &err);
         c->failed++;
     }
     if (sidestep_engine_close(&c->engine, &err)) {
-        complain(c, "close the engine", &err);
+        print_error(c, "close the engine", &err);
         c->failed++;
     }
     sidestep_mpi_comm_free(&c->comm);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * codec_skeleton.c -- an example of a codec: it shortens runs of zeroes, as in sparse gradients
- * and masks.
+ * codec_skeleton.c -- an example of a codec: it encodes runs of zeroes, as sparse gradients and
+ * masks have them.
  *
  * A stored item is a sequence of records: the number of literal bytes (4 bytes, little-endian),
  * the number of zeroes after them (4 bytes), the literal bytes. Records do not depend on each
@@ -14,7 +14,7 @@
 #include "skeletons.h"
 
 #define RECORD_BYTES 8u
-#define LEAST_RUN 32u /* shorter runs get no record, so no part grows by more than one record */
+#define MIN_RUN 32u /* shorter runs get no record, so that a part grows by at most one record */
 
 static void put_word(uint8_t *to, size_t word)
 {
@@ -37,12 +37,12 @@ static size_t zeroes_at(const uint8_t *bytes, size_t length)
     return n;
 }
 
-/* Find the next run of zeroes that is worth a record; ${length} if there is none. */
+/* The offset of the next run of at least MIN_RUN zeroes; ${length}: there is none. */
 static size_t find_run(const uint8_t *bytes, size_t at, size_t length, size_t *zeroes)
 {
     while (at < length) {
         *zeroes = zeroes_at(bytes + at, length - at);
-        if (*zeroes >= LEAST_RUN)
+        if (*zeroes >= MIN_RUN)
             return at;
         at += *zeroes + 1;
     }
@@ -50,7 +50,7 @@ static size_t find_run(const uint8_t *bytes, size_t at, size_t length, size_t *z
     return length;
 }
 
-/* Parts have a few MiB, so 4 bytes are enough for any number in them. */
+/* Parts have a few MiB, so 4 bytes are enough for any length. */
 static enum sidestep_status encode(void *context, void *encoder,
                                    const struct sidestep_codec_item *item, const void *part,
                                    uint64_t begin, size_t length,
@@ -74,9 +74,10 @@ static enum sidestep_status encode(void *context, void *encoder,
     return status;
 }
 
-/* Take ${length} stored bytes, and put them unchanged; or, with ${to}, copy them there. */
-static enum sidestep_status take(struct sidestep_codec_input *input, size_t length, uint8_t *to,
-                                 struct sidestep_codec_output *output, struct sidestep_error *err)
+/* Take ${length} stored bytes, and copy them to ${to}; NULL: to the output. */
+static enum sidestep_status copy_stored(struct sidestep_codec_input *input, size_t length,
+                                        uint8_t *to, struct sidestep_codec_output *output,
+                                        struct sidestep_error *err)
 {
     while (length != 0) {
         const void *some;
@@ -117,13 +118,13 @@ static enum sidestep_status decode(void *context, struct sidestep_codec_input *i
     (void)context, (void)most;
     while (sidestep_codec_left(input) != 0) {
         uint8_t record[RECORD_BYTES];
-        enum sidestep_status status = take(input, RECORD_BYTES, record, NULL, err);
+        enum sidestep_status status = copy_stored(input, RECORD_BYTES, record, NULL, err);
         if (status == SIDESTEP_OK && get_word(record) == 0 && get_word(record + 4) == 0) {
-            snprintf(err->message, sizeof(err->message), "a record of nothing");
+            snprintf(err->message, sizeof(err->message), "a record is empty");
             return SIDESTEP_ECORRUPT;
         }
         if (status == SIDESTEP_OK)
-            status = take(input, get_word(record), NULL, output, err);
+            status = copy_stored(input, get_word(record), NULL, output, err);
         if (status == SIDESTEP_OK)
             status = put_zeroes(get_word(record + 4), output, err);
         if (status != SIDESTEP_OK)

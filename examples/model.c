@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* model.c -- the example's language model: layout, forward pass, gradient by hand. */
+/* model.c -- the example's language model: layout, forward pass, and backward pass. */
 #include "model.h"
 
 #include <assert.h>
@@ -12,10 +12,10 @@
 typedef float vector __attribute__((vector_size(16), aligned(4), may_alias));
 enum { VECTOR = 4, TILE_ROWS = 4, TILE_COLUMNS = 2 * VECTOR };
 
-#define LEFT_OUT UINT32_MAX /* instead of a row */
+#define DROPPED UINT32_MAX /* instead of the row of a lookup */
 
 struct model_scratch {
-    uint32_t (*rows)[MODEL_ORDERS]; /* looked up, per prediction */
+    uint32_t (*rows)[MODEL_ORDERS]; /* rows of the lookups, per prediction */
     unsigned char *targets;
     float *input; /* MODEL_BATCH x inputs */
     float *input_gradient;
@@ -25,7 +25,7 @@ struct model_scratch {
     float *transposed; /* of the larger weight */
 };
 
-/* A matrix that is read by rows or by columns. */
+/* A matrix with any strides. */
 struct operand {
     const float *data;
     size_t row_stride, column_stride;
@@ -196,8 +196,8 @@ void model_release(struct model *model)
     *model = (struct model){0};
 }
 
-/* Look up the embeddings of the bytes before ${next}, and note their rows. One in eight is left out
- * at random, so that the model does not rely on long contexts that it saw once. */
+/* Look up the embeddings of the bytes before ${next}, and record their rows. Dropout: one lookup in
+ * eight is dropped at random, so that the model does not rely on long contexts that it saw once. */
 static void look_up(const struct model *model, const unsigned char *next, uint64_t chance,
                     uint32_t rows[MODEL_ORDERS], float *input)
 {
@@ -207,7 +207,7 @@ static void look_up(const struct model *model, const unsigned char *next, uint64
         hash = (hash ^ next[-1 - (ptrdiff_t)order]) * 0x9e3779b97f4a7c15u;
         hash ^= hash >> 29;
         if ((chance & 7) == 0) {
-            rows[order] = LEFT_OUT;
+            rows[order] = DROPPED;
             memset(input, 0, model->width * sizeof *input);
             continue;
         }
@@ -277,7 +277,7 @@ static void spread_to_tables(const struct model *model)
         for (size_t order = 0; order < MODEL_ORDERS; order++, from += model->width) {
             float *to;
 
-            if (s->rows[t][order] == LEFT_OUT)
+            if (s->rows[t][order] == DROPPED)
                 continue;
             to = gradient(model, MODEL_NGRAM_WEIGHT) + s->rows[t][order] * model->width;
             for (size_t i = 0; i < model->width; i++)

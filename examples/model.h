@@ -6,7 +6,7 @@
  * through one hidden layer and a softmax.
  *
  * The order of every sum depends on sizes alone, so a micro-batch has the same gradient, bit for
- * bit, in whichever process.
+ * bit, in every process.
  */
 #ifndef EXAMPLE_MODEL_H
 #define EXAMPLE_MODEL_H
@@ -59,8 +59,8 @@ void model_release(struct model *model);
 
 /*
  * Set model->gradient to the gradient of the mean loss over one micro-batch, and return that loss
- * in nats.  Lane i predicts MODEL_LENGTH bytes from lanes[i] on, and reads MODEL_ORDERS bytes
- * before it.  ${seed} chooses which lookups are left out.
+ * in nats. Lane i predicts MODEL_LENGTH bytes from lanes[i] on, and reads the MODEL_ORDERS bytes
+ * before it. ${seed} chooses the lookups that are dropped.
  */
 double model_backward(struct model *model, const unsigned char *const lanes[MODEL_LANES],
                       uint64_t seed);

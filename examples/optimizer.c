@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* optimizer.c -- the example's Adam, with its moments sharded over the ranks. */
+/* optimizer.c -- Adam for the example, with its moments sharded over the ranks. */
 #include "optimizer.h"
 
 #include <math.h>
@@ -33,7 +33,7 @@ int optimizer_init(struct optimizer *optimizer, struct model *model, MPI_Comm co
         o->count += o->slices[id].count;
         largest = o->slices[id].count > largest ? o->slices[id].count : largest;
     }
-    /* One float more, because a rank may have no slice, and NULL must mean out of memory. */
+    /* One float more: a rank may have no slice, and NULL must mean out of memory. */
     o->first_moment = calloc(o->count + 1, sizeof(float));
     o->second_moment = calloc(o->count + 1, sizeof(float));
     o->sum = calloc(o->count + 1, sizeof(float));

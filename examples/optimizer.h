@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * optimizer.h -- data-parallel Adam, ZeRO stage 1: every rank has all parameters, and the moments
- * of a slice of the rows of each. Gradients are summed in the order of micro-batches, so 1, 2 and
- * 4 ranks train the same model, bit for bit.
+ * optimizer.h -- data-parallel Adam with ZeRO stage 1: every rank has all parameters, and for each
+ * the moments of a slice of its rows. Gradients are summed in the order of micro-batches, so 1, 2
+ * and 4 ranks train the same model, bit for bit.
  *
- * A failing MPI call ends the program, because that is MPI's default error handler.
+ * An MPI call that fails ends the program: that is MPI's default error handler.
  */
 #ifndef EXAMPLE_OPTIMIZER_H
 #define EXAMPLE_OPTIMIZER_H
@@ -13,7 +13,7 @@
 
 #include "model.h"
 
-/* The rows of one parameter whose moments a rank has; none, if there are more ranks than rows. */
+/* The rows of one parameter whose moments a rank has. With more ranks than rows it may be empty. */
 struct slice {
     size_t first_row;
     size_t rows;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * save_load.c -- the shortest program that saves a checkpoint and loads it again: one process, one
+ * save_load.c -- the shortest program that saves a checkpoint and loads it: one process, one
  * tensor, one number.
  *
  *      cc save_load.c -lsidestep && ./a.out DIRECTORY
@@ -11,7 +11,8 @@
 
 enum { ROWS = 1024, COLUMNS = 1024, COUNT = ROWS * COLUMNS, STEP = 100 };
 
-/* Describe what to save, or where to load it to; for a load, the number is only named. */
+/* Describe the state to save, or the memory to load to. A load needs only the number's name, so
+ * ${step} is NULL. */
 static enum sidestep_status describe(struct sidestep_state_dict **state, float *weight,
                                      struct sidestep_value *step, struct sidestep_error *err)
 {
@@ -91,7 +92,7 @@ static int run(const char *path, float *weight, float *loaded)
     while (same < COUNT && loaded[same] == weight[same])
         same++;
     if (step != STEP || same != COUNT) {
-        fprintf(stderr, "save_load: what was loaded is not what was saved\n");
+        fprintf(stderr, "save_load: the loaded state differs from the saved one\n");
         return 1;
     }
     printf("saved and loaded %s: step %d, %d x %d floats\n", path, STEP, ROWS, COLUMNS);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* skeletons.h -- the smallest codec and the smallest store that work, to copy and fill in. */
+/* skeletons.h -- a minimal codec and a minimal store, to copy and to extend. */
 #ifndef EXAMPLES_SKELETONS_H
 #define EXAMPLES_SKELETONS_H
 
@@ -8,7 +8,7 @@
 /* For sidestep_codec_register(). */
 extern const struct sidestep_codec codec_skeleton;
 
-/* A store in memory; NULL: memory is short. */
+/* A store in memory; NULL: out of memory. */
 struct store_skeleton;
 struct store_skeleton *store_skeleton_new(void);
 void store_skeleton_free(struct store_skeleton **store);

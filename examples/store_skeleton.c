@@ -2,9 +2,8 @@
 /*
  * store_skeleton.c -- an example of a store: directories and files in the memory of this process.
  *
- * A real one differs: dir_sync() and file_sync() return when names and bytes survive a power loss,
- * several processes see the same names, and writes of different threads do not wait for each
- * other.
+ * In a real store, dir_sync() and file_sync() return when names and bytes survive a power loss,
+ * several processes see the same names, and writes of different threads do not wait for each other.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -16,11 +15,11 @@
 #include "skeletons.h"
 
 struct entry;
-/* A directory or a file, and also a handle of it. It lives as long as it has a name or a handle. */
+/* A directory or a file; a handle is a pointer to it. It exists while it has a name or a handle. */
 struct node {
     bool is_directory;
-    bool is_gone;        /* a directory without a name: nothing can be made in it */
-    unsigned references; /* names and handles */
+    bool is_removed;     /* a directory without a name: nothing can be created in it */
+    unsigned references; /* number of names and handles */
     uint64_t id;
     struct entry *entries; /* of a directory */
     uint8_t *bytes;        /* of a file */
@@ -33,7 +32,7 @@ struct entry {
 };
 
 struct store_skeleton {
-    pthread_mutex_t lock; /* protects all that follows */
+    pthread_mutex_t lock; /* guards the fields below, and all nodes */
     struct node *root;
     uint64_t next_id;
 };
@@ -72,7 +71,7 @@ static void release(struct node *node)
     free(node);
 }
 
-/* The pointer to the entry of ${name}; *NULL if there is none. */
+/* The address of the pointer to the entry of ${name}; that pointer is NULL if there is none. */
 static struct entry **find(struct node *directory, const char *name)
 {
     struct entry **at = &directory->entries;
@@ -160,7 +159,7 @@ static void node_close(void *context, void *node)
     pthread_mutex_unlock(&store->lock);
 }
 
-/* Make a node; with ${out} it is opened, too. */
+/* Create a node; unless ${out} is NULL, also open it. */
 static enum sidestep_status make(struct store_skeleton *store, struct node *at, const char *name,
                                  bool is_directory, void **out, struct sidestep_error *err)
 {
@@ -168,7 +167,7 @@ static enum sidestep_status make(struct store_skeleton *store, struct node *at, 
 
     pthread_mutex_lock(&store->lock);
     struct node *node = *find(at, name) == NULL ? new_node(store, is_directory) : NULL;
-    if (at->is_gone)
+    if (at->is_removed)
         status = fail(err, SIDESTEP_ENOTFOUND, "create", name, ENOENT);
     else if (*find(at, name) != NULL)
         status = fail(err, SIDESTEP_EEXISTS, "create", name, EEXIST);
@@ -188,8 +187,9 @@ static enum sidestep_status dir_make(void *context, void *at, const char *name,
     return make(context, at, name, true, NULL, err);
 }
 
-static enum sidestep_status take_away(struct store_skeleton *store, struct node *at,
-                                      const char *name, bool directory, struct sidestep_error *err)
+static enum sidestep_status remove_entry(struct store_skeleton *store, struct node *at,
+                                         const char *name, bool directory,
+                                         struct sidestep_error *err)
 {
     enum sidestep_status status = SIDESTEP_OK;
 
@@ -202,7 +202,7 @@ static enum sidestep_status take_away(struct store_skeleton *store, struct node 
     else if ((*entry)->node->entries != NULL)
         status = fail(err, SIDESTEP_EEXISTS, "remove", name, ENOTEMPTY);
     if (status == SIDESTEP_OK) {
-        (*entry)->node->is_gone = directory;
+        (*entry)->node->is_removed = directory;
         drop(entry);
     }
     pthread_mutex_unlock(&store->lock);
@@ -212,16 +212,16 @@ static enum sidestep_status take_away(struct store_skeleton *store, struct node 
 static enum sidestep_status dir_remove(void *context, void *at, const char *name,
                                        struct sidestep_error *err)
 {
-    return take_away(context, at, name, true, err);
+    return remove_entry(context, at, name, true, err);
 }
 
 static enum sidestep_status unlink_file(void *context, void *at, const char *name,
                                         struct sidestep_error *err)
 {
-    return take_away(context, at, name, false, err);
+    return remove_entry(context, at, name, false, err);
 }
 
-/* Works without the lock on a copy of the names, because ${each} may change the directory. */
+/* Calls ${each} without the lock for a copy of the names, because it may change the directory. */
 static enum sidestep_status dir_list(void *context, void *dir,
                                      bool (*each)(void *each_context, const char *name),
                                      void *each_context, struct sidestep_error *err)
@@ -247,7 +247,7 @@ static enum sidestep_status dir_list(void *context, void *dir,
 static enum sidestep_status sync_node(void *context, void *node, struct sidestep_error *err)
 {
     (void)context, (void)node, (void)err;
-    return SIDESTEP_OK; /* it reports below that it is volatile */
+    return SIDESTEP_OK; /* traits() reports that the store is volatile */
 }
 
 static enum sidestep_status traits(void *context, void *dir, struct sidestep_store_traits *out,
@@ -293,17 +293,17 @@ static enum sidestep_status stat_name(void *context, void *at, const char *name,
     return status;
 }
 
-/* Locked: is ${wanted} this node, or below it? */
-static bool holds(const struct node *node, const struct node *wanted)
+/* The lock is held. Is ${wanted} this node, or below it? */
+static bool contains(const struct node *node, const struct node *wanted)
 {
     bool found = node == wanted;
 
     for (const struct entry *e = node->entries; e != NULL && !found; e = e->next)
-        found = holds(e->node, wanted);
+        found = contains(e->node, wanted);
     return found;
 }
 
-/* Locked. */
+/* The lock is held. */
 static enum sidestep_status move(struct node *from_dir, const char *from, struct node *to_dir,
                                  const char *to, enum sidestep_store_rename mode,
                                  struct sidestep_error *err)
@@ -326,12 +326,12 @@ static enum sidestep_status move(struct node *from_dir, const char *from, struct
         return fail(err, SIDESTEP_EIO, "rename", to, node->is_directory ? ENOTDIR : EISDIR);
     if (*target != NULL && (*target)->node->entries != NULL)
         return fail(err, SIDESTEP_EEXISTS, "rename", from, ENOTEMPTY);
-    if (holds(node, to_dir))
+    if (contains(node, to_dir))
         return fail(err, SIDESTEP_EIO, "rename", to, EINVAL);
     if (*target == NULL)
         return add(to_dir, to, node) ? SIDESTEP_OK
                                      : fail(err, SIDESTEP_ENOMEM, "rename", to, ENOMEM);
-    (*target)->node->is_gone = node->is_directory;
+    (*target)->node->is_removed = node->is_directory;
     release((*target)->node);
     (*target)->node = node;
     node->references++;
@@ -387,7 +387,7 @@ static enum sidestep_status file_open(void *context, void *at, const char *name,
     return open_node(context, at, name, false, file, err);
 }
 
-/* Locked. */
+/* The lock is held. */
 static bool resize(struct node *node, uint64_t size)
 {
     uint8_t *bytes = realloc(node->bytes, size != 0 ? size : 1);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * train.c -- a training that can be killed at any moment. A small language model (model.h) learns
- * to predict the next byte of a text, on any number of MPI ranks (optimizer.h), and saves a
- * checkpoint in the background every few steps (checkpoint.h).
+ * train.c -- a training that can be killed at any moment and resumed. It trains a small language
+ * model (model.h) to predict the next byte of a text, on any number of MPI ranks (optimizer.h), and
+ * saves a checkpoint in the background every few steps (checkpoint.h).
  *
  *      mpicc.openmpi -O2 -ffp-contract=off train.c model.c optimizer.c checkpoint.c -lsidestep -lm
  *      mpirun -n 4 ./a.out --text book.txt --root checkpoints --resume
  *
- * The losses in the log depend neither on the number of ranks, nor on how often the training was
- * killed and resumed. They are printed as hexadecimal floats, so they can be compared bit for bit.
+ * The losses in the log depend neither on the number of ranks nor on kills and resumes. They are
+ * printed as hexadecimal floats, so that they can be compared bit for bit.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -32,11 +32,11 @@ static const char usage[] =
     "usage: train --text FILE --root DIRECTORY [options]\n"
     "  --steps N          train up to step N (80)\n"
     "  --save-every N     save a checkpoint every N steps (10)\n"
-    "  --keep N           of the checkpoints, the N newest (all)\n"
-    "  --resume           go on from the newest checkpoint that verifies\n"
-    "  --log FILE         losses and costs of checkpoints (standard output)\n"
+    "  --keep N           keep only the N newest checkpoints (all)\n"
+    "  --resume           continue from the newest valid checkpoint\n"
+    "  --log FILE         write losses and costs of checkpoints (standard output)\n"
     "  --events FILE      append sidestep's events, one line of JSON each\n"
-    "  --size small|demo  of the state: 1.4 or 55 MB (demo)\n";
+    "  --size small|demo  size of the state: 1.4 MB or 55 MB (demo)\n";
 
 static double now_ms(void)
 {
@@ -46,16 +46,17 @@ static double now_ms(void)
     return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
 }
 
-/* End all ranks because of an error on this rank alone. */
-_Noreturn static void stop(int rank, const char *doing, const char *what, const char *why)
+/* End all ranks because of an error on this rank. */
+_Noreturn static void abort_all_ranks(int rank, const char *doing, const char *what,
+                                      const char *why)
 {
     fprintf(stderr, "train: rank %d: %s '%s': %s\n", rank, doing, what, why);
     MPI_Abort(MPI_COMM_WORLD, 1);
     abort();
 }
 
-/* Parse an integer from 1 on; 0: it is not one. */
-static uint64_t number(const char *text)
+/* Parse a positive integer; 0: it is none. */
+static uint64_t parse_number(const char *text)
 {
     char *end;
     long long value;
@@ -86,13 +87,13 @@ static bool parse_flags(struct flags *flags, int argc, char **argv)
             flags->root = optarg;
             break;
         case 'n':
-            flags->steps = number(optarg);
+            flags->steps = parse_number(optarg);
             break;
         case 'k':
-            flags->save_every = number(optarg);
+            flags->save_every = parse_number(optarg);
             break;
         case 'p':
-            flags->keep = (uint32_t)number(optarg);
+            flags->keep = (uint32_t)parse_number(optarg);
             break;
         case 'r':
             flags->resume = true;
@@ -121,14 +122,15 @@ static unsigned char *read_text(int rank, const char *path, uint64_t *bytes)
     long end;
 
     if (!file || fseek(file, 0, SEEK_END) || (end = ftell(file)) < 0 || fseek(file, 0, SEEK_SET))
-        stop(rank, "read the text", path, strerror(errno));
+        abort_all_ranks(rank, "read the text", path, strerror(errno));
     if (end < MODEL_ORDERS + LANES * (MODEL_LENGTH + 1))
-        stop(rank, "read the text", path, "it is too short");
+        abort_all_ranks(rank, "read the text", path, "it is too short");
     text = malloc((size_t)end);
     if (!text)
-        stop(rank, "read the text", path, "out of memory");
+        abort_all_ranks(rank, "read the text", path, "out of memory");
     if (fread(text, 1, (size_t)end, file) != (size_t)end)
-        stop(rank, "read the text", path, ferror(file) ? strerror(errno) : "it became shorter");
+        abort_all_ranks(rank, "read the text", path,
+                        ferror(file) ? strerror(errno) : "it became shorter");
     fclose(file);
     *bytes = (uint64_t)end;
     return text;
@@ -233,14 +235,14 @@ int main(int argc, char **argv)
     if (rank == 0) {
         log = flags.log ? fopen(flags.log, "w") : stdout;
         if (!log)
-            stop(rank, "open the log", flags.log, strerror(errno));
-        setvbuf(log, NULL, _IOLBF, 0); /* write whole lines, so that a kill cuts none */
+            abort_all_ranks(rank, "open the log", flags.log, strerror(errno));
+        setvbuf(log, NULL, _IOLBF, 0); /* write whole lines, so that a kill truncates none */
     }
     text = read_text(rank, flags.text, &training.text_bytes);
     small = strcmp(flags.size, "small") == 0;
     if (model_init(&training.model, small ? 512 : 8192, small ? 16 : 64, small ? 128 : 512) ||
         optimizer_init(&training.optimizer, &training.model, MPI_COMM_WORLD))
-        stop(rank, "make a model of size", flags.size, "out of memory");
+        abort_all_ranks(rank, "create a model of size", flags.size, "out of memory");
 
     status = run(&training, &flags, text, log);
 

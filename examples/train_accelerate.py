@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A training loop with Accelerate, whose states sidestep saves in the background.
+"""A training loop with Accelerate whose states sidestep saves in the background.
 
     python examples/train_accelerate.py OUTPUT [STEPS]
 
-Start it again after it was killed: it goes on from the newest state that is whole.  Under
-``torchrun`` or ``accelerate launch`` it trains on several ranks.  It needs no network.
+Run it again after a kill: it resumes from the newest complete state. Under ``torchrun`` or
+``accelerate launch`` it trains on several ranks. It needs no network.
 """
 
 import os
@@ -17,7 +17,7 @@ from sidestep.accelerate import Accelerator  # was: from accelerate import Accel
 
 
 class Progress:
-    """The place in the training; registered, so it is saved with the rest."""
+    """The number of trained steps. It is registered, so Accelerate saves it with the state."""
 
     def __init__(self):
         self.step = 0
@@ -51,8 +51,8 @@ def main():
         optimizer.zero_grad()
         progress.step += 1
         if progress.step % 5 == 0:
-            accelerator.save_state()  # goes on while the state is written
-    accelerator.end_training()  # waits for the last one
+            accelerator.save_state()  # returns while the state is written in the background
+    accelerator.end_training()  # waits for the last save
 
 
 if __name__ == "__main__":

@@ -4,8 +4,8 @@
 
     torchrun --standalone --nproc-per-node 4 examples/train_fsdp.py --text FILE --root ckpt
 
-Run it again after whatever ended it: a kill, a signal, a crash, the end. The use of sidestep is in
-main(): a Checkpointer, resume, should_save and save. Runs on CPUs with gloo.
+Run it again after a kill, a signal, a crash or its end: it resumes. main() uses sidestep: a
+Checkpointer, resume(), should_save() and save(). It runs on CPUs with gloo.
 """
 
 import argparse
@@ -23,16 +23,16 @@ from torch.distributed.fsdp import fully_shard
 
 import sidestep
 
-VOCABULARY, CONTEXT, BATCH = 256, 64, 8  # bytes; tokens a sequence; sequences a step, of all ranks
+VOCABULARY, CONTEXT, BATCH = 256, 64, 8  # bytes; tokens per sequence; sequences per step, all ranks
 
 
 def options():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--text", required=True, type=Path, help="what to learn: any file")
+    parser.add_argument("--text", required=True, type=Path, help="the file to train on, of any kind")
     parser.add_argument("--root", required=True, type=Path, help="directory of the checkpoints")
     parser.add_argument("--steps", type=int, default=40)
-    parser.add_argument("--save-every", type=int, default=8, help="steps")
-    parser.add_argument("--save-minutes", type=float, help="instead: by time")
+    parser.add_argument("--save-every", type=int, default=8, help="steps between checkpoints")
+    parser.add_argument("--save-minutes", type=float, help="minutes between checkpoints, instead")
     parser.add_argument("--layers", type=int, default=6)
     parser.add_argument("--width", type=int, default=320)
     parser.add_argument("--losses", type=Path, help="append each step's loss, as JSON")
@@ -65,7 +65,7 @@ class Block(nn.Module):
 
 
 class LanguageModel(nn.Module):
-    """The next byte from those before it.  (B, T) int64 -> (B * T, VOCABULARY)."""
+    """Predicts the next byte from those before it: (B, T) int64 -> (B * T, VOCABULARY)."""
 
     def __init__(self, layers, width):
         super().__init__()
@@ -83,7 +83,7 @@ class LanguageModel(nn.Module):
 
 
 def batch_of(text, step):
-    """This rank's part of the batch of a step: the same whole batch on any number of ranks."""
+    """This rank's part of the batch of a step. The whole batch does not depend on the ranks."""
     picks = torch.randint(
         len(text) - CONTEXT - 1, (BATCH,), generator=torch.Generator().manual_seed(step)
     )
@@ -93,7 +93,7 @@ def batch_of(text, step):
 
 
 def build(args):
-    """The model, sharded over all ranks, and its optimizer and learning rate."""
+    """The model, sharded over all ranks, its optimizer and its learning-rate scheduler."""
     torch.manual_seed(0)
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     model = LanguageModel(args.layers, args.width)
@@ -106,7 +106,7 @@ def build(args):
 
 
 def train(model, optimizer, scheduler, text, step):
-    """One step.  The mean loss over all ranks."""
+    """Train one step; return the mean loss over all ranks."""
     ids, targets = batch_of(text, step)
     loss = F.cross_entropy(model(ids), targets.flatten())
     loss.backward()

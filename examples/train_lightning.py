@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A training in Lightning whose checkpoints sidestep saves while it goes on.
+"""A training with Lightning whose checkpoints sidestep saves in the background.
 
     python examples/train_lightning.py --steps 200
-    python examples/train_lightning.py --steps 400      # goes on where that ended, or was killed
+    python examples/train_lightning.py --steps 400      # resumes where the first one ended
 
-Needs lightning and torchdata.  On several devices: --devices 2 (DDP).
+It needs lightning and torchdata. On several devices: --devices 2 (DDP).
 """
 
 import argparse
@@ -18,7 +18,7 @@ from sidestep.lightning import SaveMetrics, SidestepCheckpointIO
 
 
 class Model(LightningModule):
-    """Learns to turn vectors around."""
+    """Learns to reverse vectors."""
 
     def __init__(self):
         super().__init__()

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A training with torchtitan's parts, whose checkpoints sidestep saves in the background.
+"""A training with parts of torchtitan whose checkpoints sidestep saves in the background.
 
     torchrun --standalone --nproc-per-node=2 examples/train_torchtitan.py OUTPUT [STEPS]
 
-Start it again after it was killed: it goes on from the newest step that is whole.  The loop is what
-torchtitan's own Trainer does with its checkpointer; with the Trainer, set ``config.checkpoint`` in
-a function of the config registry as below, and nothing else.  It needs no GPU and no network.
+Run it again after a kill: it resumes from the newest complete step. The loop does what torchtitan's
+own Trainer does with its checkpointer. With the Trainer, only set ``config.checkpoint`` as below, in
+a function of the config registry. It needs no GPU and no network.
 """
 
 import os
@@ -19,7 +19,7 @@ from sidestep.torchtitan import CheckpointManager  # was: from torchtitan.compon
 
 
 class Rows:
-    """Batches that follow from their place.  Each rank has a place of its own."""
+    """Batches that are computed from their position. Each rank has its own position."""
 
     def __init__(self, rank):
         self.rank, self.place = rank, 0
@@ -36,7 +36,7 @@ class Rows:
 
 
 class Progress:
-    """The place in the training, as the Trainer has it."""
+    """The number of trained steps, as the Trainer stores it."""
 
     step = 0
 
@@ -62,7 +62,7 @@ def main():
     schedulers = schedule.build(optimizers=optimizers, training_steps=1000)
     data, progress = Rows(torch.distributed.get_rank()), Progress()
     config = CheckpointManager.Config(enable=True, interval=5, keep_latest_k=2)
-    config.last_save_model_only = False  # so that a longer run can go on from the last one
+    config.last_save_model_only = False  # so that a longer run can resume from the last one
     checkpointer = config.build(
         dataloader=data,
         model_parts=[model],
@@ -85,7 +85,7 @@ def main():
         if os.environ["RANK"] == "0":
             print(f"step {progress.step}: loss {loss.item():.4f}", flush=True)
         checkpointer.save(progress.step, last_step=progress.step == steps)
-    checkpointer.close()  # waits for the last one
+    checkpointer.close()  # waits for the last save
     torch.distributed.destroy_process_group()
 
 

@@ -3,13 +3,13 @@
 
     python examples/train_torchtune.py OUTPUT [EPOCHS]
 
-Start it again after it was killed: it goes on after the newest epoch that is whole.  It writes a
-tiny model and the recipe's configuration into OUTPUT, and becomes the command
+Run it again after a kill: it resumes after the newest complete epoch. It writes a tiny model and the
+recipe's configuration into OUTPUT, and executes the command
 
     python -m sidestep.run -v tune run --nproc_per_node 2 train_torchtune --config CONFIG
 
-With GPUs ``full_finetune_distributed`` stands in the place of train_torchtune, the same recipe,
-but runs where there are none.  Only `python -m sidestep.run -v` is ours.  It needs no network.
+With GPUs, use the recipe ``full_finetune_distributed`` instead of train_torchtune, which is the same
+recipe without GPUs. Only `python -m sidestep.run -v` is added for sidestep. It needs no network.
 """
 
 import os
@@ -59,7 +59,7 @@ log_every_n_steps: 1
 
 
 class Tokens:
-    """What the recipe asks of a tokenizer."""
+    """The part of a tokenizer that the recipe uses."""
 
     pad_id = 0
 
@@ -79,7 +79,7 @@ class Rows(torch.utils.data.Dataset):
 
 
 def recipe():
-    """torchtune's, where there is no GPU: it asks for the memory of one, and for gloo twice."""
+    """Run torchtune's recipe without a GPU: replace its functions that need one."""
     training.get_memory_stats = lambda device: {}
     training.log_memory_stats = lambda stats: None
     training.cleanup_before_training = lambda: None

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A training with the Trainer of Transformers, whose checkpoints sidestep saves in the background.
+"""A training with the Trainer of Transformers whose checkpoints sidestep saves in the background.
 
     python examples/train_transformers.py OUTPUT [STEPS]
 
-Start it again after it was killed: it resumes from the newest checkpoint that is whole.  Under
-``torchrun`` or ``accelerate launch`` it trains on several ranks.  The model is tiny, has random
-weights, and needs no network.
+Run it again after a kill: it resumes from the newest complete checkpoint. Under ``torchrun`` or
+``accelerate launch`` it trains on several ranks. The model is tiny, has random weights, and needs no
+network.
 """
 
 import os

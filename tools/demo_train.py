@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""The training of examples/train_fsdp.py, checkpointed by the functions that sidestep and stock
-torch share, with the cost of each: for tools/demo.
+"""demo_train.py -- the training of tools/demo: that of examples/train_fsdp.py, with checkpoints by
+functions that sidestep and stock torch share, and with measurements of their cost.
 
-Only the import below and the lines that call `dcp` are sidestep's; with --dcp stock the same lines
-call torch.distributed.checkpoint. Runs on CPUs with gloo.
+Only the import in main() and the lines that call `dcp` use sidestep. With --dcp stock the same
+lines call torch.distributed.checkpoint. It runs on CPUs with gloo.
 """
 
 import argparse
@@ -35,17 +35,17 @@ from train_fsdp import LanguageModel, batch_of  # noqa: E402
 
 def options():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--text", required=True, help="what to learn: any file")
+    parser.add_argument("--text", required=True, help="the file to train on, of any kind")
     parser.add_argument("--root", required=True, help="directory or URL of the checkpoints")
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--save-every", type=int, default=8)
-    parser.add_argument("--resume", action="store_true", help="from the newest checkpoint")
+    parser.add_argument("--resume", action="store_true", help="resume from the newest checkpoint")
     parser.add_argument("--layers", type=int, default=6)
     parser.add_argument("--width", type=int, default=320)
     parser.add_argument("--dcp", choices=("sidestep", "stock"), default="sidestep")
-    parser.add_argument("--copy-loaded", help="save what was loaded here, unchanged")
-    parser.add_argument("--report", type=Path, help="losses, times and memory, as JSON")
-    parser.add_argument("--weights", help="a file for the final weights, as torch.save writes them")
+    parser.add_argument("--copy-loaded", help="path to save the loaded state to, unchanged")
+    parser.add_argument("--report", type=Path, help="file for losses, times and memory, as JSON")
+    parser.add_argument("--weights", help="file for the final weights, written by torch.save()")
     return parser.parse_args()
 
 
@@ -53,7 +53,7 @@ def options():
 
 
 class Trainer:
-    """Model, optimizer and step.  A Stateful: DCP calls its state_dict() and load_state_dict()."""
+    """Model, optimizer and step. It is a Stateful: DCP calls state_dict() and load_state_dict()."""
 
     def __init__(self, args):
         torch.manual_seed(0)
@@ -79,7 +79,7 @@ class Trainer:
         self.step = state["step"]
 
     def train(self, text):
-        """One step.  The mean loss over all ranks."""
+        """Train one step; return the mean loss over all ranks."""
         self.step += 1
         ids, targets = batch_of(text, self.step)
         loss = F.cross_entropy(self.model(ids), targets.flatten())
@@ -120,7 +120,7 @@ class Costs:
         self.peak = max(self.peak, peak)
 
     def report(self, losses, resumed_from):
-        """Summed over the ranks, or of the slowest; call it on all of them."""
+        """The report: memory summed over the ranks, calls of the slowest rank. Collective."""
         extra = torch.tensor(float(self.peak - self.quiet_peak))
         dist.all_reduce(extra)
         calls = torch.tensor(self.calls)
@@ -139,7 +139,7 @@ class Costs:
 
 
 def peak_memory():
-    """The most bytes that this process has held since the last call (Linux)."""
+    """The peak of this process's resident bytes since the last call (Linux)."""
     with open("/proc/self/status", encoding="ascii") as status:
         peak = int(re.search(r"VmHWM:\s*(\d+)", status.read())[1]) * 1024
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
@@ -155,8 +155,7 @@ def main():
     if args.dcp == "stock":
         import torch.distributed.checkpoint as dcp
 
-        # On the group of the training its background collectives would mix with those of the
-        # training.
+        # On the default group, its background collectives would mix with those of the training.
         extra = {"process_group": dist.new_group(backend="gloo")}
     else:
         dcp = importlib.import_module("sidestep")
@@ -180,7 +179,7 @@ def main():
         costs.note_memory(pending is not None)
         if trainer.step % args.save_every == 0:
             if pending is not None:
-                pending.result()  # raises an error of the last save
+                pending.result()  # raises the error if the last save failed
             start = time.perf_counter()
             pending = dcp.async_save(
                 state, checkpoint_id=f"{args.root}/step-{trainer.step}", **extra
@@ -205,8 +204,8 @@ def main():
         else:
             print(f"loss {losses[trainer.step]:.4f} at step {trainer.step}")
     dist.destroy_process_group()
-    # gloo's threads let go of the last tensors a moment later.  If the interpreter has ended by
-    # then, torch aborts the process.
+    # gloo's threads release the last tensors a moment later. If the interpreter has ended by then,
+    # torch aborts the process.
     time.sleep(0.2)
 
 

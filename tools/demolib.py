@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the demos share: a text to learn, listing the disk, and comparing checkpoints byte by byte."""
+"""demolib.py -- what the demos share: the text to train on, listings of checkpoints, comparison of
+checkpoints byte by byte, and signals to processes."""
 import glob
 import json
 import os
@@ -14,8 +15,8 @@ HERE = os.path.join(BUILD, "demo")
 SIDESTEP = os.path.join(BUILD, "sidestep")
 VENV_PYTHON = os.path.join(TOP, ".venv", "bin", "python")
 
-MOST_TEXT = 8 << 20
-RUN_SECONDS = 300  # after which a run counts as hung
+MAX_TEXT_BYTES = 8 << 20
+RUN_SECONDS = 300  # a run that takes longer counts as hung
 
 
 def fail(message):
@@ -23,7 +24,7 @@ def fail(message):
 
 
 def output_of(*command, **options):
-    """The output of a command; the demo ends if it fails."""
+    """Run a command and return its output; end the demo if it fails."""
     done = subprocess.run(command, text=True, capture_output=True, **options)
     if done.returncode:
         fail(f"{' '.join(command)}: exit status {done.returncode}\n{done.stdout}{done.stderr}")
@@ -31,7 +32,7 @@ def output_of(*command, **options):
 
 
 def write_text(path):
-    """A real text to learn: Python's standard library, or else this repository."""
+    """Write a real text to train on: Python's standard library, or else this repository."""
     library = sysconfig.get_paths()["stdlib"]
     sources = sorted(glob.glob(os.path.join(library, "*.py")))
     what = f"Python's standard library ({library})"
@@ -42,12 +43,12 @@ def write_text(path):
     with open(path, "wb") as text:
         for source in sources:
             with open(source, "rb") as file:
-                text.write(file.read(MOST_TEXT - text.tell()))
+                text.write(file.read(MAX_TEXT_BYTES - text.tell()))
         return f"{text.tell() / 1e6:.1f} MB of {what}"
 
 
 def parts_of(root):
-    """Files of a save under way."""
+    """The unfinished files of saves in progress."""
     return glob.glob(os.path.join(glob.escape(root), ".sidestep.*.saving", "*.part"))
 
 
@@ -63,7 +64,7 @@ def compare_checkpoints(a, b):
         shown = json.loads(output_of(SIDESTEP, "show", "--json", path))
         names.append([tensor["name"] for tensor in shown["tensors"]])
     if names[0] != names[1] or not names[0]:
-        fail(f"{a} and {b} have other tensors: {names}")
+        fail(f"{a} and {b} have different tensors: {names}")
     for name in names[0]:
         one, other = (subprocess.run([SIDESTEP, "cat", path, name], check=True,
                                      stdout=subprocess.PIPE).stdout for path in (a, b))
@@ -82,7 +83,7 @@ def descendants(top, is_ours):
             if is_ours(int(pid)):
                 ours.append(int(pid))
         except OSError:
-            continue  # it ended, or belongs to another user
+            continue  # the process has ended, or belongs to another user
     found = []
     for pid in ours:
         above = parents.get(pid, 0)

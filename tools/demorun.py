@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""One training under torchrun, killed in the middle of a save, and what is checked of it: for the
-demos in Python.
+"""demorun.py -- runs a training under torchrun, kills it in the middle of a save, and checks its
+results: for tools/demo and tools/demo-bucket.
 """
 import json
 import os
@@ -30,7 +30,7 @@ print(f"torch {torch.__version__} loads it: step {state['step']}, {count:,} para
 
 
 class Run:
-    """One start of the training under torchrun."""
+    """One run of the training under torchrun."""
 
     def __init__(self, name, root, ranks, *more, dcp="sidestep", steps=STEPS, save_every=SAVE_EVERY,
                  variables=None):
@@ -89,10 +89,10 @@ class Run:
 # ---------------------------------------------------------------- killing
 
 def kill_in_a_save(run, being_written):
-    """Kill all ranks while they write. False: there was no such moment.
+    """Kill all ranks while they write. False: the run ended before.
 
-    The ranks are stopped first, so that the storage can be inspected. If the save was over by then,
-    they go on, and the kill waits for the next save.
+    The ranks are stopped first, so that the storage can be inspected. If the save has ended by
+    then, they continue, and the kill waits for the next save.
     """
     deadline = time.monotonic() + RUN_SECONDS
 
@@ -116,7 +116,7 @@ def kill_in_a_save(run, being_written):
 
 
 def run_and_kill(begin, being_written):
-    """A run that ``begin()`` starts on an empty place, killed while being_written(root) is true."""
+    """Start a run with ``begin()``, and kill it while being_written(root) is true."""
     for _ in range(ATTEMPTS):
         run = begin()
         try:
@@ -150,7 +150,7 @@ def loss_fell(run):
 
 
 def stock_loads(path, weights):
-    """What stock torch says of the last checkpoint, which is the directory ``path``."""
+    """Load the checkpoint ``path`` with stock torch, and compare it with the file ``weights``."""
     return "Stock PyTorch: " + output_of(
         VENV_PYTHON, "-W", "ignore", "-c", LOAD, path, os.path.join(HERE, "torch.pt"), weights,
         str(STEPS)).strip() + "."
