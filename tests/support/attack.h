@@ -2,11 +2,11 @@
 /*
  * attack.h -- changes memory while a save has it write-protected.
  *
- * A save of one tensor is stopped when all of it is protected and nothing is copied. Then the
- * attack acts on the memory, the program writes the next epoch to it, and the save goes on.
+ * A save of one tensor pauses when all of it is protected and nothing is copied. Then the attack
+ * changes the memory, the program writes the next epoch to it, and the save continues.
  *
- * Each attack that the library must notice has a negative control: the same attack with the checks
- * switched off (fault points "trust."). Then the checkpoint has wrong bytes.
+ * Each attack that the library must detect has a negative control: the same attack with the checks
+ * switched off (fault points "trust."). It must produce a checkpoint with wrong bytes.
  */
 #ifndef SUPPORT_ATTACK_H
 #define SUPPORT_ATTACK_H
@@ -37,7 +37,7 @@ static inline void attack_begin(uint32_t flags)
     fill(1);
 }
 
-/* Call a save; nothing of it is written before attack_finish(). */
+/* Start a save that writes nothing before attack_finish(). */
 static inline void attack_start(void)
 {
     sidestep_engine_pause(job.engine);
@@ -57,7 +57,7 @@ static inline void attack_end(void)
     held_io = SIDESTEP_IO_AUTO;
 }
 
-/* Does the checkpoint contain something else than epoch 1? Also true if it does not load. */
+/* Does the checkpoint differ from epoch 1, or fail to load? */
 static inline bool attack_has_won(void)
 {
     uint64_t *loaded = malloc(ATTACK_BYTES);

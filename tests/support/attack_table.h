@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * attack_table.h -- a table of what can happen to protected memory. Each row is a test, and a
- * second one, the negative control, in which the library's checks are switched off.
+ * attack_table.h -- runs a table of attacks on protected memory. Each row is a test and, as
+ * negative control, a second test with the library's checks switched off.
  */
 #ifndef SUPPORT_ATTACK_TABLE_H
 #define SUPPORT_ATTACK_TABLE_H
@@ -19,7 +19,7 @@
 enum outcome {
     HELD,     /* the save contains the bytes of the call */
     REFUSED,  /* the save fails */
-    NOT_HERE, /* this machine does not allow the attack: errno */
+    NOT_HERE, /* this machine does not allow the attack; errno says why */
 };
 
 struct attack {
@@ -30,7 +30,7 @@ struct attack {
     bool is_untouched;   /* the memory was never touched */
     bool is_zero;        /* all pages of the memory are equal */
     bool part_is_lost;   /* afterwards the part is unmapped or cannot be written */
-    bool has_control;    /* without the checks it is not noticed: the control */
+    bool has_control;    /* without the checks, the attack must not be detected */
 };
 
 static pid_t other_process; /* a process that an attack has left running */
@@ -77,7 +77,7 @@ static inline void expect_what_was_there(const struct attack *attack)
     free(loaded);
 }
 
-/* Begin a save, attack it, and let it go on. ${outcome}: the result of the attack. */
+/* Start a save, attack it, and let it continue. ${outcome}: the result of the attack. */
 static inline enum sidestep_status run_attack(const struct attack *attack, const char *switched_off,
                                               enum outcome *outcome)
 {
@@ -102,7 +102,7 @@ static inline enum sidestep_status run_attack(const struct attack *attack, const
     return status;
 }
 
-/* Unmap only what is still ours: what an attack has unmapped may be mapped by somebody else now. */
+/* Unmap only memory that the attack has not unmapped: another mapping may be there now. */
 static inline void end_attack(const struct attack *attack)
 {
     int saved = errno;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * bucket_series.h -- what tests of a series on a simulated bucket have in common: the bucket, what
- * happens to one of its requests, and trainers that save to it and resume from it.
+ * bucket_series.h -- for tests of a series on a simulated bucket: the bucket, a fault of one of its
+ * requests, and trainers that save to it and resume from it.
  */
 #ifndef SUPPORT_BUCKET_SERIES_H
 #define SUPPORT_BUCKET_SERIES_H
@@ -19,12 +19,12 @@
 #define OTHER "00112233445566778899aabbccddeeff"
 #define PER_CHECKPOINT 3u /* a shard, the manifest and .metadata */
 
-/* One bucket, and what happens to one of its requests. */
+/* A bucket, and the fault of one of its requests. */
 struct rig {
     struct object_bucket *bucket;
     atomic_uint seen; /* requests so far */
-    atomic_uint at;   /* this one, from 1 on, meets ${fate}; 0: none; set after the next two */
-    bool dies;        /* its client makes none any more */
+    atomic_uint at;   /* number of the request (from 1) that meets ${fate}; 0: none. Set it last. */
+    bool dies;        /* its client also dies: it makes no further request */
     enum object_fate fate;
     atomic_bool hit;
     char request[128];
@@ -131,7 +131,7 @@ static inline void save_ok(struct trainer *t, uint64_t step)
         fail_msg("save %llu: %s", (unsigned long long)step, err.message);
 }
 
-/* The newest step that a resume finds, of which every byte is checked; 0: there is none. */
+/* Resume, check every byte, and return the step; 0: there is no checkpoint. */
 static inline uint64_t resume(struct trainer *t)
 {
     struct sidestep_error err = {0};
@@ -149,7 +149,7 @@ static inline uint64_t resume(struct trainer *t)
     return step;
 }
 
-static inline bool is_there(struct rig *rig, const char *key)
+static inline bool object_exists(struct rig *rig, const char *key)
 {
     size_t length;
 
@@ -171,8 +171,8 @@ static inline void land_all(struct rig *rig)
         object_sim_land(rig->bucket, 0);
 }
 
-/* Late requests arrive, and an hour passes. The next run then finds only whole checkpoints, and
- * resumes from one of ${low} to ${high}. */
+/* Let late requests arrive and an hour pass. The next run must find only complete checkpoints, and
+ * resume from a step between ${low} and ${high}. */
 static inline void settle(struct rig *rig, uint64_t low, uint64_t high)
 {
     struct trainer t;
@@ -189,7 +189,7 @@ static inline void settle(struct rig *rig, uint64_t low, uint64_t high)
         snprintf(prefix, sizeof(prefix), "job/step-%llu/", (unsigned long long)s);
         snprintf(metadata, sizeof(metadata), "%s.metadata", prefix);
         size_t count = count_below(rig, prefix);
-        if (count != (is_there(rig, metadata) ? PER_CHECKPOINT : 0))
+        if (count != (object_exists(rig, metadata) ? PER_CHECKPOINT : 0))
             fail_msg("after %s: %zu objects below %s", rig->request, count, prefix);
     }
     assert_int_equal(object_sim_upload_count(rig->bucket), 0);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * comm_hook.h -- a communicator that calls the test before each collective of another one, so that
- * something can happen at a fixed point of a save or load.
+ * comm_hook.h -- a communicator that calls a function of the test before each collective of another
+ * communicator, so that the test can act at a fixed point of a save or load.
  */
 #ifndef SUPPORT_COMM_HOOK_H
 #define SUPPORT_COMM_HOOK_H
@@ -10,7 +10,7 @@
 
 struct comm_hook {
     struct sidestep_comm inner;
-    /* ${bytes} of a broadcast; 0: another collective. */
+    /* ${bytes}: of a broadcast; 0: it is another collective. */
     void (*before)(void *context, size_t bytes);
     void *context;
 };

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * comm_threads.c -- collectives of ranks that are threads: see comm_threads.h. In a collective
- * each rank publishes its request, waits for all, copies its part from the memory of the others,
- * and waits for all again.
+ * comm_threads.c -- collectives of ranks that are threads. In a collective each rank publishes its
+ * request, waits for all ranks, copies its part from the memory of the others, and waits for all
+ * ranks again.
  */
 #include "support/comm_threads.h"
 
@@ -17,8 +17,8 @@ struct request {
     int32_t root;
     const void *send;
     void *recv;
-    size_t bytes;        /* that this rank sends or receives; number of values of CALL_MAX */
-    const size_t *sizes; /* of rank 0: the sizes that it expects of the others */
+    size_t bytes;        /* that this rank sends or receives */
+    const size_t *sizes; /* the bytes of each rank, as rank 0 expects them; NULL on other ranks */
 };
 
 struct hub {
@@ -43,7 +43,7 @@ struct rank {
     int result;
 };
 
-/* Wait until all ranks are here; false: the hub is broken. */
+/* Wait until all ranks have arrived; false: the hub is broken. */
 static bool meet(struct hub *hub)
 {
     pthread_mutex_lock(&hub->lock);
@@ -55,7 +55,7 @@ static bool meet(struct hub *hub)
     }
     while (!hub->broken && hub->round == round)
         pthread_cond_wait(&hub->changed, &hub->lock);
-    /* A completed round stays completed, even if the hub is broken since. */
+    /* A completed round stays completed, even if the hub was broken afterwards. */
     bool met = hub->round != round;
     pthread_mutex_unlock(&hub->lock);
     return met;
@@ -99,7 +99,7 @@ static void copy(void *to, const void *from, size_t bytes)
         memcpy(to, from, bytes);
 }
 
-/* A rank writes only to memory that no other rank touches between the two meetings. */
+/* A rank writes only to memory that no other rank uses between the two calls of meet(). */
 static void exchange(const struct hub *hub, int32_t rank, uint64_t *maxima)
 {
     const struct request *all = hub->requests, *mine = &all[rank];

@@ -15,11 +15,11 @@ int comm_threads_run(int size, int (*main)(struct sidestep_comm *comm, void *con
                      void *context);
 
 /* The same, but ${dying_rank} dies before its ${nth} collective call (from 1). That call, and every
- * later one, fails on all ranks. The thread of the dead rank goes on, so that it can return. */
+ * later one, fails on all ranks. The thread of the dead rank continues, so that it can return. */
 int comm_threads_run_dying(int size, int dying_rank, unsigned long nth,
                            int (*main)(struct sidestep_comm *comm, void *context), void *context);
 
-/* The number of collective calls that this rank has begun. */
+/* The number of collective calls that this rank has started. */
 unsigned long comm_threads_calls(const struct sidestep_comm *comm);
 
 #endif

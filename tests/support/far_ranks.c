@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* far_ranks.c -- see far_ranks.h. */
+/* far_ranks.c -- runs the commit protocol with one thread for each rank. */
 #include "support/far_ranks.h"
 
 #include <pthread.h>
@@ -33,7 +33,7 @@ static void open_commit(const struct far_rank *r, struct commit *commit)
     commit_set_save_id(commit, r->all->save_id);
 }
 
-/* A file with a row of a tensor. */
+/* Make a shard file with one row of a tensor. */
 static enum sidestep_status make_file(const struct commit *commit, struct buffer *bytes,
                                       struct sidestep_error *err)
 {
@@ -129,7 +129,7 @@ static void follow(struct far_rank *r, struct commit *commit)
     struct sidestep_error why = {.rank = -1};
 
     if (r->all->late == (int64_t)r->rank && r->all->late_ms == UINT64_MAX) {
-        r->outcome = COMMIT_ABORTED; /* it is dead */
+        r->outcome = COMMIT_ABORTED; /* the rank is dead */
         return;
     }
     if (r->all->late == (int64_t)r->rank)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* footer_sample.c -- makes and reads a sample footer: see footer_sample.h. */
+/* footer_sample.c -- makes, encodes, reads and compares the sample footer. */
 #include "support/footer_sample.h"
 
 #include "base/fault.h"

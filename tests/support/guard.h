@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * guard.h -- copies test input to the end of a page that is followed by an inaccessible one. A
+ * guard.h -- copies test input to the end of a page that an inaccessible page follows, so that a
  * parser that reads one byte too many crashes, with and without a sanitizer.
  */
 #ifndef SUPPORT_GUARD_H
@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 /* Map a page with the mapped size, the copy (at the end of its pages), and an inaccessible page.
- * Aborts when memory is short, because the test cannot go on. */
+ * Aborts if it is out of memory, because the test cannot continue. */
 static inline void *guard_copy(const void *bytes, size_t length)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);

@@ -19,7 +19,7 @@
 #define MAX_TENSORS 4
 
 static struct scratch scratch;
-static bool allowed; /* this machine allows write protection */
+static bool cow_works; /* this machine allows write protection */
 /* Options of the engines that begin() opens. */
 static uint64_t held_pool_bytes; /* cap; 0: none */
 static enum sidestep_io held_io;
@@ -74,8 +74,8 @@ static inline void add(void *memory, size_t bytes, int64_t stride, uint32_t flag
     job.tensors[job.count++].flags = flags;
 }
 
-/* ThreadSanitizer records a write before it happens, also one that the kernel delays until the
- * memory is written to the file. So it would report a race that is none. */
+/* ThreadSanitizer records a write before it happens, even if the kernel delays it until the memory
+ * is written to the file. So it would report a false race. */
 __attribute__((no_sanitize("thread"))) static inline void fill(uint64_t epoch)
 {
     for (size_t i = 0; i < job.count; i++)
@@ -175,16 +175,16 @@ static inline void expect_cow(size_t at_least, const char *reason)
 
 static inline void need_cow(void)
 {
-    if (allowed)
+    if (cow_works)
         return;
-    print_message("no write protection here\n");
+    print_message("this machine does not allow write protection\n");
     skip();
 }
 
 static inline void need_plain_memory(void)
 {
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-    print_message("a sanitizer's own memory is counted, too\n");
+    print_message("the memory of the sanitizer would be counted\n");
     skip();
 #endif
 }
@@ -214,8 +214,8 @@ static inline int setup(void **state)
     begin(SIDESTEP_SNAPSHOT_COW);
     add(memory, 4 * MIB, 1, 0);
     save_and_overwrite();
-    allowed = job.info.snapshot == SIDESTEP_SNAPSHOT_COW;
-    if (!allowed)
+    cow_works = job.info.snapshot == SIDESTEP_SNAPSHOT_COW;
+    if (!cow_works)
         print_message("# %s\n", job.info.copy_reason);
     end();
     munmap(memory, 4 * MIB);

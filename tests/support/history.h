@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * history.h -- a random history of a series (tests/unit/history_test.c): what the test knows of
- * each save, what should exist then, and damage to its files.
+ * history.h -- a random history of a series, for tests/unit/history_test.c: what the test knows of
+ * each save, which checkpoints should exist, and damage to their files.
  */
 #ifndef SUPPORT_HISTORY_H
 #define SUPPORT_HISTORY_H
@@ -20,18 +20,18 @@
 /* What the test knows of a save. */
 struct known_save {
     uint64_t step;
-    float base,
-        base_before; /* of one of its tensors; and before, if a save in its place was cut short */
-    bool is_there;   /* it was reported committed, and nothing may have deleted it since */
-    bool is_open;    /* its process was killed: it may exist, or not */
-    bool is_left;    /* a run went back behind it */
+    float base;        /* value of one of its tensors */
+    float base_before; /* the value before, if a save that replaces it was interrupted */
+    bool is_there;     /* it was reported committed, and nothing may have deleted it since */
+    bool is_open;      /* its process was killed: it may exist or not */
+    bool is_left;      /* a run resumed from an earlier step */
     bool is_pinned;
-    bool is_damaged; /* in its structure, so that a listing shows it */
-    bool is_rotten;  /* in its data, so that only a reader finds it */
+    bool is_damaged; /* in its structure: a listing shows it */
+    bool is_rotten;  /* damaged in its data: only a reader finds it */
     bool has_metric;
     double metric;
     bool may_be_gone; /* retention may have deleted it */
-    bool is_replaced; /* in place: its shard has another name; the old one may still exist */
+    bool is_replaced; /* in place: its shard has another name; the old shard may still exist */
 };
 
 struct history {
@@ -41,8 +41,8 @@ struct history {
     struct sidestep_series *series;
     struct sidestep_state_dict *state;
     float values[FLOATS];
-    float base[FLOATS];   /* changes seldom */
-    atomic_long ops_left; /* until the process dies; < 0: it does not */
+    float base[FLOATS];   /* rarely changes */
+    atomic_long ops_left; /* operations until the process dies; < 0: it does not die */
     bool has_retention;
     uint32_t keep_last; /* 0 means 1 */
     uint64_t keep_every;
@@ -50,13 +50,13 @@ struct history {
     bool is_long;
     bool is_incremental;
     uint64_t step;    /* the step that the run has reached */
-    bool knows_files; /* this process has saved: it knows which files to share */
-    bool went_on;     /* it has resumed, or begun */
+    bool knows_files; /* this process has saved, so it knows which files to share */
+    bool went_on;     /* it has resumed, or started a new series */
     struct known_save saves[MAX_SAVES];
     size_t count;
 };
 
-/* What has happened: the test fails if nothing ever does. */
+/* Counts of events: the test fails if one of them never happens. */
 struct history_seen {
     unsigned long saves, resumes, killed, set_aside, left, deleted, linked, shared_damage, rotten,
         by_step, by_metric;
@@ -77,8 +77,8 @@ struct known_save *history_find(struct history *h, uint64_t step);
 const struct sidestep_listed *history_listed(const struct sidestep_list *list, uint64_t step);
 /* Compare what exists with what should. Returns the step that a resume must take, or -1. */
 int64_t history_compare(struct history *h);
-/* Record that a resume has passed over damaged checkpoints: they are set aside; or they stay, if
- * nobody can tell any more whose they were. */
+/* Record that a resume has passed over damaged checkpoints. They are set aside, or stay if their
+ * owner cannot be determined. */
 void history_pass_damaged(struct history *h);
 /* Record what retention may delete now. */
 void history_allow_prune(struct history *h);

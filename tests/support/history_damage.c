@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* history_damage.c -- damages the metadata or the data of a checkpoint: see history.h. */
+/* history_damage.c -- damages the metadata or the data of a checkpoint of a random history. */
 #include "support/history.h"
 
 #include "base/owned.h"
@@ -62,7 +62,7 @@ static void damage_at(struct history *h, const struct known_save *to, struct sto
     for (size_t i = 0; i < h->count; i++) {
         has[i] = has_file(h, &h->saves[i], stat.inode);
         if (has[i] && !may_damage(&h->saves[i]))
-            return; /* of some it is unknown what to expect then */
+            return; /* the test could not tell what to expect of it */
     }
     CHECK(store_file_write_at(file, "damage", 6, at, NULL) == SIDESTEP_OK);
     CHECK(store_file_sync(file, NULL) == SIDESTEP_OK);
@@ -75,7 +75,7 @@ static void damage_at(struct history *h, const struct known_save *to, struct sto
         seen.shared_damage += &h->saves[i] != to;
     }
     h->knows_files =
-        h->knows_files && !is_data; /* it would share a file that it does not read again */
+        h->knows_files && !is_data; /* it would share a damaged file without reading it again */
 }
 
 /* Damage the end of a file, which in a shard is the footer, or the data of a tensor. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* history_model.c -- decides what should exist, from what was reported and what may have been
- * deleted since: see history.h. */
+/* history_model.c -- decides which checkpoints of a random history should exist, from the reports
+ * of the saves and from what may have been deleted. */
 #include "support/history.h"
 
 #include "base/owned.h"
@@ -26,7 +26,7 @@ const struct sidestep_listed *history_listed(const struct sidestep_list *list, u
     return NULL;
 }
 
-/* A save that was cut short either exists or not; both are right. */
+/* A save whose process was killed may exist or not. Record which. */
 static void settle_open(struct history *h, const struct sidestep_list *list)
 {
     for (size_t i = 0; i < h->count; i++) {
@@ -96,7 +96,7 @@ void history_pass_damaged(struct history *h)
     }
 }
 
-/* Is it one of the best, even if better ones may be gone, or no longer count? */
+/* Is it one of the best checkpoints, even if all better ones exist and count? */
 static bool is_best(const struct history *h, const struct known_save *known)
 {
     uint32_t better = 0;
@@ -107,7 +107,7 @@ static bool is_best(const struct history *h, const struct known_save *known)
     return known->has_metric && better < h->keep_best;
 }
 
-/* Does it stay for another reason than being one of the last? */
+/* Is it kept for another reason than its age? */
 static bool is_kept(const struct history *h, const struct known_save *known)
 {
     bool by_step = h->keep_every != 0 && known->step % h->keep_every == 0;

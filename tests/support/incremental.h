@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * incremental.h -- incremental saves of one rank: tensors that stay the same, and checks of the
- * files. Its variables belong to the program that includes it.
+ * incremental.h -- for tests of incremental saves of one rank: a state with tensors that stay the
+ * same, and checks of the files. Its variables belong to the program that includes it.
  */
 #ifndef SUPPORT_INCREMENTAL_H
 #define SUPPORT_INCREMENTAL_H
@@ -18,7 +18,7 @@
 #define EMBED 0 /* index of the large tensors in the world */
 #define HEAD 4
 #define SCALE 16
-#define LARGE_SCALE 48 /* more than a window is shared */
+#define LARGE_SCALE 48 /* more than one window is shared */
 
 static int64_t scale;
 static char last_event[4096];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * load_job.h -- saves by many ranks, and loads by some, on threads; calls of storage are counted by
- * the points of store_fault.h, over all ranks.
+ * load_job.h -- for tests that count storage calls of loads: saves and loads by ranks as threads.
+ * The fault points of store_fault.h count the calls of all ranks.
  */
 #ifndef SUPPORT_LOAD_JOB_H
 #define SUPPORT_LOAD_JOB_H
@@ -16,18 +16,18 @@
 #include "support/one_scratch.h"
 #include "support/store_fault.h"
 
-#define COUNT_ONLY (~0ul) /* a hit that never comes */
+#define COUNT_ONLY (~0ul) /* number of a hit that is never reached */
 #define ROWS 2
 #define COLUMNS 8
 #define TENSORS 3
-/* .metadata for the lock and for its hash, the manifest, the owner's; or, of torch's checkpoints,
- * .metadata for the lock and for its hash, again, and for its content. */
+/* Files that a load opens for all ranks. Ours: .metadata twice, for its lock and its hash; the
+ * manifest; and the owner's record. Torch's: .metadata five times. */
 #define RECORD_OPENS 4u
 #define STOCK_OPENS 5u
 
 enum part {
-    OWN_PART,  /* as many ranks as shards: each its own rows */
-    SAME_PART, /* all ranks the rows of saver 0 */
+    OWN_PART,  /* each rank loads the rows that the same rank saved */
+    SAME_PART, /* all ranks load the rows of rank 0 */
 };
 
 struct job {
@@ -38,7 +38,7 @@ struct job {
     enum part part;
     bool is_load;
     enum sidestep_status expected;
-    _Atomic unsigned wrong; /* elements */
+    _Atomic unsigned wrong; /* number of wrong elements */
     char said[704];
 };
 
@@ -77,7 +77,7 @@ static inline void fill_state(const struct job *job, struct sidestep_state_dict 
     }
 }
 
-/* A tensor that lies in the shard of one saver alone. */
+/* Add a tensor that only this rank saves. */
 static inline void add_own(struct sidestep_state_dict *state, int rank, float data[ROWS])
 {
     char name[32];
@@ -147,7 +147,7 @@ static inline void save(struct job *job, int savers)
     job->is_load = true;
 }
 
-/* How often all ranks of a load call ${point} ("store.file_open"). */
+/* The number of calls of ${point} ("store.file_open") by all ranks of a load. */
 static inline unsigned long count_calls(struct job *job, int loaders, enum part part,
                                         const char *point)
 {

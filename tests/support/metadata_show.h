@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * metadata_show.h -- metadata as text, for tests that compare it:
+ * metadata_show.h -- prints metadata as text, for tests that compare it:
  *
  *      id=checkpoint_id save=save_id
  *      name (path, 0, int 0) float32 grad [2,3]: [0:2,0:3] file@offset+length,transform; ...

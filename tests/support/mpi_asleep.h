@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * mpi_asleep.h -- a program that includes this sleeps while it waits in a call of MPI.  MPIs spin
- * instead, which on a machine with fewer processors than ranks takes the time that the others need.
- * It defines the blocking calls of sidestep_mpi.h, over MPI's profiling interface; one file of a
+ * mpi_asleep.h -- makes a program sleep while it waits in a call of MPI. MPI itself spins, which
+ * takes processor time from other ranks if a machine has fewer processors than ranks. The header
+ * defines the blocking calls that sidestep_mpi.h uses, by MPI's profiling interface. One file of a
  * program includes it.
  */
 #ifndef SUPPORT_MPI_ASLEEP_H

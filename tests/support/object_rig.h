@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * object_rig.h -- a simulated bucket, saves to it and loads from it, for tests: one of its requests
- * can meet a fault, or its client can die there. Include it after cmocka.h.
+ * object_rig.h -- for tests: a simulated bucket, with saves and loads. One of its requests can meet
+ * a fault, and its client can die there. Include it after cmocka.h.
  */
 #ifndef SUPPORT_OBJECT_RIG_H
 #define SUPPORT_OBJECT_RIG_H
@@ -19,12 +19,12 @@
 #define PATH "s3://runs/job/step-1"
 #define PREFIX "job/step-1/"
 
-/* One bucket, and what happens to one of its requests. */
+/* A bucket, and the fault of one of its requests. */
 struct rig {
     struct object_bucket *bucket;
     atomic_uint seen; /* requests so far */
-    unsigned at;      /* this one, from 1 on, meets ${fate}; 0: none */
-    unsigned dies;    /* its client makes none any more */
+    unsigned at;      /* number of the request (from 1) that meets ${fate}; 0: none */
+    unsigned dies;    /* its client also dies: it makes no further request */
     enum object_fate fate;
     bool hit;
     int client; /* of save_once() */
@@ -97,7 +97,7 @@ static inline enum sidestep_status save_once(struct rig *rig, uint64_t seed, boo
     return status;
 }
 
-/* The seed of what NAME holds, of ${a} and ${b}; 0: no checkpoint. Anything else fails. */
+/* Which seed, ${a} or ${b}, has the checkpoint? 0: there is none. Fails if it has another state. */
 static inline uint64_t held(struct rig *rig, uint64_t a, uint64_t b)
 {
     struct sidestep_engine *engine = open_engine(rig, NULL, 60);
@@ -120,7 +120,8 @@ static inline uint64_t held(struct rig *rig, uint64_t a, uint64_t b)
     return seed;
 }
 
-/* Let late requests arrive, and let an hour pass. A save then sweeps what is left, and is whole. */
+/* Let late requests arrive, and let an hour pass. The next save must sweep what is left behind, and
+ * be complete. */
 static inline void settle(struct rig *rig)
 {
     struct sidestep_error err;

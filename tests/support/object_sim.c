@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* object_sim.c -- the requests to a simulated bucket; see object_sim.h. */
+/* object_sim.c -- carries out the requests to a simulated bucket. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,7 @@ struct sim_client {
     struct object_client base;
     struct object_bucket *bucket;
     int number;
-    bool is_reset; /* of the request under way; under the lock of the bucket */
+    bool is_reset; /* the running request meets OBJECT_RESET; guarded by the bucket's lock */
 };
 
 static struct sim_client *of(struct object_client *client)
@@ -151,7 +151,7 @@ static enum sidestep_status sim_put(struct object_client *client, const char *ke
         status = SIDESTEP_OK;
     } else if (fate == OBJECT_SKIPPED) {
         free(copy);
-        b->versions++; /* of the tag that it hears */
+        b->versions++; /* for the tag in the response */
         status = SIDESTEP_OK;
     } else {
         status = bucket_check_condition(b, key, condition != NULL && condition->if_absent,
@@ -394,7 +394,7 @@ static const char *sim_describe(const struct object_client *client UNUSED)
     return "a simulated bucket";
 }
 
-/* One after the other, so that each run of a test is like the last. */
+/* One request at a time, so that all runs of a test are alike. */
 static unsigned sim_reads(const struct object_client *client UNUSED)
 {
     return 1;
@@ -497,7 +497,7 @@ size_t object_sim_late_count(const struct object_bucket *bucket)
     return bucket->late_count;
 }
 
-/* Locked. */
+/* The lock is held. */
 static void land(struct object_bucket *b, struct late *late)
 {
     if (b->now - late->signed_at > OBJECT_SIGNATURE_SECONDS)

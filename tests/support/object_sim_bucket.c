@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* object_sim_bucket.c -- see object_sim_bucket.h. */
+/* object_sim_bucket.c -- stores objects, uploads and late requests of a simulated bucket. */
 #include "support/object_sim_bucket.h"
 
 #include <stdio.h>
@@ -7,8 +7,6 @@
 #include <string.h>
 
 #include "base/base.h"
-
-/* ---- the bucket; all of these with its lock held */
 
 static size_t bucket_index_of(const struct object_bucket *b, const char *key)
 {
@@ -58,7 +56,6 @@ enum sidestep_status bucket_check_condition(struct object_bucket *b, const char 
     return holds ? SIDESTEP_OK : FAIL(err, SIDESTEP_EEXISTS, "put '%s': 412", key);
 }
 
-/* Takes ${bytes} over. */
 enum sidestep_status bucket_store_object(struct object_bucket *b, const char *key, uint8_t *bytes,
                                          size_t length, const char *maker,
                                          struct sidestep_error *err)
@@ -176,7 +173,7 @@ void bucket_note_condition(struct late *late, const struct object_condition *con
         snprintf(late->maker, sizeof(late->maker), "%s", condition->maker);
 }
 
-/* Takes ${late.bytes} over. */
+/* Takes ownership of ${late.bytes}. */
 void bucket_add_late(struct object_bucket *b, struct late late)
 {
     void *more = realloc(b->late, (b->late_count + 1) * sizeof(*b->late));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* object_sim_bucket.h -- the contents of a simulated bucket: objects, uploads, late requests. All
- * of it is used with the lock of the bucket held. */
+/* object_sim_bucket.h -- the contents of a simulated bucket: objects, uploads, late requests. Hold
+ * the lock of the bucket to use them. */
 #ifndef SUPPORT_OBJECT_SIM_BUCKET_H
 #define SUPPORT_OBJECT_SIM_BUCKET_H
 
@@ -9,7 +9,7 @@
 #include "support/object_sim.h"
 
 #define MAX_CLIENTS 64
-#define BEGIN_OF_TIME 1700000000 /* of the bucket's clock */
+#define BEGIN_OF_TIME 1700000000 /* at which the bucket's clock starts */
 
 struct object {
     char key[OBJECT_KEY_BYTES];
@@ -27,7 +27,7 @@ struct sim_part {
 };
 
 struct upload {
-    uint64_t id; /* 0: free */
+    uint64_t id; /* 0: this element of the array is free */
     char key[OBJECT_KEY_BYTES];
     int64_t began;
     char maker[OBJECT_MAKER_BYTES];
@@ -72,11 +72,10 @@ void bucket_tag_of(uint64_t version, char tag[OBJECT_TAG_BYTES]);
 enum sidestep_status bucket_check_condition(struct object_bucket *b, const char *key,
                                             bool if_absent, const char *if_tag,
                                             struct sidestep_error *err);
-/* Takes ${bytes} over. ${maker}: struct object_condition. */
+/* Takes ownership of ${bytes}. ${maker}: as in struct object_condition. */
 enum sidestep_status bucket_store_object(struct object_bucket *b, const char *key, uint8_t *bytes,
                                          size_t length, const char *maker,
                                          struct sidestep_error *err);
-/* Remember the condition and the maker. */
 void bucket_note_condition(struct late *late, const struct object_condition *condition);
 void bucket_remove_object(struct object_bucket *b, const char *key);
 uint8_t *bucket_copy_of(const void *bytes, size_t length);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* object_sim_copy.c -- copies of a simulated bucket, and its hash; see object_sim.h. */
+/* object_sim_copy.c -- clones and hashes a simulated bucket. */
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
@@ -7,7 +7,7 @@
 #include "base/base.h"
 #include "support/object_sim_bucket.h"
 
-/* A copy of an array; NULL: memory is short. */
+/* A copy of an array; NULL: out of memory. */
 static void *copy_array(const void *from, size_t count, size_t each)
 {
     void *copy = calloc(count + 1, each);
@@ -50,7 +50,7 @@ struct object_bucket *object_sim_clone(const struct object_bucket *bucket)
             b->late[i].bytes = bucket_copy_of(b->late[i].bytes, b->late[i].length);
     for (size_t i = 0; good && i < b->upload_count; i++)
         good = copy_upload(&b->uploads[i]);
-    return good ? b : NULL; /* a test that has no memory ends */
+    return good ? b : NULL; /* without memory, the test ends */
 }
 
 static uint64_t add(uint64_t hash, const void *bytes, size_t length)

@@ -256,7 +256,7 @@ static inline void expect_ok(enum sidestep_status status)
     expect_status(status, SIDESTEP_OK);
 }
 
-/* How many words of the checkpoint are not of ${epoch}. */
+/* The number of words of the checkpoint that do not have ${epoch}. */
 static inline size_t count_wrong(uint64_t epoch)
 {
     struct on_device targets[MAX_TENSORS];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * one_rank.h -- what tests with one rank share: a directory, an engine, a small state, and the
- * last error. Its variables belong to the program that includes it.
+ * one_rank.h -- for tests with one rank: a directory, an engine, a small state, and the last error.
+ * Its variables belong to the program that includes it.
  */
 #ifndef SUPPORT_ONE_RANK_H
 #define SUPPORT_ONE_RANK_H

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* one_scratch.h -- a program of tests with one directory for files, and what its tests ask of it.
- */
+/* one_scratch.h -- for test programs with one directory for files: its setup, and paths in it. */
 #ifndef SUPPORT_ONE_SCRATCH_H
 #define SUPPORT_ONE_SCRATCH_H
 
@@ -23,7 +22,7 @@ static inline int scratch_teardown(void **fixture)
     return 0;
 }
 
-/* The path of ${name} there, in ${buffer}. */
+/* Write the path of ${name} in the directory to ${buffer}, and return it. */
 static inline const char *at(char buffer[256], const char *name)
 {
     snprintf(buffer, 256, "%s/%s", scratch.path, name);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* one_series.h -- what tests of resumes share: one_rank.h, and a resume of the series in its
- * directory that checks what it loads. */
+/* one_series.h -- for tests of resumes: one_rank.h, and resumes of the series in its directory that
+ * check the loaded state. */
 #ifndef SUPPORT_ONE_SERIES_H
 #define SUPPORT_ONE_SERIES_H
 
@@ -32,7 +32,7 @@ static inline void expect_latest(uint64_t want)
     sidestep_string_free(&latest);
 }
 
-/* Resume, and check that it takes the same one. */
+/* Resume, and check that a resume and `sidestep latest` choose step ${want}. */
 static inline void expect_resume(struct sidestep_series *series, uint64_t want)
 {
     uint64_t step = 0;

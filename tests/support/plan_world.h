@@ -105,7 +105,7 @@ static inline const struct save_plan_item *plan_world_find(const struct plan_wor
     return NULL;
 }
 
-/* Add something of each kind, on two ranks. */
+/* Add a sharded tensor, a replicated tensor and an object, on two ranks. */
 static inline void plan_world_sample(struct plan_world *w)
 {
     plan_world_open(w, 2);

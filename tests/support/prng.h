@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * prng.h -- random test cases that can be repeated: the number of a case is its seed, and a failed
- * PRNG_ASSERT prints it.
+ * prng.h -- random numbers for test cases that can be repeated: the number of a case is its seed,
+ * and a failed PRNG_ASSERT() prints it.
  */
 #ifndef SUPPORT_PRNG_H
 #define SUPPORT_PRNG_H

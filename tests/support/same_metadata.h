@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* same_metadata.h -- asserts that two entries of a checkpoint's metadata say the same. */
+/* same_metadata.h -- asserts that two entries of checkpoint metadata are equal. */
 #ifndef SUPPORT_SAME_METADATA_H
 #define SUPPORT_SAME_METADATA_H
 

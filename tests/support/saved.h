@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* saved.h -- metadata of a checkpoint without files, and a state to load from it. */
+/* saved.h -- makes metadata of a checkpoint without files, and a state to load from it. */
 #ifndef SUPPORT_SAVED_H
 #define SUPPORT_SAVED_H
 

@@ -13,7 +13,7 @@ struct scratch {
     char path[64];
 };
 
-/* Make it under ${parent}; if NULL, under build/ if that exists here, else under /tmp. */
+/* Make the directory under ${parent}. NULL: under build/ if that exists, otherwise under /tmp. */
 static inline bool scratch_make(struct scratch *scratch, const char *parent)
 {
     if (parent == NULL)
@@ -22,7 +22,7 @@ static inline bool scratch_make(struct scratch *scratch, const char *parent)
     return mkdtemp(scratch->path) != NULL;
 }
 
-/* The path of ${name} in it; valid until the fourth call after this one. */
+/* The path of ${name} in the directory; valid until the fourth call after this one. */
 static inline const char *scratch_path(const struct scratch *scratch, const char *name)
 {
     static char paths[4][128];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* sim_series.h -- what tests of a series on the simulated disk share: one_rank.h, the disk, with a
- * hook before each of its operations, and the series in RUN, which they open. */
+/* sim_series.h -- for tests of a series on the simulated disk: one_rank.h, the disk with a hook
+ * before each operation, and the series in RUN, which the test opens. */
 #ifndef SUPPORT_SIM_SERIES_H
 #define SUPPORT_SIM_SERIES_H
 
@@ -39,7 +39,7 @@ static inline int sim_series_end(void)
     return status;
 }
 
-/* Prune; returns how many were deleted. Any thread. */
+/* Prune, and return the number of deleted checkpoints. Any thread may call this. */
 static inline size_t prune(void)
 {
     struct sidestep_gc_report report = {0};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* store_bench.h -- for store_test.c: each store, with a root directory. */
+/* store_bench.h -- for store_test.c: makes each kind of store, with a root directory. */
 #ifndef SUPPORT_STORE_BENCH_H
 #define SUPPORT_STORE_BENCH_H
 

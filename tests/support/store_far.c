@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* store_far.c -- see store_far.h. Handles are those of store_posix(), with another store. */
+/* store_far.c -- delays and fails calls of store_posix(). Handles are those of store_posix(), but
+ * belong to another store. */
 #include "support/store_far.h"
 
 #include <errno.h>
@@ -16,7 +17,7 @@ static const struct store_ops *near(void)
     return store_posix()->ops;
 }
 
-/* One call: true if it is to fail. */
+/* Count and delay a call. True: it must fail. */
 static bool call(struct store *store)
 {
     struct store_far *far = (struct store_far *)(void *)store;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * store_far.h -- the host's file systems as if they were far away: each call that a server would
- * have to answer takes time, some take longer, and some fail.
+ * store_far.h -- a store that makes the host's file systems look remote: each call that a server
+ * would answer takes time, some calls take longer, and some fail.
  */
 #ifndef SUPPORT_STORE_FAR_H
 #define SUPPORT_STORE_FAR_H
@@ -11,11 +11,12 @@
 #include "store/store.h"
 
 struct store_far {
-    struct store store; /* use this one; never free it */
+    struct store store; /* the store to use; never free it */
     /* Set by the caller, before the first call. */
-    unsigned call_us;           /* what each call takes */
-    unsigned slow_us, slow_of;  /* one of ${slow_of} calls takes so long instead; 0: none */
-    unsigned fails_from, fails; /* from this call on (from 1), so many fail with EIO; 0: none */
+    unsigned call_us;          /* the duration of a call */
+    unsigned slow_us, slow_of; /* one of ${slow_of} calls takes ${slow_us} instead; 0: none */
+    unsigned fails_from,
+        fails; /* ${fails} calls from number ${fails_from} (from 1) fail with EIO */
     /* Counted. */
     atomic_uint calls, lists;
 };

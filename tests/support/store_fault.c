@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* store_fault.c -- a store that fails on command: see store_fault.h. */
+/* store_fault.c -- a store that wraps another one and injects faults. */
 #include "support/store_fault.h"
 
 #include <stdatomic.h>
@@ -264,7 +264,7 @@ static int file_async_fd(struct store_file *file, const void *memory, size_t byt
                                       : -1;
 }
 
-/* Fails like the calls, after the request. */
+/* An asynchronous request fails at its end, like the synchronous calls. */
 static enum sidestep_status file_async_end(struct store_file *file, void *memory, size_t bytes,
                                            uint64_t offset, bool is_write, int result,
                                            struct sidestep_error *err)

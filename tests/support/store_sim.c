@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* store_sim.c -- the operations on names of the simulated disk; see store_sim.h. */
+/* store_sim.c -- the operations on names of the simulated disk. */
 #include "support/store_sim_disk.h"
 
 #include <assert.h>
@@ -147,7 +147,6 @@ static void dir_close(struct store_dir *dir)
     free(sim_handle_of(dir));
 }
 
-/* Make an inode with a name. */
 int sim_make(struct sim *sim, struct store_dir *at, const char *name, bool is_dir, uint32_t *made)
 {
     struct sim_op op = {.kind = SIM_LINK, .client = sim_client_of(at->store)->number};
@@ -227,7 +226,7 @@ static enum sidestep_status copy_names(struct store_dir *dir, char **names, size
     return SIDESTEP_OK;
 }
 
-/* Works on a copy: ${each} may change the directory, and so may others while it runs. */
+/* Works on a copy: ${each} and other clients may change the directory meanwhile. */
 static enum sidestep_status dir_list(struct store_dir *dir,
                                      bool (*each)(void *context, const char *name), void *context,
                                      struct sidestep_error *err)

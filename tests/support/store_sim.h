@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * store_sim.h -- a simulated disk in memory, for exploring what a power loss may leave.
+ * store_sim.h -- a simulated disk in memory, to explore what a power loss may leave.
  *
  * The model. Names and contents are volatile until synced, and no operation syncs anything else:
  *  - Each change of names (create, mkdir, link, unlink, rmdir, rename, exchange) is one atomic
  *    operation that belongs to the one or two directories that it touches. store_dir_sync() of
  *    either makes it durable, together with the earlier ones on the same names.
  *  - store_file_sync() makes size and bytes of one file durable, not its name.
- *  - A power loss keeps what is durable, and any choice of the rest: any subset of the pending
- *    operations (one whose names are not as it left them is dropped, too), and of each file that
- *    was not synced nothing, the last synced contents, all, or the first half.
- * Inodes keep their numbers over clones and crashes. There are no symbolic links and no
- * permissions. Names have at most SIM_NAME_BYTES - 1 bytes, files at most 16 MiB.
+ *  - A power loss keeps what is durable and an arbitrary part of the rest: any subset of the
+ * pending operations (an operation that no longer applies is dropped), and of each file that was
+ * not synced nothing, the last synced contents, all, or the first half. Inodes keep their numbers
+ * over clones and crashes. There are no symbolic links and no permissions. Names have at most
+ * SIM_NAME_BYTES - 1 bytes, files at most 16 MiB.
  *
  * Several threads may use a disk; a clone is another disk, which shares nothing.
  */
@@ -27,14 +27,14 @@
 
 struct sim;
 
-/* What this storage cannot do, and what its syncs cover. */
+/* Features that the disk lacks, and what its syncs cover. */
 #define SIM_NO_NOREPLACE 1u
 #define SIM_NO_EXCHANGE 2u
 #define SIM_NO_LOCKS 4u
 #define SIM_NO_LINKS 8u
 #define SIM_OWN_SYNC 16u /* store_dir_sync() covers the caller's own operations only */
 
-/* A disk with an empty root, "/". NULL when memory is short, like all that return a disk. */
+/* A disk with an empty root, "/". NULL: out of memory, like all that return a disk. */
 struct sim *sim_new(unsigned flags);
 void sim_free(struct sim **sim);
 /* A copy of the disk, with names, pending operations, locks and dead clients; no hook, no handles.
@@ -75,7 +75,7 @@ size_t sim_dirty_count(const struct sim *sim);
  * i; others stay as SIM_NEW. */
 struct sim *sim_crash_bits(struct sim *sim, uint64_t ops, uint64_t files);
 
-/* Equal for disks on which a new client sees the same, inode numbers apart. */
+/* Equal for disks on which a new client sees the same contents, except for inode numbers. */
 uint64_t sim_hash(const struct sim *sim);
 /* Print all names, then what is pending. */
 void sim_print(const struct sim *sim, FILE *to);

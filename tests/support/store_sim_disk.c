@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* store_sim_disk.c -- names, contents and their durability on the simulated disk: see store_sim.h.
- */
+/* store_sim_disk.c -- names, contents and their durability on the simulated disk. */
 #include "support/store_sim_disk.h"
 
 #include <assert.h>
@@ -292,7 +291,7 @@ static bool copy_array(void **to, size_t *capacity, const void *from, size_t cou
 {
     if (count == 0)
         return true;
-    /* Room to grow, because the copy is used at once. */
+    /* Reserve space to grow, because the copy changes soon. */
     *to = reallocarray(NULL, count + 16, size);
     if (*to == NULL)
         return false;

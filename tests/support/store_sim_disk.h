@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * store_sim_disk.h -- the state behind store_sim.h: flat arrays, so that a clone is a few copies.
- * Names are kept twice, as they are and as they are durable; the pending operations lead from the
- * durable ones to the present ones.
+ * store_sim_disk.h -- the state of the simulated disk, in flat arrays, so that a clone takes a few
+ * copies. It has two sets of names, the current and the durable ones. The pending operations
+ * lead from the durable names to the current ones.
  */
 #ifndef SUPPORT_STORE_SIM_DISK_H
 #define SUPPORT_STORE_SIM_DISK_H
@@ -23,7 +23,7 @@ struct sim_blob {
 
 struct sim_inode {
     bool is_dir;
-    bool is_removed; /* a removed directory: nothing can be made in it */
+    bool is_removed; /* a removed directory: nothing can be created in it */
     bool is_dirty;
     bool is_lost; /* a sync failed: later ones do nothing */
     struct sim_blob *now;
@@ -89,7 +89,7 @@ struct sim {
 
 extern const struct store_ops sim_ops;
 
-/* Call these with sim->lock held. Reserve one more element; false when memory is short. */
+/* Call these with sim->lock held. Reserve one more element; false: out of memory. */
 bool sim_reserve(void **array, size_t *capacity, size_t count, size_t size);
 #define SIM_RESERVE(array, capacity, count)                                                        \
     sim_reserve((void **)&(array), &(capacity), (count), sizeof(*(array)))
@@ -106,7 +106,7 @@ bool sim_copy_entries(struct sim_entries *to, const struct sim_entries *from);
 bool sim_apply(struct sim_entries *entries, const struct sim_op *op);
 /* A copy with the same inodes and durable names, and no others. */
 struct sim *sim_copy_durable(const struct sim *sim);
-/* A new inode; SIM_NONE when memory is short. */
+/* A new inode; SIM_NONE: out of memory. */
 uint32_t sim_new_inode(struct sim *sim, bool is_dir);
 /* Do an operation that was checked, and record it as pending; false: no memory, not done. */
 bool sim_do(struct sim *sim, const struct sim_op *op);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* store_sim_file.c -- the operations on files of the simulated disk: see store_sim.h. */
+/* store_sim_file.c -- the operations on files of the simulated disk. */
 #include "support/store_sim_disk.h"
 
 #include <stdlib.h>
@@ -56,7 +56,7 @@ enum sidestep_status sim_file_allocate(struct store_file *file, uint64_t bytes,
     return bytes <= MAX_FILE_BYTES ? SIDESTEP_OK : sim_fail(err, EFBIG, "reserve space", name);
 }
 
-/* Give ${inode} a copy of its bytes, of ${size}; new ones are zero. */
+/* Resize the contents of ${inode}, and unshare them. New bytes are zero. */
 static int resize(struct sim_inode *inode, size_t size)
 {
     struct sim_blob *old = inode->now, *own = old;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tensor_memory.c -- memory of tensors in tests: see tensor_memory.h. */
+/* tensor_memory.c -- allocates memory of tensors on the host or on devices of the stand-in driver.
+ */
 #include "tensor_memory.h"
 
 #include <assert.h>
@@ -29,7 +30,7 @@ struct writing {
 };
 
 static const struct standin *cuda; /* NULL: everything is in host memory */
-static pid_t owner;                /* its children have no devices */
+static pid_t owner;                /* process that uses the devices; its children do not */
 
 static void check_at_exit(void)
 {

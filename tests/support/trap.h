@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * trap.h -- runs a function between two operations of one client of the simulated disk
- * (store_sim.h), so that a test chooses the interleaving.
+ * trap.h -- runs a function between two operations of a client of the simulated disk (store_sim.h),
+ * so that a test chooses the interleaving.
  */
 #ifndef SUPPORT_TRAP_H
 #define SUPPORT_TRAP_H

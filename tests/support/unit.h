@@ -21,14 +21,14 @@
 struct unit_test {
     struct CMUnitTest test;
     int line;
-    struct unit_test *next; /* the one on the next lines */
+    struct unit_test *next; /* the next test of the file */
 };
 
 struct unit_hooks {
     CMFixtureFunction setup, teardown; /* either may be NULL */
 };
 
-/* Around each test that has none of its own (EACH_TEST), and around all together (ALL_TESTS). */
+/* Hooks around each test that has none of its own (EACH_TEST), and around all tests (ALL_TESTS). */
 extern const struct unit_hooks unit_each, unit_all;
 
 /* Add ${test}, which stays where it is, to those that main() runs. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* value_json.c -- prints values as JSON: see value_json.h. */
+/* value_json.c -- prints values as lossless JSON. */
 #include "support/value_json.h"
 
 #include <inttypes.h>

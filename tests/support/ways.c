@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* ways.c -- sets options of engines from the environment: see ways.h. */
+/* ways.c -- sets the snapshot mode and the I/O of engines from the environment. */
 #include "support/ways.h"
 
 #include <sidestep/sidestep.h>
@@ -20,23 +20,23 @@ static unsigned find_word(const char *variable, const char *const *words, unsign
     for (unsigned i = 0; i < count; i++)
         if (strcmp(word, words[i]) == 0)
             return i;
-    fprintf(stderr, "# %s=%s means nothing\n", variable, word);
+    fprintf(stderr, "# %s=%s is not a valid value\n", variable, word);
     abort();
 }
 
-static unsigned told_snapshot(void)
+static unsigned requested_snapshot(void)
 {
     return find_word("SIDESTEP_TEST_SNAPSHOT", snapshots, sizeof(snapshots) / sizeof(snapshots[0]));
 }
 
-static unsigned told_io(void)
+static unsigned requested_io(void)
 {
     return find_word("SIDESTEP_TEST_IO", ios, sizeof(ios) / sizeof(ios[0]));
 }
 
 bool ways_are_set(void)
 {
-    return told_snapshot() != 0 || told_io() != 0;
+    return requested_snapshot() != 0 || requested_io() != 0;
 }
 
 /* The linker replaces the library's function with this one (--wrap). */
@@ -58,8 +58,8 @@ enum sidestep_status __wrap_sidestep_engine_open(struct sidestep_engine **engine
     if (options != NULL)
         theirs = *options;
     if (theirs.snapshot == SIDESTEP_SNAPSHOT_AUTO)
-        theirs.snapshot = told_snapshot();
+        theirs.snapshot = requested_snapshot();
     if (theirs.io == SIDESTEP_IO_AUTO)
-        theirs.io = told_io();
+        theirs.io = requested_io();
     return __real_sidestep_engine_open(engine, &theirs, err);
 }

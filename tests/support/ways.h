@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * ways.h -- how the engines of a test program take snapshots and move bytes. If their options do
- * not say, SIDESTEP_TEST_SNAPSHOT=copy|cow and SIDESTEP_TEST_IO=uring|threads|buffered of the
- * environment decide, so every test can run with every combination ("make combinations"). Programs
- * are linked with --wrap=sidestep_engine_open for it.
+ * ways.h -- lets the environment choose how the engines of a test program take snapshots and move
+ * bytes. Where their options do not, SIDESTEP_TEST_SNAPSHOT=copy|cow and
+ * SIDESTEP_TEST_IO=uring|threads|buffered decide, so that every test can run with every combination
+ * ("make combinations"). For this, test programs are linked with --wrap=sidestep_engine_open.
  */
 #ifndef SUPPORT_WAYS_H
 #define SUPPORT_WAYS_H
@@ -19,7 +19,7 @@ bool ways_are_set(void);
 #define SKIP_IF_WAYS_ARE_SET()                                                                     \
     do {                                                                                           \
         if (ways_are_set()) {                                                                      \
-            print_message("the environment says how\n");                                           \
+            print_message("the environment decides it\n");                                         \
             skip();                                                                                \
         }                                                                                          \
     } while (0)

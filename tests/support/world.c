@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* world.c -- makes, fills and checks a training state: see world.h. */
+/* world.c -- makes, fills and checks a training state for tests. */
 #include "world.h"
 
 #include <assert.h>
@@ -119,7 +119,7 @@ static uint64_t mix(uint64_t x)
     return x ^ (x >> 31);
 }
 
-/* Compare the bytes of each element, or set them. false: one differs. */
+/* Set the bytes of each element, or compare them. False: one differs. */
 static bool visit(const struct world_tensor *t, uint64_t seed, size_t id, bool set)
 {
     size_t item = sidestep_dtype_size(t->dtype);
@@ -159,7 +159,7 @@ static uint64_t seed_of(const struct world_tensor *t, uint64_t seed)
     return t->frozen != 0 ? t->frozen : seed;
 }
 
-struct filling {
+struct fill_task {
     const struct world_tensor *tensor;
     uint64_t seed;
     size_t id;
@@ -167,10 +167,10 @@ struct filling {
 
 static void fill_tensor(void *context)
 {
-    struct filling *filling = context;
+    struct fill_task *fill_task = context;
 
-    (void)visit(filling->tensor, filling->seed, filling->id, true);
-    free(filling);
+    (void)visit(fill_task->tensor, fill_task->seed, fill_task->id, true);
+    free(fill_task);
 }
 
 void world_fill(struct world *world, uint64_t seed)
@@ -178,10 +178,10 @@ void world_fill(struct world *world, uint64_t seed)
     struct sidestep_error err = {0};
 
     for (size_t i = 0; i < world->count; i++) {
-        struct filling *filling = malloc(sizeof(*filling));
-        assert(filling != NULL);
-        *filling = (struct filling){&world->tensors[i], seed_of(&world->tensors[i], seed), i};
-        tensor_memory_run(world->tensors[i].memory, fill_tensor, filling);
+        struct fill_task *fill_task = malloc(sizeof(*fill_task));
+        assert(fill_task != NULL);
+        *fill_task = (struct fill_task){&world->tensors[i], seed_of(&world->tensors[i], seed), i};
+        tensor_memory_run(world->tensors[i].memory, fill_tensor, fill_task);
     }
     assert(!world->for_load);
     struct sidestep_value *config = sidestep_value_dict();

@@ -18,11 +18,11 @@ struct world_tensor {
     uint32_t ndim;
     int64_t shape[4], offsets[4], lengths[4], strides[4];
     uint32_t flags;
-    unsigned char *data; /* with strides: within a larger block */
+    unsigned char *data; /* of the first element; with strides, in a larger block */
     unsigned char *block;
     size_t block_bytes;
     struct tensor_memory *memory; /* the block, see tensor_memory.h */
-    uint64_t frozen;              /* not 0: it keeps the contents of this step */
+    uint64_t frozen;              /* not 0: the tensor keeps the contents of this step */
 };
 
 struct world {
@@ -31,7 +31,7 @@ struct world {
     struct sidestep_state_dict *state;
     struct world_tensor tensors[WORLD_MAX_TENSORS];
     size_t count;
-    bool for_load; /* objects are loaded, not given */
+    bool for_load; /* the state receives objects, instead of having them */
 };
 
 enum world_layout {

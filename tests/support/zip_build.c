@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* zip_build.c -- builds zips: see zip_build.h. */
+/* zip_build.c -- builds zip files, and finds their fields. */
 #include "support/zip_build.h"
 
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * zip_build.h -- builds zips for tests of the archive reader, as ordinary zip programs make them
+ * zip_build.h -- for tests of the archive reader: builds zip files as ordinary zip programs do
  * (sizes in local headers, no descriptors, no zip64), and finds their fields, so that tests can
- * falsify them.
+ * change them.
  */
 #ifndef SUPPORT_ZIP_BUILD_H
 #define SUPPORT_ZIP_BUILD_H

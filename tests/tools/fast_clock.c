@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* fast_clock.c -- an LD_PRELOAD library: each read of the monotonic clock is 20 s later than the
- * one before, so that timeouts end at once. */
+/* fast_clock.c -- an LD_PRELOAD library: each read of the monotonic clock adds 20 s, so that
+ * timeouts end at once. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdatomic.h>
@@ -10,12 +10,12 @@
 
 int clock_gettime(clockid_t clock, struct timespec *now)
 {
-    static _Atomic long looks;
+    static _Atomic long reads;
     int (*real)(clockid_t, struct timespec *);
 
     *(void **)&real = dlsym(RTLD_NEXT, "clock_gettime");
     int failed = real(clock, now);
     if (failed == 0 && clock == CLOCK_MONOTONIC)
-        now->tv_sec += STEP_S * atomic_fetch_add(&looks, 1);
+        now->tv_sec += STEP_S * atomic_fetch_add(&reads, 1);
     return failed;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * metadata_tool.c -- runs our pickle and `.metadata` code as a filter, for tests in Python that
- * compare it with Python's own pickle and torch.
+ * metadata_tool.c -- runs the library's pickle and `.metadata` code as a filter, for tests in
+ * Python that compare it with Python's own pickle and with torch.
  *
  * Reads requests from stdin until its end: one letter, a length (u32, little-endian), and a pickle
  * of that length. Answers each on stdout with a status (u32), a length (u32) and bytes: the

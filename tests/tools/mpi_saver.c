@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * mpi_saver.c -- a small training over MPI, whose ranks the rigs kill and stop.
+ * mpi_saver.c -- a small training over MPI, whose ranks the test rigs kill and stop.
  *
  *      mpi_saver train ROOT STEPS TIMEOUT_MS LOG [AT RANK EVENT]
  *          save steps 1 to STEPS of a series; each rank writes its progress to LOG.<rank>
  *      mpi_saver endure ROOT STEPS TIMEOUT_MS LOG [AT RANK EVENT]
- *          resume, and save so many more steps, also if a save fails
+ *          resume, and save STEPS more steps, even if a save fails
  *      mpi_saver once PATH TIMEOUT_MS LOG [AT RANK EVENT]
  *          one save by all ranks
  *      mpi_saver resume ROOT
  *          rank 0 prints "step N" or "none"
  *
- * At its AT-th EVENT ("staged", "written", "committed") rank RANK writes its process id to LOG.pid
- * and stops itself. The rig then kills it, or lets it go on. Two calls of close() with impossible
- * numbers enclose the work, for nth_call. SAVER_SKIPS_FINALIZE: end without MPI_Finalize(), in
- * which MPICH 4.0.2 hangs if hosts are connected by TCP.
+ * At its AT-th EVENT ("staged", "written", "committed"), rank RANK writes its process id to LOG.pid
+ * and stops itself. The rig then kills it or lets it continue. Two calls of close() with invalid
+ * descriptors enclose the work, for nth_call. SAVER_SKIPS_FINALIZE: end without MPI_Finalize(),
+ * because MPICH 4.0.2 hangs in it if hosts are connected by TCP.
  */
 #include <dlfcn.h>
 #include <mpi.h>
@@ -48,7 +48,7 @@ static int failed(const char *what)
     return 1;
 }
 
-/* Called in the thread in which an event happens. */
+/* The engine calls this on the thread of the event. */
 static void stop_at_event(void *context, const char *line)
 {
     char path[512], tmp[520];
@@ -68,7 +68,7 @@ static void stop_at_event(void *context, const char *line)
 }
 
 /* Parse AT RANK EVENT. */
-static void take_stop(char **arguments, int count)
+static void parse_stop(char **arguments, int count)
 {
     log_path = arguments[0];
     if (count < 4 || atoi(arguments[2]) != comm.rank)
@@ -88,8 +88,8 @@ static bool open_engine(uint64_t timeout_ms)
     return sidestep_engine_open(&engine, &options, &err) == SIDESTEP_OK;
 }
 
-/* Write one line in one write, so that no line is cut. */
-static void say(const char *what, uint64_t step)
+/* Write a line with one call, so that a kill does not truncate it. */
+static void log_progress(const char *what, uint64_t step)
 {
     char path[512];
 
@@ -109,11 +109,11 @@ static int save_step(struct sidestep_series *series, struct world *world, uint64
     world_fill(world, step);
     if (sidestep_series_save_async(series, step, world->state, NULL, &save, &err) != SIDESTEP_OK)
         return failed("save");
-    say("STAGED", step);
+    log_progress("STAGED", step);
     world_fill(world, step + 1000000); /* training goes on */
     if (sidestep_save_finish(&save, NULL, &err) != SIDESTEP_OK)
         return failed("finish");
-    say("COMMITTED", step);
+    log_progress("COMMITTED", step);
     return 0;
 }
 
@@ -144,7 +144,7 @@ static int save_steps(struct sidestep_series *series, uint64_t first, uint64_t l
     for (uint64_t step = first; step <= last && result == 0; step++) {
         result = save_step(series, &world, step);
         if (result != 0 && endures) {
-            say("FAILED", step);
+            log_progress("FAILED", step);
             result = 0;
         }
     }
@@ -156,7 +156,8 @@ static int train(const char *root, uint64_t steps, bool endures)
     struct sidestep_series *series = NULL;
     uint64_t before = 0;
 
-    /* The first search for a library looks in a hundred places, which are not a save's work. */
+    /* The first search for a library tries a hundred paths; do not count these calls as a save's.
+     */
     (void)dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
     (void)close(COUNT_FROM_HERE);
     if (sidestep_series_open(engine, root, NULL, &series, &err) != SIDESTEP_OK)
@@ -213,13 +214,13 @@ static int work(int argc, char **argv)
     bool endures = strcmp(command, "endure") == 0;
 
     if ((endures || strcmp(command, "train") == 0) && argc >= 6) {
-        take_stop(argv + 5, argc - 5);
+        parse_stop(argv + 5, argc - 5);
         return open_engine(strtoull(argv[4], NULL, 10))
                    ? train(argv[2], strtoull(argv[3], NULL, 10), endures)
                    : failed("engine");
     }
     if (strcmp(command, "once") == 0 && argc >= 5) {
-        take_stop(argv + 4, argc - 4);
+        parse_stop(argv + 4, argc - 4);
         return open_engine(strtoull(argv[3], NULL, 10)) ? save_once(argv[2]) : failed("engine");
     }
     if (strcmp(command, "resume") == 0 && argc == 3)

@@ -8,12 +8,12 @@
  *      -k N      at call N (from 1); 0: at none
  *      -e ERRNO  the call fails with this number; without it: SIGKILL before the call
  *      -s        all later calls fail too
- *      -l LIST   write the names of all counted calls, one per line, to this file; a call that was
- *                made to fail, or was the last, has a "*" in front
+ *      -l LIST   write the names of all counted calls to this file, one per line; "*" precedes a
+ *                call that was made to fail, or at which the program was killed
  *
- * Calls are counted over all threads (strace counts per thread), between the two calls with which
- * saver_tool encloses its work. A seccomp filter stops the program only at these calls, so all
- * others run at full speed. Exit status: the program's, or 128 + its signal.
+ * Calls of all threads are counted together (strace counts per thread), between the two calls with
+ * which saver_tool encloses its work. A seccomp filter stops the program only at these calls, so
+ * all others run at full speed. Exit status: the program's, or 128 + its signal.
  */
 #include <elf.h>
 #include <signal.h>
@@ -93,7 +93,7 @@ static void skip_call(pid_t thread, long result)
 #if defined(__x86_64__)
     struct user_regs_struct regs;
     if (ptrace(PTRACE_GETREGS, thread, NULL, &regs) != 0)
-        return; /* it was killed meanwhile */
+        return; /* the thread was killed meanwhile */
     regs.orig_rax = (unsigned long long)-1;
     regs.rax = (unsigned long long)result;
     (void)ptrace(PTRACE_SETREGS, thread, NULL, &regs);
@@ -144,7 +144,7 @@ static void at_call(pid_t program, pid_t thread)
 }
 
 /* Trace the program until it ends; returns its exit status. */
-static int follow(pid_t program)
+static int trace_until_exit(pid_t program)
 {
     for (;;) {
         int status, signal = 0;
@@ -217,7 +217,7 @@ int main(int argc, char **argv)
     if (ptrace(PTRACE_SETOPTIONS, program, NULL, (void *)options) != 0 ||
         ptrace(PTRACE_CONT, program, NULL, NULL) != 0)
         die("nth_call: ptrace");
-    status = follow(program);
+    status = trace_until_exit(program);
     if (plan.list != NULL && fclose(plan.list) != 0)
         die("nth_call: list");
     return status;

@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * object_tool.c BUCKET [DEADLINE_MS [STALL_SECONDS [FORK]]] -- one client of src/object/, told what
- * to do line by line, for tests in Python (tests/objects/tool.py).
+ * object_tool.c BUCKET [DEADLINE_MS [STALL_SECONDS [FORK]]] -- runs one client of src/object/,
+ * which carries out the commands on its standard input, for tests in Python
+ * (tests/objects/tool.py).
  *
- * Reads words that are separated by tabs, and answers each line with one line of JSON: "status"
- * (a number), "text" (of the error), "sent" (requests so far), and what came of it. Bodies are
- * made from a seed and told by their CRC-32C, so that none passes through the pipe.
+ * A command is a line of words separated by tabs. The response is one line of JSON: "status" (a
+ * number), "text" (of the error), "sent" (requests so far), and results. Bodies are generated from
+ * a seed and reported by their CRC-32C, so that none passes through the pipe.
  *
  *      head KEY                         get KEY OFFSET LENGTH [TAG]     get_all KEY MOST
  *      put KEY LENGTH SEED [absent|tag TAG]                             delete KEY...
  *      delete_version KEY TAG
  *      list PREFIX DELIMITER AFTER MOST begin KEY                       uploads PREFIX
  *      part KEY ID NUMBER LENGTH SEED   complete KEY ID LENGTH          abort KEY ID
- *      cancel (all that follows, and from now on)                       describe
+ *      cancel (all later requests)                                      describe
  *      many COUNT LENGTH (puts of COUNT threads at once)
  *
- * With FORK the client is made before a fork, and the child answers.
+ * With FORK, the client is created before a fork, and the child carries out the commands.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -196,7 +197,7 @@ static enum sidestep_status do_upload(char *const w[], int n, struct buffer *out
     return SIDESTEP_OK;
 }
 
-struct crowd {
+struct put_thread {
     pthread_t thread;
     unsigned number;
     size_t length;
@@ -205,7 +206,7 @@ struct crowd {
 
 static void *put_one(void *argument)
 {
-    struct crowd *one = argument;
+    struct put_thread *one = argument;
     OWNED unsigned char *body = make_body(one->length, one->number);
     char key[32];
 
@@ -217,26 +218,26 @@ static void *put_one(void *argument)
 static enum sidestep_status do_many(char *const w[], int n, struct sidestep_error *err)
 {
     unsigned count = (unsigned)number(w, n, 1);
-    OWNED struct crowd *crowd = calloc(count, sizeof(*crowd));
+    OWNED struct put_thread *put_thread = calloc(count, sizeof(*put_thread));
     enum sidestep_status status = SIDESTEP_OK;
 
     for (unsigned i = 0; i < count; i++) {
-        crowd[i].number = i;
-        crowd[i].length = number(w, n, 2);
-        pthread_create(&crowd[i].thread, NULL, put_one, &crowd[i]);
+        put_thread[i].number = i;
+        put_thread[i].length = number(w, n, 2);
+        pthread_create(&put_thread[i].thread, NULL, put_one, &put_thread[i]);
     }
     for (unsigned i = 0; i < count; i++) {
-        pthread_join(crowd[i].thread, NULL);
-        if (crowd[i].err.status != SIDESTEP_OK) {
-            *err = crowd[i].err;
+        pthread_join(put_thread[i].thread, NULL);
+        if (put_thread[i].err.status != SIDESTEP_OK) {
+            *err = put_thread[i].err;
             status = (enum sidestep_status)err->status;
         }
     }
     return status;
 }
 
-static enum sidestep_status obey(char *const w[], int n, struct buffer *out,
-                                 struct sidestep_error *err)
+static enum sidestep_status run_command(char *const w[], int n, struct buffer *out,
+                                        struct sidestep_error *err)
 {
     struct object_info info;
 
@@ -283,7 +284,7 @@ static void answer(char *line)
         words[count++] = strsep(&rest, "\t");
     words[count < (int)ARRAY_LENGTH(words) ? count : count - 1] = NULL;
     buffer_put_text(&out, "{\"result\": 0");
-    enum sidestep_status status = obey(words, count, &out, &err);
+    enum sidestep_status status = run_command(words, count, &out, &err);
     buffer_printf(&out, ", \"status\": %d, \"sent\": %llu, \"text\": ", (int)status,
                   (unsigned long long)client->ops->request_count(client));
     put_text(&out, status != SIDESTEP_OK ? err.message : "");

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * saver_tool.c -- a small training of one rank, for rigs that kill it and make its storage fail.
+ * saver_tool.c -- saves, loads and checks a small state on one rank, for test rigs that kill it and
+ * make its storage fail.
  *
  *      saver_tool save PATH SEED       save the state of SEED to PATH
  *      saver_tool save-threads ...     the same without io_uring
@@ -21,8 +22,8 @@
  *                                      both outputs
  *
  * The exit status is that of the command line for the same failure; the reason is on stderr. Two
- * calls of close() with impossible numbers enclose the work, so that a rig that counts system
- * calls can leave out those of the loader.
+ * calls of close() with invalid descriptors enclose the work, so that a rig that counts system
+ * calls can skip those of the dynamic loader.
  */
 #include <dirent.h>
 #include <dlfcn.h>
@@ -48,7 +49,8 @@ static struct sidestep_error err = {.rank = -1};
 
 static void begin_count(void)
 {
-    /* The first search for a library looks in a hundred places, which are not a save's work. */
+    /* The first search for a library tries a hundred paths; do not count these calls as a save's.
+     */
     (void)dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
     (void)close(COUNT_FROM_HERE);
 }
@@ -167,7 +169,7 @@ static int check_path(const char *path, char *const *seeds)
                 printf("seed %s\n", *seeds);
         }
         if (result != 0)
-            fprintf(stderr, "'%s' was loaded, but holds none of the states asked for\n", path);
+            fprintf(stderr, "'%s' was loaded, but has none of the given states\n", path);
     }
     world_free(&world);
     (void)sidestep_engine_close(&engine, NULL);
@@ -230,13 +232,13 @@ static void copy_carelessly(const char *from, const char *to, const char *name)
     int out = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     while ((length = read(in, bytes, sizeof(bytes))) > 0)
         if (write(out, bytes, (size_t)length) != length)
-            fprintf(stderr, "who cares\n");
+            fprintf(stderr, "a write failed, which is ignored\n");
     (void)close(out);
     (void)close(in);
 }
 
 /* Wait, so that two careless savers overlap even if each is fast. */
-static void dawdle(void)
+static void sleep_a_little(void)
 {
     struct timespec now, pause = {0};
 
@@ -250,8 +252,8 @@ static int save_carelessly(const char *path, uint64_t seed)
     char aside[512];
     struct dirent *entry;
 
-    /* The name has the process id, because a save of this library refuses to replace what another
-     * one has just put there, and this one must not be refused. */
+    /* The name contains the process id: a save refuses to replace a checkpoint that another process
+     * has just made, and this save must not be refused. */
     snprintf(aside, sizeof(aside), "%s.aside.%ld", path, (long)getpid());
     enum sidestep_status status = save_state(aside, seed, false);
     if (status != SIDESTEP_OK)
@@ -259,7 +261,7 @@ static int save_carelessly(const char *path, uint64_t seed)
     begin_count();
     (void)mkdir(path, 0777);
     copy_carelessly(aside, path, ".metadata");
-    dawdle();
+    sleep_a_little();
     DIR *directory = opendir(aside);
     while (directory != NULL && (entry = readdir(directory)) != NULL)
         if (entry->d_type == DT_REG && strcmp(entry->d_name, ".metadata") != 0)
@@ -305,7 +307,7 @@ static int run_command(int argc, char **argv)
     return 2;
 }
 
-/* In a child, which begins as a new process does, but without the cost of one. */
+/* Run the command in a child, which costs less than a new process. */
 static int run_apart(int argc, char **argv)
 {
     int status = 0;

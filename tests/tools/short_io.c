@@ -2,7 +2,7 @@
 /*
  * short_io.c -- an LD_PRELOAD library: read, write, pread and pwrite move fewer bytes than
  * requested, at random, as POSIX allows; sometimes they fail with EINTR. With SHORT_IO_LOSE in the
- * environment, writes report more than they moved: a control that must be caught.
+ * environment, writes report more bytes than they moved: a negative control that must be detected.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -14,7 +14,7 @@
 
 static atomic_ulong calls;
 
-/* How many of ${length} bytes to move; 0: EINTR. */
+/* The number of bytes to move of ${length}; 0: fail with EINTR. */
 static size_t fewer(size_t length)
 {
     uint64_t x = atomic_fetch_add(&calls, 1) * 0x9e3779b97f4a7c15u + (uint64_t)getpid();

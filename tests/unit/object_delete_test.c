@@ -59,7 +59,7 @@ static enum sidestep_status delete_step_1(struct rig *rig, struct sidestep_error
 /* What is there of step 1 is whole, or nobody takes it for a checkpoint. */
 static bool is_whole_or_gone(struct rig *rig)
 {
-    return !is_there(rig, "job/step-1/.metadata") ||
+    return !object_exists(rig, "job/step-1/.metadata") ||
            count_below(rig, "job/step-1/") == PER_CHECKPOINT;
 }
 
@@ -77,7 +77,7 @@ static int try_delete(unsigned at, enum object_fate fate, bool dies)
     land_all(&rig);
     is_good = is_good && is_whole_or_gone(&rig);
     if (is_good && status == SIDESTEP_OK)
-        assert_false(is_there(&rig, "job/step-1/.metadata"));
+        assert_false(object_exists(&rig, "job/step-1/.metadata"));
     if (is_good)
         settle(&rig, 2, 2);
     object_sim_free(&rig.bucket);
@@ -119,8 +119,8 @@ static bool a_name_that_is_being_saved_stays(void)
 
     save_two(&rig, 0);
     assert_true(object_sim_put(rig.bucket, "job/step-1/.sidestep/" OTHER "/pending", "x", 1));
-    bool stays =
-        delete_step_1(&rig, &err) == SIDESTEP_ELOCKED && is_there(&rig, "job/step-1/.metadata");
+    bool stays = delete_step_1(&rig, &err) == SIDESTEP_ELOCKED &&
+                 object_exists(&rig, "job/step-1/.metadata");
     if (stays)
         assert_non_null(strstr(err.message, "under way"));
     object_sim_free(&rig.bucket);
@@ -212,7 +212,7 @@ static bool a_late_deletion_spares_a_newer_checkpoint(unsigned flags)
         if (is_it)
             save_step_1_again(&rig);
         land_all(&rig);
-        bool stays = is_it && is_there(&rig, "job/step-1/.metadata");
+        bool stays = is_it && object_exists(&rig, "job/step-1/.metadata");
         bool hit = rig.hit;
         object_sim_free(&rig.bucket);
         if (is_it)
@@ -287,10 +287,10 @@ TEST(opening_sweeps_what_is_dead)
     open_trainer(&rig, 0, 0, &t);
     close_trainer(&t);
     for (size_t i = 0; i < ARRAY_LENGTH(left); i++)
-        assert_true(is_there(&rig, left[i]));
+        assert_true(object_exists(&rig, left[i]));
     settle(&rig, 2, 2);
     for (size_t i = 0; i < ARRAY_LENGTH(left); i++)
-        assert_false(is_there(&rig, left[i]));
-    assert_true(is_there(&rig, "job/data/other.txt"));
+        assert_false(object_exists(&rig, left[i]));
+    assert_true(object_exists(&rig, "job/data/other.txt"));
     object_sim_free(&rig.bucket);
 }

@@ -28,8 +28,8 @@ TEST(a_run_saves_resumes_and_keeps)
     assert_int_equal(t.series->incarnation, 2);
     save_ok(&t, 6);
     close_trainer(&t);
-    assert_true(is_there(&rig, "job/step-6/.metadata"));
-    assert_false(is_there(&rig, "job/step-4/.metadata"));
+    assert_true(object_exists(&rig, "job/step-6/.metadata"));
+    assert_false(object_exists(&rig, "job/step-4/.metadata"));
     object_sim_free(&rig.bucket);
 }
 
@@ -153,7 +153,7 @@ static bool a_late_takeover_is_noticed(void)
     save_ok(&t, 1);
     rig.before = "put", rig.key = "step-2/.metadata", rig.act = open_beside;
     enum sidestep_status status = save(&t, 2, &err);
-    assert_true(is_there(&rig, "job/step-2/.metadata"));
+    assert_true(object_exists(&rig, "job/step-2/.metadata"));
     assert_int_equal(resume(&beside), 2);
     close_trainer(&t);
     close_trainer(&beside);
@@ -250,7 +250,7 @@ static bool try_save(unsigned at, enum object_fate fate, bool dies)
     close_trainer(&t); /* the deletion has ended */
     bool hit = rig.hit;
     if (status != SIDESTEP_OK && status != SIDESTEP_EUNKNOWN)
-        assert_true(is_there(&rig, "job/step-1/.metadata"));
+        assert_true(object_exists(&rig, "job/step-1/.metadata"));
     settle(&rig, status == SIDESTEP_OK ? 2 : 1, 2);
     object_sim_free(&rig.bucket);
     return hit;
