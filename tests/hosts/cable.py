@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A host's network: an interface in namespaces of its own, and a cable from there to a switch."""
+"""cable.py -- the network of a host: an interface in its own namespaces, and a cable to a switch."""
 import subprocess
 
 
 def hold(*command):
-    """A process that lives in namespaces of its own until it is killed; and says when they are
-    there."""
+    """Start a process that holds its own namespaces until it is killed; wait until they exist."""
     process = subprocess.Popen([*command, "sh", "-c", "echo here; exec sleep 86400"],
                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
     if process.stdout.readline() != b"here\n":
-        raise RuntimeError(f"no such host can be made: {command}")
+        raise RuntimeError(f"the host cannot be made: {command}")
     return process
 
 
 class Cable:
-    """switch(*words) runs "ip WORDS" where the bridge "switch" is; ${holder} is of hold()."""
+    """A cable from the switch to a host. switch(*words) runs "ip WORDS" in the namespace of the bridge
+    "switch"; ${holder} is the process of hold()."""
 
     def __init__(self, switch, name, address, holder):
         self.switch = switch
@@ -27,7 +27,7 @@ class Cable:
         subprocess.run([*inside, "link", "set", "eth0", "up"], check=True)
 
     def cut(self):
-        """Nothing arrives any more, and nobody is told."""
+        """Drop all packets silently."""
         self.switch("link", "set", self.name, "down")
 
     def join(self):

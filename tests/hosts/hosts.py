@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""4 hosts of 2 ranks on this machine, over MPI, with clocks that are hours apart. In the middle of a
-save a host freezes, or loses its network, for longer than the deadline. Rank 0 says in time who is
-missing, no rank waits for ever, no checkpoint is torn, and the next save works: of the same job,
-once that host is back, or of a job of the other hosts, in the middle of which it comes back."""
+"""hosts.py -- runs 4 hosts of 2 ranks on this machine, over MPI, with clocks that differ by hours. In
+the middle of a save a host freezes or loses its network for longer than the deadline. Rank 0 must
+report the missing rank in time, no rank may wait for ever, and no checkpoint may be torn. The next
+save must succeed: of the same job, once the host is back, or of a job of the other hosts, during
+which the host comes back."""
 import os
 import re
 import shlex
@@ -17,7 +18,7 @@ import mpi_kill
 import network as networks
 import rig as rigs
 
-CLOCKS = (0, 1, -1, 24)  # hours; one for each host
+CLOCKS = (0, 1, -1, 24)  # error of each host's clock, in hours
 HOSTS = len(CLOCKS)
 RANKS_OF_A_HOST = 2
 RANKS = HOSTS * RANKS_OF_A_HOST
@@ -25,7 +26,7 @@ STEPS = 3
 TIMEOUT_MS = 10000
 CALM_MS = 60000
 PATIENCE = 120
-LOST = HOSTS - 1  # the host
+LOST = HOSTS - 1  # number of the host that freezes or loses its network
 RANK = LOST * RANKS_OF_A_HOST
 OTHERS = range(RANK)
 
@@ -40,7 +41,8 @@ class Job:
         self.log, self.errors = (os.path.join(self.folder, name) for name in ("log", "errors"))
 
     def launcher(self):
-        """What mpirun calls instead of ssh, with an option, an address and a command."""
+        """Make the program that mpirun calls instead of ssh, with an option, an address and a
+        command."""
         path = os.path.join(self.folder, "launcher")
         cases = "".join(
             f"{host.address}) set -- {' '.join(map(shlex.quote, host.command(['sh', '-c'])))} \"$*\" ;;\n"
@@ -56,7 +58,7 @@ class Job:
         return first.command([
             "mpirun.mpich", "-launcher", "ssh", "-launcher-exec", self.launcher(), "-iface", "eth0",
             "-localhost", first.address, "-hosts", places, "-disable-auto-cleanup",
-            # Ranks of two hosts share no memory, though these are on one machine.
+            # Ranks of different hosts must not share memory, although they run on one machine.
             "-env", "UCX_TLS", "tcp,self", "-env", "SAVER_SKIPS_FINALIZE", "1", "-n", str(RANKS_OF_A_HOST * len(self.hosts)),
             self.mpi.program, *map(str, self.work), self.log, *map(str, more)])
 
@@ -75,7 +77,7 @@ class Job:
         self.end(0)
 
     def end(self, patience=PATIENCE):
-        """Wait for its end. Returns a list of a complaint if it does not."""
+        """Wait until the job ends; return complaints if it does not."""
         try:
             self.process.wait(patience)
             return []
@@ -89,7 +91,7 @@ class Job:
             return file.read()
 
     def told(self, rank):
-        """What the rank was told of its saves."""
+        """The results that were reported to the rank for its saves."""
         try:
             with open(f"{self.log}.{rank}", encoding="ascii") as file:
                 return [line.strip() for line in file if not line.startswith("STAGED")]
@@ -97,19 +99,19 @@ class Job:
             return []
 
     def complaints(self, ranks, expected):
-        """About what these ranks were told."""
+        """Complaints if the results that were reported to these ranks are not the expected ones."""
         found = [f"rank {rank} was told {self.told(rank)}, not {expected}: {self.said()}"
                  for rank in ranks if self.told(rank) != expected]
         return found[:1]
 
 
-# What happens to a host, and how it ends.
+# {name of a trouble: (function that starts it, function that ends it)}.
 TROUBLES = {"freezes": (networks.Host.freeze, networks.Host.thaw),
             "loses its network": (networks.Host.cut, networks.Host.join)}
 
 
 def stop_in_a_save(job, lost, begins):
-    """The trouble begins when a rank of the host ${lost} has staged a save, and waits there."""
+    """Start the trouble when a rank of the host ${lost} has staged a save and has stopped."""
     pid = mpi_kill.wait_for_pid(job.log, job.process)
     if pid is None:
         return [f"rank {RANK} never came to its second save: {job.said()}"]
@@ -119,17 +121,17 @@ def stop_in_a_save(job, lost, begins):
 
 
 def missed(job, patience=PATIENCE):
-    """Complaints if rank 0 does not say whom it misses."""
+    """Complaints if rank 0 does not report the missing rank."""
     named = re.compile(rf"rank 0: finish: .* no word from rank [^;]*\b{RANK}\b")
     began = time.monotonic()
     if networks.wait_until(lambda: named.search(job.said()), patience):
-        print(f"# rank 0 says so after {time.monotonic() - began:.0f} s")
+        print(f"# rank 0 reports it after {time.monotonic() - began:.0f} s")
         return []
-    return [f"rank 0 does not miss rank {RANK}: {job.said()}"]
+    return [f"rank 0 does not report rank {RANK}: {job.said()}"]
 
 
 def judge(network, mpi, step):
-    """The series is whole for each host, for `sidestep verify` and for stock torch."""
+    """Complaints unless each host, `sidestep verify` and stock torch can read the series."""
     rig, root = network.rig, os.path.join(network.backing, "root")
     complaints = []
     for host in network.hosts:
@@ -146,7 +148,7 @@ def judge(network, mpi, step):
 
 
 def stock_complaints(rig, path):
-    """Can torch, without sidestep, load all of the checkpoint?"""
+    """Complaints unless torch can load the whole checkpoint without sidestep."""
     script = ("import sys; from torch.distributed.checkpoint.format_utils import dcp_to_torch_save;"
               "dcp_to_torch_save(*sys.argv[1:])")
     result = rigs.run([os.path.join(rig.top, ".venv/bin/python"), "-W", "ignore", "-c", script,
@@ -164,7 +166,8 @@ def clocks_apart(rig, mpi):
 
 
 def comes_back(rig, mpi, trouble, lasting=True):
-    """The host is back after the others gave up the save. The job then saves the next step."""
+    """The host comes back after the others have given up the save. The job then saves the next
+    step."""
     begins, ends = TROUBLES[trouble]
     with networks.Network(rig, CLOCKS) as network:
         lost = network.hosts[LOST]
@@ -178,8 +181,7 @@ def comes_back(rig, mpi, trouble, lasting=True):
 
 
 def goes_on_without(rig, mpi, trouble):
-    """The other hosts begin a new job. The host is back, and its ranks finish, while that one
-    saves."""
+    """The other hosts start a new job. While it saves, the host comes back and its ranks end."""
     begins, ends = TROUBLES[trouble]
     with networks.Network(rig, CLOCKS) as network:
         lost, others = network.hosts[LOST], network.hosts[:LOST]
@@ -204,7 +206,7 @@ def goes_on_without(rig, mpi, trouble):
 
 
 def they_fail(job, ranks):
-    """Each of the ranks ends its second save with a reason."""
+    """Complaints unless the second save of each rank fails with a reason."""
     said = [re.compile(rf"^rank {rank}: finish: .+", re.MULTILINE) for rank in ranks]
     if networks.wait_until(lambda: all(line.search(job.said()) for line in said), PATIENCE):
         return []

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Hosts on this machine: each has a name, mounts, processes that freeze together, and an interface on
-one common network. Shared storage is at one path on all of them, and has the rules of NFS."""
+"""network.py -- simulates hosts on this machine. Each has a name, mounts, processes that freeze
+together, and an interface on a common network. Shared storage is at the same path on all hosts, and
+behaves like NFS."""
 import contextlib
 import os
 import shutil
@@ -13,12 +14,12 @@ import habits
 import mounts
 from cable import Cable, hold
 
-SECONDS = 20  # until a host is there, or gone
+SECONDS = 20  # time in which a host must start or end
 PROGRAMS = ("ip", "nsenter", "unshare", "faketime")
 
 
 def control_groups():
-    """Where control groups can be made that freeze; None if nowhere."""
+    """The folder in which control groups that freeze can be made; None: there is none."""
     with open("/proc/mounts", encoding="utf-8") as file:
         for line in file:
             _, path, kind, *_ = line.split()
@@ -28,14 +29,14 @@ def control_groups():
 
 
 def reason_not_to(rig):
-    """Why there can be no hosts here; None if they can be."""
+    """Why hosts cannot be simulated here; None: they can."""
     for program in PROGRAMS:
         if shutil.which(program) is None:
             return f"{program} is not installed"
     if not os.path.exists(os.path.join(rig.build, "tests", "habit_mount")):
-        return "libfuse3 (libfuse3-dev) was not there at build"
+        return "libfuse3 (libfuse3-dev) was not installed at build"
     if control_groups() is None:
-        return "there are no control groups (cgroup2) that may be written to"
+        return "no control group (cgroup2) is writable"
     trial = ["unshare", "-n", "sh", "-c", "ip link add trial type veth peer name other"]
     if mounts.reason_not_to() is None and subprocess.run(trial, check=False).returncode != 0:
         return "no network can be made (veth)"
@@ -50,7 +51,7 @@ def wait_until(condition, seconds=SECONDS):
 
 
 class Host:
-    """One host, as a context of Network. ${place} is where it sees the shared storage."""
+    """One host of a Network, as a context."""
 
     def __init__(self, network, number, clock):
         self.network = network
@@ -98,40 +99,40 @@ class Host:
             return "populated 0" in file.read()
 
     def command(self, work):
-        """The command, run on this host, by its clock."""
+        """The command that runs ``work`` on this host, with its clock."""
         enter = ["nsenter", "-n", "-u", "-m", "-t", str(self.holder.pid)]
         clock = ["faketime", "-f", f"{self.clock:+d}h"] if self.clock else []
         join = f'echo $$ > {self.group}/cgroup.procs && exec "$@"'
         return ["sh", "-c", join, "sh", *enter, *clock, *work]
 
     def freeze(self):
-        """All of its processes stop, with what it does for its storage."""
+        """Stop all processes of the host, including that of its mount."""
         self._write("cgroup.freeze", "1")
 
     def thaw(self):
         self._write("cgroup.freeze", "0")
 
     def stop_storage(self):
-        """Storage answers no more, as a server that cannot be reached."""
+        """Make storage not respond, like a server that cannot be reached."""
         self.mount.process.send_signal(signal.SIGSTOP)
 
     def answer(self):
         self.mount.process.send_signal(signal.SIGCONT)
 
     def cut(self):
-        """It loses its network, and with it its storage: nothing arrives, and nobody is told."""
+        """Cut the host from the network and from storage: packets are dropped silently."""
         self.cable.cut()
         self.stop_storage()
 
     def join(self):
-        """It has its network again."""
+        """Connect the host to the network and to storage again."""
         self.cable.join()
         self.answer()
 
 
 class Network:
-    """All hosts and the switch between them, as a context. ${clocks}: by how many hours the clock of
-    each is wrong."""
+    """All hosts and the switch between them, as a context. ${clocks}: the error of each host's clock,
+    in hours. ${place}: the path of the shared storage on each host."""
 
     def __init__(self, rig, clocks):
         self.rig = rig
@@ -145,7 +146,7 @@ class Network:
                        check=True)
 
     def __enter__(self):
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # no host outlives it
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that all hosts end
         with contextlib.ExitStack() as stack:
             os.mkdir(self.group)
             stack.callback(os.rmdir, self.group)

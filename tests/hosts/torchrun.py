@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""4 hosts of 2 ranks on this machine, under torchrun. In the middle of a save a host freezes, or loses
-its network with or without its storage. No rank waits for much longer than SIDESTEP_TIMEOUT, each
-is told whom it misses, no checkpoint is torn, and the next job saves, also if that host comes back
-in the middle of that save."""
+"""torchrun.py -- runs 4 hosts of 2 ranks on this machine, under torchrun. In the middle of a save a
+host freezes, or loses its network with or without its storage. No rank may wait for much longer than
+SIDESTEP_TIMEOUT, each must report the missing ranks, and no checkpoint may be torn. The next job
+must save, even if the host comes back during that save."""
 import glob
 import os
 import subprocess
@@ -12,21 +12,21 @@ import time
 import network as networks
 import rig as rigs
 
-CLOCKS = (0, 0, 0, 0)  # libfaketime does not let Python wait for the right time
+CLOCKS = (0, 0, 0, 0)  # with libfaketime, Python waits for the wrong time
 HOSTS = len(CLOCKS)
 RANKS_OF_A_HOST = 2
 RANKS = HOSTS * RANKS_OF_A_HOST
-LOST = HOSTS - 1  # the host
+LOST = HOSTS - 1  # number of the host that freezes or loses its network
 OTHERS = range(LOST * RANKS_OF_A_HOST)
 LATE = range(LOST * RANKS_OF_A_HOST, RANKS)
 TIMEOUT_S = 10
-PATIENCE = 120  # a process may need half a minute to begin
+PATIENCE = 120  # a process may need half a minute to start
 CONTROL_PATIENCE = 3 * TIMEOUT_S
 PORT = 29400
 
 
 class Job:
-    """A torchrun on each of some hosts, as a context."""
+    """A job: a torchrun on each of its hosts, as a context."""
 
     jobs = 0
 
@@ -87,7 +87,7 @@ class Job:
         return "\n".join(found)
 
     def come(self, ranks, line):
-        """Complaints unless each of the ranks says a line that begins so."""
+        """Complaints unless each of the ranks writes a line that begins with ``line``."""
         began = time.monotonic()
         if networks.wait_until(lambda: all(f"\n{line}" in "\n" + self.told(rank)
                                            for rank in ranks), self.patience):
@@ -100,41 +100,41 @@ class Job:
         return self.come(self.ranks, f"COMMITTED {step}")
 
     def stage(self, step, held):
-        """All ranks stage a save, which those of the host ${held} do not write yet."""
+        """Let all ranks stage a save, which the ranks of the host ${held} do not write yet."""
         self.allow(f"hold-{held}")
         self.allow(f"go-{step}")
         return self.come(self.ranks, f"STAGED {step}")
 
     def miss(self, ranks):
-        """Complaints unless each of the ranks fails, and names a rank of the lost host and it."""
+        """Complaints unless each of the ranks fails and names a rank of the lost host."""
         complaints = self.come(ranks, "FAILED")
         for rank in ranks:
             line = self.told(rank).partition("FAILED")[2]
             if not complaints and not any(f"rank {late}" in line or f"ranks {late}" in line
                                           for late in LATE):
-                complaints.append(f"rank {rank} does not say whom it misses: {line}")
+                complaints.append(f"rank {rank} does not name the missing ranks: {line}")
         return complaints
 
     def fail(self, hosts):
-        """Complaints unless torchrun ends on these hosts, after its ranks have failed."""
+        """Complaints unless torchrun fails on these hosts, after its ranks have failed."""
         for number in hosts:
             self.allow(f"over-{number}")
         if networks.wait_until(lambda: all(self.processes[number].poll() for number in hosts),
                                PATIENCE):
             return []
-        return [f"torchrun does not end, or ends well: {self.said()}"]
+        return [f"torchrun does not end, or succeeds: {self.said()}"]
 
     def end(self):
-        """Complaints unless all end well."""
+        """Complaints unless all processes succeed."""
         if networks.wait_until(lambda: all(process.poll() is not None
                                            for process in self.processes), PATIENCE) and not any(
                                                process.returncode for process in self.processes):
             return []
-        return [f"it does not end well: {self.said()}"]
+        return [f"the job does not end, or fails: {self.said()}"]
 
 
 def lost_in_a_save(rig, begins, ends):
-    """The others give the save up. They begin a new job; the host is back while that one saves."""
+    """The other hosts give up the save and start a new job. The host comes back while it saves."""
     with networks.Network(rig, CLOCKS) as network:
         lost = network.hosts[LOST]
         with Job(network, network.hosts, 2) as old:
@@ -155,7 +155,7 @@ def lost_in_a_save(rig, begins, ends):
 
 
 def cut_between_saves(rig, cuts=True):
-    """The host has its storage, but no network: the ranks cannot agree to the next save."""
+    """The host has its storage, but no network: the ranks cannot agree on the next save."""
     with networks.Network(rig, CLOCKS) as network:
         lost = network.hosts[LOST]
         with Job(network, network.hosts, 3) as old:

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A rank of a training under torchrun: resumes a series, and saves some steps more.
+"""train.py ROOT LOGS STEPS -- a rank of a training under torchrun: resumes a series, and saves STEPS
+more steps.
 
-    train.py ROOT LOGS STEPS
-
-Before it saves step N, it waits for the file LOGS/go-N. If there is LOGS/hold-HOST (a number), the
-ranks of that host write nothing before there is LOGS/write-HOST. What becomes of each save it writes to
-LOGS/RANK, one line each. At the end stock torch loads the newest step. After a failure it waits
-for the file LOGS/over-HOST: torchrun ends the other ranks of a host when one ends."""
+Before it saves step N, it waits for the file LOGS/go-N. If LOGS/hold-HOST (a number) exists, the
+ranks of that host write nothing before LOGS/write-HOST exists. It writes the result of each save to
+LOGS/RANK, one line each. At the end, stock torch loads the newest step. After a failure it waits for
+the file LOGS/over-HOST, because torchrun ends the other ranks of a host when one ends."""
 import os
 import sys
 import time
@@ -19,7 +18,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard
 
 HOST = os.environ["GROUP_RANK"]
-ROWS = 48  # of all ranks
+ROWS = 48  # of all ranks together
 
 
 def say(logs, *words):

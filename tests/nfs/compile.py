@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""compile.py BUILD PROGRAM -- compiles tests/tools/mpi_saver.c with MPICH, for a machine without
-compiler."""
+"""compile.py BUILD PROGRAM -- compiles tests/tools/mpi_saver.c with MPICH, for the virtual machine,
+which has no compiler."""
 import shutil
 import sys
 

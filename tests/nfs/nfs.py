@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Saves, series and loads on a real NFS, in the virtual machine that tests/nfs/run starts: each
-version of the protocol, two hosts with networks of their own, a server that is started anew, that
-forgets its handles or is full, and a host that loses its network."""
+"""nfs.py -- tests saves, series and loads on a real NFS, in the virtual machine that tests/nfs/run
+starts: each version of the protocol; two hosts with their own networks; a server that restarts,
+forgets its handles or is full; and a host that loses its network."""
 import os
 import subprocess
 import tempfile
@@ -21,12 +21,12 @@ VERSIONS = {
     "NFS 3, nolock": "vers=3,nolock",
     "NFS 3, local_lock": "vers=3,local_lock=all",
 }
-SHORT = ["NFS 4.2", "NFS 3"]  # of them, unless --long
-# What a host does whose server is silent: it reports an error after about two seconds.
+SHORT = ["NFS 4.2", "NFS 3"]  # the versions that are tested without --long
+# If the server does not respond, report an error after about two seconds.
 SOFT = "vers=4.2,soft,timeo=5,retrans=1"
-# One that waits for its server asks again after two seconds, instead of sixty.
+# If the server does not respond, retry for ever, every two seconds instead of every sixty.
 HARD = "vers=4.2,hard,timeo=20"
-SERVER = "10.78.0.1"  # the address that hosts know
+SERVER = "10.78.0.1"  # address of the server for the hosts
 
 
 def command(*words):
@@ -36,7 +36,7 @@ def command(*words):
 
 
 class Host:
-    """A host with a network of its own, as a context."""
+    """A host with its own network, as a context."""
 
     def __init__(self, number):
         self.number = number
@@ -67,8 +67,8 @@ def add_switch():
 
 
 class Mount:
-    """What a host sees of a directory of the server, as a context. nosharecache: nothing that was
-    read through another mount is known."""
+    """A mount of a directory of the server on a host, as a context. nosharecache: mounts do not share
+    cached data."""
 
     def __init__(self, rig, backing, options, host=None):
         self.path = tempfile.mkdtemp(prefix="host-", dir="/tmp")
@@ -113,7 +113,7 @@ def test_two_hosts(rig, saver, hosts):
     rig.control("no locks: a second owner", [] if second.status else ["it was let in"])
 
 
-# ---- a server that is not well
+# ---- a server with failures
 
 def restart_server():
     command("rpc.nfsd", "0")
@@ -122,7 +122,7 @@ def restart_server():
 
 
 def forget_handles(number):
-    """From now on the export has another name, so no handle of before is known."""
+    """Give the export another id, so that the server does not know older handles."""
     command("exportfs", "-u", f"*:{EXPORT}")
     command("exportfs", "-o", "rw,sync,no_root_squash,no_subtree_check,insecure,"
             f"fsid={number}", f"*:{EXPORT}")
@@ -130,7 +130,7 @@ def forget_handles(number):
 
 
 def disturbed(rig, workload, pause, show, disturb, mend):
-    """One run, in the middle of which something happens; then the storage is well again."""
+    """Run a workload, call disturb() in the middle and mend() at its end; return complaints."""
     backing = workload.prepare()
     with show(backing) as mount:
         process = subprocess.Popen(workload.arguments(mount.path), stdin=subprocess.DEVNULL,
@@ -151,7 +151,7 @@ def disturbed(rig, workload, pause, show, disturb, mend):
 
 
 def trials(rig, workloads, show, disturb, mend):
-    """Complaints of runs that are disturbed after one time or another, and how many failed."""
+    """Disturb runs after various times; return (complaints, failed runs, all runs)."""
     complaints, failed, count = [], 0, 0
     for workload in workloads:
         for tenths in range(0, 20, 4 if rig.long else 10):
@@ -165,19 +165,19 @@ def trials(rig, workloads, show, disturb, mend):
 def test_failures(rig, workloads, what, show, disturb, mend):
     complaints, failed, count = trials(rig, workloads, show, disturb, mend)
     rig.test(f"{count} saves, and {what} in the middle: those that fail give a reason",
-             complaints or ([] if failed else ["none noticed it"]))
+             complaints or ([] if failed else ["no save failed"]))
 
 
 def test_restarts(rig, workloads):
-    """A mount that is not soft waits for the server, so nothing may fail."""
+    """A hard mount waits for the server, so no save may fail."""
     complaints, failed, count = trials(rig, workloads, shown(rig, HARD), restart_server,
                                        lambda: None)
-    rig.test(f"{count} saves, and the server is started anew in the middle: none fails",
+    rig.test(f"{count} saves, and the server restarts in the middle: none fails",
              complaints + ([f"{failed} failed"] if failed else []))
 
 
 def test_full(rig, saver):
-    """The client keeps what was written, and the server refuses it later."""
+    """The client caches what is written, and the server refuses it later."""
     backing = tempfile.mkdtemp(dir=SMALL)
     with Mount(rig, backing, VERSIONS["NFS 4.2"]) as mount:
         path = os.path.join(mount.path, "it")
@@ -190,7 +190,7 @@ def test_full(rig, saver):
 
 def main():
     rig = rigs.Rig(__doc__, place=EXPORT)
-    rigs.PATIENCE = 200  # nothing helps this machine to be fast
+    rigs.PATIENCE = 200  # the virtual machine is slow
     saver = rig.tool("saver_tool")
     workloads = judge.some(rigs.workloads(rig, saver), rig)
     for name in VERSIONS if rig.long else SHORT:

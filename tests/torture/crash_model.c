@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * crash_model.c -- crash_model [--states N] [--workload W [--seed S]] [--mutant M] [--necessity]:
- * explores what a kill or a power loss during the commit protocol leaves, and whether each of its
- * steps is needed. Prints TAP. See model.h.
+ * explores the states that a kill or a power loss during the commit protocol leaves, and whether
+ * each step of the protocol is needed (model.h). Prints TAP.
  */
 #include "model.h"
 
@@ -20,7 +20,7 @@
 #define MUTANT_STATES 150000
 #define SPARE_MUTANT_STATES 5000
 
-/* A fixed time, because a state must not depend on when it is reached. */
+/* A constant, because a state must not depend on the time at which it is reached. */
 time_t time(time_t *out)
 {
     if (out != NULL)
@@ -95,7 +95,7 @@ struct progress {
     bool failed;
 };
 
-/* Explore in turns, so that the states that small workloads do not use go to the others. */
+/* Explore the workloads in turns, so that states that small workloads do not need go to others. */
 static void explore_turn(struct explore *x, struct progress *progress, uint64_t states)
 {
     for (size_t i = 0; i < model_workload_count; i++) {
@@ -173,7 +173,7 @@ static int explore_one(const struct options *options)
     bool good;
 
     if (workload == NULL) {
-        fprintf(stderr, "there is no workload '%s'\n", options->workload);
+        fprintf(stderr, "no workload is called '%s'\n", options->workload);
         return 2;
     }
     explore_init(&x);
@@ -193,7 +193,7 @@ static int explore_one(const struct options *options)
     return good ? 0 : 1;
 }
 
-/* Leave out one step: is that noticed? */
+/* Leave out one step of the protocol, and check whether that is detected, as it should be. */
 static bool try_mutant(size_t number)
 {
     const struct mutant *mutant = &model_mutants[number];

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Damaged and hostile checkpoints, through the command line: each command must end with the status
-of the kind of damage and one clear line, quickly, in little memory, and touch nothing outside.
+"""damage.py -- runs the command line on damaged and hostile checkpoints. Each command must end soon,
+with the status of that kind of damage and one clear line, use little memory, and touch no file
+outside.
 
-tests/unit/damage_test.c covers what can be tried exhaustively (every bit, every length, all
-swaps).
+tests/unit/damage_test.c covers what can be tried exhaustively (every bit, every length, all swaps).
 """
 import array
 import inspect
@@ -199,7 +199,7 @@ def test_bombs(rig):
 
 
 def shared_parts():
-    """Pickles of torch.save() in which few bytes mean much: name -> pickle, word of the refusal."""
+    """Small pickles of torch.save() that are huge as trees: {name: (pickle, word of the refusal)}."""
     one = h.tensor_pickle("FloatStorage", [2, 3])[2:-1]
 
     def doubled(value, levels):  # a list of it twice, a list of that twice ...

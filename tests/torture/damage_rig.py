@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Runs the command line with limits of time and memory; makes the checkpoints of damage.py."""
+"""damage_rig.py -- runs the command line with limits of time and memory, and makes the checkpoints of
+damage.py."""
 import os
 import re
 import shutil
@@ -29,7 +30,7 @@ W_ENTRY = h.tensor("float32", [2, 3], [([0, 0], [2, 3])])
 
 class Rig(harness.Sidestep):
     def run(self, *arguments, extra_bytes=0, **more):
-        """Like that of the harness, within the limits of time and memory."""
+        """Like run() of the harness, but fails if the command exceeds the limits."""
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
             process = subprocess.Popen([self.program, *arguments], env=self.environment(),
                                        stdin=subprocess.DEVNULL, stdout=out, stderr=err, **more)
@@ -58,8 +59,8 @@ class Rig(harness.Sidestep):
         return result
 
     def refused(self, folder, words, status=DAMAGED, tensor="w", commands=("verify", "cat"), **more):
-        """Every command prints ${words}, or its own words from the dict, in one line, and has this
-        status; cat writes nothing."""
+        """Check that each command prints ${words} (or its own words, from a dict) in one line and
+        has this status, and that cat writes nothing."""
         for command in commands:
             result = self.run(command, folder, *([tensor] if command == "cat" else []), **more)
             said = result.stderr + (result.stdout.decode() if command == "verify" else "")
@@ -77,7 +78,7 @@ class Rig(harness.Sidestep):
         assert data is None or result.stdout == data, result.describe()
 
     def stock(self, name="stock", entries=None, storage=None, item=W_ITEM, **more):
-        """Write a checkpoint of torch's with a tensor w, or with the given contents."""
+        """Write a checkpoint as torch does, with a tensor w or with the given contents."""
         folder = self.path(name)
         shutil.rmtree(folder, ignore_errors=True)
         h.put(folder, "__0_0.distcp", item)

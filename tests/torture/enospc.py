@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Storage that is too small by any amount, and limits on file sizes and descriptors: the save
-fails with the right status and frees what it used, the old checkpoint stays, and with enough
-space the next save succeeds.
+"""enospc.py -- saves to storage that is too small by various amounts, and under limits of file sizes
+and descriptors. A save must fail with the right status and free the space that it used, the old
+checkpoint must stay, and with enough space the next save must succeed.
 """
 import os
 import resource
@@ -27,7 +27,7 @@ def mount(folder, size, again=False):
 
 
 def room_for(rig, saver, in_place):
-    """About what a save uses at its peak."""
+    """The approximate peak of the space that a save uses."""
     folder = rig.folder()
     mount(folder, 64 << 20)
     rigs.run([saver, "save", os.path.join(folder, "it"), "1"])
@@ -37,7 +37,7 @@ def room_for(rig, saver, in_place):
 
 
 def save_into(rig, saver, size, in_place):
-    """Returns (complaints, whether it fitted)."""
+    """Save to storage of this size; return (complaints, whether the checkpoint fitted)."""
     folder = rig.folder()
     path = os.path.join(folder, "it")
     mount(folder, 64 << 20)
@@ -81,12 +81,12 @@ def sweep(rig, saver, in_place):
 
 
 def under_limit(workload, which, limit):
-    """A save under a limit of the process."""
+    """Complaints about a save under a resource limit."""
     folder = workload.prepare()
     result = rigs.run(workload.arguments(folder),
                       preexec_fn=lambda: resource.setrlimit(which, (limit, limit)))
     if result.status == 127:
-        return []  # not even the loader had enough
+        return []  # the dynamic loader failed already
     return [f"limit {limit}: {text}" for text in workload.judge(folder, result)]
 
 
@@ -111,7 +111,7 @@ def main():
     rig.test("limits on descriptors", rigs.parallel(
         lambda limit: under_limit(workload, resource.RLIMIT_NOFILE, limit), list(range(3, 40))))
     careless = rigs.Workload(rig, saver, "a careless saver", 0, "careless")
-    rig.control("a saver that takes no notice of errors", rigs.parallel(
+    rig.control("a saver that ignores errors", rigs.parallel(
         lambda limit: under_limit(careless, resource.RLIMIT_NOFILE, limit), list(range(3, 20))))
     rig.finish()
 

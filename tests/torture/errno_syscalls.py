@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Each system call on files of a save fails, once and from then on, with each possible errno. The
-program ends by itself, with a whole checkpoint or with a reason. What was there stays. When the
-fault is gone a save succeeds and nothing is left behind.
+"""errno_syscalls.py -- makes each system call on files of a save fail, once and from then on, with
+each possible errno. The program must end by itself, with a complete checkpoint or with a reason, and
+what was there must stay. After the fault, a save must succeed and leave nothing behind.
 """
 import errno
 import shutil
@@ -12,7 +12,7 @@ import rig as rigs
 ERRORS = ["EIO", "ENOSPC", "EACCES", "EINTR"]
 INTERRUPTIBLE = ("open", "read", "write", "pread64", "pwrite64", "fsync", "fdatasync", "fallocate",
                  "ftruncate", "close", "fcntl", "statx", "fstatfs")
-STRIDE = 5  # of the combinations, unless --long
+STRIDE = 5  # without --long, only one of this many combinations is tried
 
 
 def may_fail_with(call, name):
@@ -25,13 +25,13 @@ def may_fail_with(call, name):
 
 
 def plan(names, everything):
-    """(number of the call, its name, errno, from then on): all, or each fifth, but each call at
-    least once in each way."""
+    """(number of the call, its name, errno, whether all later calls fail too) of each trial:
+    everything, or one in STRIDE."""
     all_of_them = [(number, call, error, sticky)
                    for number, call in enumerate(names, 1)
                    for error in ERRORS if may_fail_with(call, error)
                    for sticky in (False, True)
-                   # A call that is always interrupted is rightly retried for ever.
+                   # A call that is always interrupted is retried for ever, as it should be.
                    if not (sticky and error == "EINTR")]
     return all_of_them if everything else all_of_them[::STRIDE]
 
@@ -64,7 +64,7 @@ def main():
         complaints, count = fail_everywhere(rig, killer, workload)
         rig.test(f"{workload.name}, with {count} faults", complaints)
     careless = rigs.Workload(rig, saver, "a careless saver", 0, "careless")
-    rig.control("a saver that takes no notice of errors", fail_everywhere(rig, killer, careless)[0])
+    rig.control("a saver that ignores errors", fail_everywhere(rig, killer, careless)[0])
     rig.finish()
 
 

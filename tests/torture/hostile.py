@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tools of an attacker: pickles, archives, zstd frames and manifests that correct writers refuse
-to write."""
+"""hostile.py -- makes hostile input: pickles, archives, zstd frames and manifests that correct writers
+do not write."""
 import hashlib
 import io
 import json
@@ -122,7 +122,7 @@ def archive(members, compression=zipfile.ZIP_STORED, comment=b""):
     """members: [(name, bytes)]."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", compression) as file, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of names that occur twice
+        warnings.simplefilter("ignore")  # about duplicate names
         file.comment = comment
         for name, data in members:
             file.writestr(f"archive/{name}", data)
@@ -135,7 +135,7 @@ def tensor_archive(storage, shape, data, **more):
 
 
 def zstd_of_zeroes(megabytes, window=0x58):
-    """A frame of run-length blocks: 32 bytes for each MiB.  ${window}: the descriptor's byte."""
+    """A frame of run-length blocks: 32 bytes per MiB. ${window}: the byte that describes the window."""
     blocks = megabytes * 8
     frame = b"\x28\xb5\x2f\xfd\x00" + bytes([window])
     for number_of_block in range(blocks):

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""A save is killed with SIGKILL at each of its system calls on files. Afterwards the old or the
-new checkpoint is there, whole; the next save succeeds; nothing is left behind."""
+"""kill_syscalls.py -- kills a save with SIGKILL at each of its system calls on files. Afterwards the
+old or the new checkpoint must be there, complete; the next save must succeed, and leave nothing
+behind."""
 import shutil
 
 import rig as rigs
 
 
 def kill_everywhere(rig, killer, workload, some=None):
-    """Returns (complaints, number of calls). some(names): at which calls, by number."""
+    """Return (complaints, number of calls). some(names): the numbers of the calls at which to kill."""
     sample = workload.prepare()
     result, names = rigs.calls_of(killer, workload.arguments(sample), rig.scratch)
     if result.status != 0 or len(names) < 20:
@@ -25,7 +26,7 @@ def kill_everywhere(rig, killer, workload, some=None):
         return [f"killed at call {number}, {names[min(number, len(names)) - 1]}: {text}"
                 for text in found]
 
-    # The calls of two threads may be in another order, so go a little beyond those of one run.
+    # The order of calls of two threads varies, so also try a few more numbers than one run has.
     repeats = 5 if rig.long else 1
     numbers = some(names) if some else list(range(1, len(names) + 1))
     numbers += [len(names) + 1, len(names) + 2]

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""A save to an existing name is killed with SIGKILL between any two of its changes: a checkpoint
-of torch's, a symbolic link, a directory with a user's files, an empty one. Afterwards what was
-there is there, byte for byte, or the new checkpoint is, whole. The next save succeeds, and
-nothing is left behind. A user's files, and the link, never change.
+"""kill_targets.py -- kills a save to an existing name with SIGKILL between any two of its changes. The
+name is a checkpoint of torch, a symbolic link, a directory with a user's files, or an empty one.
+Afterwards the old contents must be there, byte for byte, or the new checkpoint, complete. The next
+save must succeed and leave nothing behind. The user's files and the link must never change.
 """
 import os
 import shutil
@@ -14,14 +14,14 @@ import rig as rigs
 TORCH = "tests/golden/torch-2.14.1/four_ranks"
 MINE = {"config.json": b'{"hidden": 64}\n', "__0_0.txt": b"not a shard\n", "step-7": b"",
         "logs/.metadata": b"not a checkpoint's\n", "logs/__0_0.distcp": b"nor this\n"}
-# A kill before any other call finds the same as one before the next of these.
+# These calls change something. A kill before another call is like a kill before the next of these.
 CHANGES = {"openat", "openat2", "open", "mkdirat", "mkdir", "renameat2", "renameat", "rename",
            "unlinkat", "unlink", "rmdir", "linkat", "link", "fsync", "fdatasync", "write",
            "pwrite64", "fallocate", "ftruncate", "io_uring_enter"}
 
 
 def content(top):
-    """All files below ${top}: name -> bytes."""
+    """All files below ${top}: {name: bytes}."""
     found = {}
     for folder, _, names in os.walk(top):
         for name in names:
@@ -32,7 +32,7 @@ def content(top):
 
 
 class Target(rigs.Workload):
-    """${fill}(rig, saver, path) makes what is there before."""
+    """A save to a name that ${fill}(rig, saver, path) has made before."""
 
     def __init__(self, rig, saver, name, before, fill, command="save"):
         super().__init__(rig, saver, name, 0, command)
@@ -49,11 +49,12 @@ class Target(rigs.Workload):
         return os.readlink(path) if os.path.islink(path) else None
 
     def look(self, folder):
-        """Foreign checkpoints cannot be loaded as our state, so their files are compared."""
+        """(state that is there, complaint). The state of torch's checkpoint is not ours, so its files
+        are compared instead of loaded."""
         now = content(os.path.join(folder, "it"))
         if ".metadata" in self.old and now.get(".metadata") == self.old[".metadata"]:
             lost = [name for name, text in self.old.items() if now.get(name) != text]
-            return self.before, f"of what was there these are gone: {lost}" if lost else None
+            return self.before, f"old files are gone or have changed: {lost}" if lost else None
         return self.found(rigs.run([self.saver, *self.looks(folder)]))
 
     def judge(self, folder, result, killed=False):
@@ -64,9 +65,9 @@ class Target(rigs.Workload):
     def judge_mine(self, folder):
         now = content(os.path.join(folder, "it"))
         lost = [name for name, text in self.mine.items() if now.get(name) != text]
-        complaints = [f"files of the user are gone, or others: {lost}"] if lost else []
+        complaints = [f"files of the user are gone or have changed: {lost}"] if lost else []
         if self.link_of(folder) != self.link:
-            complaints.append("the symbolic link is another")
+            complaints.append("the symbolic link has changed")
         return complaints
 
     def judge_next(self, folder):

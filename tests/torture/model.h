@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * model.h -- the crash-state explorer: runs the real commit and recovery code on a simulated disk
- * or bucket, all ranks as coroutines of one thread, on a simulated clock.
+ * or bucket and a simulated clock, with all ranks as coroutines of one thread.
  *
  *   model_world.c      coroutines, the scheduler, the clock: one run of a workload
- *   model_store.c      the simulated disk's operations, with faults and missing steps
+ *   model_store.c      the operations of the simulated disk, with faults and missing steps
  *   model_program.c    the processes: ranks that save, owners of a series, a user
- *   model_shard.c      shards of a few bytes that tell saves and ranks apart
- *   model_ledger.c     what was reported to whom, and whether a disk keeps it
+ *   model_shard.c      shards of a few bytes that depend on save and rank
+ *   model_ledger.c     records what was reported to whom, and checks a disk against it
  *   model_explore.c    after every step: kill all, cut the power, recover, check
- *   model_bucket.c     the same in a bucket: after every request, kill all, let late requests
+ *   model_bucket.c     the same for a bucket: after every request, kill all, let late requests
  *                      arrive, let time pass, recover, check
  *   model_workload.c   the table of workloads
- *   model_mutant.c     the table of missing steps, each of which must be noticed
- *   crash_model.c      the program
+ *   model_mutant.c     the table of mutants: steps to leave out, which must be detected
+ *   crash_model.c      the main program
  */
 #ifndef TORTURE_MODEL_H
 #define TORTURE_MODEL_H
@@ -47,19 +47,19 @@ struct model_save {
     uint8_t id[SAVE_ID_BYTES];
     char name[16]; /* below MODEL_PARENT */
     uint32_t ranks;
-    uint32_t began, ended;          /* ticks; 0: not yet */
-    uint32_t looked;                /* when it looked up what it would replace; 0: not yet */
-    uint32_t publishing;            /* when it began to publish; counted like ${looked} */
-    bool committed;                 /* a process was told so */
-    bool reported;                  /* the process that saved it was told so */
-    bool uncertain;                 /* committed, but only after a sync of names failed silently */
-    bool aborted;                   /* a process was told so */
-    bool doomed;                    /* it is being deleted */
-    bool gone;                      /* a process was told that it is deleted */
-    bool fenced;                    /* a later incarnation has chosen without it */
-    bool seen;                      /* it was there when one chose */
-    uint64_t incarnation;           /* that saved it; 0: none, or one that has ended */
-    bool has_kept;                  /* each rank has a second shard, with the data of ... */
+    uint32_t began, ended; /* ticks; 0: not yet */
+    uint32_t looked;       /* order of its look at what it replaces; 0: not yet */
+    uint32_t publishing;   /* order of the start of its publish; 0: not yet */
+    bool committed;        /* reported as committed to some process */
+    bool reported;         /* reported as committed to the process that saved it */
+    bool uncertain;        /* committed, but only after a sync of names failed silently */
+    bool aborted;          /* reported as aborted to some process */
+    bool doomed;           /* a deletion has started */
+    bool gone;             /* reported as deleted to some process */
+    bool fenced;           /* a later incarnation has chosen a checkpoint without seeing it */
+    bool seen;             /* an incarnation has seen it when it chose */
+    uint64_t incarnation;  /* that saved it; 0: none, or one that has ended */
+    bool has_kept;         /* each rank has a second shard, with the data of ... */
     uint8_t kept_id[SAVE_ID_BYTES]; /* ... this save */
 };
 /* A file that is not ours. */
@@ -73,35 +73,35 @@ struct ledger {
     struct model_file files[MODEL_MAX_FILES];
     uint32_t save_count, file_count;
     uint64_t chosen_by; /* the latest incarnation that has chosen */
-    /* In a bucket: a commit may arrive after a later incarnation has chosen. Then the process that
-     * saved it is not told that it is committed; a resume after that may choose it. */
+    /* In a bucket, a commit may arrive after a later incarnation has chosen. Then it is not
+     * reported to the process that saved it, and a later resume may choose it. */
     bool commits_late;
     uint32_t tick;
-    uint32_t order; /* counts saves that have looked, or begun to publish */
-    uint32_t tainted_at;
-    bool is_tainted; /* a sync of names failed, and later ones return OK without effect */
+    uint32_t order;      /* counts looks and starts of publishing of all saves */
+    uint32_t tainted_at; /* tick of ${is_tainted} */
+    bool is_tainted;     /* a sync of names failed, and later ones return OK without effect */
 };
 struct model_save *ledger_new_save(struct ledger *ledger, const char *name, uint32_t ranks);
 void ledger_tell(struct ledger *ledger, struct model_save *save, enum commit_outcome outcome);
-/* Rank 0 (C) has finished it. */
+/* Record that rank 0 has finished the save. */
 void ledger_end(struct ledger *ledger, struct model_save *save);
 uint64_t ledger_hash(const struct ledger *ledger);
 
 struct problem {
     char text[1200];
 };
-/* Which save does a reader find whole under ${name} (${*save}: its number, or MODEL_NOTHING)?
- * false: something that it must not find. */
+/* Set ${*save} to the number of the complete save that a reader finds under ${name}, or to
+ * MODEL_NOTHING. False: the reader finds something that must not be there. */
 bool ledger_look(struct store *store, const struct ledger *ledger, const char *name, int *save,
                  struct problem *problem);
-/* Are all checkpoints and files as reported? ${powered}: the power was never lost. */
+/* Do all checkpoints and files agree with the reports? ${powered}: the power was never lost. */
 bool ledger_judge(struct sim *sim, const struct ledger *ledger, bool powered,
                   struct problem *problem);
-/* The same for the checkpoints of any store, which lost nothing. ${one_wins}: of two saves at once,
- * only one may be committed. */
+/* The same for checkpoints in any store. ${one_wins}: of two concurrent saves, only one may be
+ * reported as committed. */
 bool ledger_judge_store(struct store *store, const struct ledger *ledger, bool powered,
                         bool one_wins, struct problem *problem);
-/* Are there only checkpoints, files of users, and files of the series? */
+/* Does the disk contain only checkpoints, files of users, and files of the series? */
 bool ledger_judge_leftovers(struct sim *sim, struct problem *problem);
 
 /* ---- shards */
@@ -139,10 +139,8 @@ struct actor {
     unsigned parent_syncs, dir_syncs; /* so far in this phase */
     uint32_t rank;
     bool is_dead;
-    /* The pending marker that it handled last: did it make it, and which inode has it just locked
-     * (0: none)? */
-    bool made_marker;
-    uint64_t locked_inode;
+    bool made_marker;      /* it made the pending marker that it handled last */
+    uint64_t locked_inode; /* of the marker that it has just locked; 0: none */
 };
 void model_enter(enum phase phase);
 
@@ -153,7 +151,7 @@ enum fault_kind {
     FAULT_LOST,   /* a sync fails, and later ones return OK without effect */
 };
 
-/* A step that is left out. */
+/* Which step of the protocol a mutant leaves out. */
 enum mutant_kind {
     MUTANT_NONE,
     MUTANT_FILE_SYNC,
@@ -172,8 +170,8 @@ enum mutant_kind {
     MUTANT_ANY_FILE, /* nth 1: a marker that the actor made; 2: one that it found */
     MUTANT_EARLY_VOTE,
     MUTANT_RETRY_SYNC,
-    MUTANT_REQUEST, /* ${request} is not made: "put pending" */
-    MUTANT_POINT,   /* fault point ${request} */
+    MUTANT_REQUEST, /* the request ${request}, as "put pending" */
+    MUTANT_POINT,   /* what the fault point ${request} skips */
 };
 struct mutant {
     const char *name;
@@ -182,9 +180,9 @@ struct mutant {
     unsigned nth;              /* from 1; 0: all */
     enum file_name_kind names; /* MUTANT_FILE_SYNC: of these files */
     int rank;                  /* -1: all */
-    const char *workload;      /* in which it must be noticed */
-    const char *spare; /* why it need not be noticed: the step is a second defence; NULL: it must */
-    const char *request; /* in a bucket; NULL: none */
+    const char *workload;      /* that must detect it */
+    const char *spare;         /* why it need not be detected; NULL: it must be */
+    const char *request;       /* in a bucket; NULL: none */
 };
 extern const struct mutant model_mutants[];
 extern const size_t model_mutant_count;
@@ -221,7 +219,7 @@ struct workload {
     unsigned traits;    /* WORKLOAD_... */
     const char *target; /* the target of the save in a recovery */
     uint32_t ranks;
-    /* Runs before the run; all that it makes is durable then. */
+    /* Called before the run; all that it makes becomes durable. */
     void (*setup)(struct world *world);
     /* Adds the tasks. */
     void (*start)(struct world *world);
@@ -229,15 +227,15 @@ struct workload {
 #define WORKLOAD_SERIES 1u
 #define WORKLOAD_NO_RECOVERY_SAVE 2u /* check, but do not save in a recovery */
 #define WORKLOAD_NO_FAULTS 4u
-#define WORKLOAD_COMMITS 8u /* undisturbed, all saves must commit */
+#define WORKLOAD_COMMITS 8u /* without disturbances, all saves must commit */
 #define WORKLOAD_MAKES_PARENT 16u
 #define WORKLOAD_NO_CRASHES 32u /* check only during the run; each run counts as a state */
 #define WORKLOAD_BUCKET 64u
-#define WORKLOAD_TORN 128u /* two saves may replace each other, but none may be torn */
+#define WORKLOAD_TORN 128u /* check only that no checkpoint is torn: two saves may both commit */
 extern const struct workload model_workloads[];
 extern const size_t model_workload_count;
 
-/* What a series of one rank shares: the second shard of the checkpoint before. */
+/* The second shard of the last checkpoint, which the next save of a series shares. */
 struct sharing {
     const struct model_save *last; /* NULL: none */
     struct commit_shared shared;
@@ -249,10 +247,10 @@ struct saving {
     struct ledger *ledger;
     struct model_save *save;
     int32_t votes_no;         /* rank that votes no; -1: none */
-    int32_t cheats;           /* rank that leaves a shard of another save; -1: none */
+    int32_t cheats;           /* rank that writes a shard of another save; -1: none */
     int32_t strays;           /* rank that saves with another layout than agreed; -1: none */
-    uint32_t learns_after_ms; /* all ranks but rank 0 ask so late for the outcome */
-    uint32_t freezes_ms;      /* rank 0 stops for so long right before it commits */
+    uint32_t learns_after_ms; /* delay before ranks other than 0 ask for the outcome */
+    uint32_t freezes_ms;      /* pause of rank 0 before it commits */
     bool has_series;
     bool no_replace;
     char run_id[SAVE_ID_HEX];
@@ -265,7 +263,7 @@ struct saving {
     uint64_t previous;
     enum commit_outcome outcome; /* of rank 0 */
 };
-/* Run one rank of a save, from begin to end; returns the outcome that it was told. */
+/* Run one rank of a save from beginning to end; returns the outcome that it learned. */
 enum commit_outcome program_save(struct saving *saving, uint32_t rank, struct store *store,
                                  struct clock *clock);
 struct lease;
@@ -298,21 +296,22 @@ struct task {
     void *stack;
     uint64_t wake_ms;
     const char *at; /* the next operation */
-    bool is_paused; /* until the others have ended */
+    bool is_paused; /* until the other tasks have ended */
     bool is_done;
 };
 
 /*
- * Disturbances of a run, at critical operations: those that change or sync names. Unless the plan
- * says otherwise, a task runs until it sleeps.
+ * The disturbances of a run. They happen at critical operations: those that change or sync names. A
+ * task runs until it sleeps, unless the plan switches tasks.
  */
 struct plan {
-    unsigned stays;     /* switch tasks at random, once in so many operations; 0: never */
-    unsigned pauses[2]; /* before this critical operation (0: none) its task waits for all others */
-    unsigned kill_at;   /* after this critical operation, or rename; 0: never */
-    bool kills_after_rename;
-    unsigned kill_mask; /* bit mask of tasks */
-    unsigned fault_at;  /* operation */
+    unsigned stays; /* switch tasks at random, once in this many operations; 0: never */
+    unsigned
+        pauses[2];    /* critical operations before which the task waits for all others; 0: none */
+    unsigned kill_at; /* critical operation, or rename, after which tasks are killed; 0: never */
+    bool kills_after_rename; /* ${kill_at} counts renames */
+    unsigned kill_mask;      /* bit mask of tasks to kill */
+    unsigned fault_at;       /* operation that meets ${fault} */
     enum fault_kind fault;
 };
 
@@ -323,7 +322,7 @@ struct world {
     struct sim *sim;
     struct object_bucket *bucket;          /* instead of ${sim}; NULL: a disk */
     struct store *stores[SIM_MAX_CLIENTS]; /* of the bucket, by client */
-    uint64_t bucket_ms;                    /* ${now_ms} when the bucket was told the time */
+    uint64_t bucket_ms;                    /* ${now_ms} when the bucket's clock was last set */
     struct ledger ledger;
     struct saving savings[MODEL_MAX_TASKS];
     size_t saving_count;
@@ -346,13 +345,13 @@ struct world {
 };
 /* Run all tasks to their end. The disk or bucket is set up. */
 void world_run(struct world *world);
-/* The clock of ${world}, for what runs outside of its tasks. */
+/* Set the clock of ${world}, also for code outside of its tasks. */
 void world_start_clock(struct world *world);
 struct task *world_add(struct world *world, void (*main)(struct task *task), struct saving *saving,
                        uint32_t rank);
 struct saving *world_add_saving(struct world *world, const char *name, uint32_t ranks);
 struct store *world_store(struct task *task);
-/* For what is there before the run. */
+/* The store for what is saved before the run. */
 struct store *world_setup_store(struct world *world);
 /* Other tasks may run now, before ${op}. */
 void world_before_op(void *context, int client, const char *op, const char *name);
@@ -365,9 +364,9 @@ struct explore {
     uint64_t *seen; /* open addressing; 0: free */
     size_t seen_capacity, seen_count;
     uint64_t limit;  /* on the number of states */
-    uint64_t states; /* distinct ones, each recovered and checked */
-    uint64_t images; /* checked, distinct or not */
-    uint64_t steps;  /* of protocol and recovery, after which states were taken */
+    uint64_t states; /* distinct states, each recovered and checked */
+    uint64_t images; /* states that a crash left, distinct or not */
+    uint64_t steps;  /* of protocol and recovery, after which a crash was explored */
     uint64_t runs;
     unsigned plain_faults, plain_criticals; /* numbers in the undisturbed run of this workload */
     bool is_thorough;                       /* check all states of a step, not a sample */
@@ -377,8 +376,8 @@ struct explore {
 };
 void explore_init(struct explore *x);
 void explore_release(struct explore *x);
-/* Do run number ${run} of ${workload}, which determines schedule, kills, faults and samples. False:
- * a promise was broken; it was reported. */
+/* Do run ${run} of ${workload}; the number determines schedule, kills, faults and samples. False: a
+ * violation was found and printed. */
 bool explore_run(struct explore *x, const struct workload *workload, uint64_t run);
 /* For model_bucket.c: is the state with this hash a new one? */
 bool explore_is_new(struct explore *x, uint64_t hash);

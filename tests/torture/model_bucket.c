@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * model_bucket.c -- the bucket as a world of the explorer: each request is a step. It is carried
- * out, or refused, or its answer is lost, or it arrives late: when its sender may be dead, but
- * before its signature expires. After a request, all processes are killed. Then, in one of several
- * orders, late requests arrive, hours pass, somebody sweeps, and somebody saves again. Each time
- * the checkpoints are compared with what was reported. See model.h.
+ * model_bucket.c -- explores crashes in a bucket. Each request is a step: it is carried out or
+ * refused, its response is lost, or it arrives late, when its sender may be dead but before its
+ * signature expires. After a request all processes are killed. Then, in one of several orders, late
+ * requests arrive, hours pass, a process sweeps, and a process saves again. After each of these the
+ * checkpoints are compared with the reports. See model.h.
  */
 #include "model.h"
 
@@ -36,7 +36,7 @@ static void tell_time(struct world *world)
     world->bucket_ms = world->now_ms;
 }
 
-/* What a dying process has sent may be refused, carried out, or late. */
+/* A request of a dying process may be refused, carried out, or late. */
 static enum object_fate choose_fate(struct world *world, const char *request)
 {
     if (world->current->actor.is_dead)
@@ -123,7 +123,7 @@ static bool judge(const struct workload *workload, struct store *store, const st
     return ledger_judge_store(store, ledger, true, true, problem);
 }
 
-/* Is ${key} of the checkpoint that its name holds, or of the series? */
+/* Does ${key} belong to the checkpoint under its name, or to the series? */
 static bool belongs(struct store *store, const struct ledger *ledger, const char *key)
 {
     static struct problem ignored;
@@ -159,8 +159,8 @@ static bool judge_leftovers(struct store *store, struct object_bucket *bucket,
 
 /* ---- after all processes were killed */
 
-/* What happens then, one letter each: late requests arrive (l), an hour passes (h), somebody sweeps
- * (s), somebody saves or resumes (r). */
+/* Orders of events, one letter each: late requests arrive (l), an hour passes (h), a process sweeps
+ * (s), a process saves or resumes (r). */
 static const char *const afterwards[] = {"lhr", "rl", "slhr", "hr", "srl", "hslr"};
 
 struct after {
@@ -185,8 +185,8 @@ static bool take_step(struct after *a, char step)
     model_trace(-1, "THEN",
                 step == 'l'   ? "late requests arrive"
                 : step == 'h' ? "an hour passes"
-                : step == 's' ? "somebody sweeps"
-                              : "somebody saves");
+                : step == 's' ? "a process sweeps"
+                              : "a process saves");
     switch (step) {
     case 'l':
         land_all(a->bucket);
@@ -218,7 +218,7 @@ static bool recover(struct after *a, const char *steps)
            fails(a->x, a->bucket, &a->ledger, "at the end");
 }
 
-/* Kill all, and do ${which} of what may happen then. */
+/* Kill all processes, and then let ${afterwards[which]} happen. */
 static bool crash(struct explore *x, const struct world *world, size_t which)
 {
     uint64_t parts[] = {object_sim_hash(world->bucket), ledger_hash(&world->ledger), which};

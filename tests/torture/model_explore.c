@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * model_explore.c -- after every step of a run, kills all processes or cuts the power. Each new
- * state is recovered as a user would, and checked before and after. During a recovery, the power
- * may fail again. See model.h.
+ * model_explore.c -- explores crashes on a disk: after every step of a run, it kills all processes
+ * or cuts the power. It checks each new state, recovers it as a user would, and checks it again.
+ * The power may also fail during a recovery. See model.h.
  */
 #include "model.h"
 
@@ -20,19 +20,19 @@
 
 #define MAX_RENAMES 8 /* of a run, at which processes are killed */
 #define MAX_DEPTH 3
-#define EXHAUSTIVE_BITS 6 /* up to so many choices, all 2 ^ n states are tried */
+#define EXHAUSTIVE_BITS 6 /* up to this number of choices, all 2 ^ n states are tried */
 
-/* A disk in use, and what was reported about it. */
+/* A disk that a run or a recovery uses, and the reports about it. */
 struct scene {
     struct explore *x;
     const struct workload *workload;
     struct sim *sim;
     struct ledger *ledger;
-    struct prng prng; /* the same for this step of this run, whatever was seen before */
+    struct prng prng; /* depends on run and step only, not on the states seen before */
     unsigned depth;
-    unsigned samples;  /* of power losses per step, if there are too many to try all */
-    unsigned most_new; /* new states per step: the others are left to later runs */
-    uint64_t enough;   /* ${x->states} at which this step has had its share */
+    unsigned samples;  /* random power losses per step, if there are too many to try all */
+    unsigned most_new; /* maximum of new states per step; later runs find the others */
+    uint64_t enough;   /* ${x->states} at which the exploration of this step ends */
     const char *op;    /* the last operation */
 };
 
@@ -123,11 +123,11 @@ static uint64_t random_bits(struct prng *prng, uint64_t mask)
     switch (prng_below(prng, 4)) {
     case 0:
         return bits & mask;
-    case 1: /* few are lost */
+    case 1: /* few bits are 0 */
         return (bits | prng_next(prng) | prng_next(prng)) & mask;
-    case 2: /* few stay */
+    case 2: /* few bits are 1 */
         return bits & prng_next(prng) & prng_next(prng) & mask;
-    default: /* a prefix stays */
+    default: /* the low bits are 1 */
         return mask & ((UINT64_C(1) << prng_below(prng, 63)) - 1);
     }
 }
@@ -223,8 +223,8 @@ static bool is_over(const struct explore *x)
     return x->failed || x->states >= x->limit;
 }
 
-/* After a sync of names has failed silently, what builds on it may be lost. What was there before
- * must stay until something builds on it. */
+/* After a sync of names has failed silently, what depends on it may be lost. Older checkpoints must
+ * stay until something depends on it. */
 static bool is_beyond_hope(const struct ledger *ledger)
 {
     bool builds = false;
@@ -253,7 +253,7 @@ static void before_recovery_op(void *context, int client, const char *op, const 
     struct actor *actor = model.actor;
     struct actor looking = {.phase = PHASE_OTHER};
 
-    scene->op = NULL; /* our own operations are not those of the recovery */
+    scene->op = NULL; /* ignore operations of the exploration itself */
     if (last != NULL && model_store_is_change(last) && scene->samples != 0) {
         model.actor = &looking;
         (void)explore_here(scene, false);
@@ -388,7 +388,7 @@ static bool visit(struct scene *scene, struct sim **image, bool powered)
     x->images++;
     if (is_over(x))
         return !x->failed;
-    if (powered) { /* the cache may hold what the disk lacks */
+    if (powered) { /* the durable contents may differ from what processes see */
         struct sim *durable = sim_crash_bits(*image, 0, all_files(SIM_OLD));
         parts[2] = sim_hash(durable) | 1;
         sim_free(&durable);
@@ -406,7 +406,7 @@ static bool visit(struct scene *scene, struct sim **image, bool powered)
         .ledger = &ledger,
         .prng = prng_new(key),
         .depth = scene->depth + 1,
-        /* Explore recoveries from a kill; of those from a power loss, some. */
+        /* Explore all recoveries from a kill, and some of those from a power loss. */
         .samples = scene->depth + 1 < MAX_DEPTH && !ledger.is_tainted && (powered || key % 16 == 0)
                        ? 2
                        : 0,
@@ -428,8 +428,7 @@ static bool after_change(struct world *world)
     struct actor *before = model.actor;
 
     if (scene->x->failed)
-        return false; /* otherwise check what is reported to the end, however many states there were
-                       */
+        return false; /* even beyond the limit of states, the run is checked up to its end */
     model.actor = &looking;
     scene->prng = prng_new(world->prng.seed << 16 | world->step);
     bool kills =
@@ -438,7 +437,7 @@ static bool after_change(struct world *world)
         scene->x->problem = *world->broken;
         return fails(scene, "while it runs");
     }
-    /* Few states of many runs find more than many of few. */
+    /* A few states of many runs find more than many states of a few runs. */
     bool looks = scene->x->is_thorough || world->prng.seed == 0 || world->task_count == 1 ||
                  world->told || prng_below(&scene->prng, 8) == 0;
     looks &= (world->workload->traits & WORKLOAD_NO_CRASHES) == 0;

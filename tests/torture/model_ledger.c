@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* model_ledger.c -- records what was reported, and checks whether a disk keeps it; see model.h. */
+/* model_ledger.c -- records what was reported to processes, and checks that a disk or a bucket
+ * agrees with it; see model.h. */
 #include "model.h"
 
 #include <assert.h>
@@ -85,15 +86,15 @@ bool ledger_look(struct store *store, const struct ledger *ledger, const char *n
         return broken(problem, "'%s' is torn: %s", name, err.message);
     *save = find_by_id(ledger, reader->metadata.save_id);
     if (*save == MODEL_NOTHING)
-        return broken(problem, "'%s' holds a save that nobody made", name);
+        return broken(problem, "'%s' holds an unknown save", name);
     const struct model_save *found = &ledger->saves[*save];
     if (strcmp(found->name, name) != 0)
         return broken(problem, "'%s' holds the save of '%s'", name, found->name);
     return shard_check_all(reader, found, problem);
 }
 
-/* Linux reports a failed write-back once per descriptor. So a name whose sync failed, and later
- * returned OK, may be lost with the power. */
+/* Linux reports a failed write-back once per descriptor. So a power loss may lose a name whose sync
+ * failed, and later returned OK. */
 static bool must_be_there(const struct model_save *save, bool powered)
 {
     return save->committed && (powered || !save->uncertain);
@@ -105,8 +106,8 @@ static bool judge_found(const struct ledger *ledger, int number, bool powered,
     const struct model_save *found = &ledger->saves[number];
 
     if (found->aborted)
-        return broken(problem, "save %d of '%s' is there, but somebody was told that it is not",
-                      number, found->name);
+        return broken(problem, "save %d of '%s' is there, but was reported as aborted", number,
+                      found->name);
     if (found->gone)
         return broken(problem, "save %d of '%s' is there, but was deleted", number, found->name);
     if ((!ledger->commits_late || found->reported) &&
@@ -118,29 +119,32 @@ static bool judge_found(const struct ledger *ledger, int number, bool powered,
         const struct model_save *later = &ledger->saves[i];
         if (must_be_there(later, powered) && strcmp(later->name, found->name) == 0 &&
             found->ended != 0 && found->ended < later->began)
-            return broken(problem, "'%s' holds save %d, which was replaced by save %u: %s",
-                          found->name, number, i, "somebody was told that that is committed");
+            return broken(problem,
+                          "'%s' holds save %d, but the later save %u was reported as committed",
+                          found->name, number, i);
     }
     return true;
 }
 
-/* Did ${save} begin before ${other} was visible? */
+/* Did ${save} look at what it replaces before ${other} began to publish? */
 static bool cannot_know(const struct model_save *save, const struct model_save *other)
 {
     return save != other && strcmp(save->name, other->name) == 0 && save->looked != 0 &&
            other->publishing != 0 && save->looked < other->publishing;
 }
 
-/* A save replaces only what it has seen. Without locks it may replace another, but then it is
- * noticed. */
+/* A save replaces only what it has seen. Without locks it may replace another save, which must be
+ * detected. */
 static bool judge_replaced(const struct ledger *ledger, const struct model_save *found,
                            bool powered, struct problem *problem)
 {
     for (uint32_t i = 0; i < ledger->save_count; i++) {
         const struct model_save *other = &ledger->saves[i];
         if (must_be_there(other, powered) && !other->doomed && cannot_know(found, other))
-            return broken(problem, "'%s' holds a save that began before save %u could be seen, %s",
-                          found->name, i, "but somebody was told that that one is committed");
+            return broken(problem,
+                          "'%s' holds a save that could not see save %u, which was reported "
+                          "as committed",
+                          found->name, i);
     }
     return true;
 }
@@ -163,8 +167,7 @@ static bool judge_absent(const struct ledger *ledger, const char *name, bool pow
     for (uint32_t i = 0; i < ledger->save_count; i++) {
         const struct model_save *save = &ledger->saves[i];
         if (must_be_there(save, powered) && !save->doomed && strcmp(save->name, name) == 0)
-            return broken(problem,
-                          "'%s' holds nothing, but somebody was told that save %u is committed",
+            return broken(problem, "'%s' holds nothing, but save %u was reported as committed",
                           name, i);
     }
     return true;
@@ -212,8 +215,8 @@ bool ledger_judge_store(struct store *store, const struct ledger *ledger, bool p
         const char *name = ledger->saves[i].name;
         int found;
         if (ledger->saves[i].committed && ledger->saves[i].aborted)
-            return broken(problem, "one rank was told that save %u of '%s' is committed, and %s", i,
-                          name, "another that it is not");
+            return broken(problem, "save %u of '%s' was reported as committed and as aborted", i,
+                          name);
         if (!is_first_of_its_name(ledger, i))
             continue;
         if (!ledger_look(store, ledger, name, &found, problem) ||
@@ -241,7 +244,7 @@ bool ledger_judge(struct sim *sim, const struct ledger *ledger, bool powered,
 
 /* ---- leftovers */
 
-/* A trash with a user's file is not removed. */
+/* Sweeps do not remove a trash that contains a user's file. */
 static bool has_foreign_file(const struct sim *sim, uint32_t dir)
 {
     for (size_t i = 0; i < sim->now.count; i++) {
@@ -253,7 +256,7 @@ static bool has_foreign_file(const struct sim *sim, uint32_t dir)
     return false;
 }
 
-/* Also in a directory whose removal is durable, while that of its contents is not. */
+/* Is the entry below ${dir}? False also if a directory above it has no name any more. */
 static bool is_below(const struct sim *sim, const struct sim_entry *entry, uint32_t dir)
 {
     while (entry->key.dir != dir) {
@@ -267,7 +270,7 @@ static bool is_below(const struct sim *sim, const struct sim_entry *entry, uint3
     return true;
 }
 
-/* Does the .metadata of the same directory name the save of this file? Or is it missing, so that it
+/* Does .metadata in the same directory name the save of this file, or is it missing, so that it
  * might be rebuilt? */
 static bool is_of_checkpoint(const struct sim *sim, const struct sim_entry *entry,
                              const struct file_name *parsed)
@@ -294,7 +297,8 @@ bool ledger_judge_leftovers(struct sim *sim, struct problem *problem)
     uint32_t parent = find_path(sim, MODEL_PARENT);
 
     if ((sim->flags & SIM_NO_LOCKS) != 0)
-        return true; /* nobody can tell whose they are: they are reported, and stay */
+        return true; /* without locks, gc cannot determine the owner of a file: it reports and keeps
+                        it */
     for (size_t i = 0; i < sim->now.count; i++) {
         const struct sim_entry *entry = &sim->now.all[i];
         struct file_name parsed = file_name_parse(entry->key.name);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * model_mutant.c -- the steps of the protocol, each left out once; see model.h. A step that
- * nothing notices is either not needed, or needed for something outside the model: the table says
- * which.
+ * model_mutant.c -- the table of mutants: each leaves out one step of the protocol; see model.h. If
+ * no workload detects a mutant, its step is a second defence, or is needed for something outside
+ * the model: the table says which.
  *
- * tests/unit/beside_test.c tests the steps that protect from programs that ignore the protocol:
- * that NAME by path is still ours, that a trash has no other name, that what .metadata names
- * stays, that an unknown outcome stops deletion, and that each operation of a series checks
+ * tests/unit/beside_test.c tests the steps that protect from programs that ignore the protocol: the
+ * path of NAME must still lead to our directory; a trash must have no other name; files that
+ * .metadata names stay; an unknown outcome prevents deletion; and each operation of a series checks
  * whether its incarnation has ended.
  */
 #include "model.h"

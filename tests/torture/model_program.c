@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * model_program.c -- the processes of the model. A rank does what save/save.c, save_runner.c and
- * save_handle.c make it do, without their threads; the agreement is a variable. See model.h.
+ * model_program.c -- the processes of the model. A rank does the same as in save/save.c,
+ * save_runner.c and save_handle.c, without threads; ranks agree through a variable. See model.h.
  */
 #include "model.h"
 
@@ -37,7 +37,7 @@ static void tell(struct rank *r, enum commit_outcome outcome)
     ledger_tell(r->saving->ledger, r->saving->save, outcome);
 }
 
-/* Right before the commit, the process stands still for a while. */
+/* A guard that pauses the process before the commit. */
 static enum sidestep_status freeze(void *context, const struct commit *commit,
                                    struct sidestep_error *err)
 {
@@ -85,7 +85,7 @@ static void init(struct rank *r, uint32_t rank, struct store *store, struct cloc
         r->commit.guard = s->guard;
 }
 
-/* Agree: rank 0 (C) publishes what it has begun, the others read it. */
+/* Agree on the save: rank 0 sets its variables, and the other ranks read them. */
 static enum sidestep_status agree(struct rank *r)
 {
     struct saving *s = r->saving;
@@ -114,7 +114,7 @@ static enum sidestep_status agree(struct rank *r)
     return SIDESTEP_OK;
 }
 
-/* Write a whole shard that only a coordinator without checks would accept. */
+/* Write a valid shard elsewhere; only a coordinator that does not check shards would accept it. */
 static void write_decoy(struct rank *r)
 {
     OWNED_DIR *decoys = NULL;
@@ -129,8 +129,8 @@ static void write_decoy(struct rank *r)
         (void)shard_write(&r->commit, file, r->saving->save->id, 0, 1, NULL);
 }
 
-/* Write a shard of this save with other contents than agreed. Without the step that is left out,
- * rank 0 does not notice. */
+/* Write a shard of this save with other contents than agreed. With MUTANT_ANY_LAYOUT, rank 0 cannot
+ * detect it. */
 static enum sidestep_status write_stray(struct commit *commit, struct store_file *file,
                                         const uint8_t id[SAVE_ID_BYTES], struct sidestep_error *err)
 {
@@ -142,7 +142,7 @@ static enum sidestep_status write_stray(struct commit *commit, struct store_file
     return status;
 }
 
-/* Make the second shard: link that of the checkpoint before, or write a new one. */
+/* Make the second shard: link that of the last checkpoint, or write a new one. */
 static enum sidestep_status write_kept(struct rank *r)
 {
     struct commit *commit = &r->commit;
@@ -211,7 +211,7 @@ static enum commit_outcome give_up(struct rank *r)
     return COMMIT_ABORTED;
 }
 
-/* Take whatever is there now for what was there at the start. */
+/* With MUTANT_ANY_PREVIOUS, pretend that what is there now was there at the start. */
 static void forget_previous(struct commit *commit)
 {
     OWNED_DIR *dir = NULL;
@@ -254,7 +254,7 @@ static enum commit_outcome learn(struct rank *r)
 
     model_enter(PHASE_LEARN);
     if (commit_check_aborted(&r->commit, NULL) != SIDESTEP_OK)
-        commit_retract(&r->commit); /* it came late */
+        commit_retract(&r->commit); /* this rank was late */
     if (r->saving->learns_after_ms != 0)
         clock->sleep_ms(clock, r->saving->learns_after_ms);
     uint64_t since = clock_now(clock);
@@ -322,7 +322,8 @@ static bool sync_chosen(struct lease *lease, struct store *store, const char *na
            store_dir_sync(dir, err) == SIDESTEP_OK;
 }
 
-/* If storage fails while the manifest is read, it may be any save of that name. */
+/* Record that ${entry} was seen. If its manifest could not be read, it may be any save of that
+ * name. */
 static void see(struct ledger *ledger, const struct sidestep_listed *entry)
 {
     for (uint32_t i = 0; i < ledger->save_count; i++)
@@ -331,7 +332,8 @@ static void see(struct ledger *ledger, const struct sidestep_listed *entry)
             (entry->save_id == NULL || find_save(ledger, entry->save_id) == (int)i);
 }
 
-/* Choose. What is chosen must stay; what is not there must not appear later. */
+/* Choose the newest checkpoint. It must stay, and checkpoints that are not there must not appear
+ * later. */
 static bool choose(struct lease *lease, struct store *store, struct ledger *ledger, int *chosen,
                    struct sidestep_error *err)
 {
@@ -467,7 +469,7 @@ bool program_collect(struct store *store, struct sidestep_error *err)
            root_of(store)->sweep_below(&sweep, err) == SIDESTEP_OK;
 }
 
-/* ---- a user with a directory, and maybe a file in it */
+/* ---- a user who makes a directory, and maybe a file in it */
 
 void program_make_dir(struct ledger *ledger, struct store *store, const char *dir, const char *file)
 {

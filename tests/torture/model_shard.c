@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* model_shard.c -- writes and checks real shards with eight bytes of data, which tell save and rank
- * apart; see model.h. */
+/* model_shard.c -- writes and checks real shards with eight bytes of data that depend on save and
+ * rank; see model.h. */
 #include "model.h"
 
 #include <stdio.h>
@@ -123,7 +123,7 @@ static bool check_chunk(struct reader *reader, const struct metadata_entry *entr
         SIDESTEP_OK)
         return false;
     if (!item.ranged || item.data_bytes != DATA_BYTES) {
-        (void)FAIL(err, SIDESTEP_ECORRUPT, "an item has another form than it was written in");
+        (void)FAIL(err, SIDESTEP_ECORRUPT, "an item has another form than that written");
         return false;
     }
     if (source_read(&item.file->source, &data, DATA_BYTES, item.data_offset, err) != SIDESTEP_OK ||
@@ -134,7 +134,7 @@ static bool check_chunk(struct reader *reader, const struct metadata_entry *entr
     return data == wanted;
 }
 
-/* Is the tensor in shards ${number} the one that save ${id} wrote? */
+/* Is the tensor in the shards with ${number} the one that save ${id} wrote? */
 static bool check_tensor(struct reader *reader, const struct model_save *save, uint32_t number,
                          const uint8_t id[SAVE_ID_BYTES], struct sidestep_error *err)
 {
@@ -148,7 +148,7 @@ static bool check_tensor(struct reader *reader, const struct model_save *save, u
     return is_whole;
 }
 
-/* Is the opened checkpoint ${save}, completely? */
+/* Is the open checkpoint the complete ${save}? */
 bool shard_check_all(struct reader *reader, const struct model_save *save, struct problem *problem)
 {
     struct sidestep_error err = {0};
@@ -161,7 +161,7 @@ bool shard_check_all(struct reader *reader, const struct model_save *save, struc
     is_whole = is_whole && check_tensor(reader, save, 0, save->id, &err) &&
                (!save->has_kept || check_tensor(reader, save, 1, save->kept_id, &err));
     if (!is_whole)
-        snprintf(problem->text, sizeof(problem->text), "a reader was told that '%s' is whole: %s",
-                 save->name, err.message);
+        snprintf(problem->text, sizeof(problem->text),
+                 "a reader opens '%s', which is not complete: %s", save->name, err.message);
     return is_whole;
 }

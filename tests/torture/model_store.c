@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * model_store.c -- the simulated disk's operations, with faults and missing steps; see model.h.
- * The handles are those of the simulated disk; only the table of operations differs.
+ * model_store.c -- adds faults and missing steps to the operations of the simulated disk; see
+ * model.h. The handles are those of the simulated disk; only the table of operations differs.
  */
 #include "model.h"
 
@@ -36,8 +36,7 @@ static enum sidestep_status failed(struct sidestep_error *err, const char *op)
     return error_set(err, SIDESTEP_EIO, EIO, HERE, "%s: fault of the model", op);
 }
 
-/* Do ${call}, unless a fault is planned for this operation; then fail, with or without its effect.
- */
+/* Do ${call}. If a fault is planned for this operation, fail with or without its effect. */
 #define WITH_FAULT(store, op, call)                                                                \
     enum fault_kind fault = world_take_fault(sim_of(store), (op));                                 \
     if (fault == FAULT_LOST && strstr((op), "_sync") != NULL)                                      \
@@ -99,7 +98,7 @@ static enum sidestep_status dir_sync(struct store_dir *dir, struct sidestep_erro
     WITH_FAULT(dir->store, "dir_sync", sim_ops.dir_sync(dir, err));
 }
 
-/* Does the mutant skip the check that the name of a marker still leads to the file just locked? */
+/* Does the mutant skip the check that a marker's name still leads to the file that was locked? */
 static bool skips_marker_check(void)
 {
     uint64_t locked_inode = model.actor->locked_inode;
@@ -176,7 +175,7 @@ static enum sidestep_status file_open(struct store_dir *at, const char *name, ui
         model.actor->made_marker = false;
     if (world_take_fault(sim_of(at->store), "file_open") != FAULT_NONE)
         return failed(err, "file_open");
-    /* Rank 0 reads what should be there, not what is. */
+    /* With this mutant, rank 0 reads the decoy instead of the shard. */
     if (is_mutant(MUTANT_UNCHECKED_SHARDS) && file_name_parse(name).kind == FILE_NAME_SHARD &&
         sim_ops.dir_open(at->store, NULL, "/decoys", &decoys, NULL) == SIDESTEP_OK &&
         sim_ops.file_open(decoys, name, flags, out, NULL) == SIDESTEP_OK)

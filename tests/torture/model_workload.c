@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* model_workload.c -- the table of workloads: what the processes do while the power may fail; see
- * model.h. */
+/* model_workload.c -- the table of workloads: what the processes do while they may be killed or the
+ * power may fail; see model.h. */
 #include "model.h"
 
 #include <assert.h>
@@ -173,7 +173,7 @@ static void start_successor(struct world *world)
     (void)world_add(world, successor_main, world_add_saving(world, MODEL_TARGET, 1), 0);
 }
 
-/* Another save has committed long before rank 1 asks for the outcome of its own. */
+/* Another save commits long before rank 1 asks for the outcome of its own save. */
 static void start_late_learner(struct world *world)
 {
     start_successor(world);
@@ -209,7 +209,7 @@ static void start_sweep(struct world *world)
 
 #define HOUR_MS 3600000u
 
-/* A save stands still for two hours before its commit, and meanwhile somebody sweeps. */
+/* A save pauses for two hours before its commit. Meanwhile another process sweeps. */
 static void sweep_later_main(struct task *task)
 {
     struct clock *clock = &task->world->clock;
@@ -224,7 +224,7 @@ static void start_frozen(struct world *world)
     (void)world_add(world, sweep_later_main, NULL, 9);
 }
 
-/* Somebody deletes the checkpoint, for example a prune, while another process saves there. */
+/* A process deletes the checkpoint, as a prune does, maybe while another process replaces it. */
 static void delete_target_main(struct task *task)
 {
     program_delete(&task->world->ledger, world_store(task), &task->world->ledger.saves[0]);
@@ -241,7 +241,7 @@ static void start_delete_beside(struct world *world)
     start_save(world);
 }
 
-/* A reader must always see whole checkpoints only. */
+/* A reader must see complete checkpoints only. */
 static void reader_main(struct task *task)
 {
     struct world *world = task->world;
@@ -291,7 +291,7 @@ static void sharing_main(struct task *task)
     struct sharing sharing = {0};
 
     save_two(task, &sharing);
-    /* It must really share, unless something failed. */
+    /* Unless something failed, the file must have been shared. */
     const struct ledger *ledger = &task->world->ledger;
     const struct model_save *last = &ledger->saves[ledger->save_count - 1];
     assert(ledger->save_count != 2 || !last->committed || task->world->plan.fault != FAULT_NONE ||
@@ -386,7 +386,7 @@ static void series_before_dir(struct world *world)
     make_dir_before(world, "step-2", NULL);
 }
 
-/* Without locks two processes may think that they own the series; the later incarnation is right.
+/* Without locks, two processes may believe that they own the series. The later incarnation owns it.
  */
 static void start_zombie(struct world *world)
 {

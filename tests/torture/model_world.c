@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * model_world.c -- one run: tasks are coroutines that stop before every operation on the disk and
- * when they sleep; a scheduler follows a plan. See model.h.
+ * model_world.c -- runs a workload once: tasks are coroutines that stop before every operation on
+ * the disk and when they sleep, and a scheduler resumes them by a plan. See model.h.
  *
- * A killed task runs to its end without effect, so that it frees its memory; what it is told then
- * does not count.
+ * A killed task runs to its end without effect, so that it frees its memory. Reports to it no
+ * longer count.
  */
 #include "model.h"
 
@@ -18,7 +18,7 @@
 #define STACK_BYTES ((size_t)512 << 10)
 
 struct model model;
-static struct world *running; /* whose scheduler is below us on the stack */
+static struct world *running; /* the world whose world_run() is active */
 
 void model_enter(enum phase phase)
 {
@@ -88,9 +88,10 @@ static void trampoline(unsigned high, unsigned low)
     task->at = "end";
 }
 
-/* Other processes with the directory open would see the error of a lost sync as well, which the
- * simulated disk does not model. So names are lost only if one save is alone. */
-static enum fault_kind lose(struct world *world, const char *op)
+/* Choose the fault of a sync that loses data. Other processes with the directory open would get the
+ * error of a lost sync, too, which the simulated disk does not model. So names are lost only if
+ * there is one save. */
+static enum fault_kind fault_of_lost_sync(struct world *world, const char *op)
 {
     if (strcmp(op, "file_sync") == 0)
         return FAULT_LOST;
@@ -110,7 +111,7 @@ enum fault_kind world_take_fault(struct sim *sim, const char *op)
         return FAULT_NONE;
     enum fault_kind fault = world->plan.fault;
     if (fault == FAULT_LOST && world->bucket == NULL)
-        fault = lose(world, op);
+        fault = fault_of_lost_sync(world, op);
     model_trace(world->current->client,
                 fault == FAULT_BEFORE  ? "FAILS:"
                 : fault == FAULT_AFTER ? "FAILS, WITH ITS EFFECT:"
@@ -176,8 +177,8 @@ static bool is_awake(const struct world *world, const struct task *task)
     return !task->is_done && task->wake_ms <= world->now_ms;
 }
 
-/* Pick the first task from ${from} on that is awake; if all sleep, the one that wakes first; paused
- * ones last. */
+/* Pick the first task from ${from} on that is awake. If all sleep, pick the task that wakes first.
+ * Paused tasks come last. */
 static struct task *pick_plain(struct world *world, size_t from)
 {
     struct task *first = NULL;
@@ -249,7 +250,7 @@ static void kill(struct world *world, unsigned mask)
 }
 
 /* Run killed tasks to their end, so that they free their memory. */
-static void bury(struct world *world)
+static void run_killed_to_end(struct world *world)
 {
     for (size_t i = 0; i < world->task_count; i++)
         while (world->tasks[i].actor.is_dead && !world->tasks[i].is_done)
@@ -310,7 +311,7 @@ void world_run(struct world *world)
         if (changed && !world->after_change(world))
             kill(world, ~0u);
         disturb(world, task, op);
-        bury(world);
+        run_killed_to_end(world);
     }
     if (world->bucket != NULL)
         object_sim_set_hook(world->bucket, NULL, NULL);

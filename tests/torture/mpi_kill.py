@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Ranks of a training over MPI are killed: each at each phase of a save, and rank 0 and another
-one at system call after system call. Then two ranks resume: what they load is whole, and at
-least as new as what any rank was told is committed.
+"""mpi_kill.py -- kills ranks of a training over MPI: each rank at each phase of a save, and rank 0 and
+another rank at one system call after the other. Then two ranks resume. They must load a complete
+checkpoint, at least as new as the newest that was reported as committed to any rank.
 """
 import atexit
 import glob
@@ -17,12 +17,11 @@ import rig as rigs
 
 RANKS = 4
 STEPS = 3
-AT = 2  # the save that is disturbed
+AT = 2  # number of the save during which a rank is killed
 PHASES = ("staged", "written", "committed")
-# The other ranks wait so long for the killed one, and any rank for any other: a busy machine may
-# need seconds for a save.
+# How long a rank waits for another one. A busy machine may need seconds for a save.
 TIMEOUT_MS = 5000
-LONG_MS = 60000  # if the launcher ends the others
+LONG_MS = 60000  # where the launcher ends the other ranks
 
 
 class Mpi:
@@ -30,12 +29,12 @@ class Mpi:
         self.name = name
         self.rig = rig
         self.program = program or rig.compile_saver(name)
-        # Short, for sockets, and its own: what an mpirun removes when it ends, another one may need.
+        # A short path, for sockets. Each object has its own: an mpirun removes files at its end.
         self.scratch = tempfile.mkdtemp(prefix="mpi-", dir="/tmp")
         atexit.register(shutil.rmtree, self.scratch, ignore_errors=True)
 
     def command(self, groups, survive=False):
-        """groups: (ranks, arguments), in the order of the ranks."""
+        """The command of mpirun. groups: (number of ranks, arguments), in the order of the ranks."""
         command = [f"mpirun.{self.name}"]
         if self.name == "openmpi":
             command += ["--oversubscribe", "-mca", "btl", "self,vader"]
@@ -60,12 +59,12 @@ class Mpi:
 
 
 def end(process, patience):
-    """Wait a while for the remaining ranks, then end them; returns their output."""
+    """Wait up to ``patience`` seconds for the ranks, then kill them; return their output."""
     try:
         process.wait(patience)
     except subprocess.TimeoutExpired:
         pass
-    # Launchers give each rank a group of its own, but the same session.
+    # Launchers give each rank its own process group, but the same session.
     for entry in os.listdir("/proc"):
         try:
             if entry.isdigit() and os.getsid(int(entry)) == process.pid:
@@ -87,7 +86,7 @@ def wait_for_pid(log, process, seconds=120):
 
 
 def told(log):
-    """The newest step of which a rank was told that it is committed."""
+    """The newest step that was reported as committed to a rank."""
     steps = [0]
     for path in glob.glob(f"{log}.[0-9]*"):
         with open(path) as file:
@@ -107,7 +106,7 @@ def judge(mpi, folder):
     if newest > STEPS:
         return [f"step {newest} was never saved"]
     left = rigs.leftovers(root)
-    # A marker in a committed checkpoint stays until the next commit: it may not have been durable.
+    # A marker in a committed checkpoint may stay until the next commit.
     left = [name for name in left if ".pending" not in name]
     return [f"left behind: {left}"] if any(name.startswith(".sidestep.") for name in left) else []
 
@@ -128,7 +127,7 @@ def kill_at_phase(mpi, rank, phase):
 
 
 def kill_at_call(mpi, killer, rank, number):
-    """Returns (complaints, whether that call was reached)."""
+    """Return (complaints, whether that call was reached)."""
     folder = mpi.rig.folder()
     work = mpi.train(os.path.join(folder, "root"), LONG_MS, os.path.join(folder, "log"))
     victim = [killer, "-k", str(number), "-l", os.path.join(folder, "calls"), *work]
@@ -138,7 +137,7 @@ def kill_at_call(mpi, killer, rank, number):
         killed = "*" in file.read()
     found = judge(mpi, folder)
     if not killed and told(os.path.join(folder, "log")) != STEPS:
-        found.append(f"nobody was killed, but not all was saved: {said}")
+        found.append(f"no rank was killed, but not all steps were saved: {said}")
     shutil.rmtree(folder)
     return [f"rank {rank} killed at call {number}: {text}" for text in found], killed
 

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""64 ranks, each a process of its own, on this machine, over MPI: a series of many saves, and jobs of
-which a rank is killed. Then 1, 7 and 64 ranks resume: what they load is whole, and at least as new
-as what any rank was told is committed. It takes long, so no `make check` runs it.
+"""mpi_many.py -- runs 64 ranks over MPI, each as a process of this machine: a series of many saves,
+and jobs in which a rank is killed. Then 1, 7 or 64 ranks resume. They must load a complete
+checkpoint, at least as new as the newest that was reported as committed to any rank. It takes long,
+so `make check` does not run it.
 
-MANY_RANKS, MANY_SAVES and MANY_KILLS are 64, 100 and 20."""
+The environment sets MANY_RANKS (64), MANY_SAVES (100) and MANY_KILLS (20)."""
 import os
 import random
 import shutil
@@ -28,7 +29,7 @@ def train(mpi, root, steps, *more):
 
 
 def resume(mpi, root, readers, told):
-    """Complaints about what these many ranks load."""
+    """Resume with ``readers`` ranks; return complaints about what they load."""
     command = mpi.command([(readers, [mpi.program, "resume", root])])
     result = rigs.run(command, PATIENCE, {"TMPDIR": mpi.scratch})
     words = result.out.split()
@@ -62,7 +63,7 @@ def saves(rig, mpi):
 
 
 def kill(rig, mpi, number, dice):
-    """A job of which one rank is killed, and then the others, as a scheduler does it."""
+    """Run a job, kill one rank and then the others, as a scheduler does; return complaints."""
     folder = rig.folder()
     root, log = os.path.join(folder, "root"), os.path.join(folder, "log")
     rank = dice.randrange(RANKS) if number % 2 else 0

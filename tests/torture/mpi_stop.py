@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""A rank that is stopped for longer than the deadline, and a rank that does not share the storage:
-the others report it, and nothing incomplete appears when the stopped one goes on."""
+"""mpi_stop.py -- stops a rank for longer than the deadline, and gives a rank other storage than the
+others. The other ranks must report it, and no incomplete checkpoint may appear when the stopped rank
+continues."""
 import os
 import re
 import shutil
@@ -12,12 +13,12 @@ import time
 import mpi_kill
 import rig as rigs
 
-TIMEOUT_MS = 4000  # a busy machine may need seconds for what comes before
+TIMEOUT_MS = 4000  # a busy machine may need seconds to reach the wait
 PATIENCE = 60
 
 
 def judge(saver, folder, path, may_be_there):
-    """There is nothing, or a whole checkpoint; and gc leaves nothing else."""
+    """Complaints unless there is no checkpoint, or a complete one, and gc leaves nothing else."""
     seen = rigs.run([saver, "check", path, "1"])
     kept = rigs.run([saver, "gc", folder])
     left = rigs.leftovers(folder)
@@ -30,7 +31,7 @@ def judge(saver, folder, path, may_be_there):
 
 
 def run_to_end(process):
-    """Returns (output of the ranks, whether they ended by themselves)."""
+    """Return (output of the ranks, whether they ended by themselves)."""
     try:
         return process.communicate(timeout=PATIENCE)[1].decode("utf-8", "replace"), True
     except subprocess.TimeoutExpired:
@@ -39,7 +40,7 @@ def run_to_end(process):
 
 
 def stop_a_rank(mpi, saver, rank, lasting=True):
-    """A rank is stopped when it has staged, until the others have given up."""
+    """Stop a rank after it has staged, until the others have given up; return complaints."""
     folder, logs = mpi.rig.folder(), mpi.rig.folder()
     path, log = os.path.join(folder, "it"), os.path.join(logs, "log")
     errors = os.path.join(logs, "errors")
@@ -64,18 +65,18 @@ def stop_a_rank(mpi, saver, rank, lasting=True):
     if said.count("finish: ") != mpi_kill.RANKS - 1:
         complaints.append(f"not all others gave up in time: {said}")
     if rank != 0 and not re.search(rf"no word from rank {rank} for", said):
-        complaints.append(f"nobody names rank {rank}: {said}")
-    # Once all have voted, rank 0 alone decides; the others were told that the outcome is unknown.
+        complaints.append(f"no rank names rank {rank}: {said}")
+    # After the votes only rank 0 decides, so the others report that the outcome is unknown.
     if rank == 0 and "COMMITTED" in said:
-        complaints.append(f"somebody knew the outcome: {said}")
+        complaints.append(f"a rank knew the outcome: {said}")
     complaints += judge(saver, folder, path, may_be_there=rank == 0)
     shutil.rmtree(folder)
     return [f"rank {rank} was stopped: {text}" for text in complaints]
 
 
 def unshared_storage(mpi, saver):
-    """Rank 1 has a file system of its own instead of the shared one: each rank is told at once who
-    sees what, long before a deadline ends."""
+    """Give rank 1 its own file system instead of the shared one. Each rank must report which ranks see
+    the storage, long before the deadline."""
     folder, logs = mpi.rig.folder(), mpi.rig.folder()
     path = os.path.join(folder, "it")
     work = [mpi.program, "once", path, str(10 * PATIENCE * 1000), os.path.join(logs, "log")]

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Two processes save to one path at once, again and again: at the end there is one whole state,
-and both end with success or a reason. If two open one series, one is refused."""
+"""race.py -- two processes save to one path at once, again and again. At the end there must be one
+complete state, and each process must end with success or a reason. If two processes open one series,
+one of them must be refused."""
 import os
 import shutil
 import subprocess

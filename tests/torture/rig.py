@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the torture rigs share: compiling tools, running them with a deadline, checking what a save
-left on storage, and TAP."""
+"""rig.py -- what the torture rigs share: tools, commands with a deadline, checks of what a save left on
+storage, and TAP."""
 import argparse
 import concurrent.futures
 import os
@@ -16,13 +16,13 @@ SHARD = re.compile(r"__\d+_\d+(\.[0-9a-f]{32})?\.distcp$")
 MANIFEST = re.compile(r"\.sidestep\.manifest\.[0-9a-f]{32}$")
 UNKNOWN = "outcome unknown"
 JOBS = 4
-SHOWN = 10  # complaints of one test
-PATIENCE = 20  # seconds for one command, unless said otherwise
+SHOWN = 10  # number of complaints that a failed test prints
+PATIENCE = 20  # default of the seconds that a command may take
 
 
 class Result:
     def __init__(self, status, out, err):
-        self.status = status  # of the process; -signal; None: it did not end
+        self.status = status  # exit status; -N: killed by signal N; None: it did not end in time
         self.out = out.strip()
         self.err = err.strip()
 
@@ -31,7 +31,7 @@ class Result:
 
 
 def finish_group(process):
-    """End a process and all processes that it started."""
+    """Kill a process and all processes that it started."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:
@@ -39,7 +39,7 @@ def finish_group(process):
 
 
 def run(command, timeout=None, env=None, preexec_fn=None):
-    """Run it; returns a Result. Nothing that it started outlives it."""
+    """Run a command; return a Result. Also kill all processes that it started."""
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE, start_new_session=True,
                                preexec_fn=preexec_fn, env={**os.environ, **(env or {})})
@@ -55,8 +55,8 @@ def run(command, timeout=None, env=None, preexec_fn=None):
 
 
 def run_each(saver, commands):
-    """The Results of commands of saver_tool, each in a process of its own, up to the first that
-    fails.  One start of the program for all of them: that is what costs most."""
+    """The Results of commands of saver_tool, each in its own process, up to the first that fails. The
+    program starts once for all of them, because its start costs most."""
     arguments = [word for command in commands for word in (",", *command)][1:]
     if len(commands) == 1:
         return [run([saver, *arguments])]
@@ -73,11 +73,11 @@ class Rig:
     """One program of tests: its scratch directory, its tools, and its results so far."""
 
     def __init__(self, purpose, in_memory=False, place=None):
-        """in_memory: in a fast place, if there is one, except in the long run; a kill loses nothing
-        there. place: of the scratch directory, instead of the build."""
+        """in_memory: use a scratch directory in memory, if possible, except with --long. place: where
+        to make the scratch directory, instead of in the build folder."""
         parser = argparse.ArgumentParser(description=purpose)
-        parser.add_argument("build", nargs="?", default="build", help="where libsidestep.so is")
-        parser.add_argument("--long", action="store_true", help="more of everything")
+        parser.add_argument("build", nargs="?", default="build", help="the folder of libsidestep.so")
+        parser.add_argument("--long", action="store_true", help="run more trials of each test")
         settings = parser.parse_args()
         self.top = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
         self.build = os.path.abspath(settings.build)
@@ -94,7 +94,7 @@ class Rig:
         """The path of a program of tests/tools that is part of the build."""
         path = os.path.join(self.build, "tests", name)
         if not os.path.exists(path):
-            self.bail(f"{path} is not there: ninja -C {self.build} test-programs")
+            self.bail(f"{path} is missing: run ninja -C {self.build} test-programs")
         return path
 
     def compile_saver(self, mpi):
@@ -121,7 +121,7 @@ class Rig:
         return path
 
     def test(self, name, complaints):
-        """Print one TAP line; the test passed if there are no complaints."""
+        """Print the TAP line of a test, which passes if there are no complaints."""
         self.number += 1
         print(f"{'not ' if complaints else ''}ok {self.number} - {name}", flush=True)
         for complaint in complaints[:SHOWN]:
@@ -132,7 +132,7 @@ class Rig:
         self.failed += bool(complaints)
 
     def control(self, name, complaints):
-        """A negative control: something broken, about which there must be complaints."""
+        """A negative control: it passes if there are complaints about something broken."""
         self.test(f"{name} is caught ({len(complaints)} complaints)",
                   [] if complaints else ["nothing was found wrong with it"])
 
@@ -176,8 +176,8 @@ def leftovers(folder):
 
 
 def has_no_owner(folder, name):
-    """Make a directory of a save that was killed before it wrote its marker: only gc can tell that
-    it is dead."""
+    """Is it the directory of a save that was killed before it wrote its marker? Only gc can tell that
+    such a save is dead."""
     path = os.path.join(folder, name)
     return name.endswith(".saving") and all(
         inner.endswith(".pending") and os.path.getsize(os.path.join(path, inner)) == 0
@@ -185,8 +185,8 @@ def has_no_owner(folder, name):
 
 
 class Workload:
-    """An action of a saver, and what may be found afterwards. before: the state (or step) that is
-    there; 0: none. after: the one that is saved."""
+    """A command of a saver, and checks of what it leaves. before: the state (or step) that exists
+    before, 0: none; after: the one that it saves."""
 
     def __init__(self, rig, saver, name, before, command="save"):
         self.rig = rig
@@ -212,14 +212,14 @@ class Workload:
         return [self.saver, self.command, os.path.join(folder, "it"), str(self.after)]
 
     def looks(self, folder):
-        """The command that prints the state that a reader finds; for a series, after a resume."""
+        """The command that prints the state that a reader, or a resume of a series, finds."""
         path = os.path.join(folder, "it")
         if self.is_series:
             return ["resume", path]
         return ["check", path, str(self.before), str(self.after)]
 
     def saves_again(self, folder):
-        """The commands of a save after it, and of a reader of that one."""
+        """The commands of a later save and of a reader of its state."""
         path = os.path.join(folder, "it")
         number = str(self.after + 5)
         if self.is_series:
@@ -228,13 +228,13 @@ class Workload:
 
     @staticmethod
     def found(result):
-        """The state that a reader has found, or a complaint."""
+        """(state that a reader found, None), or (None, complaint)."""
         if result.status != 0:
             return None, f"what is there cannot be loaded: {result}"
         return int(result.out.split()[1]) if " " in result.out else 0, None
 
     def judge(self, folder, result, killed=False):
-        """Complaints about what the run that ended as ${result} left in ${folder}."""
+        """Complaints about what a run that ended with ${result} left in ${folder}."""
         looked, *later = run_each(self.saver, [self.looks(folder), *self.saves_again(folder)])
         found, complaint = self.found(looked)
         if complaint:
@@ -260,7 +260,7 @@ class Workload:
         return []
 
     def judge_next(self, folder, results):
-        """The next save must succeed, and leave nothing behind."""
+        """Complaints unless the next save succeeds and leaves nothing behind."""
         number = str(self.after + 5)
         if results[0].status != 0:
             return [f"the save after it: {results[0]}"]
@@ -288,11 +288,11 @@ def workloads(rig, saver):
             Workload(rig, saver, "a checkpoint in place of an older one", 1),
             Workload(rig, saver, "a compressed one in place of an older one", 1, "save-planes"),
             Workload(rig, saver, "a new series", 0, "series"),
-            Workload(rig, saver, "a series that goes on", 1, "series")]
+            Workload(rig, saver, "an existing series", 1, "series")]
 
 
 def calls_of(killer, arguments, scratch):
-    """The names of the system calls on files that a run makes."""
+    """(Result of a run, names of its system calls on files)."""
     listing = os.path.join(scratch, "calls")
     result = run([killer, "-l", listing, *arguments])
     with open(listing) as file:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Reads and writes that move fewer bytes than requested, or are interrupted: saves and loads stay
-correct, bit for bit."""
+"""short_io.py -- tests saves and loads while reads and writes move fewer bytes than requested, or are
+interrupted: the state must be correct, bit for bit."""
 import os
 
 import rig as rigs
