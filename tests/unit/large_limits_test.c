@@ -360,7 +360,7 @@ TEST(metrics_of_a_checkpoint)
     ASSERT_OK(sidestep_series_note(series, 1, metrics, FEWER, NULL, 0, &err));
     assert_int_equal(sidestep_series_note(series, 1, metrics, HUNDREDS, NULL, 0, &err),
                      SIDESTEP_EINVAL);
-    assert_non_null(strstr(err.message, "more than 16384 bytes about 'step-1'"));
+    assert_non_null(strstr(err.message, "an annotation of 'step-1' is longer than 16384 bytes"));
     ASSERT_OK(sidestep_series_close(&series, &err));
 }
 
