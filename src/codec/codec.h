@@ -103,8 +103,9 @@ struct codec {
     enum sidestep_status (*encode)(struct codec_encoder *encoder, const struct codec_item *item,
                                    const struct codec_part *part, struct buffer *out,
                                    struct buffer *index, struct sidestep_error *err);
-    /* Decode one item of at most ${max} bytes.  ECORRUPT: encode() did not make it, or it is
-     * larger.  Reads all of the input. */
+    /* Decode one item of at most ${max} bytes.  Reads all of the input.  ECORRUPT: it is larger, or
+     * encode() did not make it.  Among these are an input that was cut, even to nothing, and one
+     * with bytes after its end. */
     enum sidestep_status (*decode)(const struct codec *self, struct codec_input *input,
                                    uint64_t max, struct codec_sink *sink,
                                    struct sidestep_error *err);
