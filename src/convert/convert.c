@@ -61,7 +61,7 @@ static enum sidestep_status check_options(const struct sidestep_convert_options 
     return SIDESTEP_OK;
 }
 
-static enum sidestep_format infer_format(const struct convert *c)
+static enum sidestep_format infer_format(const struct conversion *c)
 {
     if (file_name_has_suffix(c->destination, ".safetensors"))
         return SIDESTEP_FORMAT_SAFETENSORS;
@@ -77,7 +77,7 @@ static enum sidestep_format infer_format(const struct convert *c)
                                                     : SIDESTEP_FORMAT_DCP;
 }
 
-static enum sidestep_status choose_format(struct convert *c, struct sidestep_error *err)
+static enum sidestep_status choose_format(struct conversion *c, struct sidestep_error *err)
 {
     c->to = c->options.to != SIDESTEP_FORMAT_AUTO ? c->options.to : infer_format(c);
     if (c->to != SIDESTEP_FORMAT_DCP && (c->options.ranks > 1 || c->options.compress != NULL))
@@ -88,7 +88,7 @@ static enum sidestep_status choose_format(struct convert *c, struct sidestep_err
 
 /* ---------------------------------------------------------------- the conversion */
 
-static enum sidestep_status open_bytes(struct convert *c, struct sidestep_error *err)
+static enum sidestep_status open_bytes(struct conversion *c, struct sidestep_error *err)
 {
     OWNED bool *wanted = memory_new(c->reader->metadata.count, sizeof(*wanted));
 
@@ -112,7 +112,7 @@ static bool is_known(const char *name)
            object_export_parse(name, id);
 }
 
-static enum sidestep_status write_files(struct convert *c, const struct sidestep_value *aside,
+static enum sidestep_status write_files(struct conversion *c, const struct sidestep_value *aside,
                                         struct sidestep_error *err)
 {
     bool is_file = c->to != SIDESTEP_FORMAT_SAFETENSORS ||
@@ -140,7 +140,7 @@ static void free_value(struct sidestep_value **value)
     sidestep_value_free(value);
 }
 
-static enum sidestep_status convert_to_files(struct convert *c, struct sidestep_error *err)
+static enum sidestep_status convert_to_files(struct conversion *c, struct sidestep_error *err)
 {
     OWNED_BY(free_value) struct sidestep_value *aside = NULL;
 
@@ -155,7 +155,7 @@ static enum sidestep_status convert_to_files(struct convert *c, struct sidestep_
     return write_files(c, aside, err);
 }
 
-static enum sidestep_status convert_with(struct convert *c, struct sidestep_error *err)
+static enum sidestep_status convert_with(struct conversion *c, struct sidestep_error *err)
 {
     bool partial = (c->options.flags & SIDESTEP_CONVERT_PARTIAL) != 0;
     uint32_t flags = STORE_DIRECT | READER_FOREIGN | READER_LATE |
@@ -182,7 +182,7 @@ static enum sidestep_status convert_with(struct convert *c, struct sidestep_erro
 
 /* ---------------------------------------------------------------- the report */
 
-static enum sidestep_status list_overflows(struct convert *c, struct arena *arena,
+static enum sidestep_status list_overflows(struct conversion *c, struct arena *arena,
                                            struct sidestep_convert_report *report,
                                            struct sidestep_error *err)
 {
@@ -224,7 +224,7 @@ static const char *source_format(const struct reader *r)
 }
 
 /* If memory is short, the report stays empty: the conversion has succeeded. */
-static void fill_report(struct convert *c, struct sidestep_convert_report *report)
+static void fill_report(struct conversion *c, struct sidestep_convert_report *report)
 {
     struct arena *arena = memory_new(1, sizeof(*arena));
 
@@ -266,7 +266,7 @@ void sidestep_convert_report_release(struct sidestep_convert_report *report)
     *report = (struct sidestep_convert_report){0};
 }
 
-static void release(struct convert *c)
+static void release(struct conversion *c)
 {
     for (size_t i = 0; i < c->object_count; i++)
         sidestep_value_free(&c->objects[i].value);
@@ -284,7 +284,7 @@ enum sidestep_status sidestep_convert(const char *source, const char *destinatio
                                       struct sidestep_convert_report *report,
                                       struct sidestep_error *err)
 {
-    struct convert c = {.source = source, .destination = destination};
+    struct conversion c = {.source = source, .destination = destination};
 
     if (report != NULL)
         *report = (struct sidestep_convert_report){0};

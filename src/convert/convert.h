@@ -10,8 +10,8 @@
  * What comes in: the source, opened by checkpoint/checkpoint.h, and a path or URL for the result.
  * What goes out: the result, whole and durable, or nothing; and a report of what was left out.
  *
- * Ownership: struct convert owns all that is allocated during the call; its arena frees it at the
- * end. The source is only read.
+ * Ownership: struct conversion owns all that is allocated during the call; its arena frees it at
+ * the end. The source is only read.
  *
  * Threads: the call blocks. convert_write.c starts its own threads, and ends them before it
  * returns. A conversion to DCP opens an engine for the call.
@@ -48,7 +48,7 @@ struct convert_object {
     struct sidestep_value *value; /* owned; set for formats that hold values */
 };
 
-struct convert {
+struct conversion {
     struct sidestep_convert_options options;
     enum sidestep_format to;
     const char *source;
@@ -83,15 +83,15 @@ struct convert {
 
 /* ---- convert_select.c: which tensors and objects are converted, and their new names ---- */
 
-enum sidestep_status convert_select(struct convert *c, struct sidestep_error *err);
+enum sidestep_status convert_select(struct conversion *c, struct sidestep_error *err);
 
 /* ---- convert_partial.c: what can be read of a damaged source ---- */
 
 /* Verify the source, and record what fails. */
-enum sidestep_status convert_find_damaged(struct convert *c, struct sidestep_error *err);
+enum sidestep_status convert_find_damaged(struct conversion *c, struct sidestep_error *err);
 /* Find out whether ${entry}, which was selected, is damaged, and if so, record it for the report.
  */
-enum sidestep_status convert_is_damaged(struct convert *c, const struct metadata_entry *entry,
+enum sidestep_status convert_is_damaged(struct conversion *c, const struct metadata_entry *entry,
                                         bool *is_lost, struct sidestep_error *err);
 /* ---- convert_model.c: which part of a training state is its model ---- */
 
@@ -100,7 +100,7 @@ struct convert_model {
     const char *name; /* the dict at the top that is the model; NULL: all but other known dicts */
 };
 /* EMISMATCH: several dicts could be the model, or the rest contains the state of an optimizer. */
-enum sidestep_status convert_model_find(const struct convert *c, struct convert_model *model,
+enum sidestep_status convert_model_find(const struct conversion *c, struct convert_model *model,
                                         struct sidestep_error *err);
 bool convert_model_contains(const struct convert_model *model, const struct metadata_entry *entry);
 /* The number of items of the entry's path that the model's name consists of. */
@@ -111,7 +111,7 @@ uint32_t convert_model_prefix_length(const struct convert_model *model,
 
 struct convert_renames;
 /* Compile the expressions and read the mapping.  ${*renames} is NULL if there are none. */
-enum sidestep_status convert_renames_new(const struct convert *c, struct convert_renames **out,
+enum sidestep_status convert_renames_new(const struct conversion *c, struct convert_renames **out,
                                          struct sidestep_error *err);
 void convert_renames_free(struct convert_renames **renames);
 /* The new name, in the arena; ${name} itself if it does not change. */
@@ -123,12 +123,12 @@ enum sidestep_status convert_renames_apply(const struct convert_renames *renames
 
 /* Read bytes [begin, begin + bytes) of ${box} of a tensor, converted for the destination.  Any
  * thread. */
-enum sidestep_status convert_read(struct convert *c, size_t tensor, const struct box *box,
+enum sidestep_status convert_read(struct conversion *c, size_t tensor, const struct box *box,
                                   uint64_t begin, uint64_t bytes, uint8_t *to,
                                   struct sidestep_error *err);
 /* Add ${bytes} to the progress.  ${*is_last}: all are done.  ECANCELLED if the caller cancelled.
  * Any thread. */
-enum sidestep_status convert_add_progress(struct convert *c, uint64_t bytes, bool *is_last,
+enum sidestep_status convert_add_progress(struct conversion *c, uint64_t bytes, bool *is_last,
                                           struct sidestep_error *err);
 /* The box of the whole tensor. */
 struct box convert_tensor_box(const struct convert_tensor *tensor);
@@ -136,18 +136,18 @@ struct box convert_tensor_box(const struct convert_tensor *tensor);
 /* ---- convert_objects.c ---- */
 
 /* The bytes of an object as a checkpoint stores it.  The caller frees ${*bytes}. */
-enum sidestep_status convert_object_bytes(struct convert *c, const struct convert_object *o,
+enum sidestep_status convert_object_bytes(struct conversion *c, const struct convert_object *o,
                                           void **bytes, size_t *length, struct sidestep_error *err);
 /* Keep only objects that the format can hold, with their values.  As the options say, fail because
  * of the others, leave them out, or put them into the dict ${aside}.  ${holds_plain}: the format
  * holds objects of plain data; otherwise it holds none. */
-enum sidestep_status convert_filter_objects(struct convert *c, bool holds_plain,
+enum sidestep_status convert_filter_objects(struct conversion *c, bool holds_plain,
                                             struct sidestep_value *aside,
                                             struct sidestep_error *err);
 /* Record that an object is not in the destination. */
-enum sidestep_status convert_skip_object(struct convert *c, const struct convert_object *o,
+enum sidestep_status convert_skip_object(struct conversion *c, const struct convert_object *o,
                                          struct sidestep_error *err);
-enum sidestep_status convert_write_aside(struct convert *c, struct export *export,
+enum sidestep_status convert_write_aside(struct conversion *c, struct export *export,
                                          const struct sidestep_value *dict,
                                          struct sidestep_error *err);
 
@@ -185,22 +185,22 @@ enum sidestep_status convert_file_add_segment(struct convert_file *file,
                                               struct convert_segment segment,
                                               struct sidestep_error *err);
 /* Write, sync and close all files. */
-enum sidestep_status convert_write(struct convert *c, struct export *export,
+enum sidestep_status convert_write(struct conversion *c, struct export *export,
                                    struct convert_file *files, size_t count,
                                    struct sidestep_error *err);
 
 /* ---- the formats: lay out, write, publish ---- */
 
-enum sidestep_status convert_to_safetensors(struct convert *c, struct export *export,
+enum sidestep_status convert_to_safetensors(struct conversion *c, struct export *export,
                                             struct sidestep_error *err);
-enum sidestep_status convert_to_zip(struct convert *c, struct export *export,
+enum sidestep_status convert_to_zip(struct conversion *c, struct export *export,
                                     struct sidestep_error *err);
 /* Set the options of a save for the compression ${name}.  False: there is none of this name. */
 bool convert_parse_compression(const char *name, struct sidestep_save_options *how);
 /* Fail because there is no compression ${name}; the message lists all. */
 enum sidestep_status convert_fail_compression(const char *name, struct sidestep_error *err);
-enum sidestep_status convert_to_dcp(struct convert *c, struct sidestep_error *err);
+enum sidestep_status convert_to_dcp(struct conversion *c, struct sidestep_error *err);
 /* Limit of threads, by the memory that sidestep.h promises. */
-unsigned convert_dcp_max_threads(const struct convert *c);
+unsigned convert_dcp_max_threads(const struct conversion *c);
 
 #endif

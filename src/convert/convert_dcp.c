@@ -18,7 +18,7 @@
 
 #define HIGH_LEVEL 10u /* of zstd: from this level on it takes more memory */
 
-static enum sidestep_status read_stretch(struct convert *c, size_t tensor, const struct box *box,
+static enum sidestep_status read_stretch(struct conversion *c, size_t tensor, const struct box *box,
                                          uint64_t begin, uint64_t bytes, uint8_t *to,
                                          struct sidestep_error *err)
 {
@@ -35,7 +35,7 @@ static enum sidestep_status read_tensor(void *context, size_t tensor, const stru
                                         uint64_t begin, uint64_t bytes, uint8_t *to,
                                         struct sidestep_error *err)
 {
-    struct convert *c = context;
+    struct conversion *c = context;
     struct sidestep_error why = {0};
     enum sidestep_status status = SIDESTEP_OK;
 
@@ -52,7 +52,7 @@ static enum sidestep_status read_tensor(void *context, size_t tensor, const stru
     return status;
 }
 
-static enum sidestep_status add_object(struct convert *c, const struct convert_object *o,
+static enum sidestep_status add_object(struct conversion *c, const struct convert_object *o,
                                        struct sidestep_state_dict *state,
                                        struct sidestep_error *err)
 {
@@ -71,7 +71,7 @@ static enum sidestep_status add_object(struct convert *c, const struct convert_o
     return status;
 }
 
-static enum sidestep_status add_objects(struct convert *c, struct sidestep_state_dict *state,
+static enum sidestep_status add_objects(struct conversion *c, struct sidestep_state_dict *state,
                                         struct sidestep_error *err)
 {
     for (size_t i = 0; i < c->object_count; i++)
@@ -80,7 +80,7 @@ static enum sidestep_status add_objects(struct convert *c, struct sidestep_state
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status fill_state(struct convert *c, const struct state_source *reader,
+static enum sidestep_status fill_state(struct conversion *c, const struct state_source *reader,
                                        struct sidestep_state_dict *state,
                                        struct sidestep_error *err)
 {
@@ -105,7 +105,7 @@ static enum sidestep_status fill_state(struct convert *c, const struct state_sou
 
 /* Arguments of save_rank(), the same for all ranks. */
 struct rank_saves {
-    struct convert *c;
+    struct conversion *c;
     const struct sidestep_state_dict *state;
     sem_t turn;
 };
@@ -179,7 +179,7 @@ static struct memory_limits {
                                   .threads = how.compress_level < HIGH_LEVEL ? 4 : 3};
 }
 
-unsigned convert_dcp_max_threads(const struct convert *c)
+unsigned convert_dcp_max_threads(const struct conversion *c)
 {
     return get_limits(c->options.compress).threads;
 }
@@ -189,7 +189,7 @@ static enum sidestep_status save_rank(const struct sidestep_comm *comm, void *co
                                       struct sidestep_error *err)
 {
     struct rank_saves *s = context;
-    const struct convert *c = s->c;
+    const struct conversion *c = s->c;
     struct sidestep_engine *engine = NULL;
     struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
     struct sidestep_save_options how = SIDESTEP_SAVE_OPTIONS_INIT;
@@ -210,7 +210,8 @@ static enum sidestep_status save_rank(const struct sidestep_comm *comm, void *co
     return status;
 }
 
-static enum sidestep_status save_ranks(struct convert *c, const struct sidestep_state_dict *state,
+static enum sidestep_status save_ranks(struct conversion *c,
+                                       const struct sidestep_state_dict *state,
                                        struct sidestep_error *err)
 {
     struct rank_saves rank_saves = {.c = c, .state = state};
@@ -224,7 +225,7 @@ static enum sidestep_status save_ranks(struct convert *c, const struct sidestep_
     return status;
 }
 
-enum sidestep_status convert_to_dcp(struct convert *c, struct sidestep_error *err)
+enum sidestep_status convert_to_dcp(struct conversion *c, struct sidestep_error *err)
 {
     const struct state_source reader = {.read = read_tensor, .context = c};
     struct sidestep_state_dict *state = NULL;

@@ -144,7 +144,7 @@ static bool has_tensors(const struct metadata *m, const char *top)
 }
 
 /* Safetensors hold only weights.  In other sources, names at the top decide. */
-enum sidestep_status convert_model_find(const struct convert *c, struct convert_model *model,
+enum sidestep_status convert_model_find(const struct conversion *c, struct convert_model *model,
                                         struct sidestep_error *err)
 {
     const struct metadata *m = &c->reader->metadata;

@@ -7,7 +7,7 @@
 #include "format/format.h"
 #include "model/model.h"
 
-enum sidestep_status convert_object_bytes(struct convert *c, const struct convert_object *o,
+enum sidestep_status convert_object_bytes(struct conversion *c, const struct convert_object *o,
                                           void **bytes, size_t *length, struct sidestep_error *err)
 {
     struct reader_item item;
@@ -20,7 +20,7 @@ enum sidestep_status convert_object_bytes(struct convert *c, const struct conver
 }
 
 /* Decode an object of plain data.  EUNSUPPORTED: it is another object. */
-static enum sidestep_status read_value(struct convert *c, const struct convert_object *o,
+static enum sidestep_status read_value(struct conversion *c, const struct convert_object *o,
                                        struct sidestep_value **value, struct sidestep_error *err)
 {
     OWNED void *bytes = NULL;
@@ -34,7 +34,7 @@ static enum sidestep_status read_value(struct convert *c, const struct convert_o
 }
 
 /* Put an object into the dict that is written aside: its value, or all its stored bytes. */
-static enum sidestep_status keep_aside(struct convert *c, const struct convert_object *o,
+static enum sidestep_status keep_aside(struct conversion *c, const struct convert_object *o,
                                        struct sidestep_value *dict, struct sidestep_error *err)
 {
     struct sidestep_value *value = NULL;
@@ -54,7 +54,7 @@ static enum sidestep_status keep_aside(struct convert *c, const struct convert_o
     return status;
 }
 
-enum sidestep_status convert_skip_object(struct convert *c, const struct convert_object *o,
+enum sidestep_status convert_skip_object(struct conversion *c, const struct convert_object *o,
                                          struct sidestep_error *err)
 {
     if (c->left_out == NULL)
@@ -69,7 +69,7 @@ enum sidestep_status convert_skip_object(struct convert *c, const struct convert
 }
 
 /* Decode object ${i}; if the format cannot hold it, do what the options say. */
-static enum sidestep_status filter_object(struct convert *c, size_t i, bool holds_plain,
+static enum sidestep_status filter_object(struct conversion *c, size_t i, bool holds_plain,
                                           struct sidestep_value *aside, struct sidestep_error *err)
 {
     struct convert_object *o = &c->objects[i];
@@ -96,7 +96,7 @@ static enum sidestep_status filter_object(struct convert *c, size_t i, bool hold
     return status;
 }
 
-enum sidestep_status convert_filter_objects(struct convert *c, bool holds_plain,
+enum sidestep_status convert_filter_objects(struct conversion *c, bool holds_plain,
                                             struct sidestep_value *aside,
                                             struct sidestep_error *err)
 {
@@ -113,7 +113,7 @@ enum sidestep_status convert_filter_objects(struct convert *c, bool holds_plain,
     return SIDESTEP_OK;
 }
 
-enum sidestep_status convert_write_aside(struct convert *c, struct export *export,
+enum sidestep_status convert_write_aside(struct conversion *c, struct export *export,
                                          const struct sidestep_value *dict,
                                          struct sidestep_error *err)
 {

@@ -18,7 +18,7 @@ static const char *reason_of(const struct reader *r, const struct sidestep_probl
 }
 
 /* Record the first problem of each name; a tensor may have several. */
-static enum sidestep_status record_problem(struct convert *c,
+static enum sidestep_status record_problem(struct conversion *c,
                                            const struct sidestep_problem *problem,
                                            struct sidestep_error *err)
 {
@@ -36,7 +36,7 @@ static enum sidestep_status record_problem(struct convert *c,
     return c->reasons[number] != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, strlen(problem->message));
 }
 
-static enum sidestep_status record_problems(struct convert *c,
+static enum sidestep_status record_problems(struct conversion *c,
                                             const struct verify_findings *findings,
                                             struct sidestep_error *err)
 {
@@ -50,7 +50,7 @@ static enum sidestep_status record_problems(struct convert *c,
     return SIDESTEP_OK;
 }
 
-enum sidestep_status convert_find_damaged(struct convert *c, struct sidestep_error *err)
+enum sidestep_status convert_find_damaged(struct conversion *c, struct sidestep_error *err)
 {
     OWNED_BY(workers_free) struct workers *workers = NULL;
     struct verify_findings findings = {.max_count = SIZE_MAX};
@@ -72,7 +72,7 @@ enum sidestep_status convert_find_damaged(struct convert *c, struct sidestep_err
     return status;
 }
 
-enum sidestep_status convert_is_damaged(struct convert *c, const struct metadata_entry *entry,
+enum sidestep_status convert_is_damaged(struct conversion *c, const struct metadata_entry *entry,
                                         bool *is_lost, struct sidestep_error *err)
 {
     size_t i = hash_table_find(&c->damaged, entry->name);

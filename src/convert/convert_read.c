@@ -15,7 +15,7 @@ struct box convert_tensor_box(const struct convert_tensor *tensor)
 }
 
 /* Read elements [first, last) of the box into ${stored}, and convert them into ${converted}. */
-static enum sidestep_status read_elements(struct convert *c, struct convert_tensor *t,
+static enum sidestep_status read_elements(struct conversion *c, struct convert_tensor *t,
                                           const struct box *box, uint64_t first, uint64_t last,
                                           uint8_t *stored, uint8_t *converted,
                                           struct sidestep_error *err)
@@ -30,7 +30,7 @@ static enum sidestep_status read_elements(struct convert *c, struct convert_tens
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status read_cast(struct convert *c, struct convert_tensor *t,
+static enum sidestep_status read_cast(struct conversion *c, struct convert_tensor *t,
                                       const struct box *box, uint64_t begin, uint64_t bytes,
                                       uint8_t *to, struct sidestep_error *err)
 {
@@ -52,7 +52,7 @@ static enum sidestep_status read_cast(struct convert *c, struct convert_tensor *
     return SIDESTEP_OK;
 }
 
-enum sidestep_status convert_read(struct convert *c, size_t tensor, const struct box *box,
+enum sidestep_status convert_read(struct conversion *c, size_t tensor, const struct box *box,
                                   uint64_t begin, uint64_t bytes, uint8_t *to,
                                   struct sidestep_error *err)
 {
@@ -65,7 +65,7 @@ enum sidestep_status convert_read(struct convert *c, size_t tensor, const struct
     return tensor_reader_read(c->bytes, t->entry, box, begin, bytes, to, err);
 }
 
-enum sidestep_status convert_add_progress(struct convert *c, uint64_t bytes, bool *is_last,
+enum sidestep_status convert_add_progress(struct conversion *c, uint64_t bytes, bool *is_last,
                                           struct sidestep_error *err)
 {
     if (c->options.cancel != NULL && *c->options.cancel)

@@ -144,7 +144,7 @@ static enum sidestep_status read_mapping(struct convert_renames *r, const char *
     return text != NULL ? parse_mapping(r, text, err) : FAIL_NOMEM(err, bytes.length);
 }
 
-static enum sidestep_status compile_all(const struct convert *c, struct convert_renames *r,
+static enum sidestep_status compile_all(const struct conversion *c, struct convert_renames *r,
                                         struct sidestep_error *err)
 {
     const struct sidestep_convert_options *o = &c->options;
@@ -167,7 +167,7 @@ static enum sidestep_status compile_all(const struct convert *c, struct convert_
     return status;
 }
 
-enum sidestep_status convert_renames_new(const struct convert *c, struct convert_renames **out,
+enum sidestep_status convert_renames_new(const struct conversion *c, struct convert_renames **out,
                                          struct sidestep_error *err)
 {
     *out = NULL;

@@ -20,7 +20,7 @@ struct placed {
 };
 
 struct layout {
-    struct convert *c;
+    struct conversion *c;
     struct convert_file *files;
     size_t file_count; /* with tensors; the index, if there is one, follows them */
     struct placed *order;
@@ -32,7 +32,7 @@ struct layout {
 static enum sidestep_status assign_files(struct layout *l, bool one_file,
                                          struct sidestep_error *err)
 {
-    const struct convert *c = l->c;
+    const struct conversion *c = l->c;
     uint64_t most =
         c->options.max_shard_bytes != 0 ? c->options.max_shard_bytes : DEFAULT_SHARD_BYTES;
     uint64_t used = 0;
@@ -81,7 +81,7 @@ static const char *name_file(struct layout *l, const char *only, size_t i)
 static enum sidestep_status lay_out_file(struct layout *l, struct convert_file *file, size_t first,
                                          size_t last, struct sidestep_error *err)
 {
-    const struct convert *c = l->c;
+    const struct conversion *c = l->c;
     OWNED struct safetensors_tensor *tensors = memory_new(last - first, sizeof(*tensors));
     OWNED_BUFFER header = {0};
 
@@ -121,7 +121,7 @@ static int compare_names(const void *a, const void *b)
 
 static enum sidestep_status lay_out_index(struct layout *l, struct sidestep_error *err)
 {
-    const struct convert *c = l->c;
+    const struct conversion *c = l->c;
     struct convert_file *file = &l->files[l->file_count];
     OWNED struct safetensors_index_entry *places = memory_new(c->tensor_count, sizeof(*places));
     OWNED_BUFFER text = {0};
@@ -163,7 +163,7 @@ static enum sidestep_status lay_out(struct layout *l, const char *only, struct s
     return l->file_count > 1 ? lay_out_index(l, err) : SIDESTEP_OK;
 }
 
-enum sidestep_status convert_to_safetensors(struct convert *c, struct export *export,
+enum sidestep_status convert_to_safetensors(struct conversion *c, struct export *export,
                                             struct sidestep_error *err)
 {
     struct layout l = {.c = c, .infix = export->infix};

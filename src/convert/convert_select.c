@@ -10,7 +10,7 @@
 #include "model/model.h"
 
 struct selector {
-    struct convert *c;
+    struct conversion *c;
     struct convert_renames *renames;
     struct convert_model model; /* if only the model is converted */
     struct sidestep_error *err;
@@ -62,7 +62,7 @@ static enum sidestep_status set_name(const struct selector *s, const struct meta
 
 static enum sidestep_status add_tensor(const struct selector *s, size_t i)
 {
-    struct convert *c = s->c;
+    struct conversion *c = s->c;
     const struct metadata_entry *entry = &c->reader->metadata.entries[i];
     struct convert_tensor *t = &c->tensors[c->tensor_count];
     struct box whole = {.ndim = entry->ndim, .lengths = entry->shape};
@@ -82,7 +82,7 @@ static enum sidestep_status add_tensor(const struct selector *s, size_t i)
 
 static enum sidestep_status add_object(const struct selector *s, size_t i)
 {
-    struct convert *c = s->c;
+    struct conversion *c = s->c;
     struct convert_object *o = &c->objects[c->object_count++];
 
     o->from = &c->reader->metadata.entries[i];
@@ -109,7 +109,7 @@ static enum sidestep_status select_entries(const struct selector *s)
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status check_names(const struct convert *c, struct sidestep_error *err)
+static enum sidestep_status check_names(const struct conversion *c, struct sidestep_error *err)
 {
     OWNED_HASH_TABLE names = {0};
     size_t existing = SIZE_MAX;
@@ -139,7 +139,7 @@ static int compare_stored(const void *a, const void *b)
     return x->entry < y->entry ? -1 : x->entry > y->entry;
 }
 
-static enum sidestep_status fail_without_tensors(const struct convert *c,
+static enum sidestep_status fail_without_tensors(const struct conversion *c,
                                                  struct sidestep_error *err)
 {
     for (size_t i = 0; i < c->object_count; i++)
@@ -159,7 +159,7 @@ static enum sidestep_status fail_without_tensors(const struct convert *c,
                 metadata->count != 0 ? "'" : "");
 }
 
-enum sidestep_status convert_select(struct convert *c, struct sidestep_error *err)
+enum sidestep_status convert_select(struct conversion *c, struct sidestep_error *err)
 {
     struct selector s = {.c = c, .err = err};
 

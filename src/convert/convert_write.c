@@ -25,7 +25,7 @@ struct window {
 };
 
 struct write_job {
-    struct convert *c;
+    struct conversion *c;
     struct export *export;
     struct convert_file *files;
     struct store_file **handles; /* per file; NULL when it is sealed */
@@ -56,7 +56,7 @@ enum sidestep_status convert_file_add_segment(struct convert_file *file,
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status report_file(struct convert *c, const char *name,
+static enum sidestep_status report_file(struct conversion *c, const char *name,
                                         struct sidestep_error *err)
 {
     TRY_GROW(c->files, c->file_capacity, c->file_count, err);
@@ -325,7 +325,7 @@ static void explain_full(const struct write_job *w, struct sidestep_error *err)
     space_report(err, w->export->commit.dir, "the files take", needed, stored, "");
 }
 
-enum sidestep_status convert_write(struct convert *c, struct export *export,
+enum sidestep_status convert_write(struct conversion *c, struct export *export,
                                    struct convert_file *files, size_t count,
                                    struct sidestep_error *err)
 {

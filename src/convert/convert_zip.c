@@ -27,7 +27,7 @@ struct segment_info {
 };
 
 struct layout {
-    struct convert *c;
+    struct conversion *c;
     struct convert_file file;
     struct zip_writer writer;
     struct buffer literal; /* bytes of the segment that is being laid out */
@@ -154,7 +154,7 @@ static enum sidestep_status add_tail(struct layout *l, struct sidestep_error *er
 /* ---------------------------------------------------------------- torch.save() */
 
 /* Tensors that are the same bytes of the source file share a storage, as in the source. */
-static enum sidestep_status find_shared_storages(const struct convert *c, size_t *storages,
+static enum sidestep_status find_shared_storages(const struct conversion *c, size_t *storages,
                                                  struct sidestep_error *err)
 {
     OWNED_HASH_TABLE seen = {0};
@@ -197,7 +197,7 @@ static int compare_entries(const void *a, const void *b)
 static enum sidestep_status make_pickle(struct layout *l, const size_t *storages,
                                         struct buffer *out, struct sidestep_error *err)
 {
-    const struct convert *c = l->c;
+    const struct conversion *c = l->c;
     size_t count = c->tensor_count + c->object_count;
     OWNED struct torch_write_entry *entries = memory_new(count, sizeof(*entries));
 
@@ -278,7 +278,7 @@ static enum sidestep_status lay_out_npz(struct layout *l, struct sidestep_error 
     return SIDESTEP_OK;
 }
 
-enum sidestep_status convert_to_zip(struct convert *c, struct export *export,
+enum sidestep_status convert_to_zip(struct conversion *c, struct export *export,
                                     struct sidestep_error *err)
 {
     struct layout l = {.c = c, .is_torch = c->to == SIDESTEP_FORMAT_TORCH};

@@ -35,7 +35,7 @@ static enum sidestep_status check_content(const struct buffer *bytes,
     return FAIL(err, SIDESTEP_ECORRUPT, "'%s' changed while it was read", name);
 }
 
-static enum sidestep_status read_records(struct copy *c, struct sidestep_error *err)
+static enum sidestep_status read_records(struct checkpoint_copy *c, struct sidestep_error *err)
 {
     const struct reader *r = c->reader;
     struct sidestep_error why = {.rank = -1};
@@ -59,7 +59,7 @@ static enum sidestep_status read_records(struct copy *c, struct sidestep_error *
     return reader_read_index(r, &c->index, err);
 }
 
-static enum sidestep_status list_files(struct copy *c, struct sidestep_error *err)
+static enum sidestep_status list_files(struct checkpoint_copy *c, struct sidestep_error *err)
 {
     const struct reader *r = c->reader;
 
@@ -82,7 +82,7 @@ static enum sidestep_status list_files(struct copy *c, struct sidestep_error *er
 
 /* The id of a checkpoint of another program is a hash of its .metadata and of the attributes of its
  * files. */
-static enum sidestep_status make_id(struct copy *c, struct sidestep_error *err)
+static enum sidestep_status make_id(struct checkpoint_copy *c, struct sidestep_error *err)
 {
     const struct reader *r = c->reader;
     uint8_t sha256[HASH_SHA256_BYTES];
@@ -105,7 +105,7 @@ static enum sidestep_status make_id(struct copy *c, struct sidestep_error *err)
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status open_source(struct copy *c, struct sidestep_error *err)
+static enum sidestep_status open_source(struct checkpoint_copy *c, struct sidestep_error *err)
 {
     uint32_t ring = store_ring_probe() == 0 ? READER_IO_URING : 0;
 
@@ -118,8 +118,8 @@ static enum sidestep_status open_source(struct copy *c, struct sidestep_error *e
 /* ---- the destination */
 
 /* Does ${dir} hold a checkpoint with the .metadata of the source? */
-static enum sidestep_status compare(struct copy *c, struct store_dir *dir, bool *is_there,
-                                    bool *is_same)
+static enum sidestep_status compare(struct checkpoint_copy *c, struct store_dir *dir,
+                                    bool *is_there, bool *is_same)
 {
     uint8_t theirs[HASH_SHA256_BYTES], ours[HASH_SHA256_BYTES];
     uint64_t length;
@@ -132,7 +132,7 @@ static enum sidestep_status compare(struct copy *c, struct store_dir *dir, bool 
     return status;
 }
 
-static enum sidestep_status check_is_elsewhere(struct copy *c, struct store_dir *dir,
+static enum sidestep_status check_is_elsewhere(struct checkpoint_copy *c, struct store_dir *dir,
                                                struct sidestep_error *err)
 {
     struct store_stat from, to;
@@ -147,7 +147,7 @@ static enum sidestep_status check_is_elsewhere(struct copy *c, struct store_dir 
 
 /* Set ${*is_whole} if the copy is already there and whole. EEXISTS: something else is there, and
  * must not be replaced. If the destination cannot be read, the target's begin() reports it. */
-static enum sidestep_status check_destination(struct copy *c, bool *is_whole,
+static enum sidestep_status check_destination(struct checkpoint_copy *c, bool *is_whole,
                                               struct sidestep_error *err)
 {
     const struct verify_options options = {.cancel = c->options.cancel};
@@ -184,7 +184,7 @@ static enum sidestep_status check_destination(struct copy *c, bool *is_whole,
 
 /* ---- the copy */
 
-static enum sidestep_status transfer(struct copy *c, struct sidestep_error *err)
+static enum sidestep_status transfer(struct checkpoint_copy *c, struct sidestep_error *err)
 {
     bool has_manifest = c->reader->has_manifest;
 
@@ -214,7 +214,7 @@ static bool can_resume(enum sidestep_status status)
     }
 }
 
-static enum sidestep_status transfer_and_end(struct copy *c, struct sidestep_error *err)
+static enum sidestep_status transfer_and_end(struct checkpoint_copy *c, struct sidestep_error *err)
 {
     enum sidestep_status status = transfer(c, err);
 
@@ -225,7 +225,7 @@ static enum sidestep_status transfer_and_end(struct copy *c, struct sidestep_err
     return status;
 }
 
-static void fill_report(const struct copy *c, struct sidestep_copy_report *report)
+static void fill_report(const struct checkpoint_copy *c, struct sidestep_copy_report *report)
 {
     const struct reader *r = c->reader;
 
@@ -238,7 +238,7 @@ static void fill_report(const struct copy *c, struct sidestep_copy_report *repor
         memcpy(report->save_id, r->manifest.save_id, SAVE_ID_HEX);
 }
 
-static unsigned choose_threads(const struct copy *c)
+static unsigned choose_threads(const struct checkpoint_copy *c)
 {
     bool has_objects = c->from->ops->layout == STORE_OF_KEYS || c->to->ops->layout == STORE_OF_KEYS;
 
@@ -249,7 +249,7 @@ static unsigned choose_threads(const struct copy *c)
 static const struct copy_target *const targets[STORE_LAYOUTS] = {
     [STORE_OF_DIRECTORIES] = &copy_to_files, [STORE_OF_KEYS] = &copy_to_objects};
 
-enum sidestep_status copy_run(struct copy *c, struct sidestep_copy_report *report,
+enum sidestep_status copy_run(struct checkpoint_copy *c, struct sidestep_copy_report *report,
                               struct sidestep_error *err)
 {
     bool is_whole = false;
@@ -267,7 +267,7 @@ enum sidestep_status copy_run(struct copy *c, struct sidestep_copy_report *repor
     return SIDESTEP_OK;
 }
 
-void copy_release(struct copy *c)
+void copy_release(struct checkpoint_copy *c)
 {
     workers_free(&c->workers);
     reader_close(&c->reader);
@@ -295,7 +295,8 @@ enum sidestep_status sidestep_copy(const char *source, const char *destination,
                                    struct sidestep_copy_report *report, struct sidestep_error *err)
 {
     OWNED_STORE *from = NULL, *to = NULL;
-    struct copy c = {.source = source, .destination = destination, .clock = clock_system()};
+    struct checkpoint_copy c = {
+        .source = source, .destination = destination, .clock = clock_system()};
 
     if (report != NULL)
         *report = (struct sidestep_copy_report){.step = -1};

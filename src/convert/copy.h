@@ -19,16 +19,16 @@
 #include "verify/verify.h"
 
 /* A data file of the source. */
-struct copy_file {
+struct copied_file {
     bool is_there;         /* at the destination, whole, before this call wrote to it */
     _Atomic uint64_t left; /* bytes before the footer that are not written yet */
-    /* Guarded by the lock of struct copy: */
+    /* Guarded by the lock of struct checkpoint_copy: */
     struct store_file *to; /* open while it is written */
     bool is_opening;       /* a thread creates it */
     bool is_done;          /* synced and closed */
 };
 
-struct copy {
+struct checkpoint_copy {
     /* Set by the caller of copy_run(). */
     struct sidestep_copy_options options;
     const char *source, *destination;
@@ -42,7 +42,7 @@ struct copy {
     struct arena arena;
     const char **names; /* of the data files */
     uint64_t *sizes;
-    struct copy_file *files;
+    struct copied_file *files;
     struct store_dir *dir; /* that the files are written to; the target owns it */
     const struct copy_target *target;
     struct export export;        /* of a target on a file system */
@@ -61,33 +61,34 @@ struct copy {
 struct copy_target {
     bool is_private; /* c->dir is a hidden directory that only copies of the same bytes write to */
     /* Sets c->dir, which may contain files of an earlier, interrupted copy. */
-    enum sidestep_status (*begin)(struct copy *c, struct sidestep_error *err);
-    enum sidestep_status (*publish)(struct copy *c, struct sidestep_error *err);
+    enum sidestep_status (*begin)(struct checkpoint_copy *c, struct sidestep_error *err);
+    enum sidestep_status (*publish)(struct checkpoint_copy *c, struct sidestep_error *err);
     /* ${stays}: leave what was not published, for the next copy. */
-    void (*end)(struct copy *c, bool stays);
+    void (*end)(struct checkpoint_copy *c, bool stays);
 };
 extern const struct copy_target copy_to_files;   /* copy_to_files.c */
 extern const struct copy_target copy_to_objects; /* copy_to_objects.c */
 
 /* Copy from c->from to c->to. Call copy_release() in any case. */
-enum sidestep_status copy_run(struct copy *c, struct sidestep_copy_report *report,
+enum sidestep_status copy_run(struct checkpoint_copy *c, struct sidestep_copy_report *report,
                               struct sidestep_error *err);
-void copy_release(struct copy *c);
+void copy_release(struct checkpoint_copy *c);
 
 /* ---- copy_files.c: the data files */
 
 /* Write all files that are not there. */
-enum sidestep_status copy_files(struct copy *c, struct sidestep_error *err);
+enum sidestep_status copy_files(struct checkpoint_copy *c, struct sidestep_error *err);
 /* Add to the progress. ECANCELLED if the caller cancelled. Any thread. */
-enum sidestep_status copy_add_progress(struct copy *c, uint64_t bytes, struct sidestep_error *err);
+enum sidestep_status copy_add_progress(struct checkpoint_copy *c, uint64_t bytes,
+                                       struct sidestep_error *err);
 /* Close and discard the files that are still open. */
-void copy_files_discard(struct copy *c);
+void copy_files_discard(struct checkpoint_copy *c);
 
 /* ---- copy_check.c: what is at the destination */
 
 /* Set ${is_there} of the files that are already there and whole. */
-enum sidestep_status copy_check_present(struct copy *c, struct sidestep_error *err);
+enum sidestep_status copy_check_present(struct checkpoint_copy *c, struct sidestep_error *err);
 /* Read the files that this call wrote, and check them by the checksums that their items have. */
-enum sidestep_status copy_check_written(struct copy *c, struct sidestep_error *err);
+enum sidestep_status copy_check_written(struct checkpoint_copy *c, struct sidestep_error *err);
 
 #endif

@@ -29,7 +29,7 @@ static bool has_listed_footer(const struct reader *r, size_t i)
 }
 
 /* Let ${r} read file ${i} from the destination. False: its size or its footer differs. */
-static bool open_at_destination(struct copy *c, struct reader *r, size_t i)
+static bool open_at_destination(struct checkpoint_copy *c, struct reader *r, size_t i)
 {
     struct reader_file *file = &r->files[i];
 
@@ -43,7 +43,7 @@ static bool open_at_destination(struct copy *c, struct reader *r, size_t i)
     return is_listed;
 }
 
-static enum sidestep_status verify(struct copy *c, struct reader *r, const bool *skips,
+static enum sidestep_status verify(struct checkpoint_copy *c, struct reader *r, const bool *skips,
                                    struct verify_findings *findings, struct sidestep_error *err)
 {
     const struct verify_options options = {.cancel = c->options.cancel, .skips = skips};
@@ -62,8 +62,8 @@ static bool is_blamed(const struct verify_findings *findings, const char *name)
 }
 
 /* Verify those files at the destination for which ${skips} is false, and set it for the others. */
-static enum sidestep_status check(struct copy *c, bool *skips, struct verify_findings *findings,
-                                  struct sidestep_error *err)
+static enum sidestep_status check(struct checkpoint_copy *c, bool *skips,
+                                  struct verify_findings *findings, struct sidestep_error *err)
 {
     OWNED_BY(reader_close) struct reader *r = NULL;
 
@@ -77,7 +77,7 @@ static enum sidestep_status check(struct copy *c, bool *skips, struct verify_fin
     return verify(c, r, skips, findings, err);
 }
 
-static bool is_candidate(struct copy *c, size_t i)
+static bool is_candidate(struct checkpoint_copy *c, size_t i)
 {
     struct store_stat stat;
 
@@ -86,7 +86,8 @@ static bool is_candidate(struct copy *c, size_t i)
 }
 
 /* An earlier process wrote the file, but may not have synced it. */
-static enum sidestep_status make_durable(struct copy *c, size_t i, struct sidestep_error *err)
+static enum sidestep_status make_durable(struct checkpoint_copy *c, size_t i,
+                                         struct sidestep_error *err)
 {
     OWNED_FILE *file = NULL;
 
@@ -96,7 +97,7 @@ static enum sidestep_status make_durable(struct copy *c, size_t i, struct sidest
     return store_file_sync(file, err);
 }
 
-static enum sidestep_status record_present(struct copy *c, const bool *skips,
+static enum sidestep_status record_present(struct checkpoint_copy *c, const bool *skips,
                                            const struct verify_findings *findings,
                                            struct sidestep_error *err)
 {
@@ -109,7 +110,7 @@ static enum sidestep_status record_present(struct copy *c, const bool *skips,
     return SIDESTEP_OK;
 }
 
-enum sidestep_status copy_check_present(struct copy *c, struct sidestep_error *err)
+enum sidestep_status copy_check_present(struct checkpoint_copy *c, struct sidestep_error *err)
 {
     OWNED bool *skips = memory_new(c->reader->file_count, sizeof(*skips));
     struct verify_findings findings = {0};
@@ -130,7 +131,7 @@ enum sidestep_status copy_check_present(struct copy *c, struct sidestep_error *e
     return WRAP(status, err, "check what an earlier copy left");
 }
 
-enum sidestep_status copy_check_written(struct copy *c, struct sidestep_error *err)
+enum sidestep_status copy_check_written(struct checkpoint_copy *c, struct sidestep_error *err)
 {
     OWNED bool *skips = memory_new(c->reader->file_count, sizeof(*skips));
     struct verify_findings findings = {0};

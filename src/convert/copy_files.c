@@ -13,7 +13,8 @@
 
 #define PLAIN_BYTES ((uint64_t)4 << 20)
 
-enum sidestep_status copy_add_progress(struct copy *c, uint64_t bytes, struct sidestep_error *err)
+enum sidestep_status copy_add_progress(struct checkpoint_copy *c, uint64_t bytes,
+                                       struct sidestep_error *err)
 {
     lock_acquire(&c->shared.lock);
     c->shared.done_bytes += bytes;
@@ -27,7 +28,7 @@ enum sidestep_status copy_add_progress(struct copy *c, uint64_t bytes, struct si
 
 /* ---- one file of the destination */
 
-static enum sidestep_status remove_damaged(struct copy *c, const char *name,
+static enum sidestep_status remove_damaged(struct checkpoint_copy *c, const char *name,
                                            struct sidestep_error *err)
 {
     struct sidestep_error why = {.rank = -1};
@@ -37,7 +38,7 @@ static enum sidestep_status remove_damaged(struct copy *c, const char *name,
                                                                  : error_copy(err, &why);
 }
 
-static enum sidestep_status create(struct copy *c, size_t i, struct store_file **out,
+static enum sidestep_status create(struct checkpoint_copy *c, size_t i, struct store_file **out,
                                    struct sidestep_error *err)
 {
     const char *name = c->names[i];
@@ -52,10 +53,10 @@ static enum sidestep_status create(struct copy *c, size_t i, struct store_file *
 }
 
 /* Get the file to write to. The first thread creates it. */
-static enum sidestep_status open_file(struct copy *c, size_t i, struct store_file **out,
+static enum sidestep_status open_file(struct checkpoint_copy *c, size_t i, struct store_file **out,
                                       struct sidestep_error *err)
 {
-    struct copy_file *file = &c->files[i];
+    struct copied_file *file = &c->files[i];
     enum sidestep_status status = SIDESTEP_OK;
     struct store_file *created = NULL;
 
@@ -77,7 +78,7 @@ static enum sidestep_status open_file(struct copy *c, size_t i, struct store_fil
 }
 
 /* Copy the footer and the trailer, if they are those that the manifest lists. */
-static enum sidestep_status copy_footer(struct copy *c, size_t i, struct store_file *to,
+static enum sidestep_status copy_footer(struct checkpoint_copy *c, size_t i, struct store_file *to,
                                         struct sidestep_error *err)
 {
     const struct reader_file *from = &c->reader->files[i];
@@ -97,9 +98,10 @@ static enum sidestep_status copy_footer(struct copy *c, size_t i, struct store_f
 }
 
 /* Finish a file of which everything before the footer is written. */
-static enum sidestep_status finish_file(struct copy *c, size_t i, struct sidestep_error *err)
+static enum sidestep_status finish_file(struct checkpoint_copy *c, size_t i,
+                                        struct sidestep_error *err)
 {
-    struct copy_file *file = &c->files[i];
+    struct copied_file *file = &c->files[i];
     struct store_file *to = NULL;
 
     TRY(open_file(c, i, &to, err));
@@ -115,11 +117,11 @@ static enum sidestep_status finish_file(struct copy *c, size_t i, struct sideste
     return store_file_close(to, err);
 }
 
-static enum sidestep_status write_piece(struct copy *c, size_t i, uint64_t begin,
+static enum sidestep_status write_piece(struct checkpoint_copy *c, size_t i, uint64_t begin,
                                         const uint8_t *bytes, uint64_t length,
                                         struct sidestep_error *err)
 {
-    struct copy_file *file = &c->files[i];
+    struct copied_file *file = &c->files[i];
     struct store_file *to = NULL;
 
     TRY(open_file(c, i, &to, err));
@@ -132,7 +134,7 @@ static enum sidestep_status write_checked(void *context, size_t i, uint64_t begi
                                           const uint8_t *bytes, uint64_t length,
                                           struct sidestep_error *err)
 {
-    struct copy *c = context;
+    struct checkpoint_copy *c = context;
 
     return WRAP(write_piece(c, i, begin, bytes, length, err), err, "file '%s'", c->names[i]);
 }
@@ -149,7 +151,7 @@ static enum sidestep_status report_damage(const struct verify_findings *findings
                 p->name != NULL ? p->name : "", p->name != NULL ? "'" : "", p->message);
 }
 
-static enum sidestep_status copy_checked(struct copy *c, const bool *skips,
+static enum sidestep_status copy_checked(struct checkpoint_copy *c, const bool *skips,
                                          struct sidestep_error *err)
 {
     const struct verify_options options = {
@@ -171,7 +173,7 @@ struct piece {
 };
 
 struct plain_copy {
-    struct copy *c;
+    struct checkpoint_copy *c;
     struct piece *pieces;
     size_t count, capacity;
     _Atomic bool stop;
@@ -246,7 +248,7 @@ static enum sidestep_status run_plain(struct plain_copy *plain_copy, struct side
     return reader_check_unchanged(plain_copy->c->reader, err);
 }
 
-static enum sidestep_status copy_plain(struct copy *c, const bool *skips,
+static enum sidestep_status copy_plain(struct checkpoint_copy *c, const bool *skips,
                                        struct sidestep_error *err)
 {
     struct plain_copy plain_copy = {.c = c};
@@ -263,7 +265,8 @@ static enum sidestep_status copy_plain(struct copy *c, const bool *skips,
 /* ---- all files */
 
 /* Finish files that have nothing before their footer. */
-static enum sidestep_status finish_empty_files(struct copy *c, struct sidestep_error *err)
+static enum sidestep_status finish_empty_files(struct checkpoint_copy *c,
+                                               struct sidestep_error *err)
 {
     for (size_t i = 0; i < c->reader->file_count; i++)
         if (!c->files[i].is_there && !c->files[i].is_done)
@@ -271,7 +274,7 @@ static enum sidestep_status finish_empty_files(struct copy *c, struct sidestep_e
     return SIDESTEP_OK;
 }
 
-enum sidestep_status copy_files(struct copy *c, struct sidestep_error *err)
+enum sidestep_status copy_files(struct checkpoint_copy *c, struct sidestep_error *err)
 {
     const struct reader *r = c->reader;
     OWNED bool *skips = memory_new(r->file_count, sizeof(*skips));
@@ -286,7 +289,7 @@ enum sidestep_status copy_files(struct copy *c, struct sidestep_error *err)
     return finish_empty_files(c, err);
 }
 
-void copy_files_discard(struct copy *c)
+void copy_files_discard(struct checkpoint_copy *c)
 {
     for (size_t i = 0; c->files != NULL && i < c->reader->file_count; i++)
         store_file_discard(TAKE(c->files[i].to));

@@ -15,7 +15,7 @@ static bool is_of_checkpoint(const char *name)
 }
 
 /* The id of this copy. It depends on the destination, because one directory may get several. */
-static enum sidestep_status make_id(const struct copy *c, uint8_t id[SAVE_ID_BYTES],
+static enum sidestep_status make_id(const struct checkpoint_copy *c, uint8_t id[SAVE_ID_BYTES],
                                     struct sidestep_error *err)
 {
     size_t end = strlen(c->destination);
@@ -36,14 +36,14 @@ static enum sidestep_status make_id(const struct copy *c, uint8_t id[SAVE_ID_BYT
 }
 
 /* Is ${name} a data file of the copy, or the marker of it? */
-static bool belongs(const struct copy *c, const char *name)
+static bool belongs(const struct checkpoint_copy *c, const char *name)
 {
     return hash_table_find(&c->reader->file_names, name) != SIZE_MAX ||
            file_name_parse(name).kind == FILE_NAME_PENDING;
 }
 
 /* Remove what an interrupted copy left besides data files. */
-static enum sidestep_status remove_others(struct copy *c, struct sidestep_error *err)
+static enum sidestep_status remove_others(struct checkpoint_copy *c, struct sidestep_error *err)
 {
     OWNED_NAMES struct name_list names = {0};
 
@@ -54,7 +54,7 @@ static enum sidestep_status remove_others(struct copy *c, struct sidestep_error 
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status begin(struct copy *c, struct sidestep_error *err)
+static enum sidestep_status begin(struct checkpoint_copy *c, struct sidestep_error *err)
 {
     bool replace = (c->options.flags & SIDESTEP_COPY_REPLACE) != 0;
     uint8_t id[SAVE_ID_BYTES];
@@ -66,7 +66,7 @@ static enum sidestep_status begin(struct copy *c, struct sidestep_error *err)
     return remove_others(c, err);
 }
 
-static enum sidestep_status write_records(struct copy *c, struct sidestep_error *err)
+static enum sidestep_status write_records(struct checkpoint_copy *c, struct sidestep_error *err)
 {
     const char *save_id = c->reader->manifest.save_id;
 
@@ -75,13 +75,13 @@ static enum sidestep_status write_records(struct copy *c, struct sidestep_error 
     return small_file_write(c->dir, FILE_NAME_METADATA, c->metadata.bytes, c->metadata.length, err);
 }
 
-static enum sidestep_status publish(struct copy *c, struct sidestep_error *err)
+static enum sidestep_status publish(struct checkpoint_copy *c, struct sidestep_error *err)
 {
     TRY(write_records(c, err));
     return export_publish(&c->export, err);
 }
 
-static void end(struct copy *c, bool stays)
+static void end(struct checkpoint_copy *c, bool stays)
 {
     c->export.stays = stays;
     if (c->export.commit.store != NULL) /* else it never began */

@@ -3,7 +3,7 @@
 #include "base/base.h"
 #include "convert/copy.h"
 
-static enum sidestep_status begin(struct copy *c, struct sidestep_error *err)
+static enum sidestep_status begin(struct checkpoint_copy *c, struct sidestep_error *err)
 {
     c->copied = (struct object_copied){.names = c->names,
                                        .sizes = c->sizes,
@@ -19,12 +19,12 @@ static enum sidestep_status begin(struct copy *c, struct sidestep_error *err)
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status publish(struct copy *c, struct sidestep_error *err)
+static enum sidestep_status publish(struct checkpoint_copy *c, struct sidestep_error *err)
 {
     return object_copy_publish(&c->commit, &c->copied, err);
 }
 
-static void end(struct copy *c, bool stays)
+static void end(struct checkpoint_copy *c, bool stays)
 {
     if (c->commit.store != NULL) /* else it never began */
         object_copy_end(&c->commit, stays);

@@ -108,13 +108,9 @@ static enum sidestep_status seal_file(struct export *e UNUSED, const char *name 
 static enum sidestep_status rename_file(struct export *e, const char *name,
                                         struct sidestep_error *err)
 {
-    enum store_rename_mode mode = e->replace ? STORE_REPLACE : STORE_NOREPLACE;
-    enum sidestep_status status =
-        store_rename(e->commit.dir, name, e->commit.parent, name, mode, err);
-
-    if (status == SIDESTEP_EUNSUPPORTED)
-        status = store_rename(e->commit.dir, name, e->commit.parent, name, STORE_REPLACE, err);
-    return status;
+    return e->replace
+               ? store_rename(e->commit.dir, name, e->commit.parent, name, STORE_REPLACE, err)
+               : store_rename_new(e->commit.dir, name, e->commit.parent, name, err);
 }
 
 /* Rename the new directory back, and what it replaced too. */

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "inspect/checkpoint.h"
+#include "inspect/checkpoint_open.h"
 #include "load/load.h"
 #include "model/model.h"
 

@@ -368,7 +368,7 @@ static enum sidestep_status copy_between(struct object_bucket *from, const char 
     for (int i = 0; i < 2; i++)
         if (buckets[i] != NULL)
             ASSERT_OK(object_store_new("runs", object_sim_client(buckets[i], i), &stores[i], &err));
-    struct copy c = {
+    struct checkpoint_copy c = {
         .source = a, .destination = b, .from = stores[0], .to = stores[1], .clock = clock_system()};
     c.options.threads = 2;
     enum sidestep_status status = copy_run(&c, &report, &err);

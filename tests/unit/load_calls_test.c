@@ -5,7 +5,7 @@
  */
 #include "commit/commit.h"
 #include "format/format.h"
-#include "inspect/checkpoint.h"
+#include "inspect/checkpoint_open.h"
 #include "load/open_all.h"
 #include "support/load_job.h"
 

@@ -5,7 +5,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "commit/commit.h"
-#include "inspect/checkpoint.h"
+#include "inspect/checkpoint_open.h"
 #include "support/load_job.h"
 
 /* Ranks that want little of many shards open the records, the index and one shard, and look at the

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* checkpoint.c -- opens one checkpoint without an engine: its entries, tensors and objects. */
-#include "inspect/checkpoint.h"
+/* checkpoint_open.c -- opens one checkpoint without an engine: its entries, tensors and objects. */
+#include "inspect/checkpoint_open.h"
 
 #include <stdlib.h>
 #include <string.h>

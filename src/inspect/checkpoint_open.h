@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* checkpoint.h -- the contents of struct sidestep_checkpoint. */
-#ifndef INSPECT_CHECKPOINT_H
-#define INSPECT_CHECKPOINT_H
+/* checkpoint_open.h -- the contents of struct sidestep_checkpoint. */
+#ifndef INSPECT_CHECKPOINT_OPEN_H
+#define INSPECT_CHECKPOINT_OPEN_H
 
 #include "base/base.h"
 #include "checkpoint/checkpoint.h"
