@@ -207,7 +207,7 @@ SIDESTEP_API enum sidestep_dtype sidestep_dtype_from_name(const char *name);
  * key of a dict (${key} not NULL), an index of a list (${key} NULL), or an integer key of a dict
  * (${key} NULL, SIDESTEP_PATH_INT_KEY; may be negative).
  * {"optim", 0, "exp_avg"} is Python's state["optim"][0]["exp_avg"].  Its name is
- * "optim.0.exp_avg".  A path that spells another name than its entry's is refused.
+ * "optim.0.exp_avg".  A path that gives another name than its entry has is refused.
  * The name is the same for index 0 of a list, the integer key 0 and the key "0".  Stock torch sees
  * "0" for both keys.  sidestep records separately which keys are integers, so that it can restore
  * {0: ...} while stock torch can still read the checkpoint.

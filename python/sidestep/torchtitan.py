@@ -94,7 +94,8 @@ class _Saves:
     def _find_load_step(self, folder: str = "") -> int:
         """The newest that is whole.  What is passed over is logged.
 
-        Error (ECORRUPT): all that are there are damaged: nobody wants to begin anew unasked.
+        Error (ECORRUPT): all that are there are damaged.  A run does not start anew unless it is
+        asked to.
         """
         me: Any = self
         root = folder or me.folder

@@ -175,12 +175,13 @@ static enum sidestep_status check_taken_out(struct commit *commit, const char *t
     if (out.inode == old->inode && out.device == old->device &&
         out.modified_ns == old->modified_ns && out.size == old->size)
         return SIDESTEP_OK;
-    return FAIL(err, SIDESTEP_EUNKNOWN,
-                "'%s' holds this %s, but in the same moment somebody put %s there, which this save "
-                "did not know; until the next save to this path nothing of that one is deleted: "
-                "rename '%s' in it to '%s' to go back to it",
-                commit->path, describe_own(commit).text, describe_other(commit, tmp).text, tmp,
-                FILE_NAME_METADATA);
+    return FAIL(
+        err, SIDESTEP_EUNKNOWN,
+        "'%s' holds this %s, but another process put %s there at the same moment, which this save "
+        "did not know; until the next save to this path nothing of that one is deleted: "
+        "rename '%s' in it to '%s' to go back to it",
+        commit->path, describe_own(commit).text, describe_other(commit, tmp).text, tmp,
+        FILE_NAME_METADATA);
 }
 
 enum sidestep_status commit_exchange_metadata(struct commit *commit, struct sidestep_error *err)

@@ -34,8 +34,8 @@ static enum sidestep_status report_none(const struct sidestep_list *list,
         }
     }
     if (bad == 0 && link != NULL)
-        return FAIL(err, SIDESTEP_EMISMATCH, "there is none to resume from: '%s': %s", link->name,
-                    link->reason);
+        return FAIL(err, SIDESTEP_EMISMATCH, "there is no checkpoint to resume from: '%s': %s",
+                    link->name, link->reason);
     if (bad == 0 && incomplete != NULL)
         return FAIL(err, SIDESTEP_ENOTFOUND, "there is no whole checkpoint yet: in '%s', %s",
                     incomplete->name, incomplete->reason);

@@ -152,8 +152,8 @@ static enum sidestep_status choose(struct choose_options *how, const struct side
     how->with_others = !has_candidate(&list) && skipped == NULL;
     enum sidestep_status status = choose_newest_valid(how, &list, &chosen, gone, err);
     if (status == SIDESTEP_ENOTFOUND && skipped != NULL) /* and not "nothing yet" */
-        return FAIL(err, SIDESTEP_EMISMATCH, "there is none to resume from: '%s' %s", skipped->name,
-                    skipped->reason);
+        return FAIL(err, SIDESTEP_EMISMATCH, "there is no checkpoint to resume from: '%s' %s",
+                    skipped->name, skipped->reason);
     TRY(status);
     const struct sidestep_listed *found = &kept[chosen];
     report->path = f->path = copy(f, found->path);

@@ -57,7 +57,7 @@ static const char *judge(const struct retention *r, const struct retention_item 
     if (item->is_abandoned)
         return NULL;
     if (newer == 0)
-        return "it is the newest that is valid";
+        return "it is the newest valid checkpoint";
     if (newer < r->keep_last)
         return "it is one of the last";
     if (r->keep_every != 0 && item->step >= 0 && (uint64_t)item->step % r->keep_every == 0)

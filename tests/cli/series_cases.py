@@ -130,7 +130,7 @@ def test_prune_names_what_it_leaves(sidestep):
     reasons = {os.path.basename(path): reason
                for path, reason in (line.split(": ", 1) for line in kept)}
     assert sorted(reasons) == ["best", "checkpoint-7", "step-3", "step-4", "step-5"], reasons
-    assert reasons["step-3"] == "it is the newest that is valid", reasons
+    assert reasons["step-3"] == "it is the newest valid checkpoint", reasons
     assert reasons["best"] == "its step is not known", reasons
     assert reasons["step-4"] == "it is damaged", reasons
     assert reasons["checkpoint-7"] == "another program wrote it", reasons
