@@ -3,7 +3,7 @@
  * inspect.h -- shows and compares checkpoints, and reports what this machine allows.
  *
  * Three parts, each of public functions and what they share:
- *  - checkpoint_open.c opens one checkpoint without an engine; checkpoint_stats.c counts its values.
+ *  - checkpoint_open.c opens one checkpoint; checkpoint_stats.c counts its values.
  *  - diff.c pairs the names of two checkpoints; diff_data.c compares their tensors.
  *  - doctor.c checks the kernel and limits (doctor_kernel.c), and the storage of a root (root/).
  *
