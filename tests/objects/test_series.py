@@ -149,7 +149,7 @@ def test_watch_sees_a_save(root):
 
 @pytest.mark.parametrize(
     ("conditions", "state", "word"),
-    [("honoured", "yes", "kept"), ("ignored", "partly", "ignored"), ("501", "partly", "refused")],
+    [("honoured", "yes", "obeyed"), ("ignored", "partly", "ignored"), ("501", "partly", "refused")],
 )
 def test_doctor(root, conditions, state, word):
     root.control(settings={"conditions": conditions})
