@@ -53,8 +53,8 @@ static void set_aws_host(struct endpoint *endpoint)
              endpoint->region, aws_domain(endpoint->region));
 }
 
-/* Split "https://host[:port][/]" into scheme and host.  The default port is
- * removed, as in the header Host. */
+/* Split "https://host[:port][/]" into scheme and host.  The default port is removed, as in the
+ * header Host. */
 static bool parse_url(const char *url, bool *is_tls, char host[ENDPOINT_HOST_BYTES])
 {
     const char *after = strstr(url, "://");
