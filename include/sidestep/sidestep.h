@@ -194,8 +194,10 @@ SIDESTEP_API size_t sidestep_dtype_size(enum sidestep_dtype dtype);
 /** sidestep_dtype_from_name(name): "float32" or "torch.float32"; SIDESTEP_DTYPE_NONE if unknown. */
 SIDESTEP_API enum sidestep_dtype sidestep_dtype_from_name(const char *name);
 
-#define SIDESTEP_MAX_NDIM 64       /* dimensions of a tensor */
-#define SIDESTEP_MAX_NAME 4096     /* bytes of a name, the NUL excluded */
+#define SIDESTEP_MAX_NDIM 64     /* dimensions of a tensor */
+#define SIDESTEP_MAX_NAME 4096   /* bytes of a name, the NUL excluded */
+#define SIDESTEP_MAX_FILES 4096u /* small files that a rank may give to a save */
+#define SIDESTEP_MAX_FILE_BYTES (UINT64_C(64) << 30)
 #define SIDESTEP_MAX_PATH_ITEMS 64 /* depth of a nested state dict */
 #define SIDESTEP_MAX_RANKS 1048576
 
@@ -414,6 +416,38 @@ SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_state_dict_add_bytes(struct sidestep_state_dict *state, const char *name,
                               const struct sidestep_path_item *path, uint32_t path_length,
                               const void *bytes, size_t length, struct sidestep_error *err);
+
+enum sidestep_file_flag {
+    /* Several ranks may have a file of this name; that of the lowest rank is saved.  Without it,
+     * the save fails unless their bytes are equal. */
+    SIDESTEP_FILE_FIRST_RANK = 1,
+    /* No file, but a symbolic link to the checkpoint itself, for readers that look for it in a
+     * directory of its own.  Buckets have no links; there it is only listed. */
+    SIDESTEP_FILE_ALIAS = 2,
+};
+
+/**
+ * sidestep_state_dict_add_file(state, name, bytes, length, flags, err):
+ * Add a small file (the state of a trainer, a tokenizer), or replace the one of this name.  The
+ * next save writes it into the checkpoint under ${name}, and it is a part of it: durable before the
+ * commit, listed with its hash, verified, copied and deleted with it.  ${bytes} are copied, and a
+ * save that is under way keeps them.  Loads ignore files: see sidestep_checkpoint_read_file().
+ *
+ * ${name}: a relative path of at most 1024 bytes and 8 levels, in UTF-8, without control and
+ * combining characters.  The save refuses a name that sidestep or torch uses, and two that are
+ * equal but for case.  In a directory that existed before the save, a file of this name that is
+ * not the checkpoint's stays; then only sidestep finds that of the checkpoint.
+ * ${flags}: of enum sidestep_file_flag.
+ * Errors: SIDESTEP_EINVAL (a NULL, too many files, too many bytes), SIDESTEP_ENOMEM; the save that
+ * follows reports SIDESTEP_EINVAL for a name, and SIDESTEP_EDISAGREE if ranks have different bytes
+ * under one name.
+ */
+SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
+sidestep_state_dict_add_file(struct sidestep_state_dict *state, const char *name, const void *bytes,
+                             size_t length, uint32_t flags, struct sidestep_error *err);
+/** sidestep_state_dict_clear_files(state): remove all files; a save that is under way keeps its
+ * own. */
+SIDESTEP_API void sidestep_state_dict_clear_files(struct sidestep_state_dict *state);
 
 /**
  * sidestep_state_dict_set_value(state, name, value, err):
@@ -1720,6 +1754,32 @@ SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_checkpoint_read_bytes(struct sidestep_checkpoint *checkpoint, const char *name,
                                void **bytes, size_t *length, struct sidestep_error *err);
 SIDESTEP_API void sidestep_bytes_free(void **bytes);
+
+/** A small file of a checkpoint: see sidestep_state_dict_add_file(). */
+struct sidestep_file {
+    const char *name;
+    const char *stored; /* the name of the file in the checkpoint that has the bytes */
+    uint64_t bytes;
+    uint32_t rank; /* that gave it to the save */
+    bool is_alias; /* a link to the checkpoint, without bytes */
+    char sha256[65];
+};
+/** The number of small files, and one of them; they live as long as the checkpoint. */
+SIDESTEP_API size_t sidestep_checkpoint_file_count(const struct sidestep_checkpoint *checkpoint);
+SIDESTEP_API const struct sidestep_file *
+sidestep_checkpoint_file(const struct sidestep_checkpoint *checkpoint, size_t i);
+/**
+ * sidestep_checkpoint_read_file(checkpoint, name, &bytes, &length, err):
+ * Read a small file as a whole, and check its hash.  Free ${*bytes} with sidestep_bytes_free().
+ * Blocks; one thread at a time.
+ *
+ * Errors: SIDESTEP_ENOTFOUND: the checkpoint lists none of this name.  SIDESTEP_ECORRUPT: it is
+ * missing or was changed.  SIDESTEP_EINVAL: it is a link to the checkpoint.  SIDESTEP_EPERM,
+ * SIDESTEP_EIO, SIDESTEP_ETIMEDOUT: it cannot be read now.
+ */
+SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
+sidestep_checkpoint_read_file(struct sidestep_checkpoint *checkpoint, const char *name,
+                              void **bytes, size_t *length, struct sidestep_error *err);
 /**
  * sidestep_read_file(path, name, most, &bytes, &length, err):
  * Read file ${name} of the directory or URL ${path} as a whole, such as ".metadata".  Free

@@ -9,7 +9,7 @@ torch's package and of its modules is here, too.  sidestep's own names are:
 - `fence_optimizers`: copy CUDA tensors during the next forward and backward;
 - `SaveHandle`: what `async_save` returns, a ``concurrent.futures.Future`` and more;
 - `latest`: the newest checkpoint of a directory;
-- `load_metadata`, `read`, `stats`: look into a checkpoint without a template;
+- `load_metadata`, `read`, `read_file`, `stats`: look into a checkpoint without a template;
 - `Checkpointer`: manages the checkpoints of a run; `TrainState`: the state that a run resumes
   from; `Preempted`: ends a run after a signal; `pin`, `tag`: annotate a checkpoint by hand;
 - `When`, `Retention`, `AtEnd`, `Trouble`, `How`, `Callbacks`: groups of its options;
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ._c.abi import VERSION as __version__
     from ._c.abi import Status as Status
     from ._c.errors import Error as Error
+    from ._checkpoint import FileMetadata as FileMetadata
     from ._checkpointer import Checkpointer as Checkpointer
     from ._convert import Converted as Converted
     from ._convert import Final as Final
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from ._read import TensorStats as TensorStats
     from ._read import load_metadata as load_metadata
     from ._read import read as read
+    from ._read import read_file as read_file
     from ._read import stats as stats
     from ._roots import latest as latest
     from ._roots import pin as pin

@@ -6,7 +6,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ._c import abi
@@ -59,6 +59,21 @@ class ObjectMetadata:
 
 
 @dataclass(frozen=True)
+class FileMetadata:
+    """A small file of a checkpoint.
+
+    bytes   its size
+    rank    that gave it to the save
+    sha256  of its contents, in hexadecimal
+    """
+
+    name: str
+    bytes: int
+    rank: int
+    sha256: str
+
+
+@dataclass(frozen=True)
 class CheckpointMetadata:
     """What a checkpoint holds.
 
@@ -68,6 +83,7 @@ class CheckpointMetadata:
     damage      what is wrong with its files (missing, cut short, of another save); None: sizes and
                 ids show no damage
     unread      which of its files cannot be read now, and may be whole; None: none
+    files       the small files that were given to the save
     """
 
     path: str
@@ -80,6 +96,7 @@ class CheckpointMetadata:
     objects: dict[str, ObjectMetadata]
     damage: str | None = None
     unread: str | None = None
+    files: dict[str, FileMetadata] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -209,7 +226,16 @@ class Checkpoint:
             objects,
             _first_of(info.damage, info.damaged_count),
             _first_of(info.unread, info.unread_count),
+            {file.name: file for file in self._files()},
         )
+
+    def _files(self) -> Iterator[FileMetadata]:
+        library = lib()
+        for i in range(library.sidestep_checkpoint_file_count(self.handle)):
+            file = library.sidestep_checkpoint_file(self.handle, i).contents
+            if not file.is_alias:
+                name, sha256 = text_of(file.name), text_of(file.sha256)
+                yield FileMetadata(name, file.bytes, file.rank, sha256)
 
     def read_box(
         self,
@@ -227,6 +253,11 @@ class Checkpoint:
         box = array(offsets), array(lengths)
         read = lib().sidestep_checkpoint_read_tensor
         call(read, self.handle, a_text(name, "name"), *box, address, size)
+
+    def file(self, name: str) -> bytes:
+        """The contents of a small file."""
+        read = lib().sidestep_checkpoint_read_file
+        return call_for_bytes(read, self.handle, a_text(name, "name"))
 
     def stored(self, name: str) -> bytes:
         """The stored bytes of an object: a ``torch.save()`` file."""

@@ -30,6 +30,7 @@ from ._convert import Final, export
 from ._engine import engine_for
 from ._environment import GRACE_S, environment, tell_about_job
 from ._exit import end_within
+from ._files import Files, set_files
 from ._filling import (
     Loaded,
     agree_on_latest,
@@ -235,9 +236,12 @@ class Checkpointer:
         metrics: Optional[Mapping[str, float]] = None,
         tags: Sequence[str] = (),
         final: bool = False,
+        files: Optional[Files] = None,
     ) -> SaveHandle:
         """Save ``state`` (a `TrainState`, any ``Stateful``, or a dict) as the checkpoint of
         ``step``, in the background: returns when the state may change again.
+
+        ``files``: small files that are saved with the state, as in `sidestep.save`.
 
         ``final``: it returns when the checkpoint is committed and exported to the configured
         format, if there is one.  After a signal, the last save raises `Preempted` once it is
@@ -265,6 +269,7 @@ class Checkpointer:
             self._allow_for_failure()
             self._series.note(step, metrics or {}, tags)
             prepared = self._prepared(state)
+            set_files(prepared.pointer, files)
         except BaseException as reason:
             failure = reason
         try:

@@ -89,6 +89,16 @@ def read(
         return _read_tensor(checkpoint, name, saved.dtype or "", box)
 
 
+def read_file(path: PathLike, name: str) -> bytes:
+    """The contents of the small file ``name`` of the checkpoint ``path``, checked by its hash.
+
+    ``load_metadata(path).files`` lists them.  Errors: `Error`: ENOTFOUND: the checkpoint has no
+    such file; ECORRUPT: it is missing or was changed; those of `load_metadata`.
+    """
+    with Checkpoint(a_path(path, "path")) as checkpoint:
+        return checkpoint.file(name)
+
+
 def _check_box(name: str, shape: tuple[int, ...], *box: Optional[Sequence[int]]) -> Box:
     """Offsets and lengths as integers.  TypeError, ValueError."""
     if box == (None, None):

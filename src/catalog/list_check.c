@@ -58,6 +58,10 @@ static bool is_as_listed(struct listing *l, const struct sidestep_listed *entry)
     for (size_t i = 0; i < manifest.file_count; i++)
         if (!has_size(dir, manifest.files[i].name, manifest.files[i].bytes))
             return false;
+    for (size_t i = 0; i < manifest.extra_count; i++)
+        if (!manifest.extras[i].is_alias &&
+            !has_size(dir, extra_file_stored(&manifest.extras[i]), manifest.extras[i].bytes))
+            return false;
     return true;
 }
 
@@ -70,6 +74,8 @@ static void check_entry(struct listing *l, const struct sidestep_listed *entry,
         return;
     check_result->status =
         reader_open(l->store, entry->path, READER_PARSE_METADATA, &reader, &check_result->why);
+    if (check_result->status == SIDESTEP_OK)
+        check_result->status = reader_check_extras(reader, &check_result->why);
 }
 
 static void check_entries(void *context)

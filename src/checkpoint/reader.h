@@ -165,6 +165,19 @@ enum sidestep_status reader_take_chunks(struct reader *r, const void *list, size
 enum sidestep_status reader_admit(struct reader *r, const struct metadata_entry *entry,
                                   const struct metadata_storage *storage, const struct box *box,
                                   struct sidestep_error *err);
+/* ---- reader_extra.c: the extra files, which the manifest lists */
+
+/* NULL: there is none of this name. */
+const struct extra_file *reader_find_extra(const struct reader *r, const char *name);
+/* Is the file there, with its size, and if ${contents} with its hash? ECORRUPT: no. */
+enum sidestep_status reader_check_extra(const struct reader *r, const struct extra_file *file,
+                                        bool contents, struct sidestep_error *err);
+/* Are all files there, with their sizes? */
+enum sidestep_status reader_check_extras(const struct reader *r, struct sidestep_error *err);
+/* Read a file, and check its hash. The caller frees ${*bytes}, of which there are file->bytes. */
+enum sidestep_status reader_read_extra(const struct reader *r, const struct extra_file *file,
+                                       void **bytes, struct sidestep_error *err);
+
 /* The size of all data files: from the manifest, or without one from the files, or (if they are
  * opened late) from the ends of their items. */
 uint64_t reader_data_bytes(const struct reader *r);

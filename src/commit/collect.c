@@ -184,6 +184,8 @@ enum sidestep_status commit_collect_votes(struct commit *commit, struct commit_c
     commit->bytes = 0;
     for (size_t i = 0; i < manifest->file_count; i++)
         commit->bytes += manifest->files[i].bytes;
+    for (size_t i = 0; i < manifest->extra_count; i++)
+        commit->bytes += manifest->extras[i].bytes;
     memcpy(manifest->save_id, commit->save_id, sizeof(manifest->save_id));
     memcpy(manifest->run_id, commit->run_id, sizeof(manifest->run_id));
     manifest->incarnation = commit->incarnation;

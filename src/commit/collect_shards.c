@@ -17,6 +17,7 @@
 
 #include "base/base.h"
 #include "commit/commit_metadata.h"
+#include "commit/extra_files.h"
 #include "commit/form.h"
 #include "commit/many_ranks.h"
 #include "commit/small_file.h"
@@ -143,6 +144,7 @@ static enum sidestep_status check_shard(struct commit *commit, uint32_t rank, ui
 static enum sidestep_status check_rank(struct commit *commit, uint32_t rank, struct rank_files *to)
 {
     TRY(check_shard(commit, rank, 0, to));
+    TRY(extra_files_check(commit, &to->files[0].footer, &to->why));
     uint32_t shards = to->files[0].footer.shard_count;
     for (uint32_t shard = 1; shard < shards; shard++)
         TRY(check_shard(commit, rank, shard, to));
@@ -185,7 +187,8 @@ static enum sidestep_status grow_rows(struct commit_contents *contents, size_t r
 /* Merge what was read of a rank into ${contents}. */
 static enum sidestep_status merge_rank(struct commit_contents *contents,
                                        struct commit_metadata_builder *builder,
-                                       struct rank_files *from, struct sidestep_error *err)
+                                       struct extra_merge *extras, struct rank_files *from,
+                                       struct sidestep_error *err)
 {
     for (size_t i = 0; i < from->count; i++) {
         const struct shard_file *file = &from->files[i];
@@ -194,6 +197,7 @@ static enum sidestep_status merge_rank(struct commit_contents *contents,
         *row = file->row;
         TRY(arena_copy_text(&contents->arena, file->name, &row->name, err));
         TRY(record_shared(&contents->shared, &shared, err));
+        TRY(extra_merge_add(extras, contents, &file->footer, err));
         TRY(commit_metadata_add(builder, &file->footer, row->name, err));
         contents->manifest.file_count++;
     }
@@ -204,15 +208,15 @@ static enum sidestep_status merge_rank(struct commit_contents *contents,
 
 static enum sidestep_status merge_batch(struct commit_contents *contents,
                                         struct commit_metadata_builder *builder,
-                                        struct batch *batch, size_t *capacity,
-                                        struct sidestep_error *err)
+                                        struct extra_merge *extras, struct batch *batch,
+                                        size_t *capacity, struct sidestep_error *err)
 {
     for (uint32_t i = 0; i < batch->count; i++) {
         struct rank_files *from = &batch->ranks[i];
         if (from->status != SIDESTEP_OK)
             return error_copy(err, &from->why);
         TRY(grow_rows(contents, from->count, capacity, err));
-        TRY(merge_rank(contents, builder, from, err));
+        TRY(merge_rank(contents, builder, extras, from, err));
     }
     return SIDESTEP_OK;
 }
@@ -225,6 +229,7 @@ static enum sidestep_status collect_with(struct workers *readers, struct batch *
     uint32_t world_size = batch->commit->world_size;
     OWNED_METADATA_BUILDER builder = {.out = &contents->metadata,
                                       .copies = world_size > MANY_RANKS_THREADS};
+    OWNED_EXTRA_MERGE extras = {0};
     size_t capacity = 0;
 
     TRY(grow_rows(contents, world_size, &capacity, err));
@@ -232,7 +237,7 @@ static enum sidestep_status collect_with(struct workers *readers, struct batch *
         batch->count = (uint32_t)min_u64(world_size - batch->first, MANY_RANKS_THREADS);
         atomic_store(&batch->next, 0);
         many_ranks_run(readers, read_ranks, batch);
-        TRY(merge_batch(contents, &builder, batch, &capacity, err));
+        TRY(merge_batch(contents, &builder, &extras, batch, &capacity, err));
         release_batch(batch);
     }
     return commit_metadata_finish(&builder, err);

@@ -28,11 +28,12 @@
  *   1 begin    rank 0  open the parent, choose the form, make the saving directory (or take NAME),
  *                      create and lock the pending marker
  *     join     others  poll for the directory of rank 0; from then on use its descriptor only
- *   2 shards   all     the engine writes *.part files
+ *   2 shards   all     the engine writes *.part files, and the extra files
  *   3 seal     all     fsync(file), close, rename .part -> final, fsync(directory), then vote
  *   4 collect  rank 0  wait for every vote; check every shard: size, ids, footer, layout digest,
  *                      and that the boxes tile every tensor
- *   5 publish  rank 0  write the manifest and .metadata, fsync(directory), fsync(PARENT)
+ *   5 publish  rank 0  write the manifest; in the swap form give the extra files their names;
+ *                      then .metadata, fsync(directory), fsync(PARENT)
  *   6 commit   rank 0  swap form: rename the saving directory to NAME.
  *                      in-place form: take turns with other saves; compare .metadata with what it
  *                      was at the beginning, and exchange it.
@@ -45,7 +46,7 @@
  * is left out.
  *   I1  NAME/.metadata references only files that are whole, durable and of one save.
  *   I2  Before a rank votes, it has synced each file that it wrote, and the directory of each name
- *       that it made.
+ *       that it made. The footer of its first shard lists its extra files, with their hashes.
  *   I3  Only rank 0 makes and renames directories.
  *   I4  No rank reports COMMITTED for a name whose fsync is not known to have succeeded, or for a
  *       checkpoint that is not at its path. The marker of rank 0 stays until both are known.
@@ -148,6 +149,7 @@ struct commit {
     struct store_dir *dir; /* the saving directory, or NAME */
     struct store_stat dir_identity;
     uint32_t shards; /* this rank may have left files of shards below this number in ${dir} */
+    uint32_t extras; /* ... and extra files below this number */
     struct store_file *marker; /* rank 0: the pending marker, held locked */
     bool is_volatile;
 };
@@ -200,6 +202,10 @@ enum sidestep_status commit_shard_remove(struct commit *commit, uint32_t shard,
 bool commit_is_pending(const struct commit *commit);
 /* Bytes that this rank's shards occupy on storage now. */
 uint64_t commit_shards_stored(const struct commit *commit);
+/* Write extra file ${number} of this rank, durably but for its name, which the vote makes durable.
+ * Call it before shard 0 is sealed, whose footer lists the file. */
+enum sidestep_status commit_extra_write(struct commit *commit, uint32_t number, const void *bytes,
+                                        size_t length, struct sidestep_error *err);
 /* The final name of shard ${shard} of this rank. */
 void commit_shard_name(const struct commit *commit, uint32_t shard, char name[FILE_NAME_BYTES]);
 /* Make ${file} durable under its final name. Closes ${file}, also on failure. */
@@ -226,6 +232,9 @@ struct commit_contents {
     struct manifest manifest;
     struct metadata metadata;    /* has an arena of its own */
     struct commit_shared shared; /* those of this checkpoint */
+    /* Extra files that are not in the manifest, because a lower rank had one of the same name. */
+    struct extra_file *dropped;
+    size_t dropped_count, dropped_capacity;
 };
 void commit_contents_release(struct commit_contents *contents);
 enum sidestep_status commit_collect_votes(struct commit *commit, struct commit_contents *contents,
@@ -282,6 +291,8 @@ enum sidestep_status commit_exchange_metadata(struct commit *commit, struct side
 /* The headers of this folder that other folders use. */
 #include "commit/commit_marker.h"
 #include "commit/commit_metadata.h"
+#include "commit/extra_files.h"
+#include "commit/extra_paths.h"
 #include "commit/lock_file.h"
 #include "commit/name_list.h"
 #include "commit/named_dir.h"

@@ -12,6 +12,7 @@
 
 #include "base/base.h"
 #include "commit/commit_marker.h"
+#include "commit/extra_files.h"
 #include "commit/sweep.h"
 
 /* Give shard ${row} the name that it has in place. */
@@ -65,6 +66,7 @@ static enum sidestep_status move_shards(struct commit *commit, struct store_dir 
         TRY(move_shard(commit, into, contents, &manifest->files[i], err));
     }
     rename_in_metadata(&contents->metadata, &rows, manifest);
+    TRY(extra_files_move(commit, into, contents, err));
     return store_dir_sync(into, err);
 }
 

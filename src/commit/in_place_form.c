@@ -7,6 +7,7 @@
 
 #include "base/base.h"
 #include "commit/commit_marker.h"
+#include "commit/extra_files.h"
 #include "commit/sweep.h"
 
 /* ---- 1 begin */
@@ -91,6 +92,10 @@ static void retract(struct commit *commit)
         (void)store_unlink(commit->dir, part, NULL);
         (void)store_unlink(commit->dir, final, NULL);
     }
+    for (uint32_t number = 0; number < commit->extras; number++) {
+        file_name_format(FILE_NAME_EXTRA, commit->save_id, commit->rank, number, name);
+        (void)store_unlink(commit->dir, name, NULL);
+    }
     if (!has_aborted(commit)) /* rank 0 sweeps after it has read the vote of this rank */
         return;
     file_name_format(FILE_NAME_VOTE, commit->save_id, commit->rank, 0, name);
@@ -117,6 +122,7 @@ static enum sidestep_status publish_and_commit(struct commit *commit,
                                                struct sidestep_error *err)
 {
     assert(commit->in_place && *outcome == COMMIT_ABORTED);
+    TRY(extra_files_keep_names(commit, contents, err));
     TRY(files_write_records(commit, contents, err));
     TRY(store_dir_sync(commit->dir, err));
     enum sidestep_status status = commit_exchange_metadata(commit, err);
@@ -133,6 +139,8 @@ static enum sidestep_status publish_and_commit(struct commit *commit,
     files_unlink_votes(commit);
     files_remove_marker(commit);
     sweep_replaced_files(commit->dir, commit->save_id);
+    extra_files_drop(commit, contents);
+    extra_files_link(commit->dir, &contents->manifest);
     return SIDESTEP_OK;
 }
 

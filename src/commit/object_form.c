@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "commit/extra_files.h"
 #include "commit/referenced_files.h"
 
 /* ---- open */
@@ -232,6 +233,7 @@ static enum sidestep_status publish_and_commit(struct commit *commit,
 
     assert(commit->rank == 0 && *outcome == COMMIT_ABORTED);
     TRY(put_index(commit, contents, err));
+    TRY(extra_files_keep_names(commit, contents, err));
     TRY(commit_encode_records(contents, &metadata, &manifest, err));
     TRY(put_record(commit, FILE_NAME_MANIFEST, &manifest, err));
     TRY(commit_check_guard(commit, err));
@@ -239,9 +241,10 @@ static enum sidestep_status publish_and_commit(struct commit *commit,
     TRY(object_commit_metadata(commit, &metadata, outcome, err));
     enum sidestep_status status = commit_check_still_held(commit, outcome, err);
     object_keeper_stop(&commit->objects->keeper);
-    if (status == SIDESTEP_OK)
+    if (status == SIDESTEP_OK) {
         sweep_replaced(commit);
-    else /* another owner may read what was replaced */
+        extra_files_drop(commit, contents);
+    } else /* another owner may read what was replaced */
         object_sweep_save(commit->dir, commit->save_id);
     return status;
 }

@@ -67,8 +67,8 @@ static bool parse(const char *name, struct found *found)
         return true;
     struct file_name parsed = file_name_parse(name);
     memcpy(found->save_id, parsed.save_id, sizeof(found->save_id));
-    return (parsed.kind == FILE_NAME_SHARD || parsed.kind == FILE_NAME_MANIFEST ||
-            parsed.kind == FILE_NAME_INDEX) &&
+    return (parsed.kind == FILE_NAME_SHARD || parsed.kind == FILE_NAME_EXTRA ||
+            parsed.kind == FILE_NAME_MANIFEST || parsed.kind == FILE_NAME_INDEX) &&
            parsed.save_id[0] != '\0';
 }
 

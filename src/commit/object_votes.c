@@ -62,6 +62,11 @@ void object_retract(struct commit *commit)
         object_key(commit, name, key);
         (void)client->ops->delete_keys(client, keys, 1, NULL);
     }
+    for (uint32_t number = 0; number < commit->extras; number++) {
+        file_name_format(FILE_NAME_EXTRA, commit->save_id, commit->rank, number, name);
+        object_key(commit, name, key);
+        (void)client->ops->delete_keys(client, keys, 1, NULL);
+    }
     if (object_has_marker(commit)) /* rank 0 sweeps after it has read the vote of this rank */
         return;
     static const char *const kinds[] = {"yes", "failed", "alive"};

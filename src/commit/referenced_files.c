@@ -68,6 +68,8 @@ static enum sidestep_status add_listed(struct referenced_files *referenced,
     TRY(arena_copy_text(&referenced->arena, manifest->save_id, &referenced->save_id, NULL));
     for (size_t i = 0; i < manifest->file_count; i++)
         TRY(add_file(referenced, manifest->files[i].name));
+    for (size_t i = 0; i < manifest->extra_count; i++)
+        TRY(add_file(referenced, extra_file_stored(&manifest->extras[i])));
     return SIDESTEP_OK;
 }
 

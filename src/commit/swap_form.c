@@ -8,6 +8,7 @@
 
 #include "base/base.h"
 #include "commit/commit_marker.h"
+#include "commit/extra_files.h"
 #include "commit/sweep.h"
 
 #define BEGIN_TRIES 16u /* a try fails only if another process sweeps at that moment */
@@ -136,6 +137,11 @@ static enum sidestep_status publish(struct commit *commit, struct commit_content
     assert(!commit->in_place);
     files_unlink_votes(commit);
     TRY(files_write_records(commit, contents, err));
+    if (contents->manifest.extra_count != 0) {
+        /* A sweep knows the files under their own names by the manifest. */
+        TRY(store_dir_sync(commit->dir, err));
+        TRY(extra_files_place(commit, contents, err));
+    }
     file_name_format(FILE_NAME_METADATA_TMP, commit->save_id, 0, 0, tmp);
     TRY(store_rename(commit->dir, tmp, commit->dir, FILE_NAME_METADATA, STORE_REPLACE, err));
     TRY(store_dir_sync(commit->dir, err));

@@ -7,6 +7,7 @@
 
 #include "base/base.h"
 #include "commit/commit_marker.h"
+#include "commit/extra_files.h"
 #include "commit/lock_file.h"
 #include "commit/name_list.h"
 
@@ -33,17 +34,28 @@ static bool is_own_file(const char *name)
     return strcmp(name, FILE_NAME_METADATA) == 0 || file_name_parse(name).kind != FILE_NAME_NONE;
 }
 
+/* Are there names that are not those of sidestep's own files? */
+static bool has_other_names(const struct name_list *names)
+{
+    for (size_t i = 0; i < names->count; i++)
+        if (!is_own_file(names->names[i]))
+            return true;
+    return false;
+}
+
 bool sweep_has_only_own_files(struct store_dir *parent, const char *name)
 {
     OWNED_NAMES struct name_list names = {0};
+    OWNED_EXTRA_LISTED listed = {0};
     OWNED_DIR *dir = NULL;
 
     if (store_dir_open(parent->store, parent, name, &dir, NULL) != SIDESTEP_OK ||
-        name_list_read(dir, &names, NULL) != SIDESTEP_OK)
+        name_list_read(dir, &names, NULL) != SIDESTEP_OK ||
+        (has_other_names(&names) && extra_listed_read(dir, &names, &listed) != SIDESTEP_OK))
         return false;
     for (size_t i = 0; i < names.count; i++)
-        if (!is_own_file(names.names[i]) ||
-            file_name_parse(names.names[i]).kind == FILE_NAME_PENDING)
+        if (file_name_parse(names.names[i]).kind == FILE_NAME_PENDING ||
+            (!is_own_file(names.names[i]) && !extra_listed_owns(dir, &listed, names.names[i])))
             return false;
     return true;
 }
@@ -79,6 +91,16 @@ static bool unlink_counted(struct store_dir *dir, const char *name, uint64_t *by
     return true;
 }
 
+static void unlink_extras(struct store_dir *dir, const struct name_list *names, uint64_t *bytes,
+                          size_t *unlinked)
+{
+    OWNED_EXTRA_LISTED listed = {0};
+
+    (void)extra_listed_read(dir, names, &listed);
+    for (size_t i = 0; i < listed.count; i++)
+        extra_files_unlink(dir, &listed.manifests[i], bytes, unlinked);
+}
+
 /* Unlink the files that sidestep made, and add their number to ${*unlinked}. */
 static enum sidestep_status empty_once(struct store_dir *dir, uint64_t *bytes, size_t *unlinked,
                                        struct sidestep_error *err)
@@ -87,6 +109,8 @@ static enum sidestep_status empty_once(struct store_dir *dir, uint64_t *bytes, s
 
     TRY(name_list_read(dir, &names, err));
     bool all = is_export(&names);
+    if (!all && has_other_names(&names)) /* while the manifest is there, which lists them */
+        unlink_extras(dir, &names, bytes, unlinked);
     for (int last = 0; last <= 1; last++)
         for (size_t i = 0; i < names.count; i++)
             if ((all || is_own_file(names.names[i])) && goes_last(names.names[i]) == (last == 1))
@@ -120,11 +144,22 @@ enum sidestep_status sweep_empty_trash(struct store_dir *parent, const char *tra
     return error_copy(err, &why);
 }
 
+/* Bytes of a file that no other checkpoint shares. */
+static uint64_t own_bytes(struct store_dir *dir, const char *name)
+{
+    struct store_stat stat;
+
+    return store_stat(dir, name, &stat, NULL) == SIDESTEP_OK && stat.kind == STORE_FILE &&
+                   stat.links <= 1
+               ? stat.size
+               : 0;
+}
+
 uint64_t sweep_reclaimable_bytes(struct store_dir *parent, const char *name)
 {
     OWNED_NAMES struct name_list names = {0};
+    OWNED_EXTRA_LISTED listed = {0};
     OWNED_DIR *dir = NULL;
-    struct store_stat stat;
     uint64_t bytes = 0;
 
     if (store_dir_open(parent->store, parent, name, &dir, NULL) != SIDESTEP_OK ||
@@ -132,10 +167,12 @@ uint64_t sweep_reclaimable_bytes(struct store_dir *parent, const char *name)
         return 0;
     bool all = is_export(&names);
     for (size_t i = 0; i < names.count; i++)
-        if ((all || is_own_file(names.names[i])) &&
-            store_stat(dir, names.names[i], &stat, NULL) == SIDESTEP_OK &&
-            stat.kind == STORE_FILE && stat.links <= 1)
-            bytes += stat.size;
+        if (all || is_own_file(names.names[i]))
+            bytes += own_bytes(dir, names.names[i]);
+    if (!all && has_other_names(&names))
+        (void)extra_listed_read(dir, &names, &listed);
+    for (size_t m = 0; m < listed.count; m++)
+        bytes += extra_files_bytes(&listed.manifests[m]);
     return bytes;
 }
 

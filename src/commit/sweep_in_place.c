@@ -8,6 +8,7 @@
 
 #include "base/base.h"
 #include "commit/commit_marker.h"
+#include "commit/extra_files.h"
 #include "commit/lock_file.h"
 #include "commit/name_list.h"
 #include "commit/referenced_files.h"
@@ -70,8 +71,22 @@ static bool unlink_unless(struct remover *remover, const char *file, const struc
            is_unlinked(remover, file);
 }
 
+/* Unlink the extra files that a manifest lists. */
+static bool unlink_extras(struct remover *remover, const struct manifest *manifest,
+                          const struct hash_table *keep)
+{
+    size_t unlinked = 0;
+    bool done = true;
+
+    if (!is_dry(remover)) /* under their own names */
+        extra_files_unlink(remover->dir, manifest, NULL, &unlinked);
+    for (size_t i = 0; i < manifest->extra_count; i++)
+        done &= unlink_unless(remover, manifest->extras[i].stored, keep);
+    return done;
+}
+
 /* Unlink the files that a manifest of sidestep lists, and the manifest. It lists files that
- * .metadata does not reference: shards without items. */
+ * .metadata does not reference: shards without items, and extra files. */
 static bool unlink_listed(struct remover *remover, const char *save_id,
                           const struct hash_table *keep)
 {
@@ -88,6 +103,8 @@ static bool unlink_listed(struct remover *remover, const char *save_id,
     bool done = status == SIDESTEP_OK || status == SIDESTEP_ENOTFOUND || is_damage(status);
     for (size_t i = 0; status == SIDESTEP_OK && i < manifest.file_count; i++)
         done &= unlink_unless(remover, manifest.files[i].name, keep);
+    if (status == SIDESTEP_OK)
+        done &= unlink_extras(remover, &manifest, keep);
     if (status == SIDESTEP_OK && manifest.index.bytes != 0) {
         file_name_format(FILE_NAME_INDEX, save_id, 0, 0, index);
         done &= is_unlinked(remover, index);
@@ -336,6 +353,7 @@ static void sweep_name(struct swept_dir *swept, const char *name)
     case FILE_NAME_VOTE:
     case FILE_NAME_FAILED:
     case FILE_NAME_SHARD:
+    case FILE_NAME_EXTRA:
     case FILE_NAME_PART:
         break;
     case FILE_NAME_OUTCOME:

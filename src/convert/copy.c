@@ -63,8 +63,10 @@ static enum sidestep_status list_files(struct checkpoint_copy *c, struct sideste
 {
     const struct reader *r = c->reader;
 
-    c->names = arena_new(&c->arena, r->file_count, sizeof(*c->names));
-    c->sizes = arena_new(&c->arena, r->file_count, sizeof(*c->sizes));
+    size_t most = r->file_count + r->manifest.extra_count;
+
+    c->names = arena_new(&c->arena, most, sizeof(*c->names));
+    c->sizes = arena_new(&c->arena, most, sizeof(*c->sizes));
     c->files = arena_new(&c->arena, r->file_count, sizeof(*c->files));
     if (c->names == NULL || c->sizes == NULL || c->files == NULL)
         return FAIL_NOMEM(err, r->file_count * sizeof(*c->files));
@@ -76,6 +78,15 @@ static enum sidestep_status list_files(struct checkpoint_copy *c, struct sideste
             return FAIL(err, SIDESTEP_EUNSUPPORTED,
                         "its file '%s' is in a subdirectory, which a copy does not make",
                         c->names[i]);
+    }
+    c->name_count = r->file_count;
+    for (size_t i = 0; i < r->manifest.extra_count; i++) {
+        const struct extra_file *file = &r->manifest.extras[i];
+        if (file->is_alias)
+            continue;
+        c->names[c->name_count] = extra_file_stored(file);
+        c->sizes[c->name_count++] = file->bytes;
+        c->total_bytes += file->bytes;
     }
     return SIDESTEP_OK;
 }
@@ -193,6 +204,7 @@ static enum sidestep_status transfer(struct checkpoint_copy *c, struct sidestep_
     if (has_manifest || c->target->is_private)
         TRY(copy_check_present(c, err));
     TRY(copy_files(c, err));
+    TRY(copy_extras(c, err));
     if (!has_manifest)
         TRY(copy_check_written(c, err));
     return c->target->publish(c, err);
@@ -230,7 +242,7 @@ static void fill_report(const struct checkpoint_copy *c, struct sidestep_copy_re
     const struct reader *r = c->reader;
 
     *report = (struct sidestep_copy_report){.step = r->has_manifest ? r->manifest.step : -1,
-                                            .file_count = r->file_count,
+                                            .file_count = c->name_count,
                                             .bytes = c->total_bytes,
                                             .copied_count = c->copied_count,
                                             .copied_bytes = c->copied_bytes};

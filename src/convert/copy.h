@@ -40,8 +40,9 @@ struct checkpoint_copy {
     struct buffer metadata, manifest, index; /* of the source; empty if there is none */
     uint8_t id[SAVE_ID_BYTES];               /* finds an interrupted copy again */
     struct arena arena;
-    const char **names; /* of the data files */
+    const char **names; /* of the data files, and behind them of the extra files */
     uint64_t *sizes;
+    size_t name_count;
     struct copied_file *files;
     struct store_dir *dir; /* that the files are written to; the target owns it */
     const struct copy_target *target;
@@ -73,6 +74,13 @@ extern const struct copy_target copy_to_objects; /* copy_to_objects.c */
 enum sidestep_status copy_run(struct checkpoint_copy *c, struct sidestep_copy_report *report,
                               struct sidestep_error *err);
 void copy_release(struct checkpoint_copy *c);
+
+/* ---- copy_extras.c: the extra files */
+
+/* Copy those that are not there, and check each at the destination. */
+enum sidestep_status copy_extras(struct checkpoint_copy *c, struct sidestep_error *err);
+/* Is ${name} at the destination an extra file, or a directory of one? */
+bool copy_is_extra(const struct checkpoint_copy *c, const char *name);
 
 /* ---- copy_files.c: the data files */
 

@@ -38,7 +38,7 @@ static enum sidestep_status make_id(const struct checkpoint_copy *c, uint8_t id[
 /* Is ${name} a data file of the copy, or the marker of it? */
 static bool belongs(const struct checkpoint_copy *c, const char *name)
 {
-    return hash_table_find(&c->reader->file_names, name) != SIZE_MAX ||
+    return hash_table_find(&c->reader->file_names, name) != SIZE_MAX || copy_is_extra(c, name) ||
            file_name_parse(name).kind == FILE_NAME_PENDING;
 }
 
@@ -78,6 +78,7 @@ static enum sidestep_status write_records(struct checkpoint_copy *c, struct side
 static enum sidestep_status publish(struct checkpoint_copy *c, struct sidestep_error *err)
 {
     TRY(write_records(c, err));
+    extra_files_link(c->dir, &c->reader->manifest);
     return export_publish(&c->export, err);
 }
 

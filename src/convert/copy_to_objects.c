@@ -7,7 +7,7 @@ static enum sidestep_status begin(struct checkpoint_copy *c, struct sidestep_err
 {
     c->copied = (struct object_copied){.names = c->names,
                                        .sizes = c->sizes,
-                                       .count = c->reader->file_count,
+                                       .count = c->name_count,
                                        .metadata = &c->metadata,
                                        .manifest = &c->manifest,
                                        .index = &c->index,

@@ -78,22 +78,29 @@ static enum file_name_kind parse_hidden(const char *at, struct file_name *out)
     return FILE_NAME_NONE;
 }
 
+/* Parse what follows "__RANK_". */
+static enum file_name_kind parse_numbered(const char *at, struct file_name *out)
+{
+    if (!take_number(&at, &out->shard))
+        return FILE_NAME_NONE;
+    if (strncmp(at, ".distcp", 7) != 0 && (!take_text(&at, ".") || !take_id(&at, out->save_id)))
+        return FILE_NAME_NONE;
+    if (strcmp(at, ".file") == 0 && out->save_id[0] != '\0')
+        return FILE_NAME_EXTRA;
+    if (!take_text(&at, ".distcp"))
+        return FILE_NAME_NONE;
+    return *at == '\0'                ? FILE_NAME_SHARD
+           : strcmp(at, ".part") == 0 ? FILE_NAME_PART
+                                      : FILE_NAME_NONE;
+}
+
 /* Parse what follows "__". */
 static enum file_name_kind parse_ranked(const char *at, struct file_name *out)
 {
     if (!take_number(&at, &out->rank))
         return FILE_NAME_NONE;
-    if (take_text(&at, "_")) {
-        if (!take_number(&at, &out->shard))
-            return FILE_NAME_NONE;
-        if (strncmp(at, ".distcp", 7) != 0 && (!take_text(&at, ".") || !take_id(&at, out->save_id)))
-            return FILE_NAME_NONE;
-        if (!take_text(&at, ".distcp"))
-            return FILE_NAME_NONE;
-        return *at == '\0'                ? FILE_NAME_SHARD
-               : strcmp(at, ".part") == 0 ? FILE_NAME_PART
-                                          : FILE_NAME_NONE;
-    }
+    if (take_text(&at, "_"))
+        return parse_numbered(at, out);
     if (!take_text(&at, ".") || !take_id(&at, out->save_id))
         return FILE_NAME_NONE;
     for (size_t i = 0; i < ARRAY_LENGTH(rank_suffixes); i++)
@@ -130,6 +137,8 @@ void file_name_format(enum file_name_kind kind, const char *save_id, uint32_t ra
     if (is_shard)
         snprintf(out, FILE_NAME_BYTES, "__%u_%u%s%s.distcp%s", rank, shard, dot, save_id,
                  kind == FILE_NAME_PART ? ".part" : "");
+    else if (kind == FILE_NAME_EXTRA)
+        snprintf(out, FILE_NAME_BYTES, "__%u_%u.%s.file", rank, shard, save_id);
     else if (kind == FILE_NAME_MANIFEST)
         snprintf(out, FILE_NAME_BYTES, FILE_NAME_SERIES_DIR ".manifest.%s", save_id);
     else if (kind == FILE_NAME_INDEX)

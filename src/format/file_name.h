@@ -32,6 +32,7 @@ enum file_name_kind {
     FILE_NAME_FAILED,       /* __<rank>.<id>.failed     file */
     FILE_NAME_SHARD,        /* __<rank>_<n>.<id>.distcp or __<rank>_<n>.distcp (id "") */
     FILE_NAME_PART,         /* the same, followed by ".part" */
+    FILE_NAME_EXTRA,        /* __<rank>_<n>.<id>.file   file */
     FILE_NAME_METADATA_TMP, /* .metadata.<id> */
     FILE_NAME_EXPORT,       /* .sidestep.<id>.export    file */
     FILE_NAME_LOCK,         /* FILE_NAME_COMMIT_LOCK; not for file_name_format() */
@@ -40,7 +41,7 @@ struct file_name {
     enum file_name_kind kind;
     char save_id[SAVE_ID_HEX]; /* "" if the name has none */
     uint32_t rank;
-    uint32_t shard;
+    uint32_t shard; /* of EXTRA: the number of the file */
 };
 /* Parse a name.  It must have exactly one of the forms above, with 32 lower-case hexadecimal digits
  * and no leading zeroes. */
@@ -54,7 +55,7 @@ void file_name_format(enum file_name_kind kind, const char *save_id, uint32_t ra
 static inline bool file_name_has_rank(enum file_name_kind kind)
 {
     return kind == FILE_NAME_VOTE || kind == FILE_NAME_FAILED || kind == FILE_NAME_SHARD ||
-           kind == FILE_NAME_PART;
+           kind == FILE_NAME_PART || kind == FILE_NAME_EXTRA;
 }
 /* Is it a save id of sidestep?  NULL is not. */
 bool file_name_is_save_id(const char *id);

@@ -62,6 +62,7 @@ struct footer_sizes {
     uint64_t blocks;
     uint64_t int_keys;        /* items with integer keys */
     uint64_t transform_bytes; /* of the names */
+    uint64_t extras_bytes;    /* of the list of extra files */
     uint64_t extension_bytes;
     uint64_t total; /* of the footer and the trailer */
 };
@@ -81,6 +82,10 @@ static struct footer_sizes measure(const struct footer *footer)
             FOOTER_EXTENSION_HEADER_BYTES + FOOTER_INT_KEYS_BYTES * sizes.int_keys;
     if (sizes.transform_bytes != 0)
         sizes.extension_bytes += FOOTER_EXTENSION_HEADER_BYTES + sizes.transform_bytes;
+    for (size_t i = 0; i < footer->extra_count; i++)
+        sizes.extras_bytes += FOOTER_EXTRA_BYTES + strlen(footer->extras[i].name);
+    if (sizes.extras_bytes != 0)
+        sizes.extension_bytes += FOOTER_EXTENSION_HEADER_BYTES + sizes.extras_bytes;
     sizes.text_bytes = round_up(sizes.text_bytes, 8);
     sizes.total = FOOTER_HEADER_BYTES + (uint64_t)FOOTER_RECORD_BYTES * footer->count +
                   sizes.text_bytes + 8 * sizes.blocks + sizes.extension_bytes +
@@ -125,6 +130,8 @@ static void put_header(const struct footer *footer, const struct footer_sizes *s
         required |= FOOTER_REQUIRED_TRANSFORMS;
         optional |= FOOTER_OPTIONAL_TRANSFORMS;
     }
+    if (sizes->extras_bytes != 0)
+        optional |= FOOTER_OPTIONAL_EXTRAS;
     put_bytes(at, FOOTER_MAGIC, FOOTER_MAGIC_BYTES);
     put_le(at, FOOTER_VERSION, 4);
     put_le(at, footer->world_size, 4);
@@ -229,6 +236,23 @@ static void put_transforms(const struct footer *footer, const struct footer_size
         put_bytes(at, footer->transforms[i], strlen(footer->transforms[i]) + 1);
 }
 
+static void put_extras(const struct footer *footer, const struct footer_sizes *sizes, uint8_t **at)
+{
+    put_le(at, FOOTER_EXTRAS_BIT, 4);
+    put_le(at, sizes->extras_bytes, 4);
+    for (size_t i = 0; i < footer->extra_count; i++) {
+        const struct extra_file *file = &footer->extras[i];
+
+        put_le(at,
+               (file->is_alias ? FOOTER_EXTRA_ALIAS : 0) |
+                   (file->first_rank ? FOOTER_EXTRA_FIRST_RANK : 0),
+               4);
+        put_le(at, file->bytes, 8);
+        put_bytes(at, file->sha256, HASH_SHA256_BYTES);
+        put_bytes(at, file->name, strlen(file->name) + 1);
+    }
+}
+
 /* Write the footer without the trailer to ${start}, and return its end. */
 static uint8_t *put_footer(const struct footer *footer, const struct footer_sizes *sizes,
                            uint8_t *start)
@@ -247,6 +271,8 @@ static uint8_t *put_footer(const struct footer *footer, const struct footer_size
         put_int_keys(footer, sizes, &areas.blocks);
     if (sizes->transform_bytes != 0)
         put_transforms(footer, sizes, &areas.blocks);
+    if (sizes->extras_bytes != 0)
+        put_extras(footer, sizes, &areas.blocks);
     return areas.blocks;
 }
 

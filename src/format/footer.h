@@ -13,6 +13,7 @@
 
 #include "base/base.h"
 #include "codec/codec.h"
+#include "format/extra_file.h"
 #include "model/model.h"
 
 #define FOOTER_TRAILER_BYTES 64u
@@ -65,13 +66,16 @@ struct footer {
     struct footer_item *items; /* sorted by offset, not overlapping */
     uint64_t begin;            /* set by footer_read(): offset of the footer in the file */
     size_t transform_count;
-    const char *const *transforms; /* as in `.metadata`: "stream.zstd/1" */
+    const char *const *transforms;   /* as in `.metadata`: "stream.zstd/1" */
+    size_t extra_count;              /* only in shard 0 */
+    const struct extra_file *extras; /* of this rank, by their numbers; ->stored is not kept */
 };
 /* The features that footer_encode() sets if they apply. */
 #define FOOTER_REQUIRED_TRANSFORMS 1u /* items may have transforms */
 #define FOOTER_KNOWN_REQUIRED FOOTER_REQUIRED_TRANSFORMS
 #define FOOTER_OPTIONAL_INT_KEYS 1u   /* some keys of paths are integers */
 #define FOOTER_OPTIONAL_TRANSFORMS 2u /* the names of transforms; set with the required feature */
+#define FOOTER_OPTIONAL_EXTRAS 4u     /* the extra files of the rank */
 
 /* The bytes that footer_encode() will append.  They do not depend on the hashes. */
 uint64_t footer_encoded_bytes(const struct footer *footer);

@@ -178,6 +178,26 @@ static enum sidestep_status check_transforms(const struct footer *footer,
     return SIDESTEP_OK;
 }
 
+static enum sidestep_status check_extras(const struct footer *footer, enum sidestep_status status,
+                                         struct sidestep_error *err)
+{
+    OWNED_EXTRA_FILE_NAMES names = {0};
+
+    if (footer->extra_count > SIDESTEP_MAX_FILES)
+        return FAIL(err, status, "%zu extra files (at most %u)", footer->extra_count,
+                    SIDESTEP_MAX_FILES);
+    if (footer->extra_count != 0 && footer->shard != 0)
+        return FAIL(err, status, "extra files in shard %u", footer->shard);
+    for (size_t i = 0; i < footer->extra_count; i++) {
+        const struct extra_file *file = &footer->extras[i];
+        if (file->rank != footer->rank || file->stored != NULL)
+            return FAIL(err, status, "file %zu is of rank %u", i, file->rank);
+        TRY(extra_file_check(file, status, err));
+        TRY(extra_file_names_add(&names, file->name, status, err));
+    }
+    return SIDESTEP_OK;
+}
+
 enum sidestep_status footer_check(const struct footer *footer, uint64_t end,
                                   enum sidestep_status status, struct sidestep_error *err)
 {
@@ -185,6 +205,7 @@ enum sidestep_status footer_check(const struct footer *footer, uint64_t end,
 
     TRY(footer_check_header(footer, status, err));
     TRY(check_transforms(footer, status, err));
+    TRY(check_extras(footer, status, err));
     if (footer->count > FOOTER_MAX_ITEMS)
         return FAIL(err, status, "%zu items (at most %llu)", footer->count,
                     (unsigned long long)FOOTER_MAX_ITEMS);

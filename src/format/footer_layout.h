@@ -31,7 +31,12 @@
 #define FOOTER_INT_KEYS_BIT 0u
 #define FOOTER_INT_KEYS_BYTES 12u /* for each item with integer keys: its number, mask */
 #define FOOTER_TRANSFORMS_BIT 1u
-#define FOOTER_ENCODER_FEATURES (FOOTER_OPTIONAL_INT_KEYS | FOOTER_OPTIONAL_TRANSFORMS)
+#define FOOTER_EXTRAS_BIT 2u
+#define FOOTER_EXTRA_BYTES (4u + 8u + HASH_SHA256_BYTES + 1u) /* of a file, without its name */
+#define FOOTER_EXTRA_ALIAS 1u
+#define FOOTER_EXTRA_FIRST_RANK 2u
+#define FOOTER_ENCODER_FEATURES                                                                    \
+    (FOOTER_OPTIONAL_INT_KEYS | FOOTER_OPTIONAL_TRANSFORMS | FOOTER_OPTIONAL_EXTRAS)
 
 /* The flags byte of ${item}.  No other is allowed, so that a footer has only one encoding. */
 uint8_t footer_item_flags(const struct footer_item *item);

@@ -340,6 +340,44 @@ static enum sidestep_status read_transforms(struct areas *areas, struct footer *
     return SIDESTEP_OK;
 }
 
+/* Read the next extra file.  False: the list is malformed. */
+static bool read_extra(struct cursor *list, uint32_t rank, struct extra_file *out)
+{
+    uint32_t flags = cursor_u32le(list);
+
+    out->is_alias = (flags & FOOTER_EXTRA_ALIAS) != 0;
+    out->first_rank = (flags & FOOTER_EXTRA_FIRST_RANK) != 0;
+    out->rank = rank;
+    out->bytes = cursor_u64le(list);
+    const uint8_t *sha256 = cursor_take(list, HASH_SHA256_BYTES);
+    if (sha256 == NULL || (flags & ~(FOOTER_EXTRA_ALIAS | FOOTER_EXTRA_FIRST_RANK)) != 0)
+        return false;
+    memcpy(out->sha256, sha256, HASH_SHA256_BYTES);
+    out->name = (const char *)list->bytes + list->position;
+    return cursor_take(list, strnlen(out->name, cursor_remaining(list)) + 1) != NULL;
+}
+
+static enum sidestep_status read_extras(struct areas *areas, struct footer *out,
+                                        struct sidestep_error *err)
+{
+    struct extra_file *files = NULL;
+    struct cursor list = {0};
+    size_t capacity = 0;
+
+    if (!find_extension(areas->extensions, out->optional_features, FOOTER_EXTRAS_BIT, &list) ||
+        cursor_remaining(&list) == 0)
+        return FAIL_FORMAT(err, "the list of extra files is malformed");
+    for (; cursor_remaining(&list) != 0; out->extra_count++) {
+        TRY_RESERVE(areas->arena, files, capacity, out->extra_count + 1, err);
+        files[out->extra_count] = (struct extra_file){0};
+        files[out->extra_count].number = (uint32_t)out->extra_count;
+        if (!read_extra(&list, out->rank, &files[out->extra_count]))
+            return FAIL_FORMAT(err, "the list of extra files is malformed");
+    }
+    out->extras = files;
+    return SIDESTEP_OK;
+}
+
 static enum sidestep_status read_extensions(struct areas *areas, struct footer *out,
                                             struct sidestep_error *err)
 {
@@ -351,6 +389,8 @@ static enum sidestep_status read_extensions(struct areas *areas, struct footer *
         TRY(read_transforms(areas, out, err));
     if ((out->optional_features & FOOTER_OPTIONAL_INT_KEYS) != 0)
         TRY(read_int_keys(areas->extensions, out, err));
+    if ((out->optional_features & FOOTER_OPTIONAL_EXTRAS) != 0)
+        TRY(read_extras(areas, out, err));
     return SIDESTEP_OK;
 }
 

@@ -26,6 +26,7 @@
 #include "format/chunk_index.h"
 #include "format/chunk_list.h"
 #include "format/dcp_metadata.h"
+#include "format/extra_file.h"
 #include "format/file_name.h"
 #include "format/footer.h"
 #include "format/json_reader.h"

@@ -7,11 +7,12 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "format/manifest_layout.h"
 #include "format/file_name.h"
+#include "format/json_write.h"
+#include "format/manifest_layout.h"
 #include "model/model.h"
 
-#define FILE_TEXT_BYTES 192u  /* enough for an entry of "files" without its name */
+#define FILE_TEXT_BYTES 256u  /* enough for an entry of a file without its name */
 #define HEAD_TEXT_BYTES 1024u /* enough for all before "files" */
 
 /* May a data file have this name?  It has only ASCII that every file system keeps, and that is not
@@ -39,6 +40,28 @@ static enum sidestep_status check_file(const struct manifest_file *file,
     return SIDESTEP_OK;
 }
 
+static enum sidestep_status check_extras(const struct manifest *manifest, struct hash_table *stored,
+                                         enum sidestep_status status, struct sidestep_error *err)
+{
+    OWNED_EXTRA_FILE_NAMES names = {0};
+    size_t existing;
+
+    if (manifest->extra_count > EXTRA_FILE_MAX_COUNT)
+        return FAIL(err, status, "%zu extra files (at most %zu)", manifest->extra_count,
+                    EXTRA_FILE_MAX_COUNT);
+    for (size_t i = 0; i < manifest->extra_count; i++) {
+        const struct extra_file *file = &manifest->extras[i];
+        TRY(extra_file_check(file, status, err));
+        TRY(extra_file_names_add(&names, file->name, status, err));
+        TRY(hash_table_insert(stored, extra_file_stored(file), i, &existing, err));
+        if (existing != SIZE_MAX || file->rank >= manifest->world_size)
+            return FAIL(err, status, "file '%s': of rank %u, stored as '%s'",
+                        display_name(file->name).text, file->rank,
+                        display_name(extra_file_stored(file)).text);
+    }
+    return SIDESTEP_OK;
+}
+
 static enum sidestep_status check_files(const struct manifest *manifest,
                                         enum sidestep_status status, struct sidestep_error *err)
 {
@@ -55,7 +78,7 @@ static enum sidestep_status check_files(const struct manifest *manifest,
         if (existing != SIZE_MAX)
             return FAIL(err, status, "the file '%s' is listed twice", display_name(name).text);
     }
-    return SIDESTEP_OK;
+    return check_extras(manifest, &names, status, err);
 }
 
 enum sidestep_status manifest_check_features(const struct manifest *manifest,
@@ -184,6 +207,31 @@ static void put_file(const struct manifest_file *file, struct buffer *out)
     buffer_put_text(out, "\"}");
 }
 
+static void put_extra(const struct extra_file *file, struct buffer *out)
+{
+    buffer_put_text(out, "{\"name\":");
+    json_write_string(out, file->name);
+    buffer_printf(out, ",\"rank\":%u", file->rank);
+    if (file->stored != NULL)
+        buffer_printf(out, ",\"stored\":\"%s\"", file->stored);
+    if (file->is_alias)
+        buffer_put_text(out, ",\"alias\":1");
+    buffer_printf(out, ",\"bytes\":%" PRIu64 ",\"sha256\":\"", file->bytes);
+    put_hex(file->sha256, HASH_SHA256_BYTES, out);
+    buffer_put_text(out, "\"}");
+}
+
+static void put_extras(const struct manifest *manifest, struct buffer *out)
+{
+    buffer_put_text(out, ",\"extra_files\":[");
+    for (size_t i = 0; i < manifest->extra_count; i++) {
+        if (i > 0)
+            buffer_put_u8(out, ',');
+        put_extra(&manifest->extras[i], out);
+    }
+    buffer_put_u8(out, ']');
+}
+
 static enum sidestep_status reserve(const struct manifest *manifest, struct buffer *out,
                                     struct sidestep_error *err)
 {
@@ -191,9 +239,11 @@ static enum sidestep_status reserve(const struct manifest *manifest, struct buff
 
     for (size_t i = 0; i < manifest->file_count; i++)
         bytes += FILE_TEXT_BYTES + strlen(manifest->files[i].name);
+    for (size_t i = 0; i < manifest->extra_count; i++) /* a name may have escapes */
+        bytes += FILE_TEXT_BYTES + 2 * strlen(manifest->extras[i].name);
     if (bytes > MANIFEST_MAX_BYTES)
         return FAIL(err, SIDESTEP_EINVAL, "manifest: %zu files would take %zu bytes (at most %zu)",
-                    manifest->file_count, bytes, MANIFEST_MAX_BYTES);
+                    manifest->file_count + manifest->extra_count, bytes, MANIFEST_MAX_BYTES);
     if (buffer_extend(out, bytes) != NULL)
         out->length -= bytes;
     return buffer_check(out, err);
@@ -218,7 +268,10 @@ enum sidestep_status manifest_encode(const struct manifest *manifest, struct buf
             buffer_put_u8(out, ',');
         put_file(&manifest->files[i], out);
     }
-    buffer_put_text(out, "]}\n");
+    buffer_put_u8(out, ']');
+    if (manifest->extra_count != 0)
+        put_extras(manifest, out);
+    buffer_put_text(out, "}\n");
     hash_sha256(out->bytes + start, out->length - start, digest);
     buffer_put_text(out, MANIFEST_HASH_PREFIX);
     put_hex(digest, sizeof(digest), out);

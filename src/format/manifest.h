@@ -10,6 +10,7 @@
 
 #include "base/base.h"
 #include "codec/codec.h"
+#include "format/extra_file.h"
 #include "format/footer.h"
 #include "format/name_template.h"
 
@@ -48,6 +49,8 @@ struct manifest {
     struct manifest_index index;
     size_t file_count;
     struct manifest_file *files;
+    size_t extra_count;
+    struct extra_file *extras; /* without ->first_rank */
 };
 
 /* Append the text.  EINVAL: manifest_decode() would refuse it.  A saved_at outside the years 1970

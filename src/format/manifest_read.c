@@ -143,7 +143,7 @@ static enum sidestep_status check_keys(const struct keys *keys, struct sidestep_
     return SIDESTEP_OK;
 }
 
-#define MAX_MEMBERS 4u
+#define MAX_MEMBERS 6u
 
 /* A member of an object, and where its value goes. */
 struct member {
@@ -168,15 +168,16 @@ static enum sidestep_status read_member(struct json_reader *j, const char *key,
     return SIDESTEP_OK; /* the caller checks the value of the object */
 }
 
-/* Read object ${what}.  All members must be there, once; others are skipped. */
+/* Read object ${what}.  The first ${required} members must be there, and none comes twice; others
+ * are skipped. */
 static enum sidestep_status read_members(struct json_reader *j, const char *what,
                                          const struct member *members, unsigned count,
-                                         struct sidestep_error *err)
+                                         unsigned required, struct sidestep_error *err)
 {
     const char *names[MAX_MEMBERS];
-    struct keys keys = {names, count, 0, 0};
+    struct keys keys = {names, count, UINT32_MAX << required, 0};
 
-    assert(count <= MAX_MEMBERS);
+    assert(count <= MAX_MEMBERS && required <= count);
     for (unsigned i = 0; i < count; i++)
         names[i] = members[i].name;
     json_reader_enter(j, '{');
@@ -199,7 +200,7 @@ static enum sidestep_status read_metadata(struct json_reader *j, struct manifest
     const struct member members[] = {{"bytes", MEMBER_COUNT, &out->metadata_bytes},
                                      {"sha256", MEMBER_SHA256, out->metadata_sha256}};
 
-    return read_members(j, "metadata", members, ARRAY_LENGTH(members), err);
+    return read_members(j, "metadata", members, ARRAY_LENGTH(members), ARRAY_LENGTH(members), err);
 }
 
 static enum sidestep_status read_index(struct json_reader *j, struct manifest_index *out,
@@ -209,7 +210,7 @@ static enum sidestep_status read_index(struct json_reader *j, struct manifest_in
                                      {"table_bytes", MEMBER_COUNT, &out->table_bytes},
                                      {"table_sha256", MEMBER_SHA256, out->table_sha256}};
 
-    return read_members(j, "index", members, ARRAY_LENGTH(members), err);
+    return read_members(j, "index", members, ARRAY_LENGTH(members), ARRAY_LENGTH(members), err);
 }
 
 static enum sidestep_status read_file(struct json_reader *j, struct manifest_file *out,
@@ -220,7 +221,7 @@ static enum sidestep_status read_file(struct json_reader *j, struct manifest_fil
                                      {"footer_sha256", MEMBER_SHA256, out->footer_sha256},
                                      {"origin", MEMBER_ID, out->origin}};
 
-    return read_members(j, "files", members, ARRAY_LENGTH(members), err);
+    return read_members(j, "files", members, ARRAY_LENGTH(members), ARRAY_LENGTH(members), err);
 }
 
 static enum sidestep_status read_files(struct json_reader *j, struct arena *arena,
@@ -238,6 +239,38 @@ static enum sidestep_status read_files(struct json_reader *j, struct arena *aren
     TRY(check_value(j, "files", err));
     out->files = arena_copy(arena, files, out->file_count * sizeof(*files));
     return out->files != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, out->file_count * sizeof(*files));
+}
+
+static enum sidestep_status read_extra(struct json_reader *j, struct extra_file *out,
+                                       struct sidestep_error *err)
+{
+    uint64_t rank = 0, alias = 0;
+    const struct member members[] = {
+        {"name", MEMBER_NAME, &out->name},     {"rank", MEMBER_COUNT, &rank},
+        {"bytes", MEMBER_COUNT, &out->bytes},  {"sha256", MEMBER_SHA256, out->sha256},
+        {"stored", MEMBER_NAME, &out->stored}, {"alias", MEMBER_COUNT, &alias}};
+
+    TRY(read_members(j, "extra_files", members, ARRAY_LENGTH(members), 4, err));
+    out->rank = (uint32_t)min_u64(rank, UINT32_MAX);
+    out->is_alias = alias != 0;
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status read_extras(struct json_reader *j, struct arena *arena,
+                                        struct manifest *out, struct sidestep_error *err)
+{
+    OWNED struct extra_file *files = NULL;
+    size_t capacity = 0;
+
+    json_reader_enter(j, '[');
+    for (bool first = true; json_reader_next(j, ']', &first); out->extra_count++) {
+        TRY_GROW(files, capacity, out->extra_count, err);
+        files[out->extra_count] = (struct extra_file){0};
+        TRY(read_extra(j, &files[out->extra_count], err));
+    }
+    TRY(check_value(j, "extra_files", err));
+    out->extras = arena_copy(arena, files, out->extra_count * sizeof(*files));
+    return out->extras != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, out->extra_count * sizeof(*files));
 }
 
 /* Read the first three keys, which come in this order and decide whether the rest may be read. */
@@ -280,11 +313,13 @@ enum root_key {
     METADATA,
     INDEX,
     FILES,
+    EXTRA_FILES,
     ROOT_KEYS
 };
 static const char *const root_names[ROOT_KEYS] = {
-    "save_id",  "run_id",        "incarnation",       "step",     "naming", "world_size",
-    "saved_at", "saved_at_unix", "optional_features", "metadata", "index",  "files",
+    "save_id",     "run_id",        "incarnation",       "step",     "naming", "world_size",
+    "saved_at",    "saved_at_unix", "optional_features", "metadata", "index",  "files",
+    "extra_files",
 };
 
 static enum sidestep_status read_value(struct json_reader *j, enum root_key which, const char *key,
@@ -322,6 +357,8 @@ static enum sidestep_status read_value(struct json_reader *j, enum root_key whic
         return read_index(j, &out->index, err);
     case FILES:
         return read_files(j, arena, out, err);
+    case EXTRA_FILES:
+        return read_extras(j, arena, out, err);
     case ROOT_KEYS:
         json_reader_skip(j);
     }
@@ -331,7 +368,8 @@ static enum sidestep_status read_value(struct json_reader *j, enum root_key whic
 static enum sidestep_status decode(const char *text, size_t length, struct arena *arena,
                                    struct manifest *out, struct sidestep_error *err)
 {
-    struct keys keys = {root_names, ROOT_KEYS, UINT32_C(1) << NAMING | UINT32_C(1) << INDEX, 0};
+    uint32_t optional = UINT32_C(1) << NAMING | UINT32_C(1) << INDEX | UINT32_C(1) << EXTRA_FILES;
+    struct keys keys = {root_names, ROOT_KEYS, optional, 0};
     size_t json_length = 0;
     bool first = true;
 

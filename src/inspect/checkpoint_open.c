@@ -77,6 +77,25 @@ static enum sidestep_status fill_entries(struct sidestep_checkpoint *c, struct s
     return SIDESTEP_OK;
 }
 
+static enum sidestep_status fill_files(struct sidestep_checkpoint *c, struct sidestep_error *err)
+{
+    const struct manifest *manifest = &c->reader->manifest;
+
+    c->files = arena_new(&c->arena, manifest->extra_count, sizeof(*c->files));
+    if (c->files == NULL)
+        return FAIL_NOMEM(err, manifest->extra_count * sizeof(*c->files));
+    for (size_t i = 0; i < manifest->extra_count; i++) {
+        const struct extra_file *file = &manifest->extras[i];
+        c->files[i] = (struct sidestep_file){.name = file->name,
+                                             .stored = extra_file_stored(file),
+                                             .bytes = file->bytes,
+                                             .rank = file->rank,
+                                             .is_alias = file->is_alias};
+        hash_to_hex(file->sha256, HASH_SHA256_BYTES, c->files[i].sha256);
+    }
+    return SIDESTEP_OK;
+}
+
 /* Count a file in ${*count}, and keep the message of the first. */
 static enum sidestep_status count_file(struct sidestep_checkpoint *c,
                                        const struct reader_file *file, size_t *count,
@@ -143,6 +162,8 @@ enum sidestep_status sidestep_checkpoint_open(const char *path, struct sidestep_
     if (status == SIDESTEP_OK)
         status = fill_entries(c, err);
     if (status == SIDESTEP_OK)
+        status = fill_files(c, err);
+    if (status == SIDESTEP_OK)
         *out = c;
     else
         sidestep_checkpoint_close(&c);
@@ -184,6 +205,8 @@ enum sidestep_status sidestep_checkpoint_info(const struct sidestep_checkpoint *
     for (size_t i = 0; i < r->manifest.file_count; i++)
         if (strcmp(r->manifest.files[i].origin, r->manifest.save_id) != 0)
             info->shared_bytes += r->manifest.files[i].bytes;
+    for (size_t i = 0; i < r->manifest.extra_count; i++)
+        info->bytes += r->manifest.extras[i].bytes;
     info->damaged_count = c->damaged_count;
     info->damage = c->damage;
     info->unread_count = c->unread_count;
@@ -250,6 +273,38 @@ static enum sidestep_status find_kind(struct sidestep_checkpoint *c, const char 
         return FAIL(err, SIDESTEP_EINVAL, "'%s' is %s", name, is_object ? "a tensor" : "an object");
     if (!is_object && (*entry)->dtype == SIDESTEP_DTYPE_NONE)
         return FAIL(err, SIDESTEP_EUNSUPPORTED, "'%s' has dtype %s", name, (*entry)->dtype_name);
+    return SIDESTEP_OK;
+}
+
+/* ---- extra files */
+
+size_t sidestep_checkpoint_file_count(const struct sidestep_checkpoint *checkpoint)
+{
+    return checkpoint != NULL ? checkpoint->reader->manifest.extra_count : 0;
+}
+
+const struct sidestep_file *sidestep_checkpoint_file(const struct sidestep_checkpoint *checkpoint,
+                                                     size_t i)
+{
+    return i < sidestep_checkpoint_file_count(checkpoint) ? &checkpoint->files[i] : NULL;
+}
+
+enum sidestep_status sidestep_checkpoint_read_file(struct sidestep_checkpoint *c, const char *name,
+                                                   void **bytes, size_t *length,
+                                                   struct sidestep_error *err)
+{
+    if (c == NULL || name == NULL || bytes == NULL || length == NULL)
+        return FAIL(err, SIDESTEP_EINVAL, "checkpoint, name, bytes or length is NULL");
+    const struct extra_file *file = reader_find_extra(c->reader, name);
+    if (file == NULL)
+        return FAIL(err, SIDESTEP_ENOTFOUND, "file '%s' is not in checkpoint '%s'", name,
+                    c->reader->path);
+    if (file->is_alias)
+        return FAIL(err, SIDESTEP_EINVAL, "'%s' is a link to checkpoint '%s', not a file", name,
+                    c->reader->path);
+    TRY(WRAP(reader_read_extra(c->reader, file, bytes, err), err, "file '%s' of '%s'", name,
+             c->reader->path));
+    *length = file->bytes;
     return SIDESTEP_OK;
 }
 

@@ -13,6 +13,7 @@ struct sidestep_checkpoint {
     struct arena arena;
     struct sidestep_entry *entries; /* sorted by name */
     size_t count;
+    struct sidestep_file *files; /* the extra files, as the manifest lists them */
     /* See struct sidestep_checkpoint_info. */
     const char *damage, *unread;
     size_t damaged_count, unread_count;

@@ -38,6 +38,8 @@ void sidestep_state_dict_free(struct sidestep_state_dict **state)
         return;
     for (size_t i = 0; i < (*state)->count; i++)
         state_entry_set_object(&(*state)->entries[i], NULL, NULL, 0);
+    sidestep_state_dict_clear_files(*state);
+    free((*state)->files);
     free((*state)->entries);
     free((*state)->box_slots);
     hash_table_release(&(*state)->names);

@@ -3,6 +3,8 @@
 #ifndef MODEL_STATE_DICT_H
 #define MODEL_STATE_DICT_H
 
+#include <stdatomic.h>
+
 #include "base/base.h"
 #include "model/box.h"
 
@@ -45,6 +47,22 @@ struct state_entry {
     const struct sidestep_path_item *path;
 };
 
+/* The contents of a file, shared by state dicts and saves. Never changed. */
+struct state_blob {
+    _Atomic size_t users;
+    size_t length;
+    uint8_t bytes[];
+};
+struct state_blob *state_blob_retain(struct state_blob *blob);
+/* Accepts NULL. */
+void state_blob_release(struct state_blob *blob);
+
+struct state_file {
+    char *name;              /* owned */
+    struct state_blob *blob; /* NULL: an alias */
+    uint32_t flags;          /* enum sidestep_file_flag */
+};
+
 struct sidestep_state_dict {
     struct arena arena; /* names, shapes, paths */
     struct state_entry *entries;
@@ -54,6 +72,8 @@ struct sidestep_state_dict {
     size_t *box_slots;       /* hash table of shards by name and box: index + 1; 0: free */
     size_t box_capacity;
     size_t box_count; /* tensor shards */
+    struct state_file *files;
+    size_t file_count, file_capacity;
 };
 
 /* Add a tensor.  ${reader} NULL: it is in memory.  Otherwise it is whole, and ${reader} reads it as

@@ -24,6 +24,10 @@ static struct footer make_footer(const struct sidestep_save *save, const struct 
     };
 
     memcpy(footer.save_id, commit->save_id_bytes, SAVE_ID_BYTES);
+    if (shard->number == 0) {
+        footer.extra_count = image->extra_count;
+        footer.extras = image->extras;
+    }
     for (size_t i = 0; i < shard->count; i++) {
         shard->items[i] = image->items[shard->first + i].footer;
         shard->items[i].offset -= shard->begin;
@@ -152,9 +156,12 @@ static void split_image(struct sidestep_save *save, struct footer_item *items,
         struct footer footer = make_footer(save, shard);
         shard->total_bytes = shard->body_bytes + footer_encoded_bytes(&footer);
     }
+    uint64_t extra_bytes = 0;
+    for (size_t i = 0; i < image->extra_count; i++)
+        extra_bytes += image->extras[i].bytes;
     lock_acquire(&save->shared.lock);
     save->shared.info.bytes_total =
-        own->total_bytes + (unchanged_file_items != 0 ? unchanged->total_bytes : 0);
+        own->total_bytes + extra_bytes + (unchanged_file_items != 0 ? unchanged->total_bytes : 0);
     lock_release(&save->shared.lock);
 }
 
@@ -207,6 +214,24 @@ static void spread_writes(struct sidestep_save *save)
         max_u64(1, (uint64_t)(bytes * 1000 / (double)save->options.spread_ms));
 }
 
+/* Write the extra files, before the footer that lists them. */
+static enum sidestep_status write_extras(struct sidestep_save *save, struct sidestep_error *err)
+{
+    struct image *image = save->pipeline.image;
+
+    for (size_t i = 0; i < image->extra_count; i++) {
+        struct extra_file *file = &image->extras[i];
+        const struct state_blob *blob = image->blobs[i];
+        file->rank = save->commit.rank;
+        if (blob == NULL)
+            continue;
+        hash_sha256(blob->bytes, blob->length, file->sha256);
+        TRY(WRAP(commit_extra_write(&save->commit, file->number, blob->bytes, blob->length, err),
+                 err, "file '%s'", file->name));
+    }
+    return SIDESTEP_OK;
+}
+
 enum sidestep_status save_write_shards(struct sidestep_save *save, struct sidestep_error *err)
 {
     struct image *image = save->pipeline.image;
@@ -230,6 +255,7 @@ enum sidestep_status save_write_shards(struct sidestep_save *save, struct sidest
     record_io(save, file);
     pipeline_trim_pool(&save->pipeline);
     save_memory_turn_end(save);
+    TRY(write_extras(save, err));
     TRY(write_footer(save, &own, file, err));
     return seal(save, &own, TAKE(file), TAKE(unchanged_file), linked, err);
 }

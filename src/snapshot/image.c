@@ -223,6 +223,9 @@ static enum sidestep_status lay_out_items(struct image *image, struct sidestep_e
 /* Release what image_bind() made. */
 static void unbind(struct image *image)
 {
+    for (size_t i = 0; i < image->extra_count; i++)
+        state_blob_release(image->blobs[i]);
+    image->extra_count = 0;
     arena_release(&image->objects);
     image->windows = NULL;
     image->window_count = 0;
@@ -230,11 +233,39 @@ static void unbind(struct image *image)
     image->unchanged_file_bytes = 0;
 }
 
+/* Share the contents of the files. */
+static enum sidestep_status bind_files(struct image *image, const struct sidestep_state_dict *state,
+                                       struct sidestep_error *err)
+{
+    size_t count = state->file_count;
+
+    image->extras = arena_new(&image->objects, count, sizeof(*image->extras));
+    image->blobs = arena_new(&image->objects, count, sizeof(*image->blobs));
+    if (image->extras == NULL || image->blobs == NULL)
+        return image_memory(err);
+    for (size_t i = 0; i < count; i++) {
+        const struct state_file *file = &state->files[i];
+        TRY(extra_file_check_name(file->name, SIDESTEP_EINVAL, err));
+        image->extras[i] = (struct extra_file){
+            .name = arena_strndup(&image->objects, file->name, strlen(file->name)),
+            .bytes = file->blob != NULL ? file->blob->length : 0,
+            .number = (uint32_t)i,
+            .is_alias = file->blob == NULL,
+            .first_rank = (file->flags & SIDESTEP_FILE_FIRST_RANK) != 0};
+        if (image->extras[i].name == NULL)
+            return image_memory(err);
+        image->blobs[i] = state_blob_retain(file->blob);
+        image->extra_count++;
+    }
+    return SIDESTEP_OK;
+}
+
 enum sidestep_status image_bind(struct image *image, const struct save_plan *plan,
                                 const struct sidestep_state_dict *state, struct sidestep_error *err)
 {
     assert(image->count == plan->count);
     unbind(image);
+    TRY(bind_files(image, state, err));
     TRY(bind_items(image, plan, state, err));
     return lay_out_items(image, err);
 }

@@ -65,13 +65,19 @@ struct image {
     bool splits_file;
     size_t unchanged_file_windows;
     uint64_t unchanged_file_bytes;
+    /* The extra files of this save: what the footer says of them (hashes are set when they are
+     * written), and their contents (NULL: an alias). */
+    struct extra_file *extras;
+    struct state_blob **blobs;
+    size_t extra_count;
 };
 
 /* Lay out the tensors of ${plan}.  Once per layout. */
 enum sidestep_status image_build(struct image *image, const struct save_plan *plan,
                                  const struct sidestep_state_dict *state,
                                  struct sidestep_error *err);
-/* For each save: take the addresses from ${state}, encode objects, lay them out, split windows. */
+/* For each save: take the addresses and the files from ${state}, encode objects, lay them out,
+ * split windows. */
 enum sidestep_status image_bind(struct image *image, const struct save_plan *plan,
                                 const struct sidestep_state_dict *state,
                                 struct sidestep_error *err);

@@ -36,7 +36,12 @@ struct store_file {
     struct store *store;
 };
 
-enum store_kind { STORE_FILE, STORE_DIRECTORY, STORE_OTHER };
+enum store_kind {
+    STORE_FILE,
+    STORE_DIRECTORY,
+    STORE_HERE, /* a symbolic link to the directory that it lies in */
+    STORE_OTHER
+};
 struct store_stat {
     enum store_kind kind;
     uint64_t size;
@@ -125,7 +130,8 @@ struct store_ops {
                                    enum store_rename_mode mode, struct sidestep_error *err);
     enum sidestep_status (*unlink)(struct store_dir *at, const char *name,
                                    struct sidestep_error *err);
-    /* Give a file a second name, as a hard link, in any directory of the same storage. */
+    /* Give a file a second name, as a hard link, in any directory of the same storage.  If ${from}
+       is ".", make a symbolic link to the directory ${to_dir} in it. */
     enum sidestep_status (*link)(struct store_dir *from_dir, const char *from,
                                  struct store_dir *to_dir, const char *to,
                                  struct sidestep_error *err);
@@ -285,6 +291,12 @@ static inline enum sidestep_status store_link(struct store_dir *from_dir, const 
                                               struct sidestep_error *err)
 {
     return STORE_OPS_OF(from_dir)->link(from_dir, from, to_dir, to, err);
+}
+/* Make a symbolic link to the directory ${at} in it (STORE_HERE). */
+static inline enum sidestep_status store_link_here(struct store_dir *at, const char *name,
+                                                   struct sidestep_error *err)
+{
+    return STORE_OPS_OF(at)->link(at, ".", at, name, err);
 }
 static inline enum sidestep_status store_file_create(struct store_dir *at, const char *name,
                                                      uint32_t flags, struct store_file **out,

@@ -265,6 +265,13 @@ static enum sidestep_status dir_stat(struct store_dir *dir, struct store_stat *o
     return SIDESTEP_OK;
 }
 
+static bool is_link_here(struct store_dir *at, const char *name)
+{
+    char target[2];
+
+    return readlinkat(store_posix_fd(at), name, target, sizeof(target)) == 1 && target[0] == '.';
+}
+
 static enum sidestep_status name_stat(struct store_dir *at, const char *name,
                                       struct store_stat *out, struct sidestep_error *err)
 {
@@ -274,6 +281,8 @@ static enum sidestep_status name_stat(struct store_dir *at, const char *name,
     if (fstatat(store_posix_fd(at), name, &st, AT_SYMLINK_NOFOLLOW) != 0)
         return FAIL_SYS(err, "stat '%s'", name);
     store_posix_fill_stat(&st, out);
+    if (S_ISLNK(st.st_mode) && is_link_here(at, name))
+        out->kind = STORE_HERE;
     return SIDESTEP_OK;
 }
 
@@ -315,14 +324,27 @@ static enum sidestep_status name_unlink(struct store_dir *at, const char *name,
     return SIDESTEP_OK;
 }
 
+/* Make a symbolic link to the directory itself. */
+static enum sidestep_status link_here(struct store_dir *dir, const char *name,
+                                      struct sidestep_error *err)
+{
+    if (symlinkat(".", store_posix_fd(dir), name) == 0)
+        return SIDESTEP_OK;
+    if (errno == EPERM || errno == EOPNOTSUPP || errno == ENOSYS)
+        return error_set(err, SIDESTEP_EUNSUPPORTED, errno, HERE, "symbolic link '%s'", name);
+    return FAIL_SYS(err, "symbolic link '%s'", name);
+}
+
 static enum sidestep_status name_link(struct store_dir *from_dir, const char *from,
                                       struct store_dir *to_dir, const char *to,
                                       struct sidestep_error *err)
 {
     struct store_stat st;
 
-    TRY(name_stat(from_dir, from, &st, err));
     TRY(store_posix_check_name(to, err));
+    if (strcmp(from, ".") == 0)
+        return link_here(to_dir, to, err);
+    TRY(name_stat(from_dir, from, &st, err));
     if (st.kind != STORE_FILE)
         return FAIL(err, SIDESTEP_EUNSAFE, "link '%s': not a regular file", from);
     if (!fault_hit("posix.link") &&

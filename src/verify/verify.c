@@ -526,6 +526,8 @@ static enum sidestep_status verify_with(struct verify *v, struct workers *worker
                                         struct sidestep_error *err)
 {
     TRY(report_files(v, err));
+    if (v->options == NULL || (v->options->skips == NULL && v->options->take == NULL))
+        TRY(verify_extras(v->reader, v->findings, err));
     TRY(check_coverage(v->reader, v->findings, err));
     TRY(make_ranges(v, err));
     const struct parallel_read many = {.kind = &v->reader->queue,
@@ -579,9 +581,9 @@ enum sidestep_status verify_path(struct store *store, const char *path,
     struct reader *reader = NULL;
 
     TRY(reader_open(store, path, flags | READER_PARSE_METADATA, &reader, err));
-    enum sidestep_status status = SIDESTEP_OK;
-    if (mode != SIDESTEP_VERIFY_STRUCTURE)
-        status = verify_reader(reader, workers, options, &findings, err);
+    enum sidestep_status status = mode != SIDESTEP_VERIFY_STRUCTURE
+                                      ? verify_reader(reader, workers, options, &findings, err)
+                                      : reader_check_extras(reader, err);
     if (status == SIDESTEP_OK && findings.count != 0) {
         const struct sidestep_problem *p = verify_findings_worst(&findings);
         status = FAIL(err, verify_findings_judge(&findings), "%s%s%s%s%s",

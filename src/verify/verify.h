@@ -56,6 +56,11 @@ enum sidestep_status verify_reader(struct reader *reader, struct workers *worker
                                    const struct verify_options *options,
                                    struct verify_findings *findings, struct sidestep_error *err);
 
+/* Add what is wrong with the extra files.  verify_reader() calls it, unless it skips files or
+ * passes bytes on. */
+enum sidestep_status verify_extras(const struct reader *reader, struct verify_findings *findings,
+                                   struct sidestep_error *err);
+
 /* Open and verify ${path} according to ${mode}; ${options} may be NULL.  If there is a problem,
  * fails with the worst one, and the status of verify_findings_judge(). */
 enum sidestep_status verify_path(struct store *store, const char *path,

@@ -255,7 +255,9 @@ void sim_fill_stat(const struct sim *sim, uint32_t number, struct store_stat *ou
     const struct sim_inode *inode = &sim->inodes[number];
 
     *out = (struct store_stat){
-        .kind = inode->is_dir ? STORE_DIRECTORY : STORE_FILE,
+        .kind = inode->is_dir    ? STORE_DIRECTORY
+                : inode->is_here ? STORE_HERE
+                                 : STORE_FILE,
         .size = inode->now != NULL ? inode->now->size : 0,
         .device = 1,
         .inode = number + 1,
@@ -402,6 +404,13 @@ static enum sidestep_status name_link(struct store_dir *from_dir, const char *fr
     uint32_t there = SIM_NONE;
 
     SIM_BEGIN(from_dir->store, "link", from);
+    if (strcmp(from, ".") == 0) {
+        int made = sim_make(sim, to_dir, to, false, &there);
+        if (made != 0)
+            return sim_fail(err, made, "symbolic link", to);
+        sim->inodes[there].is_here = true;
+        return SIDESTEP_OK;
+    }
     if (sim->flags & SIM_NO_LINKS)
         return error_set(err, SIDESTEP_EUNSUPPORTED, EOPNOTSUPP, HERE, "link '%s' (simulated)",
                          from);

@@ -71,8 +71,10 @@ static void settle(struct sim_inode *inode, enum sim_contents choice)
 
     sim_blob_release(inode->now);
     sim_blob_release(inode->durable);
-    *inode =
-        (struct sim_inode){.is_dir = inode->is_dir, .now = left, .durable = sim_blob_share(left)};
+    *inode = (struct sim_inode){.is_dir = inode->is_dir,
+                                .is_here = inode->is_here,
+                                .now = left,
+                                .durable = sim_blob_share(left)};
 }
 
 /* Pending operation i stays if keep(context, i), and dirty file i gets contents(context, i). */

@@ -23,6 +23,7 @@ struct sim_blob {
 
 struct sim_inode {
     bool is_dir;
+    bool is_here;    /* a symbolic link to its directory */
     bool is_removed; /* a removed directory: nothing can be created in it */
     bool is_dirty;
     bool is_lost; /* a sync failed: later ones do nothing */

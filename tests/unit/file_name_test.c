@@ -38,6 +38,7 @@ static const struct {
     {FILE_NAME_SHARD, ZEROES, UINT32_MAX, UINT32_MAX, "__4294967295_4294967295." ZEROES ".distcp"},
     {FILE_NAME_PART, "", 3, 1, "__3_1.distcp.part"},
     {FILE_NAME_PART, LETTERS, 3, 1, "__3_1." LETTERS ".distcp.part"},
+    {FILE_NAME_EXTRA, ID, 3, 12, "__3_12." ID ".file"},
     {FILE_NAME_METADATA_TMP, ID, 0, 0, ".metadata." ID},
 };
 

@@ -100,7 +100,8 @@ static void a_name_is_one_component(void **state)
                          SIDESTEP_EUNSAFE);
         assert_int_equal(store_rename(b->root, "f", b->root, name, STORE_REPLACE, NULL),
                          SIDESTEP_EUNSAFE);
-        assert_int_equal(store_link(b->root, name, b->root, "g", NULL), SIDESTEP_EUNSAFE);
+        if (strcmp(name, ".") != 0) /* the directory itself: see store_link_here() */
+            assert_int_equal(store_link(b->root, name, b->root, "g", NULL), SIDESTEP_EUNSAFE);
         assert_int_equal(store_link(b->root, "f", b->root, name, NULL), SIDESTEP_EUNSAFE);
     }
 }

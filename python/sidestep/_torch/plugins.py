@@ -38,6 +38,7 @@ from .._c.errors import Error
 from .._checkpoint import Checkpoint
 from .._comm import Comm, StoreComm
 from .._engine import Engine, engine_alone
+from .._files import Files, set_files
 from .._handle import SaveHandle
 from .._options import Ways, check_compression
 from .._parents import make_parents
@@ -138,6 +139,7 @@ class Writer(_AtPath, StorageWriter):
     compress    "none"; "zstd" (stock torch reads it); "zstd:1" to "zstd:19" (also searches for
                 bytes that repeat); "planes" (smaller and faster; see `Planes`); "auto" (planes
                 where that is faster than the disk); None: the value of SIDESTEP_COMPRESS
+    files       small files that are saved with the state: as in `sidestep.save`
     snapshot, io, user_faults: as in `How`
     _extensions torch's spelling: ``[ZStandard()]`` is "zstd", ``[Planes()]`` is "planes".  With any
                 other, `sidestep.save` and `async_save` leave the save to torch
@@ -155,6 +157,7 @@ class Writer(_AtPath, StorageWriter):
         step: Optional[int] = None,
         timeout: float = 600.0,
         compress: Optional[str] = None,
+        files: Optional[Files] = None,
         snapshot: Optional[str] = None,
         io: Optional[str] = None,
         user_faults: Optional[bool] = None,
@@ -164,6 +167,7 @@ class Writer(_AtPath, StorageWriter):
         self.ways = Ways(snapshot, io, user_faults).check()
         check_compression(compress)
         self.path = a_path(path, "path")
+        self.files = files
         self.compress = compress if not _extensions else compress_of(_extensions)
         self.extensions = list(_extensions)
         self.overwrite = overwrite
@@ -214,6 +218,7 @@ class Writer(_AtPath, StorageWriter):
                 engine,
                 self.path,
                 lambda: engine.states.get(leaves_of_plan(plan, planner)),
+                files=self.files,
                 step=self.step,
                 no_replace=not self.overwrite,
                 compress=self.compress,
@@ -303,14 +308,21 @@ def _tell_of_extras(path: str, metadata: Metadata) -> None:
 
 
 def start_save(
-    engine: Engine, path: str, make_state: Callable[[], StateDict], **options: Any
+    engine: Engine,
+    path: str,
+    make_state: Callable[[], StateDict],
+    *,
+    files: Union[Files, Callable[[], Files], None] = None,
+    **options: Any,
 ) -> SaveHandle:
-    """Start the save of what ``make_state`` returns.  If that raises, the save fails on all ranks.
+    """Start the save of what ``make_state`` returns, with small files.  If that, or a function that
+    returns the files, raises, the save fails on all ranks.
 
     Collective.  The handle's result is the ``Metadata`` of exactly this save.
     """
     try:
         state = make_state()
+        set_files(state.pointer, files() if callable(files) else files)
     except BaseException as failure:
         engine.save_async(path, None, failure=failure)
         raise

@@ -16,6 +16,7 @@ from torch.distributed.checkpoint.stateful import Stateful
 from .._c.checked import a_state
 from .._c.errors import Error
 from .._engine import Engine, engine_for
+from .._files import Files
 from .._handle import SaveHandle
 from .._parents import make_parents
 from . import originals
@@ -69,18 +70,23 @@ def save(
     process_group: Optional[ProcessGroup] = None,
     no_dist: bool = False,
     use_collectives: bool = True,
+    files: Optional[Files] = None,
 ) -> Metadata:
     """Save ``state_dict`` as the directory ``checkpoint_id``, and return when it is committed.
 
     Collective: every rank of ``process_group`` calls it with the same path.  The arguments are
     those of ``torch.distributed.checkpoint.save``; docs/PYTORCH.md says what each does here.
 
+    files  small files that become a part of the checkpoint, by their names in it: contents as
+           bytes, or a ``pathlib.Path`` that is copied in the call.  `read_file` reads one.  Ranks
+           may give the same name only with the same contents
+
     Returns the checkpoint's ``Metadata``, which is read on first use.
     Errors: `sidestep.Error` on all ranks, which names the rank that failed.  If a ``state_dict()``
     raised, that rank gets its exception.  Then no checkpoint was made, and an older one is
     untouched.
     """
-    route = save_route(checkpoint_id, storage_writer, planner, use_collectives)
+    route = save_route(checkpoint_id, storage_writer, planner, use_collectives, files)
     if isinstance(route, Stock):
         done = call_stock(
             originals.save,
@@ -109,18 +115,19 @@ def async_save(
     async_stager: Optional[AsyncStager] = None,
     no_dist: bool = False,
     use_collectives: bool = True,
+    files: Optional[Files] = None,
 ) -> Union[SaveHandle, AsyncSaveResponse]:
     """Save ``state_dict`` in the background: returns when it may be modified again.
 
     The call is collective; the background uses no process group.  The arguments are those of
-    ``torch.distributed.checkpoint.async_save``.
+    ``torch.distributed.checkpoint.async_save``; ``files`` is that of `save`.
 
     Returns a `SaveHandle`, a ``concurrent.futures.Future`` of the ``Metadata``.  With a stager that
     stages later it returns an ``AsyncSaveResponse``, as torch does, whose ``upload_completion`` is
     the handle.  Errors: those of `save`.  The handle raises those of the background; if nobody asks
     it, the next call raises them.
     """
-    route = save_route(checkpoint_id, storage_writer, planner, use_collectives)
+    route = save_route(checkpoint_id, storage_writer, planner, use_collectives, files)
     if isinstance(route, Stock):
         done = call_stock(
             originals.async_save,
@@ -204,6 +211,7 @@ def _start(
         engine,
         route.path,
         state,
+        files=route.files,
         step=route.step,
         no_replace=route.no_replace,
         compress=route.compress,
@@ -235,6 +243,7 @@ def _start_planned(
         overwrite=not route.no_replace,
         step=route.step,
         compress=route.compress,
+        files=route.files,
     )
     try:
         with failures_as_errors(f"save '{route.path}'"):

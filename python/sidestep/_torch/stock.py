@@ -22,6 +22,7 @@ from torch.distributed.checkpoint.api import CheckpointException
 
 from .._c.checked import a_path
 from .._c.errors import Error, make_error, status_of
+from .._files import Files
 from .._options import Ways
 from .extension import compress_of, is_known
 from .plugins import Reader, Writer
@@ -38,6 +39,7 @@ class Ours:
     For a save:
     no_replace    refuse to replace a checkpoint (``overwrite=False``)
     step          the training step to record
+    files         small files that are saved with the state
     compress, ways: None: the values of the environment
     For a load:
     partial       missing names are no error (``allow_partial_load``)
@@ -50,6 +52,7 @@ class Ours:
     step: Optional[int] = None
     compress: Optional[str] = None
     ways: Optional[Ways] = None
+    files: Optional[Files] = None
     partial: bool = False
     allow_pickle: bool = False
     planner: Any = None
@@ -74,12 +77,28 @@ CheckpointId = Optional[Union[str, "os.PathLike[str]"]]
 
 
 def save_route(
-    checkpoint_id: CheckpointId, storage_writer: Any, planner: Any, use_collectives: bool = True
+    checkpoint_id: CheckpointId,
+    storage_writer: Any,
+    planner: Any,
+    use_collectives: bool = True,
+    files: Optional[Files] = None,
 ) -> Route:
     """Who does this save.  A writer that only carries options is reset, as torch does.
 
-    Errors: RuntimeError if neither ``checkpoint_id`` nor ``storage_writer`` is given.
+    Errors: RuntimeError if neither ``checkpoint_id`` nor ``storage_writer`` is given; ValueError if
+    there are ``files``, and torch would do it.
     """
+    route = _save_route(checkpoint_id, storage_writer, planner, use_collectives)
+    if files is None:
+        return route
+    if isinstance(route, Stock):
+        raise ValueError(f"files: torch does this save itself, and saves no files: {route.reason}")
+    return replace(route, files=files)
+
+
+def _save_route(
+    checkpoint_id: CheckpointId, storage_writer: Any, planner: Any, use_collectives: bool
+) -> Route:
     if not use_collectives:
         return Stock("use_collectives=False: each rank writes a checkpoint of its own")
     if storage_writer is None:
@@ -111,6 +130,7 @@ def _route_of_writer(writer: Writer) -> Route:
         step=writer.step,
         compress=writer.compress,
         ways=writer.ways,
+        files=writer.files,
     )
 
 

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* reader_extra.c -- finds, checks and reads the extra files of a checkpoint; see reader.h. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "checkpoint/reader.h"
+#include "commit/commit.h"
+
+const struct extra_file *reader_find_extra(const struct reader *r, const char *name)
+{
+    for (size_t i = 0; i < r->manifest.extra_count; i++)
+        if (strcmp(r->manifest.extras[i].name, name) == 0)
+            return &r->manifest.extras[i];
+    return NULL;
+}
+
+/* A file that the manifest lists and that is not there is damage. */
+static enum sidestep_status explain(const struct sidestep_error *why, struct sidestep_error *err)
+{
+    return why->status == SIDESTEP_ENOTFOUND ? FAIL(err, SIDESTEP_ECORRUPT, "it is missing")
+                                             : error_copy(err, why);
+}
+
+static enum sidestep_status check_alias(const struct reader *r, const struct extra_file *file,
+                                        struct sidestep_error *err)
+{
+    struct sidestep_error why = {.rank = -1};
+    struct store_stat stat;
+
+    if (r->store->ops->layout == STORE_OF_KEYS) /* there it is only listed */
+        return SIDESTEP_OK;
+    /* Only the last component can be the link, so the parent is opened without following any. */
+    OWNED_DIR *owned = NULL;
+    struct store_dir *parent;
+    const char *last;
+    enum sidestep_status status =
+        extra_path_open(r->dir, file->name, false, &owned, &parent, &last, &why);
+    if (status == SIDESTEP_OK)
+        status = store_stat(parent, last, &stat, &why);
+    if (status != SIDESTEP_OK)
+        return explain(&why, err);
+    return stat.kind == STORE_HERE
+               ? SIDESTEP_OK
+               : FAIL(err, SIDESTEP_ECORRUPT, "it is not a link to the checkpoint");
+}
+
+static enum sidestep_status open_extra(const struct reader *r, const struct extra_file *file,
+                                       struct store_file **out, struct sidestep_error *err)
+{
+    struct sidestep_error why = {.rank = -1};
+    struct store_stat stat;
+
+    if (store_file_open(r->dir, extra_file_stored(file), 0, out, &why) != SIDESTEP_OK)
+        return explain(&why, err);
+    TRY(store_file_stat(*out, &stat, err));
+    if (stat.size != file->bytes)
+        return FAIL(err, SIDESTEP_ECORRUPT, "it has %" PRIu64 " bytes instead of %" PRIu64,
+                    stat.size, file->bytes);
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status check_hash(const struct extra_file *file,
+                                       const uint8_t sha256[HASH_SHA256_BYTES],
+                                       struct sidestep_error *err)
+{
+    if (memcmp(sha256, file->sha256, HASH_SHA256_BYTES) == 0)
+        return SIDESTEP_OK;
+    return FAIL(err, SIDESTEP_ECORRUPT, "its bytes do not match their hash");
+}
+
+enum sidestep_status reader_check_extra(const struct reader *r, const struct extra_file *file,
+                                        bool contents, struct sidestep_error *err)
+{
+    uint8_t sha256[HASH_SHA256_BYTES];
+    OWNED_FILE *opened = NULL;
+
+    if (file->is_alias)
+        return check_alias(r, file, err);
+    TRY(open_extra(r, file, &opened, err));
+    if (!contents)
+        return SIDESTEP_OK;
+    struct source source = small_file_source(opened, file->bytes);
+    TRY(hash_sha256_source(&source, sha256, err));
+    return check_hash(file, sha256, err);
+}
+
+enum sidestep_status reader_check_extras(const struct reader *r, struct sidestep_error *err)
+{
+    for (size_t i = 0; i < r->manifest.extra_count; i++)
+        TRY(WRAP(reader_check_extra(r, &r->manifest.extras[i], false, err), err, "file '%s'",
+                 r->manifest.extras[i].name));
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status reader_read_extra(const struct reader *r, const struct extra_file *file,
+                                       void **bytes, struct sidestep_error *err)
+{
+    OWNED void *owned = memory_resize(NULL, file->bytes, 1);
+    uint8_t sha256[HASH_SHA256_BYTES];
+    OWNED_FILE *opened = NULL;
+
+    if (owned == NULL)
+        return FAIL_NOMEM(err, file->bytes);
+    TRY(open_extra(r, file, &opened, err));
+    if (file->bytes != 0)
+        TRY(store_file_read_at(opened, owned, file->bytes, 0, err));
+    hash_sha256(owned, file->bytes, sha256);
+    TRY(check_hash(file, sha256, err));
+    *bytes = TAKE(owned);
+    return SIDESTEP_OK;
+}
