@@ -22,29 +22,6 @@ static enum sidestep_status explain(const struct sidestep_error *why, struct sid
                                              : error_copy(err, why);
 }
 
-static enum sidestep_status check_alias(const struct reader *r, const struct extra_file *file,
-                                        struct sidestep_error *err)
-{
-    struct sidestep_error why = {.rank = -1};
-    struct store_stat stat;
-
-    if (r->store->ops->layout == STORE_OF_KEYS) /* there it is only listed */
-        return SIDESTEP_OK;
-    /* Only the last component can be the link, so the parent is opened without following any. */
-    OWNED_DIR *owned = NULL;
-    struct store_dir *parent;
-    const char *last;
-    enum sidestep_status status =
-        extra_path_open(r->dir, file->name, false, &owned, &parent, &last, &why);
-    if (status == SIDESTEP_OK)
-        status = store_stat(parent, last, &stat, &why);
-    if (status != SIDESTEP_OK)
-        return explain(&why, err);
-    return stat.kind == STORE_HERE
-               ? SIDESTEP_OK
-               : FAIL(err, SIDESTEP_ECORRUPT, "it is not a link to the checkpoint");
-}
-
 static enum sidestep_status open_extra(const struct reader *r, const struct extra_file *file,
                                        struct store_file **out, struct sidestep_error *err)
 {
@@ -76,7 +53,7 @@ enum sidestep_status reader_check_extra(const struct reader *r, const struct ext
     OWNED_FILE *opened = NULL;
 
     if (file->is_alias)
-        return check_alias(r, file, err);
+        return SIDESTEP_OK; /* it has no bytes, and only other readers look for it */
     TRY(open_extra(r, file, &opened, err));
     if (!contents)
         return SIDESTEP_OK;

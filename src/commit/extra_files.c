@@ -51,7 +51,7 @@ static enum sidestep_status add_row(struct extra_merge *merge, struct commit_con
     if (manifest->extra_count == EXTRA_FILE_MAX_COUNT)
         return FAIL(err, SIDESTEP_EINVAL, "the ranks have more than %zu files",
                     EXTRA_FILE_MAX_COUNT);
-    TRY(extra_file_names_add(&merge->names, file->name, SIDESTEP_EINVAL, err));
+    TRY(extra_file_names_add(&merge->names, file, SIDESTEP_EINVAL, err));
     TRY_RESERVE(&contents->arena, manifest->extras, merge->capacity, manifest->extra_count + 1,
                 err);
     struct extra_file *row = &manifest->extras[manifest->extra_count];
@@ -122,15 +122,19 @@ enum sidestep_status extra_files_keep_names(struct commit *commit, struct commit
     return SIDESTEP_OK;
 }
 
-void extra_files_drop(struct commit *commit, const struct commit_contents *contents)
+enum sidestep_status extra_files_drop(struct commit *commit, const struct commit_contents *contents,
+                                      struct sidestep_error *err)
 {
     for (size_t i = 0; i < contents->dropped_count; i++) {
         char name[FILE_NAME_BYTES];
         if (contents->dropped[i].is_alias)
             continue;
         written_name(commit, &contents->dropped[i], name);
-        (void)store_unlink(commit->dir, name, NULL);
+        enum sidestep_status status = store_unlink(commit->dir, name, err);
+        if (status != SIDESTEP_OK && status != SIDESTEP_ENOTFOUND)
+            return status;
     }
+    return SIDESTEP_OK;
 }
 
 /* Rename the file; if an answer was lost, it may have its name already (I7). */
@@ -140,16 +144,11 @@ static enum sidestep_status place(struct commit *commit, const struct extra_file
 {
     char name[FILE_NAME_BYTES];
     struct store_stat stat;
-    enum sidestep_status status;
 
-    if (file->is_alias)
-        status = store_link_here(into, last, err);
-    else {
-        written_name(commit, file, name);
-        status = store_rename_new(commit->dir, name, into, last, err);
-    }
+    written_name(commit, file, name);
+    enum sidestep_status status = store_rename_new(commit->dir, name, into, last, err);
     if (status != SIDESTEP_OK && store_stat(into, last, &stat, NULL) == SIDESTEP_OK &&
-        stat.kind == (file->is_alias ? STORE_HERE : STORE_FILE) && stat.size == file->bytes)
+        stat.kind == STORE_FILE && stat.size == file->bytes)
         return SIDESTEP_OK; /* nobody else makes names in the saving directory */
     return status;
 }
@@ -158,16 +157,16 @@ enum sidestep_status extra_files_place(struct commit *commit, struct commit_cont
                                        struct sidestep_error *err)
 {
     assert(!commit->in_place && commit->rank == 0);
-    extra_files_drop(commit, contents);
     for (size_t i = 0; i < contents->manifest.extra_count; i++) {
         const struct extra_file *file = &contents->manifest.extras[i];
         OWNED_DIR *owned = NULL;
         struct store_dir *into;
         const char *last;
         TRY(extra_path_open(commit->dir, file->name, true, &owned, &into, &last, err));
-        TRY(WRAP(place(commit, file, into, last, err), err, "file '%s'", file->name));
-        if (owned != NULL)
-            TRY(store_dir_sync(owned, err));
+        if (file->is_alias)
+            (void)store_link_here(into, last, NULL); /* not each storage has such links */
+        else
+            TRY(WRAP(place(commit, file, into, last, err), err, "file '%s'", file->name));
     }
     return extra_path_sync_all(commit->dir, &contents->manifest, err);
 }

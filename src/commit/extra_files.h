@@ -44,18 +44,21 @@ enum sidestep_status extra_files_place(struct commit *commit, struct commit_cont
  * id. */
 enum sidestep_status extra_files_move(struct commit *commit, struct store_dir *into,
                                       struct commit_contents *contents, struct sidestep_error *err);
-/* Remove the files that were not taken, because a lower rank had one of the same name. */
-void extra_files_drop(struct commit *commit, const struct commit_contents *contents);
+/* Before the manifest is written: remove the files that it does not list, because a lower rank had
+ * one of the same name. */
+enum sidestep_status extra_files_drop(struct commit *commit, const struct commit_contents *contents,
+                                      struct sidestep_error *err);
 /* Give the files their own names in ${dir}, as links, where these are free. Best effort. */
 void extra_files_link(struct store_dir *dir, const struct manifest *manifest);
 
 /* ---- later */
 
 /* Remove the files of ${manifest} from ${dir} under their own names, and directories that are empty
- * then. Adds the bytes that this frees to ${*bytes}, unless NULL, and the number of names that went
- * to ${*unlinked}. A file of another owner with such a name stays, where that can be told. */
-void extra_files_unlink(struct store_dir *dir, const struct manifest *manifest, uint64_t *bytes,
-                        size_t *unlinked);
+ * then, and sync: without the manifest nobody could tell whose they are. Adds the bytes that this
+ * frees to ${*bytes}, unless NULL, and the number of names that went to ${*unlinked}. A file of
+ * another owner or with other bytes stays, and so does one whose name ${keep} has, unless NULL. */
+void extra_files_unlink(struct store_dir *dir, const struct manifest *manifest,
+                        const struct hash_table *keep, uint64_t *bytes, size_t *unlinked);
 
 /* Bytes of the files that lie under their own names. */
 uint64_t extra_files_bytes(const struct manifest *manifest);

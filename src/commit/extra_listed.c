@@ -9,8 +9,19 @@
 #include "commit/extra_paths.h"
 #include "commit/small_file.h"
 
-/* Is the file ${last} in ${parent} the one that ${file} describes? A name that the manifest lists
- * as stored is the checkpoint's. A link to a stored file is told by its inode. */
+/* Does ${last} in ${parent} have the bytes that ${file} had? */
+static bool has_same_bytes(const struct extra_file *file, struct store_dir *parent,
+                           const char *last)
+{
+    uint8_t sha256[HASH_SHA256_BYTES];
+    uint64_t length;
+
+    return small_file_hash(parent, last, 0, file->bytes, &length, sha256, NULL) == SIDESTEP_OK &&
+           length == file->bytes && memcmp(sha256, file->sha256, sizeof(sha256)) == 0;
+}
+
+/* Is the file ${last} in ${parent} the one that ${file} describes? A link to a stored file is told
+ * by its inode. A file under its own name is told by its bytes: somebody may have replaced it. */
 static bool is_ours(struct store_dir *dir, const struct extra_file *file, struct store_dir *parent,
                     const char *last, struct store_stat *stat)
 {
@@ -20,31 +31,43 @@ static bool is_ours(struct store_dir *dir, const struct extra_file *file, struct
         return false;
     if (file->is_alias)
         return stat->kind == STORE_HERE;
-    if (stat->kind != STORE_FILE)
+    if (stat->kind != STORE_FILE || stat->size != file->bytes)
         return false;
-    return file->stored == NULL || (store_stat(dir, file->stored, &stored, NULL) == SIDESTEP_OK &&
-                                    stored.inode == stat->inode && stored.device == stat->device);
+    if (file->stored == NULL)
+        return has_same_bytes(file, parent, last);
+    return store_stat(dir, file->stored, &stored, NULL) == SIDESTEP_OK &&
+           stored.inode == stat->inode && stored.device == stat->device;
 }
 
-void extra_files_unlink(struct store_dir *dir, const struct manifest *manifest, uint64_t *bytes,
-                        size_t *unlinked)
+/* Remove one file, as extra_files_unlink() does. */
+static void unlink_one(struct store_dir *dir, const struct extra_file *file, uint64_t *bytes,
+                       size_t *unlinked)
 {
-    for (size_t i = 0; i < manifest->extra_count; i++) {
-        const struct extra_file *file = &manifest->extras[i];
-        OWNED_DIR *owned = NULL;
-        struct store_dir *parent;
-        struct store_stat stat;
-        const char *last;
-        if (extra_path_open(dir, file->name, false, &owned, &parent, &last, NULL) != SIDESTEP_OK)
-            continue;
-        if (is_ours(dir, file, parent, last, &stat) &&
-            store_unlink(parent, last, NULL) == SIDESTEP_OK) {
-            *unlinked += 1;
-            if (bytes != NULL && stat.kind == STORE_FILE && stat.links <= 1)
-                *bytes += stat.size;
-        }
-        extra_path_remove_empty(dir, file->name);
+    OWNED_DIR *owned = NULL;
+    struct store_dir *parent;
+    struct store_stat stat;
+    const char *last;
+
+    if (extra_path_open(dir, file->name, false, &owned, &parent, &last, NULL) != SIDESTEP_OK)
+        return;
+    if (is_ours(dir, file, parent, last, &stat) &&
+        store_unlink(parent, last, NULL) == SIDESTEP_OK) {
+        *unlinked += 1;
+        if (bytes != NULL && stat.kind == STORE_FILE && stat.links <= 1)
+            *bytes += stat.size;
     }
+    extra_path_remove_empty(dir, file->name);
+}
+
+void extra_files_unlink(struct store_dir *dir, const struct manifest *manifest,
+                        const struct hash_table *keep, uint64_t *bytes, size_t *unlinked)
+{
+    for (size_t i = 0; i < manifest->extra_count; i++)
+        if (keep == NULL || hash_table_find(keep, manifest->extras[i].name) == SIZE_MAX)
+            unlink_one(dir, &manifest->extras[i], bytes, unlinked);
+    (void)extra_path_sync_all(dir, manifest, NULL);
+    if (manifest->extra_count != 0)
+        (void)store_dir_sync(dir, NULL);
 }
 
 uint64_t extra_files_bytes(const struct manifest *manifest)
@@ -119,7 +142,7 @@ static bool look_at(void *context, const char *name)
 
 static bool owns(const struct look *look, const char *name)
 {
-    char path[EXTRA_FILE_MAX_NAME_BYTES + 2];
+    char path[EXTRA_FILE_MAX_NAME_BYTES + 2]; /* with a slash */
     OWNED_DIR *dir = NULL;
     struct store_stat stat;
     bool is_directory;

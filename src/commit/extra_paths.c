@@ -44,22 +44,42 @@ enum sidestep_status extra_path_open(struct store_dir *dir, const char *path, bo
     return SIDESTEP_OK;
 }
 
+/* Sync the directories of ${path} that are not in ${synced}, and add them. */
+static enum sidestep_status sync_directories(struct store_dir *dir, const char *path,
+                                             struct hash_table *synced, struct arena *arena,
+                                             struct sidestep_error *err)
+{
+    for (size_t length = strlen(path); length > 0; length--) {
+        OWNED_DIR *owned = NULL;
+        struct store_dir *parent;
+        const char *last;
+        size_t existing;
+        if (path[length - 1] != '/')
+            continue;
+        const char *prefix = arena_strndup(arena, path, length);
+        if (prefix == NULL)
+            return FAIL_NOMEM(err, length + 1);
+        TRY(hash_table_insert(synced, prefix, 0, &existing, err));
+        if (existing != SIZE_MAX)
+            return SIDESTEP_OK; /* and those around it */
+        enum sidestep_status status =
+            extra_path_open(dir, prefix, false, &owned, &parent, &last, err);
+        if (status == SIDESTEP_ENOTFOUND) /* removed, as it was empty */
+            continue;
+        TRY(status);
+        TRY(store_dir_sync(owned, err));
+    }
+    return SIDESTEP_OK;
+}
+
 enum sidestep_status extra_path_sync_all(struct store_dir *dir, const struct manifest *manifest,
                                          struct sidestep_error *err)
 {
-    for (size_t i = 0; i < manifest->extra_count; i++) {
-        char path[EXTRA_FILE_MAX_NAME_BYTES + 1];
-        snprintf(path, sizeof(path), "%s", manifest->extras[i].name);
-        for (char *slash; (slash = strrchr(path, '/')) != NULL;) {
-            OWNED_DIR *owned = NULL;
-            struct store_dir *parent;
-            const char *last;
-            *slash = '\0';
-            TRY(extra_path_open(dir, path, false, &owned, &parent, &last, err));
-            if (owned != NULL)
-                TRY(store_dir_sync(owned, err));
-        }
-    }
+    OWNED_HASH_TABLE synced = {0};
+    OWNED_ARENA arena = {0};
+
+    for (size_t i = 0; i < manifest->extra_count; i++)
+        TRY(sync_directories(dir, manifest->extras[i].name, &synced, &arena, err));
     return SIDESTEP_OK;
 }
 

@@ -12,7 +12,7 @@
 enum sidestep_status extra_path_open(struct store_dir *dir, const char *path, bool make,
                                      struct store_dir **owned, struct store_dir **parent,
                                      const char **last, struct sidestep_error *err);
-/* Sync the directories in which directories of extra files lie, but for ${dir}. */
+/* Sync each directory below ${dir} in which extra files lie, or directories of them. */
 enum sidestep_status extra_path_sync_all(struct store_dir *dir, const struct manifest *manifest,
                                          struct sidestep_error *err);
 /* Remove the directories of ${path} below ${dir} that are empty. */

@@ -122,6 +122,7 @@ static enum sidestep_status publish_and_commit(struct commit *commit,
                                                struct sidestep_error *err)
 {
     assert(commit->in_place && *outcome == COMMIT_ABORTED);
+    TRY(extra_files_drop(commit, contents, err));
     TRY(extra_files_keep_names(commit, contents, err));
     TRY(files_write_records(commit, contents, err));
     TRY(store_dir_sync(commit->dir, err));
@@ -139,7 +140,6 @@ static enum sidestep_status publish_and_commit(struct commit *commit,
     files_unlink_votes(commit);
     files_remove_marker(commit);
     sweep_replaced_files(commit->dir, commit->save_id);
-    extra_files_drop(commit, contents);
     extra_files_link(commit->dir, &contents->manifest);
     return SIDESTEP_OK;
 }

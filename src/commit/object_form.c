@@ -232,6 +232,7 @@ static enum sidestep_status publish_and_commit(struct commit *commit,
     OWNED_BUFFER metadata = {0}, manifest = {0};
 
     assert(commit->rank == 0 && *outcome == COMMIT_ABORTED);
+    TRY(extra_files_drop(commit, contents, err));
     TRY(put_index(commit, contents, err));
     TRY(extra_files_keep_names(commit, contents, err));
     TRY(commit_encode_records(contents, &metadata, &manifest, err));
@@ -241,10 +242,9 @@ static enum sidestep_status publish_and_commit(struct commit *commit,
     TRY(object_commit_metadata(commit, &metadata, outcome, err));
     enum sidestep_status status = commit_check_still_held(commit, outcome, err);
     object_keeper_stop(&commit->objects->keeper);
-    if (status == SIDESTEP_OK) {
+    if (status == SIDESTEP_OK)
         sweep_replaced(commit);
-        extra_files_drop(commit, contents);
-    } else /* another owner may read what was replaced */
+    else /* another owner may read what was replaced */
         object_sweep_save(commit->dir, commit->save_id);
     return status;
 }

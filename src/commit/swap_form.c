@@ -136,6 +136,7 @@ static enum sidestep_status publish(struct commit *commit, struct commit_content
 
     assert(!commit->in_place);
     files_unlink_votes(commit);
+    TRY(extra_files_drop(commit, contents, err));
     TRY(files_write_records(commit, contents, err));
     if (contents->manifest.extra_count != 0) {
         /* A sweep knows the files under their own names by the manifest. */

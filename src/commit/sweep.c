@@ -98,7 +98,7 @@ static void unlink_extras(struct store_dir *dir, const struct name_list *names, 
 
     (void)extra_listed_read(dir, names, &listed);
     for (size_t i = 0; i < listed.count; i++)
-        extra_files_unlink(dir, &listed.manifests[i], bytes, unlinked);
+        extra_files_unlink(dir, &listed.manifests[i], NULL, bytes, unlinked);
 }
 
 /* Unlink the files that sidestep made, and add their number to ${*unlinked}. */

@@ -79,10 +79,21 @@ static bool unlink_extras(struct remover *remover, const struct manifest *manife
     bool done = true;
 
     if (!is_dry(remover)) /* under their own names */
-        extra_files_unlink(remover->dir, manifest, NULL, &unlinked);
+        extra_files_unlink(remover->dir, manifest, keep, NULL, &unlinked);
     for (size_t i = 0; i < manifest->extra_count; i++)
         done &= unlink_unless(remover, manifest->extras[i].stored, keep);
     return done;
+}
+
+static enum sidestep_status read_manifest(struct store_dir *dir, const char *save_id,
+                                          struct arena *arena, struct manifest *manifest)
+{
+    OWNED_BUFFER bytes = {0};
+    char name[FILE_NAME_BYTES];
+
+    file_name_format(FILE_NAME_MANIFEST, save_id, 0, 0, name);
+    TRY(small_file_read(dir, name, 0, MANIFEST_MAX_BYTES, &bytes, NULL));
+    return manifest_decode(bytes.bytes, bytes.length, arena, manifest, NULL);
 }
 
 /* Unlink the files that a manifest of sidestep lists, and the manifest. It lists files that
@@ -90,16 +101,12 @@ static bool unlink_extras(struct remover *remover, const struct manifest *manife
 static bool unlink_listed(struct remover *remover, const char *save_id,
                           const struct hash_table *keep)
 {
-    OWNED_BUFFER bytes = {0};
     OWNED_ARENA arena = {0};
     struct manifest manifest;
     char name[FILE_NAME_BYTES], index[FILE_NAME_BYTES];
 
     file_name_format(FILE_NAME_MANIFEST, save_id, 0, 0, name);
-    enum sidestep_status status =
-        small_file_read(remover->dir, name, 0, MANIFEST_MAX_BYTES, &bytes, NULL);
-    if (status == SIDESTEP_OK)
-        status = manifest_decode(bytes.bytes, bytes.length, &arena, &manifest, NULL);
+    enum sidestep_status status = read_manifest(remover->dir, save_id, &arena, &manifest);
     bool done = status == SIDESTEP_OK || status == SIDESTEP_ENOTFOUND || is_damage(status);
     for (size_t i = 0; status == SIDESTEP_OK && i < manifest.file_count; i++)
         done &= unlink_unless(remover, manifest.files[i].name, keep);
@@ -384,6 +391,34 @@ static void sweep_ended(struct swept_dir *swept)
             (void)is_unlinked(&swept->remover, swept->names.names[i]);
 }
 
+/* Has the checkpoint extra files under names with the save id, and is no save under way? */
+static bool may_lack_links(const struct swept_dir *swept)
+{
+    bool has_extras = false;
+
+    for (size_t i = 0; i < swept->names.count; i++) {
+        enum file_name_kind kind = file_name_parse(swept->names.names[i]).kind;
+        has_extras |= kind == FILE_NAME_EXTRA;
+        if (kind == FILE_NAME_PENDING && (swept->markers == NULL || swept->markers[i] == NULL))
+            return false; /* it may be about to remove the links */
+    }
+    return has_extras && !is_dry(&swept->remover);
+}
+
+/* Give extra files their own names, if their save was killed before it did. */
+static void link_extras(struct swept_dir *swept)
+{
+    OWNED_REFERENCED_FILES current = {0};
+    OWNED_ARENA arena = {0};
+    struct manifest manifest;
+
+    if (may_lack_links(swept) &&
+        referenced_files_read(swept->dir, FILE_NAME_METADATA, &current) == SIDESTEP_OK &&
+        file_name_is_save_id(current.save_id) &&
+        read_manifest(swept->dir, current.save_id, &arena, &manifest) == SIDESTEP_OK)
+        extra_files_link(swept->dir, &manifest);
+}
+
 /* Remove the lock by which saves take turns (exchange_in_place.c), if its holder was killed. */
 static void sweep_lock(struct swept_dir *swept)
 {
@@ -405,6 +440,7 @@ static void sweep_dir(struct store_dir *parent, struct store_dir *dir, struct sw
         sweep_lock(&swept);
         if (lock_markers(&swept) && find_ended(&swept) && read_current(&swept))
             sweep_ended(&swept);
+        link_extras(&swept);
     }
     for (size_t i = 0; swept.markers != NULL && i < swept.names.count; i++)
         store_file_discard(swept.markers[i]);

@@ -142,37 +142,53 @@ static void fold(const char *name, struct buffer *out)
     buffer_put_u8(out, '\0');
 }
 
-enum { IS_DIRECTORY, IS_FILE };
+enum kind { IS_DIRECTORY, IS_FILE, KINDS };
 
-/* Add the first ${length} bytes of ${folded}. */
+/* Add the first ${length} bytes of ${folded}, for a file of rank ${rank}. ${*existing}: as of
+ * hash_table_insert(). */
 static enum sidestep_status add(struct extra_file_names *names, const char *folded, size_t length,
-                                size_t kind, size_t *existing, struct sidestep_error *err)
+                                enum kind kind, uint32_t rank, size_t *existing,
+                                struct sidestep_error *err)
 {
     const char *copy = arena_strndup(&names->arena, folded, length);
 
-    return copy != NULL ? hash_table_insert(&names->names, copy, kind, existing, err)
-                        : FAIL_NOMEM(err, length + 1);
+    return copy != NULL
+               ? hash_table_insert(&names->names, copy, (size_t)rank * KINDS + kind, existing, err)
+               : FAIL_NOMEM(err, length + 1);
 }
 
-enum sidestep_status extra_file_names_add(struct extra_file_names *names, const char *name,
+static enum sidestep_status report_collision(const struct extra_file *file, size_t existing,
+                                             const char *what, enum sidestep_status status,
+                                             struct sidestep_error *err)
+{
+    struct display_text name = display_name(file->name);
+
+    if (existing / KINDS == file->rank)
+        return FAIL(err, status, "file '%s': another file of this rank %s", name.text, what);
+    return FAIL(err, status, "file '%s' of rank %u: a file of rank %zu %s", name.text, file->rank,
+                existing / KINDS, what);
+}
+
+enum sidestep_status extra_file_names_add(struct extra_file_names *names,
+                                          const struct extra_file *file,
                                           enum sidestep_status status, struct sidestep_error *err)
 {
     OWNED_BUFFER folded = {0};
     size_t existing;
 
-    fold(name, &folded);
+    fold(file->name, &folded);
     TRY(buffer_check(&folded, err));
     const char *text = (const char *)folded.bytes;
     for (const char *at = text; (at = strchr(at, '/')) != NULL; at++) {
-        TRY(add(names, text, (size_t)(at - text), IS_DIRECTORY, &existing, err));
-        if (existing == IS_FILE)
-            return FAIL(err, status, "file '%s': another file has the name of its directory",
-                        display_name(name).text);
+        TRY(add(names, text, (size_t)(at - text), IS_DIRECTORY, file->rank, &existing, err));
+        if (existing != SIZE_MAX && existing % KINDS == IS_FILE)
+            return report_collision(file, existing, "has the name of its directory", status, err);
     }
-    TRY(add(names, text, strlen(text), IS_FILE, &existing, err));
+    TRY(add(names, text, strlen(text), IS_FILE, file->rank, &existing, err));
     if (existing == SIZE_MAX)
         return SIDESTEP_OK;
-    return FAIL(err, status, "file '%s': %s", display_name(name).text,
-                existing == IS_FILE ? "another one has this name, but for case"
-                                    : "a directory of another one has this name");
+    return report_collision(file, existing,
+                            existing % KINDS == IS_FILE ? "has the same name, but for case"
+                                                        : "lies in a directory of this name",
+                            status, err);
 }

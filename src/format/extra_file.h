@@ -50,9 +50,10 @@ struct extra_file_names {
 void extra_file_names_release(struct extra_file_names *names);
 #define OWNED_EXTRA_FILE_NAMES                                                                     \
     __attribute__((cleanup(extra_file_names_release))) struct extra_file_names
-/* Add a valid name. ${status}: it is equal to an earlier name but for case, or one is a directory
- * of the other. */
-enum sidestep_status extra_file_names_add(struct extra_file_names *names, const char *name,
+/* Add the valid name of ${file}. ${status}: it is equal to an earlier name but for case, or one is
+ * a directory of the other; the message says of which ranks the two are. */
+enum sidestep_status extra_file_names_add(struct extra_file_names *names,
+                                          const struct extra_file *file,
                                           enum sidestep_status status, struct sidestep_error *err);
 
 #endif

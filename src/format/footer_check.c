@@ -193,7 +193,7 @@ static enum sidestep_status check_extras(const struct footer *footer, enum sides
         if (file->rank != footer->rank || file->stored != NULL)
             return FAIL(err, status, "file %zu is of rank %u", i, file->rank);
         TRY(extra_file_check(file, status, err));
-        TRY(extra_file_names_add(&names, file->name, status, err));
+        TRY(extra_file_names_add(&names, file, status, err));
     }
     return SIDESTEP_OK;
 }

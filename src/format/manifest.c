@@ -40,6 +40,12 @@ static enum sidestep_status check_file(const struct manifest_file *file,
     return SIDESTEP_OK;
 }
 
+/* A file that is not stored under its own name has the save id in its name. */
+static bool is_of_save(const struct extra_file *file, const char *save_id)
+{
+    return file->stored == NULL || strcmp(file_name_parse(file->stored).save_id, save_id) == 0;
+}
+
 static enum sidestep_status check_extras(const struct manifest *manifest, struct hash_table *stored,
                                          enum sidestep_status status, struct sidestep_error *err)
 {
@@ -52,9 +58,10 @@ static enum sidestep_status check_extras(const struct manifest *manifest, struct
     for (size_t i = 0; i < manifest->extra_count; i++) {
         const struct extra_file *file = &manifest->extras[i];
         TRY(extra_file_check(file, status, err));
-        TRY(extra_file_names_add(&names, file->name, status, err));
+        TRY(extra_file_names_add(&names, file, status, err));
         TRY(hash_table_insert(stored, extra_file_stored(file), i, &existing, err));
-        if (existing != SIZE_MAX || file->rank >= manifest->world_size)
+        if (existing != SIZE_MAX || file->rank >= manifest->world_size ||
+            !is_of_save(file, manifest->save_id))
             return FAIL(err, status, "file '%s': of rank %u, stored as '%s'",
                         display_name(file->name).text, file->rank,
                         display_name(extra_file_stored(file)).text);

@@ -238,6 +238,7 @@ static enum sidestep_status bind_files(struct image *image, const struct sideste
                                        struct sidestep_error *err)
 {
     size_t count = state->file_count;
+    OWNED_EXTRA_FILE_NAMES names = {0};
 
     image->extras = arena_new(&image->objects, count, sizeof(*image->extras));
     image->blobs = arena_new(&image->objects, count, sizeof(*image->blobs));
@@ -254,6 +255,7 @@ static enum sidestep_status bind_files(struct image *image, const struct sideste
             .first_rank = (file->flags & SIDESTEP_FILE_FIRST_RANK) != 0};
         if (image->extras[i].name == NULL)
             return image_memory(err);
+        TRY(extra_file_names_add(&names, &image->extras[i], SIDESTEP_EINVAL, err));
         image->blobs[i] = state_blob_retain(file->blob);
         image->extra_count++;
     }

@@ -84,20 +84,21 @@ TEST(names_that_some_file_systems_take_for_one_are_refused)
          "gr\xc3\x96\xc3\x9f"
          "e",
          "but for case"},
-        {"a", "a/b", "the name of its directory"},
-        {"a/b/c", "A/b", "a directory of another one"},
+        {"a", "a/b", "has the name of its directory"},
+        {"a/b/c", "A/b", "lies in a directory of this name"},
         {"A/b", "a/c", NULL},
     };
 
     for (size_t i = 0; i < ARRAY_LENGTH(pairs); i++) {
         OWNED_EXTRA_FILE_NAMES names = {0};
         struct sidestep_error err = {0};
-        assert_int_equal(extra_file_names_add(&names, pairs[i].first, SIDESTEP_EINVAL, NULL),
-                         SIDESTEP_OK);
-        enum sidestep_status status =
-            extra_file_names_add(&names, pairs[i].second, SIDESTEP_EINVAL, &err);
+        const struct extra_file first = {.name = pairs[i].first, .rank = 2};
+        const struct extra_file second = {.name = pairs[i].second, .rank = 3};
+        assert_int_equal(extra_file_names_add(&names, &first, SIDESTEP_EINVAL, NULL), SIDESTEP_OK);
+        enum sidestep_status status = extra_file_names_add(&names, &second, SIDESTEP_EINVAL, &err);
         if ((status == SIDESTEP_OK) != (pairs[i].words == NULL) ||
-            (status != SIDESTEP_OK && strstr(err.message, pairs[i].words) == NULL))
+            (status != SIDESTEP_OK && (strstr(err.message, pairs[i].words) == NULL ||
+                                       strstr(err.message, "of rank 3: a file of rank 2") == NULL)))
             fail_msg("'%s', '%s': status %d: %s", pairs[i].first, pairs[i].second, status,
                      err.message);
     }
@@ -174,6 +175,9 @@ TEST(lists_that_contradict_themselves_are_refused)
     refuse(&manifest, "stored as '__0_0.distcp'");
     files[1].stored = "__1_7." ID ".file"; /* of rank 1 */
     refuse(&manifest, "stored as");
+    files[1].stored = "__0_7.0123456789abcdef0123456789abcdee.file"; /* of another save */
+    refuse(&manifest, "stored as");
+    files[1].stored = "__1_7." ID ".file";
     files[1].rank = files[0].rank = 1;
     files[0].stored = files[1].stored;
     refuse(&manifest, "stored as");

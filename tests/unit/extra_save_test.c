@@ -141,9 +141,11 @@ TEST(damage_is_found)
     assert_int_equal(unlink(inside(step_path(2), "tokenizer/vocab.txt")), 0);
     put(inside(step_path(3), "empty"), "not");
     assert_int_equal(unlink(inside(step_path(4), "optimizer_0")), 0);
-    for (uint64_t step = 1; step <= 4; step++)
+    for (uint64_t step = 1; step <= 3; step++)
         assert_int_equal(verify(step_path(step)), SIDESTEP_ECORRUPT);
+    assert_int_equal(SIDESTEP_OK, verify(step_path(4))); /* an alias has no bytes */
     assert_int_equal(SIDESTEP_OK, verify(step_path(5)));
+    assert_int_equal(unlink(inside(step_path(4), "trainer_state.json")), 0);
     char *newest = NULL;
     assert_int_equal(unlink(inside(step_path(5), "trainer_state.json")), 0);
     ASSERT_OK(sidestep_latest(scratch.path, SIDESTEP_VERIFY_STRUCTURE, &newest, &err));
@@ -247,6 +249,58 @@ TEST(a_replaced_checkpoint_leaves_no_files)
     assert_int_equal(SIDESTEP_OK, verify(path));
     ASSERT_OK(sidestep_delete(path, &err));
     assert_false(is_there(path));
+}
+
+TEST(a_file_that_somebody_changed_stays_when_the_checkpoint_is_replaced)
+{
+    const char *path = step_path(1);
+
+    add_usual();
+    ASSERT_OK(save_at(path)); /* in a new directory: under their own names */
+    put(inside(path, "trainer_state.json"), "{\"step\": 9}");
+    put(inside(path, "tokenizer/mine"), "mine");
+    sidestep_state_dict_clear_files(world.state);
+    ASSERT_OK(save_at(path));
+    assert_holds(inside(path, "trainer_state.json"), "{\"step\": 9}");
+    assert_holds(inside(path, "tokenizer/mine"), "mine");
+    assert_false(is_there(inside(path, "tokenizer/vocab.txt")));
+    assert_false(is_there(inside(path, "empty")));
+    assert_int_equal(sidestep_delete(path, &err), SIDESTEP_ELOCKED);
+    assert_holds(inside(path, "trainer_state.json"), "{\"step\": 9}");
+}
+
+TEST(a_link_that_replaced_a_file_is_not_followed)
+{
+    const char *path = step_path(1);
+
+    add_usual();
+    ASSERT_OK(save_at(path));
+    put(inside(scratch.path, "outside"), "{\"step\": 1}");
+    assert_int_equal(unlink(inside(path, "trainer_state.json")), 0);
+    assert_int_equal(symlink("../outside", inside(path, "trainer_state.json")), 0);
+    assert_int_equal(verify(path), SIDESTEP_ECORRUPT);
+    sidestep_state_dict_clear_files(world.state);
+    ASSERT_OK(save_at(path));
+    assert_holds(inside(scratch.path, "outside"), "{\"step\": 1}");
+    assert_true(is_there(inside(path, "trainer_state.json")));
+}
+
+TEST(a_sweep_makes_links_that_a_killed_save_did_not)
+{
+    const char *path = step_path(1);
+
+    assert_int_equal(mkdir(path, 0777), 0);
+    add_usual();
+    ASSERT_OK(save_at(path));
+    assert_int_equal(unlink(inside(path, "trainer_state.json")), 0);
+    assert_int_equal(unlink(inside(path, "tokenizer/vocab.txt")), 0);
+    assert_int_equal(rmdir(inside(path, "tokenizer")), 0);
+    struct sidestep_gc_report report = {0};
+    ASSERT_OK(sidestep_gc(scratch.path, 0, &report, &err));
+    assert_int_equal(report.removed_count, 0);
+    sidestep_gc_report_release(&report);
+    assert_holds(inside(path, "trainer_state.json"), "{\"step\": 1}");
+    assert_holds(inside(path, "tokenizer/vocab.txt"), "a b c");
 }
 
 /* ------------------------------------------------------------------ copies and deletions */
