@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 from collections.abc import Iterator
 from typing import Any, Optional
 
 import torch.distributed.checkpoint as dcp
 
-from . import _whole
+from ._checkpoint import Checkpoint
 from ._torch.load import load
 from ._torch.plugins import Writer
 from ._torch.save import async_save, save
@@ -35,20 +34,19 @@ class Recorded:
         path = str(how.get("checkpoint_id") or getattr(writer, "path", ""))
         self._states[os.path.relpath(path, self.place)] = dict(state_dict)
 
-    def parts(self) -> tuple[list[_whole.Part], dict[str, str]]:
-        """Merge directories whose names end in the same number into one checkpoint, under the name
-        of the first; the others become links to it.  Readers ignore what they did not ask for."""
-        states: dict[str, tuple[str, dict[str, Any]]] = {}
-        links = {}
-        for place, state in self._states.items():
-            home, have = states.setdefault(place.rpartition("_")[2], (place, {}))
-            if have.keys() & state.keys():
-                states[place] = (place, state)
-                continue
-            have.update(state)
-            if place != home:
-                links[place] = home
-        return [_whole.Part(place, state) for place, state in states.values()], links
+    def merged(self) -> tuple[dict[str, Any], list[str]]:
+        """All states as one, and the directories that they were to be saved to.  Each becomes a
+        name of the one checkpoint: readers ignore what they did not ask for.
+
+        ValueError: two of them have the same names.
+        """
+        whole: dict[str, Any] = {}
+        for state in self._states.values():
+            twice = whole.keys() & state.keys()
+            if twice:
+                raise ValueError(f"two states have the name '{min(twice)}'")
+            whole.update(state)
+        return whole, [place for place in self._states if place != "."]
 
 
 @contextlib.contextmanager
@@ -63,12 +61,13 @@ def _in_place(name: str, function: Any) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def recorded_saves() -> Iterator[Recorded]:
-    """Inside, ``torch.distributed.checkpoint.save`` only notes what it was asked for."""
-    with tempfile.TemporaryDirectory(prefix="sidestep-") as place:
-        recorded = Recorded(place)
-        with _in_place("save", recorded.save):
-            yield recorded
+def recorded_saves(place: str) -> Iterator[Recorded]:
+    """Inside, ``torch.distributed.checkpoint.save`` only notes what it was asked for.
+
+    ``place``: the directory that the framework writes its other files to."""
+    recorded = Recorded(place)
+    with _in_place("save", recorded.save):
+        yield recorded
 
 
 @contextlib.contextmanager
@@ -93,7 +92,27 @@ def _of_step(function: Any, step: Optional[int]) -> Any:
 
 
 @contextlib.contextmanager
-def ours_loads() -> Iterator[None]:
-    """Inside, ``torch.distributed.checkpoint.load`` is ours."""
-    with _in_place("load", load):
+def ours_loads(checkpoint: Optional[str] = None, seen_at: Optional[str] = None) -> Iterator[None]:
+    """Inside, ``torch.distributed.checkpoint.load`` is ours.
+
+    checkpoint  loads from names of this one that lead to the checkpoint itself read it, whatever
+                lies under these names
+    seen_at     the directory that the framework takes for ``checkpoint``; None: that itself
+    """
+
+    def translated(state_dict: dict[str, Any], **how: Any) -> None:
+        reader = how.get("storage_reader")
+        path = str(how.get("checkpoint_id") or getattr(reader, "path", ""))
+        place = os.path.relpath(path, seen_at or checkpoint)
+        if place in aliases or (seen_at is not None and place == "."):
+            more = {name: how[name] for name in ("planner", "process_group") if name in how}
+            load(state_dict, checkpoint_id=checkpoint, **more)
+        else:
+            load(state_dict, **how)
+
+    aliases: list[str] = []
+    if checkpoint is not None:
+        with Checkpoint(checkpoint) as opened:
+            aliases = opened.aliases()
+    with _in_place("load", load if checkpoint is None else translated):
         yield

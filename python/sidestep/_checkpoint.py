@@ -229,13 +229,24 @@ class Checkpoint:
             {file.name: file for file in self._files()},
         )
 
-    def _files(self) -> Iterator[FileMetadata]:
+    def _listed(self) -> Iterator[Any]:
         library = lib()
         for i in range(library.sidestep_checkpoint_file_count(self.handle)):
-            file = library.sidestep_checkpoint_file(self.handle, i).contents
+            yield library.sidestep_checkpoint_file(self.handle, i).contents
+
+    def _files(self) -> Iterator[FileMetadata]:
+        for file in self._listed():
             if not file.is_alias:
                 name, sha256 = text_of(file.name), text_of(file.sha256)
                 yield FileMetadata(name, file.bytes, file.rank, sha256)
+
+    def file_names(self) -> list[str]:
+        """The names of the small files."""
+        return [file.name for file in self._files()]
+
+    def aliases(self) -> list[str]:
+        """The names that lead to the checkpoint itself."""
+        return [text_of(file.name) for file in self._listed() if file.is_alias]
 
     def read_box(
         self,

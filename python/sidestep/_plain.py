@@ -16,13 +16,14 @@ import torch
 from ._c.errors import Error
 from ._checkpoint import Checkpoint
 from ._convert import convert
+from ._directory import described
 from ._torch.flatten import set_leaf
 from ._torch.load import dtype_of, load
 
 
 def has_plain(directory: Optional[str], name: str = "optimizer") -> bool:
     """Whether `optimizer_state` was saved as ``name`` in the checkpoint ``directory``."""
-    if directory is None or not os.path.exists(os.path.join(directory, ".metadata")):
+    if directory is None or described(directory) is None:
         return False
     with Checkpoint(directory) as checkpoint:
         return checkpoint.find(f"{name}.groups") is not None

@@ -8,7 +8,7 @@ import logging
 import os
 from typing import Optional, Union
 
-from ._c.abi import ErrorInfo, LatestReport, Status, VerifyMode
+from ._c.abi import ErrorInfo, LatestReport, List, Presence, Status, VerifyMode
 from ._c.calls import call
 from ._c.checked import a_path, a_text, words_of
 from ._c.errors import check
@@ -65,6 +65,18 @@ def _tell_there_is_none(err: ErrorInfo) -> None:
         "check the path",
         text,
     )
+
+
+def checkpoints_of(root: Path) -> list[str]:
+    """The paths of all committed checkpoints under ``root``.  Errors: `Error`: it cannot be
+    listed."""
+    found = List()
+    try:
+        call(lib().sidestep_list_root, os.fsencode(a_path(root, "root")), found)
+        entries = found.entries[: found.count]
+        return [os.fsdecode(one.path) for one in entries if one.state == Presence.COMMITTED]
+    finally:
+        lib().sidestep_list_release(found)
 
 
 def pin(path: Path, on: bool = True) -> None:

@@ -6,15 +6,18 @@ The old checkpoint is deleted when the new one is committed.  It stays if the sa
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
-import shutil
 import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Optional
 
+from . import _directory as directories
+from ._c.checked import absolute, is_url
+from ._directory import described
 from ._handle import SaveHandle, in_background
 
 log = logging.getLogger("sidestep")
@@ -42,7 +45,7 @@ class Rotation:
 
     def begin(self, path: Path) -> None:
         """A save to ``path`` is about to begin: do not delete ``path``, which it replaces."""
-        path = os.path.abspath(path)
+        path = absolute(path)
         with self._lock:
             self._wanted.pop(path, None)
             self._lock.wait_for(lambda: self._deleting != path)
@@ -60,9 +63,9 @@ class Rotation:
 
     def find(self, path: Path) -> Optional[SaveHandle]:
         """The save to ``path`` that is under way."""
-        path = os.path.abspath(path)
+        path = absolute(path)
         with self._lock:
-            found = [save for save in self._saves if os.path.abspath(save.path) == path]
+            found = [save for save in self._saves if absolute(save.path) == path]
         return next((save for save in reversed(found) if not save.done()), None)
 
     def last(self) -> Optional[SaveHandle]:
@@ -73,7 +76,7 @@ class Rotation:
     def delete(self, path: Path) -> None:
         """Delete the checkpoint ``path`` once the save that was begun last is committed; at once if
         none was begun."""
-        path, save = os.path.abspath(path), self.last()
+        path, save = absolute(path), self.last()
         if save is None:
             delete(path)
             return
@@ -145,22 +148,18 @@ def under_way(path: Path) -> Optional[tuple[Rotation, SaveHandle]]:
 
 
 def delete(path: Path) -> None:
-    """Delete a checkpoint, a file or a directory; do nothing if it is not there.
+    """Delete what a trainer lets go, and do nothing if it is not there: a checkpoint of sidestep as
+    the library does, or a file of the framework.  A directory that another program made, and a
+    checkpoint that is pinned or holds files of others, stay; the log says so.
 
-    The index of a directory is deleted first, so that a deletion that is cut short leaves no
-    checkpoint.  Errors: OSError.
+    Errors: OSError.
     """
-    if os.path.isdir(path) and not os.path.islink(path):
-        _unlink(os.path.join(path, ".metadata"))
-        shutil.rmtree(path, ignore_errors=False)
-    elif not _unlink(path):
+    if is_url(path) or (os.path.isdir(path) and not os.path.islink(path)):
+        if described(path) is not None:
+            directories.delete(path, "the trainer lets it go")
+        elif not is_url(path):
+            log.warning("'%s' stays: sidestep did not make it; delete it by hand", path)
         return
-    log.info("deleted '%s'", path)
-
-
-def _unlink(path: Path) -> bool:
-    try:
+    with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
-    except FileNotFoundError:
-        return False
-    return True
+        log.info("deleted '%s'", path)

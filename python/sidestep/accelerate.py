@@ -15,6 +15,7 @@ import contextlib
 import logging
 import os
 import re
+import shutil
 import sys
 import tempfile
 import time
@@ -25,9 +26,27 @@ from typing import Any, Optional, Union
 import accelerate
 from accelerate.utils import DistributedType
 
-from . import _whole
 from ._borrowed import Recorded, ours_loads, recorded_saves
+from ._c.checked import a_path, absolute, is_url
+from ._checkpoint import Checkpoint
+from ._directory import (
+    DirectorySave,
+    contents_of,
+    delete_oldest,
+    for_hooks,
+    has_files,
+    highest_on_all,
+    newest_on_all,
+    numbers_in,
+    save,
+    tell_loaded,
+    tell_once,
+    wait_all,
+    with_aliases,
+    write_out,
+)
 from ._engine import engine_for
+from ._files import FirstRank
 from ._metrics import Costs
 from ._plain import (
     export_model,
@@ -55,7 +74,7 @@ class Accelerator(accelerate.Accelerator):
     next save, or by `wait_for_checkpoint`.
     """
 
-    _saving: Optional[_whole.WholeSave] = None
+    _saving: Optional[DirectorySave] = None
     _logged: Optional[int] = None  # the step of the last log()
 
     @cached_property
@@ -69,27 +88,26 @@ class Accelerator(accelerate.Accelerator):
         reason = _left_to_stock(self)
         if reason is not None:
             self.wait_for_checkpoint()
-            _tell_once(f"save_state() is done by Accelerate itself: {reason}")
+            tell_once(f"save_state() is done by Accelerate itself: {reason}", _told)
             return str(super().save_state(output_dir, safe_serialization, **more))
+        began = time.monotonic()
         naming = self.project_configuration.automatic_checkpoint_naming
-        target, hidden = self._target(output_dir)
-        limit = self.project_configuration.total_limit if naming else None
-        with recorded_saves() as saves:
+        target = self._target(output_dir)
+        home, limit = os.path.dirname(target), self.project_configuration.total_limit
+        with for_hooks(target) as place, recorded_saves(place) as saves:
             with agreed(engine_for(), target):
-                whole, states = self._record(saves, safe_serialization, more)
-            files = _whole.contents_of(saves.place)
-        parts, links = saves.parts() if whole else ([_whole.Part("", states)], {})
-        self._saving = _whole.save(
+                state = self._record(saves, safe_serialization, more)
+            files = _of_rank(contents_of(place))
+        recorded, aliases = saves.merged()
+        self._saving = save(
             target,
-            parts,
-            lambda: files,
-            hidden=hidden,
-            links=links,
-            before=self._saving,
-            then=lambda: _rotate(os.path.dirname(target), limit),
+            {**state, **recorded},
+            lambda: with_aliases(files, aliases),
+            then=(lambda: _rotate(home, limit, target)) if naming and limit is not None else None,
             step=_number_of(target),
+            began=began,
         )
-        self._costs.note(*self._saving.handles)
+        self._costs.note(self._saving.handle)
         return target
 
     def load_state(
@@ -104,26 +122,23 @@ class Accelerator(accelerate.Accelerator):
         began = time.monotonic()
         if input_dir is None and self.project_configuration.automatic_checkpoint_naming:
             input_dir = self._newest()
-        elif input_dir is not None:
-            _whole.settle(os.path.expanduser(input_dir))
-        place = None if input_dir is None else _whole.place_in(os.path.expanduser(input_dir))
-        if input_dir is None or place is None:
+        place = None if input_dir is None else absolute(os.path.expanduser(input_dir))
+        if place is None or not has_files(place):
             with ours_loads():
                 super().load_state(input_dir, load_kwargs, **more)
             return
-        input_dir = os.path.expanduser(input_dir)
-        with _seen_by_this_rank(input_dir, place) as directory, ours_loads(), _quiet():
+        with _view_of(place) as directory, ours_loads(place, directory), _quiet():
             if has_plain(place, "optimizer_0") or has_plain(place, "model_0"):
                 self._load_plain(place)
             with _without(self, has_plain(place, "model_0"), has_plain(place, "optimizer_0")):
                 super().load_state(directory, load_kwargs, **more)
-        _whole.tell_loaded(_number_of(input_dir), input_dir, began)
+        tell_loaded(_number_of(place), place, began)
 
     def wait_for_checkpoint(self) -> None:
-        """Until the save under way, if there is one, is in its place.  Collective.  Raises what it
-        has failed with."""
+        """Until the save under way, if there is one, is committed.  Collective.  Raises what it has
+        failed with."""
         saving, self._saving = self._saving, None
-        _whole.wait_all(saving)
+        wait_all(saving)
 
     def log(self, values: dict[str, Any], step: Optional[int] = None, **more: Any) -> None:
         """As of `accelerate.Accelerator`; beside ``values``, what saves have cost that have ended
@@ -144,30 +159,31 @@ class Accelerator(accelerate.Accelerator):
 
     # -- inside
 
-    def _target(self, output_dir: Optional[Path]) -> tuple[str, str]:
-        """Where the checkpoint will be, and its name until then: not among those with numbers."""
-        if not self.project_configuration.automatic_checkpoint_naming:
+    def _target(self, output_dir: Optional[Path]) -> str:
+        """Where the checkpoint will be.  With automatic naming, its number is higher than all that
+        are there."""
+        configuration = self.project_configuration
+        if not configuration.automatic_checkpoint_naming:
             if output_dir is None:
                 raise ValueError(
                     "save_state() needs output_dir without automatic_checkpoint_naming"
                 )
-            target = os.path.abspath(os.path.expanduser(output_dir))
-            return target, _whole.hidden_of(target)
-        home = os.path.join(os.path.abspath(self.project_dir), "checkpoints")
-        target = os.path.join(home, f"{_PREFIX}{self.save_iteration}")
-        if os.path.exists(target):
-            raise ValueError(
-                f"Checkpoint directory {target} ({self.save_iteration}) already exists. To go on "
-                "behind the checkpoints that are there, set project_configuration.iteration of "
-                "the Accelerator to the number of the next one, before the first save_state()."
-            )
-        return target, _whole.hidden_of(target, os.path.dirname(home))
+            return absolute(a_path(os.path.expanduser(output_dir), "output_dir"))
+        home = self._home()
+        highest = highest_on_all(home, _PREFIX)
+        if configuration.iteration <= highest:
+            log.info("'%s' has checkpoints up to %d: this run goes on after them", home, highest)
+            configuration.iteration = highest + 1
+        return os.path.join(home, f"{_PREFIX}{configuration.iteration}")
+
+    def _home(self) -> str:
+        """Where checkpoints with numbers are."""
+        return os.path.join(absolute(a_path(self.project_dir, "project_dir")), "checkpoints")
 
     def _record(
         self, saves: Recorded, safe_serialization: bool, more: dict[str, Any]
-    ) -> tuple[bool, dict[str, Any]]:
-        """Let Accelerate write its small files.  Returns whether it has named the tensors itself,
-        and else what they are."""
+    ) -> dict[str, Any]:
+        """Let Accelerate write its small files.  Returns the tensors that it has not named."""
         shards = self.distributed_type == DistributedType.FSDP
         hooks = bool(self._save_model_state_pre_hook)  # they may write models in a way of their own
         states: dict[str, Any] = {}
@@ -184,7 +200,7 @@ class Accelerator(accelerate.Accelerator):
                 super().save_state(saves.place, safe_serialization, **more)
         finally:
             configuration.automatic_checkpoint_naming = naming
-        return shards, states
+        return states
 
     def _load_plain(self, place: str) -> None:
         for i, model in enumerate(self._models):
@@ -195,9 +211,8 @@ class Accelerator(accelerate.Accelerator):
             load_optimizer(optimizer, place, f"optimizer_{i}")
 
     def _newest(self) -> str:
-        project = os.path.abspath(self.project_dir)
-        root = os.path.join(project, "checkpoints")
-        number = _whole.newest_on_all(root, _PREFIX, lambda path: None, project)
+        root = self._home()
+        number = newest_on_all(root, _PREFIX, lambda path: None)
         if number < 0:
             raise ValueError(f"there is no checkpoint that is whole in '{root}'")
         return os.path.join(root, f"{_PREFIX}{number}")
@@ -241,17 +256,35 @@ def _quiet() -> Iterator[None]:
             logger.setLevel(level)
 
 
+def _of_rank(written: dict[str, bytes]) -> dict[str, Any]:
+    """The files of this rank.  Of files with one name the first rank's is the one that stock finds;
+    the others are kept beside it, since each rank has a place in the data of its own."""
+    rank = engine_for().rank
+    files: dict[str, Any] = {name: FirstRank(data) for name, data in written.items()}
+    own = {name: data for name, data in written.items() if f"_{rank}." not in name}
+    return files if rank == 0 else {**files, **{_name_of(rank, one): own[one] for one in own}}
+
+
+def _name_of(rank: int, name: str) -> str:
+    return f"of_rank_{rank}/{name}"
+
+
 @contextlib.contextmanager
-def _seen_by_this_rank(checkpoint: str, place: str) -> Iterator[str]:
-    """A directory with the small files of this rank, where several have files of one name, and
-    links to all else."""
+def _view_of(checkpoint: str) -> Iterator[str]:
+    """A directory with the small files of a checkpoint, checked by their hashes, those of this rank
+    first, and links to all else that lies there.  Loads from it read the checkpoint
+    (`ours_loads`)."""
     with tempfile.TemporaryDirectory(prefix="sidestep-") as directory:
-        _whole.write_out(place, directory, engine_for().rank)
-        for entry in os.scandir(os.path.abspath(checkpoint)):
+        write_out(checkpoint, directory)
+        own = os.path.join(directory, _name_of(engine_for().rank, ""))
+        if os.path.isdir(own):
+            shutil.copytree(own, directory, dirs_exist_ok=True)
+        with Checkpoint(checkpoint) as opened:
+            for name in opened.aliases():
+                os.makedirs(os.path.join(directory, name), exist_ok=True)
+        for entry in [] if is_url(checkpoint) else os.scandir(checkpoint):
             path = os.path.join(directory, entry.name)
-            if not os.path.exists(path):
-                if os.path.lexists(path):
-                    os.unlink(path)
+            if not os.path.lexists(path):
                 os.symlink(entry.path, path)
         yield directory
 
@@ -267,24 +300,18 @@ def _left_to_stock(accelerator: Any) -> Optional[str]:
     plugin: Any = getattr(accelerator.state, "fsdp_plugin", None)
     if kind == DistributedType.FSDP and "SHARDED" not in str(plugin.state_dict_type):
         return "FSDP is not set to state_dict_type=SHARDED_STATE_DICT"
+    if (
+        kind == DistributedType.FSDP
+        and max(len(accelerator._models), len(accelerator._optimizers)) > 1
+    ):
+        return "several models or optimizers under FSDP have the same names"
     return None
 
 
-def _tell_once(what: str) -> None:
-    if what not in _told:
-        _told.add(what)
-        log.warning("%s", what)
-
-
-def _rotate(home: str, limit: Optional[int]) -> None:
-    """Delete what ``total_limit`` lets go, when the newest is committed."""
-    if limit is None:
-        return
-    numbers = _whole.numbers_in(home, _PREFIX)
-    for number in numbers[: max(0, len(numbers) - max(1, limit))]:
-        path = os.path.join(home, f"{_PREFIX}{number}")
-        _whole.remove(path)
-        log.info("deleted '%s': total_limit=%d", path, limit)
+def _rotate(home: str, limit: int, target: str) -> None:
+    """Delete what ``total_limit`` lets go, when ``target`` is committed."""
+    paths = [os.path.join(home, f"{_PREFIX}{number}") for number in numbers_in(home, _PREFIX)]
+    delete_oldest(paths, limit, [target], f"total_limit={limit}")
 
 
 def export(checkpoint: str, directory: Optional[str] = None) -> None:
@@ -300,7 +327,7 @@ def export(checkpoint: str, directory: Optional[str] = None) -> None:
         raise ValueError(f"'{checkpoint}' is no checkpoint that needs an export")
     os.makedirs(directory, exist_ok=True)
     if directory != checkpoint:
-        _whole.write_out(checkpoint, directory)
+        write_out(checkpoint, directory)
     i = 0
     while has_plain(checkpoint, f"model_{i}") or has_plain(checkpoint, f"optimizer_{i}"):
         end = f"_{i}" if i else ""

@@ -27,10 +27,10 @@ from torchtitan.components.checkpointer import CheckpointManager as _Stock
 from ._borrowed import ours_everywhere
 from ._c.abi import Status
 from ._c.errors import make_error
+from ._directory import collect_garbage, damage_of
 from ._handle import SaveHandle
 from ._metrics import Costs
 from ._waiting import waits
-from ._whole import collect_garbage, damage_of
 
 log = logging.getLogger("sidestep")
 

@@ -11,24 +11,39 @@ there.  `export` adds the files that stock Transformers resumes from.  docs/FRAM
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import logging
 import os
+import shutil
 import sys
 import time
-from functools import cached_property
-from pathlib import Path
-from typing import Any, Optional, Union
+from collections.abc import Iterator
+from functools import cached_property, partialmethod
+from typing import Any, Optional, Union, cast
 
 import torch
 import transformers
 from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
-from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import sort_checkpoints
 from transformers.utils import is_sagemaker_mp_enabled, is_torch_xla_available
 
-from . import _whole
-from ._borrowed import ours_loads, recorded_saves
+from ._borrowed import Recorded, ours_loads, recorded_saves
+from ._directory import (
+    DirectorySave,
+    contents_of,
+    delete_oldest,
+    described,
+    for_hooks,
+    newest_on_all,
+    save,
+    tell_loaded,
+    tell_once,
+    wait_all,
+    with_aliases,
+    write_out,
+)
+from ._files import FirstRank
 from ._metrics import Costs
 from ._plain import (
     export_model,
@@ -56,7 +71,9 @@ class SidestepMixin:
     what failed in the background is raised by the next save, or at the end of `train`.
     """
 
-    _saving: Optional[_whole.WholeSave] = None
+    _saving: Optional[DirectorySave] = None
+    _taking: Optional[_Taking] = None  # the save whose files are being written
+    _follows: bool = False  # on_save() is called after _save_checkpoint()
     _load_began = 0.0
 
     @cached_property
@@ -78,41 +95,70 @@ class SidestepMixin:
         return done
 
     def wait_for_checkpoint(self) -> None:
-        """Until the save under way, if there is one, is in its place.  Collective.  Raises what it
-        has failed with."""
+        """Until the save under way, if there is one, is committed.  Collective.  Raises what it has
+        failed with."""
         saving, self._saving = self._saving, None
-        _whole.wait_all(saving)
+        wait_all(saving)
         self._log_costs()
 
     # -- save
 
+    def _maybe_log_save_evaluate(self, *args: Any, **kwargs: Any) -> None:
+        """It saves, and then calls ``on_save()``: the checkpoint has what callbacks write there."""
+        self._follows = True
+        try:
+            super()._maybe_log_save_evaluate(*args, **kwargs)  # type: ignore[misc]
+            self._start_save()
+        finally:
+            self._follows = False
+            self._end_taking()
+
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        """Let the trainer and its bases write what they write beside the tensors, into a directory
+        for that; then save that and the tensors."""
         me: Any = self
         reason = _left_to_stock(me)
         if reason is not None:
             self.wait_for_checkpoint()
-            _tell_once(f"checkpoints are saved by Transformers itself: {reason}")
+            tell_once(f"checkpoints are saved by Transformers itself: {reason}", _told)
             super()._save_checkpoint(model, trial)  # type: ignore[misc]
             return
-        if me.hp_search_backend is None and trial is None:
-            me.store_flos()
-        run_dir = me._get_output_dir(trial=trial)
-        target = os.path.join(run_dir, f"{_PREFIX}{me.state.global_step}")
-        _note_best(me, run_dir)
+        self._taking = _Taking(me, me._get_output_dir(trial=trial))
+        try:
+            with self._taking.light():
+                super()._save_checkpoint(model, trial)  # type: ignore[misc]
+            self._taking.note_best()
+            if not self._follows:
+                self._start_save()
+        except BaseException:
+            self._end_taking()
+            raise
+
+    def _start_save(self) -> None:
+        """Save what was written, and the tensors."""
+        taking, me = self._taking, cast(Any, self)
+        if taking is None:
+            return
+        files, aliases = taking.files(), taking.aliases
+        self._end_taking()
         best, limit = me.state.best_model_checkpoint, me.args.save_total_limit
-        parts, links = _parts(me)
-        self._saving = _whole.save(
+        target = taking.target
+        self._saving = save(
             target,
-            parts,
-            lambda: _whole.collect(lambda directory: _write_files(me, directory)),
-            links=links,
-            before=self._saving,
-            then=lambda: _rotate(run_dir, limit, best),
+            taking.state(),
+            lambda: with_aliases(files, aliases),
+            then=(lambda: _rotate(target, limit, best)) if limit else None,
             step=me.state.global_step,
+            began=taking.began,
         )
-        self._costs.note(*self._saving.handles)
+        self._costs.note(self._saving.handle)
         if me.control.should_training_stop or me.state.global_step >= me.state.max_steps:
             self.wait_for_checkpoint()
+
+    def _end_taking(self) -> None:
+        taking, self._taking = self._taking, None
+        if taking is not None:
+            taking.end()
 
     def log(self, *args: Any, **kwargs: Any) -> None:
         """As of `transformers.Trainer`, after what saves have cost that have ended meanwhile."""
@@ -137,7 +183,7 @@ class SidestepMixin:
         me: Any = self
         self._load_began = time.monotonic()
         if not has_plain(resume_from_checkpoint):
-            with ours_loads():
+            with _loads(resume_from_checkpoint):
                 super()._load_from_checkpoint(resume_from_checkpoint, model)  # type: ignore[misc]
             return
         _refuse_fsdp(me, resume_from_checkpoint)
@@ -146,21 +192,21 @@ class SidestepMixin:
     def _load_optimizer_and_scheduler(self, checkpoint: Optional[str]) -> None:
         me: Any = self
         if checkpoint is None or not has_plain(checkpoint):
-            with ours_loads():
+            with _loads(checkpoint):
                 super()._load_optimizer_and_scheduler(checkpoint)  # type: ignore[misc]
         else:
             load_optimizer(me.optimizer, checkpoint)
             path = os.path.join(checkpoint, "scheduler.pt")
             me.lr_scheduler.load_state_dict(torch.load(path, weights_only=True))
         if checkpoint is not None:
-            _whole.tell_loaded(me.state.global_step, checkpoint, self._load_began)
+            tell_loaded(me.state.global_step, checkpoint, self._load_began)
 
     def _load_best_model(self) -> None:
         me: Any = self
         self.wait_for_checkpoint()
         best = me.state.best_model_checkpoint
         if not has_plain(best):
-            with ours_loads():
+            with _loads(best):
                 super()._load_best_model()  # type: ignore[misc]
             return
         log.info("the best model is loaded from '%s' (score: %s)", best, me.state.best_metric)
@@ -197,12 +243,6 @@ def _left_to_stock(trainer: Any) -> Optional[str]:
     return next((reason for reason, holds in reasons.items() if holds), None)
 
 
-def _tell_once(what: str) -> None:
-    if what not in _told:
-        _told.add(what)
-        log.warning("%s", what)
-
-
 def _is_peft(model: Any) -> bool:
     return any(base.__module__.partition(".")[0] == "peft" for base in type(model).__mro__)
 
@@ -216,38 +256,87 @@ def _unwrapped(trainer: Any, model: Any = None) -> Any:
     return trainer.accelerator.unwrap_model(model, keep_torch_compile=False)
 
 
-def _parts(trainer: Any) -> tuple[list[_whole.Part], dict[str, str]]:
-    """The tensors, and the links that stock Transformers needs to find them."""
-    if not trainer.is_fsdp_enabled:
-        state = {
-            "model": _unwrapped(trainer),
-            "optimizer": lambda: optimizer_state(trainer.optimizer),
-        }
-        return [_whole.Part("", state)], {}
-    from accelerate.utils import save_fsdp_model, save_fsdp_optimizer
+class _Taking:
+    """The files of a checkpoint while the trainer, its bases and its callbacks write them.
 
-    plugin, accelerator = trainer.accelerator.state.fsdp_plugin, trainer.accelerator
-    with recorded_saves() as saves:
-        save_fsdp_model(plugin, accelerator, trainer.model, saves.place)
-        save_fsdp_optimizer(plugin, accelerator, trainer.optimizer, trainer.model, saves.place)
-    return saves.parts()
+    They take ``args.output_dir`` for the directory of the run.  Meanwhile that is a hidden one
+    in it.  What they write into ``checkpoint-N`` there becomes a part of the save; what they write
+    beside that goes to where they meant it.
+    """
+
+    def __init__(self, trainer: Any, run_dir: str) -> None:
+        self.began = time.monotonic()
+        self.trainer = trainer
+        self.target = os.path.join(run_dir, f"{_PREFIX}{trainer.state.global_step}")
+        self.aliases: list[str] = []
+        self._recorded: Optional[Recorded] = None
+        self._output_dir = trainer.args.output_dir
+        self._open = contextlib.ExitStack()
+        hooks = for_hooks(os.path.abspath(self.target), os.path.basename(self._output_dir) or "run")
+        self._hidden = self._open.enter_context(hooks)
+        inside = os.path.relpath(run_dir, self._output_dir)
+        self._place = os.path.join(self._hidden, inside, os.path.basename(self.target))
+        os.makedirs(self._place)
+        trainer.args.output_dir = self._hidden
+
+    @contextlib.contextmanager
+    def light(self) -> Iterator[None]:
+        """Inside, `transformers.Trainer` itself writes no tensors, but all else."""
+        stock: Any = transformers.Trainer
+        before = stock._save, stock._save_optimizer_and_scheduler
+        stock._save = partialmethod(_write_configuration, self._output_dir)
+        if not self.trainer.is_fsdp_enabled:
+            stock._save_optimizer_and_scheduler = _write_scheduler
+        try:
+            with recorded_saves(self._place) as self._recorded:
+                yield
+        finally:
+            stock._save, stock._save_optimizer_and_scheduler = before
+
+    def note_best(self) -> None:
+        """As stock does, with the names that the checkpoints will have."""
+        trainer, run_dir = self.trainer, os.path.dirname(self.target)
+        best = trainer.state.best_global_step
+        if best and str(getattr(trainer.args.save_strategy, "value", "")) != "no":
+            path = os.path.join(run_dir, f"{_PREFIX}{best}")
+            if best == trainer.state.global_step or os.path.exists(path):
+                trainer.state.best_model_checkpoint = path
+        if trainer.args.should_save:
+            trainer.state.save_to_json(os.path.join(self._place, _STATE))
+
+    def files(self) -> dict[str, FirstRank]:
+        """What was written into the checkpoint; all else is moved to where it was meant to be."""
+        files = {name: FirstRank(data) for name, data in contents_of(self._place).items()}
+        shutil.rmtree(self._place)
+        shutil.copytree(self._hidden, self._output_dir, dirs_exist_ok=True)
+        return files
+
+    def state(self) -> dict[str, Any]:
+        """The tensors."""
+        if not self.trainer.is_fsdp_enabled:
+            return {
+                "model": _unwrapped(self.trainer),
+                "optimizer": lambda: optimizer_state(self.trainer.optimizer),
+            }
+        assert self._recorded is not None
+        whole, self.aliases[:] = self._recorded.merged()
+        return whole
+
+    def end(self) -> None:
+        """The trainer has its directory back."""
+        self.trainer.args.output_dir = self._output_dir
+        self._open.close()
 
 
-def _write_files(trainer: Any, directory: str) -> None:
-    """All small files of a stock checkpoint: those of every rank, and those of the first."""
-    trainer._save_scaler(directory)
-    trainer._save_rng_state(directory)
+def _write_configuration(
+    trainer: Any, run_dir: str, output_dir: Optional[str] = None, state_dict: Any = None
+) -> None:
+    """In place of ``Trainer._save``: all but the tensors.  ``run_dir``: the output_dir that the
+    arguments of the trainer had."""
+    output_dir = output_dir or trainer.args.output_dir
     if not trainer.args.should_save:
         return
-    torch.save(trainer.lr_scheduler.state_dict(), os.path.join(directory, "scheduler.pt"))
-    torch.save(trainer.args, os.path.join(directory, "training_args.bin"))
-    _write_configuration(trainer, directory)
-    _note_callbacks(trainer)
-    trainer.state.save_to_json(os.path.join(directory, _STATE))
-
-
-def _write_configuration(trainer: Any, directory: str) -> None:
-    """What makes a model of the tensors, and text of its input."""
+    os.makedirs(output_dir, exist_ok=True)
     model = _unwrapped(trainer)
     configs: list[Any] = []
     if isinstance(model, transformers.PreTrainedModel):
@@ -261,41 +350,29 @@ def _write_configuration(trainer: Any, directory: str) -> None:
     configs.append(trainer.processing_class or getattr(collator, "tokenizer", None))
     for config in configs:
         if hasattr(config, "save_pretrained"):
-            config.save_pretrained(directory)
+            config.save_pretrained(output_dir)
+    args = copy.copy(trainer.args)
+    args.output_dir = run_dir
+    torch.save(args, os.path.join(output_dir, "training_args.bin"))
 
 
-def _note_callbacks(trainer: Any) -> None:
-    """The states of callbacks, into the state of the trainer."""
-    noted = trainer.state.stateful_callbacks
-    for callback in [*trainer.callback_handler.callbacks, trainer.control]:
-        if isinstance(callback, ExportableState):
-            name, state = type(callback).__name__, copy.deepcopy(callback.state())
-            if isinstance(noted[name], list):
-                noted[name].append(state)
-            else:
-                noted[name] = state
+def _write_scheduler(trainer: Any, output_dir: str) -> None:
+    """In place of ``Trainer._save_optimizer_and_scheduler``."""
+    if trainer.args.should_save:
+        torch.save(trainer.lr_scheduler.state_dict(), os.path.join(output_dir, "scheduler.pt"))
 
 
-def _note_best(trainer: Any, run_dir: str) -> None:
-    """As stock does; but the checkpoint of this step is not there yet."""
-    best = trainer.state.best_global_step
-    if not best or str(getattr(trainer.args.save_strategy, "value", "")) == "no":
-        return
-    path = os.path.join(run_dir, f"{_PREFIX}{best}")
-    if best == trainer.state.global_step or os.path.exists(path):
-        trainer.state.best_model_checkpoint = path
+def _loads(checkpoint: Optional[str]) -> contextlib.AbstractContextManager[None]:
+    ours = checkpoint is not None and described(checkpoint) is not None
+    return ours_loads(checkpoint if ours else None)
 
 
-def _rotate(run_dir: str, limit: Optional[int], best: Optional[str]) -> None:
+def _rotate(target: str, limit: int, best: Optional[str]) -> None:
     """Delete what ``save_total_limit`` lets go, as `transformers.trainer_utils.rotate_checkpoints`
-    does: never the newest, nor the best that the newest one knows of."""
-    if not limit or limit <= 0:
-        return
-    there = sort_checkpoints(run_dir, use_mtime=True)
-    kept = {there[-1], *([str(Path(best))] if best else [])}
-    for path in [path for path in there if path not in kept][: max(0, len(there) - limit)]:
-        _whole.remove(path)
-        log.info("deleted '%s': save_total_limit=%d", path, limit)
+    does: never ``target``, which was just committed, nor the best that it knows of."""
+    there = sort_checkpoints(os.path.dirname(target), use_mtime=True)
+    kept = [target, *([best] if best else [])]
+    delete_oldest(there, limit, kept, f"save_total_limit={limit}")
 
 
 # ---------------------------------------------------------------- what is loaded
@@ -307,7 +384,7 @@ def _chosen(wanted: Union[str, bool], output_dir: str) -> str:
     ValueError: there is none that is whole.
     """
     root = output_dir if isinstance(wanted, bool) else os.path.dirname(os.path.abspath(wanted))
-    step = _whole.newest_on_all(root, _PREFIX, _problem)
+    step = newest_on_all(root, _PREFIX, _problem)
     if not isinstance(wanted, bool):
         return wanted
     if step < 0:
@@ -316,7 +393,8 @@ def _chosen(wanted: Union[str, bool], output_dir: str) -> str:
 
 
 def _problem(path: str) -> Optional[str]:
-    if os.path.isfile(os.path.join(path, _STATE)):
+    found = described(path)
+    if (found is not None and _STATE in found.files) or os.path.isfile(os.path.join(path, _STATE)):
         return None
     return f"it has no {_STATE}, which is written last"
 
@@ -347,7 +425,7 @@ def export(checkpoint: str, directory: Optional[str] = None, *, optimizer: bool 
     directory = directory or checkpoint
     os.makedirs(directory, exist_ok=True)
     if directory != checkpoint:
-        _whole.write_out(checkpoint, directory)
+        write_out(checkpoint, directory)
     export_model(checkpoint, os.path.join(directory, "model.safetensors"))
     if optimizer:
         export_optimizer(checkpoint, os.path.join(directory, "optimizer.pt"))

@@ -107,6 +107,32 @@ static enum sidestep_status count_file(struct sidestep_checkpoint *c,
     return *first != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, strlen(file->name));
 }
 
+/* The same for the extra files, by their sizes. */
+static enum sidestep_status find_extra_problem(struct sidestep_checkpoint *c,
+                                               struct sidestep_error *err)
+{
+    const struct reader *r = c->reader;
+
+    for (size_t i = 0; i < r->manifest.extra_count; i++) {
+        struct sidestep_error why = {.rank = -1};
+        enum sidestep_status status = reader_check_extra(r, &r->manifest.extras[i], false, &why);
+        const struct reader_file file = {.name = r->manifest.extras[i].name,
+                                         .message = why.message};
+        if (status == SIDESTEP_ENOMEM)
+            return error_copy(err, &why);
+        if (status == SIDESTEP_OK)
+            continue;
+        if (reader_status_is_damage(status)) {
+            TRY(count_file(c, &file, &c->damaged_count, &c->damage, err));
+            continue;
+        }
+        TRY(count_file(c, &file, &c->unread_count, &c->unread, err));
+        if (c->unread_count == 1)
+            c->unread_status = status;
+    }
+    return SIDESTEP_OK;
+}
+
 /* List the files that are damaged, and those that could not be read. */
 static enum sidestep_status fill_problems(struct sidestep_checkpoint *c, struct sidestep_error *err)
 {
@@ -126,7 +152,7 @@ static enum sidestep_status fill_problems(struct sidestep_checkpoint *c, struct 
         if (r->has_manifest)
             c->unread_bytes += r->manifest.files[i].bytes;
     }
-    return SIDESTEP_OK;
+    return find_extra_problem(c, err);
 }
 
 /* Open the checkpoint, also if files are damaged. */

@@ -18,7 +18,6 @@ from .._read import read
 from ._packing import REST, from_bytes, unpack
 
 META = "meta.pt"  # where Lightning's sharded strategies keep what is neither model nor optimizer
-SHARDED = "lightning_sharded"  # the name of the same bytes inside of a checkpoint
 _MODEL_KEYS = ("state_dict", "model")
 
 
@@ -34,7 +33,7 @@ def read_directory(
         names = set(checkpoint.names())
     if REST in names:
         return unpack(read(path), weights_only=weights_only, place=place)
-    found = read_rest(path, names, weights_only)
+    found = read_rest(path, weights_only)
     if found is None:
         raise make_error(
             f"'{path}' is a checkpoint, but not one of Lightning: it has neither an object "
@@ -51,17 +50,15 @@ def read_directory(
     return found
 
 
-def read_rest(
-    path: Union[str, Path], names: set[str], weights_only: Optional[bool]
-) -> Optional[dict[str, Any]]:
+def read_rest(path: Union[str, Path], weights_only: Optional[bool]) -> Optional[dict[str, Any]]:
     """What a sharded checkpoint holds beside model and optimizers; None: it is none."""
-    if SHARDED in names:
-        rest = from_bytes(read(path, SHARDED), weights_only=weights_only)
-    elif os.path.exists(file := os.path.join(path, META)):
-        rest = torch.load(file, map_location="cpu", weights_only=weights_only)
-    else:
+    with Checkpoint(path) as checkpoint:
+        if META in checkpoint.file_names():
+            return dict(from_bytes(checkpoint.file(META), weights_only=weights_only))
+    file = os.path.join(path, META)
+    if not os.path.exists(file):
         return None
-    return dict(rest)
+    return dict(torch.load(file, map_location="cpu", weights_only=weights_only))
 
 
 def _number_of(key: Any) -> int:

@@ -107,7 +107,7 @@ class SidestepCheckpointIO(_Base):
         wait_for(path)
         how = {"map_location": map_location, "weights_only": weights_only}
         loaded: dict[str, Any]
-        if os.path.isdir(path):
+        if os.path.isdir(path) or is_bucket(path):
             loaded = read_directory(os.fspath(path), **how)
         else:
             loaded = self._stock.load_checkpoint(path, **how)
@@ -145,9 +145,14 @@ def tell_loaded(path: PathLike, loaded: dict[str, Any], began: float) -> None:
     log.log(level, "loaded step %s from '%s' in %.3f s", step, os.fspath(path), seconds)
 
 
+def is_bucket(path: PathLike) -> bool:
+    """Whether it is in an object store that sidestep saves to."""
+    return os.fspath(path).startswith("s3://")
+
+
 def is_url(path: PathLike) -> bool:
     """Whether it is one of fsspec's, which only Lightning itself saves to and loads from."""
-    return "://" in os.fspath(path)
+    return "://" in os.fspath(path) and not is_bucket(path)
 
 
 def left_to_lightning(path: PathLike) -> bool:

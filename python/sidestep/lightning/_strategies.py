@@ -21,16 +21,20 @@ from torch.distributed.checkpoint.state_dict import (
     set_optimizer_state_dict,
 )
 
+from .._c.errors import Error
 from .._checkpoint import Checkpoint
+from .._directory import described
 from .._engine import engine_for
+from .._files import FirstRank
 from .._handle import SaveHandle
 from .._parents import make_parents
+from .._read import read_file
 from .._rotation import Rotation
 from .._torch.flatten import flatten
 from .._torch.load import agreed, load
 from .._torch.plugins import start_save
 from .._waiting import waits
-from ._files import META, SHARDED, read_directory, read_rest
+from ._files import META, read_directory, read_rest
 from ._io import (
     PathLike,
     is_urgent,
@@ -105,30 +109,31 @@ class SidestepSharded:
         is_first = self._super().global_rank == 0
         old = put_file_aside(path) if is_first else None
         rest = {k: v for k, v in checkpoint.items() if k not in ("state_dict", "optimizer_states")}
-        state = {self.model_key: checkpoint["state_dict"], SHARDED: to_bytes(rest)}
+        state = {self.model_key: checkpoint["state_dict"]}
         for i, one in enumerate(checkpoint.get("optimizer_states", [])):
             state[f"optimizer_{i}"] = one
         self.rotation.begin(path)
-        if is_first:
-            _forget_rest(path)
-        handle = self._start(state, path, step_of(checkpoint))
+        handle = self._start(state, to_bytes(rest), path, step_of(checkpoint))
         if is_first and old is not None:
             self.rotation.delete(old)
         if is_urgent(path) or waits():
             handle.result()
         handle.stall_s = time.monotonic() - began
 
-    def _start(self, state: dict[str, Any], path: str, step: Optional[int]) -> SaveHandle:
+    def _start(
+        self, state: dict[str, Any], rest: bytes, path: str, step: Optional[int]
+    ) -> SaveHandle:
         engine = engine_for(None)
 
         def made() -> Any:
             make_parents(path)
             return engine.states.get(flatten(state))
 
-        handle = start_save(engine, path, made, step=step, queue=1)
+        files = {META: FirstRank(rest)}
+        handle = start_save(engine, path, made, files=files, step=step, queue=1)
         self.rotation.add(handle)
-        if engine.rank == 0:
-            self.rotation.then(handle, lambda _: write_rest(path))
+        if engine.rank == 0 and not is_url(path):
+            self.rotation.then(handle, lambda failure: _replace_stocks(path, failure))
         return handle
 
     def load_checkpoint(
@@ -141,7 +146,7 @@ class SidestepSharded:
         began = time.monotonic()
         path = str(self._super().broadcast(os.fspath(checkpoint_path)))
         wait_for(path)
-        if not os.path.isfile(os.path.join(path, ".metadata")):
+        if described(path) is None and not os.path.isfile(os.path.join(path, ".metadata")):
             return self._super().load_checkpoint(path, weights_only)  # type: ignore[no-any-return]
         with Checkpoint(path) as checkpoint:
             names = set(checkpoint.names())
@@ -158,7 +163,7 @@ class SidestepSharded:
                 mine = get_optimizer_state_dict(self.model, optimizer)
                 load({f"optimizer_{i}": mine}, checkpoint_id=path)
                 set_optimizer_state_dict(self.model, optimizer, optim_state_dict=mine)
-        rest = read_rest(path, names, weights_only) or {}
+        rest = read_rest(path, weights_only) or {}
         tell_loaded(path, rest, began)
         return rest
 
@@ -208,29 +213,25 @@ class SidestepSharded:
         return super()
 
 
-def write_rest(path: str) -> None:
-    """Put the file beside the shards by which Lightning knows a sharded checkpoint, as it is stored
-    in the checkpoint.  A checkpoint in which it is missing is loaded by us all the same."""
-    from .._read import read
-
+def _replace_stocks(path: str, failure: Optional[BaseException]) -> None:
+    """After the commit: if Lightning has saved to this path before, its ``meta.pt`` is still there.
+    Put ours in its place, so that stock Lightning does not mix the two."""
+    file = os.path.join(path, META)
     try:
-        with Checkpoint(path) as checkpoint:
-            if checkpoint.find(SHARDED) is None:
+        if failure is not None or not os.path.isfile(file):
+            return
+        mine = read_file(path, META)
+        with open(file, "rb") as there:
+            if there.read() == mine:
                 return
-        part = os.path.join(path, f".{META}.part")
-        with open(part, "wb") as file:
-            file.write(read(path, SHARDED))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, os.path.join(path, META))
-    except Exception as error:
-        log.warning("'%s': %s was not written, only sidestep loads it: %s", path, META, error)
-
-
-def _forget_rest(path: str) -> None:
-    """Remove that of a checkpoint which is to be replaced: it is not that of the new one."""
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-        os.unlink(os.path.join(path, META))
+        part = os.path.join(path, f".{META}.sidestep-part")
+        with open(part, "wb") as new:
+            new.write(mine)
+            new.flush()
+            os.fsync(new.fileno())
+        os.replace(part, file)
+    except (Error, OSError) as error:
+        log.warning("'%s' is that of an older checkpoint, only sidestep loads it: %s", file, error)
 
 
 class SidestepModelParallelStrategy(SidestepSharded, _ModelParallel):

@@ -7,7 +7,7 @@ by=stock     Accelerate's own save_state; else sidestep's
 resume=auto  or a path
 fsdp=true    FSDP2, sharded, on processors
 kill=STEP    SIGKILL to this rank a step after the save of that step has begun, or
-kill_in=publish  after it was committed, before it is in its place
+kill_in=delete  after a save was committed, before an older one is deleted (with limit=N)
 limit=N      total_limit
 hooks=true   models are written by a hook
 loader=true  rows come from torchdata's StatefulDataLoader
@@ -111,10 +111,10 @@ def main():
     directory, steps = sys.argv[1], int(sys.argv[2])
     if options.get("fsdp") == "true":
         fsdp_on_processors()
-    if options.get("kill_in") == "publish":
-        import sidestep._whole as whole
+    if options.get("kill_in") == "delete":
+        import sidestep._directory as directories
 
-        whole.publish = lambda *places: os.kill(os.getpid(), signal.SIGKILL)
+        directories.delete = lambda *words: os.kill(os.getpid(), signal.SIGKILL)
     accelerator, model, optimizer, scheduler = made(directory)
     if "report" in options:
         accelerator.init_trackers("run", init_kwargs={"wandb": {"dir": directory}})

@@ -6,7 +6,7 @@
 by=stock        Transformers' own Trainer; else sidestep's
 resume=true     or a path
 kill=STEP       SIGKILL to this rank after the save of that step has begun, or
-kill_in=publish after it was committed, before it is in its place
+kill_in=delete  after a save was committed, before an older one is deleted (with limit=N)
 save=N          steps between saves
 best=true       load_best_model_at_end
 limit=N         save_total_limit
@@ -102,10 +102,10 @@ def main():
     directory, steps = sys.argv[1], int(sys.argv[2])
     if options.get("fsdp") == "true":
         fsdp_on_processors()
-    if options.get("kill_in") == "publish":
-        import sidestep._whole as whole
+    if options.get("kill_in") == "delete":
+        import sidestep._directory as directories
 
-        whole.publish = lambda *places: os.kill(os.getpid(), signal.SIGKILL)
+        directories.delete = lambda *words: os.kill(os.getpid(), signal.SIGKILL)
     trainer = kind_of_trainer()(
         tiny_model(),
         arguments(directory, steps),

@@ -1,0 +1,343 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Directories as frameworks expect them: one checkpoint, with tensors and with small files.
+
+A framework's checkpoint is a directory ``checkpoint-500`` with tensors and with small files: the
+state of the trainer, random numbers of each rank, a tokenizer.  All of it is one save of the
+library, which makes the directory appear whole.  Nothing here renames or deletes: a deletion is
+`sidestep_delete`, which spares what is pinned and what holds files of others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import shutil
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Optional
+
+from ._c.abi import GcReport, Status
+from ._c.calls import call
+from ._c.checked import absolute, is_url
+from ._c.errors import Error
+from ._c.library import lib
+from ._checkpoint import Checkpoint, CheckpointMetadata
+from ._engine import engine_for
+from ._files import Alias, Files
+from ._handle import SaveHandle, in_background
+from ._parents import make_parents
+from ._read import load_metadata
+from ._waiting import waits
+
+log = logging.getLogger("sidestep")
+
+_NUMBER = re.compile("0|[1-9][0-9]{0,17}")
+_HOOKS = ".sidestep-hooks"  # the beginning of the names of directories for hooks
+_kept: set[str] = set()  # paths whose deletion was refused, to say so once
+
+
+class Asked:
+    """A ``Stateful`` whose state is what a function returns.  If the function raises on one rank,
+    all ranks learn it, as with any ``state_dict()``."""
+
+    def __init__(self, function: Callable[[], Any]) -> None:
+        self._function = function
+
+    def state_dict(self) -> Any:
+        """Call it."""
+        return self._function()
+
+    def load_state_dict(self, state: Any) -> None:
+        """Does nothing: it is only for saving."""
+
+
+class DirectorySave:
+    """A directory that is being saved.  ``target``: its path.  All ranks have one."""
+
+    def __init__(self, handle: SaveHandle, target: str) -> None:
+        self.handle = handle
+        self.target = target
+        self._followed = threading.Event()  # set when what follows the commit is done
+        self._followed.set()
+
+    def then(self, job: Callable[[], object]) -> None:
+        """Call ``job`` once it is committed, on a thread of the package.  The end of the
+        interpreter waits for that.  What it raises is logged."""
+        self._followed.clear()
+        self.handle.hold()
+
+        def run() -> None:
+            try:
+                if self.handle.peek() is None:
+                    job()
+            except Exception as problem:
+                log.error("'%s' is saved, but what had to follow failed: %s", self.target, problem)
+            finally:
+                self._followed.set()
+                self.handle.let_go()
+
+        self.handle.add_done_callback(lambda _: in_background(run))
+
+    def wait(self) -> None:
+        """Wait until it is committed, and what follows is done.  `wait_all` is for all ranks."""
+        try:
+            self.handle.wait()
+        finally:
+            self._followed.wait()
+
+
+def save(
+    target: str,
+    state: Mapping[str, Any],
+    files: Callable[[], Files],
+    *,
+    then: Optional[Callable[[], object]] = None,
+    step: Optional[int] = None,
+    began: Optional[float] = None,
+) -> DirectorySave:
+    """Save ``state`` and small files as the directory ``target``, in the background.  Collective.
+
+    Functions in ``state`` are called for their values; ``files`` is called, and returns the files
+    of this rank.  If one raises on one rank, the save fails on all.
+
+    then   called on rank 0 when it is committed, on a thread of the package
+    step   the training step to record
+    began  when the trainer began to wait for this save, by time.monotonic()
+
+    A directory that is there is saved into: what others have put there stays.
+    Errors: those of `sidestep.async_save`.
+    """
+    from ._torch.flatten import flatten
+    from ._torch.plugins import start_save
+    from ._torch.save import call_stateful
+
+    engine = engine_for()
+    began = time.monotonic() if began is None else began
+    asked = {
+        name: Asked(value) if callable(value) and not hasattr(value, "state_dict") else value
+        for name, value in state.items()
+    }
+
+    def made() -> Any:
+        make_parents(target)
+        return engine.states.get(flatten(call_stateful(asked)))
+
+    handle = start_save(engine, target, made, files=files, step=step)
+    handle.stall_s = time.monotonic() - began
+    saving = DirectorySave(handle, target)
+    if then is not None and engine.rank == 0:
+        saving.then(then)
+    if waits():
+        wait_all(saving)
+    return saving
+
+
+def wait_all(saving: Optional[DirectorySave]) -> None:
+    """Wait until ``saving`` is committed.  Collective; a failure is raised on all ranks."""
+    from ._torch.load import agreed
+
+    if saving is not None:
+        with agreed(engine_for(), saving.target):
+            saving.wait()
+
+
+def tell_loaded(step: Optional[int], path: str, began: float) -> None:
+    """Log one line, on rank 0.  ``began``: by time.monotonic()."""
+    level = logging.INFO if engine_for().rank == 0 else logging.DEBUG
+    what = "" if step is None else f"step {step} from "
+    log.log(level, "loaded %s'%s' in %.3f s", what, path, time.monotonic() - began)
+
+
+def tell_once(what: str, told: set[str]) -> None:
+    """Warn once for each text."""
+    if what not in told:
+        told.add(what)
+        log.warning("%s", what)
+
+
+# ---------------------------------------------------------------- small files
+
+
+@contextlib.contextmanager
+def for_hooks(target: str, name: str = "") -> Iterator[str]:
+    """A directory for the hooks of a framework to write into, and deleted afterwards: in the
+    directory ``target`` if that is there, else beside it; for a URL, in a temporary one.
+    ``name``: of the directory itself, in one that is hidden.
+
+    What a killed process has left of this kind is deleted first.
+    """
+    home = None
+    if not is_url(target):
+        home = target if os.path.isdir(target) else os.path.dirname(target)
+        make_parents(target)
+        _delete_left(home)
+    prefix = f"{_HOOKS}-{socket.gethostname()}-{os.getpid()}-"
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=home) as hidden:
+        inside = os.path.join(hidden, name) if name else hidden
+        os.makedirs(inside, exist_ok=True)
+        yield inside
+
+
+def _delete_left(home: str) -> None:
+    """Delete directories for hooks whose process on this host is dead."""
+    mine = f"{_HOOKS}-{socket.gethostname()}-"
+    for name in names_in(home):
+        owner = name[len(mine) :].partition("-")[0] if name.startswith(mine) else ""
+        if owner.isdigit() and not os.path.exists(f"/proc/{owner}"):
+            shutil.rmtree(os.path.join(home, name), ignore_errors=True)
+
+
+def contents_of(directory: str) -> dict[str, bytes]:
+    """The contents of all files in ``directory``, by relative path."""
+    found = {}
+    for parent, _, names in os.walk(directory):
+        for path in [os.path.join(parent, name) for name in names]:
+            with open(path, "rb") as file:
+                found[os.path.relpath(path, directory)] = file.read()
+    return found
+
+
+def with_aliases(files: Mapping[str, Any], aliases: Sequence[str]) -> dict[str, Any]:
+    """``files``, and names that lead to the checkpoint itself."""
+    return {**files, **{name: Alias() for name in aliases}}
+
+
+def write_out(checkpoint: str, directory: str) -> None:
+    """Write the small files of ``checkpoint`` into ``directory``, after a check of their hashes;
+    aliases become links to the checkpoint."""
+    with Checkpoint(checkpoint) as opened:
+        for name in opened.file_names():
+            path = os.path.join(directory, name)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "wb") as file:
+                file.write(opened.file(name))
+
+
+# ---------------------------------------------------------------- which checkpoints are there
+
+
+def described(path: str) -> Optional[CheckpointMetadata]:
+    """What is in the checkpoint ``path`` of sidestep; None: it is none, or of another program."""
+    try:
+        found = load_metadata(path)
+    except Error as error:
+        if error.status not in (Status.ENOTFOUND, Status.EUNCOMMITTED, Status.EUNSUPPORTED):
+            raise
+        return None
+    return found if found.format == "sidestep" else None
+
+
+def has_files(path: str) -> bool:
+    """Whether ``path`` is a checkpoint of sidestep with small files."""
+    found = described(path)
+    return found is not None and bool(found.files)
+
+
+def newest(root: str, prefix: str, problem: Callable[[str], Optional[str]]) -> int:
+    """The number of the newest directory ``PREFIX-NUMBER`` in ``root`` that is whole; -1: there is
+    none.  ``problem`` finds further defects of a directory.  The log names what is passed over."""
+    for number in reversed(numbers_in(root, prefix)):
+        path = os.path.join(root, f"{prefix}{number}")
+        reason = problem(path) or damage_of(path)
+        if reason is None:
+            return number
+        log.warning("resume: passed over '%s': %s", path, reason)
+    return -1
+
+
+def newest_on_all(root: str, prefix: str, problem: Callable[[str], Optional[str]]) -> int:
+    """Rank 0's `newest`; the same on all ranks.  Collective."""
+    from ._torch.load import agreed
+
+    engine, number = engine_for(), -1
+    with agreed(engine, root):
+        if engine.rank == 0:
+            number = newest(root, prefix, problem)
+    return engine.max_of(number + 1) - 1
+
+
+def highest_on_all(root: str, prefix: str) -> int:
+    """The highest number that rank 0 sees, whole or not; -1: none.  Collective."""
+    engine = engine_for()
+    numbers = numbers_in(root, prefix) if engine.rank == 0 else []
+    return engine.max_of(max(numbers, default=-1) + 1) - 1
+
+
+def numbers_in(root: str, prefix: str) -> list[int]:
+    """The N of all names ``PREFIX-N`` in ``root``, in order; a name like "checkpoint-007" has
+    none."""
+    words = [name[len(prefix) :] for name in names_in(root) if name.startswith(prefix)]
+    return sorted(int(word) for word in words if _NUMBER.fullmatch(word))
+
+
+def names_in(root: str) -> list[str]:
+    """The names in a directory, or below a URL; none if it is not there."""
+    if is_url(root):
+        from ._roots import checkpoints_of
+
+        return [os.path.basename(path) for path in checkpoints_of(root)]
+    try:
+        return os.listdir(root)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def damage_of(path: str) -> Optional[str]:
+    """What is wrong with a directory, by names and sizes; None: nothing, or nothing that can be
+    told, because another program made it."""
+    try:
+        found = load_metadata(path)
+    except Error as error:
+        if error.status in (Status.ENOTFOUND, Status.EUNCOMMITTED, Status.EUNSUPPORTED):
+            return None if names_in(path) else "it is empty"
+        if error.status != Status.ECORRUPT:
+            raise
+        return error.message
+    return found.damage
+
+
+# ---------------------------------------------------------------- deletion
+
+
+def delete(path: str, why: str) -> bool:
+    """Delete the checkpoint ``path`` of sidestep, and log ``why``.  False: it stays, because it is
+    pinned, being read, or holds files of others; a warning says so once."""
+    try:
+        call(lib().sidestep_delete, os.fsencode(path))
+    except Error as error:
+        if error.status == Status.ENOTFOUND:
+            return True
+        if path not in _kept:
+            _kept.add(path)
+            log.warning("'%s' stays, although %s: %s", path, why, error.message)
+        return False
+    log.info("deleted '%s': %s", path, why)
+    return True
+
+
+def delete_oldest(paths: Sequence[str], limit: int, kept: Sequence[str], why: str) -> None:
+    """Delete the first of ``paths`` until ``limit`` checkpoints of sidestep are left, but none of
+    ``kept``.  Directories of other programs do not count, and stay."""
+    spared = {absolute(path) for path in kept}
+    others = [
+        path for path in paths if absolute(path) not in spared and described(path) is not None
+    ]
+    too_many = len(others) + len(spared) - max(1, limit)
+    for path in others[: max(0, too_many)]:
+        delete(path, why)
+
+
+def collect_garbage(parent: str) -> None:
+    """Remove what killed saves have left in ``parent``.  Call it on one rank."""
+    report = GcReport()
+    try:
+        call(lib().sidestep_gc, os.fsencode(parent), 0, report)
+    except Error as error:
+        log.warning("%s", error)
+    finally:
+        lib().sidestep_gc_report_release(report)
