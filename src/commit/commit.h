@@ -50,7 +50,9 @@
  *   I3  Only rank 0 makes and renames directories.
  *   I4  No rank reports COMMITTED for a name whose fsync is not known to have succeeded, or for a
  *       checkpoint that is not at its path. The marker of rank 0 stays until both are known.
- *   I5  After its vote a rank never reports a failure. Without all votes rank 0 never publishes.
+ *   I5  Once it has tried to vote, a rank never reports a failure of its own, and deletes nothing,
+ *       unless rank 0's outcome says that the save was aborted. Without all votes rank 0 never
+ *       publishes.
  *   I6  A file is deleted only in one of two cases. Either its name contains a save id of
  *       sidestep that no reachable .metadata references, and its owner is dead (its lock is free)
  *       or is the deleter. Or the .metadata that our own exchange took out referenced it.
@@ -215,7 +217,8 @@ enum sidestep_status commit_shard_seal(struct commit *commit, uint32_t shard,
  * it commits. */
 enum sidestep_status commit_check_cancelled(const struct commit *commit,
                                             struct sidestep_error *err);
-/* Vote, after all shards are sealed: make their names durable, and create the vote file. */
+/* Vote, after all shards are sealed: make their names durable, and create the vote file. On ranks
+ * other than 0, an error means that no vote was tried (I5). */
 enum sidestep_status commit_vote_yes(struct commit *commit, struct sidestep_error *err);
 /* Report that this rank failed, with the reason. Best effort. */
 void commit_vote_no(struct commit *commit, const struct sidestep_error *why);

@@ -42,10 +42,9 @@ enum sidestep_status files_seal(struct commit *commit, uint32_t shard, struct st
     return rename_sealed(commit, part, final, &sealed, err);
 }
 
-/* Errors after which the name may exist (I7), for example when the reply of a server was lost. */
-static bool may_be_done(enum sidestep_status status)
+static bool is_made(enum sidestep_status status)
 {
-    return status == SIDESTEP_EIO || status == SIDESTEP_ENOMEM || status == SIDESTEP_EEXISTS;
+    return status == SIDESTEP_OK || status == SIDESTEP_EEXISTS;
 }
 
 enum sidestep_status files_vote_yes(struct commit *commit, struct sidestep_error *err)
@@ -59,13 +58,14 @@ enum sidestep_status files_vote_yes(struct commit *commit, struct sidestep_error
     enum sidestep_status status = store_file_create(commit->dir, name, 0, &file, &why);
     if (status == SIDESTEP_OK)
         return SIDESTEP_OK;
-    if (commit->rank == 0 || !may_be_done(status))
+    if (commit->rank == 0) /* it counts the votes, and has not counted its own */
         return error_copy(err, &why);
-    /* I5: rank 0 may have counted the vote already, and even removed it, so it cannot be taken
-     * back. If it was not created, and cannot be created now, the deadline of rank 0 ends the
-     * save. */
-    if (commit_marker_link(commit, commit->dir, name) != SIDESTEP_OK)
-        (void)store_file_create(commit->dir, name, 0, &file, NULL);
+    /* I5: whatever the error, the name may exist (I7), and rank 0 may have counted it, and even
+     * removed it. So it cannot be taken back: rank 0 decides. If the vote was not created, and
+     * cannot be created now, rank 0 is told so, or its deadline ends the save. */
+    if (!is_made(commit_marker_link(commit, commit->dir, name)) &&
+        !is_made(store_file_create(commit->dir, name, 0, &file, NULL)))
+        commit_form_of(commit)->vote_no(commit, &why);
     return SIDESTEP_OK;
 }
 

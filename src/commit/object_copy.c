@@ -210,9 +210,7 @@ enum sidestep_status object_copy_publish(struct commit *commit, const struct obj
     return SIDESTEP_OK;
 }
 
-void object_copy_end(struct commit *commit, bool stays)
+void object_copy_end(struct commit *commit)
 {
-    if (!stays && commit->dir != NULL && commit->objects->keeper != NULL)
-        object_sweep_save(commit->dir, commit->save_id);
     commit_close(commit);
 }

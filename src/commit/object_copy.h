@@ -6,10 +6,11 @@
  * whose save id is that of the original. So it has a marker, a lease, and the same conditional put
  * of .metadata as a commit. It differs in three ways:
  *
- *  - A copy that fails or is killed leaves what it has put, and the next one goes on from there. A
- *    sweep deletes it when it is dead.
  *  - Two copies of one checkpoint to one name write the same bytes to the same keys. So both may
  *    succeed.
+ *  - A copy that fails or is killed deletes nothing: another one of the same checkpoint may just
+ *    publish the same objects. The next one goes on from there, and a sweep deletes what is left
+ *    when it is dead.
  *  - A file that was saved on a file system may have a name without a save id. Other checkpoints
  *    have files of this name, too (O2 does not hold). So such a copy is refused if another one is
  * at work (it checks that after it has put its marker, so that one of two notices), and if the
@@ -41,7 +42,7 @@ enum sidestep_status object_copy_begin(struct commit *commit, const char *url,
 /* Check that all files are there, put the index and the manifest, and commit. */
 enum sidestep_status object_copy_publish(struct commit *commit, const struct object_copied *copied,
                                          struct sidestep_error *err);
-/* End the copy. ${stays}: leave what was not published, so that another copy can go on. */
-void object_copy_end(struct commit *commit, bool stays);
+/* End the copy. What was not published stays. */
+void object_copy_end(struct commit *commit);
 
 #endif

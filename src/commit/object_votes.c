@@ -8,12 +8,6 @@
 
 #include "base/base.h"
 
-/* Errors after which the object may exist. */
-static bool may_be_done(enum sidestep_status status)
-{
-    return status == SIDESTEP_EIO || status == SIDESTEP_ETIMEDOUT || status == SIDESTEP_ECORRUPT;
-}
-
 enum sidestep_status object_vote_yes(struct commit *commit, struct sidestep_error *err)
 {
     struct object_client *client = object_commit_client(commit);
@@ -29,7 +23,7 @@ enum sidestep_status object_vote_yes(struct commit *commit, struct sidestep_erro
         object_keeper_stop(&commit->objects->keeper);
     /* I5: rank 0 may have counted the vote, so it cannot be taken back. If it is not there, the
      * deadline of rank 0 ends the save. */
-    if (status == SIDESTEP_OK || (commit->rank != 0 && may_be_done(status)))
+    if (status == SIDESTEP_OK || (commit->rank != 0 && object_is_unanswered(status)))
         return SIDESTEP_OK;
     return error_copy(err, &why);
 }

@@ -24,10 +24,10 @@ static enum sidestep_status publish(struct checkpoint_copy *c, struct sidestep_e
     return object_copy_publish(&c->commit, &c->copied, err);
 }
 
-static void end(struct checkpoint_copy *c, bool stays)
+static void end(struct checkpoint_copy *c, bool stays UNUSED)
 {
     if (c->commit.store != NULL) /* else it never began */
-        object_copy_end(&c->commit, stays);
+        object_copy_end(&c->commit);
 }
 
 const struct copy_target copy_to_objects = {.begin = begin, .publish = publish, .end = end};

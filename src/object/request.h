@@ -40,7 +40,8 @@ struct request {
     unsigned attempts;
 };
 
-/* The status is as in client.h.  ${answer} is the last one; release the request afterwards. */
+/* The status is as in client.h; EIO if a write was refused, and an earlier attempt of it may have
+ * been carried out.  ${answer} is the last one; release the request afterwards. */
 enum sidestep_status request_run(struct client *client, struct request *request,
                                  struct sidestep_error *err);
 /* The same, for requests that remove: what does not exist counts as removed. */

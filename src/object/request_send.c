@@ -117,6 +117,7 @@ static void send_request(struct request_state *s, const char *method,
     atomic_fetch_add(&s->client->request_count, 1);
     s->facts.outcome = transport_perform(s->client->transport, &call);
     s->facts.was_sent = call.was_sent;
+    s->facts.was_resent = call.was_resent;
     if (s->facts.outcome == TRANSPORT_ANSWERED && !request->has_body)
         client_record_latency(s->client, call.first_byte_ns);
     snprintf(s->call_reason, sizeof(s->call_reason), "%s", call.reason);
@@ -217,7 +218,7 @@ enum sidestep_status request_attempt(struct request_state *s, struct sidestep_er
     if (!may_send) {
         answer_reset(&s->request->answer);
         s->facts.outcome = TRANSPORT_CANCELLED;
-        s->facts.was_sent = false;
+        s->facts.was_sent = s->facts.was_resent = false;
         return gather_facts(s, err);
     }
     TRY(sign(s, method, headers, &count, err));

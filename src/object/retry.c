@@ -81,6 +81,8 @@ bool retry_is_contradiction(const struct retry_facts *facts)
 
 bool retry_is_unsure(const struct retry_facts *facts)
 {
+    if (facts->was_resent)
+        return true;
     if (facts->outcome == TRANSPORT_ANSWERED)
         return facts->status == 500 || (facts->status >= 502 && facts->status <= 504) ||
                facts->verdict != RETRY_BODY_VALID;

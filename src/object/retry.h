@@ -37,6 +37,7 @@ struct retry_facts {
     const char *code;    /* of the error in the body; "" */
     const char *message; /* "" */
     bool was_sent;       /* at least a part of the request */
+    bool was_resent;     /* ... and from its beginning once more, within the attempt */
     bool is_head;
     bool is_redirect;    /* the answer names another region or host */
     bool has_checksum;   /* a checksum was sent to a store that may not support it */

@@ -55,6 +55,7 @@ struct transport_call {
     unsigned connect_seconds; /* for DNS, connection and TLS */
     struct answer *answer;
     bool was_sent;          /* at least a part */
+    bool was_resent;        /* libcurl sent it again: the first time may have been carried out */
     uint64_t first_byte_ns; /* from the request to the first byte of its answer; 0: unknown */
     char reason[160];       /* why it was not answered, in libcurl's words */
 };

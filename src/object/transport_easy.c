@@ -47,13 +47,14 @@ static size_t on_send(char *to, size_t one, size_t room, void *context)
     return length;
 }
 
-/* libcurl starts again if an idle connection was closed. */
+/* libcurl starts again if an idle connection was closed, and tells nobody. */
 static int on_seek(void *context, curl_off_t offset, int origin)
 {
     struct exchange *exchange = context;
 
     if (origin != SEEK_SET || offset < 0 || (uint64_t)offset > exchange->call->body_length)
         return CURL_SEEKFUNC_CANTSEEK;
+    exchange->call->was_resent |= exchange->sent != 0;
     exchange->sent = (size_t)offset;
     return CURL_SEEKFUNC_OK;
 }

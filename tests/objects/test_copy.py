@@ -307,3 +307,27 @@ def test_a_store_that_goes_away(store, made):
         assert (done.returncode == 0) <= is_there(store)
         expect_copied(store, made, copy(store, made, COPY), at)
     sweep(store, "refused")
+
+
+def test_a_copy_that_fails_deletes_nothing_of_another(store, tmp_path):
+    """Both are of one checkpoint, to one name: the other one may just publish the same objects."""
+    whole, damaged = tmp_path / "whole", tmp_path / "damaged"
+    for seed in (1, 2):  # the second one is saved in place: the names of its shards have its id
+        well(None, "world_tool", "save", whole, RANKS, "rows", 1, seed)
+    shutil.copytree(whole, damaged)
+    shard = next(damaged.glob("__1_0.*.distcp"))
+    data = bytearray(shard.read_bytes())
+    data[100] ^= 1
+    shard.write_bytes(data)
+    refused = {"fault": "status", "status": 403, "code": "AccessDenied", "method": "PUT"}
+    store.control(rules=[{**refused, "key": f"{PREFIX}.metadata"}])
+    assert run(store, "sidestep", "cp", whole, COPY).returncode != 0
+    store.control(rules=[])
+    store.client().delete_object(Bucket=BUCKET, Key=f"{PREFIX}{shard.name}")
+    there = {key for key in keys(store, PREFIX)[0] if key.endswith(".distcp")}
+    assert len(there) == RANKS - 1
+    done = run(store, "sidestep", "cp", damaged, COPY)
+    assert done.returncode == 3, done
+    assert there <= set(keys(store, PREFIX)[0])
+    assert copy(store, whole, COPY)["copied_files"] == 1
+    well(store, "sidestep", "verify", COPY)

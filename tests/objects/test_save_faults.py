@@ -94,6 +94,50 @@ def test_a_load_meets_a_fault_once(server, name):
             assert done.stderr, (name, at)
 
 
+# ---- an earlier attempt may have been carried out, and the repetition is refused for certain
+
+REFUSALS = {403: "AccessDenied", 404: "NoSuchKey", 301: "PermanentRedirect", 501: "NotImplemented",
+            507: "InsufficientStorage"}  # fmt: skip
+UNSURE = {
+    "lost": {"fault": "lost"},
+    "late": {"fault": "late", "after": 4},
+    "late, after an error": {"fault": "late_error", "after": 4},
+}
+
+
+def refused_at_last(key, first, status):
+    refusal = {"fault": "status", "status": status, "code": REFUSALS[status], "key": key}
+    return [{**UNSURE[first], "key": key, "method": "PUT", "at": 1},
+            {**refusal, "method": "PUT", "from": 2}]  # fmt: skip
+
+
+@pytest.mark.parametrize("status", REFUSALS)
+@pytest.mark.parametrize("first", UNSURE)
+def test_a_commit_whose_repetition_is_refused(server, first, status):
+    """It is committed, or its outcome is unknown, and nothing is deleted: it may still arrive."""
+    begin(server, refused_at_last("*/.metadata", first, status))
+    done = save(server, URL, NEW, SIDESTEP_OBJECT_DEADLINE_MS="10000")
+    if done.returncode != 0:
+        assert "outcome unknown" in done.stderr, done.stderr
+    server.control(rules=[], land=True)
+    assert held(server, URL, OLD, NEW) == NEW
+    check_later(server, (first, status))
+
+
+@pytest.mark.parametrize("status", REFUSALS)
+@pytest.mark.parametrize("first", UNSURE)
+def test_a_vote_whose_repetition_is_refused(server, first, status):
+    """Rank 0 may have counted it: what it commits is whole."""
+    begin(server, refused_at_last("*/yes.2", first, status))
+    world = ["save", URL, 4, "rows", 1, NEW]
+    done = run(server, "world_tool", *world, SIDESTEP_OBJECT_DEADLINE_MS="10000")
+    server.control(rules=[], land=True)
+    if done.returncode == 0:
+        programs.well(server, "sidestep", "verify", URL)
+    else:
+        assert held(server, URL, OLD) == OLD
+
+
 # ---- killed at each request
 
 

@@ -36,6 +36,13 @@ static enum sidestep_status failed(struct sidestep_error *err, const char *op)
     return error_set(err, SIDESTEP_EIO, EIO, HERE, "%s: fault of the model", op);
 }
 
+/* The operation took place, and reports an error that sounds as if it had not: a server of NFS
+ * makes a file, and then finds no space for its attributes. */
+static enum sidestep_status failed_after(struct sidestep_error *err, const char *op)
+{
+    return error_set(err, SIDESTEP_ENOSPC, ENOSPC, HERE, "%s: done, and a fault of the model", op);
+}
+
 /* Do ${call}. If a fault is planned for this operation, fail with or without its effect. */
 #define WITH_FAULT(store, op, call)                                                                \
     enum fault_kind fault = world_take_fault(sim_of(store), (op));                                 \
@@ -44,7 +51,7 @@ static enum sidestep_status failed(struct sidestep_error *err, const char *op)
     else if (fault == FAULT_BEFORE || fault == FAULT_LOST)                                         \
         return failed(err, (op));                                                                  \
     enum sidestep_status status = (call);                                                          \
-    return fault == FAULT_AFTER && status == SIDESTEP_OK ? failed(err, (op)) : status
+    return fault == FAULT_AFTER && status == SIDESTEP_OK ? failed_after(err, (op)) : status
 
 static enum sidestep_status dir_make(struct store_dir *at, const char *name,
                                      struct sidestep_error *err)

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/fault.h"
+#include "base/owned.h"
 #include "commit/commit.h"
 #include "support/scratch.h"
 #include "support/store_fault.h"
@@ -140,6 +141,52 @@ TEST(a_rank_says_no_with_its_reason)
         begin(&p, in_place != 0);
         commit_vote_no(&p.r, &why);
         expect_no(&p, "the disk is on fire");
+        expect_clean(&p, in_place != 0);
+        end(&p);
+    }
+}
+
+static bool is_there(struct pair *p, const char *format)
+{
+    char name[FILE_NAME_BYTES];
+    struct store_stat stat;
+
+    snprintf(name, sizeof(name), format, p->r.save_id);
+    return store_stat(p->r.dir, name, &stat, NULL) == SIDESTEP_OK;
+}
+
+/* The file was made, and then the server had no space for its attributes, or the like. Rank 0 may
+ * have counted it, so nothing is taken back. */
+TEST(a_vote_that_may_be_there_is_not_taken_back)
+{
+    static const int errors[] = {EIO,    ENOSPC, EDQUOT, EACCES, EROFS,
+                                 ENOENT, EMFILE, EEXIST, ESTALE, ETIMEDOUT};
+    struct pair p;
+
+    for (size_t i = 0; i < 2 * ARRAY_LENGTH(errors); i++) {
+        begin(&p, i % 2 != 0);
+        fault_arm("store.file_create.reply", 1, false, errors[i / 2]);
+        assert_int_equal(commit_vote_yes(&p.r, NULL), SIDESTEP_OK);
+        assert_non_null(fault_fired());
+        fault_arm("", 0, false, 0);
+        assert_true(is_there(&p, "__1.%s.yes"));
+        assert_false(is_there(&p, "__1.%s.failed"));
+        expect_clean(&p, i % 2 != 0);
+        end(&p);
+    }
+}
+
+/* If it is not there, and cannot be made, rank 0 learns why, and decides. */
+TEST(a_vote_that_cannot_be_made_is_reported)
+{
+    struct pair p;
+
+    for (int in_place = 0; in_place <= 1; in_place++) {
+        begin(&p, in_place != 0);
+        fault_arm("store.file_create|store.link", 1, true, EACCES);
+        assert_int_equal(commit_vote_yes(&p.r, NULL), SIDESTEP_OK);
+        fault_arm("", 0, false, 0);
+        assert_false(is_there(&p, "__1.%s.yes"));
         expect_clean(&p, in_place != 0);
         end(&p);
     }

@@ -129,6 +129,18 @@ class Late(Fault):
         talk.end(self.how, self.seconds)
 
 
+class LateError(Late):
+    """An error is answered, and the deed is done after so many more requests."""
+
+    def __init__(self, after=1, status=504, code="GatewayTimeout"):
+        super().__init__(after)
+        self.error = S3Error(code, "The answer did not come in time.", None, [], status)
+
+    def instead(self, talk):
+        talk.service.delay(talk.request, self.count)
+        return error_answer(self.error, talk.request_id(), talk.request.raw_path)
+
+
 class ErrorBody(Fault):
     """Status 200, and an error in the body, after white space.  done: the deed is done."""
 
@@ -463,7 +475,7 @@ class Slow(Fault):
 
 
 FAULTS = {
-    "status": Status, "cut": CutOff, "lost": Lost, "reset": Reset, "stall": Stall, "late": Late,
+    "status": Status, "cut": CutOff, "lost": Lost, "reset": Reset, "stall": Stall, "late": Late, "late_error": LateError,
     "error_body": ErrorBody, "truncate": Truncate, "short_range": ShortRange,
     "wrong_range": WrongRange, "whole": Whole, "flip": Flip, "redirect": Redirect, "set": Set,
     "expired": Expired, "endless": Endless, "entities": Entities, "body": Body,
