@@ -53,6 +53,7 @@ from ._groups import (
 )
 from ._handle import FailedSave, SaveHandle, take_sticky, wait_for_turn, wait_until
 from ._hooks import Failures, Hooks
+from ._modes import without_modes
 from ._options import Interval, Ways, check_compression, check_spread, series_options
 from ._parents import try_make_parents
 from ._roots import latest, pin
@@ -104,6 +105,7 @@ class Checkpointer:
     groups may still be given without them, with a DeprecationWarning.
     """
 
+    @without_modes
     def __init__(
         self,
         root: Union[str, os.PathLike[str]],
@@ -195,6 +197,7 @@ class Checkpointer:
 
     # -- when
 
+    @without_modes
     def should_save(self, step: int) -> bool:
         """Whether to save now: the same answer on every rank, whatever their clocks say.
 
@@ -222,12 +225,14 @@ class Checkpointer:
         """Ask for a last save and the end of the run, as a signal does."""
         self._series.request(abi.DUE_STOP)
 
+    @without_modes
     def status(self) -> SeriesStatus:
         """The current interval, skipped saves, and the expected loss of time."""
         return self._series.status()
 
     # -- save
 
+    @without_modes
     def save(
         self,
         step: int,
@@ -239,13 +244,10 @@ class Checkpointer:
         files: Optional[Files] = None,
     ) -> SaveHandle:
         """Save ``state`` (a `TrainState`, any ``Stateful``, or a dict) as the checkpoint of
-        ``step``, in the background: returns when the state may change again.
-
-        ``files``: small files that are saved with the state, as in `sidestep.save`.
-
-        ``final``: it returns when the checkpoint is committed and exported to the configured
-        format, if there is one.  After a signal, the last save raises `Preempted` once it is
-        committed.
+        ``step``, in the background: returns when the state may change again.  ``files``: as in
+        `sidestep.save`.  ``final``: it returns when the checkpoint is committed and exported to the
+        configured format, if there is one.  After a signal, the last save raises `Preempted` once
+        it is committed.
 
         If an earlier save failed in the background, its error is raised here, before anything is
         done, unless ``max_failures`` allows the failure.  ``max_failures`` also allows a save
@@ -301,6 +303,7 @@ class Checkpointer:
             self._stop(handle)
         return handle
 
+    @without_modes
     def note(self, step: int, metrics: Mapping[str, float], tags: Sequence[str] = ()) -> None:
         """Add metrics or tags that are known later, the loss of an evaluation for example.  Rank
         0's values count; a metric replaces an earlier one of the same name.  Waits for the save of
@@ -311,6 +314,7 @@ class Checkpointer:
                 save.wait()
         self._series.note(step, metrics, tags)
 
+    @without_modes
     def wait(self, timeout: Optional[float] = None) -> bool:
         """Wait until the save under way is committed.  False: it is not committed yet, and
         ``timeout``, or the grace time after a signal, is over."""
@@ -318,20 +322,24 @@ class Checkpointer:
         ends_at = self._engine.comm.waits_until
         return self._last is None or self._last.wait_until(lambda: min(until, ends_at()))
 
+    @without_modes
     def pin(self, step: int, on: bool = True) -> None:
         """Protect a checkpoint from retention; ``on=False`` undoes it.  Not collective."""
         pin(self._series.path_of(step), on)
 
+    @without_modes
     def tag(self, step: int, tag: str, on: bool = True) -> None:
         """Add a tag to a checkpoint, or remove it.  Not collective."""
         _tag(self._series.path_of(step), tag, on)
 
     # -- load
 
+    @without_modes
     def latest(self) -> Optional[str]:
         """The path of the newest checkpoint that is whole, or None; see `sidestep.latest`."""
         return latest(self.root)
 
+    @without_modes
     def resume(
         self,
         state: Any,
@@ -378,6 +386,7 @@ class Checkpointer:
             self._tell("resumed step %d from '%s' in %.3f s", loaded.step, where, seconds)
         return loaded
 
+    @without_modes
     def load(
         self,
         into: Any,
@@ -401,6 +410,7 @@ class Checkpointer:
 
     # -- the end
 
+    @without_modes
     def close(self) -> None:
         """Wait for the save under way, finish deletions, release the lock.
 

@@ -14,6 +14,7 @@ from ._c import abi
 from ._c.calls import report_progress, run_cancellable, texts
 from ._c.checked import MAX_STEP, a_count, a_function, a_path, a_text, one_of, some_texts, words_of
 from ._c.library import lib
+from ._modes import without_modes
 
 if TYPE_CHECKING:
     import torch
@@ -68,6 +69,7 @@ def size_of(text: Union[int, str]) -> int:
     return int(digits) * _UNITS[unit]
 
 
+@without_modes
 def convert(
     source: PathLike,
     destination: PathLike,
@@ -229,6 +231,7 @@ class Final:
         return os.path.join(root, self.path or ("final.pt" if self.format == "torch" else "final"))
 
 
+@without_modes
 def export(checkpoint: PathLike, path: PathLike, final: Optional[Final] = None) -> None:
     """Write the tensors of ``checkpoint`` (ours or torch's) to ``path`` in another format: a
     `convert` with the options of a `Final`.  An earlier export at ``path`` is replaced.

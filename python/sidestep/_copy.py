@@ -12,6 +12,7 @@ from ._c import abi
 from ._c.calls import report_progress, run_cancellable
 from ._c.checked import a_count, a_function, a_path
 from ._c.library import lib
+from ._modes import without_modes
 
 PathLike = Union[str, "os.PathLike[str]"]
 
@@ -36,6 +37,7 @@ class Copied:
     copied_bytes: int
 
 
+@without_modes
 def copy(
     source: PathLike,
     destination: PathLike,

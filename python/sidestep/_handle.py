@@ -24,6 +24,7 @@ from ._c import abi
 from ._c.abi import SaveState
 from ._c.errors import Error, error_of
 from ._c.library import lib
+from ._modes import without_modes
 from ._progress import Progress as Progress
 from ._progress import progress_of, state_name
 from ._torch.device import streams_of
@@ -75,6 +76,7 @@ class _Stage(concurrent.futures.Future[Any]):
         """Returns False: a save that has begun ends on all ranks or on none."""
         return False
 
+    @without_modes
     def result(self, timeout: Optional[float] = None) -> Any:
         self._ask(timeout)
         try:
@@ -82,6 +84,7 @@ class _Stage(concurrent.futures.Future[Any]):
         finally:
             self._told()
 
+    @without_modes
     def exception(self, timeout: Optional[float] = None) -> Optional[BaseException]:
         self._ask(timeout)
         try:
@@ -231,6 +234,7 @@ class SaveHandle(_Stage):
     def upload_completion(self) -> SaveHandle:
         return self
 
+    @without_modes
     def result(self, timeout: Optional[float] = None) -> Any:
         """The checkpoint's metadata, once it is committed.
 
@@ -245,6 +249,7 @@ class SaveHandle(_Stage):
                 self._result_made.append(self._make_result())
             return self._result_made[0]
 
+    @without_modes
     def wait(self, timeout: Optional[float] = None) -> bool:
         """True once it is committed, False if it is not after ``timeout`` seconds.
 
@@ -270,6 +275,7 @@ class SaveHandle(_Stage):
             if self._pointer:
                 lib().sidestep_save_hurry(self._pointer)
 
+    @without_modes
     def abort(self) -> None:
         """Give the save up soon: nothing is committed, what was at its path stays, and ``result()``
         raises `Error` with status EABORTED.  It is too late, and has no effect, once this rank's
@@ -279,6 +285,7 @@ class SaveHandle(_Stage):
             if self._pointer:
                 lib().sidestep_save_cancel(self._pointer)
 
+    @without_modes
     def fence(self, stream: Any = None) -> None:
         """Make work that is submitted to ``stream`` from now on wait, on the device, until this
         save has copied its tensors from CUDA devices.  ``stream``: a ``torch.cuda.Stream``; None:
@@ -308,6 +315,7 @@ class SaveHandle(_Stage):
                 log.warning("%s: waiting instead", err.message.decode("utf-8", "replace"))
                 self.staged.reach()
 
+    @without_modes
     def progress(self) -> Progress:
         """How far the save is now.  Does not wait for storage."""
         self._poll()

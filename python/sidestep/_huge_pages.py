@@ -10,6 +10,7 @@ from typing import Any
 from ._c import abi
 from ._c.calls import call
 from ._c.library import lib
+from ._modes import without_modes
 from ._torch.flatten import flatten
 from ._torch.save import call_stateful
 from ._torch.state import StateDict
@@ -31,6 +32,7 @@ class HugePages:
     reason: str
 
 
+@without_modes
 def huge_pages(state_dict: dict[str, Any]) -> HugePages:
     """Put the tensors of ``state_dict``, a state as for `async_save`, on huge pages, as far as
     whole huge pages fit.  Addresses and contents stay.  Needs Linux 6.1.  Not collective.

@@ -19,6 +19,7 @@ from ._c.checked import a_count, a_path, a_text, some_texts
 from ._c.errors import make_error, refuse
 from ._c.library import lib
 from ._checkpoint import Checkpoint, CheckpointMetadata, ObjectMetadata, TensorMetadata, text_of
+from ._modes import without_modes
 from ._torch.flatten import Leaf, set_leaf
 from ._torch.missing import nearest_names
 from ._torch.objects import decode
@@ -34,6 +35,7 @@ _NUMPY = {
 }
 
 
+@without_modes
 def load_metadata(path: PathLike) -> CheckpointMetadata:
     """The entries of the checkpoint ``path``, ours or torch's.  Reads no data, executes nothing.
 
@@ -43,6 +45,7 @@ def load_metadata(path: PathLike) -> CheckpointMetadata:
         return checkpoint.describe()
 
 
+@without_modes
 def read(
     path: PathLike,
     name: Optional[str] = None,
@@ -89,6 +92,7 @@ def read(
         return _read_tensor(checkpoint, name, saved.dtype or "", box)
 
 
+@without_modes
 def read_file(path: PathLike, name: str) -> bytes:
     """The contents of the small file ``name`` of the checkpoint ``path``, checked by its hash.
 
@@ -224,6 +228,7 @@ class TensorStats:
     mean: Optional[float]
 
 
+@without_modes
 def stats(
     path: PathLike, names: Optional[Iterable[str]] = None, *, threads: int = 0
 ) -> dict[str, TensorStats]:

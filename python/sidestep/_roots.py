@@ -14,11 +14,13 @@ from ._c.checked import a_path, a_text, words_of
 from ._c.errors import check
 from ._c.library import lib
 from ._environment import environment
+from ._modes import without_modes
 
 log = logging.getLogger("sidestep")
 Path = Union[str, "os.PathLike[str]"]
 
 
+@without_modes
 def latest(root: Path, *, verify: Optional[str] = "structure") -> Optional[str]:
     """The path of the newest checkpoint under ``root`` that is whole; None: there is none yet.
 
@@ -79,6 +81,7 @@ def checkpoints_of(root: Path) -> list[str]:
         lib().sidestep_list_release(found)
 
 
+@without_modes
 def pin(path: Path, on: bool = True) -> None:
     """Protect the checkpoint ``path`` from retention; ``on=False`` undoes it.  Durable when it
     returns.  A run may be using the directory.
@@ -88,6 +91,7 @@ def pin(path: Path, on: bool = True) -> None:
     call(lib().sidestep_pin, os.fsencode(a_path(path, "path")), bool(on))
 
 
+@without_modes
 def tag(path: Path, tag: str, on: bool = True) -> None:
     """Add a tag (letters, digits, '_' and '-') to the checkpoint ``path``, or remove it."""
     call(lib().sidestep_tag, os.fsencode(a_path(path, "path")), a_text(tag, "tag"), bool(on))

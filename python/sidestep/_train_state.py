@@ -11,6 +11,7 @@ import random
 import sys
 from typing import Any
 
+from ._modes import without_modes
 from ._torch.flatten import is_stateful
 
 log = logging.getLogger("sidestep")
@@ -78,6 +79,7 @@ class TrainState:
             if not is_stateful(value):
                 raise TypeError(f"{name}: a {type(value).__qualname__} has no state_dict()")
 
+    @without_modes
     def state_dict(self) -> dict[str, Any]:
         """The state of this rank.  Collective if that of the model is.
 
@@ -102,6 +104,7 @@ class TrainState:
             state.setdefault("more", {})[name] = value.state_dict()
         return state
 
+    @without_modes
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore the state from a checkpoint.  Collective if that of the model is."""
         from torch.distributed.checkpoint.state_dict import set_model_state_dict, set_state_dict

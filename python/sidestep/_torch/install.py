@@ -13,6 +13,7 @@ from typing import Any
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
 
+from .._modes import without_modes
 from . import load as _load
 from . import originals
 from . import save as _save
@@ -82,6 +83,7 @@ def _places() -> Iterator[tuple[Any, str, Any, Any]]:
                 yield module, name, *ours[id(value)]
 
 
+@without_modes
 @functools.wraps(_save.save)
 def _blocking_save(*args: Any, **kwargs: Any) -> Any:
     _tell_of_blocking()

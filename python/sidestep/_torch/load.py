@@ -21,12 +21,13 @@ from .._c.checked import a_state
 from .._c.errors import make_error, refuse
 from .._checkpoint import Checkpoint, Saved
 from .._engine import Engine, LoadReport, engine_for
+from .._modes import as_the_caller, without_modes
 from .collecting import no_collection
 from .flatten import Leaf, drop_leaf, flatten, flatten_as_2_3, is_stateful, set_leaf
 from .missing import missing_error
 from .objects import decode
 from .plugins import Reader
-from .shards import Piece, Shards, is_loadable, reach, shards_of
+from .shards import Piece, Shards, copy_into, is_loadable, reach, shards_of
 from .state import StateDict
 from .stock import Ours, Stock, call_stock, failures_as_errors, load_route, takes_storage_second
 
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("sidestep")
 
 
+@without_modes
 @takes_storage_second
 def load(
     state_dict: MutableMapping[Any, Any],
@@ -120,7 +122,7 @@ def fill(state: Any, path: str, engine: Engine, how: How) -> LoadReport:
     with _told_to_all(engine, path):
         values = _asked_whole(state) if how.whole else _asked(state)
     report = _load_into(values, path, engine, how)
-    with agreed(engine, path):
+    with agreed(engine, path), as_the_caller():
         if how.whole:
             state.load_state_dict(values)
         else:
@@ -402,7 +404,7 @@ def _copy(name: str, target: torch.Tensor, source: torch.Tensor) -> None:
                 )
                 refuse(name, why, Status.EMISMATCH)
             target, source = target.narrow(dim, 0, 1), first
-    target.copy_(source, non_blocking=True)
+    copy_into(target, source, non_blocking=True)
 
 
 def _place(tensor: torch.Tensor) -> tuple[Any, ...]:

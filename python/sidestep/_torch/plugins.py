@@ -40,13 +40,14 @@ from .._comm import Comm, StoreComm
 from .._engine import Engine, engine_alone
 from .._files import Files, set_files
 from .._handle import SaveHandle
+from .._modes import without_modes
 from .._options import Ways, check_compression
 from .._parents import make_parents
 from . import objects as _objects
 from .extension import compress_of
 from .flatten import Index, Leaf
 from .metadata import file_id, lazy_metadata, read_metadata
-from .shards import Piece, Shards, is_writable
+from .shards import Piece, Shards, copy_into, is_writable
 from .state import StateDict
 
 PathLike = Union[str, "os.PathLike[str]"]
@@ -175,11 +176,13 @@ class Writer(_AtPath, StorageWriter):
         self.timeout = a_number(timeout, "timeout")
         self.save_id = uuid.uuid4().hex
 
+    @without_modes
     def reset(self, checkpoint_id: Optional[PathLike] = None) -> None:
         """A new save begins, to another path if one is given."""
         super().reset(checkpoint_id)
         self.save_id = uuid.uuid4().hex
 
+    @without_modes
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
         """Refuse a save whose ranks do not communicate."""
         if not kwargs.get("use_collectives", True):
@@ -194,17 +197,20 @@ class Writer(_AtPath, StorageWriter):
         """The path, and torch's id of this save.  (The checkpoint also has an id of sidestep.)"""
         return StorageMeta(checkpoint_id=self.path, save_id=self.save_id)
 
+    @without_modes
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
         """Makes the directories above the path."""
         make_parents(self.path)
         return plan
 
+    @without_modes
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
         """Gives each rank its ticket.  Coordinator only."""
         key = uuid.uuid4().hex
         tickets = [_Ticket(key, index, len(plans)) for index in range(len(plans))]
         return [replace(plan, storage_data=ticket) for plan, ticket in zip(plans, tickets)]
 
+    @without_modes
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
         """Write the items of ``plan`` and commit, together with all other ranks."""
         if self.extensions and self.compress is None:
@@ -240,6 +246,7 @@ class Writer(_AtPath, StorageWriter):
     def _commit(self, handle: SaveHandle) -> None:
         handle.result()
 
+    @without_modes
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
         """Record in ``metadata`` where everything was written.  Coordinator only."""
         written = read_metadata(self.path)
@@ -395,6 +402,7 @@ class Reader(_AtPath, StorageReader):
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_metadata": None, "_file": None}
 
+    @without_modes
     def reset(self, checkpoint_id: Optional[PathLike] = None) -> None:
         """A new load begins, of another path if one is given."""
         super().reset(checkpoint_id)
@@ -402,6 +410,7 @@ class Reader(_AtPath, StorageReader):
         self._metadata = None
         self._file = None
 
+    @without_modes
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
         """What the checkpoint holds; nothing in it is executed."""
         self._file = file_id(self.path)
@@ -410,17 +419,20 @@ class Reader(_AtPath, StorageReader):
             metadata.storage_meta.load_id = self.load_id
         return metadata
 
+    @without_modes
     def set_up_storage_reader(
         self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any
     ) -> None:
         """Keep ``metadata``."""
         self._metadata = metadata
 
+    @without_modes
     def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
         """Add the id of the save that this rank sees."""
         meta = getattr(self._metadata, "storage_meta", None)
         return replace(plan, storage_data=getattr(meta, "save_id", None))
 
+    @without_modes
     def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
         """Return the plans unchanged if all ranks see the same save.  Coordinator only."""
         if any(plan.storage_data != plans[0].storage_data for plan in plans):
@@ -431,6 +443,7 @@ class Reader(_AtPath, StorageReader):
             )
         return plans
 
+    @without_modes
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
         """Read all items of ``plan`` into the places that ``planner`` names."""
         objects = [item for item in plan.items if item.type == LoadItemType.BYTE_IO]
@@ -467,7 +480,7 @@ class Reader(_AtPath, StorageReader):
             engine_alone().load(self.path, StateDict(leaves, for_load=True))
         for item, (target, source) in zip(items, targets):
             if target is not source:
-                target.copy_(source)
+                copy_into(target, source)
             planner.commit_tensor(item, target)
 
     def _target(self, item: Any, planner: LoadPlanner, shards: Any, sources: Any) -> Any:

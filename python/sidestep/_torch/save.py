@@ -18,6 +18,7 @@ from .._c.errors import Error
 from .._engine import Engine, engine_for
 from .._files import Files
 from .._handle import SaveHandle
+from .._modes import without_modes
 from .._parents import make_parents
 from . import originals
 from .flatten import flatten
@@ -60,6 +61,7 @@ else:  # torches before 2.8 have no stagers that stage later, and before 2.7 no 
     AsyncSaveResponse = object
 
 
+@without_modes
 @takes_storage_second
 def save(
     state_dict: dict[str, Any],
@@ -104,6 +106,7 @@ def save(
     return cast("Metadata", handle.result())
 
 
+@without_modes
 def async_save(
     state_dict: dict[str, Any],
     *,

@@ -117,6 +117,12 @@ def local_tensor(name: str, value: Any) -> Any:
 
     if type(value) is not torch.Tensor and type(value) is not torch.nn.Parameter:
         value = _without_subclass(name, value)
+    if _is_transformed(torch, value):
+        refuse(
+            name,
+            "a tensor of a torch.func transform (vmap, grad) has no memory of its own; save outside"
+            " of the function that is transformed",
+        )
     if value.is_quantized:
         refuse(name, "a quantized tensor; save .dequantize(), or .int_repr() and its scale")
     if value.layout is not torch.strided:
@@ -138,6 +144,12 @@ def local_tensor(name: str, value: Any) -> Any:
                 "have its memory back first (FSDP: get_state_dict(), or summon_full_params())",
             )
     return value
+
+
+def _is_transformed(torch: Any, value: Any) -> bool:
+    transforms = getattr(torch._C, "_functorch", None)
+    is_wrapped = getattr(transforms, "is_functorch_wrapped_tensor", None)
+    return is_wrapped is not None and bool(is_wrapped(value))
 
 
 def reach(tensor: Any) -> int:
@@ -200,6 +212,14 @@ def is_loadable(tensor: Any) -> bool:
         return is_writable(tensor)
     lazy = tensor.is_conj() or tensor.is_neg()
     return _device.is_direct(tensor) and not lazy and not _overlaps(tensor)
+
+
+def copy_into(target: Any, source: Any, **how: bool) -> None:
+    """``target.copy_(source)``, also where the target was made in inference mode."""
+    import torch
+
+    with torch.inference_mode(target.is_inference()), torch.no_grad():
+        target.copy_(source, **how)
 
 
 def _overlaps(tensor: Any) -> bool:

@@ -232,7 +232,7 @@ def takes_storage_second(function: Function) -> Function:
             warnings.warn(
                 f"The argument order of {function.__name__} has been changed; "
                 f"give the second one as {storage}=",
-                stacklevel=2,
+                stacklevel=3,  # `without_modes` is between
             )
             state_dict, given = args
             return function(state_dict, **{**kwargs, storage: given})
