@@ -96,6 +96,27 @@ def test_a_beginning_too_much_or_too_little(tmp_path: Path) -> None:
         assert torch.equal(mine["model"][name], value) and torch.equal(other[name], value)
 
 
+def test_a_flat_state_of_a_compiled_model(tmp_path: Path) -> None:
+    """The state has no part "_orig_mod" that one could load instead; the advice works."""
+    saved = model()
+    sidestep.save(saved.state_dict(), checkpoint_id=tmp_path / "c", no_dist=True)
+    mine = model()
+    state = {f"_orig_mod.{name}": value for name, value in mine.state_dict().items()}
+    advice = refused(state, tmp_path / "c").partition("without that: load ")[2]
+    assert "state[" not in advice
+    inner = eval(advice.partition(" instead of state")[0], {"state": state})
+    sidestep.load(inner, checkpoint_id=tmp_path / "c", no_dist=True)
+    for name, value in saved.state_dict().items():
+        assert torch.equal(mine.state_dict()[name], value)
+
+
+@pytest.mark.parametrize("wanted", [torch.zeros(3), 1])
+def test_what_does_not_fit_names_the_checkpoint(tmp_path: Path, wanted: Any) -> None:
+    sidestep.save({"w": torch.ones(2)}, checkpoint_id=tmp_path / "c", no_dist=True)
+    with pytest.raises(sidestep.Error, match=f"load '{tmp_path / 'c'}': .* for w"):
+        sidestep.load({"w": wanted}, checkpoint_id=tmp_path / "c", no_dist=True)
+
+
 def test_a_name_that_no_checkpoint_can_have(tmp_path: Path) -> None:
     """It is missing, and is not taken for what stands in front of its NUL."""
     sidestep.save({"w": torch.ones(2)}, checkpoint_id=tmp_path / "c", no_dist=True)

@@ -271,7 +271,7 @@ class _Filling:
             self.lacking = list(allowed.values())
             missing = [name for name in self.missing if name not in allowed]
             if missing and how.strict and not how.partial:
-                raise missing_error(path, missing, checkpoint.names())
+                raise missing_error(path, missing, checkpoint.names(), state.keys())
         if missing:
             names = ", ".join(missing[:8])
             logger.debug("load '%s': %d names are missing: %s", path, len(missing), names)
@@ -304,8 +304,9 @@ class _Filling:
         if shards is None:
             raise _Mismatch(
                 leaf.name,
-                f"Invalid checkpoint metadata for {leaf.name}, expected BytesStorageMetadata but "
-                "found <class 'torch.distributed.checkpoint.metadata.TensorStorageMetadata'>: the "
+                f"load '{self.path}': Invalid checkpoint metadata for {leaf.name}, expected "
+                "BytesStorageMetadata but found <class 'torch.distributed.checkpoint.metadata."
+                "TensorStorageMetadata'>: the "
                 f"state has a {type(leaf.value).__qualname__} where the checkpoint has a tensor",
                 f"{was}, wanted a {type(leaf.value).__qualname__}",
             )
@@ -313,8 +314,8 @@ class _Filling:
             wanted = str(leaf.value.dtype).rpartition(".")[2]
             raise _Mismatch(
                 leaf.name,
-                f"Size mismatch between saved {torch.Size(saved.shape)} and current: "
-                f"{torch.Size(shards.shape)} for {leaf.name}",
+                f"load '{self.path}': Size mismatch between saved {torch.Size(saved.shape)} "
+                f"and current: {torch.Size(shards.shape)} for {leaf.name}",
                 f"{was}, wanted {wanted} {list(shards.shape)}",
             )
         dtype = dtype_of(leaf.name, saved.dtype)

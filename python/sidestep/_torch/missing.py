@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Sequence
-from typing import Optional
+from typing import Any, Optional
 
 from .._c.abi import Status
 from .._c.errors import Error, make_error
@@ -21,8 +21,11 @@ _COMPARED = 5000  # names; to compare more would take too long
 _OF_TRAIN_STATE = "progress.step"  # which every checkpoint of one has
 
 
-def missing_error(path: str, missing: Sequence[str], saved: Collection[str]) -> Error:
-    """EMISMATCH: the checkpoint ``path``, which has the names ``saved``, lacks ``missing``."""
+def missing_error(
+    path: str, missing: Sequence[str], saved: Collection[str], keys: Collection[Any] = ()
+) -> Error:
+    """EMISMATCH: the checkpoint ``path``, which has the names ``saved``, lacks ``missing``.
+    ``keys``: of the state, at its top level."""
     first = missing[0]
     # These words are torch's.
     parts = [f"load '{path}': Missing key in checkpoint state_dict: {_shown(first)}."]
@@ -35,7 +38,7 @@ def missing_error(path: str, missing: Sequence[str], saved: Collection[str]) -> 
         parts.append(f"It has {' and '.join(repr(name) for name in nearest)}.")
     elif not saved:
         parts.append("It is empty.")
-    hint = _hint(path, missing, saved)
+    hint = _hint(path, missing, saved, keys)
     if hint is not None:
         parts.append(hint)
     return make_error(" ".join(parts), status=Status.EMISMATCH, tensor=first)
@@ -53,7 +56,9 @@ def _is_end(end: str, name: str) -> bool:
     return name.endswith("." + end)
 
 
-def _hint(path: str, missing: Sequence[str], saved: Collection[str]) -> Optional[str]:
+def _hint(
+    path: str, missing: Sequence[str], saved: Collection[str], keys: Collection[Any]
+) -> Optional[str]:
     if _has_progress(missing) and not _has_progress(saved):
         parts = sorted({name.partition(".")[0] for name in saved})
         listed = ", ".join(f"{part!r}: ..." for part in parts[:_LISTED])
@@ -71,9 +76,12 @@ def _hint(path: str, missing: Sequence[str], saved: Collection[str]) -> Optional
         )
     front = _front(saved, missing)
     if front is not None:
+        # A flat state has no part of that name.
+        flat = f"{{name.removeprefix('{front}.'): value for name, value in state.items()}}"
+        inner = f"state['{front}']" if front in keys else flat
         return (
-            f"It has all that the state calls '{front}.' without that: load state['{front}'] "
-            "instead of state."
+            f"It has all that the state calls '{front}.' without that: load {inner} instead of "
+            "state."
         )
     return None
 

@@ -288,8 +288,9 @@ def _refuse_shape(name: str, local: Any, shape: Numbers, spec: Any, lengths: Num
     refuse(
         name,
         f"the local tensor has shape {list(local.shape)}, but the DTensor of shape {list(shape)} "
-        f"with placements {tuple(spec.placements)} puts {list(lengths)} on this rank; give "
-        "DTensor.from_local() the right shape=",
+        f"with placements {tuple(spec.placements)} puts {list(lengths)} on this rank; if "
+        "the shape is right, cut it like torch.chunk(), as distribute_tensor() does; else give "
+        "DTensor.from_local() its shape= and stride=",
     )
 
 
