@@ -105,7 +105,6 @@ class Checkpointer:
     groups may still be given without them, with a DeprecationWarning.
     """
 
-    @without_modes
     def __init__(
         self,
         root: Union[str, os.PathLike[str]],
