@@ -7,6 +7,7 @@
  *   model_store.c      the operations of the simulated disk, with faults and missing steps
  *   model_program.c    the processes: ranks that save, owners of a series, a user
  *   model_shard.c      shards of a few bytes that depend on save and rank
+ *   model_files.c      small files, of a workload that has them
  *   model_ledger.c     records what was reported to whom, and checks a disk against it
  *   model_explore.c    after every step: kill all, cut the power, recover, check
  *   model_bucket.c     the same for a bucket: after every request, kill all, let late requests
@@ -101,8 +102,9 @@ bool ledger_judge(struct sim *sim, const struct ledger *ledger, bool powered,
  * reported as committed. */
 bool ledger_judge_store(struct store *store, const struct ledger *ledger, bool powered,
                         bool one_wins, struct problem *problem);
-/* Does the disk contain only checkpoints, files of users, and files of the series? */
-bool ledger_judge_leftovers(struct sim *sim, struct problem *problem);
+/* Does the disk contain only checkpoints, files of users, and files of the series? Do small files
+ * have their own names, and no others? */
+bool ledger_judge_leftovers(struct sim *sim, const struct ledger *ledger, struct problem *problem);
 
 /* ---- shards */
 
@@ -116,6 +118,36 @@ enum sidestep_status shard_write_stray(struct commit *commit, struct store_file 
 struct reader;
 bool shard_check_all(struct reader *reader, const struct model_save *save, struct problem *problem);
 #define MODEL_LAYOUT_DIGEST 0x5157455354455021u
+
+/* ---- small files */
+
+#define MODEL_EXTRAS 3
+#define MODEL_EXTRA_BYTES 64
+struct model_extra {
+    struct extra_file file; /* of which the name is ${name} */
+    char name[16];
+    char text[MODEL_EXTRA_BYTES];
+};
+/* The files of ${rank}, by their numbers. Returns how many: 0 if the workload has none. */
+size_t files_list(const uint8_t id[SAVE_ID_BYTES], uint32_t rank,
+                  struct model_extra extras[MODEL_EXTRAS]);
+/* Write the files of this rank. ${shortens}: each without its last byte. */
+enum sidestep_status files_write(struct commit *commit, const uint8_t id[SAVE_ID_BYTES],
+                                 bool shortens, struct sidestep_error *err);
+/* List the files in ${footer}, which then uses the two arrays. */
+size_t files_put(const uint8_t id[SAVE_ID_BYTES], uint32_t rank, struct footer *footer,
+                 struct model_extra extras[MODEL_EXTRAS], struct extra_file files[MODEL_EXTRAS]);
+/* With a mutant: rank 0 forgets the list. */
+void files_forget(struct commit_contents *contents);
+/* Does the reader find the files of ${save}, and no others? */
+bool files_check(struct reader *reader, const struct model_save *save, struct sidestep_error *err);
+/* Does only a small file, or a directory of one, have this name? */
+bool files_is_name(const char *name);
+/* Is it the name of a file that is not dropped because a lower rank has one of the same name? */
+bool files_is_kept(const struct file_name *name);
+/* In the directory of ${save}: have its files their own names, and is none of another save left? */
+bool files_judge_names(const struct sim *sim, const struct ledger *ledger,
+                       const struct model_save *save, struct problem *problem);
 
 /* ---- tasks, and the phases of the protocol */
 
@@ -170,8 +202,15 @@ enum mutant_kind {
     MUTANT_ANY_FILE, /* nth 1: a marker that the actor made; 2: one that it found */
     MUTANT_EARLY_VOTE,
     MUTANT_RETRY_SYNC,
-    MUTANT_REQUEST, /* the request ${request}, as "put pending" */
-    MUTANT_POINT,   /* what the fault point ${request} skips */
+    MUTANT_LATE_FILES, /* small files are written after the vote */
+    MUTANT_UNLISTED,   /* ... are not listed: nth 1: in the footer; 2: in the manifest */
+    MUTANT_ANY_SIZE,   /* ... have the size that is expected */
+    MUTANT_NO_NAMES,   /* ... do not get their names in a new directory */
+    MUTANT_NO_LINKS,   /* ... nor in one that was there */
+    MUTANT_KEEP_NAMES, /* ... keep them when they are replaced or deleted */
+    MUTANT_KEEP_EXTRA, /* ... are not removed if a lower rank's is taken */
+    MUTANT_REQUEST,    /* the request ${request}, as "put pending" */
+    MUTANT_POINT,      /* what the fault point ${request} skips */
 };
 struct mutant {
     const char *name;
@@ -201,6 +240,7 @@ struct model {
     size_t trace_count;
     uint64_t random;    /* the seed of the operating system's random numbers */
     const char *parent; /* of all checkpoints */
+    bool has_files;     /* the saves of the workload have small files */
 };
 extern struct model model;
 
@@ -231,6 +271,7 @@ struct workload {
 #define WORKLOAD_MAKES_PARENT 16u
 #define WORKLOAD_NO_CRASHES 32u /* check only during the run; each run counts as a state */
 #define WORKLOAD_BUCKET 64u
+#define WORKLOAD_FILES 256u
 #define WORKLOAD_TORN 128u /* check only that no checkpoint is torn: two saves may both commit */
 extern const struct workload model_workloads[];
 extern const size_t model_workload_count;
@@ -249,6 +290,7 @@ struct saving {
     int32_t votes_no;         /* rank that votes no; -1: none */
     int32_t cheats;           /* rank that writes a shard of another save; -1: none */
     int32_t strays;           /* rank that saves with another layout than agreed; -1: none */
+    uint32_t shortens;        /* rank of which small files lose a byte; 0: none */
     uint32_t learns_after_ms; /* delay before ranks other than 0 ask for the outcome */
     uint32_t freezes_ms;      /* pause of rank 0 before it commits */
     bool has_series;

@@ -367,7 +367,7 @@ static bool recover(struct scene *scene, bool powered)
     sim_set_hook(scene->sim, NULL, NULL);
     if (good && !scene->x->failed) {
         good = judge(scene, powered, "after recovery") &&
-               (ledger_judge_leftovers(scene->sim, &scene->x->problem) ||
+               (ledger_judge_leftovers(scene->sim, scene->ledger, &scene->x->problem) ||
                 fails(scene, "after recovery"));
         if (good && scene->samples != 0)
             good = explore_here(scene, false);
@@ -552,6 +552,7 @@ bool explore_run(struct explore *x, const struct workload *workload, uint64_t ru
     if ((workload->traits & WORKLOAD_BUCKET) != 0)
         return bucket_run(x, workload, run);
     model.parent = MODEL_PARENT;
+    model.has_files = (workload->traits & WORKLOAD_FILES) != 0;
     world =
         (struct world){.workload = workload, .prng = prng_new(run), .after_change = after_change};
     struct scene scene = {.x = x, .workload = workload, .ledger = &world.ledger};

@@ -250,7 +250,7 @@ static bool has_foreign_file(const struct sim *sim, uint32_t dir)
     for (size_t i = 0; i < sim->now.count; i++) {
         const struct sim_entry *entry = &sim->now.all[i];
         if (entry->key.dir == dir && file_name_parse(entry->key.name).kind == FILE_NAME_NONE &&
-            strcmp(entry->key.name, FILE_NAME_METADATA) != 0)
+            !files_is_name(entry->key.name) && strcmp(entry->key.name, FILE_NAME_METADATA) != 0)
             return true;
     }
     return false;
@@ -292,7 +292,22 @@ static bool is_of_checkpoint(const struct sim *sim, const struct sim_entry *entr
     return false;
 }
 
-bool ledger_judge_leftovers(struct sim *sim, struct problem *problem)
+/* Check the names of small files in each checkpoint. */
+static bool judge_names(struct sim *sim, const struct ledger *ledger, struct problem *problem)
+{
+    for (uint32_t i = 0; model.has_files && i < ledger->save_count; i++) {
+        int found;
+        if (is_first_of_its_name(ledger, i) &&
+            ledger_look(sim_store(sim, MODEL_SETUP), ledger, ledger->saves[i].name, &found,
+                        problem) &&
+            found != MODEL_NOTHING &&
+            !files_judge_names(sim, ledger, &ledger->saves[found], problem))
+            return false;
+    }
+    return true;
+}
+
+bool ledger_judge_leftovers(struct sim *sim, const struct ledger *ledger, struct problem *problem)
 {
     uint32_t parent = find_path(sim, MODEL_PARENT);
 
@@ -305,10 +320,11 @@ bool ledger_judge_leftovers(struct sim *sim, struct problem *problem)
         bool stays = parsed.kind == FILE_NAME_NONE || !is_below(sim, entry, parent) ||
                      has_foreign_file(sim, entry->inode);
         if (parsed.kind == FILE_NAME_SHARD || parsed.kind == FILE_NAME_MANIFEST ||
-            parsed.kind == FILE_NAME_INDEX || parsed.kind == FILE_NAME_METADATA_TMP)
+            parsed.kind == FILE_NAME_INDEX || parsed.kind == FILE_NAME_METADATA_TMP ||
+            (parsed.kind == FILE_NAME_EXTRA && files_is_kept(&parsed)))
             stays |= is_of_checkpoint(sim, entry, &parsed);
         if (!stays)
             return broken(problem, "'%s' is left behind", entry->key.name);
     }
-    return true;
+    return judge_names(sim, ledger, problem);
 }

@@ -168,6 +168,13 @@ static enum sidestep_status write_kept(struct rank *r)
     return commit_shard_seal(commit, 1, TAKE(file), err);
 }
 
+static enum sidestep_status write_files(struct rank *r)
+{
+    bool shortens = r->saving->shortens != 0 && r->saving->shortens == r->commit.rank;
+
+    return files_write(&r->commit, r->saving->save->id, shortens, &r->why);
+}
+
 static enum sidestep_status write_and_vote(struct rank *r)
 {
     static const uint8_t other_id[SAVE_ID_BYTES] = {0xee};
@@ -175,10 +182,13 @@ static enum sidestep_status write_and_vote(struct rank *r)
     struct sidestep_error *err = &r->why;
     bool cheats = r->saving->cheats == (int32_t)commit->rank;
     bool strays = r->saving->strays == (int32_t)commit->rank;
+    bool is_late = model.mutant != NULL && model.mutant->kind == MUTANT_LATE_FILES;
     OWNED_FILE *file = NULL;
 
     TRY(commit_join(commit, err));
     model_enter(PHASE_SHARD);
+    if (!is_late)
+        TRY(write_files(r));
     TRY(commit_shard_create(commit, 0, 0, &file, err));
     if (cheats)
         write_decoy(r);
@@ -195,7 +205,9 @@ static enum sidestep_status write_and_vote(struct rank *r)
         TRY(commit_vote_yes(commit, err));
     TRY(commit_shard_seal(commit, 0, TAKE(file), err));
     model_enter(PHASE_VOTE);
-    return is_early ? SIDESTEP_OK : commit_vote_yes(commit, err);
+    if (!is_early)
+        TRY(commit_vote_yes(commit, err));
+    return is_late ? write_files(r) : SIDESTEP_OK;
 }
 
 static enum commit_outcome give_up(struct rank *r)
@@ -232,6 +244,7 @@ static enum commit_outcome decide(struct rank *r)
     if (!is_dead())
         r->saving->save->publishing = ++r->saving->ledger->order;
     forget_previous(&r->commit);
+    files_forget(&count);
     if (status == SIDESTEP_OK)
         status = commit_publish(&r->commit, &count, &outcome, &r->why);
     struct sharing *sharing = r->saving->sharing;

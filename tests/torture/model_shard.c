@@ -78,6 +78,8 @@ static enum sidestep_status write_data(struct commit *commit, struct store_file 
                                        uint32_t number, uint32_t count, struct sidestep_error *err)
 {
     struct layout layout;
+    struct model_extra extras[MODEL_EXTRAS];
+    struct extra_file files[MODEL_EXTRAS];
     OWNED_BUFFER items = {0};
     OWNED_BUFFER footer_bytes = {0};
 
@@ -92,6 +94,8 @@ static enum sidestep_status write_data(struct commit *commit, struct store_file 
         .items = &layout.item,
     };
     memcpy(footer.save_id, id, SAVE_ID_BYTES);
+    if (number == 0)
+        files_put(commit->save_id_bytes, commit->rank, &footer, extras, files);
     TRY(footer_encode(&footer, items.length, &footer_bytes, err));
     TRY(store_file_allocate(file, items.length + footer_bytes.length, err));
     TRY(store_file_write_at(file, items.bytes, items.length, 0, err));
@@ -159,7 +163,8 @@ bool shard_check_all(struct reader *reader, const struct model_save *save, struc
     if (!is_whole)
         (void)FAIL(&err, SIDESTEP_ECORRUPT, "entries or files are missing");
     is_whole = is_whole && check_tensor(reader, save, 0, save->id, &err) &&
-               (!save->has_kept || check_tensor(reader, save, 1, save->kept_id, &err));
+               (!save->has_kept || check_tensor(reader, save, 1, save->kept_id, &err)) &&
+               files_check(reader, save, &err);
     if (!is_whole)
         snprintf(problem->text, sizeof(problem->text),
                  "a reader opens '%s', which is not complete: %s", save->name, err.message);

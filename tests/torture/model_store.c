@@ -130,7 +130,11 @@ static enum sidestep_status name_stat(struct store_dir *at, const char *name,
         return sim_fail(err, ENOENT, "stat", name);
     if (world_take_fault(sim_of(at->store), "stat") != FAULT_NONE)
         return failed(err, "stat");
-    return sim_ops.stat(at, name, out, err);
+    TRY(sim_ops.stat(at, name, out, err));
+    struct file_name parsed = file_name_parse(name);
+    if (is_mutant(MUTANT_ANY_SIZE) && parsed.kind == FILE_NAME_EXTRA && parsed.rank == 1)
+        out->size++; /* as if the byte that the model takes away were there */
+    return SIDESTEP_OK;
 }
 
 static enum sidestep_status name_rename(struct store_dir *from_dir, const char *from,
@@ -139,13 +143,16 @@ static enum sidestep_status name_rename(struct store_dir *from_dir, const char *
 {
     if (is_mutant(MUTANT_PLAIN_RENAME) && mode == STORE_NOREPLACE)
         mode = STORE_REPLACE;
+    if (is_mutant(MUTANT_NO_NAMES) && file_name_parse(from).kind == FILE_NAME_EXTRA)
+        return SIDESTEP_OK;
     WITH_FAULT(from_dir->store, "rename", sim_ops.rename(from_dir, from, to_dir, to, mode, err));
 }
 
 static enum sidestep_status name_unlink(struct store_dir *at, const char *name,
                                         struct sidestep_error *err)
 {
-    if (is_deleted_last(at, name))
+    if (is_deleted_last(at, name) || (is_mutant(MUTANT_KEEP_NAMES) && files_is_name(name)) ||
+        (is_mutant(MUTANT_KEEP_EXTRA) && file_name_parse(name).kind == FILE_NAME_EXTRA))
         return SIDESTEP_OK;
     WITH_FAULT(at->store, "unlink", sim_ops.unlink(at, name, err));
 }
@@ -154,6 +161,8 @@ static enum sidestep_status name_link(struct store_dir *from_dir, const char *fr
                                       struct store_dir *to_dir, const char *to,
                                       struct sidestep_error *err)
 {
+    if (is_mutant(MUTANT_NO_LINKS) && files_is_name(to))
+        return SIDESTEP_OK;
     WITH_FAULT(to_dir->store, "link", sim_ops.link(from_dir, from, to_dir, to, err));
 }
 

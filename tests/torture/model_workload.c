@@ -56,6 +56,12 @@ static void files_of_user(struct world *world)
     make_dir_before(world, MODEL_TARGET, "__0_0.txt");
 }
 
+/* The user's file has the name of a small file. */
+static void file_of_our_name(struct world *world)
+{
+    make_dir_before(world, MODEL_TARGET, "state-0");
+}
+
 static void decoys(struct world *world)
 {
     OWNED_DIR *root = NULL;
@@ -101,6 +107,11 @@ static void start_cheat(struct world *world)
 static void start_stray(struct world *world)
 {
     add_ranks(world, MODEL_TARGET)->strays = 1;
+}
+
+static void start_short(struct world *world)
+{
+    add_ranks(world, MODEL_TARGET)->shortens = 1;
 }
 
 static void make_dir_main(struct task *task)
@@ -406,6 +417,7 @@ static void start_second_step(struct world *world)
 }
 
 #define BUCKET WORKLOAD_BUCKET
+#define FILES WORKLOAD_FILES
 
 const struct workload model_workloads[] = {
     {"fresh", 0, WORKLOAD_COMMITS, MODEL_TARGET, 1, NULL, start_save},
@@ -460,6 +472,23 @@ const struct workload model_workloads[] = {
     {"own-sync-over", SIM_OWN_SYNC,
      WORKLOAD_COMMITS | WORKLOAD_NO_RECOVERY_SAVE | WORKLOAD_NO_FAULTS, MODEL_TARGET, 2,
      old_made_by_swap, start_save},
+    {"files", 0, FILES | WORKLOAD_COMMITS, MODEL_TARGET, 1, NULL, start_save},
+    {"files-2", 0, FILES | WORKLOAD_COMMITS, MODEL_TARGET, 2, NULL, start_save},
+    {"files-over-swap", 0, FILES | WORKLOAD_COMMITS, MODEL_TARGET, 1, old_made_by_swap, start_save},
+    {"files-over-in-place", 0, FILES | WORKLOAD_COMMITS, MODEL_TARGET, 1, old_made_in_place,
+     start_save},
+    {"files-over-2", 0, FILES | WORKLOAD_COMMITS, MODEL_TARGET, 2, old_made_in_place, start_save},
+    {"files-beside-user", 0, FILES | WORKLOAD_COMMITS, MODEL_TARGET, 1, file_of_our_name,
+     start_save},
+    {"files-appear", 0, FILES, MODEL_TARGET, 2, NULL, start_file_appears},
+    {"files-gc", 0, FILES, MODEL_TARGET, 2, old_made_in_place, start_collect},
+    {"files-votes-no", 0, FILES, MODEL_TARGET, 2, old_made_in_place, start_no},
+    {"files-short", 0, FILES, MODEL_TARGET, 2, old_made_by_swap, start_short},
+    {"files-series", 0, FILES | WORKLOAD_SERIES, NULL, 1, NULL, start_series},
+    {"files-no-links", SIM_NO_LINKS, FILES | WORKLOAD_COMMITS, MODEL_TARGET, 1, old_made_in_place,
+     start_save},
+    {"files-no-exchange", SIM_NO_EXCHANGE, FILES | WORKLOAD_COMMITS, MODEL_TARGET, 1,
+     old_made_by_swap, start_save},
     {"bucket", 0, BUCKET | WORKLOAD_COMMITS, MODEL_TARGET, 1, NULL, start_save},
     {"bucket-2", 0, BUCKET | WORKLOAD_COMMITS, MODEL_TARGET, 2, NULL, start_save},
     {"bucket-over", 0, BUCKET | WORKLOAD_COMMITS, MODEL_TARGET, 1, old_made_by_swap, start_save},
@@ -477,6 +506,11 @@ const struct workload model_workloads[] = {
     {"bucket-delete-beside", 0, BUCKET, MODEL_TARGET, 1, old_made_by_swap, start_delete_beside},
     {"bucket-series", 0, BUCKET | WORKLOAD_SERIES, NULL, 1, NULL, start_series},
     {"bucket-zombie", 0, BUCKET | WORKLOAD_SERIES, NULL, 1, series_before, start_zombie},
+    {"bucket-files", 0, BUCKET | FILES | WORKLOAD_COMMITS, MODEL_TARGET, 1, NULL, start_save},
+    {"bucket-files-over", 0, BUCKET | FILES | WORKLOAD_COMMITS, MODEL_TARGET, 2, old_made_by_swap,
+     start_save},
+    {"bucket-files-delete", 0, BUCKET | FILES, MODEL_TARGET, 1, old_made_by_swap,
+     start_delete_target},
     {"bucket-ignores", OBJECT_SIM_IGNORES_CONDITIONS, BUCKET | WORKLOAD_TORN, MODEL_TARGET, 1,
      old_made_by_swap, start_race},
     {"bucket-refuses", OBJECT_SIM_REFUSES_CONDITIONS, BUCKET | WORKLOAD_TORN, MODEL_TARGET, 1,
