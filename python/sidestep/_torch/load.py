@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Union
+from typing import TYPE_CHECKING, Any, Optional, Union
 
 from .._c.abi import Status
 from .._c.checked import a_state
@@ -27,9 +27,10 @@ from .flatten import Leaf, drop_leaf, flatten, flatten_as_2_3, is_stateful, set_
 from .missing import missing_error
 from .objects import decode
 from .plugins import Reader
-from .shards import Piece, Shards, copy_into, is_loadable, reach, shards_of
+from .shards import Piece, Shards, is_loadable, shards_of
 from .state import StateDict
 from .stock import Ours, Stock, call_stock, failures_as_errors, load_route, takes_storage_second
+from .targets import Target, copy_to_targets, materialize, memory_of
 
 if TYPE_CHECKING:
     import torch
@@ -177,7 +178,7 @@ def _load_into(
         logger.debug("load '%s': %d names not asked for: %s", path, len(report.unexpected), names)
     with agreed(engine, path):
         objects = filling.decode_objects(state)
-        filling.copy_to_targets()
+        copy_to_targets(filling.targets)
     for where, value in objects:
         set_leaf(state_dict, where, value)
     for where in filling.lacking:
@@ -233,14 +234,6 @@ def agree(engine: Engine, path: str, failed: Optional[BaseException]) -> None:
 # ---------------------------------------------------------------- one load on this rank
 
 
-class _Target(NamedTuple):
-    """A local tensor, and the tensor that the library fills: the same one, or one to copy from."""
-
-    name: str
-    tensor: Any
-    source: Any
-
-
 class _Mismatch(Exception):
     """A saved tensor does not fit into the state.  ``error``: what a strict load raises."""
 
@@ -258,13 +251,14 @@ class _Filling:
         self.mismatched: dict[str, str] = {}  # what was saved and what is wanted, by name
         self.leaves: list[Leaf] = []
         self.objects: list[Leaf] = []
-        self.targets: list[_Target] = []
+        self.targets: list[Target] = []
         leaves = flatten(state, nested=how.nested)
-        _materialize(state, leaves)
+        materialize(state, leaves)
         with Checkpoint(path) as checkpoint:
             if how.nested:
                 leaves = _by_the_rule_of(checkpoint, state, leaves)
             lacks = [leaf for leaf in leaves if not self._take(leaf, checkpoint)]
+            lacks = self._without_tied(leaves, lacks)
             self.missing = [leaf.name for leaf in lacks]
             may_lack = how.optional or (lambda _: False)
             allowed = {leaf.name: leaf.path for leaf in lacks if may_lack(leaf)}
@@ -294,6 +288,25 @@ class _Filling:
                 return True
         self.leaves.append(leaf)
         return True
+
+    def _without_tied(self, leaves: list[Leaf], lacks: list[Leaf]) -> list[Leaf]:
+        """``lacks`` without tensors in the memory of one that is filled: a tied head, say, which
+        other programs save once."""
+        if not lacks:
+            return lacks
+        without = {leaf.name for leaf in lacks} | self.mismatched.keys()
+        filled = {memory_of(leaf): leaf.name for leaf in leaves if leaf.name not in without}
+        rest = []
+        for leaf in lacks:
+            memory = memory_of(leaf)
+            if memory is None or memory not in filled:
+                rest.append(leaf)
+                continue
+            same = filled[memory]
+            logger.debug(
+                "load '%s': it lacks %s, which is the same memory as %s", self.path, leaf.name, same
+            )
+        return rest
 
     def _shards(self, leaf: Leaf, saved: Saved) -> Shards:
         """Where the library is to put a tensor."""
@@ -325,7 +338,7 @@ class _Filling:
             source = target
             if target.dtype != dtype or not is_loadable(target):
                 source = torch.empty(target.shape, dtype=dtype)
-            self.targets.append(_Target(leaf.name, target, source))
+            self.targets.append(Target(leaf.name, target, source))
             pieces.append(Piece(piece.offsets, piece.lengths, source))
         return Shards(saved.shape, dtype, pieces)
 
@@ -338,33 +351,6 @@ class _Filling:
             value = decode(leaf.name, stored, allow_pickle=self.how.allow_pickle)
             loaded.append((leaf.path, value))
         return loaded
-
-    def copy_to_targets(self) -> None:
-        """Copy the loaded values to their tensors, and tell autograd that these have changed."""
-        import torch
-
-        devices = set()
-        changed = [target.tensor for target in self.targets if target.source is target.tensor]
-        filled = {_place(tensor) for tensor in changed}
-        overlapping = _overlapping(self.targets) if len(changed) < len(self.targets) else []
-        saved = [t.tensor.clone() if t.source is t.tensor else t.source for t in overlapping]
-        with torch.no_grad():
-            for target in self.targets:
-                if target.source is target.tensor:
-                    continue
-                place = _place(target.tensor)
-                if place in filled:  # tied: the library has compared those that it fills
-                    _check_tied(target.name, target.tensor, target.source)
-                    continue
-                filled.add(place)
-                _copy(target.name, target.tensor, target.source)
-                if target.tensor.device.type != "cpu":
-                    devices.add(target.tensor.device)
-            for target, source in zip(overlapping, saved):
-                _check_tied(target.name, target.tensor, source)
-        _bump_versions(changed)
-        for device in devices:
-            torch.get_device_module(device).synchronize(device)
 
 
 def dtype_of(name: str, text: Optional[str]) -> torch.dtype:
@@ -387,131 +373,3 @@ def _by_the_rule_of(
         return leaves
     old = flatten_as_2_3(state)
     return old if not {leaf.name for leaf in old}.isdisjoint(unknown) else leaves
-
-
-# ---------------------------------------------------------------- targets
-
-
-def _copy(name: str, target: torch.Tensor, source: torch.Tensor) -> None:
-    """``target.copy_(source)``, also where both are expanded tensors."""
-    strides = target.stride()
-    for dim, length in enumerate(target.shape):
-        if strides[dim] == 0 and length > 1:
-            first = source.narrow(dim, 0, 1)
-            if not _same_bytes(first.expand_as(source), source):
-                why = (
-                    "elements of the target share memory (an expanded tensor), but the saved ones "
-                    "differ; load into a .clone() of it"
-                )
-                refuse(name, why, Status.EMISMATCH)
-            target, source = target.narrow(dim, 0, 1), first
-    copy_into(target, source, non_blocking=True)
-
-
-def _place(tensor: torch.Tensor) -> tuple[Any, ...]:
-    """A key for memory: equal for two tensors with the same elements in the same memory."""
-    if not tensor.numel():
-        return (id(tensor),)
-    size, strides = tensor.shape, tensor.stride()
-    return tensor.device, tensor.data_ptr(), size, strides, tensor.is_conj(), tensor.is_neg()
-
-
-def _overlapping(targets: list[_Target]) -> list[_Target]:
-    """Targets in host memory that may share memory with another one.
-
-    Without those that the library fills itself: it has compared them.
-    """
-    host = [target for target in targets if target.tensor.device.type == "cpu"]
-    found: list[_Target] = []
-    group: list[_Target] = []  # each begins before the end of the previous ones
-    end = 0
-    for target in sorted(host, key=lambda target: target.tensor.data_ptr()):
-        begin = target.tensor.data_ptr()
-        if begin >= end:
-            found += group if _may_differ(group) else []
-            group = []
-        group.append(target)
-        end = max(end, begin + reach(target.tensor))
-    return found + group if _may_differ(group) else found
-
-
-def _may_differ(group: list[_Target]) -> bool:
-    copied = any(target.source is not target.tensor for target in group)
-    return copied and len({_place(target.tensor) for target in group}) > 1
-
-
-def _check_tied(name: str, target: torch.Tensor, source: torch.Tensor) -> None:
-    """``target`` was filled under another name: raise an Error if this name has another value."""
-    wanted = source.to(target.dtype).to(target.device)
-    if not _same_bytes(target.resolve_conj().resolve_neg(), wanted):
-        raise make_error(
-            f"'{name}' shares memory with another tensor of the state, and what was saved of the "
-            "two differs; load into tensors of their own",
-            status=Status.EMISMATCH,
-            tensor=name,
-        )
-
-
-def _same_bytes(a: torch.Tensor, b: torch.Tensor) -> bool:
-    import torch
-
-    # Not view(-1), which keeps the stride of a single element.
-    flat = [tensor.contiguous().as_strided((tensor.numel(),), (1,)) for tensor in (a, b)]
-    return bool(torch.equal(flat[0].view(torch.uint8), flat[1].view(torch.uint8)))
-
-
-def _bump_versions(tensors: list[torch.Tensor]) -> None:
-    """Tell autograd that ``tensors`` have changed: a backward() with old values then fails."""
-    try:
-        from torch.autograd.graph import increment_version
-    except ImportError:  # an older torch
-        return
-    for tensor in tensors:
-        if not tensor.is_inference():
-            increment_version(tensor)
-
-
-def _materialize(state: MutableMapping[Any, Any], leaves: list[Leaf]) -> None:
-    """Give memory to the meta tensors in ``state`` and in ``leaves``."""
-    import torch
-
-    for leaf in leaves:
-        value = leaf.value
-        if isinstance(value, torch.Tensor) and value.device.type == "meta":
-            leaf.value = _with_memory(leaf.name, value)
-            set_leaf(state, leaf.path, leaf.value)
-
-
-def _with_memory(name: str, value: torch.Tensor) -> torch.Tensor:
-    import torch
-    from torch.distributed._shard.sharded_tensor.api import ShardedTensor
-    from torch.distributed.tensor import DTensor
-
-    if isinstance(value, ShardedTensor):
-        refuse(name, f"Found unsupported type {type(value)} for meta device loading.")
-    if not isinstance(value, DTensor):
-        return torch.empty_like(value, device=_default_device(None))
-    device = _default_device(value.device_mesh.device_type)
-    return DTensor.from_local(
-        torch.empty_like(value.to_local(), device=device),
-        device_mesh=value.device_mesh,
-        placements=value.placements,
-        shape=value.size(),
-        stride=value.stride(),
-    )
-
-
-def _default_device(kind: Optional[str]) -> torch.device:
-    """Where torch puts a meta tensor: the device of the default process group, or the host."""
-    import warnings
-
-    import torch
-    import torch.distributed as dist
-
-    if kind is None and dist.is_available() and dist.is_initialized():
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            kind = dist.distributed_c10d._get_pg_default_device().type
-    if kind is None or kind == "cpu":
-        return torch.device("cpu")
-    return torch.device(kind, torch.get_device_module(kind).current_device())
