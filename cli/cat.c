@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * cat.c -- `sidestep cat`: writes the bytes of one tensor or object.
+ * cat.c -- `sidestep cat`: writes the bytes of one tensor, object or small file.
  *
  * It writes a tensor of any size in boxes of at most PIECE_BYTES.  In row-major order such a box
  * is contiguous if it is one index wide in every dimension before the one that is cut, and whole in
@@ -15,6 +15,7 @@
 #include "value.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -204,11 +205,36 @@ static enum sidestep_status cat_value(const struct cli *cli, struct sidestep_che
     return SIDESTEP_OK;
 }
 
+static enum sidestep_status cat_file(const struct cli *cli, struct sidestep_checkpoint *checkpoint,
+                                     const char *name, struct sidestep_error *err)
+{
+    void *bytes = NULL;
+    size_t length = 0;
+    enum sidestep_status status =
+        sidestep_checkpoint_read_file(checkpoint, name, &bytes, &length, err);
+
+    if (status == SIDESTEP_OK && length != 0)
+        fwrite(bytes, 1, length, cli->out);
+    sidestep_bytes_free(&bytes);
+    return status;
+}
+
+static bool has_file(const struct sidestep_checkpoint *checkpoint, const char *name)
+{
+    for (size_t i = 0; i < sidestep_checkpoint_file_count(checkpoint); i++)
+        if (strcmp(sidestep_checkpoint_file(checkpoint, i)->name, name) == 0)
+            return true;
+    return false;
+}
+
 static enum sidestep_status not_found(struct sidestep_checkpoint *checkpoint, const char *path,
                                       const char *name, struct sidestep_error *err)
 {
     struct cli_suggest suggest;
 
+    if (has_file(checkpoint, name))
+        return cli_error_set(err, SIDESTEP_ENOTFOUND,
+                             "cat: '%s' of '%s' is a small file: write it with --file", name, path);
     cli_suggest_init(&suggest, name);
     for (size_t i = 0; i < sidestep_checkpoint_count(checkpoint); i++)
         cli_suggest_offer(&suggest, sidestep_checkpoint_entry(checkpoint, i)->name);
@@ -224,6 +250,8 @@ static enum sidestep_status cat_named(const struct cli *cli, struct sidestep_che
     const char *name = cli->operands[1];
     const struct sidestep_entry *entry = sidestep_checkpoint_find(checkpoint, name);
 
+    if (cli_has_option(cli, CLI_OPTION_FILE))
+        return cat_file(cli, checkpoint, name, err);
     if (entry == NULL)
         return not_found(checkpoint, cli->operands[0], name, err);
     if (cli_has_option(cli, CLI_OPTION_VALUE) && !entry->is_object)
@@ -245,8 +273,10 @@ int cli_cat_run(const struct cli *cli)
     struct sidestep_error err = {0};
     enum sidestep_status status;
 
-    if (cli_has_option(cli, CLI_OPTION_NPY) && cli_has_option(cli, CLI_OPTION_VALUE))
-        return cli_output_usage(cli, "cat: --npy and --value exclude each other");
+    if (cli_has_option(cli, CLI_OPTION_NPY) + cli_has_option(cli, CLI_OPTION_VALUE) +
+            cli_has_option(cli, CLI_OPTION_FILE) >
+        1)
+        return cli_output_usage(cli, "cat: --npy, --value and --file exclude each other");
     if (isatty(STDOUT_FILENO) && !cli_has_option(cli, CLI_OPTION_FORCE) &&
         !cli_has_option(cli, CLI_OPTION_VALUE))
         return cli_output_usage(cli, "cat: standard output is a terminal; --force writes bytes to "

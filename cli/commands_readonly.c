@@ -31,10 +31,12 @@ const struct cli_command cli_command_ls = {
          "the number of shared files; tags; metrics. 'sidestep latest' and a resume do not choose "
          "an abandoned or renamed checkpoint."},
     .json = "{\"checkpoints\":[{\"name\",\"path\",\"step\",\"state\",\"bytes\",\"files\","
-            "\"shared_files\",\"ranks\",\"saved_at\",\"pinned\",\"abandoned\",\"renamed\","
+            "\"shared_files\",\"small_files\",\"small_bytes\",\"ranks\",\"saved_at\",\"pinned\","
+            "\"abandoned\",\"renamed\","
             "\"tags\":[tag],\"metrics\":{name:value},\"layout\",\"reason\",\"target\"}]}; unknown "
             "values are null; saved_at is RFC 3339, UTC; shared_files counts files that earlier "
-            "checkpoints share; layout is the program that uses this form; reason says why a "
+            "checkpoints share; small_files and small_bytes are parts of files and bytes; layout "
+            "is the program that uses this form; reason says why a "
             "resume does not choose it, and is null only if it is committed or complete; target is "
             "the checkpoint that a save makes or made.",
     .options =
@@ -57,8 +59,9 @@ const struct cli_command cli_command_show = {
     .description =
         {"CKPT may also be a file of safetensors, a directory of them, or a file of "
          "torch.save(). Prints its format, its tensors (name, dtype, shape, bytes, stored chunks) "
-         "and its objects (name, stored bytes, value). GLOB selects names, with *, ? and [...] as "
-         "in a shell; quote it. Values are decoded without executing anything.",
+         "its objects (name, stored bytes, value) and its small files (name, size, rank). GLOB "
+         "selects names, with *, ? and [...] as in a shell; quote it. Values are decoded without "
+         "executing anything.",
          "Names are printed with control characters and invalid UTF-8 escaped.",
          "If files of a checkpoint are missing or truncated, it still lists what is recorded, says "
          "what is wrong (damage), and exits with status 3. Files that may not be read are not "
@@ -70,7 +73,8 @@ const struct cli_command cli_command_show = {
             "\"file\",\"file_offset\",\"file_bytes\",\"transform\"}],\"stats\":{\"elements\","
             "\"min\",\"max\","
             "\"mean\",\"nan\",\"inf\"}}],\"objects\":[{\"name\",\"bytes\","
-            "\"file\",\"file_offset\",\"file_bytes\",\"transform\",\"value\",\"unreadable\"}]}; "
+            "\"file\",\"file_offset\",\"file_bytes\",\"transform\",\"value\",\"unreadable\"}],"
+            "\"files\":[{\"name\",\"bytes\",\"rank\",\"alias\",\"stored\",\"sha256\"}]}; "
             "value is null "
             "unless it is plain data of at most 1 MiB; unreadable is present if an object cannot "
             "be read, and says why; stats is present with --stats; numbers that JSON lacks are the "
@@ -170,16 +174,17 @@ const struct cli_command cli_command_verify = {
 
 const struct cli_command cli_command_cat = {
     .name = "cat",
-    .summary = "write a tensor or an object to standard output",
+    .summary = "write a tensor, an object or a small file to standard output",
     .operands = {{"CKPT", CLI_OPERAND_PATH, false}, {"NAME", CLI_OPERAND_TEXT, false}},
     .examples = {{"sidestep cat --npy runs/7b/step-100 model.norm.weight > norm.npy",
                   "A tensor for NumPy."},
                  {"sidestep cat runs/7b/step-100 model.norm.weight | sha256sum", "Only its bytes."},
-                 {"sidestep cat --value runs/7b/step-100 optim.param_groups",
-                  "An object as JSON."}},
+                 {"sidestep cat --value runs/7b/step-100 optim.param_groups", "An object as JSON."},
+                 {"sidestep cat --file runs/7b/step-100 trainer_state.json", "A small file."}},
     .description =
         {"Writes the whole tensor, contiguous, row-major, little-endian, however it is stored; or "
-         "the stored bytes of an object. Every byte is verified. A large tensor is written in "
+         "the stored bytes of an object or of a small file. Every byte is verified. A large tensor "
+         "is written in "
          "pieces, so memory stays small; with --npy it is verified completely before the first "
          "byte.",
          "With --value, values that JSON lacks are written as {\"$bytes\":\"base64\"} and "
@@ -194,6 +199,9 @@ const struct cli_command cli_command_cat = {
                 {.id = CLI_OPTION_VALUE,
                  .name = "value",
                  .text = "Decode an object and write it as JSON. Nothing is executed."},
+                {.id = CLI_OPTION_FILE,
+                 .name = "file",
+                 .text = "NAME is a small file that was saved with the checkpoint."},
                 {.id = CLI_OPTION_FORCE,
                  .letter = 'f',
                  .name = "force",

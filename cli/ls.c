@@ -45,10 +45,14 @@ static void json_entry(struct cli_json *json, const struct sidestep_listed *entr
         cli_json_uint(json, "bytes", entry->bytes);
         cli_json_uint(json, "files", entry->files);
         cli_json_uint(json, "shared_files", entry->shared_files);
+        cli_json_uint(json, "small_files", entry->small_files);
+        cli_json_uint(json, "small_bytes", entry->small_bytes);
     } else {
         cli_json_null(json, "bytes");
         cli_json_null(json, "files");
         cli_json_null(json, "shared_files");
+        cli_json_null(json, "small_files");
+        cli_json_null(json, "small_bytes");
     }
     cli_json_known(json, "ranks", entry->ranks > 0, entry->ranks);
     cli_json_text(json, "saved_at", has_time ? when : NULL);

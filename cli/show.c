@@ -78,6 +78,18 @@ static void json_object(struct cli_json *json, struct cli_show *show,
     sidestep_value_free(&value);
 }
 
+static void json_file(struct cli_json *json, const struct sidestep_file *file)
+{
+    cli_json_open(json, NULL, '{');
+    cli_json_text(json, "name", file->name);
+    cli_json_uint(json, "bytes", file->bytes);
+    cli_json_uint(json, "rank", file->rank);
+    cli_json_bool(json, "alias", file->is_alias);
+    cli_json_text(json, "stored", file->is_alias ? NULL : file->stored);
+    cli_json_text(json, "sha256", file->is_alias ? NULL : file->sha256);
+    cli_json_close(json, '}');
+}
+
 static void print_json(struct cli_show *show)
 {
     const struct sidestep_checkpoint_info *info = &show->info;
@@ -102,11 +114,15 @@ static void print_json(struct cli_show *show)
         if (show->entries[i]->is_object)
             json_object(&json, show, show->entries[i]);
     cli_json_close(&json, ']');
+    cli_json_open(&json, "files", '[');
+    for (size_t i = 0; i < show->file_count; i++)
+        json_file(&json, show->files[i]);
+    cli_json_close(&json, ']');
     cli_json_end(&json);
 }
 
 /* "damage      file '__1_0.distcp': it is missing; and 2 files more" */
-static void print_files(FILE *out, const char *title, const char *first, size_t count)
+static void print_problems(FILE *out, const char *title, const char *first, size_t count)
 {
     if (first == NULL)
         return;
@@ -142,8 +158,10 @@ static void print_heading(const struct cli_show *show)
         fprintf(out, ", of which %s are shared with an earlier checkpoint", shared);
     }
     fprintf(out, "\ntensors     %zu\nobjects     %zu\n", info->tensor_count, info->object_count);
-    print_files(out, "damage      ", info->damage, info->damaged_count);
-    print_files(out, "not read    ", info->unread, info->unread_count);
+    if (sidestep_checkpoint_file_count(show->checkpoint) > 0)
+        fprintf(out, "small files %zu\n", sidestep_checkpoint_file_count(show->checkpoint));
+    print_problems(out, "damage      ", info->damage, info->damaged_count);
+    print_problems(out, "not read    ", info->unread, info->unread_count);
 }
 
 static size_t count_kind(const struct cli_show *show, bool objects)
@@ -199,6 +217,26 @@ static void print_objects(struct cli_show *show)
     cli_table_print(&table, show->cli->out, show->cli->color);
 }
 
+static void print_files(const struct cli_show *show)
+{
+    static const struct cli_column columns[] = {{"FILE", false}, {"SIZE", true}, {"RANK", true}};
+    struct cli_table table;
+
+    cli_table_init(&table, columns, sizeof(columns) / sizeof(columns[0]));
+    for (size_t i = 0; i < show->file_count; i++) {
+        const struct sidestep_file *file = show->files[i];
+
+        cli_table_add(&table, NULL, file->name);
+        if (file->is_alias)
+            cli_table_add(&table, NULL, "a link");
+        else
+            cli_table_add_size(&table, file->bytes);
+        cli_table_add_count(&table, file->rank);
+    }
+    fputc('\n', show->cli->out);
+    cli_table_print(&table, show->cli->out, show->cli->color);
+}
+
 static void print_tables(struct cli_show *show)
 {
     FILE *out = show->cli->out;
@@ -219,6 +257,13 @@ static void print_tables(struct cli_show *show)
         print_tensors(show);
     if (count_kind(show, true) > 0)
         print_objects(show);
+    if (show->file_count > 0)
+        print_files(show);
+}
+
+static bool is_selected(const char *glob, const char *name)
+{
+    return glob == NULL || strcmp(glob, name) == 0 || fnmatch(glob, name, 0) == 0;
 }
 
 static void select_entries(struct cli_show *show, const char *glob)
@@ -229,8 +274,16 @@ static void select_entries(struct cli_show *show, const char *glob)
     for (size_t i = 0; i < count; i++) {
         const struct sidestep_entry *entry = sidestep_checkpoint_entry(show->checkpoint, i);
 
-        if (glob == NULL || strcmp(glob, entry->name) == 0 || fnmatch(glob, entry->name, 0) == 0)
+        if (is_selected(glob, entry->name))
             show->entries[show->entry_count++] = entry;
+    }
+    count = sidestep_checkpoint_file_count(show->checkpoint);
+    show->files = cli_memory_alloc(count * sizeof(*show->files));
+    for (size_t i = 0; i < count; i++) {
+        const struct sidestep_file *file = sidestep_checkpoint_file(show->checkpoint, i);
+
+        if (is_selected(glob, file->name))
+            show->files[show->file_count++] = file;
     }
 }
 
@@ -243,7 +296,7 @@ static enum sidestep_status show_selected(struct cli_show *show, const char *glo
         return cli_error_set(err, status, "show: '%s': %s", show->cli->operands[0],
                              sidestep_status_text(status));
     select_entries(show, glob);
-    if (show->entry_count == 0 && glob != NULL)
+    if (show->entry_count + show->file_count == 0 && glob != NULL)
         return cli_error_set(err, SIDESTEP_ENOTFOUND, "show: no name in '%s' matches '%s'",
                              show->cli->operands[0], glob);
     if (cli_has_option(show->cli, CLI_OPTION_STATS)) {
@@ -279,6 +332,7 @@ int cli_show_run(const struct cli *cli)
         show.info.damage != NULL || show.is_damaged ? SIDESTEP_ECORRUPT : show.info.unread_status;
     free(show.stats);
     free(show.entries);
+    free(show.files);
     sidestep_checkpoint_close(&show.checkpoint);
     if (status != SIDESTEP_OK)
         return cli_output_error(cli, &err);

@@ -13,6 +13,8 @@ struct cli_show {
     struct sidestep_checkpoint_info info;
     const struct sidestep_entry **entries; /* those that GLOB selects, sorted by name */
     size_t entry_count;
+    const struct sidestep_file **files; /* small files that GLOB selects */
+    size_t file_count;
     bool is_damaged;                     /* an object that was shown is damaged */
     struct sidestep_tensor_stats *stats; /* per entry; zeros for objects; NULL: not asked for */
 };

@@ -1538,7 +1538,8 @@ struct sidestep_listed {
                            or not a save */
     enum sidestep_status status; /* UNREADABLE, DAMAGED: the status of opening it (EPERM, EIO,
                                     ECORRUPT ...); else SIDESTEP_OK */
-    uint32_t reserved;
+    uint32_t small_files;        /* of ${files}: small files of ours, without aliases */
+    uint64_t small_bytes;        /* of ${bytes} */
 };
 struct sidestep_list {
     size_t count;

@@ -97,9 +97,32 @@ static enum sidestep_status set_origins(struct listing *l, const struct manifest
     return SIDESTEP_OK;
 }
 
+/* Count small files. One in a directory below was not seen with the names; one that has two names
+ * was counted twice. */
+static void count_extras(struct store_dir *dir, const struct name_list *names,
+                         const struct manifest *manifest, struct sidestep_listed *entry)
+{
+    for (size_t i = 0; i < manifest->extra_count; i++) {
+        const struct extra_file *file = &manifest->extras[i];
+        bool is_below = strchr(file->name, '/') != NULL;
+        if (file->is_alias)
+            continue;
+        entry->small_files++;
+        entry->small_bytes += file->bytes;
+        if (file->stored == NULL && is_below) {
+            entry->files++;
+            entry->bytes += file->bytes;
+        } else if (file->stored != NULL && !is_below && name_list_contains(names, file->name) &&
+                   extra_files_is_linked(dir, file)) {
+            entry->files--;
+            entry->bytes -= file->bytes;
+        }
+    }
+}
+
 static enum sidestep_status take_manifest(struct listing *l, struct store_dir *dir,
-                                          struct contents *c, struct sidestep_listed *entry,
-                                          struct sidestep_error *err)
+                                          const struct name_list *names, struct contents *c,
+                                          struct sidestep_listed *entry, struct sidestep_error *err)
 {
     OWNED_ARENA arena = {0};
     struct manifest manifest;
@@ -116,6 +139,7 @@ static enum sidestep_status take_manifest(struct listing *l, struct store_dir *d
     entry->saved_at = manifest.saved_at;
     if (manifest.step >= 0)
         entry->step = manifest.step;
+    count_extras(dir, names, &manifest, entry);
     return set_origins(l, &manifest, entry, err);
 }
 
@@ -367,7 +391,7 @@ static enum sidestep_status read_dir_entry(struct listing *l, const char *name,
     contents.has_marker = saves.count != 0;
     entry->state = classify(name, &contents);
     entry->ranks = contents.ranks;
-    TRY(take_manifest(l, dir, &contents, entry, err));
+    TRY(take_manifest(l, dir, &names, &contents, entry, err));
     set_time(dir, &contents, &names, entry);
     TRY(set_owner(l, name, dir, &saves, entry, err));
     TRY(set_layout(l, name, dir, &names, entry, err));

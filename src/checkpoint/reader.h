@@ -169,9 +169,11 @@ enum sidestep_status reader_admit(struct reader *r, const struct metadata_entry 
 
 /* NULL: there is none of this name. */
 const struct extra_file *reader_find_extra(const struct reader *r, const char *name);
-/* Is the file there, with its size, and if ${contents} with its hash? ECORRUPT: no. */
+/* Is the file there, with its size, and if ${contents} with its hash? ECORRUPT: no. ${*kind}: what
+ * damage it is ("missing", "size"), as in struct sidestep_problem; NULL: its hash, or none. */
 enum sidestep_status reader_check_extra(const struct reader *r, const struct extra_file *file,
-                                        bool contents, struct sidestep_error *err);
+                                        bool contents, const char **kind,
+                                        struct sidestep_error *err);
 /* Are all files there, with their sizes? */
 enum sidestep_status reader_check_extras(const struct reader *r, struct sidestep_error *err);
 /* Read a file, and check its hash. The caller frees ${*bytes}, of which there are file->bytes. */

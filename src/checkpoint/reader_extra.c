@@ -15,23 +15,24 @@ const struct extra_file *reader_find_extra(const struct reader *r, const char *n
     return NULL;
 }
 
-/* A file that the manifest lists and that is not there is damage. */
-static enum sidestep_status explain(const struct sidestep_error *why, struct sidestep_error *err)
-{
-    return why->status == SIDESTEP_ENOTFOUND ? FAIL(err, SIDESTEP_ECORRUPT, "it is missing")
-                                             : error_copy(err, why);
-}
-
+/* ${*kind}: of damage, as in struct sidestep_problem. */
 static enum sidestep_status open_extra(const struct reader *r, const struct extra_file *file,
-                                       struct store_file **out, struct sidestep_error *err)
+                                       struct store_file **out, const char **kind,
+                                       struct sidestep_error *err)
 {
     struct sidestep_error why = {.rank = -1};
     struct store_stat stat;
 
-    if (store_file_open(r->dir, extra_file_stored(file), 0, out, &why) != SIDESTEP_OK)
-        return explain(&why, err);
+    enum sidestep_status status = store_file_open(r->dir, extra_file_stored(file), 0, out, &why);
+    *kind = "missing"; /* a file that the manifest lists and that is not there is damage */
+    if (status == SIDESTEP_ENOTFOUND)
+        return FAIL(err, SIDESTEP_ECORRUPT, "it is missing");
+    *kind = NULL;
+    if (status != SIDESTEP_OK)
+        return error_copy(err, &why);
     TRY(store_file_stat(*out, &stat, err));
-    if (stat.size != file->bytes)
+    *kind = stat.size != file->bytes ? "size" : NULL;
+    if (*kind != NULL)
         return FAIL(err, SIDESTEP_ECORRUPT, "it has %" PRIu64 " bytes instead of %" PRIu64,
                     stat.size, file->bytes);
     return SIDESTEP_OK;
@@ -47,14 +48,16 @@ static enum sidestep_status check_hash(const struct extra_file *file,
 }
 
 enum sidestep_status reader_check_extra(const struct reader *r, const struct extra_file *file,
-                                        bool contents, struct sidestep_error *err)
+                                        bool contents, const char **kind,
+                                        struct sidestep_error *err)
 {
     uint8_t sha256[HASH_SHA256_BYTES];
     OWNED_FILE *opened = NULL;
 
+    *kind = NULL;
     if (file->is_alias)
         return SIDESTEP_OK; /* it has no bytes, and only other readers look for it */
-    TRY(open_extra(r, file, &opened, err));
+    TRY(open_extra(r, file, &opened, kind, err));
     if (!contents)
         return SIDESTEP_OK;
     struct source source = small_file_source(opened, file->bytes);
@@ -64,8 +67,10 @@ enum sidestep_status reader_check_extra(const struct reader *r, const struct ext
 
 enum sidestep_status reader_check_extras(const struct reader *r, struct sidestep_error *err)
 {
+    const char *kind;
+
     for (size_t i = 0; i < r->manifest.extra_count; i++)
-        TRY(WRAP(reader_check_extra(r, &r->manifest.extras[i], false, err), err, "file '%s'",
+        TRY(WRAP(reader_check_extra(r, &r->manifest.extras[i], false, &kind, err), err, "file '%s'",
                  r->manifest.extras[i].name));
     return SIDESTEP_OK;
 }
@@ -76,10 +81,11 @@ enum sidestep_status reader_read_extra(const struct reader *r, const struct extr
     OWNED void *owned = memory_resize(NULL, file->bytes, 1);
     uint8_t sha256[HASH_SHA256_BYTES];
     OWNED_FILE *opened = NULL;
+    const char *kind;
 
     if (owned == NULL)
         return FAIL_NOMEM(err, file->bytes);
-    TRY(open_extra(r, file, &opened, err));
+    TRY(open_extra(r, file, &opened, &kind, err));
     if (file->bytes != 0)
         TRY(store_file_read_at(opened, owned, file->bytes, 0, err));
     hash_sha256(owned, file->bytes, sha256);

@@ -60,6 +60,8 @@ void extra_files_link(struct store_dir *dir, const struct manifest *manifest);
 void extra_files_unlink(struct store_dir *dir, const struct manifest *manifest,
                         const struct hash_table *keep, uint64_t *bytes, size_t *unlinked);
 
+/* Is the file in ${dir} that has ${file}'s own name the stored one, by a second name? */
+bool extra_files_is_linked(struct store_dir *dir, const struct extra_file *file);
 /* Bytes of the files that lie under their own names. */
 uint64_t extra_files_bytes(const struct manifest *manifest);
 

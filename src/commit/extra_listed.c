@@ -70,6 +70,13 @@ void extra_files_unlink(struct store_dir *dir, const struct manifest *manifest,
         (void)store_dir_sync(dir, NULL);
 }
 
+bool extra_files_is_linked(struct store_dir *dir, const struct extra_file *file)
+{
+    struct store_stat stat;
+
+    return file->stored != NULL && is_ours(dir, file, dir, file->name, &stat);
+}
+
 uint64_t extra_files_bytes(const struct manifest *manifest)
 {
     uint64_t bytes = 0;

@@ -115,7 +115,9 @@ static enum sidestep_status find_extra_problem(struct sidestep_checkpoint *c,
 
     for (size_t i = 0; i < r->manifest.extra_count; i++) {
         struct sidestep_error why = {.rank = -1};
-        enum sidestep_status status = reader_check_extra(r, &r->manifest.extras[i], false, &why);
+        const char *kind;
+        enum sidestep_status status =
+            reader_check_extra(r, &r->manifest.extras[i], false, &kind, &why);
         const struct reader_file file = {.name = r->manifest.extras[i].name,
                                          .message = why.message};
         if (status == SIDESTEP_ENOMEM)

@@ -10,14 +10,15 @@ enum sidestep_status verify_extras(const struct reader *reader, struct verify_fi
     for (size_t i = 0; i < reader->manifest.extra_count; i++) {
         const struct extra_file *file = &reader->manifest.extras[i];
         struct sidestep_error why = {.rank = -1};
-        enum sidestep_status status = reader_check_extra(reader, file, true, &why);
+        const char *kind;
+        enum sidestep_status status = reader_check_extra(reader, file, true, &kind, &why);
         if (status == SIDESTEP_ENOMEM)
             return error_copy(err, &why);
         if (status == SIDESTEP_OK)
             findings->checked_bytes += file->bytes;
         else
-            TRY(verify_findings_add(findings, file->name, NULL, verify_kind(status), why.message,
-                                    err));
+            TRY(verify_findings_add(findings, file->name, NULL,
+                                    kind != NULL ? kind : verify_kind(status), why.message, err));
     }
     return SIDESTEP_OK;
 }

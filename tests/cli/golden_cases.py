@@ -108,7 +108,7 @@ def test_show_json(sidestep):
     """show --json has the stable fields, in order, and plain values"""
     shown = sidestep.json("show", NESTED)
     assert list(shown) == ["path", "format", "save_id", "step", "world_size", "bytes",
-                           "shared_bytes", "damage", "unread", "tensors", "objects"], shown
+                           "shared_bytes", "damage", "unread", "tensors", "objects", "files"], shown
     assert shown["path"] == NESTED and shown["format"] == "dcp" and shown["bytes"] == 11205, shown
     assert shown["step"] is None, shown
     assert shown["tensors"][2] == {

@@ -79,6 +79,7 @@ def test_foreign_is_hidden(sidestep):
                     "checkpoint yet; other directories are listed with --all\n")
     entry, = sidestep.json("ls", "--all", sidestep.folder)["checkpoints"]
     assert list(entry) == ["name", "path", "step", "state", "bytes", "files", "shared_files",
+                           "small_files", "small_bytes",
                            "ranks", "saved_at",
                            "pinned", "abandoned", "renamed", "tags", "metrics", "layout",
                            "reason", "target"]

@@ -4,6 +4,9 @@ import ctypes
 import os
 
 FLOAT32, INT64 = 2, 10  # enum sidestep_dtype
+ALIAS = 2  # enum sidestep_file_flag
+FILES = [(b"trainer_state.json", b'{"step": 3}\n'), (b"tokenizer/vocab.txt", b"a b c"),
+         (b"empty", b"")]
 
 
 class Error(ctypes.Structure):
@@ -42,7 +45,7 @@ class Saver:
         if getattr(self.library, function)(*arguments, ctypes.byref(error)) != 0:
             raise OSError(error.message.decode("utf-8", "replace"))
 
-    def save(self, path, step, tensors, objects):
+    def save(self, path, step, tensors, objects, files=(), aliases=()):
         state = ctypes.c_void_p()
         self.call("sidestep_state_dict_new", ctypes.byref(state))
         for name, dtype, shape, data in tensors:
@@ -52,15 +55,23 @@ class Saver:
         for name, number in objects:
             value = ctypes.c_void_p(self.library.sidestep_value_int(number))
             self.call("sidestep_state_dict_add_value", state, name, None, 0, value)
+        for name, data in files:
+            self.call("sidestep_state_dict_add_file", state, name, data, ctypes.c_size_t(len(data)), 0)
+        for name in aliases:
+            self.call("sidestep_state_dict_add_file", state, name, None, ctypes.c_size_t(0), ALIAS)
         options = SaveOptions(ctypes.sizeof(SaveOptions), 0, 1, step, 0)
         self.call("sidestep_save", self.engine, path.encode(), state, ctypes.byref(options), None)
         self.library.sidestep_state_dict_free(ctypes.byref(state))
 
-    def small(self, path, step=100):
+    def small(self, path, step=100, **files):
         """Two tensors and an object."""
         self.save(path, step,
                   [(b"model.weight", FLOAT32, [2, 3], array.array("f", range(6))),
-                   (b"count", INT64, [], array.array("q", [-7]))], [(b"epoch", 3)])
+                   (b"count", INT64, [], array.array("q", [-7]))], [(b"epoch", 3)], **files)
+
+    def with_files(self, path, step=100):
+        """The same, with FILES and an alias."""
+        self.small(path, step, files=FILES, aliases=[b"optimizer_0"])
 
     def close(self):
         self.call("sidestep_engine_close", ctypes.byref(self.engine))

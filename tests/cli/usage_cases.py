@@ -80,7 +80,7 @@ def test_operands(sidestep):
             "completion")
     refused(sidestep, ["help", "lss"], "help: unknown command 'lss'; did you mean 'ls'?", "help")
     refused(sidestep, ["cat", "--npy", "--value", "a", "b"],
-            "cat: --npy and --value exclude each other", "cat")
+            "cat: --npy, --value and --file exclude each other", "cat")
 
 
 def test_option_places(sidestep):

@@ -116,6 +116,7 @@ static void check_files(const char *path, const struct given *expected, size_t c
     struct sidestep_error err = {0};
     struct store *store = engine->store;
     struct reader *reader = NULL;
+    const char *kind;
 
     if (path == path_in_bucket)
         assert_int_equal(buckets_find(&engine->buckets, path, &store, &err), SIDESTEP_OK);
@@ -127,7 +128,7 @@ static void check_files(const char *path, const struct given *expected, size_t c
         assert_non_null(file);
         assert_int_equal(file->rank, expected[i].rank);
         assert_int_equal(file->is_alias, expected[i].text == NULL);
-        assert_int_equal(reader_check_extra(reader, file, true, &err), SIDESTEP_OK);
+        assert_int_equal(reader_check_extra(reader, file, true, &kind, &err), SIDESTEP_OK);
         if (expected[i].text == NULL)
             continue;
         assert_int_equal(reader_read_extra(reader, file, &bytes, &err), SIDESTEP_OK);
