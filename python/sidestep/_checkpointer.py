@@ -134,6 +134,7 @@ class Checkpointer:
         check_compression(more["compress"])
         check_spread(more["spread_s"])
         self._final, self._compress, self._spread_s = final, more["compress"], more["spread_s"]
+        self._strict_objects = bool(more["strict_objects"])
         self._max_failures = a_count(more["max_failures"], "max_failures")
         given = more["grace_s"]
         self._grace_s = GRACE_S if given is None else a_number(given, "grace_s")
@@ -503,7 +504,7 @@ class Checkpointer:
             a_state(values, f"what {type(state).__qualname__}.state_dict() returns")
         else:
             values = call_stateful(state)
-        return self._engine.states.get(flatten(values))
+        return self._engine.states.get(flatten(values), strict_objects=self._strict_objects)
 
     def _finish_last(self, handle: SaveHandle, metrics: Any, tags: Any) -> SaveHandle:
         """Finish a run whose last step was saved without ``final``."""

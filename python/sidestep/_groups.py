@@ -103,6 +103,7 @@ class How:
     user_faults  allow "cow" also where the machine allows only the kind of write protection that
                  cannot wait in system calls: then a read() into a tensor that is being saved fails.
                  None: the value of SIDESTEP_USER_FAULTS
+    strict_objects  a save refuses objects that a load would refuse.  False: it warns
     """
 
     compress: Optional[str] = None
@@ -112,6 +113,7 @@ class How:
     snapshot: Optional[str] = None
     io: Optional[str] = None
     user_faults: Optional[bool] = None
+    strict_objects: bool = False
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,11 @@
 #define FORMAT_ARCHIVE_H
 
 #include "base/base.h"
+#include "format/pickle.h"
 #include "model/model.h"
 
-#define ARCHIVE_MAX_PICKLE_BYTES ((uint64_t)64 << 20) /* data.pkl of a tensor or object */
+/* data.pkl of an object: what pickle_parse() takes.  Memory is limited by the size of the item. */
+#define ARCHIVE_MAX_PICKLE_BYTES ((uint64_t)PICKLE_MAX_BYTES)
 #define ARCHIVE_MAX_RECORDS 1024u
 #define ARCHIVE_MAX_DIRECTORY_BYTES ((uint64_t)1 << 20)
 /* The limits for a whole file of torch.save(). */

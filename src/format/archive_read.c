@@ -20,8 +20,10 @@
 /* A plain tensor of 64 dimensions needs less than 2 KiB. */
 #define TENSOR_PICKLE_BYTES ((uint64_t)1 << 20)
 
-/* The limit for the nodes of a pickle of ${bytes}: more than any real data needs. */
-#define NODE_BYTES(bytes) (((size_t)256 << 20) + 16 * (size_t)(bytes))
+/* The limit for the nodes of a pickle of ${bytes}: more than any real data needs.  Most of a large
+ * pickle is text. */
+#define NODE_BYTES(bytes)                                                                          \
+    (((size_t)256 << 20) + 2 * (size_t)(bytes) + 14 * (size_t)min_u64(bytes, (uint64_t)64 << 20))
 
 static enum sidestep_status check_version(struct archive_zip *zip, struct sidestep_error *err)
 {

@@ -290,9 +290,10 @@ enum sidestep_status archive_object_write(const struct sidestep_value *value, st
     TRY(pickle_write_value(&pickle, value, err));
     TRY(buffer_check(&pickle, err));
     if (pickle.length > ARCHIVE_MAX_PICKLE_BYTES)
-        return FAIL(err, SIDESTEP_EINVAL,
-                    "archive: the object's pickle has %zu bytes, more than %llu", pickle.length,
-                    (unsigned long long)ARCHIVE_MAX_PICKLE_BYTES);
+        return FAIL(err, SIDESTEP_EUNSUPPORTED,
+                    "archive: the object's pickle has %zu bytes, and at most %llu can be read "
+                    "again: split it, or save tensors",
+                    pickle.length, (unsigned long long)ARCHIVE_MAX_PICKLE_BYTES);
     put_first_members(&w, pickle.bytes, pickle.length);
     put_last_members(&w, NAMES_HASH_OBJECT);
     return buffer_check(out, err);

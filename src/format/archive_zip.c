@@ -503,8 +503,9 @@ enum sidestep_status archive_zip_open(struct archive_zip *zip, const struct sour
                     U64(offset), U64(source->length));
     const struct zip_limits *limits = &zip_limits[zip->is_large];
     /* Enough for the directory, its members, and to load two small members and one pickle. */
-    zip->arena.limit_bytes = (size_t)(limits->directory_bytes + limits->pickle_bytes + (1u << 20) +
-                                      (zip->is_large ? limits->directory_bytes * 2 : 0));
+    zip->arena.limit_bytes =
+        (size_t)(limits->directory_bytes + min_u64(limits->pickle_bytes, length) + (1u << 20) +
+                 (zip->is_large ? limits->directory_bytes * 2 : 0));
     zip->source = source;
     zip->offset = offset;
     zip->length = length;

@@ -11,6 +11,7 @@
 
 #define BATCH 1000u
 #define NOT_WRITTEN UINT32_MAX
+#define TOO_LARGE "a text or bytes of %zu bytes; a pickle may have %zu: save a tensor instead"
 
 struct writer {
     struct buffer *out;
@@ -81,8 +82,8 @@ static enum sidestep_status put_str(struct writer *w, const struct sidestep_valu
     const char *text = value->as.text.bytes;
     size_t length = value->as.text.length;
 
-    if (length > UINT32_MAX)
-        return FAIL(w->err, SIDESTEP_EUNSUPPORTED, "a str of %zu bytes", length);
+    if (length > PICKLE_MAX_BYTES)
+        return FAIL(w->err, SIDESTEP_EUNSUPPORTED, TOO_LARGE, length, PICKLE_MAX_BYTES);
     size_t valid = utf8_python_prefix(text, length);
     if (valid != length)
         return FAIL(w->err, SIDESTEP_EINVAL, "a str is not UTF-8 at byte %zu", valid);
@@ -117,8 +118,8 @@ static enum sidestep_status put_bytes(struct writer *w, const struct sidestep_va
 
     for (size_t i = 0; i < length; i++)
         high += bytes[i] >> 7;
-    if (length > UINT32_MAX || length + high > UINT32_MAX)
-        return FAIL(w->err, SIDESTEP_EUNSUPPORTED, "%zu bytes in one object", length);
+    if (length > PICKLE_MAX_BYTES || length + high > PICKLE_MAX_BYTES)
+        return FAIL(w->err, SIDESTEP_EUNSUPPORTED, TOO_LARGE, length + high, PICKLE_MAX_BYTES);
     if (w->plain) {
         buffer_put_u8(w->out, length < 256 ? 'C' : 'B'); /* SHORT_BINBYTES, BINBYTES */
         if (length < 256)

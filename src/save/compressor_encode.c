@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "checkpoint/checkpoint.h"
 #include "save/compressor_internal.h"
 
 static struct codec_item codec_item_of(const struct footer_item *f)
@@ -128,6 +129,8 @@ static enum sidestep_status compress_part(struct compressor *compressor,
     bool whole = part->raw.length == f->bytes, encode = true;
 
     if (f->bytes < COMPRESSOR_MIN_ITEM_BYTES || f->bytes > COMPRESSOR_MAX_ITEM_BYTES)
+        return SIDESTEP_OK;
+    if (f->is_object && f->bytes > READER_MAX_OBJECT_BYTES) /* a reader would refuse it */
         return SIDESTEP_OK;
     if (!whole)
         TRY(decide_item(compressor, encoder, window, part, &encode, err));

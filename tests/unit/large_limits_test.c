@@ -4,6 +4,7 @@
  * has: one past each is refused in words, and at it nothing is said of the limit.  What is large is
  * holes: a source whose middle nobody has written.
  */
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/checked.h"
@@ -118,20 +119,15 @@ TEST(members_and_directories)
 }
 
 /* torch.save() with a data.pkl of so many bytes, most of them zeros. */
-static enum sidestep_status read_torch(uint64_t pickle_bytes, struct sidestep_error *why)
+static void large_pickle(uint64_t pickle_bytes, struct zip_build *zip, struct holey *h)
 {
-    OWNED_ARENA arena = {0};
-    OWNED_ZIP_BUILD zip = {0};
-    struct torch_file file;
-    struct holey h = {0};
-
-    zip_build_text(&zip, "a/version", "3\n");
-    zip_build_text(&zip, "a/byteorder", "little");
-    zip_build_text(&zip, "a/data.pkl", "x");
-    size_t directory = zip.bytes.length;
-    zip_build_end(&zip);
-    uint8_t *bytes = zip.bytes.bytes;
-    size_t length = zip.bytes.length;
+    zip_build_text(zip, "a/version", "3\n");
+    zip_build_text(zip, "a/byteorder", "little");
+    zip_build_text(zip, "a/data.pkl", "x");
+    size_t directory = zip->bytes.length;
+    zip_build_end(zip);
+    uint8_t *bytes = zip->bytes.bytes;
+    size_t length = zip->bytes.length;
     size_t local = zip_find(bytes, length, ZIP_LOCAL, "data.pkl");
     size_t central = zip_find(bytes, length, ZIP_CENTRAL, "data.pkl");
     size_t end = zip_find(bytes, length, ZIP_END, NULL);
@@ -140,12 +136,42 @@ static enum sidestep_status read_torch(uint64_t pickle_bytes, struct sidestep_er
         zip_set(bytes + central + 16 + 4 * at, 4, at == 0 ? 0 : pickle_bytes);
     }
     zip_set(bytes + end + 16, 4, directory + pickle_bytes - 1);
-    h.head = bytes;
-    h.head_bytes = directory;
-    h.tail = bytes + directory;
-    h.tail_bytes = length - directory;
-    holey_init(&h, length + pickle_bytes - 1);
+    h->head = bytes;
+    h->head_bytes = directory;
+    h->tail = bytes + directory;
+    h->tail_bytes = length - directory;
+    holey_init(h, length + pickle_bytes - 1);
+}
+
+static enum sidestep_status read_torch(uint64_t pickle_bytes, struct sidestep_error *why)
+{
+    OWNED_ARENA arena = {0};
+    OWNED_ZIP_BUILD zip = {0};
+    struct torch_file file;
+    struct holey h = {0};
+
+    large_pickle(pickle_bytes, &zip, &h);
     return torch_file_read(&h.source, &arena, &file, why);
+}
+
+/* The same in memory, of which only the ends were touched, as the archive of an object. */
+static enum sidestep_status read_object(uint64_t pickle_bytes, struct sidestep_error *why)
+{
+    OWNED_ZIP_BUILD zip = {0};
+    struct holey h = {0};
+    struct sidestep_value *value = NULL;
+
+    large_pickle(pickle_bytes, &zip, &h);
+    size_t length = (size_t)h.source.length;
+    uint8_t *bytes = mmap(NULL, length, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    assert_true(bytes != MAP_FAILED);
+    memcpy(bytes, h.head, h.head_bytes);
+    memcpy(bytes + length - h.tail_bytes, h.tail, h.tail_bytes);
+    enum sidestep_status status = archive_object_read(bytes, length, &value, why);
+    assert_null(value);
+    assert_int_equal(munmap(bytes, length), 0);
+    return status;
 }
 
 TEST(pickles_of_large_files)
@@ -157,6 +183,17 @@ TEST(pickles_of_large_files)
     assert_non_null(strstr(why.message, "pickle: "));
     status = read_torch(ARCHIVE_LARGE_MAX_PICKLE_BYTES + 1, &why);
     expect(true, status, &why, "268435457");
+}
+
+TEST(pickles_of_objects)
+{
+    struct sidestep_error why = {0};
+
+    /* A pickle that was refused once. */
+    assert_int_equal(read_object((64 << 20) + 1, &why), SIDESTEP_ECORRUPT);
+    assert_non_null(strstr(why.message, "pickle: "));
+    enum sidestep_status status = read_object(ARCHIVE_MAX_PICKLE_BYTES + 1, &why);
+    expect(true, status, &why, "has 2147483649 bytes, more than 2147483648");
 }
 
 /* ---------------------------------------------------------------- torch.save() */

@@ -4,7 +4,7 @@
 Plain data (None, bool, int, float, str, bytes, list, tuple, dict of exactly these types) goes to
 the library as a pickle, which it decodes.  Everything else is stored as ``torch.save()`` makes it.
 On a load, the library decodes plain data.  ``torch.load(weights_only=True)`` decodes the classes
-below.  Any other object is loaded only if the caller allows it.
+below.  Any other object is loaded only if the caller allows it: `refused` says so at the save.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ import re
 import struct
 import sys
 import threading
+import types
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NoReturn, Optional, cast
+from typing import Any, NamedTuple, NoReturn, Optional, cast
 
 from .._c.abi import OBJECT_PICKLE, OBJECT_STORED, ErrorInfo, Status
 from .._c.calls import call_for_bytes
@@ -37,6 +39,9 @@ _INT64 = 1 << 63
 SCALARS = frozenset((type(None), bool, int, float, str, bytes))
 """Types whose values never change, and which are plain data (but for very long integers)."""
 _CONTAINERS = frozenset((list, tuple, dict))
+_LARGE = 16 << 20
+"""Bytes of a pickle from which torch encodes and decodes also plain data: the library would copy it
+more often, and takes no pickle of more than 2 GiB."""
 
 
 class Stored:
@@ -59,13 +64,44 @@ class _NotPlain(Exception):
     pass
 
 
-def encode(name: str, value: Any) -> tuple[int, bytes]:
+class _Recorder(pickle.Pickler):
+    """Notes what a pickle names, as far as objects of classes tell it."""
+
+    seen: set[str]
+
+    def reducer_override(self, obj: Any) -> Any:
+        named = obj if isinstance(obj, _NAMED) else type(obj)
+        self.seen.add(_class_name(named))
+        as_call = _AS_CALLS.get(named)
+        return NotImplemented if as_call is None or named is obj else (named, as_call(obj))
+
+
+_NAMED = (type, types.FunctionType, types.BuiltinFunctionType)
+# Of these, torch fills no instance safely, but makes one with all items at once.
+_AS_CALLS: dict[Any, Callable[[Any], tuple[Any, ...]]] = {
+    collections.deque: lambda items: (list(items), items.maxlen),
+    collections.defaultdict: lambda items: (items.default_factory, dict(items)),
+}
+
+
+class Refused(NamedTuple):
+    """An object that was encoded, and that `decode` refuses.  ``classes``: what it asks for."""
+
+    name: str
+    classes: tuple[str, ...]
+    error: Error
+
+
+def encode(name: str, value: Any, refused: Optional[list[Refused]] = None) -> tuple[int, bytes]:
     """(OBJECT_PICKLE or OBJECT_STORED, bytes) of the object ``value``.
 
+    ``refused`` gets it if `decode` would refuse these bytes.
     Raises Error (EUNSUPPORTED) with the name if it cannot be pickled.
     """
     cls = type(value)
     if cls is Stored:
+        if refused is not None:
+            _try(name, value.data, None, refused)
         return OBJECT_STORED, value.data
     sure = cls in SCALARS and (
         value.isascii() if cls is str else cls is not int or -_INT64 <= value < _INT64
@@ -76,17 +112,20 @@ def encode(name: str, value: Any) -> tuple[int, bytes]:
         plain = _plain_pickle(value)
         if plain is not None:
             return OBJECT_PICKLE, plain
-    return OBJECT_STORED, _torch_save(name, value)
+    data, seen = _torch_save(name, value)
+    if refused is not None:
+        _try(name, data, seen, refused)
+    return OBJECT_STORED, data
 
 
 def _plain_pickle(value: Any) -> Optional[bytes]:
-    """The pickle of ``value`` if the library finds that it is plain data."""
+    """The pickle of ``value`` if the library finds that it is plain data, and it is not large."""
     out = io.BytesIO()
     try:
         _PlainPickler(out, _PROTOCOL).dump(value)
     except (_NotPlain, RecursionError):
         return None
-    handle = value_of(out.getvalue())
+    handle = value_of(out.getvalue()) if out.tell() <= _LARGE else None
     if handle is None:
         return None
     lib().sidestep_value_free(handle)
@@ -103,16 +142,42 @@ def value_of(data: bytes) -> Optional[ctypes.c_void_p]:
     return handle
 
 
-def _torch_save(name: str, value: Any) -> bytes:
+def _torch_save(name: str, value: Any) -> tuple[bytes, frozenset[str]]:
+    """What torch.save() writes of ``value``, and what its pickle names."""
     import torch
 
     out = io.BytesIO()
+    recorder = type("Pickler", (_Recorder,), {"seen": set()})
+    module: Any = types.SimpleNamespace(__name__="pickle", Pickler=recorder)
     try:
-        torch.save(value, out)
+        torch.save(value, out, pickle_module=module)
     except Exception as error:
         reason = f"a {_class_name(type(value))} cannot be pickled: {error}"
         raise _error(name, reason, Status.EUNSUPPORTED) from error
-    return out.getvalue()
+    return out.getvalue(), frozenset(recorder.seen)
+
+
+_readable: set[tuple[Any, ...]] = set()  # what `_try` has found to be accepted
+
+
+def _try(name: str, stored: bytes, seen: Optional[frozenset[str]], refused: list[Refused]) -> None:
+    """Find out whether `decode` accepts ``stored``: once for all objects that name the same."""
+    import torch
+
+    allowed = getattr(torch.serialization, "get_safe_globals", list)()
+    key = seen, *map(id, allowed)
+    if seen is not None and key in _readable:
+        return
+    asked = _asked_for(stored)
+    try:
+        if asked:
+            _refuse(name, asked, "")
+        if len(stored) <= _LARGE:  # torch appends to lists only, for example
+            _load_safe(name, stored)
+    except Error as error:
+        refused.append(Refused(name, tuple(asked), error))
+        return
+    _readable.add(key)
 
 
 def _error(name: str, reason: str, status: Status) -> Error:
@@ -194,7 +259,7 @@ def _load_unsafe(name: str, stored: bytes) -> Any:
         raise _error(name, reason, Status.EUNSUPPORTED) from error
 
 
-_lock = threading.Lock()  # held because torch's list of allowed classes belongs to the process
+_lock = threading.RLock()  # held because torch's list of allowed classes belongs to the process
 
 
 def _load_safe(name: str, stored: bytes) -> Any:
@@ -204,20 +269,20 @@ def _load_safe(name: str, stored: bytes) -> Any:
         with _lock, _allowing():
             return torch.load(io.BytesIO(stored), map_location=_location(), weights_only=True)
     except pickle.UnpicklingError as error:
-        _refuse(name, stored, str(error))
+        _refuse(name, _asked_for(stored) or _named_in(str(error)), str(error))
     except Exception as error:
         raise _error(name, f"{type(error).__name__}: {error}", Status.ECORRUPT) from error
 
 
-def _refuse(name: str, stored: bytes, message: str) -> NoReturn:
-    """Raise an error that says which classes the object asks for, and what to do."""
+def _refuse(name: str, classes: list[str], message: str) -> NoReturn:
+    """Raise an error that says which ``classes`` the object asks for, and what to do."""
     opt_in = f"set {UNSAFE_VARIABLE}=1, or pass allow_pickle=True to sidestep.Reader() or read()"
-    classes = _asked_for(stored, message)
     if classes:
+        line = ", ".join(re.sub(r"^(__main__|builtins)\.", "", name) for name in classes)
         reason = (
             f"needs {', '.join(classes)}: reading it could run code of the checkpoint's choice.  "
-            "If these are harmless, call torch.serialization.add_safe_globals() with them; if you "
-            f"trust who wrote it, {opt_in}"
+            f"If these are harmless, call torch.serialization.add_safe_globals([{line}]) before "
+            f"the load; if you trust who wrote it, {opt_in}"
         )
         raise make_error(f"object '{name}' {reason}", status=Status.EUNSAFE, tensor=name)
     first = message.split("WeightsUnpickler error:")[-1].strip().splitlines() or ["unreadable"]
@@ -227,7 +292,7 @@ def _refuse(name: str, stored: bytes, message: str) -> NoReturn:
     raise _error(name, reason, Status.EUNSAFE)
 
 
-def _asked_for(stored: bytes, message: str) -> list[str]:
+def _asked_for(stored: bytes) -> list[str]:
     """The names of classes and functions that the pickle asks for and must not have."""
     import torch
 
@@ -238,6 +303,11 @@ def _asked_for(stored: bytes, message: str) -> list[str]:
                 return sorted(listed(io.BytesIO(stored)))
         except Exception:  # an old format: torch.load() has its own message
             pass
+    return []
+
+
+def _named_in(message: str) -> list[str]:
+    """The class that an older torch names in its message."""
     return re.findall(r"(?:GLOBAL|[Uu]nsupported (?:global|class)):? ([\w.]+)", message)[:1]
 
 
@@ -283,6 +353,7 @@ def _builtin_names() -> dict[str, Any]:
         collections.OrderedDict,
         collections.defaultdict,
         collections.Counter,
+        collections.deque,
         datetime.date,
         datetime.datetime,
         datetime.time,

@@ -141,7 +141,7 @@ class Writer(_AtPath, StorageWriter):
                 bytes that repeat); "planes" (smaller and faster; see `Planes`); "auto" (planes
                 where that is faster than the disk); None: the value of SIDESTEP_COMPRESS
     files       small files that are saved with the state: as in `sidestep.save`
-    snapshot, io, user_faults: as in `How`
+    snapshot, io, user_faults, strict_objects: as in `How`
     _extensions torch's spelling: ``[ZStandard()]`` is "zstd", ``[Planes()]`` is "planes".  With any
                 other, `sidestep.save` and `async_save` leave the save to torch
 
@@ -162,6 +162,7 @@ class Writer(_AtPath, StorageWriter):
         snapshot: Optional[str] = None,
         io: Optional[str] = None,
         user_faults: Optional[bool] = None,
+        strict_objects: bool = False,
         _extensions: Sequence[Any] = (),
     ) -> None:
         super().__init__()
@@ -169,6 +170,7 @@ class Writer(_AtPath, StorageWriter):
         check_compression(compress)
         self.path = a_path(path, "path")
         self.files = files
+        self.strict_objects = strict_objects
         self.compress = compress if not _extensions else compress_of(_extensions)
         self.extensions = list(_extensions)
         self.overwrite = overwrite
@@ -223,7 +225,9 @@ class Writer(_AtPath, StorageWriter):
             handle = start_save(
                 engine,
                 self.path,
-                lambda: engine.states.get(leaves_of_plan(plan, planner)),
+                lambda: engine.states.get(
+                    leaves_of_plan(plan, planner), strict_objects=self.strict_objects
+                ),
                 files=self.files,
                 step=self.step,
                 no_replace=not self.overwrite,

@@ -73,6 +73,7 @@ def save(
     no_dist: bool = False,
     use_collectives: bool = True,
     files: Optional[Files] = None,
+    strict_objects: bool = False,
 ) -> Metadata:
     """Save ``state_dict`` as the directory ``checkpoint_id``, and return when it is committed.
 
@@ -82,13 +83,17 @@ def save(
     files  small files that become a part of the checkpoint, by their names in it: contents as
            bytes, or a ``pathlib.Path`` that is copied in the call.  `read_file` reads one.  Ranks
            may give the same name only with the same contents
+    strict_objects
+           refuse objects that a load would refuse: Error (EUNSAFE).  Otherwise there is a warning
 
     Returns the checkpoint's ``Metadata``, which is read on first use.
     Errors: `sidestep.Error` on all ranks, which names the rank that failed.  If a ``state_dict()``
     raised, that rank gets its exception.  Then no checkpoint was made, and an older one is
     untouched.
     """
-    route = save_route(checkpoint_id, storage_writer, planner, use_collectives, files)
+    route = save_route(
+        checkpoint_id, storage_writer, planner, use_collectives, files, strict_objects
+    )
     if isinstance(route, Stock):
         done = call_stock(
             originals.save,
@@ -119,6 +124,7 @@ def async_save(
     no_dist: bool = False,
     use_collectives: bool = True,
     files: Optional[Files] = None,
+    strict_objects: bool = False,
 ) -> Union[SaveHandle, AsyncSaveResponse]:
     """Save ``state_dict`` in the background: returns when it may be modified again.
 
@@ -130,7 +136,9 @@ def async_save(
     the handle.  Errors: those of `save`.  The handle raises those of the background; if nobody asks
     it, the next call raises them.
     """
-    route = save_route(checkpoint_id, storage_writer, planner, use_collectives, files)
+    route = save_route(
+        checkpoint_id, storage_writer, planner, use_collectives, files, strict_objects
+    )
     if isinstance(route, Stock):
         done = call_stock(
             originals.async_save,
@@ -208,7 +216,8 @@ def _start(
         values = call_stateful(state_dict)
         if stager is not None:
             values = stager.stage(values)
-        return engine.states.get(flatten(values, nested=route.nested))
+        leaves = flatten(values, nested=route.nested)
+        return engine.states.get(leaves, strict_objects=route.strict_objects)
 
     return start_save(
         engine,
@@ -247,6 +256,7 @@ def _start_planned(
         step=route.step,
         compress=route.compress,
         files=route.files,
+        strict_objects=route.strict_objects,
     )
     try:
         with failures_as_errors(f"save '{route.path}'"):

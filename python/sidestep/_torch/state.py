@@ -8,6 +8,7 @@ few small objects change.  `StateDict.update` finds out in one pass what changed
 from __future__ import annotations
 
 import ctypes
+import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,8 +25,10 @@ from .collecting import no_collection
 from .fence import fences
 from .flatten import Index, Leaf
 from .kept import Kept
-from .objects import SCALARS, encode, value_of
+from .objects import SCALARS, Refused, encode, value_of
 from .shards import Piece, Shards, dtype_number, is_loadable, reach, shards_of
+
+log = logging.getLogger("sidestep")
 
 _PLAIN, _DTENSOR, _OTHER, _OBJECT = range(4)
 _INT64 = 1 << 63
@@ -204,6 +207,7 @@ class StateDict:
     names     of the leaves
     devices   CUDA devices that tensors lie on, which the library copies from and to
     late      some of them may be copied late: `fence`
+    refused   the objects that were encoded last, and that a load will refuse
 
     ``for_load``: tensors are written into, so each must be host memory that is (`is_writable`);
     objects are asked for, not given.  Raises Error with the name of a leaf that cannot be taken.
@@ -217,6 +221,7 @@ class StateDict:
         self.devices: set[int] = set()
         self.late = False
         self.for_load = for_load
+        self.refused: list[Refused] = []
         self.names = [leaf.name for leaf in leaves]
         self._paths = [leaf.path for leaf in leaves]
         self._entries: list[_Entry] = []
@@ -225,7 +230,7 @@ class StateDict:
         call(lib().sidestep_state_dict_new, self._handle)
         when_gone(self, _free, self._handle, os.getpid())
         with no_collection():
-            _Builder(self._handle, for_load).build(leaves, self, late)
+            _Builder(self._handle, for_load, self.refused).build(leaves, self, late)
         self._usable = True
 
     @property
@@ -266,6 +271,7 @@ class StateDict:
         if [leaf.path for leaf in leaves] != self._paths:
             return False
         memory = _Memory(late)
+        self.refused = []
         objects = self._match(leaves, memory)
         if objects is None:
             return False
@@ -299,7 +305,7 @@ class StateDict:
                 if value is not entry.value or type(value) not in SCALARS:
                     if type(value) not in SCALARS and shards_of(leaf.name, value) is not None:
                         return None
-                    object_kind, data = encode(leaf.name, value)
+                    object_kind, data = encode(leaf.name, value, self.refused)
                     if data != entry.data or object_kind != entry.object_kind:
                         changed.append((entry, value, object_kind, data))
                 continue
@@ -359,8 +365,9 @@ def _free(handle: ctypes.c_void_p, pid: int) -> None:
 class _Builder:
     """Adds leaves to a new state dict, with one call of the library for each shard or object."""
 
-    def __init__(self, handle: ctypes.c_void_p, for_load: bool) -> None:
+    def __init__(self, handle: ctypes.c_void_p, for_load: bool, refused: list[Refused]) -> None:
         self.handle = handle
+        self.refused = refused
         self.for_load = for_load
         self.lib = lib()
         self.err = ErrorInfo()
@@ -471,7 +478,7 @@ class _Builder:
         path = self.path if path_length else None
         value: Optional[ctypes.c_void_p] = None
         if not self.for_load:
-            entry.object_kind, entry.data = encode(leaf.name, leaf.value)
+            entry.object_kind, entry.data = encode(leaf.name, leaf.value, self.refused)
             entry.value = leaf.value if entry.cls in SCALARS else entry
             if entry.object_kind == abi.OBJECT_STORED:
                 add = self.lib.sidestep_state_dict_add_bytes
@@ -505,9 +512,10 @@ class StateCache:
     def __init__(self) -> None:
         self._states: list[StateDict] = []
 
-    def get(self, leaves: Sequence[Leaf]) -> StateDict:
+    def get(self, leaves: Sequence[Leaf], *, strict_objects: bool = False) -> StateDict:
         """A state of ``leaves``: a known one with new contents, or a new one.
 
+        Warns of objects that a load will refuse; ``strict_objects`` makes them an Error (EUNSAFE).
         Valid until the next call.  Raises the errors of `StateDict`.
         """
         late = fences.late_storages()
@@ -524,4 +532,23 @@ class StateCache:
             state = StateDict(leaves, late=late)
         self._states = [state] + [other for other in self._states if other is not state]
         del self._states[self.LIMIT :]
+        if state.refused:
+            _tell_of_refused(state.refused, strict_objects)
         return state
+
+
+_told: set[tuple[str, ...]] = set()  # classes of which was warned
+
+
+def _tell_of_refused(refused: Sequence[Refused], strict: bool) -> None:
+    """Warn once for each combination of classes, or raise."""
+    if strict:
+        raise refused[0].error
+    for first in refused:
+        key = first.classes or (first.name,)
+        if key in _told:
+            continue
+        _told.add(key)
+        more = [repr(other.name) for other in refused if other.classes == first.classes][1:]
+        also = f", and {', '.join(more[:8])}" if more and first.classes else ""
+        log.warning("saved, but loads will refuse it%s: %s", also, first.error.message)

@@ -40,6 +40,7 @@ class Ours:
     no_replace    refuse to replace a checkpoint (``overwrite=False``)
     step          the training step to record
     files         small files that are saved with the state
+    strict_objects  refuse objects that a load would refuse
     compress, ways: None: the values of the environment
     For a load:
     partial       missing names are no error (``allow_partial_load``)
@@ -53,6 +54,7 @@ class Ours:
     compress: Optional[str] = None
     ways: Optional[Ways] = None
     files: Optional[Files] = None
+    strict_objects: bool = False
     partial: bool = False
     allow_pickle: bool = False
     planner: Any = None
@@ -82,18 +84,20 @@ def save_route(
     planner: Any,
     use_collectives: bool = True,
     files: Optional[Files] = None,
+    strict_objects: bool = False,
 ) -> Route:
     """Who does this save.  A writer that only carries options is reset, as torch does.
 
     Errors: RuntimeError if neither ``checkpoint_id`` nor ``storage_writer`` is given; ValueError if
-    there are ``files``, and torch would do it.
+    there are ``files`` or ``strict_objects``, and torch would do it.
     """
     route = _save_route(checkpoint_id, storage_writer, planner, use_collectives)
-    if files is None:
-        return route
-    if isinstance(route, Stock):
-        raise ValueError(f"files: torch does this save itself, and saves no files: {route.reason}")
-    return replace(route, files=files)
+    asked: dict[str, Any] = {"files": files, "strict_objects": strict_objects or None}
+    asked = {name: value for name, value in asked.items() if value is not None}
+    if asked and isinstance(route, Stock):
+        names = ", ".join(asked)
+        raise ValueError(f"{names}: torch does this save itself, without that: {route.reason}")
+    return replace(route, **asked) if asked else route
 
 
 def _save_route(
@@ -131,6 +135,7 @@ def _route_of_writer(writer: Writer) -> Route:
         compress=writer.compress,
         ways=writer.ways,
         files=writer.files,
+        strict_objects=writer.strict_objects,
     )
 
 
