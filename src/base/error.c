@@ -32,6 +32,32 @@ int sidestep_status_exit(enum sidestep_status status)
     return 1;
 }
 
+/* After ${url}, which is what follows "://": where a user and a password end.  NULL: there are
+ * none. A password may have a '/', but then it is a colon and no port that begins it. */
+static char *end_of_user(char *url, bool is_cut)
+{
+    size_t whole = strcspn(url, " '\"\t\n"), host = strcspn(url, "/?# '\"\t\n");
+    const char *colon = memchr(url, ':', host);
+    bool has_password = colon != NULL && strchr(":0123456789/?# '\"\t\n", colon[1]) == NULL;
+    char *at = memrchr(url, '@', has_password ? whole : host);
+
+    return at == NULL && has_password && is_cut && url[whole] == '\0' ? url + whole : at;
+}
+
+/* People write "s3://KEY:SECRET@BUCKET" and "http://USER:PASSWORD@PROXY", and messages end up in
+ * logs.  ${is_cut}: the message is longer than its place. */
+static void hide_users(char *message, bool is_cut)
+{
+    for (char *url = strstr(message, "://"); url != NULL; url = strstr(url, "://")) {
+        url += 3;
+        char *end = end_of_user(url, is_cut);
+        if (end == NULL || end - url < 3)
+            continue;
+        memcpy(url, "***", 3);
+        memmove(url + 3, end, strlen(end) + 1);
+    }
+}
+
 enum sidestep_status error_set(struct sidestep_error *err, enum sidestep_status status,
                                int sys_errno, const char *where, const char *fmt, ...)
 {
@@ -47,7 +73,9 @@ enum sidestep_status error_set(struct sidestep_error *err, enum sidestep_status 
         va_start(args, fmt);
         int used = vsnprintf(err->message, sizeof(err->message), fmt, args);
         va_end(args);
-        if (sys_errno != 0 && used >= 0 && (size_t)used < sizeof(err->message)) {
+        hide_users(err->message, used < 0 || (size_t)used >= sizeof(err->message));
+        used = (int)strlen(err->message);
+        if (sys_errno != 0 && (size_t)used < sizeof(err->message) - 1) {
             char buffer[96];
             snprintf(err->message + used, sizeof(err->message) - (size_t)used, ": %s",
                      strerror_r(sys_errno, buffer, sizeof(buffer)));
@@ -101,10 +129,12 @@ void error_wrap(struct sidestep_error *err, const char *fmt, ...)
     va_start(args, fmt);
     int used = vsnprintf(text, sizeof(text), fmt, args);
     va_end(args);
+    hide_users(text, used < 0 || (size_t)used >= sizeof(text));
+    used = (int)strlen(text);
 #ifdef SIDESTEP_FAULTS
     assert(!is_repeated(err->message, text));
 #endif
-    if (used >= 0 && (size_t)used < sizeof(text))
+    if ((size_t)used < sizeof(text) - 1)
         snprintf(text + used, sizeof(text) - (size_t)used, ": %s",
                  skip_repeated_name(err->message, text));
     memcpy(err->message, text, sizeof(text));

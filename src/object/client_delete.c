@@ -80,11 +80,14 @@ static enum sidestep_status fail_refused(struct client *client, struct refusals 
 
     answer_copy_printable(r->first.code, sizeof(r->first.code), r->first.code);
     answer_copy_printable(r->first.message, sizeof(r->first.message), r->first.message);
-    return FAIL(err, status,
-                "delete s3://%s/%.200s: %s \"%s\" (request %s), and %u more; the others are "
-                "deleted",
-                client_endpoint(client).bucket, r->first.key, r->first.code, r->first.message,
-                answer->request_id[0] != '\0' ? answer->request_id : "?", r->count - 1);
+    status = FAIL(err, status,
+                  "delete s3://%s/%.200s: %s \"%s\" (request %s), and %u more; the others are "
+                  "deleted",
+                  client_endpoint(client).bucket, r->first.key, r->first.code, r->first.message,
+                  answer->request_id[0] != '\0' ? answer->request_id : "?", r->count - 1);
+    if (err != NULL)
+        credentials_blank(client->credentials, err->message);
+    return status;
 }
 
 static enum sidestep_status put_keys(const char *const *keys, size_t count, struct buffer *body,

@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "object/credentials_choose.h"
+#include "object/secret.h"
 
 #define RENEW_SECONDS 300     /* before they expire they are renewed */
 #define USELESS_SECONDS 15    /* before they expire they are not used any more */
@@ -22,8 +23,8 @@ struct credentials {
     } shared;
     /* In a mapping of its own; the lock protects it. */
     struct secrets {
-        struct credentials_set set;
-        char signed_for[9 + 64]; /* day and region of ${key} */
+        struct credentials_set set, before; /* before the last renewal */
+        char signed_for[9 + 64];            /* day and region of ${key} */
         uint8_t key[SIGN_KEY_BYTES];
     } * secrets;
 };
@@ -61,6 +62,7 @@ static enum sidestep_status fetch(struct credentials *credentials, struct sidest
         return status;
     }
     lock_acquire(&credentials->shared.lock);
+    credentials->secrets->before = credentials->secrets->set;
     credentials->secrets->set = set;
     credentials->secrets->signed_for[0] = '\0';
     credentials->shared.generation++;
@@ -204,6 +206,18 @@ enum sidestep_status credentials_renew(struct credentials *credentials, uint64_t
 bool credentials_are_renewable(const struct credentials *credentials)
 {
     return credentials->source.is_renewable;
+}
+
+void credentials_blank(struct credentials *credentials, char *text)
+{
+    const struct secrets *secrets = credentials->secrets;
+
+    lock_acquire(&credentials->shared.lock);
+    secret_blank(text, secrets->set.token);
+    secret_blank(text, secrets->set.secret);
+    secret_blank(text, secrets->before.token);
+    secret_blank(text, secrets->before.secret);
+    lock_release(&credentials->shared.lock);
 }
 
 const char *credentials_origin(const struct credentials *credentials)

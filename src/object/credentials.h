@@ -54,6 +54,9 @@ enum sidestep_status credentials_renew(struct credentials *credentials, uint64_t
                                        struct sidestep_error *err);
 /* Can they be renewed?  Those of the environment cannot. */
 bool credentials_are_renewable(const struct credentials *credentials);
+/* Take the secrets, also those before the last renewal, out of a text in which a store may repeat
+ * them. */
+void credentials_blank(struct credentials *credentials, char *text);
 /* Where they come from, for messages: "the environment", "profile 'x' in '/root/.aws/config'". */
 const char *credentials_origin(const struct credentials *credentials);
 

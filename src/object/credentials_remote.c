@@ -7,6 +7,7 @@
 #include <strings.h>
 
 #include "object/escape.h"
+#include "object/secret.h"
 #include "object/xml.h"
 
 #define MAX_ATTEMPTS 3u
@@ -192,6 +193,7 @@ static enum sidestep_status find_role(const struct credentials_source *source,
     TRY(buffer_check(&answer.text, err));
     char *role = (char *)answer.text.bytes;
     role[strcspn(role, "\r\n")] = '\0';
+    secret_blank(role, header->value); /* messages quote the URL */
     buffer_put(url, list.bytes, list.length - 1);
     escape_put(url, role, false);
     buffer_put_u8(url, '\0');
@@ -268,7 +270,8 @@ static bool take_element(struct xml_reader *reader, const char *path, char *text
     return status == SIDESTEP_OK;
 }
 
-static enum sidestep_status parse_token_service(const struct answer *answer,
+/* ${token} is what the question proved itself with. */
+static enum sidestep_status parse_token_service(const struct answer *answer, const char *token,
                                                 struct credentials_set *set,
                                                 struct sidestep_error *err)
 {
@@ -277,6 +280,7 @@ static enum sidestep_status parse_token_service(const struct answer *answer,
     enum sidestep_status status =
         xml_read(answer->text.bytes, answer->text.length, &a.reader, &why);
 
+    secret_blank(a.code, token);
     if (answer->status != 200)
         return FAIL(err, SIDESTEP_EPERM, "the token service refused: HTTP status %d %s",
                     answer->status, a.code);
@@ -318,5 +322,5 @@ enum sidestep_status credentials_from_web_identity(const struct credentials_sour
         .seconds = TOKEN_SERVICE_SECONDS,
     };
     TRY(ask(source->transport, &question, MAX_ATTEMPTS, &answer, err));
-    return parse_token_service(&answer, set, err);
+    return parse_token_service(&answer, (const char *)token.bytes, set, err);
 }

@@ -164,6 +164,8 @@ static void advise_redirect(const struct failure *f, const struct answer *answer
                             const struct failure_report *report, struct advice *a)
 {
     const char *region = answer->region[0] != '\0' ? answer->region : report->region;
+    const char *place =
+        answer->location[0] != '\0' ? answer->location : "the store does not say which";
 
     if (region[0] != '\0' && strcmp(region, f->endpoint->region) != 0)
         snprintf(a->text, sizeof(a->text),
@@ -171,9 +173,9 @@ static void advise_redirect(const struct failure *f, const struct answer *answer
                  f->endpoint->region, region);
     else
         snprintf(a->text, sizeof(a->text),
-                 "the bucket is at another endpoint (%.100s): correct AWS_ENDPOINT_URL_S3, or "
+                 "the bucket is at another endpoint (%.*s): correct AWS_ENDPOINT_URL_S3, or "
                  "AWS_REGION",
-                 answer->location[0] != '\0' ? answer->location : "the store does not say which");
+                 (int)min_u64(strcspn(place, "?"), 100), place); /* no signature in its query */
 }
 
 static void advise(const struct failure *f, const struct answer *answer,

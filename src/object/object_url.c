@@ -30,6 +30,12 @@ static enum sidestep_status take_bucket(const char *path, size_t length, struct 
 
     if (length == 0)
         return FAIL(err, SIDESTEP_EINVAL, "'%s' names no bucket: write s3://BUCKET/PREFIX", path);
+    if (strcspn(name, "@") < strcspn(name, "/") || strcspn(name, ":") < length)
+        return FAIL(err, SIDESTEP_EINVAL,
+                    "'%s' is not of the form s3://BUCKET/PREFIX: give the keys as "
+                    "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and the host as "
+                    "AWS_ENDPOINT_URL_S3",
+                    path);
     if (length < BUCKET_MIN_LENGTH || length >= sizeof(url->bucket) ||
         strspn(name, BUCKET_CHARACTERS) < length || name[0] == '.' || name[0] == '-' ||
         name[length - 1] == '.' || name[length - 1] == '-')

@@ -290,6 +290,8 @@ enum sidestep_status request_run(struct client *client, struct request *request,
     s.deadline_ns = s.started_ns + client->deadline_ns;
     enum sidestep_status status = run(&s, err);
     client_release_slot(client);
+    if (status != SIDESTEP_OK && err != NULL) /* whatever it quotes of the answer */
+        credentials_blank(client->credentials, err->message);
     return judge(request, status, err);
 }
 

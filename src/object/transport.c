@@ -5,6 +5,7 @@
 #include <assert.h>
 #include <stdio.h>
 
+#include "object/secret.h"
 #include "object/transport_easy.h"
 
 #define IDLE_POLL_MS 60000
@@ -233,11 +234,13 @@ static bool speaks_plain_http(const char *reason)
            strstr(reason, "unexpected TLS packet") != NULL;
 }
 
-static void explain(const struct exchange *exchange, char *reason, size_t bytes)
+/* libcurl quotes the URL of a proxy, with its password. */
+static void explain(struct exchange *exchange, char *reason, size_t bytes)
 {
     const char *text = exchange->reason[0] != '\0' ? exchange->reason
                                                    : exchange->curl->easy_strerror(exchange->code);
 
+    secret_blank_proxies(exchange->reason);
     if (exchange->code == CURLE_SSL_CONNECT_ERROR && speaks_plain_http(text))
         snprintf(reason, bytes,
                  "the endpoint speaks plain http, not TLS: write http:// instead of https://");

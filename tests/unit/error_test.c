@@ -42,6 +42,37 @@ TEST(a_wrapped_opening_names_its_file_once)
     }
 }
 
+/* A URL may have a user and a password, which a message must not have. */
+TEST(a_message_has_no_password_of_a_url)
+{
+    static const struct {
+        const char *said, *message;
+    } cases[] = {
+        {"open 's3://AKIA:its/secret@b/x': no", "open 's3://***@b/x': no"},
+        {"http://me:pw@h:80/p?q and https://you@i/", "http://***@h:80/p?q and https://***@i/"},
+        {"http://me:p@w@h", "http://***@h"},
+        {"'s3://b/x@y': no", "'s3://b/x@y': no"},
+        {"http://h:80/x@y", "http://h:80/x@y"},
+        {"http://h: no, ask me@home", "http://h: no, ask me@home"},
+        {"http://[::1]:9000/x@y", "http://[::1]:9000/x@y"},
+        {"s3://", "s3://"},
+    };
+    struct sidestep_error err = {0};
+    char cut[2 * sizeof(err.message)];
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        (void)FAIL(&err, SIDESTEP_EIO, "%s", cases[i].said);
+        assert_string_equal(err.message, cases[i].message);
+        (void)FAIL(&err, SIDESTEP_EIO, "broken");
+        error_wrap(&err, "%s", cases[i].said);
+        assert_memory_equal(err.message, cases[i].message, strlen(cases[i].message));
+    }
+    memset(cut, 'x', sizeof(cut) - 1);
+    cut[sizeof(cut) - 1] = '\0';
+    (void)FAIL(&err, SIDESTEP_EIO, "s3://AKIA:%s@b", cut);
+    assert_string_equal(err.message, "s3://***");
+}
+
 /* The control of the check that runs in all other tests. */
 TEST(a_repeated_prefix_ends_a_test)
 {
