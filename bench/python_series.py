@@ -98,7 +98,7 @@ def frozen(directory: str, runs: int) -> None:
     for incremental in (True, False):
         root = os.path.join(directory, f"frozen-{incremental}")
         with sidestep.Checkpointer(
-            root, how=sidestep.How(incremental=incremental), keep_last_n=2, signals=()
+            root, options=sidestep.SaveOptions(incremental=incremental), keep_last_n=2, signals=()
         ) as checkpoints:
             for step in range(1, 4 + runs):
                 state = {"model": base, "adapter": torch.randn(FROZEN_MIB << 18)}

@@ -12,7 +12,8 @@ torch's package and of its modules is here, too.  sidestep's own names are:
 - `load_metadata`, `read`, `read_file`, `stats`: look into a checkpoint without a template;
 - `Checkpointer`: manages the checkpoints of a run; `TrainState`: the state that a run resumes
   from; `Preempted`: ends a run after a signal; `pin`, `tag`: annotate a checkpoint by hand;
-- `When`, `Retention`, `AtEnd`, `Trouble`, `How`, `Callbacks`: groups of its options;
+- `SchedulePolicy`, `RetentionPolicy`, `PreemptionPolicy`, `FailurePolicy`, `SaveOptions`,
+  `Callbacks`: groups of its options;
 - `huge_pages`: puts the state on huge pages, which makes snapshots almost free;
 - `paused`: stops background writes during a part of training;
 - `export`, `Final`: write a checkpoint as safetensors or as one file of `torch.save`;
@@ -47,14 +48,14 @@ if TYPE_CHECKING:
     from ._copy import copy as copy
     from ._environment import environment as environment
     from ._filling import Loaded as Loaded
-    from ._groups import AtEnd as AtEnd
-    from ._groups import Callbacks as Callbacks
-    from ._groups import How as How
-    from ._groups import Retention as Retention
-    from ._groups import Trouble as Trouble
-    from ._groups import When as When
     from ._handle import SaveHandle as SaveHandle
     from ._huge_pages import huge_pages as huge_pages
+    from ._option_groups import Callbacks as Callbacks
+    from ._option_groups import FailurePolicy as FailurePolicy
+    from ._option_groups import PreemptionPolicy as PreemptionPolicy
+    from ._option_groups import RetentionPolicy as RetentionPolicy
+    from ._option_groups import SaveOptions as SaveOptions
+    from ._option_groups import SchedulePolicy as SchedulePolicy
     from ._paused import paused as paused
     from ._read import TensorStats as TensorStats
     from ._read import load_metadata as load_metadata

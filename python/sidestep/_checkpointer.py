@@ -40,20 +40,20 @@ from ._filling import (
     go_on,
     is_over_already,
 )
-from ._groups import (
-    EVENTS,
-    OF_SERIES,
-    AtEnd,
-    Callbacks,
-    How,
-    Retention,
-    Trouble,
-    When,
-    values_of,
-)
 from ._handle import FailedSave, SaveHandle, take_sticky, wait_for_turn, wait_until
 from ._hooks import Failures, Hooks
 from ._modes import without_modes
+from ._option_groups import (
+    EVENTS,
+    OF_SERIES,
+    Callbacks,
+    FailurePolicy,
+    PreemptionPolicy,
+    RetentionPolicy,
+    SaveOptions,
+    SchedulePolicy,
+    values_of,
+)
 from ._options import Interval, Ways, check_compression, check_spread, series_options
 from ._parents import try_make_parents
 from ._roots import latest, pin
@@ -92,17 +92,17 @@ class Checkpointer:
 
     All other options come in groups.  Each group has a class:
 
-    when         `When`: intervals by the rate of failures; saves that are due during a save
-    retention    `Retention`: which other checkpoints stay; what to do if the disk is full
-    at_end       `AtEnd`: what to do at a signal, and how much time there is
-    trouble      `Trouble`: failures that do not end the run
-    how          `How`: compression, incremental saves, snapshots, the way to storage
+    schedule     `SchedulePolicy`: intervals by the rate of failures; saves that are due during a
+                 save
+    retention    `RetentionPolicy`: which other checkpoints stay; what to do if the disk is full
+    preemption   `PreemptionPolicy`: what to do at a signal, and how much time there is
+    failure      `FailurePolicy`: failures that do not end the run
+    options      `SaveOptions`: compression, incremental saves, snapshots, the way to storage
     callbacks    `Callbacks`: functions that are called when a save or a deletion is done
 
-        Checkpointer("ckpt", interval=500, retention=Retention(keep_every=10000))
+        Checkpointer("ckpt", interval=500, retention=RetentionPolicy(keep_every=10000))
 
-    process_group, no_dist: the ranks that take part, as of `sidestep.save`.  The options of the
-    groups may still be given without them, with a DeprecationWarning.
+    process_group, no_dist: the ranks that take part, as of `sidestep.save`.
     """
 
     def __init__(
@@ -114,19 +114,25 @@ class Checkpointer:
         signals: Iterable[Union[str, int]] = ("SIGTERM",),
         final: Optional[Final] = None,
         name: str = "step-",
-        when: Optional[When] = None,
-        retention: Optional[Retention] = None,
-        at_end: Optional[AtEnd] = None,
-        trouble: Optional[Trouble] = None,
-        how: Optional[How] = None,
+        schedule: Optional[SchedulePolicy] = None,
+        retention: Optional[RetentionPolicy] = None,
+        preemption: Optional[PreemptionPolicy] = None,
+        failure: Optional[FailurePolicy] = None,
+        options: Optional[SaveOptions] = None,
         callbacks: Optional[Callbacks] = None,
         process_group: Any = None,
         no_dist: bool = False,
-        **old: Any,
     ) -> None:
-        groups = {"when": when, "retention": retention, "at_end": at_end, "trouble": trouble}
-        known = Checkpointer.__init__.__kwdefaults__ or ()
-        more = values_of({**groups, "how": how, "callbacks": callbacks}, old, known)
+        more = values_of(
+            {
+                "schedule": schedule,
+                "retention": retention,
+                "preemption": preemption,
+                "failure": failure,
+                "options": options,
+                "callbacks": callbacks,
+            }
+        )
         self.root = absolute(a_path(root, "root"))
         self._failures = Failures()
         if final is not None and not isinstance(final, Final):
@@ -161,16 +167,16 @@ class Checkpointer:
         _names.prepare()  # so that the first save need not, while the trainer waits
         self._engine.comm.ends_at = float("inf")
         self._signals = Signals(signals, self._asked_to_stop)
-        options = series_options(
+        series = series_options(
             interval=interval,
             check_s=min(5.0, self._grace_s / 4) if self._signals.numbers else 0.0,
             keep_last_n=keep_last_n,
             name=name,
             **{option: more[option] for option in OF_SERIES},
         )
-        self._series = self._open(options)
+        self._series = self._open(series)
         close_when_dropped(self, self._series, self._signals)
-        deletes = self._series if options.retention and self._engine.rank == 0 else None
+        deletes = self._series if series.retention and self._engine.rank == 0 else None
         staged, committed, failed, deleted = (more[event] for event in EVENTS)
         self._hooks = Hooks(staged, committed, failed, deleted, deletes)
         self._signals.install()
@@ -293,7 +299,7 @@ class Checkpointer:
             if final or stopping or failure is not None or not self._may_fail(error):
                 raise
             handle = FailedSave(self._engine, self._series.path_of(step), error, step)
-        self._saves = [save for save in self._saves if save.is_open] + [handle]
+        self._saves = [save for save in self._saves if save._is_open] + [handle]
         self._last, self._last_step, self._resumed_step = handle, step, -1
         self._failures.add(handle)
         self._hooks.watch(step, handle)
@@ -320,7 +326,7 @@ class Checkpointer:
         ``timeout``, or the grace time after a signal, is over."""
         until = float("inf") if timeout is None else time.monotonic() + timeout
         ends_at = self._engine.comm.waits_until
-        return self._last is None or self._last.wait_until(lambda: min(until, ends_at()))
+        return self._last is None or self._last._wait_until(lambda: min(until, ends_at()))
 
     @without_modes
     def pin(self, step: int, on: bool = True) -> None:
@@ -431,7 +437,7 @@ class Checkpointer:
 
     def _close(self) -> None:
         for handle in self._saves:
-            handle.hurry()
+            handle._hurry()
             if not wait_until(handle, self._engine.comm.waits_until):
                 self._give_up(f"save '{handle.path}' was not committed within the grace time")
         error = take_sticky(self._saves)
@@ -528,7 +534,7 @@ class Checkpointer:
 
         together = agreed(self._engine, handle.path, Exception)
         with together if self._final is not None else contextlib.nullcontext():
-            if not handle.wait_until(self._engine.comm.waits_until):
+            if not handle._wait_until(self._engine.comm.waits_until):
                 self._give_up(f"save '{handle.path}' was not committed within the grace time")
             if self._final is not None and self._engine.rank == 0:
                 export(handle.path, self._final.path_in(self.root), self._final)
@@ -537,7 +543,7 @@ class Checkpointer:
         """End the run when the save under way is committed, or the grace time is over."""
         late, failure = False, None
         try:
-            late = handle is not None and not handle.wait_until(self._engine.comm.waits_until)
+            late = handle is not None and not handle._wait_until(self._engine.comm.waits_until)
         except Error as error:
             failure = error
         name = handle.path if handle is not None else self.root
@@ -569,7 +575,7 @@ class Checkpointer:
         """End this process without waiting for anything."""
         log.error("%s", what)
         for save in self._saves:
-            save.hurry()  # threads in the idle class of the processor would end late
+            save._hurry()  # threads in the idle class of the processor would end late
         self._is_late = True
         end_within(0.0)
         raise self._preempted()

@@ -4,7 +4,7 @@
 The agreement of a save must not wait for a device, so it goes over the CPU backend of a process
 group (`GroupComm`), or, where there is none (NCCL alone), over the key-value store of the group
 (`StoreComm`).  Both are driven by the thread that calls the library and by no other; calls of the
-store itself are made on a thread of `_board.py`.
+store itself are made on a thread of `_bounded_store.py`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, Optional, Union
 
-from ._comm_base import Comm, Lost
+from ._comm_base import AgreementError, Comm
 
 __all__ = ["Comm", "GroupComm", "StoreComm", "comm_of"]
 
@@ -190,44 +190,44 @@ class StoreComm(Comm):
     def __init__(
         self, store: Any, rank: int, size: int, prefix: str, timeout_s: Optional[float] = None
     ) -> None:
-        super().__init__(rank, size, timeout_s, lambda: _corner(prefix, store))
-        self._litter: list[str] = []
+        super().__init__(rank, size, timeout_s, lambda: _prefixed(prefix, store))
+        self._old_keys: list[str] = []
 
     # -- values of any size under a key
 
     def _set(self, key: str, value: bytes) -> list[str]:
         """Publish a value.  Returns the keys to be deleted later."""
-        board = self._board()
+        store = self._bounded_store()
         names = [key]
         for i, at in enumerate(range(STORE_BYTES, len(value), STORE_BYTES), 1):
             names.append(f"{key}/{i}")
-            board.set(names[-1], value[at : at + STORE_BYTES])
-        board.set(key, len(value).to_bytes(8, "little") + value[:STORE_BYTES])
+            store.set(names[-1], value[at : at + STORE_BYTES])
+        store.set(key, len(value).to_bytes(8, "little") + value[:STORE_BYTES])
         return names
 
     def _get(self, key: str, *, delete: bool = False) -> bytes:
         """Wait until the key is there."""
-        board = self._board()
+        store = self._bounded_store()
         pause = 0.0002
-        while not board.check([key]):
+        while not store.check([key]):
             time.sleep(pause)
             pause = min(pause * 1.5, max(0.005, self.size * 5e-5))
             self._pulse()
         names = [key]
-        value = bytes(board.get(key))
+        value = bytes(store.get(key))
         length, parts = int.from_bytes(value[:8], "little"), [value[8:]]
         for i in range(1, -(-length // STORE_BYTES)):
             names.append(f"{key}/{i}")
-            parts.append(bytes(board.get(names[-1])))
+            parts.append(bytes(store.get(names[-1])))
         if delete:
             self._delete(names)
         return b"".join(parts)
 
     def _delete(self, names: list[str]) -> None:
-        board = self._board()
+        store = self._bounded_store()
         try:
             for name in names:
-                board.delete_key(name)
+                store.delete_key(name)
         except RuntimeError:
             pass  # a store that cannot delete
 
@@ -246,8 +246,8 @@ class StoreComm(Comm):
             words = array.array("Q", self._get(op))
             names = []
         # All ranks have entered this collective, so all have read what came before.
-        self._delete(self._litter)
-        self._litter = names
+        self._delete(self._old_keys)
+        self._old_keys = names
         return list(words)
 
     def _step(self) -> str:
@@ -264,7 +264,7 @@ class StoreComm(Comm):
     def _broadcast(self, buffer: int, length: int, root: int) -> None:
         op = self._step()
         if self.rank == root:
-            self._litter += self._set(op, ctypes.string_at(buffer, length))
+            self._old_keys += self._set(op, ctypes.string_at(buffer, length))
         else:
             _put(buffer, bytearray(self._get(op)), length)
 
@@ -301,20 +301,20 @@ class GroupStoreComm(StoreComm):
         self, group: Any, generation: Union[int, str] = 0, timeout: Optional[float] = None
     ) -> None:
         super().__init__(None, group.rank(), group.size(), "", timeout)
-        self._open_board = _opener(weakref.ref(group), generation)
+        self._open_store = _opener(weakref.ref(group), generation)
 
 
 def _alive(group: Any) -> Any:
     """The process group of a weak reference."""
     found = group()
     if found is None:
-        raise Lost("the process group was destroyed")
+        raise AgreementError("the process group was destroyed")
     return found
 
 
 def _of_size(part: bytes, length: int, rank: int) -> bytearray:
     if len(part) != length:
-        raise Lost(f"{len(part)} bytes from rank {rank}, which were to be {length}")
+        raise AgreementError(f"{len(part)} bytes from rank {rank}, which were to be {length}")
     return bytearray(part)
 
 
@@ -331,7 +331,7 @@ def group_store(group: Any) -> Any:
         return distributed_c10d._get_process_group_store(group)
 
 
-def _corner(prefix: str, store: Any) -> Any:
+def _prefixed(prefix: str, store: Any) -> Any:
     """The keys of ``store`` that begin with ``prefix``."""
     from torch.distributed.distributed_c10d import PrefixStore
 
@@ -343,7 +343,7 @@ def _opener(group: Any, generation: Union[int, str]) -> Callable[[], Any]:
 
     def opens() -> Any:
         found = _alive(group)
-        return _corner(f"sidestep/{found.group_name}/{generation}", group_store(found))
+        return _prefixed(f"sidestep/{found.group_name}/{generation}", group_store(found))
 
     return opens
 

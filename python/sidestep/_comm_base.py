@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Optional
 
-from ._board import Board, Unanswered
+from ._bounded_store import BoundedStore, Unanswered
 from ._c import abi
 from ._c.errors import Error, make_error
 
@@ -38,7 +38,7 @@ def timeout_s() -> float:
     return seconds
 
 
-class Lost(Exception):
+class AgreementError(Exception):
     """The ranks could not agree.  ``rank`` is the one that failed; -1: unknown."""
 
     def __init__(self, text: str, *, status: abi.Status = abi.Status.EPEER, rank: int = -1):
@@ -47,7 +47,7 @@ class Lost(Exception):
         self.rank = rank
 
 
-class Told(Lost):
+class PeerFailure(AgreementError):
     """Another rank has given up.  ``is_reason``: because of a failure of its own."""
 
     def __init__(self, text: str, rank: int, is_reason: bool) -> None:
@@ -125,17 +125,17 @@ class Comm:
         rank: int = 0,
         size: int = 1,
         timeout: Optional[float] = None,
-        open_board: Optional[Callable[[], Any]] = None,
+        open_store: Optional[Callable[[], Any]] = None,
     ) -> None:
-        """``open_board``: opens a key-value store that only this object uses."""
+        """``open_store``: opens a key-value store that only this object uses."""
         self.rank = rank
         self.size = size
         self.timeout = timeout_s() if timeout is None else timeout
         self.failed: Optional[str] = None
         self.ends_at = float("inf")
         self.reserve_s = 0.0
-        self._open_board = open_board
-        self._opened_board: Optional[Board] = None
+        self._open_store = open_store
+        self._opened_store: Optional[BoundedStore] = None
         self._carried: Optional[BaseException] = None
         self._signals = _Signals()
         self._op = 0
@@ -219,7 +219,7 @@ class Comm:
         status, rank = abi.Status.EPEER, None
         if isinstance(carried, Unanswered):
             status = abi.Status.ETIMEDOUT
-        if isinstance(carried, Lost):
+        if isinstance(carried, AgreementError):
             status, rank = carried.status, carried.rank if carried.rank >= 0 else None
         text = f"{doing}: {self.failed}" if doing else str(self.failed)
         return make_error(text, status=status, rank=rank, own_rank=self.rank)
@@ -230,7 +230,7 @@ class Comm:
         """Run one collective.  Returns 1 if it failed: the exception is kept, the others know."""
         try:
             if self.failed is not None:
-                raise Lost(self.failed)
+                raise AgreementError(self.failed)
             self._op += 1
             self._what = action.__name__.strip("_")
             self._began = self._looked = time.monotonic()
@@ -244,24 +244,26 @@ class Comm:
         self._carried = self._carried or problem
         if self.failed is not None:
             return
-        told = self._told_by_others() if isinstance(problem, Exception) else None
-        if told is not None and not isinstance(problem, Told):
+        told = self._failure_of_peer() if isinstance(problem, Exception) else None
+        if told is not None and not isinstance(problem, PeerFailure):
             told.__cause__ = problem  # a connection that broke because another rank went away
             problem = self._carried = told
-        if isinstance(problem, Told):
+        if isinstance(problem, PeerFailure):
             self.failed = str(problem)
         else:
             self.failed = f"rank {self.rank}: {self._what} over {self.name}: {_sentence(problem)}"
             self._tell_others(self.failed, is_reason=not isinstance(problem, Exception))
-        if not isinstance(problem, Exception) or (isinstance(problem, Told) and problem.is_reason):
+        if not isinstance(problem, Exception) or (
+            isinstance(problem, PeerFailure) and problem.is_reason
+        ):
             return
         absent = self._roll_call()
         if absent:
             self.failed += f"; {_ranks(absent)} did not come"
-            status = problem.status if isinstance(problem, Lost) else abi.Status.EPEER
-            self._carried = Lost(self.failed, status=status, rank=absent[0])
+            status = problem.status if isinstance(problem, AgreementError) else abi.Status.EPEER
+            self._carried = AgreementError(self.failed, status=status, rank=absent[0])
             self._carried.__cause__ = problem
-        elif self._opened_board is not None and self._opened_board.is_silent:
+        elif self._opened_store is not None and self._opened_store.is_silent:
             self.failed += (
                 "; the key-value store of the ranks does not answer, either: "
                 f"was {socket.gethostname()} cut off from the network?"
@@ -274,13 +276,13 @@ class Comm:
         self._signals.break_off()
         now = time.monotonic()
         if now - self._began > self.timeout:
-            raise Lost(f"not done after {self.timeout:g} s", status=abi.Status.ETIMEDOUT)
+            raise AgreementError(f"not done after {self.timeout:g} s", status=abi.Status.ETIMEDOUT)
         if now > self.ends_at:
-            raise Lost("the grace time is over", status=abi.Status.ETIMEDOUT)
+            raise AgreementError("the grace time is over", status=abi.Status.ETIMEDOUT)
         if now - self._looked > PULSE_S:
             self._looked = now
             self._say_here()
-            told = self._told_by_others()
+            told = self._failure_of_peer()
             if told is not None:
                 raise told
 
@@ -298,13 +300,13 @@ class Comm:
         except Exception:
             return []  # the store is gone: nothing is known of any rank
 
-    # -- the board: what ranks tell each other outside of the collectives
+    # -- the store: what ranks tell each other outside of the collectives
 
-    def _board(self) -> Any:
-        """A `Board` over a key-value store that only this object uses; or None."""
-        if self._opened_board is None and self._open_board is not None:
-            self._opened_board = Board(self._open_board(), self._answers_until)
-        return self._opened_board
+    def _bounded_store(self) -> Any:
+        """A `BoundedStore` over a key-value store that only this object uses; or None."""
+        if self._opened_store is None and self._open_store is not None:
+            self._opened_store = BoundedStore(self._open_store(), self._answers_until)
+        return self._opened_store
 
     def _answers_until(self, began: float) -> float:
         """When to give up a call of the store that began at this time."""
@@ -312,43 +314,43 @@ class Comm:
 
     def _let_go(self) -> None:
         """Close the store after a call, so that no socket is open when the group is destroyed."""
-        if self._opened_board is not None:
-            self._opened_board.close()
-        self._opened_board = None
+        if self._opened_store is not None:
+            self._opened_store.close()
+        self._opened_store = None
 
     def _tell_others(self, text: str, *, is_reason: bool) -> None:
         try:
-            board = self._board()
-            if board is not None and not board.check(["failed"]):
-                board.set("failed", f"{self.rank} {int(is_reason)}\n{text}".encode())
+            store = self._bounded_store()
+            if store is not None and not store.check(["failed"]):
+                store.set("failed", f"{self.rank} {int(is_reason)}\n{text}".encode())
         except Exception:
             pass  # their deadline will tell them
 
-    def _told_by_others(self) -> Optional[Told]:
+    def _failure_of_peer(self) -> Optional[PeerFailure]:
         try:
-            board = self._board()
-            if board is None or not board.check(["failed"]):
+            store = self._bounded_store()
+            if store is None or not store.check(["failed"]):
                 return None
-            head, _, text = bytes(board.get("failed")).decode("utf-8", "replace").partition("\n")
+            head, _, text = bytes(store.get("failed")).decode("utf-8", "replace").partition("\n")
             rank, is_reason = head.split()
-            return Told(text, int(rank), is_reason == "1")
+            return PeerFailure(text, int(rank), is_reason == "1")
         except Exception:
             return None  # the collective itself will say what is wrong
 
     def _say_here(self) -> None:
         try:
-            board = self._board()
-            if board is not None:
-                board.set(f"at/{self.rank}", str(self._op).encode())
+            store = self._bounded_store()
+            if store is not None:
+                store.set(f"at/{self.rank}", str(self._op).encode())
         except Exception:
             pass
 
     def _seen(self, rank: int) -> int:
         """The number of the collective in which ``rank`` was last seen."""
-        board = self._board()
-        if board is None:
+        store = self._bounded_store()
+        if store is None:
             return self._op
-        return int(board.get(f"at/{rank}")) if board.check([f"at/{rank}"]) else -1
+        return int(store.get(f"at/{rank}")) if store.check([f"at/{rank}"]) else -1
 
     # -- collectives, on addresses
 
@@ -367,7 +369,7 @@ class Comm:
 
 def _sentence(problem: BaseException) -> str:
     text = str(problem)
-    if isinstance(problem, (Lost, Unanswered)):
+    if isinstance(problem, (AgreementError, Unanswered)):
         return text
     return f"{type(problem).__name__}: {text}" if text else type(problem).__name__
 

@@ -41,7 +41,7 @@ _HOOKS = ".sidestep-hooks"  # the beginning of the names of directories for hook
 _kept: set[str] = set()  # paths whose deletion was refused, to say so once
 
 
-class Asked:
+class StateOf:
     """A ``Stateful`` whose state is what a function returns.  If the function raises on one rank,
     all ranks learn it, as with any ``state_dict()``."""
 
@@ -69,7 +69,7 @@ class DirectorySave:
         """Call ``job`` once it is committed, on a thread of the package.  The end of the
         interpreter waits for that.  What it raises is logged."""
         self._followed.clear()
-        self.handle.hold()
+        self.handle._hold()
 
         def run() -> None:
             try:
@@ -79,7 +79,7 @@ class DirectorySave:
                 log.error("'%s' is saved, but what had to follow failed: %s", self.target, problem)
             finally:
                 self._followed.set()
-                self.handle.let_go()
+                self.handle._let_go()
 
         self.handle.add_done_callback(lambda _: in_background(run))
 
@@ -119,7 +119,7 @@ def save(
     engine = engine_for()
     began = time.monotonic() if began is None else began
     asked = {
-        name: Asked(value) if callable(value) and not hasattr(value, "state_dict") else value
+        name: StateOf(value) if callable(value) and not hasattr(value, "state_dict") else value
         for name, value in state.items()
     }
 

@@ -352,11 +352,11 @@ class Engine:
                 keep = state.take_storages() if state is not None else None
                 how = {**how, "keep": keep, "step": options.step if options.has_step else None}
                 handle = SaveHandle(self, save, os.fspath(path), devices=devices, **how)
-                self._saves = [save for save in self._saves if save.is_open] + [handle]
+                self._saves = [save for save in self._saves if save._is_open] + [handle]
                 if late:  # before anything can interrupt us: optimizer steps must wait for it
                     fences.add(handle)
                 if still:  # and so must a caller that is interrupted
-                    handle.hurry()
+                    handle._hurry()
                     handle.staged.reach()
         self.check(status, err, failure)
         assert handle is not None

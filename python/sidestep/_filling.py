@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How a `Checkpointer` fills a state from a checkpoint, and what it reports."""
+"""LoadOptions a `Checkpointer` fills a state from a checkpoint, and what it reports."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ def check_target(state: Any) -> None:
 
 def fill_from(series: Series, step: int, state: Any, *, rejected: str = "", **how: Any) -> Loaded:
     """Fill ``state``, a dict or one ``Stateful``, from the checkpoint of ``step``.  Collective.
-    ``how``: strict, exact and verify of `How`."""
-    from ._torch.load import How, fill
+    ``how``: strict, exact and verify of `LoadOptions`."""
+    from ._torch.load import LoadOptions, fill
 
     path = series.path_of(step)
-    options = How(optional=_optional(state), whole=is_stateful(state), **how)
+    options = LoadOptions(optional=_optional(state), whole=is_stateful(state), **how)
     report = fill(state, path, series.engine, options)
     return Loaded(step, path, report.missing, report.unexpected, report.mismatched, rejected)
 

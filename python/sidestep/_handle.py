@@ -120,7 +120,7 @@ class _Stage(concurrent.futures.Future[Any]):
     def _hurry(self) -> None:
         """Somebody waits: the library no longer gives way to training."""
         if not self.done() and self._owner is not None:
-            self._owner.hurry()
+            self._owner._hurry()
 
     def _told(self) -> None:
         """Note that the failure, if there is one, was reported."""
@@ -131,7 +131,7 @@ class _Stage(concurrent.futures.Future[Any]):
         """The exception; None if there is none, or not yet.  Does not count as reported."""
         return super().exception() if self.done() else None
 
-    def settle(self, error: Optional[BaseException], value: Any = None) -> None:
+    def complete(self, error: Optional[BaseException], value: Any = None) -> None:
         if error is None:
             self.set_result(value)
         else:
@@ -261,7 +261,7 @@ class SaveHandle(_Stage):
         super().result()
         return True
 
-    def wait_until(self, ends_at: Callable[[], float]) -> bool:
+    def _wait_until(self, ends_at: Callable[[], float]) -> bool:
         """Like `wait`, until a time that may be moved forward meanwhile."""
         self._hurry()
         if not wait_until(self, ends_at):
@@ -269,7 +269,7 @@ class SaveHandle(_Stage):
         super().result()
         return True
 
-    def hurry(self) -> None:
+    def _hurry(self) -> None:
         """Go on at full priority and speed, as if somebody waited for it."""
         with self._lock:
             if self._pointer:
@@ -294,9 +294,9 @@ class SaveHandle(_Stage):
         The host waits only where a stream cannot: a graph is being captured on it, the state is
         larger than the staging memory, or the driver refuses.
         """
-        self.fence_until(None, stream)
+        self._fence_until(None, stream)
 
-    def fence_until(self, turn: Optional[int], stream: Any = None) -> None:
+    def _fence_until(self, turn: Optional[int], stream: Any = None) -> None:
         """Like `fence`, for the tensors of optimizers up to ``turn`` (`Fences`); None: for all."""
         if self.staged.done() or not self._devices:
             return
@@ -330,14 +330,14 @@ class SaveHandle(_Stage):
 
     # -- what the engine uses
 
-    def wait_for_turn(self, ends_at: Optional[Callable[[], float]] = None) -> bool:
+    def _wait_for_turn(self, ends_at: Optional[Callable[[], float]] = None) -> bool:
         """Wait until this rank's engine can take the next save, or until ``ends_at`` (as in
-        `wait_until`).  Interruptible."""
+        `_wait_until`).  Interruptible."""
         self._hurry()
         return wait_until(self._turn, ends_at or (lambda: float("inf")))
 
     @property
-    def has_turned(self) -> bool:
+    def _has_turned(self) -> bool:
         """Whether this rank's engine is done with it."""
         return self._turn.done()
 
@@ -346,11 +346,11 @@ class SaveHandle(_Stage):
         return self if self._engine.rank == 0 else self.written
 
     @property
-    def is_open(self) -> bool:
+    def _is_open(self) -> bool:
         """Whether it is under way, or has failed and nobody was told."""
         return not self.done() or (self.peek() is not None and not self._was_told)
 
-    def take_sticky(self) -> Optional[Error]:
+    def _take_sticky(self) -> Optional[Error]:
         """Its error if nobody was told yet.  From then on it counts as told."""
         error = self.peek()
         if not isinstance(error, Error) or self._was_told:
@@ -358,14 +358,14 @@ class SaveHandle(_Stage):
         self._was_told = True
         return error
 
-    def hold(self) -> None:
-        """Let the end of the interpreter also wait until `let_go`."""
+    def _hold(self) -> None:
+        """Let the end of the interpreter also wait until `_let_go`."""
         with self._holding:
             self._holds += 1
             _in_flight[id(self)] = self
 
-    def let_go(self) -> None:
-        """Undo one `hold`."""
+    def _let_go(self) -> None:
+        """Undo one `_hold`."""
         with self._holding:
             self._holds -= 1
             if self._holds == 0:
@@ -388,7 +388,7 @@ class SaveHandle(_Stage):
     def _reach(self, state: SaveState, stage: _Stage) -> None:
         if state == SaveState.SAVE_RELEASED:
             self._keep = None
-        stage.settle(None)
+        stage.complete(None)
 
     def _watch(self) -> None:
         """Follow the save to its end.  On a waiter's thread."""
@@ -399,15 +399,15 @@ class SaveHandle(_Stage):
                 if error is None:
                     self._reach(state, stage)
                 else:
-                    stage.settle(error)
+                    stage.complete(error)
         error = error or self._await(SaveState.SAVE_COMMITTED)
         self._keep = None
         self._finish()
         self._report(error)
         try:
-            self.settle(error)  # and run the callbacks; exit waits for them, too
+            self.complete(error)  # and run the callbacks; exit waits for them, too
         finally:
-            self.let_go()
+            self._let_go()
 
     def _await(self, state: SaveState) -> Optional[Error]:
         err = abi.ErrorInfo()
@@ -472,7 +472,7 @@ class SaveHandle(_Stage):
             stage._done_callbacks.clear()  # type: ignore[attr-defined]
             stage._renew()
             if not stage.done():
-                stage.settle(error)
+                stage.complete(error)
 
 
 class FailedSave(SaveHandle):
@@ -483,7 +483,7 @@ class FailedSave(SaveHandle):
         self._holds = 0
         log.error("rank %d: %s", engine.rank, error)
         for stage in (self.staged, self.released, self.written, self):
-            stage.settle(error)
+            stage.complete(error)
 
 
 def _size(count: float) -> str:
@@ -498,9 +498,9 @@ def wait_for_turn(
     saves: Sequence[SaveHandle], queue: int = 0, ends_at: Optional[Callable[[], float]] = None
 ) -> bool:
     """Wait until an engine is done with ``saves`` (the oldest comes first), except the last
-    ``queue``.  Returns False if it is not by ``ends_at`` (as in `wait_until`)."""
-    waiting = [save for save in saves if not save.has_turned]
-    return all(save.wait_for_turn(ends_at) for save in waiting[: max(0, len(waiting) - queue)])
+    ``queue``.  Returns False if it is not by ``ends_at`` (as in `_wait_until`)."""
+    waiting = [save for save in saves if not save._has_turned]
+    return all(save._wait_for_turn(ends_at) for save in waiting[: max(0, len(waiting) - queue)])
 
 
 def wait_until(stage: _Stage, ends_at: Callable[[], float]) -> bool:
@@ -516,7 +516,7 @@ def wait_until(stage: _Stage, ends_at: Callable[[], float]) -> bool:
 
 def take_sticky(saves: Sequence[SaveHandle]) -> Optional[Error]:
     """The first error of these saves of which nobody was told.  From then on it counts as told."""
-    return next((error for error in (save.take_sticky() for save in saves) if error), None)
+    return next((error for error in (save._take_sticky() for save in saves) if error), None)
 
 
 # ---------------------------------------------------------------- the threads that wait

@@ -68,7 +68,7 @@ class Hooks:
 
     def watch(self, step: int, handle: SaveHandle) -> None:
         """Report this save, and what is deleted after it."""
-        handle.hold()
+        handle._hold()
         handle.staged.add_done_callback(lambda _: self._stage(step, handle))
         with self._lock:
             self._open.append((step, handle))
@@ -107,7 +107,7 @@ class Hooks:
             if self._committed is not None:
                 self._committed(step, handle)
         finally:
-            handle.let_go()
+            handle._let_go()
 
     def _stage(self, step: int, handle: SaveHandle) -> None:
         with self._lock:

@@ -31,7 +31,8 @@ OURS = {
         "_copy": "Copied copy",
         "_environment": "environment",
         "_filling": "Loaded",
-        "_groups": "AtEnd Callbacks How Retention Trouble When",
+        "_option_groups": "Callbacks FailurePolicy PreemptionPolicy RetentionPolicy SaveOptions "
+        "SchedulePolicy",
         "_handle": "SaveHandle",
         "_huge_pages": "huge_pages",
         "_paused": "paused",

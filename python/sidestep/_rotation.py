@@ -87,13 +87,13 @@ class Rotation:
     def then(self, save: SaveHandle, job: Callable[[Optional[BaseException]], None]) -> None:
         """When ``save`` has ended, call ``job`` with its failure, or None, on a thread of the
         package.  The end of the interpreter waits for that."""
-        save.hold()
+        save._hold()
 
         def run() -> None:
             try:
                 job(save.peek())
             finally:
-                save.let_go()
+                save._let_go()
 
         save.add_done_callback(lambda _: in_background(run))
 
@@ -105,11 +105,11 @@ class Rotation:
         with self._lock:
             saves = list(self._saves)
         for save in saves:
-            save.hurry()
+            save._hurry()
             save.reach()
         with self._lock:
             self._lock.wait_for(lambda: not self._wanted and self._deleting is None)
-        errors = [error for error in (save.take_sticky() for save in saves) if error is not None]
+        errors = [error for error in (save._take_sticky() for save in saves) if error is not None]
         if errors:
             raise errors[0]
 

@@ -26,7 +26,6 @@ from typing import Any, Optional, Union
 import accelerate
 from accelerate.utils import DistributedType
 
-from ._borrowed import Recorded, ours_loads, recorded_saves
 from ._c.checked import a_path, absolute, is_url
 from ._checkpoint import Checkpoint
 from ._directory import (
@@ -56,6 +55,7 @@ from ._plain import (
     optimizer_state,
     run_export,
 )
+from ._redirect import Recorded, ours_loads, recorded_saves
 from ._torch.load import agreed, load
 
 log = logging.getLogger("sidestep")

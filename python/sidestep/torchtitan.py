@@ -24,12 +24,12 @@ import torch.distributed as dist
 from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 from torchtitan.components.checkpointer import CheckpointManager as _Stock
 
-from ._borrowed import ours_everywhere
 from ._c.abi import Status
 from ._c.errors import make_error
 from ._directory import collect_garbage, damage_of
 from ._handle import SaveHandle
 from ._metrics import Costs
+from ._redirect import ours_everywhere
 from ._waiting import waits
 
 log = logging.getLogger("sidestep")

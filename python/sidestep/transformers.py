@@ -28,7 +28,6 @@ from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
 from transformers.trainer_utils import sort_checkpoints
 from transformers.utils import is_sagemaker_mp_enabled, is_torch_xla_available
 
-from ._borrowed import Recorded, ours_loads, recorded_saves
 from ._directory import (
     DirectorySave,
     contents_of,
@@ -53,6 +52,7 @@ from ._plain import (
     optimizer_state,
     run_export,
 )
+from ._redirect import Recorded, ours_loads, recorded_saves
 from ._torch.load import load
 
 log = logging.getLogger("sidestep")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from torch.distributed._shard.sharded_tensor.api import ShardedTensor
 from torch.distributed.tensor import DTensor
 
 import sidestep
+from sidestep._option_groups import GROUPS
 
 DTYPES = [
     getattr(torch, name)
@@ -24,6 +26,15 @@ DTYPES = [
     )
     if hasattr(torch, name)
 ]
+
+
+def in_groups(**options: Any) -> dict[str, Any]:
+    """Options of `Checkpointer`, with those of a group given by that group."""
+    group_of = {field.name: name for name, kind in GROUPS.items() for field in fields(kind)}
+    groups: dict[str, dict[str, Any]] = {}
+    for name in set(options) & set(group_of):
+        groups.setdefault(group_of[name], {})[name] = options.pop(name)
+    return {**options, **{name: GROUPS[name](**given) for name, given in groups.items()}}
 
 
 def raw(tensor: torch.Tensor) -> bytes:

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed.checkpoint as stock
+from states import in_groups
 
 import sidestep
 from sidestep import Checkpointer, Error, Final, Reader, Status, TrainState, Writer
@@ -352,12 +353,11 @@ BAD_OPTIONS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.filterwarnings("ignore:write Checkpointer:DeprecationWarning")
 @pytest.mark.parametrize("options", BAD_OPTIONS, ids=str)
 def test_options_of_a_checkpointer(here: Path, options: dict[str, Any]) -> None:
     name = next(iter(options))
     with pytest.raises((TypeError, ValueError), match=f"^{name}[:=]"):
-        Checkpointer("run", no_dist=True, **{"signals": (), **options})
+        Checkpointer("run", no_dist=True, **{"signals": (), **in_groups(**options)})
 
 
 @pytest.mark.parametrize(

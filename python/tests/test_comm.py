@@ -233,7 +233,7 @@ def test_a_failure_is_seen_by_all(use_store: bool) -> None:
         assert "MemoryError: no room" in message
         assert "EPEER" in message
         assert took < 8, f"rank {rank} took {took}"
-        assert cause == ("MemoryError" if rank == 1 else "Told")
+        assert cause == ("MemoryError" if rank == 1 else "PeerFailure")
 
 
 def one_is_silent(rank: int, use_store: bool, dies: bool) -> Any:
@@ -296,7 +296,7 @@ def test_a_host_that_was_cut_off(use_store: bool, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(base, "PULSE_S", 0.0)
     store = Silent()
     comm = StoreComm(None, 0, 2, "", 0.2) if use_store else Waiting(0, 2, 0.2)
-    comm._open_board = lambda: store
+    comm._open_store = lambda: store
     try:
         with comm.calling():
             status, _ = max_all(comm, [1])

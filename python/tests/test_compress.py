@@ -116,7 +116,9 @@ def test_ways_to_ask_for_it(
         monkeypatch.setenv("SIDESTEP_COMPRESS", "planes")
         dcp.save(state, checkpoint_id=path)
     elif way == "checkpointer":
-        with dcp.Checkpointer(tmp_path / "run", compress="planes") as checkpointer:
+        with dcp.Checkpointer(
+            tmp_path / "run", options=dcp.SaveOptions(compress="planes")
+        ) as checkpointer:
             checkpointer.save(3, state)
         path = tmp_path / "run" / "step-3"
     elif way == "our extension":

@@ -222,7 +222,7 @@ def test_a_missing_fence_is_seen(
     driver: Driver, fenced: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The negative control: hooks that do not fence."""
-    monkeypatch.setattr(sidestep.SaveHandle, "fence_until", lambda *_: None)
+    monkeypatch.setattr(sidestep.SaveHandle, "_fence_until", lambda *_: None)
     weight = parameter(driver)
     optimizer = optimizer_of(weight)
     optimizer.step()

@@ -75,8 +75,8 @@ def test_a_save_that_is_interrupted_has_the_state_of_its_call(
             handles.append(self)
             signal.raise_signal(signal.SIGUSR1)  # the library's call has not returned yet
 
-        def hurry(self) -> None:
-            super().hurry()
+        def _hurry(self) -> None:
+            super()._hurry()
             if signal.getsignal(signal.SIGUSR1) != before:
                 signal.raise_signal(signal.SIGUSR1)  # and again, as somebody waits
 

@@ -31,7 +31,7 @@ class Handle:
         self.is_staged = False
         self.staged = SimpleNamespace(done=lambda: self.is_staged)
 
-    def fence_until(self, turn: Optional[int]) -> None:
+    def _fence_until(self, turn: Optional[int]) -> None:
         """As SaveHandle's."""
         self.log.append("fence" if turn is None else f"fence {turn}")
 

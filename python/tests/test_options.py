@@ -11,7 +11,7 @@ import torch
 from ranks import run_ranks
 
 import sidestep
-from sidestep import Checkpointer, SaveHandle, Writer
+from sidestep import Checkpointer, SaveHandle, SaveOptions, Writer
 from sidestep._c import abi
 from sidestep._options import Ways
 
@@ -36,7 +36,10 @@ def test_arguments_choose(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         assert not found.direct_io or direct, (io, found)
         assert found.io_depth <= int(io.partition(":")[2] or 4), (io, found)
     with Checkpointer(
-        tmp_path / "r", no_dist=True, signals=(), snapshot="copy", io="buffered"
+        tmp_path / "r",
+        no_dist=True,
+        signals=(),
+        options=SaveOptions(snapshot="copy", io="buffered"),
     ) as checkpoints:
         handle = checkpoints.save(1, STATE)
         handle.wait()
@@ -63,7 +66,11 @@ def test_words_that_mean_nothing(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=f"{name}='.*' is none of"):
             Writer(tmp_path / "c", **wrong)  # type: ignore[arg-type]
         with pytest.raises(ValueError, match=f"{name}='.*' is none of"):
-            Checkpointer(tmp_path / "r", no_dist=True, **wrong)  # type: ignore[arg-type]
+            Checkpointer(
+                tmp_path / "r",
+                no_dist=True,
+                options=SaveOptions(**wrong),  # type: ignore[arg-type]
+            )
 
 
 def two_ways(rank: int, root: str) -> list[str]:

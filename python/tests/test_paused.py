@@ -42,7 +42,9 @@ def test_who_waits_is_not_held(tmp_path: Path) -> None:
 
 
 def test_saves_of_a_run_take_their_time(tmp_path: Path) -> None:
-    with sidestep.Checkpointer(tmp_path, spread_s=3600.0) as checkpoints:
+    with sidestep.Checkpointer(
+        tmp_path, options=sidestep.SaveOptions(spread_s=3600.0)
+    ) as checkpoints:
         handle = checkpoints.save(1, state())
         assert not handle.committed.done()
         handle.result(60)  # who waits does not wait for an hour
@@ -51,7 +53,7 @@ def test_saves_of_a_run_take_their_time(tmp_path: Path) -> None:
 @pytest.mark.parametrize("seconds", [-1.0, float("nan"), 1e300])
 def test_no_time(tmp_path: Path, seconds: float) -> None:
     with pytest.raises(ValueError, match="no number of seconds"):
-        sidestep.Checkpointer(tmp_path, spread_s=seconds)
+        sidestep.Checkpointer(tmp_path, options=sidestep.SaveOptions(spread_s=seconds))
 
 
 def test_no_time_in_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

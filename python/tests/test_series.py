@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 from scripts import Scripts
+from states import in_groups
 
 import sidestep
 from sidestep import Checkpointer, Error, Status
@@ -30,7 +31,7 @@ def steps(root: Path) -> list[int]:
 
 
 def open_at(root: Path, **options: Any) -> Checkpointer:
-    return Checkpointer(root, no_dist=True, signals=(), **options)
+    return Checkpointer(root, no_dist=True, signals=(), **in_groups(**options))
 
 
 def damage(path: Path, at: int = 3000) -> None:
@@ -342,7 +343,8 @@ from pathlib import Path
 root = Path(sys.argv[1]) / "root"
 w = torch.zeros(1000)
 state = {"w": w, "step": 0}
-options = {"interval": 1000000, "grace_s": 4, **eval(sys.argv[2])}
+options = {"interval": 1000000, "preemption": sidestep.PreemptionPolicy(grace_s=4),
+           **eval(sys.argv[2])}
 with sidestep.Checkpointer(root, **options) as checkpoints:
     found = checkpoints.resume(state)
     step = found.step if found else 0
@@ -363,10 +365,15 @@ def test_a_signal_makes_a_last_checkpoint(scripts: Scripts, tmp_path: Path) -> N
     last = 0
     for options, number, code in (
         ("{}", signal.SIGTERM, 143),
-        ("{'signals': ('USR1', 'TERM'), 'exit_code': 7}", signal.SIGUSR1, 7),
+        (
+            "{'signals': ('USR1', 'TERM'), 'preemption': sidestep.PreemptionPolicy(exit_code=7)}",
+            signal.SIGUSR1,
+            7,
+        ),
         # The last one comes behind those that are queued.
         (
-            "{'interval': 3, 'busy': 'queue', 'queue': 2, 'keep_last_n': 3, 'grace_s': 30}",
+            "{'interval': 3, 'schedule': sidestep.SchedulePolicy(busy='queue', queue=2),"
+            " 'keep_last_n': 3, 'preemption': sidestep.PreemptionPolicy(grace_s=30)}",
             signal.SIGTERM,
             143,
         ),
@@ -390,7 +397,8 @@ import logging, os, sys, time, torch, sidestep
 from pathlib import Path
 logging.basicConfig(level=logging.INFO)
 state = {"w": torch.zeros(int(sys.argv[3]) << 18)}
-options = {"interval": int(sys.argv[2]), "grace_s": 1.0, "at_signal": sys.argv[4]}
+options = {"interval": int(sys.argv[2]),
+           "preemption": sidestep.PreemptionPolicy(grace_s=1.0, at_signal=sys.argv[4])}
 with sidestep.Checkpointer(Path(sys.argv[1]) / "late", **options) as checkpoints:
     step = 0
     print("ready", flush=True)

@@ -205,7 +205,7 @@ def failing_of_ranks(rank: int, root: str) -> list[str]:
             (Path(root) / "final.pt").rmdir()
         with pytest.MonkeyPatch.context() as patch:
             if rank == 1:
-                patch.setattr(SaveHandle, "wait_until", refuse)
+                patch.setattr(SaveHandle, "_wait_until", refuse)
             with pytest.raises(Error) as caught:
                 checkpoints.save(6, state, final=True)
             told.append(str(caught.value))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The options of `Checkpointer` in groups, and their old spelling; and what its log says."""
+"""The options of `Checkpointer` in groups, and what its log says."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import inspect
 import logging
 import os
 import signal
-import warnings
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ import pytest
 import torch
 
 import sidestep
-from sidestep._groups import GROUPS, OF_SERIES, values_of
+from sidestep._option_groups import GROUPS, OF_SERIES, values_of
 
 NOTHING: dict[str, Any] = dict.fromkeys(GROUPS)
 
@@ -33,47 +32,31 @@ def test_the_first_screen_of_help() -> None:
             assert one.name in (kind.__doc__ or ""), one.name
 
 
-def test_a_group_means_what_the_old_spelling_means() -> None:
-    new = values_of({**NOTHING, "when": sidestep.When(busy="queue", queue=3)}, {})
-    with pytest.warns(DeprecationWarning):
-        old = values_of(NOTHING, {"busy": "queue", "queue": 3})
-    assert new == old
-    assert (new["busy"], new["queue"], new["max_lost"]) == ("queue", 3, 0.0)
-    assert set(OF_SERIES) < set(new)
+def test_what_a_group_means() -> None:
+    schedule = sidestep.SchedulePolicy(busy="queue", queue=3)
+    values = values_of({**NOTHING, "schedule": schedule})
+    assert (values["busy"], values["queue"], values["max_lost"]) == ("queue", 3, 0.0)
+    assert set(OF_SERIES) < set(values)
 
 
-def test_the_old_spelling_is_taken_with_a_warning(tmp_path: Path) -> None:
-    with pytest.warns(DeprecationWarning) as told:
-        one = sidestep.Checkpointer(tmp_path / "a", keep_last_n=1, keep_every=4, busy="skip")
-    one.close()
-    (warning,) = told
-    assert warning.filename == __file__
-    assert "retention=sidestep.Retention(keep_every=4)" in str(warning.message)
-    assert "when=sidestep.When(busy='skip')" in str(warning.message)
-
-
-def test_the_new_spelling_is_taken_without_one(tmp_path: Path) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        with sidestep.Checkpointer(
-            tmp_path / "a",
-            keep_last_n=1,
-            retention=sidestep.Retention(keep_every=4),
-            callbacks=sidestep.Callbacks(),
-        ) as checkpoints:
-            for step in range(1, 7):
-                checkpoints.save(step, {"weight": torch.ones(2)})
+def test_a_group_is_taken(tmp_path: Path) -> None:
+    with sidestep.Checkpointer(
+        tmp_path / "a",
+        keep_last_n=1,
+        retention=sidestep.RetentionPolicy(keep_every=4),
+        callbacks=sidestep.Callbacks(),
+    ) as checkpoints:
+        for step in range(1, 7):
+            checkpoints.save(step, {"weight": torch.ones(2)})
     assert sorted(os.listdir(tmp_path / "a"))[-2:] == ["step-4", "step-6"]
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"keep_laast_n": 3}, "argument 'keep_laast_n'. Did you mean 'keep_last_n'"),
-        ({"colour": 3}, "argument 'colour'$"),
-        ({"when": sidestep.Retention()}, "is no sidestep.When"),
-        ({"how": {"compress": "zstd"}}, "is no sidestep.How"),
-        ({"busy": "skip", "when": sidestep.When()}, "busy= is an option of when="),
+        ({"keep_laast_n": 3}, "unexpected keyword argument 'keep_laast_n'"),
+        ({"schedule": sidestep.RetentionPolicy()}, "is not a sidestep.SchedulePolicy"),
+        ({"options": {"compress": "zstd"}}, "is not a sidestep.SaveOptions"),
     ],
 )
 def test_what_makes_no_sense(tmp_path: Path, arguments: dict[str, Any], message: str) -> None:

@@ -11,9 +11,11 @@ import torch
 import torch.distributed.checkpoint as dcp
 
 import sidestep
-from sidestep import Checkpointer, Final
+from sidestep import Checkpointer, Final, SaveOptions
 
 MIB = 1 << 18  # of float32
+
+INCREMENTAL = SaveOptions(incremental=True)
 
 
 def state_of(step: int, frozen: int = 1000) -> dict[str, Any]:
@@ -38,7 +40,7 @@ def by_stock_torch(path: Path) -> dict[str, Any]:
 
 
 def test_what_is_frozen_is_written_once(tmp_path: Path) -> None:
-    with Checkpointer(tmp_path, no_dist=True, signals=(), incremental=True) as checkpoints:
+    with Checkpointer(tmp_path, no_dist=True, signals=(), options=INCREMENTAL) as checkpoints:
         for step in range(1, 6):
             handle = checkpoints.save(step, state_of(step))
             assert handle.wait()
@@ -54,7 +56,7 @@ def test_what_is_frozen_is_written_once(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "step-3")  # which wrote it
     sidestep.export(tmp_path / "step-5", tmp_path / "out", Final("torch"))
     assert_equal(by_stock_torch(tmp_path / "step-5"), state_of(5))
-    with Checkpointer(tmp_path, no_dist=True, signals=(), incremental=True) as checkpoints:
+    with Checkpointer(tmp_path, no_dist=True, signals=(), options=INCREMENTAL) as checkpoints:
         state = state_of(0, 0)
         checkpoints.load(state, step=5)
         assert_equal(state, state_of(5))

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 from ranks import run_ranks
+from states import in_groups
 
 from sidestep import Checkpointer, Final
 from sidestep._engine import engine_alone
@@ -25,7 +26,7 @@ def state_of(step: int) -> dict[str, Any]:
 
 
 def open_at(root: Any, **options: Any) -> Checkpointer:
-    return Checkpointer(root, no_dist=True, signals=(), **options)
+    return Checkpointer(root, no_dist=True, signals=(), **in_groups(**options))
 
 
 def resumed(root: Path, **options: Any) -> tuple[int, str]:
@@ -113,7 +114,8 @@ FULL = """
 import os, sys, torch, sidestep
 from sidestep import Checkpointer
 root, on_full = sys.argv[1], {"none": None}.get(sys.argv[2], sys.argv[2])
-options = {"no_dist": True, "signals": (), "keep_last_n": 2, "on_full": on_full}
+options = {"no_dist": True, "signals": (), "keep_last_n": 2,
+           "retention": sidestep.RetentionPolicy(on_full=on_full)}
 
 def attempt(step):
     handle = None

@@ -14,7 +14,7 @@ import torch
 from saving import held_saves
 from test_series import open_at, state_of, steps, wait_for_callbacks
 
-from sidestep import Checkpointer, Error, paused
+from sidestep import Checkpointer, Error, RetentionPolicy, SchedulePolicy, paused
 from sidestep._engine import engine_alone
 from sidestep._handle import SaveHandle
 
@@ -23,7 +23,11 @@ def test_what_is_noted_later_waits_and_forgets_nothing(tmp_path: Path) -> None:
     """Of any save that is under way, not of the last one only; the best stays the best."""
     values = {"w": torch.zeros(1000)}
     with Checkpointer(
-        tmp_path, busy="queue", queue=2, keep_last_n=1, keep_best=("loss", 1, "min"), signals=()
+        tmp_path,
+        keep_last_n=1,
+        signals=(),
+        schedule=SchedulePolicy(busy="queue", queue=2),
+        retention=RetentionPolicy(keep_best=("loss", 1, "min")),
     ) as checkpoints:
         with paused():
             for step in range(1, 4):
@@ -95,7 +99,7 @@ def test_a_queued_save_that_fails_is_told_once(tmp_path: Path, max_failures: int
     finally:
         engine.pause(False)
     second.wait()
-    first.wait_for_turn()
+    first._wait_for_turn()
     if max_failures == 0:
         with pytest.raises(Error, match="the save before this one failed"):
             checkpoints.save(3, state_of(3))

@@ -15,7 +15,7 @@ import torch
 from ranks import run_ranks
 
 import sidestep
-from sidestep import Checkpointer, Preempted
+from sidestep import Checkpointer, Preempted, PreemptionPolicy
 from sidestep._engine import engine_for
 
 
@@ -24,7 +24,10 @@ def end(rank: int, root: str, at_signal: str, told: set[int], in_save: bool) -> 
     while a save is under way that would take a minute."""
     state = {f"w{rank}": torch.zeros(64 << 18)}
     comm = engine_for().comm
-    checkpoints = Checkpointer(root, grace_s=3, at_signal=at_signal)  # type: ignore[arg-type]
+    checkpoints = Checkpointer(
+        root,
+        preemption=PreemptionPolicy(grace_s=3, at_signal=at_signal),  # type: ignore[arg-type]
+    )
     with pytest.raises(Preempted) as ended, checkpoints:
         checkpoints.save(1, state)
         if rank in told:

@@ -21,16 +21,17 @@ import pytest
 import torch
 from ranks import run_ranks
 from saving import held_saves
+from states import in_groups
 
 import sidestep
 from sidestep import (
     Callbacks,
     Checkpointer,
     Error,
+    FailurePolicy,
     Final,
     Preempted,
     Status,
-    Trouble,
     _series,
     export,
 )
@@ -44,7 +45,7 @@ def state_of(step: int, **more: Any) -> dict[str, Any]:
 
 
 def open_at(root: Path, **options: Any) -> Checkpointer:
-    return Checkpointer(root, no_dist=True, **{"signals": (), **options})
+    return Checkpointer(root, no_dist=True, **{"signals": (), **in_groups(**options)})
 
 
 def resumed(root: Path) -> int:
@@ -115,8 +116,9 @@ def test_as_many_may_fail_as_are_allowed(
 def test_storage_that_is_away_when_a_save_begins(tmp_path: Path) -> None:
     """Such a save is one that failed, as if it had failed in the background."""
     root, away, told = tmp_path / "run", tmp_path / "away", []
-    trouble, callbacks = Trouble(max_failures=2), Callbacks(on_failed=lambda *it: told.append(it))
-    with open_at(root, trouble=trouble, callbacks=callbacks) as checkpoints:
+    failure = FailurePolicy(max_failures=2)
+    callbacks = Callbacks(on_failed=lambda *it: told.append(it))
+    with open_at(root, failure=failure, callbacks=callbacks) as checkpoints:
         checkpoints.save(1, state_of(1)).result()
         root.rename(away)
         lost = [checkpoints.save(step, state_of(step)) for step in (2, 3)]
@@ -307,7 +309,7 @@ def test_a_signal_while_it_is_closed(
     handler = signal.getsignal(signal.SIGTERM)
     checkpoints = open_at(tmp_path, signals="SIGTERM")
     with held_saves() as go:
-        real = SaveHandle.hurry
+        real = SaveHandle._hurry
 
         def hurry(handle: SaveHandle) -> None:
             if not go.is_set():
@@ -316,7 +318,7 @@ def test_a_signal_while_it_is_closed(
             real(handle)
 
         checkpoints.save(1, state_of(1))
-        monkeypatch.setattr(SaveHandle, "hurry", hurry)
+        monkeypatch.setattr(SaveHandle, "_hurry", hurry)
         with pytest.raises(Preempted) as ended:
             checkpoints.close()
     assert ended.value.signal == signal.SIGTERM and ended.value.code == 143

@@ -79,8 +79,8 @@ class Race:
 
 def control(race, rounds):
     """Without fences."""
-    fence_until = sidestep.SaveHandle.fence_until
-    sidestep.SaveHandle.fence_until = lambda *_: None
+    fence_until = sidestep.SaveHandle._fence_until
+    sidestep.SaveHandle._fence_until = lambda *_: None
     try:
         for number in range(1, rounds + 1):
             wrong, problem = race.round(number)
@@ -88,7 +88,7 @@ def control(race, rounds):
                 place.say("race control", ok=True, rounds=number, wrong=wrong, problem=problem)
                 return
     finally:
-        sidestep.SaveHandle.fence_until = fence_until
+        sidestep.SaveHandle._fence_until = fence_until
     place.say("race control", ok=False, rounds=rounds, why="the missing fence was not seen")
 
 

@@ -65,7 +65,7 @@ class Fences:
         for reference, turns in pending:
             handle = reference()
             if handle is not None and not handle.staged.done():
-                handle.fence_until(turns.get(optimizer))
+                handle._fence_until(turns.get(optimizer))
                 self._pending.append((reference, turns))  # other optimizers have other streams
 
     def add(self, handle: SaveHandle) -> None:

@@ -91,13 +91,15 @@ def load(
                 no_dist=no_dist,
             )
         return
-    how = How(partial=route.partial, nested=route.nested, allow_pickle=route.allow_pickle)
-    fill(state_dict, route.path, engine_for(process_group, no_dist=no_dist), how)
+    options = LoadOptions(
+        partial=route.partial, nested=route.nested, allow_pickle=route.allow_pickle
+    )
+    fill(state_dict, route.path, engine_for(process_group, no_dist=no_dist), options)
 
 
 @dataclass(frozen=True)
-class How:
-    """How a load fills a state.
+class LoadOptions:
+    """LoadOptions a load fills a state.
 
     partial   missing names are left as they are, and reported
     nested    dicts and lists are flattened; else each top-level value is one tensor or object
@@ -118,13 +120,13 @@ class How:
     verify: str = "read"
 
 
-def fill(state: Any, path: str, engine: Engine, how: How) -> LoadReport:
+def fill(state: Any, path: str, engine: Engine, options: LoadOptions) -> LoadReport:
     """`load`, after the decision that sidestep does it.  Returns the names that were found."""
     with _told_to_all(engine, path):
-        values = _asked_whole(state) if how.whole else _asked(state)
-    report = _load_into(values, path, engine, how)
+        values = _asked_whole(state) if options.whole else _asked(state)
+    report = _load_into(values, path, engine, options)
     with agreed(engine, path), as_the_caller():
-        if how.whole:
+        if options.whole:
             state.load_state_dict(values)
         else:
             _give_back(state, values)
@@ -162,17 +164,17 @@ def _give_back(state: MutableMapping[Any, Any], values: dict[Any, Any]) -> None:
 
 
 def _load_into(
-    state_dict: MutableMapping[Any, Any], path: str, engine: Engine, how: How
+    state_dict: MutableMapping[Any, Any], path: str, engine: Engine, options: LoadOptions
 ) -> LoadReport:
     """`fill` for a ``state_dict`` without ``Stateful`` values.  Collective.
 
     Optional names that are missing are removed from it.
     """
     with _told_to_all(engine, path), no_collection():
-        filling = _Filling(state_dict, path, how)
+        filling = _Filling(state_dict, path, options)
         state = StateDict(filling.leaves, for_load=True)
     # Not partial: missing names are not requested.  Otherwise another save has come between.
-    report = engine.load(path, state, strict=how.exact, verify=how.verify)
+    report = engine.load(path, state, strict=options.exact, verify=options.verify)
     if report.unexpected:
         names = ", ".join(report.unexpected[:8])
         logger.debug("load '%s': %d names not asked for: %s", path, len(report.unexpected), names)
@@ -243,28 +245,28 @@ class _Mismatch(Exception):
 
 
 class _Filling:
-    """Which parts of a state dict are filled from a checkpoint, and how."""
+    """Which parts of a state dict are filled from a checkpoint, and options."""
 
-    def __init__(self, state: MutableMapping[Any, Any], path: str, how: How) -> None:
+    def __init__(self, state: MutableMapping[Any, Any], path: str, options: LoadOptions) -> None:
         self.path = path
-        self.how = how
+        self.options = options
         self.mismatched: dict[str, str] = {}  # what was saved and what is wanted, by name
         self.leaves: list[Leaf] = []
         self.objects: list[Leaf] = []
         self.targets: list[Target] = []
-        leaves = flatten(state, nested=how.nested)
+        leaves = flatten(state, nested=options.nested)
         materialize(state, leaves)
         with Checkpoint(path) as checkpoint:
-            if how.nested:
+            if options.nested:
                 leaves = _by_the_rule_of(checkpoint, state, leaves)
             lacks = [leaf for leaf in leaves if not self._take(leaf, checkpoint)]
             lacks = self._without_tied(leaves, lacks)
             self.missing = [leaf.name for leaf in lacks]
-            may_lack = how.optional or (lambda _: False)
+            may_lack = options.optional or (lambda _: False)
             allowed = {leaf.name: leaf.path for leaf in lacks if may_lack(leaf)}
             self.lacking = list(allowed.values())
             missing = [name for name in self.missing if name not in allowed]
-            if missing and how.strict and not how.partial:
+            if missing and options.strict and not options.partial:
                 raise missing_error(path, missing, checkpoint.names(), state.keys())
         if missing:
             names = ", ".join(missing[:8])
@@ -282,7 +284,7 @@ class _Filling:
             try:
                 leaf = Leaf(leaf.name, leaf.path, self._shards(leaf, saved))
             except _Mismatch as mismatch:
-                if self.how.strict:
+                if self.options.strict:
                     raise mismatch.error from None
                 self.mismatched[leaf.name] = f"{leaf.name}: {mismatch}"
                 return True
@@ -348,7 +350,7 @@ class _Filling:
         for leaf in self.objects:
             stored = state.stored(leaf.name)
             assert stored is not None, leaf.name  # else the load had failed
-            value = decode(leaf.name, stored, allow_pickle=self.how.allow_pickle)
+            value = decode(leaf.name, stored, allow_pickle=self.options.allow_pickle)
             loaded.append((leaf.path, value))
         return loaded
 

@@ -141,7 +141,7 @@ class Writer(_AtPath, StorageWriter):
                 bytes that repeat); "planes" (smaller and faster; see `Planes`); "auto" (planes
                 where that is faster than the disk); None: the value of SIDESTEP_COMPRESS
     files       small files that are saved with the state: as in `sidestep.save`
-    snapshot, io, user_faults, strict_objects: as in `How`
+    snapshot, io, user_faults, strict_objects: as in `SaveOptions`
     _extensions torch's spelling: ``[ZStandard()]`` is "zstd", ``[Planes()]`` is "planes".  With any
                 other, `sidestep.save` and `async_save` leave the save to torch
 

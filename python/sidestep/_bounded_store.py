@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Optional
 
-__all__ = ["Board", "Unanswered"]
+__all__ = ["BoundedStore", "Unanswered"]
 
 _LOOK_S = 0.1  # between two looks at whether it is time to give up
 
@@ -47,7 +47,7 @@ class _Call:
         return self._result
 
 
-class Board:
+class BoundedStore:
     """Wraps ``store``.  A call that began at ``begin`` returns, or raises `Unanswered`, soon after
     ``until(begin)``.  Both times are those of time.monotonic()."""
 

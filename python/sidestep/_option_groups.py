@@ -1,14 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The options of `Checkpointer` that few need, in groups: when, retention, at_end, trouble, how,
-callbacks.  And their old spelling, as arguments of `Checkpointer` itself.
-"""
+"""The options of `Checkpointer` that few need, in groups."""
 
 from __future__ import annotations
 
 import datetime
-import difflib
-import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, Optional
 
@@ -17,7 +13,7 @@ from ._handle import SaveHandle
 
 
 @dataclass(frozen=True)
-class When:
+class SchedulePolicy:
     """When to save, besides ``interval``.  C: members of struct sidestep_series_options.
 
     mtbf      mean time between failures of the job, a timedelta.  The interval is computed from it
@@ -37,7 +33,7 @@ class When:
 
 
 @dataclass(frozen=True)
-class Retention:
+class RetentionPolicy:
     """What to keep, besides the last ``keep_last_n``.  C: struct sidestep_retention.
 
     keep_every  also keep checkpoints whose step is a multiple of it
@@ -52,7 +48,7 @@ class Retention:
 
 
 @dataclass(frozen=True)
-class AtEnd:
+class PreemptionPolicy:
     """What happens when a signal announces the end of the job.
 
     grace_s    seconds that the job may live after the signal; None: 30, as with torchrun and Slurm.
@@ -69,7 +65,7 @@ class AtEnd:
 
 
 @dataclass(frozen=True)
-class Trouble:
+class FailurePolicy:
     """Which failures do not end the run.  C: members of struct sidestep_series_options.
 
     max_restarts  after this number of runs have resumed from a checkpoint without making progress,
@@ -85,7 +81,7 @@ class Trouble:
 
 
 @dataclass(frozen=True)
-class How:
+class SaveOptions:
     """How a checkpoint is saved.  C: options of the engine, and of a save.
 
     compress     "none", "zstd", "zstd:LEVEL", "planes" or "auto"; None: the value of
@@ -133,11 +129,11 @@ class Callbacks:
 
 
 GROUPS: dict[str, type[Any]] = {
-    "when": When,
-    "retention": Retention,
-    "at_end": AtEnd,
-    "trouble": Trouble,
-    "how": How,
+    "schedule": SchedulePolicy,
+    "retention": RetentionPolicy,
+    "preemption": PreemptionPolicy,
+    "failure": FailurePolicy,
+    "options": SaveOptions,
     "callbacks": Callbacks,
 }
 EVENTS = ("on_staged", "on_committed", "on_failed", "on_deleted")
@@ -147,47 +143,16 @@ OF_SERIES = (
 )
 """What becomes of struct sidestep_series_options."""
 
-_GROUP_OF = {one.name: group for group, kind in GROUPS.items() for one in fields(kind)}
 
+def values_of(groups: Mapping[str, Any]) -> dict[str, Any]:
+    """All options of the ``groups``, which come by their names; None: the defaults of that group.
 
-def values_of(
-    given: Mapping[str, Any], old: Mapping[str, Any], arguments: Iterable[str] = ()
-) -> dict[str, Any]:
-    """All options of the groups by their names.
-
-    given      by name of the group; None: its defaults
-    old        options that were given as arguments of `Checkpointer`
-    arguments  those that it has
-
-    Errors: TypeError: an option that there is not, one of a group that was given, too, or a group
-    that is none.  A DeprecationWarning names what is old.
+    Errors: TypeError: a group is of another class.
     """
     values: dict[str, Any] = {}
-    for group, kind in GROUPS.items():
-        one = given[group]
+    for name, kind in GROUPS.items():
+        one = groups[name]
         if one is not None and not isinstance(one, kind):
-            raise TypeError(f"{group}={one!r} is no sidestep.{kind.__name__}")
+            raise TypeError(f"{name}={one!r} is not a sidestep.{kind.__name__}")
         values.update({field.name: getattr(one or kind(), field.name) for field in fields(kind)})
-    for name in old:
-        if name not in _GROUP_OF:
-            near = difflib.get_close_matches(name, [*arguments, *_GROUP_OF], 1)
-            raise TypeError(
-                f"Checkpointer() got an unexpected keyword argument {name!r}"
-                + (f". Did you mean {near[0]!r}?" if near else "")
-            )
-        if given[_GROUP_OF[name]] is not None:
-            raise TypeError(f"{name}= is an option of {_GROUP_OF[name]}=, which is given, too")
-    if old:
-        warnings.warn(_new_spelling(old), DeprecationWarning, stacklevel=3)
-    return {**values, **old}
-
-
-def _new_spelling(old: Mapping[str, Any]) -> str:
-    groups: dict[str, list[str]] = {}
-    for name, value in old.items():
-        groups.setdefault(_GROUP_OF[name], []).append(f"{name}={value!r}")
-    new = (
-        f"{group}=sidestep.{GROUPS[group].__name__}({', '.join(options)})"
-        for group, options in groups.items()
-    )
-    return f"write Checkpointer(..., {', '.join(new)}); the next release drops the old spelling"
+    return values
