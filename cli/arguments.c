@@ -191,8 +191,8 @@ static enum sidestep_status take_operand(struct parser *parser, const char *text
 
     if (cli->command == NULL)
         return take_command(parser, text);
-    slot = &cli->command->operands[cli->operand_count];
-    if (slot->name == NULL)
+    slot = cli_commands_operand(cli->command, cli->operand_count);
+    if (slot->name == NULL || cli->operand_count == CLI_MAX_GIVEN_OPERANDS)
         return cli_error_set(parser->err, SIDESTEP_EINVAL, "%s: one operand too many: '%s'",
                              cli->command->name, text);
     if (text[0] == '\0' && slot->kind != CLI_OPERAND_TEXT)
@@ -229,8 +229,9 @@ enum sidestep_status cli_arguments_parse(struct cli *cli, int argc, char *const 
         return SIDESTEP_OK;
     if (cli->command == NULL)
         return cli_error_set(err, SIDESTEP_EINVAL, "a command is missing");
-    const struct cli_operand *wanted = &cli->command->operands[cli->operand_count];
-    if (wanted->name != NULL && !wanted->optional)
+    const struct cli_operand *wanted = cli_commands_operand(cli->command, cli->operand_count);
+    bool has_one = wanted->repeated && cli->operand_count != 0;
+    if (wanted->name != NULL && !wanted->optional && !has_one)
         return cli_error_set(err, SIDESTEP_EINVAL, "%s: %s is missing", cli->command->name,
                              wanted->name);
     return SIDESTEP_OK;

@@ -16,6 +16,8 @@
 /** Exit status if the reader of the output has gone: that of a process that SIGPIPE killed. */
 #define CLI_EXIT_STATUS_PIPE 141
 #define CLI_EXIT_STATUS_FAILED 1
+/** Of a command with CLI_EXIT_MONITOR: nothing is known. */
+#define CLI_EXIT_STATUS_UNKNOWN 3
 
 /** Limit of the arguments of all options that may be given several times. */
 #define CLI_MAX_REPEATED 256
@@ -31,7 +33,7 @@ struct cli {
     const char *options[CLI_OPTION_COUNT]; /* argument, or "" if it takes none; NULL: not given */
     struct cli_repeated_argument many[CLI_MAX_REPEATED];
     size_t many_count;
-    const char *operands[CLI_MAX_OPERANDS];
+    const char *operands[CLI_MAX_GIVEN_OPERANDS];
     size_t operand_count;
     FILE *out;  /* results; a failed write ends the process with a message */
     bool color; /* colour the results */

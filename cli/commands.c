@@ -40,6 +40,10 @@ const struct cli_exit cli_commands_exits[] = {
     {1, 0, "Failed; the message says why."},
     {2, 0, "Wrong usage: unknown command or option, missing or wrong operand."},
     {1, CLI_EXIT_DIFFERENT, "The two differ."},
+    {0, CLI_EXIT_MONITOR, "OK: nothing was found that is not as it should be."},
+    {1, CLI_EXIT_MONITOR, "Warning: something needs a look by daylight."},
+    {2, CLI_EXIT_MONITOR, "Critical: a resume would lose more than is allowed, or finds nothing."},
+    {3, CLI_EXIT_MONITOR, "Unknown: something could not be read, or wrong usage."},
     {2, CLI_EXIT_DIFFERENT,
      "Wrong usage, or a failure that has no status of its own; the message says why."},
     {3, CLI_EXIT_DAMAGE, "Damage: stored bytes do not match their checksum or format."},
@@ -56,14 +60,39 @@ const struct cli_exit cli_commands_exits[] = {
 const char *const cli_commands_shells[] = {"bash", "zsh", "fish", NULL};
 
 const struct cli_command *const cli_commands[] = {
-    &cli_command_ls,      &cli_command_show,    &cli_command_latest,
-    &cli_command_verify,  &cli_command_cat,     &cli_command_diff,
-    &cli_command_convert, &cli_command_cp,      &cli_command_gc,
-    &cli_command_prune,   &cli_command_watch,   &cli_command_pin,
-    &cli_command_unpin,   &cli_command_tag,     &cli_command_rebuild,
-    &cli_command_doctor,  &cli_command_bench,   &cli_command_completion,
-    &cli_command_help,    &cli_command_version, NULL,
+    &cli_command_ls,
+    &cli_command_show,
+    &cli_command_latest,
+    &cli_command_verify,
+    &cli_command_cat,
+    &cli_command_diff,
+    &cli_command_convert,
+    &cli_command_cp,
+    &cli_command_gc,
+    &cli_command_prune,
+    &cli_command_watch,
+    &cli_command_check,
+    &cli_command_metrics,
+    &cli_command_pin,
+    &cli_command_unpin,
+    &cli_command_tag,
+    &cli_command_rebuild,
+    &cli_command_doctor,
+    &cli_command_bench,
+    &cli_command_completion,
+    &cli_command_help,
+    &cli_command_version,
+    NULL,
 };
+
+const struct cli_operand *cli_commands_operand(const struct cli_command *command, size_t i)
+{
+    for (size_t k = 0; command->operands[k].name != NULL; k++)
+        if (k == i || command->operands[k].repeated)
+            return &command->operands[k];
+    static const struct cli_operand none;
+    return &none;
+}
 
 const struct cli_command *cli_commands_find(const char *name)
 {

@@ -62,10 +62,14 @@ enum cli_option_id {
     CLI_OPTION_COMPRESS,
     CLI_OPTION_STATS,
     CLI_OPTION_REPLACE,
+    CLI_OPTION_MAX_AGE,
+    CLI_OPTION_MIN_KEPT,
+    CLI_OPTION_OUT,
     CLI_OPTION_COUNT
 };
 
-#define CLI_MAX_OPERANDS 2
+#define CLI_MAX_OPERANDS 2        /* kinds of operands of a command */
+#define CLI_MAX_GIVEN_OPERANDS 64 /* in one call */
 #define CLI_MAX_CHOICES 4
 #define CLI_MAX_EXAMPLES 4
 #define CLI_MAX_PARAGRAPHS 4
@@ -96,6 +100,7 @@ struct cli_operand {
     const char *name; /* "CKPT"; NULL ends the list */
     enum cli_operand_kind kind;
     bool optional;
+    bool repeated; /* the last one: more of the same may follow */
 };
 
 struct cli_example {
@@ -113,6 +118,7 @@ struct cli_example {
 #define CLI_EXIT_SPACE 64u
 #define CLI_EXIT_INTERRUPTED 128u
 #define CLI_EXIT_DIFFERENT 256u /* 1 and 2 are those of diff(1) */
+#define CLI_EXIT_MONITOR 512u   /* 0 to 3 are those of monitoring plug-ins */
 
 struct cli_exit {
     int status; /* -1 ends the list */
@@ -133,11 +139,15 @@ struct cli_command {
 };
 
 extern const struct cli_command *const cli_commands[]; /* NULL ends it */
+/** cli_commands_operand(command, i): the kind of the operand given as the ${i}-th, counted from 0;
+ * its name is NULL if there may be none. */
+const struct cli_operand *cli_commands_operand(const struct cli_command *command, size_t i);
+
 extern const struct cli_command cli_command_ls, cli_command_show, cli_command_latest,
     cli_command_verify, cli_command_cat, cli_command_diff, cli_command_convert, cli_command_cp,
     cli_command_gc, cli_command_prune, cli_command_watch, cli_command_pin, cli_command_unpin,
-    cli_command_tag, cli_command_rebuild, cli_command_doctor, cli_command_bench,
-    cli_command_completion, cli_command_help, cli_command_version;
+    cli_command_tag, cli_command_rebuild, cli_command_doctor, cli_command_bench, cli_command_check,
+    cli_command_metrics, cli_command_completion, cli_command_help, cli_command_version;
 extern const struct cli_option cli_commands_global_options[];
 extern const struct cli_exit cli_commands_exits[];
 /** The shells for which there is completion; NULL ends the list. */
@@ -147,6 +157,8 @@ extern const char *const cli_commands_shells[];
 const struct cli_command *cli_commands_find(const char *name);
 
 /* The commands, one file each. */
+int cli_check_run(const struct cli *cli);
+int cli_metrics_run(const struct cli *cli);
 int cli_ls_run(const struct cli *cli);
 int cli_show_run(const struct cli *cli);
 int cli_latest_run(const struct cli *cli);

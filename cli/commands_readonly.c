@@ -276,3 +276,76 @@ const struct cli_command cli_command_watch = {
     .exits = CLI_EXIT_NOT_FOUND | CLI_EXIT_PERMISSION,
     .run = cli_watch_run,
 };
+
+const struct cli_command cli_command_check = {
+    .name = "check",
+    .summary = "tell a monitor whether checkpoints are young and whole",
+    .operands = {{"ROOT", CLI_OPERAND_DIRECTORY, false, true}},
+    .examples = {{"sidestep check --max-age 30m runs/7b", "For cron, Nagios or Icinga."},
+                 {"sidestep check --max-age 2h --verify newest runs/*",
+                  "Several runs; every byte of each newest checkpoint is read."},
+                 {"sidestep check --json runs/7b | jq -r '.roots[].findings[].message'",
+                  "What is not as it should be."}},
+    .description =
+        {"Looks at each ROOT, and prints one line: the worst first, and performance data behind "
+         "'|'. Exit status and line are those of monitoring plug-ins. What cannot be read is "
+         "unknown, and never ok. Of several findings, critical is the worst, then unknown, then "
+         "warning. Everything is read from storage at each look, so it may run where no job runs, "
+         "and is right after any restart. It reads no tensors unless --verify says so, and changes "
+         "nothing.",
+         "Critical: there is no checkpoint, none that is valid, or the newest is older than "
+         "--max-age. Unknown: a directory, or a checkpoint that might be the newest, cannot be "
+         "read. Warning: a checkpoint is damaged or was set aside; fewer are kept than --min-kept; "
+         "the file system has less space than the newest checkpoint takes; a killed save was not "
+         "removed for a day. A save under way, and one that a preemption killed, are no finding."},
+    .json = "{\"status\",\"roots\":[{\"root\",\"status\",\"newest\",\"step\",\"saved_at\","
+            "\"age_seconds\",\"kept\",\"bytes\",\"free_bytes\",\"findings\":[{\"status\","
+            "\"message\"}]}]}; a status is OK, WARNING, CRITICAL or UNKNOWN; findings are worst "
+            "first; unknown values are null; saved_at is RFC 3339, UTC.",
+    .options = {{.id = CLI_OPTION_MAX_AGE,
+                 .name = "max-age",
+                 .argument = "TIME",
+                 .text =
+                     "How old the newest checkpoint may be: 90s, 30m, 6h, 2d. Default: any age."},
+                {.id = CLI_OPTION_MIN_KEPT,
+                 .name = "min-kept",
+                 .argument = "N",
+                 .text = "How many checkpoints a resume should be able to choose from (1)."},
+                {.id = CLI_OPTION_VERIFY,
+                 .name = "verify",
+                 .argument = "WHICH",
+                 .choices = {"structure", "newest", "sample", "all"},
+                 .text =
+                     "Read and check every byte: of no checkpoint (structure, the default), of the "
+                     "newest, of the newest and one other (sample; another one each hour), or of "
+                     "all."},
+                CLI_END_OPTIONS},
+    .exits = CLI_EXIT_MONITOR,
+    .run = cli_check_run,
+};
+
+const struct cli_command cli_command_metrics = {
+    .name = "metrics",
+    .summary = "print metrics for Prometheus",
+    .operands = {{"ROOT", CLI_OPERAND_DIRECTORY, false, true}},
+    .examples = {{"sidestep metrics runs/7b", "All metrics of a root."},
+                 {"sidestep metrics --out /var/lib/node_exporter/sidestep.prom runs/*",
+                  "From cron, for the textfile collector of node_exporter."}},
+    .description =
+        {"Prints OpenMetrics text, which Prometheus reads. Everything is read from storage at each "
+         "call. No value is kept from an earlier one, and a checkpoint that was deleted has no "
+         "series. A root that cannot be listed has sidestep_up 0, and no other values but "
+         "sidestep_health.",
+         "The labels are root and state. There are about 20 series for each root, whatever the "
+         "number of ranks and checkpoints."},
+    .json = "The output is the same as without --json; errors are JSON.",
+    .options = {{.id = CLI_OPTION_OUT,
+                 .letter = 'o',
+                 .name = "out",
+                 .argument = "FILE",
+                 .text = "Write to FILE instead, by a rename: whoever reads it finds all of the "
+                         "old text or all of the new."},
+                CLI_END_OPTIONS},
+    .exits = CLI_EXIT_SPACE,
+    .run = cli_metrics_run,
+};

@@ -80,7 +80,10 @@ static void print_operand_case(FILE *out, const struct cli_command *command)
     for (int i = 0; command->operands[i].name != NULL; i++) {
         if (command->operands[i].kind == CLI_OPERAND_TEXT)
             continue;
-        fprintf(out, "    %s.%d) ", command->name, i);
+        if (command->operands[i].repeated)
+            fprintf(out, "    %s.*) ", command->name);
+        else
+            fprintf(out, "    %s.%d) ", command->name, i);
         if (command->operands[i].kind == CLI_OPERAND_DIRECTORY ||
             command->operands[i].kind == CLI_OPERAND_PATH) {
             fprintf(out,

@@ -31,8 +31,11 @@ static void print_operands(FILE *out, const struct cli_command *command)
     for (int i = 0; command->operands[i].name != NULL; i++) {
         const struct cli_operand *operand = &command->operands[i];
 
-        fprintf(out, "                '%d:%s%s:", i + 1, operand->optional ? ":" : "",
-                operand->name);
+        if (operand->repeated)
+            fprintf(out, "                '*:%s:", operand->name);
+        else
+            fprintf(out, "                '%d:%s%s:", i + 1, operand->optional ? ":" : "",
+                    operand->name);
         switch (operand->kind) {
         case CLI_OPERAND_DIRECTORY:
             fputs("_directories", out);

@@ -24,7 +24,8 @@ static void print_synopsis(struct cli_document *document, const struct cli_comma
                                                                                     : "");
     for (const struct cli_operand *operand = command->operands; operand->name; operand++)
         used += (size_t)snprintf(text + used, sizeof(text) - used,
-                                 operand->optional ? " [%s]" : " %s", operand->name);
+                                 operand->optional ? " [%s]%s" : " %s%s", operand->name,
+                                 operand->repeated ? "..." : "");
     cli_document_command(document, text);
 }
 
@@ -120,7 +121,7 @@ static void print_overview(struct cli_document *document)
     cli_document_section(document, "ENVIRONMENT");
     cli_document_item(document, "NO_COLOR", "If set and not empty: no colour by default.");
     cli_document_item(document, "TERM", "If it is dumb: no colour by default.");
-    print_exits(document, ~CLI_EXIT_DIFFERENT);
+    print_exits(document, ~(CLI_EXIT_DIFFERENT | CLI_EXIT_MONITOR));
     cli_document_section(document, "SEE ALSO");
     cli_document_paragraph(document, "sidestep-COMMAND(1) or sidestep help COMMAND, sidestep(3), "
                                      "sidestep-format(7)");

@@ -45,7 +45,7 @@ static bool is_of_checkpoint(const char *path, size_t *length)
 /* A file where a directory is expected is a usage error, not a missing checkpoint. */
 static bool is_file_for_directory(const struct cli *cli, size_t i, int *status)
 {
-    const struct cli_operand *operand = &cli->command->operands[i];
+    const struct cli_operand *operand = cli_commands_operand(cli->command, i);
     const char *path = cli->operands[i];
     struct stat st;
     size_t length;
@@ -66,6 +66,14 @@ static bool is_file_for_directory(const struct cli *cli, size_t i, int *status)
     return true;
 }
 
+/* To a monitor, status 2 means critical, and wrong usage means that nothing is known. */
+static int usage_status(const struct cli *cli, int status)
+{
+    bool is_monitored = cli->command != NULL && (cli->command->exits & CLI_EXIT_MONITOR) != 0;
+
+    return is_monitored ? CLI_EXIT_STATUS_UNKNOWN : status;
+}
+
 static int run(struct cli *cli, int argc, char *const *argv)
 {
     struct sidestep_error err = {0};
@@ -74,7 +82,7 @@ static int run(struct cli *cli, int argc, char *const *argv)
     if (cli_arguments_parse(cli, argc, argv, &err) != SIDESTEP_OK) {
         if (asks_for_json(argc, argv))
             cli->options[CLI_OPTION_JSON] = "";
-        return cli_output_usage(cli, "%s", err.message);
+        return usage_status(cli, cli_output_usage(cli, "%s", err.message));
     }
     cli->color = cli_output_wants_color(cli->options[CLI_OPTION_COLOR]);
     if (cli_has_option(cli, CLI_OPTION_VERSION))
@@ -85,7 +93,7 @@ static int run(struct cli *cli, int argc, char *const *argv)
     }
     for (size_t i = 0; i < cli->operand_count; i++)
         if (is_file_for_directory(cli, i, &status))
-            return status;
+            return usage_status(cli, status);
     return cli->command->run(cli);
 }
 

@@ -263,7 +263,7 @@ def test_interrupt(sidestep):
 
 def test_each_command_tells_damage(sidestep):
     """a shard is missing: no command reports success, but those that need no shard"""
-    needs_no_shard = {"gc", "prune", "watch", "pin", "unpin", "tag", "doctor", "bench", "completion",
+    needs_no_shard = {"gc", "prune", "watch", "metrics", "pin", "unpin", "tag", "doctor", "bench", "completion",
                       "help", "version"}
     for number, command in enumerate(COMMANDS):
         if command in needs_no_shard:
@@ -272,9 +272,9 @@ def test_each_command_tells_damage(sidestep):
         os.unlink(os.path.join(path, "__0_0.distcp"))
         more = {"cat": ["model.w"], "diff": [sidestep.copy("sidestep-1/plain", f"other-{number}")],
                 "convert": [sidestep.path("out.safetensors")], "cp": [sidestep.path("copy")]}
-        place = os.path.dirname(path) if command in ("ls", "latest") else path
+        place = os.path.dirname(path) if command in ("ls", "latest", "check") else path
         result = sidestep.run(command, place, *more.get(command, []))
         if command == "ls":
             assert "damaged" in result.stdout, result.describe()
         else:
-            assert result.status == (10 if command == "rebuild" else 3), result.describe()
+            assert result.status == {"rebuild": 10, "check": 2}.get(command, 3), result.describe()

@@ -99,7 +99,8 @@ def test_urls_are_refused(sidestep):
              ["pin", url], ["unpin", url], ["tag", url, "best"], ["rebuild", url],
              ["doctor", url], ["bench", url])
     without_place = ["completion", "help", "version"]
-    assert {case[0] for case in cases}.union(without_place) == set(COMMANDS)
+    monitored = ["check", "metrics"]  # a place that cannot be looked at is a result: unknown
+    assert {case[0] for case in cases}.union(without_place, monitored) == set(COMMANDS)
     for arguments in cases:
         sidestep.expect(*arguments, status=5, cwd=sidestep.folder,
                         stderr=re.compile(rf"sidestep: .*'{url}' is a URL that cannot .*\n"))

@@ -6,7 +6,7 @@ import subprocess
 
 from harness import Skip
 
-COMMANDS = ("ls show latest verify cat diff convert cp gc prune watch pin unpin tag rebuild doctor bench "
+COMMANDS = ("ls show latest verify cat diff convert cp gc prune watch check metrics pin unpin tag rebuild doctor bench "
             "completion help version").split()
 
 
@@ -240,6 +240,7 @@ def test_bash_completion(sidestep):
             (["sidestep", "verify", "-j", "3", "r"], ["run"]),
             (["sidestep", "prune", "--keep-last", "3", "r"], ["run"]),
             (["sidestep", "bench", "--mtbf", "=", "6h", "r"], ["run"]),
+            (["sidestep", "check", "run", "r"], ["run"]),
             (["sidestep", "cat", "run", ""], [])]:
         assert complete_in_bash(sidestep, *words) == expected, words
 

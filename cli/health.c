@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* health.c -- one look at a root, from storage alone; see health.h. */
+#include "health.h"
+
+#include "format_units.h"
+#include "memory.h"
+#include "verify_path.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <sys/statvfs.h>
+#include <time.h>
+
+/* A dead save is news only if nothing has swept it for this long: after a preemption, the next save
+ * of the run does. */
+#define DEAD_SAVE_SECONDS 86400
+
+static const char *const state_names[] = {
+    [SIDESTEP_COMMITTED] = "committed", [SIDESTEP_SAVING] = "saving",
+    [SIDESTEP_TRASH] = "trash",         [SIDESTEP_BAD] = "bad",
+    [SIDESTEP_FOREIGN] = "foreign",     [SIDESTEP_UNREADABLE] = "unreadable",
+    [SIDESTEP_COMPLETE] = "complete",   [SIDESTEP_INCOMPLETE] = "incomplete",
+    [SIDESTEP_DEAD] = "dead",           [SIDESTEP_DAMAGED] = "damaged",
+};
+_Static_assert(sizeof(state_names) / sizeof(state_names[0]) == CLI_HEALTH_STATES,
+               "each state has a name");
+
+static const char *const names[] = {"OK", "WARNING", "CRITICAL", "UNKNOWN"};
+
+const char *cli_health_name(enum cli_health level)
+{
+    return names[level];
+}
+
+const char *cli_health_state_name(size_t state)
+{
+    return state_names[state];
+}
+
+enum cli_health cli_health_worse(enum cli_health a, enum cli_health b)
+{
+    static const int weight[] = {[CLI_HEALTH_OK] = 0,
+                                 [CLI_HEALTH_WARNING] = 1,
+                                 [CLI_HEALTH_UNKNOWN] = 2,
+                                 [CLI_HEALTH_CRITICAL] = 3};
+
+    return weight[a] >= weight[b] ? a : b;
+}
+
+enum cli_health cli_health_of(const struct cli_health_look *look)
+{
+    return look->finding_count != 0 ? look->findings[0].level : CLI_HEALTH_OK;
+}
+
+/* Add a finding behind those that are as bad.  If there are too many, the last one goes. */
+static void __attribute__((format(printf, 3, 4)))
+find(struct cli_health_look *look, enum cli_health level, const char *format, ...)
+{
+    struct cli_health_finding finding = {.level = level};
+    size_t at = look->finding_count;
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(finding.text, sizeof(finding.text), format, arguments);
+    va_end(arguments);
+    while (at > 0 && look->findings[at - 1].level != level &&
+           cli_health_worse(level, look->findings[at - 1].level) == level)
+        at--;
+    if (at == CLI_HEALTH_MAX_FINDINGS)
+        return;
+    if (look->finding_count < CLI_HEALTH_MAX_FINDINGS)
+        look->finding_count++;
+    memmove(&look->findings[at + 1], &look->findings[at],
+            (look->finding_count - 1 - at) * sizeof(finding));
+    look->findings[at] = finding;
+}
+
+static bool is_choice(const struct sidestep_listed *entry)
+{
+    return (entry->state == SIDESTEP_COMMITTED || entry->state == SIDESTEP_COMPLETE) &&
+           !entry->is_abandoned && !entry->is_renamed;
+}
+
+static void count_entries(struct cli_health_look *look, const struct sidestep_list *list)
+{
+    for (size_t i = 0; i < list->count; i++) {
+        const struct sidestep_listed *entry = &list->entries[i];
+
+        if (cli_is_lost_and_found(entry))
+            continue;
+        look->counts[entry->state]++;
+        look->kept += is_choice(entry);
+        if (entry->state != SIDESTEP_FOREIGN && entry->state != SIDESTEP_UNREADABLE)
+            look->bytes += entry->bytes;
+        if (look->newest != NULL && strcmp(entry->path, look->newest) == 0)
+            look->newest_bytes = entry->bytes;
+    }
+}
+
+static void judge_entries(struct cli_health_look *look, const struct sidestep_list *list)
+{
+    for (size_t i = 0; i < list->count; i++) {
+        const struct sidestep_listed *entry = &list->entries[i];
+        int64_t age = entry->saved_at >= 0 ? look->now - entry->saved_at : -1;
+
+        if (entry->state == SIDESTEP_UNREADABLE && !cli_is_lost_and_found(entry))
+            find(look, CLI_HEALTH_UNKNOWN, "'%s' cannot be read: %s", entry->name, entry->reason);
+        else if (entry->state == SIDESTEP_BAD)
+            find(look, CLI_HEALTH_WARNING, "'%s' failed verification and was set aside",
+                 entry->name);
+        else if (entry->state == SIDESTEP_DAMAGED)
+            find(look, CLI_HEALTH_WARNING, "'%s' is damaged: %s", entry->name, entry->reason);
+        else if (entry->state == SIDESTEP_DEAD && age > DEAD_SAVE_SECONDS)
+            find(look, CLI_HEALTH_WARNING,
+                 "'%s' is of a save that was killed long ago ('sidestep gc' removes it)",
+                 entry->name);
+    }
+}
+
+static void judge_age(struct cli_health_look *look, const struct cli_health_limits *limits)
+{
+    int64_t age = look->now - look->saved_at;
+    char is[CLI_FORMAT_UNITS_BYTES], may[CLI_FORMAT_UNITS_BYTES];
+
+    if (limits->max_age == 0)
+        return;
+    if (look->saved_at < 0) {
+        find(look, CLI_HEALTH_UNKNOWN, "nobody knows how old '%s' is", look->newest);
+        return;
+    }
+    cli_format_units_age(is, age);
+    cli_format_units_age(may, limits->max_age);
+    if (age > limits->max_age)
+        find(look, CLI_HEALTH_CRITICAL,
+             "the newest checkpoint is %s old, and at most %s is allowed", is, may);
+}
+
+/* Would the next save find space?  One of the same size, without retention before it. */
+static void judge_space(struct cli_health_look *look)
+{
+    struct statvfs space;
+    char has[CLI_FORMAT_UNITS_BYTES], needs[CLI_FORMAT_UNITS_BYTES];
+
+    if (statvfs(look->root, &space) != 0) /* an object store */
+        return;
+    look->has_space = true;
+    look->free_bytes = (uint64_t)space.f_bavail * space.f_frsize;
+    if (look->free_bytes >= look->newest_bytes)
+        return;
+    cli_format_units_size(has, look->free_bytes);
+    cli_format_units_size(needs, look->newest_bytes);
+    find(look, CLI_HEALTH_WARNING,
+         "the next save may find no space: %s are free, and the newest checkpoint has %s", has,
+         needs);
+}
+
+/* What the status says of the root.  Only these two mean that there is nothing to resume from; with
+ * any other, nobody knows. */
+static enum cli_health health_of_status(enum sidestep_status status)
+{
+    return status == SIDESTEP_ECORRUPT || status == SIDESTEP_EMISMATCH ? CLI_HEALTH_CRITICAL
+                                                                       : CLI_HEALTH_UNKNOWN;
+}
+
+static void look_for_newest(struct cli_health_look *look, const struct cli_health_limits *limits)
+{
+    bool reads = limits->verify != CLI_HEALTH_STRUCTURE;
+    struct sidestep_verify_options options = SIDESTEP_VERIFY_OPTIONS_INIT;
+    struct sidestep_latest_report report = {0};
+    struct sidestep_error err = {0};
+
+    options.cancel = cli_interrupt_flag();
+    enum sidestep_status status =
+        sidestep_find_latest(look->root, reads ? SIDESTEP_VERIFY_READ : SIDESTEP_VERIFY_STRUCTURE,
+                             &options, &report, &err);
+    if (status == SIDESTEP_OK) {
+        look->newest = cli_memory_copy(report.path, strlen(report.path));
+        look->step = report.step;
+        look->saved_at = report.saved_at;
+        for (size_t i = 0; i < report.passed_count; i++)
+            if (report.passed[i].status == SIDESTEP_ECORRUPT)
+                find(look, CLI_HEALTH_WARNING, "'%s' is damaged, so a resume takes '%s': %s",
+                     report.passed[i].path, report.path, report.passed[i].reason);
+    } else if (status == SIDESTEP_ENOTFOUND && look->is_up) {
+        find(look, CLI_HEALTH_CRITICAL, "there is no checkpoint yet");
+    } else if (look->is_up) {
+        find(look, health_of_status(status), "%s", err.message);
+    }
+    sidestep_latest_report_release(&report);
+}
+
+static void verify_one(const struct cli *cli, struct cli_health_look *look,
+                       const struct sidestep_listed *entry)
+{
+    struct sidestep_verify_report report = {0};
+    struct sidestep_error err = {0};
+
+    enum sidestep_status status = cli_verify_path(cli, entry->path, 0, &report, &err);
+    if (status != SIDESTEP_OK)
+        find(look, CLI_HEALTH_UNKNOWN, "'%s' cannot be verified: %s", entry->name, err.message);
+    else if (!report.ok)
+        find(look, report.status == SIDESTEP_ECORRUPT ? CLI_HEALTH_WARNING : CLI_HEALTH_UNKNOWN,
+             "'%s' does not verify: file '%s': %s", entry->name, report.problems[0].file,
+             report.problems[0].message);
+    sidestep_verify_report_release(&report);
+}
+
+/* Read older checkpoints, too.  A sample is one of them, another one each hour: so each one is read
+ * in time, whatever the number of looks. */
+static void verify_older(const struct cli *cli, struct cli_health_look *look,
+                         const struct sidestep_list *list, bool all)
+{
+    uint64_t older = 0, turn;
+
+    for (size_t i = 0; i < list->count; i++)
+        older += is_choice(&list->entries[i]) &&
+                 (look->newest == NULL || strcmp(list->entries[i].path, look->newest) != 0);
+    if (older == 0)
+        return;
+    turn = (uint64_t)look->now / 3600 % older;
+    for (size_t i = 0; i < list->count && !cli_interrupt_received(); i++) {
+        if (!is_choice(&list->entries[i]) ||
+            (look->newest != NULL && strcmp(list->entries[i].path, look->newest) == 0))
+            continue;
+        if (all || turn == 0)
+            verify_one(cli, look, &list->entries[i]);
+        turn--;
+    }
+}
+
+void cli_health_look(const struct cli *cli, const char *root,
+                     const struct cli_health_limits *limits, struct cli_health_look *look)
+{
+    struct sidestep_list list = {0};
+    struct sidestep_error err = {0};
+
+    *look = (struct cli_health_look){
+        .root = root, .step = -1, .saved_at = -1, .now = (int64_t)time(NULL)};
+    look->is_up = sidestep_list_root(root, &list, &err) == SIDESTEP_OK;
+    if (!look->is_up)
+        find(look, CLI_HEALTH_UNKNOWN, "%s", err.message);
+    look_for_newest(look, limits);
+    count_entries(look, &list);
+    judge_entries(look, &list);
+    if (look->newest != NULL) {
+        judge_age(look, limits);
+        judge_space(look);
+    }
+    if (look->newest != NULL && look->kept < limits->min_kept)
+        find(look, CLI_HEALTH_WARNING, "%llu checkpoint%s, and at least %llu should be kept",
+             (unsigned long long)look->kept, look->kept == 1 ? "" : "s",
+             (unsigned long long)limits->min_kept);
+    if (limits->verify == CLI_HEALTH_ALL || limits->verify == CLI_HEALTH_SAMPLE)
+        verify_older(cli, look, &list, limits->verify == CLI_HEALTH_ALL);
+    if (cli_interrupt_received())
+        find(look, CLI_HEALTH_UNKNOWN, "interrupted");
+    sidestep_list_release(&list);
+}
+
+void cli_health_release(struct cli_health_look *look)
+{
+    free(look->newest);
+    look->newest = NULL;
+}
