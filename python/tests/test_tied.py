@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A name that a checkpoint lacks counts as loaded if its tensor is the memory of one that it has."""
+"""A name that a checkpoint lacks counts as loaded if its tensor is memory of one that it has."""
 
 from __future__ import annotations
 
