@@ -70,7 +70,7 @@ class _Recorder(pickle.Pickler):
     seen: set[str]
 
     def reducer_override(self, obj: Any) -> Any:
-        named = obj if isinstance(obj, _NAMED) else type(obj)
+        named: Any = obj if isinstance(obj, _NAMED) else type(obj)
         self.seen.add(_class_name(named))
         as_call = _AS_CALLS.get(named)
         return NotImplemented if as_call is None or named is obj else (named, as_call(obj))
@@ -147,7 +147,7 @@ def _torch_save(name: str, value: Any) -> tuple[bytes, frozenset[str]]:
     import torch
 
     out = io.BytesIO()
-    recorder = type("Pickler", (_Recorder,), {"seen": set()})
+    recorder: Any = type("Pickler", (_Recorder,), {"seen": set()})
     module: Any = types.SimpleNamespace(__name__="pickle", Pickler=recorder)
     try:
         torch.save(value, out, pickle_module=module)
@@ -164,7 +164,7 @@ def _try(name: str, stored: bytes, seen: Optional[frozenset[str]], refused: list
     """Find out whether `decode` accepts ``stored``: once for all objects that name the same."""
     import torch
 
-    allowed = getattr(torch.serialization, "get_safe_globals", list)()
+    allowed: list[Any] = getattr(torch.serialization, "get_safe_globals", list)()
     key = seen, *map(id, allowed)
     if seen is not None and key in _readable:
         return
