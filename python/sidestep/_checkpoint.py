@@ -181,16 +181,23 @@ class Checkpoint:
         found = self.find(name)
         return found is not None and found.is_object
 
-    def find(self, name: str) -> Saved | None:
-        """The entry ``name``; None if there is none."""
+    def _found(self, name: str) -> Any:
         try:
             data = a_text(name, "name")
         except ValueError:  # no checkpoint has such a name
             return None
         found = lib().sidestep_checkpoint_find(self.handle, data)
-        if not found:
+        return found.contents if found else None
+
+    def path(self, name: str) -> tuple[str | int, ...]:
+        """The path of ``name``, which it has: see `TensorMetadata`."""
+        return _path_of(self._found(name))
+
+    def find(self, name: str) -> Saved | None:
+        """The entry ``name``; None if there is none."""
+        entry = self._found(name)
+        if entry is None:
             return None
-        entry = found.contents
         dtype = None if entry.dtype_name is None else text_of(entry.dtype_name)
         return Saved(bool(entry.is_object), dtype, _numbers(entry.shape, entry.ndim))
 

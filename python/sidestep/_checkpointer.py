@@ -363,10 +363,10 @@ class Checkpointer:
         verify  what is checked before a checkpoint counts as valid: "structure" (files, sizes,
                 names; no data), "read" (also every byte that this run reads) or "before" (every
                 byte, before the first tensor is touched)
-        strict  missing and mismatched names are an error, before anything is touched.  Names that
-                ``state.may_lack()`` allows may be missing; ``load_state_dict`` does not get them.
-                (A `TrainState` allows what belongs to new ranks.)  False: such names are left as
-                they are, and listed
+        strict  names that are missing, mismatched, or of a part of ``state`` and without a place
+                in it are an error, before anything is touched.  Names that ``state.may_lack()``
+                allows may be missing; ``load_state_dict`` does not get them.  (A `TrainState`
+                allows what belongs to new ranks.)  False: such names are left as they are
         exact   names that a rank did not ask for are an error, too; else they are listed
 
         The log names, as a warning, each checkpoint that was passed over and the reason.

@@ -229,13 +229,17 @@ class Engine:
 
     def max_of(self, mine: int) -> int:
         """The largest of the ranks' numbers, which are below 2**64.  Collective."""
+        return self.maxima([mine])[0]
+
+    def maxima(self, mine: list[int]) -> list[int]:
+        """The same for each place of a list, which is as long on all ranks."""
         if self.size == 1:
             return mine
         with self.turn("agree"):
             with self.comm.calling():
-                words = self.comm.max_all([mine])
+                words = self.comm.max_all(mine)
             self.comm.raise_carried("agree")
-            return words[0]
+            return words
 
     def pause(self, paused: bool) -> None:
         """Pause background writes, or resume them; see `sidestep.paused`.  Any thread."""

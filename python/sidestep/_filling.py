@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""LoadOptions a `Checkpointer` fills a state from a checkpoint, and what it reports."""
+"""How a `Checkpointer` fills a state from a checkpoint, and what it reports."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def fill_from(series: Series, step: int, state: Any, *, rejected: str = "", **ho
     from ._torch.load import LoadOptions, fill
 
     path = series.path_of(step)
-    options = LoadOptions(optional=_optional(state), whole=is_stateful(state), **how)
+    options = LoadOptions(optional=_optional(state), whole=is_stateful(state), complete=True, **how)
     report = fill(state, path, series.engine, options)
     return Loaded(step, path, report.missing, report.unexpected, report.mismatched, rejected)
 

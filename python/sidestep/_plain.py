@@ -18,7 +18,8 @@ from ._checkpoint import Checkpoint
 from ._convert import convert
 from ._directory import described
 from ._torch.flatten import set_leaf
-from ._torch.load import dtype_of, load
+from ._torch.load import load
+from ._torch.targets import dtype_of
 
 
 def has_plain(directory: Optional[str], name: str = "optimizer") -> bool:

@@ -148,8 +148,8 @@ def _read_by_torch(checkpoint: Checkpoint, path: str, entries: list[Entry]) -> I
     import torch
 
     from ._engine import engine_alone
-    from ._torch.load import dtype_of
     from ._torch.state import StateDict
+    from ._torch.targets import dtype_of
 
     values: list[Any] = [
         torch.empty(entry.shape, dtype=dtype_of(entry.name, entry.dtype))
@@ -191,7 +191,7 @@ def _read_tensor(checkpoint: Checkpoint, name: str, dtype: str, box: Box) -> Any
     if importlib.util.find_spec("torch") is not None:
         import torch
 
-        from ._torch.load import dtype_of
+        from ._torch.targets import dtype_of
 
         made = torch.empty(shape, dtype=dtype_of(name, dtype))
         address = made.data_ptr() or None

@@ -9,18 +9,19 @@ from __future__ import annotations
 import logging
 import random
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from ._modes import without_modes
 from ._torch.flatten import is_stateful
+from ._torch.parts import needs_closure
 
 log = logging.getLogger("sidestep")
 _told: set[str] = set()  # data that a warning has named already
 
-# A checkpoint may lack names that begin with these: names of ranks that did not exist when it was
-# saved, and optimizer states of parameters that had no step yet.  (If an optimizer has no state,
-# torch makes states for all parameters when it is asked for them.)
-_MAY_LACK = ("rng.rank", "data.rank", "optimizer.state.")
+# A checkpoint may lack names that begin with these, of ranks that did not exist when it was saved.
+_MAY_LACK = ("rng.rank", "data.rank")
 
 
 class TrainState:
@@ -41,7 +42,9 @@ class TrainState:
 
     ``step`` and ``epoch`` are plain attributes: count with them.  If fewer ranks saved the
     checkpoint, it has no random states and no place in the data for the additional ranks: they keep
-    theirs.  A parameter that had no gradient yet has no optimizer state, also after a resume.
+    theirs.  A parameter that had no gradient yet has no optimizer state, also after a resume.  One
+    that is frozen keeps its state.  An optimizer whose ``step()`` needs a closure (LBFGS) is saved
+    as one object.
     """
 
     def __init__(
@@ -57,6 +60,9 @@ class TrainState:
     ) -> None:
         self.model = model
         self.optimizers = _listed(optimizer)
+        # torch can make the state of the others, which it needs to name their parameters.
+        self._by_name = [one for one in self.optimizers if not needs_closure(one)]
+        self._as_object = [one for one in self.optimizers if needs_closure(one)]
         self.schedulers = _listed(scheduler)
         self.data = _restorable(data)
         self.rng = rng
@@ -64,7 +70,7 @@ class TrainState:
         self.step = 0
         self.epoch = 0
         self._rank = _rank_in(process_group)
-        if self.optimizers and model is None:
+        if self._by_name and model is None:
             raise ValueError("an optimizer is saved by the names of its model's parameters")
         if model is not None and not hasattr(model, "named_parameters"):
             raise TypeError(
@@ -89,10 +95,12 @@ class TrainState:
         from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_state_dict
 
         state: dict[str, Any] = {"progress": {"step": self.step, "epoch": self.epoch}}
-        if self.optimizers:
-            state["model"], state["optimizer"] = get_state_dict(self.model, self.optimizers)
+        if self._by_name:
+            state["model"], state["optimizer"] = get_state_dict(self.model, self._by_name)
         elif self.model is not None:
             state["model"] = get_model_state_dict(self.model)
+        if self._as_object:
+            state["closure"] = {str(i): (o.state_dict(),) for i, o in enumerate(self._as_object)}
         if self.schedulers:
             state["scheduler"] = {str(i): (s.state_dict(),) for i, s in enumerate(self.schedulers)}
         mine = f"rank{self._rank}"
@@ -107,17 +115,14 @@ class TrainState:
     @without_modes
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore the state from a checkpoint.  Collective if that of the model is."""
-        from torch.distributed.checkpoint.state_dict import set_model_state_dict, set_state_dict
+        from torch.distributed.checkpoint.state_dict import set_model_state_dict
 
-        if self.optimizers:
-            set_state_dict(
-                self.model,
-                self.optimizers,
-                model_state_dict=state["model"],
-                optim_state_dict=state["optimizer"],
-            )
-        elif self.model is not None:
+        if self.model is not None:
             set_model_state_dict(self.model, state["model"])
+        if self._by_name:
+            _set_optimizers(self.model, self._by_name, state["optimizer"])
+        for i, optimizer in enumerate(self._as_object):
+            optimizer.load_state_dict(state["closure"][str(i)][0])
         for i, scheduler in enumerate(self.schedulers):
             scheduler.load_state_dict(state["scheduler"][str(i)][0])
         mine = f"rank{self._rank}"
@@ -129,9 +134,48 @@ class TrainState:
         if self.rng:  # last, because the lines above may have drawn random numbers
             set_random_numbers(state["rng"][mine])
 
+    def parts_of_state(self) -> Iterator[tuple[tuple[str, ...], Any]]:
+        """(path, value) of what must find a place in a resume, whatever else the checkpoint has."""
+        if self.model is not None:
+            yield ("model",), self.model
+        if self._by_name:
+            yield ("optimizer",), self._by_name
+        for name, value in (("closure", self._as_object), ("scheduler", self.schedulers)):
+            if value:
+                yield (name,), None  # its values are objects
+        for name, value in self.more.items():
+            yield ("more", name), value
+
     def may_lack(self, name: str) -> bool:
         """Whether a run can go on from a checkpoint that lacks ``name``."""
         return name.startswith(_MAY_LACK)
+
+
+def _set_optimizers(model: Any, optimizers: list[Any], state: dict[str, Any]) -> None:
+    """Give ``state`` to ``optimizers``, also that of parameters that are frozen, which torch leaves
+    out.  A parameter without one has none then."""
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, set_optimizer_state_dict
+
+    for group in state["param_groups"]:
+        for name in group["params"]:
+            state["state"].setdefault(name, {})
+    with _trainable([p for one in optimizers for g in one.param_groups for p in g["params"]]):
+        options = StateDictOptions(strict=False)
+        set_optimizer_state_dict(model, optimizers, state, options=options)
+
+
+@contextmanager
+def _trainable(parameters: list[Any]) -> Iterator[None]:
+    """Frozen ``parameters`` are trainable inside."""
+    frozen = [p for p in parameters if not p.requires_grad and not p.is_inference()]
+    frozen = [p for p in frozen if p.is_floating_point() or p.is_complex()]
+    try:
+        for parameter in frozen:
+            parameter.requires_grad_(True)
+        yield
+    finally:
+        for parameter in frozen:
+            parameter.requires_grad_(False)
 
 
 def _restorable(data: Any) -> Any:

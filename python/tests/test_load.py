@@ -68,7 +68,7 @@ def test_the_collector_is_left_as_it_was(
     assert same(loaded(path, blank(state)), state)
     with pytest.raises(Error, match="Size mismatch"):
         loaded(path, {"w": torch.zeros(4)})
-    assert calls == ([True, False] * 3 + [True] if collects else [False])
+    assert calls == ([True, False] * 4 + [True] if collects else [False])
 
 
 def layouts() -> dict[str, torch.Tensor]:

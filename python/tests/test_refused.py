@@ -92,7 +92,9 @@ def _by_torch(path: Path, values: dict[str, Any]) -> None:
 
 
 def _by_checkpointer(path: Path, values: dict[str, Any]) -> None:
-    with sidestep.Checkpointer(path, options=sidestep.SaveOptions(strict_objects=True), signals=()) as run:
+    with sidestep.Checkpointer(
+        path, options=sidestep.SaveOptions(strict_objects=True), signals=()
+    ) as run:
         run.save(1, values).result()
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Optional, Union
 
 from .._c.abi import Status
 from .._c.checked import a_state
-from .._c.errors import make_error, refuse
+from .._c.errors import make_error
 from .._checkpoint import Checkpoint, Saved
 from .._engine import Engine, LoadReport, engine_for
 from .._modes import as_the_caller, without_modes
@@ -26,16 +26,19 @@ from .collecting import no_collection
 from .flatten import Leaf, drop_leaf, flatten, flatten_as_2_3, is_stateful, set_leaf
 from .missing import missing_error
 from .objects import decode
+from .parts import Asking, Part, parts_of, told
 from .plugins import Reader
 from .shards import Piece, Shards, is_loadable, shards_of
 from .state import StateDict
 from .stock import Ours, Stock, call_stock, failures_as_errors, load_route, takes_storage_second
-from .targets import Target, copy_to_targets, materialize, memory_of
+from .targets import Target, copy_to_targets, dtype_of, materialize, memory_of
 
 if TYPE_CHECKING:
-    import torch
+    pass
 
 logger = logging.getLogger("sidestep")
+
+_MANY = 1 << 48  # more than a checkpoint has names
 
 
 @without_modes
@@ -99,13 +102,16 @@ def load(
 
 @dataclass(frozen=True)
 class LoadOptions:
-    """LoadOptions a load fills a state.
+    """How a load fills a state.
 
     partial   missing names are left as they are, and reported
     nested    dicts and lists are flattened; else each top-level value is one tensor or object
-    optional  says which single leaves may be missing; ``load_state_dict`` does not get those
+    optional  says which single leaves may be missing; ``load_state_dict`` does not get those.
+              The same holds then for an optimizer's state of a parameter that had none
     whole     the state is one ``Stateful``, and its names have no prefix; else it is a dict
     strict    False: missing and mismatched names are reported, and left as they are
+    complete  names under those of the parts of a state that find no place in it are an error, too,
+              if ``strict``; else a warning
     exact     names that this rank does not ask for are an error
     verify    as in `Engine.load`
     """
@@ -116,15 +122,20 @@ class LoadOptions:
     optional: Optional[Callable[[Leaf], bool]] = None
     whole: bool = False
     strict: bool = True
+    complete: bool = False
     exact: bool = False
     verify: str = "read"
 
 
 def fill(state: Any, path: str, engine: Engine, options: LoadOptions) -> LoadReport:
     """`load`, after the decision that sidestep does it.  Returns the names that were found."""
-    with _told_to_all(engine, path):
+    with agreed(engine, path):
         values = _asked_whole(state) if options.whole else _asked(state)
-    report = _load_into(values, path, engine, options)
+        parts = parts_of(state, values, whole=options.whole) if options.nested else []
+        with no_collection():
+            filling = _Filling(values, parts, path, options)
+    _check_places(filling, engine)
+    report = _load_into(values, filling, engine)
     with agreed(engine, path), as_the_caller():
         if options.whole:
             state.load_state_dict(values)
@@ -164,14 +175,14 @@ def _give_back(state: MutableMapping[Any, Any], values: dict[Any, Any]) -> None:
 
 
 def _load_into(
-    state_dict: MutableMapping[Any, Any], path: str, engine: Engine, options: LoadOptions
+    state_dict: MutableMapping[Any, Any], filling: _Filling, engine: Engine
 ) -> LoadReport:
-    """`fill` for a ``state_dict`` without ``Stateful`` values.  Collective.
+    """Load what was planned into ``state_dict``, which has no ``Stateful`` values.  Collective.
 
     Optional names that are missing are removed from it.
     """
-    with _told_to_all(engine, path), no_collection():
-        filling = _Filling(state_dict, path, options)
+    path, options = filling.path, filling.options
+    with _told_to_all(engine, path):
         state = StateDict(filling.leaves, for_load=True)
     # Not partial: missing names are not requested.  Otherwise another save has come between.
     report = engine.load(path, state, strict=options.exact, verify=options.verify)
@@ -189,6 +200,34 @@ def _load_into(
     report.mismatched = sorted(filling.mismatched.values())
     report.unexpected = [name for name in report.unexpected if name not in filling.mismatched]
     return report
+
+
+def _check_places(filling: _Filling, engine: Engine) -> None:
+    """Names of the parts that no rank asks for are an error, or a warning.  Collective; all ranks
+    find the same."""
+    lost, count = filling.lost, len(filling.saved)
+    if engine.size > 1:
+        most, names, fewest = engine.maxima([len(lost), count, _MANY - count])
+        if names != _MANY - fewest:
+            raise make_error(
+                f"load '{filling.path}': the checkpoint was replaced during the load",
+                status=Status.EMISMATCH,
+            )
+        if most:
+            mine = {**dict.fromkeys(lost, 1), **{leaf.name: 2 for leaf in filling.leaves}}
+            words = engine.maxima([mine.get(name, 0) for name in filling.saved])
+            lost = [name for name, word in zip(filling.saved, words) if word == 1]
+    if not lost:
+        return
+    sentence = told(filling.path, lost, filling.parts)
+    if filling.options.complete and filling.options.strict:
+        raise make_error(
+            f"{sentence}.  Nothing was changed; strict=False leaves them out",
+            status=Status.EMISMATCH,
+            tensor=lost[0],
+        )
+    if engine.rank == 0:
+        logger.warning("%s.  They were left out", sentence)
 
 
 @contextmanager
@@ -247,9 +286,12 @@ class _Mismatch(Exception):
 class _Filling:
     """Which parts of a state dict are filled from a checkpoint, and options."""
 
-    def __init__(self, state: MutableMapping[Any, Any], path: str, options: LoadOptions) -> None:
+    def __init__(
+        self, state: MutableMapping[Any, Any], parts: list[Part], path: str, options: LoadOptions
+    ) -> None:
         self.path = path
         self.options = options
+        self.parts = parts
         self.mismatched: dict[str, str] = {}  # what was saved and what is wanted, by name
         self.leaves: list[Leaf] = []
         self.objects: list[Leaf] = []
@@ -259,18 +301,24 @@ class _Filling:
         with Checkpoint(path) as checkpoint:
             if options.nested:
                 leaves = _by_the_rule_of(checkpoint, state, leaves)
+            asking = Asking(state, leaves, parts, checkpoint)
+            leaves, self.saved, self.lost = asking.leaves, asking.saved, asking.lost()
             lacks = [leaf for leaf in leaves if not self._take(leaf, checkpoint)]
             lacks = self._without_tied(leaves, lacks)
             self.missing = [leaf.name for leaf in lacks]
-            may_lack = options.optional or (lambda _: False)
-            allowed = {leaf.name: leaf.path for leaf in lacks if may_lack(leaf)}
-            self.lacking = list(allowed.values())
+            allowed = {leaf.name: leaf.path for leaf in lacks if self._may_lack(leaf, asking)}
+            useless = (asking.added_at(leaf) for leaf in leaves if leaf.name in self.mismatched)
+            self.lacking = {*allowed.values(), *(path for path in useless if path is not None)}
             missing = [name for name in self.missing if name not in allowed]
             if missing and options.strict and not options.partial:
                 raise missing_error(path, missing, checkpoint.names(), state.keys())
         if missing:
             names = ", ".join(missing[:8])
             logger.debug("load '%s': %d names are missing: %s", path, len(missing), names)
+
+    def _may_lack(self, leaf: Leaf, asking: Asking) -> bool:
+        optional = self.options.optional
+        return optional is not None and (optional(leaf) or asking.has_no_state(leaf))
 
     def _take(self, leaf: Leaf, checkpoint: Checkpoint) -> bool:
         """Plan one leaf; False if the checkpoint does not have it."""
@@ -353,16 +401,6 @@ class _Filling:
             value = decode(leaf.name, stored, allow_pickle=self.options.allow_pickle)
             loaded.append((leaf.path, value))
         return loaded
-
-
-def dtype_of(name: str, text: Optional[str]) -> torch.dtype:
-    """torch's dtype of this name.  `Error` (EUNSUPPORTED) if this torch has none."""
-    import torch
-
-    dtype = getattr(torch, text or "", None)
-    if not isinstance(dtype, torch.dtype):
-        refuse(name, f"saved with dtype {text}, which torch {torch.__version__} does not have")
-    return dtype
 
 
 def _by_the_rule_of(

@@ -23,6 +23,16 @@ class Target(NamedTuple):
     source: Any
 
 
+def dtype_of(name: str, text: Optional[str]) -> torch.dtype:
+    """torch's dtype of this name.  `Error` (EUNSUPPORTED) if this torch has none."""
+    import torch
+
+    dtype = getattr(torch, text or "", None)
+    if not isinstance(dtype, torch.dtype):
+        refuse(name, f"saved with dtype {text}, which torch {torch.__version__} does not have")
+    return dtype
+
+
 def copy_to_targets(targets: list[Target]) -> None:
     """Copy the loaded values to their tensors, and tell autograd that these have changed."""
     import torch
@@ -159,6 +169,11 @@ def materialize(state: MutableMapping[Any, Any], leaves: list[Leaf]) -> None:
         if isinstance(value, torch.Tensor) and value.device.type == "meta":
             leaf.value = _with_memory(leaf.name, value, given)
             set_leaf(state, leaf.path, leaf.value)
+
+
+def materialized(name: str, value: torch.Tensor) -> torch.Tensor:
+    """``value``; or a tensor like it with memory if it is a meta tensor."""
+    return _with_memory(name, value, {}) if value.device.type == "meta" else value
 
 
 def _with_memory(name: str, value: torch.Tensor, given: dict[Any, Any]) -> torch.Tensor:
