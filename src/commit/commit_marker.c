@@ -24,6 +24,8 @@ static enum sidestep_status write_marker(struct store_file *file, const struct c
     (void)gethostname(host, sizeof(host) - 1);
     buffer_printf(&text, MARKER_START "%s\nowner %ld\nhost %s\nrun %s\nstep %lld\n", commit->name,
                   (long)getpid(), host, commit->run_id, (long long)commit->step);
+    if (commit->resumes)
+        buffer_printf(&text, "resumable yes\n");
     TRY(buffer_check(&text, err));
     return store_file_write_at(file, text.bytes, text.length, 0, err);
 }
@@ -95,7 +97,7 @@ static void read_field(const char *text, const char *key, char *out, size_t out_
 enum sidestep_status commit_marker_read(struct store_file *file, struct commit_marker *marker,
                                         struct sidestep_error *err)
 {
-    char text[MARKER_MAX_BYTES + 1] = "", step[24];
+    char text[MARKER_MAX_BYTES + 1] = "", step[24], resumable[8];
     struct store_stat stat;
 
     *marker = (struct commit_marker){.step = -1};
@@ -109,6 +111,8 @@ enum sidestep_status commit_marker_read(struct store_file *file, struct commit_m
     read_field(text, "host", marker->host, sizeof(marker->host));
     read_field(text, "run", marker->run_id, sizeof(marker->run_id));
     read_field(text, "step", step, sizeof(step));
+    read_field(text, "resumable", resumable, sizeof(resumable));
+    marker->is_resumable = strcmp(resumable, "yes") == 0;
     marker->step = file_name_parse_number(step, step + strspn(step, "0123456789"));
     return SIDESTEP_OK;
 }

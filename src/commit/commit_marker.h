@@ -13,13 +13,15 @@
 struct commit;
 
 /* The fields of a pending marker. In the file they are text, one per line: "target NAME", "owner
- * PID", "host NAME", "run ID", "step N". */
+ * PID", "host NAME", "run ID", "step N", and of a copy that a later one may go on with, "resumable
+ * yes". */
 struct commit_marker {
     char target[FILE_NAME_BYTES];
     char run_id[SAVE_ID_HEX];
     char owner[64]; /* process id */
     char host[64];
     int64_t step; /* -1: the save has none, or the marker has no such line */
+    bool is_resumable;
 };
 
 /* Create the marker in ${commit->dir}, and hold it locked as ${commit->marker}. Errors are those of

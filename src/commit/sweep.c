@@ -236,6 +236,17 @@ static const char *check_deleter(struct sweep *sweep, struct store_dir *dir)
                                                                 : "this storage has no locks";
 }
 
+/* Before a one-off save: why a directory of this owner stays. NULL: it was left by a one-off save,
+ * which nobody goes on with. */
+static const char *check_one_off(const struct sweep *sweep, const struct commit_marker *owner)
+{
+    if (owner->run_id[0] != '\0' || owner->target[0] == '\0')
+        return "it does not belong to a one-off save";
+    return owner->is_resumable && strcmp(owner->target, sweep->target) != 0
+               ? "a copy to another name may go on in it"
+               : NULL;
+}
+
 /* Why a directory stays. NULL: it may be removed. */
 static const char *check_removable(struct sweep *sweep, struct store_dir *dir,
                                    const struct file_name *name, struct store_file **marker)
@@ -244,18 +255,15 @@ static const char *check_removable(struct sweep *sweep, struct store_dir *dir,
     struct commit_marker text;
     const char *reason = check_owner(sweep, dir, name->save_id, &text, marker);
 
+    if (*marker == NULL && name->kind == FILE_NAME_TRASH)
+        return check_deleter(sweep, dir);
     if (*marker == NULL && sweep->mode != SWEEP_ONE_OFF) {
         /* Its owner was killed before it made the marker, or when only the directory was left. */
         bool empty = name_list_read(dir, &content, NULL) == SIDESTEP_OK && content.count == 0;
-        if (name->kind == FILE_NAME_TRASH)
-            return check_deleter(sweep, dir);
         return empty || sweep->mode == SWEEP_SERIES || never_had_owner(dir, name->save_id) ? NULL
                                                                                            : reason;
     }
-    if (reason == NULL && sweep->mode == SWEEP_ONE_OFF &&
-        (text.run_id[0] != '\0' || strcmp(text.target, sweep->target) != 0))
-        return "it belongs to a save of another name";
-    return reason;
+    return reason == NULL && sweep->mode == SWEEP_ONE_OFF ? check_one_off(sweep, &text) : reason;
 }
 
 /* Is the directory also reachable under another name in the parent? Then it is never emptied. */
@@ -301,8 +309,7 @@ static void report_removed(struct sweep *sweep, const char *name, uint64_t bytes
  * it. True: it is gone. */
 static bool remove_empty(struct sweep *sweep, const char *name)
 {
-    if (sweep->mode == SWEEP_ONE_OFF || sweep->dry_run ||
-        store_dir_remove(sweep->parent, name, NULL) != SIDESTEP_OK)
+    if (sweep->dry_run || store_dir_remove(sweep->parent, name, NULL) != SIDESTEP_OK)
         return false;
     report_removed(sweep, name, 0);
     return true;

@@ -15,7 +15,8 @@
 #include "store/store.h"
 
 enum sweep_mode {
-    SWEEP_ONE_OFF, /* leftovers of one-off saves of ${target} */
+    SWEEP_ONE_OFF, /* leftovers of one-off saves and of deletions, whatever their names; of copies
+                      only those to ${target} */
     SWEEP_SERIES,  /* this process holds the lock of the series; fence all other incarnations */
     SWEEP_ALL,     /* everything whose owner is dead */
 };
@@ -37,7 +38,7 @@ struct sweep {
  * Fails if the parent cannot be listed or synced. */
 enum sidestep_status sweep_parent(struct sweep *sweep, struct sidestep_error *err);
 
-/* Sweep leftovers of one-off saves of ${target}. Ignores errors; the next sweep tries again. */
+/* Sweep before a one-off save of ${target}. Ignores errors; the next sweep tries again. */
 void sweep_one_off(struct store *store, struct store_dir *parent, const char *target);
 
 /* Sweep ${dir}, a checkpoint directory in ${parent}: files of in-place saves whose owner is dead,

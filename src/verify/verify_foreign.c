@@ -92,6 +92,16 @@ static bool has_shards(const struct name_list *names)
     return false;
 }
 
+/* Megatron's dist_checkpointing makes common.pt first, and then shards and .metadata. */
+static bool has_only_common(const struct name_list *names)
+{
+    for (size_t i = 0; i < names->count; i++)
+        if (strcmp(names->names[i], "common.pt") != 0 &&
+            strcmp(names->names[i], "metadata.json") != 0)
+            return false;
+    return name_list_contains(names, "common.pt");
+}
+
 static uint64_t count_bytes(struct store_dir *dir, const struct name_list *names)
 {
     struct store_stat stat;
@@ -149,7 +159,8 @@ static enum sidestep_status check_weights(struct foreign_check *c, struct store_
                : SIDESTEP_OK;
 }
 
-/* Report shards of PyTorch without .metadata, which is written last. */
+/* Report shards of PyTorch, or what was written before them, without .metadata, which is written
+ * last. */
 static enum sidestep_status add_without_metadata(struct foreign_check *c, const char *folder,
                                                  struct sidestep_error *err)
 {
@@ -180,7 +191,7 @@ static enum sidestep_status collect(struct foreign_check *c, const char *folder,
     if (name_list_contains(&names, FILE_NAME_METADATA) ||
         name_list_contains(&names, "__0.metadata"))
         return add_part(c, folder, true, count_bytes(dir, &names), err);
-    if (has_shards(&names))
+    if (has_shards(&names) || has_only_common(&names))
         TRY(add_without_metadata(c, folder, err));
     status = check_weights(c, dir, &names, folder, &why);
     if (status == SIDESTEP_ENOMEM)

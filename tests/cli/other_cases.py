@@ -96,6 +96,17 @@ def test_verify_finds_what_is_wrong(sidestep):
         ("incomplete", "rng_state_0.pth is missing")], report
 
 
+def test_verify_what_megatron_writes_first(sidestep):
+    """Megatron's common.pt, which it writes first, is not a checkpoint: alone, and with others"""
+    root = Root(sidestep)
+    root.torch("run/common.pt")
+    assert problems(sidestep, "run", status=4) == [(".metadata", "incomplete")]
+    root.write("run/metadata.json", b"{}")
+    assert problems(sidestep, "run", status=4) == [(".metadata", "incomplete")]
+    root.torch("run/model.pt")  # a user's directory, in which a file has that name
+    assert problems(sidestep, "run", status=0) == []
+
+
 def test_verify_root_of_others(sidestep):
     """a root with checkpoints of other programs: each is counted, and so are files beside them"""
     root = Root(sidestep)
