@@ -220,7 +220,8 @@ def test_log_and_metrics(runs, tmp_path):
     assert [line for line in lines if not line.startswith("INFO ")] == []
     saved = [line for line in lines if line.startswith("INFO saved step ")]
     assert [line.split()[3] for line in saved] == ["3", "6"]
-    assert [line.split("/")[-1] for line in lines if " deleted " in line] == [f"{of_step(3)}'"]
+    deleted = [line.split("'")[1] for line in lines if " deleted " in line]
+    assert deleted == [str(tmp_path / of_step(3))]
     with open(tmp_path / "log" / "version_0" / "metrics.csv") as file:
         rows = [row for row in csv.DictReader(file) if row.get("sidestep/bytes")]
     assert [int(row["step"]) for row in rows] == [3, 6]
