@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-import signal
 import socket
-import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
@@ -19,6 +17,7 @@ from typing import Any, Optional
 from ._bounded_store import BoundedStore, Unanswered
 from ._c import abi
 from ._c.errors import Error, make_error
+from ._replaced_handlers import ReplacedHandlers
 
 DEFAULT_TIMEOUT_S = 600.0
 PULSE_S = 1.0  # seconds between two checks whether another rank has given up
@@ -55,11 +54,7 @@ class PeerFailure(AgreementError):
         self.is_reason = is_reason
 
 
-# The signals for which a program may have a handler that raises.
-_NUMBERS = sorted(int(number) for number in signal.valid_signals())
-
-
-class _Signals:
+class _Signals(ReplacedHandlers):
     """While the library runs on the main thread: Python's signal handlers run at once, but what
     they raise waits until the call has returned.
 
@@ -68,24 +63,10 @@ class _Signals:
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self.raised: Optional[BaseException] = None
         self.count = 0
         self.since = 0.0
-        self._old: dict[int, Any] = {}
-
-    def hold(self) -> None:
-        if threading.current_thread() is not threading.main_thread():
-            return
-        for number in _NUMBERS:
-            handler = signal.getsignal(number)
-            if callable(handler) and not isinstance(handler, signal.Handlers):
-                self._old[number] = handler
-                signal.signal(number, self._handle)
-
-    def release(self) -> None:
-        for number, handler in self._old.items():
-            if signal.getsignal(number) == self._handle:
-                signal.signal(number, handler)
 
     def _handle(self, number: int, frame: Any) -> None:
         try:
@@ -170,6 +151,17 @@ class Comm:
         finally:
             self._signals.release()
             self._let_go()
+
+    @contextmanager
+    def set_aside(self) -> Iterator[None]:
+        """Surrounds a call by a signal handler in the middle of another one: what that one has kept
+        to be raised stays.  Only for a group of one rank."""
+        kept = self._signals, self._carried
+        self._signals, self._carried = _Signals(), None
+        try:
+            yield
+        finally:
+            self._signals, self._carried = kept
 
     def raise_carried(self, doing: str = "") -> None:
         """Raise the exception that a callback of the last call kept.  ``doing``: how the message

@@ -16,7 +16,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Optional
 
@@ -61,6 +61,13 @@ class LoadReport:
     mismatched: list[str] = field(default_factory=list)
 
 
+IN_THE_MIDDLE = (
+    "called from a signal handler or a callback, in the middle of another call on the same ranks; "
+    "have the handler only note the signal, and save after the step, as Checkpointer does with "
+    "signals=[...]"
+)
+
+
 class Engine:
     """The library's engine for the ranks of ``comm``.
 
@@ -80,7 +87,7 @@ class Engine:
         self.size = comm.size
         self._pid = os.getpid()
         self._pointer = ctypes.c_void_p()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may save in the middle of a call
         self._user: Optional[int] = None  # the thread that has the lock
         self._states = threading.local()  # a state must not change between get() and the save
         self._saves: list[SaveHandle] = []  # under way, or failed and not reported yet
@@ -113,12 +120,15 @@ class Engine:
 
     @property
     def states(self) -> StateCache:
-        cache: Optional[StateCache] = getattr(self._states, "cache", None)
-        if cache is None:
-            from ._torch.state import StateCache
+        """The layouts that this thread has saved.  Until `save_async` has begun a save of one, they
+        are lent: a signal handler that saves meanwhile gets others."""
+        from ._torch.state import StateCache
 
-            cache = self._states.cache = StateCache()
-        return cache
+        return vars(self._states).pop("cache", None) or StateCache()
+
+    def _take_back(self, state: Optional[StateDict]) -> None:
+        if state is not None and state.home is not None:
+            self._states.cache = state.home
 
     @property
     def pointer(self) -> ctypes.c_void_p:
@@ -164,7 +174,7 @@ class Engine:
         told_as   the path in the log line of the commit; None: ``path``
         """
         doing = f"save '{os.fspath(path)}'"
-        with self.turn(doing):
+        with self.turn(doing, nests=series is None):
             began = time.monotonic()
             interrupted = self._wait_for_turn(queue)
             waited_s = time.monotonic() - began
@@ -210,7 +220,7 @@ class Engine:
                  touched; "structure": check no hashes of data
         """
         doing = f"load '{os.fspath(path)}'"
-        with self.turn(doing):
+        with self.turn(doing, nests=call is None):
             failure = failure or self._sticky()
             if failure is None and verify not in _VERIFY:
                 failure = ValueError(f"verify={verify!r} is none of {', '.join(_VERIFY)}")
@@ -275,28 +285,30 @@ class Engine:
     # -- inside
 
     @contextmanager
-    def turn(self, doing: str, *, closing: bool = False) -> Iterator[None]:
+    def turn(self, doing: str, *, closing: bool = False, nests: bool = False) -> Iterator[None]:
         """Wait until other threads are done with the engine, then keep them out.  Ctrl-C ends the
-        wait."""
+        wait.
+
+        nests  a signal handler may do this in the middle of another call of its thread.  It cannot
+               if there are other ranks: these do not call in the same order
+        """
         if os.getpid() != self._pid:
             raise make_error(
                 f"{doing}: the engine belongs to process {self._pid}, which forked this one",
                 status=abi.Status.EFORKED,
             )
-        if self._user == threading.get_ident():
-            raise make_error(
-                f"{doing}: called from a signal handler or a callback, in the middle of another "
-                "call on the same ranks",
-                status=abi.Status.EBUSY,
-            )
+        me = threading.get_ident()
+        if self._user == me and not (nests and self.size == 1):
+            raise make_error(f"{doing}: {IN_THE_MIDDLE}", status=abi.Status.EBUSY)
         with self._lock:
             if not self._pointer and not closing:
                 raise make_error(f"{doing}: the engine is closed", own_rank=self.rank)
-            self._user = threading.get_ident()
+            before, self._user = self._user, me
             try:
-                yield
+                with self.comm.set_aside() if before == me else nullcontext():
+                    yield
             finally:
-                self._user = None
+                self._user = before
 
     def _wait_for_turn(self, queue: int) -> Optional[BaseException]:
         """Wait until the engine can take a save.  Returns the exception that interrupted the
@@ -356,12 +368,13 @@ class Engine:
                 keep = state.take_storages() if state is not None else None
                 how = {**how, "keep": keep, "step": options.step if options.has_step else None}
                 handle = SaveHandle(self, save, os.fspath(path), devices=devices, **how)
-                self._saves = [save for save in self._saves if save._is_open] + [handle]
+                self._remember(handle)
                 if late:  # before anything can interrupt us: optimizer steps must wait for it
                     fences.add(handle)
                 if still:  # and so must a caller that is interrupted
                     handle._hurry()
                     handle.staged.reach()
+        self._take_back(state)  # the library has read its addresses
         self.check(status, err, failure)
         assert handle is not None
         if devices and not fences.on:
@@ -369,6 +382,13 @@ class Engine:
         if ending.drained:
             handle.reach()
         return handle
+
+    def _remember(self, handle: SaveHandle) -> None:
+        """Add ``handle``, and drop the saves that have ended.  A signal handler may do so, too."""
+        self._saves.append(handle)
+        for save in list(self._saves):
+            if not save._is_open and save in self._saves:
+                self._saves.remove(save)
 
     def _load(
         self,
@@ -426,7 +446,8 @@ class _Slot:
 
     def __init__(self, group: Any, ways: Ways, orphans: deque[Engine]) -> None:
         self.ways = ways
-        self.lock = threading.Lock()  # held while the engine is opened, which is collective
+        self.lock = threading.RLock()  # held while the engine is opened, which is collective
+        self.is_opening = False
         self.orphans = orphans
         self.group = None if group is None else weakref.ref(group, self._group_is_gone)
         self.engine: Optional[Engine] = None
@@ -454,17 +475,26 @@ class _Slot:
                 if group is not None:
                     corner = "" if self.ways == _ANY else f"{self.ways}/"
                     comm = comm_of(group, generation=self.generation, corner=corner)
+                if self.is_opening and comm.size > 1:
+                    raise make_error(IN_THE_MIDDLE, status=abi.Status.EBUSY)
+                self.is_opening = True
                 try:
-                    self.engine = Engine(comm, ways=self.ways)
+                    engine = Engine(comm, ways=self.ways)
                 except BaseException:
                     self.generation += comm.size > 1
                     raise
+                finally:
+                    self.is_opening = False
+                if self.engine is None:
+                    self.engine = engine
+                else:  # a signal handler has opened one meanwhile
+                    self.orphans.append(engine)
             return self.engine
 
 
 class _Registry:
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
         self.slots: dict[tuple[int, Ways], _Slot] = {}
         self.orphans: deque[Engine] = deque()
         self.inherited: weakref.WeakSet[Any] = weakref.WeakSet()

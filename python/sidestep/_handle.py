@@ -9,6 +9,7 @@ from __future__ import annotations
 import _thread
 import asyncio
 import concurrent.futures
+import contextlib
 import ctypes
 import logging
 import math
@@ -211,12 +212,14 @@ class SaveHandle(_Stage):
         self._devices = frozenset()
         self._keep = None
         self._make_result = None
-        self._result_lock = threading.Lock()
+        self._result_lock = threading.RLock()
         self._result_made: list[Any] = []
-        self._lock = threading.Lock()
+        self._users: dict[object, None] = {}  # calls that use the pointer
+        self._to_finish = [pointer] if pointer else []  # who takes it gives it back
+        self._is_over = not pointer
         self._waited_s = 0.0
         self._was_told = False
-        self._holding = threading.Lock()
+        self._holding = threading.RLock()
         self._holds = 1  # the thread that watches it
         self._info = abi.SaveInfo()
 
@@ -271,9 +274,7 @@ class SaveHandle(_Stage):
 
     def _hurry(self) -> None:
         """Go on at full priority and speed, as if somebody waited for it."""
-        with self._lock:
-            if self._pointer:
-                lib().sidestep_save_hurry(self._pointer)
+        self._use(lib().sidestep_save_hurry)
 
     @without_modes
     def abort(self) -> None:
@@ -281,9 +282,7 @@ class SaveHandle(_Stage):
         raises `Error` with status EABORTED.  It is too late, and has no effect, once this rank's
         shards are written; on rank 0, once the commit has begun.  One rank is enough.  Does not
         wait."""
-        with self._lock:
-            if self._pointer:
-                lib().sidestep_save_cancel(self._pointer)
+        self._use(lib().sidestep_save_cancel)
 
     @without_modes
     def fence(self, stream: Any = None) -> None:
@@ -307,11 +306,7 @@ class SaveHandle(_Stage):
             streams = [abi.Stream(stream.device_index, 0, stream.cuda_stream)]
         for one in streams:
             err = abi.ErrorInfo()
-            with self._lock:
-                status = 0
-                if self._pointer:
-                    status = lib().sidestep_fence_until(self._pointer, one, last, err)
-            if status:
+            if self._use(lib().sidestep_fence_until, one, last, err):
                 log.warning("%s: waiting instead", err.message.decode("utf-8", "replace"))
                 self.staged.reach()
 
@@ -381,9 +376,30 @@ class SaveHandle(_Stage):
         ]
 
     def _poll(self) -> None:
-        with self._lock:
-            if self._pointer:
-                lib().sidestep_save_poll(self._pointer, self._info)
+        self._use(lib().sidestep_save_poll, self._info)
+
+    def _use(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a function of the library with the save, unless that was given back.
+
+        No lock is held: a signal handler that saves may run in here, and waits for the thread that
+        gives the save back.
+        """
+        user = object()
+        try:
+            self._users[user] = None
+            return None if self._is_over else function(self._pointer, *arguments)
+        finally:
+            self._users.pop(user, None)
+            self._give_back()
+
+    def _give_back(self) -> None:
+        """Give the save back to the library, once it is over and nobody uses it."""
+        if not self._is_over or self._users:
+            return
+        with contextlib.suppress(IndexError):  # somebody else does
+            self._to_finish.pop()
+            # The outcome is known already.
+            lib().sidestep_save_finish(self._pointer, None, None)
 
     def _reach(self, state: SaveState, stage: _Stage) -> None:
         if state == SaveState.SAVE_RELEASED:
@@ -418,9 +434,8 @@ class SaveHandle(_Stage):
 
     def _finish(self) -> None:
         self._poll()
-        with self._lock:
-            # The outcome is known already; only the handle must be given back.
-            lib().sidestep_save_finish(self._pointer, None, None)
+        self._is_over = True
+        self._give_back()
 
     def _report(self, error: Optional[Error]) -> None:
         """Log what became of this save."""
@@ -462,10 +477,11 @@ class SaveHandle(_Stage):
             f"save '{self.path}' belongs to process {os.getppid()}, which forked this one",
             status=abi.Status.EFORKED,
         )
-        self._pointer = ctypes.c_void_p()
-        self._lock = threading.Lock()
-        self._result_lock = threading.Lock()
-        self._holding = threading.Lock()
+        self._is_over = True
+        self._users.clear()
+        self._to_finish.clear()
+        self._result_lock = threading.RLock()
+        self._holding = threading.RLock()
         self._was_told = True
         for stage in (self.staged, self.released, self.written, self):
             stage._waiters.clear()

@@ -17,6 +17,8 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
+from ._replaced_handlers import handlers_wait
+
 _TORCH = "torch.distributed.checkpoint"
 
 # Our names, by the module of this package that has them.
@@ -74,7 +76,10 @@ def find(name: str) -> Any:
     Errors: AttributeError if neither this package nor torch (or no torch is installed) has it.
     """
     if name in OURS:
-        return getattr(importlib.import_module(f"sidestep.{OURS[name]}"), name)
+        with handlers_wait():
+            if name == "Checkpointer":  # what its calls need: a handler may save in the first one
+                _module("sidestep._torch.save")
+            return getattr(importlib.import_module(f"sidestep.{OURS[name]}"), name)
     if name == "__version__":
         from ._c.abi import VERSION
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from ._engine import Engine, open_engines
 
-_lock = threading.Lock()
+_lock = threading.RLock()
 _paused: set[Engine] = set()
 _depth = 0
 

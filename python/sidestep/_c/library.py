@@ -19,7 +19,7 @@ VARIABLE = "SIDESTEP_LIBRARY"
 NEEDS = "libzstd1 libxxhash0 libisal2 liburing2 libjansson4 libnettle8 zlib1g libcurl4 libexpat1"
 
 _loaded: Optional[ctypes.CDLL] = None
-_lock = threading.Lock()
+_lock = threading.RLock()
 
 
 def lib() -> ctypes.CDLL:
@@ -38,7 +38,7 @@ def lib() -> ctypes.CDLL:
 def _new_lock() -> None:
     """In a child of fork(): a thread that held the lock does not exist here."""
     global _lock
-    _lock = threading.Lock()
+    _lock = threading.RLock()
 
 
 os.register_at_fork(after_in_child=_new_lock)

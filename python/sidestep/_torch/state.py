@@ -207,6 +207,7 @@ class StateDict:
     names     of the leaves
     devices   CUDA devices that tensors lie on, which the library copies from and to
     late      some of them may be copied late: `fence`
+    home      the cache that it is from
     refused   the objects that were encoded last, and that a load will refuse
 
     ``for_load``: tensors are written into, so each must be host memory that is (`is_writable`);
@@ -216,6 +217,7 @@ class StateDict:
     def __init__(
         self, leaves: Sequence[Leaf], *, for_load: bool = False, late: Mapping[int, int] = _NOTHING
     ) -> None:
+        self.home: Optional[StateCache] = None
         self.storages: list[Any] = []
         self.addresses: list[int] = []
         self.devices: set[int] = set()
@@ -532,6 +534,7 @@ class StateCache:
             state = StateDict(leaves, late=late)
         self._states = [state] + [other for other in self._states if other is not state]
         del self._states[self.LIMIT :]
+        state.home = self
         if state.refused:
             _tell_of_refused(state.refused, strict_objects)
         return state
