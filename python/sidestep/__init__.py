@@ -47,9 +47,10 @@ if TYPE_CHECKING:
     from ._copy import Copied as Copied
     from ._copy import copy as copy
     from ._environment import environment as environment
-    from ._filling import Loaded as Loaded
     from ._handle import SaveHandle as SaveHandle
     from ._huge_pages import huge_pages as huge_pages
+    from ._loaded import Cast as Cast
+    from ._loaded import Loaded as Loaded
     from ._option_groups import Callbacks as Callbacks
     from ._option_groups import FailurePolicy as FailurePolicy
     from ._option_groups import PreemptionPolicy as PreemptionPolicy

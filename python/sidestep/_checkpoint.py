@@ -101,11 +101,12 @@ class CheckpointMetadata:
 
 @dataclass(frozen=True)
 class Saved:
-    """What a load needs to know about an entry."""
+    """What a load needs to know about an entry.  ``bytes``: not compressed."""
 
     is_object: bool
     dtype: str | None
     shape: tuple[int, ...]
+    bytes: int
 
 
 def text_of(value: bytes | None) -> str:
@@ -199,7 +200,8 @@ class Checkpoint:
         if entry is None:
             return None
         dtype = None if entry.dtype_name is None else text_of(entry.dtype_name)
-        return Saved(bool(entry.is_object), dtype, _numbers(entry.shape, entry.ndim))
+        shape = _numbers(entry.shape, entry.ndim)
+        return Saved(bool(entry.is_object), dtype, shape, entry.bytes)
 
     def describe(self) -> CheckpointMetadata:
         """Everything that is known without reading data."""

@@ -31,17 +31,10 @@ from ._engine import engine_for
 from ._environment import GRACE_S, environment, tell_about_job
 from ._exit import end_within
 from ._files import Files, set_files
-from ._filling import (
-    Loaded,
-    agree_on_latest,
-    check_target,
-    fill_from,
-    go_back,
-    go_on,
-    is_over_already,
-)
+from ._filling import agree_on_latest, check_target, fill_from, is_over_already, resume
 from ._handle import FailedSave, SaveHandle, take_sticky, wait_for_turn, wait_until
 from ._hooks import Failures, Hooks
+from ._loaded import Loaded
 from ._modes import without_modes
 from ._option_groups import (
     EVENTS,
@@ -354,6 +347,7 @@ class Checkpointer:
         verify: str = "read",
         strict: bool = True,
         exact: bool = False,
+        cast: Optional[str] = None,
     ) -> Optional[Loaded]:
         """Fill ``state`` from the newest valid checkpoint, and go on from there.  Returns None if
         there is no checkpoint yet.
@@ -368,6 +362,7 @@ class Checkpointer:
                 allows may be missing; ``load_state_dict`` does not get them.  (A `TrainState`
                 allows what belongs to new ranks.)  False: such names are left as they are
         exact   names that a rank did not ask for are an error, too; else they are listed
+        cast    "allow": tensors may get a narrower dtype; else that is an error if ``strict``
 
         The log names, as a warning, each checkpoint that was passed over and the reason.
 
@@ -381,11 +376,8 @@ class Checkpointer:
         step = None if step is None else a_step(step)
         self._last_step = -1  # perhaps of a line that was left behind
         wait_for_turn(self._saves, 0, self._engine.comm.waits_until)  # those of this line
-        how: dict[str, Any] = {"verify": verify, "strict": strict, "exact": exact}
-        if step is None:
-            loaded = go_on(self._series, state, **how)
-        else:
-            loaded = go_back(self._series, step, state, **how)
+        how: dict[str, Any] = {"verify": verify, "strict": strict, "exact": exact, "cast": cast}
+        loaded = resume(self._series, state, step, **how)
         self._resumed_step = -1 if loaded is None else loaded.step
         if loaded is not None:
             where, seconds = self._series.path_of(loaded.step), time.monotonic() - began
@@ -401,6 +393,7 @@ class Checkpointer:
         verify: str = "read",
         strict: bool = True,
         exact: bool = False,
+        cast: Optional[str] = None,
     ) -> Loaded:
         """Fill ``into`` from the checkpoint of ``step`` (-1: the newest that is whole).  The run
         does not go on from there, and nothing is written.  Other arguments: see `resume`.
@@ -412,7 +405,8 @@ class Checkpointer:
         step = a_step(step, least=-1)
         if step < 0:
             step = agree_on_latest(self._series, self.latest)
-        return fill_from(self._series, step, into, verify=verify, strict=strict, exact=exact)
+        how: dict[str, Any] = {"verify": verify, "strict": strict, "exact": exact, "cast": cast}
+        return fill_from(self._series, step, into, **how)
 
     # -- the end
 

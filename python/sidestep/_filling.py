@@ -5,36 +5,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import replace
 from typing import Any, Optional
 
 from ._c.abi import Status
-from ._c.checked import a_state
+from ._c.checked import a_state, one_of
 from ._c.errors import Error, make_error, reworded
+from ._loaded import Loaded
 from ._series import Series
 from ._torch.flatten import Leaf, is_stateful
 
 log = logging.getLogger("sidestep")
-
-
-@dataclass(frozen=True)
-class Loaded:
-    """The result of `Checkpointer.load` and `Checkpointer.resume`.
-
-    step        of the checkpoint
-    path        of the checkpoint
-    missing     names in the state that the checkpoint lacks, where that was allowed
-    unexpected  names in the checkpoint that this rank did not ask for
-    mismatched  "name: saved float32 [2,3], wanted float32 [3,3]"
-    rejected    newer checkpoints that were passed over, and why; "" if there are none
-    """
-
-    step: int
-    path: str
-    missing: list[str] = field(default_factory=list)
-    unexpected: list[str] = field(default_factory=list)
-    mismatched: list[str] = field(default_factory=list)
-    rejected: str = ""
 
 
 def check_target(state: Any) -> None:
@@ -45,13 +26,21 @@ def check_target(state: Any) -> None:
 
 def fill_from(series: Series, step: int, state: Any, *, rejected: str = "", **how: Any) -> Loaded:
     """Fill ``state``, a dict or one ``Stateful``, from the checkpoint of ``step``.  Collective.
-    ``how``: strict, exact and verify of `LoadOptions`."""
+    ``how``: strict, exact, verify and cast of `LoadOptions`."""
     from ._torch.load import LoadOptions, fill
 
+    one_of("cast", how["cast"], (None, "allow"))
     path = series.path_of(step)
     options = LoadOptions(optional=_optional(state), whole=is_stateful(state), complete=True, **how)
-    report = fill(state, path, series.engine, options)
-    return Loaded(step, path, report.missing, report.unexpected, report.mismatched, rejected)
+    return replace(fill(state, path, series.engine, options), step=step, rejected=rejected)
+
+
+def resume(series: Series, state: Any, step: Optional[int], **how: Any) -> Optional[Loaded]:
+    """Fill ``state`` from the checkpoint of ``step``, or from the newest valid one, and go on from
+    there."""
+    if step is None:
+        return go_on(series, state, **how)
+    return go_back(series, step, state, **how)
 
 
 def go_back(series: Series, step: int, state: Any, **how: Any) -> Loaded:

@@ -32,7 +32,7 @@ OURS = {
         "_convert": "Converted Final convert export",
         "_copy": "Copied copy",
         "_environment": "environment",
-        "_filling": "Loaded",
+        "_loaded": "Loaded Cast",
         "_option_groups": "Callbacks FailurePolicy PreemptionPolicy RetentionPolicy SaveOptions "
         "SchedulePolicy",
         "_handle": "SaveHandle",

@@ -20,7 +20,8 @@ from .._c.abi import Status
 from .._c.checked import a_state
 from .._c.errors import make_error
 from .._checkpoint import Checkpoint, Saved
-from .._engine import Engine, LoadReport, engine_for
+from .._engine import Engine, engine_for
+from .._loaded import Cast, Loaded, cast_of, listed, spelled
 from .._modes import as_the_caller, without_modes
 from .collecting import no_collection
 from .flatten import Leaf, drop_leaf, flatten, flatten_as_2_3, is_stateful, set_leaf
@@ -51,7 +52,7 @@ def load(
     planner: Any = None,
     process_group: Any = None,
     no_dist: bool = False,
-) -> None:
+) -> Optional[Loaded]:
     """Fill ``state_dict`` in place from a checkpoint, ours or torch's, saved by any number of ranks
     in any sharding.  Collective over ``process_group`` (None: the default group, if any).
 
@@ -66,7 +67,9 @@ def load(
     no_dist         this process alone, even if there is a process group
 
     Shapes must match; values are converted to the dtype of the state as ``copy_()`` does.  Names
-    that only the checkpoint has are ignored.
+    that only the checkpoint has are ignored.  Returns what was done, by name; None if torch's own
+    load did it.  One warning names the tensors that were converted to a narrower dtype, and one the
+    tensors of floating point that nothing filled (with ``allow_partial_load``).
 
     Errors: `Error` (also torch's CheckpointException), on every rank: EMISMATCH for a missing name
     or another shape, ENOTFOUND, EUNCOMMITTED, ECORRUPT, EUNSAFE for an object that is more than
@@ -93,11 +96,11 @@ def load(
                 process_group=process_group,
                 no_dist=no_dist,
             )
-        return
+        return None
     options = LoadOptions(
         partial=route.partial, nested=route.nested, allow_pickle=route.allow_pickle
     )
-    fill(state_dict, route.path, engine_for(process_group, no_dist=no_dist), options)
+    return fill(state_dict, route.path, engine_for(process_group, no_dist=no_dist), options)
 
 
 @dataclass(frozen=True)
@@ -112,6 +115,8 @@ class LoadOptions:
     strict    False: missing and mismatched names are reported, and left as they are
     complete  names under those of the parts of a state that find no place in it are an error, too,
               if ``strict``; else a warning
+    cast      "allow": tensors may be converted to a narrower dtype.  None: that is an error if
+              ``complete`` and ``strict``; else a warning
     exact     names that this rank does not ask for are an error
     verify    as in `Engine.load`
     """
@@ -125,23 +130,28 @@ class LoadOptions:
     complete: bool = False
     exact: bool = False
     verify: str = "read"
+    cast: Optional[str] = None
 
 
-def fill(state: Any, path: str, engine: Engine, options: LoadOptions) -> LoadReport:
-    """`load`, after the decision that sidestep does it.  Returns the names that were found."""
+def fill(state: Any, path: str, engine: Engine, options: LoadOptions) -> Loaded:
+    """`load`, after the decision that sidestep does it."""
     with agreed(engine, path):
         values = _asked_whole(state) if options.whole else _asked(state)
         parts = parts_of(state, values, whole=options.whole) if options.nested else []
         with no_collection():
             filling = _Filling(values, parts, path, options)
     _check_places(filling, engine)
-    report = _load_into(values, filling, engine)
+    loaded = _load_into(values, filling, engine)
+    for sentence in filling.warnings():
+        logger.log(
+            logging.DEBUG if engine.rank else logging.WARNING, "load '%s': %s", path, sentence
+        )
     with agreed(engine, path), as_the_caller():
         if options.whole:
             state.load_state_dict(values)
         else:
             _give_back(state, values)
-    return report
+    return loaded
 
 
 def _asked(state: MutableMapping[Any, Any]) -> dict[Any, Any]:
@@ -174,9 +184,7 @@ def _give_back(state: MutableMapping[Any, Any], values: dict[Any, Any]) -> None:
             state[key] = filled
 
 
-def _load_into(
-    state_dict: MutableMapping[Any, Any], filling: _Filling, engine: Engine
-) -> LoadReport:
+def _load_into(state_dict: MutableMapping[Any, Any], filling: _Filling, engine: Engine) -> Loaded:
     """Load what was planned into ``state_dict``, which has no ``Stateful`` values.  Collective.
 
     Optional names that are missing are removed from it.
@@ -187,8 +195,8 @@ def _load_into(
     # Not partial: missing names are not requested.  Otherwise another save has come between.
     report = engine.load(path, state, strict=options.exact, verify=options.verify)
     if report.unexpected:
-        names = ", ".join(report.unexpected[:8])
-        logger.debug("load '%s': %d names not asked for: %s", path, len(report.unexpected), names)
+        names, count = listed(report.unexpected), len(report.unexpected)
+        logger.debug("load '%s': %d names not asked for: %s", path, count, names)
     with agreed(engine, path):
         objects = filling.decode_objects(state)
         copy_to_targets(filling.targets)
@@ -196,10 +204,8 @@ def _load_into(
         set_leaf(state_dict, where, value)
     for where in filling.lacking:
         drop_leaf(state_dict, where)
-    report.missing = sorted(filling.missing)
-    report.mismatched = sorted(filling.mismatched.values())
-    report.unexpected = [name for name in report.unexpected if name not in filling.mismatched]
-    return report
+    unexpected = [name for name in report.unexpected if name not in filling.mismatched]
+    return filling.loaded(unexpected)
 
 
 def _check_places(filling: _Filling, engine: Engine) -> None:
@@ -293,6 +299,8 @@ class _Filling:
         self.options = options
         self.parts = parts
         self.mismatched: dict[str, str] = {}  # what was saved and what is wanted, by name
+        self.cast: dict[str, Cast] = {}
+        self.bytes: dict[str, int] = {}  # as of `Loaded`
         self.leaves: list[Leaf] = []
         self.objects: list[Leaf] = []
         self.targets: list[Target] = []
@@ -305,6 +313,7 @@ class _Filling:
             leaves, self.saved, self.lost = asking.leaves, asking.saved, asking.lost()
             lacks = [leaf for leaf in leaves if not self._take(leaf, checkpoint)]
             lacks = self._without_tied(leaves, lacks)
+            self._refuse_narrow()
             self.missing = [leaf.name for leaf in lacks]
             allowed = {leaf.name: leaf.path for leaf in lacks if self._may_lack(leaf, asking)}
             useless = (asking.added_at(leaf) for leaf in leaves if leaf.name in self.mismatched)
@@ -312,9 +321,50 @@ class _Filling:
             missing = [name for name in self.missing if name not in allowed]
             if missing and options.strict and not options.partial:
                 raise missing_error(path, missing, checkpoint.names(), state.keys())
+            asked = {leaf.name for leaf in leaves}
+            for name in self.saved:
+                if name not in asked:
+                    self.bytes[name] = getattr(checkpoint.find(name), "bytes", 0)
+        self.read = sorted({leaf.name for leaf in leaves} - {*self.missing, *self.mismatched})
+        left = {*missing, *self.mismatched}
+        self.left = [leaf for leaf in leaves if leaf.name in left and not asking.added_at(leaf)]
+        self.bytes.update((leaf.name, _local_bytes(leaf)) for leaf in lacks + self.left)
         if missing:
-            names = ", ".join(missing[:8])
-            logger.debug("load '%s': %d names are missing: %s", path, len(missing), names)
+            logger.debug("load '%s': %d names are missing: %s", path, len(missing), listed(missing))
+
+    def _refuse_narrow(self) -> None:
+        """Error: tensors would be converted to a narrower dtype, where that is not allowed."""
+        narrow = self._narrow()
+        if narrow and self.options.complete and self.options.strict and not self.options.cast:
+            raise make_error(
+                f"load '{self.path}': tensors would lose precision or range, by a narrower dtype: "
+                f'{spelled(narrow)}.  Nothing was changed; cast="allow" converts them',
+                status=Status.EMISMATCH,
+                tensor=next(iter(narrow)),
+            )
+
+    def _narrow(self) -> dict[str, Cast]:
+        return {name: cast for name, cast in self.cast.items() if cast.narrows}
+
+    def warnings(self) -> Iterator[str]:
+        """What a user has to know of a load that has succeeded."""
+        narrow = {} if self.options.cast else self._narrow()
+        if narrow:
+            yield f"tensors were converted to a narrower dtype: {spelled(narrow)}"
+        floats = [leaf.name for leaf in self.left if _is_float(leaf.value)]
+        if floats:
+            yield f"nothing filled these tensors, which are as they were: {listed(floats)}"
+
+    def loaded(self, unexpected: list[str]) -> Loaded:
+        """The result, after the load."""
+        for target in self.targets:
+            had = self.bytes.get(target.name, 0)
+            self.bytes[target.name] = had + target.source.numel() * target.source.itemsize
+        missing, mismatched = sorted(self.missing), sorted(self.mismatched.values())
+        sizes = {name: self.bytes.get(name, 0) for name in [*self.read, *self.bytes]}
+        return Loaded(
+            -1, self.path, missing, unexpected, mismatched, "", self.read, self.cast, sizes
+        )
 
     def _may_lack(self, leaf: Leaf, asking: Asking) -> bool:
         optional = self.options.optional
@@ -382,6 +432,8 @@ class _Filling:
                 f"{was}, wanted {wanted} {list(shards.shape)}",
             )
         dtype = dtype_of(leaf.name, saved.dtype)
+        if leaf.value.dtype != dtype:
+            self.cast[leaf.name] = cast_of(dtype, leaf.value.dtype)
         pieces = []
         for piece in shards.pieces:
             target = piece.tensor.detach()
@@ -398,9 +450,21 @@ class _Filling:
         for leaf in self.objects:
             stored = state.stored(leaf.name)
             assert stored is not None, leaf.name  # else the load had failed
+            self.bytes[leaf.name] = len(stored)
             value = decode(leaf.name, stored, allow_pickle=self.options.allow_pickle)
             loaded.append((leaf.path, value))
         return loaded
+
+
+def _local_bytes(leaf: Leaf) -> int:
+    """Of what this rank has of a tensor; 0 for an object."""
+    shards = shards_of(leaf.name, leaf.value, for_load=True)
+    pieces = [] if shards is None else shards.pieces
+    return sum(piece.tensor.numel() * piece.tensor.itemsize for piece in pieces)
+
+
+def _is_float(value: Any) -> bool:
+    return bool(getattr(getattr(value, "dtype", None), "is_floating_point", False))
 
 
 def _by_the_rule_of(

@@ -15,13 +15,13 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
+from .._loaded import listed
 from .flatten import Index, Leaf, is_stateful, set_leaf
 from .targets import dtype_of, materialized
 
 if TYPE_CHECKING:
     from .._checkpoint import Checkpoint, Saved
 
-_LISTED = 8
 _RETURNED = "returned"
 _DEPTH = 3  # at which a state dict of an optimizer is looked for
 
@@ -308,9 +308,9 @@ def _has_their_shapes(optimizer: Any) -> bool:
 
 def told(path: str, lost: Sequence[str], parts: Sequence[Part]) -> str:
     """A sentence about the names that found no place."""
-    names = ", ".join(lost[:_LISTED]) + (", ..." if len(lost) > _LISTED else "")
     count = f"{len(lost)} names" if len(lost) > 1 else "1 name"
-    text = f"load '{path}': the checkpoint has {count} that found no place in the state: {names}"
+    where = f"load '{path}': the checkpoint has {count} that found no place in the state"
+    text = f"{where}: {listed(lost)}"
     for part in parts:
         optimizers = isinstance(part.value, list)
         if part.value is _RETURNED and _any_below(part.name, lost):
