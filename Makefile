@@ -21,6 +21,9 @@
 #:   make habits       storage with the rules of NFS, Lustre, SMB, mounts of object stores: all of them; minutes
 #:   make nfs          a real NFS, server and clients, in a virtual machine: half an hour
 #:   make hosts        hosts that freeze, or lose their network; 64 ranks, of which one is killed: minutes
+#:   make wheel            dist/sidestep-...-manylinux_2_28_....whl, which needs nothing but glibc 2.28;
+#:                         ARCHITECTURES="x86_64 aarch64"
+#:   make check-wheel      that wheel in bare systems, SYSTEMS="debian-11 ubuntu-24.04 ...": minutes, as root
 #:   make install          to PREFIX=/usr/local, below DESTDIR if that is given
 #:   make clean
 
@@ -34,7 +37,7 @@ OPTIONS := $(if $(SAN),-Db_sanitize=$(SAN),$(if $(CI),--werror))
 # The job server is make's; ninja has its own.
 unexport MAKEFLAGS
 
-.PHONY: all check check-frameworks check-gpu check-objects check-source demo demo-mpi bench fuzz long combinations kills habits nfs hosts install clean help
+.PHONY: all check check-frameworks check-gpu check-objects check-source demo demo-mpi bench fuzz long combinations kills habits nfs hosts wheel check-wheel install clean help
 
 # NEEDS: the groups of tools/setup that a target needs beside those to build, so that an ordinary user
 # reads in one message all that is missing.
@@ -113,13 +116,21 @@ hosts: all
 	@ninja -C $(BUILD) --quiet test-programs
 	@tests/hosts/run $(BUILD)
 
+wheel:
+	@tools/setup wheel
+	@tools/make-wheel $(ARCHITECTURES)
+
+check-wheel: wheel
+	@tools/setup systems
+	@tests/systems/run $(SYSTEMS)
+
 install: all
 	@meson configure $(BUILD) -Dprefix=$(abspath $(PREFIX)) -Dlibdir=$(LIBDIR)
 	@meson install -C $(BUILD) $(if $(DESTDIR),--destdir $(abspath $(DESTDIR)))
 	@[ -n "$(DESTDIR)" ] || [ "$$(id -u)" != 0 ] || ldconfig
 
 clean:
-	rm -rf build build-address build-undefined build-thread build-fuzz
+	rm -rf build build-address build-undefined build-thread build-fuzz build-wheel
 	rm -f python/sidestep/_c/abi.py
 	rm -rf .mesonpy-* .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find python tests tools bench -name __pycache__ -prune -exec rm -rf {} +

@@ -75,11 +75,9 @@ enum sidestep_status error_set(struct sidestep_error *err, enum sidestep_status 
         va_end(args);
         hide_users(err->message, used < 0 || (size_t)used >= sizeof(err->message));
         used = (int)strlen(err->message);
-        if (sys_errno != 0 && (size_t)used < sizeof(err->message) - 1) {
-            char buffer[96];
+        if (sys_errno != 0 && (size_t)used < sizeof(err->message) - 1)
             snprintf(err->message + used, sizeof(err->message) - (size_t)used, ": %s",
-                     strerror_r(sys_errno, buffer, sizeof(buffer)));
-        }
+                     ERRNO_TEXT(sys_errno));
     }
     errno = saved;
     return status;

@@ -6,6 +6,7 @@
 #include "sidestep/sidestep.h"
 #include <errno.h>
 #include <stdarg.h>
+#include <string.h>
 
 /*
  * error_set() writes the sentence where the failure happens.  On the way up, each layer may call
@@ -38,6 +39,9 @@ enum sidestep_status error_from_errno(int sys_errno);
 #define FAIL_SYS(err, ...) error_set((err), error_from_errno(errno), errno, HERE, __VA_ARGS__)
 #define FAIL_NOMEM(err, bytes)                                                                     \
     error_set((err), SIDESTEP_ENOMEM, ENOMEM, HERE, "cannot allocate %zu bytes", (size_t)(bytes))
+
+/* What ${code} of errno means, until the end of the block that this is in. */
+#define ERRNO_TEXT(code) strerror_r((code), (char[96]){0}, 96)
 
 /* Evaluate ${expr}, and return its status if it failed.  Locals clean themselves up. */
 #define TRY(expr)                                                                                  \

@@ -213,7 +213,7 @@ enum sidestep_status storage_check(struct store_dir *dir, bool in_place, struct 
     if (!is_judged)
         return SIDESTEP_OK;
     return FAIL(err, SIDESTEP_EUNSUPPORTED, "it cannot %s (%s)", step_names[trial.step],
-                why.sys_errno != 0 ? strerrordesc_np(why.sys_errno) : why.message);
+                why.sys_errno != 0 ? ERRNO_TEXT(why.sys_errno) : why.message);
 }
 
 enum sidestep_status storage_check_network(struct store_dir *dir, bool in_place,

@@ -134,7 +134,7 @@ static void check_userfaultfd(struct doctor *doctor)
     if (!open_userfaultfd(&uffd, &user_mode, &why)) {
         doctor_add_finding(doctor, "userfaultfd", SIDESTEP_ALLOWED_NO, fix,
                            "refused (%s): no copy-on-write snapshots, saves copy the state",
-                           strerrordesc_np(why.sys_errno));
+                           ERRNO_TEXT(why.sys_errno));
         return;
     }
     if (user_mode)
@@ -163,7 +163,7 @@ static void check_memory_reading(struct doctor *doctor)
                            "In a container, the seccomp profile must allow process_vm_readv.",
                            "process_vm_readv refused (%s): no copy-on-write snapshots, saves copy "
                            "the state",
-                           strerrordesc_np(errno));
+                           ERRNO_TEXT(errno));
 }
 
 static void check_huge_pages(struct doctor *doctor)
@@ -253,7 +253,7 @@ static void check_io_uring(struct doctor *doctor)
             doctor, "io_uring", SIDESTEP_ALLOWED_NO,
             "In a container, the seccomp profile must allow io_uring_setup, io_uring_enter "
             "and io_uring_register; else use Linux 5.6 or newer.",
-            "refused (%s): threads read and write instead", strerrordesc_np(failure));
+            "refused (%s): threads read and write instead", ERRNO_TEXT(failure));
 }
 
 static void check_cachestat(struct doctor *doctor)
@@ -280,7 +280,7 @@ static void check_cachestat(struct doctor *doctor)
         doctor_add_finding(doctor, "cachestat", SIDESTEP_ALLOWED_NO,
                            "In a container, the seccomp profile must allow cachestat.",
                            "refused (%s): loads read cached pages from the disk, too",
-                           strerrordesc_np(errno));
+                           ERRNO_TEXT(errno));
 }
 
 static void check_priorities(struct doctor *doctor)

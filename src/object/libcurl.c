@@ -6,14 +6,9 @@
 #include <pthread.h>
 #include <string.h>
 
-/* The oldest version that has every option that transport_easy.c was compiled with. */
-#if LIBCURL_VERSION_NUM >= 0x075500
-#define OLDEST 0x075500
-#define TOO_OLD "install version 7.85 or later"
-#else
+/* The oldest version that has every function and option that is used. */
 #define OLDEST 0x074400
 #define TOO_OLD "install version 7.68 or later"
-#endif
 
 /* Debian's two builds, with OpenSSL and with GnuTLS. */
 static const char *const names[] = {"libcurl.so.4", "libcurl-gnutls.so.4"};

@@ -7,6 +7,9 @@
 #ifndef OBJECT_LIBCURL_H
 #define OBJECT_LIBCURL_H
 
+/* The library that is loaded may be older than these headers: only options of 7.68 are used, some
+ * of which have newer names. */
+#define CURL_DISABLE_DEPRECATION
 #include <curl/curl.h>
 
 #include "base/base.h"

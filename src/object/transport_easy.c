@@ -97,11 +97,7 @@ static bool set_headers(struct exchange *exchange)
 
 static bool set_protocol(struct exchange *exchange)
 {
-#if LIBCURL_VERSION_NUM >= 0x075500
-    SET(exchange, CURLOPT_PROTOCOLS_STR, "http,https");
-#else
     SET(exchange, CURLOPT_PROTOCOLS, (long)(CURLPROTO_HTTP | CURLPROTO_HTTPS));
-#endif
     SET(exchange, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
     SET(exchange, CURLOPT_FOLLOWLOCATION, 0L);
     SET(exchange, CURLOPT_PATH_AS_IS, 1L);

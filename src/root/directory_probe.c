@@ -51,7 +51,7 @@ static void probe_file_system(struct doctor *doctor, struct store_dir *dir, cons
     if (statvfs(directory, &fs) == 0)
         doctor_add_bytes(doctor, "free_space", (double)fs.f_bavail * (double)fs.f_frsize, "");
     else
-        add_unknown(doctor, "free_space", strerrordesc_np(errno));
+        add_unknown(doctor, "free_space", ERRNO_TEXT(errno));
 }
 
 /* Read the name of the disk's I/O scheduler, which is in brackets; "" if there is no such file. */
@@ -172,7 +172,7 @@ static void probe_rights(struct doctor *doctor, const char *directory)
     struct stat st;
 
     if (stat(directory, &st) != 0) {
-        add_unknown(doctor, "rights", strerrordesc_np(errno));
+        add_unknown(doctor, "rights", ERRNO_TEXT(errno));
         return;
     }
     unsigned mode = (unsigned)st.st_mode & 07777u;

@@ -390,8 +390,6 @@ static void abandon_protected(struct cow *cow) REQUIRES(&cow->shared.lock)
 
 void cow_add_protect_failure(struct cow *cow, char *reason, size_t size)
 {
-    char text[64];
-
     lock_acquire(&cow->shared.lock);
     int failed = cow->shared.protect_errno;
     size_t item = cow->shared.unprotected_item;
@@ -400,7 +398,7 @@ void cow_add_protect_failure(struct cow *cow, char *reason, size_t size)
         return;
     assert(item < cow->image->tensor_count);
     snprintf(reason, size, "tensor '%.60s': write protection failed: %s",
-             cow->image->items[item].footer.name, strerror_r(failed, text, sizeof(text)));
+             cow->image->items[item].footer.name, ERRNO_TEXT(failed));
 }
 
 void cow_end_snapshot(struct cow *cow)

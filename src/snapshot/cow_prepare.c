@@ -62,13 +62,12 @@ static enum sidestep_status plan_fits(struct cow *cow, const struct image *image
 static void set_register_reason(struct cow_plan *plan, const struct image *image,
                                 const struct cow_range *range, int failed)
 {
-    char why[64], text[48];
+    char why[64];
 
     if (failed == EBUSY)
         snprintf(why, sizeof(why), "its memory has another userfaultfd");
     else
-        snprintf(why, sizeof(why), "it cannot be registered: %s",
-                 strerror_r(failed, text, sizeof(text)));
+        snprintf(why, sizeof(why), "it cannot be registered: %s", ERRNO_TEXT(failed));
     cow_plan_set_reason_at(plan, image, range->begin, range->end, 1, why);
 }
 
