@@ -28,8 +28,7 @@ enum sidestep_status sweep_restore(struct store_dir *parent, const char *from, c
     return store_dir_sync(parent, err);
 }
 
-/* Is this the name of a file that sidestep puts into a checkpoint or saving directory? */
-static bool is_own_file(const char *name)
+bool sweep_is_own_name(const char *name)
 {
     return strcmp(name, FILE_NAME_METADATA) == 0 || file_name_parse(name).kind != FILE_NAME_NONE;
 }
@@ -38,7 +37,7 @@ static bool is_own_file(const char *name)
 static bool has_other_names(const struct name_list *names)
 {
     for (size_t i = 0; i < names->count; i++)
-        if (!is_own_file(names->names[i]))
+        if (!sweep_is_own_name(names->names[i]))
             return true;
     return false;
 }
@@ -55,7 +54,8 @@ bool sweep_has_only_own_files(struct store_dir *parent, const char *name)
         return false;
     for (size_t i = 0; i < names.count; i++)
         if (file_name_parse(names.names[i]).kind == FILE_NAME_PENDING ||
-            (!is_own_file(names.names[i]) && !extra_listed_owns(dir, &listed, names.names[i])))
+            (!sweep_is_own_name(names.names[i]) &&
+             !extra_listed_owns(dir, &listed, names.names[i])))
             return false;
     return true;
 }
@@ -78,8 +78,7 @@ static bool is_export(const struct name_list *names)
     return false;
 }
 
-/* Unlink a file, and add the bytes that it frees. True: this call removed it. */
-static bool unlink_counted(struct store_dir *dir, const char *name, uint64_t *bytes)
+bool sweep_unlink_file(struct store_dir *dir, const char *name, uint64_t *bytes)
 {
     struct store_stat stat;
 
@@ -113,8 +112,9 @@ static enum sidestep_status empty_once(struct store_dir *dir, uint64_t *bytes, s
         unlink_extras(dir, &names, bytes, unlinked);
     for (int last = 0; last <= 1; last++)
         for (size_t i = 0; i < names.count; i++)
-            if ((all || is_own_file(names.names[i])) && goes_last(names.names[i]) == (last == 1))
-                *unlinked += unlink_counted(dir, names.names[i], bytes);
+            if ((all || sweep_is_own_name(names.names[i])) &&
+                goes_last(names.names[i]) == (last == 1))
+                *unlinked += sweep_unlink_file(dir, names.names[i], bytes);
     return SIDESTEP_OK;
 }
 
@@ -131,7 +131,7 @@ enum sidestep_status sweep_empty_trash(struct store_dir *parent, const char *tra
     if (status == SIDESTEP_ENOTFOUND)
         return SIDESTEP_OK;
     TRY(status);
-    (void)unlink_counted(dir, FILE_NAME_METADATA, bytes);
+    (void)sweep_unlink_file(dir, FILE_NAME_METADATA, bytes);
     TRY(store_dir_sync(dir, err));
     do {
         unlinked = 0;
@@ -167,7 +167,7 @@ uint64_t sweep_reclaimable_bytes(struct store_dir *parent, const char *name)
         return 0;
     bool all = is_export(&names);
     for (size_t i = 0; i < names.count; i++)
-        if (all || is_own_file(names.names[i]))
+        if (all || sweep_is_own_name(names.names[i]))
             bytes += own_bytes(dir, names.names[i]);
     if (!all && has_other_names(&names))
         (void)extra_listed_read(dir, &names, &listed);
@@ -368,19 +368,30 @@ static enum sidestep_status fence(struct sweep *sweep, const char *name, struct 
 }
 
 /* An outcome file tells the ranks of a save why it ended. No rank of a dead save waits for it. */
+static void remove_outcome(struct sweep *sweep, const char *name)
+{
+    struct store_stat stat;
+    uint64_t bytes = 0;
+    enum sidestep_status status = store_stat(sweep->parent, name, &stat, NULL);
+
+    if (status == SIDESTEP_ENOTFOUND)
+        return;
+    if (status == SIDESTEP_OK && stat.kind != STORE_FILE)
+        report_kept(sweep, name, SWEEP_NOT_A_FILE);
+    else if (status == SIDESTEP_OK && sweep->dry_run)
+        report_removed(sweep, name, stat.size);
+    else if (sweep_unlink_file(sweep->parent, name, &bytes))
+        report_removed(sweep, name, bytes);
+    else
+        report_kept(sweep, name, "it cannot be removed");
+}
+
 static void remove_outcomes(struct sweep *sweep, const struct name_list *names)
 {
     for (size_t i = 0; i < names->count; i++)
         if (file_name_parse(names->names[i]).kind == FILE_NAME_OUTCOME &&
-            sweep->mode != SWEEP_ONE_OFF) {
-            struct store_stat stat;
-            uint64_t bytes = 0;
-            if (!sweep->dry_run)
-                unlink_counted(sweep->parent, names->names[i], &bytes);
-            else if (store_stat(sweep->parent, names->names[i], &stat, NULL) == SIDESTEP_OK)
-                bytes = stat.size;
-            report_removed(sweep, names->names[i], bytes);
-        }
+            sweep->mode != SWEEP_ONE_OFF)
+            remove_outcome(sweep, names->names[i]);
 }
 
 static enum sidestep_status empty_removals(struct sweep *sweep, const struct name_list *names,

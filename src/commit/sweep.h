@@ -69,6 +69,12 @@ bool sweep_has_only_own_files(struct store_dir *parent, const char *name);
  * counts as success. EEXISTS: it holds files that sidestep did not make; they stay. */
 enum sidestep_status sweep_empty_trash(struct store_dir *parent, const char *trash, uint64_t *bytes,
                                        struct sidestep_error *err);
+/* Is it the name of a file that sidestep puts into a checkpoint or saving directory? */
+bool sweep_is_own_name(const char *name);
+/* Unlink a file, and add the bytes that this frees to ${*bytes}, unless NULL. True: this call
+ * removed it. A link, a FIFO or a directory is not ours, whatever its name: it stays. */
+bool sweep_unlink_file(struct store_dir *dir, const char *name, uint64_t *bytes);
+#define SWEEP_NOT_A_FILE "it is not a file, so sidestep did not make it"
 /* How many bytes the removal of directory ${name} would free. */
 uint64_t sweep_reclaimable_bytes(struct store_dir *parent, const char *name);
 

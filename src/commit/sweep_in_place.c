@@ -50,16 +50,30 @@ static void report_removed(struct remover *remover, const char *name, uint64_t b
     sweep->removed(sweep->context, path, bytes);
 }
 
-/* Remove ${name}. True also if it did not exist. */
+static void report_kept(struct remover *remover, const char *name, const char *reason)
+{
+    struct sweep *sweep = remover->sweep;
+    char path[2 * FILE_NAME_BYTES];
+
+    if (sweep == NULL || sweep->kept == NULL)
+        return;
+    snprintf(path, sizeof(path), "%s/%s", remover->child, name);
+    sweep->kept(sweep->context, path, reason);
+}
+
+/* Remove ${name}. True also if there is no such file; what is no file is not ours, and stays. */
 static bool is_unlinked(struct remover *remover, const char *name)
 {
     struct store_stat stat = {0};
-    bool is_there = remover->sweep != NULL && remover->sweep->removed != NULL &&
-                    store_stat(remover->dir, name, &stat, NULL) == SIDESTEP_OK;
-    enum sidestep_status status =
-        is_dry(remover) ? SIDESTEP_OK : store_unlink(remover->dir, name, NULL);
+    enum sidestep_status status = store_stat(remover->dir, name, &stat, NULL);
 
-    if (is_there && status == SIDESTEP_OK)
+    if (status == SIDESTEP_OK && stat.kind != STORE_FILE) {
+        report_kept(remover, name, SWEEP_NOT_A_FILE);
+        return true;
+    }
+    if (status == SIDESTEP_OK && !is_dry(remover))
+        status = store_unlink(remover->dir, name, NULL);
+    if (status == SIDESTEP_OK && remover->sweep != NULL && remover->sweep->removed != NULL)
         report_removed(remover, name, stat.size);
     return status == SIDESTEP_OK || status == SIDESTEP_ENOTFOUND;
 }
@@ -180,7 +194,7 @@ static void unlink_votes_of(struct store_dir *dir, const struct name_list *names
     for (size_t i = 0; i < names->count; i++) {
         struct file_name parsed = file_name_parse(names->names[i]);
         if (parsed.kind == FILE_NAME_VOTE && strcmp(parsed.save_id, save_id) == 0)
-            (void)store_unlink(dir, names->names[i], NULL);
+            (void)sweep_unlink_file(dir, names->names[i], NULL);
     }
 }
 
@@ -205,7 +219,7 @@ void sweep_save_files(struct store_dir *dir, const char *save_id)
         if (strcmp(parsed.save_id, save_id) == 0 && parsed.kind != FILE_NAME_PENDING &&
             parsed.kind != FILE_NAME_OUTCOME && parsed.kind != FILE_NAME_SAVING &&
             parsed.kind != FILE_NAME_TRASH && parsed.kind != FILE_NAME_BAD)
-            (void)store_unlink(dir, names.names[i], NULL);
+            (void)sweep_unlink_file(dir, names.names[i], NULL);
     }
     file_name_format(FILE_NAME_PENDING, save_id, 0, 0, marker);
     (void)store_unlink(dir, marker, NULL);

@@ -42,14 +42,14 @@ static bool belongs(const struct checkpoint_copy *c, const char *name)
            file_name_parse(name).kind == FILE_NAME_PENDING;
 }
 
-/* Remove what an interrupted copy left besides data files. */
+/* Remove what an interrupted copy left besides data files. Files of others stay, also here. */
 static enum sidestep_status remove_others(struct checkpoint_copy *c, struct sidestep_error *err)
 {
     OWNED_NAMES struct name_list names = {0};
 
     TRY(name_list_read(c->dir, &names, err));
     for (size_t i = 0; i < names.count; i++)
-        if (!belongs(c, names.names[i]))
+        if (sweep_is_own_name(names.names[i]) && !belongs(c, names.names[i]))
             TRY(store_unlink(c->dir, names.names[i], err));
     return SIDESTEP_OK;
 }
