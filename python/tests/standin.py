@@ -101,15 +101,21 @@ def replacements(driver: Driver) -> list[tuple[Any, str, Any]]:
     def current_stream(*_: Any) -> Any:
         return SimpleNamespace(cuda_stream=driver.stream, device_index=0)
 
-    refusing = _shards._without_subclass  # what has no memory of its own, and DeviceTensor has
+    refusing = _shards.without_subclass  # what has no memory of its own, and DeviceTensor has
 
     def without_subclass(name: str, value: Any) -> Any:
         return value if type(value) is DeviceTensor else refusing(name, value)
 
+    pickling = _shards.is_pickled
+
+    def is_pickled(value: Any) -> bool:
+        return type(value) is not DeviceTensor and pickling(value)
+
     return [
         (torch.cuda, "current_stream", current_stream),
         (_device, "_known", []),
-        (_shards, "_without_subclass", without_subclass),
+        (_shards, "without_subclass", without_subclass),
+        (_shards, "is_pickled", is_pickled),
     ]
 
 

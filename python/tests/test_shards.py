@@ -19,7 +19,7 @@ from torch.distributed.tensor.placement_types import Replicate, Shard, _StridedS
 from sidestep._c.abi import TENSOR_REPLICATED, TENSOR_REQUIRES_GRAD, Dtype, Status
 from sidestep._c.errors import Error
 from sidestep._torch import shards as _shards
-from sidestep._torch.shards import Shards, is_host, is_writable, shards_of
+from sidestep._torch.shards import Shards, is_host, is_writable, local_tensor, shards_of
 
 seen: collections.Counter[str] = collections.Counter()
 
@@ -186,14 +186,9 @@ def nested() -> Any:
 
 
 REFUSED = {
-    "sparse": (lambda: torch.eye(2).to_sparse(), r"layout torch\.sparse_coo; save \.to_dense"),
-    "csr": (lambda: torch.eye(2).to_sparse_csr(), r"layout torch\.sparse_csr"),
-    "quantized": (quantized, r"quantized tensor; save \.dequantize"),
     "fake": (fake, r"FakeTensor has no data; save outside"),
     "meta": (lambda: torch.zeros(2, device="meta"), r"meta device has no data; materialize"),
     "lazy": (lambda: torch.nn.LazyLinear(2).weight, r"not initialized yet; run the lazy module"),
-    "wrapper": (wrapper, r"TwoTensor keeps its data in other tensors.*; save the tensors"),
-    "nested": (nested, r"(nested|layout torch\.jagged|keeps its data in other tensors)"),
     "dtype": (lambda: torch.empty(2, dtype=torch.uint3), r"no dtype torch\.uint3; save \.view"),
 }
 
@@ -203,6 +198,25 @@ def test_what_cannot_be_saved_is_refused_by_name(kind: str) -> None:
     make, words = REFUSED[kind]
     with pytest.raises(Error, match=r"'model\.w': .*" + words) as caught:
         shards_of("model.w", make())
+    assert caught.value.status == Status.EUNSUPPORTED and caught.value.tensor == "model.w"
+
+
+# Tensors without one strided memory, and what a shard of a DTensor may not be.
+PICKLED = {
+    "sparse": (lambda: torch.eye(2).to_sparse(), r"layout torch\.sparse_coo; save \.to_dense"),
+    "csr": (lambda: torch.eye(2).to_sparse_csr(), r"layout torch\.sparse_csr"),
+    "quantized": (quantized, r"quantized tensor; save \.dequantize"),
+    "wrapper": (wrapper, r"TwoTensor keeps its data in other tensors.*; .*save the tensors"),
+    "nested": (nested, r"(nested|layout torch\.jagged|keeps its data in other tensors)"),
+}
+
+
+@pytest.mark.parametrize("kind", PICKLED)
+def test_tensors_without_a_memory_are_objects_but_no_shards(kind: str) -> None:
+    make, words = PICKLED[kind]
+    assert shards_of("model.w", make()) is None
+    with pytest.raises(Error, match=r"'model\.w': .*" + words) as caught:
+        local_tensor("model.w", make())
     assert caught.value.status == Status.EUNSUPPORTED and caught.value.tensor == "model.w"
 
 

@@ -395,8 +395,10 @@ def test_the_cache_keeps_the_last_layouts() -> None:
 def test_a_refusal_names_the_tensor_and_leaves_the_cache_alone() -> None:
     cache = StateCache()
     good = cache.get(flatten({"a": torch.eye(2)}))
-    for bad in (torch.eye(2).to_sparse(), torch.zeros(2, 2, device="meta")):
-        with pytest.raises(Error, match=r"'m\.bad': a tensor (with layout|on the meta)"):
+    for bad in (torch.empty(2, dtype=torch.uint3), torch.zeros(2, 2, device="meta")):
+        with pytest.raises(
+            Error, match=r"'m\.bad': (checkpoints have no dtype|a tensor on the meta)"
+        ):
             cache.get(flatten({"m": {"bad": bad}}))
     assert cache.get(flatten({"a": torch.eye(2)})) is good
 

@@ -33,6 +33,7 @@ from .shards import Piece, Shards, is_loadable, shards_of
 from .state import StateDict
 from .stock import Ours, Stock, call_stock, failures_as_errors, load_route, takes_storage_second
 from .targets import Target, copy_to_targets, dtype_of, materialize, memory_of
+from .tensor_classes import is_pickled, kind_of, put, stored_by_torch
 
 if TYPE_CHECKING:
     pass
@@ -200,6 +201,7 @@ def _load_into(state_dict: MutableMapping[Any, Any], filling: _Filling, engine: 
     with agreed(engine, path):
         objects = filling.decode_objects(state)
         copy_to_targets(filling.targets)
+        objects = [(leaf.path, put(leaf.name, leaf.value, value)) for leaf, value in objects]
     for where, value in objects:
         set_leaf(state_dict, where, value)
     for where in filling.lacking:
@@ -220,7 +222,11 @@ def _check_places(filling: _Filling, engine: Engine) -> None:
                 status=Status.EMISMATCH,
             )
         if most:
-            mine = {**dict.fromkeys(lost, 1), **{leaf.name: 2 for leaf in filling.leaves}}
+            mine = {
+                **dict.fromkeys(lost, 1),
+                **{leaf.name: 2 for leaf in filling.leaves},
+                **{leaf.name: 2 for leaf, _ in filling.pickled},
+            }
             words = engine.maxima([mine.get(name, 0) for name in filling.saved])
             lost = [name for name, word in zip(filling.saved, words) if word == 1]
     if not lost:
@@ -303,6 +309,7 @@ class _Filling:
         self.bytes: dict[str, int] = {}  # as of `Loaded`
         self.leaves: list[Leaf] = []
         self.objects: list[Leaf] = []
+        self.pickled: list[tuple[Leaf, Any]] = []  # torch stores them as tensors
         self.targets: list[Target] = []
         leaves = flatten(state, nested=options.nested)
         materialize(state, leaves)
@@ -372,12 +379,17 @@ class _Filling:
 
     def _take(self, leaf: Leaf, checkpoint: Checkpoint) -> bool:
         """Plan one leaf; False if the checkpoint does not have it."""
+        import torch
+
         saved = checkpoint.find(leaf.name)
         if saved is None:
             return False
         if saved.is_object:
-            leaf = Leaf(leaf.name, leaf.path, None)
             self.objects.append(leaf)
+            leaf = Leaf(leaf.name, leaf.path, None)
+        elif isinstance(leaf.value, torch.Tensor) and is_pickled(leaf.value):
+            self.pickled.append((leaf, self._as_torch_stored(leaf)))
+            return True
         else:
             try:
                 leaf = Leaf(leaf.name, leaf.path, self._shards(leaf, saved))
@@ -444,16 +456,31 @@ class _Filling:
             pieces.append(Piece(piece.offsets, piece.lengths, source))
         return Shards(saved.shape, dtype, pieces)
 
-    def decode_objects(self, state: StateDict) -> list[tuple[tuple[Any, ...], Any]]:
-        """(path, value) of the loaded objects."""
+    def _as_torch_stored(self, leaf: Leaf) -> Any:
+        """The value of a tensor of the checkpoint, for one without one strided memory."""
+        import torch
+
+        stored = stored_by_torch(self.path, leaf.name)
+        value = decode(leaf.name, stored, allow_pickle=self.options.allow_pickle)
+        if type(value) is torch.Tensor and not is_pickled(value):
+            raise make_error(
+                f"load '{self.path}': '{leaf.name}' is a plain tensor in the checkpoint, and "
+                f"{kind_of(leaf.value)} in the state; load into a plain tensor",
+                status=Status.EMISMATCH,
+                tensor=leaf.name,
+            )
+        return value
+
+    def decode_objects(self, state: StateDict) -> list[tuple[Leaf, Any]]:
+        """The loaded objects, with their places in the state."""
         loaded = []
         for leaf in self.objects:
             stored = state.stored(leaf.name)
             assert stored is not None, leaf.name  # else the load had failed
             self.bytes[leaf.name] = len(stored)
             value = decode(leaf.name, stored, allow_pickle=self.options.allow_pickle)
-            loaded.append((leaf.path, value))
-        return loaded
+            loaded.append((leaf, value))
+        return loaded + self.pickled
 
 
 def _local_bytes(leaf: Leaf) -> int:

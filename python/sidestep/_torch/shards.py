@@ -17,6 +17,7 @@ from typing import Any, NoReturn, Optional
 from .._c.abi import TENSOR_REPLICATED, TENSOR_REQUIRES_GRAD, Dtype
 from .._c.errors import refuse
 from . import device as _device
+from .tensor_classes import is_pickled, without_subclass
 
 Numbers = tuple[int, ...]
 
@@ -55,8 +56,8 @@ def shards_of(name: str, value: Any, *, for_load: bool = False) -> Optional[Shar
     """The shards of the tensor ``value``; None if it is an object.
 
     ``for_load``: the pieces are to be written into.  Raises Error (EUNSUPPORTED) with the name
-    for what cannot be saved: Partial placements, sparse, quantized, fake, meta and lazy tensors,
-    tensor subclasses without one memory of their own, and dtypes the format does not have.
+    for what cannot be saved: Partial placements, fake, meta and lazy tensors, dtypes the format
+    does not have, and shards without one strided memory of their own (`tensor_classes`).
     """
     if type(value) is Shards:
         return value
@@ -76,6 +77,8 @@ def shards_of(name: str, value: Any, *, for_load: bool = False) -> Optional[Shar
         return _of_sharded_tensor(name, value, sharded)
     if is_checkpointable(value):
         return _of_checkpointable(name, value)
+    if is_pickled(value):
+        return None
     local = local_tensor(name, value)
     shape = tuple(local.shape)
     return Shards(shape, local.dtype, [Piece((0,) * len(shape), shape, local)], _flags(value))
@@ -116,7 +119,7 @@ def local_tensor(name: str, value: Any) -> Any:
     import torch
 
     if type(value) is not torch.Tensor and type(value) is not torch.nn.Parameter:
-        value = _without_subclass(name, value)
+        value = without_subclass(name, value)
     if _is_transformed(torch, value):
         refuse(
             name,
@@ -159,41 +162,6 @@ def reach(tensor: Any) -> int:
         return 0
     last = sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.stride()))
     return int((last + 1) * tensor.itemsize)
-
-
-def _without_subclass(name: str, value: Any) -> Any:
-    """The plain tensor on the memory of an instance of a subclass."""
-    import torch
-    from torch.utils._mode_utils import no_dispatch
-
-    cls = type(value)
-    fake = _loaded("torch._subclasses.fake_tensor", "FakeTensor")
-    if fake is not None and isinstance(value, fake):
-        refuse(name, "a FakeTensor has no data; save outside of FakeTensorMode")
-    if torch.nn.parameter.is_lazy(value):
-        refuse(name, "a parameter that is not initialized yet; run the lazy module once first")
-    if hasattr(value, "trigger_wait"):  # AsyncCollectiveTensor
-        return local_tensor(name, value.trigger_wait())
-    if hasattr(cls, "__tensor_flatten__"):
-        _refuse_wrapper(name, cls)
-    try:
-        with torch._C.DisableTorchFunctionSubclass(), no_dispatch():
-            plain = value.detach().as_subclass(torch.Tensor)
-            memory = plain.data_ptr() if plain.layout is torch.strided else 0
-            size = plain.numel() if plain.layout is torch.strided else 0
-    except RuntimeError:
-        _refuse_wrapper(name, cls)
-    if type(plain) is not torch.Tensor or (memory == 0 and size and plain.device.type != "meta"):
-        _refuse_wrapper(name, cls)
-    return plain
-
-
-def _refuse_wrapper(name: str, cls: type) -> NoReturn:
-    refuse(
-        name,
-        f"a {cls.__module__}.{cls.__qualname__} keeps its data in other tensors, not in one memory"
-        " of its own; save the tensors it is made of, or the plain tensor it stands for",
-    )
 
 
 def is_host(tensor: Any) -> bool:

@@ -274,7 +274,10 @@ class StateDict:
             return False
         memory = _Memory(late)
         self.refused = []
-        objects = self._match(leaves, memory)
+        try:
+            objects = self._match(leaves, memory)
+        except RuntimeError:  # sparse and nested tensors have no strides
+            objects = None
         if objects is None:
             return False
         self._usable = False

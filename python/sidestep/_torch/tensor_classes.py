@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Tensors without one strided memory of their own: quantized, sparse and nested ones, and those of
+classes that keep their data in other tensors.  They are saved as objects, pickled by torch.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any, NoReturn
+
+from .._c.abi import Status
+from .._c.checked import is_url
+from .._c.errors import make_error, refuse
+
+
+def _class_name(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def is_pickled(value: Any) -> bool:
+    """Whether the tensor ``value`` is saved as an object.  Not, if it has no data."""
+    import torch
+
+    cls = type(value)
+    if value.device.type == "meta":
+        return False
+    if cls is torch.Tensor or cls is torch.nn.Parameter:
+        return bool(value.is_quantized or value.is_nested or value.layout is not torch.strided)
+    if hasattr(value, "__create_chunk_list__") or _is_of(value, *_SHARDED):
+        return False
+    if _is_fake(value) or torch.nn.parameter.is_lazy(value) or hasattr(value, "trigger_wait"):
+        return False
+    return hasattr(cls, "__tensor_flatten__") or _plain(value) is None
+
+
+def kind_of(value: Any) -> str:
+    """What such a tensor is, in a message."""
+    if type(value).__module__.startswith("torch") and not value.is_nested:
+        return "a quantized tensor" if value.is_quantized else f"a tensor of layout {value.layout}"
+    return "a nested tensor" if value.is_nested else f"a {_class_name(type(value))}"
+
+
+# Modules, and classes in them: if none is imported, no value can be of its class.
+_SHARDED = (
+    ("torch.distributed.tensor", "DTensor"),
+    ("torch.distributed._shard.sharded_tensor", "ShardedTensor"),
+)
+
+
+def _is_of(value: Any, *classes: tuple[str, str]) -> bool:
+    found = (getattr(sys.modules.get(module), name, None) for module, name in classes)
+    return isinstance(value, tuple(cls for cls in found if cls is not None))
+
+
+def _is_fake(value: Any) -> bool:
+    return _is_of(value, ("torch._subclasses.fake_tensor", "FakeTensor"))
+
+
+def _plain(value: Any) -> Any:
+    """The plain tensor on the memory of an instance of a subclass; None: it has none."""
+    import torch
+    from torch.utils._mode_utils import no_dispatch
+
+    try:
+        with torch._C.DisableTorchFunctionSubclass(), no_dispatch():
+            plain = value.detach().as_subclass(torch.Tensor)
+            memory = plain.data_ptr() if plain.layout is torch.strided else 0
+            size = plain.numel() if plain.layout is torch.strided else 0
+    except RuntimeError:
+        return None
+    if type(plain) is not torch.Tensor or (memory == 0 and size and plain.device.type != "meta"):
+        return None
+    return plain
+
+
+def without_subclass(name: str, value: Any) -> Any:
+    """The plain tensor on the memory of an instance of a subclass, or a refusal."""
+    import torch
+
+    if _is_fake(value):
+        refuse(name, "a FakeTensor has no data; save outside of FakeTensorMode")
+    if torch.nn.parameter.is_lazy(value):
+        refuse(name, "a parameter that is not initialized yet; run the lazy module once first")
+    while hasattr(value, "trigger_wait"):  # AsyncCollectiveTensor
+        value = value.trigger_wait()
+        if type(value) is torch.Tensor:
+            return value
+    plain = None if hasattr(type(value), "__tensor_flatten__") else _plain(value)
+    if plain is None:
+        _refuse_wrapper(name, type(value))
+    return plain
+
+
+def _refuse_wrapper(name: str, cls: type) -> NoReturn:
+    refuse(
+        name,
+        f"a {_class_name(cls)} keeps its data in other tensors, not in one memory of its own; as a "
+        "shard it cannot be saved or loaded: save the tensors it is made of, or the plain tensor "
+        "it stands for",
+    )
+
+
+# ---------------------------------------------------------------- loads
+
+
+def put(name: str, target: Any, value: Any) -> Any:
+    """The loaded object ``value``; if it and ``target`` are tensors, ``target`` with its contents.
+
+    Error (EMISMATCH): it does not fit into ``target``.
+    """
+    import torch
+
+    both = isinstance(target, torch.Tensor) and isinstance(value, torch.Tensor)
+    if not both or target is value or target.device.type == "meta":
+        return value
+    try:
+        with torch.inference_mode(target.is_inference()), torch.no_grad():
+            _copy(target, value)
+    except Exception as problem:
+        raise make_error(
+            f"'{name}': the checkpoint has a {_class_name(type(value))}, which cannot be copied "
+            f"into the {_class_name(type(target))} of the state: {problem}",
+            status=Status.EMISMATCH,
+            tensor=name,
+        ) from problem
+    return target
+
+
+def _copy(target: Any, value: Any) -> None:
+    """``target.copy_(value)``; between two of one class, tensor by tensor if they fit."""
+    if not target.is_nested and not value.is_nested and target.shape != value.shape:
+        raise ValueError(f"shape {list(value.shape)}, wanted {list(target.shape)}")
+    cls = type(target)
+    if cls is type(value) and hasattr(cls, "__tensor_flatten__") and not target.is_nested:
+        names, context = target.__tensor_flatten__()
+        if (names, context) == tuple(value.__tensor_flatten__()):
+            for name in names:
+                _copy(getattr(target, name), getattr(value, name))
+            return
+    target.copy_(value)
+
+
+def stored_by_torch(path: str, name: str) -> bytes:
+    """What torch has stored as the tensor ``name`` in its checkpoint ``path``: a torch.save() file.
+
+    Error (EUNSUPPORTED): it is in several parts, compressed, or in an object store; ECORRUPT.
+    """
+    from .metadata import read_metadata
+
+    found = [] if is_url(path) else list(read_metadata(path).storage_data.items())
+    parts = [info for index, info in found if index.fqn == name]
+    if len(parts) != 1 or getattr(parts[0], "transform_descriptors", None):
+        refuse(name, "such a tensor is read only as one part, not compressed, from a directory")
+    part = parts[0]
+    file = os.path.join(path, os.path.basename(part.relative_path))
+    with open(file, "rb") as opened:
+        size = os.fstat(opened.fileno()).st_size
+        if not 0 <= part.offset <= part.offset + part.length <= size:
+            raise make_error(f"'{name}' ends after '{file}'", status=Status.ECORRUPT, tensor=name)
+        opened.seek(part.offset)
+        return opened.read(part.length)
