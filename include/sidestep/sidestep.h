@@ -551,16 +551,13 @@ struct sidestep_comm {
  */
 struct sidestep_engine;
 
-/** Never use O_DIRECT, even where it is allowed: like SIDESTEP_IO_BUFFERED. */
-#define SIDESTEP_ENGINE_NO_DIRECT_IO 1u
 /** Write-protect also where the machine allows only the kind that cannot wait in system calls.
  * Until a save is RELEASED, a read(2) or recv(2) into its tensors then fails with EFAULT.  For
  * programs in which only their own code writes to tensors. */
-#define SIDESTEP_ENGINE_USER_MODE_FAULTS 2u
-/** Background threads keep the priority with which they were started. */
-#define SIDESTEP_ENGINE_KEEP_PRIORITY 4u
-/** Background writes do not slow down while others read from the same disk. */
-#define SIDESTEP_ENGINE_KEEP_PACE 8u
+#define SIDESTEP_ENGINE_USER_MODE_FAULTS 1u
+/** Saves in the background go on at full pace: their threads keep the priority with which they were
+ * started, and their writes do not slow down while others read from the same disk. */
+#define SIDESTEP_ENGINE_KEEP_PACE 2u
 
 /*
  * How a save keeps the snapshot while training goes on.  Either way it writes the state at the time

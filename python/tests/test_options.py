@@ -54,10 +54,10 @@ def test_user_faults(monkeypatch: pytest.MonkeyPatch) -> None:
         Ways(user_faults=asked).set_in(options)
         return int(options.flags)
 
-    assert [flags(asked) for asked in (None, False, True)] == [0, 0, 2]
-    assert abi.ENGINE_USER_MODE_FAULTS == 2
+    assert [flags(asked) for asked in (None, False, True)] == [0, 0, 1]
+    assert abi.ENGINE_USER_MODE_FAULTS == 1
     monkeypatch.setenv("SIDESTEP_USER_FAULTS", "1")
-    assert [flags(asked) for asked in (None, False, True)] == [2, 0, 2]
+    assert [flags(asked) for asked in (None, False, True)] == [1, 0, 1]
 
 
 def test_words_that_mean_nothing(tmp_path: Path) -> None:

@@ -20,9 +20,7 @@
 
 _Static_assert(sizeof(struct sidestep_engine_options) == 104, "a field was added: apply it below");
 
-#define ENGINE_FLAGS                                                                               \
-    ((uint32_t)SIDESTEP_ENGINE_NO_DIRECT_IO | SIDESTEP_ENGINE_USER_MODE_FAULTS |                   \
-     SIDESTEP_ENGINE_KEEP_PRIORITY | SIDESTEP_ENGINE_KEEP_PACE)
+#define ENGINE_FLAGS ((uint32_t)SIDESTEP_ENGINE_USER_MODE_FAULTS | SIDESTEP_ENGINE_KEEP_PACE)
 
 /* Release the caller's reference, and what the engine owns. */
 static void engine_shut(struct sidestep_engine *engine)
@@ -70,8 +68,7 @@ static enum sidestep_status choose_io(struct sidestep_engine *engine, uint32_t i
     if (io == SIDESTEP_IO_URING && refused != 0)
         return error_set(err, SIDESTEP_EUNSUPPORTED, refused, HERE,
                          "engine options: io_uring is refused here (see 'sidestep doctor')");
-    if (io == SIDESTEP_IO_BUFFERED)
-        engine->flags |= SIDESTEP_ENGINE_NO_DIRECT_IO;
+    engine->direct_io = io != SIDESTEP_IO_BUFFERED;
     engine->io.ring = refused == 0;
     engine->io.depth = depth != 0     ? depth
                        : refused == 0 ? ENGINE_DEFAULT_URING_DEPTH
@@ -89,7 +86,6 @@ static enum sidestep_status apply_options(struct sidestep_engine *engine,
     if (options->threads > ENGINE_MAX_THREADS)
         return FAIL(err, SIDESTEP_EINVAL, "engine options: %u threads are more than %u",
                     options->threads, ENGINE_MAX_THREADS);
-    engine->flags = options->flags;
     TRY(choose_io(engine, (uint32_t)options->io, options->io_depth, err));
     engine->timeout_ms = options->timeout_ms != 0 ? options->timeout_ms : ENGINE_DEFAULT_TIMEOUT_MS;
     return SIDESTEP_OK;
@@ -107,9 +103,10 @@ static enum sidestep_status engine_open_local(struct sidestep_engine *engine,
         TRY(store_custom_new(options.store, &engine->own_store, err));
         engine->store = engine->own_store;
     }
-    TRY(throttle_init(&engine->throttle, (options.flags & SIDESTEP_ENGINE_KEEP_PRIORITY) == 0,
-                      options.write_bytes_per_second, options.background_cpus, err));
-    engine->throttle.keeps_pace = (options.flags & SIDESTEP_ENGINE_KEEP_PACE) != 0;
+    bool keeps_pace = (options.flags & SIDESTEP_ENGINE_KEEP_PACE) != 0;
+    TRY(throttle_init(&engine->throttle, !keeps_pace, options.write_bytes_per_second,
+                      options.background_cpus, err));
+    engine->throttle.keeps_pace = keeps_pace;
     TRY(events_open(&engine->events, &options, engine->comm.rank, err));
     TRY(start_threads(engine, options.threads, err));
     return saver_new(engine, &options, err);

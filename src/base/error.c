@@ -182,7 +182,7 @@ enum sidestep_status error_from_callback(const char *what, const char *name, con
     if (status == SIDESTEP_OK)
         return SIDESTEP_OK;
     why->message[sizeof(why->message) - 1] = '\0';
-    if ((int)status < 0 || status > ERROR_LAST_STATUS)
+    if ((int)status < 0 || status >= ERROR_STATUS_COUNT)
         return FAIL(err, SIDESTEP_EINVAL, "%s '%s': %s() returns %d, which is not a status", what,
                     name, function, (int)status);
     return error_set(err, status, why->sys_errno, HERE, "%s '%s': %s()%s%s", what, name, function,

@@ -26,8 +26,9 @@ enum sidestep_status error_copy(struct sidestep_error *err, const struct sideste
 /* The status for the errno of a storage call.  EIO if no other status fits. */
 enum sidestep_status error_from_errno(int sys_errno);
 
-/* The last status.  Statuses are numbered from 0. */
-#define ERROR_LAST_STATUS SIDESTEP_EDEVICE
+/* How many statuses there are.  They are numbered from 0. */
+#define ERROR_COUNT_STATUS(name, exit_status, text) +1
+#define ERROR_STATUS_COUNT (0 SIDESTEP_STATUS_MAP(ERROR_COUNT_STATUS))
 
 #define ERROR_STR_(x) #x
 #define ERROR_STR(x) ERROR_STR_(x)

@@ -229,7 +229,7 @@ static enum sidestep_status report_peer_error(struct sidestep_error *received, i
         error_wrap(received, "rank %d", rank);
         received->rank = rank;
     }
-    if (received->status <= SIDESTEP_OK || received->status > ERROR_LAST_STATUS)
+    if (received->status <= SIDESTEP_OK || received->status >= ERROR_STATUS_COUNT)
         received->status = SIDESTEP_EPEER; /* perhaps the rank has a newer library */
     error_copy(err, received);
     return (enum sidestep_status)received->status;

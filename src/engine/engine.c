@@ -28,7 +28,7 @@ enum sidestep_status engine_copy_failure(const struct sidestep_error *failure,
     own.where[sizeof(own.where) - 1] = '\0';
     own.rank = -1;
     memset(own.reserved, 0, sizeof(own.reserved));
-    if (own.status <= SIDESTEP_OK || own.status > ERROR_LAST_STATUS)
+    if (own.status <= SIDESTEP_OK || own.status >= ERROR_STATUS_COUNT)
         return FAIL(err, SIDESTEP_EINVAL,
                     "options.failure has status %d, which is not a failure: %s", own.status,
                     own.message);

@@ -45,7 +45,7 @@ struct sidestep_engine {
     struct store *own_store; /* made from options.store, or NULL */
     struct buckets buckets;  /* object stores; has a lock of its own */
     struct clock *clock;
-    uint32_t flags;
+    bool direct_io; /* where the file system allows it */
     struct store_queue_config io;
     struct throttle throttle;
     uint64_t timeout_ms;

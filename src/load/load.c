@@ -206,7 +206,7 @@ enum sidestep_status load_path_all(struct sidestep_engine *engine, const char *p
     /* A checkpoint that is verified first is read twice: the second time from the page cache. */
     if (options->verify == SIDESTEP_VERIFY_BEFORE)
         flags |= READER_PARSE_METADATA;
-    else if ((engine->flags & SIDESTEP_ENGINE_NO_DIRECT_IO) == 0)
+    else if (engine->direct_io)
         flags |= STORE_DIRECT | (engine->io.ring ? READER_IO_URING : 0);
     bool all_names = report != NULL || (options->flags & SIDESTEP_LOAD_STRICT) != 0;
     enum sidestep_status status =

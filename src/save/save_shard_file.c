@@ -31,7 +31,7 @@ enum sidestep_status save_shard_file_create(struct sidestep_save *save,
                                             const struct save_shard *shard,
                                             struct store_file **file, struct sidestep_error *err)
 {
-    uint32_t flags = (save->engine->flags & SIDESTEP_ENGINE_NO_DIRECT_IO) != 0 ? 0 : STORE_DIRECT;
+    uint32_t flags = save->engine->direct_io ? STORE_DIRECT : 0;
 
     TRY(commit_shard_create(&save->commit, shard->number, flags, file, err));
     return allocate(save, shard, *file, err);

@@ -68,7 +68,7 @@ static void open_engine(struct history *h)
     options.threads = 1;
     options.io = SIDESTEP_IO_BUFFERED;
     options.snapshot = SIDESTEP_SNAPSHOT_COPY;
-    options.flags = SIDESTEP_ENGINE_KEEP_PRIORITY;
+    options.flags = SIDESTEP_ENGINE_KEEP_PACE;
     CHECK(sidestep_engine_open(&h->engine, &options, &err) == SIDESTEP_OK);
     h->engine->store = sim_store(h->sim, 0);
     h->engine->saver->incremental.min_bytes = 1; /* tensors are small */

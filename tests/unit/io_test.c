@@ -438,7 +438,7 @@ TEST(writes_are_paced)
         struct sidestep_save_info info = SIDESTEP_SAVE_INFO_INIT;
         struct sidestep_engine *engine = open_engine((struct sidestep_engine_options){
             .write_bytes_per_second = cases[c].bytes_per_second,
-            .flags = c % 2 != 0 ? SIDESTEP_ENGINE_KEEP_PRIORITY : 0,
+            .flags = c % 2 != 0 ? SIDESTEP_ENGINE_KEEP_PACE : 0,
             .background_cpus = c == 1 ? "0-1023" : NULL});
         struct sidestep_save *save = save_async(engine, &world, c + 1, cases[c].spread_ms, 0);
         if (!cases[c].wait)
