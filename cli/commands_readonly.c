@@ -22,7 +22,8 @@ const struct cli_command cli_command_ls = {
          "it may be any of these: status 12, or 1 where storage fails); complete or incomplete "
          "(written by another program: transformers, accelerate, torchtitan, Megatron-LM, "
          "DeepSpeed or Lightning, each with its own check); foreign (any other directory, files "
-         "with tensors that are not checkpoints, and symbolic links, which are not followed). The "
+         "with tensors that are not checkpoints, and symbolic links to other entries or to "
+         "nothing; a link that leads elsewhere counts as what it leads to). The "
          "step is the one that the checkpoint records. If it records none, the step is that of a "
          "name like step-N, checkpoint-N, global_stepN, iter_N, epoch_N or N. A save has a hidden "
          "name; the checkpoint that it makes follows in parentheses.",

@@ -1516,6 +1516,8 @@ struct sidestep_listed {
     bool is_abandoned; /* a resume has left it behind */
     bool is_renamed;   /* a series saved it under another name, so it was copied or renamed.  No
                           resume chooses it by itself, and nothing deletes it */
+    bool is_link;      /* a symbolic link: what it leads to is read, but nothing is renamed, deleted
+                          or written through it */
     uint32_t tag_count;
     uint32_t metric_count;
     uint32_t shared_files; /* of ${files}: written by an earlier save, whose checkpoint shares
@@ -1549,8 +1551,9 @@ struct sidestep_list {
  * sidestep_verify() checks their bytes.  Checkpoints of other programs are recognized by their
  * names and files.  Each form has its own check for completeness: the file that is written last
  * must be there, and no file may be cut short; a file that names the latest checkpoint proves
- * nothing.  sidestep never deletes or renames them.  Symbolic links are listed as FOREIGN, and not
- * followed.  Uses up to 4 threads.  SIDESTEP_ENOTFOUND if ${root} is not a directory.
+ * nothing.  sidestep never deletes or renames them.  A symbolic link counts as what it leads to;
+ * one that leads to another entry, or to nothing, is FOREIGN.  Uses up to 4 threads.
+ * SIDESTEP_ENOTFOUND if ${root} is not a directory.
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_list_root(const char *root, struct sidestep_list *list, struct sidestep_error *err);
@@ -1784,8 +1787,9 @@ sidestep_checkpoint_read_file(struct sidestep_checkpoint *checkpoint, const char
  * ${*bytes} with sidestep_bytes_free().  Nothing is verified.  Blocks; any thread.
  *
  * Errors: SIDESTEP_ENOTFOUND: there is none.  SIDESTEP_ECORRUPT: it has more than ${most} bytes.
- * SIDESTEP_EUNSAFE: it is no regular file.  SIDESTEP_EPERM, SIDESTEP_EIO, SIDESTEP_ETIMEDOUT: it
- * cannot be read now.  SIDESTEP_EINVAL, SIDESTEP_EUNSUPPORTED: ${path} (sidestep_check_path()).
+ * SIDESTEP_EPERM, SIDESTEP_EIO, SIDESTEP_ETIMEDOUT: it cannot be read now; EIO also if it is no
+ * regular file, or a symbolic link to nothing.  SIDESTEP_EINVAL, SIDESTEP_EUNSUPPORTED: ${path}
+ * (sidestep_check_path()).
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_read_file(const char *path, const char *name, uint64_t most, void **bytes, size_t *length,

@@ -98,12 +98,10 @@ enum sidestep_status file_probe_check(struct store_dir *dir, const char *name, c
     OWNED_FILE *file = NULL;
 
     *problem = NULL;
-    enum sidestep_status status = store_file_open(dir, name, 0, &file, err);
+    enum sidestep_status status = store_file_open_to_read(dir, name, 0, &file, err);
     if (status == SIDESTEP_OK)
         return check_open(file, name, problem, err);
     if (status == SIDESTEP_ENOTFOUND)
         *problem = " is missing";
-    else if (status == SIDESTEP_EUNSAFE)
-        *problem = " is not a regular file";
     return *problem != NULL ? SIDESTEP_OK : status;
 }

@@ -27,7 +27,8 @@ enum sidestep_status list_check_readable(const struct sidestep_listed *entry,
  * read? */
 bool list_is_unreadable(const struct sidestep_listed *entry);
 
-/* Is it a symbolic link? It is listed as FOREIGN, and not followed. */
+/* Is it a symbolic link that is no checkpoint of its own: it leads to nothing, or to another entry
+ * of the list? It is listed as FOREIGN. */
 bool list_is_link(const struct sidestep_listed *entry);
 /* Is it a checkpoint that a resume would try, whether or not it turns out to be whole? */
 bool list_is_candidate(const struct sidestep_listed *entry);

@@ -35,7 +35,7 @@ static bool has_size(struct store_dir *dir, const char *name, uint64_t bytes)
     OWNED_FILE *file = NULL;
     struct store_stat stat;
 
-    return store_file_open(dir, name, 0, &file, NULL) == SIDESTEP_OK &&
+    return store_file_open_to_read(dir, name, 0, &file, NULL) == SIDESTEP_OK &&
            store_file_stat(file, &stat, NULL) == SIDESTEP_OK && stat.size == bytes;
 }
 
@@ -50,7 +50,8 @@ static bool is_as_listed(struct listing *l, const struct sidestep_listed *entry)
     char name[FILE_NAME_BYTES];
 
     file_name_format(FILE_NAME_MANIFEST, entry->save_id, 0, 0, name);
-    if (store_dir_open(l->store, l->root_dir, entry->name, &dir, NULL) != SIDESTEP_OK ||
+    if (store_dir_open(l->store, entry->is_link ? NULL : l->root_dir,
+                       entry->is_link ? entry->path : entry->name, &dir, NULL) != SIDESTEP_OK ||
         small_file_read(dir, name, 0, MANIFEST_MAX_BYTES, &bytes, NULL) != SIDESTEP_OK ||
         manifest_decode(bytes.bytes, bytes.length, &arena, &manifest, NULL) != SIDESTEP_OK ||
         !has_size(dir, FILE_NAME_METADATA, manifest.metadata_bytes))

@@ -161,6 +161,19 @@ static enum sidestep_presence classify(const char *name, const struct contents *
     }
 }
 
+/* As store_stat(), but of the file that a symbolic link leads to.  Other links are left as they
+ * are. */
+static enum sidestep_status stat_name(struct store_dir *dir, const char *name,
+                                      struct store_stat *stat, struct sidestep_error *err)
+{
+    struct store_stat target;
+
+    TRY(store_stat(dir, name, stat, err));
+    if (stat->kind == STORE_LINK && store_stat_to_read(dir, name, &target, NULL) == SIDESTEP_OK)
+        *stat = target;
+    return SIDESTEP_OK;
+}
+
 static enum sidestep_status read_contents(struct store_dir *dir, struct name_list *names,
                                           struct contents *c, struct sidestep_listed *entry,
                                           struct sidestep_error *err)
@@ -170,7 +183,7 @@ static enum sidestep_status read_contents(struct store_dir *dir, struct name_lis
     TRY(name_list_read(dir, names, err));
     for (size_t i = 0; i < names->count; i++) {
         note_name(c, names->names[i]);
-        enum sidestep_status status = store_stat(dir, names->names[i], &stat, err);
+        enum sidestep_status status = stat_name(dir, names->names[i], &stat, err);
         if (status != SIDESTEP_OK && status != SIDESTEP_ENOTFOUND)
             return status; /* otherwise the sum would be too small */
         if (status != SIDESTEP_OK || stat.kind != STORE_FILE)
@@ -327,7 +340,7 @@ static enum sidestep_status get_format(struct listing *l, const char *name,
     OWNED_FILE *file = NULL;
 
     *format = file_name_has_suffix(name, ".safetensors") ? FILE_PROBE_SAFETENSORS : FILE_PROBE_ZIP;
-    TRY(store_file_open(l->root_dir, name, 0, &file, err));
+    TRY(store_file_open_to_read(l->root_dir, name, 0, &file, err));
     return file_probe_format(file, stat->size, format, err);
 }
 
@@ -377,15 +390,13 @@ static void set_time(struct store_dir *dir, const struct contents *c, const stru
 }
 
 static enum sidestep_status read_dir_entry(struct listing *l, const char *name,
-                                           struct sidestep_listed *entry,
+                                           struct store_dir *dir, struct sidestep_listed *entry,
                                            struct sidestep_error *err)
 {
     OWNED_NAMES struct name_list names = {0};
     OWNED_NAMES struct name_list saves = {0};
-    OWNED_DIR *dir = NULL;
     struct contents contents = {0};
 
-    TRY(store_dir_open(l->store, l->root_dir, name, &dir, err));
     TRY(read_contents(dir, &names, &contents, entry, err));
     TRY(root_find_saves(dir, &names, &saves, err));
     contents.has_marker = saves.count != 0;
@@ -399,43 +410,90 @@ static enum sidestep_status read_dir_entry(struct listing *l, const char *name,
     return SIDESTEP_OK;
 }
 
-/* Links below a root are not followed, so a link is not a checkpoint here. */
-static const char link_reason[] = "it is a symbolic link, which is not followed";
-
 bool list_is_link(const struct sidestep_listed *entry)
 {
-    return entry->reason == link_reason;
+    return entry->is_link && entry->state == SIDESTEP_FOREIGN;
 }
 
-/* Fill an entry for a symbolic link. ENOTFOUND: it is not a link. */
-static enum sidestep_status read_link_entry(struct listing *l, const char *name,
-                                            struct sidestep_listed *entry)
+static bool is_root(const struct listing *l, struct store_dir *dir)
 {
-    OWNED_DIR *dir = NULL;
+    struct store_stat root, other;
 
-    if (store_dir_open(l->store, l->root_dir, name, &dir, NULL) != SIDESTEP_EUNSAFE)
-        return SIDESTEP_ENOTFOUND;
+    return store_dir_stat(l->root_dir, &root, NULL) == SIDESTEP_OK &&
+           store_dir_stat(dir, &other, NULL) == SIDESTEP_OK && root.inode == other.inode &&
+           root.device == other.device;
+}
+
+static enum sidestep_status set_link_reason(struct listing *l, struct sidestep_listed *entry,
+                                            const char *where, struct sidestep_error *err)
+{
     entry->state = SIDESTEP_FOREIGN;
-    entry->reason = link_reason;
-    return SIDESTEP_OK;
+    entry->reason = arena_printf(&l->arena, "it is a symbolic link %s", where);
+    return entry->reason != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, strlen(where));
+}
+
+/* Fill an entry for what a link leads to. It lies outside of the root, or has an entry of its own.
+ */
+static enum sidestep_status read_linked(struct listing *l, const char *name, const char *path,
+                                        struct sidestep_listed *entry, struct sidestep_error *err)
+{
+    OWNED_DIR *parent = NULL, *dir = NULL;
+    struct store_stat stat;
+    const char *target;
+
+    TRY(store_parent_open(l->store, path, &l->arena, &parent, &target, err));
+    if (is_root(l, parent))
+        return set_link_reason(l, entry, "to another name in the same directory", err);
+    TRY(store_stat(parent, target, &stat, err));
+    if (stat.kind == STORE_FILE && file_probe_may_hold_tensors(name))
+        return read_file_entry(l, name, &stat, entry, err);
+    if (stat.kind != STORE_DIRECTORY)
+        return set_link_reason(l, entry, "to what is no directory", err);
+    entry->saved_at = stat.modified;
+    TRY(store_dir_open(l->store, parent, target, &dir, err));
+    return read_dir_entry(l, name, dir, entry, err);
+}
+
+static enum sidestep_status read_link_entry(struct listing *l, const char *name,
+                                            struct sidestep_listed *entry,
+                                            struct sidestep_error *err)
+{
+    struct sidestep_error why = {.rank = -1};
+    const char *path = arena_printf(&l->arena, "%.*s/%s", l->root_bytes, l->root, name);
+
+    entry->is_link = true;
+    if (path == NULL)
+        return FAIL_NOMEM(err, strlen(name));
+    enum sidestep_status status = read_linked(l, name, path, entry, &why);
+    if (status == SIDESTEP_ENOTFOUND || status == SIDESTEP_EUNSAFE)
+        return set_link_reason(
+            l, entry,
+            status == SIDESTEP_EUNSAFE
+                ? "in a loop of links"
+                : "that leads to nothing; if its storage is not mounted, mount it",
+            err);
+    return status == SIDESTEP_OK ? status : error_copy(err, &why);
 }
 
 enum sidestep_status listing_read_entry(struct listing *l, const char *name,
                                         struct sidestep_listed *entry, struct sidestep_error *err)
 {
     struct store_stat stat, now;
+    OWNED_DIR *dir = NULL;
 
     enum sidestep_status status = store_stat(l->root_dir, name, &stat, err);
     l->has_changed |= status == SIDESTEP_ENOTFOUND;
     TRY(status);
     if (stat.kind == STORE_FILE && file_probe_may_hold_tensors(name))
         return read_file_entry(l, name, &stat, entry, err);
-    if (stat.kind == STORE_OTHER)
-        return read_link_entry(l, name, entry);
+    if (stat.kind == STORE_LINK)
+        return read_link_entry(l, name, entry, err);
     if (stat.kind != STORE_DIRECTORY)
         return SIDESTEP_ENOTFOUND;
     entry->saved_at = stat.modified;
-    status = read_dir_entry(l, name, entry, err);
+    status = store_dir_open(l->store, l->root_dir, name, &dir, err);
+    if (status == SIDESTEP_OK)
+        status = read_dir_entry(l, name, dir, entry, err);
     /* If the name leads elsewhere now, a checkpoint that was being deleted may have been read. */
     enum sidestep_status again = store_stat(l->root_dir, name, &now, NULL);
     l->has_changed |=

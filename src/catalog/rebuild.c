@@ -66,7 +66,7 @@ static enum sidestep_status read_shard(struct rebuild_job *r, const char *name,
     OWNED_FILE *file = NULL;
     struct store_stat stat;
 
-    TRY(store_file_open(r->dir, name, 0, &file, err));
+    TRY(store_file_open_to_read(r->dir, name, 0, &file, err));
     TRY(store_file_stat(file, &stat, err));
     struct source source = small_file_source(file, stat.size);
     enum sidestep_status status =

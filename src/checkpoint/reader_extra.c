@@ -23,7 +23,8 @@ static enum sidestep_status open_extra(const struct reader *r, const struct extr
     struct sidestep_error why = {.rank = -1};
     struct store_stat stat;
 
-    enum sidestep_status status = store_file_open(r->dir, extra_file_stored(file), 0, out, &why);
+    enum sidestep_status status =
+        store_file_open_to_read(r->dir, extra_file_stored(file), 0, out, &why);
     *kind = "missing"; /* a file that the manifest lists and that is not there is damage */
     if (status == SIDESTEP_ENOTFOUND)
         return FAIL(err, SIDESTEP_ECORRUPT, "it is missing");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* reader_file.c -- opens a data file and checks it against the manifest or .metadata; see
  * reader.h. */
-#include <errno.h>
+#include <limits.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -94,15 +94,16 @@ enum sidestep_status reader_file_check_end(const struct reader_file *file, uint6
                 (unsigned long long)file->bytes);
 }
 
-/* Check that ${now} is the file that was opened. The ctime of a file of sidestep may change,
- * because the checkpoints of a series share the file by hard links; hashes show its content. */
+/* Check that ${now} is the file that was opened. Another one is not known to be damaged: somebody
+ * may be moving it to another disk. The ctime of a file of sidestep may change, because the
+ * checkpoints of a series share the file by hard links; hashes show its content. */
 static enum sidestep_status check_same(const struct reader_file *file, const struct store_stat *now,
                                        struct sidestep_error *err)
 {
     const struct store_stat *then = &file->stat;
 
     if (now->inode != then->inode || now->device != then->device)
-        return FAIL(err, SIDESTEP_ECORRUPT, "file '%s' was replaced while it was being read",
+        return FAIL(err, SIDESTEP_EIO, "file '%s' was replaced while it was being read",
                     file->name);
     if (now->size != then->size || now->modified_ns != then->modified_ns ||
         (!file->ours && now->changed_ns != then->changed_ns))
@@ -117,7 +118,7 @@ static enum sidestep_status reopen(const struct reader_file *file, struct store_
 {
     struct store_stat now;
 
-    TRY(store_file_open(file->dir, file->name, 0, out, err));
+    TRY(store_file_open_to_read(file->dir, file->name, 0, out, err));
     TRY(store_file_stat(*out, &now, err));
     return check_same(file, &now, err);
 }
@@ -161,13 +162,25 @@ enum sidestep_status reader_file_open(struct reader *r, struct reader_file *file
                                       struct store_dir *dir, uint32_t flags,
                                       struct sidestep_error *err)
 {
-    TRY(store_file_open(dir, file->name, flags & ~READER_FLAGS, &file->file, err));
+    TRY(store_file_open_to_read(dir, file->name, flags & ~READER_FLAGS, &file->file, err));
     TRY(store_file_stat(file->file, &file->stat, err));
     file->dir = dir;
     file->source =
         (struct source){.length = file->stat.size, .read_at = read_file_at, .context = file};
     r->bytes += file->stat.size;
     return SIDESTEP_OK;
+}
+
+/* No file has such a name, so the metadata that contains it is damaged. Storage may refuse shorter
+ * names, too, which says nothing about the metadata. */
+static bool has_impossible_name(const struct reader_file *file)
+{
+    for (const char *name = file->name; name != NULL; name = strchr(name, '/')) {
+        name += *name == '/';
+        if (strcspn(name, "/") > NAME_MAX)
+            return true;
+    }
+    return false;
 }
 
 static enum sidestep_status check_file(struct reader *r, size_t i, uint32_t flags,
@@ -177,8 +190,7 @@ static enum sidestep_status check_file(struct reader *r, size_t i, uint32_t flag
     struct sidestep_error why = {.rank = -1};
     enum sidestep_status status = reader_file_open(r, file, r->dir, flags, &why);
 
-    /* No file can have a name that is too long, so the metadata that contains it is damaged. */
-    if (status == SIDESTEP_ENOTFOUND || why.sys_errno == ENAMETOOLONG) {
+    if (status == SIDESTEP_ENOTFOUND || has_impossible_name(file)) {
         file->problem = "missing";
         return FAIL(err, SIDESTEP_ECORRUPT, "%s",
                     status == SIDESTEP_ENOTFOUND ? "it is missing" : why.message);

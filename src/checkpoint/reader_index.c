@@ -162,7 +162,7 @@ static enum sidestep_status open_stored(struct index_file *x, struct sidestep_er
     struct store_stat stat;
 
     file_name_format(FILE_NAME_INDEX, x->r->manifest.save_id, 0, 0, name);
-    TRY(store_file_open(x->r->dir, name, x->r->flags & STORE_DROP_CACHE, &x->file, err));
+    TRY(store_file_open_to_read(x->r->dir, name, x->r->flags & STORE_DROP_CACHE, &x->file, err));
     TRY(store_file_stat(x->file, &stat, err));
     x->source = small_file_source(x->file, stat.size);
     return SIDESTEP_OK;

@@ -1,33 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* reader_late.c -- opens a file of a checkpoint when a caller reads from it; see reader.h. */
-#include <string.h>
 
 #include "base/base.h"
 #include "checkpoint/reader_internal.h"
-
-/* Get the size of a file. store_stat() takes no name with a `/`. */
-static enum sidestep_status stat_file(struct store_dir *dir, const char *name,
-                                      struct store_stat *stat, struct sidestep_error *err)
-{
-    OWNED_FILE *file = NULL;
-
-    if (strchr(name, '/') == NULL)
-        return store_stat(dir, name, stat, err);
-    TRY(store_file_open(dir, name, 0, &file, err));
-    return store_file_stat(file, stat, err);
-}
 
 static enum sidestep_status check_size(struct reader *r, struct reader_file *file,
                                        struct sidestep_error *err)
 {
     struct store_stat stat;
-    enum sidestep_status status = stat_file(r->dir, file->name, &stat, err);
+    enum sidestep_status status = store_stat_to_read(r->dir, file->name, &stat, err);
 
     if (status == SIDESTEP_ENOTFOUND)
         return FAIL(err, SIDESTEP_ECORRUPT, "it is missing");
     TRY(status);
     if (stat.kind != STORE_FILE)
-        return FAIL(err, SIDESTEP_EUNSAFE, "it is not a regular file");
+        return FAIL(err, SIDESTEP_EIO, "it is not a regular file");
     if (!r->has_manifest) {
         TRY(reader_file_check_end(file, stat.size, err));
         file->bytes = stat.size;

@@ -13,7 +13,7 @@ static enum sidestep_status open_file(struct store_dir *dir, const char *name, u
 {
     struct store_stat stat;
 
-    TRY(store_file_open(dir, name, flags, file, err));
+    TRY(store_file_open_to_read(dir, name, flags, file, err));
     TRY(store_file_stat(*file, &stat, err));
     if (stat.size > max)
         return FAIL(err, SIDESTEP_ECORRUPT, "'%s' has %llu bytes, more than the limit of %llu",

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* small_file.h -- reads and writes small files as a whole: metadata, manifests, markers. */
+/* small_file.h -- reads and writes small files as a whole: metadata, manifests, markers.  Reads
+ * follow symbolic links (store_file_open_to_read()), writes replace them. */
 #ifndef COMMIT_SMALL_FILE_H
 #define COMMIT_SMALL_FILE_H
 

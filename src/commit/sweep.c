@@ -60,6 +60,21 @@ bool sweep_has_only_own_files(struct store_dir *parent, const char *name)
     return true;
 }
 
+bool sweep_has_links(struct store_dir *parent, const char *name)
+{
+    OWNED_NAMES struct name_list names = {0};
+    OWNED_DIR *dir = NULL;
+    struct store_stat stat;
+
+    if (store_dir_open(parent->store, parent, name, &dir, NULL) != SIDESTEP_OK ||
+        name_list_read(dir, &names, NULL) != SIDESTEP_OK)
+        return false;
+    for (size_t i = 0; i < names.count; i++)
+        if (store_stat(dir, names.names[i], &stat, NULL) == SIDESTEP_OK && stat.kind == STORE_LINK)
+            return true;
+    return false;
+}
+
 /* These files are removed last, so that after an interruption the owner is still known. */
 static bool goes_last(const char *name)
 {

@@ -65,6 +65,9 @@ enum sidestep_status sweep_restore(struct store_dir *parent, const char *from, c
 /* Does the directory ${name} hold only files of sidestep, and no save under way? Only then
  * may it be deleted as a whole. */
 bool sweep_has_only_own_files(struct store_dir *parent, const char *name);
+/* Is one of the names in directory ${name} a symbolic link? A checkpoint with links is not deleted:
+ * somebody moved its files to another place, and keeps them there. */
+bool sweep_has_links(struct store_dir *parent, const char *name);
 /* Empty and remove a trash directory. Adds the freed bytes to ${*bytes}, unless NULL. ENOTFOUND
  * counts as success. EEXISTS: it holds files that sidestep did not make; they stay. */
 enum sidestep_status sweep_empty_trash(struct store_dir *parent, const char *trash, uint64_t *bytes,

@@ -67,7 +67,7 @@ static enum sidestep_status write_file(struct checkpoint_copy *c, const struct e
     struct store_dir *parent;
     const char *last;
 
-    TRY(store_file_open(c->reader->dir, extra_file_stored(file), 0, &from, err));
+    TRY(store_file_open_to_read(c->reader->dir, extra_file_stored(file), 0, &from, err));
     TRY(extra_path_open(c->dir, extra_file_stored(file), true, &owned, &parent, &last, err));
     if (c->target->is_private) /* what an interrupted copy left */
         (void)store_unlink(parent, last, NULL);

@@ -9,6 +9,8 @@ const char *directory_find_objection(struct store_dir *root, const char *name, c
 {
     if (!sweep_has_only_own_files(root, name))
         return "it holds files that are not ours, or a save";
+    if (sweep_has_links(root, name))
+        return "some of its files are symbolic links, which are not ours";
     return referenced_files_was_replaced(root, name, save_id) ? DELETION_WAS_REPLACED : NULL;
 }
 

@@ -4,14 +4,17 @@
 
 #include "base/base.h"
 
-/* Rename a damaged checkpoint to a name that ends in .bad. */
+/* Rename a damaged checkpoint to a name that ends in .bad. A link to one stays: it is not ours. */
 static enum sidestep_status set_aside(struct lease *lease, const char *name, const char *save_id,
                                       struct sidestep_error *err)
 {
     char bad[FILE_NAME_BYTES];
+    struct store_stat stat;
 
     file_name_format(FILE_NAME_BAD, save_id, 0, 0, bad);
     TRY(lease_check(lease, err));
+    if (store_stat(lease->root, name, &stat, NULL) != SIDESTEP_OK || stat.kind != STORE_DIRECTORY)
+        return SIDESTEP_OK;
     if (referenced_files_was_replaced(lease->root, name, save_id))
         return SIDESTEP_OK; /* it is not known to be damaged */
     if (store_rename(lease->root, name, lease->root, bad, STORE_NOREPLACE, NULL) != SIDESTEP_OK)

@@ -29,6 +29,12 @@ static enum sidestep_status check_ours(struct target *t, struct referenced_files
                                        struct sidestep_error *err)
 {
     const char *name = t->path.name;
+    struct store_stat stat;
+
+    if (store_stat(t->path.parent, name, &stat, NULL) == SIDESTEP_OK && stat.kind == STORE_LINK)
+        return FAIL(err, SIDESTEP_EINVAL,
+                    "it is a symbolic link, and nothing is deleted through one: remove the link, "
+                    "or name the checkpoint by the path that it leads to");
     enum sidestep_status status = store_dir_open(t->path.store, t->path.parent, name, &t->dir, err);
 
     if (status == SIDESTEP_OK)

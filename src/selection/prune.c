@@ -86,6 +86,8 @@ static const char *find_not_ours(const struct prune *p, const struct annotations
     if (entry->save_id == NULL)
         return "sidestep did not write it, and deletes only what it wrote ('sidestep convert "
                "--to=dcp' makes a checkpoint of sidestep's of it)";
+    if (entry->is_link)
+        return "it is a symbolic link, and nothing is deleted through one";
     if (annotations_find(annotations, ANNOTATION_ADOPTED, entry->name, entry->save_id) != NULL)
         return NULL;
     if (entry->is_renamed)

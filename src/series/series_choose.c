@@ -143,6 +143,19 @@ static size_t remove_passed_over(struct chooser *c, struct members *m)
     return passed;
 }
 
+/* Links with the name of a newer step, which are no checkpoints of their own. */
+static void note_links(struct chooser *c, const struct members *m, size_t chosen)
+{
+    char text[2 * COMMIT_PATH_BYTES];
+
+    for (size_t i = m->count; i-- > chosen + 1;) {
+        if (!list_is_link(&m->entries[i]))
+            continue;
+        snprintf(text, sizeof(text), "'%s': %s", m->entries[i].path, m->entries[i].reason);
+        note_rejected(c, &m->entries[i], text);
+    }
+}
+
 /* Make the chosen checkpoint durable: its commit may have been interrupted before the last sync.
  * The sync of the root covers its name.  One committed in place needs a sync of its own
  * directory. */
@@ -150,8 +163,14 @@ static enum sidestep_status sync_member(struct sidestep_series *series, const ch
                                         struct sidestep_error *err)
 {
     OWNED_DIR *dir = NULL;
+    struct store_stat stat;
+    char path[COMMIT_PATH_BYTES];
 
-    TRY(store_dir_open(series->store, series->lease.root, name, &dir, err));
+    snprintf(path, sizeof(path), "%s/%s", series->root, name);
+    TRY(store_stat(series->lease.root, name, &stat, err));
+    bool is_link = stat.kind == STORE_LINK; /* only a path is followed */
+    TRY(store_dir_open(series->store, is_link ? NULL : series->lease.root, is_link ? path : name,
+                       &dir, err));
     return store_dir_sync(dir, err);
 }
 
@@ -188,6 +207,7 @@ static enum sidestep_status choose_once(struct chooser *chooser, enum sidestep_v
             series->root);
     TRY(status);
     *step = (uint64_t)m.entries[chosen].step;
+    note_links(chooser, &m, chosen);
     status = sync_member(series, m.entries[chosen].name, err);
     *gone = status == SIDESTEP_ENOTFOUND;
     return status;
@@ -353,6 +373,7 @@ bool series_can_replace(struct sidestep_series *series, const char *name)
     struct store_stat stat;
 
     if (store_stat(series->lease.root, name, &stat, NULL) != SIDESTEP_OK ||
+        stat.kind == STORE_LINK || /* the save would write through it */
         find_members(series, &m, NULL) != SIDESTEP_OK)
         return false;
     for (size_t i = 0; i < m.count; i++)
@@ -366,8 +387,13 @@ enum sidestep_status series_check_free(struct sidestep_series *series, const cha
                                        struct sidestep_error *err)
 {
     OWNED_DIR *dir = NULL;
+    struct store_stat stat;
     uint64_t identity = 0;
 
+    if (store_stat(series->lease.root, name, &stat, NULL) == SIDESTEP_OK && stat.kind == STORE_LINK)
+        return FAIL(err, SIDESTEP_EEXISTS,
+                    "it is a symbolic link, and a series writes through none; remove the link, or "
+                    "save another step; nothing was changed");
     if (store_dir_open(series->store, series->lease.root, name, &dir, NULL) != SIDESTEP_OK ||
         commit_read_identity(dir, &identity, NULL) != SIDESTEP_OK || identity == 0)
         return SIDESTEP_OK; /* the save reports what else is there */

@@ -10,7 +10,8 @@
  *  - Calls go through handles of directories.  A handle stays with its directory when the directory
  *    is renamed.  A ${name} is one component; only in file_open() it may be a relative path beneath
  *    the directory.  Beneath a handle, calls follow no symbolic link, and refuse what is not a
- *    regular file (SIDESTEP_EUNSAFE).
+ *    regular file (SIDESTEP_EUNSAFE).  Only store_file_open_to_read() follows links, so nothing is
+ *    locked, written, renamed or removed through one.
  *  - file_write_at() and file_read_at() move all bytes or fail.  Many threads may call them at
  *    once, on disjoint ranges.
  *  - Contents are durable when file_sync() has returned OK, names when dir_sync() has.  If a
@@ -40,6 +41,7 @@ enum store_kind {
     STORE_FILE,
     STORE_DIRECTORY,
     STORE_HERE, /* a symbolic link to the directory that it lies in */
+    STORE_LINK, /* any other symbolic link */
     STORE_OTHER
 };
 struct store_stat {
@@ -67,6 +69,9 @@ enum store_rename_mode {
 #define STORE_WRITE 1u      /* file_open(): to take an exclusive lock, not to write data */
 #define STORE_DIRECT 2u     /* with O_DIRECT if allowed; see file_alignment() */
 #define STORE_DROP_CACHE 4u /* file_open(): drop the file's clean pages from the cache first */
+#define STORE_FOLLOW                                                                               \
+    8u /* file_open(): follow symbolic links; only with no STORE_WRITE.  EIO: one                  \
+          leads to nothing.  Use store_file_open_to_read(). */
 
 struct store_traits {
     bool is_volatile;    /* tmpfs, ramfs: a power loss loses even what is synced */
@@ -310,6 +315,17 @@ static inline enum sidestep_status store_file_open(struct store_dir *at, const c
 {
     return STORE_OPS_OF(at)->file_open(at, name, flags, out, err);
 }
+/* store_read.c: open a file of a checkpoint, to read it.  Symbolic links to regular files are
+ * followed: people move shards to larger disks, and download caches consist of links.  Nothing is
+ * opened that is not a regular file, so this neither waits nor changes a device.  ENOTFOUND: there
+ * is no such name.  EIO: the name is there, but leads to nothing, or to no regular file, so its
+ * bytes are not known to be wrong.  EPERM. */
+enum sidestep_status store_file_open_to_read(struct store_dir *at, const char *name, uint32_t flags,
+                                             struct store_file **out, struct sidestep_error *err);
+/* As store_stat(), but of the file that a symbolic link leads to, if that can be read.  ${name} may
+ * be a relative path beneath ${at}. */
+enum sidestep_status store_stat_to_read(struct store_dir *at, const char *name,
+                                        struct store_stat *out, struct sidestep_error *err);
 static inline enum sidestep_status store_file_allocate(struct store_file *file, uint64_t bytes,
                                                        struct sidestep_error *err)
 {

@@ -57,6 +57,7 @@ void store_posix_fill_stat(const struct stat *from, struct store_stat *to)
     *to = (struct store_stat){
         .kind = S_ISREG(from->st_mode)   ? STORE_FILE
                 : S_ISDIR(from->st_mode) ? STORE_DIRECTORY
+                : S_ISLNK(from->st_mode) ? STORE_LINK
                                          : STORE_OTHER,
         .size = (uint64_t)from->st_size,
         .stored = (uint64_t)from->st_blocks * 512,

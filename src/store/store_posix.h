@@ -30,6 +30,9 @@ void store_posix_fill_stat(const struct stat *from, struct store_stat *to);
  * neither by ".." nor by a symbolic link.  Returns the descriptor, or -1 with errno (ELOOP: there
  * is a symbolic link). */
 int store_posix_open_beneath(int dir_fd, const char *path, int flags);
+/* The same for a reader, after ELOOP: follow symbolic links, wherever they lead, to a regular file.
+ * ENOENT: one leads nowhere. EISDIR, ENXIO: it is no regular file, and was not opened. */
+int store_posix_open_followed(int dir_fd, const char *path, int flags);
 
 /* store_posix_mount.c: set ${type} to the type of the mount that ${fd} is in, "fuse.sshfs"; do
  * not change it if the kernel does not tell. */

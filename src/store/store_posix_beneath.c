@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * store_posix_beneath.c -- opens a relative path, which is not trusted, without leaving the
- * directory: by openat2(2), or component by component where the kernel refuses that.
+ * directory: by openat2(2), or component by component where the kernel refuses that.  Readers may
+ * follow links out of it.
  */
 #include "store/store_posix.h"
 
@@ -64,11 +65,11 @@ static bool is_plain_path(const char *path)
     }
 }
 
-static int open_at2(int dir_fd, const char *path, int flags)
+static int open_at2(int dir_fd, const char *path, int flags, uint64_t resolve)
 {
     struct open_how how = {
-        .flags = (uint64_t)(flags | O_NOFOLLOW | O_CLOEXEC),
-        .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS,
+        .flags = (uint64_t)(flags | O_CLOEXEC),
+        .resolve = resolve | RESOLVE_NO_MAGICLINKS,
     };
 
     if (fault_hit("posix.openat2"))
@@ -82,10 +83,27 @@ int store_posix_open_beneath(int dir_fd, const char *path, int flags)
         errno = EXDEV;
         return -1;
     }
-    int fd = open_at2(dir_fd, path, flags);
+    int fd = open_at2(dir_fd, path, flags | O_NOFOLLOW, RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS);
 
     /* Old kernels and sandboxes do not have openat2.  Some sandboxes return EPERM. */
     if (fd < 0 && (errno == ENOSYS || errno == EPERM))
         fd = open_by_components(dir_fd, path, flags);
+    return fd;
+}
+
+/* Looks before it opens, because the mere opening of some devices has effects. */
+int store_posix_open_followed(int dir_fd, const char *path, int flags)
+{
+    struct stat st;
+
+    if (fstatat(dir_fd, path, &st, 0) != 0)
+        return -1;
+    if (!S_ISREG(st.st_mode)) {
+        errno = S_ISDIR(st.st_mode) ? EISDIR : ENXIO;
+        return -1;
+    }
+    int fd = open_at2(dir_fd, path, flags, 0);
+    if (fd < 0 && (errno == ENOSYS || errno == EPERM))
+        fd = (int)TEMP_FAILURE_RETRY(openat(dir_fd, path, flags | O_CLOEXEC));
     return fd;
 }

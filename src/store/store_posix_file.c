@@ -190,16 +190,32 @@ static enum sidestep_status check_opened(int fd, int access, const char *name,
     return SIDESTEP_OK;
 }
 
+/* ${*is_link}: there is a symbolic link, which ${follow} allows to follow. */
+static int open_name(int at_fd, const char *name, int flags, bool follow, bool *is_link)
+{
+    int fd = store_posix_open_beneath(at_fd, name, flags);
+
+    *is_link = fd < 0 && errno == ELOOP && follow;
+    return *is_link ? store_posix_open_followed(at_fd, name, flags) : fd;
+}
+
 enum sidestep_status store_posix_file_open(struct store_dir *at, const char *name, uint32_t flags,
                                            struct store_file **out, struct sidestep_error *err)
 {
     int access = flags & STORE_WRITE ? O_RDWR : O_RDONLY;
     OWNED struct posix_file *file = file_new(at->store, name, err);
+    bool is_link;
 
+    assert((flags & (STORE_FOLLOW | STORE_WRITE)) != (STORE_FOLLOW | STORE_WRITE));
     if (file == NULL)
         return SIDESTEP_ENOMEM;
-    OWNED_FD fd =
-        store_posix_open_beneath(store_posix_fd(at), name, access | O_NONBLOCK | O_NOCTTY);
+    OWNED_FD fd = open_name(store_posix_fd(at), name, access | O_NONBLOCK | O_NOCTTY,
+                            (flags & STORE_FOLLOW) != 0, &is_link);
+    if (fd < 0 && is_link && (errno == ENOENT || errno == ENOTDIR))
+        return error_set(err, SIDESTEP_EIO, errno, HERE,
+                         "open '%s': it is a symbolic link that leads to nothing; if its storage "
+                         "is not mounted, mount it",
+                         name);
     if (fd < 0 && (errno == ENXIO || errno == ENODEV || errno == EISDIR)) /* socket, device */
         return error_set(err, SIDESTEP_EUNSAFE, errno, HERE, "open '%s': not a regular file", name);
     if (fd < 0)

@@ -36,8 +36,6 @@ OURS = {
     "a shard is cut": (lambda c: os.truncate(f"{c}/{SHARD}", 700),
                        "file '__0_0.distcp': it has 700 bytes instead of "),
     "a shard is empty": (lambda c: empty(f"{c}/{SHARD}"), "it has 0 bytes instead of "),
-    "a shard is a directory": (lambda c: (os.remove(f"{c}/{SHARD}"), os.mkdir(f"{c}/{SHARD}")),
-                               "not a regular file"),
     "an empty .metadata": (lambda c: empty(f"{c}/.metadata"), r"\.metadata: "),
     "a short .metadata": (lambda c: os.truncate(f"{c}/.metadata", 100), r"\.metadata: "),
     "no .metadata": (lambda c: os.remove(f"{c}/.metadata"),
@@ -72,6 +70,22 @@ def test_ls_of_the_damaged(sidestep):
             assert "'step-2' is damaged: " in result.stderr, result.describe()
             sidestep.expect("latest", "-q", sidestep.folder, stdout=sidestep.path("step-1") + "\n")
             shutil.rmtree(target)
+
+
+def test_ls_of_what_is_no_file(sidestep):
+    """a directory, or a link to nothing, instead of a shard: unreadable, and latest takes no other"""
+    for make in (os.mkdir, lambda path: os.symlink("nowhere", path)):
+        saved(sidestep, 1, 2)
+        os.remove(sidestep.path(f"step-2/{SHARD}"))
+        make(sidestep.path(f"step-2/{SHARD}"))
+        result = sidestep.run("--json", "ls", sidestep.folder)
+        states = {entry["name"]: entry["state"] for entry in json.loads(result.stdout)["checkpoints"]}
+        assert result.status == 1 and states == {"step-1": "committed", "step-2": "unreadable"}, states
+        result = sidestep.run("latest", sidestep.folder)
+        assert result.status == 1 and result.stdout == "", result.describe()
+        assert "which does not mean that it is damaged" in result.stderr, result.describe()
+        shutil.rmtree(sidestep.path("step-1"))
+        shutil.rmtree(sidestep.path("step-2"))
 
 
 def test_ls_of_torch_uncommitted(sidestep):
@@ -116,8 +130,10 @@ def test_every_state_has_a_reason(sidestep):
         assert (entry["reason"] is None) == (name == "step-3"), entry
     assert "symbolic link" in entries["step-9"]["reason"], entries["step-9"]
     result = sidestep.run("ls", sidestep.folder)
-    assert "'step-9' is not a checkpoint: it is a symbolic link, which is not followed\n" in \
-        result.stderr, result.describe()
+    for name, where in (("step-9", "to another name in the same directory"),
+                        ("step-10", "that leads to nothing; if its storage is not mounted, mount it")):
+        assert f"'{name}' is not a checkpoint: it is a symbolic link {where}\n" in result.stderr, \
+            result.describe()
     assert "'latest'" not in result.stderr, result.describe()
 
 

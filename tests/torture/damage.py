@@ -255,7 +255,8 @@ def test_paths(rig):
 
 
 def test_special_files(rig):
-    """H3, H13: links, pipes, devices, sockets, directories instead of a shard: refused, not read"""
+    """H3, H13: pipes, devices, sockets, directories instead of a shard: refused, not read, and not
+    called damage; links to files: read, and checked as any file"""
     outside = rig.path("outside")
     h.put(outside, "__0_0.distcp", W_ITEM)
 
@@ -272,25 +273,31 @@ def test_special_files(rig):
             one.bind(os.path.basename(path))
         os.chdir(here)
 
-    for make in (link, magic, os.mkfifo, os.mkdir, bound, lambda path: os.symlink("/dev/zero", path),
+    for make in (magic, os.mkfifo, os.mkdir, bound, lambda path: os.symlink("/dev/zero", path),
                  lambda path: os.symlink(os.path.basename(path), path)):
         folder = rig.stock()
         os.remove(f"{folder}/__0_0.distcp")
         make(f"{folder}/__0_0.distcp")
         for arguments in (["verify", folder], ["cat", folder, "w"]):
             result = rig.run(*arguments)
-            assert result.status == DAMAGED, result.describe()
+            assert result.status == UNREADABLE, result.describe()
             assert "__0_0.distcp" in result.stdout.decode() + result.stderr, result.describe()
     folder = rig.stock(storage=[(W_INDEX, h.stored("sub/__0_0.distcp", 0, len(W_ITEM)))])
     os.symlink(outside, f"{folder}/sub")
-    rig.refused(folder, "sub/__0_0.distcp")
+    rig.good(folder, W)
     os.remove(f"{folder}/sub")
     shutil.copytree(outside, f"{folder}/sub")
     rig.good(folder, W)  # the control: a name may contain a folder
+    for make in (link, lambda path: os.link(f"{outside}/__0_0.distcp", path)):
+        folder = rig.stock()
+        os.remove(f"{folder}/__0_0.distcp")
+        make(f"{folder}/__0_0.distcp")
+        rig.good(folder, W)
     folder = rig.stock()
     os.remove(f"{folder}/__0_0.distcp")
-    os.link(f"{outside}/__0_0.distcp", f"{folder}/__0_0.distcp")
-    rig.good(folder, W)  # a hard link looks like any file, and leads to no other directory
+    h.put(outside, "__0_0.distcp", W_ITEM[:-1])
+    link(f"{folder}/__0_0.distcp")
+    rig.refused(folder, "__0_0.distcp", status=DAMAGED)
 
 
 def test_tiling(rig):

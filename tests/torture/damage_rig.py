@@ -16,7 +16,7 @@ import hostile as h  # noqa: E402
 import harness  # noqa: E402
 from saver import Saver  # noqa: E402
 
-DAMAGED, UNSUPPORTED, PERMISSION = 3, 5, 12
+UNREADABLE, DAMAGED, UNSUPPORTED, PERMISSION = 1, 3, 5, 12
 CPU_SECONDS = 2
 RSS_BYTES = 256 << 20
 SANE = re.compile(r"[^\x00-\x1f\x7f-\x9f]*")

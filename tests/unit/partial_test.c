@@ -219,8 +219,9 @@ static void expect_rest(void (*damage)(void), const char *why)
     damage();
     ASSERT_OK(sidestep_checkpoint_open(damaged, &checkpoint, &err));
     ASSERT_OK(sidestep_checkpoint_info(checkpoint, &info));
-    assert_int_equal(info.damaged_count, 1);
-    assert_non_null(strstr(info.damage, "file '__1_0.distcp': "));
+    bool is_bad = damage != replace_by_pipe; /* of a pipe, no bytes are known to be wrong */
+    assert_int_equal(is_bad ? info.damaged_count : info.unread_count, 1);
+    assert_non_null(strstr(is_bad ? info.damage : info.unread, "file '__1_0.distcp': "));
     for (size_t t = 0; t < TENSORS; t++) {
         bool is_inside = is_in_shard(checkpoint, names[t]), is_read = reads(checkpoint, t, why);
         assert_true(is_inside || is_read);

@@ -161,6 +161,58 @@ TEST(links_fifos_and_devices_are_refused)
     assert_true(vectors >= 150);
 }
 
+/* Readers follow links to regular files, also out of the directory, and open nothing else. */
+TEST(readers_follow_links_to_files_only)
+{
+    static const struct {
+        const char *path;
+        enum sidestep_status status;
+        const char *message;
+    } cases[] = {
+        {"file", SIDESTEP_OK, NULL},
+        {"link", SIDESTEP_OK, NULL},
+        {"outlink", SIDESTEP_OK, NULL},
+        {"dirlink/file", SIDESTEP_OK, NULL},
+        {"dir/dirlink/file", SIDESTEP_OK, NULL},
+        {"rootlink/etc/passwd", SIDESTEP_OK, NULL},
+        {"no", SIDESTEP_ENOTFOUND, "No such file"},
+        {"dir/no", SIDESTEP_ENOTFOUND, "No such file"},
+        {"dangling", SIDESTEP_EIO, "a symbolic link that leads to nothing"},
+        {"dangling/file", SIDESTEP_EIO, "a symbolic link that leads to nothing"},
+        {"link/file", SIDESTEP_EIO, "a symbolic link that leads to nothing"},
+        {"loop", SIDESTEP_EIO, "levels of symbolic links"},
+        {"dirlink", SIDESTEP_EIO, "not a regular file"},
+        {"dirlink/fifo", SIDESTEP_EIO, "not a regular file"},
+        {"rootlink/dev/zero", SIDESTEP_EIO, "not a regular file"},
+        {"fifo", SIDESTEP_EIO, "not a regular file"},
+        {"socket", SIDESTEP_EIO, "not a regular file"},
+        {"dir", SIDESTEP_EIO, "not a regular file"},
+        {"../x", SIDESTEP_EUNSAFE, NULL},
+        {"dirlink/../file", SIDESTEP_EUNSAFE, NULL},
+        {"/etc/passwd", SIDESTEP_EUNSAFE, NULL},
+    };
+    static const int refusals[] = {0, ENOSYS, EPERM};
+    struct bench *b = *fixture;
+    struct store_stat st;
+
+    plant_strangers(b);
+    for (size_t r = 0; r < ARRAY_LENGTH(refusals); r++)
+        for (size_t i = 0; i < ARRAY_LENGTH(cases); i++) {
+            OWNED_FILE *file = NULL;
+            fault_arm("posix.openat2", refusals[r] != 0, true, refusals[r]);
+            enum sidestep_status status =
+                store_file_open_to_read(b->root, cases[i].path, 0, &file, &b->err);
+            if (status != cases[i].status)
+                fail_msg("'%s': %s", cases[i].path, status != 0 ? b->err.message : "was opened");
+            if (cases[i].message != NULL && strstr(b->err.message, cases[i].message) == NULL)
+                fail_msg("'%s': %s", cases[i].path, b->err.message);
+        }
+    fault_arm("", 0, false, 0);
+    assert_ok(store_stat_to_read(b->root, "dirlink/file", &st, &b->err));
+    assert_int_equal(st.size, strlen("inside"));
+    assert_int_equal(store_stat_to_read(b->root, "dangling", &st, &b->err), SIDESTEP_EIO);
+}
+
 TEST(plain_paths_open_without_openat2)
 {
     static const int refusals[] = {0, ENOSYS, EPERM};
@@ -203,7 +255,7 @@ TEST(names_of_links_mean_the_links)
     assert_int_equal(store_link(b->root, "link", b->root, "new", &b->err), SIDESTEP_EUNSAFE);
     assert_non_null(strstr(b->err.message, "not a regular file"));
     assert_ok(store_stat(b->root, "link", &st, &b->err));
-    assert_int_equal(st.kind, STORE_OTHER);
+    assert_int_equal(st.kind, STORE_LINK);
     assert_ok(store_stat(b->root, "fifo", &st, &b->err));
     assert_int_equal(st.kind, STORE_OTHER);
     assert_ok(store_unlink(b->root, "link", &b->err));

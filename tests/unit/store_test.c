@@ -145,7 +145,14 @@ static void open_goes_down_and_nowhere_else(void **state)
         if (status != cases[i].status)
             fail_msg("'%s': %s", cases[i].path, b->err.message);
         assert_int_equal(file != NULL, status == SIDESTEP_OK);
+        /* For a reader, a name that is there but is no file is not damage. */
+        store_file_discard(TAKE(file));
+        enum sidestep_status read = store_file_open_to_read(b->root, cases[i].path, 0, &file, NULL);
+        if (read != status)
+            assert_true(status == SIDESTEP_EUNSAFE && read == SIDESTEP_EIO);
     }
+    assert_int_equal(store_file_open_to_read(b->root, "a", 0, NULL, &b->err), SIDESTEP_EIO);
+    assert_int_equal(b->err.status, SIDESTEP_EIO);
 }
 
 static void what_is_missing_is_not_found(void **state)
