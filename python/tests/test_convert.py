@@ -139,6 +139,30 @@ def test_stock_checkpoints(tmp_path: Path) -> None:
     assert not (tmp_path / "refused").exists()
 
 
+@pytest.mark.parametrize(
+    "other", [None, b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n"]
+)
+def test_half_a_model_is_not_loaded(tmp_path: Path, other: bytes | None) -> None:
+    """A file of the set is missing, or Git LFS has not fetched it."""
+    shards = [tmp_path / "hub" / f"model-0000{i}-of-00002.safetensors" for i in (1, 2)]
+    shards[0].parent.mkdir()
+    stock.save({"a": torch.ones(4)}, checkpoint_id=tmp_path / "one")
+    convert(tmp_path / "one", shards[0])
+    words = "-00002-of-00002.*is missing"
+    if other is not None:
+        shards[1].write_bytes(other)
+        words = "-00002-of-00002.*a pointer of Git LFS"
+    target = {"a": torch.zeros(4)}
+    with pytest.raises(Error, match=words) as caught:
+        sidestep.load(target, checkpoint_id=shards[0].parent)
+    assert caught.value.status == Status.EUNCOMMITTED and not target["a"].any()
+    with pytest.raises(Error, match=words) as caught:
+        convert(shards[0].parent, tmp_path / "made.pt")
+    assert caught.value.status == Status.EUNCOMMITTED and not (tmp_path / "made.pt").exists()
+    sidestep.load(target, checkpoint_id=shards[0])  # it was named itself
+    assert target["a"].all()
+
+
 def test_shared_and_odd_tensors(tmp_path: Path) -> None:
     base = torch.arange(24.0).reshape(4, 6)
     z = torch.tensor([1 + 2j, 3 - 4j])

@@ -41,6 +41,7 @@ enum sidestep_status file_probe_format(struct store_file *file, uint64_t size,
 }
 
 static const char truncated[] = " is truncated";
+static const char pointer[] = " is a pointer of Git LFS or git-annex: the file has not arrived";
 
 /* A zip file begins with a record "PK\3\4", and ends with one "PK\5\6". */
 static enum sidestep_status check_zip(struct store_file *file, uint64_t size, const char **problem,
@@ -53,7 +54,9 @@ static enum sidestep_status check_zip(struct store_file *file, uint64_t size, co
         return SIDESTEP_OK;
     TRY(store_file_read_at(file, begin, sizeof(begin), 0, err));
     if (memcmp(begin, "PK\3\4", sizeof(begin)) != 0) {
-        *problem = NULL; /* a pickle, or of torch before 1.6 */
+        const struct source source = small_file_source(file, size);
+        /* Otherwise a pickle, or of torch before 1.6. */
+        *problem = pointer_file_check(&source, NULL) != SIDESTEP_OK ? pointer : NULL;
         return SIDESTEP_OK;
     }
     if (size < sizeof(end))
@@ -74,6 +77,8 @@ static enum sidestep_status check_safetensors(struct store_file *file, uint64_t 
 
     enum sidestep_status status = safetensors_read_header(&source, &arena, &header, err);
     *problem = status == SIDESTEP_ECORRUPT ? " is truncated or damaged" : NULL;
+    if (status == SIDESTEP_ECORRUPT && pointer_file_check(&source, NULL) != SIDESTEP_OK)
+        *problem = pointer;
     /* A tensor whose dtype sidestep does not know is not damage. */
     return status == SIDESTEP_ECORRUPT || status == SIDESTEP_EUNSUPPORTED ? SIDESTEP_OK : status;
 }

@@ -145,12 +145,27 @@ static enum sidestep_status check_pointer(struct foreign_layouts_probe *probe, c
     return set_reason(probe, err, " names an earlier step", file);
 }
 
+static enum sidestep_status set_missing(struct foreign_layouts_probe *probe,
+                                        const struct weights_missing *missing,
+                                        struct sidestep_error *err)
+{
+    char text[WEIGHTS_TEXT_BYTES];
+
+    if (missing->count == 0)
+        return SIDESTEP_OK;
+    weights_say_missing(missing, text);
+    return set_reason(probe, err, "", text);
+}
+
 /* Check all files that an index in Hugging Face's format references. */
 static enum sidestep_status check_index(struct foreign_layouts_probe *probe, const char *name,
                                         struct sidestep_error *err)
 {
     OWNED_JSON *index = NULL;
-    const char *tensor, *last = "";
+    OWNED_HASH_TABLE seen = {0};
+    struct weights_missing missing = {0};
+    const char *tensor;
+    size_t existing;
     json_t *file;
 
     TRY(read_json(probe->dir, name, &index, err));
@@ -164,11 +179,15 @@ static enum sidestep_status check_index(struct foreign_layouts_probe *probe, con
             break;
         if (shard == NULL || !file_name_is_beneath(shard, strlen(shard)))
             return set_reason(probe, err, " names something that is not a file", name);
-        if (strcmp(shard, last) != 0) /* consecutive tensors are mostly in one file */
+        TRY(hash_table_insert(&seen, shard, 0, &existing, err));
+        if (existing != SIZE_MAX)
+            continue;
+        if (strchr(shard, '/') == NULL && !has(probe, shard))
+            weights_add_missing(&missing, shard);
+        else
             TRY(check_file(probe, probe->dir, shard, err));
-        last = shard;
     }
-    return SIDESTEP_OK;
+    return probe->reason == NULL ? set_missing(probe, &missing, err) : SIDESTEP_OK;
 }
 
 /* ---- weights in the forms of Hugging Face's libraries */
@@ -180,6 +199,14 @@ static const char *const weights[] = {
     "adapter_model.bin",
     "model.safetensors.index.json",
     "pytorch_model.bin.index.json",
+};
+
+/* Shards, and the index that references them. */
+static const struct {
+    const char *begin, *end, *index;
+} sets[] = {
+    {"model-", ".safetensors", "model.safetensors.index.json"},
+    {"pytorch_model-", ".bin", "pytorch_model.bin.index.json"},
 };
 
 static bool is_weights_folder(const char *name)
@@ -196,7 +223,8 @@ static bool has_weights(const struct foreign_layouts_probe *probe)
     for (size_t i = 0; i < probe->names->count; i++)
         if (is_weights_folder(probe->names->names[i]))
             return true;
-    return find_matching(probe, "model-", ".safetensors") != NULL;
+    return find_matching(probe, "model-", ".safetensors") != NULL ||
+           find_matching(probe, "pytorch_model-", ".bin") != NULL;
 }
 
 static enum sidestep_status set_damage(struct foreign_layouts_probe *probe, const char *name,
@@ -245,9 +273,10 @@ static enum sidestep_status check_weights(struct foreign_layouts_probe *probe,
         if (is_dcp_folder(probe->names->names[i]))
             TRY(check_folder(probe, probe->names->names[i], err));
     /* Shards are written before the index that references them. */
-    if (probe->reason == NULL && find_matching(probe, "model-", ".safetensors") != NULL &&
-        !has(probe, "model.safetensors.index.json"))
-        return set_reason(probe, err, " is missing", "model.safetensors.index.json");
+    for (size_t i = 0; i < ARRAY_LENGTH(sets) && probe->reason == NULL && probe->layout != NULL;
+         i++)
+        if (find_matching(probe, sets[i].begin, sets[i].end) != NULL && !has(probe, sets[i].index))
+            return set_reason(probe, err, " is missing", sets[i].index);
     return SIDESTEP_OK;
 }
 
@@ -443,8 +472,16 @@ const char *foreign_layouts_find_tensors(const struct name_list *names)
 enum sidestep_status foreign_layouts_check_weights(struct foreign_layouts_probe *probe,
                                                    struct sidestep_error *err)
 {
-    probe->reason = NULL;
-    return has_weights(probe) ? check_weights(probe, err) : SIDESTEP_OK;
+    probe->layout = probe->reason = NULL;
+    if (has_weights(probe))
+        TRY(check_weights(probe, err));
+    for (size_t i = 0; i < ARRAY_LENGTH(sets) && probe->reason == NULL; i++) {
+        struct weights_missing missing = {0};
+        if (!has(probe, sets[i].index)) /* without it, the names say how many there are */
+            weights_find_missing(probe->names, sets[i].end, &missing);
+        TRY(set_missing(probe, &missing, err));
+    }
+    return SIDESTEP_OK;
 }
 
 enum sidestep_status foreign_layouts_probe(struct foreign_layouts_probe *probe,

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "checkpoint/weights.h"
 #include "commit/commit.h"
 #include "format/format.h"
 #include "model/model.h"
@@ -136,6 +137,9 @@ static enum sidestep_status add_safetensors(struct reader *r, const char *path, 
 
     if (status == SIDESTEP_OK)
         status = safetensors_read_header(&file->source, &r->metadata.arena, &tensors, err);
+    if (status == SIDESTEP_ECORRUPT && file != NULL &&
+        pointer_file_check(&file->source, err) != SIDESTEP_OK)
+        status = SIDESTEP_EUNCOMMITTED;
     if (status == SIDESTEP_OK)
         status = add_tensors(r, &tensors, shown, err);
     if (status != SIDESTEP_OK)
@@ -224,6 +228,8 @@ static enum sidestep_status read_index(struct reader *r, char **text, struct sid
     TRY(store_parent_open(r->store, path, &r->arena, &dir, &name, err));
     TRY(small_file_read(dir, name, 0, SAFETENSORS_MAX_INDEX_BYTES, &bytes, err));
     r->record_bytes = bytes.length;
+    TRY(WRAP(pointer_file_check_bytes(bytes.bytes, bytes.length, err), err,
+             SAFETENSORS_INDEX_NAME));
     *text = arena_strndup(&r->arena, (const char *)bytes.bytes, bytes.length);
     if (*text == NULL)
         return FAIL_NOMEM(err, bytes.length);
@@ -232,15 +238,22 @@ static enum sidestep_status read_index(struct reader *r, char **text, struct sid
     return SIDESTEP_OK;
 }
 
-static enum sidestep_status open_indexed(struct reader *r, char *text, uint32_t flags,
+/* ${there}: the names in the directory. */
+static enum sidestep_status open_indexed(struct reader *r, char *text,
+                                         const struct name_list *there, uint32_t flags,
                                          struct sidestep_error *err)
 {
     OWNED_NAMES struct name_list names = {0};
+    struct weights_missing missing = {0};
     struct safetensors_index_entry *index_entries = NULL;
     size_t count = 0;
     TRY(WRAP(safetensors_index_read(text, &r->arena, &index_entries, &count, err), err,
              SAFETENSORS_INDEX_NAME));
     TRY(list_index_files(index_entries, count, &names, err));
+    for (size_t i = 0; i < names.count; i++)
+        if (!name_list_contains(there, names.names[i]))
+            weights_add_missing(&missing, names.names[i]);
+    TRY(weights_check_missing(&missing, err));
     TRY(add_files(r, &names, flags, err));
     return check_index(r, index_entries, count, err);
 }
@@ -249,6 +262,7 @@ static enum sidestep_status open_directory(struct reader *r, uint32_t flags, boo
                                            struct sidestep_error *err)
 {
     OWNED_NAMES struct name_list names = {0}, files = {0};
+    struct weights_missing missing = {0};
     OWNED_DIR *dir = NULL;
     char *text = NULL;
 
@@ -265,7 +279,11 @@ static enum sidestep_status open_directory(struct reader *r, uint32_t flags, boo
     *is_foreign = text != NULL || files.count != 0;
     if (!*is_foreign)
         return SIDESTEP_OK;
-    return text != NULL ? open_indexed(r, text, flags, err) : add_files(r, &files, flags, err);
+    if (text != NULL)
+        return open_indexed(r, text, &names, flags, err);
+    weights_find_missing(&files, SUFFIX, &missing);
+    TRY(weights_check_missing(&missing, err));
+    return add_files(r, &files, flags, err);
 }
 
 /* ---------------------------------------------------------------- torch.save() */
@@ -373,6 +391,8 @@ static enum sidestep_status open_regular(struct reader *r, uint32_t flags,
     }
     if (memcmp(bytes, "PK\3\4", 4) == 0)
         return open_torch(r, shown, flags, err);
+    if (stat.size <= POINTER_FILE_MAX_BYTES)
+        TRY(pointer_file_check_bytes(bytes, min_u64(stat.size, SNIFF_BYTES), err));
     return unsupported_file_error(bytes, stat.size, err);
 }
 

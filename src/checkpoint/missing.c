@@ -2,11 +2,13 @@
 /* missing.c -- finds out why a directory has no `.metadata`; see missing.h. */
 #include "checkpoint/missing.h"
 
+#include "checkpoint/weights.h"
 #include "commit/commit.h"
 #include "format/format.h"
 #include "model/model.h"
 
-#define MAX_NAMES 1000u /* entries that are tried; a series keeps fewer */
+#define WEIGHTS_SUFFIX ".bin" /* Hugging Face's name for files of torch.save() */
+#define MAX_NAMES 1000u       /* entries that are tried; a series keeps fewer */
 
 /* Find the last entry of ${dir}, by name, that has a .metadata. NULL: there is none. */
 static const char *find_checkpoint(struct store_dir *dir, const struct name_list *names)
@@ -34,6 +36,32 @@ static bool has_lost_metadata(const struct name_list *names)
     return has_manifest && !is_pending;
 }
 
+/* Weights of torch.save() are read one file at a time. Report which of them have not arrived. */
+static enum sidestep_status check_weights(struct store_dir *dir, const struct name_list *names,
+                                          struct sidestep_error *err)
+{
+    struct weights_missing missing = {0};
+
+    for (size_t i = 0; i < names->count && i < MAX_NAMES; i++) {
+        OWNED_BUFFER bytes = {0};
+        if (file_name_has_suffix(names->names[i], WEIGHTS_SUFFIX) &&
+            small_file_read(dir, names->names[i], 0, POINTER_FILE_MAX_BYTES, &bytes, NULL) ==
+                SIDESTEP_OK)
+            TRY(WRAP(pointer_file_check_bytes(bytes.bytes, bytes.length, err), err, "file '%s'",
+                     names->names[i]));
+    }
+    weights_find_missing(names, WEIGHTS_SUFFIX, &missing);
+    return weights_check_missing(&missing, err);
+}
+
+static const char *find_weights(const struct name_list *names)
+{
+    for (size_t i = 0; i < names->count; i++)
+        if (file_name_has_suffix(names->names[i], WEIGHTS_SUFFIX))
+            return names->names[i];
+    return NULL;
+}
+
 enum sidestep_status missing_metadata_error(struct store_dir *dir, struct sidestep_error *err)
 {
     OWNED_NAMES struct name_list names = {0};
@@ -48,6 +76,12 @@ enum sidestep_status missing_metadata_error(struct store_dir *dir, struct sidest
                     "its %s is missing ('sidestep rebuild' makes a new one)", FILE_NAME_METADATA);
     if (names.count == 0)
         return FAIL(err, SIDESTEP_EUNCOMMITTED, "there is no checkpoint yet");
+    TRY(check_weights(dir, &names, err));
+    if (one == NULL && (one = find_weights(&names)) != NULL)
+        return FAIL(err, SIDESTEP_EUNCOMMITTED,
+                    "there is no %s; the directory contains files of torch.save(), which are read "
+                    "one at a time, for example '%s': name one of them",
+                    FILE_NAME_METADATA, display_name(one).text);
     if (one == NULL)
         return FAIL(err, SIDESTEP_EUNCOMMITTED, "there is no %s", FILE_NAME_METADATA);
     return FAIL(

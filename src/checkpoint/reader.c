@@ -103,6 +103,7 @@ static enum sidestep_status parse_metadata(struct reader *r, uint32_t flags,
                         DCP_METADATA_MAX_BYTES, &bytes, err));
     hash_sha256(bytes.bytes, bytes.length, r->manifest_sha256);
     r->manifest.metadata_bytes = r->record_bytes = bytes.length;
+    TRY(pointer_file_check_bytes(bytes.bytes, bytes.length, err));
     enum sidestep_status status = dcp_metadata_read(bytes.bytes, bytes.length, &r->metadata, err);
     /* Sidestep can read each .metadata that it wrote, so this one was changed. Without this check,
      * a flipped bit would pass for a newer format. */

@@ -206,6 +206,8 @@ static const char *problem_of(const struct reader_file *file, enum sidestep_stat
 {
     if (status == SIDESTEP_EPERM)
         return "permission";
+    if (status == SIDESTEP_EUNCOMMITTED)
+        return "incomplete";
     if (status == SIDESTEP_EUNSAFE && file->problem == NULL)
         return "unsafe";
     bool is_damage = status == SIDESTEP_ECORRUPT || status == SIDESTEP_EUNSUPPORTED ||
@@ -220,6 +222,9 @@ enum sidestep_status reader_file_check(struct reader *r, size_t i, uint32_t flag
     struct sidestep_error why = {0};
     enum sidestep_status status = check_file(r, i, flags, &why);
 
+    if (status == SIDESTEP_ECORRUPT && file->file != NULL &&
+        pointer_file_check(&file->source, &why) != SIDESTEP_OK)
+        status = SIDESTEP_EUNCOMMITTED;
     if (file->file != NULL && r->open_files++ >= READER_MAX_OPEN_FILES) {
         store_file_discard(TAKE(file->file));
         r->open_files--;

@@ -4,8 +4,8 @@
  *
  * The formats: DCP's `.metadata` (dcp_metadata.h), items as torch.save() archives (archive.h), the
  * footer of a shard (footer.h), the manifest of a checkpoint (manifest.h), safetensors, files of
- * torch.save(), .npy, and the names of files (file_name.h, name_template.h).  docs/FORMAT.md
- * explains the formats of sidestep.
+ * torch.save(), .npy, pointers of Git LFS, and the names of files (file_name.h, name_template.h).
+ * docs/FORMAT.md explains the formats of sidestep.
  *
  * What comes in: structs of model/, to be written; or bytes of a file, to be parsed.
  * What goes out: bytes in a buffer, or structs of model/.
@@ -34,6 +34,7 @@
 #include "format/name_template.h"
 #include "format/npy.h"
 #include "format/pickle.h"
+#include "format/pointer_file.h"
 #include "format/safetensors.h"
 #include "format/torch_file.h"
 #include "format/torch_write.h"

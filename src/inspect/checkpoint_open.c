@@ -107,6 +107,12 @@ static enum sidestep_status count_file(struct sidestep_checkpoint *c,
     return *first != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, strlen(file->name));
 }
 
+/* EUNCOMMITTED: the file has not arrived (format/pointer_file.h). */
+static bool is_damage(enum sidestep_status status)
+{
+    return status != SIDESTEP_EUNCOMMITTED && reader_status_is_damage(status);
+}
+
 /* The same for the extra files, by their sizes. */
 static enum sidestep_status find_extra_problem(struct sidestep_checkpoint *c,
                                                struct sidestep_error *err)
@@ -124,7 +130,7 @@ static enum sidestep_status find_extra_problem(struct sidestep_checkpoint *c,
             return error_copy(err, &why);
         if (status == SIDESTEP_OK)
             continue;
-        if (reader_status_is_damage(status)) {
+        if (is_damage(status)) {
             TRY(count_file(c, &file, &c->damaged_count, &c->damage, err));
             continue;
         }
@@ -144,7 +150,7 @@ static enum sidestep_status fill_problems(struct sidestep_checkpoint *c, struct 
         const struct reader_file *file = &r->files[i];
         if (file->problem == NULL)
             continue;
-        if (reader_status_is_damage(file->status)) {
+        if (is_damage(file->status)) {
             TRY(count_file(c, file, &c->damaged_count, &c->damage, err));
             continue;
         }

@@ -69,6 +69,8 @@ const char *verify_kind(enum sidestep_status status)
 {
     if (status == SIDESTEP_EPERM)
         return "permission";
+    if (status == SIDESTEP_EUNCOMMITTED)
+        return "incomplete";
     if (!reader_status_is_damage(status))
         return "io";
     return status == SIDESTEP_ECORRUPT ? "hash" : "format";

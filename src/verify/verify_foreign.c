@@ -155,7 +155,7 @@ static enum sidestep_status check_weights(struct foreign_check *c, struct store_
     TRY(foreign_layouts_check_weights(&look, err));
     return look.reason != NULL
                ? verify_findings_add(c->request->findings, folder[0] ? folder : NULL, NULL,
-                                     "missing", look.reason, err)
+                                     "incomplete", look.reason, err)
                : SIDESTEP_OK;
 }
 
@@ -330,6 +330,7 @@ static enum sidestep_status check_source(const struct source *source, const char
         *what = "a pickle";
         return read_all(source, err);
     case FILE_PROBE_OTHER:
+        TRY(pointer_file_check(source, err));
         break;
     }
     return file_name_has_suffix(name, ".json") ? check_json(source, what, err)

@@ -161,8 +161,9 @@ def test_verify_index(sidestep):
     report = sidestep.json("verify", sidestep.path("hub"))
     assert report["ok"] and len(report["unchecked"]) == 4, report
     os.unlink(sidestep.path(f"hub/{shards[1]}"))
-    report = sidestep.json("verify", sidestep.path("hub"), status=3)
-    assert [p["message"] for p in report["problems"]] == [f"{shards[1]} is missing"], report
+    report = sidestep.json("verify", sidestep.path("hub"), status=4)
+    assert [(p["kind"], p["message"]) for p in report["problems"]] == [
+        ("incomplete", f"{shards[1]} is missing")], report
 
 
 def test_verify_of_what_may_not_be_read(sidestep):
