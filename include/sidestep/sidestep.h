@@ -31,8 +31,9 @@
  *  - A function returns SIDESTEP_OK (0) or a status.  ${err} is the last parameter and may
  *    be NULL.  A failure fills it; a success leaves it untouched.
  *  - No function prints, exits, aborts, or raises a signal.
- *  - Strings are UTF-8, NUL-terminated and copied.  Sizes and offsets are bytes.
- *    Shapes, offsets of boxes, and strides count elements, outermost dimension first.
+ *  - Strings are NUL-terminated and copied.  Names are UTF-8; paths are any bytes.
+ *  - Sizes and offsets are bytes.  Shapes, offsets of boxes, and strides count elements, outermost
+ *    dimension first.
  *  - Options structs start with struct_size.  A zeroed field means "default".  The library
  *    refuses a field or flag that it does not know.
  *  - Destructors take a pointer to the handle, set it to NULL, and accept NULL.

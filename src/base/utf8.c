@@ -73,6 +73,11 @@ bool utf8_is_valid(const char *text, size_t length)
     return valid_prefix(text, length, false) == length;
 }
 
+size_t utf8_prefix(const char *text, size_t length)
+{
+    return valid_prefix(text, length, false);
+}
+
 size_t utf8_python_prefix(const char *text, size_t length)
 {
     return valid_prefix(text, length, true);

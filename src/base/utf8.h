@@ -10,6 +10,9 @@
 /* Is it well-formed UTF-8 without NUL?  As in table 3-7 of Unicode: no overlong forms, no
  * surrogates, nothing above U+10FFFF. */
 bool utf8_is_valid(const char *text, size_t length);
+/* The number of bytes before the first one that is not UTF-8, or is a NUL; ${length}: there is
+ * none. */
+size_t utf8_prefix(const char *text, size_t length);
 /* The number of bytes before the first one that is not UTF-8, or ${length}.  It also accepts NULs
  * and lone surrogates, because a str of Python may contain them. */
 size_t utf8_python_prefix(const char *text, size_t length);

@@ -233,7 +233,7 @@ static enum sidestep_status rebuild(struct rebuild_job *r, const char *path,
     TRY(take_manifest(r, err));
     r->manifest.world_size = r->footers[0].world_size;
     metadata.save_id = r->manifest.save_id;
-    metadata.checkpoint_id = path;
+    metadata.checkpoint_id = utf8_is_valid(path, strlen(path)) ? path : NULL;
     return write_rebuilt(r, &metadata, err);
 }
 

@@ -195,7 +195,8 @@ enum sidestep_status commit_collect_votes(struct commit *commit, struct commit_c
     manifest->saved_at = (int64_t)time(NULL);
     struct metadata *metadata = &contents->metadata;
     TRY(arena_copy_text(&metadata->arena, commit->save_id, &metadata->save_id, err));
-    TRY(arena_copy_text(&metadata->arena, commit->path, &metadata->checkpoint_id, err));
+    if (utf8_is_valid(commit->path, strlen(commit->path))) /* a str in a pickle is UTF-8 */
+        TRY(arena_copy_text(&metadata->arena, commit->path, &metadata->checkpoint_id, err));
     TRACE(commit, "save %s: %zu files, %zu entries", commit->save_id, manifest->file_count,
           contents->metadata.count);
     return SIDESTEP_OK;

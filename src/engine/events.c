@@ -39,6 +39,24 @@ bool events_is_enabled(const struct events *events)
     return events->fd >= 0 || events->on_event != NULL;
 }
 
+json_t *events_text(const char *text)
+{
+    static const char replacement[] = "\xef\xbf\xbd"; /* U+FFFD */
+    OWNED_BUFFER out = {0};
+
+    for (size_t length = strlen(text), valid; length != 0; text += valid, length -= valid) {
+        valid = utf8_prefix(text, length);
+        buffer_put(&out, text, valid);
+        if (valid == length)
+            break;
+        buffer_put(&out, replacement, strlen(replacement));
+        valid++;
+    }
+    return buffer_check(&out, NULL) == SIDESTEP_OK
+               ? json_stringn((const char *)out.bytes, out.length)
+               : NULL;
+}
+
 void events_emit(struct events *events, const char *event, json_t *fields)
 {
     struct timespec now;

@@ -22,6 +22,9 @@ enum sidestep_status events_open(struct events *events,
                                  struct sidestep_error *err);
 void events_close(struct events *events);
 bool events_is_enabled(const struct events *events);
+/* A text for ${fields}, which may be a path of any bytes: what is not UTF-8 becomes U+FFFD.  The
+ * caller owns it; "s:o" of json_pack() takes it.  NULL: there is no memory. */
+json_t *events_text(const char *text);
 /* Emit ${event} with the members of the object ${fields} (may be NULL; takes ownership).  Failures
  * are ignored: an event never fails a save. */
 void events_emit(struct events *events, const char *event, json_t *fields);

@@ -219,7 +219,7 @@ enum sidestep_status load_path_all(struct sidestep_engine *engine, const char *p
     if (status == SIDESTEP_OK)
         status = load_reader_all(engine, reader, &plan, state, options, report, &bytes_read, err);
     events_emit(&engine->events, status == SIDESTEP_OK ? "loaded" : "load_failed",
-                json_pack("{s:s, s:I, s:I}", "path", path, "bytes",
+                json_pack("{s:o, s:I, s:I}", "path", events_text(path), "bytes",
                           reader != NULL ? (json_int_t)reader_data_bytes(reader) : 0, "bytes_read",
                           (json_int_t)bytes_read));
     reader_close(&reader);

@@ -232,8 +232,6 @@ static enum sidestep_status start_local(struct save_start *start, const char *pa
     set_commit(start, &save->options);
     TRY(engine_find_store(start->engine, path, &save->commit.store, err));
     TRY(commit_open(&save->commit, path, err));
-    if (!utf8_is_valid(save->commit.path, strlen(save->commit.path)))
-        return FAIL(err, SIDESTEP_EINVAL, "the path is not UTF-8, as .metadata requires");
     TRY(save_queue_wait_for_path(start->engine, save,
                                  (save->options.flags & SIDESTEP_SAVE_NOWAIT) != 0, err));
     start->digest = save_plan_digest(start->state);

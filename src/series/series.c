@@ -110,9 +110,6 @@ static enum sidestep_status set_options(struct sidestep_series *series, const ch
     series->max_restarts = options.max_restarts;
     if (root == NULL || strlen(root) + NAME_TEMPLATE_MAX_NAME + sizeof("/") > sizeof(series->root))
         return FAIL(err, SIDESTEP_EINVAL, "root is NULL or too long");
-    if (!utf8_is_valid(root, strlen(root))) /* otherwise each save would fail */
-        return FAIL(err, SIDESTEP_EINVAL,
-                    "the root is not UTF-8, and .metadata has to record the path of a checkpoint");
     TRY(set_naming(series, &options, err));
     snprintf(series->root, sizeof(series->root), "%.*s", (int)object_url_trimmed(root), root);
     return SIDESTEP_OK;

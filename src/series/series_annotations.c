@@ -247,7 +247,8 @@ void series_write_annotations(struct sidestep_series *series, const struct commi
                           (const char *const *)notes.tags.names, notes.tags.count,
                           &why) != SIDESTEP_OK)
         events_emit(&series->engine->events, "note_failed",
-                    json_pack("{s:s, s:s}", "name", commit->name, "message", why.message));
+                    json_pack("{s:o, s:o}", "name", events_text(commit->name), "message",
+                              events_text(why.message)));
     free_annotations(&notes);
 }
 

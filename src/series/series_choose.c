@@ -69,7 +69,8 @@ static enum sidestep_status find_members(struct sidestep_series *series, struct 
 static void note_rejected(struct chooser *c, const struct sidestep_listed *entry, const char *why)
 {
     size_t used = strlen(c->rejected);
-    json_t *fields = json_pack("{s:s, s:s}", "path", entry->path, "message", why);
+    json_t *fields =
+        json_pack("{s:o, s:o}", "path", events_text(entry->path), "message", events_text(why));
 
     snprintf(c->rejected + used, SERIES_REJECTED_BYTES - used, "%s%s", used != 0 ? "; " : "", why);
     events_emit(&c->series->engine->events, "rejected", fields);
@@ -292,7 +293,8 @@ static enum sidestep_status record_abandoned(struct sidestep_series *series,
         snprintf(text, sizeof(text), "incarnation %llu\n", (unsigned long long)series->incarnation);
     TRY(annotations_set(series->lease.dir, ANNOTATION_ABANDONED, NULL, entry->name, entry->save_id,
                         text, err));
-    events_emit(&series->engine->events, "abandoned", json_pack("{s:s}", "path", entry->path));
+    events_emit(&series->engine->events, "abandoned",
+                json_pack("{s:o}", "path", events_text(entry->path)));
     return SIDESTEP_OK;
 }
 

@@ -75,8 +75,8 @@ static void emit_deleted(void *context, const struct sidestep_listed *entry, uin
     struct sidestep_series *series = context;
 
     events_emit(&series->engine->events, "deleted",
-                json_pack("{s:s, s:I, s:I}", "path", entry->path, "step", (json_int_t)entry->step,
-                          "bytes", (json_int_t)bytes));
+                json_pack("{s:o, s:I, s:I}", "path", events_text(entry->path), "step",
+                          (json_int_t)entry->step, "bytes", (json_int_t)bytes));
 }
 
 /* Deletions add up in the report until the caller takes it.  What is kept is as of the last run. */
