@@ -65,7 +65,8 @@ const struct cli_command cli_command_convert = {
          "SRC is not changed, and every byte that has a checksum is checked.",
          "safetensors and npz cannot hold objects (everything that is not a tensor), and "
          "torch.save() holds only plain data. By default such objects are an error: see --objects "
-         "and --model-only.",
+         "and --model-only. Small files of SRC go into a checkpoint, unless --model-only; the "
+         "other formats have none.",
          "--model-only takes the dict at the top of SRC that is called model, model_state_dict, "
          "state_dict, module or app.model, without that name. If there is none, it takes all but "
          "the dicts with the usual names of optimizers, schedulers, data loaders and random "

@@ -226,14 +226,14 @@ const struct cli_command cli_command_diff = {
          "tensor that differs it prints how many elements differ (in any bit), the largest "
          "absolute and relative difference (inf: only one of the two is NaN), and the index of the "
          "first such element. A and B may also be files of safetensors, directories of them, or "
-         "files of torch.save().",
+         "files of torch.save(). Of two checkpoints of ours it also compares the small files.",
          "Tensors whose stored checksums are equal are not read. All that is read is verified, "
          "with bounded memory. An interrupt stops it soon. The exit status is that of diff(1): "
          "0 the same, 1 different, 2 a failure without a status of its own."},
     .json = "{\"same\",\"same_count\",\"same_by_hash\",\"read_bytes\",\"differences\":["
             "{\"name\",\"kind\",\"message\",\"elements\",\"max_abs\",\"max_rel\","
             "\"first\":[index]}]}; kind is one of only_a, only_b, kind, dtype, shape, value, "
-            "data; the last four are null except for data.",
+            "data, file; the last four are null except for data.",
     .options = {{.id = CLI_OPTION_THREADS,
                  .letter = 'j',
                  .name = "threads",

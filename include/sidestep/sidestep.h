@@ -1898,7 +1898,7 @@ SIDESTEP_API void sidestep_verify_report_release(struct sidestep_verify_report *
 struct sidestep_difference {
     const char *name;
     const char *kind;    /* "only_a", "only_b", "kind" (tensor or object), "dtype", "shape", "value"
-                            (of an object), "data" (of a tensor) */
+                            (of an object), "data" (of a tensor), "file" (a small file) */
     const char *message; /* in words */
     /* Of "data" only: */
     uint64_t element_count; /* elements whose bits differ */
@@ -1913,10 +1913,10 @@ struct sidestep_diff_report {
     bool same;
     uint32_t reserved;
     size_t same_count;   /* names that do not differ ... */
-    size_t same_by_hash; /* ... of which tensors with equal stored hashes: they were not read */
+    size_t same_by_hash; /* ... of which tensors and files with equal stored hashes: not read */
     uint64_t read_bytes; /* of tensors, from each of the two */
     size_t difference_count;
-    const struct sidestep_difference *differences; /* by name */
+    const struct sidestep_difference *differences; /* by name; those of small files follow */
     void *owner;
 };
 struct sidestep_diff_options {
@@ -1934,7 +1934,8 @@ struct sidestep_diff_options {
 
 /**
  * sidestep_diff(a, b, options, report, err): compare two checkpoints by name: which tensors and
- * objects they have, and by how much these differ.  Programs and shardings may differ.
+ * objects they have, and by how much these differ.  Programs and shardings may differ.  Small files
+ * are compared if sidestep wrote both.
  * SIDESTEP_OK: they were compared; see report->same.  All that is read is verified; tensors with
  * equal stored hashes are not read.  ${options}: threads, progress and cancel as for
  * sidestep_verify(); may be NULL.  It uses about 100 MiB, and memory for the names; torch's chunks,
@@ -2134,6 +2135,9 @@ struct sidestep_convert_report {
  * SIDESTEP_CONVERT_PARTIAL, for a damaged checkpoint: all of it is verified first, as by
  * sidestep_verify() (with ${on_progress}, which then starts anew), and what fails is left out.
  * SIDESTEP_ECORRUPT if no tensor passes, or if the metadata or the manifest is damaged.
+ *
+ * A DCP destination gets the small files of the source, unless SIDESTEP_CONVERT_MODEL_ONLY; other
+ * formats have none.
  *
  * Tensors in a DCP or torch.save() destination keep their nesting.  If they were renamed, or if the
  * source has only names, they are at the top.  Two names of one tensor in torch.save() stay so in

@@ -56,6 +56,7 @@ struct rebuild_job {
     struct footer *footers;
     const char **names;
     struct manifest manifest;
+    struct commit_contents merged; /* the small files, if no manifest lists them */
 };
 
 static enum sidestep_status read_shard(struct rebuild_job *r, const char *name,
@@ -183,6 +184,40 @@ static enum sidestep_status check_listed(const struct rebuild_job *r, const stru
     return SIDESTEP_OK;
 }
 
+static const struct footer *find_first_of(const struct rebuild_job *r, uint32_t rank)
+{
+    for (size_t i = 0; i < r->manifest.file_count; i++)
+        if (r->footers[i].shard == 0 && r->footers[i].rank == rank)
+            return &r->footers[i];
+    return NULL;
+}
+
+/* List the small files as the save did, from the footers. Where a file has not the name that it was
+ * written with, it has its own. */
+static enum sidestep_status take_extras(struct rebuild_job *r, struct sidestep_error *err)
+{
+    OWNED_EXTRA_MERGE merge = {0};
+    struct manifest *merged = &r->merged.manifest;
+
+    for (uint32_t rank = 0; rank < r->footers[0].world_size; rank++)
+        TRY(extra_merge_add(&merge, &r->merged, find_first_of(r, rank), err));
+    for (size_t i = 0; i < merged->extra_count; i++) {
+        struct extra_file *file = &merged->extras[i];
+        char name[FILE_NAME_BYTES];
+        struct store_stat stat;
+        file_name_format(FILE_NAME_EXTRA, r->manifest.save_id, file->rank, file->number, name);
+        enum sidestep_status status =
+            file->is_alias ? SIDESTEP_ENOTFOUND : store_stat(r->dir, name, &stat, err);
+        if (status == SIDESTEP_OK)
+            TRY(arena_copy_text(&r->arena, name, &file->stored, err));
+        else if (status != SIDESTEP_ENOTFOUND)
+            return status;
+    }
+    r->manifest.extras = merged->extras;
+    r->manifest.extra_count = merged->extra_count;
+    return SIDESTEP_OK;
+}
+
 /* Take from the old manifest of this save what footers do not contain. Without one that stays
  * unknown. */
 static enum sidestep_status take_manifest(struct rebuild_job *r, struct sidestep_error *err)
@@ -198,11 +233,13 @@ static enum sidestep_status take_manifest(struct rebuild_job *r, struct sidestep
     if (status == SIDESTEP_OK)
         status = manifest_decode(bytes.bytes, bytes.length, &r->arena, &old, err);
     if (status == SIDESTEP_ENOTFOUND || status == SIDESTEP_ECORRUPT || status == SIDESTEP_EUNSAFE)
-        return SIDESTEP_OK;
+        return take_extras(r, err);
     TRY(status);
     if (strcmp(old.save_id, r->manifest.save_id) != 0)
-        return SIDESTEP_OK;
+        return take_extras(r, err);
     TRY(check_listed(r, &old, err));
+    r->manifest.extras = old.extras;
+    r->manifest.extra_count = old.extra_count;
     memcpy(r->manifest.run_id, old.run_id, sizeof(old.run_id));
     r->manifest.incarnation = old.incarnation;
     r->manifest.step = old.step;
@@ -260,5 +297,6 @@ enum sidestep_status sidestep_rebuild(const char *path, struct sidestep_error *e
         status = rebuild(&r, path, err);
     store_dir_close(r.dir);
     arena_release(&r.arena);
+    commit_contents_release(&r.merged);
     return WRAP(status, err, "rebuild '%s'", path);
 }

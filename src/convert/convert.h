@@ -93,6 +93,9 @@ enum sidestep_status convert_find_damaged(struct conversion *c, struct sidestep_
  */
 enum sidestep_status convert_is_damaged(struct conversion *c, const struct metadata_entry *entry,
                                         bool *is_lost, struct sidestep_error *err);
+/* Record for the report that ${name} is lost: at most once for each entry and small file. */
+enum sidestep_status convert_add_lost(struct conversion *c, const char *name, const char *reason,
+                                      struct sidestep_error *err);
 /* ---- convert_model.c: which part of a training state is its model ---- */
 
 struct convert_model {

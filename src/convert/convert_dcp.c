@@ -80,6 +80,38 @@ static enum sidestep_status add_objects(struct conversion *c, struct sidestep_st
     return SIDESTEP_OK;
 }
 
+/* A small file that is damaged is lost if the rest is rescued. */
+static enum sidestep_status add_file(struct conversion *c, const struct extra_file *file,
+                                     struct sidestep_state_dict *state, struct sidestep_error *err)
+{
+    struct sidestep_error why = {.rank = -1};
+    OWNED void *bytes = NULL;
+
+    if (file->is_alias)
+        return sidestep_state_dict_add_file(state, file->name, NULL, 0, SIDESTEP_FILE_ALIAS, err);
+    enum sidestep_status status = reader_read_extra(c->reader, file, &bytes, &why);
+    if (status == SIDESTEP_OK)
+        return sidestep_state_dict_add_file(state, file->name, bytes, file->bytes, 0, err);
+    if ((c->options.flags & SIDESTEP_CONVERT_PARTIAL) != 0 && status != SIDESTEP_ENOMEM)
+        return convert_add_lost(c, arena_printf(&c->arena, "file '%s'", file->name), why.message,
+                                err);
+    error_copy(err, &why);
+    error_wrap(err, "file '%s'", file->name);
+    return status;
+}
+
+static enum sidestep_status add_files(struct conversion *c, struct sidestep_state_dict *state,
+                                      struct sidestep_error *err)
+{
+    const struct manifest *manifest = &c->reader->manifest;
+
+    if ((c->options.flags & SIDESTEP_CONVERT_MODEL_ONLY) != 0)
+        return SIDESTEP_OK;
+    for (size_t i = 0; i < manifest->extra_count; i++)
+        TRY(add_file(c, &manifest->extras[i], state, err));
+    return SIDESTEP_OK;
+}
+
 static enum sidestep_status fill_state(struct conversion *c, const struct state_source *reader,
                                        struct sidestep_state_dict *state,
                                        struct sidestep_error *err)
@@ -100,7 +132,8 @@ static enum sidestep_status fill_state(struct conversion *c, const struct state_
                                          .path_length = t->path_length};
         TRY(state_dict_add_tensor(state, &tensor, reader, i, err));
     }
-    return add_objects(c, state, err);
+    TRY(add_objects(c, state, err));
+    return add_files(c, state, err);
 }
 
 /* Arguments of save_rank(), the same for all ranks. */

@@ -41,7 +41,8 @@ static enum sidestep_status record_problems(struct conversion *c,
                                             struct sidestep_error *err)
 {
     c->reasons = arena_new(&c->arena, findings->count, sizeof(*c->reasons));
-    c->lost = arena_new(&c->arena, c->reader->metadata.count, sizeof(*c->lost));
+    c->lost = arena_new(&c->arena, c->reader->metadata.count + c->reader->manifest.extra_count,
+                        sizeof(*c->lost));
     if (c->reasons == NULL || c->lost == NULL)
         return FAIL_NOMEM(err, findings->count * sizeof(*c->reasons));
     for (size_t i = 0; i < findings->count; i++)
@@ -72,17 +73,22 @@ enum sidestep_status convert_find_damaged(struct conversion *c, struct sidestep_
     return status;
 }
 
+enum sidestep_status convert_add_lost(struct conversion *c, const char *name, const char *reason,
+                                      struct sidestep_error *err)
+{
+    const char *text = name != NULL ? arena_printf(&c->arena, "%s: %s", name, reason) : NULL;
+
+    if (text == NULL)
+        return FAIL_NOMEM(err, strlen(reason));
+    c->lost[c->lost_count++] = text;
+    return SIDESTEP_OK;
+}
+
 enum sidestep_status convert_is_damaged(struct conversion *c, const struct metadata_entry *entry,
                                         bool *is_lost, struct sidestep_error *err)
 {
     size_t i = hash_table_find(&c->damaged, entry->name);
 
     *is_lost = i != SIZE_MAX;
-    if (!*is_lost)
-        return SIDESTEP_OK;
-    const char *text = arena_printf(&c->arena, "%s: %s", entry->name, c->reasons[i]);
-    if (text == NULL)
-        return FAIL_NOMEM(err, strlen(entry->name));
-    c->lost[c->lost_count++] = text;
-    return SIDESTEP_OK;
+    return *is_lost ? convert_add_lost(c, entry->name, c->reasons[i], err) : SIDESTEP_OK;
 }

@@ -22,7 +22,7 @@ _Static_assert(sizeof(struct sidestep_diff_options) == 40, "a field was added: a
 static const char *const kind_names[] = {
     [DIFF_SAME] = "same",   [DIFF_ONLY_A] = "only_a", [DIFF_ONLY_B] = "only_b",
     [DIFF_KIND] = "kind",   [DIFF_DTYPE] = "dtype",   [DIFF_SHAPE] = "shape",
-    [DIFF_VALUE] = "value", [DIFF_DATA] = "data",
+    [DIFF_VALUE] = "value", [DIFF_DATA] = "data",     [DIFF_FILE] = "file",
 };
 
 /* ---- names */
@@ -71,12 +71,14 @@ static enum sidestep_status make_pairs(struct diff *diff, struct sidestep_error 
 {
     OWNED const struct metadata_entry **a = NULL, **b = NULL;
     size_t a_count = diff->readers[0]->metadata.count, b_count = diff->readers[1]->metadata.count;
+    size_t most = a_count + b_count + diff->readers[0]->manifest.extra_count +
+                  diff->readers[1]->manifest.extra_count;
 
     TRY(sort_entries(&diff->readers[0]->metadata, &a, err));
     TRY(sort_entries(&diff->readers[1]->metadata, &b, err));
-    diff->pairs = memory_new(a_count + b_count, sizeof(*diff->pairs));
+    diff->pairs = memory_new(most, sizeof(*diff->pairs));
     if (diff->pairs == NULL)
-        return FAIL_NOMEM(err, (a_count + b_count) * sizeof(*diff->pairs));
+        return FAIL_NOMEM(err, most * sizeof(*diff->pairs));
     for (size_t i = 0, k = 0; i < a_count || k < b_count;) {
         int order = i == a_count ? 1 : k == b_count ? -1 : strcmp(a[i]->name, b[k]->name);
         struct diff_pair *pair = &diff->pairs[diff->count++];
@@ -181,6 +183,8 @@ static const char *describe_pair(struct arena *arena, const struct diff_pair *pa
         return arena_printf(arena, "%s, in the first only", a);
     case DIFF_ONLY_B:
         return arena_printf(arena, "%s, in the second only", b);
+    case DIFF_FILE:
+        return diff_describe_files(arena, pair);
     case DIFF_VALUE:
         return arena_printf(arena, "the values differ");
     case DIFF_DATA:
@@ -210,13 +214,14 @@ static enum sidestep_status report_pair(struct report_owner *owner, const struct
                                         struct sidestep_difference *out, struct sidestep_error *err)
 {
     const struct metadata_entry *entry = pair->a != NULL ? pair->a : pair->b;
+    const struct extra_file *file = pair->files[0] != NULL ? pair->files[0] : pair->files[1];
+    const char *name = file != NULL ? file->name : entry->name;
 
-    *out = (struct sidestep_difference){
-        .name = arena_strndup(&owner->arena, entry->name, strlen(entry->name)),
-        .kind = kind_names[pair->kind],
-        .message = describe_pair(&owner->arena, pair)};
+    *out = (struct sidestep_difference){.name = arena_strndup(&owner->arena, name, strlen(name)),
+                                        .kind = kind_names[pair->kind],
+                                        .message = describe_pair(&owner->arena, pair)};
     if (out->name == NULL || out->message == NULL)
-        return FAIL_NOMEM(err, strlen(entry->name));
+        return FAIL_NOMEM(err, strlen(name));
     if (pair->kind != DIFF_DATA)
         return SIDESTEP_OK;
     out->element_count = pair->sum.count;
@@ -272,6 +277,7 @@ static enum sidestep_status compare_all(struct diff *diff, struct sidestep_error
             TRY(diff_compare_hashes(diff, pair, err));
     }
     TRY(diff_compare_tensors(diff, err));
+    TRY(diff_add_files(diff, err));
     for (int side = 0; side < 2; side++)
         if (!diff->readers[side]->has_manifest)
             TRY(reader_check_unchanged(diff->readers[side], err));

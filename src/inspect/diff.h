@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* diff.h -- a comparison of two checkpoints: diff.c pairs names, diff_data.c compares tensors. */
+/* diff.h -- a comparison of two checkpoints: diff.c pairs names, diff_data.c compares tensors,
+ * diff_files.c small files. */
 #ifndef INSPECT_DIFF_H
 #define INSPECT_DIFF_H
 
@@ -20,12 +21,14 @@ enum diff_kind {
     DIFF_SHAPE,
     DIFF_VALUE, /* of objects */
     DIFF_DATA,  /* of tensors */
+    DIFF_FILE,  /* a small file differs, or only one has it */
 };
 
 /* A name in one of the two checkpoints, or in both. */
 struct diff_pair {
     const struct metadata_entry *a; /* NULL: the first checkpoint lacks it */
     const struct metadata_entry *b;
+    const struct extra_file *files[2]; /* of a small file, instead */
     enum diff_kind kind;
     bool by_hash; /* its stored hashes are equal */
     struct tensor_difference sum;
@@ -37,7 +40,7 @@ struct diff {
     struct reader *readers[2];
     struct workers *workers;
     const struct sidestep_diff_options *options;
-    struct diff_pair *pairs; /* sorted by name */
+    struct diff_pair *pairs; /* sorted by name; those of small files follow */
     size_t count;
     uint64_t total_bytes; /* to read, of each checkpoint */
     uint64_t done_bytes;
@@ -49,5 +52,10 @@ enum sidestep_status diff_compare_hashes(struct diff *diff, struct diff_pair *pa
                                          struct sidestep_error *err);
 /* Read and compare all other pairs of tensors.  ECANCELLED. */
 enum sidestep_status diff_compare_tensors(struct diff *diff, struct sidestep_error *err);
+
+/* Append and compare the small files, if both checkpoints have a list of them. */
+enum sidestep_status diff_add_files(struct diff *diff, struct sidestep_error *err);
+/* What differs, in words.  NULL: memory is short. */
+const char *diff_describe_files(struct arena *arena, const struct diff_pair *pair);
 
 #endif

@@ -108,3 +108,73 @@ def test_cp(sidestep):
             sidestep.expect("cat", "--file", copy, name.decode(), binary=True, stdout=data)
         assert sidestep.json("verify", copy)["ok"]
         shutil.rmtree(copy)
+
+
+def contents(sidestep, checkpoint):
+    """The small files, as show lists them; without ranks and stored names, which may differ."""
+    return sorted((entry["name"], entry["bytes"], entry["alias"], entry["sha256"])
+                  for entry in sidestep.json("show", checkpoint)["files"])
+
+
+def test_rebuild(sidestep):
+    """rebuild lists small files again: from the manifest, and without one from the shards"""
+    for checkpoint in both(sidestep):
+        before = sidestep.json("show", checkpoint)["files"]
+        for lost in (r"[.]metadata", r"[.]metadata|.*manifest.*"):
+            for name in os.listdir(checkpoint):
+                if re.fullmatch(lost, name):
+                    os.remove(os.path.join(checkpoint, name))
+            sidestep.expect("rebuild", checkpoint, stdout=f"rebuilt {checkpoint}\n")
+            assert sidestep.json("show", checkpoint)["files"] == before, lost
+            assert sidestep.json("verify", checkpoint)["ok"], lost
+            for name, data in FILES:
+                sidestep.expect("cat", "--file", checkpoint, name.decode(), binary=True, stdout=data)
+
+
+def test_diff(sidestep):
+    """diff compares small files by their hashes"""
+    saver = Saver(os.path.dirname(sidestep.program))
+    a, b, same = sidestep.path("a"), sidestep.path("b"), sidestep.path("same")
+    saver.with_files(a)
+    saver.with_files(same)
+    saver.small(b, files=[(b"trainer_state.json", b'{"step": 4}\n'), (b"tokenizer/vocab.txt", b"a"),
+                          (b"new", b"n"), (b"optimizer_0", b"")])
+    saver.close()
+    report = sidestep.json("diff", a, same)
+    assert report["same"] and (report["same_count"], report["same_by_hash"]) == (7, 6), report
+    result = sidestep.run("diff", a, b)
+    assert result.status == 1 and result.stdout == (
+        "empty: a file of 0 bytes, in the first only\n"
+        "new: a file of 1 bytes, in the second only\n"
+        "optimizer_0: a link to the checkpoint, and a file of 0 bytes\n"
+        "tokenizer/vocab.txt: a file of 5 bytes, and a file of 1 bytes\n"
+        "trainer_state.json: a file of 12 bytes: the bytes differ\n"
+        "different: 3 alike, 5 not\n"), result.describe()
+    differences = sidestep.json("diff", a, b, status=1)["differences"]
+    assert {entry["kind"] for entry in differences} == {"file"}, differences
+    stock = sidestep.path("plain")
+    sidestep.json("convert", "--objects=skip", a, stock)
+    names = [entry["name"] for entry in sidestep.json("diff", a, stock, status=1)["differences"]]
+    assert names == ["epoch"], names  # another format has no files
+
+
+def test_convert(sidestep):
+    """convert --to=dcp takes small files along, and with --partial those that are whole"""
+    source = with_files(sidestep, 1)
+    for ranks in ("1", "3"):
+        target = sidestep.path("out" + ranks)
+        sidestep.json("convert", "--to=dcp", "--ranks=" + ranks, source, target)
+        assert contents(sidestep, target) == contents(sidestep, source)
+        assert os.readlink(os.path.join(target, "optimizer_0")) == "."
+        assert sidestep.json("verify", target)["ok"] and sidestep.json("diff", source, target)["same"]
+    sidestep.json("convert", "--to=dcp", "--model-only", source, sidestep.path("model"))
+    assert sidestep.json("show", sidestep.path("model"))["files"] == []
+    with open(os.path.join(source, "trainer_state.json"), "r+b") as file:
+        file.write(b"[")
+    assert sidestep.json_error("convert", "--to=dcp", source, sidestep.path("bad"), status=3)[
+        "message"].count("file 'trainer_state.json': its bytes do not match their hash") == 1
+    report = sidestep.json("convert", "--partial", source, sidestep.path("rest"), status=3)
+    assert report["lost"] == ["file 'trainer_state.json': its bytes do not match their hash"], report
+    assert [name for name, *_ in contents(sidestep, sidestep.path("rest"))] == [
+        "empty", "optimizer_0", "tokenizer/vocab.txt"]
+    assert sidestep.json("verify", sidestep.path("rest"))["ok"]
