@@ -25,20 +25,29 @@
 /* Calls of a save: for each rank, and once. */
 struct row {
     const char *call;
-    bool has_reply; /* store_fault.h passes a second point if it takes effect */
-    int swap[2];
-    int in_place[2];
+    bool has_reply;  /* store_fault.h passes a second point if it takes effect */
+    int calls[4][2]; /* by enum kind */
 };
+
+enum kind { SWAP, IN_PLACE, SWAP_FILES, IN_PLACE_FILES };
+static const char *const kinds[] = {"swap", "in place", "swap with a small file of each rank",
+                                    "in place with a small file of each rank"};
 
 /* The table in docs/FORMAT.md, section 6.6. */
 static const struct row budgets[] = {
-    {"dir_make", true, {0, 1}, {0, 0}},    {"dir_open", false, {4, 1}, {4, 1}},
-    {"dir_list", false, {0, 2}, {0, 3}},   {"dir_sync", false, {1, 3}, {1, 3}},
-    {"dir_remove", true, {0, 0}, {0, 0}},  {"file_create", true, {2, 3}, {2, 4}},
-    {"file_open", false, {4, -2}, {5, 0}}, {"file_sync", false, {1, 2}, {1, 2}},
-    {"rename", true, {1, 2}, {1, 1}},      {"link", true, {0, 0}, {0, 0}},
-    {"unlink", true, {1, 1}, {1, 2}},      {"stat", false, {3, 0}, {2, 4}},
-    {"file_lock", false, {0, 1}, {0, 2}},
+    {"dir_make", true, {{0, 1}, {0, 0}, {0, 1}, {0, 0}}},
+    {"dir_open", false, {{4, 1}, {4, 1}, {4, 1}, {4, 1}}},
+    {"dir_list", false, {{0, 2}, {0, 3}, {0, 2}, {0, 3}}},
+    {"dir_sync", false, {{1, 3}, {1, 3}, {1, 4}, {1, 3}}},
+    {"dir_remove", true, {{0, 0}, {0, 0}, {0, 0}, {0, 0}}},
+    {"file_create", true, {{2, 3}, {2, 4}, {3, 3}, {3, 4}}},
+    {"file_open", false, {{4, -2}, {5, 0}, {4, -2}, {5, 0}}},
+    {"file_sync", false, {{1, 2}, {1, 2}, {2, 2}, {2, 2}}},
+    {"rename", true, {{1, 2}, {1, 1}, {2, 2}, {1, 1}}},
+    {"link", true, {{0, 0}, {0, 0}, {0, 0}, {1, 0}}},
+    {"unlink", true, {{1, 1}, {1, 2}, {1, 1}, {1, 2}}},
+    {"stat", false, {{3, 0}, {2, 4}, {4, 0}, {3, 4}}},
+    {"file_lock", false, {{0, 1}, {0, 2}, {0, 1}, {0, 2}}},
 };
 
 static struct store *counting;
@@ -46,6 +55,7 @@ static struct scratch scratch;
 
 struct job {
     const char *point;
+    bool has_files;
     char first[128], path[128]; /* the first save of an engine asks more, and is not counted */
     pthread_barrier_t turn;
 };
@@ -65,6 +75,14 @@ static enum sidestep_status add_row(struct sidestep_state_dict *state,
     };
 
     return sidestep_state_dict_add_tensor(state, &tensor, NULL);
+}
+
+static enum sidestep_status add_file(struct sidestep_state_dict *state, int rank)
+{
+    char name[32];
+
+    snprintf(name, sizeof(name), "rng_state_%d.json", rank);
+    return sidestep_state_dict_add_file(state, name, "{}", 2, 0, NULL);
 }
 
 /* Rank 0 begins to write when the others have voted, and they ask when it has committed. */
@@ -100,7 +118,8 @@ static int save_rank(struct sidestep_comm *comm, void *context)
     options.threads = 1;
     bool ok = sidestep_engine_open(&engine, &options, NULL) == SIDESTEP_OK &&
               sidestep_state_dict_new(&state, NULL) == SIDESTEP_OK &&
-              add_row(state, comm, data) == SIDESTEP_OK;
+              add_row(state, comm, data) == SIDESTEP_OK &&
+              (!job->has_files || add_file(state, comm->rank) == SIDESTEP_OK);
     engine->store = counting;
     ok = save_to(job, engine, job->first, state) && ok;
     pthread_barrier_wait(&job->turn);
@@ -113,13 +132,13 @@ static int save_rank(struct sidestep_comm *comm, void *context)
 }
 
 /* How often ${point} is passed by a save of so many ranks. */
-static int hits(const char *point, int ranks, bool in_place)
+static int hits(const char *point, int ranks, enum kind kind)
 {
-    struct job job = {.point = point};
+    struct job job = {.point = point, .has_files = kind >= SWAP_FILES};
 
     snprintf(job.first, sizeof(job.first), "%s/first", scratch.path);
     snprintf(job.path, sizeof(job.path), "%s/ckpt", scratch.path);
-    if (in_place)
+    if (kind == IN_PLACE || kind == IN_PLACE_FILES)
         assert_int_equal(mkdir(job.path, 0777), 0);
     assert_int_equal(pthread_barrier_init(&job.turn, NULL, (unsigned)ranks), 0);
     assert_int_equal(comm_threads_run(ranks, save_rank, &job), 0);
@@ -131,32 +150,32 @@ static int hits(const char *point, int ranks, bool in_place)
     return (int)counted;
 }
 
-static int calls(const struct row *budget, int ranks, bool in_place)
+static int calls(const struct row *budget, int ranks, enum kind kind)
 {
     char point[64];
 
     snprintf(point, sizeof(point), "store.%s", budget->call);
-    int all = hits(point, ranks, in_place);
+    int all = hits(point, ranks, kind);
     if (!budget->has_reply)
         return all;
     snprintf(point, sizeof(point), "store.%s.reply", budget->call);
-    return all - hits(point, ranks, in_place);
+    return all - hits(point, ranks, kind);
 }
 
-static void expect_budget(bool in_place)
+static void expect_budget(enum kind kind)
 {
     bool differs = false;
 
     for (size_t i = 0; i < sizeof(budgets) / sizeof(budgets[0]); i++) {
         const struct row *b = &budgets[i];
-        const int *allowed = in_place ? b->in_place : b->swap;
-        int few = calls(b, FEW, in_place), many = calls(b, MANY, in_place);
+        const int *allowed = b->calls[kind];
+        int few = calls(b, FEW, kind), many = calls(b, MANY, kind);
         int each = (many - few) / (MANY - FEW), once = few - FEW * each;
         if (each == allowed[0] && once == allowed[1] && many == MANY * each + once)
             continue;
         print_message("# %s, %s: %d for %d ranks and %d for %d: %d a rank and %d, not %d and %d\n",
-                      in_place ? "in place" : "swap", b->call, few, FEW, many, MANY, each, once,
-                      allowed[0], allowed[1]);
+                      kinds[kind], b->call, few, FEW, many, MANY, each, once, allowed[0],
+                      allowed[1]);
         differs = true;
     }
     assert_false(differs);
@@ -164,12 +183,18 @@ static void expect_budget(bool in_place)
 
 TEST(a_new_name_keeps_to_the_budget)
 {
-    expect_budget(false);
+    expect_budget(SWAP);
 }
 
 TEST(a_name_that_is_there_keeps_to_the_budget)
 {
-    expect_budget(true);
+    expect_budget(IN_PLACE);
+}
+
+TEST(small_files_keep_to_the_budget)
+{
+    expect_budget(SWAP_FILES);
+    expect_budget(IN_PLACE_FILES);
 }
 
 static int setup(void **state)
