@@ -65,11 +65,18 @@ bool extra_files_is_linked(struct store_dir *dir, const struct extra_file *file)
 /* Bytes of the files that lie under their own names. */
 uint64_t extra_files_bytes(const struct manifest *manifest);
 
-/* The extra files that the manifests in a directory list. */
+/* The extra files that the manifests in a directory list. There are several manifests if a clean-up
+ * was interrupted, and they may list one name. */
 struct extra_listed {
     struct arena arena;
     struct manifest *manifests;
     size_t count, capacity;
+    struct hash_table names; /* of files and of their directories, to rows */
+    struct extra_row {
+        const struct extra_file *file; /* NULL: the name is a directory of one */
+        size_t next;                   /* row of the same name; SIZE_MAX: none */
+    } * rows;
+    size_t row_count, row_capacity;
 };
 void extra_listed_release(struct extra_listed *listed);
 #define OWNED_EXTRA_LISTED __attribute__((cleanup(extra_listed_release))) struct extra_listed

@@ -91,7 +91,48 @@ uint64_t extra_files_bytes(const struct manifest *manifest)
 
 void extra_listed_release(struct extra_listed *listed)
 {
+    hash_table_release(&listed->names);
     arena_release(&listed->arena);
+}
+
+static size_t first_row(const struct extra_listed *listed, const char *path)
+{
+    return hash_table_find(&listed->names, path);
+}
+
+static enum sidestep_status add_row(struct extra_listed *listed, const char *name,
+                                    const struct extra_file *file)
+{
+    size_t at = listed->row_count, first;
+
+    TRY_RESERVE(&listed->arena, listed->rows, listed->row_capacity, at + 1, NULL);
+    TRY(hash_table_insert(&listed->names, name, at, &first, NULL));
+    listed->rows[at] = (struct extra_row){file, SIZE_MAX};
+    if (first != SIZE_MAX) {
+        listed->rows[at].next = listed->rows[first].next;
+        listed->rows[first].next = at;
+    }
+    listed->row_count++;
+    return SIDESTEP_OK;
+}
+
+/* Add a file, and those of its directories that are not known yet. */
+static enum sidestep_status add_names(struct extra_listed *listed, const struct extra_file *file)
+{
+    TRY(add_row(listed, file->name, file));
+    for (const char *slash = strchr(file->name, '/'); slash != NULL;
+         slash = strchr(slash + 1, '/')) {
+        const char *directory =
+            arena_strndup(&listed->arena, file->name, (size_t)(slash - file->name));
+        if (directory == NULL)
+            return SIDESTEP_ENOMEM;
+        bool is_known = false;
+        for (size_t i = first_row(listed, directory); i != SIZE_MAX; i = listed->rows[i].next)
+            is_known |= listed->rows[i].file == NULL;
+        if (!is_known)
+            TRY(add_row(listed, directory, NULL));
+    }
+    return SIDESTEP_OK;
 }
 
 enum sidestep_status extra_listed_read(struct store_dir *dir, const struct name_list *names,
@@ -104,28 +145,15 @@ enum sidestep_status extra_listed_read(struct store_dir *dir, const struct name_
                 SIDESTEP_OK)
             continue;
         TRY_RESERVE(&listed->arena, listed->manifests, listed->capacity, listed->count + 1, NULL);
+        const struct manifest *manifest = &listed->manifests[listed->count];
         if (manifest_decode(bytes.bytes, bytes.length, &listed->arena,
-                            &listed->manifests[listed->count], NULL) == SIDESTEP_OK)
-            listed->count++;
+                            &listed->manifests[listed->count], NULL) != SIDESTEP_OK)
+            continue;
+        listed->count++;
+        for (size_t k = 0; k < manifest->extra_count; k++)
+            TRY(add_names(listed, &manifest->extras[k]));
     }
     return SIDESTEP_OK;
-}
-
-/* The listed file ${path}; NULL: there is none. ${*is_directory}: ${path} is a directory of one. */
-static const struct extra_file *find(const struct extra_listed *listed, const char *path,
-                                     bool *is_directory)
-{
-    size_t length = strlen(path);
-
-    *is_directory = false;
-    for (size_t m = 0; m < listed->count; m++)
-        for (size_t i = 0; i < listed->manifests[m].extra_count; i++) {
-            const struct extra_file *file = &listed->manifests[m].extras[i];
-            if (strcmp(file->name, path) == 0)
-                return file;
-            *is_directory |= strncmp(file->name, path, length) == 0 && file->name[length] == '/';
-        }
-    return NULL;
 }
 
 /* A directory whose names are looked at. */
@@ -152,14 +180,17 @@ static bool owns(const struct look *look, const char *name)
     char path[EXTRA_FILE_MAX_NAME_BYTES + 2]; /* with a slash */
     OWNED_DIR *dir = NULL;
     struct store_stat stat;
-    bool is_directory;
+    bool is_directory = false;
 
     if (strlen(look->path) + strlen(name) > EXTRA_FILE_MAX_NAME_BYTES)
         return false;
     snprintf(path, sizeof(path), "%s%s", look->path, name);
-    const struct extra_file *file = find(look->listed, path, &is_directory);
-    if (file != NULL)
-        return is_ours(look->top, file, look->dir, name, &stat);
+    for (size_t i = first_row(look->listed, path); i != SIZE_MAX; i = look->listed->rows[i].next) {
+        const struct extra_file *file = look->listed->rows[i].file;
+        if (file != NULL && is_ours(look->top, file, look->dir, name, &stat))
+            return true;
+        is_directory |= file == NULL;
+    }
     if (!is_directory ||
         store_dir_open(look->dir->store, look->dir, name, &dir, NULL) != SIDESTEP_OK)
         return false;

@@ -398,25 +398,30 @@ static void sweep_ended(struct swept_dir *swept)
     for (size_t i = 0; i < swept->names.count; i++)
         if (swept->ended[i])
             sweep_name(swept, swept->names.names[i]);
-    /* Markers last: one may be of a save that was killed after its commit, before it removed the
-     * marker. */
+}
+
+/* Last, because one may be of a save that was killed after its commit, before it removed the
+ * marker: until it is gone, whoever sweeps does the rest. */
+static void remove_markers(struct swept_dir *swept)
+{
     for (size_t i = 0; i < swept->names.count; i++)
         if (swept->markers[i] != NULL && make_durable(swept))
             (void)is_unlinked(&swept->remover, swept->names.names[i]);
 }
 
-/* Has the checkpoint extra files under names with the save id, and is no save under way? */
+/* Has the checkpoint extra files under names with the save id, or was its save perhaps killed, and
+ * is no save under way? */
 static bool may_lack_links(const struct swept_dir *swept)
 {
-    bool has_extras = false;
+    bool may = false;
 
     for (size_t i = 0; i < swept->names.count; i++) {
         enum file_name_kind kind = file_name_parse(swept->names.names[i]).kind;
-        has_extras |= kind == FILE_NAME_EXTRA;
+        may |= kind == FILE_NAME_EXTRA || kind == FILE_NAME_PENDING;
         if (kind == FILE_NAME_PENDING && (swept->markers == NULL || swept->markers[i] == NULL))
             return false; /* it may be about to remove the links */
     }
-    return has_extras && !is_dry(&swept->remover);
+    return may && !is_dry(&swept->remover);
 }
 
 /* Give extra files their own names, if their save was killed before it did. */
@@ -452,9 +457,12 @@ static void sweep_dir(struct store_dir *parent, struct store_dir *dir, struct sw
 
     if (name_list_read(dir, &swept.names, NULL) == SIDESTEP_OK) {
         sweep_lock(&swept);
-        if (lock_markers(&swept) && find_ended(&swept) && read_current(&swept))
+        bool is_known = lock_markers(&swept) && find_ended(&swept) && read_current(&swept);
+        if (is_known)
             sweep_ended(&swept);
         link_extras(&swept);
+        if (is_known)
+            remove_markers(&swept);
     }
     for (size_t i = 0; swept.markers != NULL && i < swept.names.count; i++)
         store_file_discard(swept.markers[i]);

@@ -4,6 +4,7 @@
  * deleted with it; and files of others of the same names stay.
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -305,7 +306,51 @@ TEST(a_sweep_makes_links_that_a_killed_save_did_not)
     assert_holds(inside(path, "tokenizer/vocab.txt"), "a b c");
 }
 
+TEST(a_sweep_makes_the_alias_of_a_killed_save_that_has_no_files)
+{
+    const char *path = step_path(1);
+    struct sidestep_checkpoint_info info = SIDESTEP_CHECKPOINT_INFO_INIT;
+    struct sidestep_checkpoint *checkpoint = NULL;
+    struct sidestep_gc_report report = {0};
+    char marker[128];
+
+    assert_int_equal(mkdir(path, 0777), 0);
+    ASSERT_OK(sidestep_state_dict_add_file(world.state, "optimizer_0", NULL, 0, SIDESTEP_FILE_ALIAS,
+                                           &err));
+    ASSERT_OK(save_at(path));
+    ASSERT_OK(sidestep_checkpoint_open(path, &checkpoint, &err));
+    ASSERT_OK(sidestep_checkpoint_info(checkpoint, &info));
+    snprintf(marker, sizeof(marker), ".sidestep.%s.pending", info.save_id);
+    put(inside(path, marker), "target step-1\n");
+    sidestep_checkpoint_close(&checkpoint);
+    assert_int_equal(unlink(inside(path, "optimizer_0")), 0);
+    ASSERT_OK(sidestep_gc(scratch.path, 0, &report, &err));
+    sidestep_gc_report_release(&report);
+    assert_true(is_there(inside(path, "optimizer_0")));
+    assert_false(is_there(inside(path, marker)));
+}
+
 /* ------------------------------------------------------------------ copies and deletions */
+
+/* A manifest of another save stays if its removal was interrupted. */
+TEST(a_checkpoint_beside_manifests_of_replaced_ones_is_deleted_whole)
+{
+    const char *path = step_path(1);
+    char command[1024];
+
+    add_usual();
+    for (unsigned i = 0; i < 8; i++) { /* the last is found first once in 8 times */
+        add("trainer_state.json", "{\"step\": 2}");
+        ASSERT_OK(save_at(path));
+        snprintf(command, sizeof(command), "mkdir -p %s/kept && cp %s/.sidestep.manifest.* %s/kept",
+                 scratch.path, path, scratch.path);
+        assert_int_equal(system(command), 0);
+    }
+    snprintf(command, sizeof(command), "cp %s/kept/.sidestep.manifest.* %s", scratch.path, path);
+    assert_int_equal(system(command), 0);
+    ASSERT_OK(sidestep_delete(path, &err));
+    assert_false(is_there(path));
+}
 
 TEST(a_copy_has_the_files)
 {
