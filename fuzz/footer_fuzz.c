@@ -9,7 +9,8 @@
 
 #include "format/footer.h"
 
-#define ITEMS_BYTES ((uint64_t)1 << 40)
+/* Bytes of items: few, because the gap after the last item is limited, and many. */
+static const uint64_t items_bytes[] = {(uint64_t)1 << 20, (uint64_t)1 << 40};
 #define MAGIC_BYTES 8u
 /* In the trailer; see docs/FORMAT.md. */
 #define TRAILER_LENGTH_AT 32u
@@ -18,8 +19,11 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
+unsigned long fuzz_accepted; /* see replay_main.c */
+
 struct tail {
     struct source source;
+    uint64_t items_bytes;
     const uint8_t *bytes;
 };
 
@@ -30,7 +34,8 @@ static enum sidestep_status tail_read_at(const struct source *source, void *to, 
 
     (void)err;
     for (size_t i = 0; i < bytes; i++)
-        ((uint8_t *)to)[i] = offset + i < ITEMS_BYTES ? 0 : tail->bytes[offset + i - ITEMS_BYTES];
+        ((uint8_t *)to)[i] =
+            offset + i < tail->items_bytes ? 0 : tail->bytes[offset + i - tail->items_bytes];
     return SIDESTEP_OK;
 }
 
@@ -40,9 +45,10 @@ static void put_le64(uint8_t *to, uint64_t value)
         to[i] = (uint8_t)(value >> (8 * i));
 }
 
-static void try_file(const uint8_t *bytes, size_t size)
+static void try_items(const uint8_t *bytes, size_t size, uint64_t items)
 {
-    struct tail tail = {.source = {.length = ITEMS_BYTES + size, .read_at = tail_read_at},
+    struct tail tail = {.source = {.length = items + size, .read_at = tail_read_at},
+                        .items_bytes = items,
                         .bytes = bytes};
     OWNED_ARENA arena = {.limit_bytes = (size_t)64 << 20};
     OWNED_BUFFER again = {0};
@@ -52,15 +58,23 @@ static void try_file(const uint8_t *bytes, size_t size)
     tail.source.context = &tail;
     if (footer_read(&tail.source, &arena, &footer, sha256, NULL) != SIDESTEP_OK)
         return;
+    fuzz_accepted++;
     uint64_t encoded = footer_encoded_bytes(&footer);
-    if (footer_encode(&footer, ITEMS_BYTES + size, &again, NULL) != SIDESTEP_OK ||
+    if (footer_encode(&footer, items + size, &again, NULL) != SIDESTEP_OK ||
         again.length != encoded)
         abort();
     /* The bytes of an unknown feature, after the hashes, cannot be written again. */
-    if ((footer.optional_features & ~(uint64_t)FOOTER_OPTIONAL_INT_KEYS) != 0)
+    const uint64_t written = FOOTER_OPTIONAL_INT_KEYS | FOOTER_OPTIONAL_EXTRAS;
+    if ((footer.optional_features & ~written) != 0)
         return;
     if (encoded > size || memcmp(bytes + size - encoded, again.bytes, again.length) != 0)
         abort();
+}
+
+static void try_file(const uint8_t *bytes, size_t size)
+{
+    for (size_t i = 0; i < sizeof(items_bytes) / sizeof(items_bytes[0]); i++)
+        try_items(bytes, size, items_bytes[i]);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -10,6 +10,8 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
+unsigned long fuzz_accepted; /* see replay_main.c */
+
 static void expect(bool condition)
 {
     if (!condition)
@@ -24,6 +26,7 @@ static void try_manifest(const void *bytes, size_t size)
 
     if (manifest_decode(bytes, size, &arena, &manifest, NULL) != SIDESTEP_OK)
         return;
+    fuzz_accepted++;
     expect(manifest_encode(&manifest, &once, NULL) == SIDESTEP_OK);
     expect(manifest_decode(once.bytes, once.length, &arena, &again, NULL) == SIDESTEP_OK);
     expect(manifest_encode(&again, &twice, NULL) == SIDESTEP_OK);
@@ -34,6 +37,11 @@ static void try_manifest(const void *bytes, size_t size)
     for (size_t i = 0; i < manifest.file_count; i++) {
         expect(strcmp(manifest.files[i].name, again.files[i].name) == 0);
         expect(manifest.files[i].bytes == again.files[i].bytes);
+    }
+    expect(manifest.extra_count == again.extra_count);
+    for (size_t i = 0; i < manifest.extra_count; i++) {
+        expect(strcmp(manifest.extras[i].name, again.extras[i].name) == 0);
+        expect(manifest.extras[i].is_alias == again.extras[i].is_alias);
     }
 }
 

@@ -28,7 +28,9 @@ FORMS = {
     "zstd": ["--compress=zstd"],
     "planes": ["--compress=planes"],
     "two-ranks": ["--ranks=2"],
+    "files": None,  # the same, with FILES
 }
+FILES = {"trainer_state.json": b'{"step": 12}\n', "tokenizer/vocab.txt": b"a b c", "empty": b""}
 
 
 def state():
@@ -83,7 +85,7 @@ def test_ours_verifies_and_converts(form, tmp_path):
     done = subprocess.run([SIDESTEP, "--json", "verify", GOLDEN / form], capture_output=True)
     assert done.returncode == 0, done
     report = json.loads(done.stdout)
-    files = sum(file.stat().st_size for file in (GOLDEN / form).iterdir())
+    files = sum(file.stat().st_size for file in (GOLDEN / form).rglob("*") if file.is_file())
     assert report["ok"] and report["checked_bytes"] == files
     shown = json.loads(subprocess.check_output([SIDESTEP, "--json", "show", GOLDEN / form]))
     assert shown["format"] == "sidestep" and shown["step"] == 12
@@ -91,6 +93,18 @@ def test_ours_verifies_and_converts(form, tmp_path):
     target = tmp_path / "all.pt"
     subprocess.run([SIDESTEP, "convert", GOLDEN / form, target], check=True, capture_output=True)
     same(torch.load(target, weights_only=True), state())
+    assert {file["name"] for file in shown["files"]} == (set(FILES) if form == "files" else set())
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_small_files(name, tmp_path):
+    whole = subprocess.run([SIDESTEP, "cat", "--file", GOLDEN / "files", name], capture_output=True)
+    assert (whole.returncode, whole.stdout) == (0, FILES[name])
+    copy = tmp_path / "copy"
+    shutil.copytree(GOLDEN / "files", copy)
+    os.chmod(copy / name, 0o644)
+    (copy / name).write_bytes(FILES[name] + b"x")
+    assert subprocess.run([SIDESTEP, "verify", copy], capture_output=True).returncode == 3
 
 
 def test_ours_loads_in_python():
@@ -117,7 +131,7 @@ def test_ours_loads_in_python():
     assert done.stdout.split() == list(FORMS)
 
 
-@pytest.mark.parametrize("form", ["plain", "zstd", "two-ranks"])
+@pytest.mark.parametrize("form", ["plain", "zstd", "two-ranks", "files"])
 def test_stock_torch_loads(form):
     into = blank(state())
     dcp.load(into, storage_reader=dcp.FileSystemReader(GOLDEN / form))
@@ -143,7 +157,11 @@ def make():
     for form, options in FORMS.items():
         if (GOLDEN / form).exists():
             continue
-        if options is None:
+        if form == "files":
+            sidestep.save(
+                state(), storage_writer=sidestep.Writer(GOLDEN / form, step=12), files=FILES
+            )
+        elif options is None:
             sidestep.save(state(), storage_writer=sidestep.Writer(plain, step=12))
         else:
             subprocess.run(
