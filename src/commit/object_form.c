@@ -68,7 +68,8 @@ bool object_keeps_conditions(const struct commit *commit, const char *key, const
     return status != SIDESTEP_OK && status != SIDESTEP_EUNSUPPORTED;
 }
 
-/* Put the marker. If a repeated request is refused, an earlier one has put it. */
+/* Put the marker. If a repeated request is refused, an earlier one may have put it: nobody else
+ * puts an object with this save id. */
 static enum sidestep_status put_marker(struct commit *commit, const char *text,
                                        struct sidestep_error *err)
 {
@@ -84,7 +85,7 @@ static enum sidestep_status put_marker(struct commit *commit, const char *text,
     commit->objects->is_conditional = status != SIDESTEP_EUNSUPPORTED;
     if (status == SIDESTEP_EUNSUPPORTED)
         return client->ops->put(client, key, text, strlen(text), NULL, NULL, err);
-    if (status == SIDESTEP_EEXISTS)
+    if (status == SIDESTEP_EEXISTS || (status == SIDESTEP_EIO && object_has_marker(commit)))
         return SIDESTEP_OK;
     if (status != SIDESTEP_OK)
         return error_copy(err, &why);

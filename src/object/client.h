@@ -19,8 +19,11 @@
  *   EABORTED     ${cancelled} was set
  *   ENOSPC       the store is full, or a quota is used up
  *   EIO          anything else
- * After ETIMEDOUT, EABORTED and EIO a request that writes may have been carried out, and may still
- * be carried out until its signature expires (OBJECT_SIGNATURE_SECONDS).
+ * After ETIMEDOUT, EABORTED, ECORRUPT and EIO a request that writes may have been carried out, and
+ * may still be carried out until its signature expires (OBJECT_SIGNATURE_SECONDS). After the other
+ * statuses it was not, and will not be: if an earlier attempt may have been, a request that writes
+ * ends with EIO, whatever the last attempt was told (403, 404, 412, 501 ...). Only a removal that
+ * finds nothing to remove is certain. So a caller reads back what there is after one of the four.
  */
 #ifndef OBJECT_CLIENT_H
 #define OBJECT_CLIENT_H
@@ -106,9 +109,8 @@ struct object_ops {
                                     struct buffer *out, struct object_info *info,
                                     struct sidestep_error *err);
     /* Put a whole object, of at most 5 GiB. ${condition} NULL: none. ${tag} receives the new entity
-     * tag; may be NULL. ECORRUPT: the answer has none, so the outcome is unknown. If a repeated
-     * conditional put is refused, its first attempt may have succeeded: the caller reads the
-     * object back. */
+     * tag; may be NULL. ECORRUPT: the answer has none, so the outcome is unknown. EEXISTS: no
+     * attempt was carried out, unless a proxy sent one twice. */
     enum sidestep_status (*put)(struct object_client *client, const char *key, const void *bytes,
                                 size_t length, const struct object_condition *condition,
                                 char tag[OBJECT_TAG_BYTES], struct sidestep_error *err);

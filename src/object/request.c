@@ -250,26 +250,15 @@ static enum sidestep_status run(struct request_state *s, struct sidestep_error *
     }
 }
 
-/* Is it a status after which a caller reads back what there is? */
-static bool is_open(enum sidestep_status status)
-{
-    return status == SIDESTEP_EIO || status == SIDESTEP_ETIMEDOUT || status == SIDESTEP_EABORTED ||
-           status == SIDESTEP_ECORRUPT || status == SIDESTEP_EEXISTS;
-}
-
-/* An earlier attempt of a write may have been carried out, or may be later: whatever the last one
- * was told, nobody knows what there is.  Only what is to be removed, and is not there, is gone. */
 static enum sidestep_status judge(const struct request *request, enum sidestep_status status,
                                   struct sidestep_error *err)
 {
-    bool is_gone = status == SIDESTEP_ENOTFOUND && strcmp(request->method, "DELETE") == 0;
+    bool removes = strcmp(request->method, "DELETE") == 0;
 
-    if (status == SIDESTEP_OK || !request->is_write || !request->is_unsure || is_open(status) ||
-        is_gone || fault_hit("object.certain")) /* a negative control: tests must notice it */
-        return status;
-    if (err != NULL)
-        err->status = SIDESTEP_EIO;
-    return SIDESTEP_EIO;
+    status = retry_status(status, request->is_write && request->is_unsure, removes);
+    if (err != NULL && status != SIDESTEP_OK)
+        err->status = status;
+    return status;
 }
 
 enum sidestep_status request_run(struct client *client, struct request *request,

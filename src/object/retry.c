@@ -135,6 +135,21 @@ enum retry_action retry_decide(const struct retry_facts *facts)
     return decide_error(facts);
 }
 
+static bool is_unanswered(enum sidestep_status status)
+{
+    return status == SIDESTEP_EIO || status == SIDESTEP_ETIMEDOUT || status == SIDESTEP_EABORTED ||
+           status == SIDESTEP_ECORRUPT;
+}
+
+enum sidestep_status retry_status(enum sidestep_status status, bool is_unsure, bool removes)
+{
+    if (status == SIDESTEP_OK || !is_unsure || is_unanswered(status) ||
+        (removes && status == SIDESTEP_ENOTFOUND) ||
+        fault_hit("object.certain")) /* a negative control: tests must notice it */
+        return status;
+    return SIDESTEP_EIO;
+}
+
 uint64_t retry_pause_ms(unsigned attempt, uint64_t random, unsigned retry_after_seconds)
 {
     uint64_t most = RETRY_MAX_PAUSE_MS;

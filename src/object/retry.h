@@ -56,6 +56,11 @@ enum retry_action retry_decide(const struct retry_facts *facts);
 bool retry_is_contradiction(const struct retry_facts *facts);
 /* May the store have carried the request out, or do so later? */
 bool retry_is_unsure(const struct retry_facts *facts);
+/* What a request reports whose last attempt had ${status}. If an earlier attempt of a write may
+ * have been carried out, or may be later (${is_unsure}), then whatever the last one was told,
+ * nobody knows what there is: EIO, so that the caller reads it back. Only what is to be removed,
+ * and is not there, is gone. */
+enum sidestep_status retry_status(enum sidestep_status status, bool is_unsure, bool removes);
 /* How long to wait after attempt ${attempt} (from 1): full jitter from ${random}, but at least
  * Retry-After. */
 uint64_t retry_pause_ms(unsigned attempt, uint64_t random, unsigned retry_after_seconds);

@@ -52,13 +52,12 @@ static enum sidestep_status read_state(struct object_client *client, const char 
     return SIDESTEP_OK;
 }
 
-/* Is the state ours? */
+/* Is the state ours? ${tag} receives its tag. */
 static enum sidestep_status is_ours(struct lease *lease, const char *key, bool *ours,
-                                    struct sidestep_error *err)
+                                    char tag[OBJECT_TAG_BYTES], struct sidestep_error *err)
 {
     struct object_client *client = object_store_client(lease->store);
     struct lease_state state = {0};
-    char tag[OBJECT_TAG_BYTES];
     bool is_lost;
 
     TRY(read_state(client, key, &state, tag, &is_lost, err));
@@ -104,12 +103,13 @@ static enum sidestep_status put_and_read_back(struct lease *lease, const char *k
     struct object_client *client = object_store_client(lease->store);
     struct clock *clock = clock_system();
     struct backoff backoff = {.max_ms = 100};
+    char tag[OBJECT_TAG_BYTES];
 
     TRY(client->ops->put(client, key, text->bytes, text->length, NULL, NULL, err));
     uint64_t until = clock_now(clock) + SETTLE_NS;
     while (clock_now(clock) < until)
         backoff_sleep(&backoff, clock);
-    return is_ours(lease, key, taken, err);
+    return is_ours(lease, key, taken, tag, err);
 }
 
 /* Put the state if it still has ${tag}. ${*taken}: the state is ours. */
@@ -121,6 +121,7 @@ static enum sidestep_status try_put(struct lease *lease, const char *key, const 
                                          .if_tag = tag[0] != '\0' ? tag : NULL};
     const struct object_condition absent = {.if_absent = true};
     struct sidestep_error why = {.rank = -1};
+    char now[OBJECT_TAG_BYTES];
     OWNED_BUFFER text = {0};
 
     format_state(lease, &text);
@@ -133,8 +134,8 @@ static enum sidestep_status try_put(struct lease *lease, const char *key, const 
     if (status == SIDESTEP_EUNSUPPORTED)
         return put_and_read_back(lease, key, &text, taken, err);
     if (status != SIDESTEP_OK) { /* an attempt whose answer was lost may have succeeded */
-        TRY(is_ours(lease, key, taken, err));
-        if (!*taken && status != SIDESTEP_EEXISTS) {
+        TRY(is_ours(lease, key, taken, now, err));
+        if (!*taken && strcmp(now, tag) == 0) { /* nobody else has taken it either */
             error_copy(err, &why);
             return status;
         }

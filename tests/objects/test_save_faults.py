@@ -97,7 +97,7 @@ def test_a_load_meets_a_fault_once(server, name):
 # ---- an earlier attempt may have been carried out, and the repetition is refused for certain
 
 REFUSALS = {403: "AccessDenied", 404: "NoSuchKey", 301: "PermanentRedirect", 501: "NotImplemented",
-            507: "InsufficientStorage"}  # fmt: skip
+            507: "InsufficientStorage", 412: "PreconditionFailed"}  # fmt: skip
 UNSURE = {
     "lost": {"fault": "lost"},
     "late": {"fault": "late", "after": 4},
@@ -136,6 +136,17 @@ def test_a_vote_whose_repetition_is_refused(server, first, status):
         programs.well(server, "sidestep", "verify", URL)
     else:
         assert held(server, URL, OLD) == OLD
+
+
+@pytest.mark.parametrize("first", UNSURE)
+def test_a_marker_whose_repetition_is_refused(server, first):
+    """It is that of this save, if it is there."""
+    begin(server, refused_at_last("*/pending", first, 412))
+    done = save(server, URL, NEW)
+    assert (done.returncode == 0) == (first == "lost"), done.stderr
+    server.control(rules=[], land=True)
+    held(server, URL, OLD, NEW)
+    check_later(server, first)
 
 
 # ---- killed at each request

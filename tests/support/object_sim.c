@@ -5,13 +5,15 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "object/retry.h"
 #include "support/object_sim_bucket.h"
 
 struct sim_client {
     struct object_client base;
     struct object_bucket *bucket;
     int number;
-    bool is_reset; /* the running request meets OBJECT_RESET; guarded by the bucket's lock */
+    enum sidestep_status answer; /* of the running request, unless it is done; guarded by the
+                                  * bucket's lock */
 };
 
 static struct sim_client *of(struct object_client *client)
@@ -20,6 +22,33 @@ static struct sim_client *of(struct object_client *client)
 }
 
 /* ---- fates */
+
+static bool is_read(const char *request)
+{
+    return strcmp(request, "head") == 0 || strcmp(request, "get") == 0 ||
+           strcmp(request, "list") == 0 || strcmp(request, "upload_list") == 0;
+}
+
+/* What the client reports; ${*fate} becomes what happens in the bucket. */
+static enum sidestep_status answer_to(const char *request, enum object_fate *fate)
+{
+    enum object_fate was = *fate;
+
+    switch (was) {
+    case OBJECT_RESET:
+        *fate = OBJECT_LATE;
+        return SIDESTEP_EIO;
+    case OBJECT_LOST_THEN_REFUSED:
+    case OBJECT_LATE_THEN_REFUSED:
+        *fate = was == OBJECT_LOST_THEN_REFUSED ? OBJECT_LOST : OBJECT_LATE;
+        return retry_status(SIDESTEP_EPERM, !is_read(request), false);
+    case OBJECT_FORBIDDEN:
+        *fate = OBJECT_REFUSED;
+        return SIDESTEP_EPERM;
+    default:
+        return was == OBJECT_REFUSED ? SIDESTEP_EIO : SIDESTEP_ETIMEDOUT;
+    }
+}
 
 /* Takes the lock, unless it fails. */
 static enum sidestep_status enter(struct object_client *client, const char *request,
@@ -36,27 +65,26 @@ static enum sidestep_status enter(struct object_client *client, const char *requ
     *fate = b->hook != NULL ? b->hook(b->context, c->number, request, key) : OBJECT_DONE;
     pthread_mutex_lock(&b->lock);
     b->requests++;
-    c->is_reset = *fate == OBJECT_RESET;
-    if (c->is_reset)
-        *fate = OBJECT_LATE;
     if (was_dead)
         *fate = OBJECT_REFUSED;
+    c->answer = answer_to(request, fate);
     if (*fate != OBJECT_REFUSED)
         return SIDESTEP_OK;
+    enum sidestep_status answer = c->answer;
     pthread_mutex_unlock(&b->lock);
-    return FAIL(err, SIDESTEP_EIO, "%s '%s': the bucket does not answer", request, key);
+    return FAIL(err, answer, "%s '%s': the bucket does not answer", request, key);
 }
 
 static enum sidestep_status leave(struct object_client *client, const char *request,
                                   const char *key, enum object_fate fate,
                                   enum sidestep_status status, struct sidestep_error *err)
 {
-    enum sidestep_status silence = of(client)->is_reset ? SIDESTEP_EIO : SIDESTEP_ETIMEDOUT;
+    enum sidestep_status answer = of(client)->answer;
 
     pthread_mutex_unlock(&of(client)->bucket->lock);
     if (fate == OBJECT_DONE || fate == OBJECT_SKIPPED)
         return status;
-    return FAIL(err, silence, "%s '%s': no answer", request, key);
+    return FAIL(err, answer, "%s '%s': no answer", request, key);
 }
 
 /* ---- requests */
@@ -476,108 +504,4 @@ struct object_client *object_sim_client(struct object_bucket *bucket, int number
         return NULL;
     *client = (struct sim_client){.base = {&ops}, .bucket = bucket, .number = number};
     return &client->base;
-}
-
-void object_sim_die(struct object_bucket *bucket, int number)
-{
-    pthread_mutex_lock(&bucket->lock);
-    bucket->dead[number] = true;
-    pthread_mutex_unlock(&bucket->lock);
-}
-
-void object_sim_advance(struct object_bucket *bucket, int64_t seconds)
-{
-    pthread_mutex_lock(&bucket->lock);
-    bucket->now += seconds;
-    pthread_mutex_unlock(&bucket->lock);
-}
-
-size_t object_sim_late_count(const struct object_bucket *bucket)
-{
-    return bucket->late_count;
-}
-
-/* The lock is held. */
-static void land(struct object_bucket *b, struct late *late)
-{
-    if (b->now - late->signed_at > OBJECT_SIGNATURE_SECONDS)
-        return;
-    const char *tag = late->if_tag[0] != '\0' ? late->if_tag : NULL;
-    if (late->kind == KIND_DELETE) {
-        if (bucket_check_condition(b, late->key, false, tag, NULL) == SIDESTEP_OK)
-            bucket_remove_object(b, late->key);
-    } else if (late->kind == KIND_PUT) {
-        if (bucket_check_condition(b, late->key, late->if_absent, tag, NULL) == SIDESTEP_OK)
-            (void)bucket_store_object(b, late->key, TAKE(late->bytes), late->length, late->maker,
-                                      NULL);
-    } else {
-        for (size_t i = 0; i < b->upload_count; i++)
-            if (b->uploads[i].id == late->upload &&
-                bucket_check_condition(b, late->key, late->if_absent, tag, NULL) == SIDESTEP_OK)
-                (void)bucket_complete(b, &b->uploads[i], (unsigned)late->length, NULL);
-    }
-}
-
-void object_sim_land(struct object_bucket *bucket, size_t index)
-{
-    pthread_mutex_lock(&bucket->lock);
-    struct late late = bucket->late[index];
-    bucket->late_count--;
-    memmove(bucket->late + index, bucket->late + index + 1,
-            (bucket->late_count - index) * sizeof(*bucket->late));
-    land(bucket, &late);
-    free(late.bytes);
-    pthread_mutex_unlock(&bucket->lock);
-}
-
-uint64_t object_sim_request_count(const struct object_bucket *bucket)
-{
-    return bucket->requests;
-}
-
-size_t object_sim_count(const struct object_bucket *bucket)
-{
-    return bucket->count;
-}
-
-size_t object_sim_upload_count(const struct object_bucket *bucket)
-{
-    size_t count = 0;
-
-    for (size_t i = 0; i < bucket->upload_count; i++)
-        count += bucket->uploads[i].id != 0;
-    return count;
-}
-
-const uint8_t *object_sim_bytes(struct object_bucket *bucket, const char *key, size_t *length)
-{
-    struct object *o = bucket_get(bucket, key);
-
-    if (o == NULL)
-        return NULL;
-    *length = o->length;
-    return o->bytes;
-}
-
-bool object_sim_put(struct object_bucket *bucket, const char *key, const void *bytes, size_t length)
-{
-    pthread_mutex_lock(&bucket->lock);
-    uint8_t *copy = bucket_copy_of(bytes, length);
-    bool done =
-        copy != NULL && bucket_store_object(bucket, key, copy, length, NULL, NULL) == SIDESTEP_OK;
-    pthread_mutex_unlock(&bucket->lock);
-    return done;
-}
-
-void object_sim_flip(struct object_bucket *bucket, const char *key, size_t at)
-{
-    struct object *o = bucket_get(bucket, key);
-
-    if (o != NULL && at < o->length)
-        o->bytes[at] ^= 1;
-}
-
-const char *object_sim_key(const struct object_bucket *bucket, size_t index)
-{
-    return index < bucket->count ? bucket->objects[index].key : NULL;
 }

@@ -24,6 +24,11 @@ enum object_fate {
     OBJECT_LATE,    /* ETIMEDOUT; object_sim_land() may carry it out (puts, completions, deletes) */
     OBJECT_SKIPPED, /* not carried out, but the client gets OK; a read finds no object */
     OBJECT_RESET,   /* as OBJECT_LATE, but the client gets EIO: the connection was closed */
+    /* What a client gets whose repetition is refused for certain (403): after an attempt that was
+     * carried out; after one that is late; and after none, EPERM. */
+    OBJECT_LOST_THEN_REFUSED,
+    OBJECT_LATE_THEN_REFUSED,
+    OBJECT_FORBIDDEN,
 };
 
 /* How the bucket differs from AWS. */

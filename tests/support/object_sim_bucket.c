@@ -186,3 +186,109 @@ void bucket_add_late(struct object_bucket *b, struct late late)
     late.signed_at = b->now;
     b->late[b->late_count++] = late;
 }
+
+/* ---- for tests */
+
+void object_sim_die(struct object_bucket *bucket, int number)
+{
+    pthread_mutex_lock(&bucket->lock);
+    bucket->dead[number] = true;
+    pthread_mutex_unlock(&bucket->lock);
+}
+
+void object_sim_advance(struct object_bucket *bucket, int64_t seconds)
+{
+    pthread_mutex_lock(&bucket->lock);
+    bucket->now += seconds;
+    pthread_mutex_unlock(&bucket->lock);
+}
+
+size_t object_sim_late_count(const struct object_bucket *bucket)
+{
+    return bucket->late_count;
+}
+
+/* The lock is held. */
+static void land(struct object_bucket *b, struct late *late)
+{
+    if (b->now - late->signed_at > OBJECT_SIGNATURE_SECONDS)
+        return;
+    const char *tag = late->if_tag[0] != '\0' ? late->if_tag : NULL;
+    if (late->kind == KIND_DELETE) {
+        if (bucket_check_condition(b, late->key, false, tag, NULL) == SIDESTEP_OK)
+            bucket_remove_object(b, late->key);
+    } else if (late->kind == KIND_PUT) {
+        if (bucket_check_condition(b, late->key, late->if_absent, tag, NULL) == SIDESTEP_OK)
+            (void)bucket_store_object(b, late->key, TAKE(late->bytes), late->length, late->maker,
+                                      NULL);
+    } else {
+        for (size_t i = 0; i < b->upload_count; i++)
+            if (b->uploads[i].id == late->upload &&
+                bucket_check_condition(b, late->key, late->if_absent, tag, NULL) == SIDESTEP_OK)
+                (void)bucket_complete(b, &b->uploads[i], (unsigned)late->length, NULL);
+    }
+}
+
+void object_sim_land(struct object_bucket *bucket, size_t index)
+{
+    pthread_mutex_lock(&bucket->lock);
+    struct late late = bucket->late[index];
+    bucket->late_count--;
+    memmove(bucket->late + index, bucket->late + index + 1,
+            (bucket->late_count - index) * sizeof(*bucket->late));
+    land(bucket, &late);
+    free(late.bytes);
+    pthread_mutex_unlock(&bucket->lock);
+}
+
+uint64_t object_sim_request_count(const struct object_bucket *bucket)
+{
+    return bucket->requests;
+}
+
+size_t object_sim_count(const struct object_bucket *bucket)
+{
+    return bucket->count;
+}
+
+size_t object_sim_upload_count(const struct object_bucket *bucket)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < bucket->upload_count; i++)
+        count += bucket->uploads[i].id != 0;
+    return count;
+}
+
+const uint8_t *object_sim_bytes(struct object_bucket *bucket, const char *key, size_t *length)
+{
+    struct object *o = bucket_get(bucket, key);
+
+    if (o == NULL)
+        return NULL;
+    *length = o->length;
+    return o->bytes;
+}
+
+bool object_sim_put(struct object_bucket *bucket, const char *key, const void *bytes, size_t length)
+{
+    pthread_mutex_lock(&bucket->lock);
+    uint8_t *copy = bucket_copy_of(bytes, length);
+    bool done =
+        copy != NULL && bucket_store_object(bucket, key, copy, length, NULL, NULL) == SIDESTEP_OK;
+    pthread_mutex_unlock(&bucket->lock);
+    return done;
+}
+
+void object_sim_flip(struct object_bucket *bucket, const char *key, size_t at)
+{
+    struct object *o = bucket_get(bucket, key);
+
+    if (o != NULL && at < o->length)
+        o->bytes[at] ^= 1;
+}
+
+const char *object_sim_key(const struct object_bucket *bucket, size_t index)
+{
+    return index < bucket->count ? bucket->objects[index].key : NULL;
+}

@@ -90,7 +90,7 @@ static bool explore_workload(struct explore *x, const struct workload *workload,
 struct progress {
     uint64_t run;
     uint64_t states;
-    unsigned plain_faults, plain_criticals;
+    struct counts plain;
     double seconds;
     bool failed;
 };
@@ -104,12 +104,10 @@ static void explore_turn(struct explore *x, struct progress *progress, uint64_t 
         double began = seconds();
         if (p->failed)
             continue;
-        x->plain_faults = p->plain_faults;
-        x->plain_criticals = p->plain_criticals;
+        x->plain = p->plain;
         p->failed = !explore_workload(x, &model_workloads[i], states, &p->run);
         x->failed = false;
-        p->plain_faults = x->plain_faults;
-        p->plain_criticals = x->plain_criticals;
+        p->plain = x->plain;
         p->states += x->states - before;
         p->seconds += seconds() - began;
     }

@@ -9,6 +9,7 @@
  *   model_shard.c      shards of a few bytes that depend on save and rank
  *   model_files.c      small files, of a workload that has them
  *   model_ledger.c     records what was reported to whom, and checks a disk against it
+ *   model_plan.c       plans the disturbances of a run by its number
  *   model_explore.c    after every step: kill all, cut the power, recover, check
  *   model_bucket.c     the same for a bucket: after every request, kill all, let late requests
  *                      arrive, let time pass, recover, check
@@ -171,6 +172,7 @@ struct actor {
     unsigned parent_syncs, dir_syncs; /* so far in this phase */
     uint32_t rank;
     bool is_dead;
+    bool vote_failed;      /* its vote met a fault */
     bool made_marker;      /* it made the pending marker that it handled last */
     uint64_t locked_inode; /* of the marker that it has just locked; 0: none */
 };
@@ -201,6 +203,7 @@ enum mutant_kind {
     MUTANT_HIDE_OLD,
     MUTANT_ANY_FILE, /* nth 1: a marker that the actor made; 2: one that it found */
     MUTANT_EARLY_VOTE,
+    MUTANT_TAKEN_BACK, /* a vote that reported an error */
     MUTANT_RETRY_SYNC,
     MUTANT_LATE_FILES, /* small files are written after the vote */
     MUTANT_UNLISTED,   /* ... are not listed: nth 1: in the footer; 2: in the manifest */
@@ -355,6 +358,17 @@ struct plan {
     unsigned kill_mask;      /* bit mask of tasks to kill */
     unsigned fault_at;       /* operation that meets ${fault} */
     enum fault_kind fault;
+    int fault_errno; /* what FAULT_AFTER reports */
+    /* ${fault_at} counts writes, and the task that meets the fault waits for all others before it
+     * goes on. */
+    bool pauses_at_fault;
+};
+
+/* Operations so far. */
+struct counts {
+    unsigned faults;    /* that could have failed */
+    unsigned writes;    /* ... and change something */
+    unsigned criticals; /* that change or sync names */
 };
 
 struct world {
@@ -374,9 +388,8 @@ struct world {
     ucontext_t scheduler;
     struct plan plan;
     struct prng prng;
-    unsigned step;      /* operations so far */
-    unsigned faults;    /* operations that could have failed so far */
-    unsigned criticals; /* operations that change or sync names so far */
+    unsigned step; /* operations so far */
+    struct counts counts;
     unsigned renames;
     bool was_killed;
     bool told;                    /* something was reported since the last change */
@@ -399,6 +412,8 @@ struct store *world_setup_store(struct world *world);
 void world_before_op(void *context, int client, const char *op, const char *name);
 /* For model_store.c: which fault should this operation have? */
 enum fault_kind world_take_fault(struct sim *sim, const char *op);
+/* For model_store.c, after an operation that meets FAULT_AFTER: which errno does it report? */
+int world_fail_after(void);
 
 /* ---- exploring */
 
@@ -410,8 +425,8 @@ struct explore {
     uint64_t images; /* states that a crash left, distinct or not */
     uint64_t steps;  /* of protocol and recovery, after which a crash was explored */
     uint64_t runs;
-    unsigned plain_faults, plain_criticals; /* numbers in the undisturbed run of this workload */
-    bool is_thorough;                       /* check all states of a step, not a sample */
+    struct counts plain; /* in the undisturbed run of this workload */
+    bool is_thorough;    /* check all states of a step, not a sample */
     bool failed;
     struct problem problem;
     bool quiet;
@@ -423,7 +438,7 @@ void explore_release(struct explore *x);
 bool explore_run(struct explore *x, const struct workload *workload, uint64_t run);
 /* For model_bucket.c: is the state with this hash a new one? */
 bool explore_is_new(struct explore *x, uint64_t hash);
-/* For model_bucket.c: plan the disturbances of ${run}. */
+/* In model_plan.c: plan the disturbances of ${run}. */
 void explore_plan(const struct explore *x, struct world *world, uint64_t run);
 /* Recover as a user would: the next save, or the next resume and save, must work. */
 bool explore_recover(const struct workload *workload, struct ledger *ledger, struct store *store,

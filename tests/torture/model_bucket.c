@@ -41,16 +41,15 @@ static enum object_fate choose_fate(struct world *world, const char *request)
 {
     if (world->current->actor.is_dead)
         return (enum object_fate)(OBJECT_REFUSED + prng_below(&world->prng, 3));
-    switch (world_take_fault(NULL, request)) {
-    case FAULT_BEFORE:
-        return OBJECT_REFUSED;
-    case FAULT_AFTER:
-        return OBJECT_LOST;
-    case FAULT_LOST:
-        return prng_below(&world->prng, 2) ? OBJECT_LATE : OBJECT_RESET;
-    default:
-        return OBJECT_DONE;
-    }
+    static const enum object_fate fates[][3] = {
+        [FAULT_NONE] = {OBJECT_DONE, OBJECT_DONE, OBJECT_DONE},
+        [FAULT_BEFORE] = {OBJECT_REFUSED, OBJECT_REFUSED, OBJECT_FORBIDDEN},
+        [FAULT_AFTER] = {OBJECT_LOST, OBJECT_LOST_THEN_REFUSED, OBJECT_LOST_THEN_REFUSED},
+        [FAULT_LOST] = {OBJECT_LATE, OBJECT_RESET, OBJECT_LATE_THEN_REFUSED},
+    };
+    enum fault_kind fault = world_take_fault(NULL, request);
+
+    return fates[fault][fault != FAULT_NONE ? prng_below(&world->prng, 3) : 0];
 }
 
 enum object_fate bucket_before_request(void *context, int client, const char *request,
@@ -349,10 +348,8 @@ bool bucket_run(struct explore *x, const struct workload *workload, uint64_t run
     if (!x->failed && run == 0)
         (void)check_outcome(x, &world);
     fault_arm("", 0, false, 0);
-    if (run == 0) {
-        x->plain_faults = world.faults + 1;
-        x->plain_criticals = world.criticals + 1;
-    }
+    if (run == 0)
+        x->plain = world.counts;
     x->runs++;
     if (x->failed && !x->quiet)
         printf("# again: crash_model --workload %s --seed %llu\n", workload->name,

@@ -18,7 +18,6 @@
 #include "commit/sweep.h"
 #include "support/store_sim_disk.h"
 
-#define MAX_RENAMES 8 /* of a run, at which processes are killed */
 #define MAX_DEPTH 3
 #define EXHAUSTIVE_BITS 6 /* up to this number of choices, all 2 ^ n states are tried */
 
@@ -446,54 +445,6 @@ static bool after_change(struct world *world)
     return good;
 }
 
-static void plan_fault(struct plan *plan, uint64_t number, unsigned faults)
-{
-    plan->fault_at = (unsigned)(1 + number / 3 % faults);
-    plan->fault = (enum fault_kind)(FAULT_BEFORE + number % 3);
-}
-
-/* One task: plan every fault at every operation, one after the other. */
-static void plan_alone(struct world *world, uint64_t run, unsigned faults)
-{
-    if ((world->workload->traits & WORKLOAD_NO_FAULTS) == 0 && run % 8 != 7)
-        plan_fault(&world->plan, run / 8 * 7 + run % 8, faults);
-}
-
-/* Several tasks: plan a pause at every critical operation, one after the other; then random plans.
- */
-static void plan_together(struct world *world, uint64_t run, unsigned faults, unsigned criticals)
-{
-    struct plan *plan = &world->plan;
-    struct prng *prng = &world->prng;
-    unsigned kind = (unsigned)(run % 8);
-    uint64_t pause = run / 8 * 4 + kind - 1;
-
-    if (kind >= 5 || kind == 0)
-        plan->stays = 4u << 2 * prng_below(prng, 3);
-    if (kind >= 1 && kind <= 4) {
-        plan->pauses[0] = (unsigned)(1 + pause % criticals);
-        if (pause >= criticals)
-            plan->pauses[1] = (unsigned)prng_below(prng, criticals);
-    }
-    if (kind == 5 || kind == 7) {
-        plan->kills_after_rename = kind == 5;
-        plan->kill_at = (unsigned)(1 + prng_below(prng, kind == 5 ? MAX_RENAMES : criticals));
-        plan->kill_mask = kind == 5
-                              ? 1u << prng_below(prng, world->task_count)
-                              : 1u + (unsigned)prng_below(prng, (1u << world->task_count) - 2);
-    }
-    if (kind >= 6 && (world->workload->traits & WORKLOAD_NO_FAULTS) == 0)
-        plan_fault(plan, prng_next(prng) >> 8, faults);
-}
-
-void explore_plan(const struct explore *x, struct world *world, uint64_t run)
-{
-    if (run != 0 && world->task_count == 1)
-        plan_alone(world, run, x->plain_faults);
-    else if (run != 0)
-        plan_together(world, run, x->plain_faults, x->plain_criticals);
-}
-
 /* Make a disk on which everything is durable. */
 static void settle(struct world *world)
 {
@@ -570,10 +521,8 @@ bool explore_run(struct explore *x, const struct workload *workload, uint64_t ru
     world.context = &scene;
     model.trace_count = 0;
     world_run(&world);
-    if (run == 0) {
-        x->plain_faults = world.faults + 1;
-        x->plain_criticals = world.criticals + 1;
-    }
+    if (run == 0)
+        x->plain = world.counts;
     x->runs++;
     x->states += (workload->traits & WORKLOAD_NO_CRASHES) != 0;
     if (!x->failed && world.broken != NULL) {

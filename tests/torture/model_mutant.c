@@ -37,6 +37,10 @@ const struct mutant model_mutants[] = {
     {"waiting with the vote until the shard is sealed", MUTANT_EARLY_VOTE, PHASE_SHARD, 0,
      FILE_NAME_NONE, 1, "fresh-2",
      "rank 0 opens a shard under its final name, which it gets after its fsync", NULL},
+    {"leaving a vote that reported an error", MUTANT_TAKEN_BACK, PHASE_VOTE, 0, FILE_NAME_NONE,
+     ALL_RANKS, "fresh-2", NULL, NULL},
+    {"leaving what a vote in NAME stands for", MUTANT_TAKEN_BACK, PHASE_VOTE, 0, FILE_NAME_NONE,
+     ALL_RANKS, "over-swap-2", NULL, NULL},
     /* ---- collect */
     {"checking the shards", MUTANT_UNCHECKED_SHARDS, PHASE_COLLECT, 0, FILE_NAME_NONE, ALL_RANKS,
      "foreign-shard", NULL, NULL},
@@ -166,6 +170,8 @@ const struct mutant model_mutants[] = {
     WITHOUT_REQUEST("the marker", "put /pending", "bucket-2", NULL),
     WITHOUT_REQUEST("a shard", "put __0_0", "bucket", NULL),
     WITHOUT_REQUEST("a vote", "put /yes.", "bucket-2", NULL),
+    {"leaving a vote in a bucket that was not answered", MUTANT_TAKEN_BACK, PHASE_VOTE, 0,
+     FILE_NAME_NONE, ALL_RANKS, "bucket-2", NULL, NULL},
     WITHOUT_REQUEST("the manifest", "put .sidestep.manifest", "bucket", NULL),
     WITHOUT_REQUEST(".metadata", "put .metadata", "bucket-over", NULL),
     WITHOUT_REQUEST("the reason of an abort", "put /outcome", "bucket-votes-no",
@@ -178,6 +184,8 @@ const struct mutant model_mutants[] = {
     /* ---- in a bucket: conditions, and what is not a request */
     WITHOUT("the condition of the commit", "object.condition", "bucket-race-over", NULL),
     WITHOUT("the difference between no answer and no", "object.silence", "bucket-over", NULL),
+    WITHOUT("taking a late refusal of a commit for silence", "object.certain", "bucket-over", NULL),
+    WITHOUT("taking a late refusal of a vote for silence", "object.certain", "bucket-2", NULL),
     WITHOUT("waiting an hour before a sweep", "object.dead", "bucket-gc", NULL),
     WITHOUT("sparing what .metadata names", "object.named", "bucket-over", NULL),
     WITHOUT("the age of the marker before the commit", "object.lease", "bucket-frozen", NULL),

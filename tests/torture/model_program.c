@@ -175,6 +175,16 @@ static enum sidestep_status write_files(struct rank *r)
     return files_write(&r->commit, r->saving->save->id, shortens, &r->why);
 }
 
+/* With MUTANT_TAKEN_BACK, a vote that reports an error counts as not cast. */
+static enum sidestep_status vote(struct rank *r)
+{
+    TRY(commit_vote_yes(&r->commit, &r->why));
+    if (model.mutant == NULL || model.mutant->kind != MUTANT_TAKEN_BACK ||
+        !model.actor->vote_failed)
+        return SIDESTEP_OK;
+    return FAIL(&r->why, SIDESTEP_EIO, "the vote reported an error");
+}
+
 static enum sidestep_status write_and_vote(struct rank *r)
 {
     static const uint8_t other_id[SAVE_ID_BYTES] = {0xee};
@@ -206,7 +216,7 @@ static enum sidestep_status write_and_vote(struct rank *r)
     TRY(commit_shard_seal(commit, 0, TAKE(file), err));
     model_enter(PHASE_VOTE);
     if (!is_early)
-        TRY(commit_vote_yes(commit, err));
+        TRY(vote(r));
     return is_late ? write_files(r) : SIDESTEP_OK;
 }
 

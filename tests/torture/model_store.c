@@ -36,11 +36,10 @@ static enum sidestep_status failed(struct sidestep_error *err, const char *op)
     return error_set(err, SIDESTEP_EIO, EIO, HERE, "%s: fault of the model", op);
 }
 
-/* The operation took place, and reports an error that sounds as if it had not: a server of NFS
- * makes a file, and then finds no space for its attributes. */
+/* The operation took place, and reports an error that sounds as if it had not. */
 static enum sidestep_status failed_after(struct sidestep_error *err, const char *op)
 {
-    return error_set(err, SIDESTEP_ENOSPC, ENOSPC, HERE, "%s: done, and a fault of the model", op);
+    return sim_fail(err, world_fail_after(), op, "done, and a fault of the model");
 }
 
 /* Do ${call}. If a fault is planned for this operation, fail with or without its effect. */
@@ -179,7 +178,7 @@ static enum sidestep_status file_create(struct store_dir *at, const char *name, 
     if (fault != FAULT_AFTER || status != SIDESTEP_OK)
         return status;
     sim_ops.file_discard(TAKE(*out));
-    return failed(err, "file_create");
+    return failed_after(err, "file_create");
 }
 
 static enum sidestep_status file_open(struct store_dir *at, const char *name, uint32_t flags,
@@ -203,6 +202,18 @@ static enum sidestep_status file_write_at(struct store_file *file, const void *f
                                           uint64_t offset, struct sidestep_error *err)
 {
     WITH_FAULT(file->store, "file_write_at", sim_ops.file_write_at(file, from, bytes, offset, err));
+}
+
+static enum sidestep_status file_allocate(struct store_file *file, uint64_t bytes,
+                                          struct sidestep_error *err)
+{
+    WITH_FAULT(file->store, "file_allocate", sim_ops.file_allocate(file, bytes, err));
+}
+
+static enum sidestep_status file_truncate(struct store_file *file, uint64_t bytes,
+                                          struct sidestep_error *err)
+{
+    WITH_FAULT(file->store, "file_truncate", sim_ops.file_truncate(file, bytes, err));
 }
 
 static enum sidestep_status file_read_at(struct store_file *file, void *to, size_t bytes,
@@ -263,6 +274,8 @@ void model_store_attach(struct sim *sim)
     model_ops.file_create = file_create;
     model_ops.file_open = file_open;
     model_ops.file_write_at = file_write_at;
+    model_ops.file_allocate = file_allocate;
+    model_ops.file_truncate = file_truncate;
     model_ops.file_read_at = file_read_at;
     model_ops.file_sync = file_sync;
     model_ops.file_lock = file_lock;
@@ -274,8 +287,9 @@ void model_store_attach(struct sim *sim)
 bool model_store_is_change(const char *op)
 {
     static const char *const changes[] = {
-        "dir_make",    "dir_remove",    "dir_sync",      "rename",    "unlink", "link",
-        "file_create", "file_write_at", "file_truncate", "file_sync", "put",    "delete",
+        "dir_make", "dir_remove",  "dir_sync",      "rename",        "unlink",
+        "link",     "file_create", "file_write_at", "file_truncate", "file_sync",
+        "put",      "delete",      "upload_begin",  "upload_part",   "upload_complete",
     };
 
     for (size_t i = 0; i < ARRAY_LENGTH(changes); i++)

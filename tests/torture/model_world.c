@@ -102,22 +102,47 @@ static enum fault_kind fault_of_lost_sync(struct world *world, const char *op)
     return FAULT_LOST;
 }
 
+/* Is it time for the fault? */
+static bool is_due(struct world *world, const char *op)
+{
+    bool is_write = model_store_is_change(op);
+
+    world->counts.faults++;
+    world->counts.writes += is_write;
+    return world->plan.pauses_at_fault ? is_write && world->counts.writes == world->plan.fault_at
+                                       : world->counts.faults == world->plan.fault_at;
+}
+
+static void pause_after_fault(struct world *world)
+{
+    world->current->is_paused |= world->plan.pauses_at_fault;
+}
+
 enum fault_kind world_take_fault(struct sim *sim, const char *op)
 {
     struct world *world = running;
 
     if (world == NULL || world->sim != sim || world->current == NULL ||
-        world->current->actor.is_dead || ++world->faults != world->plan.fault_at)
+        world->current->actor.is_dead || !is_due(world, op))
         return FAULT_NONE;
     enum fault_kind fault = world->plan.fault;
     if (fault == FAULT_LOST && world->bucket == NULL)
         fault = fault_of_lost_sync(world, op);
+    model.actor->vote_failed |= model.actor->phase == PHASE_VOTE;
+    if (world->bucket != NULL)
+        pause_after_fault(world);
     model_trace(world->current->client,
                 fault == FAULT_BEFORE  ? "FAILS:"
                 : fault == FAULT_AFTER ? "FAILS, WITH ITS EFFECT:"
                                        : "IS LOST:",
                 op);
     return fault;
+}
+
+int world_fail_after(void)
+{
+    pause_after_fault(running);
+    return running->plan.fault_errno;
 }
 
 struct store *world_store(struct task *task)
@@ -273,13 +298,13 @@ static void disturb(struct world *world, struct task *task, const char *op)
 {
     struct plan *plan = &world->plan;
 
-    world->criticals += is_critical(op);
+    world->counts.criticals += is_critical(op);
     world->renames += strcmp(op, "rename") == 0;
     if (plan->kills_after_rename ? strcmp(op, "rename") == 0 && world->renames == plan->kill_at
-                                 : is_critical(op) && world->criticals == plan->kill_at)
+                                 : is_critical(op) && world->counts.criticals == plan->kill_at)
         kill(world, plan->kill_mask);
     for (size_t i = 0; i < ARRAY_LENGTH(plan->pauses) && is_critical(task->at); i++)
-        if (plan->pauses[i] == world->criticals + 1) {
+        if (plan->pauses[i] == world->counts.criticals + 1) {
             task->is_paused = true;
             plan->pauses[i] = 0;
         }

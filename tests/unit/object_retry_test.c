@@ -129,6 +129,28 @@ TEST(once_only)
     assert_int_equal(retry_decide(&facts), RETRY_GIVE_UP);
 }
 
+/* Whatever the last attempt was told, an earlier one may have been carried out. */
+TEST(refused_after_an_attempt_without_an_answer)
+{
+    static const enum sidestep_status refusals[] = {
+        SIDESTEP_ENOTFOUND,    SIDESTEP_EINVAL, SIDESTEP_EPERM,  SIDESTEP_EEXISTS,
+        SIDESTEP_EUNSUPPORTED, SIDESTEP_ENOSPC, SIDESTEP_ENOMEM,
+    };
+    static const enum sidestep_status open[] = {
+        SIDESTEP_OK, SIDESTEP_EIO, SIDESTEP_ETIMEDOUT, SIDESTEP_EABORTED, SIDESTEP_ECORRUPT,
+    };
+
+    for (size_t i = 0; i < ARRAY_LENGTH(refusals); i++) {
+        assert_int_equal(retry_status(refusals[i], true, false), SIDESTEP_EIO);
+        assert_int_equal(retry_status(refusals[i], false, false), refusals[i]);
+    }
+    for (size_t i = 0; i < ARRAY_LENGTH(open); i++)
+        assert_int_equal(retry_status(open[i], true, false), open[i]);
+    /* What is to be removed, and is not there, is gone. */
+    assert_int_equal(retry_status(SIDESTEP_ENOTFOUND, true, true), SIDESTEP_ENOTFOUND);
+    assert_int_equal(retry_status(SIDESTEP_EPERM, true, true), SIDESTEP_EIO);
+}
+
 /* A 403 says nothing of clocks, but its date does. */
 TEST(clocks)
 {
