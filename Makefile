@@ -64,7 +64,7 @@ check-objects: all
 
 check-frameworks:
 	@FRAMEWORKS="$(FRAMEWORKS)" tools/setup build check frameworks
-	@tools/run-tests $(or $(SUITES),lightning transformers accelerate torchtitan torchtune adapt)
+	@tools/run-tests $(or $(SUITES),lightning transformers accelerate torchtitan torchtune adapt framework-kills)
 
 check-source:
 	@tools/setup source
@@ -95,11 +95,11 @@ combinations: NEEDS = check python
 combinations: all
 	@tests/combinations $(SUITES)
 
-kills: NEEDS = python
+kills: NEEDS = python frameworks
 kills: all
 	@SIDESTEP_TORCHRUN=1 SIDESTEP_KILLS=$(KILLS) PYTHONPATH=python SIDESTEP_LIBRARY=$(abspath $(BUILD))/libsidestep.so.0 \
 	    .venv/bin/python -m pytest -q -s -x -p no:cacheprovider \
-	    python/tests/test_series_kills.py python/tests/test_series_ranks.py
+	    python/tests/test_series_kills.py python/tests/test_series_ranks.py tests/frameworks/test_kills.py
 
 habits: NEEDS = check
 habits: all

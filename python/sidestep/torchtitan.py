@@ -26,8 +26,8 @@ from torchtitan.components.checkpointer import CheckpointManager as _Stock
 
 from ._c.abi import Status
 from ._c.errors import make_error
-from ._directory import collect_garbage, damage_of
-from ._handle import SaveHandle
+from ._directory import collect_garbage, damage_of, delete_oldest, names_in
+from ._handle import SaveHandle, in_background
 from ._metrics import Costs
 from ._redirect import ours_everywhere
 from ._waiting import waits
@@ -120,14 +120,14 @@ class _Saves:
         return -1
 
     def _purge_stale_checkpoints(self) -> None:
-        """When the one under way is committed: until then it is not there, and does not count."""
+        """When the one under way is committed: until then it is not there, and does not count.
+        torchtitan's own deletes directories whole, with files that others have put there."""
         me: Any = self
         handle = me.save_future
-        if not isinstance(handle, SaveHandle):
-            super()._purge_stale_checkpoints()  # type: ignore[misc]
-            return
-        purge = super()._purge_stale_checkpoints  # type: ignore[misc]
-        me.save_future = _after(handle, purge)
+        if isinstance(handle, SaveHandle):
+            me.save_future = _after(handle, lambda: _purge(me))
+        else:
+            _purge(me)
 
     def _close(self) -> None:
         """What is under way is finished first, so that what it lets go is deleted."""
@@ -177,11 +177,22 @@ def _problem(path: str) -> str | None:
     return "it has neither .metadata nor model.safetensors.index.json"
 
 
+def _purge(manager: Any) -> None:
+    """Delete what ``keep_latest_k`` lets go."""
+    if not manager._should_purge():
+        return
+    found = [(_STEP.search(name), name) for name in names_in(manager.folder)]
+    steps = sorted((int(step[1]), name) for step, name in found if step)
+    paths = [os.path.join(manager.folder, name) for _, name in steps]
+    keep = manager.keep_latest_k
+    delete_oldest(paths, keep, [], f"keep_latest_k={keep}")
+
+
 def _after(handle: SaveHandle, then: Any) -> Future[Any]:
     """A future that is done when ``then`` was called, after the commit, or with its failure."""
     done: Future[Any] = Future()
 
-    def go_on(_: Any) -> None:
+    def go_on() -> None:
         failure = handle.exception()
         try:
             if failure is None:
@@ -193,5 +204,5 @@ def _after(handle: SaveHandle, then: Any) -> Future[Any]:
         else:
             done.set_exception(failure)
 
-    handle.add_done_callback(go_on)
+    handle.add_done_callback(lambda _: in_background(go_on))
     return done
