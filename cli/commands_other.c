@@ -74,7 +74,8 @@ const struct cli_command cli_command_convert = {
          "optimizer, it is an error: select names with --include."},
     .json = "{\"source\",\"destination\",\"from\",\"to\",\"dry_run\",\"tensors\","
             "\"objects\",\"tensor_bytes\",\"bytes_read\",\"files\":[name],\"left_out\":"
-            "[name],\"aside\",\"overflows\":[\"name: count\"],\"lost\":[\"name: reason\"]}",
+            "[name],\"aside\",\"overflows\":[\"name: count\"],"
+            "\"narrowed\":[\"name: dtype to dtype\"],\"lost\":[\"name: reason\"]}",
     .options = {{.id = CLI_OPTION_TO,
                  .name = "to",
                  .argument = "FORMAT",

@@ -91,6 +91,7 @@ static void print_json(const struct cli *cli, const struct sidestep_convert_repo
     cli_json_texts(&json, "left_out", report->left_out, report->left_out_count);
     cli_json_text(&json, "aside", report->aside);
     cli_json_texts(&json, "overflows", report->overflows, report->overflow_count);
+    cli_json_texts(&json, "narrowed", report->narrowed, report->narrowed_count);
     cli_json_texts(&json, "lost", report->lost, report->lost_count);
     cli_json_end(&json);
 }
@@ -108,6 +109,10 @@ static void print_text(const struct cli *cli, const struct sidestep_convert_repo
         cli_output_note(cli, "%zu objects are in '%s'", report->left_out_count, report->aside);
     for (size_t i = 0; report->aside == NULL && i < report->left_out_count; i++)
         cli_output_note(cli, "left out: object '%s'", report->left_out[i]);
+    if (report->narrowed_count != 0)
+        cli_output_note(cli, "narrower dtype: %zu tensor%s, the first is %s",
+                        report->narrowed_count, report->narrowed_count != 1 ? "s" : "",
+                        report->narrowed[0]);
     for (size_t i = 0; i < report->overflow_count; i++)
         cli_output_warning(cli, "overflowed: %s", report->overflows[i]);
     for (size_t i = 0; i < report->lost_count; i++)

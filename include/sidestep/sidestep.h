@@ -1157,7 +1157,9 @@ struct sidestep_load_report {
     size_t mismatched_count; /* other shape, dtype or kind */
     const char *const *missing;
     const char *const *unexpected;
-    const char *const *mismatched; /* "name: saved float32 [2,3], wanted float32 [3,3]" */
+    const char *const *mismatched; /* "name: saved float32 [2,3], wanted float32 [3,3]".  A dtype is
+                                      never converted.  Names of the state in neither list were
+                                      read whole */
     void *owner;                   /* the library's */
 };
 #define SIDESTEP_LOAD_REPORT_INIT                                                                  \
@@ -2097,6 +2099,9 @@ struct sidestep_convert_report {
     size_t overflow_count; /* "NAME: COUNT": tensors with elements that became infinite or NaN in
                               the conversion to ${dtype} */
     const char *const *overflows;
+    size_t narrowed_count; /* "NAME: float32 to bfloat16": tensors converted to a dtype that lacks
+                              values of their own */
+    const char *const *narrowed;
     size_t lost_count; /* "NAME: REASON": tensors and objects that SIDESTEP_CONVERT_PARTIAL left
                           out, because they are damaged or cannot be read */
     const char *const *lost;

@@ -40,6 +40,7 @@ class Converted:
     left_out       names of objects that are not in the destination
     aside          with ``objects="aside"``: the file that holds them
     overflows      "NAME: COUNT": elements that became infinite or NaN by the conversion to `dtype`
+    narrowed       "NAME: float32 to bfloat16": tensors that got a dtype that lacks values of theirs
     lost           with ``partial=True``, "NAME: REASON": what was left out because it is damaged
     bytes_read     from the files of the source, without metadata
     """
@@ -53,6 +54,7 @@ class Converted:
     left_out: tuple[str, ...]
     aside: Optional[str]
     overflows: tuple[str, ...]
+    narrowed: tuple[str, ...]
     lost: tuple[str, ...]
     bytes_read: int
 
@@ -188,6 +190,7 @@ def _converted(report: Any) -> Converted:
         texts(report.left_out, report.left_out_count),
         None if report.aside is None else os.fsdecode(report.aside),
         texts(report.overflows, report.overflow_count),
+        texts(report.narrowed, report.narrowed_count),
         texts(report.lost, report.lost_count),
         report.bytes_read,
     )

@@ -302,7 +302,9 @@ def test_any_names_shapes_and_casts(tmp_path_factory: pytest.TempPathFactory, da
 def test_overflows_are_said(tmp_path: Path) -> None:
     safetensors.save_file({"x": torch.tensor([1.0, 1e6, -1e6])}, tmp_path / "a.safetensors")
     done = convert(tmp_path / "a.safetensors", tmp_path / "b.safetensors", dtype=torch.float16)
-    assert done.overflows == ("x: 2",)
+    assert done.overflows == ("x: 2",) and done.narrowed == ("x: float32 to float16",)
+    done = convert(tmp_path / "b.safetensors", tmp_path / "c.safetensors", dtype=torch.float32)
+    assert done.narrowed == ()
 
 
 def load_of_ranks(rank: int, root: str) -> Any:

@@ -110,6 +110,30 @@ def test_a_flat_state_of_a_compiled_model(tmp_path: Path) -> None:
         assert torch.equal(mine.state_dict()[name], value)
 
 
+def test_compiled_layers(tmp_path: Path) -> None:
+    """Their names have "_orig_mod" in the middle; the advice works, in both directions."""
+    bare = model().state_dict()
+    wrapped = {name.replace(".", "._orig_mod.", 1): value for name, value in bare.items()}
+    sidestep.save(bare, checkpoint_id=tmp_path / "bare", no_dist=True)
+    sidestep.save(wrapped, checkpoint_id=tmp_path / "wrapped", no_dist=True)
+    mine = {name: torch.zeros_like(value) for name, value in wrapped.items()}
+    advice = refused(mine, tmp_path / "bare").partition("without '_orig_mod.': load ")[2]
+    inner = eval(advice.partition(" instead of state")[0], {"state": mine})
+    sidestep.load(inner, checkpoint_id=tmp_path / "bare", no_dist=True)
+    assert all(torch.equal(mine[name], value) for name, value in wrapped.items())
+    told = refused({name: value.clone() for name, value in bare.items()}, tmp_path / "wrapped")
+    rename = told.partition("--rename='")[2].partition("'")[0]
+    sidestep.convert(tmp_path / "wrapped", tmp_path / "new", to="dcp", rename=[rename])
+    sidestep.load(bare, checkpoint_id=tmp_path / "new", no_dist=True)
+
+
+def test_an_empty_name_is_refused(tmp_path: Path) -> None:
+    for value in (torch.ones(2), 1):
+        with pytest.raises(Error, match="the state dict has the key ''") as told:
+            sidestep.save({"": value}, checkpoint_id=tmp_path / "c", no_dist=True)
+        assert told.value.status == Status.EINVAL
+
+
 @pytest.mark.parametrize("wanted", [torch.zeros(3), 1])
 def test_what_does_not_fit_names_the_checkpoint(tmp_path: Path, wanted: Any) -> None:
     sidestep.save({"w": torch.ones(2)}, checkpoint_id=tmp_path / "c", no_dist=True)

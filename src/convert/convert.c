@@ -204,6 +204,29 @@ static enum sidestep_status list_overflows(struct conversion *c, struct arena *a
     return SIDESTEP_OK;
 }
 
+static enum sidestep_status list_narrowed(struct conversion *c, struct arena *arena,
+                                          struct sidestep_convert_report *report,
+                                          struct sidestep_error *err)
+{
+    const char **list = arena_new(arena, c->tensor_count, sizeof(*list));
+
+    if (list == NULL)
+        return FAIL_NOMEM(err, c->tensor_count * sizeof(*list));
+    for (size_t i = 0; i < c->tensor_count; i++) {
+        const struct convert_tensor *t = &c->tensors[i];
+        if (t->from->dtype == t->dtype || !cast_narrows(t->from->dtype, t->dtype))
+            continue;
+        const char *from = sidestep_dtype_name(t->from->dtype);
+        const char *text =
+            arena_printf(arena, "%s: %s to %s", t->name, from, sidestep_dtype_name(t->dtype));
+        if (text == NULL)
+            return FAIL_NOMEM(err, strlen(t->name));
+        list[report->narrowed_count++] = text;
+    }
+    report->narrowed = list;
+    return SIDESTEP_OK;
+}
+
 static enum sidestep_status copy_list(struct arena *arena, const char **from, size_t count,
                                       const char *const **out, struct sidestep_error *err)
 {
@@ -243,6 +266,8 @@ static void fill_report(struct conversion *c, struct sidestep_convert_report *re
                                                                                  : SIDESTEP_OK,
                                                .owner = arena};
     enum sidestep_status status = list_overflows(c, arena, report, NULL);
+    if (status == SIDESTEP_OK)
+        status = list_narrowed(c, arena, report, NULL);
     if (status == SIDESTEP_OK)
         status = copy_list(arena, c->files, c->file_count, &report->files, NULL);
     if (status == SIDESTEP_OK)

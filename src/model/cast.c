@@ -29,6 +29,13 @@ bool cast_is_supported(enum sidestep_dtype dtype)
     return (unsigned)dtype < SIDESTEP_DTYPE_END && formats[dtype].bytes != 0;
 }
 
+bool cast_narrows(enum sidestep_dtype from, enum sidestep_dtype to)
+{
+    assert(cast_is_supported(from) && cast_is_supported(to));
+    return formats[to].exponent_bits < formats[from].exponent_bits ||
+           formats[to].fraction_bits < formats[from].fraction_bits;
+}
+
 #define DOUBLE_FRACTION 52u
 #define DOUBLE_BIAS 1023
 #define DOUBLE_ONES 0x7ffu

@@ -109,6 +109,8 @@ def test_names_and_types(sidestep):
     out = sidestep.path("out.safetensors")
     told = sidestep.run("convert", *arguments, out)
     assert told.status == 0 and "overflowed: net.a: 1" in told.stderr, told.describe()
+    narrower = "narrower dtype: 2 tensors, the first is net.a: float32 to float16"
+    assert narrower in told.stdout + told.stderr, told.describe()
     assert {e["name"]: e["dtype"] for e in sidestep.json("show", out)["tensors"]} == {
         "last": "float16", "net.a": "float16"}
     assert sidestep.run("cat", out, "net.a", binary=True).stdout == struct.pack(
@@ -117,7 +119,11 @@ def test_names_and_types(sidestep):
     assert "exists" in error["message"]
     quiet = sidestep.run("convert", "-q", "--force", *arguments, out)
     assert quiet.status == 0 and quiet.stderr == "sidestep: overflowed: net.a: 1\n", quiet.describe()
-    assert sidestep.json("convert", "--force", *arguments, out)["overflows"] == ["net.a: 1"]
+    report = sidestep.json("convert", "--force", *arguments, out)
+    assert report["overflows"] == ["net.a: 1"]
+    assert report["narrowed"] == ["net.a: float32 to float16", "last: float32 to float16"]
+    wide = sidestep.json("convert", "--force", "--dtype=float64", source, out)
+    assert wide["narrowed"] == [], wide
     with open(mapping, "r+b") as file:
         file.truncate((256 << 20) + 1)
     before = set(os.listdir(sidestep.folder))

@@ -53,6 +53,25 @@ TEST(small_types_survive)
         }
 }
 
+/* A type is narrower if some value of another does not survive a conversion to it. */
+TEST(narrower_is_what_loses_values)
+{
+    for (size_t a = 2; a < sizeof(types) / sizeof(types[0]); a++)
+        for (size_t b = 0; b < sizeof(types) / sizeof(types[0]); b++) {
+            bool loses = false;
+            for (uint32_t bits = 0; bits < 1u << 8 * sidestep_dtype_size(types[a]); bits++) {
+                uint64_t overflows;
+                double value = value_of(types[a], bits);
+                uint64_t there = cast_one(types[a], bits, types[b], &overflows);
+                loses = loses || (isfinite(value) && value_of(types[b], there) != value);
+            }
+            assert_int_equal(cast_narrows(types[a], types[b]), loses);
+        }
+    assert_true(cast_narrows(SIDESTEP_FLOAT64, SIDESTEP_FLOAT32));
+    assert_true(cast_narrows(SIDESTEP_FLOAT32, SIDESTEP_BFLOAT16));
+    assert_false(cast_narrows(SIDESTEP_FLOAT32, SIDESTEP_FLOAT64));
+}
+
 TEST(known_values)
 {
     static const struct {

@@ -18,6 +18,9 @@ _LISTED = 8
 _NEAREST = 3
 _COMPARED = 5000  # names; to compare more would take too long
 
+# What torch.compile(), DDP, FSDP1 and checkpointing put into names.
+_WRAPPERS = ("_orig_mod.", "module.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.")
+
 _OF_TRAIN_STATE = "progress.step"  # which every checkpoint of one has
 
 
@@ -83,6 +86,23 @@ def _hint(
             f"It has all that the state calls '{front}.' without that: load {inner} instead of "
             "state."
         )
+    return _hint_of_wrappers(missing, saved)
+
+
+def _hint_of_wrappers(missing: Sequence[str], saved: Collection[str]) -> Optional[str]:
+    """Advice if the names differ only by what wrappers put in them, at any place."""
+    for wrapper in _WRAPPERS:
+        if all(name.replace(wrapper, "") in saved for name in missing):
+            other = f"{{name.replace({wrapper!r}, ''): value for name, value in state.items()}}"
+            return f"It has all of them without {wrapper!r}: load {other} instead of state."
+        bare = {name.replace(wrapper, "") for name in saved}
+        if len(bare) == len(saved) and bare.issuperset(missing):
+            pattern = wrapper.replace(".", r"\.")
+            return (
+                f"It has all of them with {wrapper!r} inside, as a wrapped model is saved: save "
+                f"the model without the wrapper, or rename them: sidestep convert --to=dcp "
+                f"--rename='s/{pattern}//g' OLD NEW."
+            )
     return None
 
 

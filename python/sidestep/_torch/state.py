@@ -423,6 +423,8 @@ class _Builder:
 
     def set_path(self, leaf: Leaf) -> tuple[bytes, int]:
         """Fill ``path``.  Returns the name and the number of items for the library."""
+        if not leaf.name:
+            raise make_error("the state dict has the key '': a value needs a name; rename the key")
         name = _utf8(leaf.name, leaf.name)
         path = leaf.path
         if len(path) == 1 and type(path[0]) is not int:
