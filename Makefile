@@ -121,7 +121,7 @@ wheel:
 	@tools/make-wheel $(ARCHITECTURES)
 
 check-wheel: wheel
-	@tools/setup systems
+	@tools/setup systems python
 	@tests/systems/run $(SYSTEMS)
 
 install: all

@@ -71,7 +71,9 @@ static enum sidestep_status start_transport(struct client *client,
                                             const struct profile *profile,
                                             struct sidestep_error *err)
 {
-    const char *const bundles[] = {profile_variable("AWS_CA_BUNDLE"), profile->ca_bundle};
+    const char *const bundles[] = {profile_variable("AWS_CA_BUNDLE"), profile->ca_bundle,
+                                   profile_variable("SSL_CERT_FILE"),
+                                   profile_variable("CURL_CA_BUNDLE")};
     struct transport_config transport = {
         .ca_bundle = first_set(bundles, ARRAY_LENGTH(bundles)),
         .connections = client->max_requests,

@@ -13,6 +13,7 @@
 #include <curl/curl.h>
 
 #include "base/base.h"
+#include "object/beside.h"
 
 #define LIBCURL_FUNCTIONS(X)                                                                       \
     X(easy_cleanup)                                                                                \
@@ -41,10 +42,14 @@ struct libcurl {
 };
 
 /*
- * Load libcurl, and initialise it the first time; it stays loaded, as other code may use it.  Any
- * thread may call this.  EUNSUPPORTED: it is not installed, or too old.  ENOMEM: its initialisation
+ * Load libcurl, and initialise it the first time; it stays loaded, as other code may use it: the
+ * system's, else the one in the Python package pycurl, if that is installed beside this one.  Any
+ * thread may call this.  EUNSUPPORTED: there is none, or it is too old.  ENOMEM: its initialisation
  * failed.
  */
 enum sidestep_status libcurl_load(struct libcurl *functions, struct sidestep_error *err);
+
+/* The certificates to trust, if those that libcurl was built for are not here.  NULL: they are. */
+const char *libcurl_certificates(const struct libcurl *functions, char path[BESIDE_PATH_BYTES]);
 
 #endif

@@ -155,6 +155,23 @@ static void free_unstarted(struct transport **transport)
     }
 }
 
+static enum sidestep_status keep_certificates(struct transport *transport,
+                                              struct sidestep_error *err)
+{
+    char path[BESIDE_PATH_BYTES];
+    const char *file = transport->config.ca_bundle;
+
+    if (file == NULL)
+        file = libcurl_certificates(&transport->curl, path);
+    if (file == NULL)
+        return SIDESTEP_OK;
+    transport->ca_bundle = memory_strdup(file);
+    if (transport->ca_bundle == NULL)
+        return FAIL_NOMEM(err, strlen(file));
+    transport->config.ca_bundle = transport->ca_bundle;
+    return SIDESTEP_OK;
+}
+
 enum sidestep_status transport_new(const struct transport_config *config, struct transport **out,
                                    struct sidestep_error *err)
 {
@@ -165,12 +182,7 @@ enum sidestep_status transport_new(const struct transport_config *config, struct
         return FAIL_NOMEM(err, sizeof(*transport));
     TRY(libcurl_load(&transport->curl, err));
     transport->config = *config;
-    if (config->ca_bundle != NULL) {
-        transport->ca_bundle = memory_strdup(config->ca_bundle);
-        if (transport->ca_bundle == NULL)
-            return FAIL_NOMEM(err, strlen(config->ca_bundle));
-        transport->config.ca_bundle = transport->ca_bundle;
-    }
+    TRY(keep_certificates(transport, err));
     transport->owner = getpid();
     lock_init(&transport->shared.lock, LOCK_TRANSPORT);
     lock_condition_init(&transport->shared.done);

@@ -20,7 +20,7 @@
 struct transport;
 
 struct transport_config {
-    const char *ca_bundle;        /* a file of certificates; NULL: the system's */
+    const char *ca_bundle;        /* a file of certificates; NULL: libcurl_certificates() */
     unsigned connections;         /* at most that many at once */
     unsigned stall_seconds;       /* a call that is idle for so long ends */
     uint64_t bytes_per_second;    /* sent by one call; 0: no limit */
