@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "commit/commit.h"
 #include "model/model.h"
 
 #define OF "-of-"

@@ -4,7 +4,7 @@
 #ifndef CHECKPOINT_WEIGHTS_H
 #define CHECKPOINT_WEIGHTS_H
 
-#include "commit/name_list.h"
+#include "commit/commit.h"
 
 /* Names for a message: the first few, and a count. Zeroed: none. */
 struct weights_missing {
