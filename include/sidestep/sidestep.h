@@ -625,8 +625,6 @@ enum sidestep_copy_ahead {
     SIDESTEP_COPY_AHEAD_NEVER,
 };
 
-struct sidestep_store; /* sidestep_extend.h */
-
 struct sidestep_engine_options {
     size_t struct_size;
     const struct sidestep_comm *comm; /* copied; NULL: a single process */
@@ -649,9 +647,6 @@ struct sidestep_engine_options {
     enum sidestep_copy_ahead copy_ahead;
     uint64_t write_bytes_per_second; /* limit of what this rank writes; 0: none */
     const char *background_cpus;     /* where background threads run, as "0-3,8"; NULL: anywhere */
-    const struct sidestep_store *store; /* storage of this engine's saves, loads and series
-                                           (sidestep_extend.h); NULL: file systems.  Copied; its
-                                           context must outlive the engine and its handles */
 };
 #define SIDESTEP_ENGINE_OPTIONS_INIT                                                               \
     {                                                                                              \

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * sidestep_extend.h -- codecs and stores of your own, without a change to the library.
+ * sidestep_extend.h -- codecs of your own, without a change to the library.
  *
- * A codec decides how an item is stored.  A store decides where files are.  Each is a table of
- * functions that the library calls.  examples/codec_skeleton.c and examples/store_skeleton.c are
- * the smallest that work; docs/EXTENDING.md is the guide.
+ * A codec decides how an item is stored.  It is a table of functions that the library calls.
+ * examples/codec_skeleton.c is the smallest that works; docs/EXTENDING.md is the guide.
  *
  * Every function that can fail returns SIDESTEP_OK, or another status and fills in err->message
  * (and err->sys_errno, if a system call failed).  ${err} is never NULL.  If the message is empty,
- * the library writes one that names the function and the codec or store.  Unless a comment says
+ * the library writes one that names the function and the codec.  Unless a comment says
  * otherwise, several threads call the functions at once, and all of them block all signals.
  */
 #ifndef SIDESTEP_EXTEND_H
@@ -19,8 +18,6 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-/* ---------------------------------------------------------------- codecs */
 
 /*
  * An item is a chunk of a tensor (an archive: a head, the elements row-major and little-endian, a
@@ -104,108 +101,6 @@ struct sidestep_codec {
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_codec_register(const struct sidestep_codec *codec, struct sidestep_error *err);
-
-/* ---------------------------------------------------------------- stores */
-
-enum sidestep_store_kind { SIDESTEP_STORE_FILE, SIDESTEP_STORE_DIRECTORY, SIDESTEP_STORE_OTHER };
-struct sidestep_store_stat {
-    uint32_t kind;        /* enum sidestep_store_kind */
-    uint32_t modified_ns; /* nanoseconds of ${modified}, if known */
-    uint64_t size;
-    uint64_t stored; /* bytes on the medium, without holes; 0: unknown */
-    uint64_t device; /* with inode: the identity of the file, which a rename does not change */
-    uint64_t inode;
-    int64_t modified; /* seconds since 1970 */
-};
-struct sidestep_store_traits {
-    uint32_t is_volatile; /* loses everything at power loss, even if it is synced */
-    uint32_t is_network;  /* other hosts may see changes late */
-    char type_name[16];   /* for people */
-    uint64_t free_bytes;
-    uint32_t has_free_bytes;
-    uint32_t reserved;
-};
-enum sidestep_store_rename {
-    SIDESTEP_STORE_REPLACE,   /* files replace files, directories empty ones */
-    SIDESTEP_STORE_NOREPLACE, /* EEXISTS if the target exists */
-    SIDESTEP_STORE_EXCHANGE,  /* swap the two; EUNSUPPORTED if the store cannot */
-};
-
-/*
- * Directories and files behind handles that the store makes and frees.  A handle of a directory
- * stays with the directory when it is renamed.  A ${name} is one component; only in file_open() and
- * if the directory is NULL (${at}) it is a path, never a URL.  All ranks that save together must
- * see the same names and bytes.
- *
- * A checkpoint is as safe as these promises: rename is atomic; nothing else removes or changes a
- * name; whatever file_sync() (contents) and dir_sync() (names) have confirmed survives.
- * tests/unit/store_test.c checks them for the stores of the library, and for the skeleton.
- */
-struct sidestep_store {
-    size_t struct_size;
-    const char *name; /* in errors */
-    void *context;
-    /** ENOTFOUND: it does not exist, or is not a directory. */
-    enum sidestep_status (*dir_open)(void *context, void *at, const char *name, void **dir,
-                                     struct sidestep_error *err);
-    void (*dir_close)(void *context, void *dir);
-    enum sidestep_status (*dir_make)(void *context, void *at, const char *name,
-                                     struct sidestep_error *err); /* EEXISTS */
-    enum sidestep_status (*dir_remove)(void *context, void *at, const char *name,
-                                       struct sidestep_error *err); /* must be empty */
-    /** Call ${each} for every name, in any order, until it returns false. */
-    enum sidestep_status (*dir_list)(void *context, void *dir,
-                                     bool (*each)(void *each_context, const char *name),
-                                     void *each_context, struct sidestep_error *err);
-    enum sidestep_status (*dir_sync)(void *context, void *dir, struct sidestep_error *err);
-    enum sidestep_status (*dir_stat)(void *context, void *dir, struct sidestep_store_stat *out,
-                                     struct sidestep_error *err);
-    /** NULL: nothing is known. */
-    enum sidestep_status (*dir_traits)(void *context, void *dir, struct sidestep_store_traits *out,
-                                       struct sidestep_error *err);
-    /** ENOTFOUND.  Links are not followed, here and elsewhere. */
-    enum sidestep_status (*stat)(void *context, void *at, const char *name,
-                                 struct sidestep_store_stat *out, struct sidestep_error *err);
-    enum sidestep_status (*rename)(void *context, void *from_dir, const char *from, void *to_dir,
-                                   const char *to, enum sidestep_store_rename mode,
-                                   struct sidestep_error *err);
-    enum sidestep_status (*unlink)(void *context, void *at, const char *name,
-                                   struct sidestep_error *err); /* a file; ENOTFOUND */
-    /** Give a file a second name.  NULL: the store cannot. */
-    enum sidestep_status (*link)(void *context, void *from_dir, const char *from, void *to_dir,
-                                 const char *to, struct sidestep_error *err);
-    /** Create an empty file, for reading and writing; EEXISTS if the name exists. */
-    enum sidestep_status (*file_create)(void *context, void *at, const char *name, void **file,
-                                        struct sidestep_error *err);
-    /** Open for reading.  ENOTFOUND; EUNSAFE: not a file. */
-    enum sidestep_status (*file_open)(void *context, void *at, const char *name, void **file,
-                                      struct sidestep_error *err);
-    /** Reserve space and keep the size.  ENOSPC.  NULL: space is not reserved. */
-    enum sidestep_status (*file_allocate)(void *context, void *file, uint64_t bytes,
-                                          struct sidestep_error *err);
-    /** Write all of it or fail; several threads may write to one file. */
-    enum sidestep_status (*file_write_at)(void *context, void *file, const void *from, size_t bytes,
-                                          uint64_t offset, struct sidestep_error *err);
-    /** Read all of it; ECORRUPT beyond the end. */
-    enum sidestep_status (*file_read_at)(void *context, void *file, void *to, size_t bytes,
-                                         uint64_t offset, struct sidestep_error *err);
-    enum sidestep_status (*file_truncate)(void *context, void *file, uint64_t bytes,
-                                          struct sidestep_error *err);
-    enum sidestep_status (*file_sync)(void *context, void *file, struct sidestep_error *err);
-    enum sidestep_status (*file_stat)(void *context, void *file, struct sidestep_store_stat *out,
-                                      struct sidestep_error *err);
-    /** Take a lock, without waiting, that ends with the process that holds it.  ELOCKED: somebody
-        else has it.  NULL: the store has no locks.  Then nothing keeps deletes and saves apart, and
-        a save may replace one that commits in the same moment (see sidestep_save_async()). */
-    enum sidestep_status (*file_lock)(void *context, void *file, bool exclusive,
-                                      struct sidestep_error *err);
-    /** Free the handle in any case; after a failure, what was written may be lost. */
-    enum sidestep_status (*file_close)(void *context, void *file, struct sidestep_error *err);
-};
-#define SIDESTEP_STORE_INIT                                                                        \
-    {                                                                                              \
-        .struct_size = sizeof(struct sidestep_store)                                               \
-    }
 
 #ifdef __cplusplus
 }

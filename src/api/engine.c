@@ -18,7 +18,7 @@
 #define ENGINE_DEFAULT_URING_WRITERS 2u /* with io_uring they only hash */
 #define ENGINE_DEFAULT_URING_DEPTH 8u
 
-_Static_assert(sizeof(struct sidestep_engine_options) == 104, "a field was added: apply it below");
+_Static_assert(sizeof(struct sidestep_engine_options) == 96, "a field was added: apply it below");
 
 #define ENGINE_FLAGS ((uint32_t)SIDESTEP_ENGINE_USER_MODE_FAULTS | SIDESTEP_ENGINE_KEEP_PACE)
 
@@ -99,10 +99,6 @@ static enum sidestep_status engine_open_local(struct sidestep_engine *engine,
 
     TRY(options_copy(&options, sizeof(options), theirs, "engine options", err));
     TRY(apply_options(engine, &options, err));
-    if (options.store != NULL) {
-        TRY(store_custom_new(options.store, &engine->own_store, err));
-        engine->store = engine->own_store;
-    }
     bool keeps_pace = (options.flags & SIDESTEP_ENGINE_KEEP_PACE) != 0;
     TRY(throttle_init(&engine->throttle, !keeps_pace, options.write_bytes_per_second,
                       options.background_cpus, err));

@@ -40,7 +40,7 @@ enum sidestep_status engine_find_store(struct sidestep_engine *engine, const cha
                                        struct store **out, struct sidestep_error *err)
 {
     *out = engine->store;
-    if (engine->own_store != NULL || !object_url_is_one(path))
+    if (!object_url_is_one(path))
         return SIDESTEP_OK;
     return buckets_find(&engine->buckets, path, out, err);
 }
@@ -56,6 +56,5 @@ void engine_release(struct sidestep_engine *engine)
         return;
     throttle_destroy(&engine->throttle);
     buckets_release(&engine->buckets);
-    store_custom_free(&engine->own_store);
     free(engine);
 }

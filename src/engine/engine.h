@@ -42,7 +42,6 @@ struct sidestep_engine {
     pid_t pid;
     struct comm comm;
     struct store *store;
-    struct store *own_store; /* made from options.store, or NULL */
     struct buckets buckets;  /* object stores; has a lock of its own */
     struct clock *clock;
     bool direct_io; /* where the file system allows it */
@@ -67,7 +66,7 @@ enum sidestep_status engine_copy_failure(const struct sidestep_error *failure,
 /* EFORKED in a child of the process that opened the engine. */
 enum sidestep_status engine_check(const struct sidestep_engine *engine, struct sidestep_error *err);
 
-/* The store of ${path}: a bucket if it is a URL, unless the program brought a store of its own. It
+/* The store of ${path}: a bucket if it is a URL. It
  * lives as long as the engine. EINVAL, EPERM, EUNSUPPORTED: object_path.h. */
 enum sidestep_status engine_find_store(struct sidestep_engine *engine, const char *path,
                                        struct store **out, struct sidestep_error *err);

@@ -198,7 +198,7 @@ static void watch_disk(struct sidestep_save *save, struct store_file *file)
 {
     struct store_stat stat;
 
-    if (save->engine->own_store == NULL && store_file_stat(file, &stat, NULL) == SIDESTEP_OK)
+    if (store_file_stat(file, &stat, NULL) == SIDESTEP_OK)
         throttle_watch_disk(&save->engine->throttle, stat.device);
 }
 

@@ -415,7 +415,6 @@ enum sidestep_status store_parent_open(struct store *store, const char *path, st
 bool store_parent_has_object(struct store *store, const char *path, struct arena *arena);
 
 /* The headers of this folder that other folders use. */
-#include "store/store_custom.h"
 #include "store/store_queue.h"
 #include "store/store_ring.h"
 

@@ -7,13 +7,11 @@
 #include <stdlib.h>
 
 #include "base/fault.h"
-#include "skeletons.h"
-#include "store/store_custom.h"
 #include "support/scratch.h"
 #include "support/store_fault.h"
 #include "support/store_sim.h"
 
-enum backend_kind { ON_DISK, ON_TMPFS, FAULT, SIM, CUSTOM };
+enum backend_kind { ON_DISK, ON_TMPFS, FAULT, SIM };
 
 /* A root directory of the store under test. */
 struct bench {
@@ -21,8 +19,6 @@ struct bench {
     struct scratch scratch;
     struct sim *sim;
     struct store *fault;
-    struct store_skeleton *skeleton;
-    struct store *custom;
     struct store *store;
     struct store_dir *root;
     struct sidestep_error err;
@@ -37,14 +33,6 @@ static inline int setup(void **state)
     if (b->kind == SIM) {
         b->sim = sim_new(0);
         b->store = sim_store(b->sim, 0);
-        return (int)store_dir_open(b->store, NULL, "/", &b->root, NULL);
-    }
-    if (b->kind == CUSTOM) {
-        b->skeleton = store_skeleton_new();
-        struct sidestep_store theirs = store_skeleton_ops(b->skeleton);
-        if (store_custom_new(&theirs, &b->custom, NULL) != SIDESTEP_OK)
-            return -1;
-        b->store = b->custom;
         return (int)store_dir_open(b->store, NULL, "/", &b->root, NULL);
     }
     if (!scratch_make(&b->scratch, b->kind == ON_TMPFS ? "/dev/shm" : NULL))
@@ -64,8 +52,6 @@ static inline int teardown(void **state)
     if (b->fault != NULL)
         store_fault_free(&b->fault);
     sim_free(&b->sim);
-    store_custom_free(&b->custom);
-    store_skeleton_free(&b->skeleton);
     scratch_remove(&b->scratch);
     free(b);
     return 0;

@@ -373,8 +373,7 @@ static void what_was_opened_to_read_is_not_written(void **state)
     put(b, b->root, "f", "text");
     assert_ok(store_file_open(b->root, "f", 0, &file, &b->err));
     assert_int_equal(store_file_write_at(file, "x", 1, 0, &b->err), SIDESTEP_EIO);
-    assert_int_equal(store_file_lock(file, true, &b->err),
-                     b->kind == CUSTOM ? SIDESTEP_EUNSUPPORTED : SIDESTEP_EIO);
+    assert_int_equal(store_file_lock(file, true, &b->err), SIDESTEP_EIO);
     assert_int_not_equal(store_file_truncate(file, 0, &b->err), SIDESTEP_OK);
     assert_contents(b, b->root, "f", "text");
 }
@@ -384,10 +383,6 @@ static void locks_exclude_other_handles(void **state)
     struct bench *b = *state;
     OWNED_FILE *first = NULL, *second = NULL, *third = NULL;
 
-    if (b->kind == CUSTOM) {
-        print_message("skipped: the skeleton has no locks\n");
-        skip();
-    }
     assert_ok(store_file_create(b->root, "f", 0, &first, &b->err));
     assert_ok(store_file_open(b->root, "f", STORE_WRITE, &second, &b->err));
     assert_ok(store_file_open(b->root, "f", 0, &third, &b->err));
@@ -414,11 +409,6 @@ static void a_lock_is_asked_about(void **state)
 
     assert_ok(store_file_create(b->root, "f", 0, &holder, &b->err));
     assert_ok(store_file_open(b->root, "f", 0, &stranger, &b->err));
-    if (b->kind == CUSTOM) {
-        assert_int_equal(store_file_is_locked(stranger, &is_locked, &b->err),
-                         SIDESTEP_EUNSUPPORTED);
-        return;
-    }
     for (int exclusive = 0; exclusive <= 1; exclusive++) {
         assert_ok(store_file_lock(holder, exclusive == 1, &b->err));
         assert_ok(store_file_is_locked(stranger, &is_locked, &b->err));
@@ -440,8 +430,8 @@ static void traits_have_a_name(void **state)
 
     assert_ok(store_dir_traits(b->root, &traits, &b->err));
     assert_true(strlen(traits.type_name) > 0);
-    assert_int_equal(traits.is_volatile, b->kind == ON_TMPFS || b->kind == CUSTOM ||
-                                             strcmp(traits.type_name, "tmpfs") == 0);
+    assert_int_equal(traits.is_volatile,
+                     b->kind == ON_TMPFS || strcmp(traits.type_name, "tmpfs") == 0);
     assert_false(traits.is_network);
 }
 
@@ -559,7 +549,7 @@ int main(void)
 #define ON_ALL(test)                                                                               \
     ON(ON_DISK, "posix", test)                                                                     \
     ON(ON_TMPFS, "posix on tmpfs", test)                                                           \
-    ON(FAULT, "fault", test) ON(SIM, "sim", test) ON(CUSTOM, "custom", test)
+    ON(FAULT, "fault", test) ON(SIM, "sim", test)
     const struct CMUnitTest tests[] = {CONTRACT(ON_ALL)};
 
     return cmocka_run_group_tests_name("store", tests, NULL, NULL);
