@@ -138,14 +138,14 @@ def spread_ms(seconds: Optional[float]) -> int:
     if seconds is None:
         return number("SIDESTEP_SPREAD_MS")
     if not _is_spread(seconds):
-        raise make_error(f"{seconds!r} is no number of seconds to spread a save over")
+        raise make_error(f"{seconds!r} is not a number of seconds to spread a save over")
     return round(seconds * 1000)
 
 
 def check_spread(seconds: Optional[float]) -> None:
-    """ValueError: it is no number of seconds."""
+    """ValueError: it is not a number of seconds."""
     if seconds is not None and not _is_spread(seconds):
-        raise ValueError(f"spread_s={seconds!r} is no number of seconds to spread a save over")
+        raise ValueError(f"spread_s={seconds!r} is not a number of seconds to spread a save over")
 
 
 # ---------------------------------------------------------------- series

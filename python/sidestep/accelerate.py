@@ -84,7 +84,7 @@ class Accelerator(accelerate.Accelerator):
     def save_state(
         self, output_dir: Optional[Path] = None, safe_serialization: bool = True, **more: Any
     ) -> str:
-        """As of `accelerate.Accelerator`.  Collective.  Returns where the checkpoint will be."""
+        """See `accelerate.Accelerator`.  Collective.  Returns where the checkpoint will be."""
         reason = _left_to_stock(self)
         if reason is not None:
             self.wait_for_checkpoint()
@@ -116,7 +116,7 @@ class Accelerator(accelerate.Accelerator):
         load_kwargs: Optional[dict[str, Any]] = None,
         **more: Any,
     ) -> None:
-        """As of `accelerate.Accelerator`.  Collective.  Without ``input_dir``, with automatic
+        """See `accelerate.Accelerator`.  Collective.  Without ``input_dir``, with automatic
         naming: the newest checkpoint that is whole."""
         self.wait_for_checkpoint()
         began = time.monotonic()
@@ -141,7 +141,7 @@ class Accelerator(accelerate.Accelerator):
         wait_all(saving)
 
     def log(self, values: dict[str, Any], step: Optional[int] = None, **more: Any) -> None:
-        """As of `accelerate.Accelerator`; beside ``values``, what saves have cost that have ended
+        """See `accelerate.Accelerator`; beside ``values``, what saves have cost that have ended
         since the last call."""
         self._logged = step
         super().log({**self._costs_now(), **values}, step, **more)
@@ -150,7 +150,7 @@ class Accelerator(accelerate.Accelerator):
         return {name: value for _, costs in self._costs.take() for name, value in costs.items()}
 
     def end_training(self) -> None:
-        """As of `accelerate.Accelerator`, after `wait_for_checkpoint`."""
+        """See `accelerate.Accelerator`, after `wait_for_checkpoint`."""
         self.wait_for_checkpoint()
         costs = self._costs_now()
         if costs and self._logged is not None:

@@ -44,7 +44,7 @@ class _Saves:
     _step: Optional[int] = None  # that is being saved
 
     def dcp_save(self, *args: Any, **kwargs: Any) -> Any:
-        """As of torchtitan; torch's functions that it calls are ours."""
+        """See torchtitan; torch's functions that it calls are ours."""
         began = time.monotonic()
         with ours_everywhere(self._step):
             saved = super().dcp_save(*args, **kwargs)  # type: ignore[misc]
@@ -55,7 +55,7 @@ class _Saves:
         return saved
 
     def dcp_load(self, *args: Any, **kwargs: Any) -> None:
-        """As of torchtitan; torch's functions that it calls are ours."""
+        """See torchtitan; torch's functions that it calls are ours."""
         with ours_everywhere():
             super().dcp_load(*args, **kwargs)  # type: ignore[misc]
 

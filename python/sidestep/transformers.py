@@ -85,7 +85,7 @@ class SidestepMixin:
     def train(
         self, resume_from_checkpoint: Union[str, bool, None] = None, *args: Any, **kwargs: Any
     ) -> Any:
-        """As of `transformers.Trainer`.  With ``True`` it resumes from the newest checkpoint that
+        """See `transformers.Trainer`.  With ``True`` it resumes from the newest checkpoint that
         is whole."""
         me: Any = self
         if resume_from_checkpoint:
@@ -161,7 +161,7 @@ class SidestepMixin:
             taking.end()
 
     def log(self, *args: Any, **kwargs: Any) -> None:
-        """As of `transformers.Trainer`, after what saves have cost that have ended meanwhile."""
+        """See `transformers.Trainer`, after what saves have cost that have ended meanwhile."""
         self._log_costs()
         super().log(*args, **kwargs)  # type: ignore[misc]
 

@@ -193,7 +193,7 @@ def test_on_full(tmp_path: Path, on_full: str, expected: list[str], said: str) -
         ({"mtbf": 60}, "mtbf: a datetime.timedelta"),
         ({"final": "safetensors"}, "final='safetensors' is no sidestep.Final"),
         ({"compress": "gzip"}, "compress='gzip' is none of"),
-        ({"spread_s": -1.0}, "spread_s=-1.0 is no number of seconds"),
+        ({"spread_s": -1.0}, "spread_s=-1.0 is not a number of seconds"),
     ],
 )
 def test_what_makes_no_sense_is_refused_at_once(

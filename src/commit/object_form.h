@@ -27,14 +27,16 @@
  *       request writes the same bytes to the same key, or nothing.
  *   O3  .metadata changes only by a conditional put. Where the store has no conditions, see
  *       object_commit.c.
- *   O4  COMMITTED is reported only after a 200, or after .metadata was read back with this save's
- * id. O5  Once the put of .metadata was sent and is unanswered, its save deletes nothing. O6  A
- * sweep deletes objects of a save only if it is dead by the store's clock (object_sweep.h), and if
- * a .metadata that was read after that does not name them. O7  Whoever deletes a checkpoint deletes
- * .metadata first, O8  and only the version of .metadata that it has read. O9  A save whose
- * manifest, or index of chunks, was put without an answer leaves its marker. It may still arrive,
- * and a manifest without a marker would look like that of a checkpoint that lost its .metadata. A
- * sweep removes both when the save is dead.
+ *   O4  COMMITTED is reported only after a 200, or after .metadata was read back with the id of
+ *       this save.
+ *   O5  Once the put of .metadata was sent and is unanswered, its save deletes nothing.
+ *   O6  A sweep deletes objects of a save only if it is dead by the store's clock
+ *       (object_sweep.c), and if a .metadata that was read after that does not name them.
+ *   O7  Whoever deletes a checkpoint deletes .metadata first,
+ *   O8  and only the version of .metadata that it has read.
+ *   O9  A save whose manifest, or index of chunks, was put without an answer leaves its marker. It
+ *       may still arrive, and a manifest without a marker would look like that of a checkpoint
+ *       that lost its .metadata. A sweep removes both when the save is dead.
  *
  * Leases make O6 safe. Rank 0 puts its marker again every OBJECT_REFRESH_SECONDS. It sends the
  * commit only if it has sent a refresh, which succeeded, in the last OBJECT_LEASE_SECONDS of its

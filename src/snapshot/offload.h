@@ -11,8 +11,8 @@
  *                                               '-> |wait early| on the program's stream, at once
  *
  * Rules:
- *  1. Sidestep's stream begins after what was submitted to the program's streams before the call
- * (E).
+ *  1. Sidestep's stream begins after what was submitted to the program's streams before the
+ *     call (E).
  *  2. *Early* tensors may be written without a call of offload_fence().  They are copied first, and
  *     from the end of the call on, the program's streams wait for them on the device.  *Late*
  *     tensors are those that the program promised to write only behind a fence
@@ -22,9 +22,9 @@
  *     copies are submitted in the call.  Otherwise they are submitted as windows get their slots.
  *     Late tensors have turns.  Those with lower turns are copied first, so a fence may cover only
  *     a part of them.  If windows share the pool, late tensors are copied in file order, and a
- * fence covers all of them.
+ *     fence covers all of them.
  *  4. A window is staged when its copies are done.  An event is recorded after each segment of
- * copies.
+ *     copies.
  *  5. If windows share the pool, everything but late tensors is copied eagerly, because it cannot
  *     wait for the turn of its window.  So are tensors in host memory.
  *  6. Before the pool or the tensors are freed, no copy may be in flight: offload_drain().
