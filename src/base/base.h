@@ -38,6 +38,7 @@
 #include "base/owned.h"
 #include "base/priority.h"
 #include "base/random.h"
+#include "base/seccomp.h"
 #include "base/source.h"
 #include "base/thread.h"
 #include "base/trace.h"

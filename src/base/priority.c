@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/fault.h"
+#include "base/seccomp.h"
 #include "base/thread.h"
 
 /* A thread with this nice value gets about a tenth of a busy processor.  So a save still ends if
@@ -24,7 +25,7 @@ static bool set_policy(pid_t thread, int policy)
 
 static bool set_io_class(pid_t thread, int class)
 {
-    return !fault_hit("priority.io") &&
+    return !fault_hit("priority.io") && seccomp_survives(SECCOMP_ioprio_set) &&
            syscall(SYS_ioprio_set, IOPRIO_WHO_PROCESS, thread, IOPRIO_PRIO_VALUE(class, 0)) == 0;
 }
 

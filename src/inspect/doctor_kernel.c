@@ -166,6 +166,24 @@ static void check_memory_reading(struct doctor *doctor)
                            ERRNO_TEXT(errno));
 }
 
+/* A filter that kills for what sidestep tries: it does without. */
+static void check_seccomp(struct doctor *doctor)
+{
+    char names[160] = "";
+
+    for (unsigned i = 0; i < SECCOMP_CALL_COUNT; i++)
+        if (!seccomp_survives((enum seccomp_call)i)) {
+            size_t used = strlen(names);
+            snprintf(names + used, sizeof(names) - used, "%s%s", used != 0 ? ", " : "",
+                     seccomp_call_name((enum seccomp_call)i));
+        }
+    if (names[0] != '\0')
+        doctor_add_finding(doctor, "seccomp", SIDESTEP_ALLOWED_PARTLY,
+                           "Let the seccomp profile allow these calls, or answer them with EPERM.",
+                           "the filter kills a process that calls %s: sidestep does without",
+                           names);
+}
+
 static void check_huge_pages(struct doctor *doctor)
 {
     char enabled[128];
@@ -350,6 +368,7 @@ void doctor_check_kernel(struct doctor *doctor)
     check_system(doctor);
     check_userfaultfd(doctor);
     check_memory_reading(doctor);
+    check_seccomp(doctor);
     check_huge_pages(doctor);
     check_locked_memory(doctor);
     check_bypasses(doctor);

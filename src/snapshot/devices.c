@@ -97,7 +97,8 @@ static bool is_readable(uint64_t address)
     struct iovec local = {&byte, 1};
     struct iovec remote = {(void *)(uintptr_t)address, 1}; /* NOLINT(performance-no-int-to-ptr) */
 
-    return process_vm_readv(getpid(), &local, 1, &remote, 1, 0) == 1;
+    return seccomp_survives(SECCOMP_process_vm_readv) &&
+           process_vm_readv(getpid(), &local, 1, &remote, 1, 0) == 1;
 }
 
 /* Decide without the driver, which cannot be called: what the CPU can read is host memory. */

@@ -41,7 +41,8 @@ static void open_pipe(struct memory_reader *reader)
 {
     reader->opened = true;
     reader->pipe[0] = reader->pipe[1] = -1;
-    if (fault_hit("reader.pipe") || pipe2(reader->pipe, O_CLOEXEC | O_NONBLOCK) != 0)
+    if (fault_hit("reader.pipe") || !seccomp_survives(SECCOMP_vmsplice) ||
+        pipe2(reader->pipe, O_CLOEXEC | O_NONBLOCK) != 0)
         return;
     if (fcntl(reader->pipe[1], F_SETPIPE_SZ, (int)PIPE_BYTES) < (int)PIPE_BYTES)
         close_pipe(reader);
@@ -73,6 +74,8 @@ int memory_reader_copy(struct memory_reader *reader, const struct iovec *to,
     assert(total_bytes(to, count) == bytes);
     if (copy_through_pipe(reader, to, from, count, bytes))
         return 0;
+    if (!seccomp_survives(SECCOMP_process_vm_readv))
+        return errno;
     ssize_t n = process_vm_readv(getpid(), to, count, from, count, 0);
     if (n < 0)
         return errno;
@@ -91,5 +94,6 @@ bool memory_reader_works(void)
     char from = 1, to = 0;
     struct iovec local = {&to, 1}, remote = {&from, 1};
 
-    return process_vm_readv(getpid(), &local, 1, &remote, 1, 0) == 1;
+    return seccomp_survives(SECCOMP_process_vm_readv) &&
+           process_vm_readv(getpid(), &local, 1, &remote, 1, 0) == 1;
 }

@@ -43,7 +43,7 @@ static void prefer_node(void *memory, uint64_t bytes, int node)
     enum { WORD_BITS = 8 * sizeof(unsigned long) };
     unsigned long nodes[POOL_MAX_NODES / WORD_BITS] = {0};
 
-    if (node < 0 || node >= POOL_MAX_NODES)
+    if (node < 0 || node >= POOL_MAX_NODES || !seccomp_survives(SECCOMP_mbind))
         return;
     nodes[node / WORD_BITS] = 1ul << node % WORD_BITS;
     (void)syscall(SYS_mbind, memory, bytes, MPOL_PREFERRED, nodes, POOL_MAX_NODES + 1, 0);

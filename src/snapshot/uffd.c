@@ -35,7 +35,7 @@ static int open_any(bool user_mode_only)
 
     if (fault_hit("uffd.open"))
         return -1;
-    int fd = (int)syscall(SYS_userfaultfd, flags);
+    int fd = seccomp_survives(SECCOMP_userfaultfd) ? (int)syscall(SYS_userfaultfd, flags) : -1;
     if (fd >= 0 || errno != EPERM)
         return fd;
     OWNED_FD device = open("/dev/userfaultfd", O_RDWR | O_CLOEXEC);

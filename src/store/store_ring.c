@@ -18,7 +18,8 @@ struct store_ring {
 /* 0, or a negative errno. */
 static int init(struct io_uring *ring, unsigned depth)
 {
-    if (fault_hit("ring.setup"))
+    if (fault_hit("ring.setup") || !seccomp_survives(SECCOMP_io_uring_setup) ||
+        !seccomp_survives(SECCOMP_io_uring_enter) || !seccomp_survives(SECCOMP_io_uring_register))
         return -errno;
     /* Completions do not interrupt the thread, which looks for them.  Since Linux 5.19. */
     int failed =
