@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The environments of the frameworks, as fixtures."""
 
+import sys
+
 import environments
 import pytest
+
+sys.path.insert(0, str(environments.TOP / "tests" / "objects"))
 
 
 @pytest.fixture(scope="session")
@@ -23,3 +27,12 @@ def torchtitan():
 @pytest.fixture(scope="session")
 def torchtune():
     return environments.find("torchtune")
+
+
+@pytest.fixture(scope="module")
+def bucket():
+    """A strict server with the bucket "runs"."""
+    import servers
+
+    with servers.strict("--no-tls", bucket="runs") as store:
+        yield store

@@ -120,3 +120,12 @@ def test_the_example(transformers, tmp_path):
     assert names(tmp_path) == ["checkpoint_0", "checkpoint_1"]
     transformers.run(example, tmp_path, 20).ok()
     assert names(tmp_path) == ["checkpoint_2", "checkpoint_3"]
+
+
+def test_where_it_saves_to_and_what_was_there(transformers, bucket, tmp_path):
+    variables = bucket.environment()
+    ended = transformers.run(
+        "accelerate_places.py", tmp_path, "s3://runs/accelerate", variables=variables
+    )
+    ended.ok()
+    assert len(ended.values("passed")) == 5

@@ -137,3 +137,9 @@ def test_the_example(transformers, tmp_path):
     assert names(tmp_path) == ["checkpoint-10", "checkpoint-5", "final"]
     transformers.run(example, tmp_path, 15).ok()
     assert names(tmp_path) == ["checkpoint-10", "checkpoint-15", "final"]
+
+
+def test_what_hangs_on_its_hooks(transformers, tmp_path):
+    ended = transformers.run("hf_hooks.py", tmp_path)
+    ended.ok()
+    assert len(ended.values("passed")) == 3
