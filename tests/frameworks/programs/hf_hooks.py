@@ -4,8 +4,8 @@
     hf_hooks.py DIRECTORY
 
 Small copies of what programs do: a callback that writes in on_save() into checkpoint-N, as
-LLaMA-Factory's SaveProcessorCallback does; a trainer that writes a model card in _save_checkpoint(),
-as those of TRL do; one that writes in _save() and save_model(), as Axolotl's does.  Each function
+LLaMA-Factory's SaveProcessorCallback does; a trainer that writes a model card in
+_save_checkpoint(), as those of TRL do; one that writes in _save() and save_model(), as Axolotl's does.  Each function
 below is one case.  The program prints "passed NAME" for each.
 """
 
