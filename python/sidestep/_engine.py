@@ -90,6 +90,7 @@ class Engine:
         self._lock = threading.RLock()  # a signal handler may save in the middle of a call
         self._user: Optional[int] = None  # the thread that has the lock
         self._states = threading.local()  # a state must not change between get() and the save
+        self.compares = False  # the next save compares the values of ranks
         self._saves: list[SaveHandle] = []  # under way, or failed and not reported yet
         try:
             self._open()
@@ -360,6 +361,7 @@ class Engine:
             options.stream_count = len(devices)
         rest = options, save, err
         with self.comm.calling():
+            self._compare(state)
             if series is not None:
                 status = lib().sidestep_series_save_async(series, options.step, pointer, *rest)
             else:
@@ -382,6 +384,21 @@ class Engine:
         if ending.drained:
             handle.reach()
         return handle
+
+    def _compare(self, state: Optional[StateDict]) -> None:
+        """Warn, once, of names under which ranks have different values.  Collective."""
+        if not self.compares or self.size == 1:
+            return
+        from ._torch.compared import differing
+
+        self.compares = False
+        lines = differing(state, self.rank, self.size, self.comm.max_all)
+        if lines and self.rank == 0:
+            log.warning(
+                "ranks have different values under one name, and that of the lowest rank is saved: "
+                "%s.  To keep each, give it a name with the rank",
+                "; ".join(lines),
+            )
 
     def _remember(self, handle: SaveHandle) -> None:
         """Add ``handle``, and drop the saves that have ended.  A signal handler may do so, too."""
@@ -480,6 +497,7 @@ class _Slot:
                 self.is_opening = True
                 try:
                     engine = Engine(comm, ways=self.ways)
+                    engine.compares = True
                 except BaseException:
                     self.generation += comm.size > 1
                     raise

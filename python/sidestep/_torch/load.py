@@ -199,9 +199,9 @@ def _load_into(state_dict: MutableMapping[Any, Any], filling: _Filling, engine: 
         names, count = listed(report.unexpected), len(report.unexpected)
         logger.debug("load '%s': %d names not asked for: %s", path, count, names)
     with agreed(engine, path):
-        objects = filling.decode_objects(state)
+        decoded = filling.decode_objects(state)
         copy_to_targets(filling.targets)
-        objects = [(leaf.path, put(leaf.name, leaf.value, value)) for leaf, value in objects]
+        objects = [(leaf.path, put(leaf.name, leaf.value, value)) for leaf, value in decoded]
     for where, value in objects:
         set_leaf(state_dict, where, value)
     for where in filling.lacking:

@@ -22,6 +22,7 @@ from .._c.errors import check, make_error, refuse
 from .._c.library import lib
 from . import device as _device
 from .collecting import no_collection
+from .compared import sample
 from .fence import fences
 from .flatten import Index, Leaf
 from .kept import Kept
@@ -54,6 +55,8 @@ class _Entry:
     size: int  # ... and the bytes of its storage
     requires_grad: bool
     flags: int
+    box: Any  # offsets and lengths of a DTensor's
+    host_bytes: int  # of a contiguous tensor in host memory; else 0
     spec: Any  # of a DTensor
     local_cls: Any
     pieces: list[tuple[Any, ...]]
@@ -71,7 +74,7 @@ class _Entry:
         self.kind = _OTHER
         if self.cls is torch.Tensor or self.cls is torch.nn.Parameter:
             if not _describes_itself(value):
-                self.kind = _PLAIN
+                self.kind, self.box = _PLAIN, None
                 self._remember_local(value, value)
                 return
         elif self.cls is _dtensor_class() and len(shards.pieces) == 1 and value._spec.tensor_meta:
@@ -79,6 +82,7 @@ class _Entry:
             if self.local_cls is torch.Tensor or self.local_cls is torch.nn.Parameter:
                 self.kind = _DTENSOR
                 self.spec = value._spec
+                self.box = shards.pieces[0].offsets, shards.pieces[0].lengths
                 self._remember_local(value, value._local_tensor)
                 return
         self.shape, self.dtype, self.flags = shards.shape, shards.dtype, shards.flags
@@ -90,6 +94,8 @@ class _Entry:
         self.away, self.complex = _is_away(local), local.dtype.is_complex
         self.lazy, self.reach = _is_lazy(local), reach(local)
         self.at = self.size = 0
+        in_place = local.is_contiguous() and not self.away and not self.lazy
+        self.host_bytes = local.numel() * local.itemsize if in_place else 0
 
     def lacks_memory(self, local: Any) -> bool:
         """Whether its storage was made too small for it."""
@@ -253,6 +259,20 @@ class StateDict:
         for name, entry in zip(self.names, self._entries):
             if entry.kind != _OBJECT:
                 yield from [name] * (len(entry.pieces) if entry.kind == _OTHER else 1)
+
+    def samples(self, most: int) -> Iterator[tuple[str, bytes, list[bytes], bytes]]:
+        """(name, box, data, mesh) of what other ranks may have, too: objects, plain tensors and
+        DTensors.  ``data``: of tensors, at most ``most`` bytes at each end."""
+        at = 0
+        for name, entry in zip(self.names, self._entries):
+            if entry.kind == _OBJECT:
+                yield name, b"", [entry.data[:most], entry.data[-most:]], b""
+                continue
+            if entry.kind in (_PLAIN, _DTENSOR) and entry.host_bytes:
+                data = sample(self.addresses[at], entry.host_bytes, most)
+                mesh = entry.spec.mesh.mesh.tolist() if entry.kind == _DTENSOR else ""
+                yield name, repr(entry.box).encode(), data, repr(mesh).encode()
+            at += len(entry.pieces) if entry.kind == _OTHER else 1
 
     def stored(self, name: str) -> Optional[bytes]:
         """After a load: the stored bytes of an object, for `_objects.decode`."""
