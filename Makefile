@@ -21,8 +21,7 @@
 #:   make habits       storage with the rules of NFS, Lustre, SMB, mounts of object stores: all of them; minutes
 #:   make nfs          a real NFS, server and clients, in a virtual machine: half an hour
 #:   make hosts        hosts that freeze, or lose their network; 64 ranks, of which one is killed: minutes
-#:   make wheel            dist/sidestep-...-manylinux_2_28_....whl, which needs nothing but glibc 2.28;
-#:                         ARCHITECTURES="x86_64 aarch64"
+#:   make wheel            dist/sidestep-...-manylinux_2_28_....whl, which needs nothing but glibc 2.28
 #:   make check-wheel      that wheel in bare systems, SYSTEMS="debian-11 ubuntu-24.04 ...": minutes, as root
 #:   make install          to PREFIX=/usr/local, below DESTDIR if that is given
 #:   make clean
