@@ -113,8 +113,8 @@ static enum commit_outcome read_back(const struct commit *commit)
     return strcmp(tag, commit->objects->tag) == 0 ? COMMIT_ABORTED : COMMIT_UNDECIDED;
 }
 
-/* A 412: another process has put .metadata, or an earlier attempt of this save, whose answer was
- * lost. */
+/* A 412, and all attempts were answered: another process has put .metadata, or a proxy has sent the
+ * request of this save twice. */
 static enum sidestep_status explain_refusal(struct commit *commit, enum commit_outcome *outcome,
                                             struct sidestep_error *err)
 {
