@@ -42,7 +42,7 @@ struct sidestep_engine {
     pid_t pid;
     struct comm comm;
     struct store *store;
-    struct buckets buckets;  /* object stores; has a lock of its own */
+    struct buckets buckets; /* object stores; has a lock of its own */
     struct clock *clock;
     bool direct_io; /* where the file system allows it */
     struct store_queue_config io;

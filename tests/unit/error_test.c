@@ -101,9 +101,8 @@ TEST(callbacks_may_return_any_status)
     for (int status = SIDESTEP_EINVAL; status < ERROR_STATUS_COUNT; status++)
         assert_int_equal(error_from_callback("the store", "s", "stat", status, &why, &err), status);
     assert_string_equal(err.message, "the store 's': stat(): broken");
-    assert_int_equal(
-        error_from_callback("the store", "s", "stat", ERROR_STATUS_COUNT, &why, &err),
-        SIDESTEP_EINVAL);
+    assert_int_equal(error_from_callback("the store", "s", "stat", ERROR_STATUS_COUNT, &why, &err),
+                     SIDESTEP_EINVAL);
     assert_int_equal(error_from_callback("the store", "s", "stat", -1, &why, &err),
                      SIDESTEP_EINVAL);
 }

@@ -436,10 +436,10 @@ TEST(writes_are_paced)
     for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++) {
         struct world world;
         struct sidestep_save_info info = SIDESTEP_SAVE_INFO_INIT;
-        struct sidestep_engine *engine = open_engine((struct sidestep_engine_options){
-            .write_bytes_per_second = cases[c].bytes_per_second,
-            .flags = c % 2 != 0 ? SIDESTEP_ENGINE_KEEP_PACE : 0,
-            .background_cpus = c == 1 ? "0-1023" : NULL});
+        struct sidestep_engine *engine = open_engine(
+            (struct sidestep_engine_options){.write_bytes_per_second = cases[c].bytes_per_second,
+                                             .flags = c % 2 != 0 ? SIDESTEP_ENGINE_KEEP_PACE : 0,
+                                             .background_cpus = c == 1 ? "0-1023" : NULL});
         struct sidestep_save *save = save_async(engine, &world, c + 1, cases[c].spread_ms, 0);
         if (!cases[c].wait)
             assert_int_equal(sidestep_save_watch(save, SIDESTEP_SAVE_COMMITTED, -1, &err),

@@ -5,8 +5,8 @@
 
 Small copies of what programs do: a callback that writes in on_save() into checkpoint-N, as
 LLaMA-Factory's SaveProcessorCallback does; a trainer that writes a model card in
-_save_checkpoint(), as those of TRL do; one that writes in _save() and save_model(), as Axolotl's does.  Each function
-below is one case.  The program prints "passed NAME" for each.
+_save_checkpoint(), as those of TRL do; one that writes in _save() and save_model(), as Axolotl's
+does.  Each function below is one case.  The program prints "passed NAME" for each.
 """
 
 import os
