@@ -315,9 +315,8 @@ def test_gc(sidestep):
     assert sidestep.json("verify", sidestep.path("step-1"))["ok"]
 
 
-def leave_in_place(sidestep):
+def leave_in_place(checkpoint):
     """Make what a killed save in place leaves in a checkpoint, which stays whole."""
-    checkpoint = saved(sidestep, 1)
     save_id = "cd" * 16
     left = {f".sidestep.{save_id}.pending": f"target step-1\nowner 1\nhost {socket.gethostname()}\nrun \n",
             f"__0_0.{save_id}.distcp": "a" * 5000, f"__1_0.{save_id}.distcp.part": "b" * 700,
@@ -331,8 +330,8 @@ def leave_in_place(sidestep):
 def test_gc_in_place(sidestep):
     """gc prints what it removes inside checkpoints, too; so does a dry run, with the bytes"""
     left = leave_unfinished(sidestep)
+    files = leave_in_place(sidestep.path("step-1"))  # no save: it would remove the other
     size = sum(os.path.getsize(os.path.join(left, name)) for name in os.listdir(left))
-    files = leave_in_place(sidestep)
     would = sidestep.json("gc", "--dry-run", sidestep.folder + "/")
     assert all(map(os.path.exists, [left, *files])), would
     assert sorted(would["removed"]) == sorted([left, *files]), would
@@ -342,7 +341,7 @@ def test_gc_in_place(sidestep):
     assert not any(map(os.path.exists, [left, *files])), done
     assert sidestep.json("verify", sidestep.path("step-1"))["ok"]
     assert sidestep.json("gc", sidestep.folder)["removed"] == []
-    leave_in_place(sidestep)
+    leave_in_place(sidestep.path("step-1"))
     result = sidestep.run("gc", "-n", ".", cwd=sidestep.folder)
     assert f"would remove step-1/__0_0.{'cd' * 16}.distcp\n" in result.stdout, result.describe()
 

@@ -18,8 +18,8 @@ import sys
 import traceback
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from damage_rig import (DAMAGED, PERMISSION, SANE, UNSUPPORTED, W, W_ENTRY, W_INDEX,  # noqa: E402
-                        W_ITEM, W_STORED, Rig, Saver, h, harness, shard_of)
+from damage_rig import (DAMAGED, PERMISSION, SANE, UNREADABLE, UNSUPPORTED, W, W_ENTRY,  # noqa: E402
+                        W_INDEX, W_ITEM, W_STORED, Rig, Saver, h, harness, shard_of)
 
 
 # ---- data at rest
