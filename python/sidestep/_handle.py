@@ -473,10 +473,9 @@ class SaveHandle(_Stage):
 
     def _after_fork(self) -> None:
         """In a child of fork(): no thread completes it here.  Callbacks run only in the parent."""
-        error = Error(  # not torch's class: nothing may be imported here
-            f"save '{self.path}' belongs to process {os.getppid()}, which forked this one",
-            status=abi.Status.EFORKED,
-        )
+        text = f"save '{self.path}' belongs to process {os.getppid()}, which forked this one"
+        # Not torch's class: nothing may be imported here.
+        error = Error(text, status=abi.Status.EFORKED)
         self._is_over = True
         self._users.clear()
         self._to_finish.clear()

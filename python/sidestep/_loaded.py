@@ -55,6 +55,7 @@ class Loaded:
 
 
 def cast_of(saved: torch.dtype, wanted: torch.dtype) -> Cast:
+    """What becomes of a tensor of dtype ``saved`` in one of dtype ``wanted``."""
     return Cast(_name(saved), _name(wanted), narrows(saved, wanted))
 
 

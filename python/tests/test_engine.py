@@ -31,8 +31,7 @@ def tensors(fill: float, n: int = 100) -> dict[str, Any]:
 
 def found(engine: Engine, path: Any, n: int = 100) -> float:
     """What the checkpoint's tensor is filled with."""
-    target = torch.full((n,), -1.0)
-    load(engine, path, {"w": target})
+    load(engine, path, {"w": (target := torch.full((n,), -1.0))})
     assert bool((target == target[0]).all())
     return float(target[0])
 

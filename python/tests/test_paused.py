@@ -52,7 +52,7 @@ def test_saves_of_a_run_take_their_time(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seconds", [-1.0, float("nan"), 1e300])
 def test_no_time(tmp_path: Path, seconds: float) -> None:
-    with pytest.raises(ValueError, match="no number of seconds"):
+    with pytest.raises(ValueError, match="not a number of seconds"):
         sidestep.Checkpointer(tmp_path, options=sidestep.SaveOptions(spread_s=seconds))
 
 

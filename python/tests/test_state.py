@@ -130,7 +130,7 @@ def test_every_kind_reaches_stock_torch(tmp_path: pathlib.Path) -> None:
 
 
 def test_a_name_must_be_one() -> None:
-    with pytest.raises(Error, match="name is empty"):
+    with pytest.raises(Error, match="a value needs a name"):
         StateDict(flatten({"": 5}))
     with pytest.raises(Error, match=r"'a\\x00b': the key 'a\\x00b' holds what a name cannot"):
         StateDict(flatten({"a\0b": 5}))

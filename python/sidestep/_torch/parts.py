@@ -40,7 +40,7 @@ def needs_closure(optimizer: Any) -> bool:
     """Whether ``step()`` has to be given a closure (LBFGS), so that torch cannot make its state."""
     try:
         closure = inspect.signature(type(optimizer).step).parameters.get("closure")
-    except (TypeError, ValueError):
+    except (AttributeError, TypeError, ValueError):
         return False
     return closure is not None and closure.default is inspect.Parameter.empty
 

@@ -31,7 +31,9 @@ def is_pickled(value: Any) -> bool:
         return False
     if _is_fake(value) or torch.nn.parameter.is_lazy(value) or hasattr(value, "trigger_wait"):
         return False
-    return hasattr(cls, "__tensor_flatten__") or _plain(value) is None
+    if hasattr(cls, "__tensor_flatten__"):
+        return True
+    return value.device.type == "cpu" and _plain(value) is None
 
 
 def kind_of(value: Any) -> str:
