@@ -123,20 +123,19 @@ static void print_values(const struct cli *cli, const struct cli_health_look *lo
 static void print_line(const struct cli *cli, const struct cli_health_look *looks,
                        const struct cli_health_limits *limits, enum cli_health worst)
 {
+    static const enum cli_health worst_first[] = {CLI_HEALTH_CRITICAL, CLI_HEALTH_UNKNOWN,
+                                                  CLI_HEALTH_WARNING, CLI_HEALTH_OK};
     bool is_first = true;
 
     fprintf(cli->out, "SIDESTEP %s - ", cli_health_name(worst));
-    for (enum cli_health level = CLI_HEALTH_UNKNOWN + 1; level-- > CLI_HEALTH_OK;) {
-        static const enum cli_health order[] = {CLI_HEALTH_OK, CLI_HEALTH_WARNING,
-                                                CLI_HEALTH_UNKNOWN, CLI_HEALTH_CRITICAL};
+    for (size_t level = 0; level < sizeof(worst_first) / sizeof(worst_first[0]); level++)
         for (size_t i = 0; i < cli->operand_count; i++) {
-            if (cli_health_of(&looks[i]) != order[level])
+            if (cli_health_of(&looks[i]) != worst_first[level])
                 continue;
             fputs(is_first ? "" : "; ", cli->out);
             is_first = false;
             print_look(cli->out, &looks[i]);
         }
-    }
     fputs(" |", cli->out);
     for (size_t i = 0; i < cli->operand_count; i++)
         print_values(cli, &looks[i], limits);

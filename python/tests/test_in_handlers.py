@@ -3,22 +3,24 @@
 
 from __future__ import annotations
 
-import dis
 import os
 import signal
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import pytest
 import torch
+from places import at_place
 
 import sidestep
 from sidestep._engine import engine_alone
+from sidestep._exit import drain, ending
+from sidestep._handle import in_flight
 
 PACKAGE = os.path.dirname(sidestep.__file__)
 
@@ -26,34 +28,7 @@ PACKAGE = os.path.dirname(sidestep.__file__)
 def handled(job: Callable[[], Any], handler: Callable[[], None], place: int) -> tuple[Any, bool]:
     """Run ``job``, and ``handler`` at the ``place``-th such place in the package.  Returns what the
     job did, and whether it came so far."""
-    left, before = place, dict[Any, str]()
-
-    def trace(frame: FrameType, event: str, _: Any) -> Any:
-        nonlocal left
-        if event == "opcode":
-            was = before.get(frame, "")
-            before[frame] = dis.opname[frame.f_code.co_code[frame.f_lasti]]
-            if was.startswith(("CALL", "RESUME", "JUMP_BACKWARD", "JUMP_ABSOLUTE")):
-                left -= 1
-                if left == 0:
-                    handler()
-        elif event == "return":
-            before[frame.f_back] = ""
-        return trace
-
-    def enter(frame: FrameType, _: str, __: Any) -> Any:
-        if not frame.f_code.co_filename.startswith(PACKAGE):
-            return None
-        frame.f_trace_opcodes = True
-        return trace
-
-    before_it = sys.gettrace()
-    sys.settrace(enter)
-    try:
-        done = job()
-    finally:
-        sys.settrace(before_it)
-    return done, left <= 0
+    return at_place(job, place, handler, lambda path: path.startswith(PACKAGE))
 
 
 def _save(state: dict[str, Any], path: Path) -> None:
@@ -149,6 +124,27 @@ def test_a_handler_that_raises_is_still_heard_after_one_that_saves(tmp_path: Pat
             raised += 1
         place += 41
     assert raised > 3
+
+
+def test_the_end_follows_a_save_that_a_handler_has_cut_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Stop(Exception):
+        pass
+
+    def handler(_: object) -> None:
+        raise Stop
+
+    with monkeypatch.context() as patch:
+        patch.setattr("sidestep._handle.in_background", handler)
+        with pytest.raises(Stop):
+            sidestep.async_save({"step": 7}, checkpoint_id=tmp_path / "cut")
+    monkeypatch.setattr(ending, "drained", False)
+    monkeypatch.setattr(ending, "until", time.monotonic() + 60)
+    assert [handle.path for handle in in_flight()] == [str(tmp_path / "cut")]
+    drain()
+    assert in_flight() == []
+    assert sidestep.read(tmp_path / "cut") == {"step": 7}
 
 
 FIRST_CALL = """

@@ -3,17 +3,15 @@
 
 from __future__ import annotations
 
-import dis
-import sys
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import pytest
 import torch
+from places import at_place
 
 import sidestep
 from sidestep._handle import SaveHandle
@@ -22,40 +20,18 @@ FILES = ("sidestep/_handle.py", "sidestep/_condition.py", "futures/_base.py", "t
 
 
 def interrupt(job: Callable[[], object], place: int) -> bool:
-    """Run ``job`` and interrupt it at the ``place``-th such place, in files that have to do with
-    waiting; whether it came so far.  The interpreter looks for signals when a function begins,
-    when one that is not Python's returns, and when a loop goes back."""
-    left, before = place, dict[Any, str]()
+    """Run ``job`` and interrupt it at the ``place``-th place where the interpreter looks for
+    signals, in files that have to do with waiting; whether it came so far."""
 
-    def trace(frame: FrameType, event: str, _: Any) -> Any:
-        nonlocal left
-        if event == "opcode":
-            was = before.get(frame, "")
-            before[frame] = dis.opname[frame.f_code.co_code[frame.f_lasti]]
-            if was.startswith(("CALL", "RESUME", "JUMP_BACKWARD", "JUMP_ABSOLUTE")):
-                left -= 1
-                if left == 0:
-                    raise KeyboardInterrupt
-        elif event == "return":
-            before[frame.f_back] = ""
-        return trace
+    def stop() -> None:
+        raise KeyboardInterrupt
 
-    def enter(frame: FrameType, _: str, __: Any) -> Any:
-        if not frame.f_code.co_filename.endswith(FILES):
-            return None
-        frame.f_trace_opcodes = True
-        return trace
-
-    before_it = sys.gettrace()
-    sys.settrace(enter)
     try:
-        job()
+        at_place(job, place, stop, lambda path: path.endswith(FILES))
     except KeyboardInterrupt:
         return True
     except TimeoutError:
         return False
-    finally:
-        sys.settrace(before_it)
     return False
 
 

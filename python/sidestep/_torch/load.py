@@ -296,7 +296,7 @@ class _Mismatch(Exception):
 
 
 class _Filling:
-    """Which parts of a state dict are filled from a checkpoint, and options."""
+    """Which parts of a state dict are filled from a checkpoint, and how."""
 
     def __init__(
         self, state: MutableMapping[Any, Any], parts: list[Part], path: str, options: LoadOptions
