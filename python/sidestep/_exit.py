@@ -53,6 +53,8 @@ def drain() -> None:
     except Error:
         until = time.monotonic()
     pending = [handle for handle in in_flight() if id(handle) not in ending.given_up]
+    for handle in pending:
+        handle._follow()
     try:
         while pending and time.monotonic() < until:
             time.sleep(0.002)

@@ -27,7 +27,7 @@ from ._c.errors import Error, error_of
 from ._c.library import lib
 from ._modes import without_modes
 from ._progress import Progress as Progress
-from ._progress import progress_of, state_name
+from ._progress import progress_of, size_text, state_name
 from ._torch.device import streams_of
 from ._torch.kept import Kept, with_cause
 
@@ -194,6 +194,10 @@ class SaveHandle(_Stage):
         for state, stage in self._stages()[:2]:
             if self._info.state >= state and self._info.state <= SaveState.SAVE_COMMITTED:
                 self._reach(state, stage)
+        self._follow()
+
+    def _follow(self) -> None:
+        """Have it followed, if it is not: a handler may have raised in the constructor."""
         in_background(self._watch)
 
     def _set_up(
@@ -215,6 +219,7 @@ class SaveHandle(_Stage):
         self._result_lock = threading.RLock()
         self._result_made: list[Any] = []
         self._users: dict[object, None] = {}  # calls that use the pointer
+        self._watching = threading.Lock()  # who gets it follows the save; it is never released
         self._to_finish = [pointer] if pointer else []  # who takes it gives it back
         self._is_over = not pointer
         self._waited_s = 0.0
@@ -407,7 +412,9 @@ class SaveHandle(_Stage):
         stage.complete(None)
 
     def _watch(self) -> None:
-        """Follow the save to its end.  On a waiter's thread."""
+        """Follow the save to its end, unless another thread does.  On a waiter's thread."""
+        if not self._watching.acquire(blocking=False):
+            return
         error: Optional[Error] = None
         for state, stage in self._stages():
             if not stage.done():
@@ -451,7 +458,7 @@ class SaveHandle(_Stage):
             self._told_as,
             p.call_s * 1e3,
             p.write_s + p.commit_s,
-            _size(p.bytes_total),
+            size_text(p.bytes_total),
             rank,
             " (storage that a power loss empties)" if p.volatile else "",
         )
@@ -499,14 +506,6 @@ class FailedSave(SaveHandle):
         log.error("rank %d: %s", engine.rank, error)
         for stage in (self.staged, self.released, self.written, self):
             stage.complete(error)
-
-
-def _size(count: float) -> str:
-    for unit in ("bytes", "kB", "MB"):
-        if count < 1000:
-            return f"{count:.4g} {unit}"
-        count /= 1000
-    return f"{count:.2f} GB"
 
 
 def wait_for_turn(

@@ -150,3 +150,12 @@ def _gains(info: abi.SaveInfo) -> dict[str, tuple[int, int, float]]:
             name = lib().sidestep_dtype_name(number).decode() if number else "objects"
             gains[name] = gain.raw_bytes, gain.stored_bytes, gain.encode_ns / 1e9
     return gains
+
+
+def size_text(count: float) -> str:
+    """A number of bytes, for people."""
+    for unit in ("bytes", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.4g} {unit}"
+        count /= 1000
+    return f"{count:.2f} GB"
