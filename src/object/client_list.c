@@ -12,7 +12,10 @@ struct walk {
     char after[OBJECT_KEY_BYTES]; /* the last key of the pages so far; "": none */
     char token[LISTING_TOKEN_BYTES];
     char upload_id[OBJECT_UPLOAD_ID_BYTES];
-    unsigned empty_pages;
+    /* Where a page began whose number is a power of two.  Tokens that repeat come back to it. */
+    char seen_token[LISTING_TOKEN_BYTES];
+    char seen_upload_id[OBJECT_UPLOAD_ID_BYTES];
+    unsigned pages, empty_pages; /* empty ones: in a row */
     struct object_info info;
 };
 
@@ -43,20 +46,41 @@ static struct request list_request(struct walk *walk, const char *doing, const c
     };
 }
 
+/* Does the next page begin where an earlier one began?  Uploads need this, because several have one
+ * key, so their keys alone do not show that a listing goes on. */
+static bool is_circle(struct walk *walk)
+{
+    const struct listing_page *page = &walk->page;
+    bool is_seen = strcmp(walk->seen_token, page->token) == 0 &&
+                   strcmp(walk->seen_upload_id, page->upload_id) == 0;
+
+    if ((walk->pages & (walk->pages - 1)) == 0) {
+        memcpy(walk->seen_token, page->token, sizeof(walk->seen_token));
+        memcpy(walk->seen_upload_id, page->upload_id, sizeof(walk->seen_upload_id));
+    }
+    return is_seen;
+}
+
 /* Set where the next page begins.  ${is_last}: there is none. */
 static enum sidestep_status prepare_next_page(struct walk *walk, const char *doing, bool *is_last,
                                               struct sidestep_error *err)
 {
     struct listing_page *page = &walk->page;
-    bool is_same =
-        strcmp(walk->token, page->token) == 0 && strcmp(walk->upload_id, page->upload_id) == 0;
 
     *is_last = !page->is_cut;
     if (*is_last)
         return SIDESTEP_OK;
+    walk->pages++;
     walk->empty_pages = page->count == 0 ? walk->empty_pages + 1 : 0;
-    if (is_same || walk->empty_pages > LISTING_MAX_EMPTY_PAGES)
-        return FAIL(err, SIDESTEP_ECORRUPT, "%s: the listing repeats itself", doing);
+    if (is_circle(walk))
+        return FAIL(err, SIDESTEP_ECORRUPT,
+                    "%s %s: the listing repeats itself: page %u leads back to an earlier page",
+                    doing, page->prefix, walk->pages);
+    if (walk->pages == LISTING_MAX_PAGES || walk->empty_pages > LISTING_MAX_EMPTY_PAGES)
+        return FAIL(err, SIDESTEP_ECORRUPT,
+                    "%s %s: the listing does not end: after %u pages, %u of them empty in a row, "
+                    "the store says that there are more",
+                    doing, page->prefix, walk->pages, walk->empty_pages);
     memcpy(walk->token, page->token, sizeof(walk->token));
     memcpy(walk->upload_id, page->upload_id, sizeof(walk->upload_id));
     if (page->count != 0)

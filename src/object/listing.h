@@ -3,7 +3,7 @@
  * listing.h -- reads one page of a listing of keys, or of uploads in progress, from XML.  Pure.
  *
  * Each page is checked: keys start with the prefix, are in order, and come after those of the page
- * before.  So every listing ends, whatever the server does.
+ * before.  Every listing ends, whatever the server does: client_list.c limits the pages.
  */
 #ifndef OBJECT_LISTING_H
 #define OBJECT_LISTING_H
@@ -12,6 +12,7 @@
 #include "object/xml.h"
 
 #define LISTING_TOKEN_BYTES 4096u
+#define LISTING_MAX_PAGES 20000u      /* of up to 1,000 keys each */
 #define LISTING_MAX_EMPTY_PAGES 1000u /* in a row: a store may skip deleted keys */
 
 struct listing_entry {

@@ -351,12 +351,29 @@ def test_wrong_listings(store, text, problem):
 
 
 def test_pages_without_end(store):
-    """Empty pages, each with a new token."""
+    """Empty pages, each with the same token."""
     text = listing(cut="true", token="<NextContinuationToken>t</NextContinuationToken>")
     store.control(rules=[{"fault": "body", "text": text}])
     with Tool(store) as tool:
         assert "repeat" in tool.fails("ECORRUPT", "list", "p/", "", "", 0)
     assert len(store.log()) == 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "words", "problem", "pages"),
+    [
+        ("empty", ("list", "p/", "", "", 0), "does not end: after 1001 pages, 1001", 1001),
+        ("uploads", ("uploads", "p/"), "repeats itself: page 4 ", 4),
+        ("keys", ("list", "p/", "", "", 0), "does not end: after 20000 pages, 0", 20000),
+    ],
+)
+def test_listings_without_end(store, kind, words, problem, pages):
+    """Each page is right, and there is always another one."""
+    store.control(rules=[{"fault": "unending", "kind": kind}])
+    with Tool(store, environment={"SIDESTEP_TRACE": None}) as tool:
+        assert problem in tool.fails("ECORRUPT", *words)
+    assert store.control(log=0)["number"] >= pages
+    store.control(clear=["log", "rules"])
 
 
 def test_checksums_that_are_not_known(store):

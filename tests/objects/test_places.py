@@ -70,6 +70,16 @@ def test_a_mapping_in_the_bucket(store):
     assert (missing.returncode, "none.json" in missing.stderr) == (10, True), missing.stderr
 
 
+@pytest.mark.parametrize("words", [("ls",), ("latest",), ("gc", "--yes")], ids=lambda w: w[0])
+def test_a_listing_without_end(store, words):
+    """What reads a whole listing ends, and says why."""
+    store.control(rules=[{"fault": "unending", "kind": "empty", "operation": "ListObjectsV2"}])
+    done = run(store, "sidestep", *words, ROOT)
+    store.control(rules=[])
+    assert done.returncode == 3, done.stdout
+    assert "job/: the listing does not end: after 1001 pages" in done.stderr
+
+
 def test_bench(store):
     """Saves and loads are measured, and nothing is left."""
     before = keys(store)

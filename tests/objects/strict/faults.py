@@ -433,6 +433,40 @@ class Circle(Fault):
         return Answer(answer.status, answer.headers, text[:at] + more.encode() + text[at:])
 
 
+class Unending(Fault):
+    """Each page of a listing is right, and says that there is another one.
+
+    kind "keys": one new key a page; "empty": none, and a new token; "uploads": those of one key,
+    of two pages in turn.
+    """
+
+    def __init__(self, kind="keys"):
+        if kind not in ("keys", "empty", "uploads"):
+            raise ValueError("unending: kind is keys, empty or uploads")
+        self.kind, self.pages = kind, 0
+
+    def instead(self, talk):
+        self.pages += 1
+        prefix = talk.request.parameter("prefix", "")
+        if self.kind == "uploads":
+            name, key, after = "ListMultipartUploads", f"{prefix}u", f"{self.pages % 2}"
+            entry = f"<Upload><Key>{key}</Key><UploadId>{after}</UploadId></Upload>"
+            token = (
+                f"<NextKeyMarker>{key}</NextKeyMarker>"
+                f"<NextUploadIdMarker>{after}</NextUploadIdMarker>"
+            )
+        else:
+            name, key = "ListBucket", f"{prefix}{self.pages:09}"
+            entry = f"<Contents><Key>{key}</Key><Size>1</Size></Contents>"
+            entry = entry if self.kind == "keys" else ""
+            token = f"<NextContinuationToken>{self.pages}</NextContinuationToken>"
+        text = (
+            f"<{name}Result><EncodingType>url</EncodingType><IsTruncated>true</IsTruncated>"
+            f"{token}{entry}</{name}Result>"
+        )
+        return Answer(200, [("Content-Type", "application/xml")], text.encode())
+
+
 class Chunked(Fault):
     """The answer has no Content-Length: it comes in chunks of so many bytes.  spaces: so many
     follow the head of the XML, as where the service keeps a connection alive."""
@@ -479,6 +513,6 @@ FAULTS = {
     "error_body": ErrorBody, "truncate": Truncate, "short_range": ShortRange,
     "wrong_range": WrongRange, "whole": Whole, "flip": Flip, "redirect": Redirect, "set": Set,
     "expired": Expired, "endless": Endless, "entities": Entities, "body": Body,
-    "headers": Headers, "raw": Raw, "circle": Circle,
+    "headers": Headers, "raw": Raw, "circle": Circle, "unending": Unending,
     "chunked": Chunked, "hang_up": HangUp, "slow": Slow,
 }  # fmt: skip
