@@ -57,9 +57,6 @@ void files_unlink_outcome(const struct commit *commit, struct store_dir *dir);
 /* ${dir} is NAME: what does its .metadata say about this save? */
 enum commit_outcome files_learn(struct commit *commit, struct store_dir *dir,
                                 struct sidestep_error *err);
-/* Report why a save was aborted. Returns ${outcome}. */
-enum commit_outcome files_explain(struct commit *commit, enum commit_outcome outcome,
-                                  struct sidestep_error *err);
 bool files_has_marker(const struct commit *commit);
 void files_close(struct commit *commit);
 

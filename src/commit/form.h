@@ -65,12 +65,14 @@ extern const struct commit_form commit_form_objects;
 /* The form of ${commit}: by its store, and by ${in_place}, which commit_begin() sets. */
 const struct commit_form *commit_form_of(const struct commit *commit);
 
-/* unknown_outcome.c: the marker of this save is gone, and .metadata has ${identity}: how did the
- * save end? If it is not COMMITTED, ${err} says why. */
+/* unknown_outcome.c: the marker of this save is gone, and .metadata has ${identity}; 0: there is
+ * none. How did the save end? If it is not COMMITTED, ${err} says why. Without a checkpoint, nobody
+ * can tell a save that was given up from one that was committed and deleted: UNKNOWN. */
 enum commit_outcome commit_judge_identity(const struct commit *commit, uint64_t identity,
                                           struct sidestep_error *err);
-/* unknown_outcome.c: EABORTED, for a save of which rank 0 left no reason. */
-void commit_report_given_up(const struct commit *commit, struct sidestep_error *err);
+/* unknown_outcome.c: ${outcome}, or ABORTED with rank 0's reason if that has appeared meanwhile. */
+enum commit_outcome commit_explain(struct commit *commit, enum commit_outcome outcome,
+                                   struct sidestep_error *err);
 /* records.c: complete the manifest, and encode it and .metadata. */
 enum sidestep_status commit_encode_records(struct commit_contents *contents,
                                            struct buffer *metadata, struct buffer *manifest,

@@ -169,7 +169,7 @@ static enum commit_outcome poll_outcome(struct commit *commit, struct sidestep_e
     assert(commit->rank != 0);
     if (check_aborted(commit, err) != SIDESTEP_OK)
         return COMMIT_ABORTED;
-    return files_explain(commit, files_learn(commit, commit->dir, err), err);
+    return commit_explain(commit, files_learn(commit, commit->dir, err), err);
 }
 
 const struct commit_form commit_form_in_place = {.open = files_open,

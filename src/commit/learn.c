@@ -80,15 +80,6 @@ enum commit_outcome files_learn(struct commit *commit, struct store_dir *dir,
     return commit_judge_identity(commit, identity, err);
 }
 
-enum commit_outcome files_explain(struct commit *commit, enum commit_outcome outcome,
-                                  struct sidestep_error *err)
-{
-    /* Rank 0's reason may have become visible meanwhile. */
-    if (outcome == COMMIT_ABORTED && commit_check_aborted(commit, err) == SIDESTEP_OK)
-        commit_report_given_up(commit, err);
-    return outcome;
-}
-
 bool files_has_marker(const struct commit *commit)
 {
     return commit_has_marker(commit, commit->dir);

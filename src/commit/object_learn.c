@@ -49,10 +49,7 @@ static enum commit_outcome read_final_outcome(struct commit *commit, struct side
 
     if (object_read_identity(commit, &identity, tag, NULL, NULL) != SIDESTEP_OK)
         return COMMIT_UNDECIDED;
-    enum commit_outcome outcome = commit_judge_identity(commit, identity, err);
-    if (outcome == COMMIT_ABORTED && object_check_aborted(commit, err) == SIDESTEP_OK)
-        commit_report_given_up(commit, err);
-    return outcome;
+    return commit_explain(commit, commit_judge_identity(commit, identity, err), err);
 }
 
 enum commit_outcome object_poll_outcome(struct commit *commit, struct sidestep_error *err)

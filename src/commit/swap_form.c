@@ -259,7 +259,7 @@ static enum commit_outcome learn_from_name(struct commit *commit, struct sideste
     enum sidestep_status status = open_name(commit, &dir);
     if (status == SIDESTEP_OK)
         return files_learn(commit, dir, err);
-    return status == SIDESTEP_ENOTFOUND ? COMMIT_ABORTED : COMMIT_UNDECIDED;
+    return status == SIDESTEP_ENOTFOUND ? commit_judge_identity(commit, 0, err) : COMMIT_UNDECIDED;
 }
 
 static enum commit_outcome poll_outcome(struct commit *commit, struct sidestep_error *err)
@@ -272,7 +272,7 @@ static enum commit_outcome poll_outcome(struct commit *commit, struct sidestep_e
     file_name_format(FILE_NAME_SAVING, commit->save_id, 0, 0, saving);
     if (may_be_dir_of_save(commit, saving))
         return COMMIT_UNDECIDED;
-    return files_explain(commit, learn_from_name(commit, err), err);
+    return commit_explain(commit, learn_from_name(commit, err), err);
 }
 
 const struct commit_form commit_form_swap = {.open = files_open,

@@ -106,17 +106,23 @@ enum commit_outcome commit_judge_identity(const struct commit *commit, uint64_t 
 {
     if (identity == commit_identity(commit->save_id))
         return COMMIT_COMMITTED;
-    if (identity == 0 || identity == commit->previous)
+    if (identity != 0 && identity == commit->previous) {
+        (void)FAIL(err, SIDESTEP_EABORTED, "rank 0 gave up save %s of '%s'", commit->save_id,
+                   commit->path);
         return COMMIT_ABORTED;
+    }
     (void)FAIL(err, SIDESTEP_EUNKNOWN,
-               "'%s' holds another save now; save %s may have been committed and then replaced, or "
-               "not: save again if it is still wanted",
-               commit->path, commit->save_id);
+               "'%s' holds %s now; save %s may have been committed and then %s, or not: save again "
+               "if it is still wanted",
+               commit->path, identity == 0 ? "no checkpoint" : "another save", commit->save_id,
+               identity == 0 ? "deleted" : "replaced");
     return COMMIT_UNKNOWN;
 }
 
-void commit_report_given_up(const struct commit *commit, struct sidestep_error *err)
+enum commit_outcome commit_explain(struct commit *commit, enum commit_outcome outcome,
+                                   struct sidestep_error *err)
 {
-    (void)FAIL(err, SIDESTEP_EABORTED, "rank 0 gave up save %s of '%s'", commit->save_id,
-               commit->path);
+    bool has_ended = outcome == COMMIT_ABORTED || outcome == COMMIT_UNKNOWN;
+
+    return has_ended && commit_check_aborted(commit, err) != SIDESTEP_OK ? COMMIT_ABORTED : outcome;
 }

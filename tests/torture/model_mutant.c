@@ -90,6 +90,12 @@ const struct mutant model_mutants[] = {
      ALL_RANKS, "over-swap-2", NULL, NULL},
     {"telling another save in NAME from none", MUTANT_ANY_ID, PHASE_LEARN, 0, FILE_NAME_NONE,
      ALL_RANKS, "learns-late", NULL, NULL},
+    {"telling a checkpoint that was deleted from none", MUTANT_ANY_ID, PHASE_LEARN, 0,
+     FILE_NAME_NONE, ALL_RANKS, "learns-deleted", NULL, NULL},
+    {"telling a checkpoint that was deleted from none in place", MUTANT_ANY_ID, PHASE_LEARN, 0,
+     FILE_NAME_NONE, ALL_RANKS, "learns-deleted-in-place", NULL, NULL},
+    {"telling a checkpoint that was deleted from none in a bucket", MUTANT_ANY_ID, PHASE_LEARN, 0,
+     FILE_NAME_NONE, ALL_RANKS, "bucket-learns-deleted", NULL, NULL},
     /* ---- sweep what dead processes left */
     {"the locks of markers", MUTANT_NO_LOCK, PHASE_BEGIN, 0, FILE_NAME_NONE, ALL_RANKS, "race-over",
      NULL, NULL},

@@ -191,6 +191,25 @@ static void start_late_learner(struct world *world)
     world->savings[0].learns_after_ms = 16 * MODEL_TIMEOUT_MS;
 }
 
+/* The checkpoint is deleted as soon as it is committed, long before rank 1 asks for the outcome. */
+static void delete_committed_main(struct task *task)
+{
+    struct world *world = task->world;
+    struct saving *saving = &world->savings[0];
+
+    for (int i = 0; i < 8 * MODEL_TIMEOUT_MS && !saving->save->committed; i++)
+        world->clock.sleep_ms(&world->clock, 1);
+    if (saving->save->committed && !task->actor.is_dead)
+        (void)program_delete(&world->ledger, world_store(task), saving->save);
+}
+
+static void start_delete_before_learning(struct world *world)
+{
+    start_save(world);
+    (void)world_add(world, delete_committed_main, NULL, 9);
+    world->savings[0].learns_after_ms = 16 * MODEL_TIMEOUT_MS;
+}
+
 static void collect_main(struct task *task)
 {
     for (int i = 0; i < 3 && !task->actor.is_dead; i++)
@@ -444,6 +463,8 @@ const struct workload model_workloads[] = {
     {"successor", 0, 0, MODEL_TARGET, 2, NULL, start_successor},
     {"successor-over", 0, 0, MODEL_TARGET, 2, old_made_in_place, start_successor},
     {"learns-late", 0, 0, MODEL_TARGET, 2, NULL, start_late_learner},
+    {"learns-deleted", 0, 0, MODEL_TARGET, 2, NULL, start_delete_before_learning},
+    {"learns-deleted-in-place", 0, 0, MODEL_TARGET, 2, empty_dir, start_delete_before_learning},
     {"gc", 0, 0, MODEL_TARGET, 2, NULL, start_collect},
     {"gc-over", 0, 0, MODEL_TARGET, 2, old_made_in_place, start_collect},
     {"votes-no", 0, 0, MODEL_TARGET, 2, NULL, start_no},
@@ -497,6 +518,7 @@ const struct workload model_workloads[] = {
     {"bucket-race", 0, BUCKET, MODEL_TARGET, 1, NULL, start_race},
     {"bucket-race-over", 0, BUCKET, MODEL_TARGET, 1, old_made_by_swap, start_race_of_three},
     {"bucket-successor", 0, BUCKET, MODEL_TARGET, 2, old_made_by_swap, start_successor},
+    {"bucket-learns-deleted", 0, BUCKET, MODEL_TARGET, 2, NULL, start_delete_before_learning},
     {"bucket-gc", 0, BUCKET, MODEL_TARGET, 2, old_made_by_swap, start_collect},
     {"bucket-votes-no", 0, BUCKET, MODEL_TARGET, 2, old_made_by_swap, start_no},
     {"bucket-frozen", 0, BUCKET, MODEL_TARGET, 1, old_made_by_swap, start_frozen},

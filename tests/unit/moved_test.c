@@ -298,4 +298,24 @@ TEST(a_late_rank_learns_of_a_commit_that_was_moved_since)
     }
 }
 
+static void remove_target(void)
+{
+    (void)nftw(at(TARGET), remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+/* It was committed, so a rank that asks later must not say that it was given up. */
+TEST(a_late_rank_does_not_take_a_deleted_checkpoint_for_given_up)
+{
+    for (int in_place = 0; in_place <= 1; in_place++) {
+        if (in_place != 0)
+            ASSERT_OK(try_save(TARGET, 1));
+        move_after = remove_target;
+        atomic_store(&was_moved, false);
+        assert_int_equal(comm_threads_run(2, run_rank, NULL), 0);
+        move_after = NULL;
+        assert_int_equal(told[0], SIDESTEP_OK);
+        assert_int_equal(told[1], SIDESTEP_EUNKNOWN);
+    }
+}
+
 EACH_TEST(setup, teardown);
