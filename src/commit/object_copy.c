@@ -52,18 +52,46 @@ static enum sidestep_status check_replaceable(const struct commit *commit,
     return SIDESTEP_OK;
 }
 
-/* Put the marker, and find out whether the store obeys conditions. */
+/* Put the marker, and find out whether the store obeys conditions. Another copy of the checkpoint
+ * may have put it, and still need it: that one this copy only renews. */
 static enum sidestep_status put_marker(struct commit *commit, struct sidestep_error *err)
 {
     struct object_client *client = object_commit_client(commit);
+    const struct object_condition absent = {.if_absent = true};
     char text[512], key[OBJECT_KEY_BYTES];
+    size_t length;
+    uint64_t number;
 
     assert(commit->dir != NULL && commit->save_id[0] != '\0');
+    TRY(random_bytes(&number, sizeof(number), err));
     object_describe_marker(commit, text, sizeof(text));
+    length = strlen(text); /* the number makes its tag one of its own */
+    snprintf(text + length, sizeof(text) - length, "copy %016llx\n", (unsigned long long)number);
     object_save_key(commit, "pending", key);
-    TRY(client->ops->put(client, key, text, strlen(text), NULL, NULL, err));
+    bool was_there = object_has_marker(commit);
+    if (was_there || client->ops->put(client, key, text, strlen(text), &absent,
+                                      commit->objects->marker_tag, NULL) != SIDESTEP_OK) {
+        commit->objects->marker_tag[0] = '\0';
+        TRY(client->ops->put(client, key, text, strlen(text), NULL, NULL, err));
+    }
     commit->objects->is_conditional = object_keeps_conditions(commit, key, text);
     return object_keeper_start(client, key, text, commit->clock, &commit->objects->keeper, err);
+}
+
+/* Delete the marker that this copy made, unless another copy of the checkpoint has renewed it. */
+static void take_marker_back(struct commit *commit)
+{
+    struct object_client *client = object_commit_client(commit);
+    const char *tag = commit->objects->marker_tag;
+    struct object_info info;
+    char key[OBJECT_KEY_BYTES];
+
+    object_keeper_stop(&commit->objects->keeper);
+    object_save_key(commit, "pending", key);
+    /* Some stores ignore the condition of a deletion. */
+    if (tag[0] != '\0' && client->ops->head(client, key, &info, NULL) == SIDESTEP_OK &&
+        strcmp(info.tag, tag) == 0)
+        (void)client->ops->delete_version(client, key, tag, NULL);
 }
 
 /* A search for markers of others. */
@@ -96,9 +124,7 @@ static enum sidestep_status check_alone(struct commit *commit, struct sidestep_e
     TRY(client->ops->list(client, prefix, 0, NULL, 0, look_for_other, &others, err));
     if (!others.found)
         return SIDESTEP_OK;
-    object_keeper_stop(&commit->objects->keeper);
-    object_save_key(commit, "pending", prefix);
-    (void)client->ops->delete_keys(client, (const char *const[]){prefix}, 1, NULL);
+    take_marker_back(commit);
     return FAIL(err, SIDESTEP_ELOCKED,
                 "another process writes a checkpoint to '%s', or was killed there less than an "
                 "hour ago; wait, or copy to another name",

@@ -7,7 +7,8 @@
  * of .metadata as a commit. It differs in three ways:
  *
  *  - Two copies of one checkpoint to one name write the same bytes to the same keys. So both may
- *    succeed.
+ *    succeed. They have one marker, too. Only the one that made it takes it back, by its tag, and
+ *    only as long as the other one has not put its own over it.
  *  - A copy that fails or is killed deletes nothing: another one of the same checkpoint may just
  *    publish the same objects. The next one goes on from there, and a sweep deletes what is left
  *    when it is dead.

@@ -62,12 +62,13 @@ struct object_keeper;
 
 /* What this form keeps of one save on one rank. */
 struct commit_objects {
-    char tag[OBJECT_TAG_BYTES];   /* of .metadata when the save began; "": there was none */
-    struct referenced_files old;  /* rank 0: what that .metadata names */
-    uint64_t identity;            /* rank 0: of the .metadata that it puts */
-    bool is_conditional;          /* rank 0: the store obeys conditions */
-    bool has_late_record;         /* rank 0: the index or the manifest may still arrive */
-    struct object_keeper *keeper; /* puts the marker, or "alive", again and again */
+    char tag[OBJECT_TAG_BYTES];        /* of .metadata when the save began; "": there was none */
+    struct referenced_files old;       /* rank 0: what that .metadata names */
+    uint64_t identity;                 /* rank 0: of the .metadata that it puts */
+    bool is_conditional;               /* rank 0: the store obeys conditions */
+    bool has_late_record;              /* rank 0: the index or the manifest may still arrive */
+    struct object_keeper *keeper;      /* puts the marker, or "alive", again and again */
+    char marker_tag[OBJECT_TAG_BYTES]; /* of a copy: the marker that it made; "": it made none */
 };
 
 /* ---- object_keys.c */

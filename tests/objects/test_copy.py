@@ -5,6 +5,7 @@ goes on where it was interrupted."""
 import json
 import shutil
 
+import botocore.exceptions
 import programs
 import pytest
 import servers
@@ -163,6 +164,30 @@ def test_two_processes_with_the_same_keys(store, made, tmp_path):
     assert keys(store, PREFIX)[0] == [marker]
     client.delete_object(Bucket=BUCKET, Key=marker)
     copy(store, made, COPY)
+
+
+def test_the_marker_of_another_copy_stays(store, made):
+    """Of the same checkpoint, to the same name: both have one key.  A copy that has to give way
+    takes back only what it made."""
+    client, save_id = store.client(), copy(store, made, COPY)["save_id"]
+    store.control(clear=["objects"])
+    ours, others = (f"{PREFIX}.sidestep/{name}/pending" for name in (save_id, "0" * 32))
+    for key in (ours, others):
+        client.put_object(Bucket=BUCKET, Key=key, Body=b"target step-1\n")
+    assert run(store, "sidestep", "cp", made, COPY).returncode == 11
+    assert sorted(keys(store, PREFIX)[0]) == sorted([ours, others])
+    # So does its own, if another copy puts its own over it before the listing.
+    client.delete_object(Bucket=BUCKET, Key=ours)
+    store.control(clear=["log"])
+    assert run(store, "sidestep", "cp", made, COPY).returncode == 11
+    assert keys(store, PREFIX)[0] == [others]
+    listing = max(e["number"] for e in store.log() if e["operation"] == "ListObjectsV2")
+    late = {"fault": "late", "operation": "PutObject", "after": listing, "at": 1}
+    store.control(clear=["log"], rules=[late])
+    with pytest.raises(botocore.exceptions.ConnectionClosedError):
+        client.put_object(Bucket=BUCKET, Key=ours, Body=b"target step-1\n")
+    assert run(store, "sidestep", "cp", made, COPY).returncode == 11
+    assert sorted(keys(store, PREFIX)[0]) == sorted([ours, others])
 
 
 @pytest.mark.parametrize("conditions", ["501", "ignored"])
