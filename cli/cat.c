@@ -156,7 +156,8 @@ static enum sidestep_status cat_tensor(const struct cli *cli,
     void *buffer;
 
     if (sidestep_dtype_size(entry->dtype) == 0)
-        return cli_error_set(err, SIDESTEP_EUNSUPPORTED, "cat: '%s' has the unknown dtype %s",
+        return cli_error_set(err, SIDESTEP_EUNSUPPORTED,
+                             "cat: '%s' has dtype %s, and tensors of this dtype cannot be read",
                              entry->name, entry->dtype_name);
     if (cli_has_option(cli, CLI_OPTION_NPY)) {
         if (cli_npy_descr(entry->dtype) == NULL)

@@ -59,7 +59,8 @@ const struct cli_command cli_command_show = {
                   "The tensors that contain a NaN."}},
     .description =
         {"CKPT may also be a file of safetensors, a directory of them, or a file of "
-         "torch.save(). Prints its format, its tensors (name, dtype, shape, bytes, stored chunks) "
+         "torch.save(). Prints its format, its tensors (name, dtype, shape, bytes, stored chunks, "
+         "and the class, where only PyTorch can decode it), "
          "its objects (name, stored bytes, value) and its small files (name, size, rank). GLOB "
          "selects names, with *, ? and [...] as in a shell; quote it. Values are decoded without "
          "executing anything.",
@@ -68,18 +69,19 @@ const struct cli_command cli_command_show = {
          "what is wrong (damage), and exits with status 3. Files that may not be read are not "
          "damage: it names them (not read; JSON: unread), and exits with status 12, or 1 where "
          "storage fails."},
-    .json = "{\"path\",\"format\",\"save_id\",\"step\",\"world_size\",\"bytes\",\"shared_bytes\","
-            "\"damage\",\"unread\",\"tensors\":"
-            "[{\"name\",\"dtype\",\"shape\",\"bytes\",\"chunks\":[{\"offsets\",\"lengths\","
-            "\"file\",\"file_offset\",\"file_bytes\",\"transform\"}],\"stats\":{\"elements\","
-            "\"min\",\"max\","
-            "\"mean\",\"nan\",\"inf\"}}],\"objects\":[{\"name\",\"bytes\","
-            "\"file\",\"file_offset\",\"file_bytes\",\"transform\",\"value\",\"unreadable\"}],"
-            "\"files\":[{\"name\",\"bytes\",\"rank\",\"alias\",\"stored\",\"sha256\"}]}; "
-            "value is null "
-            "unless it is plain data of at most 1 MiB; unreadable is present if an object cannot "
-            "be read, and says why; stats is present with --stats; numbers that JSON lacks are the "
-            "strings \"NaN\", \"Infinity\" and \"-Infinity\".",
+    .json =
+        "{\"path\",\"format\",\"save_id\",\"step\",\"world_size\",\"bytes\",\"shared_bytes\","
+        "\"damage\",\"unread\",\"tensors\":"
+        "[{\"name\",\"dtype\",\"class\",\"shape\",\"bytes\",\"chunks\":[{\"offsets\",\"lengths\","
+        "\"file\",\"file_offset\",\"file_bytes\",\"transform\"}],\"stats\":{\"elements\","
+        "\"min\",\"max\","
+        "\"mean\",\"nan\",\"inf\"}}],\"objects\":[{\"name\",\"bytes\","
+        "\"file\",\"file_offset\",\"file_bytes\",\"transform\",\"value\",\"unreadable\"}],"
+        "\"files\":[{\"name\",\"bytes\",\"rank\",\"alias\",\"stored\",\"sha256\"}]}; "
+        "class is null for a plain tensor; value is null "
+        "unless it is plain data of at most 1 MiB; unreadable is present if an object cannot "
+        "be read, and says why; stats is present with --stats; numbers that JSON lacks are the "
+        "strings \"NaN\", \"Infinity\" and \"-Infinity\".",
     .options = {{.id = CLI_OPTION_TREE,
                  .letter = 't',
                  .name = "tree",

@@ -35,11 +35,12 @@ static void json_place(struct cli_json *json, const struct sidestep_chunk *chunk
 }
 
 static void json_tensor(struct cli_json *json, const struct sidestep_entry *entry,
-                        const struct sidestep_tensor_stats *stats)
+                        const char *class, const struct sidestep_tensor_stats *stats)
 {
     cli_json_open(json, NULL, '{');
     cli_json_text(json, "name", entry->name);
     cli_json_text(json, "dtype", entry->dtype_name);
+    cli_json_text(json, "class", class); /* null: a plain tensor */
     json_numbers(json, "shape", entry->shape, entry->ndim);
     cli_json_uint(json, "bytes", entry->bytes);
     cli_json_open(json, "chunks", '[');
@@ -51,7 +52,7 @@ static void json_tensor(struct cli_json *json, const struct sidestep_entry *entr
         cli_json_close(json, '}');
     }
     cli_json_close(json, ']');
-    if (stats != NULL)
+    if (stats != NULL && class == NULL)
         cli_show_json_stats(json, stats);
     cli_json_close(json, '}');
 }
@@ -107,7 +108,8 @@ static void print_json(struct cli_show *show)
     cli_json_open(&json, "tensors", '[');
     for (size_t i = 0; i < show->entry_count; i++)
         if (!show->entries[i]->is_object)
-            json_tensor(&json, show->entries[i], show->stats != NULL ? &show->stats[i] : NULL);
+            json_tensor(&json, show->entries[i], show->classes[i],
+                        show->stats != NULL ? &show->stats[i] : NULL);
     cli_json_close(&json, ']');
     cli_json_open(&json, "objects", '[');
     for (size_t i = 0; i < show->entry_count; i++)
@@ -185,16 +187,31 @@ static void add_tensor(struct cli_table *table, const struct sidestep_entry *ent
     free(shape);
 }
 
+static bool has_classes(const struct cli_show *show)
+{
+    for (size_t i = 0; i < show->entry_count; i++)
+        if (show->classes[i] != NULL)
+            return true;
+    return false;
+}
+
+/* The column of classes is there only if it says something. */
 static void print_tensors(const struct cli_show *show)
 {
-    static const struct cli_column columns[] = {
-        {"TENSOR", false}, {"DTYPE", false}, {"SHAPE", false}, {"SIZE", true}, {"CHUNKS", true}};
+    static const struct cli_column columns[] = {{"TENSOR", false}, {"DTYPE", false},
+                                                {"SHAPE", false},  {"SIZE", true},
+                                                {"CHUNKS", true},  {"CLASS", false}};
+    bool with_classes = has_classes(show);
     struct cli_table table;
 
-    cli_table_init(&table, columns, sizeof(columns) / sizeof(columns[0]));
-    for (size_t i = 0; i < show->entry_count; i++)
-        if (!show->entries[i]->is_object)
-            add_tensor(&table, show->entries[i]);
+    cli_table_init(&table, columns, sizeof(columns) / sizeof(columns[0]) - !with_classes);
+    for (size_t i = 0; i < show->entry_count; i++) {
+        if (show->entries[i]->is_object)
+            continue;
+        add_tensor(&table, show->entries[i]);
+        if (with_classes)
+            cli_table_add(&table, NULL, show->classes[i] != NULL ? show->classes[i] : "-");
+    }
     fputc('\n', show->cli->out);
     cli_table_print(&table, show->cli->out, show->cli->color);
 }
@@ -299,6 +316,7 @@ static enum sidestep_status show_selected(struct cli_show *show, const char *glo
     if (show->entry_count + show->file_count == 0 && glob != NULL)
         return cli_error_set(err, SIDESTEP_ENOTFOUND, "show: no name in '%s' matches '%s'",
                              show->cli->operands[0], glob);
+    cli_show_find_classes(show);
     if (cli_has_option(show->cli, CLI_OPTION_STATS)) {
         status = cli_show_read_stats(show, err);
         if (status != SIDESTEP_OK)
@@ -330,6 +348,9 @@ int cli_show_run(const struct cli *cli)
         status = show_selected(&show, glob, &err);
     enum sidestep_status found =
         show.info.damage != NULL || show.is_damaged ? SIDESTEP_ECORRUPT : show.info.unread_status;
+    for (size_t i = 0; show.classes != NULL && i < show.entry_count; i++)
+        free(show.classes[i]);
+    free(show.classes);
     free(show.stats);
     free(show.entries);
     free(show.files);

@@ -15,7 +15,8 @@ struct cli_show {
     size_t entry_count;
     const struct sidestep_file **files; /* small files that GLOB selects */
     size_t file_count;
-    bool is_damaged;                     /* an object that was shown is damaged */
+    bool is_damaged; /* an object that was shown is damaged */
+    char **classes; /* per entry: of a tensor that only PyTorch can decode, what it is; else NULL */
     struct sidestep_tensor_stats *stats; /* per entry; zeros for objects; NULL: not asked for */
 };
 
@@ -28,6 +29,8 @@ enum sidestep_status cli_show_read_value(struct cli_show *show, const struct sid
                                          struct sidestep_value **value, struct sidestep_error *err);
 /** cli_show_value_text(show, entry): an object as short escaped text; the caller frees it. */
 char *cli_show_value_text(struct cli_show *show, const struct sidestep_entry *entry);
+/** cli_show_find_classes(show): fill ${classes}. */
+void cli_show_find_classes(struct cli_show *show);
 /** cli_show_shape_text(numbers, ndim): "[2, 3]"; the caller frees it. */
 char *cli_show_shape_text(const int64_t *numbers, uint32_t ndim);
 /** cli_show_chunks(show, entry, indent): print one line per stored chunk. */

@@ -41,6 +41,44 @@ char *cli_show_value_text(struct cli_show *show, const struct sidestep_entry *en
     return text;
 }
 
+/* What a tensor is that only PyTorch can decode; NULL: a plain one, or it is damaged. */
+static char *find_class(struct cli_show *show, const struct sidestep_entry *entry)
+{
+    struct sidestep_value *value = NULL;
+    struct sidestep_error err = {0};
+    enum sidestep_status status = cli_show_read_value(show, entry, &value, &err);
+    const char *bytes = NULL;
+    size_t length = 0;
+
+    if (status == SIDESTEP_OK)
+        bytes = sidestep_value_get_bytes(value, &length);
+    else if (status != SIDESTEP_EINVAL)
+        cli_output_note(show->cli, "%s", err.message);
+    char *text = bytes != NULL ? cli_memory_copy(bytes, length) : NULL;
+    sidestep_value_free(&value);
+    return text;
+}
+
+/* Compressed, so that all of it is read. */
+static bool is_large(const struct sidestep_entry *entry)
+{
+    return entry->chunk_count != 0 && entry->chunks[0].transform != NULL &&
+           entry->chunks[0].file_bytes > CLI_SHOW_MAX_VALUE_BYTES;
+}
+
+void cli_show_find_classes(struct cli_show *show)
+{
+    bool is_stock = strcmp(show->info.format, "dcp") == 0;
+
+    show->classes = cli_memory_alloc(show->entry_count * sizeof(*show->classes));
+    for (size_t i = 0; i < show->entry_count; i++) {
+        const struct sidestep_entry *entry = show->entries[i];
+        bool may_be = !entry->is_object && (is_stock || entry->dtype == SIDESTEP_DTYPE_NONE);
+
+        show->classes[i] = may_be && !is_large(entry) ? find_class(show, entry) : NULL;
+    }
+}
+
 char *cli_show_shape_text(const int64_t *numbers, uint32_t ndim)
 {
     char *text = NULL;

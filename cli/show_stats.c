@@ -5,6 +5,7 @@
 
 #include "verify_path.h"
 #include "memory.h"
+#include "output.h"
 #include "progress.h"
 #include "table.h"
 
@@ -12,6 +13,12 @@
 #include <string.h>
 
 #define NUMBER_BYTES 32
+
+/* Is the entry a tensor whose elements can be read?  If not, it has no statistics. */
+static bool has_stats(const struct cli_show *show, size_t i)
+{
+    return !show->entries[i]->is_object && show->classes[i] == NULL;
+}
 
 enum sidestep_status cli_show_read_stats(struct cli_show *show, struct sidestep_error *err)
 {
@@ -25,7 +32,7 @@ enum sidestep_status cli_show_read_stats(struct cli_show *show, struct sidestep_
     memset(show->stats, 0, show->entry_count * sizeof(*show->stats));
     tensors = cli_memory_alloc(show->entry_count * sizeof(*tensors));
     for (size_t i = 0; i < show->entry_count; i++)
-        if (!show->entries[i]->is_object)
+        if (has_stats(show, i))
             tensors[count++] = (struct sidestep_tensor_stats){.name = show->entries[i]->name};
     options.on_progress = cli_progress_update;
     options.context = &progress;
@@ -35,7 +42,7 @@ enum sidestep_status cli_show_read_stats(struct cli_show *show, struct sidestep_
     status = sidestep_checkpoint_stats(show->checkpoint, tensors, count, &options, err);
     cli_progress_end(&progress);
     for (size_t i = 0, k = 0; i < show->entry_count; i++)
-        if (!show->entries[i]->is_object)
+        if (has_stats(show, i))
             show->stats[i] = tensors[k++];
     free(tensors);
     return status;
@@ -62,7 +69,10 @@ void cli_show_stats(const struct cli_show *show)
         const struct sidestep_tensor_stats *stats = &show->stats[i];
         char *shape;
 
-        if (entry->is_object)
+        if (show->classes[i] != NULL)
+            cli_output_note(show->cli, "'%s' has no statistics: only PyTorch can decode it (%s)",
+                            entry->name, show->classes[i]);
+        if (!has_stats(show, i))
             continue;
         shape = cli_show_shape_text(entry->shape, entry->ndim);
         cli_table_add(&table, NULL, entry->name);

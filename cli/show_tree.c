@@ -55,8 +55,9 @@ static void print_branch(struct cli_show *show, size_t first, size_t depth, size
 }
 
 /* "float32 [2, 3]  24 B" or "= 17"; the caller frees it. */
-static char *describe(struct cli_show *show, const struct sidestep_entry *entry)
+static char *describe(struct cli_show *show, size_t i)
 {
+    const struct sidestep_entry *entry = show->entries[i];
     char *text = NULL, *part;
     size_t length = 0;
     FILE *stream = cli_memory_stream(&text, &length);
@@ -70,17 +71,21 @@ static char *describe(struct cli_show *show, const struct sidestep_entry *entry)
         part = cli_show_shape_text(entry->shape, entry->ndim);
         cli_escape_write(stream, entry->dtype_name, strlen(entry->dtype_name));
         fprintf(stream, " %s  %s", part, size);
+        if (show->classes[i] != NULL) {
+            fputs("  ", stream);
+            cli_escape_write(stream, show->classes[i], strlen(show->classes[i]));
+        }
     }
     free(part);
     cli_memory_stream_close(stream);
     return text;
 }
 
-static void print_leaf(struct cli_show *show, const struct sidestep_entry *entry, size_t depth,
-                       size_t start)
+static void print_leaf(struct cli_show *show, size_t i, size_t depth, size_t start)
 {
+    const struct sidestep_entry *entry = show->entries[i];
     /* Called before anything is printed, because it may print a note. */
-    char *text = describe(show, entry);
+    char *text = describe(show, i);
 
     fprintf(show->cli->out, "%*s", (int)(depth * INDENT), "");
     cli_escape_write(show->cli->out, entry->name + start, strlen(entry->name + start));
@@ -108,7 +113,7 @@ void cli_show_tree(struct cli_show *show)
                 print_branch(show, i, depth, start, prefix);
             start = prefix;
         }
-        print_leaf(show, show->entries[i], depth, start);
+        print_leaf(show, i, depth, start);
         above = name;
     }
 }

@@ -44,9 +44,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     if (read_value(data, size, &value) != SIDESTEP_OK)
         return 0;
-    expect(value_equal(value, value));
     if (pickle_write_value(&once, value, NULL) != SIDESTEP_OK)
-        return 0;
+        return 0; /* it has an OPAQUE, say */
     expect(read_value(once.bytes, once.length, &again) == SIDESTEP_OK);
     expect(value_equal(value, again));
     expect(pickle_write_value(&twice, again, NULL) == SIDESTEP_OK);

@@ -1747,8 +1747,10 @@ sidestep_checkpoint_read_tensor(struct sidestep_checkpoint *checkpoint, const ch
                                 const int64_t *offsets, const int64_t *lengths, void *data,
                                 size_t bytes, struct sidestep_error *err);
 
-/** sidestep_checkpoint_read_bytes(..., &bytes, &length): the stored bytes of an object.  Free them
-    with sidestep_bytes_free(). */
+/** sidestep_checkpoint_read_bytes(..., &bytes, &length): the stored bytes of an object, or of a
+ * tensor that only PyTorch can decode: quantised, or of a class of its own.  Free them with
+ * sidestep_bytes_free().  SIDESTEP_EINVAL: it is a tensor that can be read.  SIDESTEP_EUNSUPPORTED:
+ * the tensor is stored in several parts. */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_checkpoint_read_bytes(struct sidestep_checkpoint *checkpoint, const char *name,
                                void **bytes, size_t *length, struct sidestep_error *err);
@@ -1803,7 +1805,9 @@ SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_decode(const char *transform, const void *stored, size_t length, uint64_t most,
                 void **bytes, size_t *bytes_length, struct sidestep_error *err);
 /** sidestep_checkpoint_read_value(..., &value): an object, decoded.  Free it with
- * sidestep_value_free(). */
+ * sidestep_value_free().  Of a tensor that only PyTorch can decode: a SIDESTEP_VALUE_OPAQUE that
+ * says what it is, its class or "a quantised tensor".  SIDESTEP_EINVAL: it is a tensor that can be
+ * read. */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_checkpoint_read_value(struct sidestep_checkpoint *checkpoint, const char *name,
                                struct sidestep_value **value, struct sidestep_error *err);

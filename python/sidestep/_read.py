@@ -16,7 +16,7 @@ from ._c import abi
 from ._c.abi import Status
 from ._c.calls import run_cancellable
 from ._c.checked import a_count, a_path, a_text, some_texts
-from ._c.errors import make_error, refuse
+from ._c.errors import Error, make_error, refuse
 from ._c.library import lib
 from ._checkpoint import Checkpoint, CheckpointMetadata, ObjectMetadata, TensorMetadata, text_of
 from ._modes import without_modes
@@ -27,6 +27,9 @@ from ._torch.objects import decode
 PathLike = Union[str, "os.PathLike[str]"]
 Entry = Union[TensorMetadata, ObjectMetadata]
 Box = tuple[Optional[tuple[int, ...]], tuple[int, ...]]  # offsets (None: all of it), lengths
+
+# Of a tensor that only torch can decode: quantized, or of a class of its own.
+_NOT_DECODED = (Status.EUNSUPPORTED, Status.EUNSAFE)
 
 # The dtypes that NumPy has, for use without torch.
 _NUMPY = {
@@ -89,7 +92,12 @@ def read(
                 raise ValueError(f"'{name}' is an object: it has no part at {offsets}")
             return decode(name, checkpoint.stored(name), allow_pickle=allow_pickle)
         box = _check_box(name, saved.shape, offsets, lengths)
-        return _read_tensor(checkpoint, name, saved.dtype or "", box)
+        try:
+            return _read_tensor(checkpoint, name, saved.dtype or "", box)
+        except Error as problem:
+            if problem.status not in _NOT_DECODED or box[0] is not None:
+                raise
+            return _read_as_torch_stored(checkpoint, name, allow_pickle, problem)
 
 
 @without_modes
@@ -101,6 +109,19 @@ def read_file(path: PathLike, name: str) -> bytes:
     """
     with Checkpoint(a_path(path, "path")) as checkpoint:
         return checkpoint.file(name)
+
+
+def _read_as_torch_stored(
+    checkpoint: Checkpoint, name: str, allow_pickle: bool, problem: Error
+) -> Any:
+    """A tensor that only torch can decode; ``problem`` if it is another one, or without torch."""
+    try:
+        stored = checkpoint.stored(name)
+    except Error:
+        raise problem from None
+    if importlib.util.find_spec("torch") is None:
+        raise problem
+    return decode(name, stored, allow_pickle=allow_pickle)
 
 
 def _check_box(name: str, shape: tuple[int, ...], *box: Optional[Sequence[int]]) -> Box:

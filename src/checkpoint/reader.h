@@ -225,6 +225,9 @@ struct reader_item {
     /* In torch.save(), what the pickle says of a tensor; otherwise NULL. It is a pointer, because a
      * load has one item per chunk, so items must be small, and few items need it. */
     const struct archive_tensor *tensor;
+    /* After a failure of reader_locate_item(): its place is known, but it holds something else than
+     * a plain tensor of a known dtype, which PyTorch can decode: a quantised one, a subclass. */
+    bool is_other_kind;
 };
 /* Find the item at this offset of a file written by sidestep, or NULL. */
 const struct footer_item *reader_find_footer_item(const struct reader_file *file, uint64_t offset);
@@ -270,6 +273,9 @@ enum sidestep_status reader_item_read(const struct reader_item *item, void **byt
 /* Check that the archive of a stock tensor agrees with the metadata of the chunk. */
 enum sidestep_status reader_check_tensor(const struct archive_tensor *tensor,
                                          const struct metadata_entry *entry, const struct box *box,
+                                         struct sidestep_error *err);
+/* EUNSUPPORTED, because the dtype of the tensor is SIDESTEP_DTYPE_NONE: a quantised one, say. */
+enum sidestep_status reader_refuse_dtype(const struct metadata_entry *entry,
                                          struct sidestep_error *err);
 /* Put "'${name}' in file '${file}'" before the message of ${err}. */
 void reader_blame(struct sidestep_error *err, const char *name, const struct reader_file *file);

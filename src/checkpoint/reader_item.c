@@ -39,6 +39,14 @@ struct reader_item reader_item_from_footer(struct reader_file *file,
     };
 }
 
+enum sidestep_status reader_refuse_dtype(const struct metadata_entry *entry,
+                                         struct sidestep_error *err)
+{
+    return FAIL(err, SIDESTEP_EUNSUPPORTED,
+                "'%s' has dtype %s, and tensors of this dtype cannot be read",
+                display_name(entry->name).text, display_name(entry->dtype_name).text);
+}
+
 static void from_tensor(const struct metadata_entry *entry, const struct box *box,
                         const struct archive_tensor *tensor, struct reader_item *out)
 {
@@ -74,6 +82,12 @@ static enum sidestep_status from_archive(const struct metadata_entry *entry, con
     TRY(reader_item_read_archive(out, entry, box, &tensor, err));
     from_tensor(entry, box, &tensor, out);
     return SIDESTEP_OK;
+}
+
+/* Does reader_locate_item() fail with ${status} because of what the item holds? */
+static bool is_other_kind(enum sidestep_status status)
+{
+    return status == SIDESTEP_EUNSUPPORTED || status == SIDESTEP_EUNSAFE;
 }
 
 /* Fill an item of a foreign file, which has no archive around its data. */
@@ -152,16 +166,21 @@ enum sidestep_status reader_locate_item(struct reader *reader, const struct meta
                  (unsigned long long)end, (unsigned long long)out->file->source.length);
     else if (out->file->ours)
         out->footer = find_footer(out, before);
-    if (status == SIDESTEP_OK && !entry->is_object && entry->dtype == SIDESTEP_DTYPE_NONE)
-        status = FAIL(err, SIDESTEP_EUNSUPPORTED, "dtype %s", entry->dtype_name);
+    if (status == SIDESTEP_OK && !entry->is_object && entry->dtype == SIDESTEP_DTYPE_NONE) {
+        out->is_other_kind = true;
+        out->raw_limit = READER_MAX_OBJECT_BYTES;
+        return reader_refuse_dtype(entry, err);
+    }
     if (status == SIDESTEP_OK && entry->unreadable != NULL)
         status = FAIL(err, SIDESTEP_EUNSUPPORTED, "%s", entry->unreadable);
     if (status == SIDESTEP_OK && reader->foreign != NULL)
         from_foreign(reader, entry, box, out);
     else if (status == SIDESTEP_OK && out->footer != NULL)
         *out = reader_item_from_footer(out->file, out->footer);
-    else if (status == SIDESTEP_OK && !entry->is_object && out->transform == NULL)
+    else if (status == SIDESTEP_OK && !entry->is_object && out->transform == NULL) {
         status = from_archive(entry, box, out, err);
+        out->is_other_kind = is_other_kind(status);
+    }
     if (status != SIDESTEP_OK)
         reader_blame(err, entry->name, out->file);
     return status;

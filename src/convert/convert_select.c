@@ -69,8 +69,7 @@ static enum sidestep_status add_tensor(const struct selector *s, size_t i)
 
     *t = (struct convert_tensor){.from = entry, .entry = i, .dtype = entry->dtype};
     if (entry->dtype == SIDESTEP_DTYPE_NONE)
-        return FAIL(s->err, SIDESTEP_EUNSUPPORTED, "'%s' has dtype %s",
-                    display_name(entry->name).text, display_name(entry->dtype_name).text);
+        return reader_refuse_dtype(entry, s->err);
     if (c->options.dtype != SIDESTEP_DTYPE_NONE && cast_is_supported(entry->dtype))
         t->dtype = c->options.dtype;
     t->bytes = box_volume(&whole) * sidestep_dtype_size(t->dtype);

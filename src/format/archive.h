@@ -99,7 +99,13 @@ enum sidestep_status archive_tensor_read(const struct source *source, uint64_t o
 enum sidestep_status archive_object_read(const void *bytes, size_t length,
                                          struct sidestep_value **out, struct sidestep_error *err);
 
-/* The same, without loss.  EUNSUPPORTED: it is not plain data (see pickle_to_plain_value()). */
+/* The same of the archive in [offset, offset + length) of ${source}.  Reads no storages. */
+enum sidestep_status archive_object_read_at(const struct source *source, uint64_t offset,
+                                            uint64_t length, struct sidestep_value **out,
+                                            struct sidestep_error *err);
+
+/* As archive_object_read(), without loss.  EUNSUPPORTED: it is not plain data (see
+ * pickle_to_plain_value()). */
 enum sidestep_status archive_object_read_plain(const void *bytes, size_t length,
                                                struct sidestep_value **out,
                                                struct sidestep_error *err);

@@ -123,33 +123,43 @@ enum sidestep_status archive_tensor_read(const struct source *source, uint64_t o
 }
 
 static enum sidestep_status read_object(
-    const void *bytes, size_t length, struct sidestep_value **out,
+    const struct source *source, uint64_t offset, uint64_t length, struct sidestep_value **out,
     enum sidestep_status (*convert)(const struct pickle_node *node, struct sidestep_value **out,
                                     struct sidestep_error *err),
     struct sidestep_error *err)
 {
     OWNED_ARCHIVE_ZIP zip = {0};
     OWNED_ARENA nodes = {0};
-    struct source source = source_from_memory(bytes, length);
     struct pickle_node *root = NULL;
 
-    TRY(archive_zip_open(&zip, &source, 0, length, err));
+    TRY(archive_zip_open(&zip, source, offset, length, err));
     TRY(check_version(&zip, err));
     TRY(archive_read_pickle(&zip, ARCHIVE_MAX_PICKLE_BYTES, &nodes, &root, err));
     return convert(root, out, err);
 }
 
+enum sidestep_status archive_object_read_at(const struct source *source, uint64_t offset,
+                                            uint64_t length, struct sidestep_value **out,
+                                            struct sidestep_error *err)
+{
+    return read_object(source, offset, length, out, pickle_to_value, err);
+}
+
 enum sidestep_status archive_object_read(const void *bytes, size_t length,
                                          struct sidestep_value **out, struct sidestep_error *err)
 {
-    return read_object(bytes, length, out, pickle_to_value, err);
+    struct source source = source_from_memory(bytes, length);
+
+    return read_object(&source, 0, length, out, pickle_to_value, err);
 }
 
 enum sidestep_status archive_object_read_plain(const void *bytes, size_t length,
                                                struct sidestep_value **out,
                                                struct sidestep_error *err)
 {
-    return read_object(bytes, length, out, pickle_to_plain_value, err);
+    struct source source = source_from_memory(bytes, length);
+
+    return read_object(&source, 0, length, out, pickle_to_plain_value, err);
 }
 
 static enum sidestep_status check_zip(struct archive_zip *zip, const struct source *source,

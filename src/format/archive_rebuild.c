@@ -9,6 +9,7 @@
  */
 #include "format/archive_rebuild.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -18,23 +19,27 @@
 
 #define MAX_TENSOR_BYTES ((uint64_t)1 << 62)
 
-/* Other functions of torch, and what they make, for the error message. */
+#define NO_CLASS SIZE_MAX
+
+/* Other functions of torch, what they make, and which argument is its class. */
 static const struct {
     const char *function;
     const char *makes;
+    size_t class;
 } other_functions[] = {
-    {"torch._utils _rebuild_qtensor", "a quantised tensor"},
-    {"torch._utils _rebuild_sparse_tensor", "a sparse tensor"},
-    {"torch._utils _rebuild_sparse_csr_tensor", "a sparse tensor"},
-    {"torch._utils _rebuild_nested_tensor", "a nested tensor"},
-    {"torch._utils _rebuild_meta_tensor_no_storage", "a tensor without data"},
-    {"torch._utils _rebuild_wrapper_subclass", "a tensor subclass"},
-    {"torch._tensor _rebuild_from_type_v2", "a tensor subclass"},
-    {"torch._utils _rebuild_parameter", "a parameter"},
-    {"torch._utils _rebuild_parameter_with_state", "a parameter"},
-    {"torch._utils _rebuild_device_tensor_from_numpy", "a tensor of a device without storages"},
-    {"torch._utils _rebuild_device_tensor_from_cpu_tensor",
-     "a tensor of a device without storages"},
+    {"torch._utils _rebuild_qtensor", "a quantised tensor", NO_CLASS},
+    {"torch._utils _rebuild_sparse_tensor", "a sparse tensor", NO_CLASS},
+    {"torch._utils _rebuild_sparse_csr_tensor", "a sparse tensor", NO_CLASS},
+    {"torch._utils _rebuild_nested_tensor", "a nested tensor", NO_CLASS},
+    {"torch._utils _rebuild_meta_tensor_no_storage", "a tensor without data", NO_CLASS},
+    {"torch._utils _rebuild_wrapper_subclass", "a tensor subclass", 0},
+    {"torch._tensor _rebuild_from_type_v2", "a tensor subclass", 1},
+    {"torch._utils _rebuild_parameter", "a parameter", NO_CLASS},
+    {"torch._utils _rebuild_parameter_with_state", "a parameter", NO_CLASS},
+    {"torch._utils _rebuild_device_tensor_from_numpy", "a tensor of a device without storages",
+     NO_CLASS},
+    {"torch._utils _rebuild_device_tensor_from_cpu_tensor", "a tensor of a device without storages",
+     NO_CLASS},
 };
 
 /* The call, with its arguments by name. */
@@ -64,16 +69,48 @@ static bool is_text(const struct pickle_node *node)
     return node->kind == PICKLE_STR && strlen(node->as.text.bytes) == node->as.text.length;
 }
 
-static enum sidestep_status refuse_call(const struct pickle_node *callable,
-                                        struct sidestep_error *err)
+/* "module.Class" */
+static struct display_text class_name(const struct pickle_node *global)
 {
-    if (callable == NULL || callable->kind != PICKLE_GLOBAL)
-        return FAIL(err, SIDESTEP_EUNSAFE, "archive: data.pkl calls something without a name");
+    struct display_text name = display_name(global->as.text.bytes);
+    char *space = strchr(name.text, ' ');
+
+    if (space != NULL)
+        *space = '.';
+    return name;
+}
+
+/* That of argument ${i} of a call; empty: it is no class. */
+static struct display_text class_of(const struct pickle_node *call, size_t i)
+{
+    const struct pickle_node *class = i != NO_CLASS ? pickle_argument(call, i) : NULL;
+
+    return pickle_is_kind(class, PICKLE_GLOBAL) ? class_name(class) : (struct display_text){""};
+}
+
+/* The index in other_functions; SIZE_MAX: it is another one. */
+static size_t find_maker(const struct pickle_node *callable)
+{
     for (size_t i = 0; i < ARRAY_LENGTH(other_functions); i++)
         if (pickle_is_global(callable, other_functions[i].function))
-            return FAIL(err, SIDESTEP_EUNSUPPORTED,
-                        "it is %s (%s), and only plain tensors can be read",
-                        other_functions[i].makes, strchr(other_functions[i].function, ' ') + 1);
+            return i;
+    return SIZE_MAX;
+}
+
+static enum sidestep_status refuse_call(const struct pickle_node *call, struct sidestep_error *err)
+{
+    const struct pickle_node *callable = call->as.call.callable;
+
+    if (callable == NULL || callable->kind != PICKLE_GLOBAL)
+        return FAIL(err, SIDESTEP_EUNSAFE, "archive: data.pkl calls something without a name");
+    size_t maker = find_maker(callable);
+    if (maker != SIZE_MAX) {
+        struct display_text class = class_of(call, other_functions[maker].class);
+        return FAIL(err, SIDESTEP_EUNSUPPORTED,
+                    "it is %s%s%s (%s), and only plain tensors can be read",
+                    other_functions[maker].makes, class.text[0] != '\0' ? ", " : "", class.text,
+                    strchr(other_functions[maker].function, ' ') + 1);
+    }
     return FAIL(err, SIDESTEP_EUNSAFE, "archive: data.pkl calls '%s', which does not make a tensor",
                 display_name(callable->as.text.bytes).text);
 }
@@ -86,7 +123,7 @@ static enum sidestep_status match_call(const struct pickle_node *root, struct re
     bool is_v2 = pickle_is_global(root->as.call.callable, "torch._utils _rebuild_tensor_v2");
     call->is_v3 = pickle_is_global(root->as.call.callable, "torch._utils _rebuild_tensor_v3");
     if (!is_v2 && !call->is_v3)
-        return refuse_call(root->as.call.callable, err);
+        return refuse_call(root, err);
 
     const struct pickle_node *args = root->as.call.args;
     size_t count = call->is_v3 ? 7 : 6;
@@ -268,6 +305,19 @@ enum sidestep_status archive_rebuild_parse_tensor(const struct pickle_node *root
     TRY(read_geometry(&call, tensor, err));
     TRY(check_bounds(tensor, storage->bytes, err));
     return read_metadata(call.metadata, tensor, err);
+}
+
+struct display_text archive_rebuild_describe(const struct pickle_node *call)
+{
+    size_t maker = find_maker(call->as.call.callable);
+    struct display_text text = {""};
+
+    if (maker == SIZE_MAX)
+        return text;
+    text = class_of(call, other_functions[maker].class);
+    if (text.text[0] == '\0')
+        snprintf(text.text, sizeof(text.text), "%s", other_functions[maker].makes);
+    return text;
 }
 
 enum sidestep_status archive_rebuild_set_data(struct archive_tensor *tensor,

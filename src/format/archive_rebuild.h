@@ -22,6 +22,10 @@ enum sidestep_status archive_rebuild_parse_tensor(const struct pickle_node *root
                                                   struct archive_storage *storage,
                                                   struct sidestep_error *err);
 
+/* What a call of torch makes, if that is a tensor but no plain one: "module.Class" or "a quantised
+ * tensor"; empty: it is another call. */
+struct display_text archive_rebuild_describe(const struct pickle_node *call);
+
 struct archive_member;
 /*
  * Set the rest of ${tensor}: its data are in ${member}.  ECORRUPT: its size is not the one

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "format/archive_rebuild.h"
 #include "format/pickle.h"
 #include "model/model.h"
 
@@ -55,6 +56,13 @@ static enum sidestep_status make_text(struct conversion *c, enum sidestep_value_
     return check_new(c, value_new_text(kind, node->as.text.bytes, node->as.text.length), out);
 }
 
+static enum sidestep_status make_opaque_text(struct conversion *c, const char *text,
+                                             struct sidestep_value **out)
+{
+    TRY(count_value(c, 0, false));
+    return check_new(c, value_new_text(SIDESTEP_VALUE_OPAQUE, text, strlen(text)), out);
+}
+
 /* Make the text "${before}module.name${after}". */
 static enum sidestep_status make_opaque(struct conversion *c, const char *before,
                                         const struct pickle_node *global, const char *after,
@@ -63,15 +71,14 @@ static enum sidestep_status make_opaque(struct conversion *c, const char *before
     struct display_text name = {"?"};
     char text[sizeof(name.text) + 64];
 
-    TRY(count_value(c, 0, false));
     if (global != NULL && global->kind == PICKLE_GLOBAL) {
         name = display_name(global->as.text.bytes);
         char *space = strchr(name.text, ' ');
         if (space != NULL)
             *space = '.';
     }
-    int length = snprintf(text, sizeof(text), "%s%s%s", before, name.text, after);
-    return check_new(c, value_new_text(SIDESTEP_VALUE_OPAQUE, text, (size_t)length), out);
+    snprintf(text, sizeof(text), "%s%s%s", before, name.text, after);
+    return make_opaque_text(c, text, out);
 }
 
 static enum sidestep_status make_bigint(struct conversion *c, const struct pickle_node *node,
@@ -334,6 +341,9 @@ static enum sidestep_status convert_call(struct conversion *c, const struct pick
     }
     if (c->plain)
         return refuse(c, node);
+    struct display_text tensor = archive_rebuild_describe(node);
+    if (tensor.text[0] != '\0')
+        return make_opaque_text(c, tensor.text, out);
     return make_opaque(c, "", node->as.call.callable,
                        node->kind == PICKLE_OBJECT ? " object" : "(...)", out);
 }

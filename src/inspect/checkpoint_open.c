@@ -306,7 +306,7 @@ static enum sidestep_status find_kind(struct sidestep_checkpoint *c, const char 
     if ((*entry)->is_object != is_object)
         return FAIL(err, SIDESTEP_EINVAL, "'%s' is %s", name, is_object ? "a tensor" : "an object");
     if (!is_object && (*entry)->dtype == SIDESTEP_DTYPE_NONE)
-        return FAIL(err, SIDESTEP_EUNSUPPORTED, "'%s' has dtype %s", name, (*entry)->dtype_name);
+        return reader_refuse_dtype(metadata_find(&c->reader->metadata, name), err);
     return SIDESTEP_OK;
 }
 
@@ -385,12 +385,85 @@ static enum sidestep_status read_object(struct sidestep_checkpoint *c, const cha
     return fetch_one(c, *state, err);
 }
 
+/* Locate the first chunk of a tensor that only PyTorch can decode; read and decode it if it is
+ * compressed.  EINVAL: it can be read. */
+static enum sidestep_status locate_other_kind(struct sidestep_checkpoint *c, const char *name,
+                                              struct reader_item *item, void **bytes,
+                                              size_t *length, struct sidestep_error *err)
+{
+    const struct metadata_entry *entry = metadata_find(&c->reader->metadata, name);
+    struct sidestep_error why = {0};
+    struct archive_tensor tensor;
+
+    if (entry->chunk_count == 0)
+        return FAIL(err, SIDESTEP_ECORRUPT, "'%s' is stored nowhere", name);
+    enum sidestep_status status = reader_locate_item(c->reader, entry, &entry->chunks[0].storage,
+                                                     &entry->chunks[0].box, NULL, item, &why);
+    if (status != SIDESTEP_OK && !item->is_other_kind)
+        return error_copy(err, &why);
+    if (item->transform != NULL && item->footer == NULL) {
+        TRY(reader_item_read(item, bytes, length, err));
+        struct source source = source_from_memory(*bytes, *length);
+        if (status == SIDESTEP_OK)
+            status = archive_tensor_read(&source, 0, *length, &tensor, NULL);
+    }
+    if (status == SIDESTEP_OK)
+        return FAIL(err, SIDESTEP_EINVAL, "'%s' is a tensor", name);
+    return SIDESTEP_OK;
+}
+
+/* Its value: what its class is. */
+static enum sidestep_status describe_tensor(struct sidestep_checkpoint *c, const char *name,
+                                            struct sidestep_value **value,
+                                            struct sidestep_error *err)
+{
+    OWNED void *bytes = NULL;
+    struct reader_item item;
+    size_t length = 0;
+
+    TRY(locate_other_kind(c, name, &item, &bytes, &length, err));
+    return bytes != NULL
+               ? archive_object_read(bytes, length, value, err)
+               : archive_object_read_at(&item.file->source, item.offset, item.bytes, value, err);
+}
+
+/* Its stored bytes, which are checked as far as they have CRCs. */
+static enum sidestep_status read_other_kind(struct sidestep_checkpoint *c, const char *name,
+                                            void **bytes, size_t *length,
+                                            struct sidestep_error *err)
+{
+    OWNED void *stored = NULL;
+    struct reader_item item;
+
+    TRY(locate_other_kind(c, name, &item, &stored, length, err));
+    if (metadata_find(&c->reader->metadata, name)->chunk_count != 1)
+        return FAIL(err, SIDESTEP_EUNSUPPORTED,
+                    "'%s' is stored in several parts, and only PyTorch can decode them", name);
+    if (stored == NULL)
+        TRY(reader_item_read(&item, &stored, length, err));
+    struct source source = source_from_memory(stored, *length);
+    TRY(archive_check(&source, 0, *length, err));
+    if (!c->reader->has_manifest)
+        TRY(reader_check_unchanged(c->reader, err));
+    *bytes = TAKE(stored);
+    return SIDESTEP_OK;
+}
+
+static bool is_tensor(const struct sidestep_checkpoint *c, const char *name)
+{
+    const struct sidestep_entry *entry = sidestep_checkpoint_find(c, name);
+
+    return entry != NULL && !entry->is_object;
+}
+
 enum sidestep_status sidestep_checkpoint_read_bytes(struct sidestep_checkpoint *c, const char *name,
                                                     void **bytes, size_t *length,
                                                     struct sidestep_error *err)
 {
     OWNED_BY(free_state) struct sidestep_state_dict *state = NULL;
 
+    if (is_tensor(c, name))
+        return read_other_kind(c, name, bytes, length, err);
     TRY(read_object(c, name, &state, err));
     *bytes = TAKE(state->entries[0].bytes);
     *length = state->entries[0].length;
@@ -403,6 +476,8 @@ enum sidestep_status sidestep_checkpoint_read_value(struct sidestep_checkpoint *
 {
     OWNED_BY(free_state) struct sidestep_state_dict *state = NULL;
 
+    if (is_tensor(c, name))
+        return describe_tensor(c, name, value, err);
     TRY(read_object(c, name, &state, err));
     if (state->entries[0].value == NULL)
         return archive_object_read(state->entries[0].bytes, state->entries[0].length, value, err);

@@ -115,8 +115,7 @@ static enum sidestep_status find_tensors(struct work *w, bool *wanted, struct si
         if (entry->is_object)
             return FAIL(err, SIDESTEP_EINVAL, "'%s' is an object", display_name(name).text);
         if (entry->dtype == SIDESTEP_DTYPE_NONE)
-            return FAIL(err, SIDESTEP_EUNSUPPORTED, "'%s' has dtype %s", display_name(name).text,
-                        display_name(entry->dtype_name).text);
+            return reader_refuse_dtype(entry, err);
         if (entry->chunk_count == 0 || entry->chunks[0].storage.file == NULL)
             return FAIL(err, SIDESTEP_ECORRUPT, "'%s' is stored nowhere", display_name(name).text);
         w->entries[i] = (size_t)(entry - w->reader->metadata.entries);

@@ -163,18 +163,20 @@ void sidestep_diff_report_release(struct sidestep_diff_report *report)
     *report = (struct sidestep_diff_report){0};
 }
 
-static const char *describe_entry(struct arena *arena, const struct metadata_entry *entry)
+static const char *describe_entry(struct arena *arena, const struct metadata_entry *entry,
+                                  bool other_kind)
 {
     if (entry->is_object)
         return arena_printf(arena, "an object");
-    return arena_printf(arena, "%s %s", entry->dtype_name,
-                        display_shape(entry->ndim, entry->shape).text);
+    return arena_printf(arena, "%s %s%s", entry->dtype_name,
+                        display_shape(entry->ndim, entry->shape).text,
+                        other_kind ? " of a kind that only PyTorch can decode" : "");
 }
 
 static const char *describe_pair(struct arena *arena, const struct diff_pair *pair)
 {
-    const char *a = pair->a != NULL ? describe_entry(arena, pair->a) : "";
-    const char *b = pair->b != NULL ? describe_entry(arena, pair->b) : "";
+    const char *a = pair->a != NULL ? describe_entry(arena, pair->a, pair->other_kind[0]) : "";
+    const char *b = pair->b != NULL ? describe_entry(arena, pair->b, pair->other_kind[1]) : "";
 
     if (a == NULL || b == NULL)
         return NULL;
@@ -186,7 +188,8 @@ static const char *describe_pair(struct arena *arena, const struct diff_pair *pa
     case DIFF_FILE:
         return diff_describe_files(arena, pair);
     case DIFF_VALUE:
-        return arena_printf(arena, "the values differ");
+        return arena_printf(arena,
+                            pair->other_kind[0] ? "the stored bytes differ" : "the values differ");
     case DIFF_DATA:
         return arena_printf(arena, "%s: %llu elements differ", a,
                             (unsigned long long)pair->sum.count);
@@ -271,9 +274,12 @@ static enum sidestep_status compare_all(struct diff *diff, struct sidestep_error
             continue;
         if (diff->options->cancel != NULL && *diff->options->cancel)
             return FAIL(err, SIDESTEP_ECANCELLED, "interrupted");
-        if (pair->a->is_object)
+        if (pair->a->is_object) {
             TRY(compare_objects(diff, pair, err));
-        else
+            continue;
+        }
+        TRY(diff_compare_stored(diff, pair, err));
+        if (pair->kind == DIFF_SAME && !pair->other_kind[0])
             TRY(diff_compare_hashes(diff, pair, err));
     }
     TRY(diff_compare_tensors(diff, err));

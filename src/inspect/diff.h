@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* diff.h -- a comparison of two checkpoints: diff.c pairs names, diff_data.c compares tensors,
- * diff_files.c small files. */
+ * diff_files.c small files, diff_stored.c tensors that only PyTorch can decode. */
 #ifndef INSPECT_DIFF_H
 #define INSPECT_DIFF_H
 
@@ -30,7 +30,8 @@ struct diff_pair {
     const struct metadata_entry *b;
     const struct extra_file *files[2]; /* of a small file, instead */
     enum diff_kind kind;
-    bool by_hash; /* its stored hashes are equal */
+    bool by_hash;       /* its stored hashes are equal */
+    bool other_kind[2]; /* a tensor that only PyTorch can decode */
     struct tensor_difference sum;
 };
 
@@ -46,6 +47,9 @@ struct diff {
     uint64_t done_bytes;
 };
 
+/* For tensors of one dtype and shape: compare what is stored, if only PyTorch can decode them. */
+enum sidestep_status diff_compare_stored(struct diff *diff, struct diff_pair *pair,
+                                         struct sidestep_error *err);
 /* For tensors of one dtype and shape: set ${by_hash} if all chunks have the same boxes and hashes.
  */
 enum sidestep_status diff_compare_hashes(struct diff *diff, struct diff_pair *pair,

@@ -4,6 +4,7 @@
  * are boxes of tensors.  Parts are read from both checkpoints as by a load, with every byte
  * verified.  Then all threads compare them in slices.
  */
+#include <assert.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -338,9 +339,7 @@ static enum sidestep_status add_tensor(struct batch *batch, struct diff_pair *pa
 {
     const struct metadata_entry *entry = pair->a;
     static const int64_t zeroes[SIDESTEP_MAX_NDIM];
-    if (entry->dtype == SIDESTEP_DTYPE_NONE)
-        return FAIL(err, SIDESTEP_EUNSUPPORTED, "'%s' has dtype %s", entry->name,
-                    entry->dtype_name);
+    assert(entry->dtype != SIDESTEP_DTYPE_NONE); /* see diff_compare_stored() */
     if (metadata_tensor_bytes(entry) <= DIFF_BATCH_BYTES)
         return add_part(batch, pair, zeroes, entry->shape, err);
     if (is_ranged(batch->diff, pair))
@@ -352,7 +351,7 @@ static enum sidestep_status add_tensor(struct batch *batch, struct diff_pair *pa
 
 static bool needs_reading(const struct diff_pair *pair)
 {
-    return pair->kind == DIFF_SAME && !pair->by_hash && !pair->a->is_object;
+    return pair->kind == DIFF_SAME && !pair->by_hash && !pair->other_kind[0] && !pair->a->is_object;
 }
 
 static enum sidestep_status compare_tensors(struct batch *batch, struct sidestep_error *err)

@@ -5,7 +5,7 @@
  * Three parts, each of public functions and what they share:
  *  - checkpoint_open.c opens one checkpoint; checkpoint_stats.c counts its values.
  *  - diff.c pairs the names of two checkpoints; diff_data.c compares their tensors,
- *    diff_files.c their small files.
+ *    diff_files.c their small files, diff_stored.c tensors that only PyTorch can decode.
  *  - doctor.c checks the kernel and limits (doctor_kernel.c), and the storage of a root (root/).
  *
  * What comes in: paths of the caller, and what to look at.

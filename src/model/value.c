@@ -327,9 +327,10 @@ bool value_equal(const struct sidestep_value *a, const struct sidestep_value *b)
         return a->as.integer == b->as.integer;
     case SIDESTEP_VALUE_FLOAT:
         return memcmp(&a->as.real, &b->as.real, sizeof(a->as.real)) == 0;
+    case SIDESTEP_VALUE_OPAQUE:
+        return false;
     case SIDESTEP_VALUE_STR:
     case SIDESTEP_VALUE_BYTES:
-    case SIDESTEP_VALUE_OPAQUE:
         return a->as.text.length == b->as.text.length &&
                memcmp(a->as.text.bytes, b->as.text.bytes, a->as.text.length) == 0;
     case SIDESTEP_VALUE_LIST:

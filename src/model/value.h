@@ -33,7 +33,8 @@ struct sidestep_value {
 /* A text of ${length} bytes, which may contain NULs. */
 struct sidestep_value *value_new_text(enum sidestep_value_kind kind, const char *bytes,
                                       size_t length);
-/* Do they have the same kind and content?  Dicts must have the same order, floats the same bits. */
+/* Do they have the same kind and content?  Dicts must have the same order, floats the same bits.
+ * False if there is an OPAQUE: it only describes what the pickle has. */
 bool value_equal(const struct sidestep_value *a, const struct sidestep_value *b);
 
 #endif

@@ -30,7 +30,8 @@ struct verify_stock {
 };
 
 /* Read and check the one item that all ${count} references share: its structure, every CRC32 that
- * was written, and that each reference agrees with it.  Reorders the references. */
+ * was written, and that each reference agrees with it.  An item that only PyTorch can decode is
+ * whole if its structure and CRCs are right.  Reorders the references. */
 void verify_stock_item(const struct verify_stock *v, struct verify_reference *references,
                        size_t count);
 

@@ -112,7 +112,7 @@ def test_show_json(sidestep):
     assert shown["path"] == NESTED and shown["format"] == "dcp" and shown["bytes"] == 11205, shown
     assert shown["step"] is None, shown
     assert shown["tensors"][2] == {
-        "name": "w", "dtype": "float32", "shape": [2, 3], "bytes": 24,
+        "name": "w", "dtype": "float32", "class": None, "shape": [2, 3], "bytes": 24,
         "chunks": [{"offsets": [0, 0], "lengths": [2, 3], "file": "__0_0.distcp",
                     "file_offset": 5044, "file_bytes": 1577, "transform": None}]}, shown
     assert shown["tensors"][1]["shape"] == [] and shown["tensors"][0]["dtype"] == "bfloat16", shown

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Optional, Union
 
 from .._c.abi import Status
 from .._c.checked import a_state
-from .._c.errors import make_error
+from .._c.errors import Error, make_error
 from .._checkpoint import Checkpoint, Saved
 from .._engine import Engine, engine_for
 from .._loaded import Cast, Loaded, cast_of, listed, spelled
@@ -33,7 +33,7 @@ from .shards import Piece, Shards, is_loadable, shards_of
 from .state import StateDict
 from .stock import Ours, Stock, call_stock, failures_as_errors, load_route, takes_storage_second
 from .targets import Target, copy_to_targets, dtype_of, materialize, memory_of
-from .tensor_classes import is_pickled, kind_of, put, stored_by_torch
+from .tensor_classes import is_pickled, is_subclass, kind_of, put
 
 if TYPE_CHECKING:
     pass
@@ -388,7 +388,9 @@ class _Filling:
             self.objects.append(leaf)
             leaf = Leaf(leaf.name, leaf.path, None)
         elif isinstance(leaf.value, torch.Tensor) and is_pickled(leaf.value):
-            self.pickled.append((leaf, self._as_torch_stored(leaf)))
+            self.pickled.append((leaf, self._as_torch_stored(leaf, checkpoint)))
+            return True
+        elif is_subclass(leaf.value) and self._take_as_torch_stored(leaf, checkpoint):
             return True
         else:
             try:
@@ -456,20 +458,30 @@ class _Filling:
             pieces.append(Piece(piece.offsets, piece.lengths, source))
         return Shards(saved.shape, dtype, pieces)
 
-    def _as_torch_stored(self, leaf: Leaf) -> Any:
-        """The value of a tensor of the checkpoint, for one without one strided memory."""
-        import torch
+    def _take_as_torch_stored(self, leaf: Leaf, checkpoint: Checkpoint) -> bool:
+        """Take what torch stores by its class; False: the library can read it."""
+        try:
+            self.pickled.append((leaf, self._as_torch_stored(leaf, checkpoint)))
+        except Error as problem:
+            if problem.status != Status.EMISMATCH:
+                raise
+            return False
+        return True
 
-        stored = stored_by_torch(self.path, leaf.name)
-        value = decode(leaf.name, stored, allow_pickle=self.options.allow_pickle)
-        if type(value) is torch.Tensor and not is_pickled(value):
+    def _as_torch_stored(self, leaf: Leaf, checkpoint: Checkpoint) -> Any:
+        """The value of a tensor of the checkpoint, for one without one strided memory."""
+        try:
+            stored = checkpoint.stored(leaf.name)
+        except Error as problem:
+            if problem.status != Status.EINVAL:
+                raise
             raise make_error(
                 f"load '{self.path}': '{leaf.name}' is a plain tensor in the checkpoint, and "
                 f"{kind_of(leaf.value)} in the state; load into a plain tensor",
                 status=Status.EMISMATCH,
                 tensor=leaf.name,
-            )
-        return value
+            ) from problem
+        return decode(leaf.name, stored, allow_pickle=self.options.allow_pickle)
 
     def decode_objects(self, state: StateDict) -> list[tuple[Leaf, Any]]:
         """The loaded objects, with their places in the state."""

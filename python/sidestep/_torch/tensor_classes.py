@@ -5,12 +5,10 @@ classes that keep their data in other tensors.  They are saved as objects, pickl
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import Any, NoReturn
 
 from .._c.abi import Status
-from .._c.checked import is_url
 from .._c.errors import make_error, refuse
 
 
@@ -34,6 +32,19 @@ def is_pickled(value: Any) -> bool:
     if hasattr(cls, "__tensor_flatten__"):
         return True
     return value.device.type == "cpu" and _plain(value) is None
+
+
+def is_subclass(value: Any) -> bool:
+    """Whether ``value`` is a tensor of a class of its own, with a memory of its own."""
+    import torch
+
+    cls = type(value)
+    return (
+        isinstance(value, torch.Tensor)
+        and cls is not torch.Tensor
+        and cls is not torch.nn.Parameter
+        and not cls.__module__.startswith("torch.")
+    )
 
 
 def kind_of(value: Any) -> str:
@@ -141,24 +152,3 @@ def _copy(target: Any, value: Any) -> None:
                 _copy(getattr(target, name), getattr(value, name))
             return
     target.copy_(value)
-
-
-def stored_by_torch(path: str, name: str) -> bytes:
-    """What torch has stored as the tensor ``name`` in its checkpoint ``path``: a torch.save() file.
-
-    Error (EUNSUPPORTED): it is in several parts, compressed, or in an object store; ECORRUPT.
-    """
-    from .metadata import read_metadata
-
-    found = [] if is_url(path) else list(read_metadata(path).storage_data.items())
-    parts = [info for index, info in found if index.fqn == name]
-    if len(parts) != 1 or getattr(parts[0], "transform_descriptors", None):
-        refuse(name, "such a tensor is read only as one part, not compressed, from a directory")
-    part = parts[0]
-    file = os.path.join(path, os.path.basename(part.relative_path))
-    with open(file, "rb") as opened:
-        size = os.fstat(opened.fileno()).st_size
-        if not 0 <= part.offset <= part.offset + part.length <= size:
-            raise make_error(f"'{name}' ends after '{file}'", status=Status.ECORRUPT, tensor=name)
-        opened.seek(part.offset)
-        return opened.read(part.length)
