@@ -259,7 +259,8 @@ struct sidestep_path_item {
  * Two entries of one state may have the same name if their boxes differ (a rank with several
  * shards of a tensor).  If several ranks list a tensor with the same box, it is saved once: by
  * the lowest rank.  With SIDESTEP_TENSOR_REPLICATED on all of them, the rank with the least to
- * write saves it, and several ranks save parts of a large tensor.
+ * write saves it, and several ranks save parts of a large tensor.  Nothing compares their values:
+ * the caller, which knows what its ranks have, gives values that differ names that differ.
  */
 struct sidestep_tensor {
     size_t struct_size;
@@ -401,7 +402,7 @@ sidestep_state_dict_add_tensor(struct sidestep_state_dict *state,
  * sidestep_state_dict_add_value(state, name, path, path_length, value, err):
  * Add an object; Python sees ${value} under ${name}.  Takes ownership of ${value} on success.  To
  * load an object, add it with a NULL ${value}, load, and call sidestep_state_dict_value().  The
- * lowest rank that lists an object saves it.
+ * lowest rank that lists an object saves it; values of other ranks are not compared with it.
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_state_dict_add_value(struct sidestep_state_dict *state, const char *name,

@@ -7,6 +7,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 import torch.distributed as dist
 from ranks import run_ranks
@@ -14,6 +15,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
 import sidestep
+from sidestep._torch import compared
 
 
 class Log(logging.Handler):
@@ -60,6 +62,24 @@ def test_plain_tensors_and_objects(tmp_path: Path) -> None:
     assert len(thing) == 1 and "'sampler.seen' on ranks 0, 1, 2" in thing[0]
     assert len(end) == 1 and "'w' on ranks" in end[0]
     assert len(without_first) == 1 and "on ranks 1, 2" in without_first[0]
+
+
+def many_names(rank: int, path: str) -> list[str]:
+    """As many as a large model and its optimizer have; a few differ."""
+    odd = range(0, 4000, 100)
+    state = {f"layer.{i}": torch.ones(3) * (rank if i in odd else 1) for i in range(4000)}
+    log, group = Log(), _group()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compared, "_MOST", 100)
+        sidestep.async_save(state, checkpoint_id=path, process_group=group).result()
+    logging.getLogger("sidestep").removeHandler(log)
+    return log.lines
+
+
+def test_many_names(tmp_path: Path) -> None:
+    """Nearly all of those that differ are found, however many names there are."""
+    (told,) = run_ranks(2, many_names, str(tmp_path / "a"))[0]
+    assert 32 <= told.count("on ranks 0, 1") <= 40
 
 
 def meshes(rank: int, path: str) -> list[str]:

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Finds names under which ranks have different values: only one of these is saved.
 
-The ranks compare hashes with one all-reduce, in the first save of an engine.  Each name has a
-place in a table by its hash; of names that share a place on a rank, one is compared.
+The ranks compare hashes with all-reduces, in the first save of an engine.  Each name has a place in
+a table by its hash; of names that share a place on a rank, one is compared: objects first, then the
+smallest tensors.  Those differ most often: random states, counters.  The table has eight places
+for each name.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from .._c.errors import make_error
 if TYPE_CHECKING:
     from .state import StateDict
 
-PLACES = 512
+MIN_PLACES = 512
+MAX_PLACES = 1 << 16  # 3 MiB
 _WORDS = 6  # of a place: a name, a value and a mesh, each with its complement
 _ALL = (1 << 64) - 1
 _SAMPLE = 2048  # bytes that are hashed at each end of a tensor
@@ -44,13 +47,21 @@ def _hash(*parts: bytes) -> int:
     return int.from_bytes(found.digest(), "little") or 1
 
 
-def values_of(state: StateDict) -> dict[int, _Value]:
+def places_for(names: int) -> int:
+    """The size of the table if no rank has more names."""
+    return int(min(max(MIN_PLACES, 8 * names), MAX_PLACES))
+
+
+def values_of(state: StateDict, places: int) -> dict[int, _Value]:
     """This rank's values, by their places.  Tensors on devices are not looked at."""
-    found: dict[int, _Value] = {}
+    found: dict[int, tuple[int, _Value]] = {}
     for name, box, data, mesh in state.samples(_SAMPLE):
         key = _hash(name.encode("utf-8", "surrogatepass"), box)
-        found.setdefault(key % PLACES, _Value(name, key, _hash(*data), _hash(mesh)))
-    return found
+        size = sum(map(len, data)) if box else 0
+        before = found.get(key % places)
+        if before is None or size < before[0]:
+            found[key % places] = size, _Value(name, key, _hash(*data), _hash(mesh))
+    return {place: value for place, (_, value) in found.items()}
 
 
 def sample(address: int, size: int, most: int) -> list[bytes]:
@@ -66,15 +77,16 @@ def differing(state: Optional[StateDict], rank: int, size: int, maxima: Maxima) 
 
     Error (EINVAL) on all ranks: they are of DTensors on different meshes.
     """
-    mine = values_of(state) if state is not None else {}
-    words = [0] * (_WORDS * PLACES)
+    count = places_for(maxima([len(state.names) if state is not None else 0])[0])
+    mine = values_of(state, count) if state is not None else {}
+    words = [0] * (_WORDS * count)
     for place, one in mine.items():
         for i, number in enumerate((one.key, one.value, one.mesh)):
             words[_WORDS * place + 2 * i] = number
             words[_WORDS * place + 2 * i + 1] = _ALL - number
     words = maxima(words)
     places: list[tuple[int, bool]] = []
-    for place in range(PLACES):
+    for place in range(count):
         key, value, mesh = (
             words[at] == _ALL - words[at + 1]
             for at in range(_WORDS * place, _WORDS * place + _WORDS, 2)
