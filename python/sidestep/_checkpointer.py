@@ -31,7 +31,7 @@ from ._engine import engine_for
 from ._environment import GRACE_S, environment, tell_about_job
 from ._exit import end_within
 from ._files import Files, set_files
-from ._filling import agree_on_latest, check_target, fill_from, is_over_already, resume
+from ._filling import agree_on_latest, check_request, fill_from, is_over_already, resume
 from ._handle import FailedSave, SaveHandle, take_sticky, wait_for_turn, wait_until
 from ._hooks import Failures, Hooks
 from ._loaded import Loaded
@@ -133,7 +133,7 @@ class Checkpointer:
         check_compression(more["compress"])
         check_spread(more["spread_s"])
         self._final, self._compress, self._spread_s = final, more["compress"], more["spread_s"]
-        self._strict_objects = bool(more["strict_objects"])
+        self._strict_objects = a_flag(more["strict_objects"], "strict_objects")
         self._max_failures = a_count(more["max_failures"], "max_failures")
         given = more["grace_s"]
         self._grace_s = GRACE_S if given is None else a_number(given, "grace_s")
@@ -372,11 +372,11 @@ class Checkpointer:
         of `load`.
         """
         began = time.monotonic()
-        check_target(state)
+        how: dict[str, Any] = {"verify": verify, "strict": strict, "exact": exact, "cast": cast}
+        check_request(state, how)
         step = None if step is None else a_step(step)
         self._last_step = -1  # perhaps of a line that was left behind
         wait_for_turn(self._saves, 0, self._engine.comm.waits_until)  # those of this line
-        how: dict[str, Any] = {"verify": verify, "strict": strict, "exact": exact, "cast": cast}
         loaded = resume(self._series, state, step, **how)
         self._resumed_step = -1 if loaded is None else loaded.step
         if loaded is not None:
@@ -401,11 +401,11 @@ class Checkpointer:
         Errors: `Error`: ENOTFOUND; EMISMATCH for names that ``strict`` and ``exact`` do not allow;
         those of `sidestep.load`.
         """
-        check_target(into)
+        how: dict[str, Any] = {"verify": verify, "strict": strict, "exact": exact, "cast": cast}
+        check_request(into, how)
         step = a_step(step, least=-1)
         if step < 0:
             step = agree_on_latest(self._series, self.latest)
-        how: dict[str, Any] = {"verify": verify, "strict": strict, "exact": exact, "cast": cast}
         return fill_from(self._series, step, into, **how)
 
     # -- the end

@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING, Any, Literal, Optional, Union
 
 from ._c import abi
 from ._c.calls import report_progress, run_cancellable, texts
-from ._c.checked import MAX_STEP, a_count, a_function, a_path, a_text, one_of, some_texts, words_of
+from ._c.checked import (
+    MAX_STEP,
+    a_count,
+    a_flag,
+    a_function,
+    a_path,
+    a_text,
+    one_of,
+    some_texts,
+    words_of,
+)
 from ._c.library import lib
 from ._modes import without_modes
 
@@ -131,10 +141,10 @@ def convert(
     """
     options = _options(to, objects, dtype, progress)
     options.flags = (
-        abi.CONVERT_REPLACE * bool(replace)
-        | abi.CONVERT_MODEL_ONLY * bool(model_only)
-        | abi.CONVERT_DRY_RUN * bool(dry_run)
-        | abi.CONVERT_PARTIAL * bool(partial)
+        abi.CONVERT_REPLACE * a_flag(replace, "replace")
+        | abi.CONVERT_MODEL_ONLY * a_flag(model_only, "model_only")
+        | abi.CONVERT_DRY_RUN * a_flag(dry_run, "dry_run")
+        | abi.CONVERT_PARTIAL * a_flag(partial, "partial")
     )
     for field, words in (("include", include), ("exclude", exclude), ("rename", rename)):
         array = some_texts(words, field)

@@ -10,7 +10,7 @@ from typing import Optional, Union
 
 from ._c import abi
 from ._c.calls import report_progress, run_cancellable
-from ._c.checked import a_count, a_function, a_path
+from ._c.checked import a_count, a_flag, a_function, a_path
 from ._c.library import lib
 from ._modes import without_modes
 
@@ -62,7 +62,7 @@ def copy(
     """
     a_function(progress, "progress")
     options = abi.CopyOptions(
-        flags=abi.COPY_REPLACE * bool(replace), threads=a_count(threads, "threads")
+        flags=abi.COPY_REPLACE * a_flag(replace, "replace"), threads=a_count(threads, "threads")
     )
     report_progress(options, progress)
     places = a_path(source, "source"), a_path(destination, "destination")

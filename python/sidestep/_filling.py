@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, Optional
 
 from ._c.abi import Status
-from ._c.checked import a_state, one_of
+from ._c.checked import a_flag, a_state, one_of
 from ._c.errors import Error, make_error, reworded
 from ._loaded import Loaded
 from ._series import Series
@@ -18,10 +18,14 @@ from ._torch.flatten import Leaf, is_stateful
 log = logging.getLogger("sidestep")
 
 
-def check_target(state: Any) -> None:
-    """TypeError: no checkpoint can fill ``state``.  Checked even if there is no checkpoint yet."""
+def check_request(state: Any, how: dict[str, Any]) -> None:
+    """TypeError, ValueError: no checkpoint can fill ``state``, or not in this way.  Checked even if
+    there is no checkpoint yet."""
     if not is_stateful(state):
         a_state(state, "state")
+    for name in ("strict", "exact"):
+        a_flag(how[name], name)
+    one_of("cast", how["cast"], (None, "allow"))
 
 
 def fill_from(series: Series, step: int, state: Any, *, rejected: str = "", **how: Any) -> Loaded:
@@ -29,7 +33,6 @@ def fill_from(series: Series, step: int, state: Any, *, rejected: str = "", **ho
     ``how``: strict, exact, verify and cast of `LoadOptions`."""
     from ._torch.load import LoadOptions, fill
 
-    one_of("cast", how["cast"], (None, "allow"))
     path = series.path_of(step)
     options = LoadOptions(optional=_optional(state), whole=is_stateful(state), complete=True, **how)
     return replace(fill(state, path, series.engine, options), step=step, rejected=rejected)

@@ -15,7 +15,7 @@ from typing import Any, Optional, Union
 from ._c import abi
 from ._c.abi import Status
 from ._c.calls import run_cancellable
-from ._c.checked import a_count, a_path, a_text, some_texts
+from ._c.checked import a_count, a_flag, a_path, a_text, some_texts
 from ._c.errors import Error, make_error, refuse
 from ._c.library import lib
 from ._checkpoint import Checkpoint, CheckpointMetadata, ObjectMetadata, TensorMetadata, text_of
@@ -74,6 +74,7 @@ def read(
     for a box that is not inside of the tensor.
     """
     path = a_path(path, "path")
+    a_flag(allow_pickle, "allow_pickle")
     if name is not None:
         a_text(name, "name")
     with Checkpoint(path) as checkpoint:

@@ -10,7 +10,7 @@ from typing import Optional, Union
 
 from ._c.abi import ErrorInfo, LatestReport, List, Presence, Status, VerifyMode
 from ._c.calls import call
-from ._c.checked import a_path, a_text, words_of
+from ._c.checked import a_flag, a_path, a_text, words_of
 from ._c.errors import check
 from ._c.library import lib
 from ._environment import environment
@@ -88,10 +88,10 @@ def pin(path: Path, on: bool = True) -> None:
 
     Errors: `Error`: ENOTFOUND if there is no such checkpoint, or it was deleted meanwhile.
     """
-    call(lib().sidestep_pin, os.fsencode(a_path(path, "path")), bool(on))
+    call(lib().sidestep_pin, os.fsencode(a_path(path, "path")), a_flag(on, "on"))
 
 
 @without_modes
 def tag(path: Path, tag: str, on: bool = True) -> None:
     """Add a tag (letters, digits, '_' and '-') to the checkpoint ``path``, or remove it."""
-    call(lib().sidestep_tag, os.fsencode(a_path(path, "path")), a_text(tag, "tag"), bool(on))
+    call(lib().sidestep_tag, os.fsencode(a_path(path, "path")), a_text(tag, "tag"), a_flag(on, "on"))

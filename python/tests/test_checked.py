@@ -346,6 +346,7 @@ BAD_OPTIONS: list[dict[str, Any]] = [
     *({"name": wrong} for wrong in (5, "a\0", "\ud800")),
     *({name: wrong} for name in ("busy", "on_full", "at_signal") for wrong in (5, "x", [])),
     *({name: 5} for name in ("compress", "snapshot", "io", "final")),
+    *({name: wrong} for name in ("strict_objects", "fence") for wrong in ("no", 0, None)),
     *({"spread_s": wrong} for wrong in ("x", -1, float("nan"))),
     *({name: 5} for name in ("on_staged", "on_committed", "on_failed", "on_deleted")),
 ]
@@ -380,6 +381,7 @@ BAD_CONVERSIONS: list[dict[str, Any]] = [
     *({name: [5]} for name in ("include", "exclude", "rename")),
     *({name: ["a\0b"]} for name in ("include", "exclude", "rename")),
     *({name: 5} for name in ("include", "exclude", "rename", "compress", "progress")),
+    *({name: "no"} for name in ("replace", "model_only", "dry_run", "partial")),
 ]
 
 
@@ -387,6 +389,38 @@ BAD_CONVERSIONS: list[dict[str, Any]] = [
 def test_options_of_a_conversion(good: str, here: Path, options: dict[str, Any]) -> None:
     with pytest.raises((TypeError, ValueError), match=next(iter(options)) + "[:=]|is no size"):
         sidestep.convert(good, "out.safetensors", **{"objects": "skip", **options})
+
+
+@pytest.mark.parametrize("wrong", ["no", "False", 0, 1, None])
+def test_flags(good: str, here: Path, tmp_path: Path, wrong: Any) -> None:
+    """A text is true, whatever it says: so it is no flag."""
+    out = tmp_path / "out"
+    uses: dict[str, list[Callable[[], object]]] = {
+        "strict_objects": [
+            lambda: sidestep.save(a_state(), checkpoint_id=out, strict_objects=wrong),
+            lambda: sidestep.async_save(a_state(), checkpoint_id=out, strict_objects=wrong),
+            lambda: Writer(out, strict_objects=wrong),
+        ],
+        "overwrite": [lambda: Writer(out, overwrite=wrong)],
+        "allow_pickle": [
+            lambda: Reader(good, allow_pickle=wrong),
+            lambda: sidestep.read(good, allow_pickle=wrong),
+            lambda: sidestep.read(good, "w", allow_pickle=wrong),
+        ],
+        "replace": [lambda: sidestep.copy(good, out, replace=wrong)],
+        "on": [lambda: sidestep.pin(good, wrong), lambda: sidestep.tag(good, "a", wrong)],
+    }
+    for name, calls in uses.items():
+        for use in calls:
+            with pytest.raises(TypeError, match=f"^{name}: True or False is wanted"):
+                use()
+    with Checkpointer(tmp_path / "run", no_dist=True, signals=()) as run:
+        run.save(1, a_state()).wait()
+        for name in ("strict", "exact"):
+            for fill in (run.resume, run.load):
+                with pytest.raises(TypeError, match=f"^{name}: True or False is wanted"):
+                    fill(a_state(), **{name: wrong})
+    assert not out.exists()
 
 
 def test_names_of_tensors(good: str) -> None:

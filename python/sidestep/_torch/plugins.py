@@ -33,7 +33,7 @@ from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, W
 from torch.futures import Future
 
 from .._c.abi import Status
-from .._c.checked import a_number, a_path, a_step, absolute
+from .._c.checked import a_flag, a_number, a_path, a_step, absolute
 from .._c.errors import Error
 from .._checkpoint import Checkpoint
 from .._comm import Comm, StoreComm
@@ -170,10 +170,10 @@ class Writer(_AtPath, StorageWriter):
         check_compression(compress)
         self.path = a_path(path, "path")
         self.files = files
-        self.strict_objects = strict_objects
+        self.strict_objects = a_flag(strict_objects, "strict_objects")
         self.compress = compress if not _extensions else compress_of(_extensions)
         self.extensions = list(_extensions)
-        self.overwrite = overwrite
+        self.overwrite = a_flag(overwrite, "overwrite")
         self.step = None if step is None else a_step(step)
         self.timeout = a_number(timeout, "timeout")
         self.save_id = uuid.uuid4().hex
@@ -398,7 +398,7 @@ class Reader(_AtPath, StorageReader):
     def __init__(self, path: PathLike, *, allow_pickle: bool = False) -> None:
         super().__init__()
         self.path = a_path(path, "path")
-        self.allow_pickle = allow_pickle
+        self.allow_pickle = a_flag(allow_pickle, "allow_pickle")
         self.load_id = uuid.uuid4().hex
         self._metadata: Optional[Metadata] = None
         self._file: Optional[tuple[int, ...]] = None  # that it was read from

@@ -20,7 +20,7 @@ from typing import Any, Optional, TypeVar, Union, cast
 from torch.distributed.checkpoint import default_planner, filesystem, staging
 from torch.distributed.checkpoint.api import CheckpointException
 
-from .._c.checked import a_path
+from .._c.checked import a_flag, a_path
 from .._c.errors import Error, make_error, status_of
 from .._files import Files
 from .._options import Ways
@@ -92,7 +92,7 @@ def save_route(
     there are ``files`` or ``strict_objects``, and torch would do it.
     """
     route = _save_route(checkpoint_id, storage_writer, planner, use_collectives)
-    asked: dict[str, Any] = {"files": files, "strict_objects": strict_objects or None}
+    asked: dict[str, Any] = {"files": files, "strict_objects": a_flag(strict_objects, "strict_objects") or None}
     asked = {name: value for name, value in asked.items() if value is not None}
     if asked and isinstance(route, Stock):
         names = ", ".join(asked)
