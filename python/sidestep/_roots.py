@@ -94,4 +94,5 @@ def pin(path: Path, on: bool = True) -> None:
 @without_modes
 def tag(path: Path, tag: str, on: bool = True) -> None:
     """Add a tag (letters, digits, '_' and '-') to the checkpoint ``path``, or remove it."""
-    call(lib().sidestep_tag, os.fsencode(a_path(path, "path")), a_text(tag, "tag"), a_flag(on, "on"))
+    what = os.fsencode(a_path(path, "path")), a_text(tag, "tag"), a_flag(on, "on")
+    call(lib().sidestep_tag, *what)

@@ -100,7 +100,8 @@ class TrainState:
         elif self.model is not None:
             state["model"] = get_model_state_dict(self.model)
         if self._as_object:
-            state["closure"] = {str(i): (o.state_dict(),) for i, o in enumerate(self._as_object)}
+            states = [_without_meshes(one.state_dict()) for one in self._as_object]
+            state["closure"] = {str(i): (one,) for i, one in enumerate(states)}
         if self.schedulers:
             state["scheduler"] = {str(i): (s.state_dict(),) for i, s in enumerate(self.schedulers)}
         mine = f"rank{self._rank}"
@@ -122,7 +123,7 @@ class TrainState:
         if self._by_name:
             _set_optimizers(self.model, self._by_name, state["optimizer"])
         for i, optimizer in enumerate(self._as_object):
-            optimizer.load_state_dict(state["closure"][str(i)][0])
+            optimizer.load_state_dict(_on_mesh_of(optimizer, state["closure"][str(i)][0]))
         for i, scheduler in enumerate(self.schedulers):
             scheduler.load_state_dict(state["scheduler"][str(i)][0])
         mine = f"rank{self._rank}"
@@ -149,6 +150,35 @@ class TrainState:
     def may_lack(self, name: str) -> bool:
         """Whether a run can go on from a checkpoint that lacks ``name``."""
         return name.startswith(_MAY_LACK)
+
+
+def _without_meshes(state: Any) -> Any:
+    """``state`` with plain tensors instead of DTensors, so that any number of ranks can take it.
+    Collective if some are sharded."""
+    from torch.utils._pytree import tree_map
+
+    return tree_map(lambda v: v.full_tensor() if hasattr(v, "full_tensor") else v, state)
+
+
+def _on_mesh_of(optimizer: Any, state: Any) -> Any:
+    """``state`` for ``optimizer``: if its parameters are DTensors, the state is replicated on their
+    mesh, as LBFGS has it."""
+    import torch
+    from torch.utils._pytree import tree_map
+
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    meshes = [p.device_mesh for p in parameters if hasattr(p, "device_mesh")]
+    if not meshes:
+        return state
+    from torch.distributed.tensor import DTensor, Replicate
+
+    def spread(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor) or isinstance(value, DTensor):
+            return value
+        whole, placements = value.to(meshes[0].device_type), [Replicate()] * meshes[0].ndim
+        return DTensor.from_local(whole, meshes[0], placements, run_check=False)
+
+    return tree_map(spread, state)
 
 
 def _set_optimizers(model: Any, optimizers: list[Any], state: dict[str, Any]) -> None:

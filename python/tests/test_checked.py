@@ -391,6 +391,31 @@ def test_options_of_a_conversion(good: str, here: Path, options: dict[str, Any])
         sidestep.convert(good, "out.safetensors", **{"objects": "skip", **options})
 
 
+def test_the_length_of_a_name(here: Path, tmp_path: Path) -> None:
+    """4,096 bytes, both ways with torch; one more is refused by name, both ways."""
+    for most, inner in (("x" * 4096, None), ("x" * 2047, "y" * 2048), ("\u00e9" * 2048, None)):
+        value: Any = torch.ones(3) if inner is None else {inner: torch.ones(3)}
+        empty: Any = torch.zeros(3) if inner is None else {inner: torch.zeros(3)}
+        for save, load in ((sidestep.save, stock.load), (stock.save, sidestep.load)):
+            save({most: value}, checkpoint_id=tmp_path / "a")
+            got = {most: empty}
+            load(got, checkpoint_id=tmp_path / "a")
+            assert (got[most] if inner is None else got[most][inner]).sum() == 3
+        for save_one in (sidestep.save, sidestep.async_save):
+            with pytest.raises(Error, match="x.*|\u00e9.*: the name has more than 4096 bytes"):
+                save_one({most + "z": value}, checkpoint_id=tmp_path / "b")
+        assert not (tmp_path / "b").exists()
+        stock.save({most + "z": value, "w": torch.ones(1)}, checkpoint_id=tmp_path / "c")
+        for use in (
+            lambda: sidestep.load({"w": torch.ones(1)}, checkpoint_id=tmp_path / "c"),
+            lambda: sidestep.read(tmp_path / "c", "w"),
+            lambda: sidestep.copy(tmp_path / "c", tmp_path / "d"),
+        ):
+            with pytest.raises(Error, match=r"has 4097 bytes, the limit is 4096") as caught:
+                use()
+            assert caught.value.status == Status.EUNSUPPORTED
+
+
 @pytest.mark.parametrize("wrong", ["no", "False", 0, 1, None])
 def test_flags(good: str, here: Path, tmp_path: Path, wrong: Any) -> None:
     """A text is true, whatever it says: so it is no flag."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from pathlib import Path
 from typing import Any
@@ -126,6 +127,54 @@ def test_more_ranks_than_before(tmp_path: Path) -> None:
     zero, one = run_ranks(2, on_fewer, str(tmp_path), 2)
     assert zero[0] == [] and zero[1] != one[1]
     assert one[0] and all(".rank1." in name for name in one[0])
+
+
+def with_closure(rank: int, root: str, n: int) -> Any:
+    """LBFGS, whose state are DTensors if the parameters are."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    def make() -> tuple[nn.Module, torch.optim.Optimizer]:
+        torch.manual_seed(3)
+        model = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 4))  # evenly sharded: torch needs it
+        if n > 0:
+            fully_shard(model, mesh=init_device_mesh("cpu", (n,)))
+        return model, torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=3, history_size=3)
+
+    def train(model: nn.Module, optimizer: torch.optim.Optimizer, steps: int) -> list[float]:
+        rows = torch.linspace(-1, 1, 32).reshape(8, 4)
+
+        def closure() -> torch.Tensor:
+            optimizer.zero_grad()
+            loss: torch.Tensor = (model(rows) ** 2).mean()
+            loss.backward()
+            return loss
+
+        return [float(optimizer.step(closure)) for _ in range(steps)]
+
+    log: list[str] = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: log.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger("sidestep").addHandler(handler)
+    with sidestep.Checkpointer(root, signals=()) as checkpoints:
+        model, optimizer = make()
+        if n == 2:
+            train(model, optimizer, 3)
+            checkpoints.save(1, sidestep.TrainState(model, optimizer)).wait()
+            saved = train(model, optimizer, 3)
+            model, optimizer = make()
+        checkpoints.resume(sidestep.TrainState(model, optimizer))
+        return log, train(model, optimizer, 3), saved if n == 2 else None
+
+
+def test_an_optimizer_with_a_closure_on_any_number_of_ranks(tmp_path: Path) -> None:
+    results = run_ranks(2, with_closure, str(tmp_path), 2)
+    for log, resumed, saved in results:
+        assert not any("different values" in line for line in log), log
+        assert resumed == saved
+    for n, ranks in ((1, 1), (0, 1), (4, 4)):
+        for _, resumed, _ in run_ranks(ranks, with_closure, str(tmp_path), n):
+            assert resumed == pytest.approx(results[0][2], rel=1e-4)
 
 
 def save_on_one_rank_only(rank: int, root: str) -> str:

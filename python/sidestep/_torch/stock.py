@@ -92,7 +92,8 @@ def save_route(
     there are ``files`` or ``strict_objects``, and torch would do it.
     """
     route = _save_route(checkpoint_id, storage_writer, planner, use_collectives)
-    asked: dict[str, Any] = {"files": files, "strict_objects": a_flag(strict_objects, "strict_objects") or None}
+    strict = a_flag(strict_objects, "strict_objects") or None
+    asked: dict[str, Any] = {"files": files, "strict_objects": strict}
     asked = {name: value for name, value in asked.items() if value is not None}
     if asked and isinstance(route, Stock):
         names = ", ".join(asked)
