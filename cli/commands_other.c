@@ -21,7 +21,8 @@ const struct cli_command cli_command_cp = {
          "whole and durable, or not at all.",
          "After an interruption, the same command goes on where it stopped: files that are there "
          "are checked, and those that are missing or damaged are copied. gc removes what an "
-         "interrupted copy left. If DST is already a whole copy of SRC, nothing is copied.",
+         "interrupted copy left. A copy to a full disk gives the space back at once. If DST is "
+         "already a whole copy of SRC, nothing is copied.",
          "Files that an incremental save shares with other checkpoints are copied. Pins, tags and "
          "metrics belong to the root, and are not."},
     .json = "{\"source\",\"destination\",\"save_id\",\"step\",\"files\",\"bytes\","

@@ -38,8 +38,7 @@ static void print_text(const struct cli *cli, const struct sidestep_copy_report 
 /* May the copy have left files that the next one need not copy again? */
 static bool is_interrupted(enum sidestep_status status)
 {
-    return status == SIDESTEP_ECANCELLED || status == SIDESTEP_ENOSPC || status == SIDESTEP_EIO ||
-           status == SIDESTEP_ETIMEDOUT;
+    return status == SIDESTEP_ECANCELLED || status == SIDESTEP_EIO || status == SIDESTEP_ETIMEDOUT;
 }
 
 int cli_cp_run(const struct cli *cli)

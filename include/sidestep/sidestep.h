@@ -2203,8 +2203,9 @@ struct sidestep_copy_report {
  * succeeds.  With SIDESTEP_COPY_REPLACE it may hold another checkpoint, or a damaged copy; in a
  * directory, nothing but that.  What is replaced stays until the copy takes its place.
  *
- * After SIDESTEP_ECANCELLED, ENOSPC, EIO and the like, and after a kill, the same call goes on: it
- * checks files that are there by their hashes, and copies those that are missing or damaged.
+ * After SIDESTEP_ECANCELLED, EIO and the like, and after a kill, the same call goes on: it checks
+ * files that are there by their hashes, and copies those that are missing or damaged.  After
+ * SIDESTEP_ENOSPC in a directory, nothing is left: the space is free again at once.
  * sidestep_gc() removes an unfinished copy (at an object store once it is an hour old), and so does
  * a save to the same destination.
  *

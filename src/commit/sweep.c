@@ -4,12 +4,15 @@
 
 #include <assert.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/base.h"
 #include "commit/commit_marker.h"
 #include "commit/extra_files.h"
 #include "commit/lock_file.h"
 #include "commit/name_list.h"
+
+#define OUTCOME_SECONDS (24 * 3600) /* no rank waits for so long, and clocks differ by less */
 
 enum sidestep_status sweep_move_to_trash(struct store_dir *parent, const char *name,
                                          const char *save_id, struct sidestep_error *err)
@@ -382,7 +385,9 @@ static enum sidestep_status fence(struct sweep *sweep, const char *name, struct 
     return name_list_add(&removals->trash, trash, err);
 }
 
-/* An outcome file tells the ranks of a save why it ended. No rank of a dead save waits for it. */
+/* An outcome file tells the ranks of a save why it ended. No rank of a dead save waits for it. A
+ * save of another target may be alive, whose ranks would then not know the outcome: a save that is
+ * no part of a series removes only what is older than a day. */
 static void remove_outcome(struct sweep *sweep, const char *name)
 {
     struct store_stat stat;
@@ -390,6 +395,9 @@ static void remove_outcome(struct sweep *sweep, const char *name)
     enum sidestep_status status = store_stat(sweep->parent, name, &stat, NULL);
 
     if (status == SIDESTEP_ENOTFOUND)
+        return;
+    if (status == SIDESTEP_OK && sweep->mode == SWEEP_ONE_OFF &&
+        (stat.modified == 0 || time(NULL) - stat.modified < OUTCOME_SECONDS))
         return;
     if (status == SIDESTEP_OK && stat.kind != STORE_FILE)
         report_kept(sweep, name, SWEEP_NOT_A_FILE);
@@ -404,8 +412,7 @@ static void remove_outcome(struct sweep *sweep, const char *name)
 static void remove_outcomes(struct sweep *sweep, const struct name_list *names)
 {
     for (size_t i = 0; i < names->count; i++)
-        if (file_name_parse(names->names[i]).kind == FILE_NAME_OUTCOME &&
-            sweep->mode != SWEEP_ONE_OFF)
+        if (file_name_parse(names->names[i]).kind == FILE_NAME_OUTCOME)
             remove_outcome(sweep, names->names[i]);
 }
 

@@ -210,11 +210,13 @@ static enum sidestep_status transfer(struct checkpoint_copy *c, struct sidestep_
     return c->target->publish(c, err);
 }
 
-/* Can the same call be repeated, and go on from what is there? Not if it would fail again. */
+/* Does what was written stay, for the same call to go on? Not if that would fail again, and not on
+ * full storage, where others need the space at once. */
 static bool can_resume(enum sidestep_status status)
 {
     switch (status) {
     case SIDESTEP_OK:
+    case SIDESTEP_ENOSPC:
     case SIDESTEP_ECORRUPT:
     case SIDESTEP_EEXISTS:
     case SIDESTEP_EUNSAFE:

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""enospc.py -- saves to storage that is too small by various amounts, and under limits of file sizes
-and descriptors. A save must fail with the right status and free the space that it used, the old
-checkpoint must stay, and with enough space the next save must succeed.
+"""enospc.py -- saves, copies and conversions to storage that is too small by various amounts, and saves
+under limits of file sizes and descriptors. Each must fail with the right status and free the space
+that it used, the old checkpoint must stay, and with enough space the next one must succeed.
 """
 import os
 import resource
@@ -80,6 +80,45 @@ def sweep(rig, saver, in_place):
     return complaints, len(sizes)
 
 
+def command_into(folder, words, size):
+    """Run a command to storage of this size; return (complaints, whether it succeeded)."""
+    target = os.path.join(folder, "it")
+    mount(folder, size)
+    try:
+        before = used(folder)
+        result = rigs.run([*words, target])
+        complaints = []
+        if result.status not in (0, 28) or (result.status and "storage is full" not in result.err):
+            complaints.append(str(result))
+        if result.status and used(folder) > before:
+            complaints.append(f"{used(folder) - before} bytes were not given back: {result}")
+        if result.status and os.listdir(folder):
+            complaints.append(f"left: {os.listdir(folder)}")
+        mount(folder, 64 << 20, again=True)
+        again = rigs.run([*words, target]) if result.status else result
+        if again.status != 0 or os.listdir(folder) != ["it"]:
+            complaints.append(f"with room: {again}, {os.listdir(folder)}")
+        return complaints, result.status == 0
+    finally:
+        subprocess.run(["umount", folder], check=True)
+
+
+def sweep_command(rig, saver, *words):
+    source = os.path.join(rig.folder(), "source")
+    rigs.run([saver, "save", source, "1"])
+    need = sum(entry.stat().st_size for entry in os.scandir(source))
+    command = [os.path.join(rig.build, "sidestep"), *words, source]
+    complaints, fitted = [], 0
+    sizes = range(8 * PAGE, need + 16 * PAGE, PAGE if rig.long else 5 * PAGE)
+    for size in sizes:
+        found, fits = command_into(rig.folder(), command, size)
+        complaints += [f"{size} bytes: {text}" for text in found]
+        fitted += fits
+    if fitted in (0, len(sizes)):
+        complaints.append(f"{fitted} of {len(sizes)} sizes were enough: nothing was tried")
+    return complaints, len(sizes)
+
+
 def under_limit(workload, which, limit):
     """Complaints about a save under a resource limit."""
     folder = workload.prepare()
@@ -100,8 +139,11 @@ def main():
             complaints, count = sweep(rig, saver, in_place)
             where = "in place" if in_place else "of a new one"
             rig.test(f"a save {where} on storage of {count} sizes", complaints)
+        for words in (["cp"], ["convert", "--to=dcp"]):
+            complaints, count = sweep_command(rig, saver, *words)
+            rig.test(f"{words[0]} to storage of {count} sizes", complaints)
     else:
-        rig.skip("saves on storage that is too small", "a tmpfs cannot be mounted here")
+        rig.skip("saves, copies and conversions to storage that is too small", "a tmpfs cannot be mounted here")
     workload = rigs.Workload(rig, saver, "a save in place", 1)
     compressed = rigs.Workload(rig, saver, "a compressed save in place", 1, "save-zstd")
     sizes = [1, 50, 1000] + list(range(PAGE, 300 << 10, 6 * PAGE))

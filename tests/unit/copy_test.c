@@ -339,6 +339,7 @@ TEST(a_full_disk_says_how_much_is_needed)
     fault_arm("", 0, false, 0);
     assert_non_null(strstr(err.message, "the storage is full: the copy takes "));
     expect_absent(copy_path("copy"));
+    assert_string_equal(hidden(), ""); /* the space was given back */
     ASSERT_OK(copy(source, copy_path("copy"), 0));
     expect_equal(source, copy_path("copy"));
 }

@@ -1,11 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* sweep_test.c -- a one-off save removes what dead one-off saves left beside it, whatever their
  * names, and nothing else. */
+#include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "base/owned.h"
 #include "commit/sweep.h"
+#include "support/scratch.h"
 #include "support/store_sim.h"
 #include "support/unit.h"
 
@@ -89,4 +95,39 @@ TEST(a_one_off_save_removes_what_dead_ones_left)
     store_dir_close(TAKE(root));
     store_dir_close(TAKE(others));
     sim_free(&sim);
+}
+
+/* What rank 0 left for the others goes with the first save on the next day, and not before: a save
+ * beside it may be alive. */
+TEST(a_one_off_save_removes_outcomes_of_yesterday)
+{
+    static const struct {
+        const char *name;
+        time_t age;
+        bool stays;
+    } files[] = {
+        {".sidestep." RUN ".outcome", 2 * 24 * 3600, false},
+        {".sidestep.00000000000000000000000000000002.outcome", 3600, true},
+        {"outcome", 2 * 24 * 3600, true},
+    };
+    struct scratch scratch;
+    char path[PATH_MAX];
+
+    assert_true(scratch_make(&scratch, NULL));
+    OWNED_DIR *root = NULL;
+    assert_int_equal(store_dir_open(store_posix(), NULL, scratch.path, &root, NULL), SIDESTEP_OK);
+    for (size_t i = 0; i < ARRAY_LENGTH(files); i++) {
+        struct timespec times[2] = {{.tv_sec = time(NULL) - files[i].age}};
+        times[1] = times[0];
+        make_file(root, files[i].name, "why", false);
+        snprintf(path, sizeof(path), "%s/%s", scratch.path, files[i].name);
+        assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
+    }
+    sweep_one_off(root->store, root, "mine");
+    for (size_t i = 0; i < ARRAY_LENGTH(files); i++) {
+        snprintf(path, sizeof(path), "%s/%s", scratch.path, files[i].name);
+        if ((access(path, F_OK) == 0) != files[i].stays)
+            fail_msg("%s: it %s", files[i].name, files[i].stays ? "is gone" : "stays");
+    }
+    scratch_remove(&scratch);
 }
