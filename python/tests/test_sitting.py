@@ -37,7 +37,8 @@ def sit(out: Path, *arguments: str, run: Path = RUN) -> tuple[int, str, list[dic
 def test_a_rehearsal_of_all_steps(tmp_path: Path) -> None:
     status, output, records = sit(tmp_path, "--sitting", "10m", "--rehearse")
     summary = (tmp_path / "summary.txt").read_text()
-    assert status == 0, output + summary + (tmp_path / "log.txt").read_text()
+    logs = "".join(log.read_text() for log in tmp_path.glob("log-*.txt"))
+    assert status == 0, output + summary + logs
     assert not [record for record in records if record.get("ok") is False]
     good = {(r["step"], r["name"]) for r in records if r.get("ok")}
     controls = {("race", "race control"), ("training", "training control")}

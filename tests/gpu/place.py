@@ -46,6 +46,10 @@ class Gpu:
     def wait(self):
         torch.cuda.synchronize()
 
+    def differing(self, words, number):
+        """How many words of a tensor in host memory are not ``number``."""
+        return int((words.cuda() != number).sum())
+
     def problem(self):
         """A mistake that only the stand-in sees."""
         return
@@ -86,6 +90,9 @@ class StandIn:
         for stream in self.streams:
             self.driver.synchronize(0, stream)
         self.driver.wait()
+
+    def differing(self, words, number):
+        return int((words != number).sum())
 
     def problem(self):
         found = self.driver.problem()

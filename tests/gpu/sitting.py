@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """sitting.py --sitting TIME -- all that a borrowed GPU is wanted for, the most valuable first.
 
-Each step is a process of its own with a share of the time. What it prints goes to OUT/results.jsonl
-at once, and OUT/summary.txt is written anew after each step: a sitting that is cut off loses the
-step that was under way, not what that had found. Needs no network.
+Each step is a process of its own with a share of the time. Steps that measure no time run together.
+What a step prints goes to OUT/results.jsonl at once, and OUT/summary.txt is written anew after each
+step: a sitting that is cut off loses the step that was under way, not what that had found. Needs no
+network.
 
 --rehearse runs the same steps, each for moments, over the stand-in driver and on processors.
 """
 
 import argparse
 import importlib
+import itertools
 import json
 import os
 import select
@@ -22,24 +24,25 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 QUERY = "name,driver_version,memory.total,pcie.link.gen.max,pcie.link.width.max"
 
-# (name, module, share of the time, arguments); what is left over goes to the steps that follow.
+# (stage, name, module, share of the time, arguments). The steps of a stage run together; those that
+# measure time have a stage of their own. What is left over goes to the stages that follow.
 STEPS = [
-    ("stand-in", "probe", 0.02, ["--place", "standin"]),
-    ("driver", "probe", 0.05, []),
-    ("tests", "checks", 0.15, []),
-    ("race", "race", 0.10, ["--words", "2e9"]),
-    ("figures", "gpu_bench", 0.25, ["--gib", "1,4", "--runs", "5"]),
-    ("training", "train", 0.35, []),
-    ("long race", "race", 0.40, ["--words", "1e10"]),
-    ("large figures", "gpu_bench", 1.0, ["--gib", "16,32", "--runs", "3", "--small", "0"]),
+    (1, "stand-in", "probe", 0.30, ["--place", "standin"]),
+    (1, "driver", "probe", 0.30, []),
+    (1, "tests", "checks", 0.30, []),
+    (1, "race", "race", 0.30, ["--words", "2e9"]),
+    (1, "training", "train", 0.40, []),
+    (2, "figures", "gpu_bench", 0.40, ["--gib", "1,4", "--runs", "5"]),
+    (3, "long race", "race", 0.40, ["--words", "1e10"]),
+    (4, "large figures", "gpu_bench", 1.0, ["--gib", "16,32", "--runs", "3", "--small", "0"]),
 ]
 SMALL = ["--gib", "0.001", "--tensors", "6", "--small", "0", "--runs", "1", "--ways", "default"]
 REHEARSAL = [
-    ("stand-in", "probe", 0.2, ["--place", "standin"]),
-    ("tests", "checks", 0.2, ["--collect-only"]),
-    ("race", "race", 0.4, ["--place", "standin", "--words", "5e5", "--at-once", "262144"]),
-    ("training", "train", 0.5, ["--device", "cpu", "--steps", "8", "--variant", "foreach"]),
-    ("figures", "gpu_bench", 1.0, ["--device", "cpu", *SMALL]),
+    (1, "stand-in", "probe", 0.5, ["--place", "standin"]),
+    (1, "tests", "checks", 0.5, ["--collect-only"]),
+    (1, "race", "race", 0.5, ["--place", "standin", "--words", "5e5", "--at-once", "262144"]),
+    (2, "training", "train", 0.5, ["--device", "cpu", "--steps", "8", "--variant", "foreach"]),
+    (3, "figures", "gpu_bench", 1.0, ["--device", "cpu", *SMALL]),
 ]
 TIMED = ("race", "train", "gpu_bench")
 """Modules that end by themselves after --seconds."""
@@ -60,6 +63,11 @@ class Results:
         self.records.append({"step": step, **record})
         os.write(self.lines, json.dumps(self.records[-1]).encode() + b"\n")
         os.fsync(self.lines)
+
+    def finish(self, step, state, seconds):
+        self.steps.append((step, state, seconds))
+        self.write_summary()
+        print(f"{step}: {state}", flush=True)
 
     def bad(self):
         return [record for record in self.records if record.get("ok") is False]
@@ -111,21 +119,6 @@ def in_child(module, arguments, output, log):
         os._exit(code)
 
 
-def read_lines(source, ends):
-    """Lines from a pipe until it is closed; None, and the end: time is over."""
-    rest = b""
-    while True:
-        left = ends - time.monotonic()
-        if left <= 0 or not select.select([source], [], [], left)[0]:
-            yield None
-            return
-        data = os.read(source, 65536)
-        if not data:
-            return
-        *lines, rest = (rest + data).split(b"\n")
-        yield from lines
-
-
 def end_group(child):
     """Of a step that is over, and what it started."""
     for number, wait in ((signal.SIGTERM, 2), (signal.SIGKILL, 0)):
@@ -136,32 +129,75 @@ def end_group(child):
         time.sleep(wait)
 
 
-def run_step(results, name, module, arguments, seconds):
-    """Run a step for at most ``seconds``; its state in a word or two."""
-    if module in TIMED:  # it should end by itself before it is cut off
-        arguments = [*arguments, "--seconds", str(0.8 * seconds)]
-    log = os.open(results.folder / "log.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    os.write(log, f"==== {name}: {module} {' '.join(arguments)}\n".encode())
-    source, output = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(source)
-        in_child(module, arguments, output, log)
-    os.close(output)
-    cut = False
-    for line in read_lines(source, time.monotonic() + seconds):
-        cut = line is None
-        try:
-            results.add(name, json.loads(b"cut off" if line is None else line))
-        except (ValueError, TypeError):
-            os.write(log, (b"cut off" if line is None else line) + b"\n")
-    if cut:
-        end_group(child)
-    _, status = os.waitpid(child, 0)
-    for descriptor in (source, log):
-        os.close(descriptor)
-    code = os.waitstatus_to_exitcode(status)
-    return "cut off" if cut else "done" if code == 0 else f"ended with {code}"
+class Step:
+    """A step under way."""
+
+    def __init__(self, results, name, module, arguments, seconds):
+        """Start it; it has so many seconds."""
+        if module in TIMED:  # it should end by itself before it is cut off
+            arguments = [*arguments, "--seconds", str(0.8 * seconds)]
+        self.results, self.name, self.rest, self.state = results, name, b"", None
+        self.began = time.monotonic()
+        self.ends = self.began + seconds
+        path = results.folder / f"log-{name.replace(' ', '-')}.txt"
+        self.log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        os.write(self.log, f"==== {name}: {module} {' '.join(arguments)}\n".encode())
+        self.source, output = os.pipe()
+        self.child = os.fork()
+        if self.child == 0:
+            os.close(self.source)
+            in_child(module, arguments, output, self.log)
+        os.close(output)
+
+    def fileno(self):
+        return self.source
+
+    def read(self):
+        """Take what it has printed; the end of that is its end."""
+        data = os.read(self.source, 65536)
+        *lines, self.rest = (self.rest + data).split(b"\n")
+        for line in lines:
+            try:
+                self.results.add(self.name, json.loads(line))
+            except (ValueError, TypeError):
+                os.write(self.log, line + b"\n")
+        if not data:
+            self.end()
+
+    def cut_off(self):
+        """Its time is over."""
+        self.results.add(self.name, {"name": "cut off", "ok": False})
+        end_group(self.child)
+        self.end("cut off")
+
+    def end(self, state=None):
+        _, status = os.waitpid(self.child, 0)
+        for descriptor in (self.source, self.log):
+            os.close(descriptor)
+        code = os.waitstatus_to_exitcode(status)
+        self.state = state or ("done" if code == 0 else f"ended with {code}")
+        self.results.finish(self.name, self.state, time.monotonic() - self.began)
+
+
+def run_stage(results, steps, ends):
+    """Run steps together, each for its share of the sitting."""
+    left = ends - time.monotonic() - 3
+    if left <= 1:
+        for name, *_ in steps:
+            results.finish(name, "no time was left", 0)
+        return
+    running = [
+        Step(results, name, module, arguments, min(share * results.budget, left))
+        for name, module, share, arguments in steps
+    ]
+    while running:
+        left = min(step.ends for step in running) - time.monotonic()
+        for step in select.select(running, [], [], max(0, left))[0]:
+            step.read()
+        for step in running:
+            if step.state is None and time.monotonic() >= step.ends:
+                step.cut_off()
+        running = [step for step in running if step.state is None]
 
 
 def preload():
@@ -213,36 +249,29 @@ def parse():
     options = parser.parse_args()
     steps = REHEARSAL if options.rehearse else STEPS
     only = [name.strip() for name in options.only.split(",") if name.strip()]
-    unknown = set(only) - {name for name, *_ in steps}
+    unknown = set(only) - {name for _, name, *_ in steps}
     if unknown:
         parser.error(f"--only: there is no step {', '.join(sorted(unknown))}; see --list")
-    return options, [step for step in steps if not only or step[0] in only]
+    return options, [step for step in steps if not only or step[1] in only]
 
 
 def main():
     """Run the steps; 1: something was wrong, or a step did not end."""
     options, steps = parse()
     if options.list:
-        for name, module, share, arguments in steps:
-            print(f"{name:16} {share:4.0%} of the time  {module} {' '.join(arguments)}")
+        for stage, name, module, share, arguments in steps:
+            print(f"{stage}. {name:14} {share:4.0%} of the time  {module} {' '.join(arguments)}")
         return 0
     sys.path[:0] = [str(Path(__file__).parent), str(ROOT / "bench")]
     if options.rehearse:
         os.environ["OMP_NUM_THREADS"] = "1"
     results = Results(options.out, options.sitting)
-    if {module for _, module, *_ in steps} & set(TIMED):
+    if {module for _, _, module, *_ in steps} & set(TIMED):
         preload()
     results.add("machine", {"name": "machine", **machine()})
     ends = time.monotonic() + options.sitting
-    for name, module, share, arguments in steps:
-        began = time.monotonic()
-        seconds = min(share * options.sitting, ends - began - 3)
-        state = "no time was left"
-        if seconds > 1:
-            state = run_step(results, name, module, arguments, seconds)
-        results.steps.append((name, state, time.monotonic() - began))
-        results.write_summary()
-        print(f"{name}: {state}", flush=True)
+    for _, stage in itertools.groupby(steps, key=lambda step: step[0]):
+        run_stage(results, [step[1:] for step in stage], ends)
     print(f"{len(results.bad())} wrong or missed; see {results.folder}/summary.txt")
     return int(bool(results.bad()) or any(state != "done" for _, state, _ in results.steps))
 

@@ -9,6 +9,7 @@ after its second save has begun; and from what that left.
 import argparse
 import contextlib
 import multiprocessing
+import multiprocessing.connection
 import os
 import signal
 import tempfile
@@ -275,6 +276,28 @@ def control(plan, ends):
     place.say("training control", **figures)
 
 
+def report(plan, ends):
+    """Compare, if there is time for it."""
+    if time.monotonic() > ends:
+        place.say("training", variant=plan["variant"], skipped="no time was left")
+    else:
+        place.say("training", **compare(plan, ends))
+
+
+def run_together(work, at_once, ends):
+    """Run [(function, plan)], each in a process, so many at once. No time is measured here."""
+    context = multiprocessing.get_context("fork")
+    running = []
+    for function, plan in work:
+        while len(running) >= at_once:
+            multiprocessing.connection.wait([process.sentinel for process in running])
+            running = [process for process in running if process.is_alive()]
+        running.append(context.Process(target=function, args=(plan, ends)))
+        running[-1].start()
+    for process in running:
+        process.join()
+
+
 def main(arguments=None):
     """See above."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -283,17 +306,16 @@ def main(arguments=None):
     parser.add_argument("--steps", type=int, default=16)
     parser.add_argument("--width", type=int, default=None)
     parser.add_argument("--seconds", type=float, default=600)
+    parser.add_argument("--at-once", type=int, default=None, help="trainings at a time")
     options = parser.parse_args(arguments)
+    options.at_once = options.at_once or (6 if options.device == "cuda" else 1)
     ends = time.monotonic() + options.seconds
     names = options.variant or (VARIANTS if options.device == "cuda" else ON_CPU)
     width = options.width or (2048 if options.device == "cuda" else 32)
     plan = {"device": options.device, "steps": options.steps, "width": width}
-    control({**plan, "variant": "foreach"}, ends)
-    for name in names:
-        if time.monotonic() > ends:
-            place.say("training", variant=name, skipped="no time was left")
-            continue
-        place.say("training", **compare({**plan, "variant": name}, ends))
+    work = [(control, {**plan, "variant": "foreach"})]
+    work += [(report, {**plan, "variant": name}) for name in names]
+    run_together(work, options.at_once, ends)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ step waits for those of its own turn and of earlier ones.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Optional
 
 if TYPE_CHECKING:
@@ -102,19 +102,17 @@ def is_capturing() -> bool:
 
 
 def _storages(optimizer: Any) -> Iterator[int]:
+    """Addresses of the storages of its parameters and states."""
     for group in optimizer.param_groups:
-        for parameter in group["params"]:
-            yield from _storage_of(parameter)
+        yield from _storages_of(group["params"])
     for state in optimizer.state.values():
         if isinstance(state, dict):
-            for value in state.values():
-                yield from _storage_of(value)
+            yield from _storages_of(state.values())
 
 
-def _storage_of(value: Any) -> Iterator[int]:
-    local: Optional[Any] = getattr(value, "_local_tensor", value)
-    if hasattr(local, "untyped_storage"):
-        yield local.untyped_storage().data_ptr()  # type: ignore[union-attr]
+def _storages_of(values: Iterable[Any]) -> list[int]:
+    tensors = [getattr(value, "_local_tensor", value) for value in values]
+    return [t.untyped_storage().data_ptr() for t in tensors if hasattr(t, "untyped_storage")]
 
 
 fences = Fences()

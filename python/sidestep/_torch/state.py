@@ -47,6 +47,7 @@ class _Entry:
     strides: Any
     device: Any
     away: bool  # not in host memory
+    direct: bool  # on a device from which the library copies it as it is
     turn: Optional[int]  # turn of a device tensor to which only fenced steps write; else None
     complex: bool
     lazy: bool  # its elements differ from its memory: it is saved row-major
@@ -94,6 +95,7 @@ class _Entry:
         self.away, self.complex = _is_away(local), local.dtype.is_complex
         self.lazy, self.reach = _is_lazy(local), reach(local)
         self.at = self.size = 0
+        self.direct = self.away and not self.lazy and _device.is_direct(local)
         in_place = local.is_contiguous() and not self.away and not self.lazy
         self.host_bytes = local.numel() * local.itemsize if in_place else 0
 
@@ -146,7 +148,7 @@ def _dtensor_class() -> Any:
 
 
 def _is_away(tensor: Any) -> bool:
-    return bool(tensor.device.type != "cpu")
+    return not tensor.is_cpu
 
 
 def _is_lazy(tensor: Any) -> bool:
@@ -187,9 +189,11 @@ class _Memory:
         storage = tensor.untyped_storage()
         self.addresses.append(tensor.data_ptr())
         self.storages.append(storage)
-        if not _is_away(tensor):
-            return None
-        self.devices.add(tensor.device.index)
+        return self.turn_of(storage, tensor.device) if _is_away(tensor) else None
+
+    def turn_of(self, storage: Any, device: Any) -> Optional[int]:
+        """The turn of a tensor that the library reads on its device, if it may be copied late."""
+        self.devices.add(device.index)
         turn = self._late.get(storage.data_ptr())
         self.late = self.late or turn is not None
         return turn
@@ -351,7 +355,7 @@ class StateDict:
                 or (local.is_neg() or (entry.complex and local.is_conj())) is not entry.lazy
             ):
                 return None
-            if entry.away or entry.lazy:
+            if (entry.away and not entry.direct) or entry.lazy:
                 if entry.lacks_memory(local) or memory.add(local) != entry.turn:
                     return None
                 continue
@@ -361,6 +365,8 @@ class StateDict:
                 if entry.lacks_memory(local):
                     return None
                 entry.at, entry.size = at, size
+            if entry.direct and memory.turn_of(storage, entry.device) != entry.turn:
+                return None
             address(at)
             keep(storage)
         return changed
