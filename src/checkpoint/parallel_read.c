@@ -12,6 +12,8 @@
 /* How much larger a buffer is than the longest range, in bytes: for the rest of the first and last
  * page, whatever the page size. */
 #define HEADROOM_BYTES ((uint64_t)128 << 10)
+/* Buffers of a thread, beside those of its requests, from which a device may still copy. */
+#define COPYING_SLOTS 2u
 
 /* What the threads of one parallel_read_run() share. */
 struct shared_run {
@@ -31,6 +33,8 @@ struct slot {
     uint8_t *buffer;
     uint8_t *bytes; /* where the range begins */
     struct store_places places;
+    int32_t device; /* that copies from the buffer, until ${event} */
+    void *event;    /* of that device; NULL: none was needed yet */
 };
 
 /* One thread that reads. */
@@ -38,15 +42,58 @@ struct read_thread {
     struct shared_run *run;
     struct store_queue queue;
     struct slot *slots;
-    struct slot *free; /* a list */
+    struct slot *free;                   /* a list */
+    struct slot *copying, *last_copying; /* a queue of slots from which devices copy */
 };
 
-static void use(struct read_thread *r, size_t i, uint8_t *bytes, enum sidestep_status status,
+static void release_slot(struct read_thread *r, struct slot *slot)
+{
+    slot->next = r->free;
+    r->free = slot;
+}
+
+/* Wait until the device no longer reads the oldest buffer from which one copies. */
+static void finish_oldest_copy(struct read_thread *r)
+{
+    const struct parallel_read *many = r->run->many;
+    struct slot *slot = r->copying;
+    struct sidestep_error why = {0};
+
+    assert(slot != NULL);
+    r->copying = slot->next;
+    enum sidestep_status status =
+        devices_wait_copies(many->devices, slot->device, slot->event, &why);
+    if (status != SIDESTEP_OK)
+        (void)many->use(many->context, slot->request.tag, NULL, status, &why);
+    release_slot(r, slot);
+}
+
+/* Put a slot aside until ${device} has copied what was submitted. */
+static void begin_copy(struct read_thread *r, struct slot *slot, int32_t device)
+{
+    struct devices *devices = r->run->many->devices;
+
+    if (slot->device != device)
+        devices_free_event(devices, slot->device, &slot->event);
+    slot->device = device;
+    /* Without a mark, devices_wait_copies() waits for all that was submitted. */
+    devices_mark_copies(devices, device, &slot->event);
+    slot->next = NULL;
+    *(r->copying == NULL ? &r->copying : &r->last_copying->next) = slot;
+    r->last_copying = slot;
+}
+
+/* Let the caller use what was read to ${slot}. */
+static void use(struct read_thread *r, struct slot *slot, enum sidestep_status status,
                 const struct sidestep_error *why)
 {
     const struct parallel_read *many = r->run->many;
+    int32_t device = many->use(many->context, slot->request.tag, slot->bytes, status, why);
 
-    many->use(many->context, i, bytes, status, why);
+    if (device >= 0)
+        begin_copy(r, slot, device);
+    else
+        release_slot(r, slot);
 }
 
 /* Can the range be read straight to its target? With O_DIRECT (${page} is not 0), only if it is
@@ -88,24 +135,27 @@ static void start(struct read_thread *r, size_t i)
 {
     const struct parallel_read *many = r->run->many;
     struct parallel_read_range s = many->describe(many->context, i);
-    struct slot *slot = r->free;
     struct sidestep_error why = {0};
 
     if (s.file == NULL) {
-        use(r, i, NULL, SIDESTEP_OK, NULL);
+        (void)many->use(many->context, i, NULL, SIDESTEP_OK, NULL);
         return;
     }
-    assert(slot != NULL); /* there are as many slots as the queue accepts requests */
+    if (r->free == NULL)
+        finish_oldest_copy(r);
+    struct slot *slot = r->free;
+    assert(slot != NULL); /* there are more slots than the queue accepts requests, or as many */
+    r->free = slot->next;
+    slot->request = (struct store_request){.tag = i};
     uint8_t *to = choose_target(many, slot, &s);
     slot->places = (struct store_places){s.places, s.place_count, slot->buffer};
     if (s.file->file == NULL || s.end > s.file->source.length || s.begin > s.end) {
         assert(s.places == NULL || s.file->file != NULL);
         enum sidestep_status status =
             source_read(&s.file->source, to, s.end - s.begin, s.begin, &why);
-        use(r, i, slot->bytes, status, &why);
+        use(r, slot, status, &why);
         return;
     }
-    r->free = slot->next;
     slot->request = (struct store_request){.file = s.file->file,
                                            .memory = to,
                                            .places = s.places != NULL ? &slot->places : NULL,
@@ -117,11 +167,7 @@ static void start(struct read_thread *r, size_t i)
 
 static void finish(struct read_thread *r, struct store_request *request)
 {
-    struct slot *slot = (struct slot *)(void *)request;
-
-    use(r, request->tag, slot->bytes, request->status, &request->err);
-    slot->next = r->free;
-    r->free = slot;
+    use(r, (struct slot *)(void *)request, request->status, &request->err);
 }
 
 /* Take the next range, if there is one and the queue has space. */
@@ -138,7 +184,7 @@ static bool take_range(struct read_thread *r, size_t *i)
 static void read_ranges(void *context)
 {
     struct shared_run *run = context;
-    struct slot slots[STORE_QUEUE_MAX_DEPTH];
+    struct slot slots[STORE_QUEUE_MAX_DEPTH + COPYING_SLOTS];
     struct read_thread r = {.run = run};
     uint8_t *buffers =
         run->pool.bytes + atomic_fetch_add(&run->next_thread, 1u) * run->slots * run->slot_bytes;
@@ -146,9 +192,8 @@ static void read_ranges(void *context)
 
     store_queue_open(&r.queue, run->many->kind, run->threads);
     for (unsigned k = 0; k < run->slots; k++) {
-        slots[k].buffer = buffers + k * run->slot_bytes;
-        slots[k].next = r.free;
-        r.free = &slots[k];
+        slots[k] = (struct slot){.buffer = buffers + k * run->slot_bytes, .device = -1};
+        release_slot(&r, &slots[k]);
     }
     for (;;) {
         struct store_request *done = store_queue_poll(&r.queue);
@@ -162,6 +207,10 @@ static void read_ranges(void *context)
             break;
         finish(&r, done);
     }
+    while (r.copying != NULL)
+        finish_oldest_copy(&r);
+    for (unsigned k = 0; k < run->slots; k++)
+        devices_free_event(run->many->devices, slots[k].device, &slots[k].event);
     store_queue_close(&r.queue);
 }
 
@@ -190,7 +239,8 @@ static enum sidestep_status read_with(const struct parallel_read *many, struct w
     };
 
     shared.slots = (unsigned)min_u64(store_queue_depth_per_thread(many->kind, shared.threads),
-                                     many->count + 1);
+                                     many->count + 1) +
+                   (many->devices != NULL ? COPYING_SLOTS : 0);
     enum sidestep_status status =
         pool_reserve(&shared.pool, shared.threads * shared.slots * shared.slot_bytes, workers, err);
     if (status != SIDESTEP_OK)

@@ -41,9 +41,12 @@ struct parallel_read {
     /* Called once per range, on any thread, until stopped() returns true; ranges that were started
      * are still used. Ranges are read in order, but may complete in any order. ${bytes} are those
      * from begin to end, in the target or in a buffer; of a range with places, those in the buffer.
-     * If ${status} is not OK, ${why} is the reason. */
-    void (*use)(void *context, size_t i, uint8_t *bytes, enum sidestep_status status,
-                const struct sidestep_error *why);
+     * If ${status} is not OK, ${why} is the reason.
+     * Returns a device to which copies from ${bytes} were submitted, the only one, or -1. They read
+     * the buffer until they are done. If they fail, use() is called once more, with that status and
+     * no bytes. */
+    int32_t (*use)(void *context, size_t i, uint8_t *bytes, enum sidestep_status status,
+                   const struct sidestep_error *why);
     bool (*stopped)(void *context);
 };
 

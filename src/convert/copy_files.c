@@ -205,8 +205,8 @@ static struct parallel_read_range describe_piece(void *context, size_t i)
                                         .end = piece->end};
 }
 
-static void use_piece(void *context, size_t i, uint8_t *bytes, enum sidestep_status status,
-                      const struct sidestep_error *why)
+static int32_t use_piece(void *context, size_t i, uint8_t *bytes, enum sidestep_status status,
+                         const struct sidestep_error *why)
 {
     struct plain_copy *plain_copy = context;
     const struct piece *piece = &plain_copy->pieces[i];
@@ -218,11 +218,12 @@ static void use_piece(void *context, size_t i, uint8_t *bytes, enum sidestep_sta
         status = write_checked(plain_copy->c, piece->file, piece->begin, bytes,
                                piece->end - piece->begin, &failure);
     if (status == SIDESTEP_OK)
-        return;
+        return -1;
     lock_acquire(&plain_copy->shared.lock);
     if (!atomic_exchange(&plain_copy->stop, true))
         plain_copy->shared.err = failure;
     lock_release(&plain_copy->shared.lock);
+    return -1;
 }
 
 static bool has_stopped(void *context)

@@ -354,7 +354,7 @@ static enum sidestep_status check_piece(struct fetch *f, const struct piece *pie
 }
 
 static enum sidestep_status write_piece(struct fetch *f, const struct piece *piece, uint8_t *bytes,
-                                        struct sidestep_error *err)
+                                        int32_t *copying, struct sidestep_error *err)
 {
     const struct load_plan_chunk *chunk = &f->plan->chunks[piece->chunk];
     uint64_t length = piece->end - piece->begin;
@@ -367,13 +367,14 @@ static enum sidestep_status write_piece(struct fetch *f, const struct piece *pie
         return SIDESTEP_OK;
     }
     for (size_t t = 0; t < chunk->target_count; t++)
-        TRY(target_write_bytes(f->devices, &chunk->box, piece->begin, length, bytes,
-                               chunk->targets[t], err));
+        TRY(target_submit_bytes(f->devices, &chunk->box, piece->begin, length, bytes,
+                                chunk->targets[t], copying, err));
     return SIDESTEP_OK;
 }
 
+/* ${*copying}: see target.h. */
 static enum sidestep_status write_job(struct fetch *f, const struct job *job, uint8_t *bytes,
-                                      struct sidestep_error *err)
+                                      int32_t *copying, struct sidestep_error *err)
 {
     const struct piece *pieces = &f->pieces[job->first_piece];
 
@@ -383,7 +384,7 @@ static enum sidestep_status write_job(struct fetch *f, const struct job *job, ui
         if (job->place_count != 0)
             at = pieces[p].at;
         TRY(write_piece(f, &pieces[p], pieces[p].direct != NULL ? pieces[p].direct : bytes + at,
-                        err));
+                        copying, err));
     }
     return SIDESTEP_OK;
 }
@@ -447,31 +448,41 @@ static struct parallel_read_range get_job_range(void *context, size_t i)
                       : NULL};
 }
 
-static void consume_job(void *context, size_t i, uint8_t *bytes, enum sidestep_status status,
-                        const struct sidestep_error *read_error)
+/* For an error message: the first tensor that a read job fills. */
+static const char *name_of_job(const struct fetch *f, const struct job *job)
+{
+    return f->plan->chunks[f->pieces[job->first_piece].chunk].entry->name;
+}
+
+static int32_t consume_job(void *context, size_t i, uint8_t *bytes, enum sidestep_status status,
+                           const struct sidestep_error *read_error)
 {
     struct fetch *f = context;
     const struct job *job = &f->jobs[i];
     struct sidestep_error why = {0};
+    int32_t copying = -1;
 
     if (atomic_load(&f->failed))
-        return;
+        return copying;
     if (status != SIDESTEP_OK) {
         why = *read_error;
+        if (bytes == NULL)
+            error_wrap(&why, "copy tensor '%s' and others to a device", name_of_job(f, job));
         error_wrap(&why, "file '%s'", job->file->name);
     } else if (job->whole_item) {
         status = run_item(f, job, &why);
     } else if (job->is_compressed) {
         status = decode_job(f, job, bytes, &why);
     } else {
-        status = write_job(f, job, bytes, &why);
+        status = write_job(f, job, bytes, &copying, &why);
     }
     if (status == SIDESTEP_OK)
-        return;
+        return copying;
     lock_acquire(&f->shared.lock);
     if (!atomic_exchange(&f->failed, true))
         f->shared.err = why;
     lock_release(&f->shared.lock);
+    return copying;
 }
 
 static bool has_failed(void *context)

@@ -89,10 +89,10 @@ enum sidestep_status target_prepare(struct devices *devices, struct sidestep_sta
 
 /* ---- writing */
 
-static enum sidestep_status write_to_device(struct devices *devices, const struct box *stored,
-                                            uint64_t begin, uint64_t length, uint8_t *bytes,
-                                            const struct state_entry *target,
-                                            struct sidestep_error *err)
+static enum sidestep_status submit_to_device(struct devices *devices, const struct box *stored,
+                                             uint64_t begin, uint64_t length, uint8_t *bytes,
+                                             const struct state_entry *target,
+                                             struct sidestep_error *err)
 {
     int32_t device = (int32_t)target->on_device - 1;
     struct box_memory memory = state_entry_memory(target);
@@ -106,11 +106,36 @@ static enum sidestep_status write_to_device(struct devices *devices, const struc
     if (status == SIDESTEP_OK)
         status = device_batch_submit(&batch, err);
     devices_leave(devices, before);
-    /* Wait after a failure, too: submitted copies still read the buffer. */
-    enum sidestep_status waited = devices_synchronize(devices, device, devices->devices[device].in,
-                                                      status == SIDESTEP_OK ? err : NULL);
-    status = status != SIDESTEP_OK ? status : waited;
-    return WRAP(status, err, "copy tensor '%s' to device %d", target->name, device);
+    return status;
+}
+
+/* Wait for copies that may still read a buffer. */
+static enum sidestep_status wait_for_copies(struct devices *devices, int32_t *copying,
+                                            struct sidestep_error *err)
+{
+    int32_t device = *copying;
+
+    *copying = -1;
+    return device < 0 ? SIDESTEP_OK : devices_wait_copies(devices, device, NULL, err);
+}
+
+enum sidestep_status target_submit_bytes(struct devices *devices, const struct box *stored,
+                                         uint64_t begin, uint64_t length, uint8_t *bytes,
+                                         const struct state_entry *target, int32_t *copying,
+                                         struct sidestep_error *err)
+{
+    struct box_memory memory = state_entry_memory(target);
+    int32_t device = (int32_t)target->on_device - 1;
+
+    if (device < 0) {
+        (void)box_transfer(stored, begin, length, bytes, &memory, BOX_SCATTER);
+        return SIDESTEP_OK;
+    }
+    if (*copying != device)
+        TRY(wait_for_copies(devices, copying, err));
+    *copying = device;
+    return WRAP(submit_to_device(devices, stored, begin, length, bytes, target, err), err,
+                "copy tensor '%s' to device %d", target->name, device);
 }
 
 enum sidestep_status target_write_bytes(struct devices *devices, const struct box *stored,
@@ -118,12 +143,17 @@ enum sidestep_status target_write_bytes(struct devices *devices, const struct bo
                                         const struct state_entry *target,
                                         struct sidestep_error *err)
 {
-    struct box_memory memory = state_entry_memory(target);
+    int32_t copying = -1;
+    enum sidestep_status status =
+        target_submit_bytes(devices, stored, begin, length, bytes, target, &copying, err);
+    /* Wait after a failure, too: submitted copies still read the buffer. */
+    enum sidestep_status waited =
+        wait_for_copies(devices, &copying, status == SIDESTEP_OK ? err : NULL);
 
-    if (target->on_device != 0)
-        return write_to_device(devices, stored, begin, length, bytes, target, err);
-    (void)box_transfer(stored, begin, length, bytes, &memory, BOX_SCATTER);
-    return SIDESTEP_OK;
+    if (status != SIDESTEP_OK)
+        return status;
+    return WRAP(waited, err, "copy tensor '%s' to device %d", target->name,
+                (int)target->on_device - 1);
 }
 
 enum sidestep_status target_write_box(struct devices *devices, const struct box_memory *from,
@@ -140,5 +170,5 @@ enum sidestep_status target_write_box(struct devices *devices, const struct box_
     if (rows == NULL)
         return FAIL_NOMEM(err, bytes);
     (void)box_transfer(&from->box, 0, bytes, rows, from, BOX_GATHER);
-    return write_to_device(devices, &from->box, 0, bytes, rows, target, err);
+    return target_write_bytes(devices, &from->box, 0, bytes, rows, target, err);
 }

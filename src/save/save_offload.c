@@ -180,13 +180,14 @@ int32_t sidestep_device_of(const void *address)
     return device;
 }
 
-/* Wait until every copy is submitted.  False: the save has failed, and no copy is in flight. */
-static bool await_submission(struct sidestep_save *save)
+/* Wait until the copies up to ${turn} are submitted.  False: the save has failed, and no copy is in
+ * flight. */
+static bool await_submission(struct sidestep_save *save, uint32_t turn)
 {
     struct offload *offload = &save->engine->saver->offload;
 
     assert(save->pipeline.offload == offload);
-    while (!offload_wait_submitted(offload, FENCE_SLICE_MS))
+    while (!offload_wait_submitted(offload, turn, FENCE_SLICE_MS))
         if (atomic_load(&save->pipeline.stop)) {
             offload_drain(offload);
             return false;
@@ -199,13 +200,14 @@ static enum sidestep_status fence(struct sidestep_save *save, const struct sides
 {
     struct sidestep_engine *engine = save->engine;
     uint64_t from = clock_now(engine->clock);
-    bool waits = !offload_wait_submitted(&engine->saver->offload, 0);
+    bool waits = !offload_wait_submitted(&engine->saver->offload, turn, 0);
     enum sidestep_status status = SIDESTEP_OK;
 
-    /* Slots become free as windows are written, and the caller waits for that now. */
+    /* The caller waits for a thread in the background now: for one that submits, or, if windows
+     * share the pool, for those that write them. */
     if (waits)
         sidestep_save_hurry(save);
-    if (await_submission(save))
+    if (await_submission(save, turn))
         status = offload_fence(&engine->saver->offload, stream, turn, err);
     lock_acquire(&save->shared.lock);
     save->shared.info.fence_ns += clock_now(engine->clock) - from;

@@ -340,6 +340,52 @@ enum sidestep_status devices_synchronize(struct devices *devices, int32_t device
     return status;
 }
 
+void devices_mark_copies(struct devices *devices, int32_t device, void **event)
+{
+    struct device_driver *driver = devices->driver;
+    int before;
+    enum sidestep_status status = devices_enter(devices, device, &before, NULL);
+
+    if (status == SIDESTEP_OK) {
+        if (*event == NULL)
+            status = driver->ops->event_new(driver, event, NULL);
+        if (status == SIDESTEP_OK)
+            status = driver->ops->event_record(driver, *event, devices->devices[device].in, NULL);
+        devices_leave(devices, before);
+    }
+    if (status != SIDESTEP_OK)
+        devices_free_event(devices, device, event);
+}
+
+enum sidestep_status devices_wait_copies(struct devices *devices, int32_t device, void *event,
+                                         struct sidestep_error *err)
+{
+    struct device_driver *driver = devices->driver;
+    enum sidestep_status status = SIDESTEP_EDEVICE;
+    int before;
+
+    if (event != NULL && devices_enter(devices, device, &before, NULL) == SIDESTEP_OK) {
+        status = driver->ops->event_synchronize(driver, event, NULL);
+        devices_leave(devices, before);
+    }
+    if (status == SIDESTEP_OK)
+        return SIDESTEP_OK;
+    return devices_synchronize(devices, device, devices->devices[device].in, err);
+}
+
+void devices_free_event(struct devices *devices, int32_t device, void **event)
+{
+    int before;
+
+    if (*event == NULL)
+        return;
+    bool entered = devices_enter(devices, device, &before, NULL) == SIDESTEP_OK;
+    devices->driver->ops->event_free(devices->driver, *event);
+    if (entered)
+        devices_leave(devices, before);
+    *event = NULL;
+}
+
 enum sidestep_status devices_open(struct devices *devices, int32_t i, struct sidestep_error *err)
 {
     assert(0 <= i && i < DEVICE_MAX && devices->driver != NULL);

@@ -70,6 +70,17 @@ enum sidestep_status devices_record(struct devices *devices, int32_t device, voi
 enum sidestep_status devices_synchronize(struct devices *devices, int32_t device, void *stream,
                                          struct sidestep_error *err);
 
+/* Mark, on sidestep's stream to ${device}, the end of the copies that were submitted so far.
+ * ${*event}: NULL, or an event of that device, which is used again.  NULL afterwards: the driver
+ * refused it. */
+void devices_mark_copies(struct devices *devices, int32_t device, void **event);
+/* Wait for the copies before a mark; ${event} NULL: for all copies.  Also if the driver refuses the
+ * event. */
+enum sidestep_status devices_wait_copies(struct devices *devices, int32_t device, void *event,
+                                         struct sidestep_error *err);
+/* Free the event of a mark, if there is one, and set it to NULL. */
+void devices_free_event(struct devices *devices, int32_t device, void **event);
+
 /* The NUMA node nearest to all open devices; -1: they have none in common. */
 int devices_numa_node(struct devices *devices);
 /* Pin the pool if it is not pinned.  False: it stays pageable, and pin_refused has the reason.  The

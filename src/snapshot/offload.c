@@ -268,7 +268,7 @@ static uint32_t segment_of_fence(const struct offload *o, size_t l, uint32_t tur
 
     assert(l < o->lane_count);
     if (o->pool == NULL)
-        return o->lanes[l].segment_count;
+        return atomic_load(&o->lanes[l].recorded);
     while (low < high) { /* find the first tensor with a later turn */
         size_t middle = low + (high - low) / 2;
         if (o->late[middle].turn <= turn)
@@ -343,17 +343,46 @@ void offload_set_submitted(struct offload *o)
     lock_release(&o->shared.lock);
 }
 
-bool offload_wait_submitted(struct offload *o, unsigned ms)
+/* Are the copies submitted that a fence for ${turn} waits for? */
+static bool is_submitted(const struct offload *o, uint32_t turn) REQUIRES(&o->shared.lock)
+{
+    if (o->pool == NULL)
+        return o->shared.all_submitted;
+    for (size_t l = 0; l < o->lane_count; l++)
+        if (atomic_load(&o->lanes[l].recorded) < segment_of_fence(o, l, turn))
+            return false;
+    return true;
+}
+
+bool offload_wait_submitted(struct offload *o, uint32_t turn, unsigned ms)
 {
     uint64_t until_ns = clock_now(clock_system()) + (uint64_t)ms * 1000000;
+    bool submitted;
 
     lock_acquire(&o->shared.lock);
-    while (ms != 0 && !o->shared.all_submitted &&
+    while (!(submitted = is_submitted(o, turn)) && ms != 0 &&
            lock_wait_until(&o->shared.lock, &o->shared.changed, until_ns)) {
     }
-    bool all = o->shared.all_submitted;
     lock_release(&o->shared.lock);
-    return all;
+    return submitted;
+}
+
+enum sidestep_status offload_wait_recorded(struct offload *o, const struct offload_device *lane,
+                                           uint32_t segment, struct sidestep_error *err)
+{
+    enum sidestep_status status = SIDESTEP_OK;
+
+    if (segment <= atomic_load(&lane->recorded))
+        return SIDESTEP_OK;
+    lock_acquire(&o->shared.lock);
+    while (segment > atomic_load(&lane->recorded) && !o->shared.failed)
+        lock_wait(&o->shared.lock, &o->shared.changed);
+    if (segment > atomic_load(&lane->recorded)) {
+        error_copy(err, &o->shared.why);
+        status = (enum sidestep_status)o->shared.why.status;
+    }
+    lock_release(&o->shared.lock);
+    return status;
 }
 
 /* Wait for the copies in this thread, and not in a stream. */

@@ -3,8 +3,8 @@
  * offload.h -- takes a snapshot of tensors in device memory: the device's copy engines copy them to
  * the windows, on sidestep's streams, beside the program's.
  *
- * No thread waits.  Only the program's streams wait, on the device, before they write to a tensor
- * that is not copied yet.
+ * The call waits for no copy.  Only the program's streams wait, on the device, before they write to
+ * a tensor that is not copied yet.
  *
  *      the program's stream   ... step N |E      forward, backward of N+1 |wait L| optimizer
  *      sidestep's                    wait E| early |record| late ......... |record L
@@ -17,12 +17,13 @@
  *     from the end of the call on, the program's streams wait for them on the device.  *Late*
  *     tensors are those that the program promised to write only behind a fence
  *     (SIDESTEP_TENSOR_FENCED).
- *  3. A stream can wait only for an event that was recorded.  So a fence can be set only when the
- *     last copy has been submitted, and its caller waits for that.  If every window has a slot, all
- *     copies are submitted in the call.  Otherwise they are submitted as windows get their slots.
+ *  3. A stream can wait only for an event that was recorded.  So a fence can be set only when its
+ *     copies have been submitted, and its caller waits for that.  Early tensors are submitted in
+ *     the call, late ones by the first thread that stages a window: a driver's queue is short, and
+ *     who submits gigabytes waits until most of them are copied.
  *     Late tensors have turns.  Those with lower turns are copied first, so a fence may cover only
- *     a part of them.  If windows share the pool, late tensors are copied in file order, and a
- *     fence covers all of them.
+ *     a part of them.  If windows share the pool, late tensors are submitted in file order, as
+ *     windows get their slots, and a fence covers all of them.
  *  4. A window is staged when its copies are done.  An event is recorded after each segment of
  *     copies.
  *  5. If windows share the pool, everything but late tensors is copied eagerly, because it cannot
@@ -53,9 +54,10 @@ struct offload_device {
     uint32_t *window_segments; /* per window: number (from 1) of the last segment with its bytes */
     uint32_t first_event;      /* index of the device's event for segment 1 */
     uint32_t event_count;      /* number of events, used in rotation: see offload_segment_event() */
-    uint32_t segment_count;    /* segments recorded */
+    uint32_t segment_count;    /* segments so far, of those who plan and of those who submit */
     uint32_t early_count;      /* segments with early tensors */
-    uint64_t segment_bytes;    /* bytes submitted since the last event */
+    uint64_t segment_bytes;    /* bytes in the segment after those */
+    atomic_uint recorded;      /* segments that were submitted, and whose event was recorded */
     atomic_uint segments_done; /* segments known to be done */
 };
 
@@ -75,14 +77,17 @@ struct offload {
     uint32_t *stream_events; /* per stream: index of its event on its lane */
     uint8_t *pool;           /* set if every window has a slot; NULL: windows share the pool */
     atomic_bool eager_ready;
+    atomic_size_t next_late; /* the next lane whose late tensors somebody has to submit */
     unsigned fence_check_ms; /* 0: fences are not checked; see offload_fence_check_end() */
     uint64_t *digests;       /* per late tensor: hash of its data in the call */
     struct {
         struct lock lock LOCK_KIND(OFFLOAD);
         struct lock_condition changed;
         size_t submitted GUARDED_BY(&lock);   /* windows submitted, if they share the pool */
-        bool all_submitted GUARDED_BY(&lock); /* all copies were submitted */
-        bool fenced GUARDED_BY(&lock);        /* offload_fence_check_trigger() was called */
+        bool all_submitted GUARDED_BY(&lock); /* the same: all copies were submitted */
+        bool failed GUARDED_BY(&lock);        /* a late tensor could not be submitted: ${why} */
+        struct sidestep_error why GUARDED_BY(&lock);
+        bool fenced GUARDED_BY(&lock); /* offload_fence_check_trigger() was called */
     } shared;
 };
 
@@ -98,7 +103,8 @@ enum sidestep_status offload_prepare(struct offload *offload, struct image *imag
 /* Size of the eager copy: everything but late tensors. */
 uint64_t offload_eager_bytes(const struct offload *offload);
 
-/* Submit all copies to ${pool}, which has a slot for every byte of the file. */
+/* Submit the copies of early tensors to ${pool}, which has a slot for every byte of the file.
+ * offload_stage() submits the others. */
 enum sidestep_status offload_begin(struct offload *offload, uint8_t *pool,
                                    struct sidestep_error *err);
 /* For a pool that windows share: offload_stage() submits the copies.  ${eager}: everything but late
@@ -111,8 +117,9 @@ enum sidestep_status offload_wait_eager(struct offload *offload, struct sidestep
  * once per window. */
 enum sidestep_status offload_stage(struct offload *offload, size_t i, uint8_t *buffer,
                                    struct sidestep_error *err);
-/* Wait for at most ${ms} milliseconds until every copy is submitted.  False: a copy is not. */
-bool offload_wait_submitted(struct offload *offload, unsigned ms);
+/* Wait for at most ${ms} milliseconds until the copies of all tensors up to ${turn} are submitted.
+ * False: a copy is not. */
+bool offload_wait_submitted(struct offload *offload, uint32_t turn, unsigned ms);
 /* Make later work of ${stream} wait for the copies of all tensors up to ${turn}, which must be
  * submitted.  If the stream cannot wait, the caller waits. */
 enum sidestep_status offload_fence(struct offload *offload, const struct sidestep_stream *stream,

@@ -63,7 +63,7 @@ static enum sidestep_status end_segment(struct offload *o, struct offload_device
     TRY(submit_batch(o, batch, err));
     TRY(driver->ops->event_record(driver, offload_segment_event(o, lane, lane->segment_count + 1),
                                   o->devices->devices[lane->device].out, err));
-    lane->segment_count++;
+    atomic_store(&lane->recorded, ++lane->segment_count);
     lane->segment_bytes = 0;
     return SIDESTEP_OK;
 }
@@ -81,6 +81,71 @@ static void record_windows(struct offload *o, struct offload_device *lane, uint6
         lane->window_segments[i] = lane->segment_count + 1;
 }
 
+/* The part of item ${k}'s data from ${at} on that fits into the segment. */
+static uint64_t end_of_part(const struct offload *o, size_t k, uint64_t at)
+{
+    const struct offload_device *lane = &o->lanes[o->item_lanes[k]];
+
+    assert(lane->segment_bytes < OFFLOAD_SEGMENT_BYTES);
+    return min_u64(o->image->items[k].footer.data_bytes,
+                   at + OFFLOAD_SEGMENT_BYTES - lane->segment_bytes);
+}
+
+/* Assign item ${k} to segments, and submit nothing. */
+static void plan_item(struct offload *o, size_t k)
+{
+    const struct footer_item *f = &o->image->items[k].footer;
+    struct offload_device *lane = &o->lanes[o->item_lanes[k]];
+    uint64_t data = f->offset + f->data_offset;
+
+    for (uint64_t at = 0, end; at < f->data_bytes; at = end) {
+        end = end_of_part(o, k, at);
+        record_windows(o, lane, data + at, data + end);
+        lane->segment_bytes += end - at;
+        if (lane->segment_bytes != OFFLOAD_SEGMENT_BYTES)
+            continue;
+        lane->segment_count++;
+        lane->segment_bytes = 0;
+    }
+}
+
+/* Begin a new segment, unless the current one is empty. */
+static void plan_end(struct offload_device *lane)
+{
+    lane->segment_count += lane->segment_bytes != 0;
+    lane->segment_bytes = 0;
+}
+
+/* Assign the tensors of all lanes to segments: early ones in file order, in which they are written,
+ * then late ones by turn. */
+static void plan_segments(struct offload *o)
+{
+    for (size_t k = 0; k < o->image->tensor_count; k++)
+        if (o->item_lanes[k] >= 0 && !offload_is_fenced(o, k))
+            plan_item(o, k);
+    for (size_t l = 0; l < o->lane_count; l++) {
+        plan_end(&o->lanes[l]);
+        o->lanes[l].early_count = o->lanes[l].segment_count;
+    }
+    for (size_t i = 0; i < o->late_count; i++) {
+        struct offload_fenced_tensor *late = &o->late[i];
+        const struct offload_device *lane = &o->lanes[o->item_lanes[late->item]];
+        plan_item(o, late->item);
+        late->segment = lane->segment_count + (lane->segment_bytes != 0);
+    }
+    for (size_t l = 0; l < o->lane_count; l++)
+        o->lanes[l].segment_count = 0, o->lanes[l].segment_bytes = 0;
+}
+
+/* What is recorded is known to those who wait for it. */
+static void wake_waiting(struct offload *o)
+{
+    lock_acquire(&o->shared.lock);
+    lock_wake_all(&o->shared.changed);
+    lock_release(&o->shared.lock);
+}
+
+/* Submit the copies of item ${k}, as they were planned. */
 static enum sidestep_status submit_item(struct offload *o, size_t k, struct device_batch *batch,
                                         struct sidestep_error *err)
 {
@@ -89,20 +154,18 @@ static enum sidestep_status submit_item(struct offload *o, size_t k, struct devi
     uint64_t data = f->offset + f->data_offset;
 
     assert(o->pool != NULL);
-    for (uint64_t at = 0; at < f->data_bytes;) {
-        assert(lane->segment_bytes < OFFLOAD_SEGMENT_BYTES);
-        uint64_t end = min_u64(f->data_bytes, at + OFFLOAD_SEGMENT_BYTES - lane->segment_bytes);
+    for (uint64_t at = 0, end; at < f->data_bytes; at = end) {
+        end = end_of_part(o, k, at);
         TRY(add_part(o, batch, k, at, end, o->pool + data + at, err));
-        record_windows(o, lane, data + at, data + end);
         lane->segment_bytes += end - at;
-        at = end;
-        if (lane->segment_bytes == OFFLOAD_SEGMENT_BYTES)
-            TRY(end_segment(o, lane, batch, err));
+        if (lane->segment_bytes != OFFLOAD_SEGMENT_BYTES)
+            continue;
+        TRY(end_segment(o, lane, batch, err));
+        wake_waiting(o);
     }
     return SIDESTEP_OK;
 }
 
-/* Submit the lane's early tensors in file order, in which they are written. */
 static enum sidestep_status submit_early(struct offload *o, size_t l, struct device_batch *batch,
                                          struct sidestep_error *err)
 {
@@ -112,19 +175,12 @@ static enum sidestep_status submit_early(struct offload *o, size_t l, struct dev
     return SIDESTEP_OK;
 }
 
-/* Submit the lane's late tensors, by turn. */
 static enum sidestep_status submit_late(struct offload *o, size_t l, struct device_batch *batch,
                                         struct sidestep_error *err)
 {
-    const struct offload_device *lane = &o->lanes[l];
-
-    for (size_t i = 0; i < o->late_count; i++) {
-        struct offload_fenced_tensor *late = &o->late[i];
-        if (o->item_lanes[late->item] != (int16_t)l)
-            continue;
-        TRY(submit_item(o, late->item, batch, err));
-        late->segment = lane->segment_count + (lane->segment_bytes != 0);
-    }
+    for (size_t i = 0; i < o->late_count; i++)
+        if (o->item_lanes[o->late[i].item] == (int16_t)l)
+            TRY(submit_item(o, o->late[i].item, batch, err));
     return SIDESTEP_OK;
 }
 
@@ -142,9 +198,8 @@ static enum sidestep_status submit_lane(struct offload *o, size_t l, bool late,
         late ? submit_late(o, l, &batch, err) : submit_early(o, l, &batch, err);
     if (status == SIDESTEP_OK && lane->segment_bytes != 0)
         status = end_segment(o, lane, &batch, err);
-    if (!late)
-        lane->early_count = lane->segment_count;
     devices_leave(o->devices, before);
+    wake_waiting(o);
     return status;
 }
 
@@ -152,9 +207,10 @@ static void reset(struct offload *o)
 {
     o->pool = NULL;
     atomic_store(&o->eager_ready, true);
+    atomic_store(&o->next_late, o->lane_count);
     lock_acquire(&o->shared.lock);
     o->shared.submitted = 0;
-    o->shared.fenced = false;
+    o->shared.fenced = o->shared.failed = false;
     o->shared.all_submitted = false;
     lock_release(&o->shared.lock);
 }
@@ -164,13 +220,31 @@ enum sidestep_status offload_begin(struct offload *o, uint8_t *pool, struct side
     assert(o->bytes != 0 && pool != NULL); /* offload_prepare() has found tensors */
     reset(o);
     o->pool = pool;
+    plan_segments(o);
     TRY(offload_wait_for_program(o, err));
     for (size_t l = 0; l < o->lane_count; l++)
         TRY(submit_lane(o, l, false, err));
     TRY(offload_make_program_wait(o, err));
-    for (size_t l = 0; l < o->lane_count; l++)
-        TRY(submit_lane(o, l, true, err));
-    offload_set_submitted(o);
+    atomic_store(&o->next_late, 0);
+    return SIDESTEP_OK;
+}
+
+/* Submit the late tensors of lanes whose nobody has submitted yet. */
+static enum sidestep_status submit_all_late(struct offload *o, struct sidestep_error *err)
+{
+    for (size_t l; (l = atomic_fetch_add(&o->next_late, 1)) < o->lane_count;) {
+        struct sidestep_error why = {0};
+        enum sidestep_status status = submit_lane(o, l, true, &why);
+        if (status == SIDESTEP_OK)
+            continue;
+        lock_acquire(&o->shared.lock);
+        o->shared.failed = true;
+        o->shared.why = why;
+        lock_wake_all(&o->shared.changed);
+        lock_release(&o->shared.lock);
+        error_copy(err, &why);
+        return status;
+    }
     return SIDESTEP_OK;
 }
 
@@ -335,6 +409,7 @@ enum sidestep_status offload_stage(struct offload *o, size_t i, uint8_t *buffer,
     uint32_t segments[DEVICE_MAX] = {0};
 
     assert(i < o->image->window_count);
+    TRY(submit_all_late(o, err));
     for (size_t l = 0; l < o->lane_count; l++) {
         if (o->pool != NULL)
             segments[l] = o->lanes[l].window_segments[i];
@@ -346,6 +421,7 @@ enum sidestep_status offload_stage(struct offload *o, size_t i, uint8_t *buffer,
     for (size_t l = 0; l < o->lane_count; l++) {
         if (segments[l] == 0)
             continue;
+        TRY(offload_wait_recorded(o, &o->lanes[l], segments[l], err));
         TRY(WRAP(offload_wait_segment(o, &o->lanes[l], segments[l], err), err,
                  "copy tensor '%s' and others from device %d", name_in_window(o, l, i),
                  o->lanes[l].device));

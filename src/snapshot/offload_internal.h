@@ -28,6 +28,9 @@ enum sidestep_status offload_wait_segment(struct offload *o, struct offload_devi
 /* Submit copies of bytes [begin, end) of item ${k}'s data to ${host}.  Its device is entered. */
 enum sidestep_status offload_submit_part(struct offload *o, size_t k, uint64_t begin, uint64_t end,
                                          uint8_t *host, struct sidestep_error *err);
+/* Wait until the copies of segment ${segment} are submitted.  An error: they will not be. */
+enum sidestep_status offload_wait_recorded(struct offload *o, const struct offload_device *lane,
+                                           uint32_t segment, struct sidestep_error *err);
 void offload_set_submitted(struct offload *o);
 
 #endif

@@ -449,14 +449,14 @@ static struct parallel_read_range get_range(void *context, size_t i)
         .file = &v->reader->files[s->file], .begin = s->begin, .end = s->end};
 }
 
-static void consume_range(void *context, size_t i, uint8_t *bytes, enum sidestep_status status,
-                          const struct sidestep_error *why)
+static int32_t consume_range(void *context, size_t i, uint8_t *bytes, enum sidestep_status status,
+                             const struct sidestep_error *why)
 {
     struct verify *v = context;
     const struct range *s = &v->ranges[i];
 
     if (atomic_load(&v->stop))
-        return;
+        return -1;
     if (s->reference_count != 0)
         check_stock(v, s);
     else if (s->decoded)
@@ -473,6 +473,7 @@ static void consume_range(void *context, size_t i, uint8_t *bytes, enum sidestep
     lock_release(&v->shared.lock);
     if (v->options != NULL && v->options->cancel != NULL && *v->options->cancel)
         atomic_store(&v->stop, true);
+    return -1;
 }
 
 static bool has_stopped(void *context)

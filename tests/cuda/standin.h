@@ -24,8 +24,9 @@ struct standin_left {
     int pending; /* operations */
 };
 
-/* How a stream of a program stands to the legacy default one and to the primary context. */
-enum standin_stream { STANDIN_NON_BLOCKING, STANDIN_BLOCKING, STANDIN_GREEN };
+/* How a stream of a program stands to the legacy default one and to the primary context.  That of a
+ * green context accepts events of the primary one, as NVIDIA's driver does. */
+enum standin_stream { STANDIN_NON_BLOCKING, STANDIN_BLOCKING, STANDIN_GREEN, STANDIN_FOREIGN };
 
 struct standin {
     /* Restore the initial state, with ${devices} devices, whose primary contexts are active, as if

@@ -69,7 +69,7 @@ struct stream {
     int device;
     bool of_program;
     bool blocking; /* the legacy default stream waits for it, and it for that one */
-    bool green;    /* of another context, which has events of its own */
+    bool foreign;  /* of another context, which has events of its own */
     bool capturing;
     bool ending;
     bool started;

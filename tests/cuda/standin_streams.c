@@ -8,6 +8,8 @@
 
 #include "standin_inside.h"
 
+#define QUEUE_COPIES 8
+
 static bool touches(const uint8_t *a, size_t a_bytes, const uint8_t *b, size_t b_bytes)
 {
     return a < b + b_bytes && b < a + a_bytes;
@@ -204,9 +206,23 @@ static void wait_for_others(struct stream *stream)
             wait_for(legacy, the.streams[i]);
 }
 
+/* A driver's queue is short: who submits to a full one waits. */
+static void wait_for_room(const struct stream *stream)
+{
+    for (size_t copies = QUEUE_COPIES; copies >= QUEUE_COPIES && !the.lost[stream->device];) {
+        copies = 0;
+        for (const struct operation *o = stream->first; o != NULL; o = o->next)
+            copies += o->kind == COPY;
+        if (copies >= QUEUE_COPIES)
+            pthread_cond_wait(&the.changed, &the.lock);
+    }
+}
+
 void submit(struct stream *stream, const struct operation *operation)
 {
     wait_for_others(stream);
+    if (operation->kind == COPY)
+        wait_for_room(stream);
     push(stream, operation);
 }
 
@@ -243,7 +259,7 @@ struct stream *new_program_stream(int device, enum standin_stream kind)
     stream->device = device;
     stream->of_program = true;
     stream->blocking = kind == STANDIN_BLOCKING;
-    stream->green = kind == STANDIN_GREEN;
+    stream->foreign = kind == STANDIN_FOREIGN;
     start_stream(stream);
     *slot = stream;
     return stream;

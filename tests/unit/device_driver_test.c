@@ -241,29 +241,39 @@ TEST(a_load_during_a_capture_is_refused)
 
 /* ---- contexts */
 
-/* The driver may refuse to record our events there: then the caller waits for the stream. */
-TEST(streams_of_green_contexts)
+static void save_on_stream_of(enum standin_stream kind)
 {
     begin();
     add(0, 3 * MIB, SIDESTEP_TENSOR_FENCED);
     add(0, MIB, 0);
     cuda->slow(3000);
-    void *green = cuda->new_stream_of(0, STANDIN_GREEN);
-    struct sidestep_stream stream = {.stream = green};
+    void *theirs = cuda->new_stream_of(0, kind);
+    struct sidestep_stream stream = {.stream = theirs};
     for (uint64_t epoch = 1; epoch < 7; epoch += 2) {
-        fill_one(0, green, epoch);
-        fill_one(1, green, epoch);
-        expect_ok(start_on(green));
-        fill_one(1, green, epoch + 1);
+        fill_one(0, theirs, epoch);
+        fill_one(1, theirs, epoch);
+        expect_ok(start_on(theirs));
+        fill_one(1, theirs, epoch + 1);
         expect_ok(sidestep_fence(job.save, &stream, &job.err));
-        fill_one(0, green, epoch + 1);
+        fill_one(0, theirs, epoch + 1);
         expect_ok(finish());
         expect_epoch(epoch);
-        expect_ok(load_on(green));
+        expect_ok(load_on(theirs));
         expect_on_device(epoch);
     }
-    cuda->free_stream(green);
+    cuda->free_stream(theirs);
     end();
+}
+
+TEST(streams_of_green_contexts)
+{
+    save_on_stream_of(STANDIN_GREEN);
+}
+
+/* The driver refuses to record our events there: then the caller waits for the stream. */
+TEST(streams_of_other_contexts)
+{
+    save_on_stream_of(STANDIN_FOREIGN);
 }
 
 /* The other device works on: the save aborts, and later saves of its tensors alone succeed. */
@@ -332,6 +342,9 @@ TEST(memory_that_is_freed_too_early_is_seen)
     cuda->synchronize(0, job.streams[0]);
     cuda->hold_copies(MIB + cuda->copied_bytes()); /* what is not FENCED */
     expect_ok(start());
+    cuda->synchronize(0, job.streams[0]); /* it waits for that */
+    while (cuda->left().pending == 0)
+        usleep(100); /* the other copy is submitted in the background */
     cuda->free_on(0, job.streams[0], t->words);
     cuda->synchronize(0, job.streams[0]);
     cuda->hold_copies(0);

@@ -94,6 +94,24 @@ TEST(tensors_on_devices_are_filled)
     fill_tensors(SIDESTEP_COMPRESS_PLANES);
 }
 
+/* A load has few buffers, and slow streams still copy from them when the next bytes are read. */
+TEST(buffers_are_read_to_again_only_when_they_are_copied)
+{
+    struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
+
+    options.threads = 1;
+    begin_with(&options, 2);
+    for (int i = 0; i < 8; i++)
+        add(i % 2, 4 * MIB, 0);
+    make_checkpoint();
+    for (size_t i = 0; i < job.count; i++)
+        overwrite(i);
+    cuda->slow(3000);
+    expect_ok(load());
+    expect_loaded(1);
+    end();
+}
+
 /* Work that the program submitted before is done first, on every stream. */
 TEST(loads_wait_for_the_programs_streams)
 {

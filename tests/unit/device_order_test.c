@@ -80,6 +80,27 @@ TEST(a_turn_without_tensors_waits_for_unfenced_ones)
     end();
 }
 
+/* The queue of a driver is short, and who submits to a full one waits until something is copied. */
+TEST(the_call_does_not_wait_for_a_full_queue)
+{
+    begin();
+    add(0, MIB, 0);
+    for (int64_t i = 1; i < MAX_TENSORS; i++)
+        add_rows(0, 100, 300, 301 + i, SIDESTEP_TENSOR_FENCED);
+    fill(1);
+    cuda->hold_copies(MIB); /* what is not FENCED */
+    expect_ok(start());
+    fill_one(0, job.streams[0], 2);
+    cuda->synchronize(0, job.streams[0]);
+    assert_int_equal(cuda->copied_bytes(), MIB);
+    cuda->hold_copies(0);
+    expect_ok(fence(0));
+    fill(3);
+    expect_ok(finish());
+    expect_epoch(1);
+    end();
+}
+
 /* If a stream cannot wait, the host does. */
 TEST(the_host_waits_for_a_turn_too)
 {
