@@ -121,7 +121,7 @@ class TrainState:
         if self.model is not None:
             set_model_state_dict(self.model, state["model"])
         if self._by_name:
-            _set_optimizers(self.model, self._by_name, state["optimizer"])
+            set_optimizers(self.model, self._by_name, state["optimizer"])
         for i, optimizer in enumerate(self._as_object):
             optimizer.load_state_dict(_on_mesh_of(optimizer, state["closure"][str(i)][0]))
         for i, scheduler in enumerate(self.schedulers):
@@ -181,7 +181,7 @@ def _on_mesh_of(optimizer: Any, state: Any) -> Any:
     return tree_map(spread, state)
 
 
-def _set_optimizers(model: Any, optimizers: list[Any], state: dict[str, Any]) -> None:
+def set_optimizers(model: Any, optimizers: list[Any], state: dict[str, Any]) -> None:
     """Give ``state`` to ``optimizers``, also that of parameters that are frozen, which torch leaves
     out.  A parameter without one has none then."""
     from torch.distributed.checkpoint.state_dict import StateDictOptions, set_optimizer_state_dict

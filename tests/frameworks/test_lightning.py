@@ -118,6 +118,22 @@ def test_sharded_checkpoints_go_both_ways(runs, tmp_path, strategy):
         assert losses_of(ended) == since(SAVED, losses)
 
 
+@pytest.mark.parametrize("saved_by", [[], ["--stock"]])
+def test_frozen_parameters_keep_their_moments(runs, tmp_path, saved_by):
+    """As those of a resume that freezes nothing, also in what it saves, and to the last one."""
+    root, _ = runs.undisturbed("parallel", *saved_by)
+    moments = []
+    for name, words, start in (
+        ("all", [], root / of_step(SAVED)),
+        ("frozen", ["--freeze"], root / of_step(SAVED)),
+        ("again", [], tmp_path / "frozen" / of_step(9)),
+    ):
+        resumed = runs.run(tmp_path / name, "parallel", *words, "--resume", start)
+        resumed.ok()
+        moments.append(resumed.values("moment"))
+    assert len(moments[0]) == 6 and moments == [moments[0]] * 3
+
+
 def test_a_file_of_lightning_is_resumed(runs, tmp_path):
     """Also where it has to make way for a directory: last.ckpt."""
     _, losses = runs.undisturbed("auto")

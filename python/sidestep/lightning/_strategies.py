@@ -9,6 +9,7 @@ import contextlib
 import logging
 import os
 import time
+from collections.abc import Iterator
 from typing import Any, Optional
 
 import torch
@@ -18,7 +19,6 @@ from torch.distributed.checkpoint.state_dict import (
     get_model_state_dict,
     get_optimizer_state_dict,
     set_model_state_dict,
-    set_optimizer_state_dict,
 )
 
 from .._c.errors import Error
@@ -33,6 +33,7 @@ from .._rotation import Rotation
 from .._torch.flatten import flatten
 from .._torch.load import agreed, load
 from .._torch.plugins import start_save
+from .._train_state import set_optimizers
 from .._waiting import waits
 from ._files import META, read_directory, read_rest
 from ._io import (
@@ -51,6 +52,24 @@ from ._packing import REST, to_bytes
 log = logging.getLogger("sidestep")
 _ModelParallel: Any = of_pytorch("strategies").ModelParallelStrategy
 _FSDP: Any = of_pytorch("strategies").FSDPStrategy
+
+
+class _Optimizer:
+    """The state of an optimizer by the names of the parameters, also of those that are frozen."""
+
+    def __init__(self, model: Any, optimizer: Any) -> None:
+        self._model = model
+        self._optimizer = optimizer
+
+    def state_dict(self) -> dict[str, Any]:
+        return get_optimizer_state_dict(self._model, self._optimizer)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        set_optimizers(self._model, [self._optimizer], state)
+
+    def parts_of_state(self) -> Iterator[tuple[tuple[str, ...], Any]]:
+        """As `TrainState`'s."""
+        yield (), [self._optimizer]
 
 
 class SidestepSharded:
@@ -160,9 +179,7 @@ class SidestepSharded:
         set_model_state_dict(self.model, model, options=StateDictOptions(strict=strict))
         if self.lightning_module.trainer.state.fn == "fit":
             for i, optimizer in enumerate(self.optimizers):
-                mine = get_optimizer_state_dict(self.model, optimizer)
-                load({f"optimizer_{i}": mine}, checkpoint_id=path)
-                set_optimizer_state_dict(self.model, optimizer, optim_state_dict=mine)
+                load({f"optimizer_{i}": _Optimizer(self.model, optimizer)}, checkpoint_id=path)
         rest = read_rest(path, weights_only) or {}
         tell_loaded(path, rest, began)
         return rest

@@ -36,10 +36,10 @@ class Numbers(Dataset):
 
 
 class Model(LightningModule):
-    def __init__(self, width=32, kill=0, term=0, strategy="auto"):
+    def __init__(self, width=32, kill=0, term=0, strategy="auto", freeze=False):
         super().__init__()
-        self.save_hyperparameters(ignore=["kill", "term", "strategy"])
-        self.kill, self.term, self.strategy = kill, term, strategy
+        self.save_hyperparameters(ignore=["kill", "term", "strategy", "freeze"])
+        self.kill, self.term, self.strategy, self.freeze = kill, term, strategy, freeze
         self.layers = torch.nn.Sequential(
             torch.nn.Linear(16, width), torch.nn.Tanh(), torch.nn.Linear(width, 16)
         )
@@ -56,6 +56,17 @@ class Model(LightningModule):
             for layer in (self.layers[0], self.layers[2]):
                 fully_shard(layer, mesh=mesh)
             fully_shard(self.layers, mesh=mesh)
+
+        self.layers[0].requires_grad_(not self.freeze)
+
+    def on_train_start(self):
+        """Print the moments of the first layer, which is perhaps frozen."""
+        state = self.optimizers().optimizer.state
+        for name, parameter in self.layers[0].named_parameters():
+            for key, value in sorted(state.get(parameter, {}).items()):
+                value = value.full_tensor() if hasattr(value, "full_tensor") else value
+                if self.trainer.is_global_zero:
+                    print("moment", name, key, float(value.double().sum()).hex(), flush=True)
 
     def training_step(self, batch, number):
         x, y = batch
@@ -132,6 +143,7 @@ def main():
     parser.add_argument("--final")
     parser.add_argument("--tell", action="store_true")
     parser.add_argument("--report", action="store_true")
+    parser.add_argument("--freeze", action="store_true")
     given = parser.parse_args()
     if given.tell:
         logging.basicConfig(format="LOG %(levelname)s %(message)s")
@@ -169,7 +181,7 @@ def main():
         enable_model_summary=False,
         default_root_dir=given.root,
     )
-    model = Model(kill=given.kill, term=given.term, strategy=given.strategy)
+    model = Model(kill=given.kill, term=given.term, strategy=given.strategy, freeze=given.freeze)
     trainer.fit(model, StatefulDataLoader(Numbers(), batch_size=4), ckpt_path=given.resume)
     if given.final:
         trainer.save_checkpoint(given.final)
