@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed.checkpoint as stock
+from ranks import run_ranks
 from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils._pytree import tree_map
 
@@ -173,3 +174,30 @@ def test_a_name_that_the_checkpoint_lacks_beside_one(tmp_path: Path) -> None:
         sidestep.load(got, checkpoint_id=tmp_path / "a", planner=planner)
         assert torch.equal(plain(got["w"]), plain(MADE["flattened"](2)))
         assert torch.equal(plain(got["y"]), plain(MADE["flattened"](1)))
+
+
+def as_a_shard(rank: int, path: str) -> list[str]:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import DTensor, Shard, distribute_tensor
+
+    mesh = init_device_mesh("cpu", (1,))
+    plain_one = distribute_tensor(torch.ones(6), mesh, [Shard(0)])
+    local = MADE["flattened"](1)
+    spec = plain_one._spec
+    shard = DTensor(local, spec, requires_grad=False)  # type: ignore[call-arg]
+    sidestep.save({"w": plain_one}, checkpoint_id=path)
+    told = []
+    for use in (sidestep.save, sidestep.async_save, sidestep.load):
+        with pytest.raises(Error) as caught:
+            use({"w": shard}, checkpoint_id=path)  # type: ignore[operator]
+        assert caught.value.status == Status.EUNSUPPORTED
+        told.append(str(caught.value))
+    assert torch.equal(sidestep.read(path, "w"), torch.ones(6))
+    return told
+
+
+def test_as_a_shard_it_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    (told,) = run_ranks(1, as_a_shard, str(tmp_path / "a"))
+    for line in told:
+        assert "'w': a " in line and "Flat keeps its data in other tensors" in line
+        assert "as a shard it cannot be saved or loaded: save the tensors it is made of" in line
