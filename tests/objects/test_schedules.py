@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """One to four programs at once, over a store that meets their requests with faults at random.
 
-A round is made of its number: which programs (saves by one rank and by four, gc, cp, readers), and
-which requests are refused, done without an answer, done late, answered with an error and done all
-the same, redirected, slowed down, or refused for certain after one of these.  Then all that is late
-arrives, an hour passes, and gc runs.
+A round is made of its number: which programs (saves by one rank and by four, gc, prune, cp,
+convert, readers), and which requests are refused, done without an answer, done late, done twice,
+answered with an error and done all the same, redirected, slowed down, or refused for certain after
+one of these.  Then all that is late arrives, an hour passes, and gc runs.
 
 The oracle: what a program acknowledged is there, whole; what it called a failure is not, and what
 was there before is; nothing of others has changed.  SIDESTEP_LONG=1: 10,000 rounds, else ROUNDS.
@@ -16,16 +16,25 @@ import os
 import random
 
 import pytest
-from programs import held, run
+from programs import held, keys, run
 from request_faults import LONG
 
 ROUNDS = 20  # one takes about a second on an idle machine
 ROOT = "s3://runs/job"
 ONE, MANY, COPY = f"{ROOT}/one", f"{ROOT}/many", f"{ROOT}/copy"
+SERIES, EXPORT = "s3://runs/series", f"{ROOT}/export"
+STEPS = (1, 2)  # of the series; a prune keeps the last one
 OLD = 1
 RANKS = 4
 HOUR = 3601
-FOREIGN = {"job/notes.txt": b"ours", "job/one/README": b"mine", "job/copy/.sidestep.txt": b"no"}
+FOREIGN = {
+    "job/notes.txt": b"ours",
+    "job/one/README": b"mine",
+    "job/copy/.sidestep.txt": b"no",
+    "job/export.md": b"mine",
+    "series/log": b"mine",
+    "series/step-2/log": b"mine",
+}
 SHORT = {"SIDESTEP_OBJECT_DEADLINE_MS": "3000"}
 DAMAGED = 3  # the exit status of a command that found damage
 
@@ -34,6 +43,7 @@ UNSURE = [
     {"fault": "lost"},
     {"fault": "late"},
     {"fault": "late_error"},
+    {"fault": "doubled"},
     {"fault": "error_body", "done": True},
 ]
 REFUSED = [
@@ -55,6 +65,9 @@ PLAIN = [
 ]
 
 
+OTHERS = ["gc", "prune", "cp", "convert", "verify", "ls"]
+
+
 def rules_of(rng):
     """Faults at random requests; a third of them is followed by a refusal of the repetition."""
     rules = []
@@ -66,7 +79,7 @@ def rules_of(rng):
             rules.append({**rng.choice(PLAIN), **where, "from": at, "times": rng.randint(1, 3)})
             continue
         unsure = dict(rng.choice(UNSURE))
-        if unsure["fault"].startswith("late"):
+        if unsure["fault"] in ("late", "late_error", "doubled"):
             unsure["after"] = rng.randint(1, 40)
         rules.append({**unsure, **where, "at": at})
         if kind < 0.7:
@@ -80,12 +93,14 @@ def programs_of(rng):
     """What each program is, and its words."""
     found = []
     for i in range(rng.randint(1, 4)):
-        kind = rng.choice(["one", "one", "many", "many", "gc", "cp", "verify", "ls"])
+        kind = rng.choice(["one", "one", "many", "many", *OTHERS])
         words = {
             "one": ("saver_tool", "save", ONE, OLD + 1 + i),
             "many": ("world_tool", "save", MANY, RANKS, "rows", 1, OLD + 1 + i),
             "gc": ("sidestep", "gc", "--yes", ROOT),
             "cp": ("sidestep", "cp", ONE, COPY),
+            "prune": ("sidestep", "prune", "--yes", "--keep-last=1", SERIES),
+            "convert": ("sidestep", "convert", "--model-only", MANY, EXPORT),
             "verify": ("sidestep", "verify", ONE),
             "ls": ("sidestep", "ls", ROOT),
         }[kind]
@@ -99,12 +114,14 @@ def begin(server):
         server.client().put_object(Bucket="runs", Key=key, Body=body)
     assert run(server, "saver_tool", "save", ONE, OLD).returncode == 0
     assert run(server, "world_tool", "save", MANY, RANKS, "rows", 1, OLD).returncode == 0
+    for step in STEPS:
+        assert run(server, "saver_tool", "save", f"{SERIES}/step-{step}", step).returncode == 0
 
 
-def said(done):
-    """How a program says that it ended."""
+def said(kind, done):
+    """How a program says that it ended.  A prune tells what it has removed, and what stays."""
     if done.returncode == 0:
-        return "done"
+        return "done" if kind != "prune" or f"removed {SERIES}" in done.stdout else "failed"
     return "unknown" if "unknown" in done.stderr else "failed"
 
 
@@ -118,7 +135,7 @@ def play(server, number):
         ends = list(pool.map(lambda part: run(server, *part[2], **SHORT), parts))
     server.control(rules=[], land=True)
     return [
-        (kind, seed, said(done), done.stderr)
+        (kind, seed, said(kind, done), done.stderr)
         for (kind, seed, _), done in zip(parts, ends, strict=True)
     ]
 
@@ -140,6 +157,24 @@ def judge_name(now, ends):
     assert now != OLD or "done" not in ends.values(), f"the old one is there: {ends}"
 
 
+def judge_whole_or_absent(server, path, must_be_there, what):
+    verified = run(server, "sidestep", "verify", path)
+    assert verified.returncode != DAMAGED, verified.stdout + verified.stderr
+    assert verified.returncode == 0 or not must_be_there, f"{what}: {verified.stderr}"
+
+
+def judge_series(server, words):
+    """A prune keeps the last step.  words: how the prunes ended.  It deletes .metadata first: until
+    a sweep, the rest may be there without it."""
+    old, last = STEPS
+    assert held(server, f"{SERIES}/step-{last}", *STEPS) == last
+    is_there = f"series/step-{old}/.metadata" in keys(server)[0]
+    assert not (is_there and "done" in words), "it is there after a prune"
+    assert is_there or words, "it is gone without a prune"
+    if is_there:
+        assert held(server, f"{SERIES}/step-{old}", *STEPS) == old
+
+
 def judge(server, ends):
     """Raises what is wrong."""
     seeds = [OLD] + [seed for _, seed, _, _ in ends]
@@ -148,10 +183,10 @@ def judge(server, ends):
     }
     judge_name(held(server, ONE, *seeds), told["one"])
     judge_name(find(server, MANY, seeds), told["many"])
-    copied = run(server, "sidestep", "verify", COPY)
-    assert copied.returncode != DAMAGED, copied.stdout + copied.stderr
-    if any(kind == "cp" and word == "done" for kind, _, word, _ in ends):
-        assert copied.returncode == 0, copied.stderr
+    words = [(kind, word) for kind, _, word, _ in ends]
+    judge_series(server, [word for kind, word in words if kind == "prune"])
+    for kind, path in (("cp", COPY), ("convert", EXPORT)):
+        judge_whole_or_absent(server, path, (kind, "done") in words, kind)
     for key, body in FOREIGN.items():
         found = server.client().get_object(Bucket="runs", Key=key)["Body"].read()
         assert found == body, f"{key} has changed"
@@ -160,10 +195,13 @@ def judge(server, ends):
 def judge_later(server, ends):
     """The same after more than an hour, and a sweep: what is dead is gone, and nothing else."""
     server.control(settings={"skew": HOUR})
-    swept = run(server, "sidestep", "gc", "--yes", ROOT)
+    for root in (ROOT, SERIES):
+        swept = run(server, "sidestep", "gc", "--yes", root)
+        assert swept.returncode == 0, swept.stderr
     server.control(settings={"skew": 0})
-    assert swept.returncode == 0, swept.stderr
     judge(server, ends)
+    left = keys(server, f"series/step-{STEPS[0]}/")[0]
+    assert not left or f"series/step-{STEPS[0]}/.metadata" in left, left
 
 
 def rounds():
@@ -214,7 +252,28 @@ def claim_a_copy(_, ends):
     ends.append(("cp", 79, "done", ""))
 
 
+def claim_an_export(_, ends):
+    ends.append(("convert", 80, "done", ""))
+
+
+def claim_a_prune(_, ends):
+    ends.append(("prune", 81, "done", ""))
+
+
+def forget_a_step(server, _):
+    server.client().delete_object(Bucket="runs", Key=f"series/step-{STEPS[0]}/.metadata")
+
+
+def forget_the_last_step(server, ends):
+    server.client().delete_object(Bucket="runs", Key=f"series/step-{STEPS[1]}/.metadata")
+    ends.append(("prune", 82, "failed", ""))
+
+
 BREAKS = [
+    claim_an_export,
+    claim_a_prune,
+    forget_a_step,
+    forget_the_last_step,
     forget_a_shard,
     forget_the_old,
     change_a_foreign_file,

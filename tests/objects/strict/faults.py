@@ -141,6 +141,17 @@ class LateError(Late):
         return error_answer(self.error, talk.request_id(), talk.request.raw_path)
 
 
+class Doubled(Fault):
+    """The deed is done and answered, and done once more after so many more requests."""
+
+    def __init__(self, after=1):
+        self.count = after
+
+    def after(self, talk, answer):
+        talk.service.delay(talk.request, self.count)
+        return answer
+
+
 class ErrorBody(Fault):
     """Status 200, and an error in the body, after white space.  done: the deed is done."""
 
@@ -510,6 +521,7 @@ class Slow(Fault):
 
 FAULTS = {
     "status": Status, "cut": CutOff, "lost": Lost, "reset": Reset, "stall": Stall, "late": Late, "late_error": LateError,
+    "doubled": Doubled,
     "error_body": ErrorBody, "truncate": Truncate, "short_range": ShortRange,
     "wrong_range": WrongRange, "whole": Whole, "flip": Flip, "redirect": Redirect, "set": Set,
     "expired": Expired, "endless": Endless, "entities": Entities, "body": Body,
