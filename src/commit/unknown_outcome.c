@@ -71,6 +71,8 @@ enum sidestep_status commit_check_path(struct commit *commit, struct store_dir *
         "all was written and is durable, but storage does not tell whether '%s' leads to it; "
         "look there, or repeat the call",
         path);
+    if (err != NULL)
+        err->status = SIDESTEP_EUNKNOWN;
     return SIDESTEP_EUNKNOWN;
 }
 

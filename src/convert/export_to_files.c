@@ -104,13 +104,22 @@ static enum sidestep_status seal_file(struct export *e UNUSED, const char *name 
     return store_file_close(TAKE(owned), err);
 }
 
-/* Rename a file from the hidden directory to the parent. */
+/* Rename a file from the hidden directory to the parent. A rename that reports an error may have
+ * happened (I7): then the file is no longer in the hidden directory, where only this export works.
+ */
 static enum sidestep_status rename_file(struct export *e, const char *name,
                                         struct sidestep_error *err)
 {
-    return e->replace
-               ? store_rename(e->commit.dir, name, e->commit.parent, name, STORE_REPLACE, err)
-               : store_rename_new(e->commit.dir, name, e->commit.parent, name, err);
+    struct store_stat stat;
+    enum sidestep_status status =
+        e->replace ? store_rename(e->commit.dir, name, e->commit.parent, name, STORE_REPLACE, err)
+                   : store_rename_new(e->commit.dir, name, e->commit.parent, name, err);
+
+    return status != SIDESTEP_OK &&
+                   store_stat(e->commit.dir, name, &stat, NULL) == SIDESTEP_ENOTFOUND &&
+                   store_stat(e->commit.parent, name, &stat, NULL) == SIDESTEP_OK
+               ? SIDESTEP_OK
+               : status;
 }
 
 /* Rename the new directory back, and what it replaced too. */
@@ -124,6 +133,17 @@ static void undo_rename(struct export *e)
                            e->exists ? STORE_EXCHANGE : STORE_NOREPLACE, NULL);
 }
 
+/* Rename the hidden directory. A rename that reports an error may have happened (I7). */
+static enum sidestep_status rename_saving(struct export *e, const char *saving,
+                                          enum store_rename_mode how, struct sidestep_error *err)
+{
+    enum sidestep_status status =
+        store_rename(e->commit.parent, saving, e->commit.parent, e->commit.name, how, err);
+
+    return status != SIDESTEP_OK && commit_owns_name(&e->commit, e->commit.name) ? SIDESTEP_OK
+                                                                                 : status;
+}
+
 /* Rename the hidden directory to the destination.  An exchange gives the old directory the hidden
  * name.  Then check it again before it is removed: another process may have put a checkpoint
  * there. */
@@ -134,10 +154,8 @@ static enum sidestep_status rename_directory(struct export *e, struct sidestep_e
 
     format(e, FILE_NAME_SAVING, saving);
     if (!e->exists) /* or it is empty: then the rename replaces it */
-        return store_rename(e->commit.parent, saving, e->commit.parent, e->commit.name,
-                            STORE_REPLACE, err);
-    enum sidestep_status status = store_rename(e->commit.parent, saving, e->commit.parent,
-                                               e->commit.name, STORE_EXCHANGE, err);
+        return rename_saving(e, saving, STORE_REPLACE, err);
+    enum sidestep_status status = rename_saving(e, saving, STORE_EXCHANGE, err);
     if (status == SIDESTEP_EUNSUPPORTED)
         return FAIL(err, SIDESTEP_EUNSUPPORTED,
                     "this storage cannot exchange two directories: remove '%s' first",

@@ -3,19 +3,23 @@
  * nth_call.c -- runs a program, and kills it at its N-th system call on files, or makes that call
  * fail.
  *
- *      nth_call [-k N] [-e ERRNO] [-s] [-l LIST] PROGRAM [ARGUMENT...]
+ *      nth_call [-k N] [-e ERRNO] [-d] [-s] [-a] [-l LIST] PROGRAM [ARGUMENT...]
  *
  *      -k N      at call N (from 1); 0: at none
  *      -e ERRNO  the call fails with this number; without it: SIGKILL before the call
+ *      -d        the call is carried out, and then reported to have failed; only calls that change
+ *                something are counted
  *      -s        all later calls fail too
+ *      -a        count from the start of the program, not only where it says
  *      -l LIST   write the names of all counted calls to this file, one per line; "*" precedes a
  *                call that was made to fail, or at which the program was killed
  *
- * Calls of all threads are counted together (strace counts per thread), between the two calls with
- * which saver_tool encloses its work. A seccomp filter stops the program only at these calls, so
- * all others run at full speed. Exit status: the program's, or 128 + its signal.
+ * Calls of all threads are counted together (strace counts per thread), without -a between the two
+ * calls with which saver_tool encloses its work. A seccomp filter stops the program only at these
+ * calls, so all others run at full speed. Exit status: the program's, or 128 + its signal.
  */
 #include <elf.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -67,7 +71,7 @@ static const struct {
 static struct {
     unsigned long nth;
     int error;
-    bool sticky;
+    bool done, sticky;
     FILE *list;
     bool counting;
     unsigned long calls;
@@ -79,6 +83,20 @@ static void die(const char *what)
     exit(125);
 }
 
+/* Does the call change files or names? */
+static bool changes(const char *name, const uint64_t *arguments)
+{
+    static const char *const looks[] = {
+        "openat2", "open",  "read",       "pread64",        "fstat",     "statx",
+        "fstatfs", "fcntl", "getdents64", "getcwd",         "fadvise64", "io_uring_setup",
+        "stat",    "lstat", "readlinkat", "io_uring_enter", "readlink",  "newfstatat"};
+
+    for (size_t i = 0; i < sizeof(looks) / sizeof(looks[0]); i++)
+        if (strcmp(name, looks[i]) == 0)
+            return false;
+    return strcmp(name, "openat") != 0 || (arguments[2] & O_CREAT) != 0;
+}
+
 static const char *name_of(uint64_t number)
 {
     for (size_t i = 0; i < COUNTED; i++)
@@ -87,14 +105,15 @@ static const char *name_of(uint64_t number)
     return NULL;
 }
 
-/* Skip the call, and return ${result} to the program. */
-static void skip_call(pid_t thread, long result)
+/* Return ${result} to the program.  ${skips}: without making the call. */
+static void set_result(pid_t thread, long result, bool skips)
 {
 #if defined(__x86_64__)
     struct user_regs_struct regs;
     if (ptrace(PTRACE_GETREGS, thread, NULL, &regs) != 0)
         return; /* the thread was killed meanwhile */
-    regs.orig_rax = (unsigned long long)-1;
+    if (skips)
+        regs.orig_rax = (unsigned long long)-1;
     regs.rax = (unsigned long long)result;
     (void)ptrace(PTRACE_SETREGS, thread, NULL, &regs);
 #elif defined(__aarch64__)
@@ -105,22 +124,23 @@ static void skip_call(pid_t thread, long result)
         return;
     regs.regs[0] = (unsigned long long)result;
     (void)ptrace(PTRACE_SETREGSET, thread, (void *)NT_PRSTATUS, &all);
-    (void)ptrace(PTRACE_SETREGSET, thread, (void *)0x404 /* NT_ARM_SYSTEM_CALL */, &call);
+    if (skips)
+        (void)ptrace(PTRACE_SETREGSET, thread, (void *)0x404 /* NT_ARM_SYSTEM_CALL */, &call);
 #else
 #error "no way to skip a system call on this machine is known here"
 #endif
 }
 
-/* A thread is about to make a call. */
-static void at_entry(pid_t program, pid_t thread, uint64_t number, uint64_t argument)
+/* A thread is about to make a call.  True: it has to stop again when the call is done. */
+static bool at_entry(pid_t program, pid_t thread, uint64_t number, const uint64_t *arguments)
 {
     const char *name = name_of(number);
 
-    if (number == SYS_close && (int)argument == FROM_HERE)
+    if (number == SYS_close && (int)arguments[0] == FROM_HERE)
         plan.counting = true;
-    else if (number == SYS_close && (int)argument == TO_HERE)
+    else if (number == SYS_close && (int)arguments[0] == TO_HERE)
         plan.counting = false;
-    else if (plan.counting && name != NULL) {
+    else if (plan.counting && name != NULL && (!plan.done || changes(name, arguments))) {
         plan.calls++;
         bool hit =
             plan.calls == plan.nth || (plan.sticky && plan.nth != 0 && plan.calls > plan.nth);
@@ -128,26 +148,39 @@ static void at_entry(pid_t program, pid_t thread, uint64_t number, uint64_t argu
             fprintf(plan.list, "%s%s\n", hit ? "*" : "", name);
         if (hit && plan.error == 0)
             kill(program, SIGKILL);
-        else if (hit)
-            skip_call(thread, -plan.error);
+        else if (hit && !plan.done)
+            set_result(thread, -plan.error, true);
+        return hit && plan.done;
     }
+    return false;
 }
 
-static void at_call(pid_t program, pid_t thread)
+/* True: the thread has to stop again when the call is done. */
+static bool at_call(pid_t program, pid_t thread)
+{
+    struct __ptrace_syscall_info info;
+
+    return ptrace(PTRACE_GET_SYSCALL_INFO, thread, (void *)sizeof(info), &info) > 0 &&
+           info.op == PTRACE_SYSCALL_INFO_SECCOMP &&
+           at_entry(program, thread, info.seccomp.nr, (const uint64_t *)info.seccomp.args);
+    /* Otherwise it was killed meanwhile. */
+}
+
+/* A call is done: if it has succeeded, report that it failed. */
+static void at_exit(pid_t thread)
 {
     struct __ptrace_syscall_info info;
 
     if (ptrace(PTRACE_GET_SYSCALL_INFO, thread, (void *)sizeof(info), &info) > 0 &&
-        info.op == PTRACE_SYSCALL_INFO_SECCOMP)
-        at_entry(program, thread, info.seccomp.nr, info.seccomp.args[0]);
-    /* Otherwise it was killed meanwhile. */
+        info.op == PTRACE_SYSCALL_INFO_EXIT && !info.exit.is_error)
+        set_result(thread, -plan.error, false);
 }
 
 /* Trace the program until it ends; returns its exit status. */
 static int trace_until_exit(pid_t program)
 {
     for (;;) {
-        int status, signal = 0;
+        int status, signal = 0, go_on = PTRACE_CONT;
         pid_t thread = waitpid(-1, &status, __WALL);
         if (thread < 0)
             die("nth_call: wait");
@@ -157,10 +190,12 @@ static int trace_until_exit(pid_t program)
             return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
         }
         if (status >> 8 == (SIGTRAP | PTRACE_EVENT_SECCOMP << 8))
-            at_call(program, thread);
+            go_on = at_call(program, thread) ? PTRACE_SYSCALL : PTRACE_CONT;
+        else if (WSTOPSIG(status) == (SIGTRAP | 0x80)) /* PTRACE_O_TRACESYSGOOD */
+            at_exit(thread);
         else if (WSTOPSIG(status) != SIGTRAP && WSTOPSIG(status) != SIGSTOP)
             signal = WSTOPSIG(status);
-        (void)ptrace(PTRACE_CONT, thread, NULL, (void *)(intptr_t)signal);
+        (void)ptrace(go_on, thread, NULL, (void *)(intptr_t)signal);
     }
 }
 
@@ -186,11 +221,15 @@ int main(int argc, char **argv)
 {
     int option;
 
-    while ((option = getopt(argc, argv, "+k:e:sl:")) != -1) {
+    while ((option = getopt(argc, argv, "+k:e:dsal:")) != -1) {
         if (option == 'k')
             plan.nth = strtoul(optarg, NULL, 10);
         else if (option == 'e')
             plan.error = atoi(optarg);
+        else if (option == 'd')
+            plan.done = true;
+        else if (option == 'a')
+            plan.counting = true;
         else if (option == 's')
             plan.sticky = true;
         else if (option == 'l' && (plan.list = fopen(optarg, "we")) == NULL)
@@ -213,7 +252,8 @@ int main(int argc, char **argv)
     if (waitpid(program, &status, 0) != program || !WIFSTOPPED(status))
         die("nth_call: the program does not start");
     long options = PTRACE_O_TRACESECCOMP | PTRACE_O_TRACECLONE | PTRACE_O_TRACEFORK |
-                   PTRACE_O_TRACEVFORK | PTRACE_O_TRACEEXEC | PTRACE_O_EXITKILL;
+                   PTRACE_O_TRACEVFORK | PTRACE_O_TRACEEXEC | PTRACE_O_EXITKILL |
+                   PTRACE_O_TRACESYSGOOD;
     if (ptrace(PTRACE_SETOPTIONS, program, NULL, (void *)options) != 0 ||
         ptrace(PTRACE_CONT, program, NULL, NULL) != 0)
         die("nth_call: ptrace");
