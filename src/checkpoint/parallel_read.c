@@ -41,7 +41,6 @@ struct slot {
 struct read_thread {
     struct shared_run *run;
     struct store_queue queue;
-    struct slot *slots;
     struct slot *free;                   /* a list */
     struct slot *copying, *last_copying; /* a queue of slots from which devices copy */
 };

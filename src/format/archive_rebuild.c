@@ -69,23 +69,13 @@ static bool is_text(const struct pickle_node *node)
     return node->kind == PICKLE_STR && strlen(node->as.text.bytes) == node->as.text.length;
 }
 
-/* "module.Class" */
-static struct display_text class_name(const struct pickle_node *global)
-{
-    struct display_text name = display_name(global->as.text.bytes);
-    char *space = strchr(name.text, ' ');
-
-    if (space != NULL)
-        *space = '.';
-    return name;
-}
-
-/* That of argument ${i} of a call; empty: it is no class. */
+/* The class that is argument ${i} of a call; empty: it is no class. */
 static struct display_text class_of(const struct pickle_node *call, size_t i)
 {
     const struct pickle_node *class = i != NO_CLASS ? pickle_argument(call, i) : NULL;
 
-    return pickle_is_kind(class, PICKLE_GLOBAL) ? class_name(class) : (struct display_text){""};
+    return pickle_is_kind(class, PICKLE_GLOBAL) ? pickle_global_text(class)
+                                                : (struct display_text){""};
 }
 
 /* The index in other_functions; SIZE_MAX: it is another one. */

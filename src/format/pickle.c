@@ -367,6 +367,16 @@ bool pickle_is_global(const struct pickle_node *node, const char *module_and_nam
     return node->kind == PICKLE_GLOBAL && strcmp(node->as.text.bytes, module_and_name) == 0;
 }
 
+struct display_text pickle_global_text(const struct pickle_node *global)
+{
+    struct display_text name = display_name(global->as.text.bytes);
+    char *space = strchr(name.text, ' ');
+
+    if (space != NULL)
+        *space = '.';
+    return name;
+}
+
 bool pickle_is_kind(const struct pickle_node *node, enum pickle_kind kind)
 {
     return node != NULL && node->kind == kind;

@@ -91,6 +91,8 @@ enum sidestep_status pickle_parse_with_status(enum sidestep_status beyond, struc
 
 /* Is ${node} the symbol "module name"? */
 bool pickle_is_global(const struct pickle_node *node, const char *module_and_name);
+/* The name of a global as "module.name", for messages. */
+struct display_text pickle_global_text(const struct pickle_node *global);
 /* The value of a string key of a DICT, or NULL. */
 struct pickle_node *pickle_dict_get(const struct pickle_node *dict, const char *key);
 

@@ -71,12 +71,8 @@ static enum sidestep_status make_opaque(struct conversion *c, const char *before
     struct display_text name = {"?"};
     char text[sizeof(name.text) + 64];
 
-    if (global != NULL && global->kind == PICKLE_GLOBAL) {
-        name = display_name(global->as.text.bytes);
-        char *space = strchr(name.text, ' ');
-        if (space != NULL)
-            *space = '.';
-    }
+    if (pickle_is_kind(global, PICKLE_GLOBAL))
+        name = pickle_global_text(global);
     snprintf(text, sizeof(text), "%s%s%s", before, name.text, after);
     return make_opaque_text(c, text, out);
 }

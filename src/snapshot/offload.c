@@ -334,15 +334,6 @@ enum sidestep_status offload_wait_segment(struct offload *o, struct offload_devi
 
 /* ---- fences */
 
-void offload_set_submitted(struct offload *o)
-{
-    lock_acquire(&o->shared.lock);
-    assert(!o->shared.all_submitted);
-    o->shared.all_submitted = true;
-    lock_wake_all(&o->shared.changed);
-    lock_release(&o->shared.lock);
-}
-
 /* Are the copies submitted that a fence for ${turn} waits for? */
 static bool is_submitted(const struct offload *o, uint32_t turn) REQUIRES(&o->shared.lock)
 {

@@ -133,8 +133,10 @@ static void plan_segments(struct offload *o)
         plan_item(o, late->item);
         late->segment = lane->segment_count + (lane->segment_bytes != 0);
     }
-    for (size_t l = 0; l < o->lane_count; l++)
-        o->lanes[l].segment_count = 0, o->lanes[l].segment_bytes = 0;
+    for (size_t l = 0; l < o->lane_count; l++) {
+        o->lanes[l].segment_count = 0;
+        o->lanes[l].segment_bytes = 0;
+    }
 }
 
 /* What is recorded is known to those who wait for it. */
@@ -388,10 +390,10 @@ static void count_submitted(struct offload *o)
 {
     lock_acquire(&o->shared.lock);
     assert(o->shared.submitted < o->image->window_count);
-    bool last = ++o->shared.submitted == o->image->window_count;
+    o->shared.all_submitted = ++o->shared.submitted == o->image->window_count;
+    if (o->shared.all_submitted)
+        lock_wake_all(&o->shared.changed);
     lock_release(&o->shared.lock);
-    if (last)
-        offload_set_submitted(o);
 }
 
 /* For an error message about window ${i}: its first tensor of the lane. */

@@ -31,6 +31,5 @@ enum sidestep_status offload_submit_part(struct offload *o, size_t k, uint64_t b
 /* Wait until the copies of segment ${segment} are submitted.  An error: they will not be. */
 enum sidestep_status offload_wait_recorded(struct offload *o, const struct offload_device *lane,
                                            uint32_t segment, struct sidestep_error *err);
-void offload_set_submitted(struct offload *o);
 
 #endif
