@@ -75,7 +75,7 @@ const struct cli_command cli_command_convert = {
          "optimizer, it is an error: select names with --include."},
     .json = "{\"source\",\"destination\",\"from\",\"to\",\"dry_run\",\"tensors\","
             "\"objects\",\"tensor_bytes\",\"bytes_read\",\"files\":[name],\"left_out\":"
-            "[name],\"aside\",\"overflows\":[\"name: count\"],"
+            "[name],\"overflows\":[\"name: count\"],"
             "\"narrowed\":[\"name: dtype to dtype\"],\"lost\":[\"name: reason\"]}",
     .options = {{.id = CLI_OPTION_TO,
                  .name = "to",
@@ -120,10 +120,9 @@ const struct cli_command cli_command_convert = {
                 {.id = CLI_OPTION_OBJECTS,
                  .name = "objects",
                  .argument = "WHAT",
-                 .choices = {"refuse", "skip", "aside"},
+                 .choices = {"refuse", "skip"},
                  .text = "What to do with objects that the format cannot hold: refuse (the "
-                         "default), skip, or aside: write them to objects.pt in DST, or to "
-                         "DST.objects.pt."},
+                         "default), or skip."},
                 {.id = CLI_OPTION_PARTIAL,
                  .name = "partial",
                  .text = "Convert what can be read and verified of a damaged checkpoint. The rest "

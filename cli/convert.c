@@ -39,8 +39,6 @@ static void set_words(const struct cli *cli, struct sidestep_convert_options *o)
             o->to = (enum sidestep_format)i;
     if (objects != NULL && strcmp(objects, "skip") == 0)
         o->objects = SIDESTEP_OBJECTS_SKIP;
-    if (objects != NULL && strcmp(objects, "aside") == 0)
-        o->objects = SIDESTEP_OBJECTS_ASIDE;
     o->mapping = cli->options[CLI_OPTION_MAPPING];
     o->compress = cli->options[CLI_OPTION_COMPRESS];
     o->flags = (cli_has_option(cli, CLI_OPTION_FORCE) ? SIDESTEP_CONVERT_REPLACE : 0) |
@@ -89,7 +87,6 @@ static void print_json(const struct cli *cli, const struct sidestep_convert_repo
     cli_json_uint(&json, "bytes_read", report->bytes_read);
     cli_json_texts(&json, "files", report->files, report->file_count);
     cli_json_texts(&json, "left_out", report->left_out, report->left_out_count);
-    cli_json_text(&json, "aside", report->aside);
     cli_json_texts(&json, "overflows", report->overflows, report->overflow_count);
     cli_json_texts(&json, "narrowed", report->narrowed, report->narrowed_count);
     cli_json_texts(&json, "lost", report->lost, report->lost_count);
@@ -105,9 +102,7 @@ static void print_text(const struct cli *cli, const struct sidestep_convert_repo
             cli_has_option(cli, CLI_OPTION_DRY_RUN) ? "would convert " : "", report->from,
             report->to, report->tensor_count, report->tensor_count != 1 ? "s" : "",
             report->object_count, report->object_count != 1 ? "s" : "", size);
-    if (report->aside != NULL)
-        cli_output_note(cli, "%zu objects are in '%s'", report->left_out_count, report->aside);
-    for (size_t i = 0; report->aside == NULL && i < report->left_out_count; i++)
+    for (size_t i = 0; i < report->left_out_count; i++)
         cli_output_note(cli, "left out: object '%s'", report->left_out[i]);
     if (report->narrowed_count != 0)
         cli_output_note(cli, "narrower dtype: %zu tensor%s, the first is %s",

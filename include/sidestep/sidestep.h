@@ -2035,9 +2035,6 @@ enum sidestep_format {
 enum sidestep_objects {
     SIDESTEP_OBJECTS_REFUSE, /* fail, and name the first */
     SIDESTEP_OBJECTS_SKIP,   /* leave them out; the report lists them */
-    SIDESTEP_OBJECTS_ASIDE,  /* write them to a file of torch.save(), as a dict by name:
-                                "objects.pt" in a directory, DST.objects.pt beside a file.  Objects
-                                that are not plain data become the bytes of a torch.save() file */
 };
 
 /** Replace what is at the destination, if it looks like the output of a conversion. */
@@ -2095,7 +2092,6 @@ struct sidestep_convert_report {
     const char *const *files;
     size_t left_out_count; /* names of objects that are not in the destination */
     const char *const *left_out;
-    const char *aside;     /* path of the file that SIDESTEP_OBJECTS_ASIDE made; NULL: none */
     size_t overflow_count; /* "NAME: COUNT": tensors with elements that became infinite or NaN in
                               the conversion to ${dtype} */
     const char *const *overflows;

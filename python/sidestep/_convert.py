@@ -48,7 +48,6 @@ class Converted:
     bytes          of the tensors, in the destination
     files          of the destination; those of a checkpoint are not listed
     left_out       names of objects that are not in the destination
-    aside          with ``objects="aside"``: the file that holds them
     overflows      "NAME: COUNT": elements that became infinite or NaN by the conversion to `dtype`
     narrowed       "NAME: float32 to bfloat16": tensors that got a dtype that lacks values of theirs
     lost           with ``partial=True``, "NAME: REASON": what was left out because it is damaged
@@ -62,7 +61,6 @@ class Converted:
     bytes: int
     files: tuple[str, ...]
     left_out: tuple[str, ...]
-    aside: Optional[str]
     overflows: tuple[str, ...]
     narrowed: tuple[str, ...]
     lost: tuple[str, ...]
@@ -93,7 +91,7 @@ def convert(
     rename: Iterable[str] = (),
     mapping: Optional[PathLike] = None,
     dtype: Union[torch.dtype, str, None] = None,
-    objects: Literal["refuse", "skip", "aside"] = "refuse",
+    objects: Literal["refuse", "skip"] = "refuse",
     max_shard_size: Union[int, str] = "5GB",
     ranks: int = 1,
     compress: Optional[str] = None,
@@ -120,9 +118,7 @@ def convert(
     rename          ``"s/PATTERN/REPLACEMENT/"``, as in sed with extended regular expressions
     mapping         a file with a JSON object of old and new names
     dtype           convert floating-point tensors to it
-    objects         what to do with objects that the format cannot hold: "refuse", "skip", or
-                    "aside": write them to objects.pt in the directory (objects.ID.pt in a bucket),
-                    or to DESTINATION.objects.pt beside a file
+    objects         what to do with objects that the format cannot hold: "refuse" or "skip"
     max_shard_size  limit of one file in a directory of safetensors
     ranks           for a checkpoint: write the files as this number of ranks would
     compress        for a checkpoint: None, "none", "zstd", "zstd:LEVEL", "planes", or "auto", which
@@ -198,7 +194,6 @@ def _converted(report: Any) -> Converted:
         report.tensor_bytes,
         texts(report.files, report.file_count),
         texts(report.left_out, report.left_out_count),
-        None if report.aside is None else os.fsdecode(report.aside),
         texts(report.overflows, report.overflow_count),
         texts(report.narrowed, report.narrowed_count),
         texts(report.lost, report.lost_count),

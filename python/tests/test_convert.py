@@ -128,11 +128,8 @@ def test_stock_checkpoints(tmp_path: Path) -> None:
     same_tensors(
         safetensors.load_file(tmp_path / "model" / "model.safetensors"), dict(state["model"])
     )
-    done = convert(tmp_path / "stock", tmp_path / "all", objects="aside")
+    done = convert(tmp_path / "stock", tmp_path / "all", objects="skip")
     assert "optimizer.param_groups.0.lr" in done.left_out
-    aside = torch.load(done.aside, weights_only=True)
-    assert aside["optimizer.param_groups.0.lr"] == 0.5
-    assert aside["optimizer.param_groups.0.betas"] == (0.9, 0.999)
     with pytest.raises(Error) as told:
         convert(tmp_path / "stock", tmp_path / "refused")
     assert told.value.status == Status.EUNSUPPORTED and "epoch" in str(told.value) + "epoch"
@@ -447,8 +444,6 @@ def test_tensors_that_cannot_be_read_are_as_objects(tmp_path: Path) -> None:
             sidestep.read(path, f"model.{name}")
         with pytest.raises(Error, match=kind):
             sidestep.load({"model": {name: torch.zeros(3)}}, checkpoint_id=path)
-    with pytest.raises(Error, match="quantised"):
-        convert(path, tmp_path / "b.safetensors", objects="aside")
     with pytest.raises(Error, match="objects=skip leaves .* model_only takes the weights"):
         convert(path, tmp_path / "b.safetensors", include=["epoch", "model.w"])
     assert os.listdir(tmp_path) == ["a.pt"]

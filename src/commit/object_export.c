@@ -120,7 +120,7 @@ enum sidestep_status object_export_begin(struct object_export *e, const char *ur
 
 /* ---- 2 files */
 
-/* The key of a file: in the directory of the export, or NAME itself and a file beside it. */
+/* The key of a file: in the directory of the export, or NAME itself. */
 static enum sidestep_status key_of(const struct object_export *e, const char *name,
                                    char key[OBJECT_KEY_BYTES], struct sidestep_error *err)
 {

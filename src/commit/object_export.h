@@ -19,8 +19,7 @@
  *
  * A sweep (object_sweep.c) deletes files with an id only where the marker of this id is dead (O6)
  * and the index does not name them. So files without a marker, which are those of whole
- * directories, are never deleted. A second file beside a single one has no id. If the process is
- * killed between the two, it stays until the next export to that name replaces it.
+ * directories, are never deleted.
  */
 #ifndef COMMIT_OBJECT_EXPORT_H
 #define COMMIT_OBJECT_EXPORT_H

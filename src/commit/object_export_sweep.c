@@ -10,12 +10,10 @@
 
 bool object_export_parse(const char *name, char id[SAVE_ID_HEX])
 {
-    bool is_object = strncmp(name, "objects.", 8) == 0 && file_name_has_suffix(name, ".pt");
-    bool is_model = strncmp(name, "model-", 6) == 0 && file_name_has_suffix(name, ".safetensors");
     const char *dot = strchr(name, '.');
 
-    if ((!is_object && !is_model) || strspn(dot + 1, "0123456789abcdef") != SAVE_ID_HEX - 1 ||
-        dot[SAVE_ID_HEX] != '.')
+    if (strncmp(name, "model-", 6) != 0 || !file_name_has_suffix(name, ".safetensors") ||
+        strspn(dot + 1, "0123456789abcdef") != SAVE_ID_HEX - 1 || dot[SAVE_ID_HEX] != '.')
         return false;
     memcpy(id, dot + 1, SAVE_ID_HEX - 1);
     id[SAVE_ID_HEX - 1] = '\0';

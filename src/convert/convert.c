@@ -45,7 +45,7 @@ static enum sidestep_status check_options(const struct sidestep_convert_options 
     if ((o->flags & ~flags) != 0)
         return FAIL(err, SIDESTEP_EUNSUPPORTED, "convert options: unknown flags 0x%x",
                     o->flags & ~flags);
-    if ((unsigned)o->to > SIDESTEP_FORMAT_NPZ || (unsigned)o->objects > SIDESTEP_OBJECTS_ASIDE)
+    if ((unsigned)o->to > SIDESTEP_FORMAT_NPZ || (unsigned)o->objects > SIDESTEP_OBJECTS_SKIP)
         return FAIL(err, SIDESTEP_EINVAL, "convert options: unknown format %d or objects %d",
                     (int)o->to, (int)o->objects);
     if (o->ranks > LIMIT_RANKS || o->threads > LIMIT_THREADS)
@@ -108,12 +108,10 @@ static bool is_known(const char *name)
     char id[SAVE_ID_HEX];
 
     return file_name_has_suffix(name, ".safetensors") ||
-           strcmp(name, SAFETENSORS_INDEX_NAME) == 0 || strcmp(name, "objects.pt") == 0 ||
-           object_export_parse(name, id);
+           strcmp(name, SAFETENSORS_INDEX_NAME) == 0 || object_export_parse(name, id);
 }
 
-static enum sidestep_status write_files(struct conversion *c, const struct sidestep_value *aside,
-                                        struct sidestep_error *err)
+static enum sidestep_status write_files(struct conversion *c, struct sidestep_error *err)
 {
     bool is_file = c->to != SIDESTEP_FORMAT_SAFETENSORS ||
                    file_name_has_suffix(c->destination, ".safetensors");
@@ -127,32 +125,18 @@ static enum sidestep_status write_files(struct conversion *c, const struct sides
     if (status == SIDESTEP_OK)
         status = c->to == SIDESTEP_FORMAT_SAFETENSORS ? convert_to_safetensors(c, &export, err)
                                                       : convert_to_zip(c, &export, err);
-    if (status == SIDESTEP_OK && aside != NULL && sidestep_value_count(aside) != 0)
-        status = convert_write_aside(c, &export, aside, err);
     if (status == SIDESTEP_OK)
         status = export_publish(&export, err);
     export_end(&export);
     return status;
 }
 
-static void free_value(struct sidestep_value **value)
-{
-    sidestep_value_free(value);
-}
-
 static enum sidestep_status convert_to_files(struct conversion *c, struct sidestep_error *err)
 {
-    OWNED_BY(free_value) struct sidestep_value *aside = NULL;
-
-    if (c->options.objects == SIDESTEP_OBJECTS_ASIDE) {
-        aside = sidestep_value_dict();
-        if (aside == NULL)
-            return FAIL_NOMEM(err, sizeof(void *));
-    }
-    TRY(convert_filter_objects(c, c->to == SIDESTEP_FORMAT_TORCH, aside, err));
+    TRY(convert_filter_objects(c, c->to == SIDESTEP_FORMAT_TORCH, err));
     if ((c->options.flags & SIDESTEP_CONVERT_DRY_RUN) != 0)
         return SIDESTEP_OK;
-    return write_files(c, aside, err);
+    return write_files(c, err);
 }
 
 static enum sidestep_status convert_with(struct conversion *c, struct sidestep_error *err)
@@ -274,9 +258,6 @@ static void fill_report(struct conversion *c, struct sidestep_convert_report *re
         status = copy_list(arena, c->left_out, c->left_out_count, &report->left_out, NULL);
     if (status == SIDESTEP_OK)
         status = copy_list(arena, c->lost, c->lost_count, &report->lost, NULL);
-    if (status == SIDESTEP_OK && c->aside != NULL &&
-        (report->aside = arena_strndup(arena, c->aside, strlen(c->aside))) == NULL)
-        status = SIDESTEP_ENOMEM;
     if (status != SIDESTEP_OK)
         sidestep_convert_report_release(report);
 }

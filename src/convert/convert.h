@@ -72,7 +72,6 @@ struct conversion {
     const char **lost;         /* "NAME: REASON", of those that were selected */
     size_t lost_count;
     enum sidestep_status lost_status; /* of the source: verify_findings_judge() */
-    const char *aside;                /* name of the file with the objects */
     atomic_bool failed;               /* a rank failed to save; shared.err is the reason */
     struct {
         struct lock lock LOCK_KIND(CONVERT);
@@ -142,16 +141,12 @@ struct box convert_tensor_box(const struct convert_tensor *tensor);
 enum sidestep_status convert_object_bytes(struct conversion *c, const struct convert_object *o,
                                           void **bytes, size_t *length, struct sidestep_error *err);
 /* Keep only objects that the format can hold, with their values.  As the options say, fail because
- * of the others, leave them out, or put them into the dict ${aside}.  ${holds_plain}: the format
- * holds objects of plain data; otherwise it holds none. */
+ * of the others, or leave them out.  ${holds_plain}: the format holds objects of plain data;
+ * otherwise it holds none. */
 enum sidestep_status convert_filter_objects(struct conversion *c, bool holds_plain,
-                                            struct sidestep_value *aside,
                                             struct sidestep_error *err);
 /* Record that an object is not in the destination. */
 enum sidestep_status convert_skip_object(struct conversion *c, const struct convert_object *o,
-                                         struct sidestep_error *err);
-enum sidestep_status convert_write_aside(struct conversion *c, struct export *export,
-                                         const struct sidestep_value *dict,
                                          struct sidestep_error *err);
 
 /* ---- convert_write.c: several threads write files that are laid out beforehand ---- */

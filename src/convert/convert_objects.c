@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* convert_objects.c -- objects that a format cannot hold: refuses, skips or sets them aside. */
+/* convert_objects.c -- objects that a format cannot hold: refuses or skips them. */
 #include <string.h>
 
 #include "base/base.h"
@@ -33,27 +33,6 @@ static enum sidestep_status read_value(struct conversion *c, const struct conver
     return status;
 }
 
-/* Put an object into the dict that is written aside: its value, or all its stored bytes. */
-static enum sidestep_status keep_aside(struct conversion *c, const struct convert_object *o,
-                                       struct sidestep_value *dict, struct sidestep_error *err)
-{
-    struct sidestep_value *value = NULL;
-    struct sidestep_error why = {0};
-    OWNED void *bytes = NULL;
-    size_t length = 0;
-    enum sidestep_status status = read_value(c, o, &value, &why);
-
-    if (status == SIDESTEP_EUNSUPPORTED) {
-        TRY(convert_object_bytes(c, o, &bytes, &length, err));
-        value = sidestep_value_bytes(bytes, length);
-        status = SIDESTEP_OK;
-    }
-    if (status == SIDESTEP_OK)
-        return sidestep_value_set(dict, sidestep_value_str(o->name), value, err);
-    error_copy(err, &why);
-    return status;
-}
-
 enum sidestep_status convert_skip_object(struct conversion *c, const struct convert_object *o,
                                          struct sidestep_error *err)
 {
@@ -70,7 +49,7 @@ enum sidestep_status convert_skip_object(struct conversion *c, const struct conv
 
 /* Decode object ${i}; if the format cannot hold it, do what the options say. */
 static enum sidestep_status filter_object(struct conversion *c, size_t i, bool holds_plain,
-                                          struct sidestep_value *aside, struct sidestep_error *err)
+                                          struct sidestep_error *err)
 {
     struct convert_object *o = &c->objects[i];
     struct sidestep_error why = {0};
@@ -80,30 +59,25 @@ static enum sidestep_status filter_object(struct conversion *c, size_t i, bool h
             : FAIL(&why, SIDESTEP_EUNSUPPORTED, "object '%s': the format holds only tensors",
                    display_name(o->name).text);
 
-    if (status == SIDESTEP_EUNSUPPORTED && c->options.objects != SIDESTEP_OBJECTS_REFUSE) {
-        TRY(convert_skip_object(c, o, err));
-        return aside != NULL ? keep_aside(c, o, aside, err) : SIDESTEP_OK;
-    }
+    if (status == SIDESTEP_EUNSUPPORTED && c->options.objects != SIDESTEP_OBJECTS_REFUSE)
+        return convert_skip_object(c, o, err);
     if (status != SIDESTEP_OK)
         error_copy(err, &why);
     if (status == SIDESTEP_EUNSUPPORTED)
-        error_wrap(
-            err,
-            "of %zu object%s at least one does not fit (objects=skip leaves out what does not, "
-            "objects=aside writes it to a second file, model_only takes the weights alone, and "
-            "to=dcp keeps everything)",
-            c->object_count, c->object_count != 1 ? "s" : "");
+        error_wrap(err,
+                   "of %zu object%s at least one does not fit (objects=skip leaves out what does "
+                   "not, model_only takes the weights alone, and to=dcp keeps everything)",
+                   c->object_count, c->object_count != 1 ? "s" : "");
     return status;
 }
 
 enum sidestep_status convert_filter_objects(struct conversion *c, bool holds_plain,
-                                            struct sidestep_value *aside,
                                             struct sidestep_error *err)
 {
     size_t kept = 0;
 
     for (size_t i = 0; i < c->object_count; i++)
-        TRY(filter_object(c, i, holds_plain, aside, err));
+        TRY(filter_object(c, i, holds_plain, err));
     for (size_t i = 0; i < c->object_count; i++)
         if (c->objects[i].value != NULL)
             c->objects[kept++] = c->objects[i];
@@ -111,27 +85,4 @@ enum sidestep_status convert_filter_objects(struct conversion *c, bool holds_pla
         c->objects[i].value = NULL;
     c->object_count = kept;
     return SIDESTEP_OK;
-}
-
-enum sidestep_status convert_write_aside(struct conversion *c, struct export *export,
-                                         const struct sidestep_value *dict,
-                                         struct sidestep_error *err)
-{
-    OWNED_BUFFER bytes = {0};
-    OWNED_FILE *file = NULL;
-    const char *name = export->is_file
-                           ? arena_printf(&c->arena, "%s.objects.pt", export->commit.name)
-                           : arena_printf(&c->arena, "objects%s.pt", export->infix);
-
-    if (name == NULL)
-        return FAIL_NOMEM(err, FILE_NAME_BYTES);
-    TRY(archive_object_write(dict, &bytes, err));
-    TRY(export_create_file(export, name, 0, &file, err));
-    TRY(store_file_write_at(file, bytes.bytes, bytes.length, 0, err));
-    TRY(export_seal_file(export, name, TAKE(file), err));
-    if (export->is_file)
-        export->side = name;
-    c->aside = export->is_file ? arena_printf(&c->arena, "%s.objects.pt", c->destination)
-                               : arena_printf(&c->arena, "%s/%s", c->destination, name);
-    return c->aside != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, strlen(c->destination));
 }

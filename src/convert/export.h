@@ -22,7 +22,6 @@ struct export
     bool replace;
     bool exists; /* the destination exists and is not an empty directory */
     bool (*is_known)(const char *name);
-    const char *side; /* name of a second file that is published beside the first; or NULL */
     bool stays;       /* export_end() leaves what was not published, to be resumed */
     const char *head; /* the file whose appearance publishes the others, which are sealed before */
     char infix[SAVE_ID_HEX + 1]; /* in names of other files of a directory: "." and an id, or "" */
@@ -53,7 +52,7 @@ enum sidestep_status export_begin(struct export *e, struct store *store, struct 
 enum sidestep_status export_resume(struct export *e, struct store *store, struct clock *clock,
                                    const char *path, const uint8_t id[SAVE_ID_BYTES], bool replace,
                                    bool (*is_known)(const char *name), struct sidestep_error *err);
-/* Create a file: any in a directory; otherwise only e->commit.name and e->side. e->head is set. */
+/* Create a file: any in a directory; otherwise only e->commit.name.  e->head is set. */
 static inline enum sidestep_status export_create_file(struct export *e, const char *name,
                                                       uint32_t flags, struct store_file **file,
                                                       struct sidestep_error *err)

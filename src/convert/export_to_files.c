@@ -191,23 +191,13 @@ static void remove_markers(struct export *e)
     (void)store_unlink(e->commit.dir, name, NULL);
 }
 
-/* Publish both files.  If a new name may not be durable, remove it. */
-static enum sidestep_status publish_files(struct export *e, struct sidestep_error *err)
+/* Publish the file.  If the new name may not be durable, remove it. */
+static enum sidestep_status publish_file(struct export *e, struct sidestep_error *err)
 {
-    const char *const names[] = {e->side, e->commit.name};
-    enum sidestep_status status = SIDESTEP_OK;
-    bool is_renamed[2] = {false};
-
-    for (int i = 0; i < 2 && status == SIDESTEP_OK; i++) {
-        if (names[i] != NULL)
-            status = rename_file(e, names[i], err);
-        is_renamed[i] = names[i] != NULL && status == SIDESTEP_OK;
-    }
-    if (status == SIDESTEP_OK)
-        status = store_dir_sync(e->commit.parent, err);
-    for (int i = 0; i < 2; i++)
-        if (status != SIDESTEP_OK && is_renamed[i] && !e->replace)
-            (void)store_unlink(e->commit.parent, names[i], NULL);
+    TRY(rename_file(e, e->commit.name, err));
+    enum sidestep_status status = store_dir_sync(e->commit.parent, err);
+    if (status != SIDESTEP_OK && !e->replace)
+        (void)store_unlink(e->commit.parent, e->commit.name, NULL);
     return status; /* export_end() removes the rest */
 }
 
@@ -240,7 +230,7 @@ static enum sidestep_status check_path(struct export *e, struct sidestep_error *
 static enum sidestep_status publish(struct export *e, struct sidestep_error *err)
 {
     TRY(store_dir_sync(e->commit.dir, err));
-    TRY(e->is_file ? publish_files(e, err) : publish_directory(e, err));
+    TRY(e->is_file ? publish_file(e, err) : publish_directory(e, err));
     return check_path(e, err);
 }
 

@@ -160,15 +160,6 @@ def test_other_formats(server, made, tmp_path):
         assert body == (tmp_path / name).read_bytes()
 
 
-def test_objects_aside(server, tmp_path):
-    begin(server)
-    programs.well(None, "saver_tool", "save", tmp_path / "one", 1)
-    words = ["--objects=aside", "--exclude=optim.complex", "--to=safetensors"]
-    told = json.loads(sidestep(server, "convert", "--json", *words, tmp_path / "one", FOLDER))
-    assert told["aside"].removeprefix("s3://runs/") in keys(server)[0]
-    assert told["files"] == ["model.safetensors"]
-
-
 @BOTH
 @pytest.mark.parametrize("conditions", ["501", "ignored"])
 def test_without_conditional_requests(made, url, conditions):
