@@ -3,9 +3,9 @@
  * scale_load.c -- counts the file system calls of a rank in a load by thousands of ranks.
  *
  * Four ranks of each load run, one after the other: the first two, one in the middle, and the last.
- * A communicator simulates the others: it passes their chunk lists to rank 0, records what rank 0
- * broadcasts, and replays it for the ranks that run later. The checkpoints remain, so that
- * python_scale.py can load them with stock torch.
+ * A communicator simulates the others: it records what rank 0 broadcasts, and replays it for the
+ * ranks that run later. The checkpoints remain, so that python_scale.py can load them with stock
+ * torch.
  */
 #include "bench.h"
 
@@ -78,11 +78,9 @@ struct simulation {
     char path[4096];
     unsigned savers, loaders, tensors;
     enum part part;
-    struct buffer *lists; /* chunk lists, one per shard */
-    struct buffer sent;   /* what rank 0 broadcast, concatenated */
-    size_t taken;         /* bytes of ${sent} that the running rank has received */
-    bool sizes_are_next;  /* rank 0 gathers a size from each rank, and then the bytes */
-    int32_t rank;         /* the running rank */
+    struct buffer sent; /* what rank 0 broadcast, concatenated */
+    size_t taken;       /* bytes of ${sent} that the running rank has received */
+    int32_t rank;       /* the running rank */
 };
 
 static int all_reduce_max(void *context, uint64_t *values, size_t count)
@@ -108,62 +106,16 @@ static int broadcast(void *context, void *buffer, size_t bytes, int32_t root)
     return 0;
 }
 
-/* Sets the range of shards whose footers ${rank} reads. */
-static void share_of(const struct simulation *stage, uint64_t rank, uint64_t *begin, uint64_t *end)
-{
-    *begin = rank * stage->savers / stage->loaders;
-    *end = (rank + 1) * stage->savers / stage->loaders;
-}
-
 static int gather(void *context, const void *send, size_t bytes, void *recv, const size_t *each)
 {
-    struct simulation *stage = context;
-    uint8_t *to = recv;
-
-    if (stage->rank != 0)
-        return 0;
-    stage->sizes_are_next = !stage->sizes_are_next;
-    for (uint64_t r = 0; r < stage->loaders; to += each[r++]) {
-        uint64_t begin, end, size = 0, at = 0;
-        share_of(stage, r, &begin, &end);
-        for (uint64_t i = begin; i < end; size += stage->lists[i++].length)
-            if (!stage->sizes_are_next && r != 0) {
-                memcpy(to + at, stage->lists[i].bytes, stage->lists[i].length);
-                at += stage->lists[i].length;
-            }
-        if (r == 0)
-            memcpy(to, send, bytes);
-        else if (stage->sizes_are_next)
-            memcpy(to, &size, sizeof(size));
-    }
-    return 0;
+    (void)context, (void)send, (void)bytes, (void)recv, (void)each;
+    return -1;
 }
 
 static int scatter(void *context, const void *send, const size_t *each, void *recv, size_t bytes)
 {
     (void)context, (void)send, (void)each, (void)recv, (void)bytes;
-    return -1; /* a load does not scatter */
-}
-
-static void make_lists(struct simulation *stage)
-{
-    struct sidestep_error err = {0};
-    struct reader *reader = NULL;
-
-    stage->lists = calloc(stage->savers, sizeof(*stage->lists));
-    if (stage->lists == NULL)
-        bench_die("out of memory");
-    bench_check(reader_open_listed(store_posix(), stage->path, 0, NULL, &reader, &err), &err);
-    for (unsigned i = 0; i < stage->savers; i++) {
-        struct chunk_list *list = chunk_list_new(&err);
-        if (list == NULL)
-            bench_die("out of memory");
-        bench_check(reader_list_footers(reader, i, i + 1, list, &err), &err);
-        stage->lists[i] = list->bytes;
-        list->bytes = (struct buffer){0};
-        chunk_list_free(&list);
-    }
-    reader_close(&reader);
+    return -1; /* a load neither gathers nor scatters */
 }
 
 /* ---- one rank */
@@ -217,7 +169,6 @@ static double run_rank(struct simulation *stage, int32_t rank)
     if (rank == 0) /* discard what opening the engine broadcast */
         buffer_release(&stage->sent);
     stage->taken = 0;
-    stage->sizes_are_next = false;
     calls = (struct calls){0};
     bench_check(sidestep_state_dict_new(&state, &err), &err);
     fill_state(stage, state, rank, data);
@@ -269,15 +220,6 @@ static void simulation_init(struct simulation *stage, const struct bench *bench,
 {
     snprintf(stage->path, sizeof(stage->path), "%s/%s", bench->dir, name);
     bench_plan_save(stage->path, stage->savers, stage->tensors);
-    make_lists(stage);
-}
-
-static void simulation_release(struct simulation *stage)
-{
-    for (unsigned i = 0; i < stage->savers; i++)
-        buffer_release(&stage->lists[i]);
-    free(stage->lists);
-    buffer_release(&stage->sent);
 }
 
 /* As run_rank(). ${extra}: peak of memory that the load took. */
@@ -334,7 +276,7 @@ static void measure_all_many(const struct bench *bench)
     measure_many(bench, &stage, 4);
     measure_many(bench, &stage, 1);
     bench_remove(stage.path);
-    simulation_release(&stage);
+    buffer_release(&stage.sent);
 }
 
 void bench_scale_load(const struct bench *bench)
@@ -350,7 +292,6 @@ void bench_scale_load(const struct bench *bench)
         measure(&stage, SAME_PART);
         measure(&stage, HALF);
         measure(&stage, ONE_RANK);
-        simulation_release(&stage);
     }
     measure_all_many(bench);
 }

@@ -251,7 +251,7 @@ static enum sidestep_status check_folder(struct foreign_layouts_probe *probe, co
     const char *path = arena_printf(probe->arena, "%s/%s", probe->path, name);
     if (path == NULL)
         return FAIL_NOMEM(err, strlen(name));
-    enum sidestep_status status = reader_open(probe->root->store, path, 0, &reader, &why);
+    enum sidestep_status status = reader_open(probe->root->store, path, READER_ALL, &reader, &why);
     if (status == SIDESTEP_EUNCOMMITTED)
         return set_reason(probe, err, " has no .metadata", name);
     if (status == SIDESTEP_OK || reader_status_is_damage(status))

@@ -74,7 +74,7 @@ static void check_entry(struct listing *l, const struct sidestep_listed *entry,
     if (entry->state != SIDESTEP_COMMITTED || (entry->save_id != NULL && is_as_listed(l, entry)))
         return;
     check_result->status =
-        reader_open(l->store, entry->path, READER_PARSE_METADATA, &reader, &check_result->why);
+        reader_open(l->store, entry->path, READER_ALL, &reader, &check_result->why);
     if (check_result->status == SIDESTEP_OK)
         check_result->status = reader_check_extras(reader, &check_result->why);
 }

@@ -138,7 +138,7 @@ static enum sidestep_status write_index(struct rebuild_job *r, const struct meta
     char name[FILE_NAME_BYTES], tmp[FILE_NAME_BYTES];
     OWNED_BUFFER index = {0};
 
-    TRY(chunk_index_encode(metadata, &r->manifest, &index, err));
+    TRY(commit_encode_index(metadata, &r->manifest, &index, err));
     if (index.length == 0)
         return SIDESTEP_OK;
     file_name_format(FILE_NAME_INDEX, r->manifest.save_id, 0, 0, name);
@@ -264,8 +264,8 @@ static enum sidestep_status rebuild(struct rebuild_job *r, const char *path,
         if (file_name_parse(names.names[i]).kind == FILE_NAME_SHARD)
             TRY(read_shard(r, names.names[i], err));
     TRY(check_complete(r, err));
-    TRY(commit_metadata_from_footers_checked(r->footers, r->names, r->manifest.file_count,
-                                             &metadata, err));
+    TRY(commit_metadata_from_footers(r->footers, r->names, r->manifest.file_count, &metadata, err));
+    TRY(commit_metadata_check_tiling(&metadata, err));
     memcpy(r->manifest.save_id, r->manifest.files[find_first(r)].origin, SAVE_ID_HEX);
     TRY(take_manifest(r, err));
     r->manifest.world_size = r->footers[0].world_size;
@@ -278,7 +278,7 @@ static bool is_whole(struct store *store, const char *path)
 {
     OWNED_BY(reader_close) struct reader *reader = NULL;
 
-    return reader_open(store, path, READER_PARSE_METADATA, &reader, NULL) == SIDESTEP_OK &&
+    return reader_open(store, path, READER_ALL, &reader, NULL) == SIDESTEP_OK &&
            reader_check_index(reader, NULL) == SIDESTEP_OK;
 }
 

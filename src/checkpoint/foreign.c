@@ -43,7 +43,7 @@ static enum sidestep_status open_file(struct reader *r, const char *path, const 
     TRY(store_parent_open(r->store, path, &r->arena, &dir, &file->name, err));
     r->foreign->dirs[r->foreign->dir_count++] = dir;
     size_t number = r->file_count++; /* from here on, reader_close() closes it */
-    TRY(reader_file_open(r, file, dir, flags, err));
+    TRY(reader_file_open(file, dir, flags, err));
     /* Entries use the name that the user gave, also if it is a symbolic link. */
     TRY(hash_table_insert(&r->file_names, shown, number, &existing, err));
     *out = file;
@@ -263,13 +263,10 @@ static enum sidestep_status open_directory(struct reader *r, uint32_t flags, boo
 {
     OWNED_NAMES struct name_list names = {0}, files = {0};
     struct weights_missing missing = {0};
-    OWNED_DIR *dir = NULL;
     char *text = NULL;
 
-    TRY(store_dir_open(r->store, NULL, r->path, &dir, err));
-    TRY(name_list_read(dir, &names, err));
-    if (name_list_contains(&names, FILE_NAME_METADATA) ||
-        name_list_contains(&names, "__0.metadata"))
+    TRY(name_list_read(r->dir, &names, err));
+    if (name_list_contains(&names, "__0.metadata"))
         return SIDESTEP_OK;
     for (size_t i = 0; i < names.count; i++)
         if (file_name_has_suffix(names.names[i], SUFFIX))
@@ -401,7 +398,7 @@ static enum sidestep_status set_digest(struct reader *r, struct sidestep_error *
 {
     OWNED_BUFFER text = {0};
 
-    buffer_printf(&text, "%s %llu\n", r->foreign->format, (unsigned long long)r->bytes);
+    buffer_printf(&text, "%s %llu\n", r->foreign->format, (unsigned long long)reader_data_bytes(r));
     for (size_t i = 0; i < r->metadata.count; i++) {
         const struct metadata_entry *entry = &r->metadata.entries[i];
         const struct metadata_storage *storage =
@@ -418,19 +415,10 @@ static enum sidestep_status set_digest(struct reader *r, struct sidestep_error *
 enum sidestep_status foreign_open(struct reader *r, uint32_t flags, bool *is_foreign,
                                   struct sidestep_error *err)
 {
-    struct sidestep_error why = {0};
-    OWNED_DIR *dir = NULL;
-    enum sidestep_status status = named_dir_open(r->store, r->path, &dir, &why);
-
-    *is_foreign = status == SIDESTEP_OK ? store_parent_has_object(r->store, r->path, &r->arena)
-                                        : why.sys_errno == ENOTDIR;
+    *is_foreign = r->dir == NULL || store_parent_has_object(r->store, r->path, &r->arena);
     if (*is_foreign)
         TRY(open_regular(r, flags, err));
-    else if (status == SIDESTEP_OK)
-        TRY(open_directory(r, flags, is_foreign, err));
     else
-        error_copy(err, &why);
-    if (status != SIDESTEP_OK && !*is_foreign)
-        return status;
+        TRY(open_directory(r, flags, is_foreign, err));
     return *is_foreign ? set_digest(r, err) : SIDESTEP_OK;
 }

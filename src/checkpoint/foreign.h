@@ -32,8 +32,8 @@ struct foreign {
 };
 
 /* Open r->path, and fill ${r} if it is such a file or directory; ${*is_foreign} says whether it is.
- * It is false for a directory with a `.metadata`. EUNSUPPORTED: the file has another format, which
- * the message names if it is known. */
+ * r->dir is a directory without a `.metadata`; or NULL: it is a file. EUNSUPPORTED: the file has
+ * another format, which the message names if it is known. */
 enum sidestep_status foreign_open(struct reader *r, uint32_t flags, bool *is_foreign,
                                   struct sidestep_error *err);
 void foreign_free(struct foreign **foreign);

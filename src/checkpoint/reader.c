@@ -2,6 +2,7 @@
 /* reader.c -- opens a checkpoint and checks its files against each other; see reader.h. */
 #include "checkpoint/reader_internal.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,109 +74,171 @@ static bool is_unlisted_metadata(const struct reader *r)
     return manifests != 0;
 }
 
-enum sidestep_status reader_find_listed(struct reader *r, uint32_t flags,
-                                        struct sidestep_error *err)
+static bool opens_all(const struct reader *r)
 {
-    OWNED_ARENA arena = {0};
-    struct manifest manifest;
-    uint64_t bytes;
-
-    TRY(small_file_hash(r->dir, FILE_NAME_METADATA, flags & STORE_DROP_CACHE,
-                        DCP_METADATA_MAX_BYTES, &bytes, r->manifest_sha256, err));
-    r->manifest.metadata_bytes = r->record_bytes = bytes;
-    r->is_listed = referenced_files_find_manifest(r->dir, r->manifest_sha256, bytes, &arena,
-                                                  &manifest, &r->manifest_text) &&
-                   manifest.file_count != 0;
-    /* With STORE_DROP_CACHE, reader_read_manifest() reads it again from the medium. */
-    if (!r->is_listed || (flags & STORE_DROP_CACHE) != 0)
-        buffer_release(&r->manifest_text);
-    if (!r->is_listed)
-        return SIDESTEP_OK;
-    return arena_copy_text(&r->metadata.arena, manifest.save_id, &r->metadata.save_id, err);
+    return (r->flags & (READER_ALL | READER_TOLERANT)) != 0;
 }
 
-static enum sidestep_status parse_metadata(struct reader *r, uint32_t flags,
-                                           struct sidestep_error *err)
+/* Hash .metadata. Its text is kept if it is short, or will be parsed. */
+static enum sidestep_status hash_metadata(struct reader *r, bool *is_there,
+                                          struct sidestep_error *err)
 {
-    OWNED_BUFFER bytes = {0};
+    struct buffer *text = &r->metadata_text;
+    uint32_t flags = r->flags & STORE_DROP_CACHE;
+    enum sidestep_status status =
+        opens_all(r)
+            ? small_file_read(r->dir, FILE_NAME_METADATA, flags, DCP_METADATA_MAX_BYTES, text, err)
+            : small_file_hash(r->dir, FILE_NAME_METADATA, flags, DCP_METADATA_MAX_BYTES,
+                              &r->metadata_bytes, r->metadata_sha256, text, err);
 
-    TRY(small_file_read(r->dir, FILE_NAME_METADATA, flags & STORE_DROP_CACHE,
-                        DCP_METADATA_MAX_BYTES, &bytes, err));
-    hash_sha256(bytes.bytes, bytes.length, r->manifest_sha256);
-    r->manifest.metadata_bytes = r->record_bytes = bytes.length;
-    TRY(pointer_file_check_bytes(bytes.bytes, bytes.length, err));
-    enum sidestep_status status = dcp_metadata_read(bytes.bytes, bytes.length, &r->metadata, err);
+    *is_there = status != SIDESTEP_ENOTFOUND;
+    if (!*is_there)
+        return SIDESTEP_OK;
+    TRY(WRAP(status, err, FILE_NAME_METADATA));
+    if (opens_all(r)) {
+        r->metadata_bytes = text->length;
+        hash_sha256(text->bytes, text->length, r->metadata_sha256);
+    }
+    memcpy(r->manifest_sha256, r->metadata_sha256, sizeof(r->manifest_sha256));
+    r->record_bytes = r->metadata_bytes;
+    return SIDESTEP_OK;
+}
+
+/* The manifest was decoded. */
+static void set_manifest(struct reader *r, const struct buffer *text)
+{
+    hash_sha256(text->bytes, text->length, r->manifest_sha256);
+    r->record_bytes = r->manifest.metadata_bytes + text->length;
+    r->has_manifest = true;
+}
+
+/* Find the manifest that lists this .metadata, if there is one. */
+static void find_manifest(struct reader *r)
+{
+    if (referenced_files_find_manifest(r->dir, r->metadata_sha256, r->metadata_bytes, &r->arena,
+                                       &r->manifest, &r->manifest_text) &&
+        r->manifest.file_count != 0) {
+        set_manifest(r, &r->manifest_text);
+        return;
+    }
+    r->manifest = (struct manifest){0};
+    buffer_release(&r->manifest_text);
+}
+
+static enum sidestep_status parse_metadata(struct reader *r, struct sidestep_error *err)
+{
+    struct buffer *text = &r->metadata_text;
+    uint8_t sha256[HASH_SHA256_BYTES];
+
+    if (text->length == 0) {
+        TRY(small_file_read(r->dir, FILE_NAME_METADATA, 0, DCP_METADATA_MAX_BYTES, text, err));
+        hash_sha256(text->bytes, text->length, sha256);
+        if (memcmp(sha256, r->metadata_sha256, sizeof(sha256)) != 0)
+            return FAIL(err, SIDESTEP_ECORRUPT, "it was replaced while it was being read");
+    }
+    TRY(pointer_file_check_bytes(text->bytes, text->length, err));
+    enum sidestep_status status = dcp_metadata_read(text->bytes, text->length, &r->metadata, err);
     /* Sidestep can read each .metadata that it wrote, so this one was changed. Without this check,
      * a flipped bit would pass for a newer format. */
-    if (status == SIDESTEP_EUNSUPPORTED && is_unlisted_metadata(r))
+    if (status == SIDESTEP_EUNSUPPORTED && !r->has_manifest && is_unlisted_metadata(r))
         status = FAIL(err, SIDESTEP_ECORRUPT, "it is not the one that the manifest lists");
     return status;
 }
 
-static enum sidestep_status read_metadata(struct reader *r, uint32_t flags,
-                                          struct sidestep_error *err)
+/* Decode the text of the manifest, and check that it belongs to the metadata, which was parsed. */
+static enum sidestep_status decode_manifest(struct reader *r, struct sidestep_error *err)
 {
-    enum sidestep_status status = SIDESTEP_OK;
+    const struct buffer *text = &r->manifest_text;
 
-    if ((flags & (READER_PARSE_METADATA | READER_TOLERANT)) == 0)
-        status = reader_find_listed(r, flags, err);
-    if (status == SIDESTEP_OK && !r->is_listed)
-        status = parse_metadata(r, flags, err);
-    if (status == SIDESTEP_ENOTFOUND)
-        return read_rank_local(r, err);
-    return WRAP(status, err, FILE_NAME_METADATA);
+    TRY(manifest_decode(text->bytes, text->length, &r->arena, &r->manifest, err));
+    if (strcmp(r->manifest.save_id, r->metadata.save_id) != 0)
+        return FAIL(err, SIDESTEP_ECORRUPT, "it belongs to save %s", r->manifest.save_id);
+    if (r->manifest.metadata_bytes != r->metadata_bytes ||
+        memcmp(r->manifest.metadata_sha256, r->metadata_sha256, HASH_SHA256_BYTES) != 0)
+        return FAIL(err, SIDESTEP_ECORRUPT, "it lists another %s", FILE_NAME_METADATA);
+    set_manifest(r, text);
+    return SIDESTEP_OK;
 }
 
-/* Decode ${text} as the manifest of ${r}. ${name} is for messages. */
-static enum sidestep_status decode_manifest(struct reader *r, const struct buffer *text,
-                                            const char *name, struct sidestep_error *err)
+/* Read the manifest of the save that the metadata names, if it is one of sidestep. */
+static enum sidestep_status read_manifest(struct reader *r, struct sidestep_error *err)
 {
-    enum sidestep_status status =
-        manifest_decode(text->bytes, text->length, &r->arena, &r->manifest, err);
-
-    hash_sha256(text->bytes, text->length, r->manifest_sha256);
-    r->record_bytes += text->length;
-    r->has_manifest = true;
-    return WRAP(status, err, "manifest '%s'", name);
-}
-
-enum sidestep_status reader_take_manifest(struct reader *r, const struct buffer *text,
-                                          struct sidestep_error *err)
-{
-    TRY(decode_manifest(r, text, "that rank 0 read", err));
-    r->is_listed = true;
-    r->record_bytes += r->manifest.metadata_bytes;
-    return arena_copy_text(&r->metadata.arena, r->manifest.save_id, &r->metadata.save_id, err);
-}
-
-enum sidestep_status reader_read_manifest(struct reader *r, uint32_t flags,
-                                          struct sidestep_error *err)
-{
-    struct buffer *text = &r->manifest_text;
-    enum sidestep_status status = SIDESTEP_OK;
     char name[FILE_NAME_BYTES];
-    uint64_t metadata_bytes = r->manifest.metadata_bytes;
-    uint8_t metadata_sha256[HASH_SHA256_BYTES];
 
     if (!file_name_is_save_id(r->metadata.save_id))
         return SIDESTEP_OK;
-    memcpy(metadata_sha256, r->manifest_sha256, sizeof(metadata_sha256));
     file_name_format(FILE_NAME_MANIFEST, r->metadata.save_id, 0, 0, name);
-    if (text->length == 0)
-        status = small_file_read(r->dir, name, flags, MANIFEST_MAX_BYTES, text, err);
+    enum sidestep_status status = small_file_read(r->dir, name, r->flags & STORE_DROP_CACHE,
+                                                  MANIFEST_MAX_BYTES, &r->manifest_text, err);
     if (status == SIDESTEP_ENOTFOUND)
         return FAIL(err, SIDESTEP_ECORRUPT, "its manifest '%s' is missing", name);
-    TRY(WRAP(status, err, "manifest '%s'", name));
-    TRY(decode_manifest(r, text, name, err));
-    if (strcmp(r->manifest.save_id, r->metadata.save_id) != 0)
-        return FAIL(err, SIDESTEP_ECORRUPT, "manifest '%s': it belongs to save %s", name,
-                    r->manifest.save_id);
-    if (r->manifest.metadata_bytes != metadata_bytes ||
-        memcmp(r->manifest.metadata_sha256, metadata_sha256, HASH_SHA256_BYTES) != 0)
-        return FAIL(err, SIDESTEP_ECORRUPT, "manifest '%s': it lists another %s", name,
-                    FILE_NAME_METADATA);
+    if (status == SIDESTEP_OK)
+        status = decode_manifest(r, err);
+    return WRAP(status, err, "manifest '%s'", name);
+}
+
+/* Take the metadata from the index of chunks, if that is possible. */
+static bool take_index(struct reader *r, const struct reader_wanted *wanted,
+                       struct reader_records *records)
+{
+    struct buffer *stored = records != NULL ? &records->chunks : NULL;
+
+    if (!r->has_manifest || r->manifest.index.bytes == 0)
+        return false;
+    bool taken = reader_take_index(r, wanted, stored, NULL) == SIDESTEP_OK;
+    if (!taken && stored != NULL)
+        buffer_release(stored);
+    return taken;
+}
+
+/* Give the records that were read to the caller. */
+static void give_records(struct reader *r, struct reader_records *records)
+{
+    records->has_index = r->has_index;
+    records->manifest = r->manifest_text;
+    r->manifest_text = (struct buffer){0};
+    if (r->has_index)
+        return;
+    records->chunks = r->metadata_text;
+    r->metadata_text = (struct buffer){0};
+}
+
+/* Read what follows from .metadata, of which the hash is known. */
+static enum sidestep_status read_records(struct reader *r, const struct reader_wanted *wanted,
+                                         struct reader_records *records, struct sidestep_error *err)
+{
+    if (!opens_all(r))
+        find_manifest(r);
+    if (!take_index(r, wanted, records))
+        TRY(WRAP(parse_metadata(r, err), err, FILE_NAME_METADATA));
+    if (!r->has_manifest)
+        TRY(read_manifest(r, err));
+    if (r->has_manifest && records != NULL)
+        give_records(r, records);
     return SIDESTEP_OK;
 }
+
+/* Take the records that another rank has read. */
+static enum sidestep_status take_records(struct reader *r, const struct reader_wanted *wanted,
+                                         struct reader_records *records, struct sidestep_error *err)
+{
+    const struct buffer *manifest = &records->manifest, *metadata = &records->chunks;
+
+    TRY(manifest_decode(manifest->bytes, manifest->length, &r->arena, &r->manifest, err));
+    set_manifest(r, manifest);
+    return records->has_index
+               ? reader_take_index(r, wanted, &records->chunks, err)
+               : dcp_metadata_read(metadata->bytes, metadata->length, &r->metadata, err);
+}
+
+void reader_records_release(struct reader_records *records)
+{
+    buffer_release(&records->manifest);
+    buffer_release(&records->chunks);
+    records->has_index = false;
+}
+
+/* ---- files */
 
 /* Add a file, unless it is there already. ${*i}: its number. */
 static enum sidestep_status add_file(struct reader *r, const char *name, size_t *i,
@@ -213,7 +276,7 @@ static enum sidestep_status add_storage(struct reader *r, const char *name,
     return SIDESTEP_OK;
 }
 
-enum sidestep_status reader_list_files(struct reader *r, struct sidestep_error *err)
+static enum sidestep_status list_files(struct reader *r, struct sidestep_error *err)
 {
     size_t max_files = r->manifest.file_count;
 
@@ -240,37 +303,8 @@ enum sidestep_status reader_list_files(struct reader *r, struct sidestep_error *
     return SIDESTEP_OK;
 }
 
-/* Build the metadata from the footers, which were checked. */
-static enum sidestep_status gather_metadata(struct reader *r, struct sidestep_error *err)
-{
-    OWNED struct footer *footers = memory_new(r->file_count, sizeof(*footers));
-    OWNED const char **names = memory_new(r->file_count, sizeof(*names));
-
-    if (footers == NULL || names == NULL)
-        return FAIL_NOMEM(err, r->file_count * (sizeof(*footers) + sizeof(*names)));
-    for (size_t i = 0; i < r->file_count; i++) {
-        footers[i] = r->files[i].footer;
-        names[i] = r->files[i].name;
-    }
-    enum sidestep_status status =
-        commit_metadata_from_footers(footers, names, r->file_count, &r->metadata, err);
-    if (status == SIDESTEP_EDISAGREE) {
-        status = SIDESTEP_ECORRUPT;
-        if (err != NULL)
-            err->status = SIDESTEP_ECORRUPT;
-    }
-    return status;
-}
-
-enum sidestep_status reader_take_footers(struct reader *r, struct sidestep_error *err)
-{
-    for (size_t i = 0; i < r->file_count; i++)
-        TRY(reader_file_check(r, i, r->flags, err));
-    r->opens_late = false;
-    return gather_metadata(r, err);
-}
-
-void reader_take_lease(struct reader *r)
+/* Hold a shared lock on .metadata, if it can be taken. */
+static void take_lease(struct reader *r)
 {
     struct store_file *file = NULL;
 
@@ -284,33 +318,57 @@ void reader_take_lease(struct reader *r)
         store_file_discard(file);
 }
 
-static enum sidestep_status open_once(struct reader *r, const struct reader_share *share,
-                                      struct sidestep_error *err)
+/* Open the directory.  If the path is that of a file that may be of another format, there is none.
+ */
+static enum sidestep_status open_dir(struct reader *r, struct sidestep_error *err)
 {
-    uint32_t flags = r->flags;
-    bool foreign = false;
+    struct sidestep_error why = {0};
 
-    if ((flags & READER_FOREIGN) != 0)
-        TRY(foreign_open(r, flags, &foreign, err));
-    if (foreign)
+    if (named_dir_open(r->store, r->path, &r->dir, &why) == SIDESTEP_OK) {
+        if ((r->flags & READER_SHARED_LOCK) != 0)
+            take_lease(r);
+    } else if ((r->flags & READER_FOREIGN) == 0 || why.sys_errno != ENOTDIR) {
+        return error_copy(err, &why);
+    }
+    return SIDESTEP_OK;
+}
+
+/* Check all files; or, if files are opened late, open a few, or compare the sizes of many. */
+static enum sidestep_status check_files(struct reader *r, struct sidestep_error *err)
+{
+    if (r->opens_late && r->file_count > READER_MAX_FOOTERS)
+        return reader_check_sizes(r, 0, r->file_count, err);
+    for (size_t i = 0; i < r->file_count; i++)
+        TRY(reader_file_check(r, i, r->flags, err));
+    return r->has_manifest && !r->opens_late ? reader_check_items(r, err) : SIDESTEP_OK;
+}
+
+/* ${wanted}: NULL: take everything, and check the data files. */
+static enum sidestep_status open_once(struct reader *r, const struct reader_wanted *wanted,
+                                      struct reader_records *records, struct sidestep_error *err)
+{
+    const struct reader_wanted everything = {0};
+    bool is_given = records != NULL && records->manifest.length != 0, is_foreign = false;
+    bool has_metadata = true;
+
+    TRY(open_dir(r, err));
+    if (is_given)
+        TRY(take_records(r, wanted, records, err));
+    else if (r->dir != NULL)
+        TRY(hash_metadata(r, &has_metadata, err));
+    if (r->dir == NULL || (!has_metadata && (r->flags & READER_FOREIGN) != 0))
+        TRY(foreign_open(r, r->flags, &is_foreign, err));
+    if (is_foreign)
         return SIDESTEP_OK;
-    TRY(named_dir_open(r->store, r->path, &r->dir, err));
-    if ((flags & READER_SHARED_LOCK) != 0)
-        reader_take_lease(r);
-    TRY(read_metadata(r, flags, err));
-    TRY(reader_read_manifest(r, flags & STORE_DROP_CACHE, err));
-    buffer_release(&r->manifest_text); /* for the other ranks of reader_open_listed() only */
-    r->opens_late = reader_is_late(r);
-    if (r->opens_late && r->is_listed &&
-        reader_take_index(r, NULL, false, NULL, NULL) != SIDESTEP_OK)
-        r->opens_late = false; /* the footers say the same */
-    TRY(reader_list_files(r, err));
-    TRY(reader_open_share(r, share, err));
-    if (r->opens_late)
-        return SIDESTEP_OK;
-    if (r->is_listed)
-        return gather_metadata(r, err);
-    return r->has_manifest ? reader_check_chunks(r, err) : SIDESTEP_OK;
+    if (!has_metadata)
+        TRY(read_rank_local(r, err));
+    else if (!is_given)
+        TRY(read_records(r, wanted != NULL ? wanted : &everything, records, err));
+    r->opens_late = !opens_all(r);
+    buffer_release(&r->manifest_text);
+    buffer_release(&r->metadata_text);
+    TRY(list_files(r, err));
+    return wanted != NULL ? SIDESTEP_OK : check_files(r, err);
 }
 
 void reader_close(struct reader **reader)
@@ -327,6 +385,8 @@ void reader_close(struct reader **reader)
     foreign_free(&r->foreign);
     hash_table_release(&r->file_names);
     metadata_release(&r->metadata);
+    buffer_release(&r->manifest_text);
+    buffer_release(&r->metadata_text);
     arena_release(&r->arena);
     buffer_release(&r->manifest_text);
     free(r->files);
@@ -334,8 +394,8 @@ void reader_close(struct reader **reader)
     free(r);
 }
 
-enum sidestep_status reader_new(struct store *store, const char *path, uint32_t flags,
-                                struct reader **out, struct sidestep_error *err)
+static enum sidestep_status reader_new(struct store *store, const char *path, uint32_t flags,
+                                       struct reader **out, struct sidestep_error *err)
 {
     *out = memory_new(1, sizeof(**out));
     if (*out == NULL)
@@ -357,40 +417,53 @@ enum sidestep_status reader_new(struct store *store, const char *path, uint32_t 
 static bool was_replaced(const struct reader *r)
 {
     OWNED_DIR *dir = NULL;
-    uint64_t before = r->metadata.save_id != NULL ? commit_identity(r->metadata.save_id) : 0;
+    const char *id = r->has_manifest ? r->manifest.save_id : r->metadata.save_id;
+    uint64_t before = id != NULL ? commit_identity(id) : 0;
     uint64_t now = 0;
 
     return before != 0 && store_dir_open(r->store, NULL, r->path, &dir, NULL) == SIDESTEP_OK &&
            commit_read_identity(dir, &now, NULL) == SIDESTEP_OK && now != before;
 }
 
-enum sidestep_status reader_open(struct store *store, const char *path, uint32_t flags,
-                                 struct reader **out, struct sidestep_error *err)
-{
-    return reader_open_with_others(store, path, flags, &(struct reader_share){0, 1}, out, err);
-}
-
-enum sidestep_status reader_open_with_others(struct store *store, const char *path, uint32_t flags,
-                                             const struct reader_share *share, struct reader **out,
-                                             struct sidestep_error *err)
+static enum sidestep_status open_reader(struct store *store, const char *path, uint32_t flags,
+                                        const struct reader_wanted *wanted,
+                                        struct reader_records *records, struct reader **out,
+                                        struct sidestep_error *err)
 {
     enum sidestep_status status = SIDESTEP_OK;
+    bool is_given = records != NULL && records->manifest.length != 0;
 
     *out = NULL;
     for (unsigned attempt = 0; attempt < READER_TRIES; attempt++) {
         struct reader *r = NULL;
         TRY(reader_new(store, path, flags, &r, err));
-        status = open_once(r, share, err);
+        status = open_once(r, wanted, records, err);
         if (status == SIDESTEP_OK) {
             *out = r;
             return SIDESTEP_OK;
         }
-        bool again = was_replaced(r);
+        bool again = !is_given && was_replaced(r);
         reader_close(&r);
         if (!again)
             break;
+        if (records != NULL)
+            reader_records_release(records);
     }
     return status;
+}
+
+enum sidestep_status reader_open(struct store *store, const char *path, uint32_t flags,
+                                 struct reader **out, struct sidestep_error *err)
+{
+    return open_reader(store, path, flags, NULL, NULL, out, err);
+}
+
+enum sidestep_status reader_open_to_load(struct store *store, const char *path, uint32_t flags,
+                                         const struct reader_wanted *wanted,
+                                         struct reader_records *records, struct reader **out,
+                                         struct sidestep_error *err)
+{
+    return open_reader(store, path, flags & ~(uint32_t)READER_ALL, wanted, records, out, err);
 }
 
 bool reader_status_is_damage(enum sidestep_status status)

@@ -43,12 +43,6 @@ struct reader_file {
     uint64_t footer_offset;
 };
 
-/* The part of one rank, if several ranks open a checkpoint together. */
-struct reader_share {
-    uint64_t number;
-    uint64_t count;
-};
-
 struct reader {
     struct store *store;
     uint32_t flags; /* of reader_open() */
@@ -58,20 +52,20 @@ struct reader {
     struct arena arena;
     struct metadata metadata;
     bool has_manifest; /* a checkpoint of sidestep */
-    bool is_listed;    /* the manifest lists .metadata, so ${metadata} is built from the footers, or
-                        * taken from the index of chunks */
+    bool has_index;    /* ${metadata} is taken from the index of chunks, not from .metadata */
     struct manifest manifest;
     uint8_t manifest_sha256[HASH_SHA256_BYTES]; /* without a manifest: of .metadata */
+    struct buffer manifest_text, metadata_text; /* while it is opened; the latter may be empty */
+    uint64_t metadata_bytes;                    /* of .metadata */
+    uint8_t metadata_sha256[HASH_SHA256_BYTES];
     struct reader_file *files;
     size_t file_count;
     size_t open_files; /* files that are held open */
     struct hash_table file_names;
     bool opens_late;                 /* a file is opened when a caller reads from it */
-    struct buffer manifest_text;     /* of reader_open_listed() */
     struct foreign *foreign;         /* NULL: it is a checkpoint */
     struct store_queue_config queue; /* for bulk reads; a caller may set the depth */
     bool skips_hashes;               /* do not compare data with its hashes */
-    uint64_t bytes;                  /* size of all data files */
     uint64_t record_bytes;           /* size of .metadata and manifest */
 };
 
@@ -90,21 +84,17 @@ struct reader {
 #define READER_SHARED_LOCK 0x400u
 /* Open also files that hold tensors but are not a checkpoint: see foreign.h. */
 #define READER_FOREIGN 0x800u
-/* Parse a .metadata written by sidestep, as other programs do, and compare each entry with the
- * footers. This is for callers that verify. Without the flag the metadata is built from the
- * footers, which is four times as fast: .metadata says the same, because it has the hash that the
- * manifest lists. READER_TOLERANT implies the flag. */
-#define READER_PARSE_METADATA 0x1000u
-/* If a checkpoint has an index of chunks, take the metadata from there, compare the size of each
- * file, and open a file when a caller reads from it (reader_admit()). The index and each opened
- * file are checked against the manifest. Damage of a file that is not opened is noticed only if it
- * changes the size. If the index is damaged, all files are opened. No effect with READER_TOLERANT
- * or READER_PARSE_METADATA. */
-#define READER_LATE 0x4000u
-#define READER_MAX_FOOTERS CHUNK_INDEX_MAX_UNLISTED
+/* Open all files, parse .metadata as other programs do, and compare each entry with the footers.
+ * This is for callers that verify or copy. Without the flag the metadata comes from the index of
+ * chunks, if there is one, and a file is opened when a caller reads from it: then it is checked
+ * against the manifest, and the chunk against its footer. READER_TOLERANT implies the flag. */
+#define READER_ALL 0x1000u
 #define READER_FLAGS                                                                               \
     (READER_TOLERANT | READER_SALVAGE | READER_IO_URING | READER_SHARED_LOCK | READER_FOREIGN |    \
-     READER_PARSE_METADATA | READER_LATE)
+     READER_ALL)
+/* reader_open() opens at most so many files that nobody has read from yet. Of more files it only
+ * compares the sizes. */
+#define READER_MAX_FOOTERS 32u
 #define READER_QUEUE_DEPTH 8u /* requests in flight, by default */
 
 /* Open the checkpoint at ${path}. ${flags}: STORE_DROP_CACHE, STORE_DIRECT, and READER_FLAGS.
@@ -115,35 +105,42 @@ struct reader {
  * ECORRUPT: the message names the file. */
 enum sidestep_status reader_open(struct store *store, const char *path, uint32_t flags,
                                  struct reader **out, struct sidestep_error *err);
-/* The same for one of several ranks. With READER_LATE, and of a checkpoint without a manifest, it
- * opens only its share of the files, or, if these are more than READER_MAX_FOOTERS, only checks
- * their sizes. */
-enum sidestep_status reader_open_with_others(struct store *store, const char *path, uint32_t flags,
-                                             const struct reader_share *share, struct reader **out,
-                                             struct sidestep_error *err);
 void reader_close(struct reader **reader);
-/* Open a checkpoint whose manifest lists its `.metadata`, without opening its data files. The
- * metadata is still empty: see format/chunk_list.h. ${manifest}: manifest_text of another rank's
- * reader; NULL: read the manifest, and compare it with `.metadata`. ENOTFOUND: there is no
- * `.metadata`, or no manifest lists it; then use reader_open(). */
-enum sidestep_status reader_open_listed(struct store *store, const char *path, uint32_t flags,
-                                        const struct buffer *manifest, struct reader **out,
+
+/* The records of a checkpoint whose manifest lists its .metadata. One rank reads them for all. */
+struct reader_records {
+    struct buffer manifest; /* empty: no manifest lists the .metadata */
+    struct buffer chunks;   /* the index of chunks; if ${has_index} is false, .metadata */
+    bool has_index;
+};
+void reader_records_release(struct reader_records *records);
+/* What a load takes from the index of chunks. */
+struct reader_wanted {
+    const struct sidestep_state_dict *state; /* NULL: everything */
+    bool all_names;                          /* all other names, too, without chunks */
+};
+/* Open without looking at the data files. ${records}: NULL; or without a manifest: it gets the
+ * records; or what it got on another rank: then no record is read. */
+enum sidestep_status reader_open_to_load(struct store *store, const char *path, uint32_t flags,
+                                         const struct reader_wanted *wanted,
+                                         struct reader_records *records, struct reader **out,
+                                         struct sidestep_error *err);
+/* Compare the sizes of those of files [begin, end) that were not opened. */
+enum sidestep_status reader_check_sizes(struct reader *r, size_t begin, size_t end,
                                         struct sidestep_error *err);
-/* Open all files of such a reader, check them, and build the whole metadata from their footers, as
- * reader_open() does. */
-enum sidestep_status reader_take_footers(struct reader *r, struct sidestep_error *err);
-/* List the items in the footers of its files [begin, end), which are checked against the manifest.
- * If they are no more than READER_MAX_FOOTERS, they are kept for reader_admit(). */
-enum sidestep_status reader_list_footers(struct reader *r, size_t begin, size_t end,
-                                         struct chunk_list *list, struct sidestep_error *err);
-/* Does the checkpoint have an index of chunks, and more than READER_MAX_FOOTERS files? */
-bool reader_has_index(const struct reader *r);
-/* Take from the index of chunks what a state needs (NULL: everything) as the metadata, without
- * opening data files. ${pages}: NULL, or gets all pages, a list for reader_take_chunks(). A failure
- * leaves the metadata as it was; the caller can take it from the footers instead. */
-enum sidestep_status reader_take_index(struct reader *r, const struct sidestep_state_dict *state,
-                                       bool all_names, struct buffer *pages,
-                                       struct sidestep_error *err);
+/* If ${r} opens files late, open the file of an item, unless it is open, and check it against the
+ * manifest. reader_locate_item() calls this. Only one thread may call it at a time, unless all
+ * files that it needs are open. */
+enum sidestep_status reader_admit(struct reader *r, const struct metadata_storage *storage,
+                                  struct sidestep_error *err);
+
+/* ---- reader_index.c: the index of chunks */
+
+/* Take from the index, if there is one, what is wanted, as the metadata. ${stored}: NULL: read only
+ * the pages that are needed; or empty: it gets all of the index, which is checked; or an index that
+ * was got like this, and is not read again. */
+enum sidestep_status reader_take_index(struct reader *r, const struct reader_wanted *wanted,
+                                       struct buffer *stored, struct sidestep_error *err);
 /* Read the stored bytes of the index of chunks into ${out}, which is empty, and check them. If
  * there is no index, ${out} stays empty. */
 enum sidestep_status reader_read_index(const struct reader *r, struct buffer *out,
@@ -151,20 +148,7 @@ enum sidestep_status reader_read_index(const struct reader *r, struct buffer *ou
 /* Does the index of chunks, if there is one, say what the metadata says? ECORRUPT: no, or it is
  * damaged. ENOTFOUND: it is missing. */
 enum sidestep_status reader_check_index(const struct reader *r, struct sidestep_error *err);
-/* Check the sizes of files [begin, end), without opening them. */
-enum sidestep_status reader_check_sizes(struct reader *r, size_t begin, size_t end,
-                                        struct sidestep_error *err);
-/* Take from a list of chunks what a state needs, as the metadata of such a reader. */
-enum sidestep_status reader_take_chunks(struct reader *r, const void *list, size_t bytes,
-                                        const struct sidestep_state_dict *state, bool all_names,
-                                        struct sidestep_error *err);
-/* Prepare to read a chunk, or (entry->is_object) an object. If ${r} opens files late, open the
- * file, unless it is open, check it against the manifest, and check the chunk against the footer.
- * reader_locate_item() calls this. Only one thread may call it at a time, unless all files that it
- * needs are open. */
-enum sidestep_status reader_admit(struct reader *r, const struct metadata_entry *entry,
-                                  const struct metadata_storage *storage, const struct box *box,
-                                  struct sidestep_error *err);
+
 /* ---- reader_extra.c: the extra files, which the manifest lists */
 
 /* NULL: there is none of this name. */
@@ -180,13 +164,12 @@ enum sidestep_status reader_check_extras(const struct reader *r, struct sidestep
 enum sidestep_status reader_read_extra(const struct reader *r, const struct extra_file *file,
                                        void **bytes, struct sidestep_error *err);
 
-/* The size of all data files: from the manifest, or without one from the files, or (if they are
- * opened late) from the ends of their items. */
+/* The size of all data files, except those that could not be opened. Of a file that was not opened
+ * yet it is from the manifest, or without one from the end of its items. */
 uint64_t reader_data_bytes(const struct reader *r);
-/* Open the data file file->name in ${dir}. ${dir} must outlive ${r}. */
-enum sidestep_status reader_file_open(struct reader *r, struct reader_file *file,
-                                      struct store_dir *dir, uint32_t flags,
-                                      struct sidestep_error *err);
+/* Open the data file file->name in ${dir}, which must outlive the reader. */
+enum sidestep_status reader_file_open(struct reader_file *file, struct store_dir *dir,
+                                      uint32_t flags, struct sidestep_error *err);
 /* Open and check file ${i}, whose name is set. With READER_TOLERANT damage is noted in the file,
  * and is not a failure. */
 enum sidestep_status reader_file_check(struct reader *r, size_t i, uint32_t flags,

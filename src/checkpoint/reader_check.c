@@ -29,15 +29,12 @@ static bool has_transform(const struct reader_file *file, const struct footer_it
     return strcmp(file->footer.transforms[item->transform - 1], transform) == 0;
 }
 
-enum sidestep_status reader_check_chunk(struct reader *r, const struct metadata_entry *entry,
-                                        const struct metadata_storage *storage,
-                                        const struct box *box, struct sidestep_error *err)
+enum sidestep_status reader_check_item(const struct reader *r, const struct reader_file *file,
+                                       const struct footer_item *item,
+                                       const struct metadata_entry *entry,
+                                       const struct metadata_storage *storage,
+                                       const struct box *box, struct sidestep_error *err)
 {
-    const struct reader_file *file = &r->files[hash_table_find(&r->file_names, storage->file)];
-    const struct footer_item *item = reader_find_footer_item(file, storage->offset);
-
-    if (file->problem != NULL)
-        return SIDESTEP_OK; /* it is reported for the whole file */
     if (item != NULL && item->bytes == storage->length && strcmp(item->name, entry->name) == 0 &&
         has_transform(file, item, storage->transform) && item->is_object == entry->is_object &&
         (entry->is_object ||
@@ -45,19 +42,33 @@ enum sidestep_status reader_check_chunk(struct reader *r, const struct metadata_
           memcmp(item->shape, entry->shape, entry->ndim * sizeof(*entry->shape)) == 0 &&
           box_equal(&item->box, box))))
         return SIDESTEP_OK;
-    return FAIL(err, SIDESTEP_ECORRUPT, "'%s': %s and the footer of '%s' do not agree", entry->name,
-                r->is_listed ? "the index of chunks" : FILE_NAME_METADATA, file->name);
+    return FAIL(err, SIDESTEP_ECORRUPT, "%s and the footer of the file do not agree",
+                r->has_index ? "the index of chunks" : FILE_NAME_METADATA);
 }
 
-enum sidestep_status reader_check_chunks(struct reader *r, struct sidestep_error *err)
+static enum sidestep_status check_item(struct reader *r, const struct metadata_entry *entry,
+                                       const struct metadata_storage *storage,
+                                       const struct box *box, struct sidestep_error *err)
+{
+    const struct reader_file *file = &r->files[hash_table_find(&r->file_names, storage->file)];
+
+    if (file->problem != NULL)
+        return SIDESTEP_OK; /* it is reported for the whole file */
+    enum sidestep_status status = reader_check_item(
+        r, file, reader_find_footer_item(file, storage->offset), entry, storage, box, err);
+    if (status != SIDESTEP_OK)
+        reader_blame(err, entry->name, file);
+    return status;
+}
+
+enum sidestep_status reader_check_items(struct reader *r, struct sidestep_error *err)
 {
     for (size_t i = 0; i < r->metadata.count; i++) {
         const struct metadata_entry *entry = &r->metadata.entries[i];
         if (entry->is_object)
-            TRY(reader_check_chunk(r, entry, &entry->storage, NULL, err));
+            TRY(check_item(r, entry, &entry->storage, NULL, err));
         for (size_t c = 0; c < entry->chunk_count; c++)
-            TRY(reader_check_chunk(r, entry, &entry->chunks[c].storage, &entry->chunks[c].box,
-                                   err));
+            TRY(check_item(r, entry, &entry->chunks[c].storage, &entry->chunks[c].box, err));
     }
     return SIDESTEP_OK;
 }

@@ -158,16 +158,14 @@ static enum sidestep_status read_file_at(const struct source *source, void *to, 
     return store_file_read_at(opened != NULL ? opened : file->file, to, bytes, offset, err);
 }
 
-enum sidestep_status reader_file_open(struct reader *r, struct reader_file *file,
-                                      struct store_dir *dir, uint32_t flags,
-                                      struct sidestep_error *err)
+enum sidestep_status reader_file_open(struct reader_file *file, struct store_dir *dir,
+                                      uint32_t flags, struct sidestep_error *err)
 {
     TRY(store_file_open_to_read(dir, file->name, flags & ~READER_FLAGS, &file->file, err));
     TRY(store_file_stat(file->file, &file->stat, err));
     file->dir = dir;
     file->source =
         (struct source){.length = file->stat.size, .read_at = read_file_at, .context = file};
-    r->bytes += file->stat.size;
     return SIDESTEP_OK;
 }
 
@@ -188,7 +186,7 @@ static enum sidestep_status check_file(struct reader *r, size_t i, uint32_t flag
 {
     struct reader_file *file = &r->files[i];
     struct sidestep_error why = {.rank = -1};
-    enum sidestep_status status = reader_file_open(r, file, r->dir, flags, &why);
+    enum sidestep_status status = reader_file_open(file, r->dir, flags, &why);
 
     if (status == SIDESTEP_ENOTFOUND || has_impossible_name(file)) {
         file->problem = "missing";
@@ -239,4 +237,62 @@ enum sidestep_status reader_file_check(struct reader *r, size_t i, uint32_t flag
     error_copy(err, &why);
     error_wrap(err, "file '%s'", file->name);
     return status;
+}
+
+/* ---- files that are opened late */
+
+static enum sidestep_status check_stored_size(struct reader *r, struct reader_file *file,
+                                              struct sidestep_error *err)
+{
+    struct store_stat stat;
+    enum sidestep_status status = store_stat_to_read(r->dir, file->name, &stat, err);
+
+    if (status == SIDESTEP_ENOTFOUND)
+        return FAIL(err, SIDESTEP_ECORRUPT, "it is missing");
+    TRY(status);
+    if (stat.kind != STORE_FILE)
+        return FAIL(err, SIDESTEP_EIO, "it is not a regular file");
+    if (!r->has_manifest) {
+        TRY(reader_file_check_end(file, stat.size, err));
+        file->bytes = stat.size;
+    }
+    if (stat.size != file->bytes)
+        return FAIL(err, SIDESTEP_ECORRUPT, "it has %llu bytes instead of %llu",
+                    (unsigned long long)stat.size, (unsigned long long)file->bytes);
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status reader_check_sizes(struct reader *r, size_t begin, size_t end,
+                                        struct sidestep_error *err)
+{
+    while (begin < end && r->files[begin].dir != NULL)
+        begin++;
+    if (begin != end) /* an object store lists a thousand sizes with one request */
+        TRY(store_dir_remember(r->dir, err));
+    for (size_t i = begin; i < end; i++)
+        if (r->files[i].dir == NULL)
+            TRY(WRAP(check_stored_size(r, &r->files[i], err), err, "file '%s'", r->files[i].name));
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status reader_admit(struct reader *r, const struct metadata_storage *storage,
+                                  struct sidestep_error *err)
+{
+    size_t i = storage->file != NULL ? hash_table_find(&r->file_names, storage->file) : SIZE_MAX;
+
+    if (!r->opens_late || i == SIZE_MAX || r->files[i].dir != NULL)
+        return SIDESTEP_OK;
+    return reader_file_check(r, i, r->flags, err);
+}
+
+uint64_t reader_data_bytes(const struct reader *r)
+{
+    uint64_t bytes = 0;
+
+    for (size_t i = 0; i < r->file_count; i++)
+        if (r->files[i].dir != NULL)
+            bytes += r->files[i].source.length;
+        else if (r->files[i].problem == NULL)
+            bytes += r->files[i].bytes;
+    return bytes;
 }

@@ -21,7 +21,7 @@ struct index_file {
     struct arena arena;
     struct chunk_index index;
     uint64_t page_bytes;
-    struct buffer *kept; /* gets all pages; NULL: they are not kept */
+    bool checks_all; /* read also the pages that are not needed */
 };
 
 static void index_file_release(struct index_file *x)
@@ -82,10 +82,7 @@ static enum sidestep_status take_pages(struct index_file *x, size_t begin, size_
             return FAIL(err, SIDESTEP_ECORRUPT, "page %zu does not match its hash", i);
         TRY(chunk_list_reader_add(list, page, pages[i].bytes, pages[i].first, err));
     }
-    if (x->kept == NULL)
-        return SIDESTEP_OK;
-    buffer_put(x->kept, bytes->bytes, bytes->length);
-    return buffer_check(x->kept, err);
+    return SIDESTEP_OK;
 }
 
 /* Mark the pages that may have what ${filter} selects. */
@@ -95,7 +92,7 @@ static void mark_pages(const struct index_file *x, const struct chunk_list_filte
     size_t begin, end;
 
     for (size_t i = 0; i < x->index.page_count; i++)
-        marked[i] = filter->state == NULL || filter->all_names || x->kept != NULL;
+        marked[i] = filter->state == NULL || filter->all_names || x->checks_all;
     for (size_t e = 0; filter->state != NULL && e < filter->state->count; e++) {
         chunk_index_find(&x->index, filter->state->entries[e].name, &begin, &end);
         for (size_t i = begin; i < end; i++)
@@ -156,65 +153,63 @@ static enum sidestep_status take_filtered(struct index_file *x, struct chunk_lis
     return take_from(x, &filter, out, err);
 }
 
-static enum sidestep_status open_stored(struct index_file *x, struct sidestep_error *err)
+static enum sidestep_status open_stored(struct index_file *x, const char *name,
+                                        struct sidestep_error *err)
 {
-    char name[FILE_NAME_BYTES];
     struct store_stat stat;
 
-    file_name_format(FILE_NAME_INDEX, x->r->manifest.save_id, 0, 0, name);
     TRY(store_file_open_to_read(x->r->dir, name, x->r->flags & STORE_DROP_CACHE, &x->file, err));
     TRY(store_file_stat(x->file, &stat, err));
     x->source = small_file_source(x->file, stat.size);
     return SIDESTEP_OK;
 }
 
-/* Take from the index as it is stored. ${kept}: as in struct index_file. */
-static enum sidestep_status take_stored(const struct reader *r, struct chunk_list_filter filter,
-                                        struct buffer *kept, struct metadata *out,
-                                        struct sidestep_error *err)
+/* ${stored}: as of reader_take_index(). */
+static enum sidestep_status take(const struct reader *r, const struct reader_wanted *wanted,
+                                 struct buffer *stored, struct metadata *out,
+                                 struct sidestep_error *err)
 {
-    OWNED_BY(index_file_release) struct index_file x = {.r = r, .kept = kept};
-    enum sidestep_status status = open_stored(&x, err);
+    OWNED_BY(index_file_release)
+    struct index_file x = {.r = r, .checks_all = stored != NULL && stored->length == 0};
+    const struct chunk_list_filter filter = {.state = wanted->state,
+                                             .all_names = wanted->all_names};
+    enum sidestep_status status = SIDESTEP_OK;
+    char name[FILE_NAME_BYTES];
 
+    file_name_format(FILE_NAME_INDEX, r->manifest.save_id, 0, 0, name);
+    if (x.checks_all)
+        status = small_file_read(r->dir, name, 0, r->manifest.index.bytes, stored, err);
+    if (stored != NULL)
+        x.source = source_from_memory(stored->bytes, stored->length);
+    else
+        status = open_stored(&x, name, err);
     if (status == SIDESTEP_OK)
         status = take_filtered(&x, filter, out, err);
     return WRAP(status, err, "the index of chunks");
 }
 
-enum sidestep_status reader_take_index(struct reader *r, const struct sidestep_state_dict *state,
-                                       bool all_names, struct buffer *pages,
-                                       struct sidestep_error *err)
+enum sidestep_status reader_take_index(struct reader *r, const struct reader_wanted *wanted,
+                                       struct buffer *stored, struct sidestep_error *err)
 {
-    const struct chunk_list_filter filter = {.state = state, .all_names = all_names};
     OWNED_METADATA taken = {0};
 
-    TRY(take_stored(r, filter, pages, &taken, err));
+    TRY(take(r, wanted, stored, &taken, err));
     TRY(arena_copy_text(&taken.arena, r->manifest.save_id, &taken.save_id, err));
-    metadata_release(&r->metadata);
     r->metadata = taken;
     taken = (struct metadata){0};
+    r->has_index = true;
     return SIDESTEP_OK;
 }
-
-/* ---- the whole index */
 
 enum sidestep_status reader_read_index(const struct reader *r, struct buffer *out,
                                        struct sidestep_error *err)
 {
-    OWNED_BY(index_file_release) struct index_file x = {.r = r};
     OWNED_METADATA metadata = {0};
-    char name[FILE_NAME_BYTES];
 
     assert(out->length == 0);
     if (!r->has_manifest || r->manifest.index.bytes == 0)
         return SIDESTEP_OK;
-    file_name_format(FILE_NAME_INDEX, r->manifest.save_id, 0, 0, name);
-    enum sidestep_status status =
-        small_file_read(r->dir, name, 0, r->manifest.index.bytes, out, err);
-    x.source = source_from_memory(out->bytes, out->length);
-    if (status == SIDESTEP_OK)
-        status = take_filtered(&x, (struct chunk_list_filter){0}, &metadata, err);
-    return WRAP(status, err, "the index of chunks");
+    return take(r, &(struct reader_wanted){0}, out, &metadata, err);
 }
 
 enum sidestep_status reader_check_index(const struct reader *r, struct sidestep_error *err)
@@ -225,7 +220,7 @@ enum sidestep_status reader_check_index(const struct reader *r, struct sidestep_
 
     if (!r->has_manifest || r->manifest.index.bytes == 0)
         return SIDESTEP_OK;
-    TRY(take_stored(r, (struct chunk_list_filter){0}, NULL, &metadata, err));
+    TRY(take(r, &(struct reader_wanted){0}, NULL, &metadata, err));
     TRY(chunk_index_encode(&metadata, &manifest, &stored, err));
     TRY(chunk_index_encode(&r->metadata, &manifest, &expected, err));
     if (stored.length == expected.length &&

@@ -4,8 +4,7 @@
 
 #include "base/base.h"
 #include "checkpoint/foreign.h"
-#include "checkpoint/reader.h"
-#include "model/model.h"
+#include "checkpoint/reader_internal.h"
 
 enum sidestep_status reader_check_tensor(const struct archive_tensor *tensor,
                                          const struct metadata_entry *entry, const struct box *box,
@@ -150,7 +149,7 @@ enum sidestep_status reader_locate_item(struct reader *reader, const struct meta
     enum sidestep_status status = SIDESTEP_OK;
 
     *out = (struct reader_item){.offset = storage->offset, .bytes = storage->length};
-    TRY(reader_admit(reader, entry, storage, box, err));
+    TRY(reader_admit(reader, storage, err));
     out->file = find_file(reader, storage->file, before);
     if (out->file == NULL)
         return FAIL(err, SIDESTEP_ECORRUPT, "'%s' has no storage entry", entry->name);
@@ -166,6 +165,8 @@ enum sidestep_status reader_locate_item(struct reader *reader, const struct meta
                  (unsigned long long)end, (unsigned long long)out->file->source.length);
     else if (out->file->ours)
         out->footer = find_footer(out, before);
+    if (status == SIDESTEP_OK && reader->opens_late && reader->has_manifest)
+        status = reader_check_item(reader, out->file, out->footer, entry, storage, box, err);
     if (status == SIDESTEP_OK && !entry->is_object && entry->dtype == SIDESTEP_DTYPE_NONE) {
         out->is_other_kind = true;
         out->raw_limit = READER_MAX_OBJECT_BYTES;

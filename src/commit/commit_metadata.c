@@ -242,11 +242,13 @@ enum sidestep_status commit_metadata_from_footers(const struct footer *footers,
     return commit_metadata_finish(&builder, err);
 }
 
-enum sidestep_status commit_metadata_from_footers_checked(const struct footer *footers,
-                                                          const char *const *names, size_t count,
-                                                          struct metadata *out,
-                                                          struct sidestep_error *err)
+enum sidestep_status commit_encode_index(const struct metadata *metadata, struct manifest *manifest,
+                                         struct buffer *out, struct sidestep_error *err)
 {
-    TRY(commit_metadata_from_footers(footers, names, count, out, err));
-    return commit_metadata_check_tiling(out, err);
+    TRY(chunk_index_encode(metadata, manifest, out, err));
+    if (out->length >= COMMIT_MIN_INDEX_BYTES)
+        return SIDESTEP_OK;
+    buffer_release(out);
+    manifest->index = (struct manifest_index){0};
+    return SIDESTEP_OK;
 }

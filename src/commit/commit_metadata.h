@@ -47,10 +47,14 @@ enum sidestep_status commit_metadata_check_tiling(const struct metadata *metadat
 enum sidestep_status commit_metadata_from_footers(const struct footer *footers,
                                                   const char *const *names, size_t count,
                                                   struct metadata *out, struct sidestep_error *err);
-/* The same, with commit_metadata_check_tiling(). */
-enum sidestep_status commit_metadata_from_footers_checked(const struct footer *footers,
-                                                          const char *const *names, size_t count,
-                                                          struct metadata *out,
-                                                          struct sidestep_error *err);
+
+/* A smaller index of chunks is not stored: to parse .metadata, which is read anyway, is as fast as
+ * to open one file more. */
+#define COMMIT_MIN_INDEX_BYTES ((size_t)64 << 10)
+/* Append the index of chunks to ${out}, which is empty, and set manifest->index.  If none is
+ * stored,
+ * ${out} stays empty. */
+enum sidestep_status commit_encode_index(const struct metadata *metadata, struct manifest *manifest,
+                                         struct buffer *out, struct sidestep_error *err);
 
 #endif

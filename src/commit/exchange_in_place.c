@@ -43,8 +43,8 @@ static struct display_text describe_other(struct commit *commit, const char *nam
     uint8_t sha256[HASH_SHA256_BYTES];
     uint64_t length;
 
-    if (small_file_hash(commit->dir, name, 0, DCP_METADATA_MAX_BYTES, &length, sha256, NULL) ==
-            SIDESTEP_OK &&
+    if (small_file_hash(commit->dir, name, 0, DCP_METADATA_MAX_BYTES, &length, sha256, NULL,
+                        NULL) == SIDESTEP_OK &&
         referenced_files_find_manifest(commit->dir, sha256, length, &arena, &manifest, NULL))
         return describe(manifest.save_id, manifest.step, "saved", manifest.saved_at);
     return (struct display_text){.text = "a checkpoint of another program"};

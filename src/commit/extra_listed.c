@@ -16,7 +16,8 @@ static bool has_same_bytes(const struct extra_file *file, struct store_dir *pare
     uint8_t sha256[HASH_SHA256_BYTES];
     uint64_t length;
 
-    return small_file_hash(parent, last, 0, file->bytes, &length, sha256, NULL) == SIDESTEP_OK &&
+    return small_file_hash(parent, last, 0, file->bytes, &length, sha256, NULL, NULL) ==
+               SIDESTEP_OK &&
            length == file->bytes && memcmp(sha256, file->sha256, sizeof(sha256)) == 0;
 }
 

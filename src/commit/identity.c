@@ -27,8 +27,8 @@ enum sidestep_status commit_read_identity(struct store_dir *dir, uint64_t *ident
     uint8_t sha256[HASH_SHA256_BYTES];
     uint64_t length;
     struct sidestep_error why = {0};
-    enum sidestep_status status =
-        small_file_hash(dir, FILE_NAME_METADATA, 0, DCP_METADATA_MAX_BYTES, &length, sha256, &why);
+    enum sidestep_status status = small_file_hash(
+        dir, FILE_NAME_METADATA, 0, DCP_METADATA_MAX_BYTES, &length, sha256, NULL, &why);
 
     *identity = 0;
     if (status == SIDESTEP_OK &&

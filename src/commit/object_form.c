@@ -221,7 +221,7 @@ static enum sidestep_status put_index(struct commit *commit, struct commit_conte
 {
     OWNED_BUFFER index = {0};
 
-    TRY(chunk_index_encode(&contents->metadata, &contents->manifest, &index, err));
+    TRY(commit_encode_index(&contents->metadata, &contents->manifest, &index, err));
     return put_record(commit, FILE_NAME_INDEX, &index, err);
 }
 

@@ -26,7 +26,7 @@ static enum sidestep_status write_index(struct commit *commit, struct commit_con
 {
     OWNED_BUFFER index = {0};
 
-    TRY(chunk_index_encode(&contents->metadata, &contents->manifest, &index, err));
+    TRY(commit_encode_index(&contents->metadata, &contents->manifest, &index, err));
     return small_file_write_record(commit->dir, FILE_NAME_INDEX, commit->save_id, &index, err);
 }
 

@@ -144,7 +144,7 @@ enum sidestep_status referenced_files_read(struct store_dir *dir, const char *na
     struct manifest manifest;
 
     *out = (struct referenced_files){0};
-    TRY(small_file_hash(dir, name, 0, DCP_METADATA_MAX_BYTES, &length, sha256, NULL));
+    TRY(small_file_hash(dir, name, 0, DCP_METADATA_MAX_BYTES, &length, sha256, NULL, NULL));
     if (referenced_files_find_manifest(dir, sha256, length, &out->arena, &manifest, NULL))
         return add_listed(out, &manifest);
     TRY(small_file_read(dir, name, 0, DCP_METADATA_MAX_BYTES, &bytes, NULL));

@@ -38,21 +38,29 @@ enum sidestep_status small_file_read(struct store_dir *dir, const char *name, ui
 
 enum sidestep_status small_file_hash(struct store_dir *dir, const char *name, uint32_t flags,
                                      uint64_t max, uint64_t *length,
-                                     uint8_t sha256[HASH_SHA256_BYTES], struct sidestep_error *err)
+                                     uint8_t sha256[HASH_SHA256_BYTES], struct buffer *text,
+                                     struct sidestep_error *err)
 {
     OWNED_FILE *file = NULL;
-    OWNED_BUFFER whole = {0};
+    OWNED_BUFFER own = {0};
+    struct buffer *whole = text != NULL ? text : &own;
 
     /* An object can be replaced between two requests, but not within one. */
     if (STORE_OPS_OF(dir)->file_get != NULL) {
-        TRY(STORE_OPS_OF(dir)->file_get(dir, name, max, &whole, err));
-        hash_sha256(whole.bytes, whole.length, sha256);
-        *length = whole.length;
-        return SIDESTEP_OK;
+        TRY(STORE_OPS_OF(dir)->file_get(dir, name, max, whole, err));
+        *length = whole->length;
+    } else {
+        TRY(open_file(dir, name, flags, max, &file, length, err));
+        struct source source = small_file_source(file, *length);
+        if (text == NULL || *length > SMALL_FILE_SHORT_BYTES)
+            return hash_sha256_source(&source, sha256, err);
+        uint8_t *to = buffer_extend(whole, *length);
+        TRY(buffer_check(whole, err));
+        if (*length != 0)
+            TRY(source_read(&source, to, *length, 0, err));
     }
-    TRY(open_file(dir, name, flags, max, &file, length, err));
-    struct source source = small_file_source(file, *length);
-    return hash_sha256_source(&source, sha256, err);
+    hash_sha256(whole->bytes, whole->length, sha256);
+    return SIDESTEP_OK;
 }
 
 enum sidestep_status small_file_write(struct store_dir *dir, const char *name, const void *bytes,

@@ -12,11 +12,14 @@
 /* Read a whole file into ${out}. ECORRUPT: it is longer than ${max} bytes. */
 enum sidestep_status small_file_read(struct store_dir *dir, const char *name, uint32_t flags,
                                      uint64_t max, struct buffer *out, struct sidestep_error *err);
+#define SMALL_FILE_SHORT_BYTES ((uint64_t)1 << 20)
 /* Get the length in bytes and the SHA-256 of a file. It is not read into memory as a whole, unless
- * the storage has file_get(). */
+ * the storage has file_get(). ${text}: NULL, or empty: it gets a file of SMALL_FILE_SHORT_BYTES or
+ * less, or one that was read as a whole. */
 enum sidestep_status small_file_hash(struct store_dir *dir, const char *name, uint32_t flags,
                                      uint64_t max, uint64_t *length,
-                                     uint8_t sha256[HASH_SHA256_BYTES], struct sidestep_error *err);
+                                     uint8_t sha256[HASH_SHA256_BYTES], struct buffer *text,
+                                     struct sidestep_error *err);
 /* Create a file, write and sync its content, and close it. The name is not durable yet. */
 enum sidestep_status small_file_write(struct store_dir *dir, const char *name, const void *bytes,
                                       size_t length, struct sidestep_error *err);

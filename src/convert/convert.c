@@ -98,7 +98,7 @@ static enum sidestep_status open_bytes(struct conversion *c, struct sidestep_err
         wanted[c->tensors[i].entry] = true;
     /* Several threads may read objects, and only one may open files. */
     for (size_t i = 0; i < c->object_count; i++)
-        TRY(reader_admit(c->reader, c->objects[i].from, &c->objects[i].from->storage, NULL, err));
+        TRY(reader_admit(c->reader, &c->objects[i].from->storage, err));
     return tensor_reader_open(c->reader, wanted, c->threads + 2, &c->bytes, err);
 }
 
@@ -142,8 +142,8 @@ static enum sidestep_status convert_to_files(struct conversion *c, struct sidest
 static enum sidestep_status convert_with(struct conversion *c, struct sidestep_error *err)
 {
     bool partial = (c->options.flags & SIDESTEP_CONVERT_PARTIAL) != 0;
-    uint32_t flags = STORE_DIRECT | READER_FOREIGN | READER_LATE |
-                     (partial ? READER_TOLERANT | READER_SALVAGE : 0);
+    uint32_t flags =
+        STORE_DIRECT | READER_FOREIGN | (partial ? READER_TOLERANT | READER_SALVAGE : 0);
 
     TRY(sidestep_check_path(c->destination, err)); /* before anything is read */
     TRY(object_path_open(c->source, &c->store, err));

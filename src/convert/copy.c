@@ -120,7 +120,8 @@ static enum sidestep_status open_source(struct checkpoint_copy *c, struct sidest
 {
     uint32_t ring = store_ring_probe() == 0 ? READER_IO_URING : 0;
 
-    TRY(reader_open(c->from, c->source, STORE_DIRECT | READER_SHARED_LOCK | ring, &c->reader, err));
+    TRY(reader_open(c->from, c->source, STORE_DIRECT | READER_ALL | READER_SHARED_LOCK | ring,
+                    &c->reader, err));
     TRY(read_records(c, err));
     TRY(list_files(c, err));
     return make_id(c, err);
@@ -134,8 +135,8 @@ static enum sidestep_status compare(struct checkpoint_copy *c, struct store_dir 
 {
     uint8_t theirs[HASH_SHA256_BYTES], ours[HASH_SHA256_BYTES];
     uint64_t length;
-    enum sidestep_status status =
-        small_file_hash(dir, FILE_NAME_METADATA, 0, DCP_METADATA_MAX_BYTES, &length, theirs, NULL);
+    enum sidestep_status status = small_file_hash(
+        dir, FILE_NAME_METADATA, 0, DCP_METADATA_MAX_BYTES, &length, theirs, NULL, NULL);
 
     *is_there = status == SIDESTEP_OK;
     hash_sha256(c->metadata.bytes, c->metadata.length, ours);

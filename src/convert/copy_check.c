@@ -34,7 +34,7 @@ static bool open_at_destination(struct checkpoint_copy *c, struct reader *r, siz
     struct reader_file *file = &r->files[i];
 
     store_file_discard(TAKE(file->file));
-    if (reader_file_open(r, file, c->dir, STORE_DIRECT, NULL) != SIDESTEP_OK ||
+    if (reader_file_open(file, c->dir, STORE_DIRECT, NULL) != SIDESTEP_OK ||
         file->source.length != c->sizes[i])
         return false;
     bool is_listed = has_listed_footer(r, i);
@@ -67,7 +67,7 @@ static enum sidestep_status check(struct checkpoint_copy *c, bool *skips,
 {
     OWNED_BY(reader_close) struct reader *r = NULL;
 
-    TRY(reader_open(c->from, c->source, STORE_DIRECT, &r, err));
+    TRY(reader_open(c->from, c->source, STORE_DIRECT | READER_ALL, &r, err));
     if (r->file_count != c->reader->file_count ||
         memcmp(r->manifest_sha256, c->reader->manifest_sha256, HASH_SHA256_BYTES) != 0)
         return FAIL(err, SIDESTEP_EABORTED, "the source was replaced during the copy; copy again");

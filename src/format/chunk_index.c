@@ -196,7 +196,5 @@ enum sidestep_status chunk_index_encode(const struct metadata *metadata, struct 
 
     assert(out->length == 0);
     manifest->index = (struct manifest_index){0};
-    if (manifest->file_count <= CHUNK_INDEX_MAX_UNLISTED)
-        return SIDESTEP_OK;
     return encode(&e, out, err);
 }

@@ -15,15 +15,13 @@
 #include "format/manifest.h"
 #include "model/model.h"
 
-/* A checkpoint with at most this many files has no index: one reader opens them sooner. */
-#define CHUNK_INDEX_MAX_UNLISTED 32u
 #define CHUNK_INDEX_PAGE_BYTES ((size_t)64 << 10) /* a page ends after the record that fills it */
 #define CHUNK_INDEX_MAX_PAGE_BYTES ((size_t)1 << 20)
 #define CHUNK_INDEX_MAX_TABLE_BYTES ((size_t)64 << 20)
 
 /* Append the index of ${metadata}, whose files are those of ${manifest}, and set manifest->index.
- * If the checkpoint needs none, or a limit forbids one, manifest->index.bytes is 0, and nothing is
- * appended.  ${out} must be empty. */
+ * If a limit forbids one, manifest->index.bytes is 0, and nothing is appended.  ${out} must be
+ * empty. */
 enum sidestep_status chunk_index_encode(const struct metadata *metadata, struct manifest *manifest,
                                         struct buffer *out, struct sidestep_error *err);
 

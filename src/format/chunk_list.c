@@ -156,25 +156,3 @@ void chunk_list_add(struct chunk_list *list, const struct chunk_record *record)
     if (record->transform != NULL)
         put_text(b, record->transform, strlen(record->transform));
 }
-
-void chunk_list_add_footer(struct chunk_list *list, const struct footer *footer, size_t file)
-{
-    for (size_t i = 0; i < footer->count; i++) {
-        const struct footer_item *item = &footer->items[i];
-        chunk_list_add(
-            list,
-            &(struct chunk_record){
-                .name = item->name,
-                .is_object = item->is_object,
-                .requires_grad = item->requires_grad,
-                .dtype = item->dtype,
-                .ndim = item->ndim,
-                .shape = item->shape,
-                .box = item->box,
-                .file = file,
-                .offset = item->offset,
-                .length = item->bytes,
-                .transform = item->transform != 0 ? footer->transforms[item->transform - 1] : NULL,
-            });
-    }
-}

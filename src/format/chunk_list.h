@@ -2,9 +2,8 @@
 /*
  * chunk_list.h -- writes and reads lists of the stored chunks of a checkpoint, in few bytes.
  *
- * A list is a page of an index (chunk_index.h), or what the ranks of a load tell each other: each
- * rank lists the items of some footers, rank 0 concatenates the lists, and each rank takes from
- * them the chunks that its state needs.  So no rank has the metadata of the whole checkpoint.
+ * A list is a page of an index (chunk_index.h).  A rank takes from it the chunks that its state
+ * needs, so it does not have the metadata of the whole checkpoint.
  *
  * docs/FORMAT.md, section 4.1, specifies the bytes of a record.
  */
@@ -21,7 +20,7 @@ enum chunk_list_flags {
     CHUNK_LIST_SAME_SHAPE = 4, /* as the previous tensor; not in the first record of a list */
     CHUNK_LIST_WHOLE = 8,      /* the box is the tensor */
     CHUNK_LIST_TRANSFORM = 16,
-    CHUNK_LIST_FIRST = 32, /* first of its name: place and path follow the name; in an index only */
+    CHUNK_LIST_FIRST = 32,  /* first of its name: place and path follow the name */
     CHUNK_LIST_JOINED = 64, /* with FIRST: the texts of the path, joined, are the name */
     CHUNK_LIST_ALL_FLAGS = 127,
 };
@@ -45,7 +44,7 @@ struct chunk_record {
     uint64_t offset;
     uint64_t length;
     const char *transform; /* NULL: none */
-    /* Only in the first record of a name in an index. */
+    /* Only in the first record of a name. */
     bool is_first;
     size_t place; /* of the name in .metadata */
     uint32_t path_length;
@@ -63,8 +62,6 @@ void chunk_list_free(struct chunk_list **list);
 void chunk_list_add(struct chunk_list *list, const struct chunk_record *record);
 /* The next record is the first of another list, which follows this one. */
 void chunk_list_begin(struct chunk_list *list);
-/* Add the items of a footer. */
-void chunk_list_add_footer(struct chunk_list *list, const struct footer *footer, size_t file);
 
 /* What a reader takes from a list. */
 struct chunk_list_filter {
@@ -75,20 +72,15 @@ struct chunk_list_filter {
     const char *const *files; /* names of the files by number */
     size_t file_count;
 };
-/* Add what ${filter} selects to ${out}, which is empty; names of files are not copied.
- * EPEER: the bytes are no list.  ECORRUPT: two chunks of a tensor say different things about it. */
-enum sidestep_status chunk_list_read(const void *bytes, size_t length,
-                                     const struct chunk_list_filter *filter, struct metadata *out,
-                                     struct sidestep_error *err);
-
-/* The same in steps, for lists that are not in memory together.  ${filter} and ${out} must outlive
- * the reader. */
+/* Add what ${filter} selects to ${out}, which is empty; names of files are not copied.  ${filter}
+ * and
+ * ${out} must outlive the reader. */
 struct chunk_list_reader;
 struct chunk_list_reader *chunk_list_reader_new(const struct chunk_list_filter *filter,
                                                 struct metadata *out, struct sidestep_error *err);
 void chunk_list_reader_free(struct chunk_list_reader **reader);
-/* Take from a page of an index, which begins with the name ${first}.  Pages come in their order.
- * ECORRUPT: it is no page, or does not belong there. */
+/* Take from a page, which begins with the name ${first}.  Pages come in their order.
+ * ECORRUPT: it is not a page, does not belong there, or contradicts itself. */
 enum sidestep_status chunk_list_reader_add(struct chunk_list_reader *reader, const void *page,
                                            size_t length, const char *first,
                                            struct sidestep_error *err);

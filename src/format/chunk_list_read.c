@@ -25,7 +25,6 @@ struct chunk_list_reader {
     struct cursor cursor;
     const struct chunk_list_filter *filter;
     struct metadata *out;
-    bool is_index; /* names ascend */
     struct listed_name *names;
     size_t name_capacity;
     size_t found; /* the name of the previous record; SIZE_MAX: it is not taken */
@@ -112,7 +111,7 @@ static void get_name(struct chunk_list_reader *l)
     get_text(&l->cursor, l->name, (size_t)common, SIDESTEP_MAX_NAME);
     int order = strcmp(l->name + common, before);
     l->has_same_name = order == 0 && length != 0;
-    if (l->is_index && !l->has_same_name &&
+    if (!l->has_same_name &&
         (order < 0 || l->name[0] == '\0' || !utf8_is_valid(l->name, strlen(l->name))))
         l->cursor.overrun = true;
 }
@@ -224,12 +223,7 @@ static enum sidestep_status get_record(struct chunk_list_reader *l, struct sides
     if (!l->cursor.overrun && (flags & ~CHUNK_LIST_ALL_FLAGS) == 0 &&
         record->file < l->filter->file_count)
         return SIDESTEP_OK;
-    if (l->is_index)
-        return FAIL(err, SIDESTEP_ECORRUPT, "a page of the index has an error at byte %zu",
-                    l->cursor.position);
-    return FAIL(err, SIDESTEP_EPEER,
-                "the list of stored chunks that the ranks made together has an error at byte %zu: "
-                "do all ranks use the same version of sidestep?",
+    return FAIL(err, SIDESTEP_ECORRUPT, "a page of the index has an error at byte %zu",
                 l->cursor.position);
 }
 
@@ -280,22 +274,6 @@ static enum sidestep_status add_name(struct chunk_list_reader *l, const struct s
     return SIDESTEP_OK;
 }
 
-static bool is_name(const struct chunk_list_reader *l, size_t i)
-{
-    return i < l->out->count && strcmp(l->names[i].entry.name, l->record.name) == 0;
-}
-
-/* The index of the record's name.  SIZE_MAX: it is new.  In an index the records of a name follow
- * each other; the lists of ranks have the names in the same order. */
-static size_t look_up(const struct chunk_list_reader *l)
-{
-    if (l->is_index)
-        return l->has_same_name ? l->found : SIZE_MAX;
-    if (is_name(l, l->found + 1))
-        return l->found + 1;
-    return is_name(l, 0) ? 0 : hash_table_find(&l->out->names, l->record.name);
-}
-
 /* Add the name of the record, if it is taken. */
 static enum sidestep_status add_new_name(struct chunk_list_reader *l, struct sidestep_error *err)
 {
@@ -309,15 +287,15 @@ static enum sidestep_status add_new_name(struct chunk_list_reader *l, struct sid
     return add_name(l, first != SIZE_MAX ? &state->entries[first] : NULL, err);
 }
 
-/* Set l->found to the name of the record, which is added if it is new and taken. */
+/* Set l->found to the name of the record, which is added if it is new and taken.  The records of a
+ * name follow each other. */
 static enum sidestep_status find_name(struct chunk_list_reader *l, struct sidestep_error *err)
 {
-    size_t found = look_up(l);
-
-    if (found == SIZE_MAX)
-        return l->is_index && l->has_same_name ? SIDESTEP_OK : add_new_name(l, err);
-    l->found = found;
-    const struct metadata_entry *entry = &l->names[found].entry;
+    if (!l->has_same_name)
+        return add_new_name(l, err);
+    if (l->found == SIZE_MAX)
+        return SIDESTEP_OK;
+    const struct metadata_entry *entry = &l->names[l->found].entry;
     const struct chunk_record *record = &l->record;
     if (entry->is_object || record->is_object)
         return FAIL(err, SIDESTEP_ECORRUPT, "'%s' was saved twice", display_name(entry->name).text);
@@ -493,22 +471,7 @@ enum sidestep_status chunk_list_reader_add(struct chunk_list_reader *l, const vo
                                            size_t length, const char *first,
                                            struct sidestep_error *err)
 {
-    l->is_index = true;
     l->cursor = cursor_from_memory(page, length);
     TRY(begin_page(l, first, err));
     return take_records(l, err);
-}
-
-enum sidestep_status chunk_list_read(const void *bytes, size_t length,
-                                     const struct chunk_list_filter *filter, struct metadata *out,
-                                     struct sidestep_error *err)
-{
-    OWNED_BY(chunk_list_reader_free)
-    struct chunk_list_reader *l = chunk_list_reader_new(filter, out, err);
-
-    if (l == NULL)
-        return SIDESTEP_ENOMEM;
-    l->cursor = cursor_from_memory(bytes, length);
-    TRY(take_records(l, err));
-    return chunk_list_reader_finish(l, err);
 }

@@ -167,7 +167,7 @@ static enum sidestep_status fill_problems(struct sidestep_checkpoint *c, struct 
 static enum sidestep_status open_reader(struct store *store, const char *path, struct reader **out,
                                         struct sidestep_error *err)
 {
-    const uint32_t flags = READER_SHARED_LOCK | READER_FOREIGN | READER_LATE;
+    const uint32_t flags = READER_SHARED_LOCK | READER_FOREIGN;
     enum sidestep_status status = reader_open(store, path, flags, out, err);
 
     if (status == SIDESTEP_OK)
@@ -233,8 +233,7 @@ enum sidestep_status sidestep_checkpoint_info(const struct sidestep_checkpoint *
         .save_id = r->metadata.save_id != NULL ? r->metadata.save_id : "",
         .step = r->has_manifest ? r->manifest.step : -1,
         .world_size = r->has_manifest ? r->manifest.world_size : 0,
-        .bytes =
-            (r->opens_late ? reader_data_bytes(r) : r->bytes) + r->record_bytes + c->unread_bytes,
+        .bytes = reader_data_bytes(r) + r->record_bytes + c->unread_bytes,
     };
     for (size_t i = 0; i < r->manifest.file_count; i++)
         if (strcmp(r->manifest.files[i].origin, r->manifest.save_id) != 0)

@@ -99,10 +99,15 @@ static bool has_same_hash(const struct diff *diff, const struct metadata_chunk *
 static enum sidestep_status admit_chunks(struct reader *reader, const struct metadata_entry *entry,
                                          struct sidestep_error *err)
 {
+    struct reader_item item;
+
     for (size_t i = 0; i < entry->chunk_count; i++) {
         const struct metadata_chunk *chunk = &entry->chunks[i];
-        TRY(WRAP(reader_admit(reader, entry, &chunk->storage, &chunk->box, err), err,
-                 "checkpoint '%s'", reader->path));
+        enum sidestep_status status =
+            reader->has_manifest
+                ? reader_locate_item(reader, entry, &chunk->storage, &chunk->box, NULL, &item, err)
+                : reader_admit(reader, &chunk->storage, err);
+        TRY(WRAP(status, err, "checkpoint '%s'", reader->path));
     }
     return SIDESTEP_OK;
 }

@@ -113,16 +113,14 @@ static enum sidestep_status fill_report(struct sidestep_load_report *report,
     return FAIL_NOMEM(err, sizeof(*report));
 }
 
-/* Verify all files; ${reader} has opened only those that this rank needs. */
+/* Verify all files; ${reader} opens only those that this rank needs. */
 static enum sidestep_status verify_whole(struct sidestep_engine *engine, struct reader *reader,
                                          struct verify_findings *findings,
                                          struct sidestep_error *err)
 {
     OWNED_BY(reader_close) struct reader *whole = NULL;
 
-    if (!reader->opens_late)
-        return verify_reader(reader, engine->stagers, NULL, findings, err);
-    TRY(reader_open(reader->store, reader->path, READER_PARSE_METADATA, &whole, err));
+    TRY(reader_open(reader->store, reader->path, READER_ALL, &whole, err));
     if (memcmp(whole->manifest_sha256, reader->manifest_sha256, HASH_SHA256_BYTES) != 0)
         return FAIL(err, SIDESTEP_ECORRUPT, "the checkpoint was replaced during the load");
     return verify_reader(whole, engine->stagers, NULL, findings, err);
@@ -204,9 +202,7 @@ enum sidestep_status load_path_all(struct sidestep_engine *engine, const char *p
     uint64_t bytes_read = 0; /* by this rank */
 
     /* A checkpoint that is verified first is read twice: the second time from the page cache. */
-    if (options->verify == SIDESTEP_VERIFY_BEFORE)
-        flags |= READER_PARSE_METADATA;
-    else if (engine->direct_io)
+    if (options->verify != SIDESTEP_VERIFY_BEFORE && engine->direct_io)
         flags |= STORE_DIRECT | (engine->io.ring ? READER_IO_URING : 0);
     bool all_names = report != NULL || (options->flags & SIDESTEP_LOAD_STRICT) != 0;
     enum sidestep_status status =

@@ -2,14 +2,12 @@
 /*
  * open_all.h -- opens a checkpoint on all ranks together; each opens only the files that it reads.
  *
- * Rank 0 compares `.metadata` with the manifest, and sends the manifest to all. The ranks then take
- * the stored chunks from the index of chunks, if there is one, and each compares the sizes of its
- * share of the shards. Otherwise each rank lists the chunks in the footers of its share of the
- * shards, and the lists go to all ranks. Each rank plans from the chunks, opens the shards that it
- * needs, and checks their footers against the manifest.
+ * Rank 0 reads the records: `.metadata`, the manifest that lists it, and the index of chunks, if
+ * there is one. It sends the manifest and the index (or `.metadata`) to all. Each rank plans from
+ * them, opens the shards that it needs, and checks their footers against the manifest. Of the
+ * others it compares the sizes of its share.
  *
- * If no manifest lists the `.metadata`, each rank parses it, opens its share of the files (or only
- * compares their sizes, if there are many), and opens the files that it needs.
+ * If no manifest lists the `.metadata`, each rank reads it, and does the same with its files.
  */
 #ifndef LOAD_OPEN_ALL_H
 #define LOAD_OPEN_ALL_H

@@ -581,7 +581,7 @@ enum sidestep_status verify_path(struct store *store, const char *path,
     struct verify_findings findings = {0};
     struct reader *reader = NULL;
 
-    TRY(reader_open(store, path, flags | READER_PARSE_METADATA, &reader, err));
+    TRY(reader_open(store, path, flags | READER_ALL, &reader, err));
     enum sidestep_status status = mode != SIDESTEP_VERIFY_STRUCTURE
                                       ? verify_reader(reader, workers, options, &findings, err)
                                       : reader_check_extras(reader, err);

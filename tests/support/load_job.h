@@ -77,18 +77,30 @@ static inline void fill_state(const struct job *job, struct sidestep_state_dict 
     }
 }
 
+#define MANY_SAVERS 33 /* from here on a checkpoint has an index of chunks */
+#define OWN_NAME_BYTES 2100
+
+/* The name of the tensor that only this rank saves. It is long, so that the index of chunks is
+ * stored where MANY_SAVERS save. */
+static inline const char *own_name(int rank)
+{
+    static _Thread_local char name[OWN_NAME_BYTES + 1];
+
+    memset(name, 'x', OWN_NAME_BYTES);
+    name[snprintf(name, sizeof(name), "own.%d", rank)] = '.';
+    return name;
+}
+
 /* Add a tensor that only this rank saves. */
 static inline void add_own(struct sidestep_state_dict *state, int rank, float data[ROWS])
 {
-    char name[32];
     const struct sidestep_tensor tensor = {.struct_size = sizeof(tensor),
-                                           .name = name,
+                                           .name = own_name(rank),
                                            .dtype = SIDESTEP_FLOAT32,
                                            .ndim = 1,
                                            .shape = (int64_t[]){ROWS},
                                            .data = data};
 
-    snprintf(name, sizeof(name), "own.%d", rank);
     for (int i = 0; i < ROWS; i++)
         data[i] = element(TENSORS, rank, i);
     assert_int_equal(sidestep_state_dict_add_tensor(state, &tensor, NULL), SIDESTEP_OK);

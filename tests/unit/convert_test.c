@@ -491,7 +491,10 @@ TEST(pieces_of_tensors_are_joined)
             sidestep_checkpoint_open(scratch_path(&scratch, "pieces"), &checkpoint, NULL);
         fired = fault_fired() != NULL;
         fault_arm("", 0, false, 0);
-        assert_int_equal(status, fired ? SIDESTEP_ENOMEM : SIDESTEP_OK);
+        /* It is opened also where the lock of a .metadata, which is not there, cannot be taken. */
+        assert_true(status == SIDESTEP_OK || (fired && status == SIDESTEP_ENOMEM));
+        if (fired)
+            sidestep_checkpoint_close(&checkpoint);
     }
     const struct sidestep_entry *entry = sidestep_checkpoint_find(checkpoint, "w");
     float values[16];

@@ -120,7 +120,7 @@ static void check_files(const char *path, const struct given *expected, size_t c
 
     if (path == path_in_bucket)
         assert_int_equal(buckets_find(&engine->buckets, path, &store, &err), SIDESTEP_OK);
-    assert_int_equal(reader_open(store, path, READER_PARSE_METADATA, &reader, &err), SIDESTEP_OK);
+    assert_int_equal(reader_open(store, path, READER_ALL, &reader, &err), SIDESTEP_OK);
     assert_int_equal(reader->manifest.extra_count, count);
     for (size_t i = 0; i < count; i++) {
         const struct extra_file *file = reader_find_extra(reader, expected[i].name);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* reader_test.c -- a .metadata that the manifest lists is not parsed, because the footers say the
- * same, entry by entry; any other one is parsed. */
+/* reader_test.c -- a checkpoint is the same, whether its metadata is the index of chunks or
+ * .metadata; a .metadata that no manifest lists is refused. */
 #include "base/fault.h"
 #include "base/owned.h"
 #include "checkpoint/reader.h"
@@ -26,32 +26,42 @@ static int setup(void **state)
     return 0;
 }
 
-TEST(footers_and_metadata_agree)
+/* The same, whether the metadata is what was read, or what another rank has read. */
+static void expect_same(const struct reader *a, const struct reader *b)
 {
-    OWNED_READER *listed = NULL;
-    OWNED_READER *parsed = NULL;
-
-    ASSERT_OK(reader_open(store_posix(), checkpoint, 0, &listed, &err));
-    ASSERT_OK(reader_open(store_posix(), checkpoint, READER_PARSE_METADATA, &parsed, &err));
-    assert_true(listed->is_listed && !parsed->is_listed);
-    assert_true(listed->metadata.count != 0);
-    assert_int_equal(listed->metadata.count, parsed->metadata.count);
-    assert_string_equal(listed->metadata.save_id, parsed->metadata.save_id);
-    assert_memory_equal(listed->manifest_sha256, parsed->manifest_sha256, HASH_SHA256_BYTES);
-    assert_true(listed->record_bytes == parsed->record_bytes);
-    for (size_t i = 0; i < listed->metadata.count; i++) {
-        const struct metadata_entry *entry = &listed->metadata.entries[i];
-        assert_same_entry(entry, &parsed->metadata.entries[i]);
-        assert_ptr_equal(metadata_find(&listed->metadata, entry->name), entry);
+    assert_true(a->metadata.count != 0);
+    assert_int_equal(a->metadata.count, b->metadata.count);
+    assert_string_equal(a->metadata.save_id, b->metadata.save_id);
+    assert_memory_equal(a->manifest_sha256, b->manifest_sha256, HASH_SHA256_BYTES);
+    assert_true(a->record_bytes == b->record_bytes);
+    for (size_t i = 0; i < a->metadata.count; i++) {
+        const struct metadata_entry *entry = &a->metadata.entries[i];
+        assert_same_entry(entry, &b->metadata.entries[i]);
+        assert_ptr_equal(metadata_find(&a->metadata, entry->name), entry);
     }
 }
 
-TEST(unlisted_metadata_is_parsed)
+TEST(all_ways_give_the_same_metadata)
 {
-    OWNED_READER *tolerant = NULL;
+    OWNED_BY(reader_records_release) struct reader_records records = {0};
+    const struct reader_wanted everything = {0};
+    OWNED_READER *late = NULL;
+    OWNED_READER *all = NULL;
+    OWNED_READER *first = NULL;
+    OWNED_READER *other = NULL;
 
-    ASSERT_OK(reader_open(store_posix(), checkpoint, READER_TOLERANT, &tolerant, &err));
-    assert_false(tolerant->is_listed);
+    ASSERT_OK(reader_open(store_posix(), checkpoint, 0, &late, &err));
+    ASSERT_OK(reader_open(store_posix(), checkpoint, READER_ALL, &all, &err));
+    assert_true(late->opens_late && !all->opens_late);
+    expect_same(late, all);
+    ASSERT_OK(
+        reader_open_to_load(store_posix(), checkpoint, 0, &everything, &records, &first, &err));
+    assert_true(records.manifest.length != 0 && !records.has_index);
+    ASSERT_OK(
+        reader_open_to_load(store_posix(), checkpoint, 0, &everything, &records, &other, &err));
+    expect_same(first, all);
+    expect_same(other, all);
+    assert_int_equal(other->open_files, 0);
 }
 
 /* With one flipped bit anywhere it is not the listed one: it is parsed, and refused because of its
