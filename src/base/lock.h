@@ -61,7 +61,7 @@
     X(DECODERS, SAVE)          /* load/compressed_item.h */                                        \
     X(TENSOR_READER, DECODERS) /* load/tensor_reader.c */                                          \
     X(FETCH, TENSOR_READER)    /* load/fetch.c */                                                  \
-    X(STATS, FETCH)            /* inspect/checkpoint_stats.c */                                    \
+    X(STATS, FETCH)            /* inspect/checkpoint_stats.c, diff_data.c */                       \
     X(VERIFY, STATS)           /* verify/verify.c */                                               \
     X(CONVERT_WRITE, VERIFY)   /* convert/convert_write.c */                                       \
     X(CONVERT, CONVERT_WRITE)  /* convert/convert.h */                                             \

@@ -294,7 +294,6 @@ static enum sidestep_status open_both(struct diff *diff, struct sidestep_error *
 {
     uint32_t flags = READER_SHARED_LOCK | READER_FOREIGN | STORE_DIRECT |
                      (store_ring_probe() == 0 ? READER_IO_URING : 0);
-    unsigned threads = diff->options->threads;
 
     for (int side = 0; side < 2; side++) {
         enum sidestep_status status = object_path_open(diff->paths[side], &diff->stores[side], err);
@@ -306,8 +305,8 @@ static enum sidestep_status open_both(struct diff *diff, struct sidestep_error *
             return status;
         }
     }
-    threads = thread_choose_count(threads, DIFF_MIN_THREADS, DIFF_MAX_THREADS);
-    return workers_new(threads - 1, "sidestep-diff", &diff->workers, err);
+    diff->threads = thread_choose_count(diff->options->threads, DIFF_MIN_THREADS, DIFF_MAX_THREADS);
+    return workers_new(diff->threads - 1, "sidestep-diff", &diff->workers, err);
 }
 
 enum sidestep_status sidestep_diff(const char *a, const char *b,

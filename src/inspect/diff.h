@@ -8,10 +8,6 @@
 #include "checkpoint/checkpoint.h"
 #include "model/model.h"
 
-/* Memory for tensors of each checkpoint at once, in bytes.  A larger chunk of torch takes more:
- * without block hashes, it can only be checked as a whole. */
-#define DIFF_BATCH_BYTES ((uint64_t)48 << 20)
-
 enum diff_kind {
     DIFF_SAME,
     DIFF_ONLY_A,
@@ -39,7 +35,8 @@ struct diff {
     const char *paths[2];
     struct store *stores[2];
     struct reader *readers[2];
-    struct workers *workers;
+    unsigned threads;
+    struct workers *workers; /* one less */
     const struct sidestep_diff_options *options;
     struct diff_pair *pairs; /* sorted by name; those of small files follow */
     size_t count;
