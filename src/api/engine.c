@@ -154,7 +154,7 @@ enum sidestep_status sidestep_engine_prepare(struct sidestep_engine *engine,
     TRY(engine_check(engine, err));
     if (state == NULL)
         return FAIL(err, SIDESTEP_EINVAL, "state is NULL");
-    save_queue_wait_idle(engine); /* queued saves use pools */
+    turn_wait_idle(&engine->saver->turns); /* queued saves use pools */
     (void)devices_detect_driver(&engine->devices);
     for (size_t i = 0; i < state->count; i++) {
         const struct state_entry *entry = &state->entries[i];
@@ -169,11 +169,8 @@ enum sidestep_status sidestep_engine_prepare(struct sidestep_engine *engine,
             TRY(devices_open(&engine->devices, device, err));
         pin = pin || device >= 0;
     }
-    if (engine->saver->pool_cap != 0)
-        bytes = min_u64(bytes, engine->saver->pool_cap);
     snapshot_policy_open(&engine->saver->snapshot_policy);
-    return save_pool_reserve(engine, &engine->saver->queue.slots[0].pool, bytes, engine->stagers,
-                             pin, err);
+    return slot_prepare_pool(engine, bytes, pin, err);
 }
 
 void sidestep_engine_pause(struct sidestep_engine *engine)
@@ -198,7 +195,7 @@ enum sidestep_status sidestep_engine_close(struct sidestep_engine **out, struct 
     *out = NULL;
     if (engine->pid != getpid())
         return engine_check(engine, err); /* its threads are in the parent: leave it alone */
-    enum sidestep_status status = save_queue_drain_all(engine, err);
+    enum sidestep_status status = turn_drain_all(engine, err);
     engine_shut(engine);
     return status;
 }

@@ -3,7 +3,7 @@
  * convert_dcp.c -- conversion to a checkpoint: a save whose tensors are read from the source while
  * they are saved, through a small pool.
  *
- * Ranks save one after the other (save_memory_turn.c), each with all threads.  So memory does not
+ * Ranks save one after the other (save/slot.h), each with all threads.  So memory does not
  * grow with the number of ranks.
  */
 #include <semaphore.h>

@@ -69,7 +69,7 @@ static void set_link_reason(struct sidestep_save *save, const struct sidestep_er
 static enum sidestep_status link_last(struct unchanged_write *write, struct sidestep_error *err)
 {
     struct commit *commit = &write->save->commit;
-    const struct incremental_shard *last = &write->save->engine->saver->incremental.last;
+    const struct incremental_shard *last = &write->save->saver->incremental.last;
     struct store_stat stat;
     OWNED_FILE *file = NULL;
 
@@ -100,7 +100,7 @@ static enum sidestep_status replace_link(struct unchanged_write *write, struct s
 static enum sidestep_status link_or_create(struct unchanged_write *write,
                                            struct sidestep_error *err) REQUIRES(&write->shared.lock)
 {
-    const struct incremental_shard *last = &write->save->engine->saver->incremental.last;
+    const struct incremental_shard *last = &write->save->saver->incremental.last;
     struct sidestep_error why = {0};
 
     if (!last->exists || strcmp(last->run_id, write->save->commit.run_id) != 0)
@@ -151,7 +151,7 @@ static enum sidestep_status copy_window(struct unchanged_write *write, size_t i,
 
 static enum sidestep_status copy_skipped(struct unchanged_write *write, struct sidestep_error *err)
 {
-    const struct incremental_shard *last = &write->save->engine->saver->incremental.last;
+    const struct incremental_shard *last = &write->save->saver->incremental.last;
     OWNED uint8_t *buffer = NULL;
     enum sidestep_status status = SIDESTEP_OK;
 
@@ -216,7 +216,7 @@ enum sidestep_status incremental_record_unchanged(struct sidestep_save *save,
                                                   struct store_file *file, bool linked,
                                                   struct sidestep_error *err)
 {
-    struct incremental_state *state = &save->engine->saver->incremental;
+    struct incremental_state *state = &save->saver->incremental;
     struct incremental_shard *next = &state->next;
 
     assert(state->pending);

@@ -48,16 +48,16 @@ _Static_assert(SAVE_ID_BYTES == 2 * sizeof(uint64_t), "AGREE_ID_0 and AGREE_ID_1
 /* One call of save_start_all() on one rank. */
 struct save_start {
     struct sidestep_engine *engine;
+    struct saver *saver; /* ${engine->saver} */
     const struct sidestep_state_dict *state;
     const struct save_series *series;
     struct sidestep_save *save;
     struct sidestep_save_info *info;
     bool blocking;
-    bool still;        /* nobody changes the state before it is STAGED */
-    uint64_t verdicts; /* of rank 0, on earlier saves */
-    uint64_t reported; /* AGREE_REPORTED of this rank */
-    bool has_begun;    /* coordinator: the directory and the pending marker exist */
-    uint64_t digest;   /* of the layout */
+    bool still;            /* nobody changes the state before it is STAGED */
+    struct turn_news news; /* of earlier saves */
+    bool has_begun;        /* coordinator: the directory and the pending marker exist */
+    uint64_t digest;       /* of the layout */
     uint64_t began_ns;
 };
 
@@ -70,7 +70,8 @@ static uint64_t elapsed_ns(const struct save_start *start, uint64_t from_ns)
  * the hashes of incremental saves and the streams of devices exist once per engine. */
 static unsigned queue_limit(struct save_start *start) ON_THREAD(CALLER)
 {
-    const struct sidestep_save *last = save_queue_newest_unfinished(start->engine);
+    const struct sidestep_save *last =
+        turn_count(&start->saver->turns) != 0 ? turn_newest(&start->saver->turns) : NULL;
     bool alone = (start->series != NULL && start->series->incremental) ||
                  (last != NULL && (last->incremental || last->pipeline.offload != NULL)) ||
                  (last != NULL && save_has_device_tensors(start->engine, start->state));
@@ -83,14 +84,10 @@ static unsigned queue_limit(struct save_start *start) ON_THREAD(CALLER)
 static enum sidestep_status enter_queue(struct save_start *start, struct sidestep_error *err)
     ON_THREAD(CALLER)
 {
-    bool nowait = (start->save->options.flags & SIDESTEP_SAVE_NOWAIT) != 0;
-    uint64_t from = clock_now(start->engine->clock);
-    enum sidestep_status status =
-        save_queue_acquire_slot(start->engine, start->save, queue_limit(start), nowait, err);
-
-    start->info->wait_ns = elapsed_ns(start, from);
-    TRY(status);
-    return save_queue_take_unreported_error(start->engine, &start->reported, err);
+    TRY(turn_wait(start->save, queue_limit(start), NULL, err));
+    TRY(turn_look(&start->saver->turns, &start->news, err));
+    start->save->slot = slot_take(start->engine);
+    return SIDESTEP_OK;
 }
 
 static enum sidestep_status make_save_id(struct save_start *start, const char *name,
@@ -103,7 +100,7 @@ static enum sidestep_status make_save_id(struct save_start *start, const char *n
         return random_bytes(id, SAVE_ID_BYTES, err);
     buffer_printf(&text, "%s %llu %llu %s", start->series->run_id,
                   (unsigned long long)start->series->incarnation,
-                  (unsigned long long)start->engine->saver->save_counter, name);
+                  (unsigned long long)start->saver->save_counter, name);
     TRY(buffer_check(&text, err));
     XXH128_canonical_t canonical;
     XXH128_canonicalFromHash(&canonical, XXH3_128bits(text.bytes, text.length));
@@ -136,7 +133,7 @@ static void set_commit(struct save_start *start, const struct sidestep_save_opti
     }
     start->save->incremental = start->series != NULL && start->series->incremental;
     if (start->save->incremental)
-        commit->shared = &start->engine->saver->incremental.shared;
+        commit->shared = &start->saver->incremental.shared;
 }
 
 static enum sidestep_status build_image(struct save_start *start, struct sidestep_error *err)
@@ -145,8 +142,8 @@ static enum sidestep_status build_image(struct save_start *start, struct sideste
     struct save_slot *slot = start->save->slot;
 
     slot->plan_number = 0;
-    TRY(image_build(&slot->image, &start->engine->saver->plan, start->state, err));
-    slot->plan_number = start->engine->saver->plan_number;
+    TRY(image_build(&slot->image, &start->saver->plan, start->state, err));
+    slot->plan_number = start->saver->plan_number;
     return SIDESTEP_OK;
 }
 
@@ -156,30 +153,30 @@ static enum sidestep_status bind_image(struct save_start *start, struct sidestep
 {
     struct sidestep_engine *engine = start->engine;
     struct save_slot *slot = start->save->slot;
-    bool by_cow = !start->still && save_queue_newest_unfinished(engine) == NULL &&
-                  snapshot_policy_can_use_cow(&engine->saver->snapshot_policy);
+    bool by_cow = !start->still && turn_count(&start->saver->turns) == 0 &&
+                  snapshot_policy_can_use_cow(&start->saver->snapshot_policy);
 
     assert(slot != NULL); /* enter_queue() was called */
-    if (slot->plan_number != engine->saver->plan_number)
+    if (slot->plan_number != start->saver->plan_number)
         TRY(build_image(start, err));
     slot->image.splits_file = start->save->incremental;
     if (start->save->incremental)
-        TRY(incremental_plan(&engine->saver->incremental, &slot->image, err));
-    TRY(image_bind(&slot->image, &engine->saver->plan, start->state, err));
-    TRY(offload_prepare(&engine->saver->offload, &slot->image, start->save->options.streams,
+        TRY(incremental_plan(&start->saver->incremental, &slot->image, err));
+    TRY(image_bind(&slot->image, &start->saver->plan, start->state, err));
+    TRY(offload_prepare(&start->saver->offload, &slot->image, start->save->options.streams,
                         start->save->options.stream_count, err));
     uint64_t wanted = pipeline_full_pool_bytes(&slot->image);
-    bool pin = engine->saver->offload.bytes != 0;
+    bool pin = start->saver->offload.bytes != 0;
     bool in_background = start->still && !pin;
     if (in_background)
         wanted = min_u64(wanted, BACKGROUND_POOL_BYTES);
-    if (engine->saver->pool_cap != 0 && wanted > engine->saver->pool_cap)
-        wanted = engine->saver->pool_cap;
+    if (start->saver->pool_cap != 0 && wanted > start->saver->pool_cap)
+        wanted = start->saver->pool_cap;
     uint64_t from = clock_now(engine->clock), waited_ns = start->info->wait_ns;
     /* A protected save needs the pool gradually, and maybe only a part of it.  A pinned pool is
      * needed at once.  A save that waits for its memory turn does not need the pool yet. */
-    bool at_once = (!by_cow || pin) && engine->saver->memory_turn == NULL;
-    TRY(save_queue_reserve_pool(engine, start->save, wanted, at_once, pin, err));
+    bool at_once = (!by_cow || pin) && start->saver->memory_turn == NULL;
+    TRY(slot_reserve_pool(start->save, wanted, at_once, pin, err));
     start->info->pool_ns += elapsed_ns(start, from) - (start->info->wait_ns - waited_ns);
     pipeline_release(&start->save->pipeline);
     TRY(pipeline_init(&start->save->pipeline, &slot->image, &slot->pool,
@@ -194,9 +191,7 @@ static enum sidestep_status start_with_failure(struct save_start *start,
                                                const struct sidestep_save_options *options,
                                                struct sidestep_error *err) ON_THREAD(CALLER)
 {
-    if ((options->flags & SIDESTEP_SAVE_NOWAIT) == 0)
-        (void)save_queue_acquire_slot(start->engine, start->save,
-                                      min_u64(options->queue, SIDESTEP_MAX_QUEUE), false, NULL);
+    (void)turn_wait(start->save, options->queue, NULL, NULL);
     return engine_copy_failure(options->failure, err);
 }
 
@@ -232,19 +227,17 @@ static enum sidestep_status start_local(struct save_start *start, const char *pa
     set_commit(start, &save->options);
     TRY(engine_find_store(start->engine, path, &save->commit.store, err));
     TRY(commit_open(&save->commit, path, err));
-    TRY(save_queue_wait_for_path(start->engine, save,
-                                 (save->options.flags & SIDESTEP_SAVE_NOWAIT) != 0, err));
+    TRY(turn_wait(save, SIDESTEP_MAX_QUEUE, save->commit.path, err));
     start->digest = save_plan_digest(start->state);
-    if (start->digest == start->engine->saver->layout_digest)
+    if (start->digest == start->saver->layout_digest)
         TRY(bind_image(start, err));
-    TRY(thread_start(&save->runner, "sidestep-save", save_runner_main, save, err));
-    save->has_runner = true;
+    TRY(turn_start(save, save_run, err));
     if (start->blocking) /* the caller waits from the first byte on */
         sidestep_save_hurry(save);
     if (save->commit.rank != 0)
         return SIDESTEP_OK;
     TRY(make_save_id(start, save->commit.name, id, err));
-    save->commit.checked = &start->engine->saver->checked_storage;
+    save->commit.checked = &start->saver->checked_storage;
     TRY(commit_begin(&save->commit, id, err));
     save->commit.checked = NULL;
     start->has_begun = true;
@@ -258,7 +251,7 @@ static void fill_agreement(struct save_start *start, enum sidestep_status mine,
     struct sidestep_engine *engine = start->engine;
     uint64_t request[] = {XXH3_64bits(commit->path, strlen(commit->path)),
                           (uint64_t)commit->step,
-                          engine->saver->save_counter,
+                          start->saver->save_counter,
                           start->blocking,
                           commit->incarnation == 0 &&
                               commit->no_replace, /* in a series, rank 0 decides */
@@ -267,17 +260,17 @@ static void fill_agreement(struct save_start *start, enum sidestep_status mine,
 
     memset(words, 0, AGREE_COUNT * sizeof(*words));
     words[AGREE_FAILED] = mine != SIDESTEP_OK;
-    words[AGREE_CHANGED] = start->digest != engine->saver->layout_digest;
+    words[AGREE_CHANGED] = start->digest != start->saver->layout_digest;
     words[AGREE_REQUEST] = XXH3_64bits(request, sizeof(request));
     words[AGREE_REQUEST_NOT] = ~words[AGREE_REQUEST];
-    words[AGREE_PLAN] = engine->saver->plan.global_digest;
+    words[AGREE_PLAN] = start->saver->plan.global_digest;
     words[AGREE_PLAN_NOT] = ~words[AGREE_PLAN];
-    words[AGREE_REPORTED] = start->reported;
+    words[AGREE_REPORTED] = start->news.reported;
     if (engine->comm.rank == 0) {
         memcpy(&words[AGREE_ID_0], commit->save_id_bytes, SAVE_ID_BYTES);
         words[AGREE_IN_PLACE] = commit->in_place;
         words[AGREE_PREVIOUS] = commit->previous;
-        words[AGREE_VERDICTS] = save_queue_pack_verdicts(engine);
+        words[AGREE_VERDICTS] = start->news.verdicts;
     }
 }
 
@@ -287,9 +280,9 @@ static void take_agreement(struct save_start *start, const uint64_t words[AGREE_
     struct commit *commit = &start->save->commit;
     uint8_t id[SAVE_ID_BYTES];
 
-    start->verdicts = words[AGREE_VERDICTS];
-    save_queue_apply_verdicts(start->engine, start->verdicts);
-    save_queue_mark_reported(start->engine, words[AGREE_REPORTED]);
+    start->news.verdicts = words[AGREE_VERDICTS];
+    start->news.reported = words[AGREE_REPORTED];
+    turn_learn(&start->saver->turns, &start->news);
     if (commit->rank == 0)
         return;
     memcpy(id, &words[AGREE_ID_0], SAVE_ID_BYTES);
@@ -306,14 +299,14 @@ static enum sidestep_status replan_all(struct save_start *start, struct sidestep
 
     if (status != SIDESTEP_OK) /* on all ranks */
         return status;
-    incremental_reset(&start->engine->saver->incremental);
-    start->engine->saver->plan_number++;
+    incremental_reset(&start->saver->incremental);
+    start->saver->plan_number++;
     status = bind_image(start, err);
     if (status == SIDESTEP_OK)
-        start->engine->saver->layout_digest = start->digest;
+        start->saver->layout_digest = start->digest;
     status = comm_agree_all(&start->engine->comm, status, err);
     if (status != SIDESTEP_OK)
-        start->engine->saver->layout_digest = 0; /* plan again next time, on all ranks */
+        start->saver->layout_digest = 0; /* plan again next time, on all ranks */
     return status;
 }
 
@@ -337,15 +330,15 @@ static enum sidestep_status agree_all(struct save_start *start, enum sidestep_st
         TRY(replan_all(start, err));
     else
         start->info->flags |= SIDESTEP_SAVE_PLAN_REUSED;
-    start->save->commit.layout_digest = start->engine->saver->plan.global_digest;
+    start->save->commit.layout_digest = start->saver->plan.global_digest;
     return save_check_sight_all(start->save, err);
 }
 
 /* Undo the preparation.  Others could see only the coordinator's directory. */
 static void undo_start(struct save_start *start, const struct sidestep_error *why)
 {
-    save_unblock_runner(start->save, true);
-    save_join_runner(start->save);
+    turn_begin(start->save, true);
+    turn_join(start->save);
     if (start->has_begun)
         commit_abort(&start->save->commit, why);
     if (start->has_begun)
@@ -378,19 +371,17 @@ static void stage(struct save_start *start) ON_THREAD(CALLER)
 
     if (shares_pool) {
         start->info->flags |= SIDESTEP_SAVE_STREAMED; /* before the runner adds its own flags */
-        save_unblock_runner(save, false);
+        turn_begin(save, false);
         throttle_wait_begin(&start->engine->throttle);
     }
     pipeline_stage(&save->pipeline, start->engine->stagers);
     if (shares_pool)
         throttle_wait_end(&start->engine->throttle);
     set_staged(start, from);
-    if (!shares_pool && start->engine->saver->offload.bytes == 0)
-        snapshot_policy_record_copy(&start->engine->saver->snapshot_policy,
-                                    save->slot->image.body_bytes, start->info->stage_ns);
+    if (!shares_pool && start->saver->offload.bytes == 0)
+        snapshot_policy_record_copy(&start->saver->snapshot_policy, save->slot->image.body_bytes,
+                                    start->info->stage_ns);
     save_advance(save, SIDESTEP_SAVE_RELEASED, NULL);
-    if (!shares_pool)
-        save_unblock_runner(save, false);
 }
 
 /* The background has copied everything.  Called on a thread of the pipeline. */
@@ -417,14 +408,13 @@ static void stage_in_background(struct save_start *start)
     struct sidestep_engine *engine = start->engine;
 
     assert(start->still);
-    if (save->pipeline.shares_pool && save->pipeline.pool_bytes == engine->saver->pool_cap)
+    if (save->pipeline.shares_pool && save->pipeline.pool_bytes == start->saver->pool_cap)
         start->info->flags |= SIDESTEP_SAVE_STREAMED;
-    save_memory_turn_begin(save);
+    slot_begin_memory_turn(save);
     save->staged_ns = clock_now(engine->clock); /* the start of staging, until the save is STAGED */
     start->info->call_ns = save->staged_ns - start->began_ns;
     pipeline_defer_staging(&save->pipeline, engine->stagers, on_staged_in_background, save);
     pipeline_start_staging(&save->pipeline, 0);
-    save_unblock_runner(save, false);
 }
 
 /* All protected memory is copied or written.  Called on a thread of the pipeline. */
@@ -457,60 +447,55 @@ static bool protect(struct save_start *start, struct cow *cow) ON_THREAD(CALLER)
     snapshot_policy_report_stats(&stats, start->info);
     start->info->snapshot = SIDESTEP_SNAPSHOT_COW;
     set_staged(start, from);
-    start->engine->saver->snapshot_policy.protect_ns = start->info->stage_ns;
-    save->pipeline.trims_pool =
-        snapshot_policy_can_trim_pool(&start->engine->saver->snapshot_policy);
-    pipeline_start_staging(&save->pipeline, snapshot_policy_choose_copy_threshold(
-                                                &start->engine->saver->snapshot_policy));
-    save_unblock_runner(save, false);
+    start->saver->snapshot_policy.protect_ns = start->info->stage_ns;
+    save->pipeline.trims_pool = snapshot_policy_can_trim_pool(&start->saver->snapshot_policy);
+    pipeline_start_staging(&save->pipeline,
+                           snapshot_policy_choose_copy_threshold(&start->saver->snapshot_policy));
     return true;
 }
 
 /* Take the snapshot: by offload, by write protection, or by copy. */
 static void take_snapshot(struct save_start *start) ON_THREAD(CALLER)
 {
-    struct sidestep_engine *engine = start->engine;
     struct save_slot *slot = start->save->slot;
     const char *reason = NULL;
     struct cow *cow = NULL;
 
-    if (start->engine->saver->offload.bytes != 0 &&
+    if (start->saver->offload.bytes != 0 &&
         save_offload(start->save, start->blocking, start->began_ns))
         return;
     if (start->still)
         reason = "the caller waits for it anyway";
-    else if (engine->saver->offload.bytes != 0)
+    else if (start->saver->offload.bytes != 0)
         reason = start->save->pipeline.shares_pool ? SAVE_REASON_SMALL_POOL : "a device has failed";
     else if (start->save->previous != NULL)
         reason = "an earlier save is being written";
     if (reason != NULL)
         snprintf(start->info->copy_reason, sizeof(start->info->copy_reason), "%s", reason);
     else
-        cow = snapshot_policy_choose(&engine->saver->snapshot_policy, &slot->image,
+        cow = snapshot_policy_choose(&start->saver->snapshot_policy, &slot->image,
                                      slot->pool.length, start->info->copy_reason);
     start->info->snapshot = SIDESTEP_SNAPSHOT_COPY;
     start->info->copy_bytes = cow_host_tensor_bytes(&slot->image);
     if (cow != NULL && protect(start, cow))
         return;
     if (cow != NULL)
-        snapshot_policy_note_cow_failure(&engine->saver->snapshot_policy, start->info->copy_reason);
-    if (start->still && engine->saver->offload.bytes == 0)
+        snapshot_policy_note_cow_failure(&start->saver->snapshot_policy, start->info->copy_reason);
+    if (start->still && start->saver->offload.bytes == 0)
         stage_in_background(start);
     else
         stage(start);
 }
 
-/* All ranks have agreed on this save: count it among those under way. */
-static void add_to_queue(struct save_start *start) ON_THREAD(CALLER)
+/* All ranks have agreed on this save. */
+static void take_turn(struct save_start *start) ON_THREAD(CALLER)
 {
-    struct sidestep_engine *engine = start->engine;
-    struct sidestep_save *last = save_queue_newest(engine);
+    struct sidestep_save *last = turn_newest(&start->saver->turns);
 
-    incremental_begin_save(&engine->saver->incremental,
+    incremental_begin_save(&start->saver->incremental,
                            last != NULL && save_get_state(last) == SIDESTEP_SAVE_COMMITTED,
                            start->save->incremental);
-    save_queue_remove_ended(engine, start->verdicts);
-    save_queue_add(engine, start->save);
+    turn_take(start->save, &start->news);
 }
 
 enum sidestep_status save_start_all(struct sidestep_engine *engine, const char *path,
@@ -519,8 +504,11 @@ enum sidestep_status save_start_all(struct sidestep_engine *engine, const char *
                                     const struct save_series *series, bool blocking,
                                     struct sidestep_save **out, struct sidestep_error *err)
 {
-    struct save_start start = {
-        .engine = engine, .state = state, .series = series, .blocking = blocking};
+    struct save_start start = {.engine = engine,
+                               .saver = engine->saver,
+                               .state = state,
+                               .series = series,
+                               .blocking = blocking};
     struct sidestep_error why = {0};
 
     THREAD_IS(CALLER);
@@ -548,9 +536,10 @@ enum sidestep_status save_start_all(struct sidestep_engine *engine, const char *
     start.save->body_bytes = start.info->bytes_total = start.save->slot->image.body_bytes;
     if (start.save->commit.is_volatile)
         start.info->flags |= SIDESTEP_SAVE_VOLATILE;
-    add_to_queue(&start);
+    take_turn(&start);
     save_emit_started(start.save);
     take_snapshot(&start);
+    turn_begin(start.save, false);
     TRACE(save, "rank %d: '%s' staged %llu bytes", engine->comm.rank, start.save->commit.path,
           (unsigned long long)start.info->bytes_total);
     *out = start.save;
@@ -577,5 +566,5 @@ enum sidestep_status sidestep_save(struct sidestep_engine *engine, const char *p
 
     TRY(engine_check(engine, err));
     TRY(save_start_all(engine, path, state, options, NULL, true, &save, err));
-    return save_finish_all(&save, info, err);
+    return turn_finish_all(&save, info, err);
 }

@@ -5,8 +5,8 @@
  * The order: the ranks agree (save.c, save_plan_all.c); a snapshot is taken (snapshot_policy.h
  * decides how); the call returns.  In the background, save_runner.c drives the pipeline
  * (pipeline.h: copy, hash, compress, write), seals the shards, and commits (commit/).
- * save_handle.c has the states of a save, waiting and progress.  save_queue.h orders several saves
- * of one engine.
+ * save_handle.c has the states of a save, waiting for it, and progress.  turn.h orders several
+ * saves of one engine, and slot.h has their memory.
  *
  * What comes in: a path, a state dict, options.
  * What goes out: a handle (struct sidestep_save) whose states only move forward: STAGING, STAGED,
@@ -14,7 +14,7 @@
  *
  * Ownership: tensors stay the caller's; their memory must stay mapped until RELEASED.  saver.h is
  * what an engine keeps from one save to the next: pool, image, plan, and measurements.  A handle
- * has references: the caller's, the queue's, the runner's.
+ * has references: the caller's, the list's (turn.h), and that of the save after it.
  *
  * Threads: the thread that calls (collective); one runner per save; the engine's stagers and
  * writers.  What they share is in ->shared, under its lock.
@@ -46,6 +46,7 @@ struct save_series {
 
 struct sidestep_save {
     struct sidestep_engine *engine;
+    struct saver *saver;            /* ${engine->saver} */
     struct save_slot *slot;         /* pool and image; other saves use it once this one has ended */
     struct sidestep_save *previous; /* a reference, until the previous runner has ended; or NULL */
     struct commit commit;
@@ -55,9 +56,10 @@ struct sidestep_save {
     struct sidestep_save_options options;
     bool incremental; /* see incremental.h */
     pthread_t runner;
+    void (*run)(struct sidestep_save *save);         /* what ${runner} does in its turn */
     bool has_runner;                                 /* ${runner} has to be joined */
     bool has_updated_policy OWNED_BY_THREAD(CALLER); /* the compression policy, or need not */
-    bool has_memory_turn;                            /* see save_memory_turn.c */
+    bool has_memory_turn;                            /* see slot.h */
     atomic_bool cancelled;
     bool checks_fences;  /* SIDESTEP_FENCE_DEBUG: see save_end_fence_check() */
     uint64_t body_bytes; /* of the image */
@@ -100,16 +102,6 @@ enum sidestep_status save_plan_all(struct sidestep_engine *engine,
 enum sidestep_status save_check_sight_all(struct sidestep_save *save, struct sidestep_error *err)
     ON_THREAD(CALLER);
 
-/* ---- save_pool.c: memory pools that devices may have pinned ---- */
-
-/* Make ${pool} at least ${bytes} large; ${workers} touch its pages, see pool_reserve().  ${pin}:
- * pin it, because tensors on devices are copied to it. */
-enum sidestep_status save_pool_reserve(struct sidestep_engine *engine, struct pool *pool,
-                                       uint64_t bytes, struct workers *workers, bool pin,
-                                       struct sidestep_error *err);
-/* Unpin ${pool} and return it to the system. */
-void save_pool_release(struct sidestep_engine *engine, struct pool *pool);
-
 /* ---- save_offload.c: saves of tensors on devices ---- */
 
 /* Is any tensor of ${state} in the memory of a device? */
@@ -122,14 +114,6 @@ bool save_offload(struct sidestep_save *save, bool blocking, uint64_t began_ns) 
 /* Call when all is staged and written: fail if a fenced tensor was written to before its fence.
  * No-op unless ->checks_fences. */
 enum sidestep_status save_end_fence_check(struct sidestep_save *save, struct sidestep_error *err);
-
-/* ---- save_memory_turn.c: engines of one process that share memory ---- */
-
-/* Call begin before this save stages anything.  Call end when the save is written, or when it has
- * failed and staging has ended; it frees the engine's memory for saves.  No-ops if
- * saver->memory_turn is NULL. */
-void save_memory_turn_begin(struct sidestep_save *save);
-void save_memory_turn_end(struct sidestep_save *save);
 
 /* ---- save_handle.c: the states of a save, waiting, errors ---- */
 
@@ -146,17 +130,6 @@ uint32_t save_get_flags(struct sidestep_save *save);
 bool save_state_is_final(enum sidestep_save_state state);
 /* Emit the event of a save that all ranks have agreed on. */
 void save_emit_started(struct sidestep_save *save);
-/* Let the runner start, or, with ${cancel}, end at once. */
-void save_unblock_runner(struct sidestep_save *save, bool cancel);
-/* Has the runner ended?  Also true if there is none. */
-bool save_runner_has_ended(struct sidestep_save *save);
-/* Wait until the runner has ended, and join it. */
-void save_join_runner(struct sidestep_save *save);
-/* Record the coordinator's verdict on an earlier save that is still undecided here. */
-void save_apply_verdict(struct sidestep_save *save, enum sidestep_save_state verdict);
-/* Wait for a save, send the coordinator's verdict to all ranks, release it.  Collective. */
-enum sidestep_status save_finish_all(struct sidestep_save **save, struct sidestep_save_info *info,
-                                     struct sidestep_error *err);
 /* Return the error of a failed save that was not reported yet, once; OK otherwise. */
 enum sidestep_status save_take_unreported_error(struct sidestep_save *save,
                                                 struct sidestep_error *err);
@@ -165,7 +138,8 @@ void save_mark_reported(struct sidestep_save *save);
 
 /* ---- save_runner.c: what happens in the background ---- */
 
-void *save_runner_main(void *save);
+/* Write, vote, and on rank 0 commit. */
+void save_run(struct sidestep_save *save);
 
 /* ---- save_feedback.c: measurements of a save, for the next ones ---- */
 

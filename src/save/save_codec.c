@@ -32,8 +32,8 @@ enum sidestep_status save_choose_codec(struct sidestep_save *save, struct sidest
     unsigned threads =
         (unsigned)min_u64(workers_count(save->engine->writers) + 1, thread_cpu_count());
     if (codec == NULL || (wanted == SIDESTEP_COMPRESS_AUTO &&
-                          !compression_policy_should_compress(
-                              &save->engine->saver->compression_policy, threads, &ns_per_byte)))
+                          !compression_policy_should_compress(&save->saver->compression_policy,
+                                                              threads, &ns_per_byte)))
         return SIDESTEP_OK;
     save->codec_name = codec->descriptor;
     TRY(compressor_new(codec, save->engine->clock, &save->compressor, err));

@@ -20,7 +20,7 @@ void save_record_queue_depth(struct sidestep_save *save)
     lock_acquire(&save->shared.lock);
     if (!was_held(save) && info->linked_bytes == 0 && engine->throttle.bytes_per_second == 0 &&
         save->compressor == NULL && (info->flags & SIDESTEP_SAVE_URING) != 0)
-        queue_depth_record_save(&engine->saver->queue_depth, info->bytes_total, info->write_ns);
+        queue_depth_record_save(&save->saver->queue_depth, info->bytes_total, info->write_ns);
     lock_release(&save->shared.lock);
 }
 
@@ -33,7 +33,7 @@ void save_update_compression_policy(struct sidestep_save *save)
     assert(!save->has_runner || save->shared.runner_ended);
     if (!save->has_updated_policy && info->write_ns != 0 && !was_held(save) &&
         info->linked_bytes == 0)
-        compression_policy_record_save(&engine->saver->compression_policy, save->body_bytes,
+        compression_policy_record_save(&save->saver->compression_policy, save->body_bytes,
                                        info->write_ns, info->stored_bytes != info->raw_bytes,
                                        engine->throttle.bytes_per_second);
     lock_release(&save->shared.lock);

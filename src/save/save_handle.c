@@ -25,6 +25,7 @@ enum sidestep_status save_new(struct sidestep_engine *engine, struct sidestep_sa
         return FAIL_NOMEM(err, sizeof(*save));
     engine_retain(engine);
     save->engine = engine;
+    save->saver = engine->saver;
     lock_init(&save->shared.lock, LOCK_SAVE);
     lock_condition_init(&save->shared.changed);
     lock_alone(&save->shared.lock);
@@ -49,7 +50,7 @@ void save_release(struct sidestep_save *save)
     lock_release(&save->shared.lock);
     if (!last)
         return;
-    save_join_runner(save);
+    turn_join(save);
     assert(!save->has_runner);
     if (save->previous != NULL) /* its runner was never started */
         save_release(save->previous);
@@ -135,6 +136,23 @@ void save_emit_started(struct sidestep_save *save)
     emit_state(save, SIDESTEP_SAVE_STAGING, &save->shared.info, NULL);
 }
 
+/* Close the storage of a save whose runner has ended, on ranks other than the coordinator.  A rank
+ * that knows of the commit no longer needs storage, which may then be unmounted.  While a thread
+ * polls, nothing is closed; the thread calls this again afterwards. */
+static void close_storage(struct sidestep_save *save)
+{
+    struct commit handles = {0};
+
+    lock_acquire(&save->shared.lock);
+    if (save->shared.state == SIDESTEP_SAVE_COMMITTED && !save->shared.is_polling) {
+        handles.dir = TAKE(save->commit.dir);
+        handles.spare = TAKE(save->commit.spare);
+        handles.parent = TAKE(save->commit.parent);
+    }
+    lock_release(&save->shared.lock);
+    commit_close(&handles);
+}
+
 void save_advance(struct sidestep_save *save, enum sidestep_save_state state,
                   const struct sidestep_error *err)
 {
@@ -153,6 +171,8 @@ void save_advance(struct sidestep_save *save, enum sidestep_save_state state,
     lock_release(&save->shared.lock);
     if (forward)
         emit_state(save, state, &info, err);
+    if (state == SIDESTEP_SAVE_COMMITTED && save->commit.rank != 0)
+        close_storage(save);
 }
 
 enum sidestep_save_state save_get_state(struct sidestep_save *save)
@@ -169,78 +189,6 @@ uint32_t save_get_flags(struct sidestep_save *save)
     uint32_t flags = save->shared.info.flags;
     lock_release(&save->shared.lock);
     return flags;
-}
-
-void save_unblock_runner(struct sidestep_save *save, bool cancel)
-{
-    lock_acquire(&save->shared.lock);
-    assert(!save->shared.may_run); /* it starts once */
-    save->shared.may_run = true;
-    save->shared.must_stop = cancel;
-    lock_wake_all(&save->shared.changed);
-    lock_release(&save->shared.lock);
-}
-
-bool save_runner_has_ended(struct sidestep_save *save)
-{
-    lock_acquire(&save->shared.lock);
-    bool has_ended = !save->has_runner || save->shared.runner_ended;
-    lock_release(&save->shared.lock);
-    return has_ended;
-}
-
-void save_join_runner(struct sidestep_save *save)
-{
-    lock_acquire(&save->shared.lock);
-    bool waits = save->has_runner && !save->shared.runner_ended;
-    lock_release(&save->shared.lock);
-    if (waits) /* only then, because waiting lets paused saves go on */
-        throttle_wait_begin(&save->engine->throttle);
-    lock_acquire(&save->shared.lock);
-    while (save->has_runner && !save->shared.runner_ended)
-        lock_wait(&save->shared.lock, &save->shared.changed);
-    bool joins = save->has_runner;
-    save->has_runner = false;
-    lock_release(&save->shared.lock);
-    if (joins)
-        pthread_join(save->runner, NULL);
-    if (waits)
-        throttle_wait_end(&save->engine->throttle);
-}
-
-/* Close the storage of a save whose runner has ended, on ranks other than the coordinator.  A rank
- * that knows of the commit no longer needs storage, which may then be unmounted.  While a thread
- * polls, nothing is closed; the thread calls this again afterwards. */
-static void close_storage(struct sidestep_save *save)
-{
-    struct commit handles = {0};
-
-    lock_acquire(&save->shared.lock);
-    if (save->shared.state == SIDESTEP_SAVE_COMMITTED && !save->shared.is_polling) {
-        handles.dir = TAKE(save->commit.dir);
-        handles.spare = TAKE(save->commit.spare);
-        handles.parent = TAKE(save->commit.parent);
-    }
-    lock_release(&save->shared.lock);
-    commit_close(&handles);
-}
-
-void save_apply_verdict(struct sidestep_save *save, enum sidestep_save_state verdict)
-{
-    struct sidestep_error err = {0};
-
-    if (verdict == SIDESTEP_SAVE_ABORTED)
-        (void)FAIL(&err, SIDESTEP_EABORTED, "rank 0 aborted it");
-    else if (verdict == SIDESTEP_SAVE_UNKNOWN)
-        (void)FAIL(
-            &err, SIDESTEP_EUNKNOWN,
-            "rank 0 does not know the outcome, and its own error says why; verify that path to "
-            "see whether it holds save %s, or save again",
-            save->commit.save_id);
-    if (save_state_is_final(verdict) && save_get_state(save) == SIDESTEP_SAVE_WRITTEN)
-        save_advance(save, verdict, err.status != SIDESTEP_OK ? &err : NULL);
-    if (save->commit.rank != 0)
-        close_storage(save);
 }
 
 /* Read the coordinator's decision from storage once.  ${waited_ns}: since the caller waits. */
@@ -341,19 +289,6 @@ enum sidestep_status sidestep_save_wait(struct sidestep_save *save, enum sideste
     return status;
 }
 
-void sidestep_save_hurry(struct sidestep_save *save)
-{
-    if (save == NULL || engine_check(save->engine, NULL) != SIDESTEP_OK)
-        return;
-    throttle_wait_begin(&save->engine->throttle);
-    lock_acquire(&save->shared.lock);
-    bool first = !save->shared.is_urgent && !save->shared.runner_ended;
-    save->shared.is_urgent = save->shared.is_urgent || first;
-    lock_release(&save->shared.lock);
-    if (!first) /* otherwise the runner ends the wait */
-        throttle_wait_end(&save->engine->throttle);
-}
-
 void sidestep_save_cancel(struct sidestep_save *save)
 {
     struct sidestep_error why = {0};
@@ -409,37 +344,6 @@ enum sidestep_status sidestep_save_finish(struct sidestep_save **out,
         (void)sidestep_save_poll(save, info);
     save_release(save);
     return status;
-}
-
-/* The coordinator's verdict, as it is sent to all ranks. */
-struct verdict {
-    uint32_t state;
-    uint32_t reserved;
-    struct sidestep_error err;
-};
-
-enum sidestep_status save_finish_all(struct sidestep_save **out, struct sidestep_save_info *info,
-                                     struct sidestep_error *err)
-{
-    struct sidestep_save *save = *out;
-    struct comm *comm = &save->engine->comm;
-    struct verdict verdict = {0};
-
-    save_join_runner(save);
-    if (comm->rank == 0) {
-        verdict.state = save_get_state(save);
-        lock_acquire(&save->shared.lock);
-        verdict.err = save->shared.err;
-        lock_release(&save->shared.lock);
-    }
-    enum sidestep_status status = comm_broadcast_all(comm, &verdict, sizeof(verdict), 0, NULL);
-    if (status == SIDESTEP_OK && save_get_state(save) == SIDESTEP_SAVE_WRITTEN &&
-        save_state_is_final(verdict.state)) {
-        if (verdict.state != SIDESTEP_SAVE_COMMITTED && verdict.err.rank < 0)
-            verdict.err.rank = 0;
-        save_advance(save, (enum sidestep_save_state)verdict.state, &verdict.err);
-    }
-    return sidestep_save_finish(out, info, err);
 }
 
 enum sidestep_status save_take_unreported_error(struct sidestep_save *save,

@@ -61,7 +61,7 @@ enum sidestep_status save_end_fence_check(struct sidestep_save *save, struct sid
 {
     if (!save->checks_fences)
         return SIDESTEP_OK;
-    TRY(offload_fence_check_end(&save->engine->saver->offload, err));
+    TRY(offload_fence_check_end(&save->saver->offload, err));
     TRACE(save, "no fenced tensor was written to before its fence");
     set_staged(save);
     return SIDESTEP_OK;
@@ -73,8 +73,8 @@ static void set_device_info(struct sidestep_save *save)
     struct sidestep_engine *engine = save->engine;
     struct sidestep_save_info *info = &save->shared.info;
 
-    info->device_bytes = engine->saver->offload.bytes;
-    info->fenced_bytes = engine->saver->offload.late_bytes;
+    info->device_bytes = save->saver->offload.bytes;
+    info->fenced_bytes = save->saver->offload.late_bytes;
     info->copy_bytes = cow_host_tensor_bytes(&save->slot->image);
     info->snapshot = SIDESTEP_SNAPSHOT_COPY;
     if (engine->devices.pinned != NULL)
@@ -86,29 +86,28 @@ static void set_device_info(struct sidestep_save *save)
 /* Submit the copies.  False: the call has to stage all windows itself, or the save has failed. */
 static bool submit_copies(struct sidestep_save *save, bool blocking)
 {
-    struct sidestep_engine *engine = save->engine;
     struct pipeline *p = &save->pipeline;
     struct sidestep_error why = {0};
     enum sidestep_status status = SIDESTEP_OK;
     uint8_t *eager = NULL;
 
-    assert(p->offload == NULL && engine->saver->offload.bytes != 0);
-    save->checks_fences = !blocking && engine->saver->offload.fence_check_ms != 0 &&
-                          engine->saver->offload.late_bytes != 0;
+    assert(p->offload == NULL && save->saver->offload.bytes != 0);
+    save->checks_fences = !blocking && save->saver->offload.fence_check_ms != 0 &&
+                          save->saver->offload.late_bytes != 0;
     if (save->checks_fences)
-        status = offload_fence_check_begin(&engine->saver->offload, &why);
+        status = offload_fence_check_begin(&save->saver->offload, &why);
     if (status != SIDESTEP_OK) {
         /* no copy has begun */
     } else if (!p->shares_pool) {
-        status = offload_begin(&engine->saver->offload, p->pool->bytes, &why);
+        status = offload_begin(&save->saver->offload, p->pool->bytes, &why);
     } else {
         if (!blocking)
-            eager = pipeline_reserve_eager(p, offload_eager_bytes(&engine->saver->offload));
-        status = offload_begin_shared_pool(&engine->saver->offload, eager, &why);
+            eager = pipeline_reserve_eager(p, offload_eager_bytes(&save->saver->offload));
+        status = offload_begin_shared_pool(&save->saver->offload, eager, &why);
     }
-    p->offload = &engine->saver->offload;
+    p->offload = &save->saver->offload;
     if (status != SIDESTEP_OK) {
-        offload_drain(&engine->saver->offload);
+        offload_drain(&save->saver->offload);
         pipeline_fail(p, &why);
     }
     bool in_background = status == SIDESTEP_OK && !blocking && (!p->shares_pool || eager != NULL);
@@ -129,15 +128,15 @@ static void protect_host_tensors(struct sidestep_save *save) ON_THREAD(CALLER)
         snprintf(info->copy_reason, sizeof(info->copy_reason), "%s", SAVE_REASON_SMALL_POOL);
         return;
     }
-    struct cow *cow = snapshot_policy_choose(&engine->saver->snapshot_policy, &save->slot->image,
+    struct cow *cow = snapshot_policy_choose(&save->saver->snapshot_policy, &save->slot->image,
                                              save->slot->pool.length, info->copy_reason);
     if (cow == NULL)
         return;
     if (!pipeline_protect(&save->pipeline, cow, engine->stagers, on_offloaded, save)) {
-        snapshot_policy_note_cow_failure(&engine->saver->snapshot_policy, info->copy_reason);
+        snapshot_policy_note_cow_failure(&save->saver->snapshot_policy, info->copy_reason);
         return;
     }
-    engine->saver->snapshot_policy.copied_ahead = true;
+    save->saver->snapshot_policy.copied_ahead = true;
     cow_get_stats(cow, &stats);
     cow_add_protect_failure(cow, info->copy_reason, sizeof(info->copy_reason));
     snapshot_policy_report_stats(&stats, info);
@@ -162,7 +161,6 @@ bool save_offload(struct sidestep_save *save, bool blocking, uint64_t began_ns)
     info->call_ns = now - began_ns;
     lock_release(&save->shared.lock);
     pipeline_start_staging(&save->pipeline, 0);
-    save_unblock_runner(save, false);
     return true;
 }
 
@@ -184,7 +182,7 @@ int32_t sidestep_device_of(const void *address)
  * flight. */
 static bool await_submission(struct sidestep_save *save, uint32_t turn)
 {
-    struct offload *offload = &save->engine->saver->offload;
+    struct offload *offload = &save->saver->offload;
 
     assert(save->pipeline.offload == offload);
     while (!offload_wait_submitted(offload, turn, FENCE_SLICE_MS))
@@ -200,7 +198,7 @@ static enum sidestep_status fence(struct sidestep_save *save, const struct sides
 {
     struct sidestep_engine *engine = save->engine;
     uint64_t from = clock_now(engine->clock);
-    bool waits = !offload_wait_submitted(&engine->saver->offload, turn, 0);
+    bool waits = !offload_wait_submitted(&save->saver->offload, turn, 0);
     enum sidestep_status status = SIDESTEP_OK;
 
     /* The caller waits for a thread in the background now: for one that submits, or, if windows
@@ -208,7 +206,7 @@ static enum sidestep_status fence(struct sidestep_save *save, const struct sides
     if (waits)
         sidestep_save_hurry(save);
     if (await_submission(save, turn))
-        status = offload_fence(&engine->saver->offload, stream, turn, err);
+        status = offload_fence(&save->saver->offload, stream, turn, err);
     lock_acquire(&save->shared.lock);
     save->shared.info.fence_ns += clock_now(engine->clock) - from;
     lock_release(&save->shared.lock);
@@ -221,7 +219,7 @@ static enum sidestep_status fence_checked(struct sidestep_save *save,
                                           const struct sidestep_stream *stream,
                                           struct sidestep_error *err)
 {
-    struct offload *offload = &save->engine->saver->offload;
+    struct offload *offload = &save->saver->offload;
     enum sidestep_status status = offload_synchronize_stream(offload, stream, err);
 
     offload_fence_check_trigger(offload);

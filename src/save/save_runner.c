@@ -15,31 +15,6 @@
 #include "save/save_shard.h"
 #include "snapshot/snapshot.h"
 
-/* Wait until the thread that started the save lets it run; false: end at once. */
-static bool wait_for_start(struct sidestep_save *save)
-{
-    lock_acquire(&save->shared.lock);
-    while (!save->shared.may_run)
-        lock_wait(&save->shared.lock, &save->shared.changed);
-    bool starts = !save->shared.must_stop;
-    lock_release(&save->shared.lock);
-    return starts;
-}
-
-/* Saves are written one after the other, so that they are committed in order. */
-static void wait_for_previous(struct sidestep_save *save)
-{
-    struct sidestep_save *before = TAKE(save->previous);
-
-    if (before == NULL)
-        return;
-    lock_acquire(&before->shared.lock);
-    while (!before->shared.runner_ended)
-        lock_wait(&before->shared.lock, &before->shared.changed);
-    lock_release(&before->shared.lock);
-    save_release(before);
-}
-
 static enum sidestep_status write_and_vote(struct sidestep_save *save, struct sidestep_error *err)
     ON_THREAD(RUNNER)
 {
@@ -60,7 +35,7 @@ static void fail(struct sidestep_save *save, enum sidestep_save_state state,
     TRACE(save, "rank %u: save '%s': %s", save->commit.rank, save->commit.path, why->message);
     pipeline_fail(&save->pipeline, why); /* staging may still be under way */
     pipeline_finish_staging(&save->pipeline);
-    save_memory_turn_end(save);
+    slot_end_memory_turn(save);
     if (state == SIDESTEP_SAVE_ABORTED && save->commit.rank == 0)
         commit_abort(&save->commit, why);
     else if (state == SIDESTEP_SAVE_ABORTED) {
@@ -82,8 +57,8 @@ static enum sidestep_status collect_and_publish(struct sidestep_save *save,
     if (status == SIDESTEP_OK)
         status = commit_publish(&save->commit, &contents, outcome, err);
     if (save->incremental && status == SIDESTEP_OK) {
-        commit_shared_release(&save->engine->saver->incremental.shared);
-        save->engine->saver->incremental.shared = contents.shared;
+        commit_shared_release(&save->saver->incremental.shared);
+        save->saver->incremental.shared = contents.shared;
         contents.shared = (struct commit_shared){0};
     }
     commit_contents_release(&contents);
@@ -173,23 +148,9 @@ static void recover_huge_pages(struct sidestep_save *save)
                           (json_int_t)recovered.bytes, "huge_ns", (json_int_t)recovered.took_ns));
 }
 
-void *save_runner_main(void *argument)
+void save_run(struct sidestep_save *save)
 {
-    struct sidestep_save *save = argument;
-
     THREAD_IS(RUNNER);
-    if (wait_for_start(save)) {
-        wait_for_previous(save);
-        run(save);
-        recover_huge_pages(save);
-    }
-    lock_acquire(&save->shared.lock);
-    assert(!save->shared.runner_ended);
-    save->shared.runner_ended = true;
-    bool hurried = save->shared.is_urgent;
-    lock_wake_all(&save->shared.changed);
-    lock_release(&save->shared.lock);
-    if (hurried)
-        throttle_wait_end(&save->engine->throttle);
-    return NULL;
+    run(save);
+    recover_huge_pages(save);
 }

@@ -115,7 +115,7 @@ static enum sidestep_status write_body(struct sidestep_save *save, struct store_
 {
     struct sidestep_engine *engine = save->engine;
     struct store_queue_config config = {.ring = engine->io.ring,
-                                        .depth = queue_depth_choose(&engine->saver->queue_depth)};
+                                        .depth = queue_depth_choose(&save->saver->queue_depth)};
     struct pipeline_writers writers = {&config, engine->writers, engine->write_threads};
 
     if (save->compressor != NULL)
@@ -125,8 +125,8 @@ static enum sidestep_status write_body(struct sidestep_save *save, struct store_
     lock_release(&save->shared.lock);
     if (save->compressor == NULL)
         return pipeline_write(&save->pipeline, file, &writers, err);
-    TRY(compressor_write(save->compressor, &save->pipeline, &engine->saver->compressor_buffers,
-                         file, &engine->io, engine->writers, err));
+    TRY(compressor_write(save->compressor, &save->pipeline, &save->saver->compressor_buffers, file,
+                         &engine->io, engine->writers, err));
     record_gains(save);
     return SIDESTEP_OK;
 }
@@ -254,7 +254,7 @@ enum sidestep_status save_write_shards(struct sidestep_save *save, struct sidest
     TRY(save_end_fence_check(save, err));
     record_io(save, file);
     pipeline_trim_pool(&save->pipeline);
-    save_memory_turn_end(save);
+    slot_end_memory_turn(save);
     TRY(write_extras(save, err));
     TRY(write_footer(save, &own, file, err));
     return seal(save, &own, TAKE(file), TAKE(unchanged_file), linked, err);

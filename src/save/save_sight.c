@@ -29,7 +29,7 @@ static bool was_sighted(const struct saver *saver, uint64_t place) ON_THREAD(CAL
 
 enum sidestep_status save_check_sight_all(struct sidestep_save *save, struct sidestep_error *err)
 {
-    struct saver *saver = save->engine->saver;
+    struct saver *saver = save->saver;
     struct comm *comm = &save->engine->comm;
     uint64_t place = hash_place(&save->commit);
     bool sees = false;

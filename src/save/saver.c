@@ -49,7 +49,7 @@ void saver_finish(struct sidestep_engine *engine)
     THREAD_IS(CALLER);
     if (engine->saver == NULL)
         return;
-    save_queue_release(engine);
+    turn_release(&engine->saver->turns);
     cow_close(&engine->saver->snapshot_policy.cow);
 }
 
@@ -66,12 +66,12 @@ void saver_free(struct sidestep_engine *engine)
     THREAD_IS(CALLER);
     if (saver == NULL)
         return;
-    assert(saver->queue.count == 0 && saver->snapshot_policy.cow == NULL); /* saver_finish() */
+    assert(saver->turns.count == 0 && saver->snapshot_policy.cow == NULL); /* saver_finish() */
     commit_shared_release(&saver->incremental.shared);
     save_plan_release(&saver->plan);
-    for (size_t i = 0; i < SAVE_QUEUE_MAX; i++) {
-        image_release(&saver->queue.slots[i].image);
-        pool_release(&saver->queue.slots[i].pool);
+    for (size_t i = 0; i < TURN_MAX_SAVES; i++) {
+        image_release(&saver->slots[i].image);
+        pool_release(&saver->slots[i].pool);
     }
     compressor_buffers_release(&saver->compressor_buffers);
     free(saver);

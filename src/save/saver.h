@@ -10,7 +10,7 @@
 #include "save/compressor.h"
 #include "save/incremental.h"
 #include "save/queue_depth.h"
-#include "save/save_queue.h"
+#include "save/slot.h"
 #include "save/snapshot_policy.h"
 #include "snapshot/snapshot.h"
 
@@ -18,9 +18,10 @@
 
 struct saver {
     /* Constant. */
-    sem_t *memory_turn; /* NULL, or see save_memory_turn.c; set before the first save */
+    sem_t *memory_turn; /* NULL, or see slot.h; set before the first save */
     uint64_t pool_cap;  /* bytes; 0: as large as needed */
-    struct save_queue queue OWNED_BY_THREAD(CALLER);
+    struct turns turns OWNED_BY_THREAD(CALLER);
+    struct save_slot slots[TURN_MAX_SAVES] OWNED_BY_THREAD(CALLER);
     uint64_t save_counter OWNED_BY_THREAD(CALLER); /* saves so far, of calls that failed too */
     struct snapshot_policy snapshot_policy OWNED_BY_THREAD(CALLER);
     struct compression_policy compression_policy OWNED_BY_THREAD(CALLER);

@@ -136,7 +136,7 @@ struct sidestep_series *series_shut_down(struct sidestep_series *series)
     struct sidestep_series *next = series->next;
 
     if (series->save_count != 0)
-        save_join_runner(series->saves[0]); /* earlier ones end before it; they need our guard */
+        turn_join(series->saves[0]); /* earlier ones end before it; they need our guard */
     record_outcomes(series);
     while (series->save_count != 0)
         save_release(series->saves[--series->save_count]);
@@ -286,8 +286,8 @@ enum sidestep_status sidestep_series_close(struct sidestep_series **out, struct 
     TRY(engine_check(series->engine, err));
     *out = NULL;
     enum sidestep_status status = SIDESTEP_OK;
-    if (series->save_count != 0 && save_queue_contains(series->engine, series->saves[0]))
-        status = save_queue_drain_all(series->engine, err);
+    if (series->save_count != 0 && turn_contains(&series->engine->saver->turns, series->saves[0]))
+        status = turn_drain_all(series->engine, err);
     series_free(series);
     return status;
 }
@@ -321,7 +321,7 @@ static uint64_t release_ended(struct sidestep_series *series)
 
     while (series->save_count > 1) {
         struct sidestep_save *oldest = series->saves[series->save_count - 1];
-        if (!save_runner_has_ended(oldest))
+        if (!turn_has_ended(oldest))
             break;
         series_record_outcome(series, oldest);
         busy_ns = get_duration_ns(oldest);
@@ -368,7 +368,7 @@ static bool prepare_save(struct sidestep_series *series, const char *name,
         return false;
     }
     if (same != NULL)
-        save_join_runner(same); /* it still uses the entry of its name */
+        turn_join(same); /* it still uses the entry of its name */
     series_pending_add(series, name);
     record_outcomes(series); /* what may be deleted depends on how earlier saves ended */
     if (options->failure != NULL)
@@ -444,5 +444,5 @@ enum sidestep_status sidestep_series_save(struct sidestep_series *series, uint64
 
     TRY(series_check(series, err));
     TRY(start_all(series, step, state, options, true, &save, err));
-    return save_finish_all(&save, info, err);
+    return turn_finish_all(&save, info, err);
 }

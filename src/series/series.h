@@ -62,7 +62,7 @@ struct sidestep_series {
     /* Used only by the caller's thread. */
     struct schedule due;
     struct sidestep_save *
-        saves[SAVE_QUEUE_MAX + 1]; /* references; the newest first.  Changed under ${shared.lock} */
+        saves[TURN_MAX_SAVES + 1]; /* references; the newest first.  Changed under ${shared.lock} */
     unsigned save_count;
     uint64_t queued;                    /* saves that started while another was under way */
     bool has_resumed;                   /* a checkpoint was loaded since the series was opened */
@@ -81,7 +81,7 @@ struct sidestep_series {
         struct lock lock LOCK_KIND(SERIES);
         struct lock_condition changed;
         /* The pruner's references, in order. */
-        struct sidestep_save *awaited[SAVE_QUEUE_MAX + 1] GUARDED_BY(&lock);
+        struct sidestep_save *awaited[TURN_MAX_SAVES + 1] GUARDED_BY(&lock);
         unsigned awaited_count GUARDED_BY(&lock);
         bool stop GUARDED_BY(&lock);
         bool has_committed GUARDED_BY(&lock); /* a save of this incarnation is committed */
@@ -89,7 +89,7 @@ struct sidestep_series {
         bool has_unknown GUARDED_BY(&lock); /* an outcome is UNKNOWN: nothing is deleted */
         /* Of the newest whole checkpoint that was saved or resumed; 0: none. */
         uint64_t newest_bytes GUARDED_BY(&lock);
-        struct series_pending_save saving[SAVE_QUEUE_MAX + 1] GUARDED_BY(&lock);
+        struct series_pending_save saving[TURN_MAX_SAVES + 1] GUARDED_BY(&lock);
         char deleting[FILE_NAME_BYTES] GUARDED_BY(&lock); /* no save of that name may start */
     } shared;
 };

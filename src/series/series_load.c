@@ -75,7 +75,7 @@ load_once_all(struct sidestep_series *series, struct sidestep_state_dict *state,
 static void begin_resume(struct sidestep_series *series) ACQUIRE(&series->prune_lock)
 {
     if (series->save_count != 0)
-        save_join_runner(series->saves[0]); /* earlier ones end before it */
+        turn_join(series->saves[0]); /* earlier ones end before it */
     lock_acquire(&series->prune_lock);
 }
 

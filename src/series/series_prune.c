@@ -180,10 +180,7 @@ enum sidestep_status sidestep_series_delete(struct sidestep_series *series, uint
 /* Wait until ${save} has ended.  True: it is committed. */
 static bool wait_until_ended(struct sidestep_series *series, struct sidestep_save *save)
 {
-    lock_acquire(&save->shared.lock);
-    while (!save->shared.runner_ended)
-        lock_wait(&save->shared.lock, &save->shared.changed);
-    lock_release(&save->shared.lock);
+    turn_await(save);
     series_record_outcome(series, save);
     return save_get_state(save) == SIDESTEP_SAVE_COMMITTED;
 }
@@ -243,7 +240,7 @@ void series_notify_pruner(struct sidestep_series *series, struct sidestep_save *
     save_retain(save);
     lock_acquire(&series->shared.lock);
     struct sidestep_save *before = NULL;
-    if (series->shared.awaited_count != 0 && save_runner_has_ended(series->shared.awaited[0])) {
+    if (series->shared.awaited_count != 0 && turn_has_ended(series->shared.awaited[0])) {
         before = take_awaited(series); /* to prune after the next one is enough */
         series_record_outcome_locked(series, before);
     }
@@ -286,7 +283,7 @@ static unsigned count_waiting(const struct sidestep_series *series)
     unsigned count = 0;
 
     for (unsigned i = 0; i < series->save_count; i++)
-        count += !save_runner_has_ended(series->saves[i]);
+        count += !turn_has_ended(series->saves[i]);
     return count > 1 ? count - 1 : 0;
 }
 

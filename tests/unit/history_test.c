@@ -102,7 +102,7 @@ static void close_process(struct history *h)
     (void)sidestep_series_close(&h->series, &err);
     h->knows_files = !is_dead(h);
     if (h->engine != NULL)
-        save_queue_release(h->engine); /* they refer to a disk that may be gone */
+        turn_release(&h->engine->saver->turns); /* they refer to a disk that may be gone */
     h->engine = NULL;
     h->went_on = false;
 }

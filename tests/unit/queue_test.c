@@ -258,6 +258,46 @@ TEST(a_failed_save_does_not_stop_later_ones)
     }
 }
 
+/* A clock that lets save 1 fail while the call for save 2 is under way: after that call has looked
+ * at what became of save 1, and before it agrees with the other ranks. */
+static bool waits_for_call; /* only the thread that calls uses it */
+static pthread_t caller;
+
+static uint64_t failing_now(struct clock *clock)
+{
+    (void)clock;
+    if (pthread_equal(pthread_self(), caller) != 0 && waits_for_call &&
+        engine->saver->slots[1].used == engine->saver->save_counter) {
+        waits_for_call = false;
+        fault_arm("posix.fsync", 1, false, EIO);
+        sidestep_engine_resume(engine);
+        ASSERT_OK(sidestep_save_watch(saves[1], SIDESTEP_SAVE_ABORTED, -1, &err));
+        fault_arm("", 0, false, 0);
+    }
+    return clock_now(clock_system());
+}
+
+TEST(a_failure_during_a_call_is_reported_by_the_next_one)
+{
+    struct clock clock = {failing_now, clock_system()->sleep_ms};
+
+    caller = pthread_self();
+    engine->clock = &clock;
+    sidestep_engine_pause(engine);
+    ASSERT_OK(start(1, 2));
+    waits_for_call = true;
+    ASSERT_OK(start(2, 2));
+    assert_false(waits_for_call);
+    assert_int_equal(poll(1).state, SIDESTEP_SAVE_ABORTED);
+    assert_int_equal(start(3, 2), SIDESTEP_EIO);
+    assert_non_null(strstr(err.message, "the save before this one failed"));
+    assert_int_equal(finish(1), SIDESTEP_EIO);
+    ASSERT_OK(finish(2));
+    ASSERT_OK(start(4, 2));
+    ASSERT_OK(finish(4));
+    engine->clock = clock_system();
+}
+
 /* It was not reported yet, as if the thread that asks had not run: the next call succeeds
  * nevertheless. */
 TEST(a_save_that_is_not_sticky_refuses_nothing)
@@ -310,8 +350,8 @@ static uint64_t pool_bytes(void)
 {
     uint64_t bytes = 0;
 
-    for (size_t i = 0; i < SAVE_QUEUE_MAX; i++)
-        bytes += engine->saver->queue.slots[i].pool.length;
+    for (size_t i = 0; i < TURN_MAX_SAVES; i++)
+        bytes += engine->saver->slots[i].pool.length;
     return bytes;
 }
 
@@ -331,7 +371,7 @@ TEST(memory_of_a_slow_moment_is_returned)
     /* A save may begin while the thread of the one before is still ending, and so use another
      * slot. */
     for (unsigned i = 0; i < 500 && pool_bytes() != one; i++) {
-        assert_true(pool_bytes() == 3 * one || i + 1 >= SAVE_QUEUE_IDLE_SAVES);
+        assert_true(pool_bytes() == 3 * one || i + 1 >= SLOT_IDLE_SAVES);
         ASSERT_OK(start(5, 4));
         ASSERT_OK(finish(5));
     }
