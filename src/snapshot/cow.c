@@ -210,14 +210,19 @@ static void begin_on_thread(void *context)
     const struct cow_plan *plan = &job->cow->plan;
 
     protect_parts(job);
-    for (size_t i; (i = atomic_fetch_add(&job->next_window, 1)) < job->image->window_count;)
-        /* This cannot fail: the tensors are in memory. */
-        if (plan->shares_pool)
-            (void)image_copy_eager(job->image, i, plan->protected, plan->eager_offsets,
-                                   job->cow->eager_copy, NULL);
-        else
-            (void)image_stage_tensor_data(job->image, i, plan->protected,
-                                          pool_slots_get(job->cow->slots, i), NULL);
+    for (size_t i; (i = atomic_fetch_add(&job->next_window, 1)) < job->image->window_count;) {
+        struct sidestep_error why = {0};
+        enum sidestep_status status =
+            plan->shares_pool ? image_copy_eager(job->image, i, plan->protected,
+                                                 plan->eager_offsets, job->cow->eager_copy, &why)
+                              : image_stage_tensor_data(job->image, i, plan->protected,
+                                                        pool_slots_get(job->cow->slots, i), &why);
+        if (status == SIDESTEP_OK)
+            continue;
+        lock_acquire(&job->cow->shared.lock);
+        cow_record_failure(job->cow, &why); /* cow_stage() reports it */
+        lock_release(&job->cow->shared.lock);
+    }
 }
 
 uint64_t cow_host_tensor_bytes(const struct image *image)

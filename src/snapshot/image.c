@@ -269,6 +269,7 @@ enum sidestep_status image_bind(struct image *image, const struct save_plan *pla
     unbind(image);
     TRY(bind_files(image, state, err));
     TRY(bind_items(image, plan, state, err));
+    image_find_files(image);
     return lay_out_items(image, err);
 }
 

@@ -33,6 +33,7 @@ struct image_item {
     uint32_t *crcs;         /* CRC32 of each block */
     uint8_t first_bytes[8]; /* first bytes of the data, for the tail */
     bool on_device;         /* the data is on a device: offload.h copies it to the windows */
+    bool in_file;           /* some of the memory is of a mapped file: see image_files.c */
     uint8_t *eager_copy;    /* eager copy of all data, or NULL */
     size_t planned;         /* index in the plan */
     /* For tensors, see unchanged.h. */
@@ -92,6 +93,13 @@ struct image_protected_range {
 /* The first offset from ${at} on that has the alignment of an item that is stored uncompressed. */
 uint64_t image_align_offset(const struct footer_item *item, uint64_t at);
 
+/* Find the tensors in memory of mapped files, which somebody may cut.  Their data is copied by
+ * the kernel, and the copy fails where there is no data any more. */
+void image_find_files(struct image *image);
+/* Copy bytes [begin, end) of the data of such an item to ${to}. */
+enum sidestep_status image_copy_from_file(const struct image *image, size_t k, uint64_t begin,
+                                          uint64_t end, uint8_t *to, struct sidestep_error *err);
+
 /* Copy bytes [begin, end) of the data of item ${k}, which is not on a device, to ${to}. */
 enum sidestep_status image_copy_item_data(const struct image *image, size_t k, uint64_t begin,
                                           uint64_t end, uint8_t *to, struct sidestep_error *err);
@@ -100,7 +108,7 @@ enum sidestep_status image_copy_item_data(const struct image *image, size_t k, u
 bool image_is_contiguous(const struct image *image, size_t i);
 
 /* Copy window ${i} to ${buffer}, with zeros in tails and gaps.  Any thread.  Can fail only for
- * tensors that have a reader instead of memory. */
+ * tensors that have a reader instead of memory, or memory of a mapped file. */
 enum sidestep_status image_stage_window(const struct image *image, size_t i, uint8_t *buffer,
                                         struct sidestep_error *err);
 /* The same in two steps.  First, the tensors' data, except what is protected (one range per

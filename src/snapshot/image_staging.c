@@ -72,6 +72,8 @@ enum sidestep_status image_copy_item_data(const struct image *image, size_t k, u
     if (reader != NULL)
         return reader->read(reader->context, item->entry->reader_tensor, &item->footer.box, begin,
                             end - begin, to, err);
+    if (item->in_file)
+        return image_copy_from_file(image, k, begin, end, to, err);
     if (image_is_contiguous(image, k)) {
         nontemporal_copy(to, (const uint8_t *)item->entry->data + begin, end - begin);
         return SIDESTEP_OK;

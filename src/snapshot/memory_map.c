@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/base.h"
@@ -17,6 +18,7 @@ struct map_reader {
     void (*parse)(struct map_reader *r, const char *line);
     void (*each)(void *context, uint64_t begin, uint64_t end, enum memory_map_kind kind);
     void (*each_access)(void *context, uint64_t begin, uint64_t end, bool writable);
+    void (*each_file)(void *context, uint64_t begin, uint64_t end);
     void (*each_huge)(void *context, uint64_t begin, uint64_t end, uint64_t huge_bytes);
     void *context;
     uint64_t stack;                  /* an address in the caller's stack */
@@ -40,24 +42,32 @@ const char *memory_map_kind_text(enum memory_map_kind kind)
     return "its memory is unknown";
 }
 
-/* ${text} follows "begin-end ": "rw-p offset device inode   name". */
-static enum memory_map_kind kind_of(const char *text, uint64_t begin, uint64_t end, uint64_t stack)
+/* ${text} follows "begin-end ": "rw-p offset device inode   name".  Returns the name. */
+static const char *parse_inode(const char *text, unsigned long long *inode)
 {
     char *next;
+
+    (void)strtoull(text + 5, &next, 16); /* offset */
+    next += strspn(next, " ");
+    next += strcspn(next, " "); /* device */
+    *inode = strtoull(next, &next, 10);
+    return next + strspn(next, " ");
+}
+
+static enum memory_map_kind kind_of(const char *text, uint64_t begin, uint64_t end, uint64_t stack)
+{
+    unsigned long long inode;
 
     if (strlen(text) < 5 || text[3] != 'p')
         return MEMORY_MAP_SHARED;
     if (text[0] != 'r' || text[1] != 'w')
         return MEMORY_MAP_READ_ONLY;
-    (void)strtoull(text + 5, &next, 16); /* offset */
-    next += strspn(next, " ");
-    next += strcspn(next, " ");         /* device */
-    if (strtoull(next, &next, 10) != 0) /* inode */
+    const char *name = parse_inode(text, &inode);
+    if (inode != 0)
         return MEMORY_MAP_FILE;
-    next += strspn(next, " ");
-    if (strcmp(next, "[stack]") == 0 || (begin <= stack && stack < end))
+    if (strcmp(name, "[stack]") == 0 || (begin <= stack && stack < end))
         return MEMORY_MAP_STACK;
-    return *next == '\0' || strcmp(next, "[heap]") == 0 || strncmp(next, "[anon:", 6) == 0
+    return *name == '\0' || strcmp(name, "[heap]") == 0 || strncmp(name, "[anon:", 6) == 0
                ? MEMORY_MAP_PRIVATE
                : MEMORY_MAP_FILE;
 }
@@ -95,6 +105,31 @@ static void parse_access(struct map_reader *r, const char *line)
 
     if (text != NULL && text[0] != '\0')
         r->each_access(r->context, begin, end, text[1] == 'w');
+}
+
+/* Shared anonymous memory is listed as /dev/zero.  The kernel does not read the memory of most
+ * devices for another, and nobody can cut it. */
+static bool is_device(const char *name)
+{
+    static const char devices[] = "/dev/";
+    struct stat stat;
+
+    return strncmp(name, devices, sizeof(devices) - 1) == 0 &&
+           (strcmp(name, "/dev/zero (deleted)") == 0 ||
+            (lstat(name, &stat) == 0 && S_ISCHR(stat.st_mode)));
+}
+
+static void parse_file(struct map_reader *r, const char *line)
+{
+    unsigned long long inode;
+    uint64_t begin, end;
+    const char *text = parse_range(line, &begin, &end);
+
+    if (text == NULL || strlen(text) < 5)
+        return;
+    const char *name = parse_inode(text, &inode);
+    if (inode != 0 && !is_device(name))
+        r->each_file(r->context, begin, end);
 }
 
 /* A mapping has a line with its range, and then lines "Name: value".  The last one has flags of two
@@ -166,6 +201,15 @@ enum sidestep_status memory_map_read_access(void (*each)(void *context, uint64_t
                                             void *context, struct sidestep_error *err)
 {
     struct map_reader r = {.parse = parse_access, .each_access = each, .context = context};
+
+    return read_lines(&r, "/proc/self/maps", err);
+}
+
+enum sidestep_status memory_map_read_files(void (*each)(void *context, uint64_t begin,
+                                                        uint64_t end),
+                                           void *context, struct sidestep_error *err)
+{
+    struct map_reader r = {.parse = parse_file, .each_file = each, .context = context};
 
     return read_lines(&r, "/proc/self/maps", err);
 }

@@ -4,7 +4,7 @@
  *
  * That is writable private anonymous memory, except stacks.  Files and shared memory
  * have writers in other processes, and device mappings are written without faults.  Also reports
- * which memory should have huge pages, and how much of it has them.
+ * which memory is of files, which should have huge pages, and how much of it has them.
  */
 #ifndef SNAPSHOT_MEMORY_MAP_H
 #define SNAPSHOT_MEMORY_MAP_H
@@ -34,6 +34,11 @@ enum sidestep_status memory_map_read(void (*each)(void *context, uint64_t begin,
 enum sidestep_status memory_map_read_access(void (*each)(void *context, uint64_t begin,
                                                          uint64_t end, bool writable),
                                             void *context, struct sidestep_error *err);
+
+/* Call ${each} for every mapping of a file that somebody can cut: of any file but a device. */
+enum sidestep_status memory_map_read_files(void (*each)(void *context, uint64_t begin,
+                                                        uint64_t end),
+                                           void *context, struct sidestep_error *err);
 
 /* Call ${each} for every mapping with MADV_HUGEPAGE, and tell it how many bytes are on huge pages.
  * Slow: the kernel walks the pages of all mappings. */

@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* image_test.c -- the layout of items and windows of a shard file. Windows may be
  * hashed in any order. */
+#include <errno.h>
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "base/buffer.h"
 #include "base/checked.h"
 #include "base/fault.h"
+#include "base/owned.h"
 #include "snapshot/image.h"
 #include "support/prng.h"
 #include "support/unit.h"
@@ -194,6 +198,83 @@ TEST(memory_may_be_short)
     fault_arm("", 0, false, 0);
     assert_true(nth > 1);
     expect_windows(&f.image);
+    close_image(&f);
+}
+
+/* ---- memory of mapped files */
+
+/* How many tensors are found to be of a file, if their memory is ${mapped}. */
+static size_t count_in_file(void *mapped, struct filled *f)
+{
+    uint8_t *usual = memory;
+    size_t found = 0;
+
+    assert_true(mapped != MAP_FAILED);
+    memory = mapped;
+    open_image(f, 0);
+    memory = usual;
+    for (size_t i = 0; i < f->image.count; i++)
+        found += f->image.items[i].in_file;
+    return found;
+}
+
+TEST(memory_that_nobody_can_cut_is_copied_without_the_kernel)
+{
+    void *shared = mmap(NULL, MEMORY_BYTES, PROT_READ, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    OWNED_FD zero = open("/dev/zero", O_RDWR | O_CLOEXEC);
+    void *device = mmap(NULL, MEMORY_BYTES, PROT_READ, MAP_SHARED, zero, 0);
+    struct filled f;
+
+    assert_int_equal(count_in_file(memory, &f), 0);
+    close_image(&f);
+    assert_int_equal(count_in_file(shared, &f), 0);
+    close_image(&f);
+    assert_int_equal(count_in_file(device, &f), 0);
+    close_image(&f);
+    munmap(shared, MEMORY_BYTES);
+    munmap(device, MEMORY_BYTES);
+}
+
+/* The tensors that lie before the cut are read, and the first one that does not is named. */
+TEST(a_cut_file_is_an_error_with_the_name_of_a_tensor)
+{
+    OWNED_FD fd = memfd_create("weights", MFD_CLOEXEC);
+    assert_int_equal(ftruncate(fd, MEMORY_BYTES), 0);
+    void *mapped = mmap(NULL, MEMORY_BYTES, PROT_READ, MAP_PRIVATE, fd, 0);
+    struct sidestep_error err = {0};
+    struct filled f;
+
+    assert_int_equal(count_in_file(mapped, &f), COUNT);
+    for (size_t i = 0; i < f.image.window_count; i++)
+        assert_int_equal(image_stage_window(&f.image, i, f.file, &err), SIDESTEP_OK);
+    assert_int_equal(ftruncate(fd, 10 * MIB), 0); /* in t3 */
+    size_t failed = 0;
+    while (image_stage_window(&f.image, failed, f.file, &err) == SIDESTEP_OK)
+        failed++;
+    assert_true(failed != 0);
+    assert_int_equal(err.status, SIDESTEP_EIO);
+    assert_non_null(strstr(err.message, "tensor 't3'"));
+    fault_arm("image.file", 1, false, EPERM); /* and the kernel may refuse */
+    assert_int_equal(image_stage_window(&f.image, 0, f.file, &err), SIDESTEP_EPERM);
+    fault_arm("", 0, false, 0);
+    close_image(&f);
+    munmap(mapped, MEMORY_BYTES);
+}
+
+/* Without an answer, any memory may be of a file. */
+TEST(an_unknown_memory_map_means_files)
+{
+    struct filled f;
+
+    fault_arm("maps.open", 1, false, EMFILE);
+    assert_int_equal(count_in_file(memory, &f), COUNT);
+    fault_arm("", 0, false, 0);
+    for (size_t i = 0; i < f.image.window_count; i++)
+        assert_int_equal(image_stage_window(&f.image, i, f.file + f.image.windows[i].offset, NULL),
+                         SIDESTEP_OK);
+    const struct footer_item *first = &f.image.items[0].footer;
+    assert_memory_equal(f.file + first->offset + first->data_offset, memory + tensors[0].at,
+                        tensors[0].bytes);
     close_image(&f);
 }
 
