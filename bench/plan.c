@@ -148,8 +148,8 @@ static void open_commit(struct plan_bench *p, struct commit *commit, unsigned ra
                               .clock = clock_system(),
                               .rank = rank,
                               .world_size = p->ranks,
-                              .timeout_ns = 60000000000u,
-                              .step = -1,
+                              .request.timeout_ns = 60000000000u,
+                              .request.step = -1,
                               .layout_digest = p->plan.global_digest};
     bench_check(commit_open(commit, p->path, &err), &err);
 }

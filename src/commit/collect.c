@@ -44,7 +44,7 @@ static bool was_never_seen(const void *context, uint32_t rank)
 static enum sidestep_status report_silent(struct commit *commit, const struct tally *tally,
                                           struct sidestep_error *err)
 {
-    double seconds = (double)commit->timeout_ns / 1e9;
+    double seconds = (double)commit->request.timeout_ns / 1e9;
     uint32_t size = commit->world_size, rank = 0;
     struct rank_list_text missing = rank_list_format(has_not_voted, tally, size);
     struct rank_list_text unseen = rank_list_format(was_never_seen, tally, size);
@@ -78,10 +78,11 @@ static enum sidestep_status check_guard(const struct commit *commit, uint64_t *a
     struct sidestep_error why = {.rank = -1};
     uint64_t now = clock_now(commit->clock);
 
-    if (commit->guard == NULL || now - *asked_ns < GUARD_INTERVAL_NS)
+    if (commit->request.guard == NULL || now - *asked_ns < GUARD_INTERVAL_NS)
         return SIDESTEP_OK;
     *asked_ns = now;
-    if (commit->guard->holds(commit->guard->context, commit, &why) != SIDESTEP_EABORTED)
+    if (commit->request.guard->holds(commit->request.guard->context, commit, &why) !=
+        SIDESTEP_EABORTED)
         return SIDESTEP_OK; /* asked again later, and before the commit */
     error_copy(err, &why);
     return SIDESTEP_EABORTED;
@@ -121,7 +122,7 @@ static enum sidestep_status count_votes(struct watch *watch, struct tally *tally
     tally->failed_rank = -1;
     tally->progress = tally->sizes = 0;
     tally->with_sizes =
-        clock_now(commit->clock) - watch->sized_ns >= commit->timeout_ns / SIZE_READS;
+        clock_now(commit->clock) - watch->sized_ns >= commit->request.timeout_ns / SIZE_READS;
     TRY(commit_form_of(commit)->count_votes(tally, err));
     if (tally->failed_rank >= 0)
         return report_failed(commit, (uint32_t)tally->failed_rank, err);
@@ -131,8 +132,9 @@ static enum sidestep_status count_votes(struct watch *watch, struct tally *tally
         return commit_report_removed(commit, err);
     uint64_t now = clock_now(commit->clock);
     record_progress(watch, tally, now);
-    return now - watch->progressed_ns > commit->timeout_ns ? report_silent(commit, tally, err)
-                                                           : SIDESTEP_OK;
+    return now - watch->progressed_ns > commit->request.timeout_ns
+               ? report_silent(commit, tally, err)
+               : SIDESTEP_OK;
 }
 
 static enum sidestep_status wait_for_votes(struct commit *commit, struct sidestep_error *err)
@@ -187,10 +189,10 @@ enum sidestep_status commit_collect_votes(struct commit *commit, struct commit_c
     for (size_t i = 0; i < manifest->extra_count; i++)
         commit->bytes += manifest->extras[i].bytes;
     memcpy(manifest->save_id, commit->save_id, sizeof(manifest->save_id));
-    memcpy(manifest->run_id, commit->run_id, sizeof(manifest->run_id));
-    manifest->incarnation = commit->incarnation;
-    manifest->step = commit->step;
-    memcpy(manifest->naming, commit->naming, sizeof(manifest->naming));
+    memcpy(manifest->run_id, commit->request.run_id, sizeof(manifest->run_id));
+    manifest->incarnation = commit->request.incarnation;
+    manifest->step = commit->request.step;
+    memcpy(manifest->naming, commit->request.naming, sizeof(manifest->naming));
     manifest->world_size = commit->world_size;
     manifest->saved_at = (int64_t)time(NULL);
     struct metadata *metadata = &contents->metadata;

@@ -64,8 +64,8 @@ static struct commit_shared_file shared_file(const struct footer *footer,
 /* Is it the same file as in the checkpoint that was committed last? */
 static bool was_committed(const struct commit *commit, const struct commit_shared_file *file)
 {
-    for (size_t i = 0; commit->shared != NULL && i < commit->shared->count; i++) {
-        const struct commit_shared_file *known = &commit->shared->files[i];
+    for (size_t i = 0; commit->request.shared != NULL && i < commit->request.shared->count; i++) {
+        const struct commit_shared_file *known = &commit->request.shared->files[i];
         if (known->rank == file->rank && known->shard == file->shard)
             return known->bytes == file->bytes && known->device == file->device &&
                    known->inode == file->inode && strcmp(known->origin, file->origin) == 0 &&

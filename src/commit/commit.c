@@ -32,7 +32,7 @@ const struct commit_form *commit_form_of(const struct commit *commit)
         [STORE_OF_DIRECTORIES] = {&commit_form_swap, &commit_form_in_place},
         [STORE_OF_KEYS] = {&commit_form_objects, &commit_form_objects}};
 
-    return forms[commit->store->ops->layout][commit->in_place];
+    return forms[commit->store->ops->layout][commit->files.in_place];
 }
 
 enum sidestep_status commit_open(struct commit *commit, const char *path,
@@ -57,7 +57,7 @@ enum sidestep_status commit_begin_export(struct commit *commit,
                                          const uint8_t save_id[SAVE_ID_BYTES],
                                          struct sidestep_error *err)
 {
-    commit->is_export = true;
+    commit->files.is_export = true;
     return commit_begin(commit, save_id, err);
 }
 
@@ -77,13 +77,13 @@ enum sidestep_status commit_join(struct commit *commit, struct sidestep_error *e
         store_dir_close(TAKE(commit->dir));
         if (aborted != SIDESTEP_OK)
             return aborted;
-        if (status != SIDESTEP_ENOTFOUND && commit->spare == NULL)
+        if (status != SIDESTEP_ENOTFOUND && commit->files.spare == NULL)
             return status;
         if (status != SIDESTEP_ENOTFOUND) { /* this rank needs ${dir} to report a failure */
-            store_dir_close(TAKE(commit->spare));
+            store_dir_close(TAKE(commit->files.spare));
             continue;
         }
-        if (clock_now(commit->clock) - start > commit->timeout_ns)
+        if (clock_now(commit->clock) - start > commit->request.timeout_ns)
             return FAIL(err, SIDESTEP_ETIMEDOUT,
                         "rank %u does not see the directory that rank 0 made for '%s': is its "
                         "parent directory shared between the hosts?",
@@ -120,7 +120,7 @@ void commit_close(struct commit *commit)
     if (commit->store != NULL) /* otherwise only handles are left */
         commit_form_of(commit)->close(commit);
     store_dir_close(TAKE(commit->dir));
-    store_dir_close(TAKE(commit->spare));
+    store_dir_close(TAKE(commit->files.spare));
     store_dir_close(TAKE(commit->parent));
 }
 

@@ -112,13 +112,8 @@ struct commit_shared {
 };
 void commit_shared_release(struct commit_shared *shared);
 
-/* The state of one save on one rank. Used by one thread at a time. */
-struct commit {
-    /* Set before commit_open(). */
-    struct store *store;
-    struct clock *clock;
-    uint32_t rank;
-    uint32_t world_size;
+/* What is asked of a save. Set before commit_open(), and constant from then on. */
+struct commit_request {
     uint64_t timeout_ns; /* counted from the last progress seen */
     int64_t step;        /* -1: none */
     char run_id[SAVE_ID_HEX];
@@ -130,19 +125,37 @@ struct commit {
     bool resumes; /* an export: go on in the saving directory that a dead process left, if any */
     const struct commit_shared *shared; /* rank 0: shards that may be linked; NULL: none */
     uint64_t *checked; /* rank 0: which directory passed storage_check() last; NULL: not kept */
+};
+
+/* What the forms on file systems keep of it, as struct commit_objects is what that on object stores
+ * keeps. */
+struct commit_files {
+    struct store_dir *spare; /* closed to free a descriptor when none is left */
+    bool is_export;          /* set by commit_begin_export() */
+    bool is_volatile;
+    bool in_place; /* set by commit_begin(); on other ranks by the caller, from the agreement */
+    struct store_file *marker; /* rank 0: the pending marker, held locked */
+};
+
+/* The state of one save on one rank. Used by one thread at a time. */
+struct commit {
+    /* Set before commit_open(). */
+    struct store *store;
+    struct clock *clock;
+    uint32_t rank;
+    uint32_t world_size;
+    struct commit_request request;
 
     /* Set by commit_open(). */
     char path[COMMIT_PATH_BYTES]; /* absolute */
     char name[FILE_NAME_BYTES];   /* last component of ${path} */
     struct store_dir *parent;
-    struct store_dir *spare;        /* closed to free a descriptor when none is left */
+    struct commit_files files;
     struct commit_objects *objects; /* of the form on object stores; or NULL */
 
     /* Rank 0: set by commit_begin(). Other ranks: set by the caller, from the agreement. */
     char save_id[SAVE_ID_HEX];
     uint8_t save_id_bytes[SAVE_ID_BYTES];
-    bool in_place;     /* on file systems */
-    bool is_export;    /* set by commit_begin_export() */
     int64_t began_at;  /* rank 0: seconds since 1970, for messages */
     uint64_t previous; /* commit_identity() of NAME's .metadata at the start; 0: none */
 
@@ -152,8 +165,6 @@ struct commit {
     struct store_stat dir_identity;
     uint32_t shards; /* this rank may have left files of shards below this number in ${dir} */
     uint32_t extras; /* ... and extra files below this number */
-    struct store_file *marker; /* rank 0: the pending marker, held locked */
-    bool is_volatile;
 };
 
 /* A hash of a save id, which tells checkpoints apart. Never 0, because 0 means "no checkpoint". */
@@ -268,14 +279,15 @@ void commit_close(struct commit *commit);
  * not answer. */
 bool commit_owns_name(const struct commit *commit, const char *name);
 /* Call it right before the rename that commits: has the program cancelled the save, and does
- * ${commit->guard} allow it? */
+ * ${commit->request.guard} allow it? */
 enum sidestep_status commit_check_guard(struct commit *commit, struct sidestep_error *err);
 /* After the commit, where no lock keeps others away: does the series still allow it? EUNKNOWN: it
  * was taken over, maybe before the commit. */
 enum sidestep_status commit_check_still_held(struct commit *commit, enum commit_outcome *outcome,
                                              struct sidestep_error *err);
 /* After the commit: does ${path} still lead to ${dir}, which contains the file ${holds}? EUNKNOWN:
- * no; the message says where that directory is, if it can be found. Closes ${commit->spare}. */
+ * no; the message says where that directory is, if it can be found. Closes ${commit->files.spare}.
+ */
 enum sidestep_status commit_check_path(struct commit *commit, struct store_dir *dir,
                                        const char *path, const char *holds,
                                        struct sidestep_error *err);

@@ -23,8 +23,8 @@ static enum sidestep_status write_marker(struct store_file *file, const struct c
 
     (void)gethostname(host, sizeof(host) - 1);
     buffer_printf(&text, MARKER_START "%s\nowner %ld\nhost %s\nrun %s\nstep %lld\n", commit->name,
-                  (long)getpid(), host, commit->run_id, (long long)commit->step);
-    if (commit->resumes)
+                  (long)getpid(), host, commit->request.run_id, (long long)commit->request.step);
+    if (commit->request.resumes)
         buffer_printf(&text, "resumable yes\n");
     TRY(buffer_check(&text, err));
     return store_file_write_at(file, text.bytes, text.length, 0, err);
@@ -34,30 +34,30 @@ enum sidestep_status commit_marker_create(struct commit *commit, struct sidestep
 {
     char name[FILE_NAME_BYTES];
 
-    assert(commit->rank == 0 && commit->dir != NULL && commit->marker == NULL);
+    assert(commit->rank == 0 && commit->dir != NULL && commit->files.marker == NULL);
     file_name_format(FILE_NAME_PENDING, commit->save_id, 0, 0, name);
     enum sidestep_status status =
-        lock_file_create(commit, commit->dir, name, LOCK_FILE_NEW, &commit->marker, err);
+        lock_file_create(commit, commit->dir, name, LOCK_FILE_NEW, &commit->files.marker, err);
     if (status != SIDESTEP_EUNSUPPORTED)
         TRY(status);
-    return write_marker(commit->marker, commit, err);
+    return write_marker(commit->files.marker, commit, err);
 }
 
 enum sidestep_status commit_marker_adopt(struct commit *commit, struct sidestep_error *err)
 {
     char name[FILE_NAME_BYTES];
 
-    assert(commit->rank == 0 && commit->dir != NULL && commit->marker == NULL);
+    assert(commit->rank == 0 && commit->dir != NULL && commit->files.marker == NULL);
     file_name_format(FILE_NAME_PENDING, commit->save_id, 0, 0, name);
     enum sidestep_status status =
-        lock_file_create(commit, commit->dir, name, LOCK_FILE_SHARED, &commit->marker, err);
+        lock_file_create(commit, commit->dir, name, LOCK_FILE_SHARED, &commit->files.marker, err);
     if (status == SIDESTEP_EUNSUPPORTED)
         return FAIL(err, SIDESTEP_ELOCKED,
                     "this storage has no locks, so nobody can tell whether another process still "
                     "writes to it");
     TRY(status);
-    TRY(store_file_truncate(commit->marker, 0, err));
-    return write_marker(commit->marker, commit, err);
+    TRY(store_file_truncate(commit->files.marker, 0, err));
+    return write_marker(commit->files.marker, commit, err);
 }
 
 enum sidestep_status commit_marker_link(struct commit *commit, struct store_dir *dir,

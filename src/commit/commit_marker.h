@@ -24,8 +24,8 @@ struct commit_marker {
     bool is_resumable;
 };
 
-/* Create the marker in ${commit->dir}, and hold it locked as ${commit->marker}. Errors are those of
- * lock_file_create(). If storage has no locks, leftovers are reported, and not swept. */
+/* Create the marker in ${commit->dir}, and hold it locked as ${commit->files.marker}. Errors are
+ * those of lock_file_create(). If storage has no locks, leftovers are reported, and not swept. */
 enum sidestep_status commit_marker_create(struct commit *commit, struct sidestep_error *err);
 /* Take over the marker of a dead process in ${commit->dir}, or create it if there is none. ELOCKED:
  * its owner is alive, or this storage has no locks, so nobody can tell. */

@@ -52,7 +52,7 @@ static struct display_text describe_other(struct commit *commit, const char *nam
 
 static struct display_text describe_own(const struct commit *commit)
 {
-    return describe(commit->save_id, commit->step, "begun", commit->began_at);
+    return describe(commit->save_id, commit->request.step, "begun", commit->began_at);
 }
 
 static enum sidestep_status refuse(struct commit *commit, struct sidestep_error *err)
@@ -70,7 +70,7 @@ enum sidestep_status commit_check_replaceable(struct commit *commit, struct side
 
     assert(commit->dir != NULL);
     TRY(commit_read_identity(commit->dir, &now, err));
-    if (now == 0 || (now == commit->previous && !commit->no_replace))
+    if (now == 0 || (now == commit->previous && !commit->request.no_replace))
         return SIDESTEP_OK;
     return refuse(commit, err);
 }
@@ -88,7 +88,7 @@ static enum sidestep_status take_turn(struct commit *commit, struct store_file *
         return SIDESTEP_OK;
     if (status == SIDESTEP_ELOCKED)
         error_wrap(&why, "another save of '%s' has not ended its commit for %.1f s", commit->path,
-                   (double)commit->timeout_ns / 1e9);
+                   (double)commit->request.timeout_ns / 1e9);
     return error_copy(err, &why);
 }
 
@@ -191,7 +191,7 @@ enum sidestep_status commit_exchange_metadata(struct commit *commit, struct side
     bool was_exchanged = true;
     char tmp[FILE_NAME_BYTES];
 
-    assert(commit->rank == 0 && commit->in_place && commit->dir != NULL);
+    assert(commit->rank == 0 && commit->files.in_place && commit->dir != NULL);
     file_name_format(FILE_NAME_METADATA_TMP, commit->save_id, 0, 0, tmp);
     TRY(take_turn(commit, &turn, err));
     enum sidestep_status status = compare_and_rename(commit, tmp, &old, &was_exchanged, err);

@@ -90,7 +90,7 @@ void files_vote_no(struct commit *commit, const struct sidestep_error *why)
 {
     char name[FILE_NAME_BYTES], part[FILE_NAME_BYTES], final[FILE_NAME_BYTES];
 
-    store_dir_close(TAKE(commit->spare));
+    store_dir_close(TAKE(commit->files.spare));
     file_name_format(FILE_NAME_FAILED, commit->save_id, commit->rank, 0, name);
     commit_form_of(commit)->shard_names(commit, commit->rank, 0, part, final);
     if (files_write_reason(commit, commit->dir, name, why) != SIDESTEP_OK && commit->shards != 0)

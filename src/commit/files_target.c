@@ -108,12 +108,12 @@ enum sidestep_status files_open(struct commit *commit, const char *path, struct 
     TRY(commit_check_name(commit, err));
     TRY(open_parent(commit, parent, err));
     TRY(store_dir_traits(commit->parent, &traits, err));
-    commit->is_volatile = traits.is_volatile;
-    TRY(store_dir_open(commit->store, NULL, parent, &commit->spare, err));
+    commit->files.is_volatile = traits.is_volatile;
+    TRY(store_dir_open(commit->store, NULL, parent, &commit->files.spare, err));
     /* NAME may be a mount point, or a link to other storage. */
     if (store_dir_open(commit->store, NULL, commit->path, &name, NULL) == SIDESTEP_OK) {
         TRY(store_dir_traits(name, &traits, err));
-        commit->is_volatile = traits.is_volatile;
+        commit->files.is_volatile = traits.is_volatile;
     }
     return SIDESTEP_OK;
 }
@@ -123,8 +123,8 @@ enum sidestep_status files_look(struct commit *commit, struct sidestep_error *er
     struct store_stat stat;
 
     assert(commit->dir == NULL);
-    commit->in_place = false;
-    if (commit->is_export) /* always a new directory */
+    commit->files.in_place = false;
+    if (commit->files.is_export) /* always a new directory */
         return SIDESTEP_OK;
     enum sidestep_status status = store_stat(commit->parent, commit->name, &stat, err);
     if (status == SIDESTEP_ENOTFOUND)
@@ -136,9 +136,9 @@ enum sidestep_status files_look(struct commit *commit, struct sidestep_error *er
     if (status == SIDESTEP_ENOTFOUND)
         return FAIL(err, SIDESTEP_EEXISTS, "'%s' is there, but is no directory", commit->path);
     TRY(status);
-    commit->in_place = true;
+    commit->files.in_place = true;
     TRY(commit_read_identity(commit->dir, &commit->previous, err));
-    if (commit->previous != 0 && commit->no_replace)
+    if (commit->previous != 0 && commit->request.no_replace)
         return FAIL(err, SIDESTEP_EEXISTS, "'%s' holds a checkpoint already", commit->path);
     return SIDESTEP_OK;
 }

@@ -59,7 +59,7 @@ static enum sidestep_status move_shards(struct commit *commit, struct store_dir 
     OWNED_HASH_TABLE rows = {0};
     size_t existing;
 
-    assert(!commit->in_place && into != commit->dir);
+    assert(!commit->files.in_place && into != commit->dir);
     for (size_t i = 0; i < manifest->file_count; i++) {
         TRY(hash_table_insert(&rows, manifest->files[i].name, i, &existing, err));
         assert(existing == SIZE_MAX);
@@ -85,11 +85,11 @@ enum sidestep_status files_finish_in_name(struct commit *commit, struct commit_c
 {
     struct commit in_name = *commit;
 
-    assert(!commit->in_place && *outcome == COMMIT_ABORTED);
-    in_name.in_place = true;
+    assert(!commit->files.in_place && *outcome == COMMIT_ABORTED);
+    in_name.files.in_place = true;
     in_name.dir = NULL;
-    in_name.marker = NULL;
-    commit->spare = NULL; /* ${in_name} owns it now */
+    in_name.files.marker = NULL;
+    commit->files.spare = NULL; /* ${in_name} owns it now */
     enum sidestep_status status =
         store_dir_open(commit->store, NULL, commit->path, &in_name.dir, err);
     if (status == SIDESTEP_OK)
@@ -104,9 +104,9 @@ enum sidestep_status files_finish_in_name(struct commit *commit, struct commit_c
         status = commit_form_of(&in_name)->publish(&in_name, contents, outcome, err);
     if (status != SIDESTEP_OK && *outcome == COMMIT_ABORTED && in_name.dir != NULL)
         sweep_save_files(in_name.dir, commit->save_id);
-    store_file_discard(in_name.marker);
+    store_file_discard(in_name.files.marker);
     store_dir_close(in_name.dir);
-    store_dir_close(in_name.spare);
+    store_dir_close(in_name.files.spare);
     if (status == SIDESTEP_OK)
         (void)discard_saving(commit); /* on failure a later sweep removes it */
     return status;

@@ -62,7 +62,7 @@ extern const struct commit_form commit_form_swap;
 extern const struct commit_form commit_form_in_place;
 extern const struct commit_form commit_form_objects;
 
-/* The form of ${commit}: by its store, and by ${in_place}, which commit_begin() sets. */
+/* The form of ${commit}: by its store, and by ${files.in_place}, which commit_begin() sets. */
 const struct commit_form *commit_form_of(const struct commit *commit);
 
 /* unknown_outcome.c: the marker of this save is gone, and .metadata has ${identity}; 0: there is

@@ -6,14 +6,14 @@
 
 enum sidestep_status commit_check_cancelled(const struct commit *commit, struct sidestep_error *err)
 {
-    if (commit->cancelled == NULL || !atomic_load(commit->cancelled))
+    if (commit->request.cancelled == NULL || !atomic_load(commit->request.cancelled))
         return SIDESTEP_OK;
     return FAIL(err, SIDESTEP_EABORTED, "the program gave it up");
 }
 
 enum sidestep_status commit_check_guard(struct commit *commit, struct sidestep_error *err)
 {
-    const struct commit_guard *guard = commit->guard;
+    const struct commit_guard *guard = commit->request.guard;
 
     assert(commit->rank == 0);
     TRY(commit_check_cancelled(commit, err));
@@ -23,7 +23,7 @@ enum sidestep_status commit_check_guard(struct commit *commit, struct sidestep_e
 enum sidestep_status commit_check_still_held(struct commit *commit, enum commit_outcome *outcome,
                                              struct sidestep_error *err)
 {
-    const struct commit_guard *guard = commit->guard;
+    const struct commit_guard *guard = commit->request.guard;
 
     if (guard == NULL || guard->holds(guard->context, commit, err) == SIDESTEP_OK ||
         fault_hit("object.still_held")) /* a negative control: tests must notice it */

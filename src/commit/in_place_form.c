@@ -18,7 +18,7 @@ static void undo_begin(struct commit *commit)
     char name[FILE_NAME_BYTES];
 
     assert(commit->rank == 0);
-    if (commit->marker == NULL)
+    if (commit->files.marker == NULL)
         return;
     file_name_format(FILE_NAME_PENDING, commit->save_id, 0, 0, name);
     (void)store_unlink(commit->dir, name, NULL);
@@ -26,10 +26,10 @@ static void undo_begin(struct commit *commit)
 
 static enum sidestep_status begin(struct commit *commit, struct sidestep_error *err)
 {
-    assert(commit->in_place && commit->dir != NULL);
+    assert(commit->files.in_place && commit->dir != NULL);
     /* Sweep before the marker exists, so that the sweep does not take it for a leftover. */
     sweep_in_place(commit->parent, commit->dir);
-    if (commit->run_id[0] == '\0')
+    if (commit->request.run_id[0] == '\0')
         sweep_one_off(commit->store, commit->parent, commit->name);
     enum sidestep_status status = store_dir_stat(commit->dir, &commit->dir_identity, err);
     if (status == SIDESTEP_OK)
@@ -68,7 +68,7 @@ static bool has_aborted(const struct commit *commit)
     char name[FILE_NAME_BYTES];
     struct store_stat stat;
 
-    assert(commit->in_place && commit->dir != NULL);
+    assert(commit->files.in_place && commit->dir != NULL);
     file_name_format(FILE_NAME_OUTCOME, commit->save_id, 0, 0, name);
     return store_stat(commit->dir, name, &stat, NULL) == SIDESTEP_OK ||
            !commit_has_marker(commit, commit->dir);
@@ -121,7 +121,7 @@ static enum sidestep_status publish_and_commit(struct commit *commit,
                                                enum commit_outcome *outcome,
                                                struct sidestep_error *err)
 {
-    assert(commit->in_place && *outcome == COMMIT_ABORTED);
+    assert(commit->files.in_place && *outcome == COMMIT_ABORTED);
     TRY(extra_files_drop(commit, contents, err));
     TRY(extra_files_keep_names(commit, contents, err));
     TRY(files_write_records(commit, contents, err));
@@ -147,7 +147,7 @@ static enum sidestep_status publish_and_commit(struct commit *commit,
 static void abort_save(struct commit *commit, const struct sidestep_error *why)
 {
     assert(commit->rank == 0);
-    store_dir_close(TAKE(commit->spare));
+    store_dir_close(TAKE(commit->files.spare));
     files_write_outcome(commit, commit->dir, why);
     sweep_save_files(commit->dir, commit->save_id);
 }

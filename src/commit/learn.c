@@ -87,5 +87,5 @@ bool files_has_marker(const struct commit *commit)
 
 void files_close(struct commit *commit)
 {
-    store_file_discard(TAKE(commit->marker));
+    store_file_discard(TAKE(commit->files.marker));
 }

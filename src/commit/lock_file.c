@@ -70,7 +70,8 @@ static enum sidestep_status wait_for_lock(struct commit *commit, struct store_di
         enum sidestep_status status = try_lock(dir, name, kind, file, &why);
         if (status == SIDESTEP_OK)
             return SIDESTEP_OK;
-        if (status != SIDESTEP_ELOCKED || clock_now(commit->clock) - began > commit->timeout_ns)
+        if (status != SIDESTEP_ELOCKED ||
+            clock_now(commit->clock) - began > commit->request.timeout_ns)
             return error_copy(err, &why);
         TRY(commit_check_cancelled(commit, err));
         backoff_sleep(&backoff, commit->clock);

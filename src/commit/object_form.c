@@ -51,7 +51,7 @@ void object_describe_marker(const struct commit *commit, char *text, size_t byte
     assert(commit->name[0] != '\0');
     (void)gethostname(host, sizeof(host) - 1);
     snprintf(text, bytes, "target %s\nowner %ld\nhost %s\nrun %s\nstep %lld\n", commit->name,
-             (long)getpid(), host, commit->run_id, (long long)commit->step);
+             (long)getpid(), host, commit->request.run_id, (long long)commit->request.step);
 }
 
 /* Probe with a condition that is false: a store that ignores it puts the same text again. */
@@ -97,7 +97,8 @@ static enum sidestep_status check_conditions(const struct commit *commit,
                                              struct sidestep_error *err)
 {
     /* A series keeps others away by its lease. */
-    if (commit->objects->is_conditional || !commit->no_replace || commit->guard != NULL)
+    if (commit->objects->is_conditional || !commit->request.no_replace ||
+        commit->request.guard != NULL)
         return SIDESTEP_OK;
     return FAIL(err, SIDESTEP_EUNSUPPORTED,
                 "'%s' must not be replaced, but this store has no conditional requests, so nobody "
@@ -112,7 +113,7 @@ static enum sidestep_status look(struct commit *commit, struct sidestep_error *e
     TRY(store_dir_stat(commit->dir, &commit->dir_identity, err));
     TRY(object_read_identity(commit, &commit->previous, commit->objects->tag, &commit->objects->old,
                              err));
-    if (commit->previous != 0 && commit->no_replace)
+    if (commit->previous != 0 && commit->request.no_replace)
         return FAIL(err, SIDESTEP_EEXISTS, "'%s' holds a checkpoint already", commit->path);
     return SIDESTEP_OK;
 }

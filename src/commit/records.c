@@ -74,10 +74,10 @@ void files_remove_marker(struct commit *commit)
 {
     char name[FILE_NAME_BYTES];
 
-    assert(commit->rank == 0 && commit->marker != NULL);
+    assert(commit->rank == 0 && commit->files.marker != NULL);
     file_name_format(FILE_NAME_PENDING, commit->save_id, 0, 0, name);
     (void)store_unlink(commit->dir, name, NULL);
-    store_file_discard(TAKE(commit->marker));
+    store_file_discard(TAKE(commit->files.marker));
 }
 
 enum sidestep_status files_confirm(struct commit *commit, enum commit_outcome *outcome,

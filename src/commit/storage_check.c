@@ -237,7 +237,7 @@ enum sidestep_status storage_check_network(struct store_dir *dir, bool in_place,
 
 enum sidestep_status storage_check_commit(struct commit *commit, struct sidestep_error *err)
 {
-    struct store_dir *dir = commit->in_place ? commit->dir : commit->parent;
+    struct store_dir *dir = commit->files.in_place ? commit->dir : commit->parent;
     struct store_traits traits;
     struct store_stat stat;
 
@@ -245,11 +245,11 @@ enum sidestep_status storage_check_commit(struct commit *commit, struct sidestep
         store_dir_traits(dir, &traits, NULL) != SIDESTEP_OK || !traits.is_network ||
         store_dir_stat(dir, &stat, NULL) != SIDESTEP_OK)
         return SIDESTEP_OK;
-    uint64_t id = (stat.inode * 2 + commit->in_place) ^ (stat.device << 32);
-    if (commit->checked != NULL && *commit->checked == id)
+    uint64_t id = (stat.inode * 2 + commit->files.in_place) ^ (stat.device << 32);
+    if (commit->request.checked != NULL && *commit->request.checked == id)
         return SIDESTEP_OK;
-    TRY(storage_check_network(dir, commit->in_place, err));
-    if (commit->checked != NULL)
-        *commit->checked = id;
+    TRY(storage_check_network(dir, commit->files.in_place, err));
+    if (commit->request.checked != NULL)
+        *commit->request.checked = id;
     return SIDESTEP_OK;
 }

@@ -25,7 +25,7 @@ enum sidestep_status storage_check(struct store_dir *dir, bool in_place,
 enum sidestep_status storage_check_network(struct store_dir *dir, bool in_place,
                                            struct sidestep_error *err);
 /* Rank 0, before it begins: check the directory, unless it is the one that was checked last
- * (${commit->checked}). */
+ * (${commit->request.checked}). */
 enum sidestep_status storage_check_commit(struct commit *commit, struct sidestep_error *err);
 
 #endif

@@ -20,7 +20,7 @@
 static enum sidestep_status open_saving(struct commit *commit, const char *name,
                                         struct sidestep_error *err)
 {
-    assert(commit->rank == 0 && commit->dir == NULL && commit->marker == NULL); /* I3 */
+    assert(commit->rank == 0 && commit->dir == NULL && commit->files.marker == NULL); /* I3 */
     TRY(store_dir_open(commit->store, commit->parent, name, &commit->dir, err));
     TRY(store_dir_stat(commit->dir, &commit->dir_identity, err));
     TRY(commit_marker_create(commit, err));
@@ -47,7 +47,7 @@ static enum sidestep_status adopt_saving(struct commit *commit, struct sidestep_
         status = commit_marker_adopt(commit, &why);
     if (status == SIDESTEP_OK && commit_owns_name(commit, name))
         return SIDESTEP_OK;
-    store_file_discard(TAKE(commit->marker));
+    store_file_discard(TAKE(commit->files.marker));
     store_dir_close(TAKE(commit->dir));
     if (status == SIDESTEP_OK || status == SIDESTEP_ENOTFOUND) /* it was swept */
         return SIDESTEP_OK;
@@ -64,7 +64,7 @@ static enum sidestep_status make_saving(struct commit *commit, struct sidestep_e
 
     file_name_format(FILE_NAME_SAVING, commit->save_id, 0, 0, name);
     for (unsigned i = 0; status == SIDESTEP_ENOTFOUND && i < BEGIN_TRIES; i++) {
-        store_file_discard(TAKE(commit->marker));
+        store_file_discard(TAKE(commit->files.marker));
         store_dir_close(TAKE(commit->dir));
         status = store_dir_make(commit->parent, name, err);
         if (status != SIDESTEP_EEXISTS) /* only this save has the name, so an answer was lost */
@@ -79,8 +79,8 @@ static void undo_begin(struct commit *commit)
 {
     char name[FILE_NAME_BYTES];
 
-    assert(commit->rank == 0 && (commit->marker == NULL || commit->dir != NULL));
-    if (commit->marker != NULL) {
+    assert(commit->rank == 0 && (commit->files.marker == NULL || commit->dir != NULL));
+    if (commit->files.marker != NULL) {
         file_name_format(FILE_NAME_PENDING, commit->save_id, 0, 0, name);
         (void)store_unlink(commit->dir, name, NULL);
     }
@@ -90,10 +90,10 @@ static void undo_begin(struct commit *commit)
 
 static enum sidestep_status begin(struct commit *commit, struct sidestep_error *err)
 {
-    assert(!commit->in_place && commit->dir == NULL);
-    if (commit->resumes)
+    assert(!commit->files.in_place && commit->dir == NULL);
+    if (commit->request.resumes)
         TRY(adopt_saving(commit, err));
-    if (commit->run_id[0] == '\0') /* an adopted directory is locked, and stays */
+    if (commit->request.run_id[0] == '\0') /* an adopted directory is locked, and stays */
         sweep_one_off(commit->store, commit->parent, commit->name);
     if (commit->dir != NULL)
         return SIDESTEP_OK;
@@ -134,7 +134,7 @@ static enum sidestep_status publish(struct commit *commit, struct commit_content
 {
     char tmp[FILE_NAME_BYTES];
 
-    assert(!commit->in_place);
+    assert(!commit->files.in_place);
     files_unlink_votes(commit);
     TRY(extra_files_drop(commit, contents, err));
     TRY(files_write_records(commit, contents, err));
@@ -175,7 +175,7 @@ static enum sidestep_status publish_and_commit(struct commit *commit,
     TRY(publish(commit, contents, err));
     TRY(commit_check_guard(commit, err));
     file_name_format(FILE_NAME_SAVING, commit->save_id, 0, 0, saving);
-    assert(commit->rank == 0 && !commit->in_place); /* I3 */
+    assert(commit->rank == 0 && !commit->files.in_place); /* I3 */
     /* rename(2) replaces at most an empty directory. */
     enum sidestep_status status =
         store_rename_new(commit->parent, saving, commit->parent, commit->name, err);
@@ -194,7 +194,7 @@ static void abort_save(struct commit *commit, const struct sidestep_error *why)
     char saving[FILE_NAME_BYTES], trash[FILE_NAME_BYTES];
 
     assert(commit->rank == 0);
-    store_dir_close(TAKE(commit->spare));
+    store_dir_close(TAKE(commit->files.spare));
     file_name_format(FILE_NAME_SAVING, commit->save_id, 0, 0, saving);
     file_name_format(FILE_NAME_TRASH, commit->save_id, 0, 0, trash);
     files_write_outcome(commit, commit->parent, why);
@@ -221,7 +221,7 @@ static bool may_be_dir_of_save(struct commit *commit, const char *name)
     struct store_stat stat;
     enum sidestep_status status = store_stat(commit->parent, name, &stat, NULL);
 
-    assert(!commit->in_place && commit->parent != NULL);
+    assert(!commit->files.in_place && commit->parent != NULL);
     return status != SIDESTEP_ENOTFOUND &&
            (status != SIDESTEP_OK || (stat.inode == commit->dir_identity.inode &&
                                       stat.device == commit->dir_identity.device));

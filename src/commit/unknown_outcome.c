@@ -63,7 +63,7 @@ enum sidestep_status commit_check_path(struct commit *commit, struct store_dir *
     bool is_same;
 
     assert(dir != NULL);
-    store_dir_close(TAKE(commit->spare)); /* so that a descriptor is free */
+    store_dir_close(TAKE(commit->files.spare)); /* so that a descriptor is free */
     if (compare(dir, path, &is_same, err) == SIDESTEP_OK)
         return is_same ? SIDESTEP_OK : report_moved(dir, path, holds, err);
     error_wrap(

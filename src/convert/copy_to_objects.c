@@ -12,8 +12,10 @@ static enum sidestep_status begin(struct checkpoint_copy *c, struct sidestep_err
                                        .manifest = &c->manifest,
                                        .index = &c->index,
                                        .replace = (c->options.flags & SIDESTEP_COPY_REPLACE) != 0};
-    c->commit = (struct commit){
-        .store = c->to, .clock = c->clock, .world_size = 1, .step = c->reader->manifest.step};
+    c->commit = (struct commit){.store = c->to,
+                                .clock = c->clock,
+                                .world_size = 1,
+                                .request.step = c->reader->manifest.step};
     TRY(object_copy_begin(&c->commit, c->destination, c->id, &c->copied, err));
     c->dir = c->commit.dir;
     return SIDESTEP_OK;

@@ -17,7 +17,8 @@ enum sidestep_status export_begin(struct export *e, struct store *store, struct 
                          .is_file = is_file,
                          .replace = replace,
                          .is_known = is_known};
-    e->commit = (struct commit){.store = store, .clock = clock, .world_size = 1, .step = -1};
+    e->commit =
+        (struct commit){.store = store, .clock = clock, .world_size = 1, .request.step = -1};
     TRY(random_bytes(id, sizeof(id), err));
     return e->ops->begin(e, path, id, err);
 }
@@ -27,7 +28,10 @@ enum sidestep_status export_resume(struct export *e, struct store *store, struct
                                    bool (*is_known)(const char *name), struct sidestep_error *err)
 {
     *e = (struct export){.ops = &export_to_files, .replace = replace, .is_known = is_known};
-    e->commit = (struct commit){
-        .store = store, .clock = clock, .world_size = 1, .step = -1, .resumes = true};
+    e->commit = (struct commit){.store = store,
+                                .clock = clock,
+                                .world_size = 1,
+                                .request.step = -1,
+                                .request.resumes = true};
     return e->ops->begin(e, path, id, err);
 }

@@ -86,7 +86,7 @@ static enum sidestep_status begin(struct export *e, const char *path,
     TRY(commit_open(&e->commit, path, err));
     TRY(check_destination(e, err));
     TRY(commit_begin_export(&e->commit, id, err));
-    return e->commit.resumes ? SIDESTEP_OK : make_marker(e, err);
+    return e->commit.request.resumes ? SIDESTEP_OK : make_marker(e, err);
 }
 
 static enum sidestep_status create_file(struct export *e, const char *name, uint32_t flags,

@@ -103,7 +103,7 @@ static enum sidestep_status link_or_create(struct unchanged_write *write,
     const struct incremental_shard *last = &write->save->saver->incremental.last;
     struct sidestep_error why = {0};
 
-    if (!last->exists || strcmp(last->run_id, write->save->commit.run_id) != 0)
+    if (!last->exists || strcmp(last->run_id, write->save->commit.request.run_id) != 0)
         return replace_link(write, err);
     if (link_last(write, &why) == SIDESTEP_OK)
         return SIDESTEP_OK;
@@ -223,7 +223,7 @@ enum sidestep_status incremental_record_unchanged(struct sidestep_save *save,
     TRY(store_file_stat(file, &next->stat, err));
     next->links = linked ? state->last.links + 1 : 0;
     next->exists = true;
-    memcpy(next->run_id, save->commit.run_id, sizeof(next->run_id));
+    memcpy(next->run_id, save->commit.request.run_id, sizeof(next->run_id));
     memcpy(next->dir, save->commit.path, sizeof(next->dir));
     commit_shard_name(&save->commit, INCREMENTAL_UNCHANGED_SHARD, next->name);
     if (!linked)

@@ -117,23 +117,23 @@ static void set_commit(struct save_start *start, const struct sidestep_save_opti
     assert(commit->parent == NULL && commit->dir == NULL);
     *commit = (struct commit){
         .clock = start->engine->clock,
-        .cancelled = &start->save->cancelled,
         .rank = (uint32_t)start->engine->comm.rank,
         .world_size = (uint32_t)start->engine->comm.size,
-        .timeout_ns = timeout_ms * 1000000u,
-        .step = options->has_step != 0 ? (int64_t)options->step : -1,
-        .no_replace = (options->flags & SIDESTEP_SAVE_NO_REPLACE) != 0,
+        .request = {.timeout_ns = timeout_ms * 1000000u,
+                    .step = options->has_step != 0 ? (int64_t)options->step : -1,
+                    .cancelled = &start->save->cancelled,
+                    .no_replace = (options->flags & SIDESTEP_SAVE_NO_REPLACE) != 0},
     };
     if (start->series != NULL) {
-        memcpy(commit->run_id, start->series->run_id, sizeof(commit->run_id));
-        commit->incarnation = start->series->incarnation;
+        memcpy(commit->request.run_id, start->series->run_id, sizeof(commit->request.run_id));
+        commit->request.incarnation = start->series->incarnation;
         if (!name_template_is_prefix_only(start->series->naming))
-            name_template_to_text(start->series->naming, commit->naming);
-        commit->guard = start->series->guard;
+            name_template_to_text(start->series->naming, commit->request.naming);
+        commit->request.guard = start->series->guard;
     }
     start->save->incremental = start->series != NULL && start->series->incremental;
     if (start->save->incremental)
-        commit->shared = &start->saver->incremental.shared;
+        commit->request.shared = &start->saver->incremental.shared;
 }
 
 static enum sidestep_status build_image(struct save_start *start, struct sidestep_error *err)
@@ -237,9 +237,9 @@ static enum sidestep_status start_local(struct save_start *start, const char *pa
     if (save->commit.rank != 0)
         return SIDESTEP_OK;
     TRY(make_save_id(start, save->commit.name, id, err));
-    save->commit.checked = &start->saver->checked_storage;
+    save->commit.request.checked = &start->saver->checked_storage;
     TRY(commit_begin(&save->commit, id, err));
-    save->commit.checked = NULL;
+    save->commit.request.checked = NULL;
     start->has_begun = true;
     return SIDESTEP_OK;
 }
@@ -250,12 +250,12 @@ static void fill_agreement(struct save_start *start, enum sidestep_status mine,
     const struct commit *commit = &start->save->commit;
     struct sidestep_engine *engine = start->engine;
     uint64_t request[] = {XXH3_64bits(commit->path, strlen(commit->path)),
-                          (uint64_t)commit->step,
+                          (uint64_t)commit->request.step,
                           start->saver->save_counter,
                           start->blocking,
-                          commit->incarnation == 0 &&
-                              commit->no_replace, /* in a series, rank 0 decides */
-                          commit->incarnation,
+                          commit->request.incarnation == 0 &&
+                              commit->request.no_replace, /* in a series, rank 0 decides */
+                          commit->request.incarnation,
                           SIDESTEP_VERSION_MAJOR << 16 | SIDESTEP_VERSION_MINOR};
 
     memset(words, 0, AGREE_COUNT * sizeof(*words));
@@ -268,7 +268,7 @@ static void fill_agreement(struct save_start *start, enum sidestep_status mine,
     words[AGREE_REPORTED] = start->news.reported;
     if (engine->comm.rank == 0) {
         memcpy(&words[AGREE_ID_0], commit->save_id_bytes, SAVE_ID_BYTES);
-        words[AGREE_IN_PLACE] = commit->in_place;
+        words[AGREE_IN_PLACE] = commit->files.in_place;
         words[AGREE_PREVIOUS] = commit->previous;
         words[AGREE_VERDICTS] = start->news.verdicts;
     }
@@ -287,7 +287,7 @@ static void take_agreement(struct save_start *start, const uint64_t words[AGREE_
         return;
     memcpy(id, &words[AGREE_ID_0], SAVE_ID_BYTES);
     commit_set_save_id(commit, id);
-    commit->in_place = words[AGREE_IN_PLACE] != 0;
+    commit->files.in_place = words[AGREE_IN_PLACE] != 0;
     commit->previous = words[AGREE_PREVIOUS];
 }
 
@@ -325,7 +325,7 @@ static enum sidestep_status agree_all(struct save_start *start, enum sidestep_st
                     "the ranks do not save the same thing: path, step, order of calls, whether a "
                     "checkpoint may be replaced, and library version must be equal (here: '%s', "
                     "step %lld)",
-                    start->save->commit.path, (long long)start->save->commit.step);
+                    start->save->commit.path, (long long)start->save->commit.request.step);
     if (words[AGREE_CHANGED] != 0 || words[AGREE_PLAN] != ~words[AGREE_PLAN_NOT])
         TRY(replan_all(start, err));
     else
@@ -534,7 +534,7 @@ enum sidestep_status save_start_all(struct sidestep_engine *engine, const char *
         return status;
     }
     start.save->body_bytes = start.info->bytes_total = start.save->slot->image.body_bytes;
-    if (start.save->commit.is_volatile)
+    if (start.save->commit.files.is_volatile)
         start.info->flags |= SIDESTEP_SAVE_VOLATILE;
     take_turn(&start);
     save_emit_started(start.save);

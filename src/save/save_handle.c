@@ -108,10 +108,10 @@ static void emit_state(struct sidestep_save *save, enum sidestep_save_state stat
         return;
     json_t *fields =
         json_pack("{s:s, s:o, s:I, s:I, s:I, s:I, s:I, s:I}", "save_id", save->commit.save_id,
-                  "path", events_text(save->commit.path), "step", (json_int_t)save->commit.step,
-                  "bytes", (json_int_t)info->bytes_total, "call_ns", (json_int_t)info->call_ns,
-                  "stage_ns", (json_int_t)info->stage_ns, "write_ns", (json_int_t)info->write_ns,
-                  "commit_ns", (json_int_t)info->commit_ns);
+                  "path", events_text(save->commit.path), "step",
+                  (json_int_t)save->commit.request.step, "bytes", (json_int_t)info->bytes_total,
+                  "call_ns", (json_int_t)info->call_ns, "stage_ns", (json_int_t)info->stage_ns,
+                  "write_ns", (json_int_t)info->write_ns, "commit_ns", (json_int_t)info->commit_ns);
     if (fields != NULL && (state == SIDESTEP_SAVE_WRITTEN || state == SIDESTEP_SAVE_COMMITTED))
         (void)json_object_update_new(
             fields,
@@ -146,7 +146,7 @@ static void close_storage(struct sidestep_save *save)
     lock_acquire(&save->shared.lock);
     if (save->shared.state == SIDESTEP_SAVE_COMMITTED && !save->shared.is_polling) {
         handles.dir = TAKE(save->commit.dir);
-        handles.spare = TAKE(save->commit.spare);
+        handles.files.spare = TAKE(save->commit.files.spare);
         handles.parent = TAKE(save->commit.parent);
     }
     lock_release(&save->shared.lock);
@@ -207,7 +207,7 @@ static void poll_outcome(struct sidestep_save *save, uint64_t waited_ns)
         save_advance(save, SIDESTEP_SAVE_UNKNOWN, &err);
         break;
     case COMMIT_UNDECIDED:
-        if (waited_ns <= save->commit.timeout_ns * TIMEOUT_FACTOR)
+        if (waited_ns <= save->commit.request.timeout_ns * TIMEOUT_FACTOR)
             break;
         (void)FAIL(
             &err, SIDESTEP_EUNKNOWN,

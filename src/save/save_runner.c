@@ -78,7 +78,7 @@ static void set_time(struct sidestep_save *save, uint64_t *field, uint64_t from_
  * rank was about to rename, or another run has taken over the series and removed the files. */
 static void read_abort_reason(struct sidestep_save *save, struct sidestep_error *why)
 {
-    const struct commit_guard *guard = save->commit.guard;
+    const struct commit_guard *guard = save->commit.request.guard;
     struct sidestep_error reason = {.rank = -1};
 
     if (save->commit.rank != 0 && commit_check_aborted(&save->commit, &reason) != SIDESTEP_OK)
@@ -95,7 +95,7 @@ static void read_abort_reason(struct sidestep_save *save, struct sidestep_error 
  * removed by no other rank. */
 static bool was_sealed_late(struct sidestep_save *save, struct sidestep_error *why)
 {
-    return save->commit.rank != 0 && save->commit.in_place &&
+    return save->commit.rank != 0 && save->commit.files.in_place &&
            commit_check_aborted(&save->commit, why) != SIDESTEP_OK;
 }
 

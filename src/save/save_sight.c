@@ -14,7 +14,7 @@ static uint64_t hash_place(const struct commit *commit)
 {
     size_t length = strlen(commit->path);
 
-    if (!commit->in_place)
+    if (!commit->files.in_place)
         length -= strlen(commit->name);
     return XXH3_64bits(commit->path, length) | 1;
 }

@@ -17,7 +17,7 @@ static void describe_usage(struct sidestep_save *save, char usage[SPACE_REPORT_B
 
     memcpy(root, commit->path, length);
     root[length > 1 ? length - 1 : length] = '\0';
-    space_describe(commit->parent, root, commit->run_id, usage);
+    space_describe(commit->parent, root, commit->request.run_id, usage);
 }
 
 static uint64_t needed_bytes(struct sidestep_save *save)

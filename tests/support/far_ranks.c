@@ -27,8 +27,8 @@ static void open_commit(const struct far_rank *r, struct commit *commit)
                               .clock = clock_system(),
                               .rank = r->rank,
                               .world_size = r->all->size,
-                              .timeout_ns = r->all->timeout_ms * 1000000u,
-                              .step = -1,
+                              .request.timeout_ns = r->all->timeout_ms * 1000000u,
+                              .request.step = -1,
                               .layout_digest = DIGEST};
     commit_set_save_id(commit, r->all->save_id);
 }
@@ -116,7 +116,7 @@ static void learn(struct far_rank *r, struct commit *commit)
 {
     while ((r->outcome = commit_poll_outcome(commit, NULL)) == COMMIT_UNDECIDED) {
         uint64_t waited = clock_now(commit->clock) - r->voted_ns;
-        if (waited > GIVE_UP_FACTOR * commit->timeout_ns) {
+        if (waited > GIVE_UP_FACTOR * commit->request.timeout_ns) {
             r->outcome = COMMIT_UNKNOWN;
             return;
         }

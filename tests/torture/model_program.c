@@ -71,18 +71,18 @@ static void init(struct rank *r, uint32_t rank, struct store *store, struct cloc
         .clock = clock,
         .rank = rank,
         .world_size = s->save->ranks,
-        .timeout_ns = MODEL_TIMEOUT_MS * UINT64_C(1000000),
-        .step = s->has_series ? 1 : -1,
-        .no_replace = s->no_replace,
-        .incarnation = s->incarnation,
+        .request.timeout_ns = MODEL_TIMEOUT_MS * UINT64_C(1000000),
+        .request.step = s->has_series ? 1 : -1,
+        .request.no_replace = s->no_replace,
+        .request.incarnation = s->incarnation,
         .layout_digest = MODEL_LAYOUT_DIGEST,
     };
     if (s->has_series)
-        memcpy(r->commit.run_id, s->run_id, sizeof(r->commit.run_id));
+        memcpy(r->commit.request.run_id, s->run_id, sizeof(r->commit.request.run_id));
     if (s->sharing != NULL)
-        r->commit.shared = &s->sharing->shared;
+        r->commit.request.shared = &s->sharing->shared;
     if (rank == 0 && (model.mutant == NULL || model.mutant->kind != MUTANT_NO_GUARD))
-        r->commit.guard = s->guard;
+        r->commit.request.guard = s->guard;
 }
 
 /* Agree on the save: rank 0 sets its variables, and the other ranks read them. */
@@ -95,7 +95,7 @@ static enum sidestep_status agree(struct rank *r)
     if (commit->rank == 0) {
         model_enter(PHASE_BEGIN);
         enum sidestep_status status = commit_begin(commit, s->save->id, &r->why);
-        s->in_place = commit->in_place;
+        s->in_place = commit->files.in_place;
         s->previous = commit->previous;
         s->agreed = status == SIDESTEP_OK;
         if (s->agreed)
@@ -109,7 +109,7 @@ static enum sidestep_status agree(struct rank *r)
         commit->clock->sleep_ms(commit->clock, 1);
     }
     commit_set_save_id(commit, s->save->id);
-    commit->in_place = s->in_place;
+    commit->files.in_place = s->in_place;
     commit->previous = s->previous;
     return SIDESTEP_OK;
 }
@@ -122,8 +122,8 @@ static void write_decoy(struct rank *r)
     struct store *store = r->commit.store;
     char name[FILE_NAME_BYTES];
 
-    file_name_format(FILE_NAME_SHARD, r->commit.in_place ? r->commit.save_id : "", r->commit.rank,
-                     0, name);
+    file_name_format(FILE_NAME_SHARD, r->commit.files.in_place ? r->commit.save_id : "",
+                     r->commit.rank, 0, name);
     if (store_dir_open(store, NULL, "/decoys", &decoys, NULL) == SIDESTEP_OK &&
         store_file_create(decoys, name, 0, &file, NULL) == SIDESTEP_OK)
         (void)shard_write(&r->commit, file, r->saving->save->id, 0, 1, NULL);
@@ -282,7 +282,7 @@ static enum commit_outcome learn(struct rank *r)
         clock->sleep_ms(clock, r->saving->learns_after_ms);
     uint64_t since = clock_now(clock);
     while ((outcome = commit_poll_outcome(&r->commit, &r->why)) == COMMIT_UNDECIDED && !is_dead() &&
-           clock_now(clock) - since <= 2 * r->commit.timeout_ns)
+           clock_now(clock) - since <= 2 * r->commit.request.timeout_ns)
         backoff_sleep(&backoff, clock);
     if (outcome == COMMIT_UNKNOWN && model.mutant != NULL && model.mutant->kind == MUTANT_ANY_ID)
         outcome = COMMIT_ABORTED;
@@ -300,7 +300,7 @@ enum commit_outcome program_save(struct saving *saving, uint32_t rank, struct st
 
     init(&r, rank, store, clock);
     if (rank == 0 && saving->freezes_ms != 0)
-        r.commit.guard = &freezer;
+        r.commit.request.guard = &freezer;
     model_enter(PHASE_OTHER);
     snprintf(path, sizeof(path), "%s/%s", model.parent, saving->save->name);
     enum sidestep_status status = commit_open(&r.commit, path, &r.why);

@@ -32,8 +32,8 @@ static void open_rank(const struct shards *s, struct commit *commit, uint32_t ra
                               .clock = clock_system(),
                               .rank = rank,
                               .world_size = RANKS,
-                              .timeout_ns = UINT64_C(3000000000),
-                              .step = -1,
+                              .request.timeout_ns = UINT64_C(3000000000),
+                              .request.step = -1,
                               .layout_digest = DIGEST};
     assert_int_equal(commit_open(commit, scratch_path(&s->scratch, "ckpt"), NULL), SIDESTEP_OK);
 }

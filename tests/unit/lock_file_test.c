@@ -73,8 +73,8 @@ static int setup(void **state)
     saver = (struct commit){.store = sim_store(sim, 0),
                             .clock = &test_clock,
                             .world_size = 1,
-                            .timeout_ns = TIMEOUT_MS * UINT64_C(1000000),
-                            .step = -1};
+                            .request.timeout_ns = TIMEOUT_MS * UINT64_C(1000000),
+                            .request.step = -1};
     sleeps_until_release = 0;
     return 0;
 }
@@ -229,7 +229,7 @@ TEST(a_cancelling_program_does_not_wait)
     static atomic_bool cancelled = true;
 
     make_target();
-    saver.cancelled = &cancelled;
+    saver.request.cancelled = &cancelled;
     atomic_store(&armed, &holds);
     assert_int_equal(begin(NULL), SIDESTEP_EABORTED);
     assert_false(exists(TARGET, MARKER));

@@ -347,7 +347,7 @@ static void begin_alone(struct lone_commit *l, struct clock *clock)
     const uint8_t id[SAVE_ID_BYTES] = {1, 2, 3};
     struct sidestep_error err;
 
-    *l = (struct lone_commit){.commit = {.clock = clock, .world_size = 1, .step = -1}};
+    *l = (struct lone_commit){.commit = {.clock = clock, .world_size = 1, .request.step = -1}};
     rig_make(&l->rig, 0);
     assert_int_equal(
         object_store_new("runs", object_sim_client(l->rig.bucket, 0), &l->commit.store, &err),

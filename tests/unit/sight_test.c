@@ -265,7 +265,8 @@ static bool second_rank_sees(bool forgets, unsigned *looks)
     static const uint8_t id[SAVE_ID_BYTES] = {7};
     struct clock clock = {.now_ns = simulated_now, .sleep_ms = simulated_sleep};
     struct caching_store cache = {.ops = *store_posix()->ops, .forgets = forgets};
-    struct commit first = {.store = store_posix(), .clock = &clock, .world_size = 2, .step = -1};
+    struct commit first = {
+        .store = store_posix(), .clock = &clock, .world_size = 2, .request.step = -1};
     struct commit second = first;
     char path[300];
     bool sees = false;
@@ -334,8 +335,8 @@ TEST(ranks_that_never_came_are_named)
     struct commit commit = {.store = store_posix(),
                             .clock = &clock,
                             .world_size = 5,
-                            .step = -1,
-                            .timeout_ns = UINT64_C(1000000000)};
+                            .request.step = -1,
+                            .request.timeout_ns = UINT64_C(1000000000)};
     char path[300];
 
     snprintf(path, sizeof(path), "%s/ckpt", scratch.path);

@@ -36,8 +36,8 @@ static void init(struct pair *p, struct commit *commit, uint32_t rank)
                               .clock = clock_system(),
                               .rank = rank,
                               .world_size = 2,
-                              .timeout_ns = UINT64_C(3000000000),
-                              .step = -1,
+                              .request.timeout_ns = UINT64_C(3000000000),
+                              .request.step = -1,
                               .layout_digest = 7};
     assert_int_equal(commit_open(commit, p->path, NULL), SIDESTEP_OK);
 }
@@ -55,9 +55,9 @@ static void begin_over(struct pair *p, bool in_place, struct store *under)
     init(p, &p->c, 0);
     init(p, &p->r, 1);
     assert_int_equal(commit_begin(&p->c, id, NULL), SIDESTEP_OK);
-    assert_int_equal(p->c.in_place, in_place);
+    assert_int_equal(p->c.files.in_place, in_place);
     commit_set_save_id(&p->r, id);
-    p->r.in_place = in_place;
+    p->r.files.in_place = in_place;
     assert_int_equal(commit_join(&p->r, NULL), SIDESTEP_OK);
 }
 
@@ -77,9 +77,9 @@ static void end(struct pair *p)
 /* Take those that are reserved for this, too, as a faster thread would. */
 static void take_spares(struct pair *p)
 {
-    store_dir_close(p->c.spare);
-    store_dir_close(p->r.spare);
-    p->c.spare = p->r.spare = NULL;
+    store_dir_close(p->c.files.spare);
+    store_dir_close(p->r.files.spare);
+    p->c.files.spare = p->r.files.spare = NULL;
 }
 
 static void take_descriptors(struct pair *p)
@@ -113,7 +113,7 @@ static void expect_no(struct pair *p, const char *words)
 
     assert_int_equal(commit_vote_yes(&p->c, NULL), SIDESTEP_OK);
     assert_int_equal(commit_collect_votes(&p->c, &count, &err), SIDESTEP_EPEER);
-    assert_true(clock_now(p->c.clock) - since < p->c.timeout_ns);
+    assert_true(clock_now(p->c.clock) - since < p->c.request.timeout_ns);
     commit_contents_release(&count);
     assert_non_null(strstr(err.message, "rank 1: "));
     assert_non_null(strstr(err.message, words));
@@ -381,7 +381,7 @@ TEST(a_rank_of_a_swept_save_does_not_wait)
     struct pair p;
 
     begin(&p, false);
-    p.c.guard = &guard;
+    p.c.request.guard = &guard;
     assert_int_equal(commit_vote_yes(&p.c, NULL), SIDESTEP_OK);
     assert_int_equal(commit_collect_votes(&p.c, &count, &err), SIDESTEP_EABORTED);
     assert_non_null(strstr(err.message, "another process"));
