@@ -3,7 +3,6 @@
 #include "bench.h"
 
 #include "arguments.h"
-#include "interval.h"
 #include "json.h"
 #include "output.h"
 #include "baseline_io.h"
@@ -11,6 +10,7 @@
 #include "table.h"
 #include "format_units.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,12 +19,15 @@
 #define DEFAULT_RUNS 3
 #define DEFAULT_MTBF "24h"
 
-/* The predicted cost of a save, and the best interval. */
+/* The predicted cost of saves and failures, and the best interval between saves. */
 struct prediction {
     uint64_t state_bytes;
     double stall, background, load, mtbf; /* seconds */
     const char *mtbf_text;
-    struct cli_interval interval;
+    double interval;      /* of training between two saves */
+    double saving;        /* fraction of all time that saves cost */
+    double lost;          /* fraction that failures cost: repeated work and loads */
+    double lost_per_fail; /* seconds, on average */
 };
 
 static const struct {
@@ -103,7 +106,12 @@ static struct prediction predict(const struct cli_bench *bench, uint64_t state_b
         .mtbf_text = mtbf_text(bench->cli),
     };
 
-    p.interval = cli_interval(p.stall, p.background, p.load, mtbf);
+    /* Young's interval, as a series computes it.  A save begins when the one before has ended.  A
+     * failure also loses the save that is in the background. */
+    p.interval = fmax(fmin(sqrt(2 * p.stall * mtbf), mtbf), p.background);
+    p.saving = p.stall / (p.interval + p.stall);
+    p.lost_per_fail = p.interval / 2 + p.stall + p.background + p.load;
+    p.lost = fmin(p.lost_per_fail / mtbf, 1);
     return p;
 }
 
@@ -119,8 +127,7 @@ static void print_prediction(FILE *out, const struct prediction *p)
     fprintf(out,
             "With a failure every %s: save every %.0f s of training. Saves then take %.3f %% of "
             "the time, and\na failure costs %.0f s, %.3f %% of the time.\n",
-            p->mtbf_text, p->interval.seconds, p->interval.saving * 100, p->interval.lost_per_fail,
-            p->interval.lost * 100);
+            p->mtbf_text, p->interval, p->saving * 100, p->lost_per_fail, p->lost * 100);
 }
 
 static void print_json(const struct cli_bench *bench, const struct prediction *p)
@@ -149,10 +156,10 @@ static void print_json(const struct cli_bench *bench, const struct prediction *p
     cli_json_real(&json, "background_seconds", p->background);
     cli_json_real(&json, "load_seconds", p->load);
     cli_json_real(&json, "mtbf_seconds", p->mtbf);
-    cli_json_real(&json, "interval_seconds", p->interval.seconds);
-    cli_json_real(&json, "saving_share", p->interval.saving);
-    cli_json_real(&json, "failure_seconds", p->interval.lost_per_fail);
-    cli_json_real(&json, "failure_share", p->interval.lost);
+    cli_json_real(&json, "interval_seconds", p->interval);
+    cli_json_real(&json, "saving_share", p->saving);
+    cli_json_real(&json, "failure_seconds", p->lost_per_fail);
+    cli_json_real(&json, "failure_share", p->lost);
     cli_json_close(&json, '}');
     cli_json_end(&json);
 }

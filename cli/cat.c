@@ -8,9 +8,9 @@
  */
 #include "cli.h"
 #include "memory.h"
-#include "npy.h"
 #include "output.h"
 #include "progress.h"
+#include "src/format/npy.h"
 #include "suggest.h"
 #include "value.h"
 
@@ -151,7 +151,7 @@ static enum sidestep_status cat_tensor(const struct cli *cli,
                                        struct sidestep_error *err)
 {
     enum sidestep_status status;
-    char header[CLI_NPY_MAX_BYTES];
+    char header[NPY_MAX_BYTES];
     size_t header_bytes = 0;
     void *buffer;
 
@@ -160,12 +160,12 @@ static enum sidestep_status cat_tensor(const struct cli *cli,
                              "cat: '%s' has dtype %s, and tensors of this dtype cannot be read",
                              entry->name, entry->dtype_name);
     if (cli_has_option(cli, CLI_OPTION_NPY)) {
-        if (cli_npy_descr(entry->dtype) == NULL)
+        if (npy_descr(entry->dtype) == NULL)
             return cli_error_set(err, SIDESTEP_EUNSUPPORTED,
                                  "cat: '%s' is %s, which NumPy lacks; without --npy its bytes are "
                                  "written as they are",
                                  entry->name, entry->dtype_name);
-        header_bytes = cli_npy_header(header, entry);
+        header_bytes = npy_header(header, entry->dtype, entry->ndim, entry->shape);
     }
     buffer = cli_memory_alloc(entry->bytes < PIECE_BYTES ? entry->bytes : PIECE_BYTES);
     if (entry->bytes <= PIECE_BYTES)

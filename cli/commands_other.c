@@ -332,7 +332,7 @@ const struct cli_command cli_command_bench = {
          "every byte verified. RATIO compares the stall with the copy, the save with the plain "
          "write, and the load with the plain read: 1 is equally fast.",
          "From this it predicts what a save of --state bytes by one process costs, and the "
-         "interval between saves that loses the least time, by Young's and Daly's formula. "
+         "interval between saves that loses the least time, by Young's formula. "
          "Processes that share a disk share its rate, so multiply.",
          "Needs three times --size of memory and of free space. Its files are in a directory "
          ".sidestep-bench.* in DIRECTORY (default: the current directory), which it removes at the "

@@ -15,26 +15,11 @@
  * of the run does. */
 #define DEAD_SAVE_SECONDS 86400
 
-static const char *const state_names[] = {
-    [SIDESTEP_COMMITTED] = "committed", [SIDESTEP_SAVING] = "saving",
-    [SIDESTEP_TRASH] = "trash",         [SIDESTEP_BAD] = "bad",
-    [SIDESTEP_FOREIGN] = "foreign",     [SIDESTEP_UNREADABLE] = "unreadable",
-    [SIDESTEP_COMPLETE] = "complete",   [SIDESTEP_INCOMPLETE] = "incomplete",
-    [SIDESTEP_DEAD] = "dead",           [SIDESTEP_DAMAGED] = "damaged",
-};
-_Static_assert(sizeof(state_names) / sizeof(state_names[0]) == CLI_HEALTH_STATES,
-               "each state has a name");
-
 static const char *const names[] = {"OK", "WARNING", "CRITICAL", "UNKNOWN"};
 
 const char *cli_health_name(enum cli_health level)
 {
     return names[level];
-}
-
-const char *cli_health_state_name(size_t state)
-{
-    return state_names[state];
 }
 
 enum cli_health cli_health_worse(enum cli_health a, enum cli_health b)

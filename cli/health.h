@@ -13,7 +13,6 @@
 #include <stdint.h>
 
 #define CLI_HEALTH_MAX_FINDINGS 16
-#define CLI_HEALTH_STATES 10 /* of enum sidestep_presence */
 
 /** The values are the exit statuses of monitoring plug-ins. */
 enum cli_health { CLI_HEALTH_OK, CLI_HEALTH_WARNING, CLI_HEALTH_CRITICAL, CLI_HEALTH_UNKNOWN };
@@ -39,9 +38,9 @@ struct cli_health_look {
     int64_t step; /* of it; -1: unknown */
     int64_t saved_at;
     uint64_t newest_bytes;
-    uint64_t kept;                      /* checkpoints that are whole */
-    uint64_t bytes;                     /* of all entries that are ours or checkpoints */
-    uint64_t counts[CLI_HEALTH_STATES]; /* by enum sidestep_presence */
+    uint64_t kept;                          /* checkpoints that are whole */
+    uint64_t bytes;                         /* of all entries that are ours or checkpoints */
+    uint64_t counts[SIDESTEP_PRESENCE_END]; /* by enum sidestep_presence */
     bool has_space;
     uint64_t free_bytes;  /* of the file system */
     size_t finding_count; /* worst first; the worst is also that of the root */
@@ -61,7 +60,5 @@ enum cli_health cli_health_of(const struct cli_health_look *look);
 enum cli_health cli_health_worse(enum cli_health a, enum cli_health b);
 /** "OK", "WARNING", "CRITICAL", "UNKNOWN". */
 const char *cli_health_name(enum cli_health level);
-/** The words of a listing for enum sidestep_presence: "committed", "saving" ... */
-const char *cli_health_state_name(size_t state);
 
 #endif

@@ -67,8 +67,8 @@ static void print_states(const struct metrics *m)
 {
     print_family(m->out, "entries", NULL, "Entries of the root, by state; see sidestep-ls(1).");
     for (size_t i = 0; i < m->count; i++)
-        for (size_t state = 0; m->looks[i].is_up && state < CLI_HEALTH_STATES; state++) {
-            print_sample(m->out, "entries", m->looks[i].root, cli_health_state_name(state));
+        for (size_t state = 0; m->looks[i].is_up && state < SIDESTEP_PRESENCE_END; state++) {
+            print_sample(m->out, "entries", m->looks[i].root, sidestep_presence_name(state));
             fprintf(m->out, "%" PRIu64 "\n", m->looks[i].counts[state]);
         }
 }

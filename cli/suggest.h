@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* suggest.h -- finds the word that was probably meant, for "did you mean". */
+/* suggest.h -- finds the word that was probably meant, for "did you mean". Long words are
+ * neither corrected nor suggested. */
 #ifndef CLI_SUGGEST_H
 #define CLI_SUGGEST_H
 
 #include <stddef.h>
-
-/** Longer words are neither corrected nor suggested, because the cost is the length squared. */
-#define CLI_SUGGEST_MAX 96
 
 struct cli_suggest {
     const char *typed;

@@ -1496,12 +1496,16 @@ enum sidestep_presence {
     SIDESTEP_DAMAGED,    /* a checkpoint with files that are missing, cut short, or cannot be
                             parsed: see ${reason} */
 };
+#define SIDESTEP_PRESENCE_END (SIDESTEP_DAMAGED + 1)
+
+/** sidestep_presence_name(state): its word in listings: "committed", "saving" ...  NULL: there is
+ * no such state. */
+SIDESTEP_API const char *sidestep_presence_name(enum sidestep_presence state);
 
 struct sidestep_listed {
     const char *name; /* in ${root} */
     const char *path;
-    const char *state_name; /* "committed", "saving", "trash", "bad", "foreign", "unreadable",
-                               "complete", "incomplete", "dead", "damaged" */
+    const char *state_name; /* sidestep_presence_name() of ${state} */
     enum sidestep_presence state;
     uint32_t ranks; /* that wrote it; 0: unknown */
     int64_t step;   /* -1: unknown */
@@ -1652,15 +1656,6 @@ sidestep_find_latest(const char *root, enum sidestep_verify_mode verify,
                      const struct sidestep_verify_options *options,
                      struct sidestep_latest_report *report, struct sidestep_error *err);
 SIDESTEP_API void sidestep_latest_report_release(struct sidestep_latest_report *report);
-
-/**
- * sidestep_latest(root, verify, &path, err): the path of what sidestep_find_latest() finds; with
- * the same errors.  Free it with sidestep_string_free().
- */
-SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
-sidestep_latest(const char *root, enum sidestep_verify_mode verify, char **path,
-                struct sidestep_error *err);
-SIDESTEP_API void sidestep_string_free(char **string);
 
 /** A checkpoint opened for reading.  Its files stay open, so it stays readable if it is deleted. */
 struct sidestep_checkpoint;

@@ -28,6 +28,7 @@
 #include "base/checked.h"
 #include "base/clock.h"
 #include "base/cursor.h"
+#include "base/edit_distance.h"
 #include "base/error.h"
 #include "base/fault.h"
 #include "base/hash_table.h"

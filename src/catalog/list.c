@@ -12,13 +12,18 @@
 #include "object/object.h"
 #include "root/root.h"
 
-static const char *const presence_names[] = {
+static const char *const presence_names[SIDESTEP_PRESENCE_END] = {
     [SIDESTEP_COMMITTED] = "committed", [SIDESTEP_SAVING] = "saving",
     [SIDESTEP_TRASH] = "trash",         [SIDESTEP_BAD] = "bad",
     [SIDESTEP_FOREIGN] = "foreign",     [SIDESTEP_UNREADABLE] = "unreadable",
     [SIDESTEP_COMPLETE] = "complete",   [SIDESTEP_INCOMPLETE] = "incomplete",
     [SIDESTEP_DEAD] = "dead",           [SIDESTEP_DAMAGED] = "damaged",
 };
+
+const char *sidestep_presence_name(enum sidestep_presence state)
+{
+    return (unsigned)state < SIDESTEP_PRESENCE_END ? presence_names[state] : NULL;
+}
 
 void listing_set_state(struct sidestep_listed *entry, enum sidestep_presence state)
 {

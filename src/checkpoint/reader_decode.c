@@ -143,7 +143,7 @@ static enum sidestep_status check_decoded(const struct decoded *out, struct side
                     (unsigned long long)(f->data_offset + f->raw_bytes));
     struct hash128 hash = hash_block_list((const uint64_t *)(const void *)out->hashes.bytes,
                                           out->hashes.length / sizeof(uint64_t));
-    if (hash.low != f->raw_hash.low || hash.high != f->raw_hash.high)
+    if (!hash128_equal(hash, f->raw_hash))
         return FAIL(err, SIDESTEP_ECORRUPT, "the decoded bytes do not match their hash");
     if (f->is_object ? out->envelope.length != 0
                      : hash_block(out->envelope.bytes, out->envelope.length) != f->envelope_hash)

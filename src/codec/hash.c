@@ -114,9 +114,7 @@ void hash_to_hex(const uint8_t *digest, size_t bytes, char *hex)
 /* -1: not a lower-case hexadecimal digit. */
 static int hex_value(char c)
 {
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+    return c >= 'A' && c <= 'F' ? -1 : utf8_hex_digit(c);
 }
 
 _Bool hash_from_hex(const char *hex, size_t bytes, uint8_t *digest)

@@ -18,6 +18,10 @@ struct hash128 {
     uint64_t low;
     uint64_t high;
 };
+static inline bool hash128_equal(struct hash128 a, struct hash128 b)
+{
+    return a.low == b.low && a.high == b.high;
+}
 
 uint64_t hash_block(const void *bytes, size_t length); /* XXH3-64, seed 0 */
 /* hash_block() of bytes that come in pieces.  NULL: out of memory. */

@@ -26,30 +26,6 @@ struct suggestions {
     size_t names; /* compared so far */
 };
 
-static size_t min_size(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
-/* The number of insertions, deletions and replacements that turn ${a} into ${b}. */
-static size_t edit_distance(const char *a, const char *b)
-{
-    size_t row[MAX_WORD + 1];
-
-    for (size_t j = 0; j <= MAX_WORD; j++)
-        row[j] = j;
-    for (size_t i = 1; a[i - 1] != '\0'; i++) {
-        size_t diagonal = row[0];
-        row[0] = i;
-        for (size_t j = 1; b[j - 1] != '\0'; j++) {
-            size_t replaced = diagonal + (a[i - 1] != b[j - 1]);
-            diagonal = row[j];
-            row[j] = min_size(replaced, 1 + min_size(row[j - 1], diagonal));
-        }
-    }
-    return row[strlen(b)];
-}
-
 /* Copy ${name} without its digits. */
 static void drop_digits(const char *name, char word[MAX_WORD + 1])
 {
@@ -83,7 +59,7 @@ static void suggest(struct suggestions *suggestions, const char *name)
         place++;
     if (place == MAX_SUGGESTIONS)
         return;
-    suggestions->count = min_size(suggestions->count + 1, MAX_SUGGESTIONS);
+    suggestions->count = min_u64(suggestions->count + 1, MAX_SUGGESTIONS);
     for (size_t i = suggestions->count - 1; i > place; i--)
         suggestions->near[i] = suggestions->near[i - 1];
     suggestions->near[place] = one;

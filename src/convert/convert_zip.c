@@ -260,6 +260,7 @@ static enum sidestep_status lay_out_npz(struct layout *l, struct sidestep_error 
     for (size_t i = 0; i < l->c->tensor_count; i++) {
         const struct convert_tensor *t = &l->c->tensors[i];
         OWNED_BUFFER head = {0};
+        char header[NPY_MAX_BYTES];
 
         if (npy_descr(t->dtype) == NULL)
             return FAIL(err, SIDESTEP_EUNSUPPORTED,
@@ -271,7 +272,7 @@ static enum sidestep_status lay_out_npz(struct layout *l, struct sidestep_error 
         const char *name = arena_printf(&l->arena, "%s.npy", t->name);
         if (name == NULL)
             return FAIL_NOMEM(err, strlen(t->name));
-        npy_write_header(t->dtype, t->from->ndim, t->from->shape, &head);
+        buffer_put(&head, header, npy_header(header, t->dtype, t->from->ndim, t->from->shape));
         TRY(buffer_check(&head, err));
         TRY(add_member(l, name, i, &head, err));
     }

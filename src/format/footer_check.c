@@ -107,8 +107,7 @@ static enum sidestep_status check_hashes(const struct footer_item *item,
                          (unsigned long long)item->data_bytes, (unsigned long long)blocks);
     if (item->transform != 0)
         return SIDESTEP_OK; /* ${raw_hash} covers the raw data, whose hashes are not stored */
-    struct hash128 list = hash_block_list(item->blocks, (size_t)item->block_count);
-    if (list.low != item->raw_hash.low || list.high != item->raw_hash.high)
+    if (!hash128_equal(hash_block_list(item->blocks, (size_t)item->block_count), item->raw_hash))
         return FAIL_ITEM(item, status, err, "its hash does not match its block hashes");
     return SIDESTEP_OK;
 }

@@ -70,13 +70,10 @@ static uint32_t hex4(const char *at)
     uint32_t value = 0;
 
     for (int i = 0; i < 4; i++) {
-        char c = at[i];
-        if (c >= '0' && c <= '9')
-            value = value << 4 | (uint32_t)(c - '0');
-        else if ((c | 0x20) >= 'a' && (c | 0x20) <= 'f')
-            value = value << 4 | (uint32_t)((c | 0x20) - 'a' + 10);
-        else
+        int digit = utf8_hex_digit(at[i]);
+        if (digit < 0)
             return UINT32_MAX;
+        value = value << 4 | (uint32_t)digit;
     }
     return value;
 }

@@ -160,20 +160,12 @@ enum sidestep_status pickle_push_str8(struct pickle_parser *p, const void *bytes
     return pickle_push_text(p, seen < 0x80 ? PICKLE_STR : PICKLE_BYTES, bytes, length);
 }
 
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    c |= 0x20;
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 /* Read ${digits} hexadecimal digits at ${text}.  False: there are fewer. */
 static bool take_hex(const char *text, size_t left, size_t digits, uint32_t *value)
 {
     *value = 0;
     for (size_t i = 0; i < digits; i++) {
-        int digit = i < left ? hex_digit(text[i]) : -1;
+        int digit = i < left ? utf8_hex_digit(text[i]) : -1;
         if (digit < 0)
             return false;
         *value = *value << 4 | (uint32_t)digit;

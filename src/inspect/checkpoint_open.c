@@ -489,9 +489,3 @@ void sidestep_bytes_free(void **bytes)
     free(*bytes);
     *bytes = NULL;
 }
-
-void sidestep_string_free(char **string)
-{
-    free(*string);
-    *string = NULL;
-}

@@ -84,7 +84,7 @@ enum sidestep_status diff_compare_hashes(struct diff *diff, struct diff_pair *pa
         TRY(find_own_item(diff->readers[1], pair->b, b[i], &y, err));
         if (x == NULL || y == NULL || a[i]->box.ndim != b[i]->box.ndim ||
             !box_equal(&a[i]->box, &b[i]->box) || x->raw_bytes != y->raw_bytes ||
-            x->raw_hash.low != y->raw_hash.low || x->raw_hash.high != y->raw_hash.high)
+            !hash128_equal(x->raw_hash, y->raw_hash))
             return SIDESTEP_OK;
     }
     pair->by_hash = true;

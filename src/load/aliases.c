@@ -152,8 +152,7 @@ static bool are_tied(const struct reader *reader, const struct loaded_target *a,
         const struct footer_item *m = find_footer_item(reader, &a->saved->chunks[c]),
                                  *n = find_footer_item(reader, &b->saved->chunks[c]);
         if (m == NULL || n == NULL || !box_equal(&m->box, &n->box) ||
-            m->raw_bytes != n->raw_bytes || m->raw_hash.low != n->raw_hash.low ||
-            m->raw_hash.high != n->raw_hash.high)
+            m->raw_bytes != n->raw_bytes || !hash128_equal(m->raw_hash, n->raw_hash))
             return false;
     }
     return true;

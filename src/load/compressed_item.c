@@ -145,7 +145,7 @@ static enum sidestep_status check_hash(const struct compressed_item *compressed,
     const struct footer_item *f = compressed->item->footer;
     struct hash128 hash = hash_block_list(compressed->hashes, compressed->count);
 
-    if (hash.low != f->raw_hash.low || hash.high != f->raw_hash.high)
+    if (!hash128_equal(hash, f->raw_hash))
         return FAIL(err, SIDESTEP_ECORRUPT, "the decoded bytes do not match their hash");
     return SIDESTEP_OK;
 }

@@ -23,15 +23,6 @@ void escape_put(struct buffer *to, const char *text, bool keep_slashes)
     }
 }
 
-static int digit_value(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'a' && c <= 'f')
-        return c - 'a' + 10;
-    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
 bool escape_decode(char *text)
 {
     char *to = text;
@@ -41,8 +32,8 @@ bool escape_decode(char *text)
             *to++ = *from == '+' ? ' ' : *from;
             continue;
         }
-        int high = digit_value(from[1]);
-        int low = high >= 0 ? digit_value(from[2]) : -1;
+        int high = utf8_hex_digit(from[1]);
+        int low = high >= 0 ? utf8_hex_digit(from[2]) : -1;
         if (low < 0 || (high == 0 && low == 0))
             return false;
         *to++ = (char)(high << 4 | low);

@@ -2,26 +2,18 @@
 /* secret.c -- takes secrets out of texts that others wrote. */
 #include "object/secret.h"
 
-#include <ctype.h>
 #include <string.h>
 
 #define SHORTEST_SECRET 4u /* a shorter one is part of too many words */
-
-static int hex_of(char c)
-{
-    if (!isxdigit((unsigned char)c))
-        return -1;
-    return isdigit((unsigned char)c) ? c - '0' : tolower((unsigned char)c) - 'a' + 10;
-}
 
 /* How many characters of ${text} stand for ${wanted}: 1, 3 for "%2F", 0 for none. */
 static size_t character_of(const char *text, char wanted)
 {
     if (text[0] == wanted)
         return 1;
-    if (text[0] != '%' || hex_of(text[1]) < 0 || hex_of(text[2]) < 0)
+    if (text[0] != '%' || utf8_hex_digit(text[1]) < 0 || utf8_hex_digit(text[2]) < 0)
         return 0;
-    return hex_of(text[1]) * 16 + hex_of(text[2]) == (unsigned char)wanted ? 3 : 0;
+    return utf8_hex_digit(text[1]) * 16 + utf8_hex_digit(text[2]) == (unsigned char)wanted ? 3 : 0;
 }
 
 /* The length of ${text}'s beginning that is a part of the secret with at least ${least} characters;

@@ -279,15 +279,3 @@ enum sidestep_status sidestep_find_latest(const char *root, enum sidestep_verify
         .store = store, .mode = verify, .workers = workers, .options = &inner};
     return find(root, &how, report, err);
 }
-
-enum sidestep_status sidestep_latest(const char *root, enum sidestep_verify_mode verify,
-                                     char **path, struct sidestep_error *err)
-{
-    OWNED_BY(sidestep_latest_report_release) struct sidestep_latest_report report = {0};
-
-    if (root == NULL || path == NULL)
-        return FAIL(err, SIDESTEP_EINVAL, "root or path is NULL");
-    TRY(sidestep_find_latest(root, verify, NULL, &report, err));
-    *path = memory_strdup(report.path);
-    return *path != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, strlen(report.path));
-}

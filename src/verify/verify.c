@@ -326,8 +326,7 @@ static enum sidestep_status check_item(struct reader_file *file, const struct fo
                                 bytes + (first - s->begin), last - first, err));
     if (item->offset + item->bytes > s->end || item->transform != 0)
         return SIDESTEP_OK; /* it ends in a later range, or its other hashes are of decoded bytes */
-    if (hash_block_list(item->blocks, item->block_count).low != item->raw_hash.low ||
-        hash_block_list(item->blocks, item->block_count).high != item->raw_hash.high)
+    if (!hash128_equal(hash_block_list(item->blocks, item->block_count), item->raw_hash))
         return FAIL(err, SIDESTEP_ECORRUPT, "its block hashes do not match its hash");
     return check_envelope(file, item, s, bytes, err);
 }

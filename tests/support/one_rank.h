@@ -70,6 +70,19 @@ static inline bool step_exists(uint64_t step)
     return access(step_path(step), F_OK) == 0;
 }
 
+/* The path of the newest checkpoint, as `sidestep latest` finds it.  Free it. */
+static inline enum sidestep_status find_newest(const char *root, enum sidestep_verify_mode verify,
+                                               char **path, struct sidestep_error *why)
+{
+    struct sidestep_latest_report report = {0};
+    enum sidestep_status status = sidestep_find_latest(root, verify, NULL, &report, why);
+
+    if (status == SIDESTEP_OK)
+        *path = strdup(report.path);
+    sidestep_latest_report_release(&report);
+    return status;
+}
+
 /* Open a series in the directory; ${options} may be NULL. */
 static inline struct sidestep_series *open_with(const struct sidestep_series_options *options)
 {

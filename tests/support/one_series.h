@@ -26,10 +26,10 @@ static inline void expect_latest(uint64_t want)
 {
     char *latest = NULL, path[256];
 
-    ASSERT_OK(sidestep_latest(scratch.path, SIDESTEP_VERIFY_STRUCTURE, &latest, &err));
+    ASSERT_OK(find_newest(scratch.path, SIDESTEP_VERIFY_STRUCTURE, &latest, &err));
     snprintf(path, sizeof(path), "%s/step-%llu", scratch.path, (unsigned long long)want);
     assert_string_equal(latest, path);
-    sidestep_string_free(&latest);
+    free(latest);
 }
 
 /* Resume, and check that a resume and `sidestep latest` choose step ${want}. */

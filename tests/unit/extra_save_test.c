@@ -149,9 +149,9 @@ TEST(damage_is_found)
     assert_int_equal(unlink(inside(step_path(4), "trainer_state.json")), 0);
     char *newest = NULL;
     assert_int_equal(unlink(inside(step_path(5), "trainer_state.json")), 0);
-    ASSERT_OK(sidestep_latest(scratch.path, SIDESTEP_VERIFY_STRUCTURE, &newest, &err));
+    ASSERT_OK(find_newest(scratch.path, SIDESTEP_VERIFY_STRUCTURE, &newest, &err));
     assert_non_null(strstr(newest, "step-1")); /* another content of the same size */
-    sidestep_string_free(&newest);
+    free(newest);
 }
 
 TEST(names_that_cannot_be_saved_fail_in_the_call)

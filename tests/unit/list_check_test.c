@@ -134,7 +134,7 @@ TEST(a_lost_metadata_is_not_taken_for_an_empty_directory)
 
     save_steps(1, 1);
     unlink_in(1, ".metadata");
-    assert_int_equal(sidestep_latest(scratch.path, SIDESTEP_VERIFY_STRUCTURE, &latest, &err),
+    assert_int_equal(find_newest(scratch.path, SIDESTEP_VERIFY_STRUCTURE, &latest, &err),
                      SIDESTEP_ECORRUPT);
     assert_non_null(strstr(err.message, "sidestep rebuild"));
     series = open_with(NULL);
@@ -153,7 +153,7 @@ TEST(links_are_not_taken_for_an_empty_directory)
 
     save_steps(1, 1);
     run("cd %s && rm -r step-1 && ln -s elsewhere/step-1 step-1", scratch.path);
-    assert_int_equal(sidestep_latest(scratch.path, SIDESTEP_VERIFY_STRUCTURE, &latest, &err),
+    assert_int_equal(find_newest(scratch.path, SIDESTEP_VERIFY_STRUCTURE, &latest, &err),
                      SIDESTEP_EMISMATCH);
     assert_non_null(strstr(err.message, "'step-1': it is a symbolic link"));
     series = open_with(NULL);

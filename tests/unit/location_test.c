@@ -91,7 +91,7 @@ static void of_who_looks(void)
 
     REFUSED(sidestep_list_root(URL, &list, &err));
     REFUSED(sidestep_list_saving(URL, &saving, &err));
-    REFUSED(sidestep_latest(URL, SIDESTEP_VERIFY_STRUCTURE, &latest, &err));
+    REFUSED(find_newest(URL, SIDESTEP_VERIFY_STRUCTURE, &latest, &err));
     REFUSED(sidestep_checkpoint_open(URL, &checkpoint, &err));
     REFUSED(sidestep_verify(URL, NULL, &verified, &err));
     REFUSED(sidestep_diff(URL, "good", NULL, &differences, &err));

@@ -131,9 +131,9 @@ static void expect_newest(uint64_t step)
 {
     char *latest = NULL;
 
-    ASSERT_OK(sidestep_latest(scratch.path, SIDESTEP_VERIFY_READ, &latest, &err));
+    ASSERT_OK(find_newest(scratch.path, SIDESTEP_VERIFY_READ, &latest, &err));
     assert_string_equal(latest, step_path(step));
-    sidestep_string_free(&latest);
+    free(latest);
 }
 
 /* Files, links and pipes that claim to be the newest, or to know which it is. */

@@ -190,7 +190,7 @@ TEST(another_runs_checkpoint_is_passed_over)
     assert_int_equal(resume(series, &step, rejected), SIDESTEP_EMISMATCH); /* not "nothing yet" */
     close_series(&series);
     char *latest = NULL;
-    assert_int_equal(sidestep_latest(scratch.path, SIDESTEP_VERIFY_STRUCTURE, &latest, &err),
+    assert_int_equal(find_newest(scratch.path, SIDESTEP_VERIFY_STRUCTURE, &latest, &err),
                      SIDESTEP_EMISMATCH);
     assert_non_null(strstr(err.message, "of another run"));
     options.flags = SIDESTEP_SERIES_ANY_RUN;

@@ -80,7 +80,7 @@ static void expect_refused(enum sidestep_status want, const char *word)
     if (status != want || strstr(err.message, word) == NULL)
         fail_msg("%d: %s", (int)status, status != SIDESTEP_OK ? err.message : "resumed");
     close_series(&series);
-    assert_int_equal(sidestep_latest(scratch.path, SIDESTEP_VERIFY_STRUCTURE, &latest, &err), want);
+    assert_int_equal(find_newest(scratch.path, SIDESTEP_VERIFY_STRUCTURE, &latest, &err), want);
     assert_true(holds("test -d step-1 && test -d step-2 && ! ls -A | grep -q bad"));
 }
 

@@ -47,10 +47,10 @@ static void expect_latest(const char *name)
 {
     char *latest = NULL, path[512];
 
-    ASSERT_OK(sidestep_latest(scratch.path, SIDESTEP_VERIFY_STRUCTURE, &latest, &err));
+    ASSERT_OK(find_newest(scratch.path, SIDESTEP_VERIFY_STRUCTURE, &latest, &err));
     snprintf(path, sizeof(path), "%s/%s", scratch.path, name);
     assert_string_equal(latest, path);
-    sidestep_string_free(&latest);
+    free(latest);
 }
 
 static void expect_resume(struct sidestep_series *series, uint64_t want)

@@ -415,8 +415,8 @@ static void *keep_looking(void *context)
         char *path = NULL;
         size_t committed = 0;
         bool found =
-            sidestep_latest(scratch.path, SIDESTEP_VERIFY_STRUCTURE, &path, &why) == SIDESTEP_OK;
-        sidestep_string_free(&path);
+            find_newest(scratch.path, SIDESTEP_VERIFY_STRUCTURE, &path, &why) == SIDESTEP_OK;
+        free(path);
         if (!found)
             print_message("# latest: %s\n", why.message);
         if (sidestep_list_root(scratch.path, &list, NULL) == SIDESTEP_OK)

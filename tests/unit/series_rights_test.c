@@ -76,7 +76,7 @@ static int permissions_come_and_go(void)
     NEED(sidestep_series_open(own, scratch.path, NULL, &series, &err) == SIDESTEP_EPERM);
     NEED(strstr(err.message, scratch.path) != NULL && series == NULL);
     NEED(load_by_name(own, 3)); /* a reader can */
-    NEED(sidestep_latest(scratch.path, SIDESTEP_VERIFY_BEFORE, &latest, &err) == SIDESTEP_OK);
+    NEED(find_newest(scratch.path, SIDESTEP_VERIFY_BEFORE, &latest, &err) == SIDESTEP_OK);
     NEED(strstr(latest, "step-3") != NULL);
     free(latest);
     NEED(chmod(scratch.path, 0755) == 0 && chmod(dir, 0755) == 0);
@@ -85,7 +85,7 @@ static int permissions_come_and_go(void)
     NEED(sidestep_series_load(series, world.state, NULL, &step, NULL, rejected, &err) ==
          SIDESTEP_EPERM);
     NEED(strstr(err.message, "step-3") != NULL && strstr(err.message, "by naming it") != NULL);
-    NEED(sidestep_latest(scratch.path, SIDESTEP_VERIFY_STRUCTURE, &latest, &err) == SIDESTEP_EPERM);
+    NEED(find_newest(scratch.path, SIDESTEP_VERIFY_STRUCTURE, &latest, &err) == SIDESTEP_EPERM);
     NEED(chmod(step_path(3), 0755) == 0); /* no older one was taken, and it is unchanged */
     for (size_t i = 0; i < sizeof(records) / sizeof(records[0]); i++) {
         snprintf(dir, sizeof(dir), "chmod %s %s/%s", "000", step_path(3), records[i]);
@@ -170,7 +170,7 @@ static int what_may_not_be_read_is_no_damage(void)
         NEED(sidestep_load(own, step_path(3), world.state, NULL, NULL, &err) == SIDESTEP_EPERM);
         NEED(sidestep_series_load(series, world.state, &before, &step, NULL, NULL, &err) ==
              SIDESTEP_EPERM);
-        NEED(sidestep_latest(scratch.path, SIDESTEP_VERIFY_READ, &latest, &err) == SIDESTEP_EPERM);
+        NEED(find_newest(scratch.path, SIDESTEP_VERIFY_READ, &latest, &err) == SIDESTEP_EPERM);
         NEED(presence_of(3, &status) == SIDESTEP_UNREADABLE && status == SIDESTEP_EPERM);
         if (is_shard)
             NEED(verify_says_unreadable(3) && info_says_unreadable(3));
@@ -259,10 +259,10 @@ static bool resumes(struct sidestep_series *series, uint64_t step, uint64_t cont
 
     world_fill(&world, 999);
     if (sidestep_series_load(series, world.state, NULL, &got, NULL, NULL, &err) != SIDESTEP_OK ||
-        sidestep_latest(scratch.path, SIDESTEP_VERIFY_READ, &latest, &err) != SIDESTEP_OK)
+        find_newest(scratch.path, SIDESTEP_VERIFY_READ, &latest, &err) != SIDESTEP_OK)
         return false;
     bool is_same = strcmp(latest, step_path(step)) == 0;
-    sidestep_string_free(&latest);
+    free(latest);
     return got == step && is_same && world_check(&world, content) == 0;
 }
 
@@ -328,7 +328,7 @@ static int newest_of_a_template_is_unreadable(void)
         snprintf(path, sizeof(path), "%s/%s", scratch.path, shut[i]);
         NEED(chmod(path, 0) == 0);
         NEED(fails_at_the_newest(
-            sidestep_latest(scratch.path, SIDESTEP_VERIFY_STRUCTURE, &latest, &err)));
+            find_newest(scratch.path, SIDESTEP_VERIFY_STRUCTURE, &latest, &err)));
         NEED(fails_at_the_newest(
             sidestep_series_load(series, world.state, NULL, &step, NULL, NULL, &err)));
     }
@@ -432,9 +432,9 @@ static int disk_becomes_read_only(void)
     NEED(report.removed_count == 0 && report.kept_count == 2);
     NEED(strstr(report.kept[0], "step-1: the directory that it is in may not be written") != NULL);
     sidestep_gc_report_release(&report);
-    NEED(sidestep_latest(scratch.path, SIDESTEP_VERIFY_BEFORE, &latest, &err) == SIDESTEP_OK);
+    NEED(find_newest(scratch.path, SIDESTEP_VERIFY_BEFORE, &latest, &err) == SIDESTEP_OK);
     NEED(strcmp(latest, step_path(2)) == 0);
-    sidestep_string_free(&latest);
+    free(latest);
     NEED(load_by_name(own, 1) && load_by_name(own, 2));
     /* Nothing of all this was lost. */
     NEED(mount("disk", scratch.path, "tmpfs", MS_REMOUNT, NULL) == 0);
@@ -478,9 +478,9 @@ static int disk_is_full(void)
     NEED(series == NULL && strstr(err.message, scratch.path) != NULL);
     NEED(sidestep_save(own, step_path(4), world.state, NULL, NULL, &err) == SIDESTEP_ENOSPC);
     NEED(!step_exists(4) && load_by_name(own, 1)); /* readers are not affected */
-    NEED(sidestep_latest(scratch.path, SIDESTEP_VERIFY_BEFORE, &latest, &err) == SIDESTEP_OK);
+    NEED(find_newest(scratch.path, SIDESTEP_VERIFY_BEFORE, &latest, &err) == SIDESTEP_OK);
     NEED(strcmp(latest, step_path(3)) == 0);
-    sidestep_string_free(&latest);
+    free(latest);
     NEED(sidestep_prune(scratch.path, &keep, 0, &report, &err) == SIDESTEP_OK);
     NEED(report.removed_count == 2 && !step_exists(1) && !step_exists(2)); /* deletion helps */
     sidestep_gc_report_release(&report);
