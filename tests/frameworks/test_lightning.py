@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import os
+import shutil
 from pathlib import Path
 
 import environments
@@ -146,6 +147,63 @@ def test_a_file_of_lightning_is_resumed(runs, tmp_path):
     assert (tmp_path / "last.ckpt").is_dir()
     expected = [of_step(3), of_step(SAVED), of_step(9), of_step(STEPS), "last.ckpt"]
     assert entries(tmp_path) == sorted(expected)
+
+
+def files_in(folder):
+    return {path: path.read_bytes() for path in Path(folder).rglob("*") if path.is_file()}
+
+
+def by_name(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+def plant(folder):
+    """Files of others, with names that might be ours; the names, and what is in them."""
+    mine = {name: name.encode() for name in ("last-before.ckpt", "last.ckpt.part", "notes.txt")}
+    for name, content in mine.items():
+        (folder / name).write_bytes(content)
+        os.utime(folder / name, (0, 0))  # Lightning takes the newest of last*.ckpt
+    return mine
+
+
+def is_ours(path):
+    try:
+        return sidestep.load_metadata(path).format == "sidestep"
+    except sidestep.Error:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("strategy", "place"),
+    [
+        ("auto", "put_file_aside"),
+        ("auto", "start_save"),
+        ("auto", "soon20"),
+        ("parallel", "start_save"),
+        ("parallel", "soon20"),
+    ],
+)
+def test_what_lightning_saved_last_outlives_a_killed_save(runs, tmp_path, strategy, place):
+    """Its last.ckpt, a file or a directory of shards, is there until ours is committed in its
+    place.  Before that, both go on from it; afterwards, ours does.  Files of others stay."""
+    _, losses = runs.undisturbed(strategy)
+    root, last = tmp_path / "root", ["--save-last", "true"]
+    runs.run(root, strategy, "--stock", "--steps", SAVED, *last).ok()
+    mine = plant(root)
+    theirs = set(files_in(root).values())
+    words = "--resume", "last", "--kill", KILLED, "--kill-in", place
+    killed = runs.run(root, strategy, *last, *words)
+    assert killed.status != 0 and max(losses_of(killed)) >= KILLED - 1, killed.output
+    is_committed = is_ours(root / "last.ckpt")
+    assert not is_committed or place.startswith("soon")
+    assert is_committed or theirs <= set(files_in(root).values())
+    for words in [[]] if is_committed else [[], ["--stock"]]:
+        copy = tmp_path / "-".join(["copy", *words])
+        shutil.copytree(root, copy, symlinks=True)
+        resumed = runs.run(copy, strategy, *last, *words, "--resume", "last")
+        resumed.ok()
+        assert losses_of(resumed) == since(KILLED if is_committed else SAVED, losses)
+        assert mine.items() <= by_name(copy).items()
 
 
 def test_lightning_resumes_from_a_file_made_of_ours(runs, lightning, tmp_path):

@@ -175,9 +175,20 @@ def put_file_aside(path: str) -> Optional[str]:
     """
     if not os.path.isfile(path) and not os.path.islink(path):
         return None
+    aside = free_name(path)
+    os.replace(path, aside)
+    return aside
+
+
+def free_name(path: str) -> str:
+    """A name beside ``path`` that nothing has, and that ``ckpt_path="last"`` considers:
+    last-before.ckpt, last-before-2.ckpt ..."""
     stem, extension = os.path.splitext(path)
-    os.replace(path, f"{stem}-before{extension}")
-    return f"{stem}-before{extension}"
+    name, number = f"{stem}-before{extension}", 1
+    while os.path.lexists(name):
+        number += 1
+        name = f"{stem}-before-{number}{extension}"
+    return name
 
 
 def is_urgent(path: str) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 from .._rotation import under_way
 from ._files import read_directory
-from ._io import wait_for
+from ._io import free_name, wait_for
 from ._modules import of_fabric, of_pytorch
 
 _io = of_fabric("utilities.cloud_io")
@@ -54,9 +54,9 @@ def _move_link(filepath: str, linkpath: str, failure: Any) -> None:
         return
     target = os.path.relpath(filepath, os.path.dirname(linkpath))
     if os.path.isdir(linkpath) and not os.path.islink(linkpath):
-        os.replace(linkpath, f"{os.path.splitext(linkpath)[0]}-before.ckpt")
-    part = f"{linkpath}.part"
-    if os.path.lexists(part):
+        os.replace(linkpath, free_name(linkpath))
+    part = os.path.join(os.path.dirname(linkpath), f".{os.path.basename(linkpath)}.sidestep-link")
+    if os.path.islink(part):
         os.unlink(part)
     os.symlink(target, part)
     os.replace(part, linkpath)

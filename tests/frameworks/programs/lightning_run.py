@@ -2,7 +2,8 @@
 """A training in Lightning of a tiny model.  Prints "loss STEP VALUE" for each step, in full
 precision, and what its ModelCheckpoint ended with.
 
-At step KILL the process is killed by SIGKILL while the save of that step is under way.
+At step KILL the process is killed by SIGKILL while the save of that step is under way.  --kill-in:
+where, for a save to last.ckpt; "soon": some milliseconds after it began, committed or not.
 """
 
 import argparse
@@ -10,6 +11,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 
 import torch
 import torch.distributed as dist
@@ -36,10 +38,11 @@ class Numbers(Dataset):
 
 
 class Model(LightningModule):
-    def __init__(self, width=32, kill=0, term=0, strategy="auto", freeze=False):
+    def __init__(self, width=32, kill=0, kill_in="", term=0, strategy="auto", freeze=False):
         super().__init__()
-        self.save_hyperparameters(ignore=["kill", "term", "strategy", "freeze"])
+        self.save_hyperparameters(ignore=["kill", "kill_in", "term", "strategy", "freeze"])
         self.kill, self.term, self.strategy, self.freeze = kill, term, strategy, freeze
+        self.kill_in = kill_in
         self.layers = torch.nn.Sequential(
             torch.nn.Linear(16, width), torch.nn.Tanh(), torch.nn.Linear(width, 16)
         )
@@ -83,11 +86,15 @@ class Model(LightningModule):
             strategy = self.trainer.strategy
             saver = strategy if hasattr(strategy, "rotation") else strategy.checkpoint_io
             saver.rotation.wait()  # else the save of this step may have to wait for them
+            if self.kill_in:
+                kill_in(self.kill_in, saver)
+            if self.kill_in.startswith("soon"):
+                return
             self.pause = sidestep.paused()  # the save does not end before it is killed
             self.pause.__enter__()
 
     def on_train_batch_end(self, *_):
-        if self.kill and self.global_step == self.kill:
+        if self.kill and self.global_step == self.kill and not self.kill_in:
             os.kill(os.getpid(), signal.SIGKILL)
         if self.term and self.global_step == self.term:
             os.kill(os.getpid(), signal.SIGTERM)
@@ -95,6 +102,29 @@ class Model(LightningModule):
     def configure_optimizers(self):
         optimizer = torch.optim.Adam(self.parameters(), lr=0.01)
         return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 3, 0.9)]
+
+
+def die(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def kill_in(place, saver):
+    """From now on, the process dies in a save to last.ckpt: after the step PLACE of it."""
+    from sidestep.lightning import _io, _strategies
+
+    where = _strategies if hasattr(saver, "saves_shards") else _io
+    step = "start_save" if place.startswith("soon") else place
+    real = getattr(where, step)
+
+    def then_die(*args, **options):
+        found = real(*args, **options)
+        if any(os.path.basename(str(word)) == "last.ckpt" for word in args):
+            if step == place:
+                die()
+            threading.Timer(float(place.removeprefix("soon")) / 1000, die).start()
+        return found
+
+    setattr(where, step, then_die)
 
 
 def strategy_of(given, ours):
@@ -134,6 +164,7 @@ def main():
     parser.add_argument("--every", type=int, default=3)
     parser.add_argument("--resume")
     parser.add_argument("--kill", type=int, default=0)
+    parser.add_argument("--kill-in", default="")
     parser.add_argument("--term", type=int, default=0)
     parser.add_argument("--top-k", type=int, default=-1)
     parser.add_argument("--save-last", default="")
@@ -181,7 +212,8 @@ def main():
         enable_model_summary=False,
         default_root_dir=given.root,
     )
-    model = Model(kill=given.kill, term=given.term, strategy=given.strategy, freeze=given.freeze)
+    names = "kill", "kill_in", "term", "strategy", "freeze"
+    model = Model(**{name: getattr(given, name) for name in names})
     trainer.fit(model, StatefulDataLoader(Numbers(), batch_size=4), ckpt_path=given.resume)
     if given.final:
         trainer.save_checkpoint(given.final)
