@@ -28,14 +28,9 @@ void object_deletion_release(struct object_deletion *deletion)
  * OBJECT_SAVES_DIR. "": no save. */
 static void save_id_of(const char *name, char save_id[SAVE_ID_HEX])
 {
-    size_t scheme = strlen(OBJECT_SAVES_DIR);
-
     save_id[0] = '\0';
-    if (strncmp(name, OBJECT_SAVES_DIR, scheme) != 0)
+    if (object_record_find(name, save_id) == OBJECT_RECORD_NONE)
         memcpy(save_id, file_name_parse(name).save_id, SAVE_ID_HEX);
-    else if (strspn(name + scheme, "0123456789abcdef") == SAVE_ID_HEX - 1 &&
-             name[scheme + SAVE_ID_HEX - 1] == '/')
-        snprintf(save_id, SAVE_ID_HEX, "%.*s", (int)SAVE_ID_HEX - 1, name + scheme);
 }
 
 static bool is_ours(const char *name)
@@ -72,11 +67,12 @@ static bool add_listed(void *context, const struct object_info *info)
 {
     struct object_deletion *deletion = context;
     const char *name = info->key + strlen(object_store_prefix(deletion->dir));
+    char save_id[SAVE_ID_HEX];
 
     if (!is_ours(name))
         deletion->objection = HAS_OTHERS;
-    else if (strncmp(name, OBJECT_SAVES_DIR, strlen(OBJECT_SAVES_DIR)) == 0 &&
-             file_name_has_suffix(name, "/pending") && !fault_hit("object.pending") &&
+    else if (object_record_find(name, save_id) == OBJECT_RECORD_MARKER &&
+             !fault_hit("object.pending") &&
              (info->now == 0 || info->now - info->modified <= OBJECT_DEAD_SECONDS))
         deletion->objection = IS_PENDING;
     deletion->no_memory = !add_key(deletion, name, info);

@@ -35,6 +35,52 @@ void object_rank_key(const struct commit *commit, const char *kind, uint32_t ran
     object_save_key(commit, name, key);
 }
 
+static bool parse_rank(const char *digits, uint32_t *rank)
+{
+    int64_t number = file_name_parse_number(digits, strchr(digits, '\0'));
+
+    if (number < 0 || number > UINT32_MAX || (digits[0] == '0' && digits[1] != '\0'))
+        return false;
+    *rank = (uint32_t)number;
+    return true;
+}
+
+enum object_record object_record_parse(const char *name, uint32_t *rank)
+{
+    static const struct {
+        const char *name;
+        enum object_record record;
+    } records[] = {
+        {"pending", OBJECT_RECORD_MARKER},  {OBJECT_EXPORT_MARKER, OBJECT_RECORD_EXPORT},
+        {"outcome", OBJECT_RECORD_OUTCOME}, {"yes.", OBJECT_RECORD_VOTE},
+        {"failed.", OBJECT_RECORD_FAILURE}, {"alive.", OBJECT_RECORD_ALIVE},
+    };
+
+    *rank = 0;
+    for (size_t i = 0; i < ARRAY_LENGTH(records); i++) {
+        size_t length = strlen(records[i].name);
+        bool has_rank = records[i].name[length - 1] == '.';
+        if (strncmp(name, records[i].name, length) == 0 &&
+            (has_rank ? parse_rank(name + length, rank) : name[length] == '\0'))
+            return records[i].record;
+    }
+    return OBJECT_RECORD_NONE;
+}
+
+enum object_record object_record_find(const char *name, char save_id[SAVE_ID_HEX])
+{
+    const char *id = name + strlen(OBJECT_SAVES_DIR);
+    uint32_t rank;
+
+    if (strncmp(name, OBJECT_SAVES_DIR, strlen(OBJECT_SAVES_DIR)) != 0 ||
+        strspn(id, "0123456789abcdef") != SAVE_ID_HEX - 1 || id[SAVE_ID_HEX - 1] != '/')
+        return OBJECT_RECORD_NONE;
+    enum object_record record = object_record_parse(id + SAVE_ID_HEX, &rank);
+    if (record != OBJECT_RECORD_NONE)
+        snprintf(save_id, SAVE_ID_HEX, "%.*s", (int)SAVE_ID_HEX - 1, id);
+    return record;
+}
+
 struct object_client *object_commit_client(const struct commit *commit)
 {
     assert(commit->store != NULL);

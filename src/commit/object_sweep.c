@@ -44,24 +44,22 @@ static void release_search(struct search *search)
     free(search->found);
 }
 
-/* "<save id>/<name>" below OBJECT_SAVES_DIR. */
-static bool parse_save_object(const char *rest, struct found *found)
+/* The name begins with OBJECT_SAVES_DIR. */
+static bool parse_record(const char *name, struct found *found)
 {
-    if (strspn(rest, "0123456789abcdef") != SAVE_ID_HEX - 1 || rest[SAVE_ID_HEX - 1] != '/')
-        return false;
-    snprintf(found->save_id, sizeof(found->save_id), "%.*s", (int)SAVE_ID_HEX - 1, rest);
-    found->is_marker = strcmp(rest + SAVE_ID_HEX, "pending") == 0;
-    found->is_outcome = strcmp(rest + SAVE_ID_HEX, "outcome") == 0;
-    found->is_export = strcmp(rest + SAVE_ID_HEX, OBJECT_EXPORT_MARKER) == 0;
-    found->is_marker |= found->is_export;
-    return true;
+    enum object_record record = object_record_find(name, found->save_id);
+
+    found->is_export = record == OBJECT_RECORD_EXPORT;
+    found->is_marker = found->is_export || record == OBJECT_RECORD_MARKER;
+    found->is_outcome = record == OBJECT_RECORD_OUTCOME;
+    return record != OBJECT_RECORD_NONE;
 }
 
 /* Does ${name} belong to a save? A shard without a save id is a copy from a file system. */
 static bool parse(const char *name, struct found *found)
 {
     if (strncmp(name, OBJECT_SAVES_DIR, strlen(OBJECT_SAVES_DIR)) == 0)
-        return parse_save_object(name + strlen(OBJECT_SAVES_DIR), found);
+        return parse_record(name, found);
     found->is_export_file = object_export_parse(name, found->save_id);
     if (found->is_export_file)
         return true;

@@ -82,19 +82,19 @@ static bool count_one(void *context, const struct object_info *info)
     const struct vote_count *count = context;
     struct tally *tally = count->tally;
     const char *name = info->key + count->prefix_length;
-    const char *dot = strchr(name, '.');
-    int64_t rank = dot != NULL ? file_name_parse_number(dot + 1, strchr(dot, '\0')) : -1;
+    uint32_t rank;
+    enum object_record record = object_record_parse(name, &rank);
 
     /* Refreshed "alive" objects and completed uploads are progress. */
     tally->progress += 1 + (uint64_t)info->modified;
-    if (rank < 0 || rank >= tally->commit->world_size)
+    if (record < OBJECT_RECORD_VOTE || rank >= tally->commit->world_size)
         return true;
     tally->seen[rank] = 1;
-    if (strncmp(name, "yes.", 4) == 0 && !tally->voted[rank]) {
+    if (record == OBJECT_RECORD_VOTE && !tally->voted[rank]) {
         tally->voted[rank] = 1;
         tally->yes_count++;
         assert(tally->yes_count <= tally->commit->world_size);
-    } else if (strncmp(name, "failed.", 7) == 0 &&
+    } else if (record == OBJECT_RECORD_FAILURE &&
                (tally->failed_rank < 0 || rank < tally->failed_rank)) {
         tally->failed_rank = rank;
     }

@@ -173,7 +173,7 @@ int64_t file_name_parse_number(const char *digits, const char *end)
     if (digits == end)
         return -1;
     for (; digits < end; digits++)
-        if (__builtin_mul_overflow(number, 10, &number) ||
+        if (*digits < '0' || *digits > '9' || __builtin_mul_overflow(number, 10, &number) ||
             __builtin_add_overflow(number, *digits - '0', &number))
             return -1;
     return number;

@@ -60,7 +60,8 @@ static inline bool file_name_has_rank(enum file_name_kind kind)
 /* Is it a save id of sidestep?  NULL is not. */
 bool file_name_is_save_id(const char *id);
 bool file_name_has_suffix(const char *name, const char *ending);
-/* The number with the decimal digits [digits, end).  -1: there are none, or it is too large. */
+/* The number with the decimal digits [digits, end).  -1: there are none, other characters, or it is
+ * too large. */
 int64_t file_name_parse_number(const char *digits, const char *end);
 /* The suffix of ${name}, if only files of sidestep have it.  Otherwise NULL. */
 const char *file_name_reserved_suffix(const char *name);

@@ -12,20 +12,14 @@
 static enum sidestep_status note_vote(struct writers *writers, const char *name,
                                       struct sidestep_error *err)
 {
-    static const struct {
-        const char *prefix;
-        enum writer_state state;
-    } kinds[] = {{"alive.", WRITER_WRITING}, {"yes.", WRITER_DONE}, {"failed.", WRITER_FAILED}};
+    static const enum writer_state states[] = {[OBJECT_RECORD_VOTE] = WRITER_DONE,
+                                               [OBJECT_RECORD_FAILURE] = WRITER_FAILED,
+                                               [OBJECT_RECORD_ALIVE] = WRITER_WRITING};
+    uint32_t rank;
+    enum object_record record = object_record_parse(name, &rank);
 
-    for (size_t i = 0; i < ARRAY_LENGTH(kinds); i++) {
-        size_t length = strlen(kinds[i].prefix);
-        if (strncmp(name, kinds[i].prefix, length) != 0)
-            continue;
-        int64_t rank = file_name_parse_number(name + length, strchr(name, '\0'));
-        if (rank >= 0 && rank <= UINT32_MAX)
-            TRY(writers_note(writers, (uint32_t)rank, kinds[i].state, NULL, err));
-    }
-    return SIDESTEP_OK;
+    return record < OBJECT_RECORD_VOTE ? SIDESTEP_OK
+                                       : writers_note(writers, rank, states[record], NULL, err);
 }
 
 static enum sidestep_status note_shard(struct writers *writers, const struct writers_save *save,
