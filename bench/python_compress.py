@@ -60,7 +60,8 @@ class Bench:
 
     def ours(self, compress):
         def save():
-            sidestep.save(self.state, storage_writer=sidestep.Writer(self.path, compress=compress))
+            sidestep.save(self.state, storage_writer=sidestep.Writer(
+                self.path, options=sidestep.SaveOptions(compress=compress)))
         return save
 
     def stock(self, threads, extensions):
@@ -105,7 +106,8 @@ class Bench:
         """Measure how long the call stops the trainer, with and without compression."""
         def run(compress):
             warm(tensors_of(self.state), self.bytes)
-            writer = sidestep.Writer(self.path, compress=compress)
+            options = sidestep.SaveOptions(compress=compress)
+            writer = sidestep.Writer(self.path, options=options)
             began = time.monotonic()
             handle = sidestep.async_save(self.state, storage_writer=writer)
             seconds = time.monotonic() - began
@@ -124,7 +126,8 @@ class Bench:
     def gains(self):
         """Measure saved bytes and encoding speed for weights, first moments and second moments."""
         for part, tensors in self.state.items():
-            handle = sidestep.async_save(tensors, storage_writer=sidestep.Writer(self.path, compress="planes"))
+            planes = sidestep.SaveOptions(compress="planes")
+            handle = sidestep.async_save(tensors, storage_writer=sidestep.Writer(self.path, options=planes))
             handle.result()
             raw, stored, seconds = (sum(column) for column in zip(*handle.progress().gains.values()))
             self.report(f"saved of {part} by planes", "share", 0, [100 * (1 - stored / raw)])

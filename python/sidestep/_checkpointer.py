@@ -16,7 +16,6 @@ from ._c import abi
 from ._c.abi import Status
 from ._c.checked import (
     a_count,
-    a_flag,
     a_function,
     a_number,
     a_path,
@@ -45,9 +44,10 @@ from ._option_groups import (
     RetentionPolicy,
     SaveOptions,
     SchedulePolicy,
+    save_options,
     values_of,
 )
-from ._options import Interval, Ways, check_compression, check_spread, series_options
+from ._options import Interval, series_options
 from ._parents import try_make_parents
 from ._roots import latest, pin
 from ._roots import tag as _tag
@@ -130,10 +130,7 @@ class Checkpointer:
         self._failures = Failures()
         if final is not None and not isinstance(final, Final):
             raise TypeError(f"final={final!r} is no sidestep.Final")
-        check_compression(more["compress"])
-        check_spread(more["spread_s"])
-        self._final, self._compress, self._spread_s = final, more["compress"], more["spread_s"]
-        self._strict_objects = a_flag(more["strict_objects"], "strict_objects")
+        self._final, self._options = final, save_options(options, series=True)
         self._max_failures = a_count(more["max_failures"], "max_failures")
         given = more["grace_s"]
         self._grace_s = GRACE_S if given is None else a_number(given, "grace_s")
@@ -146,7 +143,7 @@ class Checkpointer:
         self._is_late = False  # and the grace time is over
         self.environment = environment()
         self._at_signal = one_of("at_signal", more["at_signal"], ("save", "finish", "abort"))
-        if a_flag(more["fence"], "fence"):
+        if self._options.fence:
             fence_optimizers()
         self._due = 0
         queue = a_count(more["queue"], "queue", least=1, most=abi.MAX_QUEUE)
@@ -155,8 +152,7 @@ class Checkpointer:
         self._last: Optional[SaveHandle] = None
         self._last_step = -1
         self._resumed_step = -1
-        ways = Ways(more["snapshot"], more["io"], more["user_faults"]).check()
-        self._engine = engine_for(process_group, no_dist=no_dist, ways=ways)
+        self._engine = engine_for(process_group, no_dist=no_dist, ways=self._options.ways)
         _names.prepare()  # so that the first save need not, while the trainer waits
         self._engine.comm.ends_at = float("inf")
         self._signals = Signals(signals, self._asked_to_stop)
@@ -278,8 +274,8 @@ class Checkpointer:
                 step,
                 prepared,
                 failure=failure,
-                compress=self._compress,
-                spread_s=self._spread_s,
+                compress=self._options.compress,
+                spread_s=self._options.spread_s,
                 queue=self._queue,
             )
         except Error as error:
@@ -504,7 +500,7 @@ class Checkpointer:
             a_state(values, f"what {type(state).__qualname__}.state_dict() returns")
         else:
             values = call_stateful(state)
-        return self._engine.states.get(flatten(values), strict_objects=self._strict_objects)
+        return self._engine.states.get(flatten(values), strict_objects=self._options.strict_objects)
 
     def _finish_last(self, handle: SaveHandle, metrics: Any, tags: Any) -> SaveHandle:
         """Finish a run whose last step was saved without ``final``."""

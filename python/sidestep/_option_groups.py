@@ -8,8 +8,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, Optional
 
+from ._c.checked import a_flag
 from ._c.errors import Error
 from ._handle import SaveHandle
+from ._options import Ways, check_compression, check_spread
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,22 @@ class SaveOptions:
     user_faults: Optional[bool] = None
     strict_objects: bool = False
 
+    def check(self, *, series: bool = False) -> SaveOptions:
+        """These options.  TypeError, ValueError: one is not valid, or needs a ``series``."""
+        check_compression(self.compress)
+        check_spread(self.spread_s)
+        self.ways.check()
+        for name in ("incremental", "fence", "strict_objects"):
+            a_flag(getattr(self, name), name)
+        if self.incremental and not series:
+            raise ValueError("incremental: only a Checkpointer shares files with earlier saves")
+        return self
+
+    @property
+    def ways(self) -> Ways:
+        """Those that choose the engine."""
+        return Ways(self.snapshot, self.io, self.user_faults)
+
 
 @dataclass(frozen=True)
 class Callbacks:
@@ -152,7 +170,20 @@ def values_of(groups: Mapping[str, Any]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for name, kind in GROUPS.items():
         one = groups[name]
-        if one is not None and not isinstance(one, kind):
-            raise TypeError(f"{name}={one!r} is not a sidestep.{kind.__name__}")
-        values.update({field.name: getattr(one or kind(), field.name) for field in fields(kind)})
+        values.update(
+            {field.name: getattr(a_group(name, one), field.name) for field in fields(kind)}
+        )
     return values
+
+
+def a_group(name: str, given: Any) -> Any:
+    """The group ``given`` as ``name``; None: its defaults.  TypeError: it is of another class."""
+    kind = GROUPS[name]
+    if given is not None and not isinstance(given, kind):
+        raise TypeError(f"{name}={given!r} is not a sidestep.{kind.__name__}")
+    return kind() if given is None else given
+
+
+def save_options(given: Optional[SaveOptions], *, series: bool = False) -> SaveOptions:
+    """The ``options`` of a save.  TypeError, ValueError: they are not valid, or need a series."""
+    return a_group("options", given).check(series=series)  # type: ignore[no-any-return]

@@ -20,7 +20,7 @@ import torch.distributed.checkpoint as stock
 from states import in_groups
 
 import sidestep
-from sidestep import Checkpointer, Error, Final, Reader, Status, TrainState, Writer
+from sidestep import Checkpointer, Error, Final, Reader, SaveOptions, Status, TrainState, Writer
 from sidestep._c.checked import MAX_STEP
 
 URLS = ("S3://bucket/x", "gs://bucket", "file:///tmp/x", "S3A+x.1://y", Path("s3://b/x"))
@@ -424,7 +424,7 @@ def test_flags(good: str, here: Path, tmp_path: Path, wrong: Any) -> None:
         "strict_objects": [
             lambda: sidestep.save(a_state(), checkpoint_id=out, strict_objects=wrong),
             lambda: sidestep.async_save(a_state(), checkpoint_id=out, strict_objects=wrong),
-            lambda: Writer(out, strict_objects=wrong),
+            lambda: Writer(out, options=SaveOptions(strict_objects=wrong)),
         ],
         "overwrite": [lambda: Writer(out, overwrite=wrong)],
         "allow_pickle": [

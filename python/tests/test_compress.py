@@ -75,7 +75,7 @@ def test_saved_with_it(tmp_path: pathlib.Path, compress: str) -> None:
     if compress != "planes" and not extension.ZStandard.is_available():
         pytest.skip("torch finds no module for zstd here")
     path, state = tmp_path / "a", a_state()
-    dcp.save(state, storage_writer=dcp.Writer(path, compress=compress))
+    dcp.save(state, storage_writer=dcp.Writer(path, options=dcp.SaveOptions(compress=compress)))
     names = transforms(path)
     expected = ["sidestep.planes/1" if compress == "planes" else "stream.zstd/1"]
     assert names["torch.bfloat16"] == expected and names["large"] == expected
@@ -94,7 +94,9 @@ def test_stock_reads_zstd_as_it_is(tmp_path: pathlib.Path) -> None:
     if not extension.ZStandard.is_available():
         pytest.skip("torch finds no module for zstd here")
     state = a_state()
-    dcp.save(state, storage_writer=dcp.Writer(tmp_path / "a", compress="zstd"))
+    dcp.save(
+        state, storage_writer=dcp.Writer(tmp_path / "a", options=dcp.SaveOptions(compress="zstd"))
+    )
     got = zeros_like(state)
     stock.load(got, checkpoint_id=tmp_path / "a")
     assert_same(state, got)
@@ -102,7 +104,9 @@ def test_stock_reads_zstd_as_it_is(tmp_path: pathlib.Path) -> None:
 
 def test_stock_without_the_extension_says_so(tmp_path: pathlib.Path) -> None:
     state = a_state()
-    dcp.save(state, storage_writer=dcp.Writer(tmp_path / "a", compress="planes"))
+    dcp.save(
+        state, storage_writer=dcp.Writer(tmp_path / "a", options=dcp.SaveOptions(compress="planes"))
+    )
     with pytest.raises(CheckpointException, match=r"sidestep\.planes"):
         stock.load(zeros_like(state), checkpoint_id=tmp_path / "a")
 
@@ -184,7 +188,10 @@ def test_extensions_of_programs_are_left_to_torch(
 
 
 def test_gains_are_told(tmp_path: pathlib.Path) -> None:
-    handle = dcp.async_save(a_state(), storage_writer=dcp.Writer(tmp_path / "a", compress="planes"))
+    handle = dcp.async_save(
+        a_state(),
+        storage_writer=dcp.Writer(tmp_path / "a", options=dcp.SaveOptions(compress="planes")),
+    )
     handle.result()
     progress = handle.progress()
     raw, stored, seconds = progress.gains["bfloat16"]
@@ -203,7 +210,7 @@ def test_words_that_are_none_are_refused(
         with pytest.raises(
             ValueError, match=f"compress='{text}' is none of: none, zstd, planes, auto, zstd:1 to"
         ):
-            dcp.Writer(tmp_path / "a", compress=text)
+            dcp.Writer(tmp_path / "a", options=dcp.SaveOptions(compress=text))
     monkeypatch.setenv("SIDESTEP_COMPRESS", "7z")
     with pytest.raises(dcp.Error, match="SIDESTEP_COMPRESS is '7z'"):
         dcp.save(a_state(), checkpoint_id=tmp_path / "a")

@@ -19,7 +19,9 @@ STATE = {"w": torch.ones(4 << 20)}
 
 
 def saved(path: Path, **options: Any) -> SaveHandle:
-    handle = sidestep.async_save(STATE, storage_writer=Writer(path, **options), no_dist=True)
+    handle = sidestep.async_save(
+        STATE, storage_writer=Writer(path, options=SaveOptions(**options)), no_dist=True
+    )
     assert isinstance(handle, SaveHandle)
     handle.wait()
     return handle
@@ -64,13 +66,20 @@ def test_words_that_mean_nothing(tmp_path: Path) -> None:
     for wrong in ({"snapshot": "cows"}, {"io": "uring:0"}, {"io": "fast"}):
         (name,) = wrong
         with pytest.raises(ValueError, match=f"{name}='.*' is none of"):
-            Writer(tmp_path / "c", **wrong)  # type: ignore[arg-type]
+            Writer(tmp_path / "c", options=SaveOptions(**wrong))  # type: ignore[arg-type]
         with pytest.raises(ValueError, match=f"{name}='.*' is none of"):
             Checkpointer(
                 tmp_path / "r",
                 no_dist=True,
                 options=SaveOptions(**wrong),  # type: ignore[arg-type]
             )
+
+
+def test_what_a_writer_cannot_do(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="incremental: only a Checkpointer"):
+        Writer(tmp_path / "c", options=SaveOptions(incremental=True))
+    with pytest.raises(TypeError, match="is not a sidestep.SaveOptions"):
+        Writer(tmp_path / "c", options={"compress": "zstd"})  # type: ignore[arg-type]
 
 
 def two_ways(rank: int, root: str) -> list[str]:
@@ -80,7 +89,9 @@ def two_ways(rank: int, root: str) -> list[str]:
     for i in range(2):
         for snapshot in (None, "copy"):
             path = f"{root}/{i}{snapshot}"
-            handle = sidestep.async_save(state, storage_writer=Writer(path, snapshot=snapshot))
+            handle = sidestep.async_save(
+                state, storage_writer=Writer(path, options=SaveOptions(snapshot=snapshot))
+            )
             assert isinstance(handle, SaveHandle)
             found.append(handle.progress().snapshot if snapshot else "")
             handle.wait()

@@ -241,7 +241,10 @@ def test_stats_are_numpys(tmp_path: pathlib.Path, ours: str) -> None:
     }
     for compress in ("none", "planes"):
         path = tmp_path / compress
-        sidestep.save(state, storage_writer=sidestep.Writer(path, compress=compress))
+        sidestep.save(
+            state,
+            storage_writer=sidestep.Writer(path, options=sidestep.SaveOptions(compress=compress)),
+        )
         found = sidestep.stats(path)
         assert sorted(found) == ["clean", "complex", "nan", "nothing", "values"]
         finite = values[torch.isfinite(values)]

@@ -83,12 +83,15 @@ def _by_async_save(path: Path, values: dict[str, Any]) -> None:
 
 
 def _by_writer(path: Path, values: dict[str, Any]) -> None:
-    writer = sidestep.Writer(path, strict_objects=True)
+    writer = sidestep.Writer(path, options=sidestep.SaveOptions(strict_objects=True))
     sidestep.save(values, storage_writer=writer)
 
 
 def _by_torch(path: Path, values: dict[str, Any]) -> None:
-    stock.save(values, storage_writer=sidestep.Writer(path, strict_objects=True))
+    stock.save(
+        values,
+        storage_writer=sidestep.Writer(path, options=sidestep.SaveOptions(strict_objects=True)),
+    )
 
 
 def _by_checkpointer(path: Path, values: dict[str, Any]) -> None:

@@ -31,7 +31,7 @@ class Planes(StreamTransformExtension):
 
     It only decodes: an item is compressed by its dtype, which a stream does not know.
     ``FileSystemWriter(_extensions=[Planes()])`` is understood by `sidestep.save`, as
-    ``Writer(compress="planes")``.
+    ``SaveOptions(compress="planes")``.
     """
 
     @staticmethod
@@ -53,7 +53,7 @@ class Planes(StreamTransformExtension):
     def transform_to(self, output: IO[bytes]) -> IO[bytes]:
         """Raises NotImplementedError."""
         raise NotImplementedError(
-            "torch cannot write sidestep.planes: use sidestep.save, with Writer(compress='planes')"
+            "torch cannot write sidestep.planes: use sidestep.save, and compress='planes'"
         )
 
     def transform_from(self, input: IO[bytes]) -> IO[bytes]:

@@ -41,7 +41,7 @@ from .._engine import Engine, engine_alone
 from .._files import Files, set_files
 from .._handle import SaveHandle
 from .._modes import without_modes
-from .._options import Ways, check_compression
+from .._option_groups import SaveOptions, save_options
 from .._parents import make_parents
 from . import objects as _objects
 from .extension import compress_of
@@ -137,11 +137,8 @@ class Writer(_AtPath, StorageWriter):
     overwrite   True: replace an existing checkpoint in one step; False: refuse it (EEXISTS)
     step        the training step to record, for ``sidestep ls``; None: none
     timeout     seconds after which a silent rank fails the save
-    compress    "none"; "zstd" (stock torch reads it); "zstd:1" to "zstd:19" (also searches for
-                bytes that repeat); "planes" (smaller and faster; see `Planes`); "auto" (planes
-                where that is faster than the disk); None: the value of SIDESTEP_COMPRESS
+    options     `SaveOptions`; not ``incremental``, which needs a `Checkpointer`
     files       small files that are saved with the state: as in `sidestep.save`
-    snapshot, io, user_faults, strict_objects: as in `SaveOptions`
     _extensions torch's spelling: ``[ZStandard()]`` is "zstd", ``[Planes()]`` is "planes".  With any
                 other, `sidestep.save` and `async_save` leave the save to torch
 
@@ -157,21 +154,16 @@ class Writer(_AtPath, StorageWriter):
         overwrite: bool = True,
         step: Optional[int] = None,
         timeout: float = 600.0,
-        compress: Optional[str] = None,
+        options: Optional[SaveOptions] = None,
         files: Optional[Files] = None,
-        snapshot: Optional[str] = None,
-        io: Optional[str] = None,
-        user_faults: Optional[bool] = None,
-        strict_objects: bool = False,
         _extensions: Sequence[Any] = (),
     ) -> None:
         super().__init__()
-        self.ways = Ways(snapshot, io, user_faults).check()
-        check_compression(compress)
+        self.options = save_options(options)
         self.path = a_path(path, "path")
         self.files = files
-        self.strict_objects = a_flag(strict_objects, "strict_objects")
-        self.compress = compress if not _extensions else compress_of(_extensions)
+        if _extensions:
+            self.options = replace(self.options, compress=compress_of(_extensions))
         self.extensions = list(_extensions)
         self.overwrite = a_flag(overwrite, "overwrite")
         self.step = None if step is None else a_step(step)
@@ -215,7 +207,7 @@ class Writer(_AtPath, StorageWriter):
     @without_modes
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
         """Write the items of ``plan`` and commit, together with all other ranks."""
-        if self.extensions and self.compress is None:
+        if self.extensions and self.options.compress is None:
             raise Error(
                 f"save '{self.path}': torch's own functions cannot write these _extensions through "
                 "sidestep.Writer: use sidestep.save, or torch's FileSystemWriter",
@@ -226,12 +218,13 @@ class Writer(_AtPath, StorageWriter):
                 engine,
                 self.path,
                 lambda: engine.states.get(
-                    leaves_of_plan(plan, planner), strict_objects=self.strict_objects
+                    leaves_of_plan(plan, planner), strict_objects=self.options.strict_objects
                 ),
                 files=self.files,
                 step=self.step,
                 no_replace=not self.overwrite,
-                compress=self.compress,
+                compress=self.options.compress,
+                spread_s=self.options.spread_s,
             )
             self._commit(handle)
         return _done([WriteResult(item.index, _size_of(item), None) for item in plan.items])
@@ -245,7 +238,7 @@ class Writer(_AtPath, StorageWriter):
             prefix = f"sidestep/{ticket.key}"
             store = _get_default_store()
             comm = StoreComm(store, ticket.index, ticket.count, prefix, self.timeout)
-        return Engine(comm, pool_bytes=POOL_BYTES, ways=self.ways)
+        return Engine(comm, pool_bytes=POOL_BYTES, ways=self.options.ways)
 
     def _commit(self, handle: SaveHandle) -> None:
         handle.result()

@@ -207,7 +207,7 @@ def _start(
     still: bool = False,
 ) -> SaveHandle:
     """Start the save.  A failure on this rank alone is reported to the others."""
-    engine = engine_for(process_group, no_dist=no_dist, ways=route.ways)
+    engine = engine_for(process_group, no_dist=no_dist, ways=route.options.ways)
     if route.planner is not None:
         return _start_planned(state_dict, route, engine, process_group, no_dist, stager)
 
@@ -217,7 +217,7 @@ def _start(
         if stager is not None:
             values = stager.stage(values)
         leaves = flatten(values, nested=route.nested)
-        return engine.states.get(leaves, strict_objects=route.strict_objects)
+        return engine.states.get(leaves, strict_objects=route.options.strict_objects)
 
     return start_save(
         engine,
@@ -226,7 +226,8 @@ def _start(
         files=route.files,
         step=route.step,
         no_replace=route.no_replace,
-        compress=route.compress,
+        compress=route.options.compress,
+        spread_s=route.options.spread_s,
         still=still,
     )
 
@@ -254,9 +255,8 @@ def _start_planned(
         failure=failure,
         overwrite=not route.no_replace,
         step=route.step,
-        compress=route.compress,
+        options=route.options,
         files=route.files,
-        strict_objects=route.strict_objects,
     )
     try:
         with failures_as_errors(f"save '{route.path}'"):

@@ -14,7 +14,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Optional, TypeVar, Union, cast
 
 from torch.distributed.checkpoint import default_planner, filesystem, staging
@@ -23,7 +23,7 @@ from torch.distributed.checkpoint.api import CheckpointException
 from .._c.checked import a_flag, a_path
 from .._c.errors import Error, make_error, status_of
 from .._files import Files
-from .._options import Ways
+from .._option_groups import SaveOptions
 from .extension import compress_of, is_known
 from .plugins import Reader, Writer
 
@@ -40,8 +40,7 @@ class Ours:
     no_replace    refuse to replace a checkpoint (``overwrite=False``)
     step          the training step to record
     files         small files that are saved with the state
-    strict_objects  refuse objects that a load would refuse
-    compress, ways: None: the values of the environment
+    options       how it is saved
     For a load:
     partial       missing names are no error (``allow_partial_load``)
     allow_pickle  load also objects that only an executing unpickler can make
@@ -51,10 +50,8 @@ class Ours:
     nested: bool = True
     no_replace: bool = False
     step: Optional[int] = None
-    compress: Optional[str] = None
-    ways: Optional[Ways] = None
     files: Optional[Files] = None
-    strict_objects: bool = False
+    options: SaveOptions = field(default_factory=SaveOptions)
     partial: bool = False
     allow_pickle: bool = False
     planner: Any = None
@@ -92,13 +89,18 @@ def save_route(
     there are ``files`` or ``strict_objects``, and torch would do it.
     """
     route = _save_route(checkpoint_id, storage_writer, planner, use_collectives)
-    strict = a_flag(strict_objects, "strict_objects") or None
-    asked: dict[str, Any] = {"files": files, "strict_objects": strict}
-    asked = {name: value for name, value in asked.items() if value is not None}
-    if asked and isinstance(route, Stock):
-        names = ", ".join(asked)
-        raise ValueError(f"{names}: torch does this save itself, without that: {route.reason}")
-    return replace(route, **asked) if asked else route
+    asked = {"files": files is not None, "strict_objects": a_flag(strict_objects, "strict_objects")}
+    names = ", ".join(name for name, is_given in asked.items() if is_given)
+    if isinstance(route, Stock):
+        if names:
+            raise ValueError(f"{names}: torch does this save itself, without that: {route.reason}")
+        return route
+    strict = strict_objects or route.options.strict_objects
+    return replace(
+        route,
+        files=route.files if files is None else files,
+        options=replace(route.options, strict_objects=strict),
+    )
 
 
 def _save_route(
@@ -124,7 +126,7 @@ def _save_route(
 
 
 def _route_of_writer(writer: Writer) -> Route:
-    if writer.extensions and writer.compress is None:
+    if writer.extensions and writer.options.compress is None:
         stock = filesystem.FileSystemWriter(
             writer.path, overwrite=writer.overwrite, _extensions=writer.extensions
         )
@@ -133,10 +135,8 @@ def _route_of_writer(writer: Writer) -> Route:
         writer.path,
         no_replace=not writer.overwrite,
         step=writer.step,
-        compress=writer.compress,
-        ways=writer.ways,
         files=writer.files,
-        strict_objects=writer.strict_objects,
+        options=writer.options,
     )
 
 
@@ -152,7 +152,9 @@ def _route_of_stock_writer(writer: Any, checkpoint_id: CheckpointId) -> Route:
         return Stock(f"FileSystemWriter(serialization_format={serialization.name})")
     _reset(writer, checkpoint_id)
     return Ours(
-        os.fspath(writer.path), no_replace=not getattr(writer, "overwrite", True), compress=compress
+        os.fspath(writer.path),
+        no_replace=not getattr(writer, "overwrite", True),
+        options=SaveOptions(compress=compress),
     )
 
 

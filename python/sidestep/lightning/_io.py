@@ -10,7 +10,7 @@ from typing import Any, Optional, Union
 
 from .._engine import engine_for
 from .._handle import SaveHandle
-from .._options import Ways, check_compression
+from .._option_groups import SaveOptions, save_options
 from .._parents import make_parents
 from .._rotation import Rotation, under_way
 from .._torch.flatten import flatten
@@ -35,28 +35,17 @@ class SidestepCheckpointIO(_Base):
     `ModelCheckpoint` lets go is deleted when the new one is there.  The end of ``fit`` waits for
     what is under way, and raises what has failed.  Files of ``torch.save`` are loaded as ever.
 
-    compress  "none", "zstd", "zstd:LEVEL", "planes", "auto"; None: as SIDESTEP_COMPRESS says
+    options   `sidestep.SaveOptions`; not ``incremental``, which needs a `sidestep.Checkpointer`
     queue     so many saves may wait for the one under way, each as a copy of the state; then the
               next one waits.  With ``save_last=True`` Lightning saves twice in a row
-    snapshot, io, user_faults: as of `sidestep.Checkpointer`
 
     For FSDP and model parallelism, which do not ask a CheckpointIO: `SidestepFSDPStrategy`,
     `SidestepModelParallelStrategy`.
     """
 
-    def __init__(
-        self,
-        *,
-        compress: Optional[str] = None,
-        queue: int = 1,
-        snapshot: Optional[str] = None,
-        io: Optional[str] = None,
-        user_faults: Optional[bool] = None,
-    ) -> None:
+    def __init__(self, *, options: Optional[SaveOptions] = None, queue: int = 1) -> None:
         super().__init__()
-        check_compression(compress)
-        self._ways = Ways(snapshot, io, user_faults).check()
-        self._compress, self._queue = compress, queue
+        self._options, self._queue = save_options(options), queue
         self._stock = _Stock()
         self.rotation = Rotation()
 
@@ -84,15 +73,18 @@ class SidestepCheckpointIO(_Base):
         handle.stall_s = time.monotonic() - began
 
     def _start(self, checkpoint: dict[str, Any], path: str) -> SaveHandle:
-        engine = engine_for(None, no_dist=True, ways=self._ways)
+        engine = engine_for(None, no_dist=True, ways=self._options.ways)
         self.rotation.begin(path)
         make_parents(path)
         return start_save(
             engine,
             path,
-            lambda: engine.states.get(flatten(pack(checkpoint))),
+            lambda: engine.states.get(
+                flatten(pack(checkpoint)), strict_objects=self._options.strict_objects
+            ),
             step=step_of(checkpoint),
-            compress=self._compress,
+            compress=self._options.compress,
+            spread_s=self._options.spread_s,
             queue=self._queue,
         )
 
