@@ -1134,6 +1134,12 @@ struct sidestep_load_options {
                                               it writes to devices.  None: the default streams */
     uint32_t stream_count;                 /* at most 64 */
     uint32_t reserved;                     /* zero */
+    /* NULL, or what looks at the objects before a byte of a tensor is written.  It is called once
+       for each checkpoint that is tried, by the calling thread, when the objects of ${state} are
+       loaded.  With SIDESTEP_VERIFY_READ a tensor may still turn out to be damaged.  If it fails,
+       the load fails on all ranks.  It must not use the engine.  All ranks set it, or none */
+    enum sidestep_status (*check_objects)(void *context, struct sidestep_error *err);
+    void *context; /* its first argument */
 };
 #define SIDESTEP_LOAD_OPTIONS_INIT                                                                 \
     {                                                                                              \
@@ -1169,9 +1175,9 @@ SIDESTEP_API void sidestep_load_report_release(struct sidestep_load_report *repo
  * Load the tensors and objects of ${state} from the checkpoint ${path}: ours or torch's, saved
  * by any number of ranks in any sharding.  Collective: all ranks load the same save, or all
  * fail.  Writes, locks and renames nothing on storage.  Blocks.  ${report} may be NULL.
- * After a failure the contents of the tensors are unspecified.  Two kinds of errors are found
- * before the first byte is written: missing and mismatched names, and tensors in memory that may
- * not be written (SIDESTEP_EINVAL).
+ * After a failure the contents of the tensors are unspecified.  Three kinds of errors are found
+ * before the first byte is written: missing and mismatched names, tensors in memory that may not be
+ * written (SIDESTEP_EINVAL), and what options->check_objects finds.
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_load(struct sidestep_engine *engine, const char *path, struct sidestep_state_dict *state,

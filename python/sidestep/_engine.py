@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Optional
 
 from ._c import abi
-from ._c.calls import texts
+from ._c.calls import objects_checked, texts
 from ._c.checked import words_of
 from ._c.errors import Error, check, error_info, make_error, reworded
 from ._c.library import lib
@@ -211,9 +211,12 @@ class Engine:
         verify: str = "read",
         failure: Optional[BaseException] = None,
         call: Optional[LoadCall] = None,
+        check_objects: Optional[Callable[[], None]] = None,
     ) -> LoadReport:
         """Fill ``state`` from the checkpoint ``path``.  Collective; ``failure`` as in `save_async`.
-        ``call``: another function of the library that loads.
+        ``call``: another function of the library that loads.  ``check_objects`` is called when the
+        objects are loaded, and before a tensor is touched; all ranks have one, or none.  What it
+        raises is raised here, and fails the load on all ranks.
 
         partial  missing and mismatched names are reported, and are no error
         strict   names of the checkpoint that the state lacks are an error
@@ -232,7 +235,8 @@ class Engine:
                 options.failure = ctypes.pointer(error_info(failure, doing))
             else:
                 options.verify = _VERIFY[verify]
-            return self._load(path, state, options, failure, call)
+            with objects_checked(check_objects, options, doing):
+                return self._load(path, state, options, failure, call)
 
     def any_rank(self, mine: bool) -> bool:
         """True on every rank if ``mine`` is true on any.  Collective."""

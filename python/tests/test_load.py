@@ -463,6 +463,7 @@ def test_objects_that_are_more_than_data(path: str, monkeypatch: pytest.MonkeyPa
         loaded(path, state)
     assert caught.value.status == Status.EUNSAFE and caught.value.tensor == "o"
     assert state["o"] is None and state["n"] == 0, "objects are put back together, or not at all"
+    assert state["a"].sum() == 0, "no tensor is touched"
     state = {"a": torch.zeros(2), "o": None, "n": 0}
     sidestep.load(state, storage_reader=Reader(path, allow_pickle=True))
     assert state["o"] == Harmless() and state["n"] == 3
@@ -472,6 +473,24 @@ def test_objects_that_are_more_than_data(path: str, monkeypatch: pytest.MonkeyPa
     save(path + "2", {"o": Dangerous()})
     with pytest.raises(Error, match="exec"):
         loaded(path + "2", {"o": None})
+
+
+
+def _one_refuses(rank: int, path: str) -> tuple[str, float]:
+    sidestep.save({"a": torch.ones(2), "o": Harmless()}, checkpoint_id=path)
+    reader = Reader(path, allow_pickle=rank == 0)
+    state = {"a": torch.zeros(2), "o": None}
+    with pytest.raises(Error) as caught:
+        sidestep.load(state, storage_reader=reader)
+    assert caught.value.status == Status.EUNSAFE
+    assert state["o"] is None
+    return str(caught.value), float(state["a"].sum())
+
+
+def test_no_rank_changes_a_tensor_if_one_refuses_an_object(path: str) -> None:
+    (told, first), (refused, second) = run_ranks(2, _one_refuses, path)
+    assert first == second == 0
+    assert "'o' needs" in refused and "'o' needs" in told and "rank 1" in told
 
 
 def test_damaged_and_missing_checkpoints(path: str) -> None:

@@ -156,11 +156,14 @@ def test_a_class_that_is_not_allowed_is_told(
 
 def test_what_does_not_fit_is_told(tmp_path: Path) -> None:
     with torch.serialization.safe_globals([Flat]):
-        sidestep.save({"w": MADE["flattened"](1)}, checkpoint_id=tmp_path / "a")
+        state = {"w": MADE["flattened"](1), "bias": torch.ones(3)}
+        sidestep.save(state, checkpoint_id=tmp_path / "a")
         wrong = Flat(torch.zeros(7, dtype=torch.int8), torch.tensor(1.0))
+        state = {"w": wrong, "bias": torch.zeros(3)}
         with pytest.raises(Error, match=r"'w': .*Flat, which cannot be copied .* shape") as caught:
-            sidestep.load({"w": wrong}, checkpoint_id=tmp_path / "a")
+            sidestep.load(state, checkpoint_id=tmp_path / "a")
         assert caught.value.status == Status.EMISMATCH
+        assert state["bias"].sum() == 0, "no tensor is touched"
         sidestep.save({"w": torch.ones(6)}, checkpoint_id=tmp_path / "b")
         with pytest.raises(Error, match=r"'w' is a plain tensor .*Flat in the state"):
             sidestep.load({"w": MADE["flattened"](1)}, checkpoint_id=tmp_path / "b")

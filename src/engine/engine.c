@@ -30,7 +30,7 @@ enum sidestep_status engine_copy_failure(const struct sidestep_error *failure,
     memset(own.reserved, 0, sizeof(own.reserved));
     if (own.status <= SIDESTEP_OK || own.status >= ERROR_STATUS_COUNT)
         return FAIL(err, SIDESTEP_EINVAL,
-                    "options.failure has status %d, which is not a failure: %s", own.status,
+                    "the program's failure has status %d, which is not a failure: %s", own.status,
                     own.message);
     error_copy(err, &own);
     return (enum sidestep_status)own.status;

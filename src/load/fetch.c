@@ -51,12 +51,13 @@ struct job {
 struct fetch {
     struct reader *reader;
     const struct load_plan *plan;
+    enum fetch_kind kind;
     bool direct;
     bool is_far;         /* the storage is far away, see FETCH_FAR_READ_BYTES */
     uint64_t read_bytes; /* of one request, at most */
     struct devices *devices;
     struct arena arena;
-    struct reader_item *items;          /* per chunk of the plan */
+    struct reader_item *items;          /* per chunk of the plan; zeros: it is not fetched */
     struct compressed_item *compressed; /* the same; NULL: no item is compressed */
     struct compressed_item_decoders decoders;
     struct job *jobs;
@@ -322,12 +323,17 @@ static enum sidestep_status set_all_places(struct fetch *f, struct sidestep_erro
 
 static enum sidestep_status make_jobs(struct fetch *f, struct sidestep_error *err)
 {
+    const struct reader_item *before = NULL;
+
     for (size_t c = 0; c < f->plan->count; c++) {
         const struct load_plan_chunk *chunk = &f->plan->chunks[c];
         struct reader_item *item = &f->items[c];
 
-        TRY(reader_locate_item(f->reader, chunk->entry, chunk->storage, &chunk->box,
-                               c != 0 ? item - 1 : NULL, item, err));
+        if (f->kind == (chunk->entry->is_object ? FETCH_TENSORS : FETCH_OBJECTS))
+            continue;
+        TRY(reader_locate_item(f->reader, chunk->entry, chunk->storage, &chunk->box, before, item,
+                               err));
+        before = item;
         bool added = has_blocks(f, c);
         if (added)
             TRY(add_blocks(f, c, err));
@@ -516,12 +522,14 @@ static enum sidestep_status fetch_with(struct fetch *f, struct workers *workers,
 }
 
 enum sidestep_status fetch_run(struct reader *reader, const struct load_plan *plan,
-                               struct workers *workers, bool direct, struct devices *devices,
-                               uint64_t *bytes_read, struct sidestep_error *err)
+                               enum fetch_kind kind, struct workers *workers, bool direct,
+                               struct devices *devices, uint64_t *bytes_read,
+                               struct sidestep_error *err)
 {
     bool is_far = store_reads(reader->store) != 0;
     struct fetch f = {.reader = reader,
                       .plan = plan,
+                      .kind = kind,
                       .direct = direct,
                       .is_far = is_far,
                       .read_bytes = is_far ? FETCH_FAR_READ_BYTES : FETCH_READ_BYTES,

@@ -22,11 +22,15 @@
 #define FETCH_PAGE_BYTES ((uint64_t)4096)        /* direct reads are whole multiples of this */
 #define FETCH_MAX_GAP_BYTES ((uint64_t)64 << 10) /* largest gap between pieces of one request */
 
-/* Fill the targets of ${plan}.  On failure their contents are undefined.  ${direct}: use O_DIRECT,
- * if the reader was opened with STORE_DIRECT; false if other ranks may read the same bytes.
+enum fetch_kind { FETCH_ALL, FETCH_OBJECTS, FETCH_TENSORS };
+
+/* Fill the targets of ${plan}: all, or those of one kind.  On failure their contents are undefined.
+ * ${direct}: use O_DIRECT, if the reader was opened with STORE_DIRECT; false if other ranks may
+ * read the same bytes.
  * ${devices}: for targets on devices, see target_prepare(); NULL: all are in host memory. */
 enum sidestep_status fetch_run(struct reader *reader, const struct load_plan *plan,
-                               struct workers *workers, bool direct, struct devices *devices,
-                               uint64_t *bytes_read, struct sidestep_error *err);
+                               enum fetch_kind kind, struct workers *workers, bool direct,
+                               struct devices *devices, uint64_t *bytes_read,
+                               struct sidestep_error *err);
 
 #endif

@@ -15,7 +15,7 @@
 #include "verify/verify.h"
 #include "plan/plan.h"
 
-_Static_assert(sizeof(struct sidestep_load_options) == 40, "a field was added: apply it below");
+_Static_assert(sizeof(struct sidestep_load_options) == 56, "a field was added: apply it below");
 
 enum sidestep_status load_options_copy(struct sidestep_load_options *copy,
                                        const struct sidestep_load_options *options,
@@ -154,6 +154,51 @@ static bool is_only_reader(const struct sidestep_engine *engine, const struct re
            wanted <= total + total / 4;
 }
 
+/* Fetch the objects of ${plan}, and have the caller look at them. */
+static enum sidestep_status load_objects_all(struct sidestep_engine *engine, struct reader *reader,
+                                             const struct load_plan *plan,
+                                             const struct sidestep_load_options *options,
+                                             uint64_t *bytes_read, struct sidestep_error *err)
+{
+    struct sidestep_error why = {0};
+    enum sidestep_status status =
+        fetch_run(reader, plan, FETCH_OBJECTS, engine->stagers, false, NULL, bytes_read, err);
+
+    if (status == SIDESTEP_OK) {
+        why.status = options->check_objects(options->context, &why);
+        if (why.status != SIDESTEP_OK)
+            status = engine_copy_failure(&why, err);
+    }
+    if (status != SIDESTEP_OK)
+        error_wrap(err, "no tensor was changed");
+    return comm_agree_all(&engine->comm, status, err);
+}
+
+/* Fetch everything: the objects first, if the caller wants to look at them. */
+static enum sidestep_status fetch_all(struct sidestep_engine *engine, struct reader *reader,
+                                      const struct load_plan *plan,
+                                      const struct sidestep_load_options *options,
+                                      struct devices *devices, uint64_t *bytes_read,
+                                      struct sidestep_error *err)
+{
+    bool direct = is_only_reader(engine, reader, plan);
+    bool checks = options->check_objects != NULL;
+    uint64_t object_bytes = 0;
+
+    if (checks)
+        TRY(load_objects_all(engine, reader, plan, options, &object_bytes, err));
+    enum sidestep_status status = fetch_run(reader, plan, checks ? FETCH_TENSORS : FETCH_ALL,
+                                            engine->stagers, direct, devices, bytes_read, err);
+    *bytes_read += object_bytes;
+    if (status == SIDESTEP_OK && !reader->has_manifest)
+        status = reader_check_unchanged(reader, err);
+    if (status == SIDESTEP_OK)
+        status = aliases_check(reader, plan, engine->stagers, err);
+    if (status != SIDESTEP_OK)
+        error_wrap(err, "the tensors to be loaded are in an unspecified state");
+    return comm_agree_all(&engine->comm, status, err);
+}
+
 static enum sidestep_status load_reader_all(struct sidestep_engine *engine, struct reader *reader,
                                             const struct load_plan *plan,
                                             struct sidestep_state_dict *state,
@@ -175,21 +220,15 @@ static enum sidestep_status load_reader_all(struct sidestep_engine *engine, stru
     /* A foreign file has nothing that can be checked without reading it. */
     if (options->verify == SIDESTEP_VERIFY_BEFORE && reader->foreign == NULL)
         TRY(verify_before_all(engine, reader, err));
-    status = fetch_run(reader, plan, engine->stagers, is_only_reader(engine, reader, plan),
-                       on_device ? &engine->devices : NULL, bytes_read, err);
-    if (status == SIDESTEP_OK && !reader->has_manifest)
-        status = reader_check_unchanged(reader, err);
-    if (status == SIDESTEP_OK)
-        status = aliases_check(reader, plan, engine->stagers, err);
+    TRY(fetch_all(engine, reader, plan, options, on_device ? &engine->devices : NULL, bytes_read,
+                  err));
     TRACE(load, "rank %d: '%s': %zu chunks, %llu bytes read", engine->comm.rank, reader->path,
           plan->count, (unsigned long long)*bytes_read);
-    if (status == SIDESTEP_OK && report != NULL) {
+    if (report != NULL) {
         report->bytes_loaded = plan->wanted_bytes;
         report->bytes_read = *bytes_read;
     }
-    if (status != SIDESTEP_OK)
-        error_wrap(err, "the tensors to be loaded are in an unspecified state");
-    return comm_agree_all(&engine->comm, status, err);
+    return SIDESTEP_OK;
 }
 
 enum sidestep_status load_path_all(struct sidestep_engine *engine, const char *path,

@@ -7,6 +7,8 @@
 #ifndef SUPPORT_COMM_THREADS_H
 #define SUPPORT_COMM_THREADS_H
 
+#include <stdio.h>
+
 #include "sidestep/sidestep.h"
 
 /* Run ${main} as ranks 0 to ${size} - 1. Returns the sum of their results, or -1 if threads
@@ -21,5 +23,16 @@ int comm_threads_run_dying(int size, int dying_rank, unsigned long nth,
 
 /* The number of collective calls that this rank has started. */
 unsigned long comm_threads_calls(const struct sidestep_comm *comm);
+
+/* In such a main() with ${comm}, ${err} and ${bad}: print a failure, and count it.  (The asserts of
+ * cmocka work on the test's own thread only.) */
+#define EXPECT(condition)                                                                          \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            fprintf(stderr, "# rank %d, line %d: %s; '%s'\n", comm->rank, __LINE__, #condition,    \
+                    err.message);                                                                  \
+            bad++;                                                                                 \
+        }                                                                                          \
+    } while (0)
 
 #endif

@@ -235,9 +235,10 @@ static enum verdict try_load(struct reader *reader, uint32_t seed)
     memset(&expected, 0, sizeof(expected));
     state_fill(&expected, seed);
     struct sidestep_state_dict *dict = as_dict(&got, 0, 6, 0);
-    bool loaded = load_plan_build(&reader->metadata, dict, true, &plan, NULL) == SIDESTEP_OK &&
-                  plan.missing_count == 0 && plan.mismatched_count == 0 &&
-                  fetch_run(reader, &plan, workers, false, NULL, &bytes_read, NULL) == SIDESTEP_OK;
+    bool loaded =
+        load_plan_build(&reader->metadata, dict, true, &plan, NULL) == SIDESTEP_OK &&
+        plan.missing_count == 0 && plan.mismatched_count == 0 &&
+        fetch_run(reader, &plan, FETCH_ALL, workers, false, NULL, &bytes_read, NULL) == SIDESTEP_OK;
     const struct sidestep_value *epoch = sidestep_state_dict_value(dict, "epoch");
     bool right = memcmp(&got, &expected, sizeof(got)) == 0 && epoch != NULL &&
                  sidestep_value_get_int(epoch) == seed;

@@ -8,11 +8,12 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Optional
 
-from .abi import ErrorInfo, OnProgress
-from .errors import check
+from .abi import CheckObjects, ErrorInfo, LoadOptions, OnProgress, Status
+from .errors import Error, check, error_info
 from .library import lib
 
 log = logging.getLogger("sidestep")
@@ -94,3 +95,30 @@ def when_gone(
     made = weakref.finalize(owner, function, *arguments)
     made.atexit = False
     return made
+
+
+@contextmanager
+def objects_checked(
+    look: Optional[Callable[[], None]], options: LoadOptions, doing: str
+) -> Iterator[None]:
+    """Surrounds a load that calls ``look`` when the objects are there."""
+    raised: list[BaseException] = []
+
+    def check_objects(_: object, err: Any) -> int:
+        assert look is not None
+        try:
+            look()
+            return int(Status.OK)
+        except BaseException as failure:
+            raised.append(failure)
+            err[0] = error_info(failure, doing)
+            return int(err[0].status)
+
+    if look is not None:
+        options.check_objects = CheckObjects(check_objects)
+    try:
+        yield
+    except Error:
+        if raised:
+            raise raised[0] from raised[0].__cause__
+        raise

@@ -33,7 +33,7 @@ from .shards import Piece, Shards, is_loadable, shards_of
 from .state import StateDict
 from .stock import Ours, Stock, call_stock, failures_as_errors, load_route, takes_storage_second
 from .targets import Target, copy_to_targets, dtype_of, materialize, memory_of
-from .tensor_classes import is_pickled, is_subclass, kind_of, put
+from .tensor_classes import check_fit, is_pickled, is_subclass, kind_of, put
 
 if TYPE_CHECKING:
     pass
@@ -194,12 +194,18 @@ def _load_into(state_dict: MutableMapping[Any, Any], filling: _Filling, engine: 
     with _told_to_all(engine, path):
         state = StateDict(filling.leaves, for_load=True)
     # Not partial: missing names are not requested.  Otherwise another save has come between.
-    report = engine.load(path, state, strict=options.exact, verify=options.verify)
+    decoded: list[tuple[Leaf, Any]] = []
+    report = engine.load(
+        path,
+        state,
+        strict=options.exact,
+        verify=options.verify,
+        check_objects=lambda: decoded.extend(filling.decode_objects(state)),
+    )
     if report.unexpected:
         names, count = listed(report.unexpected), len(report.unexpected)
         logger.debug("load '%s': %d names not asked for: %s", path, count, names)
     with agreed(engine, path):
-        decoded = filling.decode_objects(state)
         copy_to_targets(filling.targets)
         objects = [(leaf.path, put(leaf.name, leaf.value, value)) for leaf, value in decoded]
     for where, value in objects:
@@ -484,7 +490,8 @@ class _Filling:
         return decode(leaf.name, stored, allow_pickle=self.options.allow_pickle)
 
     def decode_objects(self, state: StateDict) -> list[tuple[Leaf, Any]]:
-        """The loaded objects, with their places in the state."""
+        """The loaded objects, with their places in the state.  Errors: what is not data, or does
+        not fit."""
         loaded = []
         for leaf in self.objects:
             stored = state.stored(leaf.name)
@@ -492,7 +499,10 @@ class _Filling:
             self.bytes[leaf.name] = len(stored)
             value = decode(leaf.name, stored, allow_pickle=self.options.allow_pickle)
             loaded.append((leaf, value))
-        return loaded + self.pickled
+        loaded += self.pickled
+        for leaf, value in loaded:
+            check_fit(leaf.name, leaf.value, value)
+        return loaded
 
 
 def _local_bytes(leaf: Leaf) -> int:

@@ -9,7 +9,7 @@ import sys
 from typing import Any, NoReturn
 
 from .._c.abi import Status
-from .._c.errors import make_error, refuse
+from .._c.errors import Error, make_error, refuse
 
 
 def _class_name(cls: type) -> str:
@@ -117,6 +117,14 @@ def _refuse_wrapper(name: str, cls: type) -> NoReturn:
 # ---------------------------------------------------------------- loads
 
 
+def check_fit(name: str, target: Any, value: Any) -> None:
+    """Error (EMISMATCH): the loaded tensor ``value`` has not the shape of the tensor ``target``."""
+    if _is_copied(target, value) and not target.is_nested and not value.is_nested:
+        if target.shape != value.shape:
+            why = f"shape {list(value.shape)}, wanted {list(target.shape)}"
+            raise _misfit(name, target, value, why)
+
+
 def put(name: str, target: Any, value: Any) -> Any:
     """The loaded object ``value``; if it and ``target`` are tensors, ``target`` with its contents.
 
@@ -124,20 +132,30 @@ def put(name: str, target: Any, value: Any) -> Any:
     """
     import torch
 
-    both = isinstance(target, torch.Tensor) and isinstance(value, torch.Tensor)
-    if not both or target is value or target.device.type == "meta":
+    if not _is_copied(target, value):
         return value
     try:
         with torch.inference_mode(target.is_inference()), torch.no_grad():
             _copy(target, value)
     except Exception as problem:
-        raise make_error(
-            f"'{name}': the checkpoint has a {_class_name(type(value))}, which cannot be copied "
-            f"into the {_class_name(type(target))} of the state: {problem}",
-            status=Status.EMISMATCH,
-            tensor=name,
-        ) from problem
+        raise _misfit(name, target, value, problem) from problem
     return target
+
+
+def _is_copied(target: Any, value: Any) -> bool:
+    import torch
+
+    both = isinstance(target, torch.Tensor) and isinstance(value, torch.Tensor)
+    return both and target is not value and target.device.type != "meta"
+
+
+def _misfit(name: str, target: Any, value: Any, why: object) -> Error:
+    return make_error(
+        f"'{name}': the checkpoint has a {_class_name(type(value))}, which cannot be copied into "
+        f"the {_class_name(type(target))} of the state: {why}",
+        status=Status.EMISMATCH,
+        tensor=name,
+    )
 
 
 def _copy(target: Any, value: Any) -> None:
