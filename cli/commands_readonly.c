@@ -20,8 +20,8 @@ const struct cli_command cli_command_ls = {
          "(left by a killed save; 'sidestep gc' removes it); trash (being deleted); bad (failed "
          "verification and was set aside); unreadable (it, or a file in it, cannot be opened, so "
          "it may be any of these: status 12, or 1 where storage fails); complete or incomplete "
-         "(written by another program: transformers, accelerate, torchtitan, Megatron-LM, "
-         "DeepSpeed or Lightning, each with its own check); foreign (any other directory, files "
+         "(written by another program: transformers, accelerate, torchtitan or Lightning, each "
+         "with its own check); foreign (any other directory, files "
          "with tensors that are not checkpoints, and symbolic links to other entries or to "
          "nothing; a link that leads elsewhere counts as what it leads to). The "
          "step is the one that the checkpoint records. If it records none, the step is that of a "
@@ -147,7 +147,7 @@ const struct cli_command cli_command_verify = {
          "resume has set aside as damaged is checked like any other.",
          "Checkpoints that torch wrote contain fewer checksums: their structure, their coverage, "
          "and CRC32 where it was written are checked. Checkpoints of other programs (transformers, "
-         "accelerate, Lightning, Megatron-LM, DeepSpeed) and files with tensors are checked as far "
+         "accelerate, torchtitan, Lightning) and files with tensors are checked as far "
          "as their format is known: DCPs in directories, torch.save() by CRC32, safetensors by "
          "their structure. A file without checksums is read to its end, and named with its format.",
          "Each problem is one line: file, name, kind, message. These kinds are damage: missing, "

@@ -1534,9 +1534,9 @@ struct sidestep_listed {
     const char *const *tags;
     const struct sidestep_metric *metrics;
     const char *layout; /* the program that uses this form, by names and files: "lightning",
-                           "torchtitan", "transformers", "accelerate", "megatron", "deepspeed".
-                           "dcp": shards without .metadata.  FOREIGN with tensors: "safetensors" or
-                           "torch".  NULL: ours, or an unknown form */
+                           "torchtitan", "transformers", "accelerate".  "dcp": shards without
+                           .metadata.  FOREIGN with tensors: "safetensors" or "torch".  NULL: ours,
+                           or an unknown form */
     const char *reason; /* what is wrong with it ("optimizer.pt is truncated"), or, if it is whole,
                            why no resume chooses it by itself ("is of another run (...)").  NULL
                            only if it is committed or complete */

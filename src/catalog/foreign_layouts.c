@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* foreign_layouts.c -- the checks for each program's checkpoints; see foreign_layouts.h.
  *
- * Each check knows what its program writes last, or how its files show that they were truncated. A
- * pointer file ("latest") is written last. So a checkpoint newer than it is incomplete, but it does
- * not prove that an older one is complete. */
+ * Each check knows what its program writes last, or how its files show that they were truncated. It
+ * knows the programs that may save to one root with sidestep, through its adapters. */
 #include "catalog/foreign_layouts.h"
 
 #include <jansson.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -19,7 +17,6 @@
 #include "format/format.h"
 
 #define MAX_RECORD_BYTES ((uint64_t)64 << 20) /* of indexes and states in JSON, in bytes */
-#define MAX_POINTER_BYTES 256u
 
 /* ---- names */
 
@@ -115,34 +112,6 @@ static enum sidestep_status read_json(struct store_dir *dir, const char *name, j
     if (status == SIDESTEP_OK)
         *json = json_loadb((const char *)text.bytes, text.length, 0, NULL);
     return reader_status_is_damage(status) ? SIDESTEP_OK : status;
-}
-
-/* Read the number after ${prefix} in a pointer file of the root. -1: no such file or number. */
-static int64_t read_pointer(const struct foreign_layouts_probe *probe, const char *file,
-                            const char *prefix)
-{
-    OWNED_BUFFER text = {0};
-    char *end;
-
-    if (small_file_read(probe->root, file, 0, MAX_POINTER_BYTES, &text, NULL) != SIDESTEP_OK)
-        return -1;
-    buffer_put_u8(&text, 0);
-    if (buffer_check(&text, NULL) != SIDESTEP_OK || !starts_with((char *)text.bytes, prefix))
-        return -1;
-    const char *digits = (const char *)text.bytes + strlen(prefix);
-    long long number = strtoll(digits, &end, 10);
-    return end != digits && number >= 0 && (*end == '\0' || *end == '\n') ? number : -1;
-}
-
-/* Check that the pointer file, which is written last, names this step or a later one. */
-static enum sidestep_status check_pointer(struct foreign_layouts_probe *probe, const char *file,
-                                          const char *prefix, struct sidestep_error *err)
-{
-    int64_t named_step = read_pointer(probe, file, prefix);
-
-    if (probe->reason != NULL || named_step < 0 || named_step >= probe->step)
-        return SIDESTEP_OK;
-    return set_reason(probe, err, " names an earlier step", file);
 }
 
 static enum sidestep_status set_missing(struct foreign_layouts_probe *probe,
@@ -350,67 +319,6 @@ static enum sidestep_status check_accelerate(struct foreign_layouts_probe *probe
     return SIDESTEP_OK;
 }
 
-/* Megatron-LM: iter_N. latest_checkpointed_iteration.txt beside it is written last. */
-static bool is_megatron(const struct foreign_layouts_probe *probe)
-{
-    return has(probe, FILE_NAME_METADATA) || find_matching(probe, "mp_rank_", "") != NULL ||
-           has(probe, "common.pt") || has(probe, "metadata.json");
-}
-
-static enum sidestep_status check_megatron_rank(struct foreign_layouts_probe *probe,
-                                                const char *name, struct sidestep_error *err)
-{
-    static const char *const states[] = {"model_optim_rng.pt", "model_rng.pt"};
-    OWNED_DIR *dir = NULL;
-    struct store_stat stat;
-
-    enum sidestep_status status = store_dir_open(probe->root->store, probe->dir, name, &dir, err);
-    if (status == SIDESTEP_ENOTFOUND || status == SIDESTEP_EUNSAFE)
-        return set_reason(probe, err, " is not a directory", name);
-    TRY(status);
-    for (size_t i = 0; i < ARRAY_LENGTH(states); i++) {
-        status = store_stat(dir, states[i], &stat, err);
-        if (status == SIDESTEP_OK)
-            return check_file(probe, dir, states[i], err);
-        if (status != SIDESTEP_ENOTFOUND)
-            return status;
-    }
-    return set_reason(probe, err, " has no model_optim_rng.pt", name);
-}
-
-static enum sidestep_status check_megatron(struct foreign_layouts_probe *probe,
-                                           struct sidestep_error *err)
-{
-    if (has(probe, FILE_NAME_METADATA))
-        return SIDESTEP_OK;
-    if (has(probe, "metadata.json") || has(probe, "common.pt"))
-        return set_reason(probe, err, " is missing", FILE_NAME_METADATA);
-    for (size_t i = 0; i < probe->names->count && probe->reason == NULL; i++)
-        if (starts_with(probe->names->names[i], "mp_rank_"))
-            TRY(check_megatron_rank(probe, probe->names->names[i], err));
-    return check_pointer(probe, "latest_checkpointed_iteration.txt", "", err);
-}
-
-/* DeepSpeed: global_stepN. `latest` beside it is written last. */
-static bool is_deepspeed(const struct foreign_layouts_probe *probe)
-{
-    return find_matching(probe, "", "_states.pt") != NULL;
-}
-
-static enum sidestep_status check_deepspeed(struct foreign_layouts_probe *probe,
-                                            struct sidestep_error *err)
-{
-    static const char *const kinds[] = {"zero_pp_rank_", "bf16_zero_pp_rank_"};
-
-    if (find_matching(probe, "", "_model_states.pt") == NULL)
-        return set_reason(probe, err, "there are no model states", "");
-    TRY(check_matching(probe, "", "_states.pt", err));
-    for (size_t i = 0; i < ARRAY_LENGTH(kinds) && probe->reason == NULL; i++)
-        if (find_matching(probe, kinds[i], "_mp_rank_00_optim_states.pt") != NULL)
-            TRY(check_ranks(probe, kinds[i], "_mp_rank_00_optim_states.pt", err));
-    return check_pointer(probe, "latest", "global_step", err);
-}
-
 /* Lightning: a file, or a directory that is a DCP checkpoint with meta.pt, which is written
  * last. */
 static bool is_lightning(const struct foreign_layouts_probe *probe)
@@ -442,8 +350,6 @@ static const struct layout {
     {"torchtitan", "step-", "", is_titan, check_titan},
     {"transformers", "checkpoint-", "", is_trainer, check_trainer},
     {"accelerate", "checkpoint_", "", is_accelerate, check_accelerate},
-    {"megatron", "iter_", "", is_megatron, check_megatron},
-    {"deepspeed", "global_step", "", is_deepspeed, check_deepspeed},
 };
 
 bool foreign_layouts_is_file(const char *name, enum file_probe_format format)
