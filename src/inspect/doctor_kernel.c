@@ -64,7 +64,7 @@ static void check_memory_limit(struct doctor *doctor, uint64_t total)
     if (list != NULL)
         (void)fclose(list);
     if (least < total)
-        doctor_add_bytes(doctor, "memory_limit", (double)least,
+        doctor_add_bytes(doctor, "memory_limit", least,
                          " in this cgroup: a process that needs more is killed; "
                          "SIDESTEP_POOL_BYTES limits what saves need");
 }
@@ -84,7 +84,7 @@ static void check_system(struct doctor *doctor)
     while (meminfo != NULL && fgets(line, sizeof(line), meminfo) != NULL) {
         (void)sscanf(line, "MemTotal: %llu kB", &total);
         if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1)
-            doctor_add_bytes(doctor, "memory", (double)kib * 1024, " available");
+            doctor_add_bytes(doctor, "memory", kib * 1024, " available");
     }
     if (meminfo != NULL)
         (void)fclose(meminfo);
@@ -215,8 +215,7 @@ static void check_locked_memory(struct doctor *doctor)
     if (limit.rlim_cur == RLIM_INFINITY)
         doctor_add_finding(doctor, "locked_memory", SIDESTEP_ALLOWED_FACT, NULL, "no limit");
     else
-        doctor_add_bytes(doctor, "locked_memory", (double)limit.rlim_cur,
-                         " at most; sidestep locks none");
+        doctor_add_bytes(doctor, "locked_memory", limit.rlim_cur, " at most; sidestep locks none");
 }
 
 /* Check for memory that makes saves copy the state, although the kernel allows copy-on-write. */

@@ -76,15 +76,16 @@ struct display_text display_box(const struct box *box)
     return show_numbers(box->ndim, box->ndim != 0 ? box->offsets : &zero, box->lengths);
 }
 
-struct display_text display_bytes(double bytes)
+struct display_text display_bytes(uint64_t bytes)
 {
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
     struct display_text text;
+    double shown = (double)bytes;
     size_t unit = 0;
 
-    for (; bytes >= 1023.95 && unit + 1 < ARRAY_LENGTH(units); unit++)
-        bytes /= 1024;
-    snprintf(text.text, sizeof(text.text), "%.*f %s", unit != 0, bytes, units[unit]);
+    for (; shown >= 1023.95 && unit + 1 < ARRAY_LENGTH(units); unit++)
+        shown /= 1024;
+    snprintf(text.text, sizeof(text.text), "%.*f %s", unit != 0, shown, units[unit]);
     return text;
 }
 

@@ -21,7 +21,7 @@ struct display_text {
 struct display_text display_name(const char *name);
 struct display_text display_shape(uint32_t ndim, const int64_t *lengths); /* "[2,3]" */
 struct display_text display_box(const struct box *box);                   /* "[0:2,4:8]" */
-struct display_text display_bytes(double bytes);                          /* "1.5 GiB" */
+struct display_text display_bytes(uint64_t bytes);                        /* "1.5 GiB" */
 /* "2026-01-02T03:04:05Z", from seconds since 1970.  A time outside the years 1970 to 9999 becomes
  * the nearest time inside. */
 struct display_text display_time(int64_t seconds);

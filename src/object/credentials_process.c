@@ -105,7 +105,7 @@ enum state {
 static enum state state_of(const struct run *run)
 {
     siginfo_t info = {.si_pid = 0};
-    int failed =
+    long failed =
         TEMP_FAILURE_RETRY(waitid(P_PID, (id_t)run->child, &info, WEXITED | WNOHANG | WNOWAIT));
 
     if (failed != 0)

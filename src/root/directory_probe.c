@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <sys/sysmacros.h>
 
 #include "base/base.h"
@@ -22,36 +21,36 @@ static void add_unknown(struct doctor *doctor, const char *name, const char *why
     doctor_add_finding(doctor, name, SIDESTEP_ALLOWED_FACT, NULL, "not known: %s", why);
 }
 
-static void probe_file_system(struct doctor *doctor, struct store_dir *dir, const char *directory)
+static void probe_file_system(struct doctor *doctor, struct store_dir *dir)
 {
     struct sidestep_error why = {0};
     struct store_traits traits;
-    struct statvfs fs;
 
     if (store_dir_traits(dir, &traits, &why) != SIDESTEP_OK) {
         add_unknown(doctor, "durable", why.message);
         add_unknown(doctor, "shared", why.message);
-    } else {
-        if (traits.is_volatile)
-            doctor_add_finding(doctor, "durable", SIDESTEP_ALLOWED_NO,
-                               "Save to a directory on a disk or on network storage.",
-                               "%s is in memory: nothing there survives a crash of the machine",
-                               traits.type_name);
-        else
-            doctor_add_finding(doctor, "durable", SIDESTEP_ALLOWED_YES, NULL, "file system %s",
-                               traits.type_name);
-        if (traits.is_network)
-            doctor_add_finding(doctor, "shared", SIDESTEP_ALLOWED_YES, NULL,
-                               "%s: ranks on several hosts can save together", traits.type_name);
-        else
-            doctor_add_finding(doctor, "shared", SIDESTEP_ALLOWED_FACT, NULL,
-                               "%s is of this host: enough for ranks that all run here",
-                               traits.type_name);
+        add_unknown(doctor, "free_space", why.message);
+        return;
     }
-    if (statvfs(directory, &fs) == 0)
-        doctor_add_bytes(doctor, "free_space", (double)fs.f_bavail * (double)fs.f_frsize, "");
+    if (traits.is_volatile)
+        doctor_add_finding(doctor, "durable", SIDESTEP_ALLOWED_NO,
+                           "Save to a directory on a disk or on network storage.",
+                           "%s is in memory: nothing there survives a crash of the machine",
+                           traits.type_name);
     else
-        add_unknown(doctor, "free_space", ERRNO_TEXT(errno));
+        doctor_add_finding(doctor, "durable", SIDESTEP_ALLOWED_YES, NULL, "file system %s",
+                           traits.type_name);
+    if (traits.is_network)
+        doctor_add_finding(doctor, "shared", SIDESTEP_ALLOWED_YES, NULL,
+                           "%s: ranks on several hosts can save together", traits.type_name);
+    else
+        doctor_add_finding(doctor, "shared", SIDESTEP_ALLOWED_FACT, NULL,
+                           "%s is of this host: enough for ranks that all run here",
+                           traits.type_name);
+    if (traits.has_free_bytes)
+        doctor_add_bytes(doctor, "free_space", traits.free_bytes, "");
+    else
+        add_unknown(doctor, "free_space", "the file system does not tell");
 }
 
 /* Read the name of the disk's I/O scheduler, which is in brackets; "" if there is no such file. */
@@ -211,7 +210,7 @@ enum sidestep_status directory_probe(struct doctor *doctor, struct store *store,
     struct sidestep_error why = {0};
 
     TRY(store_dir_open(store, NULL, path, &dir, err));
-    probe_file_system(doctor, dir, path);
+    probe_file_system(doctor, dir);
     probe_scheduler(doctor, dir);
     probe_rights(doctor, path);
     enum sidestep_status status = make_nameless_file(dir, &file, &why);

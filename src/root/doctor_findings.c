@@ -39,7 +39,7 @@ void doctor_add_finding(struct doctor *doctor, const char *name, enum sidestep_a
     doctor->findings[doctor->count++] = finding;
 }
 
-void doctor_add_bytes(struct doctor *doctor, const char *name, double bytes, const char *what)
+void doctor_add_bytes(struct doctor *doctor, const char *name, uint64_t bytes, const char *what)
 {
     doctor_add_finding(doctor, name, SIDESTEP_ALLOWED_FACT, NULL, "%s%s", display_bytes(bytes).text,
                        what);

@@ -19,7 +19,7 @@ void doctor_add_finding(struct doctor *doctor, const char *name, enum sidestep_a
                         const char *fix, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
 /* Add a number of bytes as a fact, with a unit that fits; ${what} follows it. */
-void doctor_add_bytes(struct doctor *doctor, const char *name, double bytes, const char *what);
+void doctor_add_bytes(struct doctor *doctor, const char *name, uint64_t bytes, const char *what);
 /* Read the beginning of a small kernel file, without the newline; "" if it cannot be read. */
 void doctor_read_line(const char *path, char *text, size_t room);
 

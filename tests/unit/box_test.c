@@ -489,7 +489,7 @@ TEST(texts_fit_and_are_harmless)
     assert_string_equal(display_time(INT64_MAX).text, "9999-12-31T23:59:59Z");
     assert_string_equal(display_bytes(1000).text, "1000 B");
     assert_string_equal(display_bytes(3 << 19).text, "1.5 MiB");
-    assert_string_equal(display_bytes((double)UINT64_MAX).text, "16.0 EiB");
+    assert_string_equal(display_bytes(UINT64_MAX).text, "16.0 EiB");
     assert_string_equal(display_shape(0, NULL).text, "[]");
     assert_string_equal(display_shape(2, (int64_t[]){2, 3}).text, "[2,3]");
     assert_string_equal(display_box(&(struct box){2, (int64_t[]){1, 0}, (int64_t[]){2, 0}}).text,
