@@ -37,8 +37,7 @@ struct export_ops {
     enum sidestep_status (*publish)(struct export *e, struct sidestep_error *err);
     void (*end)(struct export *e);
 };
-extern const struct export_ops export_to_files;   /* export_to_files.c */
-extern const struct export_ops export_to_objects; /* export_to_objects.c */
+extern const struct export_ops export_to_files; /* export_to_files.c */
 
 /* Check ${path}, and make the hidden directory.  EEXISTS: what is there must not be replaced.  With
  * ${replace}, a file may replace a file, and a directory may replace one whose names all satisfy
