@@ -262,3 +262,13 @@ int comm_threads_run(int size, int (*main)(struct sidestep_comm *comm, void *con
 {
     return comm_threads_run_dying(size, -1, 0, main, context);
 }
+
+enum sidestep_status comm_threads_open(const struct sidestep_comm *comm,
+                                       struct sidestep_engine **engine, struct sidestep_error *err)
+{
+    struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
+
+    options.comm = comm;
+    options.threads = 1;
+    return sidestep_engine_open(engine, &options, err);
+}

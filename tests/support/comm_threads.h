@@ -21,6 +21,10 @@ int comm_threads_run(int size, int (*main)(struct sidestep_comm *comm, void *con
 int comm_threads_run_dying(int size, int dying_rank, unsigned long nth,
                            int (*main)(struct sidestep_comm *comm, void *context), void *context);
 
+/* Open an engine of this rank, with one thread. */
+enum sidestep_status comm_threads_open(const struct sidestep_comm *comm,
+                                       struct sidestep_engine **engine, struct sidestep_error *err);
+
 /* The number of collective calls that this rank has started. */
 unsigned long comm_threads_calls(const struct sidestep_comm *comm);
 

@@ -217,3 +217,22 @@ void sample_assert_equal(const struct footer_item *a, const struct footer_item *
     if (a->block_count != 0)
         assert_memory_equal(a->blocks, b->blocks, 8 * a->block_count);
 }
+
+void sample_flip_bits(uint8_t *bytes, size_t length, size_t *accepted, size_t *refused)
+{
+    for (size_t bit = 0; bit < 8 * (length - FOOTER_TRAILER_BYTES); bit++) {
+        OWNED_ARENA arena = {0};
+        OWNED_BUFFER again = {0};
+        struct footer footer;
+        bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
+        sample_fix_hashes(bytes, length);
+        if (sample_read(bytes, length, &arena, &footer, NULL) == SIDESTEP_OK) {
+            assert_int_equal(footer_encode(&footer, SAMPLE_ITEMS_END, &again, NULL), SIDESTEP_OK);
+            assert_int_equal(again.length, length);
+            assert_memory_equal(again.bytes, bytes, length);
+            ++*accepted;
+        } else
+            ++*refused;
+        bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
+    }
+}

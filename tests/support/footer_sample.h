@@ -36,6 +36,9 @@ enum sidestep_status sample_read(const void *bytes, size_t length, struct arena 
 void sample_put_le(uint8_t *to, uint64_t value, unsigned bytes);
 /* Recompute the hashes of an encoded footer and trailer. */
 void sample_fix_hashes(uint8_t *bytes, size_t length);
+/* Flip each bit behind the hashes of a footer, and correct those: what is read again encodes to the
+ * same bytes. Counts the flips that are read, and those that are refused. */
+void sample_flip_bits(uint8_t *bytes, size_t length, size_t *accepted, size_t *refused);
 /* Fail the test unless all fields are the same. */
 void sample_assert_equal(const struct footer_item *a, const struct footer_item *b);
 

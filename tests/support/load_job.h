@@ -120,16 +120,13 @@ static inline void count_wrong(struct job *job, int rank, float data[TENSORS][RO
 static inline int run_rank(struct sidestep_comm *comm, void *context)
 {
     struct job *job = context;
-    struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
     struct sidestep_engine *engine = NULL;
     struct sidestep_state_dict *state = NULL;
     struct sidestep_error err = {0};
     float data[TENSORS][ROWS][COLUMNS], own[ROWS];
     int rank = comm->rank;
 
-    options.threads = 1;
-    options.comm = comm;
-    assert_int_equal(sidestep_engine_open(&engine, &options, &err), SIDESTEP_OK);
+    assert_int_equal(comm_threads_open(comm, &engine, &err), SIDESTEP_OK);
     engine->store = job->store;
     assert_int_equal(sidestep_state_dict_new(&state, &err), SIDESTEP_OK);
     fill_state(job, state, rank, data);

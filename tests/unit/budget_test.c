@@ -109,14 +109,11 @@ static bool save_to(struct job *job, struct sidestep_engine *engine, const char 
 static int save_rank(struct sidestep_comm *comm, void *context)
 {
     struct job *job = context;
-    struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
     struct sidestep_engine *engine = NULL;
     struct sidestep_state_dict *state = NULL;
     float data[2] = {1, 2};
 
-    options.comm = comm;
-    options.threads = 1;
-    bool ok = sidestep_engine_open(&engine, &options, NULL) == SIDESTEP_OK &&
+    bool ok = comm_threads_open(comm, &engine, NULL) == SIDESTEP_OK &&
               sidestep_state_dict_new(&state, NULL) == SIDESTEP_OK &&
               add_row(state, comm, data) == SIDESTEP_OK &&
               (!job->has_files || add_file(state, comm->rank) == SIDESTEP_OK);

@@ -173,7 +173,6 @@ TEST(a_cancel_after_the_end_does_nothing)
 static int one_gives_up(struct sidestep_comm *comm, void *context)
 {
     const int *who = context;
-    struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
     struct sidestep_engine *own = NULL;
     struct sidestep_save *save = NULL;
     struct sidestep_error why = {0};
@@ -181,9 +180,7 @@ static int one_gives_up(struct sidestep_comm *comm, void *context)
     char path[256];
 
     snprintf(path, sizeof(path), "%s/it", scratch.path);
-    options.comm = comm;
-    options.threads = 1;
-    int bad = sidestep_engine_open(&own, &options, NULL) != SIDESTEP_OK;
+    int bad = comm_threads_open(comm, &own, NULL) != SIDESTEP_OK;
     world_make(&part, comm->rank, comm->size, WORLD_BY_ROWS, SCALE, false);
     for (uint64_t seed = 1; bad == 0 && seed <= 3; seed++) {
         world_fill(&part, seed);
@@ -280,7 +277,6 @@ static int hears_of_it_late(struct sidestep_comm *comm, void *context)
     struct lateness *lateness = context;
     struct late_store late = {
         .ops = *store_posix()->ops, .late = lateness->kind, .has_come = &lateness->has_come};
-    struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
     struct sidestep_engine *own = NULL;
     struct sidestep_save *save = NULL;
     struct sidestep_error why = {0};
@@ -291,9 +287,7 @@ static int hears_of_it_late(struct sidestep_comm *comm, void *context)
     late.base.ops = &late.ops;
     late.ops.file_create = create_late;
     late.ops.rename = rename_late;
-    options.comm = comm;
-    options.threads = 1;
-    int bad = sidestep_engine_open(&own, &options, NULL) != SIDESTEP_OK;
+    int bad = comm_threads_open(comm, &own, NULL) != SIDESTEP_OK;
     if (comm->rank == 1)
         own->store = &late.base;
     world_make(&part, comm->rank, comm->size, WORLD_BY_ROWS, 1, false);

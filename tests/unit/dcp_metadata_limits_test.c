@@ -126,6 +126,17 @@ static void put_key(struct buffer *out, const char *key)
     buffer_put_text(out, key);
 }
 
+/* 1,000 keys, each with the same ${value} of two bytes. */
+static void put_keys(struct buffer *out, const char value[2])
+{
+    for (int i = 0; i < 1000; i++) {
+        char name[16];
+        snprintf(name, sizeof(name), "%d", i);
+        put_key(out, name);
+        buffer_put(out, value, 2);
+    }
+}
+
 /* A list of many chunks, which all of many tensors refer to. */
 TEST(lists_of_chunks_that_are_shared)
 {
@@ -154,12 +165,7 @@ TEST(lists_of_chunks_that_are_shared)
     buffer_put(&out, B("}"));
     put_key(&out, "state_dict_metadata");
     buffer_put(&out, B("}("));
-    for (int i = 0; i < 1000; i++) {
-        char name[16];
-        snprintf(name, sizeof(name), "%d", i);
-        put_key(&out, name);
-        buffer_put(&out, B("h\2"));
-    }
+    put_keys(&out, "h\2");
     buffer_put(&out, B("usb."));
     assert_int_equal(dcp_metadata_read(out.bytes, out.length, &metadata, &err), SIDESTEP_ECORRUPT);
     assert_string_equal(err.message, "tensor '1': more chunks (2000) than the file can describe");
@@ -185,12 +191,7 @@ TEST(paths_that_are_shared)
     for (int round = 0; round < 2; round++) {
         put_key(&out, round == 0 ? "state_dict_metadata" : "planner_data");
         buffer_put(&out, B("}("));
-        for (int i = 0; i < 1000; i++) {
-            char name[16];
-            snprintf(name, sizeof(name), "%d", i);
-            put_key(&out, name);
-            buffer_put(&out, round == 0 ? "h\1" : "h\0", 2);
-        }
+        put_keys(&out, round == 0 ? "h\1" : "h\0");
         buffer_put(&out, B("us"));
     }
     buffer_put(&out, B("b."));

@@ -65,16 +65,13 @@ static void meet(int times)
 /* First save: each rank asks for the outcome. Second save: rank 0 tells, when all close. */
 static int run(struct sidestep_comm *comm, void *context)
 {
-    struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
     struct sidestep_engine *own = NULL;
     struct sidestep_save *save = NULL;
     struct world part;
     int bad = 0;
 
     (void)context;
-    options.comm = comm;
-    options.threads = 1;
-    bad |= sidestep_engine_open(&own, &options, NULL) != SIDESTEP_OK;
+    bad |= comm_threads_open(comm, &own, NULL) != SIDESTEP_OK;
     world_make(&part, comm->rank, comm->size, WORLD_BY_ROWS, 1, false);
     bad |= start(own, 1, &part, &save);
     bad |= sidestep_save_wait(save, SIDESTEP_SAVE_COMMITTED, -1, NULL) != SIDESTEP_OK;

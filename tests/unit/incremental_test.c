@@ -397,7 +397,6 @@ TEST(nothing_is_rebuilt_from_two_saves)
 
 static int run_ranks(struct sidestep_comm *comm, void *context)
 {
-    struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
     struct sidestep_series_options wanted = SIDESTEP_SERIES_OPTIONS_INIT;
     struct sidestep_save_info own_info = SIDESTEP_SAVE_INFO_INIT;
     struct sidestep_engine *own = NULL;
@@ -406,10 +405,8 @@ static int run_ranks(struct sidestep_comm *comm, void *context)
     int bad = 0;
 
     (void)context;
-    options.comm = comm;
-    options.threads = 1;
     wanted.flags = SIDESTEP_SERIES_INCREMENTAL;
-    bad |= sidestep_engine_open(&own, &options, NULL) != SIDESTEP_OK;
+    bad |= comm_threads_open(comm, &own, NULL) != SIDESTEP_OK;
     bad |= sidestep_series_open(own, scratch.path, &wanted, &series, NULL) != SIDESTEP_OK;
     world_make(&mine, comm->rank, comm->size, WORLD_BY_ROWS, 3 * SCALE, false);
     mine.tensors[EMBED].frozen = 1000;

@@ -41,15 +41,12 @@ struct counted {
 
 static int count_calls(struct sidestep_comm *comm, void *context)
 {
-    struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
     struct counted *counted = context;
     struct sidestep_engine *own = NULL;
     struct world mine;
     int bad = 0;
 
-    options.comm = comm;
-    options.threads = 1;
-    bad |= sidestep_engine_open(&own, &options, NULL) != SIDESTEP_OK;
+    bad |= comm_threads_open(comm, &own, NULL) != SIDESTEP_OK;
     world_make(&mine, comm->rank, comm->size, WORLD_BY_ROWS, 1, false);
     for (unsigned i = 0; i < 4; i++) {
         struct sidestep_save *save = NULL;

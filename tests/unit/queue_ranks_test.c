@@ -148,7 +148,6 @@ static atomic_bool has_failed; /* rank 2 failed in the first save */
  * third is: it refuses the second, and not also the third. */
 static int run_told_once(struct sidestep_comm *comm, void *context)
 {
-    struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
     struct sidestep_engine *own = NULL;
     struct sidestep_save *first = NULL, *second = NULL, *third = NULL;
     struct sidestep_error why = {0};
@@ -156,9 +155,7 @@ static int run_told_once(struct sidestep_comm *comm, void *context)
     int bad = 0;
 
     (void)context;
-    options.comm = comm;
-    options.threads = 1;
-    bad |= sidestep_engine_open(&own, &options, NULL) != SIDESTEP_OK;
+    bad |= comm_threads_open(comm, &own, NULL) != SIDESTEP_OK;
     world_make(&part, comm->rank, comm->size, WORLD_BY_ROWS, SCALE, false);
     world_fill(&part, 3);
     sidestep_engine_pause(own);

@@ -231,15 +231,12 @@ static struct sidestep_error told[2];
 
 static int run_rank(struct sidestep_comm *comm, void *context)
 {
-    struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
     struct sidestep_engine *own = NULL;
     struct sidestep_save *save = NULL;
     struct world part;
 
     (void)context;
-    options.comm = comm;
-    options.threads = 1;
-    if (sidestep_engine_open(&own, &options, NULL) != SIDESTEP_OK)
+    if (comm_threads_open(comm, &own, NULL) != SIDESTEP_OK)
         return 1;
     own->store = comm->rank == 1 ? disk : store_posix();
     world_make(&part, comm->rank, comm->size, WORLD_BY_ROWS, 1, false);

@@ -409,15 +409,12 @@ TEST(a_disk_too_full_to_delete)
 
 static int open_differently(struct sidestep_comm *comm, void *context)
 {
-    struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
     struct sidestep_engine *own = NULL;
     struct sidestep_error why = {0};
     int bad = 0;
 
     (void)context;
-    options.comm = comm;
-    options.threads = 1;
-    bad |= sidestep_engine_open(&own, &options, NULL) != SIDESTEP_OK;
+    bad |= comm_threads_open(comm, &own, NULL) != SIDESTEP_OK;
     for (int what = 0; what <= 6; what++) {
         struct sidestep_series_options wanted = SIDESTEP_SERIES_OPTIONS_INIT;
         struct sidestep_series *series = NULL;
@@ -447,16 +444,13 @@ TEST(ranks_that_decide_differently_are_refused)
 /* One rank is a step behind: nothing is saved, and then they are at the same one. */
 static int save_differently(struct sidestep_comm *comm, void *context)
 {
-    struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
     struct sidestep_engine *own = NULL;
     struct sidestep_series *series = NULL;
     struct world mine;
     int bad = 0;
 
     (void)context;
-    options.comm = comm;
-    options.threads = 1;
-    bad |= sidestep_engine_open(&own, &options, NULL) != SIDESTEP_OK;
+    bad |= comm_threads_open(comm, &own, NULL) != SIDESTEP_OK;
     bad |= sidestep_series_open(own, scratch.path, NULL, &series, NULL) != SIDESTEP_OK;
     world_make(&mine, comm->rank, comm->size, WORLD_BY_ROWS, 1, false);
     world_fill(&mine, 8);

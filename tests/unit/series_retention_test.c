@@ -313,7 +313,6 @@ TEST(the_best_and_every_nth_stay)
 
 static int run_ranks(struct sidestep_comm *comm, void *context)
 {
-    struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
     struct sidestep_retention keep = {.struct_size = sizeof(keep), .keep_last = 2};
     struct sidestep_series_options wanted = SIDESTEP_SERIES_OPTIONS_INIT;
     struct sidestep_engine *own = NULL;
@@ -326,13 +325,11 @@ static int run_ranks(struct sidestep_comm *comm, void *context)
     struct sidestep_error why = {0};
 
     (void)context;
-    options.comm = comm;
-    options.threads = 1;
     wanted.retention = &keep;
     wanted.interval_steps = 10;
     wanted.check_ms = 1;
     wanted.flags = SIDESTEP_SERIES_REQUESTS;
-    bad |= sidestep_engine_open(&own, &options, &why) != SIDESTEP_OK;
+    bad |= comm_threads_open(comm, &own, &why) != SIDESTEP_OK;
     bad |= sidestep_series_open(own, scratch.path, &wanted, &series, &why) != SIDESTEP_OK;
     world_make(&mine, comm->rank, comm->size, WORLD_BY_ROWS, 2, false);
     while (bad == 0 && (due & SIDESTEP_DUE_STOP) == 0 && step < 100000) {

@@ -322,7 +322,6 @@ TEST(a_forked_worker_does_not_hold_the_lock)
 
 static int run_series(struct sidestep_comm *comm, void *context)
 {
-    struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
     struct sidestep_engine *own = NULL;
     struct sidestep_series *series = NULL;
     struct sidestep_save *save = NULL;
@@ -331,9 +330,7 @@ static int run_series(struct sidestep_comm *comm, void *context)
     int bad = 0;
 
     (void)context;
-    options.comm = comm;
-    options.threads = 1;
-    if (sidestep_engine_open(&own, &options, NULL) != SIDESTEP_OK)
+    if (comm_threads_open(comm, &own, NULL) != SIDESTEP_OK)
         return 1;
     bad |= sidestep_series_open(own, scratch.path, NULL, &series, NULL) != SIDESTEP_OK;
     world_make(&mine, comm->rank, comm->size, WORLD_BY_ROWS, 2, false);

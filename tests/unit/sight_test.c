@@ -89,7 +89,6 @@ static enum sidestep_status use_path(struct sidestep_engine *engine, const struc
 static int run_rank(struct sidestep_comm *comm, void *context)
 {
     struct job *job = context;
-    struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
     struct sidestep_engine *engine = NULL;
     struct clock fast = {.now_ns = fast_now, .sleep_ms = nap};
     uint64_t cannot = !move_to_host(job, comm->rank);
@@ -100,9 +99,7 @@ static int run_rank(struct sidestep_comm *comm, void *context)
         job->cannot = true;
         return 0;
     }
-    options.comm = comm;
-    options.threads = 1;
-    if (sidestep_engine_open(&engine, &options, NULL) != SIDESTEP_OK)
+    if (comm_threads_open(comm, &engine, NULL) != SIDESTEP_OK)
         return 1;
     engine->clock = &fast;
     (void)use_path(engine, job, &job->said[comm->rank]);
@@ -170,15 +167,12 @@ TEST(hosts_that_share_are_not_refused)
 static int count_calls(struct sidestep_comm *comm, void *context)
 {
     unsigned long *calls = context; /* of rank 0: of the saves one after the other */
-    struct sidestep_engine_options options = SIDESTEP_ENGINE_OPTIONS_INIT;
     static const char *const names[] = {"a/1", "a/2", "a/3", "b/4", "a/5"};
     struct sidestep_engine *engine = NULL;
     struct world world;
     int bad = 0;
 
-    options.comm = comm;
-    options.threads = 1;
-    if (sidestep_engine_open(&engine, &options, NULL) != SIDESTEP_OK)
+    if (comm_threads_open(comm, &engine, NULL) != SIDESTEP_OK)
         return 1;
     world_make(&world, comm->rank, comm->size, WORLD_BY_ROWS, 1, false);
     world_fill(&world, 1);

@@ -9,51 +9,7 @@
 #include <sys/time.h>
 #include <sys/wait.h>
 
-#include "base/fault.h"
-#include "base/owned.h"
-#include "store/store.h"
-#include "support/scratch.h"
-#include "support/unit.h"
-
-struct bench {
-    struct scratch scratch;
-    struct store_dir *root;
-    int root_fd; /* a descriptor of the test, for what a store cannot do */
-    struct sidestep_error err;
-};
-
-#define assert_ok(call) assert_int_equal((call), SIDESTEP_OK)
-
-static int setup(void **state)
-{
-    struct bench *b = calloc(1, sizeof(*b));
-
-    *state = b;
-    if (!scratch_make(&b->scratch, NULL))
-        return -1;
-    b->root_fd = open(b->scratch.path, O_RDONLY | O_DIRECTORY);
-    return (int)store_dir_open(store_posix(), NULL, b->scratch.path, &b->root, NULL);
-}
-
-static int teardown(void **state)
-{
-    struct bench *b = *state;
-
-    fault_arm("", 0, false, 0);
-    store_dir_close(b->root);
-    close(b->root_fd);
-    scratch_remove(&b->scratch);
-    free(b);
-    return 0;
-}
-
-static void put(struct bench *b, const char *path, const char *text)
-{
-    OWNED_FD fd = openat(b->root_fd, path, O_WRONLY | O_CREAT | O_EXCL, 0666);
-
-    assert_true(fd >= 0);
-    assert_int_equal(write(fd, text, strlen(text)), strlen(text));
-}
+#include "support/posix_bench.h"
 
 static void create_unnamed(struct bench *b, struct store_dir *at, struct store_file **file)
 {
