@@ -101,9 +101,9 @@ int cli_removal_run(const struct cli *cli, cli_removal_function *remove)
         cli_error_set(&err, SIDESTEP_EABORTED, "%s: nothing was removed", cli->command->name);
         return cli_output_error(cli, &err);
     }
-    if (remove(cli, flags, &report, &err) != SIDESTEP_OK)
-        return cli_output_error(cli, &err);
-    print_report(cli, &report);
+    bool is_done = remove(cli, flags, &report, &err) == SIDESTEP_OK;
+    if (is_done || report.owner != NULL) /* a part of it was done */
+        print_report(cli, &report);
     sidestep_gc_report_release(&report);
-    return 0;
+    return is_done ? 0 : cli_output_error(cli, &err);
 }

@@ -1973,6 +1973,8 @@ SIDESTEP_API void sidestep_gc_report_release(struct sidestep_gc_report *report);
  * Do by hand what a series does by itself: delete those of our checkpoints under ${root} that
  * ${retention} does not keep, whichever run made them.  ${flags}: SIDESTEP_GC_DRY_RUN.  ${report}
  * is that of sidestep_gc().  SIDESTEP_ELOCKED: a run has the series open.
+ * If storage refuses a deletion, or a part of one, the others are done, and the failure of the
+ * first is returned.  ${report} is filled in, too, and must be released.
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_prune(const char *root, const struct sidestep_retention *retention, uint32_t flags,

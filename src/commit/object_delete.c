@@ -199,8 +199,7 @@ enum sidestep_status object_delete_hide(struct object_deletion *deletion,
 
     assert(deletion->dir != NULL && deletion->objection == NULL);
     if (fault_hit("object.delete_order")) { /* a negative control: tests must notice it */
-        object_delete_rest(deletion);
-        return SIDESTEP_OK;
+        return object_delete_rest(deletion, NULL, err);
     }
     TRY(metadata_key(deletion, key, err));
     enum sidestep_status status = delete_version(deletion, key, deletion->tag, &why);
@@ -250,51 +249,99 @@ static bool is_shared(const char *name)
     return save_id[0] == '\0';
 }
 
+/* The deletion of the files: keys for one request, and how it went so far. */
+struct rest {
+    struct object_deletion *deletion;
+    const char *keys[OBJECT_MAX_LISTED];
+    size_t count;
+    uint64_t bytes;      /* of these keys */
+    uint64_t left_bytes; /* of files that stay */
+    enum sidestep_status status;
+    struct sidestep_error why; /* of the first failure */
+};
+
+static void note_deleted(struct rest *rest, enum sidestep_status status, uint64_t bytes,
+                         const struct sidestep_error *why)
+{
+    if (status == SIDESTEP_OK || status == SIDESTEP_ENOTFOUND)
+        return;
+    rest->left_bytes += bytes;
+    if (rest->status != SIDESTEP_OK)
+        return;
+    rest->status = status;
+    rest->why = *why;
+}
+
 /* Delete files of the copy of a checkpoint that was saved on a file system. As soon as .metadata is
  * gone, another copy may be put to this name, and a request may arrive late. So each has a
  * condition. */
-static void delete_shared(struct object_deletion *deletion)
+static void delete_shared(struct rest *rest)
 {
+    struct object_deletion *deletion = rest->deletion;
     const char *prefix = object_store_prefix(deletion->dir);
 
     for (size_t i = 0; i < deletion->count; i++) {
         const char *name = deletion->keys[i].name;
+        struct sidestep_error why = {.rank = -1};
         if (strcmp(name, FILE_NAME_METADATA) == 0 || !is_shared(name) || !is_part(deletion, i))
             continue;
         const char *key = arena_printf(&deletion->arena, "%s%s", prefix, name);
-        if (key != NULL)
-            (void)delete_version(deletion, key, deletion->keys[i].tag, NULL);
+        enum sidestep_status status =
+            key != NULL ? delete_version(deletion, key, deletion->keys[i].tag, &why)
+                        : FAIL_NOMEM(&why, strlen(name));
+        if (status != SIDESTEP_EEXISTS) /* what replaced it is not ours to delete */
+            note_deleted(rest, status, deletion->keys[i].bytes, &why);
     }
+}
+
+static void flush(struct rest *rest)
+{
+    struct object_client *client = object_store_client(rest->deletion->dir->store);
+    struct sidestep_error why = {.rank = -1};
+
+    if (rest->count != 0)
+        note_deleted(rest, client->ops->delete_keys(client, rest->keys, rest->count, &why),
+                     rest->bytes, &why);
+    rest->count = rest->bytes = 0;
 }
 
 /* Delete the parts of the checkpoint whose keys nobody else uses: the manifests, or all others. */
-static void delete_own(struct object_deletion *deletion, bool manifests)
+static void delete_own(struct rest *rest, bool manifests)
 {
-    struct object_client *client = object_store_client(deletion->dir->store);
+    struct object_deletion *deletion = rest->deletion;
     const char *prefix = object_store_prefix(deletion->dir);
-    const char *keys[OBJECT_MAX_LISTED];
-    size_t count = 0;
 
     for (size_t i = 0; i < deletion->count; i++) {
         const char *name = deletion->keys[i].name;
-        if (!is_shared(name) && is_part(deletion, i) && is_manifest(name) == manifests)
-            keys[count] = arena_printf(&deletion->arena, "%s%s", prefix, name);
-        else
+        struct sidestep_error why = {.rank = -1};
+        if (is_shared(name) || !is_part(deletion, i) || is_manifest(name) != manifests)
             continue;
-        count += keys[count] != NULL;
-        if (count == OBJECT_MAX_LISTED) {
-            (void)client->ops->delete_keys(client, keys, count, NULL);
-            count = 0;
+        const char *key = arena_printf(&deletion->arena, "%s%s", prefix, name);
+        if (key == NULL) {
+            note_deleted(rest, FAIL_NOMEM(&why, strlen(name)), deletion->keys[i].bytes, &why);
+            continue;
         }
+        rest->keys[rest->count++] = key;
+        rest->bytes += deletion->keys[i].bytes;
+        if (rest->count == OBJECT_MAX_LISTED)
+            flush(rest);
     }
-    if (count != 0)
-        (void)client->ops->delete_keys(client, keys, count, NULL);
+    flush(rest);
 }
 
-void object_delete_rest(struct object_deletion *deletion)
+enum sidestep_status object_delete_rest(struct object_deletion *deletion, uint64_t *bytes,
+                                        struct sidestep_error *err)
 {
+    struct rest rest = {.deletion = deletion};
+
     assert(deletion->dir != NULL && deletion->objection == NULL);
-    delete_shared(deletion);
-    delete_own(deletion, false);
-    delete_own(deletion, true);
+    delete_shared(&rest);
+    delete_own(&rest, false);
+    delete_own(&rest, true);
+    if (bytes != NULL)
+        *bytes -= min_u64(*bytes, rest.left_bytes);
+    if (rest.status == SIDESTEP_OK)
+        return SIDESTEP_OK;
+    error_copy(err, &rest.why);
+    return rest.status;
 }

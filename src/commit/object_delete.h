@@ -57,8 +57,10 @@ enum sidestep_status object_delete_hide(struct object_deletion *deletion,
 /* Put .metadata back. EEXISTS: there is another one now. */
 enum sidestep_status object_delete_restore(struct object_deletion *deletion,
                                            struct sidestep_error *err);
-/* Delete its files, after .metadata. Best effort: a sweep removes what is left. */
-void object_delete_rest(struct object_deletion *deletion);
+/* Delete its files, after .metadata, and subtract the bytes of those that stay from ${*bytes}
+ * (NULL: no matter). All are tried; a sweep removes what is left. Fails with the first failure. */
+enum sidestep_status object_delete_rest(struct object_deletion *deletion, uint64_t *bytes,
+                                        struct sidestep_error *err);
 
 /* ---- object_sweep_root.c */
 

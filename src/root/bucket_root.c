@@ -52,13 +52,11 @@ static enum sidestep_status restore(struct deletion *d, struct sidestep_error *e
     return object_delete_restore(&d->doomed, err);
 }
 
-static enum sidestep_status finish(struct deletion *d, uint64_t *bytes,
-                                   struct sidestep_error *err UNUSED)
+static enum sidestep_status finish(struct deletion *d, uint64_t *bytes, struct sidestep_error *err)
 {
     if (bytes != NULL)
         *bytes += object_delete_bytes(&d->doomed);
-    object_delete_rest(&d->doomed);
-    return SIDESTEP_OK;
+    return object_delete_rest(&d->doomed, bytes, err);
 }
 
 const struct root_ops root_bucket = {.find_saves = bucket_find_saves,

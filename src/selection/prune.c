@@ -45,27 +45,40 @@ static void remove_annotations(struct store_dir *annotations_dir, const char *na
         annotations_remove_checkpoint(annotations_dir, &about, name);
 }
 
-/* A command that pins checks afterwards that the checkpoint exists.  So a pin is seen here, or the
+/* Delete what look() has seen.  *is_gone: the checkpoint does not exist any more, although some of
+ * its files may be left.
+ * A command that pins checks afterwards that the checkpoint exists.  So a pin is seen here, or the
  * command fails. */
+static enum sidestep_status delete_seen(struct deletion *d, struct store_dir *annotations_dir,
+                                        uint64_t *bytes, bool *is_gone, struct sidestep_error *err)
+{
+    const struct deletion_ops *ops = &root_of(d->root->store)->deletion;
+
+    *is_gone = false;
+    TRY(ops->hide(d, err));
+    const char *objection = ops->was_replaced(d)                  ? DELETION_WAS_REPLACED
+                            : is_pinned(annotations_dir, d->name) ? IS_PINNED
+                                                                  : NULL;
+    if (objection != NULL) {
+        TRY(ops->restore(d, err));
+        return FAIL(err, SIDESTEP_ELOCKED, "%s", objection);
+    }
+    *is_gone = true;
+    enum sidestep_status status = ops->finish(d, bytes, err);
+    remove_annotations(annotations_dir, d->name);
+    return WRAP(status, err,
+                "it is deleted, but not all of its files, which 'sidestep gc' removes");
+}
+
 enum sidestep_status prune_delete(struct store_dir *root, struct store_dir *annotations_dir,
                                   const char *name, const char *save_id, uint64_t *bytes,
                                   struct sidestep_error *err)
 {
-    const struct deletion_ops *ops = &root_of(root->store)->deletion;
     OWNED_DELETION d = {.root = root, .name = name, .save_id = save_id};
+    bool is_gone;
 
-    TRY(ops->look(&d, err));
-    TRY(ops->hide(&d, err));
-    const char *objection = ops->was_replaced(&d)              ? DELETION_WAS_REPLACED
-                            : is_pinned(annotations_dir, name) ? IS_PINNED
-                                                               : NULL;
-    if (objection != NULL) {
-        TRY(ops->restore(&d, err));
-        return FAIL(err, SIDESTEP_ELOCKED, "%s", objection);
-    }
-    enum sidestep_status status = ops->finish(&d, bytes, err);
-    remove_annotations(annotations_dir, name);
-    return status;
+    TRY(root_of(root->store)->deletion.look(&d, err));
+    return delete_seen(&d, annotations_dir, bytes, &is_gone, err);
 }
 
 /* Does retention decide about ${entry}?  Sets its step from the name, as a series does. */
@@ -234,19 +247,14 @@ static enum sidestep_status check(struct prune *p, struct prune_listing *l,
     return SIDESTEP_OK;
 }
 
-/* Find out for a dry run what prune_delete() would report.  Changes nothing; takes a lock and
- * releases it at once. */
-static enum sidestep_status try_delete(const struct prune *p, const char *name, const char *save_id,
-                                       uint64_t *bytes, struct sidestep_error *err)
+/* Find out for a dry run what would be reported.  Changes nothing. */
+static enum sidestep_status try_delete(const struct prune *p, struct deletion *d, uint64_t *bytes,
+                                       struct sidestep_error *err)
 {
-    const struct deletion_ops *ops = &root_of(p->root->store)->deletion;
-    OWNED_DELETION d = {.root = p->root, .name = name, .save_id = save_id};
-
-    TRY(ops->look(&d, err));
     if (p->annotations_dir != NULL && deletion_is_read_only(p->annotations_dir))
         return FAIL(err, SIDESTEP_EPERM, "%s of its series may not be written to",
                     FILE_NAME_SERIES_DIR);
-    *bytes = ops->bytes(&d);
+    *bytes = root_of(p->root->store)->deletion.bytes(d);
     return SIDESTEP_OK;
 }
 
@@ -266,10 +274,37 @@ static const char *find_objection(const struct prune *p, const struct sidestep_l
     return NULL;
 }
 
+/* Storage refused what was begun: the prune goes on, and fails in the end. */
+static void note_failure(struct prune *p, const struct sidestep_listed *entry,
+                         const struct sidestep_error *why)
+{
+    if (p->failure.status != SIDESTEP_OK)
+        return;
+    p->failure = *why;
+    error_wrap(&p->failure, "delete '%s'", entry->name);
+}
+
+/* Delete it, or find out whether it could be.  False: it stays, ${why} says why. */
+static bool delete_claimed(struct prune *p, const struct sidestep_listed *entry, uint64_t *bytes,
+                           struct sidestep_error *why)
+{
+    OWNED_DELETION d = {.root = p->root, .name = entry->name, .save_id = entry->save_id};
+    bool is_gone = false;
+
+    if (root_of(p->root->store)->deletion.look(&d, why) != SIDESTEP_OK)
+        return false;
+    if (p->dry_run)
+        return try_delete(p, &d, bytes, why) == SIDESTEP_OK;
+    enum sidestep_status status = delete_seen(&d, p->annotations_dir, bytes, &is_gone, why);
+    if (status != SIDESTEP_OK && status != SIDESTEP_ELOCKED && status != SIDESTEP_ENOTFOUND)
+        note_failure(p, entry, why);
+    return is_gone;
+}
+
 static enum sidestep_status remove_one(struct prune *p, const struct sidestep_listed *entry,
                                        struct sidestep_error *err)
 {
-    struct sidestep_error refusal = {.rank = -1};
+    struct sidestep_error why = {.rank = -1};
     uint64_t bytes = 0;
 
     if (p->may_delete != NULL)
@@ -279,14 +314,11 @@ static enum sidestep_status remove_one(struct prune *p, const struct sidestep_li
         report_kept(p, entry, objection);
         return SIDESTEP_OK;
     }
-    enum sidestep_status status = p->dry_run
-                                      ? try_delete(p, entry->name, entry->save_id, &bytes, &refusal)
-                                      : prune_delete(p->root, p->annotations_dir, entry->name,
-                                                     entry->save_id, &bytes, &refusal);
+    bool is_gone = delete_claimed(p, entry, &bytes, &why);
     if (p->unclaim != NULL)
         p->unclaim(p->context);
-    if (status != SIDESTEP_OK) {
-        report_kept(p, entry, refusal.message);
+    if (!is_gone) {
+        report_kept(p, entry, why.message);
         return SIDESTEP_OK;
     }
     if (p->report != NULL)
@@ -368,5 +400,9 @@ enum sidestep_status sidestep_prune(const char *root, const struct sidestep_rete
         gc_report_free(prune.report);
     else
         status = gc_report_finish(prune.report, report, err);
+    if (status == SIDESTEP_OK && prune.failure.status != SIDESTEP_OK) {
+        error_copy(err, &prune.failure);
+        status = (enum sidestep_status)prune.failure.status;
+    }
     return WRAP(status, err, "prune '%s'", root);
 }

@@ -31,6 +31,9 @@ struct prune {
     void (*deleted)(void *context, const struct sidestep_listed *entry, uint64_t bytes);
     void *context;
     struct gc_report *report; /* may be NULL */
+    /* Set by prune_run(): the first deletion that storage refused, or did in part.  SIDESTEP_OK:
+     * none was. */
+    struct sidestep_error failure;
 };
 
 /* Prune once.  A checkpoint that cannot be deleted now stays, and is reported.  A later call

@@ -5,6 +5,8 @@ The oracle: what stays is whole; what goes is whole, or no checkpoint. More than
 same commands leave nothing of it.
 """
 
+import json
+
 import pytest
 import servers
 from programs import held, keys, run, save, sidestep
@@ -94,6 +96,33 @@ def test_a_sweep_meets_a_fault(server, name):
         for step in (1, 2):
             assert held(server, f"{ROOT}/step-{step}", step) == step, (name, at)
         settle(server, (name, at))
+
+
+def refused(key):
+    return [{**GONE["refused"], "method": "DELETE", "key": key, "from": 1, "times": 100}]
+
+
+@pytest.mark.parametrize("words", [[], ["--json"]], ids=["", "json"])
+def test_a_refused_deletion_is_told(server, words):
+    """By the exit status, too: of .metadata, and of the rest of a checkpoint."""
+    begin(server, refused("*/.metadata"))
+    done = act(server, [*PRUNE, *words])
+    assert done.returncode not in (0, 2), done.stdout
+    assert "delete 'step-1'" in done.stderr and "403" in done.stderr
+    assert "step-1: " in done.stdout and "freed" not in done.stderr
+    assert held(server, f"{ROOT}/step-1", 1) == 1
+    begin(server, refused("*.distcp"))
+    done = act(server, [*PRUNE, *words])
+    assert done.returncode not in (0, 2), done.stdout
+    assert "it is deleted, but not all of its files" in done.stderr and "403" in done.stderr
+    assert "job/step-1/.metadata" not in keys(server)[0]
+    shard = next(key for key in server.kept if "step-1/__0" in key)
+    assert shard in keys(server)[0]
+    if words:
+        assert json.loads(done.stdout)["bytes"] < len(server.kept[shard])
+    server.control(rules=[])
+    settle(server, "gc has removed the rest")
+    assert shard not in keys(server)[0]
 
 
 def test_the_rig_notices_what_is_torn(server):

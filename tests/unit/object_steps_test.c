@@ -261,7 +261,7 @@ static enum sidestep_status delete_it(struct store *store, struct sidestep_error
     TRY(store_dir_open(store, NULL, "s3://runs/job", &root, err));
     TRY(object_delete_look(root, "step-1", NULL, &deletion, err));
     TRY(object_delete_hide(&deletion, err));
-    object_delete_rest(&deletion);
+    assert_int_equal(object_delete_rest(&deletion, NULL, NULL), SIDESTEP_OK);
     return SIDESTEP_OK;
 }
 
