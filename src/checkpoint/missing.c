@@ -2,6 +2,9 @@
 /* missing.c -- finds out why a directory has no `.metadata`; see missing.h. */
 #include "checkpoint/missing.h"
 
+#include <stdio.h>
+#include <string.h>
+
 #include "checkpoint/weights.h"
 #include "commit/commit.h"
 #include "format/format.h"
@@ -22,18 +25,38 @@ static const char *find_checkpoint(struct store_dir *dir, const struct name_list
     return NULL;
 }
 
-/* Is there a manifest but no pending marker? Then the directory is a checkpoint of sidestep whose
- * save has ended. */
-static bool has_lost_metadata(const struct name_list *names)
+/* Is the marker of ${save_id} there, below OBJECT_SAVES_DIR? */
+static bool has_object_marker(struct store_dir *dir, const char *save_id)
+{
+    char name[FILE_NAME_BYTES];
+    struct store_stat stat;
+
+    snprintf(name, sizeof(name), OBJECT_SAVES_DIR "%s/pending", save_id);
+    return dir->store->ops->layout == STORE_OF_KEYS &&
+           store_stat(dir, name, &stat, NULL) == SIDESTEP_OK;
+}
+
+enum ending {
+    NO_SAVE,
+    NOT_ENDED, /* there is a pending marker */
+    ENDED,     /* a manifest but no marker: a checkpoint of sidestep without its .metadata */
+};
+
+static enum ending find_ending(struct store_dir *dir, const struct name_list *names)
 {
     bool has_manifest = false, is_pending = false;
+    char last[SAVE_ID_HEX] = ""; /* of the names, which are sorted */
 
     for (size_t i = 0; i < names->count; i++) {
-        enum file_name_kind kind = file_name_parse(names->names[i]).kind;
-        has_manifest |= kind == FILE_NAME_MANIFEST;
-        is_pending |= kind == FILE_NAME_PENDING;
+        struct file_name name = file_name_parse(names->names[i]);
+        has_manifest |= name.kind == FILE_NAME_MANIFEST;
+        is_pending |= name.kind == FILE_NAME_PENDING;
+        if (strcmp(name.save_id, last) == 0)
+            continue;
+        memcpy(last, name.save_id, sizeof(last));
+        is_pending = is_pending || has_object_marker(dir, last);
     }
-    return has_manifest && !is_pending;
+    return is_pending ? NOT_ENDED : has_manifest ? ENDED : NO_SAVE;
 }
 
 /* Weights of torch.save() are read one file at a time. Report which of them have not arrived. */
@@ -71,9 +94,14 @@ enum sidestep_status missing_metadata_error(struct store_dir *dir, struct sidest
     if (names.count == 0 && dir->store->ops->layout == STORE_OF_KEYS) /* a prefix without a key */
         return FAIL(err, SIDESTEP_ENOTFOUND, "there is no object of this name or below it");
     one = find_checkpoint(dir, &names);
-    if (has_lost_metadata(&names))
+    enum ending ending = find_ending(dir, &names);
+    if (ending == ENDED)
         return FAIL(err, SIDESTEP_EUNCOMMITTED,
                     "its %s is missing ('sidestep rebuild' makes a new one)", FILE_NAME_METADATA);
+    if (ending == NOT_ENDED)
+        return FAIL(err, SIDESTEP_EUNCOMMITTED,
+                    "the save or copy to it has not ended: it is under way, or failed or was "
+                    "killed ('sidestep gc' removes what such ones have left)");
     if (names.count == 0)
         return FAIL(err, SIDESTEP_EUNCOMMITTED, "there is no checkpoint yet");
     TRY(check_weights(dir, &names, err));
@@ -96,5 +124,5 @@ bool missing_metadata_is_lost(struct store *store, const char *path)
     OWNED_DIR *dir = NULL;
 
     return store_dir_open(store, NULL, path, &dir, NULL) == SIDESTEP_OK &&
-           name_list_read(dir, &names, NULL) == SIDESTEP_OK && has_lost_metadata(&names);
+           name_list_read(dir, &names, NULL) == SIDESTEP_OK && find_ending(dir, &names) == ENDED;
 }

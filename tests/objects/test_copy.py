@@ -334,6 +334,25 @@ def test_a_store_that_goes_away(store, made):
     sweep(store, "refused")
 
 
+@pytest.mark.parametrize("key", [".metadata", f"__{RANKS - 1}_0.distcp"])
+def test_a_copy_that_failed_is_no_damage(store, tmp_path, key):
+    """It did not end, as long as its marker is there.  A lost .metadata is damage, as ever."""
+    url = f"s3://{BUCKET}/job/many"
+    well(store, "world_tool", "save", url, RANKS, "rows", 1, 1)
+    key = key if key == ".metadata" else key.replace(".distcp", ".*.distcp")
+    refused = {"fault": "status", "status": 403, "code": "AccessDenied", "method": "PUT"}
+    store.control(rules=[{**refused, "key": f"{PREFIX}{key}"}])
+    assert run(store, "sidestep", "cp", url, COPY).returncode != 0
+    store.control(rules=[])
+    there = run(store, "sidestep", "verify", COPY)
+    assert there.returncode == 4 and "the save did not finish" in there.stdout, there
+    shown = run(store, "sidestep", "show", COPY)
+    assert shown.returncode == 4 and "the save or copy to it has not ended" in shown.stderr
+    copy(store, url, COPY)
+    store.client().delete_object(Bucket=BUCKET, Key=f"{PREFIX}.metadata")
+    assert run(store, "sidestep", "verify", COPY).returncode == 3
+
+
 def test_a_copy_that_fails_deletes_nothing_of_another(store, tmp_path):
     """Both are of one checkpoint, to one name: the other one may just publish the same objects."""
     whole, damaged = tmp_path / "whole", tmp_path / "damaged"
