@@ -292,6 +292,11 @@ enum sidestep_status copy_files(struct checkpoint_copy *c, struct sidestep_error
 
 void copy_files_discard(struct checkpoint_copy *c)
 {
-    for (size_t i = 0; c->files != NULL && i < c->reader->file_count; i++)
+    for (size_t i = 0; c->files != NULL && i < c->reader->file_count; i++) {
+        if (c->files[i].to == NULL)
+            continue;
         store_file_discard(TAKE(c->files[i].to));
+        if (c->target->is_private) /* the next copy takes only whole ones, and it has its space */
+            (void)store_unlink(c->dir, c->names[i], NULL);
+    }
 }

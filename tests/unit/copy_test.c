@@ -300,6 +300,33 @@ TEST(a_cancelled_copy_goes_on)
     expect_equal(source, copy_path("copy"));
 }
 
+static void cancel_at_once(void *context UNUSED, uint64_t done UNUSED, uint64_t total UNUSED)
+{
+    cancelled = true;
+}
+
+/* All space of a file is allocated before its first byte is written. */
+TEST(a_cancelled_copy_keeps_no_space_of_unfinished_files)
+{
+    struct sidestep_copy_options options = SIDESTEP_COPY_OPTIONS_INIT;
+    char found[512] = "", command[512];
+
+    cancelled = false;
+    options.on_progress = cancel_at_once;
+    options.cancel = &cancelled;
+    options.threads = 1;
+    assert_int_equal(sidestep_copy(source, copy_path("copy"), &options, &report, &err),
+                     SIDESTEP_ECANCELLED);
+    assert_string_not_equal(hidden(), "");
+    snprintf(command, sizeof(command), "find %s -path '*.saving/*.distcp'", scratch.path);
+    FILE *pipe = popen(command, "r");
+    assert_non_null(pipe);
+    assert_null(fgets(found, sizeof(found), pipe));
+    assert_int_equal(pclose(pipe), 0);
+    ASSERT_OK(copy(source, copy_path("copy"), 0));
+    expect_equal(source, copy_path("copy"));
+}
+
 /* A full disk among them. */
 TEST(every_call_may_fail)
 {
