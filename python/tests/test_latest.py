@@ -1,14 +1,21 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The newest checkpoint is the same for everybody who asks: the one that a resume takes."""
 
+import json
 import logging
 import os
 import shutil
+import subprocess
+from pathlib import Path
 
 import pytest
 import torch
 
 import sidestep
+from sidestep import _directory
+
+BUILD = Path(os.environ.get("SIDESTEP_LIBRARY", "build/libsidestep.so.0")).resolve().parent
+PROGRAM = BUILD / "sidestep"
 
 
 def make(root, *steps):
@@ -101,3 +108,46 @@ def test_a_root_that_is_empty_is_no_warning(tmp_path, caplog):
     with caplog.at_level(logging.INFO, logger="sidestep"):
         assert sidestep.latest(tmp_path) is None
     assert [record.levelno for record in caplog.records] == [logging.INFO]
+
+
+UNPUBLISHED = """
+import os, signal, sys
+import torch
+import sidestep
+from sidestep import _directory
+from sidestep._engine import engine_for
+
+root, how = sys.argv[1] + "/runs", sys.argv[2]
+state, files = {"w": torch.full((8,), 9.0)}, lambda: {"trainer_state.json": b"{}"}
+if how == "hooks":
+    with _directory.for_hooks(f"{root}/checkpoint-9") as inside:
+        _directory.save(inside, state, files, step=9).wait()
+        os.kill(os.getpid(), signal.SIGKILL)
+if how == "there":
+    os.mkdir(f"{root}/checkpoint-9")
+    open(f"{root}/checkpoint-9/notes.txt", "w").close()
+engine_for()  # only engines that are open are paused
+with sidestep.paused():
+    _directory.save(f"{root}/checkpoint-9", state, files, step=9)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("how", ["new", "there", "hooks"])
+def test_what_an_adapter_has_not_published_is_not_the_latest(scripts, tmp_path, how):
+    """It was killed in its save, or while the hooks of the framework wrote."""
+    root = tmp_path / "runs"
+    files = {"trainer_state.json": b"{}"}
+    state = {"w": torch.full((8,), 1.0)}
+    _directory.save(str(root / "checkpoint-1"), state, lambda: files, step=1).wait()
+    assert scripts.start(UNPUBLISHED, tmp_path, how).wait() == -9
+    assert sidestep.latest(root) == str(root / "checkpoint-1")
+    told = subprocess.run([PROGRAM, "latest", root], capture_output=True, text=True, check=True)
+    assert told.stdout == f"{root}/checkpoint-1\n"
+    told = subprocess.run([PROGRAM, "ls", "--json", root], capture_output=True, check=True)
+    states = {one["name"]: one["state"] for one in json.loads(told.stdout)["checkpoints"]}
+    assert [name for name, word in states.items() if word == "committed"] == ["checkpoint-1"]
+    with sidestep.Checkpointer(root, name="checkpoint-{step}") as checkpoints:
+        found = checkpoints.resume(state)
+    assert found is None or found.path == str(root / "checkpoint-1")
+    assert state["w"][0] == 1

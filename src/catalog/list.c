@@ -58,7 +58,8 @@ static enum sidestep_status add_entry(struct listing *l, const char *name,
     bool is_ours = file_name_parse(name).kind != FILE_NAME_NONE;
     struct sidestep_error why = {0};
 
-    if (strcmp(name, FILE_NAME_SERIES_DIR) == 0)
+    if (strcmp(name, FILE_NAME_SERIES_DIR) == 0 ||
+        strncmp(name, FILE_NAME_UNPUBLISHED, strlen(FILE_NAME_UNPUBLISHED)) == 0)
         return SIDESTEP_OK;
     *entry = (struct sidestep_listed){.step = is_ours ? -1 : step_name_parse(name)};
     enum sidestep_status status = listing_read_entry(l, name, entry, &why);

@@ -17,6 +17,8 @@
 #define FILE_NAME_BYTES 256 /* enough for any name below, with its NUL */
 #define FILE_NAME_METADATA ".metadata"
 #define FILE_NAME_SERIES_DIR ".sidestep"
+/* Directories in which hooks of frameworks write begin with this: they are not published. */
+#define FILE_NAME_UNPUBLISHED ".sidestep-"
 #define FILE_NAME_COMMIT_LOCK ".sidestep.committing"
 
 enum file_name_kind {
