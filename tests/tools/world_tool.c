@@ -11,9 +11,13 @@
  *                                                  (which may be ""), and every kind of value
  *   world_tool copy FROM TO RANKS                  load any checkpoint, and save it by ranks that
  *                                                  share each tensor's first dimension
+ *   world_tool gc ROOT; prune ROOT                 as the command line; prune keeps the last one
+ *   world_tool without POINT COMMAND ...           without the rule that this fault point breaks,
+ *                                                  for negative controls
  *
  * The exit status is that of the command line for the same failure.
  */
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,6 +25,7 @@
 
 #include "base/buffer.h"
 #include "base/error.h"
+#include "base/fault.h"
 #include "base/owned.h"
 #include "sidestep/sidestep.h"
 #include "support/comm_threads.h"
@@ -516,22 +521,50 @@ static enum sidestep_status run_copy(char **argv, struct sidestep_error *err)
     return failed == 0 ? SIDESTEP_OK : FAIL(err, SIDESTEP_EIO, "copy of '%s' failed", argv[0]);
 }
 
+/* ---- gc and prune ---- */
+
+static enum sidestep_status tell(enum sidestep_status status, struct sidestep_gc_report *report)
+{
+    for (size_t i = 0; i < report->removed_count; i++)
+        printf("removed %s\n", report->removed[i]);
+    sidestep_gc_report_release(report);
+    return status;
+}
+
+static enum sidestep_status run_gc(char **argv, struct sidestep_error *err)
+{
+    struct sidestep_gc_report report = {0};
+
+    return tell(sidestep_gc(argv[0], 0, &report, err), &report);
+}
+
+static enum sidestep_status run_prune(char **argv, struct sidestep_error *err)
+{
+    struct sidestep_retention keep = {.struct_size = sizeof(keep), .keep_last = 1};
+    struct sidestep_gc_report report = {0};
+
+    return tell(sidestep_prune(argv[0], &keep, 0, &report, err), &report);
+}
+
 /* ---- main ---- */
 
 static const struct {
     const char *name;
     int args;
     enum sidestep_status (*run)(char **argv, struct sidestep_error *err);
-} commands[] = {{"save", 5, run_save},
-                {"load", 5, run_load},
-                {"dump", 2, run_dump},
-                {"sample", 2, run_sample},
-                {"copy", 3, run_copy}};
+} commands[] = {{"save", 5, run_save},     {"load", 5, run_load}, {"dump", 2, run_dump},
+                {"sample", 2, run_sample}, {"copy", 3, run_copy}, {"gc", 1, run_gc},
+                {"prune", 1, run_prune}};
 
 int main(int argc, char **argv)
 {
     struct sidestep_error err = {0};
 
+    if (argc > 2 && strcmp(argv[1], "without") == 0) {
+        fault_arm(argv[2], 1, true, EIO);
+        argv += 2;
+        argc -= 2;
+    }
     for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
         if (argc > 1 && strcmp(argv[1], commands[i].name) == 0 && argc - 2 == commands[i].args) {
             enum sidestep_status status = commands[i].run(argv + 2, &err);
