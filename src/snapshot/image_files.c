@@ -50,10 +50,12 @@ static bool overlaps(const struct file_range *ranges, size_t count, uint64_t beg
 
 void image_find_files(struct image *image)
 {
+    struct memory_map_files files;
     OWNED_BUFFER found = {0};
+    bool asks = memory_map_files_open(&files), can_read = memory_reader_works();
     /* Without an answer, any memory may be of a file. */
-    bool unknown = memory_map_read_files(add_range, &found, NULL) != SIDESTEP_OK || found.failed;
-    bool can_read = memory_reader_works();
+    bool unknown =
+        !asks && (memory_map_read_files(add_range, &found, NULL) != SIDESTEP_OK || found.failed);
 
     for (size_t i = 0; i < image->count; i++) {
         struct image_item *item = &image->items[i];
@@ -64,10 +66,12 @@ void image_find_files(struct image *image)
             item->footer.data_bytes == 0)
             continue;
         state_entry_extent(item->entry, &begin, &bytes);
-        item->in_file =
-            unknown || overlaps((const struct file_range *)(void *)found.bytes,
-                                found.length / sizeof(struct file_range), begin, begin + bytes);
+        item->in_file = asks ? memory_map_has_file(&files, begin, begin + bytes)
+                             : unknown || overlaps((const struct file_range *)(void *)found.bytes,
+                                                   found.length / sizeof(struct file_range), begin,
+                                                   begin + bytes);
     }
+    memory_map_files_close(&files);
 }
 
 /* ---- copying */

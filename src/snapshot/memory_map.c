@@ -2,10 +2,13 @@
 /* memory_map.c -- parses /proc/self/maps and smaps; see memory_map.h. */
 #include "snapshot/memory_map.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -130,6 +133,74 @@ static void parse_file(struct map_reader *r, const char *line)
     const char *name = parse_inode(text, &inode);
     if (inode != 0 && !is_device(name))
         r->each_file(r->context, begin, end);
+}
+
+/* What the ioctl PROCMAP_QUERY takes and gives; the headers of many systems are older. */
+struct procmap_query {
+    uint64_t size, query_flags, query_addr;
+    uint64_t vma_start, vma_end, vma_flags, vma_page_size, vma_offset, inode;
+    uint32_t dev_major, dev_minor, vma_name_size, build_id_size;
+    uint64_t vma_name_addr, build_id_addr;
+};
+#define QUERY_MAPPING _IOWR('f', 17, struct procmap_query)
+#define QUERY_THIS_OR_NEXT 0x10u
+#define QUERY_OF_FILE 0x20u
+
+/* The first mapping of a file that ends behind ${address}, also of a device.  Returns 0, or an
+ * errno: ENOENT if there is none. */
+static int query_file(const struct memory_map_files *files, uint64_t address,
+                      struct procmap_query *query, char *name, uint32_t size)
+{
+    *query = (struct procmap_query){.size = sizeof(*query),
+                                    .query_flags = QUERY_THIS_OR_NEXT | QUERY_OF_FILE,
+                                    .query_addr = address,
+                                    .vma_name_size = size,
+                                    .vma_name_addr = (uint64_t)(uintptr_t)name};
+    if (fault_hit("maps.query"))
+        return errno;
+    return ioctl(files->fd, QUERY_MAPPING, query) == 0 ? 0 : errno;
+}
+
+bool memory_map_files_open(struct memory_map_files *files)
+{
+    struct procmap_query query;
+
+    *files = (struct memory_map_files){.fd = -1};
+    if (!fault_hit("maps.open"))
+        files->fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+    int failed = files->fd < 0 ? errno : query_file(files, 0, &query, NULL, 0);
+    if (failed == 0 || failed == ENOENT)
+        return true;
+    memory_map_files_close(files);
+    return false;
+}
+
+void memory_map_files_close(struct memory_map_files *files)
+{
+    if (files->fd >= 0)
+        (void)close(files->fd);
+    files->fd = -1;
+}
+
+bool memory_map_has_file(struct memory_map_files *files, uint64_t begin, uint64_t end)
+{
+    char name[PATH_MAX] = "";
+    struct procmap_query query;
+
+    for (uint64_t at = begin; at < end; at = query.vma_end) {
+        if (files->from <= at && end <= files->next)
+            return false;
+        int failed = query_file(files, at, &query, name, sizeof(name));
+        if (failed != 0 && failed != ENOENT)
+            return true;
+        files->from = at;
+        files->next = failed == 0 ? query.vma_start : UINT64_MAX;
+        if (end <= files->next)
+            return false;
+        if (!is_device(name))
+            return true;
+    }
+    return false;
 }
 
 /* A mapping has a line with its range, and then lines "Name: value".  The last one has flags of two

@@ -40,6 +40,17 @@ enum sidestep_status memory_map_read_files(void (*each)(void *context, uint64_t 
                                                         uint64_t end),
                                            void *context, struct sidestep_error *err);
 
+/* Finds such mappings one at a time, since Linux 6.11: a program may have thousands of others. */
+struct memory_map_files {
+    int fd;              /* of /proc/self/maps */
+    uint64_t from, next; /* no file is mapped in [from, next) */
+};
+/* False: the kernel cannot answer. */
+bool memory_map_files_open(struct memory_map_files *files);
+void memory_map_files_close(struct memory_map_files *files);
+/* Is some of [begin, end) mapped from a file?  Without an answer: true. */
+bool memory_map_has_file(struct memory_map_files *files, uint64_t begin, uint64_t end);
+
 /* Call ${each} for every mapping with MADV_HUGEPAGE, and tell it how many bytes are on huge pages.
  * Slow: the kernel walks the pages of all mappings. */
 enum sidestep_status memory_map_read_huge(void (*each)(void *context, uint64_t begin, uint64_t end,
