@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* store_bench.h -- for store_test.c: makes each kind of store, with a root directory. */
+/* store_bench.h -- for tests: makes each kind of store, with a root directory. */
 #ifndef SUPPORT_STORE_BENCH_H
 #define SUPPORT_STORE_BENCH_H
 
@@ -24,37 +24,30 @@ struct bench {
     struct sidestep_error err;
 };
 
-static inline int setup(void **state)
+static inline int bench_open(struct bench *b, enum backend_kind kind)
 {
-    struct bench *b = calloc(1, sizeof(*b));
-
-    b->kind = (enum backend_kind)(uintptr_t)*state;
-    *state = b;
-    if (b->kind == SIM) {
+    *b = (struct bench){.kind = kind};
+    if (kind == SIM) {
         b->sim = sim_new(0);
         b->store = sim_store(b->sim, 0);
         return (int)store_dir_open(b->store, NULL, "/", &b->root, NULL);
     }
-    if (!scratch_make(&b->scratch, b->kind == ON_TMPFS ? "/dev/shm" : NULL))
+    if (!scratch_make(&b->scratch, kind == ON_TMPFS ? "/dev/shm" : NULL))
         return -1;
     b->store = store_posix();
-    if (b->kind == FAULT)
+    if (kind == FAULT)
         b->store = b->fault = store_fault_new(store_posix());
     return (int)store_dir_open(b->store, NULL, b->scratch.path, &b->root, NULL);
 }
 
-static inline int teardown(void **state)
+static inline void bench_close(struct bench *b)
 {
-    struct bench *b = *state;
-
     fault_arm("", 0, false, 0);
     store_dir_close(b->root);
     if (b->fault != NULL)
         store_fault_free(&b->fault);
     sim_free(&b->sim);
     scratch_remove(&b->scratch);
-    free(b);
-    return 0;
 }
 
 #endif

@@ -8,6 +8,22 @@
 #include "support/store_bench.h"
 #include "support/unit.h"
 
+static inline int setup(void **state)
+{
+    struct bench *b = calloc(1, sizeof(*b));
+    enum backend_kind kind = (enum backend_kind)(uintptr_t)*state;
+
+    *state = b;
+    return bench_open(b, kind);
+}
+
+static inline int teardown(void **state)
+{
+    bench_close(*state);
+    free(*state);
+    return 0;
+}
+
 #define assert_ok(call) assert_int_equal((call), SIDESTEP_OK)
 
 static inline void put(struct bench *b, struct store_dir *at, const char *name, const char *text)

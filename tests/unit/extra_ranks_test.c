@@ -57,7 +57,7 @@ static int save(struct sidestep_comm *comm, void *context)
 {
     struct job *job = context;
     struct sidestep_error *err = &job->err[comm->rank];
-    struct sidestep_engine *engine = open_engine(&rig, comm, comm->rank);
+    struct sidestep_engine *engine = rig_engine(&rig, comm, comm->rank);
     struct world world;
 
     world_make(&world, comm->rank, comm->size, WORLD_BY_ROWS, 1, false);
@@ -112,7 +112,7 @@ static const char *path_of(enum where where)
  */
 static void check_files(const char *path, const struct given *expected, size_t count)
 {
-    struct sidestep_engine *engine = open_engine(&rig, NULL, 60);
+    struct sidestep_engine *engine = rig_engine(&rig, NULL, 60);
     struct sidestep_error err = {0};
     struct store *store = engine->store;
     struct reader *reader = NULL;
@@ -148,7 +148,7 @@ static size_t count_stored(enum where where)
         count += strstr(object_sim_key(rig.bucket, i), ".file") != NULL;
     if (where != BUCKET) {
         OWNED_NAMES struct name_list names = {0};
-        struct sidestep_engine *engine = open_engine(&rig, NULL, 60);
+        struct sidestep_engine *engine = rig_engine(&rig, NULL, 60);
         struct store_dir *dir = NULL;
         assert_int_equal(store_dir_open(engine->store, NULL, path_of(where), &dir, NULL),
                          SIDESTEP_OK);

@@ -27,7 +27,7 @@ static bool a_checkpoint_that_came_meanwhile_stays(bool replaces)
     rig_make(&rig, 0);
     if (replaces)
         assert_int_equal(save_once(&rig, 1, false, &err), SIDESTEP_OK);
-    rig.before_commit = save_beside;
+    rig.before = "put", rig.key = "/.metadata", rig.act = save_beside;
     enum sidestep_status status = save_once(&rig, 2, false, &err);
     bool stays = status == SIDESTEP_EEXISTS && held(&rig, 2, 3) == 3;
     if (stays)
@@ -63,7 +63,7 @@ TEST(a_checkpoint_that_was_deleted_is_not_replaced)
 
     rig_make(&rig, 0);
     assert_int_equal(save_once(&rig, 1, false, &err), SIDESTEP_OK);
-    rig.before_commit = delete_beside;
+    rig.before = "put", rig.key = "/.metadata", rig.act = delete_beside;
     assert_int_equal(save_once(&rig, 2, false, &err), SIDESTEP_EEXISTS);
     assert_non_null(strstr(err.message, "was deleted meanwhile"));
     assert_int_equal(held(&rig, 1, 2), 0);
@@ -108,7 +108,7 @@ TEST(the_probe_is_about_the_condition_of_the_commit)
 
 static enum sidestep_status load_any(struct rig *rig)
 {
-    struct sidestep_engine *engine = open_engine(rig, NULL, 60);
+    struct sidestep_engine *engine = rig_engine(rig, NULL, 60);
     struct sidestep_error err;
     struct world world;
 
@@ -128,7 +128,8 @@ static bool a_late_commit_is_whole(void)
     for (unsigned at = 1; at < 100; at++) {
         struct rig rig;
         rig_make(&rig, 0);
-        rig.at = at, rig.fate = OBJECT_LATE;
+        rig.fate = OBJECT_LATE;
+        atomic_store(&rig.at, at);
         enum sidestep_status status = save_once(&rig, 2, false, &err);
         rig.at = 0;
         bool was_commit = object_sim_late_count(rig.bucket) == 1 &&

@@ -37,7 +37,7 @@ struct history {
 
 static enum sidestep_status history_load(struct history *h, uint64_t *seed)
 {
-    struct sidestep_engine *engine = open_engine(&h->rig, NULL, 60);
+    struct sidestep_engine *engine = rig_engine(&h->rig, NULL, 60);
     struct sidestep_error err;
     struct world world;
 

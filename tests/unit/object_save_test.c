@@ -99,7 +99,7 @@ TEST(damage_is_found)
         if (strstr(object_sim_key(rig.bucket, i), ".distcp") != NULL)
             shard = object_sim_key(rig.bucket, i);
     object_sim_flip(rig.bucket, shard, 70000);
-    engine = open_engine(&rig, NULL, 1);
+    engine = rig_engine(&rig, NULL, 1);
     world_make(&world, 0, 1, WORLD_BY_ROWS, 1, true);
     assert_int_equal(sidestep_load(engine, PATH, world.state, NULL, NULL, &err), SIDESTEP_ECORRUPT);
     assert_int_equal(sidestep_engine_close(&engine, &err), SIDESTEP_OK);
@@ -116,7 +116,8 @@ static bool try_fault(unsigned at, enum object_fate fate, bool dies, bool late_f
     rig_make(&rig, 0);
     assert_int_equal(save_once(&rig, 1, false, &err), SIDESTEP_OK);
     atomic_store(&rig.seen, 0);
-    rig.at = at, rig.fate = fate, rig.dies = dies;
+    rig.fate = fate, rig.dies = dies;
+    atomic_store(&rig.at, at);
     enum sidestep_status status = save_once(&rig, 2, false, &err);
     rig.at = 0;
     bool hit = rig.hit;
@@ -158,7 +159,7 @@ struct together {
 static int save_rank(struct sidestep_comm *comm, void *context)
 {
     struct together *together = context;
-    struct sidestep_engine *engine = open_engine(together->rig, comm, comm->rank);
+    struct sidestep_engine *engine = rig_engine(together->rig, comm, comm->rank);
     struct sidestep_save_options options = SIDESTEP_SAVE_OPTIONS_INIT;
     struct sidestep_error err;
     struct world world;
@@ -195,7 +196,8 @@ TEST(a_rank_dies_at_each_request)
         rig_make(&rig, 0);
         assert_int_equal(save_once(&rig, 1, false, &err), SIDESTEP_OK);
         atomic_store(&rig.seen, 0);
-        rig.at = at, rig.fate = at & 1 ? OBJECT_LOST : OBJECT_REFUSED, rig.dies = true;
+        rig.fate = at & 1 ? OBJECT_LOST : OBJECT_REFUSED, rig.dies = true;
+        atomic_store(&rig.at, at);
         assert_int_equal(comm_threads_run(RANKS, save_rank, &together), 0);
         rig.at = 0;
         uint64_t now = held(&rig, 1, 2);

@@ -126,7 +126,7 @@ static const char *check_bucket(struct steps *s, size_t objects)
 
 static uint64_t held_or_damaged(struct steps *s, uint64_t a, uint64_t b)
 {
-    struct sidestep_engine *engine = open_engine(&s->rig, NULL, 60);
+    struct sidestep_engine *engine = rig_engine(&s->rig, NULL, 60);
     struct sidestep_error err;
     struct world world;
     uint64_t seed = 0;
@@ -173,7 +173,7 @@ static void save_meanwhile(struct rig *rig)
 static const char *beside(struct steps *s)
 {
     save_before(s, 1);
-    s->rig.before_commit = save_meanwhile;
+    s->rig.before = "put", s->rig.key = "/.metadata", s->rig.act = save_meanwhile;
     s->is_armed = true;
     s->status[0] = save_once(&s->rig, 2, false, &s->err[0]);
     s->is_armed = false;
@@ -205,7 +205,7 @@ static const char *after_the_dead(struct steps *s)
 static int save_rank(struct sidestep_comm *comm, void *context)
 {
     struct steps *s = context;
-    struct sidestep_engine *engine = open_engine(&s->rig, comm, comm->rank);
+    struct sidestep_engine *engine = rig_engine(&s->rig, comm, comm->rank);
     struct sidestep_save_options options = SIDESTEP_SAVE_OPTIONS_INIT;
     struct sidestep_save *save = NULL;
     struct world world;

@@ -11,27 +11,17 @@
 #include "store/store_queue.h"
 #include "store/store_ring.h"
 #include "support/prng.h"
-#include "support/scratch.h"
-#include "support/store_fault.h"
-#include "support/store_sim.h"
+#include "support/store_bench.h"
 #include "support/unit.h"
-
-enum backend_kind { ON_DISK, ON_TMPFS, FAULT, SIM };
 
 #define PIECE ((size_t)256 << 10)
 #define PIECES 24u
 #define BYTES (PIECE * PIECES)
 
 struct rig {
-    enum backend_kind kind;
-    struct scratch scratch;
-    struct sim *sim;
-    struct store *fault;
-    struct store *store;
-    struct store_dir *root;
+    struct bench bench;
     struct store_file *file;
     unsigned char *memory, *seen;
-    struct sidestep_error err;
 };
 
 static unsigned char *map(void)
@@ -46,24 +36,14 @@ static unsigned char *map(void)
 static int setup(void **state)
 {
     struct rig *r = calloc(1, sizeof(*r));
+    enum backend_kind kind = (enum backend_kind)(uintptr_t)*state;
 
-    r->kind = (enum backend_kind)(uintptr_t)*state;
     *state = r;
     r->memory = map();
     r->seen = map();
     for (size_t i = 0; i < BYTES / 8; i++)
         ((uint64_t *)(void *)r->memory)[i] = i * 0x9e3779b97f4a7c15u;
-    if (r->kind == SIM) {
-        r->sim = sim_new(0);
-        r->store = sim_store(r->sim, 0);
-        return (int)store_dir_open(r->store, NULL, "/", &r->root, NULL);
-    }
-    if (!scratch_make(&r->scratch, r->kind == ON_TMPFS ? "/dev/shm" : NULL))
-        return -1;
-    r->store = store_posix();
-    if (r->kind == FAULT)
-        r->store = r->fault = store_fault_new(store_posix());
-    return (int)store_dir_open(r->store, NULL, r->scratch.path, &r->root, NULL);
+    return bench_open(&r->bench, kind);
 }
 
 static int teardown(void **state)
@@ -72,11 +52,7 @@ static int teardown(void **state)
 
     fault_arm("", 0, false, 0);
     store_file_discard(r->file);
-    store_dir_close(r->root);
-    if (r->fault != NULL)
-        store_fault_free(&r->fault);
-    sim_free(&r->sim);
-    scratch_remove(&r->scratch);
+    bench_close(&r->bench);
     munmap(r->memory, BYTES + 4096);
     munmap(r->seen, BYTES + 4096);
     free(r);
@@ -85,9 +61,10 @@ static int teardown(void **state)
 
 static void create(struct rig *r)
 {
-    assert_int_equal(store_file_create(r->root, "f", STORE_DIRECT, &r->file, &r->err), SIDESTEP_OK);
-    if (r->kind != SIM)
-        assert_int_equal(store_file_truncate(r->file, BYTES, &r->err), SIDESTEP_OK);
+    assert_int_equal(store_file_create(r->bench.root, "f", STORE_DIRECT, &r->file, &r->bench.err),
+                     SIDESTEP_OK);
+    if (r->bench.kind != SIM)
+        assert_int_equal(store_file_truncate(r->file, BYTES, &r->bench.err), SIDESTEP_OK);
 }
 
 struct moved {
@@ -166,7 +143,7 @@ static void requests_move_every_byte(void **state)
     struct rig *r = *state;
 
     create(r);
-    bool direct = store_file_alignment(r->file) != 0 && r->kind != SIM;
+    bool direct = store_file_alignment(r->file) != 0 && r->bench.kind != SIM;
     for (size_t skew = 0; skew <= 24; skew += 24)
         for (size_t i = 0; i < 4; i++)
             for (int ring = 0; ring <= 1; ring++) {
@@ -177,7 +154,7 @@ static void requests_move_every_byte(void **state)
                 /* The ring is used if possible, and only then: the control of all tests below. */
                 unsigned expected = ring != 0 && skew == 0 && direct && has_ring() ? PIECES : 0;
                 assert_int_equal(w.ring, expected);
-                assert_true(m.ring == expected || r->kind == ON_TMPFS);
+                assert_true(m.ring == expected || r->bench.kind == ON_TMPFS);
                 expect_equal(r, skew);
             }
 }
@@ -189,7 +166,7 @@ static void short_results_are_completed(void **state)
 
     create(r);
     for (unsigned nth = 1; nth <= PIECES; nth += 5) {
-        bool hit = has_ring() && store_file_alignment(r->file) != 0 && r->kind != SIM;
+        bool hit = has_ring() && store_file_alignment(r->file) != 0 && r->bench.kind != SIM;
         memset(r->memory + nth, (int)nth, PIECE);
         fault_arm("ring.short", nth, true, 0);
         assert_int_equal(move(r, true, 8, true, 0).ok, PIECES);
@@ -213,7 +190,7 @@ static void failed_results_are_reported(void **state)
     struct rig *r = *state;
 
     create(r);
-    if (!has_ring() || store_file_alignment(r->file) == 0 || r->kind == SIM)
+    if (!has_ring() || store_file_alignment(r->file) == 0 || r->bench.kind == SIM)
         return;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         fault_arm("ring.result", 1 + i, false, cases[i].sys_errno);
@@ -242,7 +219,7 @@ static void rings_may_be_refused(void **state)
             fault_arm(points[i], nth, true, EPERM);
             struct moved m = move(r, true, 8, true, 0);
             fault_arm("", 0, false, 0);
-            if (r->kind == SIM && i == 2)
+            if (r->bench.kind == SIM && i == 2)
                 continue; /* it allocates in each write */
             assert_int_equal(m.ok, PIECES);
             if (i != 1 && nth == 1)
@@ -281,7 +258,7 @@ static void size_limits_are_errors(void **state)
     struct rig *r = *state;
     struct rlimit before, limit;
 
-    if (r->kind == SIM)
+    if (r->bench.kind == SIM)
         return;
     create(r);
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
@@ -301,7 +278,8 @@ static void reads_past_the_end_are_corrupt(void **state)
 
     create(r);
     assert_int_equal(move(r, true, 8, true, 0).ok, PIECES);
-    assert_int_equal(store_file_truncate(r->file, BYTES - PIECE - 4096, &r->err), SIDESTEP_OK);
+    assert_int_equal(store_file_truncate(r->file, BYTES - PIECE - 4096, &r->bench.err),
+                     SIDESTEP_OK);
     struct moved m = move(r, false, 8, true, 0);
     assert_int_equal(m.failed, 2);
     assert_int_equal(m.err.status, SIDESTEP_ECORRUPT);
