@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "codec/codec.h"
+#include "sidestep/sidestep_tools.h"
 
 #define PART_BYTES ((uint64_t)4 << 20)
 #define MIN_ITEM_BYTES 4096u /* saves do not encode smaller items */

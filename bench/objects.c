@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* objects.c -- measures saves to and loads from an object store in memory (object_server.h). */
 #include "curl_loop.h"
+#include "sidestep/sidestep_tools.h"
 
 #include <spawn.h>
 #include <stdio.h>

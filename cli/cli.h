@@ -7,7 +7,7 @@
 
 #include "commands.h"
 
-#include <sidestep/sidestep.h>
+#include <sidestep/sidestep_tools.h>
 
 #include <stdbool.h>
 #include <stdio.h>

@@ -16,6 +16,8 @@
 
 #include <sidestep/sidestep_mpi.h>
 
+#include "sidestep/sidestep_series.h"
+
 static double now_ms(void)
 {
     struct timespec now;

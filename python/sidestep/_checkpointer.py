@@ -197,7 +197,7 @@ class Checkpointer:
         """Whether to save now: the same answer on every rank, whatever their clocks say.
 
         Every rank calls it after the same steps, usually after each.  Most calls do not
-        communicate; see sidestep_series_should_save() in sidestep.h.
+        communicate; see sidestep_series_should_save() in sidestep_series.h.
         """
         was_stopping = self.stopping
         self._due = self._series.should_save(step)

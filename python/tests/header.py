@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Reads sidestep.h as a C compiler sees it, so that test_abi.py can compare."""
+"""Reads the public headers as a C compiler sees them, so that test_abi.py can compare."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-HEADER = ROOT / "include" / "sidestep" / "sidestep.h"
+HEADER = ROOT / "include" / "sidestep" / "sidestep_tools.h"  # includes the others
 
 
 @dataclass
@@ -22,7 +22,7 @@ class Function:
 
 @dataclass
 class Header:
-    """What the header declares.  Names are the C names."""
+    """What the headers declare.  Names are the C names."""
 
     structs: dict[str, dict[str, str | Function]] = field(default_factory=dict)
     enums: dict[str, list[str]] = field(default_factory=dict)
@@ -49,12 +49,12 @@ def _preprocess(compiler: str, *options: str) -> str:
 
 
 def _own_text(preprocessed: str) -> str:
-    """Without what the header includes: line markers tell where each line is from."""
+    """Without the system's headers: line markers tell where each line is from."""
     own, lines = False, []
     for line in preprocessed.splitlines():
         marker = re.match(r'# \d+ "([^"]*)"', line)
         if marker:
-            own = marker.group(1) == str(HEADER)
+            own = Path(marker.group(1)).parent == HEADER.parent
         elif own:
             lines.append(line)
     return "\n".join(lines)
@@ -87,7 +87,7 @@ def type_and_name(declaration: str) -> tuple[str | Function, str]:
 
 
 def parse(compiler: str) -> Header:
-    """Every struct, enum, function and number of the header."""
+    """Every struct, enum, function and number of the headers."""
     header = Header()
     text = re.sub(r"__attribute__\s*\(\(.*?\)\)+", "", _own_text(_preprocess(compiler)))
     for declaration in _split(text, ";"):
@@ -128,7 +128,7 @@ def measure(compiler: str, header: Header, folder: Path) -> Measured:
         lines.append(f'printf("number {number} - %lld\\n", (long long)({number}));')
     source, program = folder / "measure.c", folder / "measure"
     source.write_text(
-        "#include <sidestep/sidestep.h>\n#include <stdio.h>\nint main(void)\n{\n"
+        "#include <sidestep/sidestep_tools.h>\n#include <stdio.h>\nint main(void)\n{\n"
         + "\n".join(lines)
         + "\nreturn 0;\n}\n"
     )

@@ -235,6 +235,7 @@ def test_sdist(tmp_path: Path) -> None:
     for path in (
         *("PKG-INFO", "LICENSE", "README.md", "meson.build", "pyproject.toml", "libsidestep.map"),
         *("python/meson.build", "python/backend/sidestep_backend.py", "tools/list-sources"),
+        *("include/sidestep/sidestep_tools.h", "include/sidestep/sidestep_series.h"),
         *("include/sidestep/sidestep.h", "python/sidestep/_c/__init__.py", "tools/make-abi"),
         "python/sidestep/py.typed",
     ):

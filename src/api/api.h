@@ -8,10 +8,10 @@
  *
  * What comes in: arguments of programs, which are checked here, because nothing from outside is
  * trusted.
- * What goes out: handles and bytes. No other folder includes this one: the public header declares
+ * What goes out: handles and bytes. No other folder includes this one: the public headers declare
  * all of its functions.
  *
- * Ownership: as the public header says of each function.
+ * Ownership: as the public headers say of each function.
  *
  * Threads: opening an engine starts those that its saves and loads share, and closing it joins
  * them. Both are collective. Every other function here may be called on any thread.

@@ -3,7 +3,7 @@
  */
 #include "base/base.h"
 #include "codec/codec.h"
-#include "sidestep/sidestep.h"
+#include "sidestep/sidestep_tools.h"
 
 struct decoded_bytes {
     struct codec_sink sink;

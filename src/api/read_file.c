@@ -3,6 +3,7 @@
 #include "base/base.h"
 #include "commit/commit.h"
 #include "object/object.h"
+#include "sidestep/sidestep_tools.h"
 #include "store/store.h"
 
 enum sidestep_status sidestep_read_file(const char *path, const char *name, uint64_t most,

@@ -4,6 +4,7 @@
 #define CATALOG_GC_REPORT_H
 
 #include "base/base.h"
+#include "sidestep/sidestep_tools.h"
 
 struct gc_report {
     struct arena arena;

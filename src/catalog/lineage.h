@@ -7,6 +7,7 @@
 #define CATALOG_LINEAGE_H
 
 #include "catalog/annotations.h"
+#include "sidestep/sidestep_tools.h"
 
 /*
  * Set is_abandoned of ${entries}, which are sorted by step.

@@ -4,6 +4,7 @@
 #define CATALOG_LIST_H
 
 #include "base/base.h"
+#include "sidestep/sidestep_tools.h"
 #include "store/store.h"
 
 /* Check the names and sizes of all files of committed checkpoints. */

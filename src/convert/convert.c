@@ -19,7 +19,7 @@
 
 #define MIN_THREADS 4u /* reads and writes in flight, even if there are fewer cores */
 #define MAX_THREADS 6u
-#define FILE_THREADS 10u  /* limit for files, by the memory that sidestep.h promises */
+#define FILE_THREADS 10u  /* limit for files, by the memory that sidestep_tools.h promises */
 #define OBJECT_THREADS 3u /* limit for a bucket: each file that is written has parts of its own */
 #define LIMIT_THREADS 64u
 #define LIMIT_RANKS 64u

@@ -24,6 +24,7 @@
 #include "convert/export.h"
 #include "checkpoint/checkpoint.h"
 #include "load/load.h"
+#include "sidestep/sidestep_tools.h"
 
 #define CONVERT_WINDOW_BYTES ((uint64_t)16 << 20) /* what a thread writes at once */
 #define CONVERT_SCRATCH_BYTES ((uint64_t)4 << 20) /* elements, before and after conversion */
@@ -198,7 +199,7 @@ bool convert_parse_compression(const char *name, struct sidestep_save_options *h
 /* Fail because there is no compression ${name}; the message lists all. */
 enum sidestep_status convert_fail_compression(const char *name, struct sidestep_error *err);
 enum sidestep_status convert_to_dcp(struct conversion *c, struct sidestep_error *err);
-/* Limit of threads, by the memory that sidestep.h promises. */
+/* Limit of threads, by the memory that sidestep_tools.h promises. */
 unsigned convert_dcp_max_threads(const struct conversion *c);
 
 #endif

@@ -193,8 +193,8 @@ bool convert_parse_compression(const char *name, struct sidestep_save_options *h
     return zstd_level(name, how);
 }
 
-/* The pool, and the number of threads, that fit into the memory that sidestep.h promises.  Each
- * thread needs its read buffers, an encoded window, and its encoder. */
+/* The pool, and the number of threads, that fit into the memory that sidestep_tools.h promises.
+ * Each thread needs its read buffers, an encoded window, and its encoder. */
 static struct memory_limits {
     uint64_t pool_bytes;
     unsigned threads;

@@ -16,6 +16,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "convert/export.h"
+#include "sidestep/sidestep_tools.h"
 #include "verify/verify.h"
 
 /* A data file of the source. */

@@ -5,6 +5,7 @@
 
 #include "base/base.h"
 #include "checkpoint/checkpoint.h"
+#include "sidestep/sidestep_tools.h"
 
 struct sidestep_checkpoint {
     struct store *store; /* owned, see object/object_path.h */

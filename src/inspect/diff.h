@@ -7,6 +7,7 @@
 #include "base/base.h"
 #include "checkpoint/checkpoint.h"
 #include "model/model.h"
+#include "sidestep/sidestep_tools.h"
 
 enum diff_kind {
     DIFF_SAME,

@@ -10,7 +10,7 @@
  *
  * What comes in: paths of the caller, and what to look at.
  * What goes out: entries, statistics, differences and findings, for the caller. No other folder
- * includes this one: the public header declares all of its functions that others call.
+ * includes this one: the public headers declare all of its functions that others call.
  *
  * Ownership: an open checkpoint, and each report, owns its strings until it is closed or released.
  *

@@ -4,6 +4,7 @@
 #define ROOT_DOCTOR_FINDINGS_H
 
 #include "base/base.h"
+#include "sidestep/sidestep_tools.h"
 
 #define DOCTOR_MAX_FINDINGS 32u
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * save_offload.c -- saves of tensors on devices: submits their copies in the call, and has the
- * fences of the public header.
+ * fences of sidestep.h.
  *
  * snapshot/offload.h copies the tensors.
  */

@@ -4,6 +4,7 @@
 #define SELECTION_RETENTION_H
 
 #include "base/base.h"
+#include "sidestep/sidestep_series.h"
 
 #define RETENTION_MAX_METRIC 64u
 

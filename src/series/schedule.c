@@ -5,6 +5,8 @@
 
 #include <math.h>
 
+#include "sidestep/sidestep_series.h"
+
 uint64_t schedule_optimal_interval_ns(uint64_t cost_ns, uint64_t mtbf_ns, double max_lost)
 {
     double cost = (double)cost_ns, mtbf = (double)mtbf_ns;

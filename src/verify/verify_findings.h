@@ -4,6 +4,7 @@
 #define VERIFY_VERIFY_FINDINGS_H
 
 #include "base/base.h"
+#include "sidestep/sidestep_tools.h"
 
 #define VERIFY_MAX_PROBLEMS 1000u /* that are listed; others are only counted */
 

@@ -6,7 +6,7 @@
 #ifndef SUPPORT_ONE_RANK_H
 #define SUPPORT_ONE_RANK_H
 
-#include "sidestep/sidestep.h"
+#include "sidestep/sidestep_tools.h"
 #include "support/scratch.h"
 #include "support/unit.h"
 #include "support/world.h"

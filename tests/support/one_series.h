@@ -4,6 +4,7 @@
 #ifndef SUPPORT_ONE_SERIES_H
 #define SUPPORT_ONE_SERIES_H
 
+#include "sidestep/sidestep_tools.h"
 #include "support/one_rank.h"
 #include "support/unit.h"
 

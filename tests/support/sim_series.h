@@ -5,6 +5,7 @@
 #define SUPPORT_SIM_SERIES_H
 
 #include "engine/engine.h"
+#include "sidestep/sidestep_tools.h"
 #include "support/one_rank.h"
 #include "support/store_sim.h"
 #include "support/unit.h"

@@ -24,7 +24,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "sidestep/sidestep.h"
+#include "sidestep/sidestep_series.h"
 #include "sidestep/sidestep_mpi.h"
 #include "support/mpi_asleep.h"
 #include "support/world.h"

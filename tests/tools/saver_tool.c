@@ -37,7 +37,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "sidestep/sidestep.h"
+#include "sidestep/sidestep_tools.h"
 #include "support/world.h"
 
 #define COUNT_FROM_HERE (-4242)

@@ -27,7 +27,7 @@
 #include "base/error.h"
 #include "base/fault.h"
 #include "base/owned.h"
-#include "sidestep/sidestep.h"
+#include "sidestep/sidestep_tools.h"
 #include "support/comm_threads.h"
 #include "support/value_json.h"
 #include "support/world.h"

@@ -8,6 +8,7 @@
 #include "base/owned.h"
 #include "convert/export.h"
 #include "engine/engine.h"
+#include "sidestep/sidestep_tools.h"
 #include "support/one_rank.h"
 #include "support/store_sim_disk.h"
 #include "support/trap.h"

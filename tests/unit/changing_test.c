@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "sidestep/sidestep.h"
+#include "sidestep/sidestep_tools.h"
 #include "support/comm_hook.h"
 #include "support/comm_threads.h"
 #include "support/flip.h"

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/fault.h"
+#include "sidestep/sidestep_tools.h"
 #include "skeletons.h"
 #include "support/scratch.h"
 #include "support/unit.h"

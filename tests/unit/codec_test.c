@@ -7,6 +7,7 @@
 #include "base/owned.h"
 #include "codec/codec.h"
 #include "codec/planes.h"
+#include "sidestep/sidestep_tools.h"
 #include "support/guard.h"
 #include "support/prng.h"
 #include "support/unit.h"

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "base/fault.h"
-#include "sidestep/sidestep.h"
+#include "sidestep/sidestep_tools.h"
 #include "support/comm_threads.h"
 #include "support/one_scratch.h"
 #include "support/prng.h"

@@ -6,6 +6,7 @@
 #include "base/owned.h"
 #include "checkpoint/reader.h"
 #include "load/compressed_item.h"
+#include "sidestep/sidestep_tools.h"
 #include "store/store.h"
 #include "support/one_scratch.h"
 #include "support/prng.h"

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/fault.h"
-#include "sidestep/sidestep.h"
+#include "sidestep/sidestep_tools.h"
 #include "support/one_scratch.h"
 #include "support/world.h"
 

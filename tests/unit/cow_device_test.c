@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "sidestep/sidestep_tools.h"
 #include "support/attack.h"
 
 static struct io_uring ring;

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <sys/wait.h>
 
+#include "sidestep/sidestep_tools.h"
 #include "support/on_device.h"
 
 /* Save once, fence, and overwrite; a committed checkpoint has epoch 1. */

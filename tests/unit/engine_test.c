@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "sidestep/sidestep.h"
+#include "sidestep/sidestep_tools.h"
 #include "support/comm_threads.h"
 #include "support/one_scratch.h"
 #include "support/world.h"

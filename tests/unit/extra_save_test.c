@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/owned.h"
+#include "sidestep/sidestep_tools.h"
 #include "support/one_rank.h"
 #include "support/unit.h"
 

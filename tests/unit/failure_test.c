@@ -7,7 +7,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "sidestep/sidestep.h"
+#include "sidestep/sidestep_tools.h"
 #include "support/comm_threads.h"
 #include "support/one_scratch.h"
 #include "support/world.h"

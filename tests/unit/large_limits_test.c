@@ -15,6 +15,7 @@
 #include "format/safetensors.h"
 #include "format/torch_file.h"
 #include "format/torch_write.h"
+#include "sidestep/sidestep_tools.h"
 #include "support/footer_sample.h"
 #include "support/one_rank.h"
 #include "support/unit.h"

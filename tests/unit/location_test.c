@@ -2,6 +2,7 @@
 /* location_test.c -- tells URLs from paths; each public function with a path refuses a URL. */
 #include <unistd.h>
 
+#include "sidestep/sidestep_tools.h"
 #include "store/location.h"
 #include "support/one_rank.h"
 #include "support/unit.h"

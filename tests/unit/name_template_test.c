@@ -5,7 +5,7 @@
  */
 #include "base/owned.h"
 #include "format/name_template.h"
-#include "sidestep/sidestep.h"
+#include "sidestep/sidestep_series.h"
 #include "support/unit.h"
 
 /* ---- what is taken ---- */

@@ -13,6 +13,7 @@
 #include "base/fault.h"
 #include "base/owned.h"
 #include "save/save.h"
+#include "sidestep/sidestep_tools.h"
 #include "support/one_rank.h"
 #include "support/unit.h"
 

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/fault.h"
+#include "sidestep/sidestep_tools.h"
 #include "support/one_rank.h"
 #include "support/unit.h"
 

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include "base/fault.h"
+#include "sidestep/sidestep_tools.h"
 #include "support/one_rank.h"
 #include "support/unit.h"
 

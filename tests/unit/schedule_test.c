@@ -4,6 +4,7 @@
 
 #include "base/owned.h"
 #include "series/schedule.h"
+#include "sidestep/sidestep_series.h"
 #include "support/prng.h"
 #include "support/unit.h"
 

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
-#include "sidestep/sidestep.h"
+#include "sidestep/sidestep_tools.h"
 #include "snapshot/snapshot.h"
 #include "store/store.h"
 #include "support/one_scratch.h"

@@ -6,6 +6,7 @@
 
 #include "base/fault.h"
 #include "engine/engine.h"
+#include "sidestep/sidestep_tools.h"
 #include "support/comm_threads.h"
 #include "support/one_rank.h"
 #include "support/store_fault.h"

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/owned.h"
+#include "sidestep/sidestep_tools.h"
 #include "support/flip.h"
 #include "support/one_rank.h"
 #include "support/unit.h"

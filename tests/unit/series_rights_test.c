@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "sidestep/sidestep_tools.h"
 #include "support/one_rank.h"
 #include "support/unit.h"
 

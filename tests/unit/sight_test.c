@@ -14,6 +14,7 @@
 
 #include "commit/commit.h"
 #include "engine/engine.h"
+#include "sidestep/sidestep_series.h"
 #include "support/comm_threads.h"
 #include "support/one_scratch.h"
 #include "support/world.h"

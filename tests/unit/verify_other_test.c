@@ -5,7 +5,7 @@
 
 #include "base/fault.h"
 #include "base/owned.h"
-#include "sidestep/sidestep.h"
+#include "sidestep/sidestep_tools.h"
 #include "support/one_scratch.h"
 
 static char checkpoint[256];
