@@ -54,13 +54,13 @@ static void print_json(const struct cli *cli, const struct sidestep_diff_report 
 {
     struct cli_json json = cli_json_begin(cli->out);
 
-    cli_json_bool(&json, "same", report->same);
+    cli_json_bool(&json, "same", report->is_same);
     cli_json_uint(&json, "same_count", report->same_count);
     cli_json_uint(&json, "same_by_hash", report->same_by_hash);
     cli_json_uint(&json, "read_bytes", report->read_bytes);
     cli_json_open(&json, "differences", '[');
     for (size_t i = 0; i < report->difference_count; i++) {
-        const struct sidestep_difference *difference = &report->differences[i];
+        const struct sidestep_difference *difference = sidestep_diff_report_difference(report, i);
 
         cli_json_open(&json, NULL, '{');
         cli_json_text(&json, "name", difference->name);
@@ -107,7 +107,7 @@ static void print_data(const struct cli *cli, const struct sidestep_diff_report 
 
     cli_table_init(&table, columns, sizeof(columns) / sizeof(columns[0]));
     for (size_t i = 0; i < report->difference_count; i++) {
-        const struct sidestep_difference *difference = &report->differences[i];
+        const struct sidestep_difference *difference = sidestep_diff_report_difference(report, i);
 
         if (!is_data(difference))
             continue;
@@ -125,7 +125,7 @@ static void print_data(const struct cli *cli, const struct sidestep_diff_report 
 static void print_text(const struct cli *cli, const struct sidestep_diff_report *report)
 {
     for (size_t i = 0; i < report->difference_count; i++) {
-        const struct sidestep_difference *difference = &report->differences[i];
+        const struct sidestep_difference *difference = sidestep_diff_report_difference(report, i);
 
         if (is_data(difference))
             continue;
@@ -135,7 +135,7 @@ static void print_text(const struct cli *cli, const struct sidestep_diff_report 
         fputc('\n', cli->out);
     }
     print_data(cli, report);
-    fprintf(cli->out, "%s: %zu alike, %zu not\n", report->same ? "same" : "different",
+    fprintf(cli->out, "%s: %zu alike, %zu not\n", report->is_same ? "same" : "different",
             report->same_count, report->difference_count);
     if (report->same_by_hash > 0)
         cli_output_note(
@@ -176,7 +176,7 @@ int cli_diff_run(const struct cli *cli)
         print_json(cli, &report);
     else
         print_text(cli, &report);
-    bool same = report.same;
+    bool same = report.is_same;
     sidestep_diff_report_release(&report);
     return same ? 0 : STATUS_DIFFERENT;
 }

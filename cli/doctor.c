@@ -16,7 +16,7 @@ static void print_json(const struct cli *cli, const char *directory,
     cli_json_text(&json, "directory", directory);
     cli_json_open(&json, "findings", '[');
     for (size_t i = 0; i < report->count; i++) {
-        const struct sidestep_finding *finding = &report->findings[i];
+        const struct sidestep_finding *finding = sidestep_doctor_report_finding(report, i);
 
         cli_json_open(&json, NULL, '{');
         cli_json_text(&json, "name", finding->name);
@@ -70,7 +70,7 @@ int cli_doctor_run(const struct cli *cli)
     if (cli_has_option(cli, CLI_OPTION_JSON))
         print_json(cli, directory, &report);
     for (size_t i = 0; !cli_has_option(cli, CLI_OPTION_JSON) && i < report.count; i++)
-        print_finding(cli, &report.findings[i]);
+        print_finding(cli, sidestep_doctor_report_finding(&report, i));
     sidestep_doctor_report_release(&report);
     return 0;
 }

@@ -69,7 +69,7 @@ static bool is_choice(const struct sidestep_listed *entry)
 static void count_entries(struct cli_health_look *look, const struct sidestep_list *list)
 {
     for (size_t i = 0; i < list->count; i++) {
-        const struct sidestep_listed *entry = &list->entries[i];
+        const struct sidestep_listed *entry = sidestep_list_entry(list, i);
 
         if (cli_is_lost_and_found(entry))
             continue;
@@ -85,7 +85,7 @@ static void count_entries(struct cli_health_look *look, const struct sidestep_li
 static void judge_entries(struct cli_health_look *look, const struct sidestep_list *list)
 {
     for (size_t i = 0; i < list->count; i++) {
-        const struct sidestep_listed *entry = &list->entries[i];
+        const struct sidestep_listed *entry = sidestep_list_entry(list, i);
         int64_t age = entry->saved_at >= 0 ? look->now - entry->saved_at : -1;
 
         if (entry->state == SIDESTEP_UNREADABLE && !cli_is_lost_and_found(entry))
@@ -163,9 +163,10 @@ static void look_for_newest(struct cli_health_look *look, const struct cli_healt
         look->step = report.step;
         look->saved_at = report.saved_at;
         for (size_t i = 0; i < report.passed_count; i++)
-            if (report.passed[i].status == SIDESTEP_ECORRUPT)
+            if (sidestep_latest_report_passed(&report, i)->status == SIDESTEP_ECORRUPT)
                 find(look, CLI_HEALTH_WARNING, "'%s' is damaged, so a resume takes '%s': %s",
-                     report.passed[i].path, report.path, report.passed[i].reason);
+                     sidestep_latest_report_passed(&report, i)->path, report.path,
+                     sidestep_latest_report_passed(&report, i)->reason);
     } else if (status == SIDESTEP_ENOTFOUND && look->is_up) {
         find(look, CLI_HEALTH_CRITICAL, "there is no checkpoint yet");
     } else if (look->is_up) {
@@ -183,10 +184,11 @@ static void verify_one(const struct cli *cli, struct cli_health_look *look,
     enum sidestep_status status = cli_verify_path(cli, entry->path, 0, &report, &err);
     if (status != SIDESTEP_OK)
         find(look, CLI_HEALTH_UNKNOWN, "'%s' cannot be verified: %s", entry->name, err.message);
-    else if (!report.ok)
+    else if (!report.is_ok)
         find(look, report.status == SIDESTEP_ECORRUPT ? CLI_HEALTH_WARNING : CLI_HEALTH_UNKNOWN,
-             "'%s' does not verify: file '%s': %s", entry->name, report.problems[0].file,
-             report.problems[0].message);
+             "'%s' does not verify: file '%s': %s", entry->name,
+             sidestep_verify_report_problem(&report, 0)->file,
+             sidestep_verify_report_problem(&report, 0)->message);
     sidestep_verify_report_release(&report);
 }
 
@@ -198,17 +200,18 @@ static void verify_older(const struct cli *cli, struct cli_health_look *look,
     uint64_t older = 0, turn;
 
     for (size_t i = 0; i < list->count; i++)
-        older += is_choice(&list->entries[i]) &&
-                 (look->newest == NULL || strcmp(list->entries[i].path, look->newest) != 0);
+        older +=
+            is_choice(sidestep_list_entry(list, i)) &&
+            (look->newest == NULL || strcmp(sidestep_list_entry(list, i)->path, look->newest) != 0);
     if (older == 0)
         return;
     turn = (uint64_t)look->now / 3600 % older;
     for (size_t i = 0; i < list->count && !cli_interrupt_received(); i++) {
-        if (!is_choice(&list->entries[i]) ||
-            (look->newest != NULL && strcmp(list->entries[i].path, look->newest) == 0))
+        if (!is_choice(sidestep_list_entry(list, i)) ||
+            (look->newest != NULL && strcmp(sidestep_list_entry(list, i)->path, look->newest) == 0))
             continue;
         if (all || turn == 0)
-            verify_one(cli, look, &list->entries[i]);
+            verify_one(cli, look, sidestep_list_entry(list, i));
         turn--;
     }
 }

@@ -16,7 +16,7 @@ static void json_passed(struct cli_json *json, const struct sidestep_latest_repo
 {
     cli_json_open(json, "passed_over", '[');
     for (size_t i = 0; i < report->passed_count; i++) {
-        const struct sidestep_passed_over *passed = &report->passed[i];
+        const struct sidestep_passed_over *passed = sidestep_latest_report_passed(report, i);
 
         cli_json_open(json, NULL, '{');
         cli_json_text(json, "path", passed->path);
@@ -68,7 +68,7 @@ static void note_passed_over(const struct cli *cli, const struct sidestep_latest
                    {"incomplete", " is incomplete: "}};
 
     for (size_t i = 0; i < report->passed_count; i++) {
-        const struct sidestep_passed_over *passed = &report->passed[i];
+        const struct sidestep_passed_over *passed = sidestep_latest_report_passed(report, i);
         const char *words = " is damaged: ";
 
         if (report->path == NULL && passed->status != SIDESTEP_OK)

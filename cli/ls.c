@@ -69,8 +69,8 @@ static void print_json(const struct cli *cli, const struct sidestep_list *list)
 
     cli_json_open(&json, "checkpoints", '[');
     for (size_t i = 0; i < list->count; i++)
-        if (is_wanted(cli, &list->entries[i]))
-            json_entry(&json, &list->entries[i]);
+        if (is_wanted(cli, sidestep_list_entry(list, i)))
+            json_entry(&json, sidestep_list_entry(list, i));
     cli_json_close(&json, ']');
     cli_json_end(&json);
 }
@@ -188,15 +188,16 @@ static void print_table(const struct cli *cli, const char *root, const struct si
     bool with_annotations = false;
 
     for (size_t i = 0; i < list->count; i++)
-        with_annotations |= is_wanted(cli, &list->entries[i]) && has_annotations(&list->entries[i]);
+        with_annotations |= is_wanted(cli, sidestep_list_entry(list, i)) &&
+                            has_annotations(sidestep_list_entry(list, i));
     if (with_annotations) {
         columns[6].title = "ANNOTATIONS";
         column_count++;
     }
     cli_table_init(&table, columns, column_count);
     for (size_t i = 0; i < list->count; i++) {
-        if (is_wanted(cli, &list->entries[i])) {
-            add_row(&table, &list->entries[i], now, exact, with_annotations);
+        if (is_wanted(cli, sidestep_list_entry(list, i))) {
+            add_row(&table, sidestep_list_entry(list, i), now, exact, with_annotations);
             rows++;
         } else {
             hidden++;
@@ -213,7 +214,7 @@ static void print_table(const struct cli *cli, const char *root, const struct si
 static void note_reasons(const struct cli *cli, const struct sidestep_list *list)
 {
     for (size_t i = 0; i < list->count; i++) {
-        const struct sidestep_listed *entry = &list->entries[i];
+        const struct sidestep_listed *entry = sidestep_list_entry(list, i);
 
         if (entry->state == SIDESTEP_INCOMPLETE)
             cli_output_note(cli, "'%s' is incomplete (%s): %s", entry->name, entry->layout,
@@ -236,10 +237,10 @@ static int report_unreadable(const struct cli *cli, const char *root,
     size_t count = 0;
 
     for (size_t i = 0; i < list->count; i++) {
-        if (list->entries[i].state != SIDESTEP_UNREADABLE ||
-            cli_is_lost_and_found(&list->entries[i]))
+        if (sidestep_list_entry(list, i)->state != SIDESTEP_UNREADABLE ||
+            cli_is_lost_and_found(sidestep_list_entry(list, i)))
             continue;
-        first = first != NULL ? first : &list->entries[i];
+        first = first != NULL ? first : sidestep_list_entry(list, i);
         count++;
     }
     if (count == 0)

@@ -78,9 +78,9 @@ void cli_show_stats(const struct cli_show *show)
         cli_table_add(&table, NULL, entry->name);
         cli_table_add(&table, NULL, entry->dtype_name);
         cli_table_add(&table, NULL, shape);
-        add_number(&table, stats->has_range != 0, stats->min);
-        add_number(&table, stats->has_range != 0, stats->max);
-        add_number(&table, stats->has_mean != 0, stats->mean);
+        add_number(&table, stats->has_range, stats->min);
+        add_number(&table, stats->has_range, stats->max);
+        add_number(&table, stats->has_mean, stats->mean);
         cli_table_add_count(&table, stats->nan_count);
         cli_table_add_count(&table, stats->inf_count);
         free(shape);
@@ -101,9 +101,9 @@ void cli_show_json_stats(struct cli_json *json, const struct sidestep_tensor_sta
 {
     cli_json_open(json, "stats", '{');
     cli_json_uint(json, "elements", stats->element_count);
-    json_number(json, "min", stats->has_range != 0, stats->min);
-    json_number(json, "max", stats->has_range != 0, stats->max);
-    json_number(json, "mean", stats->has_mean != 0, stats->mean);
+    json_number(json, "min", stats->has_range, stats->min);
+    json_number(json, "max", stats->has_range, stats->max);
+    json_number(json, "mean", stats->has_mean, stats->mean);
     cli_json_uint(json, "nan", stats->nan_count);
     cli_json_uint(json, "inf", stats->inf_count);
     cli_json_close(json, '}');

@@ -45,15 +45,15 @@ static enum sidestep_status check(const struct cli *cli, const char *path,
 /* Print "{" and the members that all reports share; the caller closes it. */
 static void json_report(struct cli_json *json, const struct sidestep_verify_report *report)
 {
-    cli_json_bool(json, "ok", report->ok);
+    cli_json_bool(json, "ok", report->is_ok);
     cli_json_uint(json, "checked_bytes", report->checked_bytes);
     cli_json_open(json, "problems", '[');
     for (size_t i = 0; i < report->problem_count; i++) {
         cli_json_open(json, NULL, '{');
-        cli_json_text(json, "file", report->problems[i].file);
-        cli_json_text(json, "name", report->problems[i].name);
-        cli_json_text(json, "kind", report->problems[i].kind);
-        cli_json_text(json, "message", report->problems[i].message);
+        cli_json_text(json, "file", sidestep_verify_report_problem(report, i)->file);
+        cli_json_text(json, "name", sidestep_verify_report_problem(report, i)->name);
+        cli_json_text(json, "kind", sidestep_verify_report_problem(report, i)->kind);
+        cli_json_text(json, "message", sidestep_verify_report_problem(report, i)->message);
         cli_json_close(json, '}');
     }
     cli_json_close(json, ']');
@@ -61,8 +61,8 @@ static void json_report(struct cli_json *json, const struct sidestep_verify_repo
     cli_json_open(json, "unchecked", '[');
     for (size_t i = 0; i < report->unchecked_count; i++) {
         cli_json_open(json, NULL, '{');
-        cli_json_text(json, "file", report->unchecked[i].file);
-        cli_json_text(json, "what", report->unchecked[i].what);
+        cli_json_text(json, "file", sidestep_verify_report_unchecked(report, i)->file);
+        cli_json_text(json, "what", sidestep_verify_report_unchecked(report, i)->what);
         cli_json_close(json, '}');
     }
     cli_json_close(json, ']');
@@ -75,7 +75,7 @@ static void print_unchecked(FILE *out, const struct sidestep_verify_report *repo
         return;
     fputs("  without checksums:", out);
     for (size_t i = 0; i < report->unchecked_count; i++) {
-        const struct sidestep_unchecked *unchecked = &report->unchecked[i];
+        const struct sidestep_unchecked *unchecked = sidestep_verify_report_unchecked(report, i);
 
         fputs(i != 0 ? ", " : " ", out);
         if (unchecked->file != NULL)
@@ -104,8 +104,8 @@ static void print_problem(FILE *out, const struct sidestep_problem *problem)
 static void print_report(const struct cli *cli, const char *path,
                          const struct sidestep_verify_report *report)
 {
-    const char *style = report->ok ? CLI_STYLE_GREEN : CLI_STYLE_RED;
-    const char *word = report->ok                                ? "ok     "
+    const char *style = report->is_ok ? CLI_STYLE_GREEN : CLI_STYLE_RED;
+    const char *word = report->is_ok                             ? "ok     "
                        : report->status == SIDESTEP_ECORRUPT     ? "DAMAGED"
                        : report->status == SIDESTEP_EUNCOMMITTED ? "INCOMPLETE"
                                                                  : "UNREADABLE";
@@ -117,11 +117,11 @@ static void print_report(const struct cli *cli, const char *path,
     fputs("  ", cli->out);
     cli_escape_write(cli->out, path, strlen(path));
     fprintf(cli->out, "  %s checked", size);
-    if (!report->ok)
+    if (!report->is_ok)
         fprintf(cli->out, ", %zu problem%s", problems, problems == 1 ? "" : "s");
     fputs("\n", cli->out);
     for (size_t i = 0; i < report->problem_count; i++)
-        print_problem(cli->out, &report->problems[i]);
+        print_problem(cli->out, sidestep_verify_report_problem(report, i));
     if (report->unlisted_count > 0)
         fprintf(cli->out, "  and %" PRIu32 " more\n", report->unlisted_count);
     print_unchecked(cli->out, report);
@@ -185,7 +185,7 @@ static void add_checked(struct sum *sum, const struct sidestep_listed *entry,
                         const struct sidestep_verify_report *report)
 {
     sum->checked_bytes += report->checked_bytes;
-    if (report->ok)
+    if (report->is_ok)
         sum->good++;
     else if (report->status == SIDESTEP_ECORRUPT)
         sum->damaged++;
@@ -246,7 +246,7 @@ static bool was_deleted(const struct cli *cli, const char *path)
     if (sidestep_list_root(cli->operands[0], &list, &err) != SIDESTEP_OK)
         return false;
     for (size_t i = 0; i < list.count && !is_there; i++)
-        is_there = strcmp(list.entries[i].path, path) == 0;
+        is_there = strcmp(sidestep_list_entry(&list, i)->path, path) == 0;
     sidestep_list_release(&list);
     return !is_there;
 }
@@ -260,7 +260,7 @@ static enum sidestep_status check_entry(struct sum *sum, const struct sidestep_l
 
     if (status == SIDESTEP_ECANCELLED)
         return status;
-    if ((status != SIDESTEP_OK || !report.ok) && was_deleted(sum->cli, entry->path))
+    if ((status != SIDESTEP_OK || !report.is_ok) && was_deleted(sum->cli, entry->path))
         sum->gone++;
     else if (status != SIDESTEP_OK)
         add_failed(sum, entry, err);
@@ -375,7 +375,7 @@ static int verify_many(const struct cli *cli, const struct sidestep_list *list)
     cli_json_open(&sum.checkpoints, NULL, '[');
     cli_json_open(&sum.unfinished, NULL, '[');
     for (size_t i = 0; i < list->count && status == SIDESTEP_OK; i++)
-        status = add_entry(&sum, &list->entries[i], &err);
+        status = add_entry(&sum, sidestep_list_entry(list, i), &err);
     cli_json_close(&sum.checkpoints, ']');
     cli_json_close(&sum.unfinished, ']');
     cli_memory_stream_close(sum.checkpoints.out);
@@ -391,8 +391,9 @@ static int verify_many(const struct cli *cli, const struct sidestep_list *list)
 static bool is_root(const struct sidestep_list *list)
 {
     for (size_t i = 0; i < list->count; i++)
-        if ((list->entries[i].state != SIDESTEP_FOREIGN || list->entries[i].layout != NULL) &&
-            !cli_is_lost_and_found(&list->entries[i]))
+        if ((sidestep_list_entry(list, i)->state != SIDESTEP_FOREIGN ||
+             sidestep_list_entry(list, i)->layout != NULL) &&
+            !cli_is_lost_and_found(sidestep_list_entry(list, i)))
             return true;
     return false;
 }

@@ -121,10 +121,10 @@ static void json_writers(struct cli_json *json, const struct sidestep_saving *sa
     cli_json_open(json, "writers", '[');
     for (uint32_t i = 0; i < saving->rank_count; i++) {
         cli_json_open(json, NULL, '{');
-        cli_json_uint(json, "rank", saving->writers[i].rank);
-        cli_json_text(json, "state", saving->writers[i].state_name);
-        cli_json_uint(json, "bytes", saving->writers[i].bytes);
-        cli_json_uint(json, "written_bytes", saving->writers[i].written_bytes);
+        cli_json_uint(json, "rank", sidestep_saving_writer(saving, i)->rank);
+        cli_json_text(json, "state", sidestep_saving_writer(saving, i)->state_name);
+        cli_json_uint(json, "bytes", sidestep_saving_writer(saving, i)->bytes);
+        cli_json_uint(json, "written_bytes", sidestep_saving_writer(saving, i)->written_bytes);
         cli_json_close(json, '}');
     }
     cli_json_close(json, ']');
@@ -168,7 +168,7 @@ static enum outcome find_outcome(const struct watched *w, const struct sidestep_
     enum outcome outcome = ABORTED;
 
     for (size_t i = 0; i < root->count; i++) {
-        const struct sidestep_listed *entry = &root->entries[i];
+        const struct sidestep_listed *entry = sidestep_list_entry(root, i);
 
         if (entry->save_id != NULL && strcmp(entry->save_id, w->save_id) == 0) {
             *found = entry;
@@ -204,7 +204,8 @@ static void print_json(struct watch *watch, const struct sidestep_saving_list *l
 
     cli_json_open(&json, "saving", '[');
     for (size_t i = 0; i < list->count; i++)
-        json_saving(&json, &list->entries[i], find_save(watch, &list->entries[i]));
+        json_saving(&json, sidestep_saving_list_entry(list, i),
+                    find_save(watch, sidestep_saving_list_entry(list, i)));
     cli_json_close(&json, ']');
     cli_json_open(&json, "ended", '[');
     for (const struct watched *w = watch->saves; w != NULL; w = w->next)
@@ -286,7 +287,8 @@ static void print_text(struct watch *watch, const struct sidestep_saving_list *l
         fprintf(watch->cli->out, "\033[%zuA\033[J", watch->drawn_lines);
     print_ended(watch, root);
     for (size_t i = 0; i < list->count; i++)
-        print_saving(watch->cli, &list->entries[i], find_save(watch, &list->entries[i]));
+        print_saving(watch->cli, sidestep_saving_list_entry(list, i),
+                     find_save(watch, sidestep_saving_list_entry(list, i)));
     watch->drawn_lines = list->count;
     if (list->count == 0 && (watch->redraws || !watch->has_printed_none)) {
         fputs(list->unread_count == 0 ? "nothing is being saved\n"
@@ -326,7 +328,8 @@ static enum sidestep_status look(struct watch *watch, struct sidestep_error *err
     for (struct watched *w = watch->saves; w != NULL; w = w->next)
         w->is_seen = false;
     for (size_t i = 0; i < list.count; i++)
-        update_save(find_save(watch, &list.entries[i]), &list.entries[i], now_ns());
+        update_save(find_save(watch, sidestep_saving_list_entry(&list, i)),
+                    sidestep_saving_list_entry(&list, i), now_ns());
     for (struct watched *w = watch->saves; w != NULL; w = w->next)
         any_ended |= !w->is_seen;
     if (any_ended)

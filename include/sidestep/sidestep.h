@@ -41,6 +41,9 @@
  *    dimension first.
  *  - Options structs start with struct_size.  A zeroed field means "default".  The library
  *    refuses a field or flag that it does not know.
+ *  - What is true or false is a bool, named is_... or has_... in structs.  Choices that combine are
+ *    the bits of flags.
+ *  - Entries of lists are read by functions, because later versions may append fields to them.
  *  - Destructors take a pointer to the handle, set it to NULL, and accept NULL.
  *  - Every rank of the engine's communicator must call "collective" functions, in the same
  *    order.  They return the same status on every rank.  err->rank names the rank that has
@@ -892,8 +895,8 @@ enum sidestep_compress {
 #define SIDESTEP_MAX_QUEUE 8u
 struct sidestep_save_options {
     size_t struct_size;
-    uint32_t flags;    /* SIDESTEP_SAVE_* */
-    uint32_t has_step; /* non-zero: record ${step}.  A name like "ckpt/step-100" does not record
+    uint32_t flags; /* SIDESTEP_SAVE_* */
+    bool has_step;  /* record ${step}.  A name like "ckpt/step-100" does not record
                           a step; sidestep_list_root() takes it from the name if none is recorded */
     uint64_t step;
     uint64_t deadline_ms; /* for the commit, since the last progress seen; 0: the engine's */

@@ -83,7 +83,7 @@ struct sidestep_listed {
 };
 struct sidestep_list {
     size_t count;
-    const struct sidestep_listed *entries; /* by step, oldest first, then by name */
+    const void *entries; /* the library's: see sidestep_list_entry() */
     void *owner;
 };
 /**
@@ -98,6 +98,10 @@ struct sidestep_list {
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_list_root(const char *root, struct sidestep_list *list, struct sidestep_error *err);
+/** sidestep_list_entry(list, i): by step, oldest first, then by name; NULL past the end.  It lives
+ * as long as the list. */
+SIDESTEP_API const struct sidestep_listed *sidestep_list_entry(const struct sidestep_list *list,
+                                                               size_t i);
 SIDESTEP_API void sidestep_list_release(struct sidestep_list *list);
 
 /** struct sidestep_writer: one rank of a save, as storage shows it. */
@@ -126,11 +130,11 @@ struct sidestep_saving {
     uint64_t expected_bytes; /* of the newest checkpoint under the root; 0: there is none */
     uint32_t expected_ranks; /* that wrote that one; 0: unknown */
     uint32_t reserved;
-    const struct sidestep_writer *writers; /* ${rank_count}, by rank */
+    const void *writers; /* the library's: see sidestep_saving_writer() */
 };
 struct sidestep_saving_list {
     size_t count;
-    const struct sidestep_saving *entries; /* by step, then by name */
+    const void *entries; /* the library's: see sidestep_saving_list_entry() */
     void *owner;
     size_t unread_count; /* "PATH: REASON": directories that could not be looked into, and may
                             contain a save */
@@ -147,6 +151,13 @@ struct sidestep_saving_list {
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_list_saving(const char *root, struct sidestep_saving_list *list,
                      struct sidestep_error *err);
+/** sidestep_saving_list_entry(list, i): by step, then by name; NULL past the end.
+ * sidestep_saving_writer(saving, i): one of its ${rank_count} ranks, by rank; NULL past the end.
+ * They live as long as the list. */
+SIDESTEP_API const struct sidestep_saving *
+sidestep_saving_list_entry(const struct sidestep_saving_list *list, size_t i);
+SIDESTEP_API const struct sidestep_writer *
+sidestep_saving_writer(const struct sidestep_saving *saving, size_t i);
 SIDESTEP_API void sidestep_saving_list_release(struct sidestep_saving_list *list);
 
 /** A checkpoint that is newer than the one that was found, and why it was not chosen. */
@@ -165,7 +176,7 @@ struct sidestep_latest_report {
     int64_t step;       /* -1: unknown */
     int64_t saved_at;   /* seconds since 1970, for people; -1: unknown */
     size_t passed_count;
-    const struct sidestep_passed_over *passed; /* newest first */
+    const void *passed; /* the library's: see sidestep_latest_report_passed() */
     void *owner;
 };
 struct sidestep_verify_options;
@@ -193,6 +204,10 @@ SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_find_latest(const char *root, enum sidestep_verify_mode verify,
                      const struct sidestep_verify_options *options,
                      struct sidestep_latest_report *report, struct sidestep_error *err);
+/** sidestep_latest_report_passed(report, i): newest first; NULL past the end.  It lives as long as
+ * the report. */
+SIDESTEP_API const struct sidestep_passed_over *
+sidestep_latest_report_passed(const struct sidestep_latest_report *report, size_t i);
 SIDESTEP_API void sidestep_latest_report_release(struct sidestep_latest_report *report);
 
 /** A checkpoint opened for reading.  Its files stay open, so it stays readable if it is deleted. */
@@ -351,9 +366,9 @@ struct sidestep_tensor_stats {
     uint64_t element_count;
     uint64_t nan_count;
     uint64_t inf_count;
-    uint32_t has_range; /* not 0: ${min} and ${max} are set, over all elements except NaN */
-    uint32_t has_mean;  /* not 0: ${mean} is set, over the finite elements */
-    double min; /* none of the three for complex dtypes, and for dtypes that are only bits */
+    bool has_range; /* ${min} and ${max} are set, over all elements except NaN */
+    bool has_mean;  /* ${mean} is set, over the finite elements */
+    double min;     /* none of the three for complex dtypes, and for dtypes that are only bits */
     double max;
     double mean;
 };
@@ -382,11 +397,11 @@ struct sidestep_unchecked {
     const char *what; /* "safetensors" (whole in its structure), "JSON", "a pickle" ... */
 };
 struct sidestep_verify_report {
-    bool ok;
+    bool is_ok;
     uint32_t unlisted_count; /* problems that were found beyond those that are listed */
     uint64_t checked_bytes;
     size_t problem_count;
-    const struct sidestep_problem *problems;
+    const void *problems; /* the library's: see sidestep_verify_report_problem() */
     void *owner;
     enum sidestep_status status; /* of all problems together: SIDESTEP_OK: there are none;
                                     ECORRUPT: there is damage; EUNCOMMITTED: it was not written
@@ -394,7 +409,7 @@ struct sidestep_verify_report {
                                     and nothing worse is known */
     uint32_t reserved;
     size_t unchecked_count; /* files that other programs wrote without checksums; not problems */
-    const struct sidestep_unchecked *unchecked;
+    const void *unchecked;  /* the library's: see sidestep_verify_report_unchecked() */
 };
 struct sidestep_verify_options {
     size_t struct_size;
@@ -415,10 +430,10 @@ struct sidestep_verify_options {
  *
  * Of torch's own checkpoints it checks structure, coverage, and CRC32 where it was written.  It
  * checks what other programs wrote file by file: DCPs in directories, files of torch.save()
- * (CRC32), safetensors (structure).  report->unchecked names what has no checksums.  ${path} may be
- * a file, a directory of a known form (see ${layout} of struct sidestep_listed), or a directory
- * with files of tensors and no checkpoints.  A file that may not be read is one problem, not one
- * for each of its tensors.
+ * (CRC32), safetensors (structure).  sidestep_verify_report_unchecked() names what has no
+ * checksums.  ${path} may be a file, a directory of a known form (see ${layout} of struct
+ * sidestep_listed), or a directory with files of tensors and no checkpoints.  A file that may not
+ * be read is one problem, not one for each of its tensors.
  *
  * Errors: SIDESTEP_EUNCOMMITTED: there is no checkpoint.  SIDESTEP_ENOTFOUND, SIDESTEP_EPERM,
  * SIDESTEP_EIO: it could not be opened.  SIDESTEP_ECANCELLED.
@@ -426,6 +441,12 @@ struct sidestep_verify_options {
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_verify(const char *path, const struct sidestep_verify_options *options,
                 struct sidestep_verify_report *report, struct sidestep_error *err);
+/** sidestep_verify_report_problem(report, i), sidestep_verify_report_unchecked(report, i): NULL
+ * past the end.  They live as long as the report. */
+SIDESTEP_API const struct sidestep_problem *
+sidestep_verify_report_problem(const struct sidestep_verify_report *report, size_t i);
+SIDESTEP_API const struct sidestep_unchecked *
+sidestep_verify_report_unchecked(const struct sidestep_verify_report *report, size_t i);
 SIDESTEP_API void sidestep_verify_report_release(struct sidestep_verify_report *report);
 
 /** struct sidestep_difference: a name that only one of two checkpoints has, or that differs. */
@@ -444,13 +465,13 @@ struct sidestep_difference {
     const int64_t *first; /* index of the first element that differs */
 };
 struct sidestep_diff_report {
-    bool same;
+    bool is_same;
     uint32_t reserved;
     size_t same_count;   /* names that do not differ ... */
     size_t same_by_hash; /* ... of which tensors and files with equal stored hashes: not read */
     uint64_t read_bytes; /* of tensors, from each of the two */
     size_t difference_count;
-    const struct sidestep_difference *differences; /* by name; those of small files follow */
+    const void *differences; /* the library's: see sidestep_diff_report_difference() */
     void *owner;
 };
 struct sidestep_diff_options {
@@ -470,7 +491,7 @@ struct sidestep_diff_options {
  * sidestep_diff(a, b, options, report, err): compare two checkpoints by name: which tensors and
  * objects they have, and by how much these differ.  Programs and shardings may differ.  Small files
  * are compared if sidestep wrote both.
- * SIDESTEP_OK: they were compared; see report->same.  All that is read is verified; tensors with
+ * SIDESTEP_OK: they were compared; see report->is_same.  All that is read is verified; tensors with
  * equal stored hashes are not read.  ${options}: threads, progress and cancel as for
  * sidestep_verify(); may be NULL.  It uses about 100 MiB, and memory for the names; torch's chunks,
  * which have no hashes of blocks, are held whole.
@@ -478,6 +499,10 @@ struct sidestep_diff_options {
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_diff(const char *a, const char *b, const struct sidestep_diff_options *options,
               struct sidestep_diff_report *report, struct sidestep_error *err);
+/** sidestep_diff_report_difference(report, i): by name; those of small files follow.  NULL past the
+ * end.  It lives as long as the report. */
+SIDESTEP_API const struct sidestep_difference *
+sidestep_diff_report_difference(const struct sidestep_diff_report *report, size_t i);
 SIDESTEP_API void sidestep_diff_report_release(struct sidestep_diff_report *report);
 
 /** Only report what would be removed. */
@@ -770,7 +795,7 @@ struct sidestep_finding {
 };
 struct sidestep_doctor_report {
     size_t count;
-    const struct sidestep_finding *findings;
+    const void *findings; /* the library's: see sidestep_doctor_report_finding() */
     void *owner;
 };
 /**
@@ -785,6 +810,10 @@ struct sidestep_doctor_report {
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_doctor(const char *directory, struct sidestep_doctor_report *report,
                 struct sidestep_error *err);
+/** sidestep_doctor_report_finding(report, i): NULL past the end.  It lives as long as the report.
+ */
+SIDESTEP_API const struct sidestep_finding *
+sidestep_doctor_report_finding(const struct sidestep_doctor_report *report, size_t i);
 SIDESTEP_API void sidestep_doctor_report_release(struct sidestep_doctor_report *report);
 
 #ifdef __cplusplus

@@ -185,7 +185,7 @@ class Engine:
             # The handle's thread asks for the outcome, and `_sticky` reports it.
             options = abi.SaveOptions(queue=queue, flags=abi.SAVE_NOT_STICKY)
             if step is not None:
-                options.has_step, options.step = 1, step
+                options.has_step, options.step = True, step
             options.flags |= abi.SAVE_NO_REPLACE * no_replace | abi.SAVE_STILL * still
             try:
                 options.compress, options.compress_level = compression(compress)

@@ -43,7 +43,8 @@ def latest(root: Path, *, verify: Optional[str] = "structure") -> Optional[str]:
     report, err = LatestReport(), ErrorInfo()
     try:
         status = lib().sidestep_find_latest(path, mode, None, report, err)
-        for passed in report.passed[: report.passed_count]:
+        for i in range(report.passed_count):
+            passed = lib().sidestep_latest_report_passed(report, i).contents
             words = map(os.fsdecode, (passed.path, passed.state_name, passed.reason))
             log.warning("latest: passed over '%s' (%s): %s", *words)
         if status == Status.ENOTFOUND:
@@ -75,7 +76,7 @@ def checkpoints_of(root: Path) -> list[str]:
     found = List()
     try:
         call(lib().sidestep_list_root, os.fsencode(a_path(root, "root")), found)
-        entries = found.entries[: found.count]
+        entries = [lib().sidestep_list_entry(found, i).contents for i in range(found.count)]
         return [os.fsdecode(one.path) for one in entries if one.state == Presence.COMMITTED]
     finally:
         lib().sidestep_list_release(found)

@@ -36,7 +36,7 @@ static enum sidestep_status find_save_id(struct annotation_target *m, bool *has_
     root[length > 1 ? length - 1 : length] = '\0';
     TRY(list_root(m->path.store, root, 0, &list, err));
     for (size_t i = 0; i < list.count; i++) {
-        const struct sidestep_listed *entry = &list.entries[i];
+        const struct sidestep_listed *entry = sidestep_list_entry(&list, i);
         if (strcmp(entry->name, m->path.name) != 0)
             continue;
         TRY(list_check_readable(entry, err));

@@ -200,6 +200,13 @@ bool list_is_unreadable(const struct sidestep_listed *entry)
            entry->state_name == presence_names[SIDESTEP_UNREADABLE];
 }
 
+const struct sidestep_listed *sidestep_list_entry(const struct sidestep_list *list, size_t i)
+{
+    const struct sidestep_listed *entries = list->entries;
+
+    return i < list->count ? &entries[i] : NULL;
+}
+
 void sidestep_list_release(struct sidestep_list *list)
 {
     struct listing *l = list->owner;

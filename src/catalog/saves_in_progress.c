@@ -208,11 +208,12 @@ static enum sidestep_status set_expected(struct scan *l, struct sidestep_error *
         return SIDESTEP_OK;
     TRY(list_root(l->store, l->root, 0, &list, err));
     for (size_t i = list.count; i-- > 0;) {
-        if (list.entries[i].state != SIDESTEP_COMMITTED || list_is_skipped(&list.entries[i]))
+        if (sidestep_list_entry(&list, i)->state != SIDESTEP_COMMITTED ||
+            list_is_skipped(sidestep_list_entry(&list, i)))
             continue;
         for (size_t k = 0; k < l->count; k++) {
-            l->entries[k].expected_bytes = list.entries[i].bytes;
-            l->entries[k].expected_ranks = list.entries[i].ranks;
+            l->entries[k].expected_bytes = sidestep_list_entry(&list, i)->bytes;
+            l->entries[k].expected_ranks = sidestep_list_entry(&list, i)->ranks;
         }
         break;
     }
@@ -252,6 +253,21 @@ static void free_scan(struct scan *l)
     arena_release(&l->arena);
     free(l->entries);
     free(l);
+}
+
+const struct sidestep_saving *sidestep_saving_list_entry(const struct sidestep_saving_list *list,
+                                                         size_t i)
+{
+    const struct sidestep_saving *entries = list->entries;
+
+    return i < list->count ? &entries[i] : NULL;
+}
+
+const struct sidestep_writer *sidestep_saving_writer(const struct sidestep_saving *saving, size_t i)
+{
+    const struct sidestep_writer *entries = saving->writers;
+
+    return i < saving->rank_count ? &entries[i] : NULL;
 }
 
 void sidestep_saving_list_release(struct sidestep_saving_list *list)

@@ -234,7 +234,7 @@ static enum sidestep_status save_rank(const struct sidestep_comm *comm, void *co
     if (c->options.compress != NULL)
         (void)convert_parse_compression(c->options.compress, &how); /* convert.c has checked it */
     how.has_step = c->reader->has_manifest && c->reader->manifest.step >= 0;
-    how.step = how.has_step != 0 ? (uint64_t)c->reader->manifest.step : 0;
+    how.step = how.has_step ? (uint64_t)c->reader->manifest.step : 0;
     TRY(sidestep_engine_open(&engine, &options, err));
     engine->saver->memory_turn = &s->turn;
     enum sidestep_status status = sidestep_save(engine, c->destination, s->state, &how, NULL, err);

@@ -163,11 +163,11 @@ static void fill_stats(struct work *w) REQUIRES(&w->shared.lock)
                                            .inf_count = s->infs,
                                            .has_range = ordered && s->count + s->infs != 0,
                                            .has_mean = ordered && s->count != 0};
-        if (w->stats[i].has_range != 0) {
+        if (w->stats[i].has_range) {
             w->stats[i].min = s->min;
             w->stats[i].max = s->max;
         }
-        if (w->stats[i].has_mean != 0)
+        if (w->stats[i].has_mean)
             w->stats[i].mean = s->sum / (double)s->count;
     }
 }

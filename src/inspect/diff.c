@@ -151,6 +151,14 @@ struct report_owner {
     struct sidestep_difference *differences;
 };
 
+const struct sidestep_difference *
+sidestep_diff_report_difference(const struct sidestep_diff_report *report, size_t i)
+{
+    const struct sidestep_difference *entries = report->differences;
+
+    return i < report->difference_count ? &entries[i] : NULL;
+}
+
 void sidestep_diff_report_release(struct sidestep_diff_report *report)
 {
     struct report_owner *owner = report->owner;
@@ -258,7 +266,7 @@ static enum sidestep_status make_report(const struct diff *diff,
         if (pair->kind != DIFF_SAME)
             TRY(report_pair(owner, pair, &owner->differences[report->difference_count++], err));
     }
-    report->same = report->difference_count == 0;
+    report->is_same = report->difference_count == 0;
     report->read_bytes = diff->done_bytes;
     return SIDESTEP_OK;
 }

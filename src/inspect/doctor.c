@@ -16,6 +16,14 @@ static enum sidestep_status check_storage(struct doctor *doctor, const char *dir
     return root_probe(doctor, store, directory, err);
 }
 
+const struct sidestep_finding *
+sidestep_doctor_report_finding(const struct sidestep_doctor_report *report, size_t i)
+{
+    const struct sidestep_finding *entries = report->findings;
+
+    return i < report->count ? &entries[i] : NULL;
+}
+
 void sidestep_doctor_report_release(struct sidestep_doctor_report *report)
 {
     struct doctor *doctor = report->owner;

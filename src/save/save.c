@@ -120,7 +120,7 @@ static void set_commit(struct save_start *start, const struct sidestep_save_opti
         .rank = (uint32_t)start->engine->comm.rank,
         .world_size = (uint32_t)start->engine->comm.size,
         .request = {.timeout_ns = timeout_ms * 1000000u,
-                    .step = options->has_step != 0 ? (int64_t)options->step : -1,
+                    .step = options->has_step ? (int64_t)options->step : -1,
                     .cancelled = &start->save->cancelled,
                     .no_replace = (options->flags & SIDESTEP_SAVE_NO_REPLACE) != 0},
     };
@@ -213,7 +213,7 @@ static enum sidestep_status start_local(struct save_start *start, const char *pa
     if ((save->options.flags & ~SAVE_FLAGS) != 0)
         return FAIL(err, SIDESTEP_EUNSUPPORTED, "save options: unknown flags 0x%x",
                     save->options.flags);
-    if (save->options.has_step != 0 && save->options.step > INT64_MAX)
+    if (save->options.has_step && save->options.step > INT64_MAX)
         return FAIL(err, SIDESTEP_EINVAL, "step %llu is too large",
                     (unsigned long long)save->options.step);
     start->still = start->blocking || (save->options.flags & SIDESTEP_SAVE_STILL) != 0;

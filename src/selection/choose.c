@@ -24,13 +24,13 @@ static enum sidestep_status report_none(const struct sidestep_list *list,
     const char *name = "";
 
     for (size_t i = 0; i < list->count; i++) {
-        if (list_is_link(&list->entries[i]) && list->entries[i].step >= 0)
-            link = &list->entries[i];
-        if (list->entries[i].state == SIDESTEP_INCOMPLETE)
-            incomplete = &list->entries[i];
-        if (list->entries[i].state == SIDESTEP_BAD) {
+        if (list_is_link(sidestep_list_entry(list, i)) && sidestep_list_entry(list, i)->step >= 0)
+            link = sidestep_list_entry(list, i);
+        if (sidestep_list_entry(list, i)->state == SIDESTEP_INCOMPLETE)
+            incomplete = sidestep_list_entry(list, i);
+        if (sidestep_list_entry(list, i)->state == SIDESTEP_BAD) {
             bad++;
-            name = list->entries[i].name;
+            name = sidestep_list_entry(list, i)->name;
         }
     }
     if (bad == 0 && link != NULL)
@@ -123,7 +123,7 @@ enum sidestep_status choose_newest_valid(const struct choose_options *how,
 
     *gone = false;
     for (size_t i = list->count; i-- > 0;) {
-        const struct sidestep_listed *entry = &list->entries[i];
+        const struct sidestep_listed *entry = sidestep_list_entry(list, i);
         if (!is_choice(entry, how->with_others))
             continue;
         seen++;

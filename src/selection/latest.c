@@ -94,7 +94,7 @@ static enum sidestep_status note_untried(struct finding *f, const struct sideste
                                          const char *found, struct sidestep_error *err)
 {
     for (size_t i = list->count; i-- > 0;) {
-        const struct sidestep_listed *entry = &list->entries[i];
+        const struct sidestep_listed *entry = sidestep_list_entry(list, i);
         if (found != NULL && strcmp(entry->path, found) == 0)
             break;
         if (looks_like_one(entry) && !is_noted(f, entry))
@@ -121,10 +121,10 @@ static enum sidestep_status leave_out_skipped(const struct sidestep_list *list,
     if (*kept == NULL)
         return FAIL_NOMEM(err, list->count * sizeof(**kept));
     for (size_t i = 0; i < list->count; i++) {
-        if (list_is_skipped(&list->entries[i]))
-            *skipped = &list->entries[i];
+        if (list_is_skipped(sidestep_list_entry(list, i)))
+            *skipped = sidestep_list_entry(list, i);
         else
-            (*kept)[out->count++] = list->entries[i];
+            (*kept)[out->count++] = *sidestep_list_entry(list, i);
     }
     out->entries = *kept;
     return SIDESTEP_OK;
@@ -133,7 +133,7 @@ static enum sidestep_status leave_out_skipped(const struct sidestep_list *list,
 static bool has_candidate(const struct sidestep_list *list)
 {
     for (size_t i = 0; i < list->count; i++)
-        if (list_is_candidate(&list->entries[i]))
+        if (list_is_candidate(sidestep_list_entry(list, i)))
             return true;
     return false;
 }
@@ -241,6 +241,14 @@ static enum sidestep_status find(const char *root, struct choose_options *how,
                         "looked at",
                         root);
     }
+}
+
+const struct sidestep_passed_over *
+sidestep_latest_report_passed(const struct sidestep_latest_report *report, size_t i)
+{
+    const struct sidestep_passed_over *entries = report->passed;
+
+    return i < report->passed_count ? &entries[i] : NULL;
 }
 
 void sidestep_latest_report_release(struct sidestep_latest_report *report)

@@ -170,7 +170,7 @@ static enum sidestep_status look(struct prune *p, struct prune_listing *l,
     if (l->entries == NULL || l->items == NULL)
         return FAIL_NOMEM(err, l->list.count * sizeof(*l->entries));
     for (size_t i = 0; i < l->list.count; i++) {
-        struct sidestep_listed entry = l->list.entries[i];
+        struct sidestep_listed entry = *sidestep_list_entry(&l->list, i);
         if (is_in_scope(p, &entry))
             l->entries[l->count++] = entry;
         else

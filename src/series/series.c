@@ -402,7 +402,7 @@ static enum sidestep_status start_all(struct sidestep_series *series, uint64_t s
         options_copy(&options, sizeof(options), theirs, "save options", err);
     if (status != SIDESTEP_OK) /* save_start_all() fails because of these flags, on all ranks */
         options = (struct sidestep_save_options){.struct_size = sizeof(options), .flags = ~0u};
-    options.has_step = 1;
+    options.has_step = true;
     options.step = step;
     name_template_format_name(&series->naming, step, name);
     snprintf(path, sizeof(path), "%s/%s", series->root, name);

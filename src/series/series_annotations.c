@@ -117,7 +117,7 @@ static enum sidestep_status annotate_committed(struct sidestep_series *series, c
         return FAIL(err, SIDESTEP_EBUSY, "the save of '%s' is under way", name);
     TRY(list_root(series->store, series->root, 0, &list, err));
     for (size_t i = 0; i < list.count; i++) {
-        const struct sidestep_listed *entry = &list.entries[i];
+        const struct sidestep_listed *entry = sidestep_list_entry(&list, i);
         if (strcmp(entry->name, name) != 0)
             continue;
         TRY(list_check_readable(entry, err));

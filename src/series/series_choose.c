@@ -48,7 +48,7 @@ static enum sidestep_status find_members(struct sidestep_series *series, struct 
     if (m->entries == NULL)
         return FAIL_NOMEM(err, m->list.count * sizeof(*m->entries));
     for (size_t i = 0; i < m->list.count; i++) {
-        struct sidestep_listed entry = m->list.entries[i];
+        struct sidestep_listed entry = *sidestep_list_entry(&m->list, i);
         uint64_t step;
         bool is_member = list_is_candidate(&entry) || list_is_link(&entry);
         if (is_member) { /* the step by its name, as the caller sees it */

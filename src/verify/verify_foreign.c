@@ -447,7 +447,7 @@ static enum sidestep_status has_checkpoints(const struct verify_foreign_request 
 
     TRY(list_root(request->store, request->path, 0, &list, err));
     for (size_t i = 0; i < list.count; i++)
-        *has |= list.entries[i].state != SIDESTEP_FOREIGN;
+        *has |= sidestep_list_entry(&list, i)->state != SIDESTEP_FOREIGN;
     return SIDESTEP_OK;
 }
 

@@ -13,6 +13,22 @@
 #define MAX_THREADS 8u /* if the caller gives no number */
 #define MIN_THREADS 4u /* reads in flight, even if there are fewer cores */
 
+const struct sidestep_problem *
+sidestep_verify_report_problem(const struct sidestep_verify_report *report, size_t i)
+{
+    const struct sidestep_problem *entries = report->problems;
+
+    return i < report->problem_count ? &entries[i] : NULL;
+}
+
+const struct sidestep_unchecked *
+sidestep_verify_report_unchecked(const struct sidestep_verify_report *report, size_t i)
+{
+    const struct sidestep_unchecked *entries = report->unchecked;
+
+    return i < report->unchecked_count ? &entries[i] : NULL;
+}
+
 void sidestep_verify_report_release(struct sidestep_verify_report *report)
 {
     if (report->owner != NULL) {
@@ -120,15 +136,16 @@ enum sidestep_status sidestep_verify(const char *path, const struct sidestep_ver
     struct verify_options inner = {
         .on_progress = options.on_progress, .context = options.context, .cancel = options.cancel};
     enum sidestep_status status = verify_at(path, workers, &inner, findings, err);
-    *report = (struct sidestep_verify_report){.ok = status == SIDESTEP_OK && findings->count == 0,
-                                              .unlisted_count = findings->unlisted_count,
-                                              .checked_bytes = findings->checked_bytes,
-                                              .problem_count = findings->count,
-                                              .problems = findings->problems,
-                                              .owner = findings,
-                                              .status = verify_findings_judge(findings),
-                                              .unchecked_count = findings->unchecked_count,
-                                              .unchecked = findings->unchecked};
+    *report =
+        (struct sidestep_verify_report){.is_ok = status == SIDESTEP_OK && findings->count == 0,
+                                        .unlisted_count = findings->unlisted_count,
+                                        .checked_bytes = findings->checked_bytes,
+                                        .problem_count = findings->count,
+                                        .problems = findings->problems,
+                                        .owner = findings,
+                                        .status = verify_findings_judge(findings),
+                                        .unchecked_count = findings->unchecked_count,
+                                        .unchecked = findings->unchecked};
     if (status != SIDESTEP_OK)
         sidestep_verify_report_release(report);
     return status;

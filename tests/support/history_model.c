@@ -21,8 +21,9 @@ struct known_save *history_find(struct history *h, uint64_t step)
 const struct sidestep_listed *history_listed(const struct sidestep_list *list, uint64_t step)
 {
     for (size_t i = 0; i < list->count; i++)
-        if (list->entries[i].state == SIDESTEP_COMMITTED && list->entries[i].step == (int64_t)step)
-            return &list->entries[i];
+        if (sidestep_list_entry(list, i)->state == SIDESTEP_COMMITTED &&
+            sidestep_list_entry(list, i)->step == (int64_t)step)
+            return sidestep_list_entry(list, i);
     return NULL;
 }
 

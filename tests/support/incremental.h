@@ -138,7 +138,7 @@ static inline void expect(uint64_t step)
     assert_int_equal(world_check(&loaded, step), 0);
     world_free(&loaded);
     ASSERT_OK(sidestep_verify(path_of(step, ""), NULL, &report, &err));
-    assert_true(report.ok);
+    assert_true(report.is_ok);
     sidestep_verify_report_release(&report);
 }
 

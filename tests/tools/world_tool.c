@@ -59,7 +59,7 @@ static enum sidestep_status save(const struct job *job, struct sidestep_engine *
 {
     struct sidestep_save_options options = SIDESTEP_SAVE_OPTIONS_INIT;
 
-    options.has_step = 1;
+    options.has_step = true;
     options.step = job->seed;
     world_fill(world, job->seed);
     return sidestep_save(engine, job->path, world->state, &options, NULL, err);

@@ -373,12 +373,13 @@ static bool choose(struct lease *lease, struct store *store, struct ledger *ledg
     enum sidestep_status status = choose_newest_valid(&how, &list, &at, &gone, err);
     if (status != SIDESTEP_OK && status != SIDESTEP_ENOTFOUND)
         return false;
-    if (status == SIDESTEP_OK && !sync_chosen(lease, store, list.entries[at].name, err))
+    if (status == SIDESTEP_OK &&
+        !sync_chosen(lease, store, sidestep_list_entry(&list, at)->name, err))
         return false;
     for (size_t i = 0; i < list.count; i++)
-        see(ledger, &list.entries[i]);
+        see(ledger, sidestep_list_entry(&list, i));
     if (status == SIDESTEP_OK)
-        *chosen = find_save(ledger, list.entries[at].save_id);
+        *chosen = find_save(ledger, sidestep_list_entry(&list, at)->save_id);
     if (is_dead())
         return false;
     if (*chosen != MODEL_NOTHING)

@@ -135,7 +135,7 @@ TEST(a_codec_that_is_missing_is_named)
     assert_int_equal(sidestep_codec_register(&codec_skeleton, &err), SIDESTEP_OK);
     assert_loads();
     assert_int_equal(sidestep_verify(path, NULL, &report, &err), SIDESTEP_OK);
-    assert_true(report.ok);
+    assert_true(report.is_ok);
     sidestep_verify_report_release(&report);
 }
 

@@ -140,8 +140,9 @@ static void assert_verifies(const char *path, bool expected)
 
     ASSERT_OK(sidestep_verify(path, NULL, &report, &err), err);
     for (size_t i = 0; i < report.problem_count && expected; i++)
-        print_message("# %s: %s\n", report.problems[i].name, report.problems[i].message);
-    assert_int_equal(report.ok, expected);
+        print_message("# %s: %s\n", sidestep_verify_report_problem(&report, i)->name,
+                      sidestep_verify_report_problem(&report, i)->message);
+    assert_int_equal(report.is_ok, expected);
     sidestep_verify_report_release(&report);
 }
 

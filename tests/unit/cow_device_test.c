@@ -355,8 +355,8 @@ static void doctor_says(const char *name, const char *words)
 
     expect_ok(sidestep_doctor(scratch.path, &report, &job.err));
     for (size_t i = 0; i < report.count; i++)
-        said = said || (strcmp(report.findings[i].name, name) == 0 &&
-                        strstr(report.findings[i].text, words) != NULL);
+        said = said || (strcmp(sidestep_doctor_report_finding(&report, i)->name, name) == 0 &&
+                        strstr(sidestep_doctor_report_finding(&report, i)->text, words) != NULL);
     assert_true(said);
     sidestep_doctor_report_release(&report);
 }

@@ -393,8 +393,8 @@ static const struct sidestep_finding *find_cuda(struct sidestep_doctor_report *r
 {
     assert_int_equal(sidestep_doctor(scratch.path, report, NULL), SIDESTEP_OK);
     for (size_t i = 0; i < report->count; i++)
-        if (strcmp(report->findings[i].name, "cuda") == 0)
-            return &report->findings[i];
+        if (strcmp(sidestep_doctor_report_finding(report, i)->name, "cuda") == 0)
+            return sidestep_doctor_report_finding(report, i);
     return NULL;
 }
 

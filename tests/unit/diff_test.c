@@ -43,7 +43,7 @@ TEST(equal_hashes_are_not_read)
     save_world(a_path, 1);
     save_world(b_path, 1);
     struct sidestep_diff_report report = compare();
-    assert_true(report.same && report.difference_count == 0 && report.read_bytes == 0);
+    assert_true(report.is_same && report.difference_count == 0 && report.read_bytes == 0);
     assert_true(report.same_by_hash >= 10 && report.same_count > report.same_by_hash);
     sidestep_diff_report_release(&report);
     sidestep_diff_report_release(&report); /* releasing it again is allowed */
@@ -81,20 +81,21 @@ TEST(sharding_does_not_matter)
     assert_int_equal(comm_threads_run(3, save_on_ranks, &rows), 0);
     assert_int_equal(comm_threads_run(2, save_on_ranks, &columns), 0);
     struct sidestep_diff_report report = compare();
-    assert_true(report.same && report.read_bytes > 0);
+    assert_true(report.is_same && report.read_bytes > 0);
     sidestep_diff_report_release(&report);
     columns.seed = 2;
     assert_int_equal(comm_threads_run(2, save_on_ranks, &columns), 0);
     report = compare();
-    assert_false(report.same);
+    assert_false(report.is_same);
     for (size_t i = 0; i < report.difference_count; i++) {
-        const struct sidestep_difference *d = &report.differences[i];
+        const struct sidestep_difference *d = sidestep_diff_report_difference(&report, i);
         bool is_object = strcmp(d->kind, "value") == 0;
         assert_true(is_object || strcmp(d->kind, "data") == 0);
         assert_true(is_object || (d->element_count > 0 && d->first != NULL));
         if (i != 0)
-            assert_true(strcmp(report.differences[i - 1].name, d->name) < 0);
+            assert_true(strcmp(sidestep_diff_report_difference(&report, i - 1)->name, d->name) < 0);
     }
+    assert_null(sidestep_diff_report_difference(&report, report.difference_count));
     sidestep_diff_report_release(&report);
 }
 
@@ -155,12 +156,17 @@ TEST(every_kind_of_difference_is_reported)
     save_and_free(b_path, b);
     struct sidestep_diff_report report = compare();
     assert_int_equal(report.difference_count, 6);
-    expect(&report.differences[0], "dtype", "dtype", "float32 [6], and int32 [6]");
-    expect(&report.differences[1], "first", "only_a", "float32 [2,3], in the first only");
-    expect(&report.differences[2], "second", "only_b", "float32 [2,3], in the second only");
-    expect(&report.differences[3], "shape", "shape", "float32 [2,3], and float32 [3,2]");
-    expect(&report.differences[4], "thing", "kind", "float32 [6], and an object");
-    expect(&report.differences[5], "value", "value", "the values differ");
+    expect(sidestep_diff_report_difference(&report, 0), "dtype", "dtype",
+           "float32 [6], and int32 [6]");
+    expect(sidestep_diff_report_difference(&report, 1), "first", "only_a",
+           "float32 [2,3], in the first only");
+    expect(sidestep_diff_report_difference(&report, 2), "second", "only_b",
+           "float32 [2,3], in the second only");
+    expect(sidestep_diff_report_difference(&report, 3), "shape", "shape",
+           "float32 [2,3], and float32 [3,2]");
+    expect(sidestep_diff_report_difference(&report, 4), "thing", "kind",
+           "float32 [6], and an object");
+    expect(sidestep_diff_report_difference(&report, 5), "value", "value", "the values differ");
     sidestep_diff_report_release(&report);
 }
 
@@ -181,7 +187,7 @@ TEST(large_tensors_go_by_pieces)
     save_and_free(b_path, b);
     struct sidestep_diff_report report = compare();
     assert_int_equal(report.difference_count, 1);
-    const struct sidestep_difference *d = &report.differences[0];
+    const struct sidestep_difference *d = sidestep_diff_report_difference(&report, 0);
     expect(d, "w", "data", "float32 [3,1048576,9]: 2 elements differ");
     assert_true(d->element_count == 2 && d->max_abs == 2 && d->max_rel == 1);
     assert_true(d->ndim == 3 && d->first[0] == 1 && d->first[1] == 5 && d->first[2] == 7);

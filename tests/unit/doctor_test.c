@@ -15,8 +15,8 @@ static const struct sidestep_finding *find(const struct sidestep_doctor_report *
                                            const char *name)
 {
     for (size_t i = 0; i < report->count; i++)
-        if (strcmp(report->findings[i].name, name) == 0)
-            return &report->findings[i];
+        if (strcmp(sidestep_doctor_report_finding(report, i)->name, name) == 0)
+            return sidestep_doctor_report_finding(report, i);
     return NULL;
 }
 
@@ -37,8 +37,9 @@ static void expect_no(const char *point, int sys_errno, const char *name, const 
     assert_non_null(finding->fix);
     if (strstr(finding->text, word) == NULL)
         fail_msg("'%s' is not in '%s'", word, finding->text);
+    assert_null(sidestep_doctor_report_finding(&report, report.count));
     sidestep_doctor_report_release(&report);
-    assert_null(report.findings);
+    assert_true(report.owner == NULL && sidestep_doctor_report_finding(&report, 0) == NULL);
 }
 
 TEST(refusals_are_findings)

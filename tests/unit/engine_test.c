@@ -429,7 +429,7 @@ TEST(any_sharding_is_loaded_on_any_number_of_ranks)
         struct sidestep_verify_report report;
         struct sidestep_error err = {0};
         ASSERT_OK(sidestep_verify(job.path, NULL, &report, &err), err);
-        assert_true(report.ok);
+        assert_true(report.is_ok);
         sidestep_verify_report_release(&report);
     }
 }
@@ -502,9 +502,9 @@ TEST(every_flipped_byte_is_found)
             fputc(byte ^ 1 << offset % 8, f);
             fflush(f);
             ASSERT_OK(sidestep_verify(path, NULL, &report, &err), err);
-            if (report.ok)
+            if (report.is_ok)
                 print_message("# %s: flipped byte %ld was not found\n", names[n], offset);
-            assert_false(report.ok);
+            assert_false(report.is_ok);
             assert_true(report.problem_count > 0);
             sidestep_verify_report_release(&report);
             fseek(f, offset, SEEK_SET);

@@ -479,7 +479,7 @@ TEST(integer_keys_come_back)
     assert_paths(path);
     struct sidestep_verify_report report;
     assert_int_equal(sidestep_verify(path, NULL, &report, &err), SIDESTEP_OK);
-    assert_true(report.ok);
+    assert_true(report.is_ok);
     sidestep_verify_report_release(&report);
     sidestep_state_dict_free(&s);
     assert_int_equal(sidestep_engine_close(&engine, &err), SIDESTEP_OK);

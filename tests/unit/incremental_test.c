@@ -253,7 +253,7 @@ static struct sidestep_series *damage_a_shared_file(void)
     decay(path_of(3, KEPT), 100000);
     for (uint64_t n = 2; n <= 5; n++) {
         ASSERT_OK(sidestep_verify(path_of(n, ""), NULL, &report, &err));
-        assert_true(report.ok == (n == 2));
+        assert_true(report.is_ok == (n == 2));
         sidestep_verify_report_release(&report);
     }
     return series;
@@ -342,8 +342,9 @@ TEST(two_that_share_a_file_do_not_count_as_two)
     const int64_t steps[] = {2, 7, 8};
     for (size_t i = 0; i < list.count; i++) {
         assert_true(seen < ARRAY_LENGTH(steps));
-        assert_int_equal(list.entries[i].step, steps[seen++]);
-        assert_int_equal(list.entries[i].shared_files, list.entries[i].step == 2 ? 0 : 1);
+        assert_int_equal(sidestep_list_entry(&list, i)->step, steps[seen++]);
+        assert_int_equal(sidestep_list_entry(&list, i)->shared_files,
+                         sidestep_list_entry(&list, i)->step == 2 ? 0 : 1);
     }
     assert_int_equal(seen, ARRAY_LENGTH(steps));
     sidestep_list_release(&list);
@@ -435,7 +436,7 @@ TEST(each_rank_shares_by_itself)
     assert_int_equal(world_check(&loaded, 5), 0);
     world_free(&loaded);
     ASSERT_OK(sidestep_verify(path_of(6, ""), NULL, &report, &err));
-    assert_true(report.ok);
+    assert_true(report.is_ok);
     sidestep_verify_report_release(&report);
 }
 

@@ -33,13 +33,14 @@ static void expect_passed(const struct sidestep_latest_report *report, size_t i,
                           const char *reason)
 {
     assert_true(i < report->passed_count);
-    assert_int_equal(report->passed[i].step, step);
-    assert_string_equal(report->passed[i].path, step_path(step));
-    assert_string_equal(report->passed[i].state_name, "damaged");
-    if (strstr(report->passed[i].reason, reason) == NULL)
-        fail_msg("%s", report->passed[i].reason);
-    assert_null(strstr(report->passed[i].reason, scratch.path));
-    assert_int_not_equal(report->passed[i].status, SIDESTEP_OK);
+    assert_null(sidestep_latest_report_passed(report, report->passed_count));
+    assert_int_equal(sidestep_latest_report_passed(report, i)->step, step);
+    assert_string_equal(sidestep_latest_report_passed(report, i)->path, step_path(step));
+    assert_string_equal(sidestep_latest_report_passed(report, i)->state_name, "damaged");
+    if (strstr(sidestep_latest_report_passed(report, i)->reason, reason) == NULL)
+        fail_msg("%s", sidestep_latest_report_passed(report, i)->reason);
+    assert_null(strstr(sidestep_latest_report_passed(report, i)->reason, scratch.path));
+    assert_int_not_equal(sidestep_latest_report_passed(report, i)->status, SIDESTEP_OK);
 }
 
 TEST(each_passed_over_checkpoint_is_reported)

@@ -47,7 +47,7 @@ static bool look_with(struct store *store, const char *point, unsigned long nth,
     fault_arm("", 0, false, 0);
     assert_true(fired || status == SIDESTEP_OK);
     for (size_t i = 0; status == SIDESTEP_OK && i < list.count; i++) {
-        const struct sidestep_listed *entry = &list.entries[i];
+        const struct sidestep_listed *entry = sidestep_list_entry(&list, i);
         bool is_unread = entry->state == SIDESTEP_UNREADABLE;
         if (!is_unread && entry->state != SIDESTEP_COMMITTED)
             fail_msg("%s %lu: '%s' is %s: %s", point, nth, entry->name, entry->state_name,
@@ -90,7 +90,7 @@ TEST(each_of_many_has_its_own_answer)
     ASSERT_OK(sidestep_list_root(scratch.path, &list, &err));
     assert_int_equal(list.count, 40);
     for (size_t i = 0; i < list.count; i++) {
-        const struct sidestep_listed *entry = &list.entries[i];
+        const struct sidestep_listed *entry = sidestep_list_entry(&list, i);
         bool is_damaged = entry->step % 3 == 0;
         assert_int_equal(entry->step, i + 1);
         assert_int_equal(entry->state, is_damaged ? SIDESTEP_DAMAGED : SIDESTEP_COMMITTED);

@@ -112,12 +112,12 @@ TEST(any_failure_of_a_layout)
             fault_arm("", 0, false, 0);
             assert_true(fired || (status == SIDESTEP_OK && list.count == 1));
             if (status == SIDESTEP_OK && list.count == 1 && !fired) {
-                assert_int_equal(list.entries[0].state, SIDESTEP_INCOMPLETE);
-                assert_string_equal(list.entries[0].reason, "gone is missing");
-                assert_string_equal(list.entries[0].layout, "transformers");
+                assert_int_equal(sidestep_list_entry(&list, 0)->state, SIDESTEP_INCOMPLETE);
+                assert_string_equal(sidestep_list_entry(&list, 0)->reason, "gone is missing");
+                assert_string_equal(sidestep_list_entry(&list, 0)->layout, "transformers");
             }
             if (status == SIDESTEP_OK && list.count == 1)
-                assert_int_not_equal(list.entries[0].state, SIDESTEP_COMPLETE);
+                assert_int_not_equal(sidestep_list_entry(&list, 0)->state, SIDESTEP_COMPLETE);
             sidestep_list_release(&list);
             assert_true(nth < 1000);
         }

@@ -79,11 +79,12 @@ TEST(a_listing_takes_one_request_for_500_names)
     assert_in_range(requests, 1, object_sim_count(rig.bucket) / 500);
     assert_int_equal(list.count, STEPS);
     for (size_t i = 0; i < list.count; i++) {
-        assert_int_equal(list.entries[i].state, SIDESTEP_COMMITTED);
-        assert_int_equal(list.entries[i].files, PER_CHECKPOINT);
-        assert_int_not_equal(list.entries[i].bytes, 0);
+        assert_int_equal(sidestep_list_entry(&list, i)->state, SIDESTEP_COMMITTED);
+        assert_int_equal(sidestep_list_entry(&list, i)->files, PER_CHECKPOINT);
+        assert_int_not_equal(sidestep_list_entry(&list, i)->bytes, 0);
     }
-    assert_string_equal(list.entries[0].path, ROOT "/step-1");
+    assert_string_equal(sidestep_list_entry(&list, 0)->path, ROOT "/step-1");
+    assert_null(sidestep_list_entry(&list, STEPS));
     sidestep_list_release(&list);
     object_sim_free(&rig.bucket);
 }
@@ -91,8 +92,8 @@ TEST(a_listing_takes_one_request_for_500_names)
 static const struct sidestep_listed *find(const struct sidestep_list *list, const char *name)
 {
     for (size_t i = 0; i < list->count; i++)
-        if (strcmp(list->entries[i].name, name) == 0)
-            return &list->entries[i];
+        if (strcmp(sidestep_list_entry(list, i)->name, name) == 0)
+            return sidestep_list_entry(list, i);
     fail_msg("%s is not listed", name);
     return NULL;
 }
@@ -111,7 +112,7 @@ static void check_with_damage(struct rig *rig, const uint8_t *bytes, size_t leng
     assert_in_range(list_steps(rig, 0, &list), FEW + 1, FEW + 6);
     assert_int_equal(list.count, FEW);
     for (size_t i = 0; i < list.count; i++)
-        assert_int_equal(list.entries[i].state, SIDESTEP_COMMITTED);
+        assert_int_equal(sidestep_list_entry(&list, i)->state, SIDESTEP_COMMITTED);
     sidestep_list_release(&list);
     test_free(copy);
 }

@@ -57,7 +57,7 @@ static enum sidestep_status async_save(struct sidestep_engine *own, uint64_t n, 
     char path[256];
 
     wanted.queue = 2;
-    wanted.has_step = 1;
+    wanted.has_step = true;
     wanted.step = n;
     snprintf(path, sizeof(path), "%s/step-%llu", scratch.path, (unsigned long long)n);
     return sidestep_save_async(own, path, part->state, &wanted, save, why);

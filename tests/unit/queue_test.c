@@ -120,7 +120,7 @@ static enum sidestep_status start_to(const char *path, uint64_t step, uint32_t q
 
     options.queue = queue;
     options.flags = flags;
-    options.has_step = 1;
+    options.has_step = true;
     options.step = step;
     world_fill(&world, step);
     fault_arm(fault.point, fault.nth, fault.sticky, ENOMEM);
@@ -545,9 +545,10 @@ TEST(a_series_queues_notes_and_prunes)
     ASSERT_OK(sidestep_list_root(scratch.path, &list, &err));
     assert_int_equal(list.count, 2);
     for (size_t i = 0; i < list.count; i++) {
-        assert_int_equal(list.entries[i].metric_count, 1);
-        assert_true(list.entries[i].metrics[0].value == (double)list.entries[i].step);
-        expect((uint64_t)list.entries[i].step);
+        assert_int_equal(sidestep_list_entry(&list, i)->metric_count, 1);
+        assert_true(sidestep_list_entry(&list, i)->metrics[0].value ==
+                    (double)sidestep_list_entry(&list, i)->step);
+        expect((uint64_t)sidestep_list_entry(&list, i)->step);
     }
 }
 

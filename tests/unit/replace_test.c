@@ -70,7 +70,7 @@ static enum sidestep_status try_save(uint64_t seed)
 {
     struct sidestep_save_options options = SIDESTEP_SAVE_OPTIONS_INIT;
 
-    options.has_step = 1;
+    options.has_step = true;
     options.step = 100 + seed;
     world_fill(&world, seed);
     return sidestep_save(engine, TARGET, world.state, &options, NULL, &err);
@@ -80,7 +80,7 @@ static void other_saves(void)
 {
     struct sidestep_save_options options = SIDESTEP_SAVE_OPTIONS_INIT;
 
-    options.has_step = 1;
+    options.has_step = true;
     options.step = 100 + THEIRS;
     world_fill(&other_world, THEIRS);
     other_status = sidestep_save(other, TARGET, other_world.state, &options, NULL, &other_err);

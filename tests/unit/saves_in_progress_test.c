@@ -24,7 +24,7 @@ TEST(a_save_is_listed_until_it_ends)
     ASSERT_OK(sidestep_series_save_async(series, 2, world.state, NULL, &save, &err));
     ASSERT_OK(sidestep_list_saving(scratch.path, &list, &err));
     assert_int_equal(list.count, 1);
-    const struct sidestep_saving *saving = &list.entries[0];
+    const struct sidestep_saving *saving = sidestep_saving_list_entry(&list, 0);
     assert_int_equal(sidestep_save_poll(save, &info), SIDESTEP_OK);
     assert_string_equal(saving->save_id, info.save_id);
     assert_string_equal(saving->name, "step-2");
@@ -73,7 +73,7 @@ TEST(ranks_are_listed_separately)
     make_saving();
     ASSERT_OK(sidestep_list_saving(scratch.path, &list, &err));
     assert_int_equal(list.count, 1);
-    const struct sidestep_saving *saving = &list.entries[0];
+    const struct sidestep_saving *saving = sidestep_saving_list_entry(&list, 0);
     assert_null(saving->name);
     assert_true(saving->step == -1 && saving->owner == NULL);
     assert_true(saving->is_dead); /* without a marker it has no owner, and gc removes it */
@@ -81,9 +81,11 @@ TEST(ranks_are_listed_separately)
     assert_int_equal(saving->bytes, 600);
     for (uint32_t i = 0; i < saving->rank_count; i++) {
         const char *want = i == 4 ? "failed" : i % 4 == 0 ? "done" : i % 2 ? "writing" : "sealed";
-        assert_int_equal(saving->writers[i].rank, i);
-        assert_string_equal(saving->writers[i].state_name, want);
+        assert_int_equal(sidestep_saving_writer(saving, i)->rank, i);
+        assert_string_equal(sidestep_saving_writer(saving, i)->state_name, want);
     }
+    assert_null(sidestep_saving_writer(saving, saving->rank_count));
+    assert_null(sidestep_saving_list_entry(&list, list.count));
     sidestep_saving_list_release(&list);
 }
 

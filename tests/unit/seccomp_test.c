@@ -109,7 +109,7 @@ static int work_under(unsigned mask, unsigned action)
     if (sidestep_doctor(scratch.path, &report, NULL) != SIDESTEP_OK)
         return 122;
     for (size_t i = 0; i < report.count; i++)
-        is_told |= strcmp(report.findings[i].name, "seccomp") == 0;
+        is_told |= strcmp(sidestep_doctor_report_finding(&report, i)->name, "seccomp") == 0;
     return is_told == kills ? 0 : 123;
 }
 

@@ -76,10 +76,11 @@ static const char *there(void)
     text[0] = '\0';
     ASSERT_OK(list_root(sim_store(sim, 1), RUN, 0, &list, &err));
     for (size_t i = 0; i < list.count; i++)
-        if (list.entries[i].state == SIDESTEP_COMMITTED)
-            used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%lld%s",
-                                     used != 0 ? " " : "", (long long)list.entries[i].step,
-                                     list.entries[i].is_abandoned ? "!" : "");
+        if (sidestep_list_entry(&list, i)->state == SIDESTEP_COMMITTED)
+            used +=
+                (size_t)snprintf(text + used, sizeof(text) - used, "%s%lld%s", used != 0 ? " " : "",
+                                 (long long)sidestep_list_entry(&list, i)->step,
+                                 sidestep_list_entry(&list, i)->is_abandoned ? "!" : "");
     return text;
 }
 
@@ -234,7 +235,7 @@ TEST(a_refused_save_takes_no_annotations)
     OWNED_BY(sidestep_list_release) struct sidestep_list list = {0};
     ASSERT_OK(list_root(sim_store(sim, 1), RUN, 0, &list, &err));
     assert_int_equal(list.count, 1);
-    assert_int_equal(list.entries[0].metric_count, 1);
+    assert_int_equal(sidestep_list_entry(&list, 0)->metric_count, 1);
 }
 
 /* ---- another process deletes by hand when a run begins */

@@ -121,7 +121,7 @@ TEST(clock_jumps_do_not_matter)
     clock_is_wrong_by = 0;
     ASSERT_OK(sidestep_list_root(scratch.path, &list, &err));
     for (size_t i = 0; i < list.count; i++)
-        wrong += llabs((long long)(list.entries[i].saved_at - time(NULL))) > 86400;
+        wrong += llabs((long long)(sidestep_list_entry(&list, i)->saved_at - time(NULL))) > 86400;
     assert_int_equal(list.count, 3);
     assert_int_equal(wrong, 3); /* it is visible, and has no effect */
     assert_true(step_exists(6) && step_exists(7) && step_exists(8));
@@ -179,7 +179,8 @@ TEST(a_copy_under_another_step_is_not_that_step)
     run("cd %s && cp -r step-2 step-9", scratch.path);
     ASSERT_OK(sidestep_list_root(scratch.path, &list, &err));
     for (size_t i = 0; i < list.count; i++)
-        assert_true(list.entries[i].is_renamed == (strcmp(list.entries[i].name, "step-9") == 0));
+        assert_true(sidestep_list_entry(&list, i)->is_renamed ==
+                    (strcmp(sidestep_list_entry(&list, i)->name, "step-9") == 0));
     series = open_keeping(1);
     expect_resume(series, 3, 3, "step-9' was saved under another name");
     save_step(series, 4);

@@ -20,8 +20,8 @@ static struct sidestep_listed listed(struct sidestep_list *list, const char *nam
 
     ASSERT_OK(sidestep_list_root(scratch.path, list, &err));
     for (size_t i = 0; i < list->count; i++)
-        if (strcmp(list->entries[i].name, name) == 0)
-            found = list->entries[i];
+        if (strcmp(sidestep_list_entry(list, i)->name, name) == 0)
+            found = *sidestep_list_entry(list, i);
     assert_non_null(found.name);
     return found;
 }

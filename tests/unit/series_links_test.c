@@ -91,7 +91,7 @@ static void expect_whole(const char *name)
 
     snprintf(path, sizeof(path), "%s/%s", scratch.path, name);
     ASSERT_OK(sidestep_verify(path, NULL, &report, &err));
-    assert_true(report.ok);
+    assert_true(report.is_ok);
     assert_int_equal(report.unchecked_count, 0);
     sidestep_verify_report_release(&report);
 }
@@ -102,10 +102,10 @@ static void expect_listed(const char *name, enum sidestep_presence state, bool i
 
     ASSERT_OK(sidestep_list_root(scratch.path, &list, &err));
     for (size_t i = 0; i < list.count; i++)
-        if (strcmp(list.entries[i].name, name) == 0) {
-            assert_int_equal(list.entries[i].state, state);
-            assert_int_equal(list.entries[i].is_link, is_link);
-            assert_true(state == SIDESTEP_FOREIGN || list.entries[i].bytes > 1000);
+        if (strcmp(sidestep_list_entry(&list, i)->name, name) == 0) {
+            assert_int_equal(sidestep_list_entry(&list, i)->state, state);
+            assert_int_equal(sidestep_list_entry(&list, i)->is_link, is_link);
+            assert_true(state == SIDESTEP_FOREIGN || sidestep_list_entry(&list, i)->bytes > 1000);
             return;
         }
     fail_msg("'%s' is not listed", name);

@@ -84,7 +84,7 @@ static void expect_list(const char *want)
 
     ASSERT_OK(sidestep_list_root(scratch.path, &list, &err));
     for (size_t i = 0; i < list.count; i++) {
-        const struct sidestep_listed *entry = &list.entries[i];
+        const struct sidestep_listed *entry = sidestep_list_entry(&list, i);
         if (entry->state == SIDESTEP_COMMITTED)
             used += (size_t)snprintf(text + used, sizeof(text) - used, "%s=%lld%s%s;", entry->name,
                                      (long long)entry->step, entry->is_abandoned ? " left" : "",
@@ -101,7 +101,7 @@ static void expect_metric(const char *name, double value)
 
     ASSERT_OK(sidestep_list_root(scratch.path, &list, &err));
     for (size_t i = 0; i < list.count; i++) {
-        const struct sidestep_listed *entry = &list.entries[i];
+        const struct sidestep_listed *entry = sidestep_list_entry(&list, i);
         if (strcmp(entry->name, name) == 0 && entry->metric_count == 1 && entry->tag_count == 1)
             found += entry->metrics[0].value == value && strcmp(entry->tags[0], "best") == 0;
     }
@@ -197,8 +197,8 @@ TEST(a_save_under_way_shows_its_step)
     ASSERT_OK(sidestep_series_save_async(series, 7, world.state, NULL, &save, &err));
     ASSERT_OK(sidestep_list_saving(scratch.path, &list, &err));
     assert_int_equal(list.count, 1);
-    assert_string_equal(list.entries[0].name, "run7-07.dcp");
-    assert_int_equal(list.entries[0].step, 7);
+    assert_string_equal(sidestep_saving_list_entry(&list, 0)->name, "run7-07.dcp");
+    assert_int_equal(sidestep_saving_list_entry(&list, 0)->step, 7);
     sidestep_saving_list_release(&list);
     sidestep_engine_resume(engine);
     ASSERT_OK(sidestep_save_finish(&save, NULL, &err));
@@ -279,7 +279,8 @@ TEST(two_templates_are_two_lines)
         ASSERT_OK(sidestep_list_root(scratch.path, &list, &err));
         assert_int_equal(list.count, 6);
         for (size_t n = 0; n < list.count; n++)
-            assert_true(!list.entries[n].is_abandoned && list.entries[n].reason == NULL);
+            assert_true(!sidestep_list_entry(&list, n)->is_abandoned &&
+                        sidestep_list_entry(&list, n)->reason == NULL);
         sidestep_list_release(&list);
         series = open_named(pairs[i][0], 0);
         expect_resume(series, 5);

@@ -54,11 +54,12 @@ static const char *steps_there(void)
     text[0] = '\0';
     ASSERT_OK(sidestep_list_root(scratch.path, &list, &err));
     for (size_t i = 0; i < list.count; i++)
-        if (list.entries[i].state == SIDESTEP_COMMITTED)
-            used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%lld",
-                                     used != 0 ? " " : "", (long long)list.entries[i].step);
+        if (sidestep_list_entry(&list, i)->state == SIDESTEP_COMMITTED)
+            used +=
+                (size_t)snprintf(text + used, sizeof(text) - used, "%s%lld", used != 0 ? " " : "",
+                                 (long long)sidestep_list_entry(&list, i)->step);
         else
-            assert_int_not_equal(list.entries[i].state, SIDESTEP_TRASH);
+            assert_int_not_equal(sidestep_list_entry(&list, i)->state, SIDESTEP_TRASH);
     sidestep_list_release(&list);
     return text;
 }
@@ -202,7 +203,7 @@ static void replace_first(void)
 {
     struct sidestep_save_options options = SIDESTEP_SAVE_OPTIONS_INIT;
 
-    options.has_step = 1;
+    options.has_step = true;
     options.step = 4;
     world_fill(&world, 4);
     ASSERT_OK(sidestep_save(engine, path_of(1, ""), world.state, &options, NULL, &err));
@@ -292,15 +293,15 @@ TEST(the_best_and_every_nth_stay)
     assert_string_equal(steps_there(), "3 4 7");
     ASSERT_OK(sidestep_list_root(scratch.path, &list, &err));
     for (size_t i = 0; i < list.count; i++) {
-        if (list.entries[i].step == 7)
-            assert_true(metric_of(&list.entries[i], "loss") == 8);
-        if (list.entries[i].step != 3)
+        if (sidestep_list_entry(&list, i)->step == 7)
+            assert_true(metric_of(sidestep_list_entry(&list, i), "loss") == 8);
+        if (sidestep_list_entry(&list, i)->step != 3)
             continue;
-        assert_int_equal(list.entries[i].metric_count, 3);
-        assert_true(metric_of(&list.entries[i], "loss") == 2.5);
-        assert_true(metric_of(&list.entries[i], "losses") == 1);
-        assert_true(metric_of(&list.entries[i], "rate") == 3);
-        assert_string_equal(list.entries[i].tags[0], "evaluated");
+        assert_int_equal(sidestep_list_entry(&list, i)->metric_count, 3);
+        assert_true(metric_of(sidestep_list_entry(&list, i), "loss") == 2.5);
+        assert_true(metric_of(sidestep_list_entry(&list, i), "losses") == 1);
+        assert_true(metric_of(sidestep_list_entry(&list, i), "rate") == 3);
+        assert_string_equal(sidestep_list_entry(&list, i)->tags[0], "evaluated");
     }
     sidestep_list_release(&list);
     ASSERT_OK(sidestep_tag(path_of(3, ""), "evaluated", false, &err));
@@ -418,7 +419,7 @@ static void *keep_looking(void *context)
             print_message("# latest: %s\n", why.message);
         if (sidestep_list_root(scratch.path, &list, NULL) == SIDESTEP_OK)
             for (size_t i = 0; i < list.count; i++)
-                committed += list.entries[i].state == SIDESTEP_COMMITTED;
+                committed += sidestep_list_entry(&list, i)->state == SIDESTEP_COMMITTED;
         sidestep_list_release(&list);
         missed += !found || committed == 0;
         looks++;

@@ -112,9 +112,9 @@ static enum sidestep_presence presence_of(uint64_t step, enum sidestep_status *s
     if (sidestep_list_root(scratch.path, &list, &err) != SIDESTEP_OK)
         return found;
     for (size_t i = 0; i < list.count; i++)
-        if (list.entries[i].step == (int64_t)step) {
-            found = list.entries[i].state;
-            *status = list.entries[i].status;
+        if (sidestep_list_entry(&list, i)->step == (int64_t)step) {
+            found = sidestep_list_entry(&list, i)->state;
+            *status = sidestep_list_entry(&list, i)->status;
         }
     sidestep_list_release(&list);
     return found;
@@ -125,9 +125,9 @@ static bool verify_says_unreadable(uint64_t step)
 {
     struct sidestep_verify_report report = {0};
     bool good = sidestep_verify(step_path(step), NULL, &report, &err) == SIDESTEP_OK &&
-                !report.ok && report.status == SIDESTEP_EPERM && report.problem_count == 1 &&
-                strcmp(report.problems[0].kind, "permission") == 0 &&
-                report.problems[0].name == NULL;
+                !report.is_ok && report.status == SIDESTEP_EPERM && report.problem_count == 1 &&
+                strcmp(sidestep_verify_report_problem(&report, 0)->kind, "permission") == 0 &&
+                sidestep_verify_report_problem(&report, 0)->name == NULL;
 
     sidestep_verify_report_release(&report);
     return good;

@@ -44,8 +44,8 @@ static enum sidestep_presence presence_of(const char *name)
 
     ASSERT_OK(sidestep_list_root(scratch.path, &list, &err));
     for (size_t i = 0; i < list.count; i++)
-        if (strcmp(list.entries[i].name, name) == 0)
-            state = list.entries[i].state;
+        if (strcmp(sidestep_list_entry(&list, i)->name, name) == 0)
+            state = sidestep_list_entry(&list, i)->state;
     sidestep_list_release(&list);
     return state;
 }
@@ -57,7 +57,7 @@ static size_t count_in(enum sidestep_presence state)
 
     ASSERT_OK(sidestep_list_root(scratch.path, &list, &err));
     for (size_t i = 0; i < list.count; i++)
-        count += list.entries[i].state == state;
+        count += sidestep_list_entry(&list, i)->state == state;
     sidestep_list_release(&list);
     return count;
 }

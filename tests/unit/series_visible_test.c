@@ -62,7 +62,8 @@ static bool is_there(struct sim *disk, int64_t step)
 
     ASSERT_OK(list_root(sim_store(disk, 1), RUN, 0, &list, &err));
     for (size_t i = 0; i < list.count; i++)
-        if (list.entries[i].state == SIDESTEP_COMMITTED && list.entries[i].step == step)
+        if (sidestep_list_entry(&list, i)->state == SIDESTEP_COMMITTED &&
+            sidestep_list_entry(&list, i)->step == step)
             return true;
     return false;
 }
@@ -139,7 +140,8 @@ static bool has_any(struct sim *disk)
 
     ASSERT_OK(list_root(sim_store(disk, 1), RUN, 0, &list, &err));
     for (size_t i = 0; i < list.count; i++)
-        if (list.entries[i].state == SIDESTEP_COMMITTED && !list.entries[i].is_abandoned)
+        if (sidestep_list_entry(&list, i)->state == SIDESTEP_COMMITTED &&
+            !sidestep_list_entry(&list, i)->is_abandoned)
             return true;
     return false;
 }

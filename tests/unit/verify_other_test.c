@@ -52,13 +52,14 @@ TEST(a_failed_read_is_never_ok)
             fired = fault_fired() != NULL;
             fault_arm("", 0, false, 0);
             assert_true(fired || status == SIDESTEP_OK);
-            if (status == SIDESTEP_OK && report.ok) {
+            if (status == SIDESTEP_OK && report.is_ok) {
                 assert_int_equal(report.checked_bytes, whole.checked_bytes);
                 assert_int_equal(report.unchecked_count, whole.unchecked_count);
             } else if (status == SIDESTEP_OK) {
                 if (report.status != SIDESTEP_EIO) /* and no damage */
-                    fail_msg("%s %lu: %s: %s", points[p], nth, report.problems[0].file,
-                             report.problems[0].message);
+                    fail_msg("%s %lu: %s: %s", points[p], nth,
+                             sidestep_verify_report_problem(&report, 0)->file,
+                             sidestep_verify_report_problem(&report, 0)->message);
                 found++;
             }
         }
@@ -95,7 +96,7 @@ TEST(a_cancelled_verify_returns_ecancelled)
 
     options.cancel = &cancel;
     assert_int_equal(verify(&report, &options), SIDESTEP_ECANCELLED);
-    assert_true(!report.ok && report.owner == NULL);
+    assert_true(!report.is_ok && report.owner == NULL);
 }
 
 ALL_TESTS(setup, scratch_teardown);
