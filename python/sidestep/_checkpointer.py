@@ -129,7 +129,7 @@ class Checkpointer:
         self.root = absolute(a_path(root, "root"))
         self._failures = Failures()
         if final is not None and not isinstance(final, Final):
-            raise TypeError(f"final={final!r} is no sidestep.Final")
+            raise TypeError(f"final={final!r} is not a sidestep.Final")
         self._final, self._options = final, save_options(options, series=True)
         self._max_failures = a_count(more["max_failures"], "max_failures")
         given = more["grace_s"]

@@ -75,7 +75,7 @@ def size_of(text: Union[int, str]) -> int:
     digits = word.rstrip("KMGTIB")
     unit = word[len(digits) :]
     if unit not in _UNITS or not digits.isdigit():
-        raise ValueError(f"{text!r} is no size, as '5GB' is")
+        raise ValueError(f"{text!r} is not a size, as '5GB' is")
     return int(digits) * _UNITS[unit]
 
 
@@ -164,7 +164,7 @@ def _dtype(dtype: Any) -> int:
     """The library's number of a dtype.  ValueError: torch has no such dtype."""
     name = str(dtype).rpartition(".")[2].upper()
     if name not in abi.Dtype.__members__:
-        raise ValueError(f"dtype={dtype!r} is no dtype of torch's")
+        raise ValueError(f"dtype={dtype!r} is not a dtype of torch's")
     return abi.Dtype[name]
 
 
@@ -247,7 +247,7 @@ def export(checkpoint: PathLike, path: PathLike, final: Optional[Final] = None) 
     Errors: those of `convert`.
     """
     if not isinstance(final, (Final, type(None))):
-        raise TypeError(f"final={final!r} is no sidestep.Final")
+        raise TypeError(f"final={final!r} is not a sidestep.Final")
     final = final or Final(only=None)
     include: list[str] = []
     rename: list[str] = []

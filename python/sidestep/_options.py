@@ -182,7 +182,7 @@ def series_options(
     retention = abi.Retention(keep_every=a_count(keep_every, "keep_every", most=MAX_STEP))
     if keep_best is not None:
         if not isinstance(keep_best, tuple) or len(keep_best) != 3:
-            raise ValueError(f"keep_best={keep_best!r} is no (metric, number, 'min' or 'max')")
+            raise ValueError(f"keep_best={keep_best!r} is not a (metric, number, 'min' or 'max')")
         metric, count, best = keep_best
         retention.metric = a_text(metric, "keep_best: the metric")
         retention.keep_best = a_count(count, "keep_best")

@@ -88,7 +88,7 @@ def _number(name: Union[str, int]) -> int:
     if not isinstance(name, int):
         found = getattr(signal, name if name.startswith("SIG") else f"SIG{name}", None)
     if not isinstance(found, int) or found not in signal.valid_signals():
-        raise ValueError(f"{name!r} is no signal")
+        raise ValueError(f"{name!r} is not a signal")
     if found in (signal.SIGKILL, signal.SIGSTOP):
         raise ValueError(f"{name!r} cannot be handled")
     return int(found)

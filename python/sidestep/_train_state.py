@@ -74,7 +74,7 @@ class TrainState:
             raise ValueError("an optimizer is saved by the names of its model's parameters")
         if model is not None and not hasattr(model, "named_parameters"):
             raise TypeError(
-                f"model: a {type(model).__qualname__} is no torch.nn.Module (put several into a "
+                f"model: a {type(model).__qualname__} is not a torch.nn.Module (put several into a "
                 "torch.nn.ModuleList)"
             )
         for one in self.optimizers:

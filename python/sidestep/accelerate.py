@@ -324,7 +324,7 @@ def export(checkpoint: str, directory: Optional[str] = None) -> None:
     """
     directory = directory or checkpoint
     if not (has_plain(checkpoint, "model_0") or has_plain(checkpoint, "optimizer_0")):
-        raise ValueError(f"'{checkpoint}' is no checkpoint that needs an export")
+        raise ValueError(f"'{checkpoint}' is not a checkpoint that needs an export")
     os.makedirs(directory, exist_ok=True)
     if directory != checkpoint:
         write_out(checkpoint, directory)

@@ -421,7 +421,7 @@ def export(checkpoint: str, directory: Optional[str] = None, *, optimizer: bool 
     ``python -m sidestep.transformers CHECKPOINT [DIRECTORY]`` does the same.
     """
     if not has_plain(checkpoint):
-        raise ValueError(f"'{checkpoint}' is no checkpoint that sidestep.transformers has saved")
+        raise ValueError(f"'{checkpoint}' is not a checkpoint that sidestep.transformers has saved")
     directory = directory or checkpoint
     os.makedirs(directory, exist_ok=True)
     if directory != checkpoint:

@@ -387,7 +387,7 @@ BAD_CONVERSIONS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("options", BAD_CONVERSIONS, ids=str)
 def test_options_of_a_conversion(good: str, here: Path, options: dict[str, Any]) -> None:
-    with pytest.raises((TypeError, ValueError), match=next(iter(options)) + "[:=]|is no size"):
+    with pytest.raises((TypeError, ValueError), match=next(iter(options)) + "[:=]|is not a size"):
         sidestep.convert(good, "out.safetensors", **{"objects": "skip", **options})
 
 
@@ -466,14 +466,14 @@ def test_names_of_tensors(good: str) -> None:
 
 
 def test_what_is_no_storage(here: Path, tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match=r"^storage_writer: a builtins\.int is no storage"):
+    with pytest.raises(TypeError, match=r"^storage_writer: a builtins\.int is not a storage"):
         sidestep.save(a_state(), storage_writer=5, no_dist=True)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"^storage_reader: a builtins\.str is no storage"):
+    with pytest.raises(TypeError, match=r"^storage_reader: a builtins\.str is not a storage"):
         sidestep.load(a_state(), storage_reader="c", no_dist=True)
     stager: Any = 5
     with pytest.raises(TypeError, match="^async_stager: a int has no stage"):
         sidestep.async_save(a_state(), checkpoint_id=tmp_path, async_stager=stager)
     with pytest.raises(TypeError, match="^variables: "):
         sidestep.environment(5)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"no sidestep\.Final"):
+    with pytest.raises(TypeError, match=r"not a sidestep\.Final"):
         sidestep.export("a", "b", 5)  # type: ignore[arg-type]

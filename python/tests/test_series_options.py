@@ -191,7 +191,7 @@ def test_on_full(tmp_path: Path, on_full: str, expected: list[str], said: str) -
         ({"keep_last_n": 1, "keep_best": ("loss",)}, "keep_best=.* is no"),
         ({"max_failures": -1}, "max_failures=-1 is negative"),
         ({"mtbf": 60}, "mtbf: a datetime.timedelta"),
-        ({"final": "safetensors"}, "final='safetensors' is no sidestep.Final"),
+        ({"final": "safetensors"}, "final='safetensors' is not a sidestep.Final"),
         ({"compress": "gzip"}, "compress='gzip' is none of"),
         ({"spread_s": -1.0}, "spread_s=-1.0 is not a number of seconds"),
     ],

@@ -448,7 +448,7 @@ static enum sidestep_status read_linked(struct listing *l, const char *name, con
     if (stat.kind == STORE_FILE && file_probe_may_hold_tensors(name))
         return read_file_entry(l, name, &stat, entry, err);
     if (stat.kind != STORE_DIRECTORY)
-        return set_link_reason(l, entry, "to what is no directory", err);
+        return set_link_reason(l, entry, "to what is not a directory", err);
     entry->saved_at = stat.modified;
     TRY(store_dir_open(l->store, parent, target, &dir, err));
     return read_dir_entry(l, name, dir, entry, err);

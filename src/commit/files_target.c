@@ -134,7 +134,7 @@ enum sidestep_status files_look(struct commit *commit, struct sidestep_error *er
         return FAIL(err, SIDESTEP_EEXISTS, "'%s' is a file", commit->path);
     status = store_dir_open(commit->store, NULL, commit->path, &commit->dir, err);
     if (status == SIDESTEP_ENOTFOUND)
-        return FAIL(err, SIDESTEP_EEXISTS, "'%s' is there, but is no directory", commit->path);
+        return FAIL(err, SIDESTEP_EEXISTS, "'%s' is there, but is not a directory", commit->path);
     TRY(status);
     commit->files.in_place = true;
     TRY(commit_read_identity(commit->dir, &commit->previous, err));

@@ -286,9 +286,8 @@ def _refuse(name: str, classes: list[str], message: str) -> NoReturn:
         )
         raise make_error(f"object '{name}' {reason}", status=Status.EUNSAFE, tensor=name)
     first = message.split("WeightsUnpickler error:")[-1].strip().splitlines() or ["unreadable"]
-    reason = (
-        f"it is no pickle that can be read safely: {first[0]}; if you trust who wrote it, {opt_in}"
-    )
+    unsafe = f"it is not a pickle that can be read safely: {first[0]}"
+    reason = f"{unsafe}; if you trust who wrote it, {opt_in}"
     raise _error(name, reason, Status.EUNSAFE)
 
 
@@ -376,7 +375,7 @@ def _builtin_names() -> dict[str, Any]:
 def _member_of_enum(cls: Any, name: Any) -> enum.Enum:
     """The only allowed use of "getattr": some Pythons (3.11.2) write members of enums with it."""
     if not (isinstance(cls, enum.EnumMeta) and isinstance(name, str) and name in cls.__members__):
-        raise pickle.UnpicklingError(f"getattr of {cls!r}, which is no member of an enum")
+        raise pickle.UnpicklingError(f"getattr of {cls!r}, which is not a member of an enum")
     return cast(enum.Enum, cls.__members__[name])
 
 

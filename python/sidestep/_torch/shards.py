@@ -544,7 +544,7 @@ def _of_protocol(name: str, value: Any, for_load: bool) -> Optional[Shards]:
             boxes.append((item.index, tuple(chunk.offsets), tuple(chunk.sizes)))
             flags = TENSOR_REQUIRES_GRAD if item.tensor_data.properties.requires_grad else 0
     if boxes and not isinstance(value, torch.Tensor):
-        refuse(name, f"a {type(value).__qualname__} describes tensors, but is no torch.Tensor")
+        refuse(name, f"a {type(value).__qualname__} describes tensors, but is not a torch.Tensor")
     pieces = []
     for index, offsets, lengths in boxes:
         local = local_tensor(name, find_tensor_shard(value, index))

@@ -286,7 +286,9 @@ def _problem_of_url(url: str) -> Optional[str]:
 def _check_storage(argument: str, storage: Any) -> None:
     """TypeError: it is no writer or reader."""
     if not hasattr(storage, "reset"):
-        raise TypeError(f"{argument}: a {_name_of(storage)} is no storage; a path is checkpoint_id")
+        raise TypeError(
+            f"{argument}: a {_name_of(storage)} is not a storage; a path is checkpoint_id"
+        )
 
 
 def _reset(storage: Any, checkpoint_id: CheckpointId) -> None:
