@@ -388,7 +388,7 @@ TEST(a_disk_too_full_to_delete)
         save_step(series, n);
     close_series(&series);
     fault_arm("posix.renameat2", 1, true, ENOSPC);
-    ASSERT_OK(sidestep_prune(scratch.path, &keep, 0, &report, &err));
+    assert_int_equal(sidestep_prune(scratch.path, &keep, 0, &report, &err), SIDESTEP_ENOSPC);
     assert_non_null(fault_fired());
     fault_arm("", 0, false, 0);
     assert_int_equal(report.removed_count, 0);
