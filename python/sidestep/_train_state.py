@@ -189,13 +189,13 @@ def set_optimizers(model: Any, optimizers: list[Any], state: dict[str, Any]) -> 
     for group in state["param_groups"]:
         for name in group["params"]:
             state["state"].setdefault(name, {})
-    with _trainable([p for one in optimizers for g in one.param_groups for p in g["params"]]):
+    with trainable([p for one in optimizers for g in one.param_groups for p in g["params"]]):
         options = StateDictOptions(strict=False)
         set_optimizer_state_dict(model, optimizers, state, options=options)
 
 
 @contextmanager
-def _trainable(parameters: list[Any]) -> Iterator[None]:
+def trainable(parameters: list[Any]) -> Iterator[None]:
     """Frozen ``parameters`` are trainable inside."""
     frozen = [p for p in parameters if not p.requires_grad and not p.is_inference()]
     frozen = [p for p in frozen if p.is_floating_point() or p.is_complex()]

@@ -119,10 +119,10 @@ def test_sharded_checkpoints_go_both_ways(runs, tmp_path, strategy):
         assert losses_of(ended) == since(SAVED, losses)
 
 
-@pytest.mark.parametrize("saved_by", [[], ["--stock"]])
+@pytest.mark.parametrize("saved_by", [["parallel"], ["parallel", "--stock"], ["ddp"]])
 def test_frozen_parameters_keep_their_moments(runs, tmp_path, saved_by):
     """As those of a resume that freezes nothing, also in what it saves, and to the last one."""
-    root, _ = runs.undisturbed("parallel", *saved_by)
+    root, _ = runs.undisturbed(*saved_by)
     moments = []
     for name, words, start in (
         ("all", [], root / of_step(SAVED)),

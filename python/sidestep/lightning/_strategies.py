@@ -33,7 +33,7 @@ from .._rotation import Rotation
 from .._torch.flatten import flatten
 from .._torch.load import agreed, load
 from .._torch.plugins import start_save
-from .._train_state import set_optimizers
+from .._train_state import set_optimizers, trainable
 from .._waiting import waits
 from ._files import META, read_directory, read_rest
 from ._io import (
@@ -70,6 +70,22 @@ class _Optimizer:
     def parts_of_state(self) -> Iterator[tuple[tuple[str, ...], Any]]:
         """As `TrainState`'s."""
         yield (), [self._optimizer]
+
+
+def _have_state(saved: dict[str, Any]) -> list[bool]:
+    """Which parameters of a saved optimizer have a state, in the order of its groups."""
+    keys = [key for group in saved["param_groups"] for key in group["params"]]
+    return [bool(saved["state"].get(key)) for key in keys]
+
+
+def _chosen(optimizers: list[Any], have_state: list[list[bool]]) -> list[Any]:
+    """The parameters of ``optimizers`` that have a state in the checkpoint."""
+    chosen = []
+    for optimizer, have in zip(optimizers, have_state):
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        if len(parameters) == len(have):
+            chosen += [p for p, has in zip(parameters, have) if has]
+    return chosen
 
 
 class SidestepSharded:
@@ -186,15 +202,20 @@ class SidestepSharded:
 
     def _load_whole(self, path: str, weights_only: Optional[bool]) -> dict[str, Any]:
         """Load what one device or DDP has saved, through the file that Lightning would have made of
-        it.  The file is deleted before this returns."""
+        it.  The file is deleted before this returns.  Frozen parameters get their moments, too."""
         began, engine = time.monotonic(), engine_for(None)
+        have_state: list[list[bool]] = []
         home, name = os.path.split(os.path.abspath(path))
         file = os.path.join(home, f".{name}.sidestep-file")
         try:
             with agreed(engine, path):
                 if engine.rank == 0:
-                    torch.save(read_directory(path, weights_only=weights_only), file)
-            with agreed(engine, path):
+                    whole = read_directory(path, weights_only=weights_only)
+                    have_state = [_have_state(one) for one in whole.get("optimizer_states", [])]
+                    torch.save(whole, file)
+                    del whole
+            have_state = self._super().broadcast(have_state)
+            with agreed(engine, path), trainable(_chosen(self.optimizers, have_state)):
                 rest: dict[str, Any] = self._super().load_checkpoint(file, weights_only)
         finally:
             if engine.rank == 0:
