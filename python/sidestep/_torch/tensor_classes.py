@@ -119,10 +119,8 @@ def _refuse_wrapper(name: str, cls: type) -> NoReturn:
 
 def check_fit(name: str, target: Any, value: Any) -> None:
     """Error (EMISMATCH): the loaded tensor ``value`` has not the shape of the tensor ``target``."""
-    if _is_copied(target, value) and not target.is_nested and not value.is_nested:
-        if target.shape != value.shape:
-            why = f"shape {list(value.shape)}, wanted {list(target.shape)}"
-            raise _misfit(name, target, value, why)
+    if _is_copied(target, value) and (why := _other_shape(target, value)):
+        raise _misfit(name, target, value, why)
 
 
 def put(name: str, target: Any, value: Any) -> Any:
@@ -158,10 +156,17 @@ def _misfit(name: str, target: Any, value: Any, why: object) -> Error:
     )
 
 
+def _other_shape(target: Any, value: Any) -> str:
+    """How the shapes differ; "": they do not, or one tensor has no single shape (nested)."""
+    if target.is_nested or value.is_nested or target.shape == value.shape:
+        return ""
+    return f"shape {list(value.shape)}, wanted {list(target.shape)}"
+
+
 def _copy(target: Any, value: Any) -> None:
     """``target.copy_(value)``; between two of one class, tensor by tensor if they fit."""
-    if not target.is_nested and not value.is_nested and target.shape != value.shape:
-        raise ValueError(f"shape {list(value.shape)}, wanted {list(target.shape)}")
+    if why := _other_shape(target, value):
+        raise ValueError(why)
     cls = type(target)
     if cls is type(value) and hasattr(cls, "__tensor_flatten__") and not target.is_nested:
         names, context = target.__tensor_flatten__()
