@@ -436,6 +436,11 @@ enum sidestep_file_flag {
     /* No file, but a symbolic link to the checkpoint itself, for readers that look for it in a
      * directory of its own.  Buckets have no links; there it is only listed. */
     SIDESTEP_FILE_ALIAS = 2,
+    /* ${bytes} are the absolute path of a file of this host.  It becomes the file of the save: by a
+     * second name where it lies on the same storage, is a regular file and has no other names, else
+     * by a copy.  The save reads it in the background: nobody may change or remove it until the
+     * save has ended, or write to it ever after.  Its own name stays. */
+    SIDESTEP_FILE_TAKE = 4,
 };
 
 /**

@@ -28,7 +28,7 @@ from ._c.errors import Error
 from ._c.library import lib
 from ._checkpoint import Checkpoint, CheckpointMetadata
 from ._engine import engine_for
-from ._files import Alias, Files
+from ._files import Alias, Files, Taken
 from ._handle import SaveHandle, in_background
 from ._parents import make_parents
 from ._read import load_metadata
@@ -62,21 +62,28 @@ class DirectorySave:
     def __init__(self, handle: SaveHandle, target: str) -> None:
         self.handle = handle
         self.target = target
-        self._followed = threading.Event()  # set when what follows the commit is done
+        self._followed = threading.Event()  # set when what follows its end is done
         self._followed.set()
 
-    def then(self, job: Callable[[], object]) -> None:
-        """Call ``job`` once it is committed, on a thread of the package.  The end of the
-        interpreter waits for that.  What it raises is logged."""
+    def then(self, committed: Optional[Callable[[], object]], ended: Callable[[], object]) -> None:
+        """Call ``committed`` once it is, and ``ended`` whatever became of it, on a thread of the
+        package.  The end of the interpreter waits for that.  What they raise is logged."""
         self._followed.clear()
         self.handle._hold()
 
         def run() -> None:
             try:
-                if self.handle.peek() is None:
-                    job()
+                with contextlib.ExitStack() as jobs:
+                    jobs.callback(ended)
+                    if committed is not None and self.handle.peek() is None:
+                        committed()
             except Exception as problem:
-                log.error("'%s' is saved, but what had to follow failed: %s", self.target, problem)
+                what = (
+                    "is saved, but what had"
+                    if self.handle.peek() is None
+                    else "failed, and what had"
+                )
+                log.error("'%s' %s to follow failed: %s", self.target, what, problem)
             finally:
                 self._followed.set()
                 self.handle._let_go()
@@ -97,6 +104,7 @@ def save(
     files: Callable[[], Files],
     *,
     then: Optional[Callable[[], object]] = None,
+    holds: Optional[contextlib.ExitStack] = None,
     step: Optional[int] = None,
     began: Optional[float] = None,
 ) -> DirectorySave:
@@ -106,6 +114,7 @@ def save(
     of this rank.  If one raises on one rank, the save fails on all.
 
     then   called on rank 0 when it is committed, on a thread of the package
+    holds  what the save needs: it is taken over, and closed when the save has ended
     step   the training step to record
     began  when the trainer began to wait for this save, by time.monotonic()
 
@@ -127,11 +136,11 @@ def save(
         make_parents(target)
         return engine.states.get(flatten(call_stateful(asked)))
 
-    handle = start_save(engine, target, made, files=files, step=step)
+    handle = start_save(engine, target, made, files=files, step=step, began=began)
     handle.stall_s = time.monotonic() - began
     saving = DirectorySave(handle, target)
-    if then is not None and engine.rank == 0:
-        saving.then(then)
+    held = (holds or contextlib.ExitStack()).pop_all()
+    saving.then(then if engine.rank == 0 else None, held.close)
     if waits():
         wait_all(saving)
     return saving
@@ -164,18 +173,21 @@ def tell_once(what: str, told: set[str]) -> None:
 
 
 @contextlib.contextmanager
-def for_hooks(target: str, name: str = "") -> Iterator[str]:
+def for_hooks(target: str, name: str = "", *, home: Optional[str] = None) -> Iterator[str]:
     """A directory for the hooks of a framework to write into, and deleted afterwards: in the
     directory ``target`` if that is there, else beside it; for a URL, in a temporary one.
-    ``name``: of the directory itself, in one that is hidden.
+
+    name  of the directory itself, in one that is hidden
+    home  where to make it instead, on the same storage
 
     What a killed process has left of this kind is deleted first.
     """
-    home = None
     if not is_url(target):
-        home = target if os.path.isdir(target) else os.path.dirname(target)
+        home = home or (target if os.path.isdir(target) else os.path.dirname(target))
         make_parents(target)
         _delete_left(home)
+    else:
+        home = None
     prefix = f"{_HOOKS}-{socket.gethostname()}-{os.getpid()}-"
     with tempfile.TemporaryDirectory(prefix=prefix, dir=home) as hidden:
         inside = os.path.join(hidden, name) if name else hidden
@@ -192,13 +204,13 @@ def _delete_left(home: str) -> None:
             shutil.rmtree(os.path.join(home, name), ignore_errors=True)
 
 
-def contents_of(directory: str) -> dict[str, bytes]:
-    """The contents of all files in ``directory``, by relative path."""
+def taken_from(directory: str) -> dict[str, Taken]:
+    """All files in ``directory``, by relative path.  The save takes them, so the directory stays
+    until that has ended (``holds``)."""
     found = {}
     for parent, _, names in os.walk(directory):
         for path in [os.path.join(parent, name) for name in names]:
-            with open(path, "rb") as file:
-                found[os.path.relpath(path, directory)] = file.read()
+            found[os.path.relpath(path, directory)] = Taken(path)
     return found
 
 

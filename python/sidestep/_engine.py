@@ -156,6 +156,7 @@ class Engine:
         still: bool = False,
         queue: int = 0,
         told_as: Optional[str] = None,
+        began: Optional[float] = None,
     ) -> SaveHandle:
         """Save ``state`` as the directory ``path``; returns once its tensors may be modified.
 
@@ -173,12 +174,13 @@ class Engine:
                   When that is done, this returns, or raises what a signal handler has raised
         queue     how many earlier saves may still be under way; it waits for the others
         told_as   the path in the log line of the commit; None: ``path``
+        began     when the trainer began to wait, by time.monotonic(); None: with this call
         """
         doing = f"save '{os.fspath(path)}'"
         with self.turn(doing, nests=series is None):
-            began = time.monotonic()
+            called = time.monotonic()
             interrupted = self._wait_for_turn(queue)
-            waited_s = time.monotonic() - began
+            before_s = time.monotonic() - called, called - (called if began is None else began)
             failure = interrupted or failure or self._sticky()
             if failure is not None and self.size == 1:
                 raise failure
@@ -198,7 +200,7 @@ class Engine:
                 options.failure = ctypes.pointer(error_info(failure, doing))
             if interrupted is not None:
                 options.flags = abi.SAVE_NOWAIT
-            how = {"result": result, "waited_s": waited_s, "told_as": told_as}
+            how = {"result": result, "before_s": before_s, "told_as": told_as}
             return self._start(path, state, options, failure, how, series, still)
 
     def load(

@@ -14,15 +14,23 @@ from ._c.checked import a_text
 from ._c.errors import error_of_os
 from ._c.library import lib
 
-Contents = Union[bytes, bytearray, memoryview, "os.PathLike[str]", "FirstRank", "Alias"]
+Contents = Union[bytes, bytearray, memoryview, "os.PathLike[str]", "FirstRank", "Alias", "Taken"]
 Files = Mapping[str, Contents]
+
+
+@dataclass(frozen=True)
+class Taken:
+    """The file at a path, which the save reads in the background: it gets a second name, or is
+    copied.  Nobody changes or removes it until the save has ended, or writes to it afterwards."""
+
+    path: str
 
 
 @dataclass(frozen=True)
 class FirstRank:
     """A file that several ranks may have: the one of the lowest rank is saved."""
 
-    contents: Union[bytes, bytearray, memoryview, os.PathLike[str]]
+    contents: Union[bytes, bytearray, memoryview, os.PathLike[str], Taken]
 
 
 class Alias:
@@ -41,6 +49,9 @@ def set_files(state: Any, files: Files | None) -> None:
             flags, contents = abi.FileFlag.FILE_FIRST_RANK, contents.contents
         if isinstance(contents, Alias):
             flags, contents = abi.FileFlag.FILE_ALIAS, b""
+        if isinstance(contents, Taken):
+            flags |= abi.FileFlag.FILE_TAKE
+            contents = os.fsencode(os.path.abspath(contents.path))
         found = _contents_of(name, contents)
         raw = os.fsencode(a_text(name, "the name of a file"))
         call(lib().sidestep_state_dict_add_file, state, raw, found or None, len(found), flags)

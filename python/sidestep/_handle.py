@@ -178,7 +178,7 @@ class SaveHandle(_Stage):
         *,
         keep: Optional[Kept] = None,
         result: Optional[Callable[[], Any]] = None,
-        waited_s: float = 0.0,
+        before_s: tuple[float, float] = (0.0, 0.0),
         devices: frozenset[int] = frozenset(),
         step: Optional[int] = None,
         told_as: Optional[str] = None,
@@ -188,7 +188,7 @@ class SaveHandle(_Stage):
         self._devices = devices
         self._keep = keep
         self._make_result = result
-        self._waited_s = waited_s
+        self._before_s = before_s
         _in_flight[id(self)] = self
         self._poll()
         for state, stage in self._stages()[:2]:
@@ -222,7 +222,7 @@ class SaveHandle(_Stage):
         self._watching = threading.Lock()  # who gets it follows the save; it is never released
         self._to_finish = [pointer] if pointer else []  # who takes it gives it back
         self._is_over = not pointer
-        self._waited_s = 0.0
+        self._before_s = 0.0, 0.0  # of `progress_of`
         self._was_told = False
         self._holding = threading.RLock()
         self._holds = 1  # the thread that watches it
@@ -319,7 +319,7 @@ class SaveHandle(_Stage):
     def progress(self) -> Progress:
         """How far the save is now.  Does not wait for storage."""
         self._poll()
-        return progress_of(self._info, self._waited_s)
+        return progress_of(self._info, *self._before_s)
 
     def __await__(self) -> Generator[Any, None, Any]:
         return asyncio.wrap_future(self).__await__()
@@ -446,7 +446,7 @@ class SaveHandle(_Stage):
 
     def _report(self, error: Optional[Error]) -> None:
         """Log what became of this save."""
-        p = progress_of(self._info, self._waited_s)
+        p = progress_of(self._info, *self._before_s)
         if error is not None:
             log.error("rank %d: %s", self._engine.rank, error)
             return
@@ -456,7 +456,7 @@ class SaveHandle(_Stage):
             "saved %s'%s': training waited %.1f ms, %.3f s in the background, %s of rank %d%s",
             "" if self.step is None else f"step {self.step} as ",
             self._told_as,
-            p.call_s * 1e3,
+            max(p.call_s, self.stall_s or 0.0) * 1e3,
             p.write_s + p.commit_s,
             size_text(p.bytes_total),
             rank,

@@ -43,14 +43,19 @@ def load_optimizer(
 ) -> dict[str, Any]:
     """Read the state that was saved as ``name``, load it into ``optimizer`` unless that is None,
     and return it.  Collective, unless ``alone``."""
-    wanted: dict[str, Any] = {name: _template(directory, name)}
-    load(wanted, checkpoint_id=directory, no_dist=alone)
-    found = wanted[name]
+    found = load_plain(directory, name, alone=alone)
     (groups,), (more,) = found["groups"], found["more"]
     state = {"state": found.get("state", {}), "param_groups": groups, **more}
     if optimizer is not None:
         optimizer.load_state_dict(state)
     return state
+
+
+def load_plain(directory: str, name: str, *, alone: bool = False) -> Any:
+    """What was saved as ``name``.  Collective, unless ``alone``."""
+    wanted: dict[str, Any] = {name: _template(directory, name)}
+    load(wanted, checkpoint_id=directory, no_dist=alone)
+    return wanted[name]
 
 
 def _template(directory: str, name: str) -> Any:

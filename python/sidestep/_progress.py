@@ -126,8 +126,9 @@ _FLAGS = {
 }
 
 
-def progress_of(info: abi.SaveInfo, waited_s: float) -> Progress:
-    """``waited_s``: how long Python waited for an earlier save."""
+def progress_of(info: abi.SaveInfo, waited_s: float, before_s: float) -> Progress:
+    """``waited_s``: how long Python waited for an earlier save, and ``before_s``: how long the
+    trainer had waited for an adapter before."""
     found: dict[str, Any] = {name: bool(info.flags & flag) for name, flag in _FLAGS.items()}
     found["state"] = state_name(info.state)
     found["snapshot"] = "cow" if info.snapshot == abi.Snapshot.SNAPSHOT_COW else "copy"
@@ -138,7 +139,7 @@ def progress_of(info: abi.SaveInfo, waited_s: float) -> Progress:
         elif field.name not in found:
             value = getattr(info, field.name)
             found[field.name] = value.decode("utf-8", "replace") if type(value) is bytes else value
-    found["call_s"] += waited_s
+    found["call_s"] += before_s + waited_s
     found["wait_s"] += waited_s
     return Progress(**found)
 

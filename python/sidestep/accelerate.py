@@ -30,7 +30,6 @@ from ._c.checked import a_path, absolute, is_url
 from ._checkpoint import Checkpoint
 from ._directory import (
     DirectorySave,
-    contents_of,
     delete_oldest,
     for_hooks,
     has_files,
@@ -38,6 +37,7 @@ from ._directory import (
     newest_on_all,
     numbers_in,
     save,
+    taken_from,
     tell_loaded,
     tell_once,
     wait_all,
@@ -45,7 +45,7 @@ from ._directory import (
     write_out,
 )
 from ._engine import engine_for
-from ._files import FirstRank
+from ._files import FirstRank, Taken
 from ._metrics import Costs
 from ._plain import (
     export_model,
@@ -56,6 +56,7 @@ from ._plain import (
     run_export,
 )
 from ._redirect import Recorded, ours_loads, recorded_saves
+from ._registered import export_registered, put_together, taken_apart
 from ._torch.load import agreed, load
 
 log = logging.getLogger("sidestep")
@@ -94,19 +95,24 @@ class Accelerator(accelerate.Accelerator):
         naming = self.project_configuration.automatic_checkpoint_naming
         target = self._target(output_dir)
         home, limit = os.path.dirname(target), self.project_configuration.total_limit
-        with for_hooks(target) as place, recorded_saves(place) as saves:
-            with agreed(engine_for(), target):
+        # Not among checkpoints with numbers: stock Accelerate would take it for one.
+        beside = os.path.dirname(home) if naming else None
+        with contextlib.ExitStack() as opened:
+            place = opened.enter_context(for_hooks(target, home=beside))
+            with recorded_saves(place) as saves, agreed(engine_for(), target):
                 state = self._record(saves, safe_serialization, more)
-            files = _of_rank(contents_of(place))
-        recorded, aliases = saves.merged()
-        self._saving = save(
-            target,
-            {**state, **recorded},
-            lambda: with_aliases(files, aliases),
-            then=(lambda: _rotate(home, limit, target)) if naming and limit is not None else None,
-            step=_number_of(target),
-            began=began,
-        )
+            files = _of_rank(taken_from(place))
+            recorded, aliases = saves.merged()
+            rotates = naming and limit is not None
+            self._saving = save(
+                target,
+                {**state, **recorded},
+                lambda: with_aliases(files, aliases),
+                then=(lambda: _rotate(home, limit, target)) if rotates else None,
+                holds=opened,
+                step=_number_of(target),
+                began=began,
+            )
         self._costs.note(self._saving.handle)
         return target
 
@@ -130,7 +136,10 @@ class Accelerator(accelerate.Accelerator):
         with _view_of(place) as directory, ours_loads(place, directory), _quiet():
             if has_plain(place, "optimizer_0") or has_plain(place, "model_0"):
                 self._load_plain(place)
-            with _without(self, has_plain(place, "model_0"), has_plain(place, "optimizer_0")):
+            with (
+                _without(self, has_plain(place, "model_0"), has_plain(place, "optimizer_0")),
+                put_together(place, directory),
+            ):
                 super().load_state(directory, load_kwargs, **more)
         tell_loaded(_number_of(place), place, began)
 
@@ -196,7 +205,11 @@ class Accelerator(accelerate.Accelerator):
         naming = configuration.automatic_checkpoint_naming
         configuration.automatic_checkpoint_naming = False
         try:
-            with _without(self, not shards and not hooks, not shards), _quiet():
+            with (
+                _without(self, not shards and not hooks, not shards),
+                taken_apart(states, apart=not shards),
+                _quiet(),
+            ):
                 super().save_state(saves.place, safe_serialization, **more)
         finally:
             configuration.automatic_checkpoint_naming = naming
@@ -256,7 +269,7 @@ def _quiet() -> Iterator[None]:
             logger.setLevel(level)
 
 
-def _of_rank(written: dict[str, bytes]) -> dict[str, Any]:
+def _of_rank(written: dict[str, Taken]) -> dict[str, Any]:
     """The files of this rank.  Of files with one name the first rank's is the one that stock finds;
     the others are kept beside it, since each rank has a place in the data of its own."""
     rank = engine_for().rank
@@ -328,6 +341,7 @@ def export(checkpoint: str, directory: Optional[str] = None) -> None:
     os.makedirs(directory, exist_ok=True)
     if directory != checkpoint:
         write_out(checkpoint, directory)
+    export_registered(checkpoint, directory)
     i = 0
     while has_plain(checkpoint, f"model_{i}") or has_plain(checkpoint, f"optimizer_{i}"):
         end = f"_{i}" if i else ""

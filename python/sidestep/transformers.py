@@ -30,12 +30,12 @@ from transformers.utils import is_sagemaker_mp_enabled, is_torch_xla_available
 
 from ._directory import (
     DirectorySave,
-    contents_of,
     delete_oldest,
     described,
     for_hooks,
     newest_on_all,
     save,
+    taken_from,
     tell_loaded,
     tell_once,
     wait_all,
@@ -140,17 +140,21 @@ class SidestepMixin:
         if taking is None:
             return
         files, aliases = taking.files(), taking.aliases
-        self._end_taking()
+        taking.give_back()
         best, limit = me.state.best_model_checkpoint, me.args.save_total_limit
         target = taking.target
-        self._saving = save(
-            target,
-            taking.state(),
-            lambda: with_aliases(files, aliases),
-            then=(lambda: _rotate(target, limit, best)) if limit else None,
-            step=me.state.global_step,
-            began=taking.began,
-        )
+        try:
+            self._saving = save(
+                target,
+                taking.state(),
+                lambda: with_aliases(files, aliases),
+                then=(lambda: _rotate(target, limit, best)) if limit else None,
+                holds=taking.opened,
+                step=me.state.global_step,
+                began=taking.began,
+            )
+        finally:
+            self._end_taking()
         self._costs.note(self._saving.handle)
         if me.control.should_training_stop or me.state.global_step >= me.state.max_steps:
             self.wait_for_checkpoint()
@@ -271,11 +275,13 @@ class _Taking:
         self.aliases: list[str] = []
         self._recorded: Optional[Recorded] = None
         self._output_dir = trainer.args.output_dir
-        self._open = contextlib.ExitStack()
+        self.opened = contextlib.ExitStack()  # the hidden directory
         hooks = for_hooks(os.path.abspath(self.target), os.path.basename(self._output_dir) or "run")
-        self._hidden = self._open.enter_context(hooks)
+        self._hidden = self.opened.enter_context(hooks)
         inside = os.path.relpath(run_dir, self._output_dir)
-        self._place = os.path.join(self._hidden, inside, os.path.basename(self.target))
+        self._place = os.path.normpath(
+            os.path.join(self._hidden, inside, os.path.basename(self.target))
+        )
         os.makedirs(self._place)
         trainer.args.output_dir = self._hidden
 
@@ -305,11 +311,15 @@ class _Taking:
             trainer.state.save_to_json(os.path.join(self._place, _STATE))
 
     def files(self) -> dict[str, FirstRank]:
-        """What was written into the checkpoint; all else is moved to where it was meant to be."""
-        files = {name: FirstRank(data) for name, data in contents_of(self._place).items()}
-        shutil.rmtree(self._place)
-        shutil.copytree(self._hidden, self._output_dir, dirs_exist_ok=True)
-        return files
+        """What was written into the checkpoint; all else is copied to where it was meant to be."""
+        parent, name = os.path.split(self._place)
+        shutil.copytree(
+            self._hidden,
+            self._output_dir,
+            dirs_exist_ok=True,
+            ignore=lambda place, _: [name] if place == parent else [],
+        )
+        return {name: FirstRank(file) for name, file in taken_from(self._place).items()}
 
     def state(self) -> dict[str, Any]:
         """The tensors."""
@@ -322,10 +332,14 @@ class _Taking:
         whole, self.aliases[:] = self._recorded.merged()
         return whole
 
-    def end(self) -> None:
+    def give_back(self) -> None:
         """The trainer has its directory back."""
         self.trainer.args.output_dir = self._output_dir
-        self._open.close()
+
+    def end(self) -> None:
+        """And the hidden one goes, unless a save has it."""
+        self.give_back()
+        self.opened.close()
 
 
 def _write_configuration(

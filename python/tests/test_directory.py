@@ -3,27 +3,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 import sidestep
 from sidestep import _directory
-from sidestep._files import FirstRank
+from sidestep._files import FirstRank, Taken
 
 torch = pytest.importorskip("torch")
 
+STATE = {"model": lambda: {"weight": torch.arange(4.0)}}
 FILES = {"state.json": FirstRank(b"{}"), "inner/notes.txt": FirstRank(b"notes")}
 
 
 def begin(target: Path, **how) -> _directory.DirectorySave:
-    state = {"model": lambda: {"weight": torch.arange(4.0)}}
     files = _directory.with_aliases(FILES, ["others_0"])
-    return _directory.save(str(target), state, lambda: files, **how)
+    return _directory.save(str(target), STATE, lambda: files, **how)
 
 
 def tree(directory: Path) -> dict[str, bytes]:
@@ -124,8 +127,46 @@ def test_hooks_have_a_directory_beside_the_target(tmp_path):
         assert Path(place).parent.parent == target.parent
         (Path(place) / "a").mkdir()
         (Path(place) / "a" / "b").write_bytes(b"1")
-        assert _directory.contents_of(place) == {"a/b": b"1"}
+        assert _directory.taken_from(place) == {"a/b": Taken(f"{place}/a/b")}
     assert os.listdir(target.parent) == []
+
+
+def test_it_stays_until_the_save_has_ended_and_its_files_are_linked(tmp_path):
+    sidestep.async_save({"x": torch.ones(1)}, checkpoint_id=str(tmp_path / "zero")).result()
+    with sidestep.paused(), contextlib.ExitStack() as opened:
+        place = Path(opened.enter_context(_directory.for_hooks(str(tmp_path / "one"))))
+        (place / "unet").mkdir()
+        (place / "unet" / "model.bin").write_bytes(b"weights")
+        inode = (place / "unet" / "model.bin").stat().st_ino
+        files = _directory.taken_from(str(place))
+        saving = _directory.save(str(tmp_path / "one"), STATE, lambda: files, holds=opened)
+        opened.close()
+        assert place.exists()
+    _directory.wait_all(saving)
+    assert not place.exists()
+    saved = tmp_path / "one" / "unet" / "model.bin"
+    assert (saved.read_bytes(), saved.stat().st_ino) == (b"weights", inode)
+    assert sidestep.read_file(tmp_path / "one", "unet/model.bin") == b"weights"
+
+
+def test_it_goes_when_the_save_fails(tmp_path):
+    with contextlib.ExitStack() as opened:
+        place = Path(opened.enter_context(_directory.for_hooks(str(tmp_path / "one"))))
+        gone = {"a": Taken(str(place / "gone"))}
+        saving = _directory.save(str(tmp_path / "one"), STATE, lambda: gone, holds=opened)
+    with pytest.raises(sidestep.Error, match="file 'a'"):
+        saving.wait()
+    assert not place.exists()
+
+
+def test_what_the_trainer_waited_before_the_call_is_in_the_log(tmp_path, caplog):
+    caplog.set_level("INFO", "sidestep")
+    began = time.monotonic() - 7
+    saving = _directory.save(str(tmp_path / "one"), STATE, dict, began=began)
+    _directory.wait_all(saving)
+    waited = re.search(r"training waited (\d+)", caplog.text)
+    assert waited and int(waited[1]) >= 7000
+    assert saving.handle.progress().call_s >= 7
 
 
 def test_only_those_of_dead_processes_on_this_host_are_removed(tmp_path):

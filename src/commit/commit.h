@@ -219,6 +219,14 @@ uint64_t commit_shards_stored(const struct commit *commit);
  * Call it before shard 0 is sealed, whose footer lists the file. */
 enum sidestep_status commit_extra_write(struct commit *commit, uint32_t number, const void *bytes,
                                         size_t length, struct sidestep_error *err);
+/* The same of the caller's file ${path}, which nobody changes until the save has ended. It becomes
+ * the extra file by a second name (a hard link), or a copy if there can be none, or if it has other
+ * names already. ${bytes} is what commit_taken_bytes() has found. EMISMATCH: it has changed. */
+enum sidestep_status commit_extra_take(struct commit *commit, uint32_t number, const char *path,
+                                       uint64_t bytes, uint8_t sha256[HASH_SHA256_BYTES],
+                                       struct sidestep_error *err);
+enum sidestep_status commit_taken_bytes(const struct commit *commit, const char *path,
+                                        uint64_t *bytes, struct sidestep_error *err);
 /* The final name of shard ${shard} of this rank. */
 void commit_shard_name(const struct commit *commit, uint32_t shard, char name[FILE_NAME_BYTES]);
 /* Make ${file} durable under its final name. Closes ${file}, also on failure. */

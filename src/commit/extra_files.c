@@ -16,15 +16,20 @@ static void written_name(const struct commit *commit, const struct extra_file *f
     file_name_format(FILE_NAME_EXTRA, commit->save_id, file->rank, file->number, name);
 }
 
+void commit_extra_name(struct commit *commit, uint32_t number, char name[FILE_NAME_BYTES])
+{
+    assert(commit->dir != NULL);
+    if (commit->extras <= number)
+        commit->extras = number + 1;
+    file_name_format(FILE_NAME_EXTRA, commit->save_id, commit->rank, number, name);
+}
+
 enum sidestep_status commit_extra_write(struct commit *commit, uint32_t number, const void *bytes,
                                         size_t length, struct sidestep_error *err)
 {
     char name[FILE_NAME_BYTES];
 
-    assert(commit->dir != NULL);
-    if (commit->extras <= number)
-        commit->extras = number + 1;
-    file_name_format(FILE_NAME_EXTRA, commit->save_id, commit->rank, number, name);
+    commit_extra_name(commit, number, name);
     return small_file_write(commit->dir, name, bytes, length, err);
 }
 

@@ -14,6 +14,11 @@
 #include "commit/commit.h"
 #include "commit/name_list.h"
 
+/* ---- each rank, while it writes */
+
+/* The name with which extra file ${number} of this rank is written. */
+void commit_extra_name(struct commit *commit, uint32_t number, char name[FILE_NAME_BYTES]);
+
 /* ---- rank 0, while it collects */
 
 /* Add the files that a rank lists to those of the checkpoint. Call it in the order of the ranks.

@@ -47,9 +47,10 @@ struct state_entry {
     const struct sidestep_path_item *path;
 };
 
-/* The contents of a file, shared by state dicts and saves. Never changed. */
+/* The contents of a file, shared by state dicts and saves, or its path. Never changed. */
 struct state_blob {
     _Atomic size_t users;
+    bool is_path; /* ${bytes} are an absolute path, which a zero ends */
     size_t length;
     uint8_t bytes[];
 };

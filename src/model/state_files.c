@@ -7,7 +7,7 @@
 #include "model/display.h"
 #include "model/state_dict.h"
 
-#define FILE_FLAGS (SIDESTEP_FILE_FIRST_RANK | SIDESTEP_FILE_ALIAS)
+#define FILE_FLAGS (SIDESTEP_FILE_FIRST_RANK | SIDESTEP_FILE_ALIAS | SIDESTEP_FILE_TAKE)
 
 struct state_blob *state_blob_retain(struct state_blob *blob)
 {
@@ -26,14 +26,16 @@ static struct state_blob *new_blob(const void *bytes, size_t length)
 {
     struct state_blob *blob = NULL;
 
-    if (length <= SIZE_MAX - sizeof(*blob))
-        blob = memory_resize(NULL, sizeof(*blob) + length, 1);
+    if (length < SIZE_MAX - sizeof(*blob))
+        blob = memory_resize(NULL, sizeof(*blob) + length + 1, 1);
     if (blob == NULL)
         return NULL;
     atomic_init(&blob->users, 1);
+    blob->is_path = false;
     blob->length = length;
     if (length != 0)
         memcpy(blob->bytes, bytes, length);
+    blob->bytes[length] = 0;
     return blob;
 }
 
@@ -43,6 +45,11 @@ static struct state_file *find_file(struct sidestep_state_dict *state, const cha
         if (strcmp(state->files[i].name, name) == 0)
             return &state->files[i];
     return NULL;
+}
+
+static bool is_absolute_path(const char *path, size_t length)
+{
+    return length != 0 && path[0] == '/' && memchr(path, 0, length) == NULL;
 }
 
 static enum sidestep_status check_file(const struct sidestep_state_dict *state, const char *name,
@@ -64,6 +71,9 @@ static enum sidestep_status check_file(const struct sidestep_state_dict *state, 
     if ((flags & SIDESTEP_FILE_ALIAS) != 0 && length != 0)
         return FAIL(err, SIDESTEP_EINVAL, "file '%s' is an alias, and has %zu bytes",
                     display_name(name).text, length);
+    if ((flags & SIDESTEP_FILE_TAKE) != 0 && !is_absolute_path(bytes, length))
+        return FAIL(err, SIDESTEP_EINVAL, "file '%s' is to be taken, but not from an absolute path",
+                    display_name(name).text);
     return SIDESTEP_OK;
 }
 
@@ -101,6 +111,8 @@ enum sidestep_status sidestep_state_dict_add_file(struct sidestep_state_dict *st
         state_blob_release(blob);
         return status;
     }
+    if (blob != NULL)
+        blob->is_path = (flags & SIDESTEP_FILE_TAKE) != 0;
     state_blob_release(file->blob);
     file->blob = blob;
     file->flags = flags;

@@ -214,6 +214,32 @@ static void spread_writes(struct sidestep_save *save)
         max_u64(1, (uint64_t)(bytes * 1000 / (double)save->options.spread_ms));
 }
 
+/* Find the sizes of the files that the save takes. */
+static enum sidestep_status size_extras(struct sidestep_save *save, struct sidestep_error *err)
+{
+    struct image *image = save->pipeline.image;
+
+    for (size_t i = 0; i < image->extra_count; i++) {
+        struct extra_file *file = &image->extras[i];
+        const struct state_blob *blob = image->blobs[i];
+        if (blob != NULL && blob->is_path)
+            TRY(WRAP(
+                commit_taken_bytes(&save->commit, (const char *)blob->bytes, &file->bytes, err),
+                err, "file '%s'", file->name));
+    }
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status write_extra(struct commit *commit, struct extra_file *file,
+                                        const struct state_blob *blob, struct sidestep_error *err)
+{
+    if (blob->is_path)
+        return commit_extra_take(commit, file->number, (const char *)blob->bytes, file->bytes,
+                                 file->sha256, err);
+    hash_sha256(blob->bytes, blob->length, file->sha256);
+    return commit_extra_write(commit, file->number, blob->bytes, blob->length, err);
+}
+
 /* Write the extra files, before the footer that lists them. */
 static enum sidestep_status write_extras(struct sidestep_save *save, struct sidestep_error *err)
 {
@@ -225,9 +251,7 @@ static enum sidestep_status write_extras(struct sidestep_save *save, struct side
         file->rank = save->commit.rank;
         if (blob == NULL)
             continue;
-        hash_sha256(blob->bytes, blob->length, file->sha256);
-        TRY(WRAP(commit_extra_write(&save->commit, file->number, blob->bytes, blob->length, err),
-                 err, "file '%s'", file->name));
+        TRY(WRAP(write_extra(&save->commit, file, blob, err), err, "file '%s'", file->name));
     }
     return SIDESTEP_OK;
 }
@@ -243,6 +267,7 @@ enum sidestep_status save_write_shards(struct sidestep_save *save, struct sidest
 
     if (items == NULL)
         return FAIL_NOMEM(err, image->count * sizeof(*items));
+    TRY(size_extras(save, err));
     split_image(save, items, &own, &unchanged);
     TRY(save_shard_file_create(save, &own, &file, err));
     watch_disk(save, file);

@@ -249,7 +249,7 @@ static enum sidestep_status bind_files(struct image *image, const struct sideste
         TRY(extra_file_check_name(file->name, SIDESTEP_EINVAL, err));
         image->extras[i] = (struct extra_file){
             .name = arena_strndup(&image->objects, file->name, strlen(file->name)),
-            .bytes = file->blob != NULL ? file->blob->length : 0,
+            .bytes = file->blob != NULL && !file->blob->is_path ? file->blob->length : 0,
             .number = (uint32_t)i,
             .is_alias = file->blob == NULL,
             .first_rank = (file->flags & SIDESTEP_FILE_FIRST_RANK) != 0};

@@ -128,4 +128,4 @@ def test_where_it_saves_to_and_what_was_there(transformers, bucket, tmp_path):
         "accelerate_places.py", tmp_path, "s3://runs/accelerate", variables=variables
     )
     ended.ok()
-    assert len(ended.values("passed")) == 5
+    assert len(ended.values("passed")) == 7

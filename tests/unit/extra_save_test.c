@@ -3,6 +3,7 @@
  * extra_save_test.c -- small files are part of a save: written, listed, verified, copied and
  * deleted with it; and files of others of the same names stay.
  */
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -117,6 +118,83 @@ TEST(files_appear_under_their_names_and_are_read_back)
     sidestep_checkpoint_close(&checkpoint);
     assert_int_equal(SIDESTEP_OK, verify(step_path(1)));
     ASSERT_OK(sidestep_load(engine, step_path(1), world.state, NULL, NULL, &err));
+}
+
+static void take(const char *name, const char *path)
+{
+    ASSERT_OK(sidestep_state_dict_add_file(world.state, name, path, strlen(path),
+                                           SIDESTEP_FILE_TAKE, &err));
+}
+
+static void absolute(char path[PATH_MAX], const char *name)
+{
+    char place[PATH_MAX];
+
+    assert_non_null(realpath(scratch.path, place));
+    assert_true(snprintf(path, PATH_MAX, "%s/%s", place, name) < PATH_MAX);
+}
+
+static ino_t inode(const char *path)
+{
+    struct stat stat;
+
+    assert_int_equal(lstat(path, &stat), 0);
+    return stat.st_ino;
+}
+
+TEST(a_file_that_is_taken_gets_a_second_name)
+{
+    char other[PATH_MAX];
+
+    absolute(other, "of_hook");
+    put(other, "written by a hook");
+    take("hook/a", other);
+    ASSERT_OK(save_at(step_path(1)));
+    assert_holds(inside(step_path(1), "hook/a"), "written by a hook");
+    assert_int_equal(inode(inside(step_path(1), "hook/a")), inode(other));
+    assert_int_equal(unlink(other), 0);
+    assert_reads(step_path(1), "hook/a", "written by a hook");
+    assert_int_equal(SIDESTEP_OK, verify(step_path(1)));
+}
+
+/* Whoever has the other name, or the file that a link leads to, may change it later. */
+TEST(a_file_with_other_names_is_taken_as_a_copy)
+{
+    char owned[PATH_MAX], linked[PATH_MAX], symbolic[PATH_MAX];
+
+    absolute(owned, "owned");
+    absolute(linked, "linked");
+    absolute(symbolic, "symbolic");
+    put(owned, "first");
+    assert_int_equal(link(owned, linked), 0);
+    assert_int_equal(symlink(owned, symbolic), 0);
+    take("linked", linked);
+    take("symbolic", symbolic);
+    ASSERT_OK(save_at(step_path(1)));
+    assert_int_not_equal(inode(inside(step_path(1), "linked")), inode(owned));
+    put(owned, "second");
+    assert_reads(step_path(1), "linked", "first");
+    assert_reads(step_path(1), "symbolic", "first");
+    assert_int_equal(unlink(linked), 0);
+    sidestep_state_dict_clear_files(world.state);
+    take("symbolic", symbolic); /* what it leads to has one name, which is not ours */
+    ASSERT_OK(save_at(step_path(2)));
+    put(owned, "third");
+    assert_reads(step_path(2), "symbolic", "second");
+    assert_int_equal(SIDESTEP_OK, verify(step_path(2)));
+}
+
+TEST(a_file_that_cannot_be_taken_fails_the_save)
+{
+    char gone[PATH_MAX];
+
+    assert_int_equal(SIDESTEP_EINVAL, sidestep_state_dict_add_file(world.state, "a", "here", 4,
+                                                                   SIDESTEP_FILE_TAKE, &err));
+    absolute(gone, "gone");
+    take("a", gone);
+    assert_int_equal(SIDESTEP_ENOTFOUND, save_at(step_path(1)));
+    assert_non_null(strstr(err.message, "file 'a'"));
+    assert_false(is_there(step_path(1)));
 }
 
 TEST(the_next_save_has_the_files_of_its_own)

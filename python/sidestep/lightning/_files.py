@@ -14,8 +14,8 @@ import torch
 from .._c.abi import Status
 from .._c.errors import make_error
 from .._checkpoint import Checkpoint
+from .._packing import REST, from_bytes, unpack
 from .._read import read
-from ._packing import REST, from_bytes, unpack
 
 META = "meta.pt"  # where Lightning's sharded strategies keep what is neither model nor optimizer
 _MODEL_KEYS = ("state_dict", "model")

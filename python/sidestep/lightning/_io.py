@@ -11,6 +11,7 @@ from typing import Any, Optional, Union
 from .._engine import engine_for
 from .._handle import SaveHandle
 from .._option_groups import SaveOptions, save_options
+from .._packing import pack
 from .._parents import make_parents
 from .._rotation import Rotation, under_way
 from .._torch.flatten import flatten
@@ -18,7 +19,6 @@ from .._torch.plugins import start_save
 from .._waiting import waits
 from ._files import read_directory
 from ._modules import of_fabric
-from ._packing import pack
 
 log = logging.getLogger("sidestep")
 _told: set[str] = set()
@@ -64,7 +64,7 @@ class SidestepCheckpointIO(_Base):
             raise TypeError("storage_options: a SidestepCheckpointIO has none; see its arguments")
         began, path = time.monotonic(), os.fspath(path)
         old = put_file_aside(path)
-        handle = self._start(checkpoint, path)
+        handle = self._start(checkpoint, path, began)
         self.rotation.add(handle)
         if old is not None:
             self.rotation.delete(old)
@@ -72,7 +72,7 @@ class SidestepCheckpointIO(_Base):
             handle.result()
         handle.stall_s = time.monotonic() - began
 
-    def _start(self, checkpoint: dict[str, Any], path: str) -> SaveHandle:
+    def _start(self, checkpoint: dict[str, Any], path: str, began: float) -> SaveHandle:
         engine = engine_for(None, no_dist=True, ways=self._options.ways)
         self.rotation.begin(path)
         make_parents(path)
@@ -86,6 +86,7 @@ class SidestepCheckpointIO(_Base):
             compress=self._options.compress,
             spread_s=self._options.spread_s,
             queue=self._queue,
+            began=began,
         )
 
     def load_checkpoint(

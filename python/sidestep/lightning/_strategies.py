@@ -27,6 +27,7 @@ from .._directory import described
 from .._engine import engine_for
 from .._files import FirstRank
 from .._handle import SaveHandle
+from .._packing import REST, to_bytes
 from .._parents import make_parents
 from .._read import read_file
 from .._rotation import Rotation
@@ -47,7 +48,6 @@ from ._io import (
     wait_for,
 )
 from ._modules import of_pytorch
-from ._packing import REST, to_bytes
 
 log = logging.getLogger("sidestep")
 _ModelParallel: Any = of_pytorch("strategies").ModelParallelStrategy
@@ -148,7 +148,7 @@ class SidestepSharded:
         for i, one in enumerate(checkpoint.get("optimizer_states", [])):
             state[f"optimizer_{i}"] = one
         self.rotation.begin(path)
-        handle = self._start(state, to_bytes(rest), path, step_of(checkpoint))
+        handle = self._start(state, to_bytes(rest), path, step_of(checkpoint), began)
         if is_first and old is not None:
             self.rotation.delete(old)
         if is_urgent(path) or waits():
@@ -156,7 +156,7 @@ class SidestepSharded:
         handle.stall_s = time.monotonic() - began
 
     def _start(
-        self, state: dict[str, Any], rest: bytes, path: str, step: Optional[int]
+        self, state: dict[str, Any], rest: bytes, path: str, step: Optional[int], began: float
     ) -> SaveHandle:
         engine = engine_for(None)
 
@@ -165,7 +165,7 @@ class SidestepSharded:
             return engine.states.get(flatten(state))
 
         files = {META: FirstRank(rest)}
-        handle = start_save(engine, path, made, files=files, step=step, queue=1)
+        handle = start_save(engine, path, made, files=files, step=step, queue=1, began=began)
         self.rotation.add(handle)
         if engine.rank == 0 and not is_url(path):
             self.rotation.then(handle, lambda failure: _replace_stocks(path, failure))

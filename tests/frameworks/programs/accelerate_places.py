@@ -7,14 +7,16 @@ Each function below is one case.  It asserts, and the program prints "passed NAM
 """
 
 import os
+import socket
 import sys
 from pathlib import Path
 
+import accelerate
 import torch
 from accelerate.utils import ProjectConfiguration
 
 import sidestep
-from sidestep.accelerate import Accelerator
+from sidestep.accelerate import Accelerator, export
 
 
 def made(project=None, limit=None, value=0.0):
@@ -81,6 +83,83 @@ def rotation_keeps_the_new_one(root):
     assert there == ["checkpoint_6", "checkpoint_7", "checkpoint_8"], there
 
 
+class Registered:
+    def __init__(self, state):
+        self.state = state
+
+    def state_dict(self):
+        return self.state
+
+    def load_state_dict(self, state):
+        self.state = state
+
+
+def objects(scale):
+    """A moving average, something with a parameter and bytes, and something small."""
+    average = {"steps": [torch.arange(20000.0) * scale, 3], ("a", 1): torch.full((2,), scale)}
+    parameter = torch.nn.Parameter(torch.full((20000,), scale))
+    return [average, {"w": parameter, "log": b"x" * 100_000, 7: None}, {"step": scale}]
+
+
+def is_same(a, b):
+    """Also in types, and in the order of dicts."""
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, torch.Tensor):
+        return torch.equal(a, b) and a.requires_grad == b.requires_grad
+    if isinstance(a, dict):
+        return list(a) == list(b) and all(is_same(a[key], b[key]) for key in a)
+    if isinstance(a, list):
+        return len(a) == len(b) and all(map(is_same, a, b))
+    return a == b
+
+
+def registered_objects(root):
+    """They come back as they were, also to stock after an export, and a save takes them once."""
+    accelerator, _ = made()
+    saved = [Registered(state) for state in objects(2.0)]
+    accelerator.register_for_checkpointing(*saved)
+    for name in ("one", "two"):
+        accelerator.save_state(str(root / name))
+        accelerator.wait_for_checkpoint()
+    small = {p.name: p.stat().st_size for p in (root / "two").glob("*.pkl")}
+    assert small["registered_0.pkl"] < 10_000 and "custom_checkpoint_0.pkl" not in small, small
+    export(str(root / "two"))
+    assert sidestep.load_metadata(root / "two").damage is None
+    for kind, name in ((Accelerator, "one"), (Accelerator, "two"), (accelerate.Accelerator, "two")):
+        other = kind(cpu=True)
+        [other.prepare(torch.nn.Linear(8, 8)) for _ in range(2)]
+        loaded = [Registered(state) for state in objects(0.0)]
+        other.register_for_checkpointing(*loaded)
+        other.load_state(str(root / name))
+        for one, expected in zip(loaded, objects(2.0)):
+            assert is_same(one.state, expected), (kind, one.state)
+
+
+def what_hooks_write_is_not_copied(root):
+    """It lies beside the checkpoint, and what a killed process has left there goes."""
+    accelerator, _ = made(str(root))
+    seen = []
+
+    def hook(models, weights, directory):
+        seen.append(Path(directory))
+        (seen[-1] / "unet").mkdir()
+        (seen[-1] / "unet" / "weights.bin").write_bytes(b"weights")
+        seen.append((seen[-1] / "unet" / "weights.bin").stat().st_ino)
+        weights.clear()
+
+    left = root / f".sidestep-hooks-{socket.gethostname()}-{2**22}-x"
+    (left / "unet").mkdir(parents=True)
+    accelerator.register_save_state_pre_hook(hook)
+    with sidestep.paused():
+        accelerator.save_state()
+        assert seen[0].parent == root and seen[0].exists() and not left.exists()
+    accelerator.wait_for_checkpoint()
+    saved = root / "checkpoints" / "checkpoint_0" / "unet" / "weights.bin"
+    assert saved.stat().st_ino == seen[1] and not seen[0].exists()
+    assert [p.name for p in root.iterdir()] == ["checkpoints"]
+
+
 def two_models_are_of_one_save(root):
     accelerator, models = made(value=1.0)
     accelerator.save_state(str(root / "out"))
@@ -130,6 +209,8 @@ def main():
     cases = (
         a_directory_that_is_there,
         rotation_keeps_the_new_one,
+        registered_objects,
+        what_hooks_write_is_not_copied,
         two_models_are_of_one_save,
         an_evaluator_changes_nothing,
     )
