@@ -19,12 +19,12 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Optional
+from typing import Any, NoReturn, Optional, TypeVar
 
 from ._c.abi import GcReport, Status
 from ._c.calls import call
 from ._c.checked import absolute, is_url
-from ._c.errors import Error
+from ._c.errors import Error, reworded
 from ._c.library import lib
 from ._checkpoint import Checkpoint, CheckpointMetadata
 from ._engine import engine_for
@@ -35,6 +35,7 @@ from ._read import load_metadata
 from ._waiting import waits
 
 log = logging.getLogger("sidestep")
+T = TypeVar("T")
 
 _NUMBER = re.compile("0|[1-9][0-9]{0,17}")
 _HOOKS = ".sidestep-hooks"  # the beginning of the names of directories for hooks
@@ -250,27 +251,105 @@ def has_files(path: str) -> bool:
     return found is not None and bool(found.files)
 
 
-def newest(root: str, prefix: str, problem: Callable[[str], Optional[str]]) -> int:
-    """The number of the newest directory ``PREFIX-NUMBER`` in ``root`` that is whole; -1: there is
-    none.  ``problem`` finds further defects of a directory.  The log names what is passed over."""
+def newest(
+    root: str,
+    prefix: str,
+    problem: Callable[[str], Optional[str]],
+    below: Optional[int] = None,
+) -> int:
+    """The number of the newest directory ``PREFIX-NUMBER`` in ``root`` that is whole, as far as
+    names, sizes and the bytes of small files tell; -1: there is none.
+
+    problem  finds further defects of a directory
+    below    only numbers below this
+    The log names what is passed over.
+    """
     for number in reversed(numbers_in(root, prefix)):
+        if below is not None and number >= below:
+            continue
         path = os.path.join(root, f"{prefix}{number}")
-        reason = problem(path) or damage_of(path)
+        reason = problem(path) or damage_of(path) or _damaged_file(path)
         if reason is None:
             return number
-        log.warning("resume: passed over '%s': %s", path, reason)
+        tell_passed_over(path, reason)
     return -1
 
 
-def newest_on_all(root: str, prefix: str, problem: Callable[[str], Optional[str]]) -> int:
+def newest_on_all(
+    root: str,
+    prefix: str,
+    problem: Callable[[str], Optional[str]],
+    below: Optional[int] = None,
+) -> int:
     """Rank 0's `newest`; the same on all ranks.  Collective."""
     from ._torch.load import agreed
 
     engine, number = engine_for(), -1
     with agreed(engine, root):
         if engine.rank == 0:
-            number = newest(root, prefix, problem)
+            number = newest(root, prefix, problem, below)
     return engine.max_of(number + 1) - 1
+
+
+def from_newest(
+    root: str,
+    prefix: str,
+    problem: Callable[[str], Optional[str]],
+    load: Callable[[str], T],
+    is_of_load: Callable[[Error], bool] = lambda error: True,
+) -> Optional[T]:
+    """What ``load`` returns of the newest directory that is whole; None: there is none.
+
+    If ``load``, which reads all of its bytes, finds them damaged, it is called again with the one
+    before, and so on.  Collective.  Errors: that of the newest, if all are damaged.
+    ``is_of_load``: whether an error is of the load, if ``load`` goes on to do other things.
+    """
+    first: Optional[Error] = None
+    below: Optional[int] = None
+    while True:
+        below = newest_on_all(root, prefix, problem, below)
+        path = os.path.join(root, f"{prefix}{below}")
+        try:
+            if below >= 0:
+                return load(path)
+        except Error as error:
+            if error.status != Status.ECORRUPT or not is_of_load(error):
+                raise
+            first = first or error
+            tell_passed_over(path, error.message)
+        if below < 0 and first is not None:
+            raise first
+        if below < 0:
+            return None
+
+
+def tell_passed_over(path: str, reason: str) -> None:
+    """Warn of a checkpoint that is damaged.  It stays where it is."""
+    log.warning("resume: passed over '%s': %s", path, reason)
+
+
+def raise_advised(error: Error, path: str, advice: str) -> NoReturn:
+    """Raise ``error``, with advice if it says that the checkpoint ``path``, which was asked for by
+    name, is damaged."""
+    if error.status != Status.ECORRUPT:
+        raise error
+    raise reworded(error, f"{error.message}; '{path}' was asked for: {advice}") from error
+
+
+def _damaged_file(path: str) -> Optional[str]:
+    """Which small file is damaged, by its hash: frameworks read them without a check."""
+    found = described(path)
+    if found is None or not found.files:
+        return None
+    try:
+        with Checkpoint(path) as opened:
+            for name in opened.file_names():
+                opened.file(name)
+    except Error as error:
+        if error.status != Status.ECORRUPT:
+            raise
+        return error.message
+    return None
 
 
 def highest_on_all(root: str, prefix: str) -> int:

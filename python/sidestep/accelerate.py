@@ -27,15 +27,17 @@ import accelerate
 from accelerate.utils import DistributedType
 
 from ._c.checked import a_path, absolute, is_url
+from ._c.errors import Error
 from ._checkpoint import Checkpoint
 from ._directory import (
     DirectorySave,
     delete_oldest,
     for_hooks,
+    from_newest,
     has_files,
     highest_on_all,
-    newest_on_all,
     numbers_in,
+    raise_advised,
     save,
     taken_from,
     tell_loaded,
@@ -125,9 +127,31 @@ class Accelerator(accelerate.Accelerator):
         """See `accelerate.Accelerator`.  Collective.  Without ``input_dir``, with automatic
         naming: the newest checkpoint that is whole."""
         self.wait_for_checkpoint()
+        naming = self.project_configuration.automatic_checkpoint_naming
+        if input_dir is not None or not naming:
+            advice = "load an older one"
+            if naming:
+                advice += "; load_state() without a name takes the newest that is whole"
+            try:
+                self._load(input_dir, load_kwargs, more)
+            except Error as error:
+                raise_advised(error, str(input_dir), advice)
+            return
+
+        def load_one(path: str) -> bool:
+            self._load(path, load_kwargs, more)
+            return True
+
+        if not from_newest(self._home(), _PREFIX, lambda path: None, load_one):
+            raise ValueError(f"there is no checkpoint that is whole in '{self._home()}'")
+
+    def _load(
+        self,
+        input_dir: Optional[Path],
+        load_kwargs: Optional[dict[str, Any]],
+        more: dict[str, Any],
+    ) -> None:
         began = time.monotonic()
-        if input_dir is None and self.project_configuration.automatic_checkpoint_naming:
-            input_dir = self._newest()
         place = None if input_dir is None else absolute(os.path.expanduser(input_dir))
         if place is None or not has_files(place):
             with ours_loads():
@@ -222,13 +246,6 @@ class Accelerator(accelerate.Accelerator):
                 load({f"model_{i}": {"values": values}}, checkpoint_id=place)
         for i, optimizer in enumerate(self._optimizers):
             load_optimizer(optimizer, place, f"optimizer_{i}")
-
-    def _newest(self) -> str:
-        root = self._home()
-        number = newest_on_all(root, _PREFIX, lambda path: None)
-        if number < 0:
-            raise ValueError(f"there is no checkpoint that is whole in '{root}'")
-        return os.path.join(root, f"{_PREFIX}{number}")
 
 
 def _number_of(path: str) -> Optional[int]:

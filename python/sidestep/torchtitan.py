@@ -25,8 +25,15 @@ from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 from torchtitan.components.checkpointer import CheckpointManager as _Stock
 
 from ._c.abi import Status
-from ._c.errors import make_error
-from ._directory import collect_garbage, damage_of, delete_oldest, names_in
+from ._c.errors import Error, make_error
+from ._directory import (
+    collect_garbage,
+    damage_of,
+    delete_oldest,
+    names_in,
+    raise_advised,
+    tell_passed_over,
+)
 from ._handle import SaveHandle, in_background
 from ._metrics import Costs
 from ._redirect import ours_everywhere
@@ -42,6 +49,8 @@ class _Saves:
     """Goes before a ``CheckpointManager`` of torchtitan in the bases of a class."""
 
     _step: Optional[int] = None  # that is being saved
+    _found = ""  # the newest that is whole, as far as names and sizes tell
+    _damaged: dict[str, str]  # those whose bytes a load has found damaged, and why
 
     def dcp_save(self, *args: Any, **kwargs: Any) -> Any:
         """See torchtitan; torch's functions that it calls are ours."""
@@ -89,7 +98,17 @@ class _Saves:
         me: Any = self
         if dist.is_initialized() and me._should_purge():
             collect_garbage(me.folder)
-        return bool(super()._load(step))  # type: ignore[misc]
+        self._damaged = {}
+        while True:
+            self._found = ""
+            try:
+                return bool(super()._load(step))  # type: ignore[misc]
+            except Error as error:
+                if error.status == Status.ECORRUPT and self._found:
+                    self._damaged[self._found] = error.message
+                    continue
+                advice = "load_step=-1 takes the newest that is whole"
+                raise_advised(error, f"step {step}", advice)
 
     def _find_load_step(self, folder: str = "") -> int:
         """The newest that is whole.  What is passed over is logged.
@@ -105,10 +124,11 @@ class _Saves:
         damaged = ""
         for step in sorted(steps, reverse=True):
             path = me._create_checkpoint_id(step, root)
-            problem = _problem(path)
+            problem = self._damaged.get(path) or _problem(path)
             if problem is None:
+                self._found = path
                 return step
-            log.warning("load: passed over '%s': %s", path, problem)
+            tell_passed_over(path, problem)
             if os.path.exists(os.path.join(path, ".metadata")):
                 damaged = damaged or f"'{path}': {problem}"
         if damaged:

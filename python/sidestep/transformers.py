@@ -18,7 +18,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property, partialmethod
 from typing import Any, Optional, Union, cast
 
@@ -28,12 +28,14 @@ from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
 from transformers.trainer_utils import sort_checkpoints
 from transformers.utils import is_sagemaker_mp_enabled, is_torch_xla_available
 
+from ._c.errors import Error
 from ._directory import (
     DirectorySave,
     delete_oldest,
     described,
     for_hooks,
-    newest_on_all,
+    from_newest,
+    raise_advised,
     save,
     taken_from,
     tell_loaded,
@@ -75,6 +77,7 @@ class SidestepMixin:
     _taking: Optional[_Taking] = None  # the save whose files are being written
     _follows: bool = False  # on_save() is called after _save_checkpoint()
     _load_began = 0.0
+    _unreadable: Optional[Error] = None  # why the last load has failed
 
     @cached_property
     def _costs(self) -> Costs:
@@ -86,13 +89,32 @@ class SidestepMixin:
         self, resume_from_checkpoint: Union[str, bool, None] = None, *args: Any, **kwargs: Any
     ) -> Any:
         """See `transformers.Trainer`.  With ``True`` it resumes from the newest checkpoint that
-        is whole."""
+        is whole: if the load finds it damaged, from the one before."""
         me: Any = self
-        if resume_from_checkpoint:
-            resume_from_checkpoint = _chosen(resume_from_checkpoint, me.args.output_dir)
-        done = super().train(resume_from_checkpoint, *args, **kwargs)  # type: ignore[misc]
-        self.wait_for_checkpoint()
-        return done
+
+        def train(checkpoint: Any) -> Any:
+            done = super(SidestepMixin, me).train(checkpoint, *args, **kwargs)  # type: ignore[misc]
+            self.wait_for_checkpoint()
+            return (done,)
+
+        if isinstance(resume_from_checkpoint, bool) and resume_from_checkpoint:
+            return _from_newest(self, me.args.output_dir, train)[0]
+        try:
+            return train(resume_from_checkpoint)[0]
+        except Error as error:
+            if error is not self._unreadable:
+                raise
+            advice = "resume_from_checkpoint=True takes the newest that is whole"
+            raise_advised(error, str(resume_from_checkpoint), advice)
+
+    @contextlib.contextmanager
+    def _reads(self) -> Iterator[None]:
+        """Inside, errors are those of a checkpoint that is loaded."""
+        try:
+            yield
+        except Error as error:
+            self._unreadable = error
+            raise
 
     def wait_for_checkpoint(self) -> None:
         """Until the save under way, if there is one, is committed.  Collective.  Raises what it has
@@ -187,19 +209,21 @@ class SidestepMixin:
         me: Any = self
         self._load_began = time.monotonic()
         if not has_plain(resume_from_checkpoint):
-            with _loads(resume_from_checkpoint):
+            with self._reads(), _loads(resume_from_checkpoint):
                 super()._load_from_checkpoint(resume_from_checkpoint, model)  # type: ignore[misc]
             return
         _refuse_fsdp(me, resume_from_checkpoint)
-        load({"model": _unwrapped(me, model)}, checkpoint_id=resume_from_checkpoint)
+        with self._reads():
+            load({"model": _unwrapped(me, model)}, checkpoint_id=resume_from_checkpoint)
 
     def _load_optimizer_and_scheduler(self, checkpoint: Optional[str]) -> None:
         me: Any = self
         if checkpoint is None or not has_plain(checkpoint):
-            with _loads(checkpoint):
+            with self._reads(), _loads(checkpoint):
                 super()._load_optimizer_and_scheduler(checkpoint)  # type: ignore[misc]
         else:
-            load_optimizer(me.optimizer, checkpoint)
+            with self._reads():
+                load_optimizer(me.optimizer, checkpoint)
             path = os.path.join(checkpoint, "scheduler.pt")
             me.lr_scheduler.load_state_dict(torch.load(path, weights_only=True))
         if checkpoint is not None:
@@ -392,18 +416,15 @@ def _rotate(target: str, limit: int, best: Optional[str]) -> None:
 # ---------------------------------------------------------------- what is loaded
 
 
-def _chosen(wanted: Union[str, bool], output_dir: str) -> str:
-    """The checkpoint to resume from: the same on all ranks.  Collective.
+def _from_newest(trainer: Any, root: str, train: Callable[[Any], Any]) -> Any:
+    """What ``train`` returns of the newest checkpoint that is whole.  Collective.
 
-    ValueError: there is none that is whole.
+    ValueError: there is none.
     """
-    root = output_dir if isinstance(wanted, bool) else os.path.dirname(os.path.abspath(wanted))
-    step = newest_on_all(root, _PREFIX, _problem)
-    if not isinstance(wanted, bool):
-        return wanted
-    if step < 0:
-        raise ValueError(f"No valid checkpoint found in output directory ({output_dir})")
-    return os.path.join(output_dir, f"{_PREFIX}{step}")
+    found = from_newest(root, _PREFIX, _problem, train, lambda error: error is trainer._unreadable)
+    if found is None:
+        raise ValueError(f"No valid checkpoint found in output directory ({root})")
+    return found
 
 
 def _problem(path: str) -> Optional[str]:

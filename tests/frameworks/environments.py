@@ -100,6 +100,20 @@ class Environment:
         return Ended(process.wait(), output)
 
 
+def flip(checkpoint: Path, name: str, share: float = 0.5) -> None:
+    """Flip a bit of file ``name`` of a checkpoint, at that share of its length or after it, where
+    data is: not between tensors.  A save in place adds an id to names."""
+    stem, dot, end = name.partition(".")
+    (file,) = [*checkpoint.glob(name), *checkpoint.glob(f"{stem}.*{dot}{end}")]
+    found = bytearray(file.read_bytes())
+    begin = int(share * len(found))
+    places = range(begin, len(found) - 256)
+    parts = ((at, found[at : at + 256]) for at in places)
+    data = (at for at, part in parts if part.count(0) < 32 and b"PK" not in part)
+    found[next(data, begin - 128) + 128] ^= 4
+    file.write_bytes(found)
+
+
 def find(name: str) -> Environment:
     """The environment of the framework ``name``.  Skips the test if there is none."""
     place = TOP / ".venv" / "frameworks" / name

@@ -4,7 +4,7 @@
 import shutil
 
 import pytest
-from environments import LAUNCH, LAUNCH_FSDP, TOP
+from environments import LAUNCH, LAUNCH_FSDP, TOP, flip
 
 SLOW = {"SIDESTEP_WRITE_BYTES_PER_SECOND": "5000"}  # a save takes longer than the steps after it
 PROGRAM = "accelerate_train.py"
@@ -47,6 +47,19 @@ def test_killed_after_the_commit(transformers, stock, tmp_path):
     ended = transformers.run(PROGRAM, tmp_path, 6, "limit=1", "resume=auto")
     assert_same_end(ended, stock[1], 5)
     assert names(tmp_path) == ["checkpoint_2"]
+
+
+@pytest.mark.parametrize("name", ["__0_0.distcp", "random_states_0.pkl"])
+def test_flipped_bits_are_passed_over(transformers, stock, tmp_path, name):
+    transformers.run(PROGRAM, tmp_path, 6).ok()
+    newest = tmp_path / "checkpoints" / "checkpoint_2"
+    flip(newest, name)
+    ended = transformers.run(PROGRAM, tmp_path, 6, f"resume={newest}")
+    assert ended.status == 1
+    assert "was asked for: load an older one; load_state() without a name takes" in ended.output
+    ended = transformers.run(PROGRAM, tmp_path, 6, "resume=auto")
+    assert_same_end(ended, stock[1], 5)
+    assert f"passed over '{newest}'" in ended.output
 
 
 def test_stock_is_loaded_by_ours(transformers, stock, tmp_path):

@@ -81,6 +81,22 @@ def test_killed_in_a_save_and_resumed(runs, tmp_path, strategy):
     assert of_step(STEPS) in entries(tmp_path)
 
 
+@pytest.mark.parametrize("strategy", ["ddp", "parallel"])
+def test_flipped_bits_are_passed_over(runs, tmp_path, strategy):
+    """ckpt_path="last" goes back to the one before; a path that is given does not."""
+    _, losses = runs.undisturbed(strategy)
+    runs.run(tmp_path, strategy, "--save-last", "true", "--steps", SAVED).ok()
+    for name in ("last.ckpt", of_step(SAVED)):
+        environments.flip(tmp_path / name, "__0_0.distcp")
+    ended = runs.run(tmp_path, strategy, "--resume", tmp_path / "last.ckpt")
+    assert ended.status != 0
+    assert 'was asked for: ckpt_path="last" takes the newest that is whole' in ended.output
+    ended = runs.run(tmp_path, strategy, "--resume", "last")
+    ended.ok()
+    assert losses_of(ended) == since(3, losses)
+    assert f"passed over '{tmp_path / 'last.ckpt'}'" in ended.output
+
+
 def test_a_resume_from_elsewhere_has_other_losses(runs, tmp_path):
     """The comparison above does notice: from step 3, where step 6 was meant, they differ."""
     root, losses = runs.undisturbed("auto")

@@ -5,7 +5,7 @@ import json
 import shutil
 
 import pytest
-from environments import TOP
+from environments import TOP, flip
 
 import sidestep
 
@@ -69,6 +69,14 @@ def test_one_goes_on_from_the_other(torchtitan, stock, tmp_path):
 def test_what_is_damaged_is_passed_over(torchtitan, stock, tmp_path):
     torchtitan.run(PROGRAM, tmp_path, 6, ranks=2).ok()
     (tmp_path / "checkpoint" / "step-6" / "__1_0.distcp").unlink()
+    ended = torchtitan.run(PROGRAM, tmp_path, 7, ranks=2)
+    assert_same_end(ended, stock[1], 5)
+    assert "passed over" in ended.output
+
+
+def test_flipped_bits_are_passed_over(torchtitan, stock, tmp_path):
+    torchtitan.run(PROGRAM, tmp_path, 6, ranks=2).ok()
+    flip(tmp_path / "checkpoint" / "step-6", "__1_0.distcp")
     ended = torchtitan.run(PROGRAM, tmp_path, 7, ranks=2)
     assert_same_end(ended, stock[1], 5)
     assert "passed over" in ended.output

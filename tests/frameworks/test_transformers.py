@@ -4,7 +4,7 @@
 import shutil
 
 import pytest
-from environments import LAUNCH, LAUNCH_FSDP, TOP
+from environments import LAUNCH, LAUNCH_FSDP, TOP, flip
 
 SLOW = {"SIDESTEP_WRITE_BYTES_PER_SECOND": "20000"}  # a save takes longer than the steps after it
 PROGRAM = "hf_train.py"
@@ -94,6 +94,27 @@ def test_what_is_damaged_or_half_is_passed_over(transformers, stock, tmp_path):
     assert "passed over" in ended.output
 
 
+@pytest.mark.parametrize(
+    ("name", "share"),
+    [("__0_0.distcp", 0.2), ("__0_0.distcp", 0.8), ("scheduler.pt", 0.5)],
+    ids=["early", "late", "small"],
+)
+def test_flipped_bits_are_passed_over(transformers, stock, tmp_path, name, share):
+    transformers.run(PROGRAM, tmp_path, 6).ok()
+    flip(tmp_path / "checkpoint-6", name, share)
+    words = PROGRAM, tmp_path, 6
+    if name.startswith("__"):
+        ended = transformers.run(*words, f"resume={tmp_path / 'checkpoint-6'}")
+        assert ended.status == 1
+        assert "was asked for: resume_from_checkpoint=True takes" in ended.output
+    ended = transformers.run(*words, "resume=true")
+    assert_same_end(ended, stock[1], 5)
+    assert f"passed over '{tmp_path / 'checkpoint-6'}'" in ended.output
+    for step in (2, 4, 6):
+        flip(tmp_path / f"checkpoint-{step}", "__0_0.distcp")
+    assert transformers.run(*words, "resume=true").status == 1, "it does not begin anew"
+
+
 def test_what_is_kept_and_the_best(transformers, tmp_path):
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     words = 8, "best=true", "limit=2"
@@ -129,6 +150,9 @@ def test_two_ranks_of_fsdp(transformers, tmp_path):
     assert_same_end(transformers.run(PROGRAM, ours, *words, "by=stock", **fsdp), whole, 5)
     words = 6, "fsdp=true", f"resume={theirs / 'checkpoint-4'}"
     assert_same_end(transformers.run(PROGRAM, ours, *words, **fsdp), whole, 5)
+    flip(ours / "checkpoint-6", "__1_0.distcp")
+    ended = transformers.run(PROGRAM, ours, 6, "fsdp=true", "resume=true", **fsdp)
+    assert_same_end(ended, whole, 5)
 
 
 def test_the_example(transformers, tmp_path):

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Three functions of Lightning that have no seam, and have to know of directories and of saves that
-are under way.  Each does what it did for everything else."""
+"""Functions of Lightning that have no seam, and have to know of directories, of saves under way, and
+of damage that a load finds.  Each does what it did for everything else."""
 
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, Optional
 
+from .._c.abi import Status
+from .._c.errors import Error
+from .._directory import described, names_in, raise_advised, tell_passed_over
 from .._rotation import under_way
 from ._files import read_directory
 from ._io import free_name, wait_for
@@ -14,7 +17,9 @@ from ._modules import of_fabric, of_pytorch
 
 _io = of_fabric("utilities.cloud_io")
 _Callback: Any = of_pytorch("callbacks.model_checkpoint").ModelCheckpoint
+_Connector: Any = of_pytorch("trainer.connectors.checkpoint_connector")._CheckpointConnector
 _load = _io._load
+_parse, _resume = _Connector._parse_ckpt_path, _Connector.resume_start
 _link = _Callback._link_checkpoint
 
 
@@ -62,6 +67,48 @@ def _move_link(filepath: str, linkpath: str, failure: Any) -> None:
     os.replace(part, linkpath)
 
 
+def parse_path(self: Any, state_fn: Any, ckpt_path: Any, **how: Any) -> Any:
+    """Keep in mind whether Lightning has chosen the path: ``ckpt_path="last"``, or of a requeued
+    job."""
+    found = _parse(self, state_fn, ckpt_path, **how)
+    chooses = ckpt_path in ("last", "hpc") or (ckpt_path is None and state_fn.value == "fit")
+    self._sidestep_chose = found if chooses else None
+    return found
+
+
+def resume_start(self: Any, checkpoint_path: Any = None, weights_only: Any = None) -> None:
+    """If the bytes of a checkpoint that Lightning has chosen are damaged, take the one before."""
+    wanted, tried = checkpoint_path, []
+    first: Optional[Error] = None
+    while checkpoint_path is not None or first is None:
+        try:
+            _resume(self, checkpoint_path, weights_only)
+            return
+        except Error as error:
+            if error.status != Status.ECORRUPT or wanted != getattr(self, "_sidestep_chose", None):
+                advice = 'ckpt_path="last" takes the newest that is whole'
+                raise_advised(error, os.fspath(checkpoint_path), advice)
+            first = first or error
+            tell_passed_over(os.fspath(checkpoint_path), error.message)
+            tried.append(os.path.realpath(checkpoint_path))
+        before = _before(os.path.dirname(checkpoint_path), tried)
+        checkpoint_path = self.trainer.strategy.broadcast(before)
+    raise first
+
+
+def _before(directory: str, tried: list[str]) -> Optional[str]:
+    """The checkpoint of sidestep in ``directory`` with the highest step that names and sizes show
+    to be whole, but none of ``tried``."""
+    found = []
+    for name in names_in(directory):
+        path = os.path.join(directory, name)
+        if name.endswith(".ckpt") and os.path.isdir(path) and os.path.realpath(path) not in tried:
+            one = described(path)
+            if one is not None and one.damage is None and one.step is not None:
+                found.append((one.step, path))
+    return max(found)[1] if found else None
+
+
 def apply() -> None:
     """Put them in their places."""
     for module, name in (
@@ -71,5 +118,7 @@ def apply() -> None:
     ):
         if getattr(module, name, None) is _load:
             setattr(module, name, load)
+    _Connector._parse_ckpt_path = parse_path
+    _Connector.resume_start = resume_start
     _Callback.file_exists = file_exists
     _Callback._link_checkpoint = staticmethod(link_checkpoint)
