@@ -64,7 +64,7 @@ from ._torch.load import agreed, load
 log = logging.getLogger("sidestep")
 
 _PREFIX = "checkpoint_"
-_NUMBERED = re.compile(r"(?:^|[/_-])(?:checkpoint|step)[_-](\d{1,18})$")
+_STEP = re.compile(r"(?:^|[/_-])(?:checkpoint-|step[_-])(\d{1,18})$")
 _told: set[str] = set()
 Path = Union[str, "os.PathLike[str]"]
 
@@ -112,7 +112,7 @@ class Accelerator(accelerate.Accelerator):
                 lambda: with_aliases(files, aliases),
                 then=(lambda: _rotate(home, limit, target)) if rotates else None,
                 holds=opened,
-                step=_number_of(target),
+                step=_step_of(target),
                 began=began,
             )
         self._costs.note(self._saving.handle)
@@ -165,7 +165,7 @@ class Accelerator(accelerate.Accelerator):
                 put_together(place, directory),
             ):
                 super().load_state(directory, load_kwargs, **more)
-        tell_loaded(_number_of(place), place, began)
+        tell_loaded(_step_of(place), place, began)
 
     def wait_for_checkpoint(self) -> None:
         """Until the save under way, if there is one, is committed.  Collective.  Raises what it has
@@ -248,9 +248,10 @@ class Accelerator(accelerate.Accelerator):
             load_optimizer(optimizer, place, f"optimizer_{i}")
 
 
-def _number_of(path: str) -> Optional[int]:
-    """That of "checkpoint_3" or "step_500", as Accelerate and its examples name directories."""
-    found = _NUMBERED.search(path.rstrip("/"))
+def _step_of(path: str) -> Optional[int]:
+    """That of "step_500" or "checkpoint-500", as Accelerate's and other examples name directories.
+    Automatic naming counts saves, and nobody tells Accelerate the step."""
+    found = _STEP.search(path.rstrip("/"))
     return None if found is None else int(found[1])
 
 

@@ -16,7 +16,7 @@ import os
 import re
 import time
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, Literal, Optional, TypeVar
 
@@ -175,12 +175,16 @@ class CheckpointManager(_Saves, _Stock):
 
 def with_sidestep(kind: Kind) -> Kind:
     """A subclass of ``kind``, a ``CheckpointManager`` of torchtitan's or a subclass of it, with
-    saves and loads by sidestep, and with a ``Config`` of its own."""
+    saves and loads by sidestep, and with a ``Config`` of its own: where that of ``kind`` has
+    ``async_mode="disabled"`` by default, it has "async"."""
     stock: Any = kind
+    mode: Any = {one.name: one.default for one in fields(stock.Config)}["async_mode"]
 
     @dataclass(kw_only=True, slots=True)
     class Config(stock.Config):
-        pass
+        async_mode: Literal["disabled", "async", "async_with_pinned_mem"] = (
+            "async" if mode == "disabled" else mode
+        )
 
     Config.__qualname__ = f"{kind.__qualname__}.Config"
     names = {"Config": Config, "__doc__": kind.__doc__, "__module__": __name__}

@@ -97,6 +97,20 @@ def test_flipped_bits_are_passed_over(runs, tmp_path, strategy):
     assert f"passed over '{tmp_path / 'last.ckpt'}'" in ended.output
 
 
+@pytest.mark.parametrize("how", ["lost", "kept"])
+def test_the_place_in_shuffled_data_under_ddp(lightning, tmp_path, how):
+    """It is lost with Lightning's sampler, which a warning says once, and kept with what it names."""
+    ended = lightning.run("lightning_position.py", tmp_path, how, ranks=2)
+    rows = ended.values("rows")
+    ended.ok()
+    assert len(rows) == 6
+    warnings = [line for line in ended.values("LOG") if "StatefulDistributedSampler(" in line]
+    assert len(warnings) == (1 if how == "lost" else 0)
+    again = lightning.run("lightning_position.py", tmp_path, how, tmp_path / of_step(3), ranks=2)
+    again.ok()
+    assert (again.values("rows") == rows[3:]) == (how == "kept")
+
+
 def test_a_resume_from_elsewhere_has_other_losses(runs, tmp_path):
     """The comparison above does notice: from step 3, where step 6 was meant, they differ."""
     root, losses = runs.undisturbed("auto")

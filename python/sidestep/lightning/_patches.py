@@ -1,18 +1,20 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Functions of Lightning that have no seam, and have to know of directories, of saves under way, and
-of damage that a load finds.  Each does what it did for everything else."""
+"""Functions of Lightning that have no seam, and have to know of directories, of saves under way,
+and of damage that a load finds.  Each does what it did for everything else."""
 
 from __future__ import annotations
 
 import os
 from typing import Any, Optional
 
+from torch.utils.data.distributed import DistributedSampler
+
 from .._c.abi import Status
 from .._c.errors import Error
-from .._directory import described, names_in, raise_advised, tell_passed_over
+from .._directory import described, names_in, raise_advised, tell_once, tell_passed_over
 from .._rotation import under_way
 from ._files import read_directory
-from ._io import free_name, wait_for
+from ._io import SidestepCheckpointIO, free_name, wait_for
 from ._modules import of_fabric, of_pytorch
 
 _io = of_fabric("utilities.cloud_io")
@@ -20,6 +22,14 @@ _Callback: Any = of_pytorch("callbacks.model_checkpoint").ModelCheckpoint
 _Connector: Any = of_pytorch("trainer.connectors.checkpoint_connector")._CheckpointConnector
 _load = _io._load
 _parse, _resume = _Connector._parse_ckpt_path, _Connector.resume_start
+_dump = _Connector.dump_checkpoint
+_told: set[str] = set()
+_LOST = (
+    "a resume in the middle of an epoch will see other data: Lightning gave the StatefulDataLoader "
+    "a sampler that shuffles and has no state.  Use Trainer(use_distributed_sampler=False) and "
+    "StatefulDataLoader(data, sampler=StatefulDistributedSampler(data, world_size, rank)) of "
+    "torchdata.stateful_dataloader.sampler"
+)
 _link = _Callback._link_checkpoint
 
 
@@ -109,6 +119,32 @@ def _before(directory: str, tried: list[str]) -> Optional[str]:
     return max(found)[1] if found else None
 
 
+def dump_checkpoint(self: Any, *args: Any, **how: Any) -> Any:
+    """Warn once if the place in the data will not be in it."""
+    if self.trainer.is_global_zero and _saves(self.trainer.strategy):
+        loaders = getattr(self.trainer.fit_loop, "_combined_loader", None)
+        if any(map(_loses_place, getattr(loaders, "flattened", []))):
+            tell_once(_LOST, _told)
+    return _dump(self, *args, **how)
+
+
+def _saves(strategy: Any) -> bool:
+    """Whether checkpoints are ours."""
+    io = getattr(strategy, "checkpoint_io", None)
+    return hasattr(strategy, "saves_shards") or isinstance(io, SidestepCheckpointIO)
+
+
+def _loses_place(loader: Any) -> bool:
+    batches = getattr(loader, "batch_sampler", None)
+    sampler = getattr(batches, "sampler", getattr(loader, "sampler", None))
+    return (
+        hasattr(loader, "state_dict")
+        and isinstance(sampler, DistributedSampler)
+        and sampler.shuffle
+        and not hasattr(sampler, "state_dict")
+    )
+
+
 def apply() -> None:
     """Put them in their places."""
     for module, name in (
@@ -120,5 +156,6 @@ def apply() -> None:
             setattr(module, name, load)
     _Connector._parse_ckpt_path = parse_path
     _Connector.resume_start = resume_start
+    _Connector.dump_checkpoint = dump_checkpoint
     _Callback.file_exists = file_exists
     _Callback._link_checkpoint = staticmethod(link_checkpoint)

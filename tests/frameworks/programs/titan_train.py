@@ -53,7 +53,7 @@ def manager(directory, parts, progress):
     config = kind.Config(
         enable=True,
         interval=2,
-        async_mode=options.get("mode", "async"),
+        **({"async_mode": options["mode"]} if "mode" in options else {}),
         keep_latest_k=int(options.get("keep", 10)),
         last_save_model_only="last" in options,
         last_save_in_hf=options.get("last") == "hf",
@@ -63,6 +63,7 @@ def manager(directory, parts, progress):
         initial_load_in_hf="hf" in options,
         exclude_from_loading=options["exclude"].split(",") if "exclude" in options else [],
     )
+    print("mode", config.async_mode, flush=True)
     parts.update(states={"train_state": progress}, sd_adapter=Adapter(None, options.get("index")))
     return config.build(**parts, base_folder=directory)
 
