@@ -43,7 +43,8 @@ class Prints(transformers.TrainerCallback):
 
     def on_log(self, args, state, control, logs=None, **rest):
         if state.is_world_process_zero and "loss" in logs:
-            print("loss", state.global_step, logs["loss"].hex(), flush=True)
+            sys.stdout.write(f"loss {state.global_step} {logs['loss'].hex()}\n")  # at once
+            sys.stdout.flush()
 
     def on_step_end(self, args, state, control, **rest):
         if options.get("kill") == str(state.global_step - 1):

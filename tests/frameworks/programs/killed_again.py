@@ -1,19 +1,27 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A training that is killed by SIGKILL again and again, and resumed each time.
+"""Trainings that are killed by SIGKILL again and again, and resumed each time.
 
-    killed_again.py KIND DIRECTORY KILLS [control=delete|random]
+    killed_again.py KIND DIRECTORY KILLS [control=delete|random|anew]
 
 KIND is accelerate, transformers, lightning or torchtitan.  This process imports the framework once,
-and forks each start of the training: so a start takes less than a second.  It puts files of its own
-beside and into the checkpoints.  At the end it compares these files, and the losses of all steps
-with those of a run that was never killed.  It prints "kills N resumed N steps N files N", and
-"wrong WHAT" for each thing that is wrong.
+with all that a first training has imported, and forks each start: a start then takes some tenths of
+a second.  A training of STEPS steps is started until one start comes to its end by itself; then
+what is there is judged, and the next training begins in a directory of its own, until KILLS starts
+were killed.
+
+Files of a user are put beside and into the checkpoints, while a training runs and after a kill, and
+into all that a kill has left.  Judged is: each start goes on after the newest checkpoint that was
+committed before it; all losses are those of a training that was never killed; these files are all
+there, byte for byte; and nothing else is left of killed saves.  It prints "kills N trainings N
+resumed N files N seconds N", and "wrong WHAT" for each thing that is wrong.
 
 control=delete  the adapters delete directories whole, as they once did: files must be missing
 control=random  random numbers are not restored: losses must differ
+control=anew    nothing is resumed: starts must go back
 """
 
 import contextlib
+import gc
 import importlib
 import os
 import random
@@ -24,36 +32,45 @@ import signal
 import socket
 import sys
 import time
+import traceback
 from pathlib import Path
 
 HERE = Path(__file__).parent
 PATIENCE_S = 300
+STEPS = 60  # of a training; on an idle machine, three or four kills end it
 LOSS = re.compile(r"loss (\d+) (0x[0-9a-f.]+p[+-]\d+)")  # other lines may come between
+NUMBER = re.compile(r"(?:checkpoint[-_]|step[-=])(\d+)")
 
 
 class Kind:
-    def __init__(self, program, modules, home, words, resume):
+    """program   one of this directory; modules: what this process imports for it
+    home      where its checkpoints are, in its directory
+    words     its further words; resume: those of a start that is not the first one
+    goes_on   the first step of a start, when NUMBER is the newest that is committed
+    """
+
+    def __init__(self, program, modules, home, words, resume, goes_on):
         self.program, self.modules, self.home = program, modules, home
-        self.words, self.resume = words, resume
+        self.words, self.resume, self.goes_on = words, resume, goes_on
 
 
 KINDS = {
     "accelerate": Kind(
         "accelerate_train.py", ["sidestep.accelerate"], "checkpoints",
-        lambda steps: [str(steps), "limit=2"], ["resume=auto"],
+        [str(STEPS), "limit=2"], ["resume=auto"], lambda number: 2 * number + 3,
     ),
     "transformers": Kind(
         "hf_train.py", ["sidestep.transformers"], ".",
-        lambda steps: [str(steps), "limit=2"], ["resume=true"],
+        [str(STEPS), "limit=2"], ["resume=true"], lambda number: number + 1,
     ),
-    "lightning": Kind(
+    "lightning": Kind(  # which saves last.ckpt after the numbered one, every third step
         "lightning_run.py", ["sidestep.lightning", "torchdata.stateful_dataloader"], ".",
-        lambda steps: ["--steps", str(steps), "--top-k", "1", "--save-last", "true"],
-        ["--resume", "last"],
+        ["--steps", str(STEPS), "--top-k", "1", "--save-last", "true"],
+        ["--resume", "last"], lambda number: number - 3,
     ),
     "torchtitan": Kind(
         "titan_train.py", ["sidestep.torchtitan"], "checkpoint",
-        lambda steps: [str(steps), "keep=2"], [],
+        [str(STEPS), "keep=2"], [], lambda number: number + 1,
     ),
 }  # fmt: skip
 
@@ -77,26 +94,29 @@ def spoil(control):
         torch.set_rng_state = lambda state: None
 
 
-class Rig:
-    def __init__(self, kind, directory, kills, control):
-        self.kind, self.kills, self.control = kind, kills, control
-        self.ended, self.whole = directory / "ended", directory / "whole"
-        self.steps = 12 * (kills + 1)
-        self.chance = random.Random(3)
-        self.files = {}
-        self.resumed = 0
-        self.wrong = []
+class Training:
+    """One, in a directory of its own, with the files of a user in there."""
 
-    def start(self, folder, more):
-        """Fork a start of the training.  Its process."""
+    def __init__(self, kind, folder, control, chance):
+        self.kind, self.folder, self.control, self.chance = kind, folder, control, chance
+        self.home, self.log = folder / kind.home, folder.with_suffix(".log")
+        self.files = {}
+        folder.mkdir(parents=True)
+        self.log.touch()
+
+    def start(self):
+        """Fork a start.  Its process, and the least step that it may begin with."""
+        numbers = [int(found[1]) for found in map(NUMBER.search, self.committed()) if found]
+        first = self.kind.goes_on(max(numbers)) if numbers else 0
         pid = os.fork()
         if pid:
-            return pid
-        log = os.open(folder.with_suffix(".log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+            return pid, first
+        log = os.open(self.log, os.O_WRONLY | os.O_APPEND)
         os.dup2(log, 1)
         os.dup2(log, 2)
+        resumes = self.kind.resume if self.committed() and self.control != "anew" else []
         program = str(HERE / self.kind.program)
-        sys.argv = [program, str(folder), *self.kind.words(self.steps), *more]
+        sys.argv = [program, str(self.folder), *self.kind.words, *resumes]
         if self.kind is KINDS["torchtitan"]:
             alone()
         spoil(self.control)
@@ -107,89 +127,165 @@ class Rig:
         except SystemExit as end:
             status = int(bool(end.code))
         except BaseException:
-            import traceback
-
             traceback.print_exc()
+        (self.folder.with_suffix(".modules")).write_text("\n".join(sys.modules))
         sys.stdout.flush()
         os._exit(status)
 
     def committed(self):
         """What is committed, by name and time."""
         found = {}
-        for path in (self.ended / self.kind.home).glob("[!.]*/.metadata"):
+        for path in self.home.glob("[!.]*/.metadata"):
             with contextlib.suppress(FileNotFoundError):
                 found[path.parent.name] = path.stat().st_mtime_ns
         return found
 
-    def put_files(self):
-        """Files of a user, beside and in the checkpoints; and see that the others are there."""
-        home = self.ended / self.kind.home
-        places = [self.ended, home, *(home / name for name in self.committed())]
+    def losses(self, offset=0):
+        """Of each step that was begun after a place in the log, all that its loss ever was."""
+        found = {}
+        for step, loss in LOSS.findall(self.log.read_text()[offset:]):
+            if int(step) <= STEPS:  # one that is resumed at its end may go a step further
+                found.setdefault(int(step), set()).add(loss)
+        return found
+
+    def put_files(self, places, running):
+        """A file of a user into some of these directories."""
         for place in places:
             if self.chance.random() < 0.3:
                 file = place / f"mine-{len(self.files)}.txt"
                 with contextlib.suppress(FileNotFoundError):
-                    file.write_text(f"of the user {len(self.files)}")
-                    self.files[file] = file.read_bytes()
+                    data = self.chance.randbytes(self.chance.randint(0, 9000))
+                    file.write_bytes(data)
+                    self.files[file] = data, running or ".sidestep" in str(place)
 
-    def check_files(self):
-        for file, data in self.files.items():
-            if not file.exists() or file.read_bytes() != data:
-                self.wrong.append(f"'{file}' is gone, or not what it was")
+    def seen(self):
+        """The directories that a user may know of while it runs."""
+        return [self.folder, self.home, *(self.home / name for name in self.committed())]
 
-    def end_one(self, number):
-        """Start, wait a while, and kill.  Each second time not before something is committed."""
-        before = self.committed()
+    def everywhere(self):
+        """All directories, also hidden ones that a kill has left; but those for a framework's hooks
+        are temporary with all that is in them."""
+        folders = (folder for folder, _, _ in os.walk(self.folder) if "-hooks-" not in folder)
+        return [Path(folder) for folder in folders]
+
+    def place_of(self, file, may_move):
+        """Where a file of the user is: where it was put.  But a hidden directory is renamed before
+        it is emptied; and so is a checkpoint, which comes back if it then has other files: unless
+        the deletion was killed there, and the file was put while it ran."""
+        hidden = self.home.glob(f".sidestep*/{file.name}") if may_move else ()
+        return next((path for path in (file, *hidden) if path.exists()), None)
+
+    def sweep(self):
+        """What the next save there would do: the last start has perhaps had nothing to save."""
+        pid = os.fork()
+        if not pid:
+            importlib.import_module("sidestep._directory").collect_garbage(str(self.home))
+            os._exit(0)
+        os.waitpid(pid, 0)
+
+    def problems(self, expected):
+        """What is wrong after its end."""
+        for file, (data, may_move) in self.files.items():
+            there = self.place_of(file, may_move)
+            if there is None or there.read_bytes() != data:
+                yield f"'{file}' is gone, or not what it was"
+        found = self.losses()
+        if found != expected:
+            differ = [step for step in {**expected, **found} if expected.get(step) != found.get(step)]
+            yield f"the losses differ at {differ[:5]} of {len(expected)} steps"
+        self.sweep()
+        for path in self.home.glob(".sidestep*"):
+            if "pending" not in path.name and not list(path.glob("mine-*")):
+                yield f"'{path}' is left"
+
+
+class Rig:
+    def __init__(self, kind, directory, wanted, control):
+        self.kind, self.directory, self.wanted, self.control = kind, directory, wanted, control
+        self.chance = random.Random(3)
+        self.kills = self.resumed = self.trainings = self.files = 0
+        self.wrong = []
+
+    def training(self, name):
+        return Training(self.kind, self.directory / name, self.control, self.chance)
+
+    def whole(self, name):
+        """A training that is never killed."""
+        training = self.training(name)
+        pid, _ = training.start()
+        _, status = os.waitpid(pid, 0)
+        if status:
+            self.wrong.append(f"the training that is not killed ended with {status}")
+        return training
+
+    def learn(self):
+        """What a training imports; then its losses, and how long it takes."""
+        modules = self.whole("imports").folder.with_suffix(".modules")
+        for name in modules.read_text().split():
+            with contextlib.suppress(ImportError):
+                importlib.import_module(name)
+        gc.collect()
+        gc.freeze()  # or each start goes over all of it when it collects garbage
         began = time.monotonic()
-        pid = self.start(self.ended, self.kind.resume if before else [])
-        self.resumed += bool(before)
-        patient = number % 2 == 0 or not before
-        while patient and self.committed() == before and time.monotonic() < began + PATIENCE_S:
+        self.expected = self.whole("whole").losses()
+        self.whole_s = time.monotonic() - began
+
+    def kill(self, training, pid, patient):
+        """After a while.  If patient, not before something is committed.  Its status."""
+        before = training.committed()
+        began = time.monotonic()
+        while patient and training.committed() == before and time.monotonic() < began + PATIENCE_S:
             if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
                 break
             time.sleep(0.005)
-        time.sleep(self.chance.uniform(0, 0.3 if patient else 1.5))
+        time.sleep(self.chance.uniform(0, self.whole_s / (4 if patient else 1)))
+        training.put_files(training.seen(), True)
         os.kill(pid, signal.SIGKILL)
-        _, status = os.waitpid(pid, 0)
-        if os.WIFEXITED(status):
-            self.wrong.append(f"start {number} ended with {os.WEXITSTATUS(status)}")
-        self.put_files()
+        return os.waitpid(pid, 0)[1]
+
+    def start_once(self, training):
+        """Start, and kill if there are kills left.  Whether it came to its end by itself."""
+        offset = len(training.log.read_text())
+        pid, first = training.start()
+        self.resumed += first > 0
+        if self.kills < self.wanted:
+            status = self.kill(training, pid, self.chance.random() < 0.5)
+        else:
+            _, status = os.waitpid(pid, 0)
+        begun = min(training.losses(offset), default=first)
+        if begun < first:
+            self.wrong.append(f"start goes back to step {begun}, {first} was to be the next")
+        if os.WIFSIGNALED(status):
+            self.kills += 1
+            training.put_files(training.everywhere(), False)
+            return False
+        if status:
+            self.wrong.append(f"a start ended with {os.WEXITSTATUS(status)}")
+        return True
+
+    def train(self):
+        training = self.training(f"ended-{self.trainings}")
+        self.trainings += 1
+        ended = False
+        while not ended and not self.wrong:
+            ended = self.start_once(training)
+        self.files += len(training.files)
+        self.wrong += training.problems(self.expected) if ended else ()
+        if self.wrong:
+            print(training.log.read_text()[-3000:])
+        else:
+            shutil.rmtree(training.folder)
 
     def run(self):
-        for folder in (self.whole, self.ended):
-            folder.mkdir(parents=True)
-        _, status = os.waitpid(self.start(self.whole, []), 0)
-        if status:
-            self.wrong.append(f"the whole run ended with {status}")
-        for number in range(self.kills):
-            if not self.wrong:
-                self.end_one(number)
-        _, status = os.waitpid(self.start(self.ended, self.kind.resume), 0)
-        if status:
-            self.wrong.append(f"the last run ended with {status}")
-        self.check_files()
-        expected, found = losses(self.whole), losses(self.ended)
-        if expected != found:
-            differ = [step for step in expected if expected[step] != found.get(step)]
-            self.wrong.append(f"the losses differ at {differ[:5]} of {len(expected)} steps")
-        home = self.ended / self.kind.home
-        left = [path.name for path in home.glob(".sidestep*") if "pending" not in path.name]
-        if left:
-            self.wrong.append(f"left: {left}")
-        print("kills", self.kills, "resumed", self.resumed, "steps", len(found), "files",
-              len(self.files))  # fmt: skip
+        self.learn()
+        began = time.monotonic()
+        while self.kills < self.wanted and not self.wrong:
+            self.train()
+        seconds = time.monotonic() - began
+        print("kills", self.kills, "trainings", self.trainings, "resumed", self.resumed, "files",
+              self.files, "seconds", round(seconds))  # fmt: skip
         for what in self.wrong:
             print("wrong", what)
-        if self.wrong:
-            print(self.ended.with_suffix(".log").read_text()[-3000:])
-
-
-def losses(folder):
-    """Of each step, all that it ever was."""
-    found = {}
-    for step, loss in LOSS.findall(folder.with_suffix(".log").read_text()):
-        found.setdefault(int(step), set()).add(loss)
-    return found
 
 
 def main():

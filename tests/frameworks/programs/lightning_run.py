@@ -76,7 +76,8 @@ class Model(LightningModule):
         loss = torch.nn.functional.mse_loss(self.layers(x), y)
         self.log("train_loss", loss)
         if self.trainer.is_global_zero:
-            print("loss", self.global_step, float(loss).hex(), flush=True)
+            sys.stdout.write(f"loss {self.global_step} {float(loss).hex()}\n")  # at once
+            sys.stdout.flush()
         return loss
 
     def on_train_batch_start(self, *_):
