@@ -655,10 +655,8 @@ struct sidestep_engine_options {
     void (*on_event)(void *event_context, const char *json_line); /* from any thread */
     void *event_context;
     enum sidestep_io io;
-    uint32_t io_depth; /* requests in flight, at most 64.  0: 4; with io_uring 8.  With io_uring,
-                          six saves of 256 MiB or more try 4, 8 and 16, and later saves use the
-                          smallest of these that writes as fast as any.  `sidestep bench` measures
-                          which depth suits a disk */
+    uint32_t io_depth; /* requests in flight, at most 64.  0: 4; with io_uring 8.
+                          `sidestep bench` measures which depth suits a disk */
     enum sidestep_snapshot snapshot;
     enum sidestep_copy_ahead copy_ahead;
     uint64_t write_bytes_per_second; /* limit of what this rank writes; 0: none */

@@ -92,6 +92,9 @@ enum sidestep_status save_start_all(struct sidestep_engine *engine, const char *
 /* Choose the codec of this rank's items by the options, and set ->compressor (NULL: none). */
 enum sidestep_status save_choose_codec(struct sidestep_save *save, struct sidestep_error *err)
     ON_THREAD(CALLER);
+/* Let later saves compress by what this one took.  Call when the runner has ended.  Later calls are
+ * no-ops. */
+void save_update_compression_policy(struct sidestep_save *save) ON_THREAD(CALLER);
 /* Make a new plan, because the layout of some rank has changed.  Collective. */
 enum sidestep_status save_plan_all(struct sidestep_engine *engine,
                                    const struct sidestep_state_dict *state,
@@ -140,14 +143,6 @@ void save_mark_reported(struct sidestep_save *save);
 
 /* Write, vote, and on rank 0 commit. */
 void save_run(struct sidestep_save *save);
-
-/* ---- save_feedback.c: measurements of a save, for the next ones ---- */
-
-/* Update the choice of the queue depth.  The runner calls this when all is written.  One runner
- * writes at a time, and no other thread reads that choice. */
-void save_record_queue_depth(struct sidestep_save *save) ON_THREAD(RUNNER);
-/* Update the compression policy.  Call when the runner has ended.  Later calls are no-ops. */
-void save_update_compression_policy(struct sidestep_save *save) ON_THREAD(CALLER);
 
 /* save_space.c: this rank's save failed with ${why}.  If space was short, add how much its shards
  * needed and how much was free.  Rank 0 also adds how much older checkpoints use. */

@@ -111,7 +111,6 @@ static void run(struct sidestep_save *save) ON_THREAD(RUNNER)
         return;
     }
     set_time(save, &save->shared.info.write_ns, began);
-    save_record_queue_depth(save);
     save_advance(save, SIDESTEP_SAVE_WRITTEN, NULL);
     if (save->commit.rank != 0)
         return;

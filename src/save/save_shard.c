@@ -114,12 +114,9 @@ static enum sidestep_status write_body(struct sidestep_save *save, struct store_
                                        struct sidestep_error *err) ON_THREAD(RUNNER)
 {
     struct sidestep_engine *engine = save->engine;
-    struct store_queue_config config = {.ring = engine->io.ring,
-                                        .depth = queue_depth_choose(&save->saver->queue_depth)};
+    struct store_queue_config config = {.ring = engine->io.ring, .depth = engine->io.depth};
     struct pipeline_writers writers = {&config, engine->writers, engine->write_threads};
 
-    if (save->compressor != NULL)
-        config.depth = engine->io.depth;
     lock_acquire(&save->shared.lock);
     save->shared.info.io_depth = config.depth;
     lock_release(&save->shared.lock);

@@ -37,8 +37,6 @@ enum sidestep_status saver_new(struct sidestep_engine *engine,
     saver->snapshot_policy.copy_ahead = options->copy_ahead;
     saver->snapshot_policy.user_mode_only =
         (options->flags & SIDESTEP_ENGINE_USER_MODE_FAULTS) != 0;
-    if (options->io_depth != 0 || !engine->io.ring)
-        saver->queue_depth.fixed = engine->io.depth;
     offload_init(&saver->offload, &engine->devices);
     engine->saver = saver;
     return SIDESTEP_OK;

@@ -9,7 +9,6 @@
 #include "save/compression_policy.h"
 #include "save/compressor.h"
 #include "save/incremental.h"
-#include "save/queue_depth.h"
 #include "save/slot.h"
 #include "save/snapshot_policy.h"
 #include "snapshot/snapshot.h"
@@ -33,8 +32,7 @@ struct saver {
      * ranks. */
     uint64_t sighted[SAVER_SIGHTED_PLACES] OWNED_BY_THREAD(CALLER);
     unsigned sighted_next OWNED_BY_THREAD(CALLER);
-    uint64_t checked_storage OWNED_BY_THREAD(CALLER);       /* rank 0: for commit->checked */
-    struct queue_depth queue_depth OWNED_BY_THREAD(RUNNER); /* of writes through io_uring */
+    uint64_t checked_storage OWNED_BY_THREAD(CALLER); /* rank 0: for commit->checked */
     /* Changed by a save that uses them, and by the caller's thread while no such save is under
      * way. */
     struct offload offload;

@@ -36,6 +36,7 @@ class Store:
         self.tls_endpoint = more.get("tls_endpoint")
         self.ca_file = more.get("ca_file")
         self.control_url = more.get("control")
+        self.clients = {}  # by how they were asked for: to make one takes longer than most requests
 
     def environment(self, tls=False):
         """What a program gets that finds its store by the usual variables."""
@@ -52,8 +53,14 @@ class Store:
             found["AWS_CA_BUNDLE"] = self.ca_file
         return found
 
-    def client(self, tls=False, style="path", config=None, **more):
-        """A client of boto3 that tries each request once."""
+    def client(self, **how):
+        """A client of boto3 that tries each request once; the same for the same arguments."""
+        key = repr(sorted(how.items()))
+        if key not in self.clients:
+            self.clients[key] = self._client(**how)
+        return self.clients[key]
+
+    def _client(self, tls=False, style="path", config=None, **more):
         import boto3
         from botocore.config import Config
 

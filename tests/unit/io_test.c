@@ -176,6 +176,24 @@ TEST(refused_rings_are_done_without)
     close_engine(&engine);
 }
 
+/* A depth that the user sets is used and reported; so is the default. */
+TEST(the_users_depth_is_used)
+{
+    static const unsigned told[] = {0, 3, 13};
+
+    SKIP_IF_WAYS_ARE_SET();
+    scale = 1;
+    for (unsigned i = 0; i < ARRAY_LENGTH(told); i++) {
+        struct sidestep_engine *engine =
+            open_engine((struct sidestep_engine_options){.io_depth = told[i]});
+        struct sidestep_save_info info;
+        unsigned otherwise = store_ring_probe() == 0 ? 8 : 4;
+        save_and_load(engine, 1, &info);
+        assert_int_equal(info.io_depth, told[i] != 0 ? told[i] : otherwise);
+        close_engine(&engine);
+    }
+}
+
 TEST(options_are_checked)
 {
     struct sidestep_engine *engine = NULL;
