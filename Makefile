@@ -10,6 +10,7 @@
 #:   make check-objects    object stores and clients that others wrote, on this machine
 #:   make check-frameworks the adapters under the real Lightning, Transformers, ...: minutes
 #:   make check-source     the rules of CONTRIBUTING.md that a program can keep
+#:   make lint             the checks of clang-tidy that are quiet on this code (.clang-tidy): minutes
 #:   make demo             a training in PyTorch, killed and resumed, beside the same with stock DCP
 #:                         ROOT=s3://BUCKET/PREFIX: with checkpoints in an object store
 #:   make demo-mpi         a training in C under MPI: saved, killed, resumed on fewer ranks
@@ -36,7 +37,7 @@ OPTIONS := $(if $(SAN),-Db_sanitize=$(SAN),$(if $(CI),--werror))
 # The job server is make's; ninja has its own.
 unexport MAKEFLAGS
 
-.PHONY: all check check-frameworks check-gpu check-objects check-source demo demo-mpi bench fuzz long combinations kills habits nfs hosts wheel check-wheel install clean help
+.PHONY: all check check-frameworks check-gpu check-objects check-source lint demo demo-mpi bench fuzz long combinations kills habits nfs hosts wheel check-wheel install clean help
 
 # NEEDS: the groups of tools/setup that a target needs beside those to build, so that an ordinary user
 # reads in one message all that is missing.
@@ -65,6 +66,10 @@ check-frameworks:
 	@FRAMEWORKS="$(FRAMEWORKS)" tools/setup build check frameworks
 	@tools/run-tests $(or $(SUITES),lightning transformers accelerate torchtitan torchtune adapt framework-kills)
 
+lint: NEEDS = lint
+lint: all
+	@clang-tidy-19 --quiet -p $(BUILD) $$(git ls-files 'src/*.c' 'cli/*.c')
+
 check-source:
 	@tools/setup source
 	@tools/check-source
@@ -87,7 +92,7 @@ fuzz:
 
 long:
 	@SIDESTEP_LONG=1 $(MAKE) --no-print-directory check
-	@$(MAKE) --no-print-directory check-frameworks
+	@$(MAKE) --no-print-directory lint check-frameworks
 	@$(MAKE) --no-print-directory fuzz FUZZ_SECONDS=600
 
 combinations: NEEDS = check python
