@@ -18,7 +18,7 @@ INTERRUPTIBLE = ("open", "read", "write", "pread64", "pwrite64", "fsync", "fdata
 DONE_ERRORS = ["EIO", "ENOSPC", "EDQUOT", "EACCES", "EROFS", "ENOENT", "EEXIST"]
 # What a command says when it has done its work, or may have.
 UNSURE = ("all was written", "holds the whole checkpoint", "standard output", "unknown")
-STRIDE = 5  # without --long, only one of this many combinations is tried
+STRIDE = 8  # without --long, only one of this many combinations is tried
 
 
 def may_fail_with(call, name):

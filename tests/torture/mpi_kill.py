@@ -164,7 +164,7 @@ def test_phases(rig, mpi):
 
 def test_calls(rig, mpi, killer):
     complaints, count = [], 0
-    for rank, stride in ((0, 29), (RANKS - 2, 23)):
+    for rank, stride in ((0, 37), (RANKS - 2, 31)):
         numbers = range(1, 2000, 3 if rig.long else stride)
         for number in numbers:
             found, killed = kill_at_call(mpi, killer, rank, number)

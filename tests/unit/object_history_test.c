@@ -14,7 +14,7 @@
 #include "support/prng.h"
 #include "support/unit.h"
 
-#define HISTORIES 40u
+#define HISTORIES 25u
 #define LONG_HISTORIES 4000u
 #define NOTICED_WITHIN 1000u /* histories */
 #define SAVES 8u
