@@ -8,11 +8,10 @@ one of these.  Then all that is late arrives, an hour passes, and gc runs.
 
 The oracle: what a program acknowledged is there, whole; what it called a failure is not, and what
 was there before is; nothing of others has changed.  SIDESTEP_LONG=1: 10,000 rounds, else ROUNDS.
-SIDESTEP_ROUND=N: this one only.
+SIDESTEP_ROUND=N: this one only.  What schedules find if the protocol lacks a rule: test_rules.py.
 """
 
 import concurrent.futures
-import contextlib
 import os
 import random
 
@@ -220,86 +219,6 @@ def judge_later(server, ends):
 def rounds():
     only = os.environ.get("SIDESTEP_ROUND")
     return [int(only)] if only else range(10000 if LONG else ROUNDS)
-
-
-# ---- without a rule of the protocol: the schedules must find it
-
-
-COMMIT = "job/many/.metadata"
-
-
-def late(then, after=1000):
-    """The commit is not answered, and done late; its repetitions meet ``then``."""
-    where = {"key": COMMIT, "method": "PUT"}
-    again = {"fault": "status", "from": 2, "times": 100, **then}
-    return [{"fault": "late", "after": after, **where, "at": 1}, {**again, **where}]
-
-
-MANY_WORDS = ("save", MANY, RANKS, "rows", 1, OLD + 1)
-WITHOUT = {  # the fault point that breaks the rule, the program, what its requests meet
-    "a late refusal of a commit is no no": (
-        *("object.certain", ("many", OLD + 1, MANY_WORDS)),
-        late({"status": 403, "code": "AccessDenied"}),
-    ),
-    "no answer to a commit is no no": (
-        *("object.silence", ("many", OLD + 1, MANY_WORDS)),
-        late({"status": 503}),
-    ),
-    ".metadata is deleted first": ("object.delete_order", ("prune", 0, ("prune", SERIES)), []),
-}
-
-
-def play_without(server, point, part, rules):
-    kind, seed, words = part
-    switch = ("without", point) if point else ()
-    begin(server)
-    ends = play_these(server, [(kind, seed, ("world_tool", *switch, *words))], rules)
-    judge(server, ends)
-    judge_later(server, ends)
-
-
-@pytest.mark.parametrize("rule", WITHOUT)
-def test_a_broken_rule_is_found(server, rule):
-    point, part, rules = WITHOUT[rule]
-    play_without(server, None, part, rules)  # with the rule, nothing is wrong
-    with pytest.raises(AssertionError):
-        play_without(server, point, part, rules)
-
-
-@pytest.mark.parametrize("rule", [None, "object.dead"], ids=["", "a sweep waits for an hour"])
-def test_a_sweep_in_a_save(server, rule):
-    """The save stands still before it commits, and a sweep goes over what it has put."""
-    begin(server)
-    stall = {"fault": "stall", "where": "request", "key": COMMIT, "method": "PUT", "at": 1}
-    server.control(rules=[stall])
-    without = ("without", rule) if rule else ()
-    with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        save = pool.submit(run, server, "world_tool", *MANY_WORDS)
-        while not server.control()["rules"][0]["fired"]:
-            assert not save.done(), save.result()
-        swept = run(server, "world_tool", *without, "gc", ROOT)
-        assert swept.returncode == 0, swept.stderr
-        server.control(release=True, rules=[])
-        ended = save.result()
-    ends = [("many", OLD + 1, said("many", ended), ended.stderr)]
-    with pytest.raises(AssertionError) if rule else contextlib.nullcontext():
-        judge(server, ends)
-
-
-@pytest.mark.parametrize("rule", [None, "object.condition"], ids=["", "a commit has a condition"])
-def test_a_commit_that_arrives_late(server, rule):
-    """When the next save has already been committed, which it must not replace."""
-    first, second = OLD + 1, OLD + 2
-    begin(server)
-    server.control(rules=late({"status": 503}))
-    without = ("without", rule) if rule else ()
-    words = "world_tool", *without, *MANY_WORDS
-    assert said("many", run(server, *words, **SHORT)) == "unknown"
-    server.control(rules=[])
-    assert run(server, "world_tool", *MANY_WORDS[:-1], second).returncode == 0
-    server.control(land=True)
-    with pytest.raises(AssertionError) if rule else contextlib.nullcontext():
-        assert find(server, MANY, [OLD, first, second]) == second
 
 
 def test_schedules(server):

@@ -11,6 +11,7 @@
  *                                                  (which may be ""), and every kind of value
  *   world_tool copy FROM TO RANKS                  load any checkpoint, and save it by ranks that
  *                                                  share each tensor's first dimension
+ *   world_tool series ROOT STEP                    open the series, save STEP by one rank, close
  *   world_tool gc ROOT; prune ROOT                 as the command line; prune keeps the last one
  *   world_tool without POINT COMMAND ...           without the rule that this fault point breaks,
  *                                                  for negative controls
@@ -521,6 +522,28 @@ static enum sidestep_status run_copy(char **argv, struct sidestep_error *err)
     return failed == 0 ? SIDESTEP_OK : FAIL(err, SIDESTEP_EIO, "copy of '%s' failed", argv[0]);
 }
 
+/* ---- a series ---- */
+
+static enum sidestep_status run_series(char **argv, struct sidestep_error *err)
+{
+    struct sidestep_engine *engine = NULL;
+    struct sidestep_series *series = NULL;
+    struct sidestep_error ignored;
+    uint64_t step = strtoull(argv[1], NULL, 10);
+    struct world world;
+
+    TRY(sidestep_engine_open(&engine, NULL, err));
+    world_make(&world, 0, 1, WORLD_BY_ROWS, 1, false);
+    world_fill(&world, step);
+    enum sidestep_status status = sidestep_series_open(engine, argv[0], NULL, &series, err);
+    if (status == SIDESTEP_OK)
+        status = sidestep_series_save(series, step, world.state, NULL, NULL, err);
+    (void)sidestep_series_close(&series, &ignored);
+    (void)sidestep_engine_close(&engine, &ignored);
+    world_free(&world);
+    return status;
+}
+
 /* ---- gc and prune ---- */
 
 static enum sidestep_status tell(enum sidestep_status status, struct sidestep_gc_report *report)
@@ -552,9 +575,9 @@ static const struct {
     const char *name;
     int args;
     enum sidestep_status (*run)(char **argv, struct sidestep_error *err);
-} commands[] = {{"save", 5, run_save},     {"load", 5, run_load}, {"dump", 2, run_dump},
-                {"sample", 2, run_sample}, {"copy", 3, run_copy}, {"gc", 1, run_gc},
-                {"prune", 1, run_prune}};
+} commands[] = {{"save", 5, run_save},     {"load", 5, run_load},    {"dump", 2, run_dump},
+                {"sample", 2, run_sample}, {"copy", 3, run_copy},    {"gc", 1, run_gc},
+                {"prune", 1, run_prune},   {"series", 2, run_series}};
 
 int main(int argc, char **argv)
 {
