@@ -336,15 +336,22 @@ def raise_advised(error: Error, path: str, advice: str) -> NoReturn:
     raise reworded(error, f"{error.message}; '{path}' was asked for: {advice}") from error
 
 
+def check_files(path: str) -> None:
+    """Check small files by their hashes: frameworks read them without that.
+
+    Errors: `Error` (ECORRUPT, EIO ...).
+    """
+    with Checkpoint(path) as opened:
+        for name in opened.file_names():
+            opened.file(name)
+
+
 def _damaged_file(path: str) -> Optional[str]:
-    """Which small file is damaged, by its hash: frameworks read them without a check."""
+    """Which small file is damaged."""
     found = described(path)
-    if found is None or not found.files:
-        return None
     try:
-        with Checkpoint(path) as opened:
-            for name in opened.file_names():
-                opened.file(name)
+        if found is not None and found.files:
+            check_files(path)
     except Error as error:
         if error.status != Status.ECORRUPT:
             raise

@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import io
 import logging
 import os
 import shutil
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from functools import cached_property, partialmethod
@@ -29,6 +31,7 @@ from transformers.trainer_utils import sort_checkpoints
 from transformers.utils import is_sagemaker_mp_enabled, is_torch_xla_available
 
 from ._c.errors import Error
+from ._checkpoint import Checkpoint
 from ._directory import (
     DirectorySave,
     delete_oldest,
@@ -54,6 +57,7 @@ from ._plain import (
     optimizer_state,
     run_export,
 )
+from ._read import read_file
 from ._redirect import Recorded, ours_loads, recorded_saves
 from ._torch.load import load
 
@@ -208,9 +212,10 @@ class SidestepMixin:
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         me: Any = self
         self._load_began = time.monotonic()
-        if not has_plain(resume_from_checkpoint):
+        if not _has_model(resume_from_checkpoint):
             with self._reads(), _loads(resume_from_checkpoint):
-                super()._load_from_checkpoint(resume_from_checkpoint, model)  # type: ignore[misc]
+                with _files_of(resume_from_checkpoint) as place:
+                    super()._load_from_checkpoint(place, model)  # type: ignore[misc]
             return
         _refuse_fsdp(me, resume_from_checkpoint)
         with self._reads():
@@ -224,18 +229,23 @@ class SidestepMixin:
         else:
             with self._reads():
                 load_optimizer(me.optimizer, checkpoint)
-            path = os.path.join(checkpoint, "scheduler.pt")
-            me.lr_scheduler.load_state_dict(torch.load(path, weights_only=True))
+                scheduler = io.BytesIO(read_file(checkpoint, "scheduler.pt"))
+            me.lr_scheduler.load_state_dict(torch.load(scheduler, weights_only=True))
         if checkpoint is not None:
             tell_loaded(me.state.global_step, checkpoint, self._load_began)
+
+    def _load_rng_state(self, checkpoint: Optional[str]) -> None:
+        with _files_of(checkpoint) as place:
+            super()._load_rng_state(place)  # type: ignore[misc]
 
     def _load_best_model(self) -> None:
         me: Any = self
         self.wait_for_checkpoint()
         best = me.state.best_model_checkpoint
-        if not has_plain(best):
-            with _loads(best):
+        if not _has_model(best):
+            with _loads(best), _files_of(best) as me.state.best_model_checkpoint:
                 super()._load_best_model()  # type: ignore[misc]
+            me.state.best_model_checkpoint = best
             return
         log.info("the best model is loaded from '%s' (score: %s)", best, me.state.best_metric)
         load({"model": _unwrapped(me)}, checkpoint_id=best)
@@ -261,7 +271,7 @@ def _left_to_stock(trainer: Any) -> Optional[str]:
         "save_only_model=True": args.save_only_model,
         "save_on_each_node=True": args.save_on_each_node,
         "push_to_hub=True, but for hub_strategy='end'": pushes,
-        "the model is one of PEFT, whose checkpoints have only adapters": _is_peft(trainer.model),
+        "the model is one of PEFT under FSDP": is_fsdp and _is_peft(trainer.model),
         "DeepSpeed saves its state itself": trainer.is_deepspeed_enabled,
         "the model is on an XLA device": is_torch_xla_available(),
         "SageMaker's model parallelism is in use": is_sagemaker_mp_enabled(),
@@ -273,6 +283,14 @@ def _left_to_stock(trainer: Any) -> Optional[str]:
 
 def _is_peft(model: Any) -> bool:
     return any(base.__module__.partition(".")[0] == "peft" for base in type(model).__mro__)
+
+
+def _has_model(checkpoint: str) -> bool:
+    """Whether its model is one of plain tensors: not sharded by FSDP, and no adapter of PEFT."""
+    if not has_plain(checkpoint):
+        return False
+    with Checkpoint(checkpoint) as opened:
+        return any(name.startswith("model.") for name in opened.names())
 
 
 def _is_sharded(trainer: Any) -> bool:
@@ -314,7 +332,7 @@ class _Taking:
         """Inside, `transformers.Trainer` itself writes no tensors, but all else."""
         stock: Any = transformers.Trainer
         before = stock._save, stock._save_optimizer_and_scheduler
-        stock._save = partialmethod(_write_configuration, self._output_dir)
+        stock._save = partialmethod(_write_configuration, before[0], self._output_dir)
         if not self.trainer.is_fsdp_enabled:
             stock._save_optimizer_and_scheduler = _write_scheduler
         try:
@@ -348,8 +366,9 @@ class _Taking:
     def state(self) -> dict[str, Any]:
         """The tensors."""
         if not self.trainer.is_fsdp_enabled:
+            model = _unwrapped(self.trainer)
             return {
-                "model": _unwrapped(self.trainer),
+                **({} if _is_peft(model) else {"model": model}),
                 "optimizer": lambda: optimizer_state(self.trainer.optimizer),
             }
         assert self._recorded is not None
@@ -367,15 +386,30 @@ class _Taking:
 
 
 def _write_configuration(
-    trainer: Any, run_dir: str, output_dir: Optional[str] = None, state_dict: Any = None
+    trainer: Any,
+    stocks: Callable[..., None],
+    run_dir: str,
+    output_dir: Optional[str] = None,
+    state_dict: Any = None,
 ) -> None:
-    """In place of ``Trainer._save``: all but the tensors.  ``run_dir``: the output_dir that the
-    arguments of the trainer had."""
+    """In place of ``Trainer._save``, which is ``stocks``: all but the tensors.  Of a model of PEFT
+    it writes adapters, which are small, and where PEFT looks for them.  ``run_dir``: the
+    output_dir that the arguments of the trainer had."""
     output_dir = output_dir or trainer.args.output_dir
     if not trainer.args.should_save:
         return
     os.makedirs(output_dir, exist_ok=True)
     model = _unwrapped(trainer)
+    if _is_peft(model):
+        stocks(trainer, output_dir, state_dict)
+    else:
+        _write_configs(trainer, model, output_dir)
+    args = copy.copy(trainer.args)
+    args.output_dir = run_dir
+    torch.save(args, os.path.join(output_dir, "training_args.bin"))
+
+
+def _write_configs(trainer: Any, model: Any, output_dir: str) -> None:
     configs: list[Any] = []
     if isinstance(model, transformers.PreTrainedModel):
         config = copy.deepcopy(model.config)
@@ -389,9 +423,6 @@ def _write_configuration(
     for config in configs:
         if hasattr(config, "save_pretrained"):
             config.save_pretrained(output_dir)
-    args = copy.copy(trainer.args)
-    args.output_dir = run_dir
-    torch.save(args, os.path.join(output_dir, "training_args.bin"))
 
 
 def _write_scheduler(trainer: Any, output_dir: str) -> None:
@@ -403,6 +434,18 @@ def _write_scheduler(trainer: Any, output_dir: str) -> None:
 def _loads(checkpoint: Optional[str]) -> contextlib.AbstractContextManager[None]:
     ours = checkpoint is not None and described(checkpoint) is not None
     return ours_loads(checkpoint if ours else None)
+
+
+@contextlib.contextmanager
+def _files_of(checkpoint: Optional[str]) -> Iterator[Optional[str]]:
+    """A directory with the small files of a checkpoint of ours, checked by their hashes, for stock
+    to read: another file may have the name of one there.  Else ``checkpoint`` itself."""
+    if checkpoint is None or not has_plain(checkpoint):
+        yield checkpoint
+        return
+    with tempfile.TemporaryDirectory(prefix="sidestep-") as directory:
+        write_out(checkpoint, directory)
+        yield directory
 
 
 def _rotate(target: str, limit: int, best: Optional[str]) -> None:
@@ -448,7 +491,7 @@ def _refuse_fsdp(trainer: Any, checkpoint: str) -> None:
 
 def export(checkpoint: str, directory: Optional[str] = None, *, optimizer: bool = True) -> None:
     """Write what stock Transformers reads: ``model.safetensors``, for ``from_pretrained``, and
-    ``optimizer.pt``, to resume from.  By this process alone.
+    ``optimizer.pt``, to resume from.  Adapters of PEFT are there already.  By this process alone.
 
     directory  where to; None: into the checkpoint, beside what sidestep reads
     optimizer  False: only the model, with its configuration and tokenizer
@@ -461,7 +504,8 @@ def export(checkpoint: str, directory: Optional[str] = None, *, optimizer: bool 
     os.makedirs(directory, exist_ok=True)
     if directory != checkpoint:
         write_out(checkpoint, directory)
-    export_model(checkpoint, os.path.join(directory, "model.safetensors"))
+    if _has_model(checkpoint):
+        export_model(checkpoint, os.path.join(directory, "model.safetensors"))
     if optimizer:
         export_optimizer(checkpoint, os.path.join(directory, "optimizer.pt"))
 

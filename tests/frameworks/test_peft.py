@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""LoRA with PEFT: adapters, optimizer and random numbers are saved, and the frozen base is not."""
+
+import shutil
+
+import pytest
+import sidestep
+from environments import TOP, flip
+
+SLOW = {"SIDESTEP_WRITE_BYTES_PER_SECOND": "20000"}
+PROGRAM = "peft_train.py"
+ADAPTER = {"adapter_model.safetensors", "adapter_config.json"}
+
+
+@pytest.fixture(scope="module", params=["transformers", "trl"])
+def stock(request, transformers, tmp_path_factory):
+    """The kind of trainer; its own training of 6 steps, with checkpoints 2, 4 and 6."""
+    directory = tmp_path_factory.mktemp("stock")
+    ended = transformers.run(PROGRAM, request.param, directory, 6, "by=stock")
+    ended.ok()
+    return request.param, directory, ended
+
+
+def names(directory):
+    return {path.name for path in directory.iterdir()}
+
+
+def assert_same_end(ended, whole, step):
+    ended.ok()
+    expected = [line for line in whole.values("loss") if int(line.split()[0]) >= step]
+    assert expected and ended.values("loss") == expected
+    assert ended.values("adapter") == whole.values("adapter")
+
+
+def test_killed_in_a_save_and_resumed(transformers, stock, tmp_path):
+    kind, _, whole = stock
+    ended = transformers.run(PROGRAM, kind, tmp_path, 6, "kill=4", variables=SLOW)
+    assert ended.status == -9, ended.output
+    assert "checkpoint-2" in names(tmp_path) and "checkpoint-4" not in names(tmp_path)
+    ended = transformers.run(PROGRAM, kind, tmp_path, 6, "resume=true")
+    assert_same_end(ended, whole, 3)
+
+
+def test_both_ways_with_stock_and_with_peft(transformers, stock, tmp_path):
+    kind, theirs, whole = stock
+    transformers.run(PROGRAM, kind, tmp_path / "ours", 6).ok()
+    checkpoint = tmp_path / "ours" / "checkpoint-4"
+    assert names(theirs / "checkpoint-4") - {"optimizer.pt"} <= names(checkpoint)
+    found = sidestep.load_metadata(checkpoint)
+    assert set(found.files) >= ADAPTER
+    assert {name.partition(".")[0] for name in found.tensors} == {"optimizer"}
+    for name in ADAPTER:
+        assert (checkpoint / name).read_bytes() == (theirs / "checkpoint-4" / name).read_bytes()
+    transformers.run("peft_load.py", checkpoint, theirs / "checkpoint-4").ok()
+    shutil.copytree(theirs / "checkpoint-4", tmp_path / "mixed" / "checkpoint-4")
+    ended = transformers.run(PROGRAM, kind, tmp_path / "mixed", 6, "resume=true")
+    assert_same_end(ended, whole, 5)
+    transformers.run(checkpoint, launcher=("-m", "sidestep.transformers")).ok()
+    words = tmp_path / "third", 6, "by=stock", f"resume={checkpoint}"
+    assert_same_end(transformers.run(PROGRAM, kind, *words), whole, 5)
+
+
+def test_the_best_and_a_damaged_adapter(transformers, stock, tmp_path):
+    kind, ours, theirs = stock[0], tmp_path / "ours", tmp_path / "theirs"
+    ended = transformers.run(PROGRAM, kind, ours, 6, "best=true")
+    best = transformers.run(PROGRAM, kind, theirs, 6, "best=true", "by=stock")
+    best.ok()
+    assert ended.values("adapter") == best.values("adapter"), ended.ok()
+    flip(ours / "checkpoint-6", "adapter_model.safetensors", 0.6)
+    ended = transformers.run(PROGRAM, kind, ours, 6, f"resume={ours / 'checkpoint-6'}")
+    assert ended.status == 1 and "adapter_model.safetensors" in ended.output
+    ended = transformers.run(PROGRAM, kind, ours, 6, "best=true", "resume=true")
+    assert_same_end(ended, best, 5)
+
+
+def test_the_example(transformers, tmp_path):
+    example = TOP / "examples" / "train_lora.py"
+    transformers.run(example, tmp_path, 10).ok()
+    transformers.run(example, tmp_path, 15).ok()
+    assert names(tmp_path) == {"checkpoint-10", "checkpoint-15"}
+    assert ADAPTER <= names(tmp_path / "checkpoint-15")
