@@ -63,9 +63,19 @@ def _lightning() -> list[str]:
     return replaced
 
 
+def _megatron() -> list[str]:
+    home, ours = "megatron.core.dist_checkpointing.strategies", "sidestep.megatron"
+    return [
+        *_replace(f"{home}.torch", ours, "TorchDistSaveShardedStrategy"),
+        *_replace(f"{home}.torch", ours, "TorchDistLoadShardedStrategy"),
+        *_replace(f"{home}.common", ours, "TorchCommonLoadStrategy"),
+    ]
+
+
 _FRAMEWORKS: dict[str, Callable[[], list[str]]] = {
     "accelerate": _accelerate,
     "lightning": _lightning,
+    "megatron": _megatron,
     "torchtitan": _torchtitan,
     "transformers": _transformers,
 }

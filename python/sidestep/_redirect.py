@@ -50,8 +50,8 @@ class Recorded:
 
 
 @contextlib.contextmanager
-def _in_place(name: str, function: Any) -> Iterator[None]:
-    """Inside, ``function`` replaces torch's."""
+def in_place(name: str, function: Any) -> Iterator[None]:
+    """Inside, ``function`` replaces torch's of this ``name``."""
     before = getattr(dcp, name)
     setattr(dcp, name, function)
     try:
@@ -66,7 +66,7 @@ def recorded_saves(place: str) -> Iterator[Recorded]:
 
     ``place``: the directory that the framework writes its other files to."""
     recorded = Recorded(place)
-    with _in_place("save", recorded.save):
+    with in_place("save", recorded.save):
         yield recorded
 
 
@@ -78,7 +78,7 @@ def ours_everywhere(step: Optional[int] = None) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for name, mine in ours.items():
             if getattr(getattr(dcp, name), "__module__", "").startswith(_KNOWN):
-                stack.enter_context(_in_place(name, mine))
+                stack.enter_context(in_place(name, mine))
         yield
 
 
@@ -114,5 +114,5 @@ def ours_loads(checkpoint: Optional[str] = None, seen_at: Optional[str] = None) 
     if checkpoint is not None:
         with Checkpoint(checkpoint) as opened:
             aliases = opened.aliases()
-    with _in_place("load", load if checkpoint is None else translated):
+    with in_place("load", load if checkpoint is None else translated):
         yield

@@ -29,6 +29,11 @@ def torchtune():
     return environments.find("torchtune")
 
 
+@pytest.fixture(scope="session")
+def megatron():
+    return environments.find("megatron")
+
+
 @pytest.fixture(scope="module")
 def bucket():
     """A strict server with the bucket "runs"."""

@@ -4,7 +4,7 @@
 import environments
 import pytest
 
-FRAMEWORKS = ["lightning", "transformers", "torchtitan", "torchtune"]
+FRAMEWORKS = ["lightning", "transformers", "torchtitan", "torchtune", "megatron"]
 
 
 @pytest.mark.parametrize("name", FRAMEWORKS)

@@ -25,6 +25,7 @@ _TORCH = "torch.distributed.checkpoint"
 _FRAMEWORKS = {  # by the module that is there when the classes of the framework are
     "accelerate": "accelerate",
     "lightning.pytorch": "lightning",
+    "megatron.core.dist_checkpointing.strategies.torch": "megatron",
     "pytorch_lightning": "lightning",
     "torchtitan.components.checkpointer": "torchtitan",
     "transformers.trainer": "transformers",
