@@ -32,6 +32,7 @@ from megatron.core.dist_checkpointing.strategies.async_utils import AsyncRequest
 
 from ._c.abi import Status
 from ._c.errors import Error
+from ._checkpoint import Checkpoint
 from ._directory import tell_once
 from ._engine import engine_for
 from ._files import Files
@@ -45,7 +46,7 @@ from ._torch.stock import failures_as_errors
 
 _COMMON = _common.COMMON_STATE_FNAME
 _ITERATION = re.compile(r"iter_0*(\d+)")
-_NO_CHECKPOINT_OF_OURS = (Status.ENOTFOUND, Status.EUNCOMMITTED, Status.EUNSUPPORTED)
+_NO_FILE_OF_OURS = (Status.ENOTFOUND, Status.EUNCOMMITTED, Status.EUNSUPPORTED, Status.EUNSAFE)
 _POLL_S = 0.02
 _told: set[str] = set()
 
@@ -191,10 +192,22 @@ class TorchDistLoadShardedStrategy(_stock.TorchDistLoadShardedStrategy):
             with failures_as_errors(f"load '{reader.path}'"):
                 originals.load(state, storage_reader=reader, planner=planner, no_dist=no_dist)
 
-        if _is_remote():
+        if _is_remote() or _is_of_another_kind(reader.path):
             return super().load(sharded_state_dict, checkpoint_dir, *more)
         with in_place("load_state_dict", fill), in_place("load", fill):
             return super().load(sharded_state_dict, checkpoint_dir, *more)
+
+
+def _is_of_another_kind(path: str) -> bool:
+    """Whether its ``.metadata`` is an object of Megatron's own, as Megatron 0.15 saved it."""
+    try:
+        with Checkpoint(path):
+            return False
+    except Error as error:
+        if error.status != Status.EUNSAFE:
+            raise
+        tell_once(f"Megatron's own load is used: {error.message}", _told)
+        return True
 
 
 class TorchCommonLoadStrategy(_common.TorchCommonLoadStrategy):
@@ -208,7 +221,7 @@ class TorchCommonLoadStrategy(_common.TorchCommonLoadStrategy):
         try:
             common = read_file(checkpoint_dir, _COMMON)
         except Error as error:
-            if error.status not in _NO_CHECKPOINT_OF_OURS:
+            if error.status not in _NO_FILE_OF_OURS:
                 raise
             return super().load_common(checkpoint_dir)
         with tempfile.TemporaryDirectory() as place:

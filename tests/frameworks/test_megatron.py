@@ -16,13 +16,16 @@ RANKS = [1, 2]
 def whole(megatron, tmp_path_factory):
     """By number of ranks: a run with Megatron's own strategies that was never killed, and its
     directory."""
-    runs = {}
-    for ranks in RANKS:
-        place = tmp_path_factory.mktemp(f"stock{ranks}")
-        words = place, 6, "save=stock", "load=stock"
-        runs[ranks] = place, megatron.run(PROGRAM, *words, ranks=ranks)
-        runs[ranks][1].ok()
-    return runs
+
+    class Runs(dict):
+        def __missing__(self, ranks):
+            place = tmp_path_factory.mktemp(f"stock{ranks}")
+            ended = megatron.run(PROGRAM, place, 6, "save=stock", "load=stock", ranks=ranks)
+            ended.ok()
+            self[ranks] = place, ended
+            return self[ranks]
+
+    return Runs()
 
 
 def losses_from(ended, step):
@@ -138,3 +141,27 @@ def test_the_worker_of_megatron_waits_for_the_end(megatron, tmp_path, how):
     ended = megatron.run(program, how)
     ended.ok()
     assert ended.values("waits") == ["True"] and ended.values("ended") == ["0"]
+
+
+RENAMED = """
+import pickle, sys
+from megatron.core.dist_checkpointing.strategies.torch import MCoreMetadata
+
+with open(sys.argv[1], "rb") as file:
+    metadata = pickle.load(file)
+other = MCoreMetadata()
+vars(other).update(vars(metadata))
+with open(sys.argv[1], "wb") as file:
+    pickle.dump(other, file)
+"""
+
+
+def test_what_has_metadata_of_megatron_is_loaded_by_megatron(megatron, whole, tmp_path):
+    """As Megatron 0.15 saved it."""
+    megatron.run(PROGRAM, tmp_path, 2, "save=stock", "load=stock", ranks=1).ok()
+    program = tmp_path / "renamed.py"
+    program.write_text(RENAMED)
+    megatron.run(program, tmp_path / "iter_0000002" / ".metadata").ok()
+    ended = megatron.run(PROGRAM, tmp_path, 6, ranks=1)
+    assert_same_end(ended, whole[1][1], 2)
+    assert "Megatron's own load is used" in ended.output
