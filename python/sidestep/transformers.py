@@ -213,9 +213,9 @@ class SidestepMixin:
         me: Any = self
         self._load_began = time.monotonic()
         if not _has_model(resume_from_checkpoint):
-            with self._reads(), _loads(resume_from_checkpoint):
-                with _files_of(resume_from_checkpoint) as place:
-                    super()._load_from_checkpoint(place, model)  # type: ignore[misc]
+            files = _files_of(resume_from_checkpoint)
+            with self._reads(), _loads(resume_from_checkpoint), files as place:
+                super()._load_from_checkpoint(place, model)  # type: ignore[misc]
             return
         _refuse_fsdp(me, resume_from_checkpoint)
         with self._reads():
