@@ -6,7 +6,6 @@ optimizer is stored by the numbers of its parameters, as in ``optimizer.state_di
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Callable
 from typing import Any, Optional
@@ -17,6 +16,7 @@ from ._c.errors import Error
 from ._checkpoint import Checkpoint
 from ._convert import convert
 from ._directory import described
+from ._put import whole_file
 from ._torch.flatten import set_leaf
 from ._torch.load import load
 from ._torch.targets import dtype_of
@@ -91,8 +91,8 @@ def export_model(checkpoint: str, file: str, name: str = "model") -> None:
 
 def export_optimizer(checkpoint: str, file: str, name: str = "optimizer") -> None:
     """Write the `optimizer_state` ``name`` as ``torch.save(optimizer.state_dict())`` does."""
-    torch.save(load_optimizer(None, checkpoint, name, alone=True), f"{file}.part")
-    os.replace(f"{file}.part", file)
+    with whole_file(file) as part:
+        torch.save(load_optimizer(None, checkpoint, name, alone=True), part)
 
 
 def run_export(name: str, export: Callable[..., None], what: str) -> int:

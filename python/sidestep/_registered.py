@@ -20,6 +20,7 @@ from accelerate.state import PartialState
 from ._directory import described
 from ._packing import put_back, take
 from ._plain import load_plain
+from ._put import whole_file
 from ._read import read_file
 
 _LARGE = 65536  # bytes of a tensor that is taken out
@@ -74,11 +75,10 @@ def export_registered(checkpoint: str, directory: str) -> None:
     """Write what stock Accelerate reads of registered objects.  By this process alone."""
     for index in _apart(checkpoint):
         file = os.path.join(directory, _stocks(index))
-        with open(f"{file}.part", "wb") as rest:
-            rest.write(read_file(checkpoint, f"registered_{index}.pkl"))
-        whole = _read(f"{file}.part", checkpoint, index, alone=True)
-        torch.save(whole, f"{file}.part")
-        os.replace(f"{file}.part", file)
+        with whole_file(file) as part:
+            with open(part, "wb") as rest:
+                rest.write(read_file(checkpoint, f"registered_{index}.pkl"))
+            torch.save(_read(part, checkpoint, index, alone=True), part)
 
 
 def _stocks(index: int) -> str:

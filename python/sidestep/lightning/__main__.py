@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 
 import torch
 
 from .._c.errors import Error
+from .._put import whole_file
 from ._files import read_directory
 
 
@@ -28,11 +28,10 @@ def main() -> int:
         help="also read objects that are more than data, which runs code from the checkpoint",
     )
     given = parser.parse_args()
-    part = f"{given.file}.part"
     try:
         weights_only = False if given.trust else None
-        torch.save(read_directory(given.checkpoint, weights_only=weights_only), part)
-        os.replace(part, given.file)
+        with whole_file(given.file) as part:
+            torch.save(read_directory(given.checkpoint, weights_only=weights_only), part)
     except (Error, OSError) as error:
         print(f"sidestep.lightning: {error}", file=sys.stderr)
         return 1

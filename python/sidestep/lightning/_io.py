@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import time
+from collections.abc import Iterator
 from typing import Any, Optional, Union
 
 from .._engine import engine_for
@@ -13,6 +15,7 @@ from .._handle import SaveHandle
 from .._option_groups import SaveOptions, save_options
 from .._packing import pack
 from .._parents import make_parents
+from .._put import put_aside
 from .._rotation import Rotation, under_way
 from .._torch.flatten import flatten
 from .._torch.plugins import start_save
@@ -168,20 +171,16 @@ def put_file_aside(path: str) -> Optional[str]:
     """
     if not os.path.isfile(path) and not os.path.islink(path):
         return None
-    aside = free_name(path)
-    os.replace(path, aside)
-    return aside
+    return put_aside(path, names_aside(path))
 
 
-def free_name(path: str) -> str:
-    """A name beside ``path`` that nothing has, and that ``ckpt_path="last"`` considers:
-    last-before.ckpt, last-before-2.ckpt ..."""
+def names_aside(path: str) -> Iterator[str]:
+    """Names beside ``path`` that ``ckpt_path="last"`` considers: last-before.ckpt,
+    last-before-2.ckpt ..."""
     stem, extension = os.path.splitext(path)
-    name, number = f"{stem}-before{extension}", 1
-    while os.path.lexists(name):
-        number += 1
-        name = f"{stem}-before-{number}{extension}"
-    return name
+    yield f"{stem}-before{extension}"
+    for number in itertools.count(2):
+        yield f"{stem}-before-{number}{extension}"
 
 
 def is_urgent(path: str) -> bool:

@@ -12,9 +12,10 @@ from torch.utils.data.distributed import DistributedSampler
 from .._c.abi import Status
 from .._c.errors import Error
 from .._directory import described, names_in, raise_advised, tell_once, tell_passed_over
+from .._put import put_aside
 from .._rotation import under_way
 from ._files import read_directory
-from ._io import SidestepCheckpointIO, free_name, wait_for
+from ._io import SidestepCheckpointIO, names_aside, wait_for
 from ._modules import of_fabric, of_pytorch
 
 _io = of_fabric("utilities.cloud_io")
@@ -69,7 +70,7 @@ def _move_link(filepath: str, linkpath: str, failure: Any) -> None:
         return
     target = os.path.relpath(filepath, os.path.dirname(linkpath))
     if os.path.isdir(linkpath) and not os.path.islink(linkpath):
-        os.replace(linkpath, free_name(linkpath))
+        put_aside(linkpath, names_aside(linkpath))
     part = os.path.join(os.path.dirname(linkpath), f".{os.path.basename(linkpath)}.sidestep-link")
     if os.path.islink(part):
         os.unlink(part)

@@ -29,6 +29,7 @@ from .._files import FirstRank
 from .._handle import SaveHandle
 from .._packing import REST, to_bytes
 from .._parents import make_parents
+from .._put import whole_file
 from .._read import read_file
 from .._rotation import Rotation
 from .._torch.flatten import flatten
@@ -262,12 +263,10 @@ def _replace_stocks(path: str, failure: Optional[BaseException]) -> None:
         with open(file, "rb") as there:
             if there.read() == mine:
                 return
-        part = os.path.join(path, f".{META}.sidestep-part")
-        with open(part, "wb") as new:
+        with whole_file(file) as part, open(part, "wb") as new:
             new.write(mine)
             new.flush()
             os.fsync(new.fileno())
-        os.replace(part, file)
     except (Error, OSError) as error:
         log.warning("'%s' is that of an older checkpoint, only sidestep loads it: %s", file, error)
 
