@@ -162,11 +162,12 @@ static void look_for_newest(struct cli_health_look *look, const struct cli_healt
         look->newest = cli_memory_copy(report.path, strlen(report.path));
         look->step = report.step;
         look->saved_at = report.saved_at;
-        for (size_t i = 0; i < report.passed_count; i++)
-            if (sidestep_latest_report_passed(&report, i)->status == SIDESTEP_ECORRUPT)
+        for (size_t i = 0; i < report.passed_count; i++) {
+            const struct sidestep_passed_over *passed = sidestep_latest_report_passed(&report, i);
+            if (passed->status == SIDESTEP_ECORRUPT)
                 find(look, CLI_HEALTH_WARNING, "'%s' is damaged, so a resume takes '%s': %s",
-                     sidestep_latest_report_passed(&report, i)->path, report.path,
-                     sidestep_latest_report_passed(&report, i)->reason);
+                     passed->path, report.path, passed->reason);
+        }
     } else if (status == SIDESTEP_ENOTFOUND && look->is_up) {
         find(look, CLI_HEALTH_CRITICAL, "there is no checkpoint yet");
     } else if (look->is_up) {
@@ -192,6 +193,11 @@ static void verify_one(const struct cli *cli, struct cli_health_look *look,
     sidestep_verify_report_release(&report);
 }
 
+static bool is_older(const struct cli_health_look *look, const struct sidestep_listed *entry)
+{
+    return is_choice(entry) && (look->newest == NULL || strcmp(entry->path, look->newest) != 0);
+}
+
 /* Read older checkpoints, too.  A sample is one of them, another one each hour: so each one is read
  * in time, whatever the number of looks. */
 static void verify_older(const struct cli *cli, struct cli_health_look *look,
@@ -200,15 +206,12 @@ static void verify_older(const struct cli *cli, struct cli_health_look *look,
     uint64_t older = 0, turn;
 
     for (size_t i = 0; i < list->count; i++)
-        older +=
-            is_choice(sidestep_list_entry(list, i)) &&
-            (look->newest == NULL || strcmp(sidestep_list_entry(list, i)->path, look->newest) != 0);
+        older += is_older(look, sidestep_list_entry(list, i));
     if (older == 0)
         return;
     turn = (uint64_t)look->now / 3600 % older;
     for (size_t i = 0; i < list->count && !cli_interrupt_received(); i++) {
-        if (!is_choice(sidestep_list_entry(list, i)) ||
-            (look->newest != NULL && strcmp(sidestep_list_entry(list, i)->path, look->newest) == 0))
+        if (!is_older(look, sidestep_list_entry(list, i)))
             continue;
         if (all || turn == 0)
             verify_one(cli, look, sidestep_list_entry(list, i));

@@ -237,10 +237,10 @@ static int report_unreadable(const struct cli *cli, const char *root,
     size_t count = 0;
 
     for (size_t i = 0; i < list->count; i++) {
-        if (sidestep_list_entry(list, i)->state != SIDESTEP_UNREADABLE ||
-            cli_is_lost_and_found(sidestep_list_entry(list, i)))
+        const struct sidestep_listed *entry = sidestep_list_entry(list, i);
+        if (entry->state != SIDESTEP_UNREADABLE || cli_is_lost_and_found(entry))
             continue;
-        first = first != NULL ? first : sidestep_list_entry(list, i);
+        first = first != NULL ? first : entry;
         count++;
     }
     if (count == 0)

@@ -49,11 +49,12 @@ static void json_report(struct cli_json *json, const struct sidestep_verify_repo
     cli_json_uint(json, "checked_bytes", report->checked_bytes);
     cli_json_open(json, "problems", '[');
     for (size_t i = 0; i < report->problem_count; i++) {
+        const struct sidestep_problem *problem = sidestep_verify_report_problem(report, i);
         cli_json_open(json, NULL, '{');
-        cli_json_text(json, "file", sidestep_verify_report_problem(report, i)->file);
-        cli_json_text(json, "name", sidestep_verify_report_problem(report, i)->name);
-        cli_json_text(json, "kind", sidestep_verify_report_problem(report, i)->kind);
-        cli_json_text(json, "message", sidestep_verify_report_problem(report, i)->message);
+        cli_json_text(json, "file", problem->file);
+        cli_json_text(json, "name", problem->name);
+        cli_json_text(json, "kind", problem->kind);
+        cli_json_text(json, "message", problem->message);
         cli_json_close(json, '}');
     }
     cli_json_close(json, ']');
@@ -390,11 +391,12 @@ static int verify_many(const struct cli *cli, const struct sidestep_list *list)
 /* Does the directory contain anything that should be counted? */
 static bool is_root(const struct sidestep_list *list)
 {
-    for (size_t i = 0; i < list->count; i++)
-        if ((sidestep_list_entry(list, i)->state != SIDESTEP_FOREIGN ||
-             sidestep_list_entry(list, i)->layout != NULL) &&
-            !cli_is_lost_and_found(sidestep_list_entry(list, i)))
+    for (size_t i = 0; i < list->count; i++) {
+        const struct sidestep_listed *entry = sidestep_list_entry(list, i);
+        if ((entry->state != SIDESTEP_FOREIGN || entry->layout != NULL) &&
+            !cli_is_lost_and_found(entry))
             return true;
+    }
     return false;
 }
 

@@ -120,11 +120,12 @@ static void json_writers(struct cli_json *json, const struct sidestep_saving *sa
 {
     cli_json_open(json, "writers", '[');
     for (uint32_t i = 0; i < saving->rank_count; i++) {
+        const struct sidestep_writer *writer = sidestep_saving_writer(saving, i);
         cli_json_open(json, NULL, '{');
-        cli_json_uint(json, "rank", sidestep_saving_writer(saving, i)->rank);
-        cli_json_text(json, "state", sidestep_saving_writer(saving, i)->state_name);
-        cli_json_uint(json, "bytes", sidestep_saving_writer(saving, i)->bytes);
-        cli_json_uint(json, "written_bytes", sidestep_saving_writer(saving, i)->written_bytes);
+        cli_json_uint(json, "rank", writer->rank);
+        cli_json_text(json, "state", writer->state_name);
+        cli_json_uint(json, "bytes", writer->bytes);
+        cli_json_uint(json, "written_bytes", writer->written_bytes);
         cli_json_close(json, '}');
     }
     cli_json_close(json, ']');

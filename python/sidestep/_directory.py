@@ -305,22 +305,20 @@ def from_newest(
     ``is_of_load``: whether an error is of the load, if ``load`` goes on to do other things.
     """
     first: Optional[Error] = None
-    below: Optional[int] = None
-    while True:
-        below = newest_on_all(root, prefix, problem, below)
-        path = os.path.join(root, f"{prefix}{below}")
+    number = newest_on_all(root, prefix, problem)
+    while number >= 0:
+        path = os.path.join(root, f"{prefix}{number}")
         try:
-            if below >= 0:
-                return load(path)
+            return load(path)
         except Error as error:
             if error.status != Status.ECORRUPT or not is_of_load(error):
                 raise
             first = first or error
             tell_passed_over(path, error.message)
-        if below < 0 and first is not None:
-            raise first
-        if below < 0:
-            return None
+        number = newest_on_all(root, prefix, problem, number)
+    if first is not None:
+        raise first
+    return None
 
 
 def tell_passed_over(path: str, reason: str) -> None:

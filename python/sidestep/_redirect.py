@@ -50,14 +50,14 @@ class Recorded:
 
 
 @contextlib.contextmanager
-def in_place(name: str, function: Any) -> Iterator[None]:
-    """Inside, ``function`` replaces torch's of this ``name``."""
-    before = getattr(dcp, name)
-    setattr(dcp, name, function)
+def in_place(name: str, function: Any, module: Any = dcp) -> Iterator[None]:
+    """Inside, ``function`` replaces the one of this ``name`` in ``module``: torch's, by default."""
+    before = getattr(module, name)
+    setattr(module, name, function)
     try:
         yield
     finally:
-        setattr(dcp, name, before)
+        setattr(module, name, before)
 
 
 @contextlib.contextmanager

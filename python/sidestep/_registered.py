@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import accelerate.accelerator
@@ -18,26 +17,15 @@ import torch
 from accelerate.state import PartialState
 
 from ._directory import described
-from ._packing import put_back, take
+from ._packing import from_bytes, put_back, take
 from ._plain import load_plain
 from ._put import whole_file
 from ._read import read_file
+from ._redirect import in_place
 
 _LARGE = 65536  # bytes of a tensor that is taken out
 _PROTOCOL = 4  # torch.save's own, which is 2, takes ten times as long for bytes
 _REST = re.compile(r"registered_(\d+)\.pkl")
-_Modules: Any = accelerate.accelerator
-
-
-@contextlib.contextmanager
-def _in_place(name: str, function: Any) -> Iterator[None]:
-    """Inside, ``function`` replaces Accelerate's."""
-    before = getattr(_Modules, name)
-    setattr(_Modules, name, function)
-    try:
-        yield
-    finally:
-        setattr(_Modules, name, before)
 
 
 def taken_apart(states: dict[str, Any], *, apart: bool) -> contextlib.AbstractContextManager[None]:
@@ -54,31 +42,34 @@ def taken_apart(states: dict[str, Any], *, apart: bool) -> contextlib.AbstractCo
         if tensors:
             states[f"registered_{index}"] = tensors
 
-    return _in_place("save_custom_state", save_custom_state)
+    return in_place("save_custom_state", save_custom_state, accelerate.accelerator)
 
 
 def put_together(checkpoint: str, view: str) -> contextlib.AbstractContextManager[None]:
     """Inside, Accelerate loads registered objects from ``view``, a directory with the small files
     of ``checkpoint``, and their large tensors from there."""
 
-    def load_custom_state(obj: Any, path: Any, index: int = 0) -> None:
-        obj.load_state_dict(_read(os.path.join(path, _stocks(index)), checkpoint, index))
+    apart = _apart(checkpoint)
 
-    for index in _apart(checkpoint):
+    def load_custom_state(obj: Any, path: Any, index: int = 0) -> None:
+        file = os.path.join(path, _stocks(index))
+        state = torch.load(file, map_location="cpu", weights_only=False)  # as Accelerate does
+        obj.load_state_dict(_whole(state, checkpoint, index) if index in apart else state)
+
+    for index in apart:
         os.replace(
             os.path.join(view, f"registered_{index}.pkl"), os.path.join(view, _stocks(index))
         )
-    return _in_place("load_custom_state", load_custom_state)
+    return in_place("load_custom_state", load_custom_state, accelerate.accelerator)
 
 
 def export_registered(checkpoint: str, directory: str) -> None:
     """Write what stock Accelerate reads of registered objects.  By this process alone."""
     for index in _apart(checkpoint):
-        file = os.path.join(directory, _stocks(index))
-        with whole_file(file) as part:
-            with open(part, "wb") as rest:
-                rest.write(read_file(checkpoint, f"registered_{index}.pkl"))
-            torch.save(_read(part, checkpoint, index, alone=True), part)
+        data = read_file(checkpoint, f"registered_{index}.pkl")
+        rest = from_bytes(data, weights_only=False)  # as Accelerate does
+        with whole_file(os.path.join(directory, _stocks(index))) as part:
+            torch.save(_whole(rest, checkpoint, index, alone=True), part)
 
 
 def _stocks(index: int) -> str:
@@ -92,9 +83,7 @@ def _apart(checkpoint: str) -> list[int]:
     return [int(match[1]) for match in matches if match]
 
 
-def _read(file: str, checkpoint: str, index: int, *, alone: bool = False) -> Any:
-    rest = torch.load(file, map_location="cpu", weights_only=False)  # as Accelerate does
-    if index not in _apart(checkpoint):
-        return rest
+def _whole(rest: Any, checkpoint: str, index: int, *, alone: bool = False) -> Any:
+    """The state of an object: ``rest`` with its large tensors, which are read."""
     tensors = load_plain(checkpoint, f"registered_{index}", alone=alone)
     return put_back(rest, tensors, lambda tensor: tensor)
