@@ -3,13 +3,14 @@
 
 A framework's checkpoint is a directory ``checkpoint-500`` with tensors and with small files: the
 state of the trainer, random numbers of each rank, a tokenizer.  All of it is one save of the
-library, which makes the directory appear whole.  Nothing here renames or deletes: a deletion is
-`sidestep_delete`, which spares what is pinned and what holds files of others.
+library, which makes the directory appear whole.  Nothing here renames or deletes a checkpoint: a
+deletion is `sidestep_delete`, which spares what is pinned and what holds files of others.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import logging
 import os
 import re
@@ -190,19 +191,39 @@ def for_hooks(target: str, name: str = "", *, home: Optional[str] = None) -> Ite
     else:
         home = None
     prefix = f"{_HOOKS}-{socket.gethostname()}-{os.getpid()}-"
-    with tempfile.TemporaryDirectory(prefix=prefix, dir=home) as hidden:
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=home) as hidden, _locked(hidden):
         inside = os.path.join(hidden, name) if name else hidden
         os.makedirs(inside, exist_ok=True)
         yield inside
 
 
+@contextlib.contextmanager
+def _locked(directory: str) -> Iterator[bool]:
+    """Hold the lock on ``directory``.  False: somebody else has it, or the storage has no locks."""
+    held = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        is_mine = True
+    except OSError:
+        is_mine = False
+    try:
+        yield is_mine
+    finally:
+        os.close(held)
+
+
 def _delete_left(home: str) -> None:
-    """Delete directories for hooks whose process on this host is dead."""
+    """Delete directories for hooks whose process on this host is dead.  A container may have the
+    name of this host and other numbers of processes: the lock on the directory tells."""
     mine = f"{_HOOKS}-{socket.gethostname()}-"
     for name in names_in(home):
         owner = name[len(mine) :].partition("-")[0] if name.startswith(mine) else ""
-        if owner.isdigit() and not os.path.exists(f"/proc/{owner}"):
-            shutil.rmtree(os.path.join(home, name), ignore_errors=True)
+        if not owner.isdigit() or os.path.exists(f"/proc/{owner}"):
+            continue
+        path = os.path.join(home, name)
+        with contextlib.suppress(OSError), _locked(path) as is_dead:
+            if is_dead:
+                shutil.rmtree(path, ignore_errors=True)
 
 
 def taken_from(directory: str) -> dict[str, Taken]:

@@ -187,6 +187,19 @@ def test_only_those_of_dead_processes_on_this_host_are_removed(tmp_path):
     assert sorted(os.listdir(tmp_path)) == sorted(alive)
 
 
+def test_a_process_in_a_container_of_the_same_name_is_not_taken_for_dead(tmp_path):
+    namespace = ["unshare", "--pid", "--fork", "--mount-proc"]
+    if subprocess.run([*namespace, "true"], capture_output=True).returncode != 0:
+        pytest.skip("no namespaces of processes can be made here")
+    target = str(tmp_path / "checkpoint-1")
+    look = f"from sidestep import _directory\nwith _directory.for_hooks({target!r}): pass"
+    with _directory.for_hooks(target) as place:
+        Path(place, "notes.txt").touch()
+        subprocess.run([*namespace, sys.executable, "-c", look], check=True)
+        assert os.listdir(place) == ["notes.txt"]
+    assert os.listdir(tmp_path) == []
+
+
 def test_what_is_no_number_is_no_checkpoint(tmp_path):
     for word in ("1", "10", "007", "\u00b2", "\u0663", "9" * 200, "-1", "", "2.bak"):
         (tmp_path / f"checkpoint-{word}").mkdir()

@@ -4,6 +4,7 @@
 #include "root/directory.h"
 
 #include "base/base.h"
+#include "commit/name_list.h"
 
 const char *directory_find_objection(struct store_dir *root, const char *name, const char *save_id)
 {
@@ -69,8 +70,30 @@ enum sidestep_status directory_delete_restore(struct deletion *d, struct sideste
     return sweep_restore(d->root, d->trash, d->name, err);
 }
 
+/* Are there files in ${name}, and none of ours? */
+static bool has_only_files_of_others(struct store_dir *root, const char *name)
+{
+    OWNED_NAMES struct name_list names = {0};
+    OWNED_DIR *dir = NULL;
+
+    if (store_dir_open(root->store, root, name, &dir, NULL) != SIDESTEP_OK ||
+        name_list_read(dir, &names, NULL) != SIDESTEP_OK)
+        return false;
+    for (size_t i = 0; i < names.count; i++)
+        if (sweep_is_own_name(names.names[i]))
+            return false;
+    return names.count > 0;
+}
+
+/* Who has the directory open can make a file in it after the last look. It gets its place back. */
 enum sidestep_status directory_delete_finish(struct deletion *d, uint64_t *bytes,
                                              struct sidestep_error *err)
 {
-    return sweep_empty_trash(d->root, d->trash, bytes, err);
+    struct sidestep_error why = {0};
+    enum sidestep_status status = sweep_empty_trash(d->root, d->trash, bytes, &why);
+
+    if (status == SIDESTEP_EEXISTS && has_only_files_of_others(d->root, d->trash) &&
+        sweep_restore(d->root, d->trash, d->name, NULL) == SIDESTEP_OK)
+        return SIDESTEP_OK;
+    return status == SIDESTEP_OK ? SIDESTEP_OK : error_copy(err, &why);
 }

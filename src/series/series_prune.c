@@ -79,6 +79,13 @@ static void emit_deleted(void *context, const struct sidestep_listed *entry, uin
                           (json_int_t)entry->step, "bytes", (json_int_t)bytes));
 }
 
+static void emit_failed(struct sidestep_series *series, const struct sidestep_error *why)
+{
+    events_emit(&series->engine->events, "delete_failed",
+                json_pack("{s:o, s:o}", "path", events_text(series->root), "message",
+                          events_text(why->message)));
+}
+
 /* Deletions add up in the report until the caller takes it.  What is kept is as of the last run. */
 static enum sidestep_status prune(struct sidestep_series *series, const struct retention *retention,
                                   struct sidestep_error *err) REQUIRES(&series->prune_lock)
@@ -101,7 +108,10 @@ static enum sidestep_status prune(struct sidestep_series *series, const struct r
                           .deleted = emit_deleted,
                           .context = series,
                           .report = series->prune_report};
-    return prune_run(&prune, err);
+    enum sidestep_status status = prune_run(&prune, err);
+    if (prune.failure.status != SIDESTEP_OK)
+        emit_failed(series, &prune.failure);
+    return status;
 }
 
 enum sidestep_status sidestep_series_prune(struct sidestep_series *series,

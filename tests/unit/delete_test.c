@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "root/directory.h"
 #include "sidestep/sidestep_tools.h"
 #include "support/one_rank.h"
 #include "support/unit.h"
@@ -76,4 +77,27 @@ TEST(a_directory_that_is_no_checkpoint_stays)
     assert_int_equal(sidestep_delete(step_path(1), &err), SIDESTEP_ENOTFOUND);
     assert_true(is_there(step_path(1)));
     assert_int_equal(sidestep_delete(scratch.path, &err), SIDESTEP_ENOTFOUND);
+}
+
+/* Somebody has its directory open, and makes a file there after the last look. */
+TEST(a_file_that_comes_last_keeps_its_place)
+{
+    char path[600];
+    OWNED_DIR *root = NULL;
+
+    save(1);
+    ASSERT_OK(store_dir_open(store_posix(), NULL, scratch.path, &root, &err));
+    struct deletion d = {.root = root, .name = strrchr(step_path(1), '/') + 1};
+    ASSERT_OK(directory_delete_look(&d, &err));
+    ASSERT_OK(directory_delete_hide(&d, &err));
+    snprintf(path, sizeof(path), "%s/%s/late.txt", scratch.path, d.trash);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fclose(file);
+    ASSERT_OK(directory_delete_finish(&d, NULL, &err));
+    deletion_release(&d);
+    snprintf(path, sizeof(path), "%s/late.txt", step_path(1));
+    assert_true(is_there(path));
+    snprintf(path, sizeof(path), "%s/.metadata", step_path(1));
+    assert_false(is_there(path));
 }

@@ -2,6 +2,7 @@
 /*
  * series_retention_test.c -- retention, pins, tags and metrics of a series.
  */
+#include <errno.h>
 #include <math.h>
 #include <pthread.h>
 #include <sys/stat.h>
@@ -16,13 +17,15 @@
 #include "support/prng.h"
 #include "support/unit.h"
 
-static unsigned long deleted_events;
+static unsigned long deleted_events, failed_events;
 
 static void on_event(void *context, const char *line)
 {
     (void)context;
     if (strstr(line, "\"deleted\"") != NULL)
         __atomic_add_fetch(&deleted_events, 1, __ATOMIC_RELAXED);
+    if (strstr(line, "\"delete_failed\"") != NULL && strstr(line, "'step-1'") != NULL)
+        __atomic_add_fetch(&failed_events, 1, __ATOMIC_RELAXED);
 }
 
 static int setup(void **state)
@@ -31,7 +34,7 @@ static int setup(void **state)
 
     (void)state;
     options.on_event = on_event;
-    deleted_events = 0;
+    deleted_events = failed_events = 0;
     return one_rank_begin(&options);
 }
 
@@ -78,6 +81,25 @@ static void damage(uint64_t step, const char *file, long offset)
 }
 
 /* ---- retention ---- */
+
+TEST(a_deletion_that_storage_refuses_is_an_event_and_tried_again)
+{
+    struct sidestep_series *series = open_keeping(1);
+
+    save_step(series, 1);
+    fault_arm("posix.renameat2", 3, false, EACCES); /* two make the commit */
+    save_step(series, 2);
+    close_series(&series);
+    assert_string_equal(fault_fired(), "posix.renameat2");
+    fault_arm("", 0, false, 0);
+    assert_int_equal(failed_events, 1);
+    assert_string_equal(steps_there(), "1 2");
+    series = open_keeping(1);
+    save_step(series, 3);
+    close_series(&series);
+    assert_string_equal(steps_there(), "3");
+    assert_int_equal(failed_events, 1);
+}
 
 TEST(the_last_ones_stay)
 {
