@@ -32,7 +32,6 @@ from megatron.core.dist_checkpointing.strategies.async_utils import AsyncRequest
 
 from ._c.abi import Status
 from ._c.errors import Error
-from ._checkpoint import Checkpoint
 from ._directory import tell_once
 from ._engine import engine_for
 from ._files import Files
@@ -46,7 +45,7 @@ from ._torch.stock import failures_as_errors
 
 _COMMON = _common.COMMON_STATE_FNAME
 _ITERATION = re.compile(r"iter_0*(\d+)")
-_NO_FILE_OF_OURS = (Status.ENOTFOUND, Status.EUNCOMMITTED, Status.EUNSUPPORTED, Status.EUNSAFE)
+_NO_FILE_OF_OURS = (Status.ENOTFOUND, Status.EUNCOMMITTED, Status.EUNSUPPORTED)
 _POLL_S = 0.02
 _told: set[str] = set()
 
@@ -192,22 +191,10 @@ class TorchDistLoadShardedStrategy(_stock.TorchDistLoadShardedStrategy):
             with failures_as_errors(f"load '{reader.path}'"):
                 originals.load(state, storage_reader=reader, planner=planner, no_dist=no_dist)
 
-        if _is_remote() or _is_of_another_kind(reader.path):
+        if _is_remote():
             return super().load(sharded_state_dict, checkpoint_dir, *more)
         with in_place("load_state_dict", fill), in_place("load", fill):
             return super().load(sharded_state_dict, checkpoint_dir, *more)
-
-
-def _is_of_another_kind(path: str) -> bool:
-    """Whether its ``.metadata`` is an object of Megatron's own, as Megatron 0.15 saved it."""
-    try:
-        with Checkpoint(path):
-            return False
-    except Error as error:
-        if error.status != Status.EUNSAFE:
-            raise
-        tell_once(f"Megatron's own load is used: {error.message}", _told)
-        return True
 
 
 class TorchCommonLoadStrategy(_common.TorchCommonLoadStrategy):

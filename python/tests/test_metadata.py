@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch")
 import torch.distributed.checkpoint as dcp  # noqa: E402
 from torch.distributed.checkpoint import metadata as classes  # noqa: E402
 
-from sidestep import Error, Status, async_save  # noqa: E402
+from sidestep import Error, Status, async_save, load  # noqa: E402
 from sidestep._torch.metadata import Opaque, lazy_metadata, read_metadata, unpickle  # noqa: E402
 
 GOLDEN = pathlib.Path(__file__).resolve().parents[2] / "tests" / "golden"
@@ -165,6 +165,22 @@ def hostile(*steps):
     module = b"ctorch.distributed.checkpoint.metadata\n"
     good = module + b"Metadata\n)\x81}(X\x13\x00\x00\x00state_dict_metadata}ub"
     return b"\x80\x02" + b"".join(step + b"0" for step in steps) + good + b"."
+
+
+def test_the_metadata_of_megatron(saved):
+    """Before Megatron-core 0.16 it is an object of a class of Megatron's."""
+    stock = stock_metadata(saved)
+    stock.mcore_data = {"w": {"nd_reformulated_orig_global_shape": (3, 4)}}
+    home = b"megatron.core.dist_checkpointing.strategies.torch\nMCoreMetadata\n"
+    data = pickle.dumps(stock, 2)
+    torchs = b"ctorch.distributed.checkpoint.metadata\nMetadata\n"
+    assert data.count(torchs) == 1
+    (saved / ".metadata").write_bytes(data.replace(torchs, b"c" + home))
+    got = lazy_metadata(saved)
+    assert got == stock and got.mcore_data == stock.mcore_data
+    target = {"w": torch.zeros(3, 4)}
+    load(target, checkpoint_id=saved, no_dist=True)
+    assert torch.equal(target["w"], torch.arange(12.0).reshape(3, 4))
 
 
 def test_hostile_pickles_do_nothing(tmp_path):

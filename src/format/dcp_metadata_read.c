@@ -15,6 +15,7 @@
 
 #define CLASSES "torch.distributed.checkpoint.metadata "
 #define OLD_CLASSES "torch.distributed._shard.sharded_tensor.metadata "
+#define MEGATRONS "megatron.core.dist_checkpointing.strategies.torch MCoreMetadata"
 #define MAX_FILE_NAME 4095u
 
 /* The limit for the nodes is NODES_SLACK, plus NODES_FACTOR times the file's size. */
@@ -453,11 +454,17 @@ static enum sidestep_status read_storage_meta(struct reader *r, const struct pic
     return SIDESTEP_OK;
 }
 
+/* Megatron-core before 0.16 saves a subclass with one more field, which no load needs. */
+static const char *class_of_root(const struct pickle_node *root)
+{
+    return root != NULL && dcp_nodes_is_instance(root, MEGATRONS) ? MEGATRONS : CLASSES "Metadata";
+}
+
 static enum sidestep_status read_root(struct reader *r, const struct pickle_node *root)
 {
     const struct pickle_node *fields;
 
-    TRY(dcp_nodes_fields(&r->nodes, root, "the root", CLASSES "Metadata", &fields));
+    TRY(dcp_nodes_fields(&r->nodes, root, "the root", class_of_root(root), &fields));
     TRY(read_entries(r, dcp_nodes_field(fields, "state_dict_metadata")));
     TRY(read_storage_data(r, dcp_nodes_field(fields, "storage_data")));
     TRY(check_storage(r));

@@ -115,8 +115,9 @@ def flip(checkpoint: Path, name: str, share: float = 0.5) -> None:
 
 
 def find(name: str) -> Environment:
-    """The environment of the framework ``name``.  Skips the test if there is none."""
-    place = TOP / ".venv" / "frameworks" / name
+    """The environment of the framework ``name``, in SIDESTEP_FRAMEWORKS if that is set.  Skips the
+    test if there is none."""
+    place = Path(os.environ.get("SIDESTEP_FRAMEWORKS", TOP / ".venv" / "frameworks")) / name
     if not (place / "requirements").exists():
         pytest.skip(f"no {name}: FRAMEWORKS={name} tools/setup frameworks")
     return Environment(name, place / "bin" / "python")

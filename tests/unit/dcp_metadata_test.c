@@ -303,6 +303,11 @@ static const struct recipe accepted[] = {
          "{'o': <copy_reg _reconstructor>($BytesStorageMetadata, <__builtin__ object>, None)}",
      .storage = "{$MetadataIndex{'fqn': 'o'}: " INFO("f", "0", "0") "}",
      .expected = BEFORE("o () object f@0+0\n")},
+    /* Of Megatron-core before 0.16. */
+    {.root = "<megatron.core.dist_checkpointing.strategies.torch MCoreMetadata>"
+             "{'state_dict_metadata': {'o': $BytesStorageMetadata{}}, 'storage_data': "
+             "{$MetadataIndex{'fqn': 'o'}: " INFO("f", "0", "0") "}, 'mcore_data': {'o': {}}}",
+     .expected = BEFORE("o () object f@0+0\n")},
 };
 
 TEST(what_is_accepted)

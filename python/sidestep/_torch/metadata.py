@@ -30,6 +30,8 @@ _FILE = ".metadata"
 _MAX_BYTES = 2 << 30  # of it, as the library reads
 _DCP = "torch.distributed.checkpoint.metadata"
 _OLD = "torch.distributed._shard.sharded_tensor.metadata"  # of TensorProperties before torch 2.3
+# A subclass of Metadata, which Megatron-core before 0.16 saves.
+_MEGATRONS = ("megatron.core.dist_checkpointing.strategies.torch", "MCoreMetadata")
 _PLAIN_CLASSES = (
     "Metadata",
     "TensorStorageMetadata",
@@ -140,6 +142,7 @@ def _known() -> dict[tuple[str, str], Any]:
     for name in _PLAIN_CLASSES:
         if hasattr(metadata, name):
             known[_DCP, name] = _sealed(name, _bare(getattr(metadata, name)))
+    known[_MEGATRONS] = known[_DCP, "Metadata"]
     for module in ("pathlib", "pathlib._local"):
         for name in ("Path", "PosixPath", "WindowsPath"):
             known[module, name] = _sealed(name, _path)
