@@ -65,11 +65,13 @@ def _lightning() -> list[str]:
 
 def _megatron() -> list[str]:
     home, ours = "megatron.core.dist_checkpointing.strategies", "sidestep.megatron"
-    return [
+    replaced = [
         *_replace(f"{home}.torch", ours, "TorchDistSaveShardedStrategy"),
         *_replace(f"{home}.torch", ours, "TorchDistLoadShardedStrategy"),
-        *_replace(f"{home}.common", ours, "TorchCommonLoadStrategy"),
     ]
+    if hasattr(sys.modules[f"{home}.common"], "TorchCommonLoadStrategy"):  # not after 0.16
+        replaced += _replace(f"{home}.common", ours, "TorchCommonLoadStrategy")
+    return replaced
 
 
 _FRAMEWORKS: dict[str, Callable[[], list[str]]] = {

@@ -72,7 +72,9 @@ class TorchDistSaveShardedStrategy(_stock.TorchDistSaveShardedStrategy):
         super().__init__(backend, version, *args, **how)
         self.options = save_options(options)
 
-    def async_save(self, sharded_state_dict: Any, checkpoint_dir: Any, *more: Any) -> Any:
+    def async_save(
+        self, sharded_state_dict: Any, checkpoint_dir: Any, *more: Any, **how: Any
+    ) -> Any:
         """Begin the save, which needs nobody to schedule it.  Collective.
 
         Returns when the tensors may change.  The request that it returns is over on this rank when
@@ -80,7 +82,7 @@ class TorchDistSaveShardedStrategy(_stock.TorchDistSaveShardedStrategy):
         failed on any rank.  So what Megatron does afterwards is done only for a whole checkpoint.
         """
         if _is_remote():
-            return super().async_save(sharded_state_dict, checkpoint_dir, *more)
+            return super().async_save(sharded_state_dict, checkpoint_dir, *more, **how)
         path = os.fspath(checkpoint_dir)
         handle = self._start(sharded_state_dict, path)
         sign = _Sign()
@@ -197,7 +199,11 @@ class TorchDistLoadShardedStrategy(_stock.TorchDistLoadShardedStrategy):
             return super().load(sharded_state_dict, checkpoint_dir, *more)
 
 
-class TorchCommonLoadStrategy(_common.TorchCommonLoadStrategy):
+# Megatron-core after 0.16 saves what is common as one of the objects, and has no such class.
+_CommonLoad: Any = getattr(_common, "TorchCommonLoadStrategy", object)
+
+
+class TorchCommonLoadStrategy(_CommonLoad):
     """Megatron's, which reads the ``common.pt`` that was saved with the tensors, and is checked by
     its hash.  The one in the directory may be of a later save that was killed."""
 
