@@ -4,7 +4,7 @@
 #include "root/directory.h"
 
 #include "base/base.h"
-#include "commit/name_list.h"
+#include "commit/commit.h"
 
 const char *directory_find_objection(struct store_dir *root, const char *name, const char *save_id)
 {
