@@ -160,7 +160,7 @@ enum sidestep_status sidestep_engine_prepare(struct sidestep_engine *engine,
         const struct state_entry *entry = &state->entries[i];
         bytes += entry->is_object ? entry->length
                                   : box_volume(&entry->box) * sidestep_dtype_size(entry->dtype);
-        bytes += 2 * IMAGE_ALIGN;
+        bytes += 2 * image_align();
         int32_t device = -1;
         if (!entry->is_object && entry->reader == NULL)
             TRY(devices_locate(&engine->devices, (uint64_t)(uintptr_t)entry->data,

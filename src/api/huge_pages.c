@@ -15,11 +15,11 @@ static void collapse(uint64_t begin, uint64_t end, struct sidestep_huge_pages *r
 
     /* For pages that cannot be moved now, and for those that are touched later. */
     (void)madvise(memory, end - begin, MADV_HUGEPAGE);
-    for (uint64_t at = begin; at < end; at += HUGE_PAGE_BYTES) {
+    for (uint64_t at = begin; at < end; at += huge_page_bytes()) {
         bool made = huge_page_collapse(at);
-        report->bytes += HUGE_PAGE_BYTES;
+        report->bytes += huge_page_bytes();
         if (made)
-            report->huge_bytes += HUGE_PAGE_BYTES;
+            report->huge_bytes += huge_page_bytes();
         else if (report->sys_errno == 0)
             report->sys_errno = errno;
     }
@@ -58,8 +58,8 @@ enum sidestep_status sidestep_state_dict_huge_pages(const struct sidestep_state_
         return FAIL_NOMEM(err, state->count * sizeof(*ranges));
     size_t count = tensor_ranges(state, ranges);
     for (size_t i = 0; i < count; i++) {
-        uint64_t begin = round_up(ranges[i].begin, HUGE_PAGE_BYTES);
-        uint64_t end = round_down(ranges[i].end, HUGE_PAGE_BYTES);
+        uint64_t begin = round_up(ranges[i].begin, huge_page_bytes());
+        uint64_t end = round_down(ranges[i].end, huge_page_bytes());
         if (begin < end)
             collapse(begin, end, &found);
     }

@@ -69,6 +69,17 @@ static void check_memory_limit(struct doctor *doctor, uint64_t total)
                          "SIDESTEP_POOL_BYTES limits what saves need");
 }
 
+/* What to say of a system call that failed with ${code}.  ENOSYS is not only of old kernels:
+ * filters of containers and emulators answer it too. */
+#define REFUSAL(code) refusal_text((code), (char[128]){0}, 128)
+static const char *refusal_text(int code, char *text, size_t bytes)
+{
+    if (code == ENOSYS)
+        return "not offered here (old kernel, or a filter)";
+    snprintf(text, bytes, "refused (%s)", ERRNO_TEXT(code));
+    return text;
+}
+
 static void check_system(struct doctor *doctor)
 {
     struct utsname name;
@@ -133,8 +144,8 @@ static void check_userfaultfd(struct doctor *doctor)
 
     if (!open_userfaultfd(&uffd, &user_mode, &why)) {
         doctor_add_finding(doctor, "userfaultfd", SIDESTEP_ALLOWED_NO, fix,
-                           "refused (%s): no copy-on-write snapshots, saves copy the state",
-                           ERRNO_TEXT(why.sys_errno));
+                           "%s: no copy-on-write snapshots, saves copy the state",
+                           REFUSAL(why.sys_errno));
         return;
     }
     if (user_mode)
@@ -161,9 +172,8 @@ static void check_memory_reading(struct doctor *doctor)
     else
         doctor_add_finding(doctor, "memory_reading", SIDESTEP_ALLOWED_NO,
                            "In a container, the seccomp profile must allow process_vm_readv.",
-                           "process_vm_readv refused (%s): no copy-on-write snapshots, saves copy "
-                           "the state",
-                           ERRNO_TEXT(errno));
+                           "process_vm_readv %s: no copy-on-write snapshots, saves copy the state",
+                           REFUSAL(errno));
 }
 
 /* A filter that kills for what sidestep tries: it does without. */
@@ -270,34 +280,27 @@ static void check_io_uring(struct doctor *doctor)
             doctor, "io_uring", SIDESTEP_ALLOWED_NO,
             "In a container, the seccomp profile must allow io_uring_setup, io_uring_enter "
             "and io_uring_register; else use Linux 5.6 or newer.",
-            "refused (%s): threads read and write instead", ERRNO_TEXT(failure));
+            "%s: threads read and write instead", REFUSAL(failure));
 }
 
 static void check_cachestat(struct doctor *doctor)
 {
-    char release[16];
-
-    doctor_read_line("/proc/sys/kernel/osrelease", release, sizeof(release));
     struct {
         uint64_t offset, bytes;
     } range = {0};
     uint64_t result[5];
     errno = 0;
     /* The descriptor is invalid: EBADF if the call exists. */
-    if (syscall(CALL_CACHESTAT, -1, &range, result, 0) != 0 && errno == EBADF)
+    if (!fault_hit("doctor.cachestat") && syscall(CALL_CACHESTAT, -1, &range, result, 0) != 0 &&
+        errno == EBADF)
         doctor_add_finding(
             doctor, "cachestat", SIDESTEP_ALLOWED_YES, NULL,
             "loads read cached pages from the page cache, and bypass it for the rest");
-    else if (errno == ENOSYS)
+    else
         doctor_add_finding(doctor, "cachestat", SIDESTEP_ALLOWED_NO,
                            "Use Linux 6.5 or newer. In a container, the seccomp profile must allow "
                            "cachestat.",
-                           "not in Linux %s: loads read cached pages from the disk, too", release);
-    else
-        doctor_add_finding(doctor, "cachestat", SIDESTEP_ALLOWED_NO,
-                           "In a container, the seccomp profile must allow cachestat.",
-                           "refused (%s): loads read cached pages from the disk, too",
-                           ERRNO_TEXT(errno));
+                           "%s: loads read cached pages from the disk, too", REFUSAL(errno));
 }
 
 static void check_priorities(struct doctor *doctor)

@@ -160,7 +160,7 @@ enum sidestep_status compressor_append(struct compressor *compressor, size_t i,
         TRY(append_part(compressor, window, &window->parts[k], err));
     if (i + 1 < compressor->p->image->window_count)
         return SIDESTEP_OK;
-    append(compressor, NULL, round_up(output->offset, IMAGE_ALIGN) - output->offset);
+    append(compressor, NULL, round_up(output->offset, image_align()) - output->offset);
     if (output->block != NULL && output->block->length != 0) {
         lock_acquire(&compressor->p->shared.lock);
         *compressor->shared.write_queue_end = output->block;

@@ -36,11 +36,11 @@ static uint64_t collapse(struct recovery_run *run, uint64_t begin, uint64_t end)
 {
     uint64_t huge = 0;
 
-    assert(begin % HUGE_PAGE_BYTES == 0 && end % HUGE_PAGE_BYTES == 0);
-    for (uint64_t at = begin; at < end && !run->stopped; at += HUGE_PAGE_BYTES) {
+    assert(begin % huge_page_bytes() == 0 && end % huge_page_bytes() == 0);
+    for (uint64_t at = begin; at < end && !run->stopped; at += huge_page_bytes()) {
         uint64_t began = clock_now(run->clock);
         if (huge_page_collapse(at))
-            huge += HUGE_PAGE_BYTES;
+            huge += huge_page_bytes();
         else if (errno == EINVAL) /* Linux before 6.1 */
             run->stopped = true;
         run->out->took_ns += clock_now(run->clock) - began;
@@ -55,11 +55,11 @@ static void recover_mapping(void *context, uint64_t begin, uint64_t end, uint64_
     struct recovery_run *run = context;
     uint64_t missing = end - begin - huge_bytes, huge = 0, held_begin, held_end;
 
-    if (end - begin < huge_bytes || missing < HUGE_PAGE_BYTES)
+    if (end - begin < huge_bytes || missing < huge_page_bytes())
         return;
     for (size_t i = 0; cow_get_range(run->cow, i, &held_begin, &held_end) && !run->stopped; i++) {
-        uint64_t from = round_up(max_u64(begin, held_begin), HUGE_PAGE_BYTES);
-        uint64_t to = round_down(min_u64(end, held_end), HUGE_PAGE_BYTES);
+        uint64_t from = round_up(max_u64(begin, held_begin), huge_page_bytes());
+        uint64_t to = round_down(min_u64(end, held_end), huge_page_bytes());
         if (from < to)
             huge += collapse(run, from, to);
     }

@@ -10,7 +10,7 @@
 
 uint64_t pipeline_full_pool_bytes(const struct image *image)
 {
-    return image->body_bytes != 0 ? image->body_bytes : IMAGE_ALIGN;
+    return image->body_bytes != 0 ? image->body_bytes : image_align();
 }
 
 static void set_slots(struct pipeline *p)
@@ -194,10 +194,10 @@ uint8_t *pipeline_reserve_eager(struct pipeline *p, uint64_t bytes)
     uint64_t length = p->pool_bytes;
 
     assert(p->shares_pool);
-    bytes = round_up(bytes, IMAGE_ALIGN);
+    bytes = round_up(bytes, image_align());
     if (bytes > length / 2 || length - bytes < PIPELINE_MIN_POOL_BYTES)
         return NULL;
-    length = round_down(length - bytes, IMAGE_ALIGN);
+    length = round_down(length - bytes, image_align());
     pool_slots_set_shared(p->slots, p->pool->bytes + bytes, length, length);
     return p->pool->bytes;
 }

@@ -238,9 +238,9 @@ uint64_t cow_host_tensor_bytes(const struct image *image)
 static void set_shared_slots(struct cow *cow, struct pool_slots *slots, const struct pool *pool,
                              uint64_t largest)
 {
-    uint64_t eager_bytes = round_up(cow->plan.eager_bytes, IMAGE_ALIGN);
-    uint64_t left = round_down(pool->length - eager_bytes, IMAGE_ALIGN);
-    uint64_t reserve = min_u64(round_down(left / 2, IMAGE_ALIGN), COW_RESERVE_BYTES);
+    uint64_t eager_bytes = round_up(cow->plan.eager_bytes, image_align());
+    uint64_t left = round_down(pool->length - eager_bytes, image_align());
+    uint64_t reserve = min_u64(round_down(left / 2, image_align()), COW_RESERVE_BYTES);
 
     assert(eager_bytes + 2 * largest <= pool->length);
     cow->eager_copy = pool->bytes;

@@ -129,7 +129,7 @@ static enum sidestep_status fill_plan(struct cow_plan *plan, const struct image 
     TRY(cow_plan_build_pieces(plan, image, !image->has_device_items, err));
     if (image->has_device_items)
         return SIDESTEP_OK;
-    uint64_t eager_bytes = round_up(plan->eager_bytes, IMAGE_ALIGN),
+    uint64_t eager_bytes = round_up(plan->eager_bytes, image_align()),
              two_windows = 2 * image_largest_window(image);
     bool whole = pool_bytes >= image->body_bytes;
     if (pool_bytes >= two_windows && eager_bytes <= pool_bytes - two_windows &&

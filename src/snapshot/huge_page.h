@@ -6,24 +6,30 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "base/base.h"
-#include "snapshot/cow_plan.h"
 
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25
 #endif
 
-/* The size on x86-64, and on arm64 with pages of 4 KiB; also the size of a granule. */
-#define HUGE_PAGE_BYTES COW_GRANULE_BYTES
+/* The size of a huge page: 2 MiB with pages of 4 KiB, 32 MiB with 16 KiB, 512 MiB with 64 KiB. */
+static inline uint64_t huge_page_bytes(void)
+{
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
 
-/* Collapse the memory at ${at}, a multiple of HUGE_PAGE_BYTES, all of which is mapped.  Takes 0.2
- * to 0.5 ms, during which the process cannot map memory.  Returns false with errno set: EINVAL on
- * Linux before 6.1. */
+    return page / sizeof(uint64_t) *
+           page; /* a page of the page table, which has 8 bytes for each */
+}
+
+/* Collapse the memory at ${at}, a multiple of huge_page_bytes(), all of which is mapped.  2 MiB
+ * take 0.2 to 0.5 ms, during which the process cannot map memory.  Returns false with errno set:
+ * EINVAL on Linux before 6.1. */
 static inline bool huge_page_collapse(uint64_t at)
 {
     return !fault_hit("huge.collapse") &&
-           madvise((void *)(uintptr_t)at, HUGE_PAGE_BYTES, MADV_COLLAPSE) == 0;
+           madvise((void *)(uintptr_t)at, huge_page_bytes(), MADV_COLLAPSE) == 0;
 }
 
 #endif

@@ -27,7 +27,7 @@ uint64_t image_align_offset(const struct footer_item *f, uint64_t at)
 {
     if (f->data_bytes < IMAGE_LARGE_ITEM_BYTES)
         return round_up(at, IMAGE_SMALL_ALIGN);
-    return round_up(at + f->data_offset, IMAGE_ALIGN) - f->data_offset;
+    return round_up(at + f->data_offset, image_align()) - f->data_offset;
 }
 
 static enum sidestep_status new_hashes(struct arena *arena, struct image_item *item,
@@ -147,12 +147,12 @@ struct splitter {
     size_t first_item;
 };
 
-/* End the window at ${end}, a multiple of IMAGE_ALIGN.  The next one starts with item
+/* End the window at ${end}, a multiple of image_align().  The next one starts with item
  * ${next_first}. */
 static void end_window(struct splitter *c, uint64_t end, size_t next_first)
 {
     assert(c->begin <= end);
-    assert(end % IMAGE_ALIGN == 0 && end - c->begin <= IMAGE_WINDOW_MAX_BYTES);
+    assert(end % image_align() == 0 && end - c->begin <= IMAGE_WINDOW_MAX_BYTES);
     if (end > c->begin)
         c->image->windows[c->image->window_count++] = (struct image_window){
             .offset = c->begin, .bytes = end - c->begin, .first_item = c->first_item};
@@ -166,7 +166,7 @@ static void split_large_item(struct splitter *c, const struct footer_item *f, si
 {
     for (uint64_t block = 1; block < f->block_count; block++) {
         uint64_t at = f->offset + f->data_offset + block * HASH_BLOCK_BYTES;
-        if (at - c->begin + IMAGE_ALIGN >= IMAGE_WINDOW_BYTES)
+        if (at - c->begin + image_align() >= IMAGE_WINDOW_BYTES)
             end_window(c, at, i);
     }
 }
@@ -177,14 +177,14 @@ static size_t max_windows(const struct image *image)
     uint64_t bytes = 0;
 
     for (size_t i = 0; i < image->count; i++)
-        bytes += image->items[i].footer.bytes + IMAGE_ALIGN;
-    return bytes / (IMAGE_WINDOW_BYTES - IMAGE_ALIGN) + 3;
+        bytes += image->items[i].footer.bytes + image_align();
+    return bytes / (IMAGE_WINDOW_BYTES - image_align()) + 3;
 }
 
 /* End the unchanged file at ${at}. */
 static void end_unchanged_file(struct image *image, uint64_t at)
 {
-    assert(at % IMAGE_ALIGN == 0 && image->unchanged_file_windows == 0);
+    assert(at % image_align() == 0 && image->unchanged_file_windows == 0);
     image->unchanged_file_bytes = at;
     image->unchanged_file_windows = image->window_count;
 }
@@ -202,7 +202,7 @@ static enum sidestep_status lay_out_items(struct image *image, struct sidestep_e
         struct footer_item *f = &image->items[i].footer;
         bool is_other_file = image->splits_file && i != 0 && i == image->unchanged_file_items;
         if (is_other_file || at - c.begin >= IMAGE_WINDOW_BYTES) {
-            at = round_up(at, IMAGE_ALIGN);
+            at = round_up(at, image_align());
             end_window(&c, at, i);
         }
         if (is_other_file)
@@ -212,7 +212,7 @@ static enum sidestep_status lay_out_items(struct image *image, struct sidestep_e
             split_large_item(&c, f, i);
         at = f->offset + f->bytes;
     }
-    image->body_bytes = round_up(at, IMAGE_ALIGN);
+    image->body_bytes = round_up(at, image_align());
     end_window(&c, image->body_bytes, image->count);
     if (image->splits_file && image->count != 0 && image->unchanged_file_items == image->count)
         end_unchanged_file(image, image->body_bytes);

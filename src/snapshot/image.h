@@ -3,12 +3,14 @@
  * image.h -- the layout of one shard file, computed before any byte is copied: the offsets of each
  * item's head, data and tail, and the windows in which the file is staged, hashed and written.
  *
- * A window is a part of the file that starts and ends at a multiple of 4096 bytes and is written
+ * A window is a part of the file that starts and ends at a multiple of image_align() and is written
  * with one request.  Windows are split only where an item starts, or between two hash blocks of a
  * large item, so every block is in one window.  Gaps are zero.
  */
 #ifndef SNAPSHOT_IMAGE_H
 #define SNAPSHOT_IMAGE_H
+
+#include <unistd.h>
 
 #include "base/base.h"
 #include "codec/codec.h"
@@ -16,12 +18,18 @@
 #include "model/model.h"
 #include "plan/plan.h"
 
-#define IMAGE_ALIGN ((uint64_t)4096)               /* of windows, and of large items' data */
 #define IMAGE_SMALL_ALIGN ((uint64_t)64)           /* of small items */
 #define IMAGE_LARGE_ITEM_BYTES ((uint64_t)1 << 20) /* a large item has at least this much data */
 /* A window ends at the first possible offset after so many bytes, and never has more than MAX. */
 #define IMAGE_WINDOW_BYTES ((uint64_t)4 << 20)
 #define IMAGE_WINDOW_MAX_BYTES ((uint64_t)8 << 20)
+
+/* Of windows, and of large items' data: a page, so that no page of the file is written both through
+ * the page cache and past it (store_posix_file.c), and at least what FORMAT.md says. */
+static inline uint64_t image_align(void)
+{
+    return max_u64(4096, (uint64_t)sysconf(_SC_PAGESIZE));
+}
 
 struct image_item {
     struct footer_item footer;       /* the layout determines all but the hashes */
@@ -58,7 +66,7 @@ struct image {
     size_t tensor_count; /* tensors come first */
     struct image_window *windows;
     size_t window_count;
-    uint64_t body_bytes;   /* offset of the footer: a multiple of IMAGE_ALIGN */
+    uint64_t body_bytes;   /* offset of the footer: a multiple of image_align() */
     bool has_device_items; /* some items are on devices: every window needs a slot before staging */
     size_t unchanged_file_items; /* items in the unchanged file, which come first */
     /* Set before image_bind(): those items get a file of their own, the unchanged file.  Its

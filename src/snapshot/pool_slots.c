@@ -101,7 +101,7 @@ void pool_slots_set_dedicated(struct pool_slots *slots, uint8_t *pool)
 void pool_slots_set_shared(struct pool_slots *slots, uint8_t *pool, uint64_t bytes,
                            uint64_t reserve)
 {
-    assert(reserve <= bytes && bytes % IMAGE_ALIGN == 0 && reserve % IMAGE_ALIGN == 0);
+    assert(reserve <= bytes && bytes % image_align() == 0 && reserve % image_align() == 0);
     lock_alone(&slots->shared.lock);
     slots->pool = pool;
     slots->dedicated = false;
@@ -115,7 +115,7 @@ void pool_slots_set_shared(struct pool_slots *slots, uint8_t *pool, uint64_t byt
 
 static uint64_t region_acquire(struct region *region, uint64_t bytes)
 {
-    assert(bytes != 0 && bytes % IMAGE_ALIGN == 0);
+    assert(bytes != 0 && bytes % image_align() == 0);
     for (size_t i = 0; i < region->count; i++) {
         struct extent *free = &region->free[i];
         uint64_t at = free->begin;

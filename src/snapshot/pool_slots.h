@@ -42,7 +42,7 @@ void pool_slots_free(struct pool_slots **slots);
 /* Set up the pool for this save; all slots become free.  Each window has a slot at its offset in
  * the file. */
 void pool_slots_set_dedicated(struct pool_slots *slots, uint8_t *pool);
-/* Or windows share ${bytes}, of which ${reserve} are the reserve.  Multiples of IMAGE_ALIGN. */
+/* Or windows share ${bytes}, of which ${reserve} are the reserve.  Multiples of image_align(). */
 void pool_slots_set_shared(struct pool_slots *slots, uint8_t *pool, uint64_t bytes,
                            uint64_t reserve);
 

@@ -83,10 +83,15 @@ enum sidestep_status uffd_open(struct uffd *uffd, bool user_mode_only, struct si
     if (uffd->fd >= 0)
         return SIDESTEP_OK;
     if (errno == EPERM)
-        return error_set(err, SIDESTEP_EPERM, errno, HERE,
-                         "userfaultfd needs vm.unprivileged_userfaultfd=1, CAP_SYS_PTRACE, or "
-                         "access to /dev/userfaultfd");
-    if (errno == ENOSYS || errno == EINVAL)
+        return error_set(
+            err, SIDESTEP_EPERM, errno, HERE,
+            "userfaultfd needs vm.unprivileged_userfaultfd=1 or CAP_SYS_PTRACE, and in "
+            "a container a seccomp profile that allows it; or access to "
+            "/dev/userfaultfd");
+    if (errno == ENOSYS)
+        return error_set(err, SIDESTEP_EUNSUPPORTED, errno, HERE,
+                         "userfaultfd is not offered here (old kernel, or a filter)");
+    if (errno == EINVAL)
         return error_set(err, SIDESTEP_EUNSUPPORTED, errno, HERE,
                          "this kernel's userfaultfd has no write protection");
     return FAIL_SYS(err, "open a userfaultfd");

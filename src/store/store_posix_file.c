@@ -5,9 +5,9 @@
  * With STORE_DIRECT a file has two descriptors: one is buffered, and one has O_DIRECT.  Aligned
  * requests use the second, all others the first.  The kernel keeps the two coherent by page: it
  * writes back the cached pages of a direct request before it, and drops them afterwards.  So no
- * page may be written in both ways at once.  Therefore offsets in the file are aligned to at least
- * a page, even if the device allows 512 bytes.  Addresses in memory are aligned as the device
- * requires.
+ * page may be written in both ways at once.  Therefore offsets in a file that is written are
+ * aligned to at least a page, even if the device allows 512 bytes.  Offsets in a file that is only
+ * read, and addresses in memory, are aligned as the device requires.
  */
 #include "store/store_posix.h"
 
@@ -105,12 +105,13 @@ static struct posix_file *file_new(struct store *store, const char *name,
     return file;
 }
 
-/* The alignment of direct requests to ${fd}.  0: the file does not support them. */
-static size_t direct_alignment(int fd, size_t *memory_alignment)
+/* The alignment of direct requests to ${fd}, at least DEFAULT_ALIGNMENT.  0: the file does not
+ * support them. */
+static size_t direct_alignment(int fd, bool writes, size_t *memory_alignment)
 {
-    size_t alignment = DEFAULT_ALIGNMENT;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), alignment = page;
 
-    *memory_alignment = max_u64(alignment, (size_t)sysconf(_SC_PAGESIZE));
+    *memory_alignment = max_u64(DEFAULT_ALIGNMENT, page);
 #ifdef STATX_DIOALIGN
     struct statx stx;
 
@@ -124,7 +125,7 @@ static size_t direct_alignment(int fd, size_t *memory_alignment)
 #else
     (void)fd;
 #endif
-    return max_u64(alignment, (size_t)sysconf(_SC_PAGESIZE));
+    return max_u64(max_u64(alignment, DEFAULT_ALIGNMENT), writes ? page : 0);
 }
 
 static bool same_inode(int a, int b)
@@ -148,7 +149,7 @@ static void open_direct(struct posix_file *file, int at_fd, int access)
         fd = store_posix_open_beneath(at_fd, file->name, access | O_DIRECT | O_NONBLOCK);
     if (fd < 0)
         return;
-    file->alignment = direct_alignment(fd, &file->memory_alignment);
+    file->alignment = direct_alignment(fd, access != O_RDONLY, &file->memory_alignment);
     if (file->alignment == 0 || file->memory_alignment == 0 || !same_inode(fd, file->fd)) {
         (void)close(fd);
         return;

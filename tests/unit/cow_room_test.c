@@ -29,7 +29,7 @@ static struct pool_slots *new_places(uint64_t bytes, uint64_t reserve)
     struct pool_slots *places = NULL;
 
     assert_int_equal(pool_slots_new(&places, &image, NULL), SIDESTEP_OK);
-    pool_slots_set_shared(places, pool, bytes * IMAGE_ALIGN, reserve * IMAGE_ALIGN);
+    pool_slots_set_shared(places, pool, bytes * image_align(), reserve * image_align());
     return places;
 }
 
@@ -39,7 +39,7 @@ static void size_windows(const unsigned *sizes, size_t count)
 
     for (size_t i = 0; i < 64; i++) {
         windows[i].offset = at;
-        windows[i].bytes = sizes[i % count] * IMAGE_ALIGN;
+        windows[i].bytes = sizes[i % count] * image_align();
         at += windows[i].bytes;
     }
     image.body_bytes = at;
@@ -51,7 +51,7 @@ static long take(struct pool_slots *places, size_t i, enum pool_slots_order who)
     uint8_t *place = pool_slots_acquire(places, i, who);
 
     assert_ptr_equal(place, pool_slots_get(places, i));
-    return place != NULL ? (long)((place - pool) / (long)IMAGE_ALIGN) : -1;
+    return place != NULL ? (long)((place - pool) / (long)image_align()) : -1;
 }
 
 TEST(the_reserve_is_kept)
@@ -72,7 +72,7 @@ TEST(the_reserve_is_kept)
     pool_slots_return(places, 0);
     assert_int_equal(take(places, 43, POOL_SLOTS_OUT_OF_ORDER), -1);
     assert_int_equal(take(places, 3, POOL_SLOTS_AHEAD), 0);
-    assert_int_equal(pool_slots_peak_bytes(places), 10 * IMAGE_ALIGN);
+    assert_int_equal(pool_slots_peak_bytes(places), 10 * image_align());
     pool_slots_free(&places);
 }
 
@@ -82,7 +82,7 @@ TEST(the_lowest_slots_are_used)
     struct pool_slots *places = new_places(40, 0);
     for (size_t i = 0; i < 8; i++)
         assert_int_not_equal(take(places, i, POOL_SLOTS_OUT_OF_ORDER), -1);
-    assert_int_equal(pool_slots_peak_bytes(places), 20 * IMAGE_ALIGN);
+    assert_int_equal(pool_slots_peak_bytes(places), 20 * image_align());
     pool_slots_return(places, 1); /* 1 page at 3 */
     pool_slots_return(places, 3); /* 4 at 6, and those of */
     pool_slots_return(places, 2); /* 2 at 4: now one stretch */
@@ -93,7 +93,7 @@ TEST(the_lowest_slots_are_used)
     for (size_t i = 0; i < 64; i++)
         pool_slots_return(places, i);
     assert_int_equal(take(places, 0, POOL_SLOTS_OUT_OF_ORDER), 0);
-    assert_int_equal(pool_slots_peak_bytes(places), 21 * IMAGE_ALIGN);
+    assert_int_equal(pool_slots_peak_bytes(places), 21 * image_align());
     pool_slots_free(&places);
 }
 

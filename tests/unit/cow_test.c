@@ -243,7 +243,8 @@ TEST(refused_protection_is_reported_and_copied)
         const char *reason;
     } refusals[] = {
         {"uffd.open", EPERM, "userfaultfd needs vm.unprivileged_userfaultfd=1"},
-        {"uffd.open", ENOSYS, "has no write protection"},
+        {"uffd.open", ENOSYS, "userfaultfd is not offered here"},
+        {"uffd.open", EINVAL, "has no write protection"},
         {"cow.readv", EPERM, "process_vm_readv"},
         {"cow.eventfd", EMFILE, "eventfd"},
         {"maps.open", EACCES, "/proc/self/maps"},

@@ -45,7 +45,11 @@ static void expect_no(const char *point, int sys_errno, const char *name, const 
 TEST(refusals_are_findings)
 {
     expect_no("uffd.open", EPERM, "userfaultfd", "Operation not permitted");
-    expect_no("ring.setup", ENOSYS, "io_uring", "Function not implemented");
+    expect_no("uffd.open", ENOSYS, "userfaultfd", "not offered here (old kernel, or a filter)");
+    expect_no("ring.setup", ENOSYS, "io_uring", "not offered here (old kernel, or a filter)");
+    expect_no("ring.setup", EPERM, "io_uring", "refused (Operation not permitted)");
+    expect_no("doctor.cachestat", ENOSYS, "cachestat", "not offered here (old kernel");
+    expect_no("doctor.cachestat", EPERM, "cachestat", "refused (Operation not permitted)");
     expect_no("priority.policy", EPERM, "cpu_priority", "may not be lowered");
     expect_no("priority.io", EPERM, "io_priority", "may not be lowered");
     expect_no("posix.direct", EINVAL, "direct_io", "page cache");

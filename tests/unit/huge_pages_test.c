@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <sys/wait.h>
 
+#include "snapshot/huge_page.h"
 #include "snapshot/memory_map.h"
 #include "support/held.h"
 
@@ -49,6 +50,22 @@ static unsigned char *small_pages(unsigned char **map_of_it)
     assert_int_equal(madvise(*map_of_it, 20 * MIB, MADV_NOHUGEPAGE), 0);
     memset(*map_of_it, 1, 20 * MIB);
     return memory;
+}
+
+TEST(they_are_as_large_as_the_kernel_says)
+{
+    FILE *file = fopen("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size", "r");
+    unsigned long bytes = 0;
+
+    if (file == NULL || fscanf(file, "%lu", &bytes) != 1) {
+        print_message("skipped: this kernel does not say how large huge pages are\n");
+        bytes = 0;
+    }
+    if (file != NULL)
+        fclose(file);
+    if (bytes == 0)
+        skip();
+    assert_int_equal(huge_page_bytes(), bytes);
 }
 
 TEST(tensors_get_huge_pages)

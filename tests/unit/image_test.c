@@ -112,7 +112,8 @@ static void expect_windows(const struct image *image)
     for (size_t i = 0; i < image->window_count; i++) {
         const struct image_window *w = &image->windows[i];
         assert_int_equal(w->offset, at);
-        assert_true(w->bytes != 0 && w->bytes % IMAGE_ALIGN == 0);
+        assert_true(w->bytes != 0 && w->bytes % 4096 == 0);
+        assert_int_equal(w->bytes % (uint64_t)sysconf(_SC_PAGESIZE), 0);
         assert_true(w->bytes <= IMAGE_WINDOW_MAX_BYTES);
         at += w->bytes;
     }

@@ -3,7 +3,10 @@
  * store_posix_file_test.c -- O_DIRECT together with the page cache, and requests that a kernel
  * refuses.
  */
+#include <fcntl.h>
 #include <pthread.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/fault.h"
 #include "base/owned.h"
@@ -106,6 +109,40 @@ TEST(direct_and_buffered_requests_mix)
     assert_ok(store_file_sync(file, &b->err));
     assert_ok(store_file_close(TAKE(file), &b->err));
     assert_file_is(b, b->memory, bytes);
+}
+
+/* What the device wants of direct requests to "f"; 0: the kernel does not tell. */
+static size_t told_alignment(struct bench *b)
+{
+#ifdef STATX_DIOALIGN
+    struct statx stx;
+    char path[600];
+
+    snprintf(path, sizeof(path), "%s/f", b->scratch.path);
+    if (statx(AT_FDCWD, path, 0, STATX_DIOALIGN, &stx) == 0 && (stx.stx_mask & STATX_DIOALIGN) != 0)
+        return stx.stx_dio_offset_align;
+#endif
+    return 0;
+}
+
+TEST(reads_need_no_whole_page)
+{
+    struct bench *b = *fixture;
+    OWNED_FILE *file = create_direct(b);
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+
+    assert_true(store_file_alignment(file) % page == 0);
+    assert_ok(store_file_write_at(file, b->memory, FILE_BYTES, 0, &b->err));
+    assert_ok(store_file_close(TAKE(file), &b->err));
+    if (told_alignment(b) == 0 || told_alignment(b) > 4096) {
+        print_message("skipped: statx() tells no alignment of up to 4096 here\n");
+        skip();
+    }
+    assert_ok(store_file_open(b->root, "f", STORE_DIRECT, &file, &b->err));
+    assert_int_equal(store_file_alignment(file), 4096);
+    memset(b->memory, 0, 4096);
+    assert_ok(store_file_read_at(file, b->memory, 4096, 5 * 4096, &b->err));
+    assert_memory_equal(b->memory, b->memory + 5 * 4096, 4096);
 }
 
 struct page_writer {
