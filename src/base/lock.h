@@ -65,7 +65,7 @@
     X(VERIFY, STATS)           /* verify/verify.c */                                               \
     X(CONVERT_WRITE, VERIFY)   /* convert/convert_write.c */                                       \
     X(CONVERT, CONVERT_WRITE)  /* convert/convert.h */                                             \
-    X(COPY, CONVERT)           /* convert/copy.h */                                                \
+    X(COPY, CONVERT)           /* copy/copy.h */                                                   \
     X(SERIES, COPY)            /* series/series.h */                                               \
     X(PRUNE, SERIES)           /* series/series.h: held while checkpoints are deleted */
 

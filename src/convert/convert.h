@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * convert.h -- writes a checkpoint or a file of tensors in another format, and copies checkpoints.
+ * convert.h -- writes a checkpoint or a file of tensors in another format.
  *
  * sidestep_convert(): convert_select.c decides which tensors and objects the destination gets.
  * Then either convert_dcp.c makes a save of them, or convert_safetensors.c and convert_zip.c lay
- * out files, convert_write.c fills them with several threads, and export.h publishes them.
- * sidestep_copy() is in copy.h.
+ * out files, convert_write.c fills them with several threads, and copy/export.h publishes them.
  *
  * What comes in: the source, opened by checkpoint/checkpoint.h, and a path or URL for the result.
  * What goes out: the result, whole and durable, or nothing; and a report of what was left out.
@@ -21,8 +20,8 @@
 
 #include <stdatomic.h>
 
-#include "convert/export.h"
 #include "checkpoint/checkpoint.h"
+#include "copy/copy.h"
 #include "load/load.h"
 #include "sidestep/sidestep_tools.h"
 

@@ -6,7 +6,7 @@
  * of the protocol that crash_model cannot show to be needed.
  */
 #include "base/owned.h"
-#include "convert/export.h"
+#include "copy/export.h"
 #include "engine/engine.h"
 #include "sidestep/sidestep_tools.h"
 #include "support/one_rank.h"

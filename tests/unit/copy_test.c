@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 
 #include "base/fault.h"
-#include "convert/copy.h"
+#include "copy/copy.h"
 #include "support/flip.h"
 #include "support/incremental.h"
 #include "support/object_sim.h"

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "convert/copy.h"
+#include "copy/copy.h"
 
 /* Does a file of sidestep have the footer that the manifest lists? */
 static bool has_listed_footer(const struct reader *r, size_t i)

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "convert/copy.h"
+#include "copy/copy.h"
 
 #define PLAIN_BYTES ((uint64_t)4 << 20)
 

@@ -8,8 +8,8 @@
  * says that sidestep wrote all files in it, whatever their names. One rename then publishes the
  * directory, or the one file in it.
  */
-#ifndef CONVERT_EXPORT_H
-#define CONVERT_EXPORT_H
+#ifndef COPY_EXPORT_H
+#define COPY_EXPORT_H
 
 #include "commit/commit.h"
 

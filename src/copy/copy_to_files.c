@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "convert/copy.h"
+#include "copy/copy.h"
 
 static bool is_of_checkpoint(const char *name)
 {

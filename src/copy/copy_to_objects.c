@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* copy_to_objects.c -- writes a copy on an object store; see commit/object_copy.h. */
 #include "base/base.h"
-#include "convert/copy.h"
+#include "copy/copy.h"
 
 static enum sidestep_status begin(struct checkpoint_copy *c, struct sidestep_error *err)
 {

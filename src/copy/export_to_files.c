@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* export_to_files.c -- publishes files on a file system; see export.h. */
-#include "convert/export.h"
+#include "copy/export.h"
 
 #include <string.h>
 

@@ -9,13 +9,13 @@
  * Threads: each reads a range, checks it (verify/verify.h), and writes it. The thread that writes
  * the last bytes of a file adds its footer, and syncs it.
  */
-#ifndef CONVERT_COPY_H
-#define CONVERT_COPY_H
+#ifndef COPY_COPY_H
+#define COPY_COPY_H
 
 #include <stdatomic.h>
 
 #include "checkpoint/checkpoint.h"
-#include "convert/export.h"
+#include "copy/export.h"
 #include "sidestep/sidestep_tools.h"
 #include "verify/verify.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* export.c -- begins an export; to a bucket, by commit/object_export.h; see export.h. */
-#include "convert/export.h"
+#include "copy/export.h"
 
 #include <stdio.h>
 #include <string.h>

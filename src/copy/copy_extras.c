@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "convert/copy.h"
+#include "copy/copy.h"
 
 #define PIECE_BYTES ((size_t)4 << 20)
 

@@ -5,7 +5,7 @@
  * In order: open the source, as a load does; check the destination; begin there; find what an
  * interrupted copy left; copy the other files; publish.
  */
-#include "convert/copy.h"
+#include "copy/copy.h"
 
 #include <stdlib.h>
 #include <string.h>
