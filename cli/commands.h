@@ -65,6 +65,9 @@ enum cli_option_id {
     CLI_OPTION_MAX_AGE,
     CLI_OPTION_MIN_KEPT,
     CLI_OPTION_OUT,
+    CLI_OPTION_EVERY,
+    CLI_OPTION_FOLLOW,
+    CLI_OPTION_RATE,
     CLI_OPTION_COUNT
 };
 
@@ -145,9 +148,10 @@ const struct cli_operand *cli_commands_operand(const struct cli_command *command
 
 extern const struct cli_command cli_command_ls, cli_command_show, cli_command_latest,
     cli_command_verify, cli_command_cat, cli_command_diff, cli_command_convert, cli_command_cp,
-    cli_command_gc, cli_command_prune, cli_command_watch, cli_command_pin, cli_command_unpin,
-    cli_command_tag, cli_command_rebuild, cli_command_doctor, cli_command_bench, cli_command_check,
-    cli_command_metrics, cli_command_completion, cli_command_help, cli_command_version;
+    cli_command_mirror, cli_command_gc, cli_command_prune, cli_command_watch, cli_command_pin,
+    cli_command_unpin, cli_command_tag, cli_command_rebuild, cli_command_doctor, cli_command_bench,
+    cli_command_check, cli_command_metrics, cli_command_completion, cli_command_help,
+    cli_command_version;
 extern const struct cli_option cli_commands_global_options[];
 extern const struct cli_exit cli_commands_exits[];
 /** The shells for which there is completion; NULL ends the list. */
@@ -167,6 +171,7 @@ int cli_cat_run(const struct cli *cli);
 int cli_diff_run(const struct cli *cli);
 int cli_convert_run(const struct cli *cli);
 int cli_cp_run(const struct cli *cli);
+int cli_mirror_run(const struct cli *cli);
 int cli_gc_run(const struct cli *cli);
 int cli_prune_run(const struct cli *cli);
 int cli_pin_run(const struct cli *cli);

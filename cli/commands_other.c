@@ -42,6 +42,71 @@ const struct cli_command cli_command_cp = {
     .run = cli_cp_run,
 };
 
+const struct cli_command cli_command_mirror = {
+    .name = "mirror",
+    .summary = "keep the checkpoints of a run at a second place",
+    .operands = {{"ROOT", CLI_OPERAND_DIRECTORY, false}, {"MIRROR", CLI_OPERAND_PATH, false}},
+    .examples = {{"sidestep mirror /nvme/7b s3://bucket/7b",
+                  "Send the newest checkpoint, unless it is there already."},
+                 {"sidestep mirror --follow --keep-last 10 /nvme/7b /shared/7b",
+                  "Beside the training, until it is stopped."},
+                 {"sidestep mirror --every 1000 --keep-every 10000 /nvme/7b s3://bucket/7b",
+                  "Those of every 10,000th step, and others 1,000 steps apart."}},
+    .description =
+        {"ROOT is the root of a run, usually on a fast disk. MIRROR is another root, a path or a "
+         "URL (s3://BUCKET/PREFIX), which gets its checkpoints, their pins, tags and metrics. What "
+         "is to be done is found out from both places. So the same command goes on where it, or "
+         "another one, was interrupted, in whatever process.",
+         "The newest checkpoint is sent first. Older ones that are not at MIRROR then are passed "
+         "over, unless they are pinned or named by --keep-every. A checkpoint is sent as by cp: "
+         "every byte is checked as it is read, and the copy is whole, or not there. Instead of a "
+         "damaged one, the next older one is sent, and the exit status is 3.",
+         "The --keep options concern MIRROR alone, and nothing in ROOT is changed. Without them, "
+         "everything stays there. What is pinned in either place stays there. Files of others in "
+         "MIRROR stay, and a MIRROR with checkpoints of another run is refused.",
+         "With --follow, a place that cannot be reached is tried again, at growing intervals of up "
+         "to five minutes. SIGTERM and SIGINT end it, with 0."},
+    .json = "{\"root\",\"mirror\",\"step\",\"mirrored_step\",\"sent\":[path],\"bytes\","
+            "\"passed\":[\"path: reason\"],\"removed\":[path]}; step and mirrored_step are the "
+            "newest whole ones in ROOT and MIRROR. With --follow, one such line for each time "
+            "that something was sent or removed.",
+    .options = {{.id = CLI_OPTION_EVERY,
+                 .name = "every",
+                 .argument = "STEPS",
+                 .text = "Send a checkpoint only if it is at least so many steps after the newest "
+                         "one in MIRROR."},
+                {.id = CLI_OPTION_KEEP_LAST,
+                 .name = "keep-last",
+                 .argument = "N",
+                 .text = "Keep the N newest in MIRROR."},
+                {.id = CLI_OPTION_KEEP_EVERY,
+                 .name = "keep-every",
+                 .argument = "K",
+                 .text = "Also send and keep those whose step is a multiple of K."},
+                {.id = CLI_OPTION_RATE,
+                 .name = "bytes-per-second",
+                 .argument = "SIZE",
+                 .text = "Write at most so much in a second."},
+                {.id = CLI_OPTION_THREADS,
+                 .letter = 'j',
+                 .name = "threads",
+                 .argument = "N",
+                 .text = "Use N threads (4)."},
+                {.id = CLI_OPTION_FOLLOW,
+                 .letter = 'f',
+                 .name = "follow",
+                 .text = "Go on, and send what is saved from now on."},
+                {.id = CLI_OPTION_INTERVAL,
+                 .letter = 'i',
+                 .name = "interval",
+                 .argument = "TIME",
+                 .text = "With --follow: how often to look (10s)."},
+                CLI_END_OPTIONS},
+    .exits = CLI_EXIT_DAMAGE | CLI_EXIT_NOT_FOUND | CLI_EXIT_LOCKED | CLI_EXIT_PERMISSION |
+             CLI_EXIT_SPACE | CLI_EXIT_INTERRUPTED,
+    .run = cli_mirror_run,
+};
+
 const struct cli_command cli_command_convert = {
     .name = "convert",
     .summary = "convert to and from safetensors, torch.save() and others",

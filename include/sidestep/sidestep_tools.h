@@ -4,7 +4,8 @@
  * and deleting them, other formats, copies, and what a machine allows.
  *
  * Only sidestep_gc(), sidestep_prune(), sidestep_delete(), sidestep_pin(), sidestep_tag(),
- * sidestep_rebuild(), sidestep_convert(), sidestep_copy() and sidestep_doctor() write to storage.
+ * sidestep_rebuild(), sidestep_convert(), sidestep_copy(), sidestep_mirror() and sidestep_doctor()
+ * write to storage.
  *
  * The conventions of sidestep.h hold.
  */
@@ -776,6 +777,79 @@ SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_copy(const char *source, const char *destination,
               const struct sidestep_copy_options *options, struct sidestep_copy_report *report,
               struct sidestep_error *err);
+
+/* ---------------------------------------------------------------- a mirror of a series */
+
+struct sidestep_mirror_options {
+    size_t struct_size;
+    uint32_t flags;   /* must be 0 */
+    uint32_t threads; /* at most 64; 0: 4 */
+    uint64_t every;   /* send a checkpoint only if its step is at least so many after the newest one
+                         at the mirror; 0: 1 */
+    const struct sidestep_retention *retention; /* what stays at the mirror; copied; NULL: all.
+                                                   With ${keep_every} a checkpoint of such a step is
+                                                   sent even if a newer one is there already.
+                                                   ${keep_best} goes by the metrics there */
+    uint64_t bytes_per_second;                  /* at most so many are written; 0: no limit */
+    void (*on_progress)(void *context, uint64_t done_bytes, uint64_t total_bytes); /* of one
+                                                                                      checkpoint */
+    void *context;
+    const bool volatile *cancel; /* set to true to stop with SIDESTEP_ECANCELLED; may be NULL */
+};
+#define SIDESTEP_MIRROR_OPTIONS_INIT                                                               \
+    {                                                                                              \
+        .struct_size = sizeof(struct sidestep_mirror_options)                                      \
+    }
+
+struct sidestep_mirror_report {
+    int64_t step;          /* of the newest whole checkpoint at the near level; -1: none */
+    int64_t mirrored_step; /* of the newest one at the mirror, as the call ends; -1: none */
+    uint64_t bytes;        /* that this call wrote to the mirror */
+    size_t sent_count;
+    const char *const *sent; /* paths of the new checkpoints at the mirror, in this order */
+    size_t passed_count;
+    const char *const *passed; /* "PATH: REASON": checkpoints of the near level that are not at the
+                                  mirror */
+    size_t removed_count;
+    const char *const *removed;         /* paths that the retention has deleted at the mirror */
+    enum sidestep_status passed_status; /* ECORRUPT ...: a checkpoint of the near level is damaged,
+                                           and an older one was taken; else SIDESTEP_OK */
+    uint32_t reserved;
+    void *owner;
+};
+
+/**
+ * sidestep_mirror(root, mirror, options, report, err):
+ * Bring ${mirror} up to date: another root, a path or the URL of an object store, that gets the
+ * checkpoints of the series at ${root}.  The parent of a path must exist.  What is to be done is
+ * found out from both places, so this call goes on where another process was interrupted, and any
+ * number of processes may make it.
+ *
+ * The newest checkpoint is sent first.  Older ones are sent only if they are pinned or named by
+ * ${keep_every}; ${report} lists the others as passed.  A checkpoint is sent as by sidestep_copy():
+ * every byte is checked by its hash as it is read, and the copy is whole and durable, or it does
+ * not exist.  If it is damaged, the next older one is taken.  Pins, tags and metrics go with it,
+ * and those that are set later follow.  A pin at either place holds there until it is removed
+ * there.
+ *
+ * ${retention} concerns the mirror only, and only checkpoints of this run.  It deletes nothing if a
+ * run has the mirror open as its own root.  What interrupted copies left at the mirror is removed
+ * when nothing is left to be sent.  Nothing at ${root} is changed.
+ *
+ * It works in a thread of its own, with low priority, and blocks the caller until that has ended.
+ * Memory as for sidestep_copy().  Any thread; not collective.  ${options} and ${report} may be
+ * NULL.  The report is filled also after a failure; release it in any case.
+ *
+ * Errors: SIDESTEP_ENOTFOUND: there is no series at ${root} (yet).  SIDESTEP_EMISMATCH: the mirror
+ * has checkpoints of another run.  SIDESTEP_EABORTED: the mirror has checkpoints of a later
+ * incarnation of the run, so what is at ${root} is outdated.  SIDESTEP_EINVAL: both are one place,
+ * or an option is wrong.  Those of sidestep_copy().  After all of them, what is at the mirror is
+ * whole.
+ */
+SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
+sidestep_mirror(const char *root, const char *mirror, const struct sidestep_mirror_options *options,
+                struct sidestep_mirror_report *report, struct sidestep_error *err);
+SIDESTEP_API void sidestep_mirror_report_release(struct sidestep_mirror_report *report);
 
 /* ---------------------------------------------------------------- what a machine allows */
 

@@ -16,6 +16,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "copy/export.h"
+#include "engine/engine.h"
 #include "sidestep/sidestep_tools.h"
 #include "verify/verify.h"
 
@@ -35,6 +36,7 @@ struct checkpoint_copy {
     const char *source, *destination;
     struct store *from, *to;
     struct clock *clock;
+    struct throttle *throttle; /* limits the writes; NULL: nothing does */
 
     struct reader *reader; /* of the source */
     struct workers *workers;

@@ -13,6 +13,14 @@
 
 #define PLAIN_BYTES ((uint64_t)4 << 20)
 
+static enum sidestep_status check_cancelled(const struct checkpoint_copy *c,
+                                            struct sidestep_error *err)
+{
+    if (c->options.cancel != NULL && *c->options.cancel)
+        return FAIL(err, SIDESTEP_ECANCELLED, "the copy was cancelled");
+    return SIDESTEP_OK;
+}
+
 enum sidestep_status copy_add_progress(struct checkpoint_copy *c, uint64_t bytes,
                                        struct sidestep_error *err)
 {
@@ -21,8 +29,19 @@ enum sidestep_status copy_add_progress(struct checkpoint_copy *c, uint64_t bytes
     if (c->options.on_progress != NULL)
         c->options.on_progress(c->options.context, c->shared.done_bytes, c->total_bytes);
     lock_release(&c->shared.lock);
-    if (c->options.cancel != NULL && *c->options.cancel)
-        return FAIL(err, SIDESTEP_ECANCELLED, "the copy was cancelled");
+    return check_cancelled(c, err);
+}
+
+/* Wait until ${bytes} may be written. */
+static enum sidestep_status await_turn(struct checkpoint_copy *c, uint64_t bytes,
+                                       struct sidestep_error *err)
+{
+    struct backoff backoff = {.max_ms = 20};
+
+    while (c->throttle != NULL && !throttle_try_acquire(c->throttle, bytes, 0, NULL)) {
+        TRY(check_cancelled(c, err));
+        backoff_sleep(&backoff, c->clock);
+    }
     return SIDESTEP_OK;
 }
 
@@ -125,6 +144,7 @@ static enum sidestep_status write_piece(struct checkpoint_copy *c, size_t i, uin
     struct store_file *to = NULL;
 
     TRY(open_file(c, i, &to, err));
+    TRY(await_turn(c, length, err));
     TRY(store_file_write_at(to, bytes, length, begin, err));
     TRY(copy_add_progress(c, length, err));
     return atomic_fetch_sub(&file->left, length) == length ? finish_file(c, i, err) : SIDESTEP_OK;

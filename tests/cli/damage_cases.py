@@ -271,10 +271,11 @@ def test_each_command_tells_damage(sidestep):
         path = sidestep.copy("sidestep-1/plain", f"run-{number}/step-12")
         os.unlink(os.path.join(path, "__0_0.distcp"))
         more = {"cat": ["model.w"], "diff": [sidestep.copy("sidestep-1/plain", f"other-{number}")],
-                "convert": [sidestep.path("out.safetensors")], "cp": [sidestep.path("copy")]}
-        place = os.path.dirname(path) if command in ("ls", "latest", "check") else path
+                "convert": [sidestep.path("out.safetensors")], "cp": [sidestep.path("copy")],
+                "mirror": [sidestep.path("mirror")]}
+        place = os.path.dirname(path) if command in ("ls", "latest", "check", "mirror") else path
         result = sidestep.run(command, place, *more.get(command, []))
         if command == "ls":
             assert "damaged" in result.stdout, result.describe()
         else:
-            assert result.status == {"rebuild": 10, "check": 2}.get(command, 3), result.describe()
+            assert result.status == {"rebuild": 10, "check": 2, "mirror": 10}.get(command, 3), result.describe()

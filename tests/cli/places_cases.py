@@ -95,7 +95,7 @@ def test_urls_are_refused(sidestep):
              ["diff", url, local], ["diff", local, url], ["convert", url, "out"],
              ["convert", local, url], ["convert", "--mapping", url, local, "out"],
              ["cp", url, "out"], ["cp", local, url],
-             ["gc", url], ["prune", "--yes", "--keep-last=1", url], ["watch", "--once", url],
+             ["mirror", url, "out"], ["mirror", local, url], ["gc", url], ["prune", "--yes", "--keep-last=1", url], ["watch", "--once", url],
              ["pin", url], ["unpin", url], ["tag", url, "best"], ["rebuild", url],
              ["doctor", url], ["bench", url])
     without_place = ["completion", "help", "version"]

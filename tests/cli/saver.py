@@ -75,3 +75,26 @@ class Saver:
 
     def close(self):
         self.call("sidestep_engine_close", ctypes.byref(self.engine))
+
+
+class Run(Saver):
+    """A series that is open at a root."""
+
+    def __init__(self, build, root):
+        super().__init__(build)
+        self.series = ctypes.c_void_p()
+        self.call("sidestep_series_open", self.engine, root.encode(), None, ctypes.byref(self.series))
+
+    def save(self, step):  # pylint: disable=arguments-differ
+        state = ctypes.c_void_p()
+        data = array.array("f", [step] * 1000)
+        self.call("sidestep_state_dict_new", ctypes.byref(state))
+        tensor = Tensor(ctypes.sizeof(Tensor), b"w", FLOAT32, 1, (ctypes.c_int64 * 1)(1000),
+                        data=data.buffer_info()[0])
+        self.call("sidestep_state_dict_add_tensor", state, ctypes.byref(tensor))
+        self.call("sidestep_series_save", self.series, ctypes.c_uint64(step), state, None, None)
+        self.library.sidestep_state_dict_free(ctypes.byref(state))
+
+    def close(self):
+        self.call("sidestep_series_close", ctypes.byref(self.series))
+        super().close()

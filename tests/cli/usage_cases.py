@@ -6,8 +6,8 @@ import subprocess
 
 from harness import Skip
 
-COMMANDS = ("ls show latest verify cat diff convert cp gc prune watch check metrics pin unpin tag rebuild doctor bench "
-            "completion help version").split()
+COMMANDS = ("ls show latest verify cat diff convert cp mirror gc prune watch check metrics pin unpin tag rebuild doctor "
+            "bench completion help version").split()
 
 
 def refused(sidestep, arguments, message, topic=None):

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * mirror.h -- keeps the checkpoints of a series at a second place, the mirror.
+ *
+ * The series saves to the near level, the fast disk of the nodes. The mirror survives them.
+ * docs/internals/levels.md has the rules, and what each crash leaves.
+ *
+ * What comes in: the roots of both levels. All that is known is read from them at each look; no
+ * process has to remember anything.
+ * What goes out: checkpoints at the mirror, each whole or not there, with the same bytes; their
+ * pins, tags, metrics and lineage; and deletions there, by a retention of its own.
+ *
+ * Ownership: struct mirror_look owns what it has read until mirror_release().
+ *
+ * Threads: a look is made by one thread. A copy has threads of its own, which end with it, and
+ * inherit the priority of that thread. Several processes may look at once: a copy, a deletion and
+ * an annotation are each safe then.
+ */
+#ifndef MIRROR_MIRROR_H
+#define MIRROR_MIRROR_H
+
+#include "catalog/catalog.h"
+#include "copy/copy.h"
+#include "selection/selection.h"
+#include "sidestep/sidestep_tools.h"
+
+/* A checkpoint at the near level. */
+struct mirror_item {
+    int64_t step;
+    bool is_there;               /* this save is at the mirror */
+    bool is_asked;               /* somebody wants it there, however old it is */
+    bool is_left_behind;         /* so it is never the newest */
+    const char *objection;       /* why it cannot be sent; NULL: it can */
+    enum sidestep_status status; /* with which reading it failed; else SIDESTEP_OK */
+};
+
+/*
+ * mirror_plan.c, a pure function: which of ${items}, sorted by step, is sent next? The newest, if
+ * its step is at least ${every} after ${newest_there} (the newest at the mirror; -1: none). Then
+ * those that somebody wants, the newest first. Returns ${count} if none is. Call it again after
+ * each answer, with what has changed.
+ */
+size_t mirror_choose(const struct mirror_item *items, size_t count, int64_t newest_there,
+                     uint64_t every);
+
+/* One of the two places. */
+struct mirror_level {
+    const char *root;
+    struct store *store;
+    struct store_dir *dir;
+    struct store_dir *annotations_dir; /* ROOT/.sidestep; NULL: there is none */
+    struct sidestep_list list;
+    struct annotations annotations;
+};
+
+/* What a report points into. */
+struct mirror_findings {
+    struct arena arena;
+    const char **sent, **passed;
+    size_t sent_count, sent_capacity, passed_count, passed_capacity;
+    struct gc_report *pruned; /* NULL: nothing was pruned */
+};
+
+struct mirror_look {
+    /* Set by the caller. */
+    struct sidestep_mirror_options options;
+    struct mirror_level near, far;
+    struct clock *clock;
+
+    struct retention retention;
+    struct throttle throttle;
+    char run_id[SAVE_ID_HEX];
+    uint64_t incarnation;
+    struct sidestep_listed *entries; /* of the near level, by step: whole checkpoints, and what was
+                                        one */
+    struct mirror_item *items;       /* one for each */
+    size_t count;
+    int64_t newest_there;
+    struct mirror_findings *findings;
+    struct sidestep_mirror_report *report;
+};
+
+/* mirror_look.c: read both levels. ENOTFOUND: there is no series at the near level. EMISMATCH: the
+ * mirror belongs to another run. EABORTED: a later incarnation of the run has written to the
+ * mirror, so this near level is outdated. */
+enum sidestep_status mirror_read(struct mirror_look *m, struct sidestep_error *err);
+/* The entry of the mirror with this name; NULL: there is none. */
+const struct sidestep_listed *mirror_find(const struct mirror_look *m, const char *name);
+/* Is there a checkpoint at the mirror that is replaced, if one of this name is sent? */
+bool mirror_replaces(const struct mirror_look *m, const char *name);
+void mirror_release(struct mirror_look *m);
+
+/* mirror_annotations.c: give the copy of ${entry} what the near level says about it: pins, tags,
+ * metrics and lineage. A pin is never removed. */
+enum sidestep_status mirror_annotate(struct mirror_look *m, const struct sidestep_listed *entry,
+                                     struct sidestep_error *err);
+
+/* mirror_clean.c: apply the retention at the mirror, and remove what interrupted copies left. It
+ * changes nothing if a run has the mirror open as its own root. */
+enum sidestep_status mirror_clean(struct mirror_look *m, struct sidestep_error *err);
+
+/* mirror.c: bring the mirror up to date, on the calling thread, which gets a low priority
+ * meanwhile.
+ * ${report} is that of
+ * sidestep_mirror(), and is filled also on failure. */
+enum sidestep_status mirror_run(struct mirror_look *m, struct sidestep_mirror_report *report,
+                                struct sidestep_error *err);
+
+#endif

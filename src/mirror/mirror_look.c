@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* mirror_look.c -- reads both levels, and finds out what of the near one is at the mirror; see
+ * mirror.h. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "commit/commit.h"
+#include "mirror/mirror.h"
+#include "root/root.h"
+
+/* ---- one level */
+
+static enum sidestep_status open_annotations(struct mirror_level *level, struct sidestep_error *err)
+{
+    struct sidestep_error why = {.rank = -1};
+    enum sidestep_status status = store_dir_open(level->store, level->dir, FILE_NAME_SERIES_DIR,
+                                                 &level->annotations_dir, &why);
+
+    return status == SIDESTEP_OK || status == SIDESTEP_ENOTFOUND ? SIDESTEP_OK
+                                                                 : error_copy(err, &why);
+}
+
+static enum sidestep_status read_level(struct mirror_level *level, uint32_t flags,
+                                       struct sidestep_error *err)
+{
+    TRY(open_annotations(level, err));
+    TRY(list_root(level->store, level->root, flags, &level->list, err));
+    return annotations_read(level->annotations_dir, &level->annotations, err);
+}
+
+static void release_level(struct mirror_level *level)
+{
+    sidestep_list_release(&level->list);
+    annotations_release(&level->annotations);
+    store_dir_close(level->annotations_dir);
+    store_dir_close(level->dir);
+}
+
+/* The mirror, which is made if it is missing. */
+static enum sidestep_status open_mirror(struct mirror_level *far, struct sidestep_error *err)
+{
+    struct commit path = {.store = far->store};
+    enum sidestep_status status = store_dir_open(far->store, NULL, far->root, &far->dir, err);
+
+    if (status != SIDESTEP_ENOTFOUND)
+        return status;
+    status = commit_open(&path, far->root, err);
+    if (status == SIDESTEP_OK)
+        status = store_dir_make(path.parent, path.name, err);
+    if (status == SIDESTEP_OK)
+        status = store_dir_sync(path.parent, err);
+    commit_close(&path);
+    if (status != SIDESTEP_OK && status != SIDESTEP_EEXISTS)
+        return status;
+    return store_dir_open(far->store, NULL, far->root, &far->dir, err);
+}
+
+static enum sidestep_status check_two_places(const struct mirror_look *m,
+                                             struct sidestep_error *err)
+{
+    struct store_stat near, far;
+
+    TRY(store_dir_stat(m->near.dir, &near, err));
+    TRY(store_dir_stat(m->far.dir, &far, err));
+    if (m->near.store->ops->layout == m->far.store->ops->layout && near.inode == far.inode &&
+        near.device == far.device)
+        return FAIL(err, SIDESTEP_EINVAL, "the mirror is the root itself: name another place");
+    return SIDESTEP_OK;
+}
+
+/* ---- whose they are */
+
+static enum sidestep_status read_run(struct mirror_look *m, struct sidestep_error *err)
+{
+    struct sidestep_error why = {.rank = -1};
+    enum sidestep_status status = SIDESTEP_ENOTFOUND;
+
+    if (m->near.annotations_dir != NULL)
+        status = lease_read(m->near.annotations_dir, m->run_id, &m->incarnation, &why);
+    if (status == SIDESTEP_ENOTFOUND)
+        return FAIL(err, SIDESTEP_ENOTFOUND,
+                    "there is no series at '%s' yet ('%s/state' is missing)", m->near.root,
+                    FILE_NAME_SERIES_DIR);
+    return status == SIDESTEP_OK ? status : error_copy(err, &why);
+}
+
+static bool is_of_run(const struct mirror_look *m, const struct sidestep_listed *entry)
+{
+    return entry->run_id != NULL && strcmp(entry->run_id, m->run_id) == 0;
+}
+
+/* Other programs' checkpoints and copies made by hand may lie beside ours. Another run may not: a
+ * resume from the mirror could not tell which is meant. */
+static enum sidestep_status check_owner(const struct mirror_look *m, struct sidestep_error *err)
+{
+    struct sidestep_error why = {.rank = -1};
+    char run_id[SAVE_ID_HEX];
+    uint64_t incarnation;
+
+    if (m->far.annotations_dir != NULL &&
+        lease_read(m->far.annotations_dir, run_id, &incarnation, &why) == SIDESTEP_OK &&
+        strcmp(run_id, m->run_id) != 0)
+        return FAIL(err, SIDESTEP_EMISMATCH,
+                    "'%s' is the root of another run (%s); this run is %s: give each run a mirror "
+                    "of its own; nothing was changed",
+                    m->far.root, run_id, m->run_id);
+    for (size_t i = 0; i < m->far.list.count; i++) {
+        const struct sidestep_listed *entry = sidestep_list_entry(&m->far.list, i);
+        if (entry->state != SIDESTEP_COMMITTED || entry->run_id == NULL)
+            continue;
+        if (!is_of_run(m, entry))
+            return FAIL(err, SIDESTEP_EMISMATCH,
+                        "'%s' is of another run (%s); this run is %s: give each run a mirror of "
+                        "its own; nothing was changed",
+                        entry->path, entry->run_id, m->run_id);
+        if (entry->incarnation > m->incarnation)
+            return FAIL(err, SIDESTEP_EABORTED,
+                        "'%s' is outdated: it is of incarnation %llu, and '%s' is of a later one "
+                        "(%llu), which went on elsewhere; nothing was changed",
+                        m->near.root, (unsigned long long)m->incarnation, entry->path,
+                        (unsigned long long)entry->incarnation);
+    }
+    return SIDESTEP_OK;
+}
+
+/* ---- what could be sent */
+
+const struct sidestep_listed *mirror_find(const struct mirror_look *m, const char *name)
+{
+    for (size_t i = 0; i < m->far.list.count; i++)
+        if (strcmp(sidestep_list_entry(&m->far.list, i)->name, name) == 0)
+            return sidestep_list_entry(&m->far.list, i);
+    return NULL;
+}
+
+static bool is_same_save(const struct sidestep_listed *a, const struct sidestep_listed *b)
+{
+    return a->save_id != NULL && b->save_id != NULL && strcmp(a->save_id, b->save_id) == 0;
+}
+
+bool mirror_replaces(const struct mirror_look *m, const char *name)
+{
+    const struct sidestep_listed *far = mirror_find(m, name);
+
+    return far != NULL && (far->state == SIDESTEP_COMMITTED || far->state == SIDESTEP_DAMAGED);
+}
+
+/* Why the checkpoint at the mirror must not be replaced; NULL: there is none, or it may be. What is
+ * no checkpoint is left to the copy, which goes on with a part of its own, and refuses all else. */
+static const char *find_obstacle(const struct mirror_look *m, const struct sidestep_listed *entry,
+                                 const struct sidestep_listed *far)
+{
+    if (!mirror_replaces(m, entry->name) || is_same_save(entry, far))
+        return NULL;
+    if (far->state != SIDESTEP_COMMITTED || far->save_id == NULL || far->is_link)
+        return "the mirror has something else of this name, which stays";
+    if (far->is_pinned)
+        return "the mirror has another save of this name, which is pinned there";
+    if (far->run_id == NULL || far->is_renamed || far->incarnation > entry->incarnation)
+        return "the mirror has another checkpoint of this name, which stays";
+    return NULL; /* the run has gone back, and saved this step again */
+}
+
+static const char *find_objection(const struct mirror_look *m, const struct sidestep_listed *entry,
+                                  const struct sidestep_listed *far)
+{
+    if (entry->state != SIDESTEP_COMMITTED)
+        return entry->reason != NULL ? entry->reason : entry->state_name;
+    if (entry->save_id == NULL || !is_of_run(m, entry))
+        return "this run did not save it";
+    if (entry->is_renamed)
+        return "it was saved under another name, and copied or renamed";
+    if (entry->is_link)
+        return "it is a symbolic link";
+    return find_obstacle(m, entry, far);
+}
+
+static bool is_listed(const struct sidestep_listed *entry)
+{
+    return entry->step >= 0 &&
+           (entry->state == SIDESTEP_COMMITTED || entry->state == SIDESTEP_DAMAGED ||
+            entry->state == SIDESTEP_UNREADABLE);
+}
+
+static struct mirror_item make_item(const struct mirror_look *m,
+                                    const struct sidestep_listed *entry)
+{
+    const struct sidestep_listed *far = mirror_find(m, entry->name);
+    uint64_t every = m->retention.keep_every;
+    bool is_there = far != NULL && far->state == SIDESTEP_COMMITTED && is_same_save(entry, far);
+
+    return (struct mirror_item){
+        .step = entry->step,
+        .is_there = is_there,
+        .is_asked = entry->is_pinned || (every != 0 && (uint64_t)entry->step % every == 0),
+        .is_left_behind = entry->is_abandoned,
+        .objection = is_there ? NULL : find_objection(m, entry, far),
+        .status = entry->state == SIDESTEP_COMMITTED ? SIDESTEP_OK : entry->status};
+}
+
+static enum sidestep_status make_items(struct mirror_look *m, struct sidestep_error *err)
+{
+    m->entries = memory_new(m->near.list.count + 1, sizeof(*m->entries));
+    m->items = memory_new(m->near.list.count + 1, sizeof(*m->items));
+    if (m->entries == NULL || m->items == NULL)
+        return FAIL_NOMEM(err, m->near.list.count * sizeof(*m->entries));
+    for (size_t i = 0; i < m->near.list.count; i++) {
+        const struct sidestep_listed *entry = sidestep_list_entry(&m->near.list, i);
+        if (is_listed(entry))
+            m->entries[m->count++] = *entry;
+    }
+    list_sort(m->entries, m->count);
+    for (size_t i = 0; i < m->count; i++)
+        m->items[i] = make_item(m, &m->entries[i]);
+    return SIDESTEP_OK;
+}
+
+/* The near level's entry of the same save; NULL: it has none. */
+static const struct sidestep_listed *find_near(const struct mirror_look *m,
+                                               const struct sidestep_listed *far)
+{
+    for (size_t i = 0; i < m->count; i++)
+        if (strcmp(m->entries[i].name, far->name) == 0 && is_same_save(&m->entries[i], far))
+            return &m->entries[i];
+    return NULL;
+}
+
+/* Gather this run's checkpoints of both levels. What the near level says of one holds. */
+static size_t gather(const struct mirror_look *m, struct sidestep_listed *both)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < m->count; i++)
+        if (m->entries[i].state == SIDESTEP_COMMITTED)
+            both[count++] = m->entries[i];
+    for (size_t i = 0; i < m->far.list.count; i++) {
+        const struct sidestep_listed *far = sidestep_list_entry(&m->far.list, i);
+        const struct sidestep_listed *near = find_near(m, far);
+        if (far->state != SIDESTEP_COMMITTED || !is_of_run(m, far) || far->is_renamed)
+            continue;
+        both[count] = *far;
+        both[count++].is_abandoned = near != NULL ? near->is_abandoned : far->is_abandoned;
+    }
+    return count;
+}
+
+/* The newest step at the mirror that the run has not left behind, as both levels together show. */
+static enum sidestep_status find_newest_there(struct mirror_look *m, struct sidestep_error *err)
+{
+    size_t most = m->count + m->far.list.count;
+    OWNED struct sidestep_listed *both = memory_new(most + 1, sizeof(*both));
+
+    if (both == NULL)
+        return FAIL_NOMEM(err, most * sizeof(*both));
+    size_t count = gather(m, both);
+    list_sort(both, count);
+    lineage_mark_abandoned(both, count, &m->near.annotations);
+    m->newest_there = -1;
+    for (size_t i = 0; i < count; i++) {
+        const struct sidestep_listed *far = mirror_find(m, both[i].name);
+        if (far != NULL && far->path == both[i].path && !both[i].is_abandoned)
+            m->newest_there = both[i].step;
+    }
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status mirror_read(struct mirror_look *m, struct sidestep_error *err)
+{
+    TRY(named_dir_open(m->near.store, m->near.root, &m->near.dir, err));
+    TRY(read_level(&m->near, 0, err));
+    TRY(read_run(m, err));
+    TRY(WRAP(open_mirror(&m->far, err), err, "open '%s'", m->far.root));
+    TRY(check_two_places(m, err));
+    TRY(WRAP(read_level(&m->far, LIST_CHECKED, err), err, "look at the mirror"));
+    TRY(check_owner(m, err));
+    TRY(make_items(m, err));
+    return find_newest_there(m, err);
+}
+
+void mirror_release(struct mirror_look *m)
+{
+    release_level(&m->near);
+    release_level(&m->far);
+    free(TAKE(m->entries));
+    free(TAKE(m->items));
+    m->count = 0;
+}
