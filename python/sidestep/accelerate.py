@@ -49,6 +49,7 @@ from ._directory import (
 from ._engine import engine_for
 from ._files import FirstRank, Taken
 from ._metrics import Costs
+from ._peft import ADAPTER_CONFIG, is_peft, without_frozen, write_adapters
 from ._plain import (
     export_model,
     export_optimizer,
@@ -224,7 +225,9 @@ class Accelerator(accelerate.Accelerator):
             for i, optimizer in enumerate(self._optimizers):
                 states[f"optimizer_{i}"] = lambda one=optimizer: optimizer_state(one)
             for i, model in enumerate([] if hooks else self._models):
-                states[f"model_{i}"] = {"groups": (i,), "values": _bare(self, model).state_dict()}
+                states[f"model_{i}"] = {"groups": (i,), "values": _values(self, model)}
+                if is_peft(_bare(self, model)) and self.is_main_process:
+                    write_adapters(_bare(self, model), os.path.join(saves.place, _home_of(i)))
         configuration = self.project_configuration
         naming = configuration.automatic_checkpoint_naming
         configuration.automatic_checkpoint_naming = False
@@ -242,7 +245,7 @@ class Accelerator(accelerate.Accelerator):
     def _load_plain(self, place: str) -> None:
         for i, model in enumerate(self._models):
             if has_plain(place, f"model_{i}"):
-                values = _bare(self, model).state_dict()  # filled in place
+                values = _values(self, model)  # filled in place
                 load({f"model_{i}": {"values": values}}, checkpoint_id=place)
         for i, optimizer in enumerate(self._optimizers):
             load_optimizer(optimizer, place, f"optimizer_{i}")
@@ -257,6 +260,18 @@ def _step_of(path: str) -> Optional[int]:
 
 def _bare(accelerator: Any, model: Any) -> Any:
     return accelerator.unwrap_model(model, keep_torch_compile=False)
+
+
+def _values(accelerator: Any, model: Any) -> dict[str, Any]:
+    """The tensors to save: of a model of PEFT, all but the frozen base."""
+    bare = _bare(accelerator, model)
+    state: dict[str, Any] = bare.state_dict()
+    return without_frozen(bare, state) if is_peft(bare) else state
+
+
+def _home_of(i: int) -> str:
+    """Where PEFT finds the adapters of a model in a checkpoint."""
+    return f"model_{i}" if i else ""
 
 
 @contextlib.contextmanager
@@ -347,7 +362,8 @@ def _rotate(home: str, limit: int, target: str) -> None:
 
 def export(checkpoint: str, directory: Optional[str] = None) -> None:
     """Write what stock Accelerate loads where nothing is sharded: ``model.safetensors`` and
-    ``optimizer.bin``.  By this process alone.
+    ``optimizer.bin``.  By this process alone.  Of a model of PEFT there are adapters already, and
+    no ``model.safetensors``, because its base is not in the checkpoint.
 
     directory  where to; None: into the checkpoint, beside what sidestep reads
 
@@ -360,10 +376,13 @@ def export(checkpoint: str, directory: Optional[str] = None) -> None:
     if directory != checkpoint:
         write_out(checkpoint, directory)
     export_registered(checkpoint, directory)
+    with Checkpoint(checkpoint) as opened:
+        files = opened.file_names()
     i = 0
     while has_plain(checkpoint, f"model_{i}") or has_plain(checkpoint, f"optimizer_{i}"):
         end = f"_{i}" if i else ""
-        if has_plain(checkpoint, f"model_{i}"):
+        has_base = os.path.join(_home_of(i), ADAPTER_CONFIG) not in files
+        if has_base and has_plain(checkpoint, f"model_{i}"):
             file = os.path.join(directory, f"model{end}.safetensors")
             export_model(checkpoint, file, f"model_{i}.values")
         if has_plain(checkpoint, f"optimizer_{i}"):

@@ -49,6 +49,7 @@ from ._directory import (
 )
 from ._files import FirstRank
 from ._metrics import Costs
+from ._peft import is_peft
 from ._plain import (
     export_model,
     export_optimizer,
@@ -271,7 +272,7 @@ def _left_to_stock(trainer: Any) -> Optional[str]:
         "save_only_model=True": args.save_only_model,
         "save_on_each_node=True": args.save_on_each_node,
         "push_to_hub=True, but for hub_strategy='end'": pushes,
-        "the model is one of PEFT under FSDP": is_fsdp and _is_peft(trainer.model),
+        "the model is one of PEFT under FSDP": is_fsdp and is_peft(trainer.model),
         "DeepSpeed saves its state itself": trainer.is_deepspeed_enabled,
         "the model is on an XLA device": is_torch_xla_available(),
         "SageMaker's model parallelism is in use": is_sagemaker_mp_enabled(),
@@ -279,10 +280,6 @@ def _left_to_stock(trainer: Any) -> Optional[str]:
         and not _is_sharded(trainer),
     }
     return next((reason for reason, holds in reasons.items() if holds), None)
-
-
-def _is_peft(model: Any) -> bool:
-    return any(base.__module__.partition(".")[0] == "peft" for base in type(model).__mro__)
 
 
 def _has_model(checkpoint: str) -> bool:
@@ -368,7 +365,7 @@ class _Taking:
         if not self.trainer.is_fsdp_enabled:
             model = _unwrapped(self.trainer)
             return {
-                **({} if _is_peft(model) else {"model": model}),
+                **({} if is_peft(model) else {"model": model}),
                 "optimizer": lambda: optimizer_state(self.trainer.optimizer),
             }
         assert self._recorded is not None
@@ -400,7 +397,7 @@ def _write_configuration(
         return
     os.makedirs(output_dir, exist_ok=True)
     model = _unwrapped(trainer)
-    if _is_peft(model):
+    if is_peft(model):
         stocks(trainer, output_dir, state_dict)
     else:
         _write_configs(trainer, model, output_dir)

@@ -4,8 +4,9 @@
 import shutil
 
 import pytest
-import sidestep
 from environments import TOP, flip
+
+import sidestep
 
 SLOW = {"SIDESTEP_WRITE_BYTES_PER_SECOND": "20000"}
 PROGRAM = "peft_train.py"
@@ -79,3 +80,73 @@ def test_the_example(transformers, tmp_path):
     transformers.run(example, tmp_path, 15).ok()
     assert names(tmp_path) == {"checkpoint-10", "checkpoint-15"}
     assert ADAPTER <= names(tmp_path / "checkpoint-15")
+
+
+@pytest.fixture(scope="module")
+def of_accelerate(transformers, tmp_path_factory):
+    """Stock Accelerate's training of 6 steps: checkpoints 0, 1 and 2."""
+    directory = tmp_path_factory.mktemp("accelerate")
+    ended = transformers.run("accelerate_train.py", directory, 6, "peft=true", "by=stock")
+    ended.ok()
+    return directory / "checkpoints", ended
+
+
+def test_accelerate(transformers, of_accelerate, tmp_path):
+    """Killed and resumed; what is saved; stock's is resumed."""
+    theirs, whole = of_accelerate
+    words = "accelerate_train.py", tmp_path, 6, "peft=true"
+    ended = transformers.run(
+        *words, "kill=4", variables={"SIDESTEP_WRITE_BYTES_PER_SECOND": "5000"}
+    )
+    assert ended.status == -9, ended.output
+    assert_same_losses(transformers.run(*words, "resume=auto"), whole, 3)
+    saved = tmp_path / "checkpoints" / "checkpoint_1"
+    found = sidestep.load_metadata(saved)
+    assert set(found.files) >= ADAPTER
+    model = {name for name in found.tensors if name.startswith("model_0.")}
+    assert any("lora_A" in name for name in model) and any("running_mean" in name for name in model)
+    assert not any("base_layer" in name or "original_module" in name for name in model)
+    words = "accelerate_train.py", tmp_path / "other", 6, "peft=true"
+    ended = transformers.run(*words, f"resume={theirs / 'checkpoint_1'}")
+    assert_same_losses(ended, whole, 5)
+    transformers.run(saved, tmp_path / "out", launcher=("-m", "sidestep.accelerate")).ok()
+    assert ADAPTER | {"optimizer.bin"} <= names(tmp_path / "out")
+    assert "model.safetensors" not in names(tmp_path / "out")
+
+
+def assert_same_losses(ended, whole, step):
+    ended.ok()
+    expected = [line for line in whole.values("loss") if int(line.split()[0]) >= step]
+    assert expected and ended.values("loss") == expected
+
+
+@pytest.fixture(scope="module")
+def of_lightning(lightning, tmp_path_factory):
+    """Training of 6 steps with Lightning's own CheckpointIO, which saves the base, too."""
+    directory = tmp_path_factory.mktemp("lightning")
+    ended = lightning.run("peft_lightning.py", directory, 6, "by=stock")
+    ended.ok()
+    return directory, ended
+
+
+def test_lightning(lightning, of_lightning, tmp_path):
+    """Killed and resumed; what is saved; both ways with stock."""
+    theirs, whole = of_lightning
+    slow = {"SIDESTEP_WRITE_BYTES_PER_SECOND": "5000"}
+    ended = lightning.run("peft_lightning.py", tmp_path, 6, "kill=4", variables=slow)
+    assert ended.status == -9, ended.output
+    assert "step=2.ckpt" in names(tmp_path) and "step=4.ckpt" not in names(tmp_path)
+    ended = lightning.run("peft_lightning.py", tmp_path, 6, f"resume={tmp_path / 'step=2.ckpt'}")
+    assert_same_losses(ended, whole, 3)
+    saved = tmp_path / "step=4.ckpt"
+    found = sidestep.load_metadata(saved)
+    assert set(found.files) >= ADAPTER
+    model = {name for name in found.tensors if name.startswith("state_dict.")}
+    assert {"state_dict.scale"} < model and any("running_mean" in name for name in model)
+    assert not any("base_layer" in name or "original_module" in name for name in model)
+    words = "peft_lightning.py", tmp_path / "other", 6
+    ended = lightning.run(*words, f"resume={theirs / 'step=4.ckpt'}")
+    assert_same_losses(ended, whole, 5)
+    lightning.run(saved, tmp_path / "file.ckpt", launcher=("-m", "sidestep.lightning")).ok()
+    ended = lightning.run(*words, "by=stock", f"resume={tmp_path / 'file.ckpt'}")
+    assert_same_losses(ended, whole, 5)

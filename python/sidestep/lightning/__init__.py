@@ -10,18 +10,20 @@
 `ModelCheckpoint`, ``ckpt_path`` and ``trainer.save_checkpoint`` are used as ever.  A program that
 only loads (``load_from_checkpoint``) imports this module, too, or is given a file:
 ``python -m sidestep.lightning CHECKPOINT FILE``.  `SaveMetrics` puts what saves cost into the
-trainer's logger.  See docs/FRAMEWORKS.md.
+trainer's logger, and `SaveAdapters` leaves out what PEFT has frozen.  See docs/FRAMEWORKS.md.
 """
 
 from __future__ import annotations
 
 from . import _patches
+from ._adapters import SaveAdapters
 from ._files import read_directory as read_checkpoint
 from ._io import SidestepCheckpointIO
 from ._metrics import SaveMetrics
 from ._strategies import SidestepFSDPStrategy, SidestepModelParallelStrategy, SidestepSharded
 
 __all__ = [
+    "SaveAdapters",
     "SaveMetrics",
     "SidestepCheckpointIO",
     "SidestepFSDPStrategy",

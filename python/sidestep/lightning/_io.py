@@ -24,6 +24,7 @@ from ._files import read_directory
 from ._modules import of_fabric
 
 log = logging.getLogger("sidestep")
+FILES = "sidestep.files"  # the key of small files of the save, by name, in what Lightning saves
 _told: set[str] = set()
 PathLike = Union[str, "os.PathLike[str]"]
 _Base: Any = of_fabric("plugins.io.checkpoint_io").CheckpointIO
@@ -77,14 +78,17 @@ class SidestepCheckpointIO(_Base):
 
     def _start(self, checkpoint: dict[str, Any], path: str, began: float) -> SaveHandle:
         engine = engine_for(None, no_dist=True, ways=self._options.ways)
+        files = checkpoint.get(FILES, {})
+        state = {key: value for key, value in checkpoint.items() if key != FILES}
         self.rotation.begin(path)
         make_parents(path)
         return start_save(
             engine,
             path,
             lambda: engine.states.get(
-                flatten(pack(checkpoint)), strict_objects=self._options.strict_objects
+                flatten(pack(state)), strict_objects=self._options.strict_objects
             ),
+            files=lambda: files,
             step=step_of(checkpoint),
             compress=self._options.compress,
             spread_s=self._options.spread_s,

@@ -11,6 +11,7 @@ kill_in=delete  after a save was committed, before an older one is deleted (with
 limit=N      total_limit
 hooks=true   models are written by a hook
 loader=true  rows come from torchdata's StatefulDataLoader
+peft=true    LoRA: the first layer is frozen, with adapters
 tell=true    "LOG LEVEL MESSAGE" for each line of the log
 report=KINDS log_with these trackers, which write into DIRECTORY
 
@@ -55,6 +56,15 @@ def read_models(models, directory):
         model.load_state_dict(state)
 
 
+def with_adapters(model):
+    """Buffers, and a layer that is trained whole, are beside the adapters."""
+    import peft
+
+    model.append(torch.nn.BatchNorm1d(8))
+    how = {"target_modules": ["0"], "modules_to_save": ["3"], "lora_dropout": 0.2}
+    return peft.get_peft_model(model, peft.LoraConfig(r=4, **how))
+
+
 def kind_of_accelerator():
     if options.get("by") == "stock":
         return accelerate.Accelerator
@@ -81,6 +91,8 @@ def made(directory):
     model = torch.nn.Sequential(
         torch.nn.Linear(8, 64), torch.nn.Dropout(0.3), torch.nn.ReLU(), torch.nn.Linear(64, 8)
     )
+    if options.get("peft") == "true":
+        model = with_adapters(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     model, optimizer = accelerator.prepare(model, optimizer)
     scheduler = accelerator.prepare(torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 20))

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Lightning with LoRA by PEFT: a frozen layer with adapters, dropout and buffers.
+
+    peft_lightning.py DIRECTORY STEPS [NAME=VALUE ...]
+
+by=stock     Lightning's own CheckpointIO
+kill=STEP    SIGKILL to this rank a step after the save of that step has begun
+resume=PATH
+It saves every second step, and prints "loss STEP VALUE" for each.
+"""
+
+import os
+import signal
+import sys
+
+import peft
+import torch
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import Callback, ModelCheckpoint
+
+from sidestep.lightning import SaveAdapters, SidestepCheckpointIO
+
+options = dict(word.split("=", 1) for word in sys.argv[3:])
+
+
+class Model(LightningModule):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(1)
+        base = torch.nn.Sequential(
+            torch.nn.Linear(8, 32), torch.nn.BatchNorm1d(32), torch.nn.Linear(32, 8)
+        )
+        lora = peft.LoraConfig(r=4, target_modules=["0"], modules_to_save=["2"], lora_dropout=0.2)
+        self.net = peft.get_peft_model(base, lora)
+        self.scale = torch.nn.Parameter(torch.ones(1))
+
+    def training_step(self, batch, number):
+        torch.manual_seed(self.global_step)  # Lightning saves no random numbers, nor the place
+        batch = torch.randn(4, 8)
+        loss = (self.scale * self.net(batch) - batch.sin()).square().mean()
+        print("loss", self.global_step + 1, float(loss.detach()).hex(), flush=True)
+        return loss
+
+    def configure_optimizers(self):
+        return torch.optim.AdamW([p for p in self.parameters() if p.requires_grad], lr=0.01)
+
+
+class Kills(Callback):
+    def on_train_batch_end(self, trainer, *_):
+        if options.get("kill") == str(trainer.global_step - 1):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def main():
+    directory, steps = sys.argv[1], int(sys.argv[2])
+    stock = options.get("by") == "stock"
+    saves = ModelCheckpoint(directory, filename="{step}", every_n_train_steps=2, save_top_k=-1)
+    trainer = Trainer(
+        accelerator="cpu",
+        devices=1,
+        max_steps=steps,
+        callbacks=[saves, Kills(), SaveAdapters()],
+        plugins=[] if stock else [SidestepCheckpointIO()],
+        logger=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        default_root_dir=directory,
+    )
+    loader = torch.utils.data.DataLoader(torch.zeros(80, 8), batch_size=4)
+    trainer.fit(Model(), loader, ckpt_path=options.get("resume"), weights_only=False)
+
+
+main()
