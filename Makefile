@@ -64,7 +64,7 @@ check-objects: all
 
 check-frameworks:
 	@FRAMEWORKS="$(FRAMEWORKS)" tools/setup build check frameworks
-	@tools/run-tests $(or $(SUITES),lightning transformers accelerate torchtitan torchtune megatron adapt framework-kills)
+	@tools/run-tests $(or $(SUITES),lightning transformers accelerate torchtitan torchtune megatron deepspeed ray adapt framework-kills)
 
 lint: NEEDS = lint
 lint: all

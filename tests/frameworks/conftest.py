@@ -34,6 +34,16 @@ def megatron():
     return environments.find("megatron")
 
 
+@pytest.fixture(scope="session")
+def deepspeed():
+    return environments.find("deepspeed")
+
+
+@pytest.fixture(scope="session")
+def ray():
+    return environments.find("ray")
+
+
 @pytest.fixture(scope="module")
 def bucket():
     """A strict server with the bucket "runs"."""

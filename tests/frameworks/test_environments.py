@@ -4,7 +4,7 @@
 import environments
 import pytest
 
-FRAMEWORKS = ["lightning", "transformers", "torchtitan", "torchtune", "megatron"]
+FRAMEWORKS = ["lightning", "transformers", "torchtitan", "torchtune", "megatron", "deepspeed", "ray"]
 
 
 @pytest.mark.parametrize("name", FRAMEWORKS)
@@ -12,6 +12,7 @@ def test_versions(name):
     environment = environments.find(name)
     pins = (environment.python.parent.parent / "requirements").read_text().split()
     versions = dict(pin.split("==") for pin in pins)
+    versions = {name.partition("[")[0]: version for name, version in versions.items()}
     ended = environment.run("versions.py", *versions, "torch")
     ended.ok()
     assert {one: ended.values(one)[0] for one in versions} == versions
