@@ -69,8 +69,10 @@ def _megatron() -> list[str]:
         *_replace(f"{home}.torch", ours, "TorchDistSaveShardedStrategy"),
         *_replace(f"{home}.torch", ours, "TorchDistLoadShardedStrategy"),
     ]
-    if hasattr(sys.modules[f"{home}.common"], "TorchCommonLoadStrategy"):  # not after 0.16
+    common: Any = sys.modules[f"{home}.common"]
+    if hasattr(common, "TorchCommonLoadStrategy"):  # not after 0.16
         replaced += _replace(f"{home}.common", ours, "TorchCommonLoadStrategy")
+        common.register_default_common_strategies()  # it has made one at its import
     return replaced
 
 

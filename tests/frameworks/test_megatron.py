@@ -91,6 +91,8 @@ def test_in_wrappers_and_by_name(megatron, whole, tmp_path):
     words = "by=names", "save=parallel", "load=parallel"
     ended = megatron.run(PROGRAM, tmp_path, 4, *words, launcher=launcher)
     assert ended.ok() and ended.values("saved") == ["sidestep.megatron"]
+    # A later save that was killed has written over Megatron's common.pt, and not over ours.
+    (tmp_path / "iter_0000004" / "common.pt").write_bytes(b"torn")
     ended = megatron.run(PROGRAM, tmp_path, 6, *words, launcher=launcher)
     assert_same_end(ended, whole[2][1], 4)
 

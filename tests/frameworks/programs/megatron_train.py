@@ -6,7 +6,7 @@ iteration whose save is complete.  To be run under torchrun.
     megatron_train.py DIRECTORY STEPS [NAME=VALUE ...]
 
 save=stock, load=stock  Megatron's own strategies; parallel: in its FullyParallel wrappers; else
-            sidestep's.  With by=names, those that Megatron's module has now
+            sidestep's.  With by=names, those that Megatron has by default now
 async=true  with Megatron's AsyncCallsQueue
 kill=STEP   SIGKILL to this rank a step after the save of STEP has begun
 rng=false   the random numbers, which each rank has of its own, are neither saved nor loaded
@@ -28,10 +28,12 @@ from megatron.core.dist_checkpointing.optimizer import (
     get_param_id_to_sharded_param_map,
     optim_state_to_sharding_state,
 )
+from megatron.core.dist_checkpointing.serialization import get_default_save_sharded_strategy
 from megatron.core.dist_checkpointing.strategies import common as common_home
 from megatron.core.dist_checkpointing.strategies import fully_parallel
 from megatron.core.dist_checkpointing.strategies import torch as home
 from megatron.core.dist_checkpointing.strategies.async_utils import AsyncCallsQueue
+from megatron.core.dist_checkpointing.strategies.base import StrategyAction, get_default_strategy
 
 options = dict(word.split("=", 1) for word in sys.argv[3:])
 directory, steps = sys.argv[1], int(sys.argv[2])
@@ -56,6 +58,9 @@ def strategies():
         load.TorchDistLoadShardedStrategy(),
         common.TorchCommonLoadStrategy(),
     ]
+    if options.get("by") == "names":  # as Megatron-LM and verl do
+        found[0] = get_default_save_sharded_strategy("torch_dist")
+        found[2] = get_default_strategy(StrategyAction.LOAD_COMMON, "torch", 1)
     if options.get("save") == "parallel":
         found[0] = fully_parallel.FullyParallelSaveStrategyWrapper(found[0])
     if options.get("load") == "parallel":
