@@ -23,7 +23,9 @@
 #:   make nfs          a real NFS, server and clients, in a virtual machine: half an hour
 #:   make hosts        hosts that freeze, or lose their network; 64 ranks, of which one is killed: minutes
 #:   make wheel            dist/sidestep-...-manylinux_2_28_....whl, which needs nothing but glibc 2.28
+#:       ARCHITECTURES=aarch64  for ARM64
 #:   make check-wheel      that wheel in bare systems, SYSTEMS="debian-11 ubuntu-24.04 ...": minutes, as root
+#:       ARCHITECTURES=aarch64 SYSTEMS=debian-12-arm64  under qemu-user
 #:   make install          to PREFIX=/usr/local, below DESTDIR if that is given
 #:   make clean
 
@@ -92,7 +94,7 @@ fuzz:
 
 long:
 	@SIDESTEP_LONG=1 $(MAKE) --no-print-directory check
-	@$(MAKE) --no-print-directory lint check-frameworks
+	@$(MAKE) --no-print-directory lint check-frameworks check-wheel
 	@$(MAKE) --no-print-directory fuzz FUZZ_SECONDS=600
 
 combinations: NEEDS = check python
@@ -125,7 +127,7 @@ wheel:
 	@tools/make-wheel $(ARCHITECTURES)
 
 check-wheel: wheel
-	@tools/setup systems python
+	@tools/setup systems python $(if $(filter %-arm64,$(SYSTEMS)),emulator)
 	@tests/systems/run $(SYSTEMS)
 
 install: all
