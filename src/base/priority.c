@@ -2,7 +2,6 @@
 /* priority.c -- see priority.h. */
 #include "base/priority.h"
 
-#include <linux/ioprio.h>
 #include <sched.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -16,6 +15,12 @@
  * its priority cannot be raised. */
 #define LOWERED_NICE 10
 
+/* Of ioprio_set(2). Debian 11 has no header for them. */
+#define IO_PRIORITY_OF_THREAD 1
+#define IO_CLASS_NONE 0
+#define IO_CLASS_IDLE 3
+#define IO_CLASS_SHIFT 13
+
 static bool set_policy(pid_t thread, int policy)
 {
     struct sched_param none = {0};
@@ -26,7 +31,7 @@ static bool set_policy(pid_t thread, int policy)
 static bool set_io_class(pid_t thread, int class)
 {
     return !fault_hit("priority.io") && seccomp_survives(SECCOMP_ioprio_set) &&
-           syscall(SYS_ioprio_set, IOPRIO_WHO_PROCESS, thread, IOPRIO_PRIO_VALUE(class, 0)) == 0;
+           syscall(SYS_ioprio_set, IO_PRIORITY_OF_THREAD, thread, class << IO_CLASS_SHIFT) == 0;
 }
 
 pid_t priority_self(void)
@@ -41,7 +46,7 @@ static void *probe(void *argument)
 
     if (sched_getscheduler(0) != SCHED_OTHER) /* the user chose another class: keep it */
         return NULL;
-    rights->idle_io = set_io_class(self, IOPRIO_CLASS_IDLE);
+    rights->idle_io = set_io_class(self, IO_CLASS_IDLE);
     rights->idle = set_policy(self, SCHED_IDLE);
     rights->raise = rights->idle && set_policy(self, SCHED_OTHER);
     return NULL;
@@ -60,7 +65,7 @@ struct priority_rights priority_probe(void)
 void priority_lower(pid_t thread, const struct priority_rights *rights)
 {
     if (rights->idle_io)
-        (void)set_io_class(thread, IOPRIO_CLASS_IDLE);
+        (void)set_io_class(thread, IO_CLASS_IDLE);
     if (rights->raise)
         (void)set_policy(thread, SCHED_IDLE);
     else
@@ -70,7 +75,7 @@ void priority_lower(pid_t thread, const struct priority_rights *rights)
 void priority_raise(pid_t thread, const struct priority_rights *rights)
 {
     if (rights->idle_io)
-        (void)set_io_class(thread, IOPRIO_CLASS_NONE);
+        (void)set_io_class(thread, IO_CLASS_NONE);
     if (rights->raise)
         (void)set_policy(thread, SCHED_OTHER);
 }

@@ -95,8 +95,8 @@ static void put_name(struct zip_writer *w, const char *name)
 struct zip_writer_member *zip_writer_begin_member(struct zip_writer *w, const char *name,
                                                   uint64_t size)
 {
-    static const char padding[ZIP_WRITER_ALIGNMENT] = "ZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZ"
-                                                      "ZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZ";
+    static const char padding[] = "ZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZ"
+                                  "ZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZ";
     struct zip_writer_member *member = &w->members[w->count++];
     size_t name_bytes = strlen(w->prefix) + strlen(name);
     struct record r;

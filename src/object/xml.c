@@ -107,9 +107,8 @@ static enum sidestep_status parse_all(struct parse *parse, const void *bytes, si
         return FAIL(err, SIDESTEP_ECORRUPT, "the answer's XML is refused: %s", parse->problem);
     if (XML_GetErrorCode(parse->parser) == XML_ERROR_NO_MEMORY)
         return FAIL_NOMEM(err, length);
-    return FAIL(err, SIDESTEP_ECORRUPT, "the answer is not well-formed XML: %s in line %lu",
-                XML_ErrorString(XML_GetErrorCode(parse->parser)),
-                (unsigned long)XML_GetCurrentLineNumber(parse->parser));
+    return FAIL(err, SIDESTEP_ECORRUPT, "the answer is not well-formed XML: %s",
+                XML_ErrorString(XML_GetErrorCode(parse->parser)));
 }
 
 enum sidestep_status xml_read(const void *bytes, size_t length, struct xml_reader *reader,

@@ -7,6 +7,7 @@
 #include <liburing.h>
 #include <stdlib.h>
 
+#undef UNUSED /* liburing 2.5 defines it, too */
 #include "base/base.h"
 #include "store/store_queue.h"
 

@@ -40,7 +40,7 @@ void model_trace(int client, const char *op, const char *name)
 
 /* ---- in tasks */
 
-static void stop(struct world *world, const char *at)
+static void world_stop(struct world *world, const char *at)
 {
     struct task *task = world->current;
 
@@ -56,7 +56,7 @@ void world_before_op(void *context, int client, const char *op, const char *name
 
     if (world->current == NULL || world->current->actor.is_dead)
         return;
-    stop(world, op);
+    world_stop(world, op);
     if (!world->current->actor.is_dead)
         model_trace(client, op, name);
     world->step++;
@@ -71,7 +71,7 @@ static void world_sleep_ms(struct clock *clock, uint64_t ms)
         return;
     }
     world->current->wake_ms = world->now_ms + ms;
-    stop(world, "sleep");
+    world_stop(world, "sleep");
 }
 
 static uint64_t world_now_ns(struct clock *clock)

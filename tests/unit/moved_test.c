@@ -4,6 +4,7 @@
  * rank reports a checkpoint as committed that is not at its path. On real directories.
  */
 #include <ftw.h>
+#include <limits.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <sys/stat.h>
@@ -18,7 +19,7 @@
 #define TARGET "up/parent/t"
 #define BY_LINK "link/parent/t"
 
-static char top[512]; /* absolute */
+static char top[PATH_MAX]; /* absolute */
 
 static const char *at(const char *name)
 {
