@@ -32,6 +32,7 @@ extern "C" {
 #endif
 
 struct sidestep_series;
+struct sidestep_mirror_options; /* sidestep_tools.h */
 
 /** A larger metric is better (else a smaller one). */
 #define SIDESTEP_RETENTION_MAX 1u
@@ -108,6 +109,10 @@ struct sidestep_series_options {
     const char *name; /* template of the checkpoints' names, instead of ${prefix}.  Contains {step}
                          once, or {step:08} (zero-padded, to 1 to 20 digits): "step_{step:08}",
                          "step-{step}.dcp".  NULL: prefix and step.  See sidestep_name_of_step() */
+    /* Rank 0 counts: a second place for the checkpoints, which survives the first.  See
+       "A mirror" at sidestep_series_open(). */
+    const char *mirror;                                   /* its path or URL; NULL: none */
+    const struct sidestep_mirror_options *mirror_options; /* copied; NULL: the defaults */
 };
 #define SIDESTEP_SERIES_OPTIONS_INIT                                                               \
     {                                                                                              \
@@ -120,6 +125,19 @@ struct sidestep_series_options {
  * process that holds the lease.  SIDESTEP_EDISAGREE: the ranks have different roots, names, flags
  * or intervals, so one of them would save alone; or they do not see the same storage at ${root}.
  * SIDESTEP_EINVAL: see sidestep_name_of_step().
+ *
+ * A mirror: after each commit, a thread of rank 0 with low priority does what sidestep_mirror()
+ * does. No save waits for it.  If it falls behind, it sends the newest, and passes over what was
+ * saved meanwhile.  If it fails, it tries again, at growing intervals of up to five minutes. Events
+ * tell what was sent ("mirrored") and what failed ("mirror_failed").  Retention at ${root} keeps
+ * checkpoints that the mirror is to keep by ${keep_every}, and does not have yet, unless
+ * SIDESTEP_SERIES_MAKE_ROOM needs their space.
+ * With a mirror, opening reads it, also if ${root} is lost: then the run of the mirror goes on.  So
+ * opening fails if the mirror cannot be read.  To go on from ${root} alone, open it without.
+ * sidestep_series_load() takes the newest valid checkpoint of both places: if that is at the mirror
+ * alone, or damaged at ${root}, it is copied to ${root} first ("fetched"), by rank 0.
+ * sidestep_series_close() sends the newest, whatever ${every} says, and blocks until that is done.
+ * ${cancel} of the mirror's options, once it is true, ends that soon.
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_series_open(struct sidestep_engine *engine, const char *root,
@@ -301,8 +319,10 @@ sidestep_series_delete(struct sidestep_series *series, uint64_t step, struct sid
 
 /**
  * sidestep_series_close(&series, err):
- * Wait for its saves, release the lease.  Collective.  After sidestep_engine_close(), which does
- * the same, it only frees the handle; other functions of the series return SIDESTEP_EINVAL then.
+ * Wait for its saves and for the mirror, release the lease.  If the newest checkpoint could not be
+ * sent to the mirror, rank 0 gets the error: the series is closed, what it saved is safe at its
+ * root, and sidestep_mirror() sends it.  Collective.  After sidestep_engine_close(), which does the
+ * same, it only frees the handle; other functions of the series return SIDESTEP_EINVAL then.
  */
 SIDESTEP_API enum sidestep_status sidestep_series_close(struct sidestep_series **series,
                                                         struct sidestep_error *err);

@@ -13,7 +13,7 @@ torch's package and of its modules is here, too.  sidestep's own names are:
 - `Checkpointer`: manages the checkpoints of a run; `TrainState`: the state that a run resumes
   from; `Preempted`: ends a run after a signal; `pin`, `tag`: annotate a checkpoint by hand;
 - `SchedulePolicy`, `RetentionPolicy`, `PreemptionPolicy`, `FailurePolicy`, `SaveOptions`,
-  `Callbacks`: groups of its options;
+  `Callbacks`: groups of its options; `Mirror`: a second place for its checkpoints;
 - `huge_pages`: puts the state on huge pages, which makes snapshots almost free;
 - `paused`: stops background writes during a part of training;
 - `export`, `Final`: write a checkpoint as safetensors or as one file of `torch.save`;
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from ._huge_pages import huge_pages as huge_pages
     from ._loaded import Cast as Cast
     from ._loaded import Loaded as Loaded
+    from ._mirror import Mirror as Mirror
     from ._option_groups import Callbacks as Callbacks
     from ._option_groups import FailurePolicy as FailurePolicy
     from ._option_groups import PreemptionPolicy as PreemptionPolicy

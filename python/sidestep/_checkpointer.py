@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import logging
 import os
 import signal
@@ -34,6 +35,7 @@ from ._filling import agree_on_latest, check_request, fill_from, is_over_already
 from ._handle import FailedSave, SaveHandle, take_sticky, wait_for_turn, wait_until
 from ._hooks import Failures, Hooks
 from ._loaded import Loaded
+from ._mirror import Mirror, cancelled_when
 from ._modes import without_modes
 from ._option_groups import (
     EVENTS,
@@ -82,6 +84,8 @@ class Checkpointer:
     final        the format of ``save(final=True)``, a `Final`
     name         names of checkpoints: a template ("step_{step:08d}", "step-{step}.dcp"), or a
                  prefix in front of the step ("step-")
+    mirror       a second place for the checkpoints, a `Mirror`: for a ``root`` on fast disks that
+                 may be lost
 
     All other options come in groups.  Each group has a class:
 
@@ -107,6 +111,7 @@ class Checkpointer:
         signals: Iterable[Union[str, int]] = ("SIGTERM",),
         final: Optional[Final] = None,
         name: str = "step-",
+        mirror: Optional[Mirror] = None,
         schedule: Optional[SchedulePolicy] = None,
         retention: Optional[RetentionPolicy] = None,
         preemption: Optional[PreemptionPolicy] = None,
@@ -156,6 +161,8 @@ class Checkpointer:
         _names.prepare()  # so that the first save need not, while the trainer waits
         self._engine.comm.ends_at = float("inf")
         self._signals = Signals(signals, self._asked_to_stop)
+        if mirror is not None and not isinstance(mirror, Mirror):
+            raise TypeError(f"mirror={mirror!r} is not a sidestep.Mirror")
         series = series_options(
             interval=interval,
             check_s=min(5.0, self._grace_s / 4) if self._signals.numbers else 0.0,
@@ -163,6 +170,9 @@ class Checkpointer:
             name=name,
             **{option: more[option] for option in OF_SERIES},
         )
+        self._mirror, self._gives_up = mirror, ctypes.c_bool(False)
+        if mirror is not None:
+            mirror.add_to(series, self._gives_up)
         self._series = self._open(series)
         close_when_dropped(self, self._series, self._signals)
         deletes = self._series if series.retention and self._engine.rank == 0 else None
@@ -410,6 +420,9 @@ class Checkpointer:
     def close(self) -> None:
         """Wait for the save under way, finish deletions, release the lock.
 
+        With a `Mirror`, also send the newest checkpoint there; if that fails, rank 0 raises an
+        `Error` that says so.  After a signal, it is given up at the end of the grace time.
+
         Raises the error of a save that failed in the background, if it was not reported yet and
         ``max_failures`` does not allow it.  If a first signal comes meanwhile, the wait ends when
         the grace time is over, and `Preempted` is raised at the end.
@@ -432,12 +445,24 @@ class Checkpointer:
                 self._give_up(f"save '{handle.path}' was not committed within the grace time")
         error = take_sticky(self._saves)
         self._hooks.tell_deleted()
-        self._series.close()
+        self._close_series()
         last = "none" if self._last is None else self._last.step
         self._tell("stopped: '%s' is closed, the last step saved is %s", self.root, last)
         self._engine.comm.ends_at = float("inf")
         if error is not None and not self._may_go_on():
             raise error
+
+    def _close_series(self) -> None:
+        if self._mirror is None or self._engine.rank != 0:
+            self._series.close()
+            return
+        try:
+            with cancelled_when(self._gives_up, self._engine.comm.waits_until):
+                self._series.close()
+        except Error as unsent:
+            if not self._is_ending or unsent.status is not Status.ECANCELLED:
+                raise
+            log.warning("the grace time is over: %s", unsent)
 
     def __enter__(self) -> Checkpointer:
         return self

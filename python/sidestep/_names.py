@@ -33,6 +33,7 @@ OURS = {
         "_copy": "Copied copy",
         "_environment": "environment",
         "_loaded": "Loaded Cast",
+        "_mirror": "Mirror",
         "_option_groups": "Callbacks FailurePolicy PreemptionPolicy RetentionPolicy SaveOptions "
         "SchedulePolicy",
         "_handle": "SaveHandle",

@@ -22,8 +22,9 @@ NOTHING: dict[str, Any] = dict.fromkeys(GROUPS)
 
 def test_the_first_screen_of_help() -> None:
     parameters = inspect.signature(sidestep.Checkpointer).parameters
-    assert list(parameters)[:6] == ["root", "interval", "keep_last_n", "signals", "final", "name"]
-    assert list(parameters)[6:12] == list(GROUPS)
+    first = ["root", "interval", "keep_last_n", "signals", "final", "name", "mirror"]
+    assert list(parameters)[:7] == first
+    assert list(parameters)[7:13] == list(GROUPS)
     assert len(parameters) <= 15
     for group, kind in GROUPS.items():
         assert getattr(sidestep, kind.__name__) is kind

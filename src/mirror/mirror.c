@@ -204,24 +204,24 @@ static enum sidestep_status update(struct mirror_look *m, struct sidestep_error 
 
 /* ---- the call */
 
-static enum sidestep_status begin(struct mirror_look *m, struct sidestep_error *err)
+enum sidestep_status mirror_check_options(const struct sidestep_mirror_options *o,
+                                          struct sidestep_error *err)
 {
-    struct sidestep_mirror_options *o = &m->options;
-
     if (o->flags != 0)
         return FAIL(err, SIDESTEP_EUNSUPPORTED, "mirror options: unknown flags 0x%x", o->flags);
     if (o->threads > MAX_THREADS)
         return FAIL(err, SIDESTEP_EINVAL, "mirror options: at most %u threads", MAX_THREADS);
-    if (o->threads == 0)
-        o->threads = DEFAULT_THREADS;
-    return retention_copy(&m->retention, o->retention, err);
+    return SIDESTEP_OK;
 }
 
 enum sidestep_status mirror_run(struct mirror_look *m, struct sidestep_mirror_report *report,
                                 struct sidestep_error *err)
 {
     *report = (struct sidestep_mirror_report){.step = -1, .mirrored_step = -1};
-    TRY(begin(m, err));
+    TRY(mirror_check_options(&m->options, err));
+    TRY(retention_copy(&m->retention, m->options.retention, err));
+    if (m->options.threads == 0)
+        m->options.threads = DEFAULT_THREADS;
     m->findings = memory_new(1, sizeof(*m->findings));
     if (m->findings == NULL)
         return FAIL_NOMEM(err, sizeof(*m->findings));

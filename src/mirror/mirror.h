@@ -21,6 +21,7 @@
 
 #include "catalog/catalog.h"
 #include "copy/copy.h"
+#include "root/root.h"
 #include "selection/selection.h"
 #include "sidestep/sidestep_tools.h"
 
@@ -66,6 +67,8 @@ struct mirror_look {
     struct sidestep_mirror_options options;
     struct mirror_level near, far;
     struct clock *clock;
+    bool is_claimed; /* this incarnation has recorded itself at the mirror: if the record is gone,
+                        it is not the mirror that is seen there */
 
     struct retention retention;
     struct throttle throttle;
@@ -84,22 +87,68 @@ struct mirror_look {
  * mirror belongs to another run. EABORTED: a later incarnation of the run has written to the
  * mirror, so this near level is outdated. */
 enum sidestep_status mirror_read(struct mirror_look *m, struct sidestep_error *err);
+/* Set ${both} to this run's checkpoints at both levels, by step, with what is left behind marked.
+ * Returns how many; there is room for m->count and the entries of the mirror. */
+size_t mirror_gather(const struct mirror_look *m, struct sidestep_listed *both);
+/* Is an entry of ${both} one of the mirror? */
+bool mirror_is_far(const struct mirror_look *m, const struct sidestep_listed *entry);
+/* The near level's entry of the same save; NULL: it has none. */
+const struct sidestep_listed *mirror_find_near(const struct mirror_look *m,
+                                               const struct sidestep_listed *far);
 /* The entry of the mirror with this name; NULL: there is none. */
 const struct sidestep_listed *mirror_find(const struct mirror_look *m, const char *name);
 /* Is there a checkpoint at the mirror that is replaced, if one of this name is sent? */
 bool mirror_replaces(const struct mirror_look *m, const char *name);
 void mirror_release(struct mirror_look *m);
 
+/* mirror_owner.c: which run the mirror has, and its newest incarnation: from the record in its
+ * directory ".sidestep", and from its checkpoints. "": none. A run records itself before it does
+ * anything else, so that no two incarnations have one number, although the near level was lost.
+ * EMISMATCH: it has checkpoints of several runs, or of another one than it records. */
+enum sidestep_status mirror_read_owner(const struct mirror_level *far,
+                                       struct lease_elsewhere *owner, struct sidestep_error *err);
+/* Record it, unless that is recorded already. */
+enum sidestep_status mirror_record_owner(struct mirror_level *far,
+                                         const struct lease_elsewhere *owner,
+                                         struct sidestep_error *err);
+/* Make ".sidestep" at the mirror if it is missing, and open it. */
+enum sidestep_status mirror_open_to_write(struct mirror_level *far, struct sidestep_error *err);
+
+/* EINVAL: both are one place. */
+enum sidestep_status mirror_check_places(struct store_dir *near, struct store_dir *far,
+                                         struct sidestep_error *err);
+/* Look at a mirror for mirror_read_owner(), before there is a run. ${makes}: it is made if it is
+ * missing. Call mirror_level_release() in any case. */
+enum sidestep_status mirror_level_read(struct mirror_level *far, bool makes,
+                                       struct sidestep_error *err);
+void mirror_level_release(struct mirror_level *level);
+
 /* mirror_annotations.c: give the copy of ${entry} what the near level says about it: pins, tags,
  * metrics and lineage. A pin is never removed. */
 enum sidestep_status mirror_annotate(struct mirror_look *m, const struct sidestep_listed *entry,
                                      struct sidestep_error *err);
 
+/* mirror_fetch.c: copy to the near level the newest checkpoint of the mirror that the run has not
+ * left behind, with a step from ${newer_than} + 1 to ${at_most}, and that the near level does not
+ * have. A single step is also fetched if it was left behind. ${*step}: its step; -1: there is none.
+ * ${reject} is called for each that turned out to be damaged. Reads both levels, and releases them.
+ */
+typedef void mirror_reject(void *context, const char *path, const char *why);
+enum sidestep_status mirror_fetch(struct mirror_look *m, int64_t newer_than, int64_t at_most,
+                                  const struct name_template *naming, mirror_reject *reject,
+                                  void *context, int64_t *step, struct sidestep_error *err);
+/* The run goes back to ${step}: mark all newer ones at the mirror as left behind. */
+enum sidestep_status mirror_go_back(struct mirror_look *m, int64_t step,
+                                    struct sidestep_error *err);
+
 /* mirror_clean.c: apply the retention at the mirror, and remove what interrupted copies left. It
  * changes nothing if a run has the mirror open as its own root. */
 enum sidestep_status mirror_clean(struct mirror_look *m, struct sidestep_error *err);
 
-/* mirror.c: bring the mirror up to date, on the calling thread, which gets a low priority
+/* mirror.c: EINVAL, EUNSUPPORTED: an option is wrong. */
+enum sidestep_status mirror_check_options(const struct sidestep_mirror_options *options,
+                                          struct sidestep_error *err);
+/* Bring the mirror up to date, on the calling thread, which gets a low priority
  * meanwhile.
  * ${report} is that of
  * sidestep_mirror(), and is filled also on failure. */

@@ -38,20 +38,6 @@ static bool has(const struct mirror_look *m, const struct sidestep_listed *entry
     return false;
 }
 
-static enum sidestep_status open_to_write(struct mirror_look *m, struct sidestep_error *err)
-{
-    struct mirror_level *far = &m->far;
-
-    if (far->annotations_dir != NULL)
-        return SIDESTEP_OK;
-    enum sidestep_status status = store_dir_make(far->dir, FILE_NAME_SERIES_DIR, err);
-    if (status == SIDESTEP_OK)
-        status = store_dir_sync(far->dir, err);
-    if (status != SIDESTEP_OK && status != SIDESTEP_EEXISTS)
-        return status;
-    return store_dir_open(far->store, far->dir, FILE_NAME_SERIES_DIR, &far->annotations_dir, err);
-}
-
 static enum sidestep_status carry(struct mirror_look *m, const struct sidestep_listed *entry,
                                   const struct annotation *annotation, struct sidestep_error *err)
 {
@@ -60,7 +46,7 @@ static enum sidestep_status carry(struct mirror_look *m, const struct sidestep_l
     if (!is_carried(annotation->kind) || !is_readable ||
         !annotations_applies_to(annotation, entry->save_id) || has(m, entry, annotation))
         return SIDESTEP_OK;
-    TRY(open_to_write(m, err));
+    TRY(mirror_open_to_write(&m->far, err));
     return annotations_set(m->far.annotations_dir, annotation->kind, annotation->tag, entry->name,
                            entry->save_id, annotation->text, err);
 }
@@ -78,7 +64,7 @@ static enum sidestep_status carry_lineage(struct mirror_look *m,
     if (is_marked)
         return annotations_remove(m->far.annotations_dir, ANNOTATION_ABANDONED, NULL, entry->name,
                                   err);
-    TRY(open_to_write(m, err));
+    TRY(mirror_open_to_write(&m->far, err));
     return annotations_set(m->far.annotations_dir, ANNOTATION_ABANDONED, NULL, entry->name,
                            entry->save_id, NULL, err);
 }

@@ -29,7 +29,7 @@ static enum sidestep_status read_level(struct mirror_level *level, uint32_t flag
     return annotations_read(level->annotations_dir, &level->annotations, err);
 }
 
-static void release_level(struct mirror_level *level)
+void mirror_level_release(struct mirror_level *level)
 {
     sidestep_list_release(&level->list);
     annotations_release(&level->annotations);
@@ -37,13 +37,13 @@ static void release_level(struct mirror_level *level)
     store_dir_close(level->dir);
 }
 
-/* The mirror, which is made if it is missing. */
-static enum sidestep_status open_mirror(struct mirror_level *far, struct sidestep_error *err)
+static enum sidestep_status open_mirror(struct mirror_level *far, bool makes,
+                                        struct sidestep_error *err)
 {
     struct commit path = {.store = far->store};
     enum sidestep_status status = store_dir_open(far->store, NULL, far->root, &far->dir, err);
 
-    if (status != SIDESTEP_ENOTFOUND)
+    if (status != SIDESTEP_ENOTFOUND || !makes)
         return status;
     status = commit_open(&path, far->root, err);
     if (status == SIDESTEP_OK)
@@ -56,15 +56,22 @@ static enum sidestep_status open_mirror(struct mirror_level *far, struct sideste
     return store_dir_open(far->store, NULL, far->root, &far->dir, err);
 }
 
-static enum sidestep_status check_two_places(const struct mirror_look *m,
-                                             struct sidestep_error *err)
+enum sidestep_status mirror_level_read(struct mirror_level *far, bool makes,
+                                       struct sidestep_error *err)
 {
-    struct store_stat near, far;
+    TRY(WRAP(open_mirror(far, makes, err), err, "open '%s'", far->root));
+    return WRAP(read_level(far, LIST_CHECKED, err), err, "look at '%s'", far->root);
+}
 
-    TRY(store_dir_stat(m->near.dir, &near, err));
-    TRY(store_dir_stat(m->far.dir, &far, err));
-    if (m->near.store->ops->layout == m->far.store->ops->layout && near.inode == far.inode &&
-        near.device == far.device)
+enum sidestep_status mirror_check_places(struct store_dir *near, struct store_dir *far,
+                                         struct sidestep_error *err)
+{
+    struct store_stat a, b;
+
+    TRY(store_dir_stat(near, &a, err));
+    TRY(store_dir_stat(far, &b, err));
+    if (near->store->ops->layout == far->store->ops->layout && a.inode == b.inode &&
+        a.device == b.device)
         return FAIL(err, SIDESTEP_EINVAL, "the mirror is the root itself: name another place");
     return SIDESTEP_OK;
 }
@@ -92,36 +99,30 @@ static bool is_of_run(const struct mirror_look *m, const struct sidestep_listed 
 
 /* Other programs' checkpoints and copies made by hand may lie beside ours. Another run may not: a
  * resume from the mirror could not tell which is meant. */
-static enum sidestep_status check_owner(const struct mirror_look *m, struct sidestep_error *err)
+static enum sidestep_status check_owner(struct mirror_look *m, struct sidestep_error *err)
 {
-    struct sidestep_error why = {.rank = -1};
-    char run_id[SAVE_ID_HEX];
-    uint64_t incarnation;
+    struct lease_elsewhere owner, self = {.incarnation = m->incarnation};
 
-    if (m->far.annotations_dir != NULL &&
-        lease_read(m->far.annotations_dir, run_id, &incarnation, &why) == SIDESTEP_OK &&
-        strcmp(run_id, m->run_id) != 0)
-        return FAIL(err, SIDESTEP_EMISMATCH,
-                    "'%s' is the root of another run (%s); this run is %s: give each run a mirror "
-                    "of its own; nothing was changed",
-                    m->far.root, run_id, m->run_id);
-    for (size_t i = 0; i < m->far.list.count; i++) {
-        const struct sidestep_listed *entry = sidestep_list_entry(&m->far.list, i);
-        if (entry->state != SIDESTEP_COMMITTED || entry->run_id == NULL)
-            continue;
-        if (!is_of_run(m, entry))
-            return FAIL(err, SIDESTEP_EMISMATCH,
-                        "'%s' is of another run (%s); this run is %s: give each run a mirror of "
-                        "its own; nothing was changed",
-                        entry->path, entry->run_id, m->run_id);
-        if (entry->incarnation > m->incarnation)
-            return FAIL(err, SIDESTEP_EABORTED,
-                        "'%s' is outdated: it is of incarnation %llu, and '%s' is of a later one "
-                        "(%llu), which went on elsewhere; nothing was changed",
-                        m->near.root, (unsigned long long)m->incarnation, entry->path,
-                        (unsigned long long)entry->incarnation);
-    }
-    return SIDESTEP_OK;
+    TRY(mirror_read_owner(&m->far, &owner, err));
+    if (m->is_claimed && owner.run_id[0] == '\0')
+        return FAIL(err, SIDESTEP_EIO,
+                    "'%s' has lost the record of this run and its checkpoints: is its file system "
+                    "mounted?",
+                    m->far.root);
+    if (owner.run_id[0] != '\0' && strcmp(owner.run_id, m->run_id) != 0)
+        return FAIL(
+            err, SIDESTEP_EMISMATCH,
+            "'%s' is the mirror of another run (%s); this run is %s: give each run a mirror "
+            "of its own; nothing was changed",
+            m->far.root, owner.run_id, m->run_id);
+    if (owner.incarnation > m->incarnation)
+        return FAIL(err, SIDESTEP_EABORTED,
+                    "'%s' is outdated: it is of incarnation %llu, and '%s' of a later one (%llu), "
+                    "which went on elsewhere; nothing was changed",
+                    m->near.root, (unsigned long long)m->incarnation, m->far.root,
+                    (unsigned long long)owner.incarnation);
+    memcpy(self.run_id, m->run_id, sizeof(self.run_id));
+    return mirror_record_owner(&m->far, &self, err);
 }
 
 /* ---- what could be sent */
@@ -216,8 +217,7 @@ static enum sidestep_status make_items(struct mirror_look *m, struct sidestep_er
     return SIDESTEP_OK;
 }
 
-/* The near level's entry of the same save; NULL: it has none. */
-static const struct sidestep_listed *find_near(const struct mirror_look *m,
+const struct sidestep_listed *mirror_find_near(const struct mirror_look *m,
                                                const struct sidestep_listed *far)
 {
     for (size_t i = 0; i < m->count; i++)
@@ -226,8 +226,8 @@ static const struct sidestep_listed *find_near(const struct mirror_look *m,
     return NULL;
 }
 
-/* Gather this run's checkpoints of both levels. What the near level says of one holds. */
-static size_t gather(const struct mirror_look *m, struct sidestep_listed *both)
+/* What the near level says of one holds. */
+size_t mirror_gather(const struct mirror_look *m, struct sidestep_listed *both)
 {
     size_t count = 0;
 
@@ -236,13 +236,22 @@ static size_t gather(const struct mirror_look *m, struct sidestep_listed *both)
             both[count++] = m->entries[i];
     for (size_t i = 0; i < m->far.list.count; i++) {
         const struct sidestep_listed *far = sidestep_list_entry(&m->far.list, i);
-        const struct sidestep_listed *near = find_near(m, far);
+        const struct sidestep_listed *near = mirror_find_near(m, far);
         if (far->state != SIDESTEP_COMMITTED || !is_of_run(m, far) || far->is_renamed)
             continue;
         both[count] = *far;
         both[count++].is_abandoned = near != NULL ? near->is_abandoned : far->is_abandoned;
     }
+    list_sort(both, count);
+    lineage_mark_abandoned(both, count, &m->near.annotations);
     return count;
+}
+
+bool mirror_is_far(const struct mirror_look *m, const struct sidestep_listed *entry)
+{
+    const struct sidestep_listed *far = mirror_find(m, entry->name);
+
+    return far != NULL && far->path == entry->path;
 }
 
 /* The newest step at the mirror that the run has not left behind, as both levels together show. */
@@ -253,15 +262,11 @@ static enum sidestep_status find_newest_there(struct mirror_look *m, struct side
 
     if (both == NULL)
         return FAIL_NOMEM(err, most * sizeof(*both));
-    size_t count = gather(m, both);
-    list_sort(both, count);
-    lineage_mark_abandoned(both, count, &m->near.annotations);
+    size_t count = mirror_gather(m, both);
     m->newest_there = -1;
-    for (size_t i = 0; i < count; i++) {
-        const struct sidestep_listed *far = mirror_find(m, both[i].name);
-        if (far != NULL && far->path == both[i].path && !both[i].is_abandoned)
+    for (size_t i = 0; i < count; i++)
+        if (mirror_is_far(m, &both[i]) && !both[i].is_abandoned)
             m->newest_there = both[i].step;
-    }
     return SIDESTEP_OK;
 }
 
@@ -270,9 +275,8 @@ enum sidestep_status mirror_read(struct mirror_look *m, struct sidestep_error *e
     TRY(named_dir_open(m->near.store, m->near.root, &m->near.dir, err));
     TRY(read_level(&m->near, 0, err));
     TRY(read_run(m, err));
-    TRY(WRAP(open_mirror(&m->far, err), err, "open '%s'", m->far.root));
-    TRY(check_two_places(m, err));
-    TRY(WRAP(read_level(&m->far, LIST_CHECKED, err), err, "look at the mirror"));
+    TRY(mirror_level_read(&m->far, !m->is_claimed, err));
+    TRY(mirror_check_places(m->near.dir, m->far.dir, err));
     TRY(check_owner(m, err));
     TRY(make_items(m, err));
     return find_newest_there(m, err);
@@ -280,8 +284,8 @@ enum sidestep_status mirror_read(struct mirror_look *m, struct sidestep_error *e
 
 void mirror_release(struct mirror_look *m)
 {
-    release_level(&m->near);
-    release_level(&m->far);
+    mirror_level_release(&m->near);
+    mirror_level_release(&m->far);
     free(TAKE(m->entries));
     free(TAKE(m->items));
     m->count = 0;

@@ -83,16 +83,7 @@ static enum sidestep_status choose_incarnation(struct lease *lease, const struct
 
     TRY(random_bytes(id, sizeof(id), err));
     hash_to_hex(id, sizeof(id), lease->token);
-    /* A lost state starts a new run: save ids differ, and leftovers of the old run are fenced. */
-    if (is_lost) {
-        TRY(random_bytes(id, sizeof(id), err));
-        hash_to_hex(id, sizeof(id), lease->run_id);
-        lease->incarnation = 1;
-        return SIDESTEP_OK;
-    }
-    memcpy(lease->run_id, state->run_id, SAVE_ID_HEX);
-    lease->incarnation = state->incarnation + 1;
-    return SIDESTEP_OK;
+    return lease_choose_next(lease, state->run_id, state->incarnation, is_lost, err);
 }
 
 /* For a store that has no conditions, or ignores them: put the state, wait, and read it back. */

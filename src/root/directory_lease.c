@@ -96,17 +96,9 @@ static enum sidestep_status take_lock(struct lease *lease, bool starts_run,
 static enum sidestep_status next_incarnation(struct lease *lease, bool is_new,
                                              struct sidestep_error *err)
 {
-    uint8_t id[SAVE_ID_BYTES];
     char text[128];
 
-    /* A lost state starts a new run. That is safe, because save ids differ, and leftovers of the
-     * old run are fenced anyway. */
-    if (is_new) {
-        TRY(random_bytes(id, sizeof(id), err));
-        hash_to_hex(id, sizeof(id), lease->run_id);
-        lease->incarnation = 0;
-    }
-    lease->incarnation++;
+    TRY(lease_choose_next(lease, lease->run_id, lease->incarnation, is_new, err));
     snprintf(text, sizeof(text), "run %s incarnation %llu\n", lease->run_id,
              (unsigned long long)lease->incarnation);
     return small_file_replace(lease->dir, LEASE_STATE, LEASE_STATE_NEW, text, strlen(text), err);

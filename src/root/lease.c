@@ -54,10 +54,39 @@ static enum sidestep_status acquire(struct lease *lease, const char *root, bool 
     return root_of(lease->store)->take_lease(lease, root, starts_run, err);
 }
 
+enum sidestep_status lease_choose_next(struct lease *lease, const char *run_id,
+                                       uint64_t incarnation, bool is_new,
+                                       struct sidestep_error *err)
+{
+    const struct lease_elsewhere *elsewhere = &lease->elsewhere;
+    uint8_t id[SAVE_ID_BYTES];
+
+    if (!is_new && elsewhere->run_id[0] != '\0' && strcmp(run_id, elsewhere->run_id) != 0)
+        return FAIL(err, SIDESTEP_EMISMATCH,
+                    "the root has run %s, and its mirror has run %s: give each run a mirror of its "
+                    "own; nothing was changed",
+                    run_id, elsewhere->run_id);
+    /* A lost state starts a new run. Leftovers of the old run are fenced anyway. */
+    if (is_new && elsewhere->run_id[0] == '\0') {
+        TRY(random_bytes(id, sizeof(id), err));
+        hash_to_hex(id, sizeof(id), lease->run_id);
+    } else {
+        const char *run = is_new ? elsewhere->run_id : run_id;
+        memmove(lease->run_id, run, SAVE_ID_HEX);
+    }
+    if (is_new)
+        incarnation = 0;
+    lease->incarnation = max_u64(incarnation, elsewhere->incarnation) + 1;
+    return SIDESTEP_OK;
+}
+
 enum sidestep_status lease_acquire(struct lease *lease, struct store *store, const char *root,
+                                   const struct lease_elsewhere *elsewhere,
                                    struct sidestep_error *err)
 {
     *lease = (struct lease){.store = store};
+    if (elsewhere != NULL)
+        lease->elsewhere = *elsewhere;
     enum sidestep_status status = acquire(lease, root, true, err);
     if (status != SIDESTEP_OK)
         lease_release(lease);

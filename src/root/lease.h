@@ -11,8 +11,15 @@
 
 #include "commit/commit.h"
 
+/* What another place knows of the run of a series. */
+struct lease_elsewhere {
+    char run_id[SAVE_ID_HEX]; /* "": nothing */
+    uint64_t incarnation;     /* the newest one */
+};
+
 struct lease {
     struct store *store;
+    struct lease_elsewhere elsewhere;
     struct store_dir *root; /* the root of the series */
     struct store_dir *dir;  /* ROOT/.sidestep */
     struct store_file *lock;
@@ -24,10 +31,18 @@ struct lease {
 };
 
 /* Make ${root} if it is missing, take the lock if the storage has locks, and start a new
- * incarnation durably. Waits up to 30 s for a holder that only deletes. ELOCKED: the message names
- * the holder. */
+ * incarnation durably. It is also later than the one that ${elsewhere} knows, and if the root has
+ * no run yet, the run is that one. NULL: nothing is known elsewhere. Waits up to 30 s for a holder
+ * that only deletes. ELOCKED: the message names the holder. EMISMATCH: the root has another run
+ * than ${elsewhere}. */
 enum sidestep_status lease_acquire(struct lease *lease, struct store *store, const char *root,
+                                   const struct lease_elsewhere *elsewhere,
                                    struct sidestep_error *err);
+/* For the storages: set run and incarnation of the lease to what follows ${run_id} and
+ * ${incarnation}, which the root has now; ${is_new}: it has none. */
+enum sidestep_status lease_choose_next(struct lease *lease, const char *run_id,
+                                       uint64_t incarnation, bool is_new,
+                                       struct sidestep_error *err);
 /* Read the run id and the newest incarnation of the series in ${dir} (ROOT/.sidestep), without the
  * lock. ENOTFOUND or ECORRUPT: they were lost, or never existed. */
 enum sidestep_status lease_read(struct store_dir *dir, char run_id[SAVE_ID_HEX],

@@ -269,6 +269,9 @@ static const char *find_objection(const struct prune *p, const struct sidestep_l
     if (p->annotations_dir != NULL &&
         annotations_may_exist(p->annotations_dir, ANNOTATION_PIN, entry->name))
         return IS_PINNED;
+    const char *need = p->needs != NULL ? p->needs(p->context, entry) : NULL;
+    if (need != NULL)
+        return need;
     if (p->claim != NULL && !p->claim(p->context, entry))
         return "a save is about to replace it";
     return NULL;

@@ -23,6 +23,8 @@ struct prune {
     bool (*is_settled)(void *context, const struct sidestep_listed *entry);
     /* Called before each deletion; may be NULL.  A failure ends the whole prune. */
     enum sidestep_status (*may_delete)(void *context, struct sidestep_error *err);
+    /* Called before each deletion; may be NULL.  Returns why it must stay; NULL: it may go. */
+    const char *(*needs)(void *context, const struct sidestep_listed *entry);
     /* Called around each deletion; may be NULL.  claim() returns false if a save is about to
      * replace the checkpoint. */
     bool (*claim)(void *context, const struct sidestep_listed *entry);

@@ -18,7 +18,7 @@
 #include "series/series.h"
 #include "verify/verify.h"
 
-_Static_assert(sizeof(struct sidestep_series_options) == 80, "a field was added: apply it below");
+_Static_assert(sizeof(struct sidestep_series_options) == 96, "a field was added: apply it below");
 
 #define SERIES_KNOWN_FLAGS                                                                         \
     (SIDESTEP_SERIES_REQUESTS | SIDESTEP_SERIES_SKIP_BUSY | SIDESTEP_SERIES_ANY_RUN |              \
@@ -118,8 +118,12 @@ static enum sidestep_status set_options(struct sidestep_series *series, const ch
 /* Take the lease, fence off earlier incarnations, and remove what they left. */
 static enum sidestep_status open_lease(struct sidestep_series *series, struct sidestep_error *err)
 {
+    struct lease_elsewhere elsewhere = {0};
+
     TRY(engine_find_store(series->engine, series->root, &series->store, err));
-    TRY(lease_acquire(&series->lease, series->store, series->root, err));
+    TRY(series_mirror_read(series, &elsewhere, err));
+    TRY(lease_acquire(&series->lease, series->store, series->root, &elsewhere, err));
+    TRY(series_mirror_claim(series, err));
     memcpy(series->run_id, series->lease.run_id, sizeof(series->run_id));
     series->incarnation = series->lease.incarnation;
     series->guard =
@@ -128,7 +132,8 @@ static enum sidestep_status open_lease(struct sidestep_series *series, struct si
         .store = series->store, .parent = series->lease.root, .mode = SWEEP_SERIES};
     TRY(root_sweep(&sweep, err));
     TRY(series_estimate_space(series, err));
-    return series_start_pruner(series, err);
+    TRY(series_start_pruner(series, err));
+    return series_start_mirror(series, err);
 }
 
 struct sidestep_series *series_shut_down(struct sidestep_series *series)
@@ -141,6 +146,7 @@ struct sidestep_series *series_shut_down(struct sidestep_series *series)
     while (series->save_count != 0)
         save_release(series->saves[--series->save_count]);
     series_stop_pruner(series);
+    (void)series_stop_mirror(series, NULL);
     if (series->lease.dir != NULL)
         series_reset_restarts(series); /* a restart that was closed has not failed */
     lock_alone(&series->prune_lock);
@@ -162,6 +168,7 @@ static void series_free(struct sidestep_series *series)
     if (*at != NULL)
         *at = series_shut_down(series);
     engine_release(series->engine);
+    free(series->mirror);
     lock_condition_destroy(&series->shared.changed);
     lock_destroy(&series->shared.lock);
     lock_destroy(&series->prune_lock);
@@ -230,6 +237,8 @@ static enum sidestep_status open_all(struct sidestep_series *series, const char 
     enum sidestep_status status = set_options(series, root, options, err);
 
     if (status == SIDESTEP_OK && comm->rank == 0)
+        status = series_set_mirror(series, options, err);
+    if (status == SIDESTEP_OK && comm->rank == 0)
         status = open_lease(series, err);
     TRY(comm_agree_all(comm, status, err));
     memcpy(identity.run_id, series->run_id, sizeof(identity.run_id));
@@ -288,6 +297,10 @@ enum sidestep_status sidestep_series_close(struct sidestep_series **out, struct 
     enum sidestep_status status = SIDESTEP_OK;
     if (series->save_count != 0 && turn_contains(&series->engine->saver->turns, series->saves[0]))
         status = turn_drain_all(series->engine, err);
+    if (!series->is_shut) {
+        enum sidestep_status sent = series_stop_mirror(series, status == SIDESTEP_OK ? err : NULL);
+        status = status == SIDESTEP_OK ? sent : status;
+    }
     series_free(series);
     return status;
 }
@@ -415,8 +428,10 @@ static enum sidestep_status start_all(struct sidestep_series *series, uint64_t s
     if (part.guard != NULL)
         series_pending_attach(series, name, *save);
     uint64_t busy_ns = release_ended(series);
-    if (part.guard != NULL)
+    if (part.guard != NULL) {
         series_notify_pruner(series, *save);
+        series_notify_mirror(series, *save);
+    }
     series->queued += (save_get_flags(*save) & SIDESTEP_SAVE_QUEUED) != 0;
     schedule_record_save(&series->due, began_ns, get_cost_ns(*save), busy_ns);
     return SIDESTEP_OK;

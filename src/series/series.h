@@ -21,6 +21,7 @@
 
 #include "catalog/catalog.h"
 #include "commit/commit.h"
+#include "mirror/mirror.h"
 #include "root/root.h"
 #include "series/schedule.h"
 #include "save/save.h"
@@ -77,9 +78,14 @@ struct sidestep_series {
     struct gc_report *
         prune_report GUARDED_BY(&prune_lock); /* deleted since the caller last asked */
 
+    struct series_mirror *mirror; /* rank 0; NULL: there is none */
+
     struct {
         struct lock lock LOCK_KIND(SERIES);
         struct lock_condition changed;
+        struct sidestep_save *to_mirror GUARDED_BY(&lock); /* the mirror's reference; or NULL */
+        bool mirror_stops GUARDED_BY(&lock);
+        int64_t mirrored_step GUARDED_BY(&lock); /* all up to here that are to be sent, are; -1 */
         /* The pruner's references, in order. */
         struct sidestep_save *awaited[TURN_MAX_SAVES + 1] GUARDED_BY(&lock);
         unsigned awaited_count GUARDED_BY(&lock);
@@ -164,12 +170,61 @@ void series_free_annotations(struct sidestep_series *series);
 
 enum sidestep_status series_start_pruner(struct sidestep_series *series,
                                          struct sidestep_error *err);
+/* Delete now what retention does not keep, if it may. Any thread. */
+void series_prune_once(struct sidestep_series *series);
 /* Let the pruner wait for ${save}, and delete when it is committed. */
 void series_notify_pruner(struct sidestep_series *series, struct sidestep_save *save);
 /* Wait until everything that can be deleted is deleted, and end the thread. */
 void series_stop_pruner(struct sidestep_series *series);
 /* Rank 0: is there space for another checkpoint?  Deletes old ones to make space, if it may. */
 enum sidestep_status series_check_space(struct sidestep_series *series, struct sidestep_error *err);
+
+/* ---- series_mirror.c: the thread of rank 0 that brings the mirror up to date. Without a mirror,
+ * all do nothing. */
+
+/* The mirror of a series. */
+struct series_mirror {
+    struct store *store; /* the engine owns it */
+    struct sidestep_mirror_options options;
+    struct sidestep_retention keep; /* what ${options} points to */
+    char root[COMMIT_PATH_BYTES];
+    char metric[RETENTION_MAX_METRIC + 1];
+    bool had_run; /* when it was opened */
+    bool has_thread;
+    pthread_t thread;
+    struct sidestep_error err; /* of the last look; the thread's, until it has ended */
+};
+/* Copy and check the options. */
+enum sidestep_status series_set_mirror(struct sidestep_series *series,
+                                       const struct sidestep_series_options *theirs,
+                                       struct sidestep_error *err);
+/* Before the lease: what the mirror knows of the run. After it: record this incarnation there. */
+enum sidestep_status series_mirror_read(struct sidestep_series *series,
+                                        struct lease_elsewhere *elsewhere,
+                                        struct sidestep_error *err);
+enum sidestep_status series_mirror_claim(struct sidestep_series *series,
+                                         struct sidestep_error *err);
+enum sidestep_status series_start_mirror(struct sidestep_series *series,
+                                         struct sidestep_error *err);
+/* Let the thread wait for ${save}, and send what is committed then. */
+void series_notify_mirror(struct sidestep_series *series, struct sidestep_save *save);
+/* Why the near level must keep it for the mirror; NULL: it need not. */
+const char *series_mirror_needs(void *series, const struct sidestep_listed *entry);
+/* Send what is left, and end the thread. Returns the outcome of the last look. */
+enum sidestep_status series_stop_mirror(struct sidestep_series *series, struct sidestep_error *err);
+/* Copy the newest checkpoint of the mirror from ${newer_than} + 1 to ${at_most} to the root, if
+ * that does not have it. ${*step}: its step; -1: there is none. ${rejected}: as in series_choose().
+ */
+enum sidestep_status series_fetch(struct sidestep_series *series, int64_t newer_than,
+                                  int64_t at_most, char rejected[SERIES_REJECTED_BYTES],
+                                  int64_t *step, struct sidestep_error *err);
+/* The run goes on from ${step}: mark what is newer at the mirror as left behind. */
+enum sidestep_status series_mirror_go_back(struct sidestep_series *series, uint64_t step,
+                                           struct sidestep_error *err);
+
+/* ---- series_choose.c: emit that ${path} was passed over, and add ${why} to ${rejected}. */
+void series_note_rejected(struct sidestep_series *series, char rejected[SERIES_REJECTED_BYTES],
+                          const char *path, const char *why);
 
 /* Called when the engine is closed: free everything except the handle.  Returns the next series of
  * the engine's list. */

@@ -66,14 +66,20 @@ static enum sidestep_status find_members(struct sidestep_series *series, struct 
 
 /* ---- choose ---- */
 
+void series_note_rejected(struct sidestep_series *series, char rejected[SERIES_REJECTED_BYTES],
+                          const char *path, const char *why)
+{
+    size_t used = strlen(rejected);
+    json_t *fields =
+        json_pack("{s:o, s:o}", "path", events_text(path), "message", events_text(why));
+
+    snprintf(rejected + used, SERIES_REJECTED_BYTES - used, "%s%s", used != 0 ? "; " : "", why);
+    events_emit(&series->engine->events, "rejected", fields);
+}
+
 static void note_rejected(struct chooser *c, const struct sidestep_listed *entry, const char *why)
 {
-    size_t used = strlen(c->rejected);
-    json_t *fields =
-        json_pack("{s:o, s:o}", "path", events_text(entry->path), "message", events_text(why));
-
-    snprintf(c->rejected + used, SERIES_REJECTED_BYTES - used, "%s%s", used != 0 ? "; " : "", why);
-    events_emit(&c->series->engine->events, "rejected", fields);
+    series_note_rejected(c->series, c->rejected, entry->path, why);
 }
 
 static unsigned long restarts_of(const struct members *m, const struct sidestep_listed *entry)

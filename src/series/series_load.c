@@ -38,6 +38,32 @@ static enum sidestep_status is_damaged_all(struct sidestep_series *series, const
     return comm_reduce_max_all(&series->engine->comm, damaged, 1, err);
 }
 
+/* Does the status say what the root holds, and not that it cannot be read? */
+static bool is_answer(enum sidestep_status status)
+{
+    return status == SIDESTEP_OK || status == SIDESTEP_ENOTFOUND || status == SIDESTEP_ECORRUPT ||
+           status == SIDESTEP_EMISMATCH;
+}
+
+/* Rank 0: choose among the checkpoints of the root and of the mirror. If that of the mirror is
+ * newer, it is copied to the root. */
+static enum sidestep_status choose(struct sidestep_series *series, enum sidestep_verify_mode mode,
+                                   struct choice *choice, struct sidestep_error *err)
+{
+    struct sidestep_error why = {.rank = -1};
+    char again[SERIES_REJECTED_BYTES] = "";
+    int64_t fetched = -1;
+    enum sidestep_status status =
+        series_choose(series, mode, &choice->step, choice->rejected, &why);
+
+    if (is_answer(status))
+        TRY(series_fetch(series, status == SIDESTEP_OK ? (int64_t)choice->step : -1, INT64_MAX,
+                         choice->rejected, &fetched, err));
+    if (fetched >= 0)
+        return series_choose(series, mode, &choice->step, again, err);
+    return status == SIDESTEP_OK ? status : error_copy(err, &why);
+}
+
 static enum sidestep_status
 load_once_all(struct sidestep_series *series, struct sidestep_state_dict *state,
               const struct sidestep_load_options *options, enum sidestep_verify_mode choose_by,
@@ -52,7 +78,7 @@ load_once_all(struct sidestep_series *series, struct sidestep_state_dict *state,
 
     *again = false;
     if (comm->rank == 0)
-        status = series_choose(series, choose_by, &choice->step, choice->rejected, err);
+        status = choose(series, choose_by, choice, err);
     TRY(comm_agree_all(comm, status, err));
     TRY(comm_broadcast_all(comm, choice, sizeof(*choice), 0, err));
     choice->rejected[sizeof(choice->rejected) - 1] = '\0';
@@ -84,13 +110,16 @@ static void end_resume(struct sidestep_series *series) RELEASE(&series->prune_lo
     lock_release(&series->prune_lock);
 }
 
-/* All ranks have loaded ${step}: record that the run goes on from it. */
+/* All ranks have loaded ${step}: record that the run goes on from it. ${goes_back}: somebody named
+ * it, so there may be newer ones at the mirror, too. */
 static enum sidestep_status record_resume_all(struct sidestep_series *series, uint64_t step,
-                                              struct sidestep_error *err)
+                                              bool goes_back, struct sidestep_error *err)
 {
     enum sidestep_status status = SIDESTEP_OK;
 
-    if (series->engine->comm.rank == 0)
+    if (series->engine->comm.rank == 0 && goes_back)
+        status = series_mirror_go_back(series, step, err);
+    if (series->engine->comm.rank == 0 && status == SIDESTEP_OK)
         status = series_record_resume(series, step, err);
     TRY(comm_agree_all(&series->engine->comm, status, err));
     series->has_resumed = true;
@@ -113,7 +142,7 @@ load_newest_all(struct sidestep_series *series, struct sidestep_state_dict *stat
         choose_by = SIDESTEP_VERIFY_BEFORE; /* it was damaged: verify all bytes first from now on */
     } while (status != SIDESTEP_OK && again);
     if (status == SIDESTEP_OK)
-        return record_resume_all(series, choice->step, err);
+        return record_resume_all(series, choice->step, false, err);
     error_wrap(err, "resume from series '%s'", series->root);
     return status;
 }
@@ -142,6 +171,22 @@ enum sidestep_status sidestep_series_load(struct sidestep_series *series,
     return status;
 }
 
+/* Rank 0: find ${step} at the root or at the mirror, from where it is copied to the root. */
+static enum sidestep_status find_step(struct sidestep_series *series, uint64_t step,
+                                      struct sidestep_error *err)
+{
+    struct sidestep_error why = {.rank = -1};
+    char rejected[SERIES_REJECTED_BYTES] = "";
+    int64_t fetched = -1;
+    enum sidestep_status status = series_find_step(series, step, &why);
+
+    if (status == SIDESTEP_ENOTFOUND && step <= INT64_MAX)
+        TRY(series_fetch(series, (int64_t)step - 1, (int64_t)step, rejected, &fetched, err));
+    if (fetched >= 0)
+        status = series_find_step(series, step, &why);
+    return status == SIDESTEP_OK ? status : error_copy(err, &why);
+}
+
 static enum sidestep_status load_step_all(struct sidestep_series *series, uint64_t step,
                                           struct sidestep_state_dict *state,
                                           const struct sidestep_load_options *options,
@@ -153,13 +198,13 @@ static enum sidestep_status load_step_all(struct sidestep_series *series, uint64
     char path[COMMIT_PATH_BYTES];
 
     if (comm->rank == 0)
-        status = series_find_step(series, step, err);
+        status = find_step(series, step, err);
     status = comm_agree_all(comm, status, err);
     format_path(series, step, path);
     if (status == SIDESTEP_OK)
         status = load_path_all(series->engine, path, state, options, 0, report, err);
     if (status == SIDESTEP_OK)
-        return record_resume_all(series, step, err);
+        return record_resume_all(series, step, true, err);
     error_wrap(err, "go back to step %llu of series '%s'", (unsigned long long)step, series->root);
     return status;
 }

@@ -103,6 +103,8 @@ static enum sidestep_status prune(struct sidestep_series *series, const struct r
                           .run_id = series->run_id,
                           .is_settled = is_settled,
                           .may_delete = may_delete,
+                          /* To make room is worth more than the mirror. */
+                          .needs = retention == &series->retention ? series_mirror_needs : NULL,
                           .claim = claim,
                           .unclaim = unclaim,
                           .deleted = emit_deleted,
@@ -208,6 +210,15 @@ static struct sidestep_save *take_awaited(struct sidestep_series *series)
     return oldest;
 }
 
+void series_prune_once(struct sidestep_series *series)
+{
+    if (!series->retention.wanted)
+        return;
+    lock_acquire(&series->prune_lock);
+    (void)prune(series, &series->retention, NULL); /* the next save tries again */
+    lock_release(&series->prune_lock);
+}
+
 static void *pruner_main(void *argument)
 {
     struct sidestep_series *series = argument;
@@ -222,11 +233,8 @@ static void *pruner_main(void *argument)
         lock_release(&series->shared.lock);
         bool committed = wait_until_ended(series, save);
         save_release(save);
-        if (committed) {
-            lock_acquire(&series->prune_lock);
-            (void)prune(series, &series->retention, NULL); /* the next save tries again */
-            lock_release(&series->prune_lock);
-        }
+        if (committed)
+            series_prune_once(series);
         lock_acquire(&series->shared.lock);
     }
     lock_release(&series->shared.lock);

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The mirror of a `Checkpointer`: a second place for its checkpoints."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from ctypes import pointer
+from dataclasses import dataclass
+from typing import Optional, Union
+
+from ._c import abi
+from ._c.checked import MAX_STEP, a_count, a_path, absolute
+
+
+@dataclass(frozen=True)
+class Mirror:
+    """A second place that gets the checkpoints of a `Checkpointer`, and from which the run goes on
+    if the first place is lost.  C: ``mirror`` of struct sidestep_series_options.
+
+    root              a path, whose parent exists, or a URL (``s3://BUCKET/PREFIX``)
+    every             send a checkpoint only if it is at least so many steps after the newest one
+                      there; 0: each.  The last one is always sent
+    keep_last_n       how many of the newest stay there; None: all
+    keep_every        also send and keep those whose step is a multiple of it
+    bytes_per_second  write at most so many; 0: no limit
+    """
+
+    root: Union[str, os.PathLike[str]]
+    every: int = 0
+    keep_last_n: Optional[int] = None
+    keep_every: int = 0
+    bytes_per_second: int = 0
+
+    def add_to(self, options: abi.SeriesOptions, cancel: ctypes.c_bool) -> None:
+        """Enter it into the ``options`` of a series.  ``cancel``: once it is true, nothing is sent
+        any more.  ValueError, TypeError: it is not valid."""
+        mirror = abi.MirrorOptions(
+            cancel=pointer(cancel),
+            every=a_count(self.every, "mirror: every", most=MAX_STEP),
+            bytes_per_second=a_count(
+                self.bytes_per_second, "mirror: bytes_per_second", most=MAX_STEP
+            ),
+        )
+        keep_every = a_count(self.keep_every, "mirror: keep_every", most=MAX_STEP)
+        if self.keep_last_n is not None:
+            last = a_count(self.keep_last_n, "mirror: keep_last_n", least=1)
+            mirror.retention = pointer(abi.Retention(keep_last=last, keep_every=keep_every))
+        elif keep_every:
+            raise ValueError("mirror: keep_every without keep_last_n: all stay anyway")
+        options.mirror = os.fsencode(absolute(a_path(self.root, "mirror: root")))
+        options.mirror_options = pointer(mirror)
+
+
+@contextlib.contextmanager
+def cancelled_when(cancel: ctypes.c_bool, until: Callable[[], float]) -> Iterator[None]:
+    """In this block, ``cancel`` becomes true when ``until`` has come, by the clock of
+    time.monotonic().  A signal may bring that nearer."""
+    is_over = threading.Event()
+
+    def watch() -> None:
+        while not is_over.wait(0.1):
+            if time.monotonic() >= until():
+                cancel.value = True
+                return
+
+    watching = threading.Thread(target=watch, name="sidestep-mirror", daemon=True)
+    watching.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        watching.join()

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* mirror_fetch.c -- brings the newest checkpoint of the mirror back to the near level; see
+ * mirror.h. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "mirror/mirror.h"
+#include "object/object.h"
+#include "verify/verify.h"
+
+#define FETCH_THREADS 8u /* a resume waits for it */
+
+/* Is the name taken at the near level by a checkpoint that the copy replaces? It is a damaged one
+ * of the same save, or one that the run has left behind. */
+static bool replaces(const struct mirror_look *m, const struct sidestep_listed *far)
+{
+    for (size_t i = 0; i < m->count; i++) {
+        const struct sidestep_listed *near = &m->entries[i];
+        if (strcmp(near->name, far->name) != 0 || near->is_pinned || near->save_id == NULL)
+            continue;
+        return strcmp(near->save_id, far->save_id) == 0 ||
+               (near->is_abandoned && near->run_id != NULL && strcmp(near->run_id, m->run_id) == 0);
+    }
+    return false;
+}
+
+/* Does the near level have it, as far as a listing tells? */
+static bool is_near(const struct mirror_look *m, const struct sidestep_listed *far)
+{
+    const struct sidestep_listed *near = mirror_find_near(m, far);
+
+    return near != NULL && near->state == SIDESTEP_COMMITTED;
+}
+
+static enum sidestep_status copy_back(struct mirror_look *m, const struct sidestep_listed *far,
+                                      struct sidestep_error *err)
+{
+    char to[COMMIT_PATH_BYTES];
+    struct checkpoint_copy c = {.source = far->path,
+                                .destination = to,
+                                .from = m->far.store,
+                                .to = m->near.store,
+                                .clock = m->clock,
+                                .options = {.flags = replaces(m, far) ? SIDESTEP_COPY_REPLACE : 0,
+                                            .threads = FETCH_THREADS}};
+    int length = snprintf(to, sizeof(to), "%.*s/%s", (int)object_url_trimmed(m->near.root),
+                          m->near.root, far->name);
+
+    if (length < 0 || (size_t)length >= sizeof(to))
+        return FAIL(err, SIDESTEP_EINVAL, "the path of '%s' is too long", far->name);
+    enum sidestep_status status = copy_run(&c, NULL, err);
+    copy_release(&c);
+    return status;
+}
+
+/* Is the checkpoint of the mirror itself damaged? If it can still be read, the failure is one of
+ * the near level. */
+static bool is_damaged(const struct mirror_look *m, const struct sidestep_listed *far,
+                       enum sidestep_status status)
+{
+    return status == SIDESTEP_ECORRUPT ||
+           (reader_status_is_damage(status) &&
+            reader_status_is_damage(verify_path(m->far.store, far->path, SIDESTEP_VERIFY_STRUCTURE,
+                                                STORE_DROP_CACHE, NULL, NULL, NULL)));
+}
+
+struct wanted {
+    int64_t newer_than, at_most;
+    const struct name_template *naming;
+};
+
+static bool is_wanted(const struct mirror_look *m, const struct wanted *wanted,
+                      const struct sidestep_listed *entry, int64_t *step)
+{
+    bool is_single = wanted->at_most - 1 == wanted->newer_than;
+    uint64_t named;
+
+    if (!mirror_is_far(m, entry) || (entry->is_abandoned && !is_single) || is_near(m, entry) ||
+        !name_template_parse_name(wanted->naming, entry->name, &named) || named > INT64_MAX)
+        return false;
+    *step = (int64_t)named;
+    return *step > wanted->newer_than && *step <= wanted->at_most;
+}
+
+static enum sidestep_status fetch(struct mirror_look *m, const struct wanted *wanted,
+                                  mirror_reject *reject, void *context, int64_t *step,
+                                  struct sidestep_error *err)
+{
+    size_t most = m->count + m->far.list.count;
+    OWNED struct sidestep_listed *both = memory_new(most + 1, sizeof(*both));
+
+    if (both == NULL)
+        return FAIL_NOMEM(err, most * sizeof(*both));
+    for (size_t i = mirror_gather(m, both); i-- > 0;) {
+        struct sidestep_error why = {.rank = -1};
+        int64_t named;
+        if (!is_wanted(m, wanted, &both[i], &named))
+            continue;
+        enum sidestep_status status = copy_back(m, &both[i], &why);
+        if (status == SIDESTEP_OK) {
+            *step = named;
+            return SIDESTEP_OK;
+        }
+        if (!is_damaged(m, &both[i], status)) {
+            error_wrap(&why, "bring '%s' back to '%s'", both[i].path, m->near.root);
+            return error_copy(err, &why);
+        }
+        reject(context, both[i].path, why.message);
+    }
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status mirror_fetch(struct mirror_look *m, int64_t newer_than, int64_t at_most,
+                                  const struct name_template *naming, mirror_reject *reject,
+                                  void *context, int64_t *step, struct sidestep_error *err)
+{
+    const struct wanted wanted = {newer_than, at_most, naming};
+
+    *step = -1;
+    enum sidestep_status status = mirror_read(m, err);
+    if (status == SIDESTEP_OK)
+        status = fetch(m, &wanted, reject, context, step, err);
+    mirror_release(m);
+    return status;
+}
+
+static enum sidestep_status leave_behind(struct mirror_look *m, int64_t step,
+                                         struct sidestep_error *err)
+{
+    for (size_t i = 0; i < m->far.list.count; i++) {
+        const struct sidestep_listed *far = sidestep_list_entry(&m->far.list, i);
+        if (far->state != SIDESTEP_COMMITTED || far->step <= step || far->is_abandoned ||
+            far->run_id == NULL || strcmp(far->run_id, m->run_id) != 0)
+            continue;
+        TRY(mirror_open_to_write(&m->far, err));
+        TRY(annotations_set(m->far.annotations_dir, ANNOTATION_ABANDONED, NULL, far->name,
+                            far->save_id, NULL, err));
+    }
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status mirror_go_back(struct mirror_look *m, int64_t step, struct sidestep_error *err)
+{
+    enum sidestep_status status = mirror_read(m, err);
+
+    if (status == SIDESTEP_OK)
+        status = leave_behind(m, step, err);
+    mirror_release(m);
+    return WRAP(status, err, "mark at '%s' what is left behind", m->far.root);
+}

@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * series_mirror.c -- keeps the mirror of a series up to date, on a thread of rank 0, and brings
+ * checkpoints back from it.
+ *
+ * The thread waits for each save and then runs mirror/mirror.h. What it remembers saves it looks;
+ * after a crash, the next incarnation finds out the same from both places.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "mirror/mirror.h"
+#include "object/object.h"
+#include "series/series.h"
+
+#define RETRY_NS 10000000000ull       /* after a look that has failed ... */
+#define MOST_RETRY_NS 300000000000ull /* ... and after many of them */
+
+/* In ROOT/.sidestep: the path of the mirror. */
+#define MIRROR_AT "mirror-at"
+
+/* ---- open */
+
+/* A mirror that is not there is not "no checkpoint yet", which a program takes for a new run. */
+static enum sidestep_status not_absent(enum sidestep_status status, struct sidestep_error *err)
+{
+    if (status != SIDESTEP_ENOTFOUND)
+        return status;
+    if (err != NULL)
+        err->status = SIDESTEP_EIO;
+    return SIDESTEP_EIO;
+}
+
+static enum sidestep_status copy_retention(struct series_mirror *mirror, struct sidestep_error *err)
+{
+    const struct sidestep_retention *theirs = mirror->options.retention;
+    struct retention checked;
+
+    TRY(retention_copy(&checked, theirs, err));
+    if (theirs == NULL)
+        return SIDESTEP_OK;
+    memcpy(mirror->metric, checked.metric, sizeof(mirror->metric));
+    mirror->keep = (struct sidestep_retention){
+        .struct_size = sizeof(mirror->keep),
+        .flags = checked.best_is_max ? SIDESTEP_RETENTION_MAX : 0,
+        .keep_last = checked.keep_last,
+        .keep_every = checked.keep_every,
+        .keep_best = checked.keep_best,
+        .metric = mirror->metric,
+    };
+    mirror->options.retention = &mirror->keep;
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status series_set_mirror(struct sidestep_series *series,
+                                       const struct sidestep_series_options *theirs,
+                                       struct sidestep_error *err)
+{
+    struct sidestep_series_options options;
+
+    TRY(options_copy(&options, sizeof(options), theirs, "series options", err));
+    if (options.mirror == NULL)
+        return options.mirror_options == NULL
+                   ? SIDESTEP_OK
+                   : FAIL(err, SIDESTEP_EINVAL, "series options: mirror_options without a mirror");
+    struct series_mirror *mirror = series->mirror = memory_new(1, sizeof(*mirror));
+    if (mirror == NULL)
+        return FAIL_NOMEM(err, sizeof(*mirror));
+    if (strlen(options.mirror) + NAME_TEMPLATE_MAX_NAME + sizeof("/") > sizeof(mirror->root))
+        return FAIL(err, SIDESTEP_EINVAL, "the mirror's path is too long");
+    TRY(options_copy(&mirror->options, sizeof(mirror->options), options.mirror_options,
+                     "mirror options", err));
+    TRY(mirror_check_options(&mirror->options, err));
+    TRY(copy_retention(mirror, err));
+    snprintf(mirror->root, sizeof(mirror->root), "%.*s", (int)object_url_trimmed(options.mirror),
+             options.mirror);
+    return engine_find_store(series->engine, mirror->root, &mirror->store, err);
+}
+
+static struct mirror_level level_of(const struct series_mirror *mirror)
+{
+    return (struct mirror_level){.root = mirror->root, .store = mirror->store};
+}
+
+static struct mirror_look begin_look(const struct sidestep_series *series)
+{
+    return (struct mirror_look){.options = series->mirror->options,
+                                .near = {.root = series->root, .store = series->store},
+                                .far = level_of(series->mirror),
+                                .is_claimed = true,
+                                .clock = series->engine->clock};
+}
+
+enum sidestep_status series_mirror_read(struct sidestep_series *series,
+                                        struct lease_elsewhere *elsewhere,
+                                        struct sidestep_error *err)
+{
+    if (series->mirror == NULL)
+        return SIDESTEP_OK;
+    struct mirror_level far = level_of(series->mirror);
+    enum sidestep_status status = mirror_level_read(&far, true, err);
+    if (status == SIDESTEP_OK)
+        status = mirror_read_owner(&far, elsewhere, err);
+    mirror_level_release(&far);
+    series->mirror->had_run = elsewhere->run_id[0] != '\0';
+    return not_absent(WRAP(status, err,
+                           "the mirror must be readable, because it may have newer checkpoints "
+                           "(without it, the run goes on from its root alone)"),
+                      err);
+}
+
+/* Does the root remember that it has this mirror? */
+static bool remembers(const struct sidestep_series *series)
+{
+    OWNED_BUFFER text = {0};
+
+    return small_file_read(series->lease.dir, MIRROR_AT, 0, COMMIT_PATH_BYTES, &text, NULL) ==
+               SIDESTEP_OK &&
+           text.length == strlen(series->mirror->root) &&
+           memcmp(text.bytes, series->mirror->root, text.length) == 0;
+}
+
+static enum sidestep_status remember(const struct sidestep_series *series,
+                                     struct sidestep_error *err)
+{
+    const char *root = series->mirror->root;
+
+    if (!remembers(series))
+        return small_file_replace(series->lease.dir, MIRROR_AT, MIRROR_AT ".new", root,
+                                  strlen(root), err);
+    if (series->mirror->had_run)
+        return SIDESTEP_OK;
+    return FAIL(err, SIDESTEP_EIO,
+                "'%s' had this run, and is empty now: is its file system mounted? (If it was "
+                "emptied on purpose, remove '%s/%s/%s')",
+                root, series->root, FILE_NAME_SERIES_DIR, MIRROR_AT);
+}
+
+enum sidestep_status series_mirror_claim(struct sidestep_series *series, struct sidestep_error *err)
+{
+    struct lease_elsewhere self = {.incarnation = series->lease.incarnation};
+
+    if (series->mirror == NULL)
+        return SIDESTEP_OK;
+    memcpy(self.run_id, series->lease.run_id, sizeof(self.run_id));
+    struct mirror_level far = level_of(series->mirror);
+    enum sidestep_status status = mirror_level_read(&far, true, err);
+    if (status == SIDESTEP_OK)
+        status = mirror_check_places(series->lease.root, far.dir, err);
+    if (status == SIDESTEP_OK)
+        status = remember(series, err);
+    if (status == SIDESTEP_OK)
+        status = mirror_record_owner(&far, &self, err);
+    mirror_level_release(&far);
+    return WRAP(status, err, "record this run at its mirror");
+}
+
+/* ---- the thread */
+
+static void emit_outcome(struct sidestep_series *series, enum sidestep_status status,
+                         const struct sidestep_mirror_report *report)
+{
+    struct events *events = &series->engine->events;
+
+    for (size_t i = 0; i < report->sent_count; i++)
+        events_emit(events, "mirrored", json_pack("{s:o}", "path", events_text(report->sent[i])));
+    for (size_t i = 0; i < report->removed_count; i++)
+        events_emit(events, "deleted", json_pack("{s:o}", "path", events_text(report->removed[i])));
+    for (size_t i = 0; i < report->passed_count && report->sent_count != 0; i++)
+        events_emit(events, "not_mirrored",
+                    json_pack("{s:o}", "message", events_text(report->passed[i])));
+    if (status != SIDESTEP_OK)
+        events_emit(events, "mirror_failed",
+                    json_pack("{s:o, s:o}", "path", events_text(series->mirror->root), "message",
+                              events_text(series->mirror->err.message)));
+}
+
+static enum sidestep_status look(struct sidestep_series *series, bool is_last)
+{
+    struct mirror_look m = begin_look(series);
+    struct sidestep_mirror_report report = {0};
+
+    if (is_last)
+        m.options.every = 0;
+    series->mirror->err = (struct sidestep_error){.rank = -1};
+    enum sidestep_status status = mirror_run(&m, &report, &series->mirror->err);
+    emit_outcome(series, status, &report);
+    lock_acquire(&series->shared.lock);
+    if (status == SIDESTEP_OK)
+        series->shared.mirrored_step = report.step;
+    lock_release(&series->shared.lock);
+    if (report.sent_count != 0) /* what was locked while it was read, or had to wait */
+        series_prune_once(series);
+    sidestep_mirror_report_release(&report);
+    return status;
+}
+
+/* Wait for a save, for ${retry_ns} (0: for ever), or for the end. True: it ends. */
+static bool await_work(struct sidestep_series *series, uint64_t retry_ns)
+{
+    uint64_t until = clock_now(clock_system()) + retry_ns;
+    struct sidestep_save *save;
+
+    lock_acquire(&series->shared.lock);
+    while (series->shared.to_mirror == NULL && !series->shared.mirror_stops)
+        if (retry_ns == 0)
+            lock_wait(&series->shared.lock, &series->shared.changed);
+        else if (!lock_wait_until(&series->shared.lock, &series->shared.changed, until))
+            break;
+    save = TAKE(series->shared.to_mirror);
+    bool stops = series->shared.mirror_stops;
+    lock_release(&series->shared.lock);
+    if (save != NULL) {
+        turn_await(save);
+        save_release(save);
+    }
+    return stops;
+}
+
+static void *mirror_main(void *argument)
+{
+    struct sidestep_series *series = argument;
+    uint64_t retry_ns = 0;
+    bool stops = false;
+
+    while (!stops) { /* the first look sends what an earlier incarnation has left */
+        enum sidestep_status status = look(series, false);
+        retry_ns =
+            status == SIDESTEP_OK ? 0 : min_u64(MOST_RETRY_NS, max_u64(RETRY_NS, 2 * retry_ns));
+        stops = await_work(series, retry_ns);
+    }
+    (void)look(series, true);
+    return NULL;
+}
+
+enum sidestep_status series_start_mirror(struct sidestep_series *series, struct sidestep_error *err)
+{
+    if (series->mirror == NULL)
+        return SIDESTEP_OK;
+    TRY(thread_start(&series->mirror->thread, "sidestep-mirror", mirror_main, series, err));
+    series->mirror->has_thread = true;
+    return SIDESTEP_OK;
+}
+
+void series_notify_mirror(struct sidestep_series *series, struct sidestep_save *save)
+{
+    if (series->mirror == NULL)
+        return;
+    save_retain(save);
+    lock_acquire(&series->shared.lock);
+    struct sidestep_save *before = series->shared.to_mirror; /* it ends before ${save} does */
+    series->shared.to_mirror = save;
+    lock_wake_all(&series->shared.changed);
+    lock_release(&series->shared.lock);
+    if (before != NULL)
+        save_release(before);
+}
+
+const char *series_mirror_needs(void *context, const struct sidestep_listed *entry)
+{
+    struct sidestep_series *series = context;
+
+    if (series->mirror == NULL || series->mirror->keep.keep_every == 0 || entry->is_abandoned ||
+        (uint64_t)entry->step % series->mirror->keep.keep_every != 0)
+        return NULL;
+    lock_acquire(&series->shared.lock);
+    bool is_sent = entry->step <= series->shared.mirrored_step;
+    lock_release(&series->shared.lock);
+    return is_sent ? NULL : "the mirror does not have it yet";
+}
+
+enum sidestep_status series_stop_mirror(struct sidestep_series *series, struct sidestep_error *err)
+{
+    struct series_mirror *mirror = series->mirror;
+
+    if (mirror == NULL || !mirror->has_thread)
+        return SIDESTEP_OK;
+    lock_acquire(&series->shared.lock);
+    series->shared.mirror_stops = true;
+    lock_wake_all(&series->shared.changed);
+    lock_release(&series->shared.lock);
+    pthread_join(mirror->thread, NULL);
+    mirror->has_thread = false;
+    if (mirror->err.status == SIDESTEP_OK)
+        return SIDESTEP_OK;
+    error_wrap(&mirror->err,
+               "series '%s' is closed, and its checkpoints are safe there, but '%s' does not have "
+               "the newest ('sidestep mirror' sends it)",
+               series->root, mirror->root);
+    return error_copy(err, &mirror->err);
+}
+
+/* ---- bring back */
+
+struct rejecting {
+    struct sidestep_series *series;
+    char *rejected;
+};
+
+static void reject(void *context, const char *path, const char *why)
+{
+    struct rejecting *r = context;
+    char text[COMMIT_PATH_BYTES + sizeof(((struct sidestep_error *)0)->message)];
+
+    snprintf(text, sizeof(text), "'%s': %s", path, why);
+    series_note_rejected(r->series, r->rejected, path, text);
+}
+
+enum sidestep_status series_fetch(struct sidestep_series *series, int64_t newer_than,
+                                  int64_t at_most, char rejected[SERIES_REJECTED_BYTES],
+                                  int64_t *step, struct sidestep_error *err)
+{
+    struct rejecting rejecting = {.series = series, .rejected = rejected};
+
+    *step = -1;
+    if (series->mirror == NULL)
+        return SIDESTEP_OK;
+    struct mirror_look m = begin_look(series);
+    TRY(not_absent(
+        mirror_fetch(&m, newer_than, at_most, &series->naming, reject, &rejecting, step, err),
+        err));
+    if (*step >= 0)
+        events_emit(&series->engine->events, "fetched",
+                    json_pack("{s:I, s:o}", "step", (json_int_t)*step, "from",
+                              events_text(series->mirror->root)));
+    return SIDESTEP_OK;
+}
+
+enum sidestep_status series_mirror_go_back(struct sidestep_series *series, uint64_t step,
+                                           struct sidestep_error *err)
+{
+    if (series->mirror == NULL)
+        return SIDESTEP_OK;
+    struct mirror_look m = begin_look(series);
+    TRY(mirror_go_back(&m, (int64_t)step, err));
+    lock_acquire(&series->shared.lock);
+    series->shared.mirrored_step = -1;
+    lock_release(&series->shared.lock);
+    return SIDESTEP_OK;
+}

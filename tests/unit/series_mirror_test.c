@@ -1,0 +1,392 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * series_mirror_test.c -- a series with a mirror: what is sent without being asked for, what waits
+ * for it, and where a run goes on after a level was lost, damaged, or left behind.
+ */
+#include <sys/stat.h>
+
+#include "base/base.h"
+#include "support/flip.h"
+#include "support/one_rank.h"
+
+static char near[128], far[128];
+static struct sidestep_series *series;
+static struct sidestep_series_options options;
+static struct sidestep_mirror_options to_mirror;
+static struct sidestep_retention near_keep, far_keep;
+
+static int set_up(void **test UNUSED)
+{
+    if (one_rank_begin(NULL) != 0)
+        return -1;
+    snprintf(near, sizeof(near), "%s", scratch_path(&scratch, "near"));
+    snprintf(far, sizeof(far), "%s", scratch_path(&scratch, "far"));
+    near_keep = far_keep = (struct sidestep_retention)SIDESTEP_RETENTION_INIT;
+    to_mirror = (struct sidestep_mirror_options)SIDESTEP_MIRROR_OPTIONS_INIT;
+    options = (struct sidestep_series_options)SIDESTEP_SERIES_OPTIONS_INIT;
+    options.mirror = far;
+    options.mirror_options = &to_mirror;
+    return 0;
+}
+
+static int tear_down(void **test UNUSED)
+{
+    (void)sidestep_series_close(&series, NULL);
+    return one_rank_end();
+}
+
+static enum sidestep_status try_open(const char *root)
+{
+    return sidestep_series_open(engine, root, &options, &series, &err);
+}
+
+static void reopen(const char *root)
+{
+    ASSERT_OK(sidestep_series_close(&series, &err));
+    ASSERT_OK(try_open(root));
+}
+
+static const char *path_of(const char *root, uint64_t step, const char *file)
+{
+    static char paths[4][256];
+    static unsigned next;
+    char *path = paths[next++ % 4];
+
+    snprintf(path, sizeof(paths[0]), "%s/step-%llu%s", root, (unsigned long long)step, file);
+    return path;
+}
+
+static bool is_at(const char *root, uint64_t step)
+{
+    return access(path_of(root, step, "/.metadata"), F_OK) == 0;
+}
+
+static void await(const char *root, uint64_t step)
+{
+    for (int i = 0; i < 6000 && !is_at(root, step); i++)
+        usleep(10000);
+    if (!is_at(root, step))
+        fail_msg("%s does not get step %llu", root, (unsigned long long)step);
+}
+
+static void run(const char *format, const char *a, const char *b)
+{
+    char command[640];
+
+    snprintf(command, sizeof(command), format, a, b);
+    assert_int_equal(system(command), 0);
+}
+
+static enum sidestep_status resume(uint64_t *step)
+{
+    struct world loaded;
+    char rejected[2048];
+
+    world_make(&loaded, 0, 1, WORLD_BY_ROWS, 1, true);
+    enum sidestep_status status =
+        sidestep_series_load(series, loaded.state, NULL, step, NULL, rejected, &err);
+    if (status == SIDESTEP_OK)
+        assert_int_equal(world_check(&loaded, *step), 0);
+    world_free(&loaded);
+    return status;
+}
+
+static void expect_resume(uint64_t want)
+{
+    uint64_t step = 0;
+
+    ASSERT_OK(resume(&step));
+    assert_int_equal(step, want);
+}
+
+static void expect_latest(const char *root, uint64_t step)
+{
+    char *latest = NULL;
+
+    ASSERT_OK(find_newest(root, SIDESTEP_VERIFY_BEFORE, &latest, &err));
+    assert_string_equal(latest, path_of(root, step, ""));
+    free(latest);
+}
+
+/* What was being sent when retention looked goes when it is sent. */
+TEST(what_was_sent_does_not_stay)
+{
+    near_keep.keep_last = 1;
+    options.retention = &near_keep;
+    to_mirror.bytes_per_second = 2 << 20;
+    for (uint64_t turn = 0; turn < 5; turn++) {
+        ASSERT_OK(try_open(near));
+        if (turn != 0)
+            expect_resume(4 * turn);
+        for (uint64_t step = 4 * turn + 1; step <= 4 * turn + 4; step++)
+            save_step(series, step);
+        ASSERT_OK(sidestep_series_close(&series, &err));
+        struct sidestep_list list = {0};
+        ASSERT_OK(sidestep_list_root(near, &list, &err));
+        assert_int_equal(list.count, 1);
+        sidestep_list_release(&list);
+    }
+}
+
+TEST(what_is_committed_is_sent)
+{
+    ASSERT_OK(try_open(near));
+    for (uint64_t step = 1; step <= 3; step++) {
+        save_step(series, step);
+        await(far, step);
+    }
+    expect_latest(far, 3);
+}
+
+/* The newest is sent at the end, whatever the distance. */
+TEST(closing_sends_the_newest)
+{
+    to_mirror.every = 100;
+    ASSERT_OK(try_open(near));
+    for (uint64_t step = 1; step <= 5; step++)
+        save_step(series, step);
+    ASSERT_OK(sidestep_series_close(&series, &err));
+    assert_true(is_at(far, 5));
+    expect_latest(far, 5);
+}
+
+/* A new node, with an empty disk. */
+TEST(the_run_goes_on_when_the_near_level_is_lost)
+{
+    struct sidestep_list list = {0};
+
+    ASSERT_OK(try_open(near));
+    save_step(series, 1);
+    save_step(series, 2);
+    reopen(near);
+    expect_resume(2);
+    save_step(series, 3);
+    ASSERT_OK(sidestep_series_close(&series, &err));
+    run("rm -r '%s' %s", near, "");
+    ASSERT_OK(try_open(near));
+    expect_resume(3);
+    assert_true(is_at(near, 3));
+    save_step(series, 4);
+    ASSERT_OK(sidestep_series_close(&series, &err));
+    ASSERT_OK(sidestep_list_root(far, &list, &err));
+    const struct sidestep_listed *old = NULL, *new = sidestep_list_entry(&list, list.count - 1);
+    for (size_t i = 0; i < list.count; i++)
+        if (sidestep_list_entry(&list, i)->step == 3)
+            old = sidestep_list_entry(&list, i);
+    assert_non_null(old);
+    assert_int_equal(new->step, 4);
+    assert_string_equal(old->run_id, new->run_id);
+    assert_int_equal(old->incarnation, 2);
+    assert_int_equal(new->incarnation, 3);
+    sidestep_list_release(&list);
+}
+
+/* No two incarnations have one number, although the second never sent anything. */
+TEST(a_lost_incarnation_is_counted)
+{
+    struct sidestep_list list = {0};
+
+    ASSERT_OK(try_open(near));
+    save_step(series, 1);
+    for (int i = 0; i < 3; i++)
+        reopen(near);
+    ASSERT_OK(sidestep_series_close(&series, &err));
+    run("rm -r '%s' %s", near, "");
+    ASSERT_OK(try_open(near));
+    expect_resume(1);
+    save_step(series, 2);
+    ASSERT_OK(sidestep_list_root(near, &list, &err));
+    assert_int_equal(sidestep_list_entry(&list, list.count - 1)->incarnation, 5);
+    sidestep_list_release(&list);
+}
+
+TEST(a_damaged_near_copy_is_replaced_by_the_mirrors)
+{
+    ASSERT_OK(try_open(near));
+    save_step(series, 1);
+    save_step(series, 2);
+    reopen(near);
+    flip(path_of(near, 2, "/__0_0.distcp"), 5000);
+    expect_resume(2);
+    assert_true(is_at(near, 2));
+    /* Both are damaged: the next older one. */
+    reopen(near);
+    flip(path_of(near, 2, "/__0_0.distcp"), 5000);
+    flip(path_of(far, 2, "/__0_0.distcp"), 5000);
+    expect_resume(1);
+}
+
+/* It comes back with its old files, and was open elsewhere meanwhile. */
+TEST(a_late_node_goes_on_from_the_mirror)
+{
+    ASSERT_OK(try_open(near));
+    save_step(series, 1);
+    save_step(series, 2);
+    ASSERT_OK(sidestep_series_close(&series, &err));
+    run("cp -r '%s' '%s.old'", near, near);
+    ASSERT_OK(try_open(near));
+    expect_resume(2);
+    save_step(series, 3);
+    ASSERT_OK(sidestep_series_close(&series, &err));
+    ASSERT_OK(try_open(scratch_path(&scratch, "near.old")));
+    expect_resume(3);
+    save_step(series, 4);
+    ASSERT_OK(sidestep_series_close(&series, &err));
+    expect_latest(far, 4);
+    /* And the other one is the late one now. */
+    ASSERT_OK(try_open(near));
+    expect_resume(4);
+}
+
+static enum sidestep_status go_back_to(uint64_t step)
+{
+    struct world loaded;
+
+    world_make(&loaded, 0, 1, WORLD_BY_ROWS, 1, true);
+    enum sidestep_status status =
+        sidestep_series_load_step(series, step, loaded.state, NULL, NULL, &err);
+    if (status == SIDESTEP_OK)
+        assert_int_equal(world_check(&loaded, step), 0);
+    world_free(&loaded);
+    return status;
+}
+
+/* To a step that only the mirror still has. Newer ones there are left behind, too. */
+TEST(a_run_goes_back_by_the_mirror)
+{
+    near_keep.keep_last = 1;
+    options.retention = &near_keep;
+    ASSERT_OK(try_open(near));
+    for (uint64_t step = 1; step <= 5; step++) {
+        save_step(series, step);
+        await(far, step);
+    }
+    ASSERT_OK(sidestep_series_close(&series, &err));
+    assert_false(is_at(near, 2));
+    ASSERT_OK(try_open(near));
+    ASSERT_OK(go_back_to(2));
+    expect_latest(far, 2);
+    save_step(series, 3);
+    ASSERT_OK(sidestep_series_close(&series, &err));
+    expect_latest(far, 3);
+    run("rm -r '%s' %s", near, "");
+    ASSERT_OK(try_open(near));
+    expect_resume(3);
+    assert_int_equal(go_back_to(9), SIDESTEP_ENOTFOUND);
+}
+
+/* ---- the mirror is away */
+
+static void take_away(void)
+{
+    run("mv '%s' '%s.away'", far, far);
+    FILE *f = fopen(far, "w"); /* a file instead, so that it is not made anew */
+    assert_non_null(f);
+    fclose(f);
+}
+
+static void bring_back(void)
+{
+    assert_int_equal(unlink(far), 0);
+    run("mv '%s.away' '%s'", far, far);
+}
+
+/* "I cannot look" is not "nothing there". */
+TEST(a_mirror_that_cannot_be_read_is_not_empty)
+{
+    ASSERT_OK(try_open(near));
+    save_step(series, 1);
+    ASSERT_OK(sidestep_series_close(&series, &err));
+    run("rm -r '%s' %s", near, "");
+    take_away();
+    assert_int_not_equal(try_open(near), SIDESTEP_OK);
+    assert_non_null(strstr(err.message, "the mirror must be readable"));
+    bring_back();
+    ASSERT_OK(try_open(near));
+    expect_resume(1);
+    take_away(); /* and not later either */
+    uint64_t step;
+    assert_int_not_equal(resume(&step), SIDESTEP_OK);
+    assert_int_not_equal(err.status, SIDESTEP_ENOTFOUND);
+    bring_back();
+}
+
+/* What an unmounted file system leaves is an empty directory. */
+TEST(an_empty_directory_is_not_the_mirror)
+{
+    uint64_t step;
+
+    ASSERT_OK(try_open(near));
+    save_step(series, 1);
+    await(far, 1);
+    run("mv '%s' '%s.away'", far, far);
+    assert_int_equal(resume(&step), SIDESTEP_EIO);
+    assert_int_equal(mkdir(far, 0777), 0);
+    assert_int_equal(resume(&step), SIDESTEP_EIO);
+    save_step(series, 2);
+    assert_int_equal(sidestep_series_close(&series, &err), SIDESTEP_EIO);
+    assert_int_equal(try_open(near), SIDESTEP_EIO);
+    assert_non_null(strstr(err.message, "mounted"));
+    run("rm -r '%s' %s", far, "");
+    run("mv '%s.away' '%s'", far, far);
+    ASSERT_OK(try_open(near));
+    expect_resume(2);
+    await(far, 2);
+}
+
+TEST(saves_do_not_need_the_mirror)
+{
+    near_keep.keep_last = 1;
+    options.retention = &near_keep;
+    far_keep.keep_last = 1;
+    far_keep.keep_every = 5;
+    to_mirror.retention = &far_keep;
+    ASSERT_OK(try_open(near));
+    save_step(series, 1);
+    await(far, 1);
+    take_away();
+    for (uint64_t step = 2; step <= 12; step++)
+        save_step(series, step);
+    /* What the mirror is to keep stays until it is there. */
+    assert_true(is_at(near, 5) && is_at(near, 10) && is_at(near, 12));
+    assert_int_not_equal(sidestep_series_close(&series, &err), SIDESTEP_OK);
+    assert_non_null(strstr(err.message, "does not have the newest"));
+    assert_false(is_at(near, 4) || is_at(near, 11));
+    bring_back();
+    ASSERT_OK(try_open(near));
+    expect_resume(12);
+    save_step(series, 13);
+    ASSERT_OK(sidestep_series_close(&series, &err));
+    assert_true(is_at(far, 5) && is_at(far, 10) && is_at(far, 13));
+    assert_false(is_at(far, 1));
+    ASSERT_OK(try_open(near));
+    expect_resume(13);
+    save_step(series, 14);
+    ASSERT_OK(sidestep_series_close(&series, &err));
+    assert_false(is_at(near, 5) || is_at(near, 10));
+}
+
+/* ---- refused */
+
+TEST(a_mirror_of_another_run_is_refused)
+{
+    ASSERT_OK(try_open(near));
+    save_step(series, 1);
+    ASSERT_OK(sidestep_series_close(&series, &err));
+    options.mirror = NULL;
+    options.mirror_options = NULL;
+    ASSERT_OK(try_open(scratch_path(&scratch, "other")));
+    ASSERT_OK(sidestep_series_close(&series, &err));
+    options.mirror = far;
+    assert_int_equal(try_open(scratch_path(&scratch, "other")), SIDESTEP_EMISMATCH);
+    options.mirror = near;
+    assert_int_equal(try_open(near), SIDESTEP_EINVAL);
+    options.mirror = NULL;
+    options.mirror_options = &to_mirror;
+    assert_int_equal(try_open(near), SIDESTEP_EINVAL);
+    options.mirror = far;
+    to_mirror.flags = 1;
+    assert_int_equal(try_open(near), SIDESTEP_EUNSUPPORTED);
+}
+
+EACH_TEST(set_up, tear_down);
