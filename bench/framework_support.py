@@ -145,6 +145,8 @@ def arguments():
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--mib", type=int, default=512)
     parser.add_argument("--sharded", action="store_true", help="FSDP2, on one rank")
+    parser.add_argument("--registered", action="store_true", help="Accelerate: half of the state is in registered objects")
+    parser.add_argument("--lora", action="store_true", help="Accelerate: LoRA, whose frozen base is the model")
     warnings.filterwarnings("ignore")
     logging.disable(logging.WARNING)
     torch.set_num_threads(1)
