@@ -59,8 +59,22 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* SIDESTEP_INIT(struct sidestep_tensor): the initial value of a struct that has a struct_size. Each
+ * struct has a name for its own, such as SIDESTEP_TENSOR_INIT. */
 #ifdef __cplusplus
+template <class Struct> inline Struct sidestep_init()
+{
+    Struct zeroed = Struct();
+    zeroed.struct_size = sizeof(Struct);
+    return zeroed;
+}
+#define SIDESTEP_INIT(type) sidestep_init<type>()
 extern "C" {
+#else
+#define SIDESTEP_INIT(type)                                                                        \
+    {                                                                                              \
+        .struct_size = sizeof(type)                                                                \
+    }
 #endif
 
 #define SIDESTEP_VERSION_MAJOR 0
@@ -289,10 +303,7 @@ struct sidestep_tensor {
                           sidestep_fence_until(); not part of the layout */
     uint32_t reserved; /* zero */
 };
-#define SIDESTEP_TENSOR_INIT                                                                       \
-    {                                                                                              \
-        .struct_size = sizeof(struct sidestep_tensor)                                              \
-    }
+#define SIDESTEP_TENSOR_INIT SIDESTEP_INIT(struct sidestep_tensor)
 
 /*
  * Values: what Python calls None, bool, int, float, str, bytes, list, tuple, dict.  Python
@@ -662,10 +673,7 @@ struct sidestep_engine_options {
     uint64_t write_bytes_per_second; /* limit of what this rank writes; 0: none */
     const char *background_cpus;     /* where background threads run, as "0-3,8"; NULL: anywhere */
 };
-#define SIDESTEP_ENGINE_OPTIONS_INIT                                                               \
-    {                                                                                              \
-        .struct_size = sizeof(struct sidestep_engine_options)                                      \
-    }
+#define SIDESTEP_ENGINE_OPTIONS_INIT SIDESTEP_INIT(struct sidestep_engine_options)
 
 /**
  * sidestep_engine_open(&engine, options, err):
@@ -694,10 +702,7 @@ struct sidestep_huge_pages {
     int32_t sys_errno; /* why the first stretch that is on small pages stays there, or 0 */
     uint32_t reserved; /* zero */
 };
-#define SIDESTEP_HUGE_PAGES_INIT                                                                   \
-    {                                                                                              \
-        .struct_size = sizeof(struct sidestep_huge_pages)                                          \
-    }
+#define SIDESTEP_HUGE_PAGES_INIT SIDESTEP_INIT(struct sidestep_huge_pages)
 
 /**
  * sidestep_state_dict_huge_pages(state, report, err):
@@ -917,10 +922,7 @@ struct sidestep_save_options {
     uint32_t queue; /* this save starts while at most this many earlier saves are under way; 0: it
                        waits for them.  At most SIDESTEP_MAX_QUEUE; see sidestep_save_async() */
 };
-#define SIDESTEP_SAVE_OPTIONS_INIT                                                                 \
-    {                                                                                              \
-        .struct_size = sizeof(struct sidestep_save_options)                                        \
-    }
+#define SIDESTEP_SAVE_OPTIONS_INIT SIDESTEP_INIT(struct sidestep_save_options)
 
 /*
  * ${failure}, of saves and loads.  A rank that cannot take part (its state raised an exception, for
@@ -1008,10 +1010,7 @@ struct sidestep_save_info {
     uint64_t huge_ns;      /* ... in this time of a background thread */
     uint64_t backed_off_ns; /* of write_ns: one write at a time, as others read from the disk */
 };
-#define SIDESTEP_SAVE_INFO_INIT                                                                    \
-    {                                                                                              \
-        .struct_size = sizeof(struct sidestep_save_info)                                           \
-    }
+#define SIDESTEP_SAVE_INFO_INIT SIDESTEP_INIT(struct sidestep_save_info)
 
 /**
  * sidestep_save_async(engine, path, state, options, &save, err):
@@ -1154,10 +1153,7 @@ struct sidestep_load_options {
     enum sidestep_status (*check_objects)(void *context, struct sidestep_error *err);
     void *context; /* its first argument */
 };
-#define SIDESTEP_LOAD_OPTIONS_INIT                                                                 \
-    {                                                                                              \
-        .struct_size = sizeof(struct sidestep_load_options)                                        \
-    }
+#define SIDESTEP_LOAD_OPTIONS_INIT SIDESTEP_INIT(struct sidestep_load_options)
 
 /**
  * struct sidestep_load_report: what a load found.  Filled by the library; release it with
@@ -1177,10 +1173,7 @@ struct sidestep_load_report {
                                       read whole */
     void *owner;                   /* the library's */
 };
-#define SIDESTEP_LOAD_REPORT_INIT                                                                  \
-    {                                                                                              \
-        .struct_size = sizeof(struct sidestep_load_report)                                         \
-    }
+#define SIDESTEP_LOAD_REPORT_INIT SIDESTEP_INIT(struct sidestep_load_report)
 SIDESTEP_API void sidestep_load_report_release(struct sidestep_load_report *report);
 
 /**

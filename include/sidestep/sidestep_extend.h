@@ -80,10 +80,7 @@ struct sidestep_codec {
                                    struct sidestep_codec_output *output,
                                    struct sidestep_error *err);
 };
-#define SIDESTEP_CODEC_INIT                                                                        \
-    {                                                                                              \
-        .struct_size = sizeof(struct sidestep_codec)                                               \
-    }
+#define SIDESTEP_CODEC_INIT SIDESTEP_INIT(struct sidestep_codec)
 
 /**
  * sidestep_codec_register(codec, err):

@@ -58,10 +58,7 @@ struct sidestep_retention {
     uint32_t reserved;
     const char *metric; /* see sidestep_series_note() */
 };
-#define SIDESTEP_RETENTION_INIT                                                                    \
-    {                                                                                              \
-        .struct_size = sizeof(struct sidestep_retention)                                           \
-    }
+#define SIDESTEP_RETENTION_INIT SIDESTEP_INIT(struct sidestep_retention)
 
 /** Accept sidestep_series_request(): sidestep_series_should_save() then agrees now and then. */
 #define SIDESTEP_SERIES_REQUESTS 1u
@@ -114,10 +111,7 @@ struct sidestep_series_options {
     const char *mirror;                                   /* its path or URL; NULL: none */
     const struct sidestep_mirror_options *mirror_options; /* copied; NULL: the defaults */
 };
-#define SIDESTEP_SERIES_OPTIONS_INIT                                                               \
-    {                                                                                              \
-        .struct_size = sizeof(struct sidestep_series_options)                                      \
-    }
+#define SIDESTEP_SERIES_OPTIONS_INIT SIDESTEP_INIT(struct sidestep_series_options)
 
 /**
  * sidestep_series_open(engine, root, options, &series, err):
@@ -268,10 +262,7 @@ struct sidestep_series_status {
     double lost;          /* with ${mtbf_ms}: the fraction of time that will probably be lost */
     uint64_t queued;      /* saves that started while another was under way (${queue}) */
 };
-#define SIDESTEP_SERIES_STATUS_INIT                                                                \
-    {                                                                                              \
-        .struct_size = sizeof(struct sidestep_series_status)                                       \
-    }
+#define SIDESTEP_SERIES_STATUS_INIT SIDESTEP_INIT(struct sidestep_series_status)
 /** sidestep_series_status(series, status): as this rank knows it; only rank 0 knows times.
     SIDESTEP_EINVAL if struct_size is not set. */
 SIDESTEP_API enum sidestep_status sidestep_series_status(struct sidestep_series *series,

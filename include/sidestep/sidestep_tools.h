@@ -235,10 +235,7 @@ struct sidestep_checkpoint_info {
     enum sidestep_status unread_status; /* of the first: EPERM, EIO ...; SIDESTEP_OK: none */
     uint32_t reserved2;
 };
-#define SIDESTEP_CHECKPOINT_INFO_INIT                                                              \
-    {                                                                                              \
-        .struct_size = sizeof(struct sidestep_checkpoint_info)                                     \
-    }
+#define SIDESTEP_CHECKPOINT_INFO_INIT SIDESTEP_INIT(struct sidestep_checkpoint_info)
 
 /** One stored chunk of a tensor, or the bytes of an object (with an ndim of 0). */
 struct sidestep_chunk {
@@ -420,10 +417,7 @@ struct sidestep_verify_options {
     void *context;
     const bool volatile *cancel; /* set to true to stop with SIDESTEP_ECANCELLED; may be NULL */
 };
-#define SIDESTEP_VERIFY_OPTIONS_INIT                                                               \
-    {                                                                                              \
-        .struct_size = sizeof(struct sidestep_verify_options)                                      \
-    }
+#define SIDESTEP_VERIFY_OPTIONS_INIT SIDESTEP_INIT(struct sidestep_verify_options)
 
 /**
  * sidestep_verify(path, options, report, err): read everything at ${path}, and check every byte
@@ -483,10 +477,7 @@ struct sidestep_diff_options {
     void *context;
     const bool volatile *cancel; /* set to true to stop with SIDESTEP_ECANCELLED; may be NULL */
 };
-#define SIDESTEP_DIFF_OPTIONS_INIT                                                                 \
-    {                                                                                              \
-        .struct_size = sizeof(struct sidestep_diff_options)                                        \
-    }
+#define SIDESTEP_DIFF_OPTIONS_INIT SIDESTEP_INIT(struct sidestep_diff_options)
 
 /**
  * sidestep_diff(a, b, options, report, err): compare two checkpoints by name: which tensors and
@@ -636,10 +627,7 @@ struct sidestep_convert_options {
     void *context;
     const bool volatile *cancel; /* set to true to stop with SIDESTEP_ECANCELLED; may be NULL */
 };
-#define SIDESTEP_CONVERT_OPTIONS_INIT                                                              \
-    {                                                                                              \
-        .struct_size = sizeof(struct sidestep_convert_options)                                     \
-    }
+#define SIDESTEP_CONVERT_OPTIONS_INIT SIDESTEP_INIT(struct sidestep_convert_options)
 
 struct sidestep_convert_report {
     const char *from; /* "sidestep", "dcp", "safetensors", "torch" */
@@ -729,10 +717,7 @@ struct sidestep_copy_options {
     void *context;
     const bool volatile *cancel; /* set to true to stop with SIDESTEP_ECANCELLED; may be NULL */
 };
-#define SIDESTEP_COPY_OPTIONS_INIT                                                                 \
-    {                                                                                              \
-        .struct_size = sizeof(struct sidestep_copy_options)                                        \
-    }
+#define SIDESTEP_COPY_OPTIONS_INIT SIDESTEP_INIT(struct sidestep_copy_options)
 
 struct sidestep_copy_report {
     char save_id[40];      /* of the checkpoint, and of its copy; "": it is not one of ours */

@@ -16,6 +16,18 @@ static enum sidestep_status check_storage(struct doctor *doctor, const char *dir
     return root_probe(doctor, store, directory, err);
 }
 
+static void check_object_stores(struct doctor *doctor)
+{
+    struct sidestep_error why = {0};
+
+    if (object_stores_probe(&why) == SIDESTEP_OK)
+        doctor_add_finding(doctor, "object_stores", SIDESTEP_ALLOWED_YES, NULL,
+                           "libcurl is there: checkpoints can be in s3://");
+    else
+        doctor_add_finding(doctor, "object_stores", SIDESTEP_ALLOWED_NO,
+                           "Nothing, if no checkpoint is in s3://.", "%s", why.message);
+}
+
 const struct sidestep_finding *
 sidestep_doctor_report_finding(const struct sidestep_doctor_report *report, size_t i)
 {
@@ -46,6 +58,7 @@ enum sidestep_status sidestep_doctor(const char *directory, struct sidestep_doct
         return FAIL_NOMEM(err, sizeof(*doctor));
     *report = (struct sidestep_doctor_report){.findings = doctor->findings, .owner = doctor};
     doctor_check_kernel(doctor);
+    check_object_stores(doctor);
     enum sidestep_status status = check_storage(doctor, directory, err);
     if (status == SIDESTEP_OK && doctor->no_memory)
         status = FAIL_NOMEM(err, sizeof(*doctor));

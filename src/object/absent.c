@@ -4,15 +4,20 @@
 #include "object/transport.h"
 #include "object/xml.h"
 
+enum sidestep_status transport_probe(struct sidestep_error *err)
+{
+    return FAIL(err, SIDESTEP_EUNSUPPORTED,
+                "this sidestep was built without object stores: build it again with the "
+                "development files of libcurl and expat (on Debian: libcurl4-openssl-dev, "
+                "libexpat1-dev)");
+}
+
 enum sidestep_status transport_new(const struct transport_config *config, struct transport **out,
                                    struct sidestep_error *err)
 {
     (void)config;
     *out = NULL;
-    return FAIL(err, SIDESTEP_EUNSUPPORTED,
-                "this sidestep was built without object stores: build it again with the "
-                "development files of libcurl and expat (on Debian: libcurl4-openssl-dev, "
-                "libexpat1-dev)");
+    return transport_probe(err);
 }
 
 void transport_free(struct transport *transport)

@@ -4,6 +4,7 @@
 
 #include "object/object_store.h"
 #include "object/object_url.h"
+#include "object/transport.h"
 
 enum sidestep_status object_path_open(const char *path, struct store **out,
                                       struct sidestep_error *err)
@@ -19,6 +20,11 @@ enum sidestep_status object_path_open(const char *path, struct store **out,
     TRY(object_url_parse(path, &url, err));
     TRY(object_client_new(url.bucket, NULL, &client, err));
     return object_store_new(url.bucket, client, out, err);
+}
+
+enum sidestep_status object_stores_probe(struct sidestep_error *err)
+{
+    return transport_probe(err);
 }
 
 void object_path_close(struct store **store)

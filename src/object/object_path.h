@@ -9,6 +9,8 @@
  * "s3://BUCKET/..."; store_posix() for a path. Any other URL is refused (EUNSUPPORTED). */
 enum sidestep_status object_path_open(const char *path, struct store **out,
                                       struct sidestep_error *err);
+/* Can a bucket be opened by this build, in this process?  EUNSUPPORTED: no, and what to install. */
+enum sidestep_status object_stores_probe(struct sidestep_error *err);
 /* Free a store from object_path_open(), or NULL. */
 void object_path_close(struct store **store);
 

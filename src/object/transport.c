@@ -172,6 +172,13 @@ static enum sidestep_status keep_certificates(struct transport *transport,
     return SIDESTEP_OK;
 }
 
+enum sidestep_status transport_probe(struct sidestep_error *err)
+{
+    struct libcurl functions;
+
+    return libcurl_load(&functions, err);
+}
+
 enum sidestep_status transport_new(const struct transport_config *config, struct transport **out,
                                    struct sidestep_error *err)
 {

@@ -60,7 +60,10 @@ struct transport_call {
     char reason[160];       /* why it was not answered, in libcurl's words */
 };
 
-/* EUNSUPPORTED: built without libcurl. */
+/* Can there be one in this process?  EUNSUPPORTED: built without libcurl, or it cannot be loaded.
+ */
+enum sidestep_status transport_probe(struct sidestep_error *err);
+/* EUNSUPPORTED: as transport_probe(). */
 enum sidestep_status transport_new(const struct transport_config *config, struct transport **out,
                                    struct sidestep_error *err);
 /* No call may be in progress.  In a forked child it only frees memory. */

@@ -14,7 +14,7 @@ from harness import Skip, one_line, other_user
 STATES = {"yes", "partly", "no", "fact"}
 NAMES = ["kernel", "processors", "memory", "userfaultfd", "memory_reading", "huge_pages",
          "io_uring", "cachestat", "cpu_priority", "io_priority", "durable", "shared", "free_space",
-         "disk_scheduler", "rights", "writable", "commit"]
+         "disk_scheduler", "rights", "writable", "commit", "object_stores"]
 QUICK = ["--size=16MiB", "--runs=1"]
 
 

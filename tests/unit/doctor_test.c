@@ -56,6 +56,21 @@ TEST(refusals_are_findings)
     expect_no("bypass.status", EACCES, "pinned_memory", "unknown, so saves copy the state");
 }
 
+TEST(object_stores_need_libcurl)
+{
+    struct sidestep_doctor_report report = {0};
+
+    fault_arm("libcurl", 1, true, 0);
+    assert_int_equal(sidestep_doctor(scratch.path, &report, NULL), SIDESTEP_OK);
+    fault_arm("", 0, false, 0);
+    const struct sidestep_finding *finding = find(&report, "object_stores");
+    assert_non_null(finding);
+    assert_int_equal(finding->state, SIDESTEP_ALLOWED_NO);
+    assert_non_null(finding->fix);
+    assert_non_null(strstr(finding->text, "libcurl")); /* also in a build without object stores */
+    sidestep_doctor_report_release(&report);
+}
+
 /* Who could delete or rename checkpoints. */
 TEST(rights_of_a_root_are_looked_at)
 {
