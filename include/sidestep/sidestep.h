@@ -571,7 +571,7 @@ struct sidestep_comm {
  * An engine owns threads, the staging pool and the communicator.  It has no directory.  A process
  * usually has one.
  *
- * File descriptors: an engine keeps only ${event_path} open.  A series has 3.  A save uses up to
+ * File descriptors: an engine keeps only ${event_path} open.  A series has 5.  A save uses up to
  * 10.  A load or an open checkpoint uses up to 200, and 2 for each of its threads.  With io_uring,
  * each thread of a save or load uses one more.  The numbers of shards and ranks do not matter, so
  * 300 free descriptors are enough.  If there are too few, a call fails with SIDESTEP_EIO, and

@@ -41,7 +41,8 @@
  */
 #define LOCK_KINDS(X)                                                                              \
     X(FAULT, NONE)             /* base/fault.c: fault points of tests */                           \
-    X(STORE, FAULT)            /* store/store_posix_lock.c: descriptors that carry file locks */   \
+    X(EVENTS, FAULT)           /* engine/events.h: logs of open series */                          \
+    X(STORE, EVENTS)           /* store/store_posix_lock.c: descriptors that carry file locks */   \
     X(TRANSPORT, STORE)        /* object/transport.c: calls of the driver thread */                \
     X(CREDENTIALS, TRANSPORT)  /* object/credentials.c */                                          \
     X(CLIENT, CREDENTIALS)     /* object/client_internal.h: requests in flight */                  \

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* events.c -- writes events as lines of JSON, to a file or a callback; see events.h. */
+/* events.c -- writes events as lines of JSON; see events.h. */
 #include "engine/events.h"
 
 #include <fcntl.h>
@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "engine/event_log.h"
 #include "store/store.h"
 
 enum sidestep_status events_open(struct events *events,
@@ -17,6 +18,7 @@ enum sidestep_status events_open(struct events *events,
 {
     *events = (struct events){
         .fd = -1, .rank = rank, .on_event = options->on_event, .context = options->event_context};
+    lock_init(&events->lock, LOCK_EVENTS);
     if (options->event_path == NULL)
         return SIDESTEP_OK;
     TRY(WRAP(location_check(options->event_path, err), err, "the event file"));
@@ -32,11 +34,42 @@ void events_close(struct events *events)
         (void)close(events->fd);
     events->fd = -1;
     events->on_event = NULL;
+    lock_destroy(&events->lock);
 }
 
-bool events_is_enabled(const struct events *events)
+void events_begin_log(struct events *events, const char *root, uint64_t incarnation, int32_t ranks)
 {
-    return events->fd >= 0 || events->on_event != NULL;
+    struct event_log *log = event_log_open(root, incarnation, events->rank, ranks);
+
+    if (log == NULL)
+        return;
+    lock_acquire(&events->lock);
+    log->next = events->logs;
+    events->logs = log;
+    lock_release(&events->lock);
+}
+
+void events_end_log(struct events *events, const char *root)
+{
+    struct event_log *log = NULL;
+
+    lock_acquire(&events->lock);
+    for (struct event_log **at = &events->logs; *at != NULL && log == NULL; at = &(*at)->next)
+        if (strcmp((*at)->root, root) == 0) {
+            log = *at;
+            *at = log->next;
+            break;
+        }
+    lock_release(&events->lock);
+    event_log_close(log);
+}
+
+bool events_is_enabled(struct events *events)
+{
+    lock_acquire(&events->lock);
+    bool is_kept = events->logs != NULL;
+    lock_release(&events->lock);
+    return is_kept || events->fd >= 0 || events->on_event != NULL;
 }
 
 json_t *events_text(const char *text)
@@ -57,6 +90,42 @@ json_t *events_text(const char *text)
                : NULL;
 }
 
+/* To each log of a series that ${line} concerns, with the incarnation.  A line without a path
+ * concerns all. */
+static void keep(struct events *events, json_t *line)
+{
+    const char *path = json_string_value(json_object_get(line, "path"));
+
+    lock_acquire(&events->lock);
+    for (struct event_log *log = events->logs; log != NULL; log = log->next) {
+        if (path != NULL && !event_log_covers(log, path))
+            continue;
+        (void)json_object_set_new(line, "incarnation", json_integer((json_int_t)log->incarnation));
+        char *text = json_dumps(line, JSON_COMPACT);
+        if (text != NULL)
+            event_log_write(log, text);
+        free(text);
+    }
+    lock_release(&events->lock);
+}
+
+/* To the file and the callback of the engine. */
+static void tell(struct events *events, const json_t *line)
+{
+    if (events->fd < 0 && events->on_event == NULL)
+        return;
+    char *text = json_dumps(line, JSON_COMPACT);
+    if (text != NULL && events->fd >= 0) {
+        /* One write, so that lines of several ranks do not mix. */
+        struct iovec parts[] = {{text, strlen(text)}, {(void *)"\n", 1}};
+        ssize_t ignored = writev(events->fd, parts, 2);
+        (void)ignored;
+    }
+    if (text != NULL && events->on_event != NULL)
+        events->on_event(events->context, text);
+    free(text);
+}
+
 void events_emit(struct events *events, const char *event, json_t *fields)
 {
     struct timespec now;
@@ -70,16 +139,10 @@ void events_emit(struct events *events, const char *event, json_t *fields)
                              (double)now.tv_sec + (double)now.tv_nsec / 1e9, "rank", events->rank);
     if (line != NULL && fields != NULL)
         (void)json_object_update(line, fields);
-    char *text = line != NULL ? json_dumps(line, JSON_COMPACT) : NULL;
-    if (text != NULL && events->fd >= 0) {
-        /* One write, so that lines of several ranks do not mix. */
-        struct iovec parts[] = {{text, strlen(text)}, {(void *)"\n", 1}};
-        ssize_t ignored = writev(events->fd, parts, 2);
-        (void)ignored;
+    if (line != NULL) {
+        tell(events, line);
+        keep(events, line);
     }
-    if (text != NULL && events->on_event != NULL)
-        events->on_event(events->context, text);
-    free(text);
     json_decref(line);
     json_decref(fields);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * events.h -- writes one line of JSON per step of a save, to a file or a callback:
+ * events.h -- writes one line of JSON per step of a save, to a file, a callback, and the logs of
+ * open series (event_log.h):
  *   {"event":"staged","time":<seconds since 1970>,"rank":0,"save_id":"...","path":"...", ...}
  */
 #ifndef ENGINE_EVENTS_H
@@ -10,18 +11,26 @@
 
 #include "base/base.h"
 
+struct event_log;
+
 struct events {
     int fd; /* -1: none */
     int32_t rank;
     void (*on_event)(void *context, const char *json_line);
     void *context;
+    struct lock lock LOCK_KIND(EVENTS);
+    struct event_log *logs GUARDED_BY(&lock);
 };
 
 enum sidestep_status events_open(struct events *events,
                                  const struct sidestep_engine_options *options, int32_t rank,
                                  struct sidestep_error *err);
 void events_close(struct events *events);
-bool events_is_enabled(const struct events *events);
+/* From now on also keep what concerns the series in ${root}, if it is a directory.  Ends with
+ * events_end_log(). */
+void events_begin_log(struct events *events, const char *root, uint64_t incarnation, int32_t ranks);
+void events_end_log(struct events *events, const char *root);
+bool events_is_enabled(struct events *events);
 /* A text for ${fields}, which may be a path of any bytes: what is not UTF-8 becomes U+FFFD.  The
  * caller owns it; "s:o" of json_pack() takes it.  NULL: there is no memory. */
 json_t *events_text(const char *text);

@@ -47,6 +47,7 @@ struct sidestep_series {
     struct sidestep_engine *engine; /* a reference */
     struct store *store;            /* rank 0: of the root; the engine owns it */
     struct sidestep_series *next;   /* in the engine's list */
+    bool is_open;                   /* "opened" was emitted */
     bool is_shut;                   /* the engine was closed: only the handle is left */
 
     /* Constant after opening. */

@@ -116,6 +116,7 @@ static enum sidestep_status record_resume_all(struct sidestep_series *series, ui
                                               bool goes_back, struct sidestep_error *err)
 {
     enum sidestep_status status = SIDESTEP_OK;
+    char path[COMMIT_PATH_BYTES];
 
     if (series->engine->comm.rank == 0 && goes_back)
         status = series_mirror_go_back(series, step, err);
@@ -123,6 +124,10 @@ static enum sidestep_status record_resume_all(struct sidestep_series *series, ui
         status = series_record_resume(series, step, err);
     TRY(comm_agree_all(&series->engine->comm, status, err));
     series->has_resumed = true;
+    format_path(series, step, path);
+    events_emit(&series->engine->events, "resumed",
+                json_pack("{s:o, s:I, s:s}", "path", events_text(path), "step", (json_int_t)step,
+                          "run_id", series->run_id));
     return SIDESTEP_OK;
 }
 

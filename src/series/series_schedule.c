@@ -16,15 +16,27 @@ static bool is_busy(struct sidestep_series *series)
     return series->save_count != 0 && save_get_state(series->saves[0]) < until;
 }
 
+static void emit_at(struct sidestep_series *series, const char *event, uint64_t step)
+{
+    events_emit(
+        &series->engine->events, event,
+        json_pack("{s:o, s:I}", "path", events_text(series->root), "step", (json_int_t)step));
+}
+
 static enum sidestep_status agree_due_all(struct sidestep_series *series, uint64_t step,
                                           uint64_t now, uint32_t *due, struct sidestep_error *err)
 {
     struct comm *comm = &series->engine->comm;
-    uint64_t words[SCHEDULE_WORDS];
+    uint64_t words[SCHEDULE_WORDS], skipped = series->due.skipped;
+    bool was_stopping = series->due.stopping;
 
     schedule_fill_words(&series->due, step, now, *due, comm->rank == 0, is_busy(series), words);
     TRY(comm_reduce_max_all(comm, words, SCHEDULE_WORDS, err));
     *due = schedule_apply_words(&series->due, step, now, words);
+    if (series->due.skipped != skipped)
+        emit_at(series, "skipped", step);
+    if (series->due.stopping && !was_stopping)
+        emit_at(series, "stopping", step);
     return SIDESTEP_OK;
 }
 
