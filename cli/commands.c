@@ -60,12 +60,15 @@ const struct cli_exit cli_commands_exits[] = {
 const char *const cli_commands_shells[] = {"bash", "zsh", "fish", NULL};
 
 const struct cli_command *const cli_commands[] = {
-    &cli_command_ls,         &cli_command_show,    &cli_command_latest,  &cli_command_verify,
-    &cli_command_cat,        &cli_command_diff,    &cli_command_convert, &cli_command_cp,
-    &cli_command_mirror,     &cli_command_gc,      &cli_command_prune,   &cli_command_watch,
-    &cli_command_check,      &cli_command_metrics, &cli_command_pin,     &cli_command_unpin,
-    &cli_command_tag,        &cli_command_rebuild, &cli_command_doctor,  &cli_command_bench,
-    &cli_command_completion, &cli_command_help,    &cli_command_version, NULL,
+    &cli_command_ls,      &cli_command_show,    &cli_command_latest,
+    &cli_command_verify,  &cli_command_cat,     &cli_command_diff,
+    &cli_command_convert, &cli_command_cp,      &cli_command_mirror,
+    &cli_command_gc,      &cli_command_prune,   &cli_command_watch,
+    &cli_command_check,   &cli_command_metrics, &cli_command_events,
+    &cli_command_trace,   &cli_command_report,  &cli_command_pin,
+    &cli_command_unpin,   &cli_command_tag,     &cli_command_rebuild,
+    &cli_command_doctor,  &cli_command_bench,   &cli_command_completion,
+    &cli_command_help,    &cli_command_version, NULL,
 };
 
 const struct cli_operand *cli_commands_operand(const struct cli_command *command, size_t i)

@@ -150,8 +150,8 @@ extern const struct cli_command cli_command_ls, cli_command_show, cli_command_la
     cli_command_verify, cli_command_cat, cli_command_diff, cli_command_convert, cli_command_cp,
     cli_command_mirror, cli_command_gc, cli_command_prune, cli_command_watch, cli_command_pin,
     cli_command_unpin, cli_command_tag, cli_command_rebuild, cli_command_doctor, cli_command_bench,
-    cli_command_check, cli_command_metrics, cli_command_completion, cli_command_help,
-    cli_command_version;
+    cli_command_check, cli_command_metrics, cli_command_events, cli_command_trace,
+    cli_command_report, cli_command_completion, cli_command_help, cli_command_version;
 extern const struct cli_option cli_commands_global_options[];
 extern const struct cli_exit cli_commands_exits[];
 /** The shells for which there is completion; NULL ends the list. */
@@ -163,6 +163,9 @@ const struct cli_command *cli_commands_find(const char *name);
 /* The commands, one file each. */
 int cli_check_run(const struct cli *cli);
 int cli_metrics_run(const struct cli *cli);
+int cli_events_run(const struct cli *cli);
+int cli_trace_run(const struct cli *cli);
+int cli_report_run(const struct cli *cli);
 int cli_ls_run(const struct cli *cli);
 int cli_show_run(const struct cli *cli);
 int cli_latest_run(const struct cli *cli);

@@ -352,3 +352,71 @@ const struct cli_command cli_command_metrics = {
     .exits = CLI_EXIT_SPACE,
     .run = cli_metrics_run,
 };
+
+const struct cli_command cli_command_events = {
+    .name = "events",
+    .summary = "print what a series has done",
+    .operands = {{"ROOT", CLI_OPERAND_DIRECTORY}},
+    .examples = {{"sidestep events runs/7b", "All that is kept, the oldest first."},
+                 {"sidestep events --follow runs/7b", "And what comes, until Ctrl-C."},
+                 {"sidestep events --json runs/7b | jq -r 'select(.event==\"aborted\").message'",
+                  "Why saves failed."}},
+    .description =
+        {"Prints the events of a series: opened, resumed, save started, committed, aborted, "
+         "checkpoint deleted and so on. A series in a directory keeps them in ROOT/.sidestep, "
+         "without being asked, in files of bounded size, so the oldest go first. A save that was "
+         "killed has begun and has no end.",
+         "Lines are sorted by the clocks of the hosts that wrote them. Times are in UTC."},
+    .json = "The lines as they are kept, each an object; sidestep's SERIES-REFERENCE.md has the "
+            "fields.",
+    .options = {{.id = CLI_OPTION_FOLLOW,
+                 .letter = 'f',
+                 .name = "follow",
+                 .text = "Go on with what comes, until interrupted."},
+                CLI_END_OPTIONS},
+    .exits = CLI_EXIT_NOT_FOUND | CLI_EXIT_PERMISSION | CLI_EXIT_UNSUPPORTED,
+    .run = cli_events_run,
+};
+
+const struct cli_command cli_command_trace = {
+    .name = "trace",
+    .summary = "make a trace of saves for Perfetto",
+    .operands = {{"ROOT", CLI_OPERAND_DIRECTORY}},
+    .examples = {{"sidestep trace -o trace.json runs/7b",
+                  "Open the file in ui.perfetto.dev or chrome://tracing."}},
+    .description =
+        {"Prints the events of a series (see sidestep-events(1)) as a trace: each rank is a "
+         "process, with the calls of saves on the training's thread, and staging, writing and the "
+         "commit in the background. Other events are moments. What an event says is in its "
+         "arguments."},
+    .json = "The output is the same as without --json; errors are JSON.",
+    .options = {{.id = CLI_OPTION_OUT,
+                 .letter = 'o',
+                 .name = "out",
+                 .argument = "FILE",
+                 .text = "Write to FILE instead, by a rename."},
+                CLI_END_OPTIONS},
+    .exits = CLI_EXIT_NOT_FOUND | CLI_EXIT_PERMISSION | CLI_EXIT_UNSUPPORTED | CLI_EXIT_SPACE,
+    .run = cli_trace_run,
+};
+
+const struct cli_command cli_command_report = {
+    .name = "report",
+    .summary = "make a page about a series",
+    .operands = {{"ROOT", CLI_OPERAND_DIRECTORY}},
+    .examples = {{"sidestep report -o report.html runs/7b", "One file, for any browser."}},
+    .description =
+        {"Prints one HTML page without scripts or anything from elsewhere: what is not as it "
+         "should be, the checkpoints and why they are kept, saves and resumes over time, what "
+         "checkpoints have cost the training, which interval would cost least, and the last "
+         "events. Nothing reads tensors."},
+    .json = "The output is the same as without --json; errors are JSON.",
+    .options = {{.id = CLI_OPTION_OUT,
+                 .letter = 'o',
+                 .name = "out",
+                 .argument = "FILE",
+                 .text = "Write to FILE instead, by a rename."},
+                CLI_END_OPTIONS},
+    .exits = CLI_EXIT_NOT_FOUND | CLI_EXIT_PERMISSION | CLI_EXIT_SPACE,
+    .run = cli_report_run,
+};

@@ -11,11 +11,8 @@
 #include "memory.h"
 #include "output.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 struct metrics {
     FILE *out;
@@ -111,38 +108,6 @@ static void print_metrics(const struct metrics *m)
             sidestep_version());
 }
 
-/* Replace the file ${path} by ${text}, in one step: whoever reads it finds the old or the new. */
-static int write_file(const struct cli *cli, const char *path, const char *text, size_t length)
-{
-    struct sidestep_error err = {0};
-    size_t bytes = strlen(path) + sizeof(".XXXXXX");
-    char *other = cli_memory_alloc(bytes);
-    int saved;
-
-    snprintf(other, bytes, "%s.XXXXXX", path);
-    int fd = mkstemp(other);
-    FILE *file = fd >= 0 ? fdopen(fd, "w") : NULL;
-    bool written = file != NULL && fwrite(text, 1, length, file) == length && fchmod(fd, 0644) == 0;
-    saved = errno;
-    if (file != NULL && fclose(file) != 0 && written) {
-        written = false;
-        saved = errno;
-    }
-    if (written && rename(other, path) != 0) {
-        written = false;
-        saved = errno;
-    }
-    if (!written && fd >= 0)
-        (void)unlink(other);
-    free(other);
-    if (written)
-        return 0;
-    cli_error_set(&err, saved == ENOSPC ? SIDESTEP_ENOSPC : SIDESTEP_EIO,
-                  "metrics: write '%s': %s; the file is as it was", path, strerror(saved));
-    err.sys_errno = saved;
-    return cli_output_error(cli, &err);
-}
-
 int cli_metrics_run(const struct cli *cli)
 {
     static struct cli_health_look looks[CLI_MAX_GIVEN_OPERANDS];
@@ -158,7 +123,7 @@ int cli_metrics_run(const struct cli *cli)
     print_metrics(&m);
     cli_memory_stream_close(m.out);
     if (cli_has_option(cli, CLI_OPTION_OUT))
-        status = write_file(cli, cli->options[CLI_OPTION_OUT], text, length);
+        status = cli_output_replace(cli, cli->options[CLI_OPTION_OUT], text, length);
     else
         fwrite(text, 1, length, cli->out);
     free(text);

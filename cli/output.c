@@ -14,6 +14,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* End the process without exit handlers, because stdio holds a lock of the failed stream. */
@@ -204,4 +205,36 @@ void cli_output_warning(const struct cli *cli, const char *format, ...)
     va_start(arguments, format);
     write_note(cli, format, arguments);
     va_end(arguments);
+}
+
+int cli_output_replace(const struct cli *cli, const char *path, const char *text, size_t length)
+{
+    struct sidestep_error err = {0};
+    size_t bytes = strlen(path) + sizeof(".XXXXXX");
+    char *other = cli_memory_alloc(bytes);
+    int saved;
+
+    snprintf(other, bytes, "%s.XXXXXX", path);
+    int fd = mkstemp(other);
+    FILE *file = fd >= 0 ? fdopen(fd, "w") : NULL;
+    bool written = file != NULL && fwrite(text, 1, length, file) == length && fchmod(fd, 0644) == 0;
+    saved = errno;
+    if (file != NULL && fclose(file) != 0 && written) {
+        written = false;
+        saved = errno;
+    }
+    if (written && rename(other, path) != 0) {
+        written = false;
+        saved = errno;
+    }
+    if (!written && fd >= 0)
+        (void)unlink(other);
+    free(other);
+    if (written)
+        return 0;
+    cli_error_set(&err, saved == ENOSPC ? SIDESTEP_ENOSPC : SIDESTEP_EIO,
+                  "%s: write '%s': %s; the file is as it was", cli->command->name, path,
+                  strerror(saved));
+    err.sys_errno = saved;
+    return cli_output_error(cli, &err);
 }

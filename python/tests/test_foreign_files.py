@@ -193,6 +193,7 @@ def test_an_interrupted_copy(tmp_path: Path) -> None:
 def test_every_command_is_tried() -> None:
     """A new command is added here, or to those that only read."""
     reads = {"show", "cat", "diff", "watch", "check", "metrics", "completion", "help", "version"}
+    reads |= {"events", "trace", "report"}
     tried = {"ls", "latest", "verify", "convert", "cp", "gc", "prune", "pin", "unpin", "tag"}
     tried |= {"rebuild", "doctor", "bench"}
     listed = command("help").partition("COMMANDS\n")[2].partition("\n\n")[0].splitlines()

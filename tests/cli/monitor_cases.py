@@ -197,3 +197,101 @@ def test_check_after_kills(sidestep):
         found = metrics(sidestep, sidestep.folder)
         assert found["last_committed_step", sidestep.folder, None] == root["step"]
         last = root["step"]
+
+
+def event(time_, kind, **fields):
+    """A line as a series keeps it."""
+    return json.dumps({"event": kind, "time": time_, "rank": 0, **fields})
+
+
+def keep(sidestep, *lines, name="events.rank-0", mode="w"):
+    os.makedirs(sidestep.path(".sidestep"), exist_ok=True)
+    with open(sidestep.path(f".sidestep/{name}"), mode, encoding="utf-8") as file:
+        file.writelines(f"{line}\n" for line in lines)
+
+
+def save_of(step, began, call=0.5):
+    """The events of a save of rank 0."""
+    times = {"call_ns": int(call * 1e9), "stage_ns": 1000000, "write_ns": 2000000000, "commit_ns": 1000000000}
+    common = {"save_id": f"{step:032x}", "path": f"/run/step-{step}", "step": step, "bytes": 3 << 30, **times}
+    return [event(began, "started", **{**common, "call_ns": 0}), event(began + 1, "staged", **common),
+            event(began + 3, "written", **common), event(began + 4, "committed", **common)]
+
+
+def test_events(sidestep):
+    """events of several ranks come in the order of time, whatever else is in the files"""
+    keep(sidestep, event(100.5, "opened", path="/run", ranks=2, host="a", incarnation=1), "", "no JSON",
+         '{"event":"x"}', '{"event":1,"time":1,"rank":0}', event(-1, "early"), "[" * 100000, *save_of(7, 200))
+    keep(sidestep, event(150, "rejected", path="/run/step-6", message="its \x1b[31mhash"), name="events.on-b")
+    os.mkfifo(sidestep.path(".sidestep/events.fifo"))
+    os.symlink("/etc/passwd", sidestep.path(".sidestep/events.link"))
+    sidestep.expect("events", sidestep.folder, stdout=(
+        "1970-01-01T00:01:40Z  rank 0     opened         /run  start 1, 2 ranks on a\n"
+        "1970-01-01T00:02:30Z  rank 0     rejected       /run/step-6  its \\x1b[31mhash\n"
+        "1970-01-01T00:03:20Z  rank 0     started        step 7  3.0 GiB\n"
+        "1970-01-01T00:03:21Z  rank 0     staged         step 7  3.0 GiB\n"
+        "1970-01-01T00:03:23Z  rank 0     written        step 7  3.0 GiB\n"
+        "1970-01-01T00:03:24Z  rank 0     committed      step 7  3.0 GiB  training waited 0.500 s, "
+        "then 3.00 s in the background\n"))
+    lines = sidestep.run("events", "--json", sidestep.folder).stdout.splitlines()
+    assert [json.loads(line)["event"] for line in lines][:2] == ["opened", "rejected"], lines
+
+
+def test_events_of_nothing(sidestep):
+    """a root without events: not found, and the message says where they would be"""
+    for command in ("events", "trace"):
+        sidestep.expect(command, sidestep.folder, status=10, stderr=re.compile(
+            "sidestep: no events are kept in '.*': a series keeps them in .sidestep/.*\n"))
+        sidestep.expect(command, "s3://bucket/run", status=5, stderr=re.compile(
+            "sidestep: 's3://bucket/run' is in an object store, .*SIDESTEP_EVENTS=FILE\n"))
+
+
+def test_events_that_come(sidestep):
+    """events --follow prints what is appended, also to a new file after the old one was renamed"""
+    keep(sidestep, event(1, "opened"))
+    command = [sidestep.program, "events", "--follow", "--json", sidestep.folder]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=sidestep.environment(), text=True) as process:
+        read = lambda: json.loads(process.stdout.readline())["event"]
+        assert read() == "opened"
+        keep(sidestep, event(2, "second"), mode="a")
+        assert read() == "second"
+        keep(sidestep, event(3, "third"), mode="a")
+        os.rename(sidestep.path(".sidestep/events.rank-0"), sidestep.path(".sidestep/events.rank-0.old"))
+        keep(sidestep, event(4, "fourth"))
+        assert [read(), read()] == ["third", "fourth"]
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0
+        assert process.stdout.read() == ""
+
+
+def test_trace(sidestep):
+    """trace has the call, the phases and the end of a save, in microseconds"""
+    keep(sidestep, event(100, "opened", host="a<b"), *save_of(7, 200))
+    trace = json.loads(sidestep.run("trace", sidestep.folder).stdout)["traceEvents"]
+    bars = {bar["name"]: (bar["tid"], bar["ts"], bar["dur"]) for bar in trace if bar["ph"] == "X"}
+    assert bars == {"save 7": (1, 200e6, 0.5e6), "stage 7": (2, 200.999e6, 0.001e6), "write 7": (2, 201e6, 2e6),
+                    "commit 7": (2, 203e6, 1e6)}, bars
+    assert [mark["name"] for mark in trace if mark["ph"] == "i"] == ["opened", "committed 7"]
+    assert [part["args"]["name"] for part in trace if part["name"] == "process_name"] == ["rank 0 on a<b"]
+    sidestep.expect("trace", "-o", sidestep.path("trace.json"), sidestep.folder)
+    with open(sidestep.path("trace.json"), encoding="utf-8") as file:
+        assert json.load(file)["traceEvents"] == trace
+
+
+def test_report(sidestep):
+    """report sums up saves and kills, and shows names and messages of others as text"""
+    saved(sidestep, 1, 2)
+    attack = "<script>alert(1)</script>&\""
+    os.mkdir(sidestep.path("<img src=x>"))
+    keep(sidestep, event(1000, "opened", incarnation=1), *save_of(1, 1100), event(2000, "opened", incarnation=2),
+         *save_of(2, 2100, call=1.5), event(3000, "aborted", step=3, message=attack, call_ns=0))
+    page = sidestep.run("report", sidestep.folder).stdout
+    assert "<script" not in page and "<img" not in page, page
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;&amp;&quot;" in page and "&lt;img src=x&gt;" in page, page
+    assert "Training waited 2.000 s for 2 saves, 1.0000 s each and 1.5000 s at most, which is 0.100 %" in page, page
+    # One kill in 2000 s: the square root of 2 x 1 s x 2000 s.
+    assert "The job was killed every 2000 s." in page and "is then 63 s" in page, page
+    assert page.count("<rect") == 3 and page.endswith("</html>\n"), page
+    bare = sidestep.path("bare")
+    os.mkdir(bare)
+    assert "No events are kept here" in sidestep.run("report", bare).stdout

@@ -97,7 +97,7 @@ def test_urls_are_refused(sidestep):
              ["cp", url, "out"], ["cp", local, url],
              ["mirror", url, "out"], ["mirror", local, url], ["gc", url], ["prune", "--yes", "--keep-last=1", url], ["watch", "--once", url],
              ["pin", url], ["unpin", url], ["tag", url, "best"], ["rebuild", url],
-             ["doctor", url], ["bench", url])
+             ["doctor", url], ["bench", url], ["events", url], ["trace", url], ["report", url])
     without_place = ["completion", "help", "version"]
     monitored = ["check", "metrics"]  # a place that cannot be looked at is a result: unknown
     assert {case[0] for case in cases}.union(without_place, monitored) == set(COMMANDS)
