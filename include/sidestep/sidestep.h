@@ -1051,8 +1051,8 @@ struct sidestep_save_info {
  * that fails does not stop those behind it.  A save that starts while another is under way is
  * copied to memory of its own, of the size of the state.  ${pool_bytes} holds for all of them
  * together: under it, and if memory is short, a save waits until there is room.  A save also waits
- * for all others if it, or one of them, is incremental or of tensors on devices, or if one has the
- * same path.
+ * for all others if it, or one of them, is incremental or of tensors on devices, and for one with
+ * the same path and those before it.
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_save_async(struct sidestep_engine *engine, const char *path,

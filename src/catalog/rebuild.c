@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* rebuild.c -- sidestep_gc() and sidestep_rebuild(), the two functions that write outside a
- * save. */
+/* rebuild.c -- sidestep_gc() and sidestep_rebuild(): remove what is left over, and make a lost
+ * .metadata again. */
 #include <stdio.h>
 #include <string.h>
 #include <time.h>

@@ -304,7 +304,7 @@ static enum sidestep_status list_files(struct reader *r, struct sidestep_error *
 }
 
 /* Hold a shared lock on .metadata, if it can be taken. */
-static void take_lease(struct reader *r)
+static void lock_metadata(struct reader *r)
 {
     struct store_file *file = NULL;
 
@@ -313,7 +313,7 @@ static void take_lease(struct reader *r)
     if (store_file_open(r->dir, FILE_NAME_METADATA, 0, &file, NULL) != SIDESTEP_OK)
         return;
     if (store_file_lock(file, false, NULL) == SIDESTEP_OK)
-        r->lease = file;
+        r->shared_lock = file;
     else
         store_file_discard(file);
 }
@@ -326,7 +326,7 @@ static enum sidestep_status open_dir(struct reader *r, struct sidestep_error *er
 
     if (named_dir_open(r->store, r->path, &r->dir, &why) == SIDESTEP_OK) {
         if ((r->flags & READER_SHARED_LOCK) != 0)
-            take_lease(r);
+            lock_metadata(r);
     } else if ((r->flags & READER_FOREIGN) == 0 || why.sys_errno != ENOTDIR) {
         return error_copy(err, &why);
     }
@@ -380,7 +380,7 @@ void reader_close(struct reader **reader)
     *reader = NULL;
     for (size_t i = 0; i < r->file_count; i++)
         store_file_discard(r->files[i].file);
-    store_file_discard(r->lease);
+    store_file_discard(r->shared_lock);
     store_dir_close(r->dir);
     foreign_free(&r->foreign);
     hash_table_release(&r->file_names);

@@ -2,9 +2,9 @@
 /*
  * reader.h -- opens a checkpoint for reading, and checks its files against each other.
  *
- * All files are opened through one directory descriptor, and checked before any tensor is read.
- * Nothing is written or renamed. Stock DCP directories, which have no manifest and no footers, can
- * be read, too.
+ * All files are opened through one directory descriptor.  With READER_ALL all are checked before
+ * any tensor is read, else each one when it is first needed. Nothing is written or renamed. Stock
+ * DCP directories, which have no manifest and no footers, can be read, too.
  */
 #ifndef CHECKPOINT_READER_H
 #define CHECKPOINT_READER_H
@@ -47,7 +47,7 @@ struct reader {
     struct store *store;
     uint32_t flags; /* of reader_open() */
     struct store_dir *dir;
-    struct store_file *lease; /* .metadata, held with a shared lock; or NULL */
+    struct store_file *shared_lock; /* on .metadata; or NULL */
     char *path;
     struct arena arena;
     struct metadata metadata;

@@ -28,7 +28,7 @@
  *   1 begin    rank 0  open the parent, choose the form, make the saving directory (or take NAME),
  *                      create and lock the pending marker
  *     join     others  poll for the directory of rank 0; from then on use its descriptor only
- *   2 shards   all     the engine writes *.part files, and the extra files
+ *   2 shards   all     save/ writes *.part files, and the extra files
  *   3 seal     all     fsync(file), close, rename .part -> final, fsync(directory), then vote
  *   4 collect  rank 0  wait for every vote; check every shard: size, ids, footer, layout digest,
  *                      and that the boxes tile every tensor
@@ -39,7 +39,7 @@
  *                      was at the beginning, and exchange it.
  *                      both: fsync(PARENT), check that the path leads there, remove the marker
  *   7 learn    others  read the outcome from names and ids
- *     abort    rank 0  move the save to the trash, and write an outcome file with the reason
+ *     abort    rank 0  write an outcome file with the reason, and move the save to the trash
  *              others  in place: remove files that they made too late for rank 0 to sweep them
  *
  * Invariants. tests/torture checks each one, and checks that it notices when a step that keeps one
@@ -53,9 +53,11 @@
  *   I5  Once it has tried to vote, a rank never reports a failure of its own, and deletes nothing,
  *       unless rank 0's outcome says that the save was aborted. Without all votes rank 0 never
  *       publishes.
- *   I6  A file is deleted only in one of two cases. Either its name contains a save id of
- *       sidestep that no reachable .metadata references, and its owner is dead (its lock is free)
- *       or is the deleter. Or the .metadata that our own exchange took out referenced it.
+ *   I6  A save or a sweep deletes a file only in one of three cases. Its name contains a save id of
+ *       sidestep that no reachable .metadata references, and its owner is dead (its lock is free,
+ *       or the lock of its series is ours) or is the deleter. Or the .metadata that our own
+ *       exchange took out referenced it. Or such a save's manifest lists it as an extra file, and
+ *       it has the same bytes. Who deletes a checkpoint: root/deletion.h.
  *   I7  A rename that reports an error may have happened. So it is checked which directory has the
  *       name.
  *   I8  A lock protects a file only while the name that others look at leads to that file. So

@@ -77,8 +77,8 @@ enum sidestep_status commit_check_replaceable(struct commit *commit, struct side
 
 /* Acquire the lock. If storage has no locks, this succeeds without one, and only what the rename
  * took out is compared. */
-static enum sidestep_status take_turn(struct commit *commit, struct store_file **turn,
-                                      struct sidestep_error *err)
+static enum sidestep_status lock_exchange(struct commit *commit, struct store_file **turn,
+                                          struct sidestep_error *err)
 {
     struct sidestep_error why = {.rank = -1};
     enum sidestep_status status =
@@ -193,7 +193,7 @@ enum sidestep_status commit_exchange_metadata(struct commit *commit, struct side
 
     assert(commit->rank == 0 && commit->files.in_place && commit->dir != NULL);
     file_name_format(FILE_NAME_METADATA_TMP, commit->save_id, 0, 0, tmp);
-    TRY(take_turn(commit, &turn, err));
+    TRY(lock_exchange(commit, &turn, err));
     enum sidestep_status status = compare_and_rename(commit, tmp, &old, &was_exchanged, err);
     end_turn(commit, turn);
     return status == SIDESTEP_OK && was_exchanged ? check_taken_out(commit, tmp, &old, err)

@@ -6,7 +6,8 @@
  * its shards and before its vote. Rank 0 takes the list from the footers. A new directory gets the
  * files under their own names before it gets its name. In a directory that was there before, and
  * on object stores, they keep the names with the save id: `.metadata` is exchanged in one step,
- * and no second name could be. Their own names are then links, where these names are free.
+ * and no second name could be. In a directory their own names are then links, where these names are
+ * free; on an object store there are none.
  */
 #ifndef COMMIT_EXTRA_FILES_H
 #define COMMIT_EXTRA_FILES_H

@@ -8,6 +8,8 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "commit/extra_files.h"
+#include "commit/name_list.h"
 #include "commit/object_form.h"
 
 #define IS_PENDING "a save to it is under way, or ended less than an hour ago"
@@ -70,13 +72,31 @@ static bool add_listed(void *context, const struct object_info *info)
     char save_id[SAVE_ID_HEX];
 
     if (!is_ours(name))
-        deletion->objection = HAS_OTHERS;
+        deletion->has_others = true;
     else if (object_record_find(name, save_id) == OBJECT_RECORD_MARKER &&
              !fault_hit("object.pending") &&
              (info->now == 0 || info->now - info->modified <= OBJECT_DEAD_SECONDS))
         deletion->objection = IS_PENDING;
     deletion->no_memory = !add_key(deletion, name, info);
     return deletion->objection == NULL && !deletion->no_memory;
+}
+
+/* Does a manifest list all names that are not ours?  A copy has small files under their own names:
+ * these have the same bytes. */
+static enum sidestep_status check_others(struct object_deletion *deletion,
+                                         struct sidestep_error *err)
+{
+    OWNED_NAMES struct name_list names = {0};
+    OWNED_EXTRA_LISTED listed = {0};
+
+    for (size_t i = 0; i < deletion->count; i++)
+        TRY(name_list_add(&names, deletion->keys[i].name, err));
+    if (extra_listed_read(deletion->dir, &names, &listed) != SIDESTEP_OK)
+        return FAIL_NOMEM(err, deletion->count);
+    for (size_t i = 0; i < deletion->count; i++)
+        if (!is_ours(names.names[i]) && !extra_listed_owns(deletion->dir, &listed, names.names[i]))
+            return FAIL(err, SIDESTEP_ELOCKED, HAS_OTHERS);
+    return SIDESTEP_OK;
 }
 
 static enum sidestep_status metadata_key(const struct object_deletion *deletion,
@@ -129,6 +149,8 @@ enum sidestep_status object_delete_look(struct store_dir *root, const char *name
         return FAIL_NOMEM(err, deletion->capacity);
     if (deletion->objection != NULL)
         return FAIL(err, SIDESTEP_ELOCKED, "%s", deletion->objection);
+    if (deletion->has_others)
+        TRY(check_others(deletion, err));
     return identify(deletion, save_id, err);
 }
 

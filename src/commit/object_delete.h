@@ -35,6 +35,7 @@ struct object_deletion {
     size_t count, capacity;
     int64_t now;           /* the store's clock; 0: it does not tell */
     const char *objection; /* why it must stay; NULL: nothing so far */
+    bool has_others;       /* names without an id */
     bool no_memory;
 };
 

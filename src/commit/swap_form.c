@@ -129,8 +129,9 @@ static void retract(struct commit *commit UNUSED)
 
 /* ---- 5 publish */
 
-static enum sidestep_status publish(struct commit *commit, struct commit_contents *contents,
-                                    struct sidestep_error *err)
+static enum sidestep_status publish_in_saving(struct commit *commit,
+                                              struct commit_contents *contents,
+                                              struct sidestep_error *err)
 {
     char tmp[FILE_NAME_BYTES];
 
@@ -172,7 +173,7 @@ static enum sidestep_status publish_and_commit(struct commit *commit,
 {
     char saving[FILE_NAME_BYTES];
 
-    TRY(publish(commit, contents, err));
+    TRY(publish_in_saving(commit, contents, err));
     TRY(commit_check_guard(commit, err));
     file_name_format(FILE_NAME_SAVING, commit->save_id, 0, 0, saving);
     assert(commit->rank == 0 && !commit->files.in_place); /* I3 */

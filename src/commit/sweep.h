@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * sweep.h -- removes what killed saves and interrupted deletes left behind, and deletes
- * checkpoints.
+ * sweep.h -- removes what killed saves and interrupted deletes left behind, and has the steps by
+ * which a checkpoint in a directory is deleted (root/deletion.h).
  *
- * Nothing is removed on a guess. A saving directory is removed in two cases. Either the lock on its
- * marker can be acquired (and, on network storage, the host of its owner is this host). Or it
- * belongs to a series, and this process holds the lock of the series. Removal goes through the
+ * Nothing is removed on a guess. A saving directory is removed if the lock on its marker can be
+ * acquired (and, on network storage, the host of its owner is this host); if it belongs to a series
+ * whose lock this process holds; or if it never had a marker. Removal goes through the
  * trash: rename, fsync(PARENT), remove .metadata, fsync(trash), remove the rest, rmdir. So a crash
  * at any point leaves nothing half-visible.
  */

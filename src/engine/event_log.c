@@ -15,7 +15,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "format/file_name.h"
+#include "format/format.h"
 
 #define RANK_0_BYTES (UINT64_C(4) << 20)
 #define OTHERS_BYTES (UINT64_C(32) << 20) /* of all files of other ranks */

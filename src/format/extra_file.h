@@ -3,9 +3,9 @@
  * extra_file.h -- the small files of a checkpoint, such as trainer_state.json: which names they may
  * have, and which lists of them are valid.
  *
- * The ranks give them to a save, and they are part of the checkpoint. While the save goes on,
- * file N of rank R is called `__R_N.<save id>.file`. The footer of the rank's shard 0 lists the
- * files of the rank; the manifest lists those of the checkpoint.
+ * The ranks give them to a save, and they are part of the checkpoint. File N of rank R is written
+ * as `__R_N.<save id>.file`; in place and on object stores it keeps that name. The footer of the
+ * rank's shard 0 lists the files of the rank; the manifest lists those of the checkpoint.
  */
 #ifndef FORMAT_EXTRA_FILE_H
 #define FORMAT_EXTRA_FILE_H

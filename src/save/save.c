@@ -488,7 +488,7 @@ static void take_snapshot(struct save_start *start) ON_THREAD(CALLER)
 }
 
 /* All ranks have agreed on this save. */
-static void take_turn(struct save_start *start) ON_THREAD(CALLER)
+static void join_turns(struct save_start *start) ON_THREAD(CALLER)
 {
     struct sidestep_save *last = turn_newest(&start->saver->turns);
 
@@ -536,7 +536,7 @@ enum sidestep_status save_start_all(struct sidestep_engine *engine, const char *
     start.save->body_bytes = start.info->bytes_total = start.save->slot->image.body_bytes;
     if (start.save->commit.files.is_volatile)
         start.info->flags |= SIDESTEP_SAVE_VOLATILE;
-    take_turn(&start);
+    join_turns(&start);
     save_emit_started(start.save);
     take_snapshot(&start);
     turn_begin(start.save, false);

@@ -17,7 +17,7 @@ _Static_assert(SIDESTEP_SAVE_UNKNOWN + 1 < 1 << VERDICT_BITS, "a verdict does no
 
 /* Wait until the thread that started ${save} lets it run, and until the save before it has ended,
  * so that saves are committed in order.  False: end at once. */
-static bool await_turn(struct sidestep_save *save)
+static bool wait_for_predecessor(struct sidestep_save *save)
 {
     lock_acquire(&save->shared.lock);
     while (!save->shared.may_run)
@@ -37,7 +37,7 @@ static void *runner_main(void *argument)
 {
     struct sidestep_save *save = argument;
 
-    if (await_turn(save))
+    if (wait_for_predecessor(save))
         save->run(save);
     lock_acquire(&save->shared.lock);
     assert(!save->shared.runner_ended);

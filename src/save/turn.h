@@ -7,10 +7,10 @@
  * checkpoints are committed in that order, and a save that fails does not stop those after it.
  *
  * On the thread of the caller, a save waits for what must end before it starts (turn_wait()),
- * looks at what became of earlier ones (turn_look()), tells it to the other ranks with the
- * agreement (turn_learn()), and takes its place (turn_take()).  Its runner, a thread, begins when
- * the snapshot is taken (turn_begin()) and the save before it has ended.  Whoever waits for an
- * earlier save hurries it: it is then written without regard for the trainer.
+ * looks at what became of earlier ones (turn_look()), learns from the agreement what rank 0 has
+ * seen (turn_learn()), and takes its place (turn_take()).  Its runner, a thread, begins when the
+ * caller lets it (turn_begin()) and the save before it has ended.  turn_wait() and turn_join()
+ * hurry an earlier save: it is then written without regard for the trainer.
  *
  * All ranks have the same list of saves.  A save is added when all ranks have agreed on it.  It
  * leaves when they have agreed on another one, and rank 0 has told how it ended.

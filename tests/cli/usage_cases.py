@@ -6,7 +6,8 @@ import subprocess
 
 from harness import Skip
 
-COMMANDS = ("ls show latest verify cat diff convert cp mirror gc prune watch check metrics pin unpin tag rebuild doctor "
+COMMANDS = ("ls show latest verify cat diff convert cp mirror gc prune watch check metrics events trace "
+            "report pin unpin tag rebuild doctor "
             "bench completion help version").split()
 
 

@@ -9,6 +9,7 @@ import botocore.exceptions
 import programs
 import pytest
 import servers
+import sidestep as python
 from programs import FAST, held, keys, kill_at, run, save, sidestep, well
 
 BUCKET = "runs"
@@ -377,3 +378,22 @@ def test_a_copy_that_fails_deletes_nothing_of_another(store, tmp_path):
     assert there <= set(keys(store, PREFIX)[0])
     assert copy(store, whole, COPY)["copied_files"] == 1
     well(store, "sidestep", "verify", COPY)
+
+
+def test_a_copy_with_small_files_can_be_deleted(store, tmp_path):
+    """The copy has them under their own names, and they go with it, unless somebody changed one."""
+    files = {"config.json": b"{}", "inner/notes.txt": b"notes"}
+    for step in (1, 2):
+        python.save({"a": 1}, checkpoint_id=tmp_path / f"step-{step}", files=files)
+        copy(store, tmp_path / f"step-{step}", f"s3://{BUCKET}/copies/step-{step}")
+    assert set(files) <= set(objects_of(store, PREFIX))
+    there = keys(store, PREFIX)[0]
+    changed = f"{PREFIX}config.json"
+    store.client().put_object(Bucket=BUCKET, Key=changed, Body=b"{!")
+    said = json.loads(sidestep(store, "prune", "--json", "--yes", "--keep-last=1", f"s3://{BUCKET}/copies"))
+    assert "that sidestep did not write" in said["kept"][0] and said["removed"] == []
+    assert keys(store, PREFIX)[0] == there
+    store.client().put_object(Bucket=BUCKET, Key=changed, Body=b"{}")
+    sidestep(store, "prune", "--yes", "--keep-last=1", f"s3://{BUCKET}/copies")
+    assert keys(store, PREFIX)[0] == []
+    assert set(files) <= set(objects_of(store, "copies/step-2/"))
