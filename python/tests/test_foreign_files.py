@@ -96,6 +96,13 @@ def copy_all(runs: Path) -> None:
         command("cp", "--replace", runs / "one", runs / at, fails=True)
 
 
+def mirror_all(runs: Path) -> None:
+    """To where things of others are: an error, or beside them."""
+    for at in ("two", "logs", "empty", "notes.txt", "link", "way", "fifo", "new"):
+        command("mirror", "--keep-last=1", runs, runs / at, fails=True)
+        command("mirror", "--keep-last=1", runs / at, runs / "far", fails=True)
+
+
 def save_at_names(runs: Path) -> None:
     """Where something of somebody else is: an error, or beside it."""
     for at in ("logs", "empty", "notes.txt", "link", "way", "fifo", "dangling", "self", "socket"):
@@ -145,6 +152,7 @@ ACTIONS: dict[str, Callable[[Path], Any]] = {
     "gc of a checkpoint": lambda runs: command("gc", "--yes", runs / "one"),
     "delete": python_deletes,
     "cp": copy_all,
+    "mirror": mirror_all,
     "convert": convert_all,
     "rebuild": rebuild,
     "pin": lambda runs: command("pin", runs / "step-1"),
@@ -154,7 +162,8 @@ ACTIONS: dict[str, Callable[[Path], Any]] = {
     "bench": lambda runs: command("bench", "--size=16MiB", "--runs=1", runs),
     "doctor": lambda runs: command("doctor", runs),
     "readers": lambda runs: [
-        command(*words, runs) for words in (["ls"], ["latest"], ["verify"], ["verify", "--help"])
+        command(*words, runs)
+        for words in (["ls"], ["latest"], ["verify"], ["verify", "--help"], ["report"])
     ],
 }
 
@@ -194,7 +203,19 @@ def test_every_command_is_tried() -> None:
     """A new command is added here, or to those that only read."""
     reads = {"show", "cat", "diff", "watch", "check", "metrics", "completion", "help", "version"}
     reads |= {"events", "trace", "report"}
-    tried = {"ls", "latest", "verify", "convert", "cp", "gc", "prune", "pin", "unpin", "tag"}
+    tried = {
+        "ls",
+        "latest",
+        "verify",
+        "convert",
+        "cp",
+        "mirror",
+        "gc",
+        "prune",
+        "pin",
+        "unpin",
+        "tag",
+    }
     tried |= {"rebuild", "doctor", "bench"}
     listed = command("help").partition("COMMANDS\n")[2].partition("\n\n")[0].splitlines()
     assert {line.split()[0] for line in listed if line[2] != " "} == reads | tried
