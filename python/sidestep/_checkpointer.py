@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import logging
 import os
 import signal
@@ -20,7 +19,6 @@ from ._c.checked import (
     a_function,
     a_number,
     a_path,
-    a_state,
     a_step,
     absolute,
     one_of,
@@ -31,11 +29,11 @@ from ._engine import engine_for
 from ._environment import GRACE_S, environment, tell_about_job
 from ._exit import end_within
 from ._files import Files, set_files
-from ._filling import agree_on_latest, check_request, fill_from, is_over_already, resume
+from ._filling import agree_on_latest, check_request, fill_from, given_by, is_over_already, resume
 from ._handle import FailedSave, SaveHandle, take_sticky, wait_for_turn, wait_until
 from ._hooks import Failures, Hooks
 from ._loaded import Loaded
-from ._mirror import Mirror, cancelled_when
+from ._mirror import Mirror, attach, close_series
 from ._modes import without_modes
 from ._option_groups import (
     EVENTS,
@@ -56,7 +54,7 @@ from ._roots import tag as _tag
 from ._series import Series, SeriesStatus, close_when_dropped
 from ._signals import Preempted, Signals
 from ._torch.fence import fence_optimizers
-from ._torch.flatten import flatten, is_stateful
+from ._torch.flatten import flatten
 
 log = logging.getLogger("sidestep")
 
@@ -161,8 +159,6 @@ class Checkpointer:
         _names.prepare()  # so that the first save need not, while the trainer waits
         self._engine.comm.ends_at = float("inf")
         self._signals = Signals(signals, self._asked_to_stop)
-        if mirror is not None and not isinstance(mirror, Mirror):
-            raise TypeError(f"mirror={mirror!r} is not a sidestep.Mirror")
         series = series_options(
             interval=interval,
             check_s=min(5.0, self._grace_s / 4) if self._signals.numbers else 0.0,
@@ -170,9 +166,7 @@ class Checkpointer:
             name=name,
             **{option: more[option] for option in OF_SERIES},
         )
-        self._mirror, self._gives_up = mirror, ctypes.c_bool(False)
-        if mirror is not None:
-            mirror.add_to(series, self._gives_up)
+        self._gives_up = attach(mirror, series)
         self._series = self._open(series)
         close_when_dropped(self, self._series, self._signals)
         deletes = self._series if series.retention and self._engine.rank == 0 else None
@@ -275,7 +269,9 @@ class Checkpointer:
         try:
             self._allow_for_failure()
             self._series.note(step, metrics or {}, tags)
-            prepared = self._prepared(state)
+            prepared = self._engine.states.get(
+                flatten(given_by(state)), strict_objects=self._options.strict_objects
+            )
             set_files(prepared.pointer, files)
         except BaseException as reason:
             failure = reason
@@ -445,24 +441,13 @@ class Checkpointer:
                 self._give_up(f"save '{handle.path}' was not committed within the grace time")
         error = take_sticky(self._saves)
         self._hooks.tell_deleted()
-        self._close_series()
+        gives_up = self._gives_up if self._engine.rank == 0 else None
+        close_series(self._series, gives_up, self._engine.comm.waits_until, lambda: self._is_ending)
         last = "none" if self._last is None else self._last.step
         self._tell("stopped: '%s' is closed, the last step saved is %s", self.root, last)
         self._engine.comm.ends_at = float("inf")
         if error is not None and not self._may_go_on():
             raise error
-
-    def _close_series(self) -> None:
-        if self._mirror is None or self._engine.rank != 0:
-            self._series.close()
-            return
-        try:
-            with cancelled_when(self._gives_up, self._engine.comm.waits_until):
-                self._series.close()
-        except Error as unsent:
-            if not self._is_ending or unsent.status is not Status.ECANCELLED:
-                raise
-            log.warning("the grace time is over: %s", unsent)
 
     def __enter__(self) -> Checkpointer:
         return self
@@ -516,16 +501,6 @@ class Checkpointer:
         left = max(0.0, self._engine.comm.ends_at - time.monotonic())
         longest = 2**40
         self._end_in((longest - self._engine.max_of(longest - int(left * 1e3))) / 1e3)
-
-    def _prepared(self, state: Any) -> Any:
-        from ._torch.save import call_stateful
-
-        if is_stateful(state):
-            values = state.state_dict()
-            a_state(values, f"what {type(state).__qualname__}.state_dict() returns")
-        else:
-            values = call_stateful(state)
-        return self._engine.states.get(flatten(values), strict_objects=self._options.strict_objects)
 
     def _finish_last(self, handle: SaveHandle, metrics: Any, tags: Any) -> SaveHandle:
         """Finish a run whose last step was saved without ``final``."""

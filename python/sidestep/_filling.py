@@ -28,6 +28,17 @@ def check_request(state: Any, how: dict[str, Any]) -> None:
     one_of("cast", how["cast"], (None, "allow"))
 
 
+def given_by(state: Any) -> Any:
+    """What ``state`` gives to a save."""
+    from ._torch.save import call_stateful
+
+    if not is_stateful(state):
+        return call_stateful(state)
+    values = state.state_dict()
+    a_state(values, f"what {type(state).__qualname__}.state_dict() returns")
+    return values
+
+
 def fill_from(series: Series, step: int, state: Any, *, rejected: str = "", **how: Any) -> Loaded:
     """Fill ``state``, a dict or one ``Stateful``, from the checkpoint of ``step``.  Collective.
     ``how``: strict, exact, verify and cast of `LoadOptions`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import logging
 import os
 import threading
 import time
@@ -14,7 +15,12 @@ from dataclasses import dataclass
 from typing import Optional, Union
 
 from ._c import abi
+from ._c.abi import Status
 from ._c.checked import MAX_STEP, a_count, a_path, absolute
+from ._c.errors import Error
+from ._series import Series
+
+log = logging.getLogger("sidestep")
 
 
 @dataclass(frozen=True)
@@ -56,8 +62,40 @@ class Mirror:
         options.mirror_options = pointer(mirror)
 
 
+def attach(mirror: Optional[Mirror], options: abi.SeriesOptions) -> Optional[ctypes.c_bool]:
+    """Enter ``mirror`` into the ``options`` of a series.  Returns what gives up sending once it is
+    true; None: there is no mirror."""
+    if mirror is None:
+        return None
+    if not isinstance(mirror, Mirror):
+        raise TypeError(f"mirror={mirror!r} is not a sidestep.Mirror")
+    gives_up = ctypes.c_bool(False)
+    mirror.add_to(options, gives_up)
+    return gives_up
+
+
+def close_series(
+    series: Series,
+    gives_up: Optional[ctypes.c_bool],
+    until: Callable[[], float],
+    may_give_up: Callable[[], bool],
+) -> None:
+    """Close ``series``.  If it has a mirror, sending is given up when ``until`` has come, with a
+    warning if ``may_give_up``; else that is an error."""
+    if gives_up is None:
+        series.close()
+        return
+    try:
+        with _cancelled_when(gives_up, until):
+            series.close()
+    except Error as unsent:
+        if not may_give_up() or unsent.status is not Status.ECANCELLED:
+            raise
+        log.warning("the grace time is over: %s", unsent)
+
+
 @contextlib.contextmanager
-def cancelled_when(cancel: ctypes.c_bool, until: Callable[[], float]) -> Iterator[None]:
+def _cancelled_when(cancel: ctypes.c_bool, until: Callable[[], float]) -> Iterator[None]:
     """In this block, ``cancel`` becomes true when ``until`` has come, by the clock of
     time.monotonic().  A signal may bring that nearer."""
     is_over = threading.Event()

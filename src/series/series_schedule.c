@@ -16,11 +16,9 @@ static bool is_busy(struct sidestep_series *series)
     return series->save_count != 0 && save_get_state(series->saves[0]) < until;
 }
 
-static void emit_at(struct sidestep_series *series, const char *event, uint64_t step)
+static json_t *fields_at(const struct sidestep_series *series, uint64_t step)
 {
-    events_emit(
-        &series->engine->events, event,
-        json_pack("{s:o, s:I}", "path", events_text(series->root), "step", (json_int_t)step));
+    return json_pack("{s:o, s:I}", "path", events_text(series->root), "step", (json_int_t)step);
 }
 
 static enum sidestep_status agree_due_all(struct sidestep_series *series, uint64_t step,
@@ -34,9 +32,9 @@ static enum sidestep_status agree_due_all(struct sidestep_series *series, uint64
     TRY(comm_reduce_max_all(comm, words, SCHEDULE_WORDS, err));
     *due = schedule_apply_words(&series->due, step, now, words);
     if (series->due.skipped != skipped)
-        emit_at(series, "skipped", step);
+        events_emit(&series->engine->events, "skipped", fields_at(series, step));
     if (series->due.stopping && !was_stopping)
-        emit_at(series, "stopping", step);
+        events_emit(&series->engine->events, "stopping", fields_at(series, step));
     return SIDESTEP_OK;
 }
 
