@@ -3,6 +3,7 @@
  * mirror_test.c -- the mirror of a series: what is sent and in which order, what is never sent, its
  * own retention, and that each copy is whole or not there, wherever the sender is stopped.
  */
+#include <errno.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -298,6 +299,29 @@ TEST(a_damaged_one_is_not_sent)
 }
 
 /* A copy that lost a file is sent again; one that is only there by name is not taken for one. */
+/* The mirror goes away at any moment: that is an error, and no reason to pass over a checkpoint
+ * that is whole. */
+TEST(a_mirror_that_goes_away_is_no_damage)
+{
+    char command[160];
+    unsigned failed = 0;
+    bool fired = true;
+
+    save_steps(1, 1, 1);
+    snprintf(command, sizeof(command), "rm -rf '%s'", far);
+    for (unsigned long nth = 1; fired; nth++) {
+        assert_int_equal(system(command), 0);
+        fault_arm("posix.fsync|posix.dir_sync|posix.close", nth, false, ENOENT);
+        enum sidestep_status status = mirror();
+        fired = fault_fired() != NULL;
+        fault_arm("", 0, false, 0);
+        assert_true(status == SIDESTEP_OK || status == SIDESTEP_ENOTFOUND);
+        assert_int_equal(report.passed_status, SIDESTEP_OK); /* ECORRUPT: it is damaged */
+        failed += status != SIDESTEP_OK && strstr(err.message, "send '") != NULL;
+    }
+    assert_true(failed > 1);
+}
+
 TEST(a_damaged_copy_is_sent_again)
 {
     save_step(series, 1);
