@@ -123,11 +123,9 @@ enum sidestep_status sidestep_engine_open(struct sidestep_engine **out,
     trace_init();
     if (engine == NULL) /* the collectives of the other ranks then fail */
         return FAIL_NOMEM(err, sizeof(*engine));
-    *engine = (struct sidestep_engine){.references = 1,
-                                       .pid = getpid(),
-                                       .store = store_posix(),
-                                       .clock = clock_system(),
-                                       .events = {.fd = -1}};
+    *engine = (struct sidestep_engine){
+        .references = 1, .pid = getpid(), .store = store_posix(), .clock = clock_system()};
+    events_init(&engine->events);
     buckets_init(&engine->buckets);
     enum sidestep_status status = comm_init(&engine->comm, host, err);
     if (status == SIDESTEP_OK) {

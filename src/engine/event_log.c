@@ -58,19 +58,16 @@ static int open_series_dir(const char *root)
     return dir;
 }
 
+/* As commit_open() makes the path of a save. */
 static char *make_absolute(const char *root)
 {
-    char cwd[PATH_MAX] = "";
-    OWNED_BUFFER path = {0};
+    char cwd[PATH_MAX] = "", path[2 * PATH_MAX];
 
     if (root[0] != '/' && getcwd(cwd, sizeof(cwd)) == NULL)
         return NULL;
-    buffer_put(&path, cwd, strlen(cwd));
-    if (root[0] != '/')
-        buffer_put(&path, "/", 1);
-    buffer_put(&path, root, strlen(root) + 1);
-    return buffer_check(&path, NULL) == SIDESTEP_OK ? memory_strdup((const char *)path.bytes)
-                                                    : NULL;
+    snprintf(path, sizeof(path), "%s%s%s", cwd, root[0] != '/' && strcmp(cwd, "/") != 0 ? "/" : "",
+             root);
+    return memory_strdup(path);
 }
 
 struct event_log *event_log_open(const char *root, uint64_t incarnation, int32_t rank,

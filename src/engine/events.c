@@ -12,13 +12,19 @@
 #include "engine/event_log.h"
 #include "store/store.h"
 
+void events_init(struct events *events)
+{
+    *events = (struct events){.fd = -1};
+    lock_init(&events->lock, LOCK_EVENTS);
+}
+
 enum sidestep_status events_open(struct events *events,
                                  const struct sidestep_engine_options *options, int32_t rank,
                                  struct sidestep_error *err)
 {
-    *events = (struct events){
-        .fd = -1, .rank = rank, .on_event = options->on_event, .context = options->event_context};
-    lock_init(&events->lock, LOCK_EVENTS);
+    events->rank = rank;
+    events->on_event = options->on_event;
+    events->context = options->event_context;
     if (options->event_path == NULL)
         return SIDESTEP_OK;
     TRY(WRAP(location_check(options->event_path, err), err, "the event file"));

@@ -22,6 +22,8 @@ struct events {
     struct event_log *logs GUARDED_BY(&lock);
 };
 
+/* Events that go nowhere yet; events_close() ends them, whether they were opened or not. */
+void events_init(struct events *events);
 enum sidestep_status events_open(struct events *events,
                                  const struct sidestep_engine_options *options, int32_t rank,
                                  struct sidestep_error *err);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* event_log_test.c -- the events of a series that are kept beside its checkpoints. */
 #include <fcntl.h>
+#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -129,4 +130,27 @@ TEST(a_link_or_a_fifo_is_left_alone)
     save_step(series, 1);
     close_series(&series);
     assert_int_equal(size_of(target), 0);
+}
+
+/* Paths of saves are absolute, also where the program runs in "/", as in many containers. */
+TEST(a_relative_root_covers_its_saves)
+{
+    static const char *const places[] = {".", "/"};
+    int here = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    char *absolute = realpath(scratch.path, NULL), save[512];
+
+    assert_true(here >= 0 && absolute != NULL);
+    make_root();
+    snprintf(save, sizeof(save), "%s/step-1", absolute);
+    for (size_t i = 0; i < ARRAY_LENGTH(places); i++) {
+        assert_int_equal(chdir(places[i]), 0);
+        struct event_log *log = event_log_open(i == 0 ? scratch.path : absolute + 1, 1, 0, 1);
+        assert_int_equal(fchdir(here), 0);
+        assert_non_null(log);
+        assert_true(event_log_covers(log, save));
+        assert_false(event_log_covers(log, "/elsewhere/step-1"));
+        event_log_close(log);
+    }
+    free(absolute);
+    (void)close(here);
 }
