@@ -115,17 +115,13 @@ int cli_metrics_run(const struct cli *cli)
     struct metrics m = {.looks = looks, .count = cli->operand_count};
     char *text = NULL;
     size_t length = 0;
-    int status = 0;
 
     for (size_t i = 0; i < m.count; i++)
         cli_health_look(cli, cli->operands[i], &limits, &looks[i]);
     m.out = cli_memory_stream(&text, &length);
     print_metrics(&m);
     cli_memory_stream_close(m.out);
-    if (cli_has_option(cli, CLI_OPTION_OUT))
-        status = cli_output_replace(cli, cli->options[CLI_OPTION_OUT], text, length);
-    else
-        fwrite(text, 1, length, cli->out);
+    int status = cli_output_document(cli, text, length);
     free(text);
     for (size_t i = 0; i < m.count; i++)
         cli_health_release(&looks[i]);

@@ -207,7 +207,8 @@ void cli_output_warning(const struct cli *cli, const char *format, ...)
     va_end(arguments);
 }
 
-int cli_output_replace(const struct cli *cli, const char *path, const char *text, size_t length)
+/* Replace the file ${path} by ${text}, in one step. */
+static int replace_file(const struct cli *cli, const char *path, const char *text, size_t length)
 {
     struct sidestep_error err = {0};
     size_t bytes = strlen(path) + sizeof(".XXXXXX");
@@ -237,4 +238,12 @@ int cli_output_replace(const struct cli *cli, const char *path, const char *text
                   strerror(saved));
     err.sys_errno = saved;
     return cli_output_error(cli, &err);
+}
+
+int cli_output_document(const struct cli *cli, const char *text, size_t length)
+{
+    if (cli_has_option(cli, CLI_OPTION_OUT))
+        return replace_file(cli, cli->options[CLI_OPTION_OUT], text, length);
+    fwrite(text, 1, length, cli->out);
+    return 0;
 }

@@ -45,10 +45,10 @@ void cli_output_note(const struct cli *cli, const char *format, ...)
 void cli_output_warning(const struct cli *cli, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/** cli_output_replace(cli, path, text, length): replace the file ${path} by ${text}, in one step:
- * whoever reads it finds the old or the new.  Returns the exit status, after it has printed an
- * error. */
-int cli_output_replace(const struct cli *cli, const char *path, const char *text, size_t length);
+/** cli_output_document(cli, text, length): write ${text} to the file of --out, else to the results.
+ * The file is replaced in one step: whoever reads it finds the old or the new.  Returns the exit
+ * status, after it has printed an error. */
+int cli_output_document(const struct cli *cli, const char *text, size_t length);
 
 /** cli_output_json_error(json, err): the member "error" of an open object. */
 void cli_output_json_error(struct cli_json *json, const struct sidestep_error *err);

@@ -354,7 +354,6 @@ int cli_report_run(const struct cli *cli)
     struct sidestep_error err = {0};
     char *text = NULL;
     size_t length = 0;
-    int status = 0;
 
     if (sidestep_list_root(cli->operands[0], &r.list, &err) != SIDESTEP_OK)
         return cli_output_error(cli, &err);
@@ -364,10 +363,7 @@ int cli_report_run(const struct cli *cli)
     r.out = cli_memory_stream(&text, &length);
     print_page(&r);
     cli_memory_stream_close(r.out);
-    if (cli_has_option(cli, CLI_OPTION_OUT))
-        status = cli_output_replace(cli, cli->options[CLI_OPTION_OUT], text, length);
-    else
-        fwrite(text, 1, length, cli->out);
+    int status = cli_output_document(cli, text, length);
     free(text);
     cli_event_log_release(&r.log);
     cli_health_release(&r.health);

@@ -148,7 +148,6 @@ int cli_trace_run(const struct cli *cli)
     struct trace t = {0};
     char *text = NULL;
     size_t length = 0;
-    int status = 0;
 
     if (cli_event_log_next(&log, &err) != SIDESTEP_OK) {
         cli_event_log_release(&log);
@@ -163,10 +162,7 @@ int cli_trace_run(const struct cli *cli)
     cli_json_close(&t.json, ']');
     cli_json_end(&t.json);
     cli_memory_stream_close(out);
-    if (cli_has_option(cli, CLI_OPTION_OUT))
-        status = cli_output_replace(cli, cli->options[CLI_OPTION_OUT], text, length);
-    else
-        fwrite(text, 1, length, cli->out);
+    int status = cli_output_document(cli, text, length);
     free(text);
     free(t.begun);
     cli_event_log_release(&log);

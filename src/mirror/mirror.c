@@ -130,16 +130,10 @@ static enum sidestep_status copy(struct mirror_look *m, size_t i, const char *to
     return status;
 }
 
-/* Does the failure concern this checkpoint alone, so that the next one is tried? A place that is
- * missing is no damage of the checkpoint, if that is still whole. */
+/* Does the failure concern this checkpoint alone, so that the next one is tried? */
 static bool is_of_one(const struct mirror_look *m, size_t i, enum sidestep_status status)
 {
-    if (status == SIDESTEP_ECORRUPT || status == SIDESTEP_EEXISTS)
-        return true;
-    return reader_status_is_damage(status) &&
-           reader_status_is_damage(verify_path(m->near.store, m->entries[i].path,
-                                               SIDESTEP_VERIFY_STRUCTURE, STORE_DROP_CACHE, NULL,
-                                               NULL, NULL));
+    return status == SIDESTEP_EEXISTS || mirror_is_damaged(&m->near, &m->entries[i], status);
 }
 
 static enum sidestep_status record_sent(struct mirror_look *m, size_t i, const char *to,

@@ -95,6 +95,10 @@ bool mirror_is_far(const struct mirror_look *m, const struct sidestep_listed *en
 /* The near level's entry of the same save; NULL: it has none. */
 const struct sidestep_listed *mirror_find_near(const struct mirror_look *m,
                                                const struct sidestep_listed *far);
+/* Does ${status}, with which a copy of ${entry} of ${level} failed, mean that it is damaged there?
+ * A place that is missing is no damage, if the checkpoint is still whole. */
+bool mirror_is_damaged(const struct mirror_level *level, const struct sidestep_listed *entry,
+                       enum sidestep_status status);
 /* The entry of the mirror with this name; NULL: there is none. */
 const struct sidestep_listed *mirror_find(const struct mirror_look *m, const char *name);
 /* Is there a checkpoint at the mirror that is replaced, if one of this name is sent? */

@@ -7,7 +7,6 @@
 #include "base/base.h"
 #include "mirror/mirror.h"
 #include "object/object.h"
-#include "verify/verify.h"
 
 #define FETCH_THREADS 8u /* a resume waits for it */
 
@@ -54,17 +53,6 @@ static enum sidestep_status copy_back(struct mirror_look *m, const struct sidest
     return status;
 }
 
-/* Is the checkpoint of the mirror itself damaged? If it can still be read, the failure is one of
- * the near level. */
-static bool is_damaged(const struct mirror_look *m, const struct sidestep_listed *far,
-                       enum sidestep_status status)
-{
-    return status == SIDESTEP_ECORRUPT ||
-           (reader_status_is_damage(status) &&
-            reader_status_is_damage(verify_path(m->far.store, far->path, SIDESTEP_VERIFY_STRUCTURE,
-                                                STORE_DROP_CACHE, NULL, NULL, NULL)));
-}
-
 struct wanted {
     int64_t newer_than, at_most;
     const struct name_template *naming;
@@ -102,7 +90,7 @@ static enum sidestep_status fetch(struct mirror_look *m, const struct wanted *wa
             *step = named;
             return SIDESTEP_OK;
         }
-        if (!is_damaged(m, &both[i], status)) {
+        if (!mirror_is_damaged(&m->far, &both[i], status)) {
             error_wrap(&why, "bring '%s' back to '%s'", both[i].path, m->near.root);
             return error_copy(err, &why);
         }

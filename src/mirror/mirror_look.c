@@ -8,6 +8,7 @@
 #include "commit/commit.h"
 #include "mirror/mirror.h"
 #include "root/root.h"
+#include "verify/verify.h"
 
 /* ---- one level */
 
@@ -61,6 +62,15 @@ enum sidestep_status mirror_level_read(struct mirror_level *far, bool makes,
 {
     TRY(WRAP(open_mirror(far, makes, err), err, "open '%s'", far->root));
     return WRAP(read_level(far, LIST_CHECKED, err), err, "look at '%s'", far->root);
+}
+
+bool mirror_is_damaged(const struct mirror_level *level, const struct sidestep_listed *entry,
+                       enum sidestep_status status)
+{
+    return status == SIDESTEP_ECORRUPT || (reader_status_is_damage(status) &&
+                                           reader_status_is_damage(verify_path(
+                                               level->store, entry->path, SIDESTEP_VERIFY_STRUCTURE,
+                                               STORE_DROP_CACHE, NULL, NULL, NULL)));
 }
 
 enum sidestep_status mirror_check_places(struct store_dir *near, struct store_dir *far,
