@@ -182,24 +182,57 @@ void memory_map_files_close(struct memory_map_files *files)
     files->fd = -1;
 }
 
-bool memory_map_has_file(struct memory_map_files *files, uint64_t begin, uint64_t end)
+/* The end of a range with ${at} and without a file; ${at} itself: none is known. */
+static uint64_t safe_until(const struct memory_map_files *files, uint64_t at)
+{
+    for (size_t i = 0; i < files->safe_count; i++)
+        if (files->safe[i].begin <= at && at < files->safe[i].end)
+            return files->safe[i].end;
+    return at;
+}
+
+static void add_safe(struct memory_map_files *files, uint64_t begin, uint64_t end)
+{
+    for (size_t i = 0; i < files->safe_count; i++) {
+        struct memory_map_range *range = &files->safe[i];
+        if (begin > range->end || range->begin > end)
+            continue;
+        range->begin = min_u64(range->begin, begin);
+        range->end = max_u64(range->end, end);
+        return;
+    }
+    if (files->safe_count < ARRAY_LENGTH(files->safe))
+        files->safe[files->safe_count++] = (struct memory_map_range){begin, end};
+    else
+        files->safe[files->replaced++ % ARRAY_LENGTH(files->safe)] =
+            (struct memory_map_range){begin, end};
+}
+
+/* Ask the kernel about ${at}, and remember what is safe.  False: it is of a file, or there is no
+ * answer. */
+static bool ask_about(struct memory_map_files *files, uint64_t at)
 {
     char name[PATH_MAX] = "";
     struct procmap_query query;
+    int failed = query_file(files, at, &query, name, sizeof(name));
 
-    for (uint64_t at = begin; at < end; at = query.vma_end) {
-        if (files->from <= at && end <= files->next)
-            return false;
-        int failed = query_file(files, at, &query, name, sizeof(name));
-        if (failed != 0 && failed != ENOENT)
+    if (failed != 0 && failed != ENOENT)
+        return false;
+    uint64_t begin = failed == 0 ? query.vma_start : UINT64_MAX;
+    if (at < begin)
+        add_safe(files, at, begin);
+    else if (is_device(name))
+        add_safe(files, begin, query.vma_end);
+    else
+        return false;
+    return true;
+}
+
+bool memory_map_has_file(struct memory_map_files *files, uint64_t begin, uint64_t end)
+{
+    for (uint64_t at = begin; at < end; at = safe_until(files, at))
+        if (safe_until(files, at) == at && !ask_about(files, at))
             return true;
-        files->from = at;
-        files->next = failed == 0 ? query.vma_start : UINT64_MAX;
-        if (end <= files->next)
-            return false;
-        if (!is_device(name))
-            return true;
-    }
     return false;
 }
 

@@ -42,8 +42,13 @@ enum sidestep_status memory_map_read_files(void (*each)(void *context, uint64_t 
 
 /* Finds such mappings one at a time, since Linux 6.11: a program may have thousands of others. */
 struct memory_map_files {
-    int fd;              /* of /proc/self/maps */
-    uint64_t from, next; /* no file is mapped in [from, next) */
+    int fd; /* of /proc/self/maps */
+    /* Ranges without such a mapping, as far as the kernel was asked.  A state has few: the tensors
+     * of the host's heap and those of a device lie between the same mappings. */
+    struct memory_map_range {
+        uint64_t begin, end;
+    } safe[16];
+    size_t safe_count, replaced; /* the first is replaced after the last */
 };
 /* False: the kernel cannot answer. */
 bool memory_map_files_open(struct memory_map_files *files);

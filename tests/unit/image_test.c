@@ -11,6 +11,7 @@
 #include "base/fault.h"
 #include "base/owned.h"
 #include "snapshot/image.h"
+#include "snapshot/memory_map.h"
 #include "support/prng.h"
 #include "support/unit.h"
 
@@ -238,6 +239,38 @@ TEST(memory_that_nobody_can_cut_is_copied_without_the_kernel)
     }
     munmap(shared, MEMORY_BYTES);
     munmap(device, MEMORY_BYTES);
+}
+
+/* A state has its tensors in turn on a device and in the host's heap: the kernel is asked once for
+ * each place between two mapped files, not for each tensor. */
+TEST(the_kernel_is_asked_once_for_each_place)
+{
+    struct memory_map_files files;
+    OWNED_FD fd = memfd_create("between", MFD_CLOEXEC);
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+
+    assert_int_equal(ftruncate(fd, MEMORY_BYTES), 0);
+    uint8_t *between = mmap(NULL, 5 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(between != MAP_FAILED);
+    for (size_t i = 0; i < 5; i += 2) /* files in the pages 0, 2 and 4 */
+        assert_true(mmap(between + i * page, page, PROT_READ, MAP_SHARED | MAP_FIXED, fd, 0) !=
+                    MAP_FAILED);
+    assert_true(memory_map_files_open(&files));
+    fault_arm("maps.query", 3, true, ENOTTY);
+    for (size_t i = 0; i < 100; i++) {
+        uint64_t one = (uint64_t)(uintptr_t)between + page + i, other = one + 2 * page;
+        assert_false(memory_map_has_file(&files, one, one + 1));
+        assert_false(memory_map_has_file(&files, other, other + 1));
+    }
+    fault_arm("", 0, false, 0);
+    for (size_t i = 1; i < 5; i += 2) { /* each end of a safe range is exact */
+        uint64_t begin = (uint64_t)(uintptr_t)between + i * page;
+        assert_true(memory_map_has_file(&files, begin - 1, begin + 1));
+        assert_true(memory_map_has_file(&files, begin + page - 1, begin + page + 1));
+        assert_false(memory_map_has_file(&files, begin, begin + page));
+    }
+    memory_map_files_close(&files);
+    munmap(between, 5 * page);
 }
 
 /* The tensors that lie before the cut are read, and the first one that does not is named. */
