@@ -220,13 +220,24 @@ static void copy_host(void *context)
             pipeline_fail(p, &why);
 }
 
+/* To wake other threads takes as long as to copy so much. */
+#define HOST_COPY_ALONE_BYTES ((uint64_t)1 << 20)
+
+/* How many threads copy what a state of tensors on devices has in host memory. */
+static unsigned host_copy_width(const struct pipeline *p, const struct workers *workers)
+{
+    uint64_t bytes = p->image->body_bytes - min_u64(p->image->body_bytes, p->offload->bytes);
+
+    return bytes < HOST_COPY_ALONE_BYTES ? 1 : workers_count(workers) + 1;
+}
+
 void pipeline_defer_staging(struct pipeline *p, struct workers *workers,
                             void (*released)(void *context), void *context)
 {
     struct host_copy copy = {.p = p};
 
     if (p->offload != NULL && p->cow == NULL && !p->shares_pool) {
-        workers_run(workers, copy_host, &copy);
+        workers_run_limited(workers, host_copy_width(p, workers), copy_host, &copy);
         p->host_copied = true;
     }
     p->released = released;

@@ -25,6 +25,7 @@
  * a tensor may span several consecutive allocations. */
 struct device_allocation {
     int32_t device;
+    bool is_whole; /* there is memory at each of its addresses */
     uint64_t begin;
     uint64_t end;
 };

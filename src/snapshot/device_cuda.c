@@ -23,6 +23,7 @@ enum {
     CU_POINTER_ATTRIBUTE_MEMORY_TYPE = 2,
     CU_POINTER_ATTRIBUTE_IS_MANAGED = 8,
     CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL = 9,
+    CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE = 10,
     CU_POINTER_ATTRIBUTE_RANGE_START_ADDR = 11,
     CU_POINTER_ATTRIBUTE_RANGE_SIZE = 12,
     CU_POINTER_ATTRIBUTE_MAPPED = 13,
@@ -66,14 +67,18 @@ static enum sidestep_status cuda_find(struct device_driver *driver, uint64_t add
                                       struct device_allocation *range, struct sidestep_error *err)
 {
     struct cuda *cuda = cuda_from_driver(driver);
-    int attributes[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,    CU_POINTER_ATTRIBUTE_IS_MANAGED,
-                        CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
-                        CU_POINTER_ATTRIBUTE_RANGE_SIZE,     CU_POINTER_ATTRIBUTE_MAPPED};
-    unsigned type = 0, managed = 0, mapped = 0;
+    int attributes[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                        CU_POINTER_ATTRIBUTE_IS_MANAGED,
+                        CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+                        CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+                        CU_POINTER_ATTRIBUTE_RANGE_SIZE,
+                        CU_POINTER_ATTRIBUTE_MAPPED,
+                        CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE};
+    unsigned type = 0, managed = 0, mapped = 0, whole = 0;
     int device = -1;
     cu_device_pointer begin = 0;
     size_t bytes = 0;
-    void *data[] = {&type, &managed, &device, &begin, &bytes, &mapped};
+    void *data[] = {&type, &managed, &device, &begin, &bytes, &mapped, &whole};
 
     *range = (struct device_allocation){.device = -1};
     /* For ordinary host memory this succeeds and sets zeros. */
@@ -90,7 +95,9 @@ static enum sidestep_status cuda_find(struct device_driver *driver, uint64_t add
         return SIDESTEP_OK;
     if ((mapped & 0xff) == 0) /* addresses that are reserved without memory */
         return SIDESTEP_OK;
+    /* Only memory of cuMemAlloc() is fit for the old kind of IPC, and that has no holes. */
     *range = (struct device_allocation){.device = device >= 0 ? device : 0,
+                                        .is_whole = bytes != 0 && (whole & 0xff) != 0,
                                         .begin = bytes != 0 ? begin : address,
                                         .end = bytes != 0 ? begin + bytes : UINT64_MAX};
     return SIDESTEP_OK;

@@ -11,8 +11,11 @@
 
 #include "base/base.h"
 
+#define KNOWN_PAGE 4096u /* no page of a processor is smaller */
+
 bool devices_detect_driver(struct devices *devices)
 {
+    memset(devices->known, 0, sizeof(devices->known));
     if (devices->driver != NULL || devices->refused.status == SIDESTEP_EUNSUPPORTED)
         return devices->driver != NULL;
     devices->refused = (struct sidestep_error){0};
@@ -123,13 +126,47 @@ static enum sidestep_status check_host(uint64_t address, struct sidestep_error *
     return SIDESTEP_OK;
 }
 
+/* Allocators give memory to devices in parts of some MiB, and to the host in pages. */
+static struct device_allocation *known_place(struct devices *devices, uint64_t address,
+                                             bool on_device)
+{
+    return &devices->known[(address >> (on_device ? 21 : 12)) % DEVICES_KNOWN];
+}
+
+static bool contains(const struct device_allocation *range, uint64_t address, uint64_t bytes)
+{
+    return range->begin <= address && address < range->end && bytes <= range->end - address;
+}
+
+/* Was this memory found in this call?  Memory of the host: as far as its first page goes, which is
+ * all that is ever asked of it. */
+static bool is_known(struct devices *devices, uint64_t address, uint64_t bytes, int32_t *device)
+{
+    const struct device_allocation *range = known_place(devices, address, true);
+
+    if (range->device < 0 || !contains(range, address, bytes))
+        range = known_place(devices, address, false);
+    if (!contains(range, address, range->device >= 0 ? bytes : 1))
+        return false;
+    *device = range->device;
+    return true;
+}
+
+static void remember_host(struct devices *devices, uint64_t address)
+{
+    uint64_t page = address & ~(uint64_t)(KNOWN_PAGE - 1);
+
+    *known_place(devices, address, false) =
+        (struct device_allocation){.device = -1, .begin = page, .end = page + KNOWN_PAGE};
+}
+
 enum sidestep_status devices_locate(struct devices *devices, uint64_t address, uint64_t bytes,
                                     int32_t *device, struct sidestep_error *err)
 {
     struct device_allocation range;
 
     *device = -1;
-    if (bytes == 0)
+    if (bytes == 0 || is_known(devices, address, bytes, device))
         return SIDESTEP_OK;
     if (devices->driver == NULL)
         return devices->refused.status == SIDESTEP_OK
@@ -138,12 +175,18 @@ enum sidestep_status devices_locate(struct devices *devices, uint64_t address, u
     struct sidestep_error why = {0};
     if (devices->driver->ops->find(devices->driver, address, &range, &why) != SIDESTEP_OK)
         return locate_by_reading(address, &why, err);
-    if (range.device < 0)
-        return check_host(address, err);
+    if (range.device < 0) {
+        TRY(check_host(address, err));
+        remember_host(devices, address);
+        return SIDESTEP_OK;
+    }
     if (range.device >= DEVICE_MAX)
         return FAIL(err, SIDESTEP_EUNSUPPORTED, "device %d is beyond the limit of %d", range.device,
                     DEVICE_MAX);
-    TRY(check_extent(devices, address, bytes, range, err));
+    if (!range.is_whole || !contains(&range, address, bytes))
+        TRY(check_extent(devices, address, bytes, range, err));
+    if (range.is_whole)
+        *known_place(devices, address, true) = range;
     *device = range.device;
     return SIDESTEP_OK;
 }

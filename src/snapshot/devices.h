@@ -16,6 +16,8 @@
  * copy must not cross the end of a part. */
 #define DEVICES_MAX_PIN_BYTES ((uint64_t)16 << 30)
 
+#define DEVICES_KNOWN 64u
+
 struct device {
     void *context; /* retained; NULL: not opened */
     void *out;     /* sidestep's stream for copies from the device */
@@ -34,11 +36,15 @@ struct devices {
     const uint8_t *unpinnable; /* memory that could not be pinned; not tried again */
     uint64_t unpinnable_bytes;
     struct sidestep_error pin_refused; /* why it could not be pinned */
+    /* What devices_locate() has found in this call, each at a place that its address chooses:
+     * asking the driver for every tensor takes longer than to submit its copy. */
+    struct device_allocation known[DEVICES_KNOWN];
 };
 
-/* Detect whether the program has loaded a driver.  False with devices->refused.status set:
- * the driver cannot be used.  Call it at most once per call of the program, because the loader
- * searches all of its folders. */
+/* Detect whether the program has loaded a driver, and forget what is known of memory, which may
+ * have been freed.  False with devices->refused.status set: the driver cannot be used.  Call it at
+ * the beginning of a call of the program, and seldom more than once, because the loader searches
+ * all of its folders. */
 bool devices_detect_driver(struct devices *devices);
 void devices_close(struct devices *devices);
 

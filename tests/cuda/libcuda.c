@@ -186,6 +186,8 @@ static void tell(const struct memory *m, bool pinned, const uint8_t *address, in
         *(unsigned char *)data = m != NULL && m->managed;
     } else if (attribute == 9) {
         *(int *)data = m != NULL ? m->device : -2;
+    } else if (attribute == 10) {
+        *(unsigned char *)data = m != NULL && m->plain;
     } else if (attribute == 11) {
         *(uint64_t *)data = m != NULL ? (uint64_t)(uintptr_t)m->address : 0;
     } else if (attribute == 12) {

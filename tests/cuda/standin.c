@@ -133,7 +133,11 @@ static void *reserve(int device, size_t bytes, size_t mapped_bytes)
 
 static void *allocate(int device, size_t bytes)
 {
-    return map(device, bytes, SIZE_MAX, false);
+    pthread_mutex_lock(&the.lock);
+    void *address = map_memory(device, bytes, SIZE_MAX, false);
+    memory_at(address, 1)->plain = true;
+    pthread_mutex_unlock(&the.lock);
+    return address;
 }
 
 static void *allocate_managed(int device, size_t bytes)

@@ -35,6 +35,7 @@ struct memory {
     size_t mapped_bytes;
     int device;
     bool managed; /* the host may use it, too */
+    bool plain;   /* of cuMemAlloc() */
     bool to_come; /* allocated in stream order, and the stream is not there yet */
 };
 

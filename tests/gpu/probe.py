@@ -13,7 +13,7 @@ import torch
 
 OK, INVALID_VALUE, INVALID_HANDLE = 0, 1, 400
 REGISTERED, NOT_REGISTERED, IMPLICIT = 712, 713, 906
-TYPE, MANAGED, ORDINAL, BEGIN, SIZE, MAPPED = 2, 8, 9, 11, 12, 13
+TYPE, MANAGED, ORDINAL, OLD_IPC, BEGIN, SIZE, MAPPED = 2, 8, 9, 10, 11, 12, 13
 MIB = 1 << 20
 # A kernel that fails: it costs this process its context, and nothing else.
 TRAP = b".version 7.0\n.target sm_75\n.address_size 64\n.visible .entry t() { trap; }\n"
@@ -157,6 +157,7 @@ def attributes(driver, address):
     """What cuPointerGetAttributes says of it."""
     kinds = {TYPE: ctypes.c_uint, MANAGED: ctypes.c_uint, ORDINAL: ctypes.c_int}
     kinds.update({BEGIN: ctypes.c_uint64, SIZE: ctypes.c_size_t, MAPPED: ctypes.c_uint})
+    kinds[OLD_IPC] = ctypes.c_uint
     values = [kind(0) for kind in kinds.values()]
     result = driver.call(
         "cuPointerGetAttributes",
@@ -174,6 +175,7 @@ def attributes(driver, address):
         "offset": address - found[BEGIN] if found[SIZE] else None,
         "size": found[SIZE],
         "mapped": found[MAPPED] & 255,
+        "old_ipc": found[OLD_IPC] & 255,
     }
 
 
@@ -190,9 +192,10 @@ def ask_addresses(driver):
             "offset": None,
             "size": 0,
             "mapped": 0,
+            "old_ipc": 0,
         },
     )
-    one = {"result": OK, "type": 2, "managed": 0, "ordinal": 0, "mapped": 1}
+    one = {"result": OK, "type": 2, "managed": 0, "ordinal": 0, "mapped": 1, "old_ipc": 1}
     size = 4 * MIB
     memory = driver.device(size)
     yield "device memory", attributes(driver, memory), {**one, "offset": 0, "size": size}
@@ -200,12 +203,13 @@ def ask_addresses(driver):
     yield "its last byte", last, {**one, "offset": size - 1, "size": size}
     memory = driver.managed(size)
     managed = {**one, "type": "open", "managed": 1, "offset": 0, "size": size}
+    managed["old_ipc"] = 0
     yield "managed memory", attributes(driver, memory), managed
     memory = driver.pool(size)
-    pool = {**one, "offset": "open", "size": "open"}
+    pool = {**one, "offset": "open", "size": "open", "old_ipc": 0}
     yield "memory of a pool", attributes(driver, memory), pool
     memory = driver.reserved(2 * size)
-    whole = {**one, "offset": 0, "size": 2 * size}
+    whole = {**one, "offset": 0, "size": 2 * size, "old_ipc": 0}
     yield "a reservation, where it has memory", attributes(driver, memory), whole
     beyond = attributes(driver, memory + size)
     yield "a reservation, where it has none", {"mapped": beyond["mapped"]}, {"mapped": 0}

@@ -185,6 +185,38 @@ TEST(allocations_are_not_joined)
     end();
 }
 
+/* The driver is asked about allocations, not about tensors: an answer takes as long as a copy. */
+TEST(one_allocation_is_looked_up_once)
+{
+    static const int64_t large[] = {3072, 3072, 3071};
+    unsigned long calls;
+
+    begin_many(0, 0, large, 3); /* of 24 MB, which are remembered in parts of 2 MiB */
+    cuda->fail_calls("cuPointerGetAttributes", 64, 1, true);
+    expect_ok(save_many(1, &calls));
+    assert_int_equal(cuda->failed_calls(), 0);
+    cuda->fail_calls("", 0, 0, false);
+    expect_many(1);
+    end_many();
+}
+
+/* What was found in one call is not known in the next. */
+TEST(memory_that_was_freed_since_the_last_save_is_noticed)
+{
+    unsigned long calls;
+
+    begin_many(0, 0, uneven, 4);
+    expect_ok(save_many(1, &calls));
+    struct sidestep_state_dict *state = NULL;
+    assert_int_equal(sidestep_state_dict_new(&state, NULL), SIDESTEP_OK);
+    add_many(state, many.addresses);
+    cuda->free(many.memory);
+    assert_int_equal(start_state(state), SIDESTEP_EINVAL);
+    sidestep_state_dict_free(&state);
+    expect_no_problem();
+    end();
+}
+
 /* ---- refusals of the driver */
 
 TEST(rows_that_are_refused_are_copied_one_by_one)
