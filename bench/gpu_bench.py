@@ -118,33 +118,51 @@ class Trainer:
         }
 
 
-Save = Callable[[], Any]
+class Saves:
+    """Saves to one new directory after the other; at most two checkpoints exist."""
+
+    def __init__(self, folder: str, start: Callable[[str], Any]) -> None:
+        self.folder, self.start = folder, start
+        self.paths: list[str] = []
+
+    def begin(self) -> Any:
+        """Start one: what waits for it."""
+        self.paths.append(f"{self.folder}/{len(self.paths)}")
+        return self.start(self.paths[-1])
+
+    def end(self, handle: Any) -> None:
+        """Wait for it, and remove the one before."""
+        handle.result()
+        for path in self.paths[:-1]:
+            shutil.rmtree(path, ignore_errors=True)
 
 
-def lost_time(bench: Bench, trainer: Trainer, save: Save, name: str, **goals: Any) -> float:
+def lost_time(bench: Bench, trainer: Trainer, saves: Saves, name: str, **goals: Any) -> float:
     """Report the time of a save's call, and how much longer the steps took during which it ran."""
     one = statistics.median(bench.times(trainer.step))
-    save().result()
-    seconds = bench.timed(lambda: save().result())
+    saves.end(saves.begin())
+    seconds = bench.timed(lambda: saves.end(saves.begin()))
     steps = min(200, max(4, int(1.5 * seconds / one)))
-    plain = statistics.median(bench.times(lambda: [trainer.step() for _ in range(steps)]))
+    several = min(20, steps)
+    plain = statistics.median(bench.times(lambda: [trainer.step() for _ in range(several)]))
+    plain *= steps / several
     calls, losses = [], []
     for _ in range(bench.runs):
         trainer.step()
         bench.wait()
         began = time.perf_counter()
-        handle = save()
+        handle = saves.begin()
         calls.append(time.perf_counter() - began)
         for _ in range(steps):
             trainer.step()
         bench.wait()
         losses.append(time.perf_counter() - began - plain)
-        handle.result()
+        saves.end(handle)
     bench.say(f"{name}: call, seconds", calls, **goals)
     return bench.say(f"{name}: lost per checkpoint, seconds", losses, steps=steps, step_s=one)
 
 
-def slowdown(bench: Bench, trainer: Trainer, save: Save, copy_s: float) -> None:
+def slowdown(bench: Bench, trainer: Trainer, saves: Saves, copy_s: float) -> None:
     """Report how much longer forward and backward take if they run entirely during a copy."""
     one = statistics.median(bench.times(trainer.forward_and_backward))
     count = max(1, int(copy_s / 2 / one))
@@ -157,9 +175,9 @@ def slowdown(bench: Bench, trainer: Trainer, save: Save, copy_s: float) -> None:
     beside = []
     for _ in range(bench.runs):
         trainer.step()
-        handle = save()
+        handle = saves.begin()
         beside.append(bench.timed_on_stream(several) / plain)
-        handle.result()
+        saves.end(handle)
     bench.say("step beside a copy, of a plain one", beside, at_most=BESIDE)
 
 
@@ -187,30 +205,31 @@ def loads(bench: Bench, trainer: Trainer, path: str, size: int, link: float) -> 
     bench.say("load to the device, of the lesser of disk and link", lesser, at_least=OF_LESSER)
 
 
-def ours(bench: Bench, trainer: Trainer, path: str, size: int, link: float) -> float:
+def ours(bench: Bench, trainer: Trainer, folder: str, size: int, link: float) -> float:
     """Report all figures of sidestep; return the lost seconds per checkpoint."""
     import sidestep
 
     sidestep.fence_optimizers()
     handles: list[Any] = []
 
-    def save() -> Any:
+    def start(path: str) -> Any:
         handles.append(sidestep.async_save(trainer.state(), checkpoint_id=path, no_dist=True))
         return handles[-1]
 
+    saves = Saves(folder, start)
     trainer.step()
-    save().result()
+    saves.end(saves.begin())
     first = handles[0].progress()
     pinned = first.pool_bytes if not first.pageable else 0
     bench.say("first save", pool_s=first.pool_s, pinned_bytes=pinned, why_not=first.pin_reason)
-    loss = lost_time(bench, trainer, save, "sidestep", at_most=CALL_S)
+    loss = lost_time(bench, trainer, saves, "sidestep", at_most=CALL_S)
     copied = [handle.progress() for handle in handles[1:]]
     rates = [p.device_bytes / p.device_s for p in copied if p.device_s]
     bench.say("copy, bytes per second", rates, pageable=copied[-1].pageable)
     bench.say("copy, of the link", [rate / link for rate in rates], at_least=OF_LINK)
     copy_s = statistics.median(p.device_s for p in copied)
-    slowdown(bench, trainer, save, copy_s)
-    loads(bench, trainer, path, size, link)
+    slowdown(bench, trainer, saves, copy_s)
+    loads(bench, trainer, saves.paths[-1], size, link)
     sidestep.fence_optimizers(False)
     return loss
 
@@ -246,7 +265,7 @@ def stock_ways() -> dict[str, Callable[[], dict[str, Any]]]:
     }
 
 
-def stock(bench: Bench, trainer: Trainer, path: str, way: str) -> float | None:
+def stock(bench: Bench, trainer: Trainer, folder: str, way: str) -> float | None:
     """Report stock DCP saving in this way; return the lost seconds. None: this torch cannot do it."""
     import torch.distributed.checkpoint as dcp
 
@@ -255,11 +274,11 @@ def stock(bench: Bench, trainer: Trainer, path: str, way: str) -> float | None:
         options = stock_ways()[way]()
         stager = options.get("async_stager")
 
-        def save() -> Any:
+        def start(path: str) -> Any:
             found = dcp.async_save(trainer.state(), checkpoint_id=path, **options)
             return getattr(found, "upload_completion", found)
 
-        return lost_time(bench, trainer, save, f"stock, {way}")
+        return lost_time(bench, trainer, Saves(folder, start), f"stock, {way}")
     except Exception as error:  # of other people's code, of which there are many versions
         bench.say(f"stock, {way}", skipped=f"{type(error).__name__}: {error}"[:300])
         return None
@@ -319,7 +338,6 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--gib", default="4", help="sizes of the state in GiB, as 1,4,32")
     parser.add_argument("--tensors", type=int, default=300, help="number of tensors of the state")
-    parser.add_argument("--small", type=int, default=10000, help="also measure 1 GiB with so many; 0: no")
     parser.add_argument("--ways", default="default,pinned,shared,process", help="ways of stock DCP")
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=3600, help="start no case after this time")
@@ -333,14 +351,11 @@ def main(arguments: list[str] | None = None) -> None:
     if "process" in options.ways:
         join_alone()
     sizes = [int(float(text) * (1 << 30)) for text in options.gib.split(",")]
-    cases = [(size, options.tensors) for size in sizes]
-    if options.small:
-        cases.insert(1, (min(sizes[0], 1 << 30), options.small))
-    for size, tensors in cases:
+    for size in sizes:
         if bench.is_over():
-            bench.say("skipped", bytes=size, tensors=tensors, skipped="no time was left")
+            bench.say("skipped", bytes=size, tensors=options.tensors, skipped="no time was left")
             continue
-        measure(bench, size, tensors, [way for way in options.ways.split(",") if way])
+        measure(bench, size, options.tensors, [way for way in options.ways.split(",") if way])
         gc.collect()
         if options.device == "cuda":
             torch.cuda.empty_cache()

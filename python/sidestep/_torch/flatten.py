@@ -16,6 +16,8 @@ import sys
 from collections.abc import Iterable, Mapping, MutableMapping
 from typing import Any
 
+from .collecting import no_collection
+
 MAX_DEPTH = 64
 """Items of a path (SIDESTEP_MAX_PATH_ITEMS)."""
 
@@ -153,8 +155,9 @@ def flatten(state: Mapping[Any, Any], *, nested: bool = True) -> list[Leaf]:
     if not nested:
         return _unique([Leaf(str(key), (key,), value) for key, value in state.items()])
     flattener = _Flattener(old_rule=False)
-    flattener.add(state.items(), "", ())
-    return _unique(flattener.leaves)
+    with no_collection():
+        flattener.add(state.items(), "", ())
+        return _unique(flattener.leaves)
 
 
 def flatten_as_2_3(state: Mapping[Any, Any]) -> list[Leaf]:

@@ -551,6 +551,14 @@ class StateCache:
         Warns of objects that a load will refuse; ``strict_objects`` makes them an Error (EUNSAFE).
         Valid until the next call.  Raises the errors of `StateDict`.
         """
+        with no_collection():
+            state = self._known_or_new(leaves)
+        state.home = self
+        if state.refused:
+            _tell_of_refused(state.refused, strict_objects)
+        return state
+
+    def _known_or_new(self, leaves: Sequence[Leaf]) -> StateDict:
         late = fences.late_storages()
         for state in self._states:
             try:
@@ -565,9 +573,6 @@ class StateCache:
             state = StateDict(leaves, late=late)
         self._states = [state] + [other for other in self._states if other is not state]
         del self._states[self.LIMIT :]
-        state.home = self
-        if state.refused:
-            _tell_of_refused(state.refused, strict_objects)
         return state
 
 
