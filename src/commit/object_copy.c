@@ -52,6 +52,26 @@ static enum sidestep_status check_replaceable(const struct commit *commit,
     return SIDESTEP_OK;
 }
 
+/* Is what is there the one that alone may be replaced? The put of .metadata depends on what is
+ * there now. */
+static enum sidestep_status check_replaced(const struct commit *commit,
+                                           const struct object_copied *copied,
+                                           struct sidestep_error *err)
+{
+    char name[FILE_NAME_BYTES];
+    struct store_stat stat;
+
+    if (commit->previous == 0 || copied->replaces == NULL)
+        return SIDESTEP_OK;
+    file_name_format(FILE_NAME_MANIFEST, copied->replaces, 0, 0, name);
+    enum sidestep_status status = store_stat(commit->dir, name, &stat, err);
+    if (status != SIDESTEP_ENOTFOUND)
+        return status;
+    return FAIL(err, SIDESTEP_EEXISTS,
+                "'%s' is not replaced: it holds another checkpoint than save %s by now",
+                commit->path, copied->replaces);
+}
+
 /* Put the marker, and find out whether the store obeys conditions. Another copy of the checkpoint
  * may have put it, and still need it: that one this copy only renews. */
 static enum sidestep_status put_marker(struct commit *commit, struct sidestep_error *err)
@@ -149,6 +169,7 @@ enum sidestep_status object_copy_begin(struct commit *commit, const char *url,
     if (commit->previous != 0)
         was_read = referenced_files_read(commit->dir, FILE_NAME_METADATA, &objects->old);
     TRY(check_replaceable(commit, copied, was_read, err));
+    TRY(check_replaced(commit, copied, err));
     TRY(put_marker(commit, err));
     return has_shared_keys(copied) ? check_alone(commit, err) : SIDESTEP_OK;
 }

@@ -30,6 +30,7 @@ struct object_copied {
     const struct buffer *metadata; /* the content of .metadata */
     const struct buffer *manifest; /* empty: there is none */
     const struct buffer *index;    /* of chunks; empty: there is none */
+    const char *replaces;          /* the save id of what alone is replaced; NULL: any */
     bool replace;
 };
 

@@ -34,6 +34,7 @@ struct checkpoint_copy {
     /* Set by the caller of copy_run(). */
     struct sidestep_copy_options options;
     const char *source, *destination;
+    const char *replaces; /* the save id of what alone is replaced; NULL: any, by ${options} */
     struct store *from, *to;
     struct clock *clock;
     struct throttle *throttle; /* limits the writes; NULL: nothing does */

@@ -60,8 +60,8 @@ static enum sidestep_status begin(struct checkpoint_copy *c, struct sidestep_err
     uint8_t id[SAVE_ID_BYTES];
 
     TRY(make_id(c, id, err));
-    TRY(export_resume(&c->export, c->to, c->clock, c->destination, id, replace, is_of_checkpoint,
-                      err));
+    TRY(export_resume(&c->export, c->to, c->clock, c->destination, id, replace, c->replaces,
+                      is_of_checkpoint, err));
     c->dir = c->export.commit.dir;
     return remove_others(c, err);
 }

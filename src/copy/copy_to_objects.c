@@ -11,6 +11,7 @@ static enum sidestep_status begin(struct checkpoint_copy *c, struct sidestep_err
                                        .metadata = &c->metadata,
                                        .manifest = &c->manifest,
                                        .index = &c->index,
+                                       .replaces = c->replaces,
                                        .replace = (c->options.flags & SIDESTEP_COPY_REPLACE) != 0};
     c->commit = (struct commit){.store = c->to,
                                 .clock = c->clock,

@@ -77,9 +77,11 @@ enum sidestep_status export_begin(struct export *e, struct store *store, struct 
 
 enum sidestep_status export_resume(struct export *e, struct store *store, struct clock *clock,
                                    const char *path, const uint8_t id[SAVE_ID_BYTES], bool replace,
-                                   bool (*is_known)(const char *name), struct sidestep_error *err)
+                                   const char *replaces, bool (*is_known)(const char *name),
+                                   struct sidestep_error *err)
 {
-    *e = (struct export){.ops = &export_to_files, .replace = replace, .is_known = is_known};
+    *e = (struct export){
+        .ops = &export_to_files, .replace = replace, .replaces = replaces, .is_known = is_known};
     e->commit = (struct commit){.store = store,
                                 .clock = clock,
                                 .world_size = 1,

@@ -20,7 +20,8 @@ struct export
     struct commit commit;
     bool is_file; /* the destination is a file; else a directory */
     bool replace;
-    bool exists; /* the destination exists and is not an empty directory */
+    const char *replaces; /* the save id of the checkpoint that alone is replaced; NULL: any */
+    bool exists;          /* the destination exists and is not an empty directory */
     bool (*is_known)(const char *name);
     bool stays;       /* export_end() leaves what was not published, to be resumed */
     const char *head; /* the file whose appearance publishes the others, which are sealed before */
@@ -45,12 +46,14 @@ extern const struct export_ops export_to_files; /* export_to_files.c */
 enum sidestep_status export_begin(struct export *e, struct store *store, struct clock *clock,
                                   const char *path, bool is_file, bool replace,
                                   bool (*is_known)(const char *name), struct sidestep_error *err);
-/* The same for a directory of files with names of sidestep, so that it needs no second marker.  If
- * a dead process left the hidden directory of this ${id}, go on in it.  ELOCKED: a live one writes
- * to it.  export_end() leaves it if e->stays. */
+/* The same for a directory of files with names of sidestep, so that it needs no second marker.  It
+ * replaces only the checkpoint of the save ${replaces}, or, if that is NULL, any.  If a dead
+ * process left the hidden directory of this ${id}, go on in it.  ELOCKED: a live one writes to it.
+ * export_end() leaves it if e->stays. */
 enum sidestep_status export_resume(struct export *e, struct store *store, struct clock *clock,
                                    const char *path, const uint8_t id[SAVE_ID_BYTES], bool replace,
-                                   bool (*is_known)(const char *name), struct sidestep_error *err);
+                                   const char *replaces, bool (*is_known)(const char *name),
+                                   struct sidestep_error *err);
 /* Create a file: any in a directory; otherwise only e->commit.name.  e->head is set. */
 static inline enum sidestep_status export_create_file(struct export *e, const char *name,
                                                       uint32_t flags, struct store_file **file,

@@ -23,6 +23,22 @@ static bool is_replaceable(const struct export *e, struct store_dir *dir, const 
     return store_stat(dir, name, &stat, NULL) == SIDESTEP_OK && stat.kind == STORE_FILE;
 }
 
+/* Is the manifest among these names that of this save, and is there one? */
+static bool is_of_save(const struct name_list *names, const char *save_id)
+{
+    bool is_found = false;
+
+    for (size_t i = 0; i < names->count; i++) {
+        struct file_name parsed = file_name_parse(names->names[i]);
+        if (parsed.kind != FILE_NAME_MANIFEST)
+            continue;
+        if (strcmp(parsed.save_id, save_id) != 0)
+            return false;
+        is_found = true;
+    }
+    return is_found;
+}
+
 /* Check that all files in a directory are replaceable, if the export replaces it. ${*count}: their
  * number. */
 static enum sidestep_status check_names(const struct export *e, const char *name, size_t *count,
@@ -39,6 +55,10 @@ static enum sidestep_status check_names(const struct export *e, const char *name
             return FAIL(err, SIDESTEP_EEXISTS,
                         "'%s' is not replaced: it holds '%s', which no conversion makes",
                         e->commit.path, names.names[i]);
+    if (names.count != 0 && e->replace && e->replaces != NULL && !is_of_save(&names, e->replaces))
+        return FAIL(err, SIDESTEP_EEXISTS,
+                    "'%s' is not replaced: it holds another checkpoint than save %s by now",
+                    e->commit.path, e->replaces);
     return SIDESTEP_OK;
 }
 

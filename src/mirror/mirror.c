@@ -115,6 +115,8 @@ static enum sidestep_status copy(struct mirror_look *m, size_t i, const char *to
     bool replaces = mirror_replaces(m, m->entries[i].name); /* mirror_read() has allowed it */
     struct checkpoint_copy c = {.source = m->entries[i].path,
                                 .destination = to,
+                                .replaces =
+                                    replaces ? mirror_find(m, m->entries[i].name)->save_id : NULL,
                                 .from = m->near.store,
                                 .to = m->far.store,
                                 .clock = m->clock,

@@ -10,18 +10,19 @@
 
 #define FETCH_THREADS 8u /* a resume waits for it */
 
-/* Is the name taken at the near level by a checkpoint that the copy replaces? It is a damaged one
- * of the same save, or one that the run has left behind. */
-static bool replaces(const struct mirror_look *m, const struct sidestep_listed *far)
+/* The save id of the checkpoint of the near level that the copy replaces: a damaged one of the same
+ * save, or one that the run has left behind. NULL: there is none. */
+static const char *find_replaced(const struct mirror_look *m, const struct sidestep_listed *far)
 {
     for (size_t i = 0; i < m->count; i++) {
         const struct sidestep_listed *near = &m->entries[i];
         if (strcmp(near->name, far->name) != 0 || near->is_pinned || near->save_id == NULL)
             continue;
-        return strcmp(near->save_id, far->save_id) == 0 ||
-               (near->is_abandoned && near->run_id != NULL && strcmp(near->run_id, m->run_id) == 0);
+        bool is_left_behind =
+            near->is_abandoned && near->run_id != NULL && strcmp(near->run_id, m->run_id) == 0;
+        return is_left_behind || strcmp(near->save_id, far->save_id) == 0 ? near->save_id : NULL;
     }
-    return false;
+    return NULL;
 }
 
 /* Does the near level have it, as far as a listing tells? */
@@ -36,12 +37,14 @@ static enum sidestep_status copy_back(struct mirror_look *m, const struct sidest
                                       struct sidestep_error *err)
 {
     char to[COMMIT_PATH_BYTES];
+    const char *replaced = find_replaced(m, far);
     struct checkpoint_copy c = {.source = far->path,
                                 .destination = to,
+                                .replaces = replaced,
                                 .from = m->far.store,
                                 .to = m->near.store,
                                 .clock = m->clock,
-                                .options = {.flags = replaces(m, far) ? SIDESTEP_COPY_REPLACE : 0,
+                                .options = {.flags = replaced != NULL ? SIDESTEP_COPY_REPLACE : 0,
                                             .threads = FETCH_THREADS}};
     int length = snprintf(to, sizeof(to), "%.*s/%s", (int)object_url_trimmed(m->near.root),
                           m->near.root, far->name);

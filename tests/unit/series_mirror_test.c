@@ -368,6 +368,42 @@ TEST(saves_do_not_need_the_mirror)
 
 /* ---- refused */
 
+/* While a copy is written, somebody puts another checkpoint at its name. */
+static void put_another_there(void *context UNUSED, uint64_t done UNUSED, uint64_t total UNUSED)
+{
+    char command[480];
+
+    snprintf(command, sizeof(command),
+             "test -e '%s/aside' || (mv '%s' '%s/aside' && cp -r '%s' '%s')", scratch.path,
+             path_of(far, 1, ""), scratch.path, scratch_path(&scratch, "another"),
+             path_of(far, 1, ""));
+    assert_int_equal(system(command), 0);
+}
+
+TEST(what_comes_meanwhile_is_not_replaced)
+{
+    struct sidestep_mirror_report report = {0};
+    struct world loaded;
+
+    ASSERT_OK(try_open(near));
+    save_step(series, 1);
+    ASSERT_OK(sidestep_series_close(&series, &err));
+    world_fill(&world, 77);
+    ASSERT_OK(
+        sidestep_save(engine, scratch_path(&scratch, "another"), world.state, NULL, NULL, &err));
+    ASSERT_OK(truncate(path_of(far, 1, "/__0_0.distcp"), 5000));
+    to_mirror.on_progress = put_another_there;
+    ASSERT_OK(sidestep_mirror(near, far, &to_mirror, &report, &err));
+    assert_int_equal(report.sent_count, 0);
+    assert_int_equal(report.passed_count, 1);
+    assert_non_null(strstr(report.passed[0], "holds another checkpoint"));
+    sidestep_mirror_report_release(&report);
+    world_make(&loaded, 0, 1, WORLD_BY_ROWS, 1, true);
+    ASSERT_OK(sidestep_load(engine, path_of(far, 1, ""), loaded.state, NULL, NULL, &err));
+    assert_int_equal(world_check(&loaded, 77), 0);
+    world_free(&loaded);
+}
+
 TEST(a_mirror_of_another_run_is_refused)
 {
     ASSERT_OK(try_open(near));
