@@ -14,8 +14,10 @@
 
 static const char *style_of(const struct cli *cli, const struct cli_event *event)
 {
-    static const char *const bad[] = {"aborted", "load_failed", "delete_failed", "note_failed"};
-    static const char *const doubtful[] = {"unknown", "rejected", "skipped", "abandoned"};
+    static const char *const bad[] = {"aborted", "load_failed", "delete_failed", "note_failed",
+                                      "mirror_failed"};
+    static const char *const doubtful[] = {"unknown", "rejected", "skipped", "abandoned",
+                                           "not_mirrored"};
 
     if (!cli->color)
         return NULL;
@@ -77,6 +79,7 @@ static void print_event(const struct cli *cli, const struct cli_event *event)
     if (ranks >= 0)
         fprintf(cli->out, "  start %.0f, %.0f rank%s", start, ranks, ranks == 1 ? "" : "s");
     write_field(cli->out, " on ", cli_event_string(event, "host"));
+    write_field(cli->out, " from ", cli_event_string(event, "from"));
     write_cost(cli->out, event);
     write_field(cli->out, "  ", cli_event_string(event, "message"));
     fputc('\n', cli->out);

@@ -70,8 +70,8 @@ static char *make_absolute(const char *root)
     return memory_strdup(path);
 }
 
-struct event_log *event_log_open(const char *root, uint64_t incarnation, int32_t rank,
-                                 int32_t ranks)
+struct event_log *event_log_open(const char *root, const char *mirror, uint64_t incarnation,
+                                 int32_t rank, int32_t ranks)
 {
     struct event_log *log = memory_new(1, sizeof(*log));
 
@@ -87,6 +87,7 @@ struct event_log *event_log_open(const char *root, uint64_t incarnation, int32_t
         name_of_host(log->name, sizeof(log->name));
     log->root = memory_strdup(root);
     log->absolute = make_absolute(root);
+    log->mirror = mirror != NULL ? memory_strdup(mirror) : NULL;
     log->dir = log->root != NULL && log->absolute != NULL ? open_series_dir(root) : -1;
     log->fd = log->dir >= 0 ? open_file(log) : -1;
     if (log->fd >= 0)
@@ -104,6 +105,7 @@ void event_log_close(struct event_log *log)
     if (log->dir >= 0)
         (void)close(log->dir);
     free(log->absolute);
+    free(log->mirror);
     free(log->root);
     free(log);
 }
@@ -159,5 +161,6 @@ static bool is_in(const char *path, const char *root)
 
 bool event_log_covers(const struct event_log *log, const char *path)
 {
-    return is_in(path, log->root) || is_in(path, log->absolute);
+    return is_in(path, log->root) || is_in(path, log->absolute) ||
+           (log->mirror != NULL && is_in(path, log->mirror));
 }

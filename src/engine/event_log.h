@@ -22,6 +22,7 @@ struct event_log {
     struct event_log *next; /* for a list of the owner */
     char *root;             /* as the caller gave it */
     char *absolute;         /* the same, absolute */
+    char *mirror;           /* of the series; NULL: it has none */
     uint64_t incarnation;
     int dir; /* ROOT/.sidestep */
     int fd;
@@ -30,14 +31,15 @@ struct event_log {
     char name[80];
 };
 
-/* Open the log of this rank in the directory ${root}, which has a series.  ${ranks}: how many share
- * the space.  NULL: there can be none. */
-struct event_log *event_log_open(const char *root, uint64_t incarnation, int32_t rank,
-                                 int32_t ranks);
+/* Open the log of this rank in the directory ${root}, which has a series, with this ${mirror} or
+ * NULL.  ${ranks}: how many share the space.  NULL: there can be none. */
+struct event_log *event_log_open(const char *root, const char *mirror, uint64_t incarnation,
+                                 int32_t rank, int32_t ranks);
 void event_log_close(struct event_log *log);
 /* Append a line, without its line feed. */
 void event_log_write(struct event_log *log, const char *line);
-/* Is ${path} the root, or in it?  Paths of saves are absolute, others are as they were given. */
+/* Is ${path} the root or the mirror, or in one of them?  Paths of saves are absolute, others are as
+ * they were given. */
 bool event_log_covers(const struct event_log *log, const char *path);
 
 #endif

@@ -43,9 +43,10 @@ void events_close(struct events *events)
     lock_destroy(&events->lock);
 }
 
-void events_begin_log(struct events *events, const char *root, uint64_t incarnation, int32_t ranks)
+void events_begin_log(struct events *events, const char *root, const char *mirror,
+                      uint64_t incarnation, int32_t ranks)
 {
-    struct event_log *log = event_log_open(root, incarnation, events->rank, ranks);
+    struct event_log *log = event_log_open(root, mirror, incarnation, events->rank, ranks);
 
     if (log == NULL)
         return;

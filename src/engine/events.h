@@ -28,9 +28,10 @@ enum sidestep_status events_open(struct events *events,
                                  const struct sidestep_engine_options *options, int32_t rank,
                                  struct sidestep_error *err);
 void events_close(struct events *events);
-/* From now on also keep what concerns the series in ${root}, if it is a directory.  Ends with
- * events_end_log(). */
-void events_begin_log(struct events *events, const char *root, uint64_t incarnation, int32_t ranks);
+/* From now on also keep what concerns the series in ${root}, if it is a directory, and its
+ * ${mirror}; NULL: it has none.  Ends with events_end_log(). */
+void events_begin_log(struct events *events, const char *root, const char *mirror,
+                      uint64_t incarnation, int32_t ranks);
 void events_end_log(struct events *events, const char *root);
 bool events_is_enabled(struct events *events);
 /* A text for ${fields}, which may be a path of any bytes: what is not UTF-8 becomes U+FFFD.  The

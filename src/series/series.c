@@ -146,7 +146,9 @@ static void begin_events(struct sidestep_series *series)
 
     if (engine_find_store(engine, series->root, &store, NULL) == SIDESTEP_OK &&
         store == store_posix())
-        events_begin_log(&engine->events, series->root, series->incarnation, engine->comm.size);
+        events_begin_log(&engine->events, series->root,
+                         series->mirror != NULL ? series->mirror->root : NULL, series->incarnation,
+                         engine->comm.size);
     (void)gethostname(host, sizeof(host) - 1);
     events_emit(&engine->events, "opened",
                 json_pack("{s:o, s:s, s:I, s:i, s:o, s:I}", "path", events_text(series->root),
@@ -154,6 +156,7 @@ static void begin_events(struct sidestep_series *series)
                           "ranks", (int)engine->comm.size, "host", events_text(host), "pid",
                           (json_int_t)getpid()));
     series->is_open = true;
+    series_let_mirror_begin(series);
 }
 
 static void end_events(struct sidestep_series *series)

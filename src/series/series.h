@@ -85,6 +85,7 @@ struct sidestep_series {
         struct lock lock LOCK_KIND(SERIES);
         struct lock_condition changed;
         struct sidestep_save *to_mirror GUARDED_BY(&lock); /* the mirror's reference; or NULL */
+        bool mirror_begins GUARDED_BY(&lock);
         bool mirror_stops GUARDED_BY(&lock);
         int64_t mirrored_step GUARDED_BY(&lock); /* all up to here that are to be sent, are; -1 */
         /* The pruner's references, in order. */
@@ -207,6 +208,8 @@ enum sidestep_status series_mirror_claim(struct sidestep_series *series,
                                          struct sidestep_error *err);
 enum sidestep_status series_start_mirror(struct sidestep_series *series,
                                          struct sidestep_error *err);
+/* The series is open, and its log of events, too: the thread may look. */
+void series_let_mirror_begin(struct sidestep_series *series);
 /* Let the thread wait for ${save}, and send what is committed then. */
 void series_notify_mirror(struct sidestep_series *series, struct sidestep_save *save);
 /* Why the near level must keep it for the mirror; NULL: it need not. */

@@ -169,7 +169,8 @@ static void emit_outcome(struct sidestep_series *series, enum sidestep_status st
         events_emit(events, "deleted", json_pack("{s:o}", "path", events_text(report->removed[i])));
     for (size_t i = 0; i < report->passed_count && report->sent_count != 0; i++)
         events_emit(events, "not_mirrored",
-                    json_pack("{s:o}", "message", events_text(report->passed[i])));
+                    json_pack("{s:o, s:o}", "path", events_text(series->mirror->root), "message",
+                              events_text(report->passed[i])));
     if (status != SIDESTEP_OK)
         events_emit(events, "mirror_failed",
                     json_pack("{s:o, s:o}", "path", events_text(series->mirror->root), "message",
@@ -194,6 +195,22 @@ static enum sidestep_status look(struct sidestep_series *series, bool is_last)
         series_prune_once(series);
     sidestep_mirror_report_release(&report);
     return status;
+}
+
+void series_let_mirror_begin(struct sidestep_series *series)
+{
+    lock_acquire(&series->shared.lock);
+    series->shared.mirror_begins = true;
+    lock_wake_all(&series->shared.changed);
+    lock_release(&series->shared.lock);
+}
+
+static void await_begin(struct sidestep_series *series)
+{
+    lock_acquire(&series->shared.lock);
+    while (!series->shared.mirror_begins && !series->shared.mirror_stops)
+        lock_wait(&series->shared.lock, &series->shared.changed);
+    lock_release(&series->shared.lock);
 }
 
 /* Wait for a save, for ${retry_ns} (0: for ever), or for the end. True: it ends. */
@@ -224,6 +241,7 @@ static void *mirror_main(void *argument)
     uint64_t retry_ns = 0;
     bool stops = false;
 
+    await_begin(series);
     while (!stops) { /* the first look sends what an earlier incarnation has left */
         enum sidestep_status status = look(series, false);
         retry_ns =
@@ -322,8 +340,8 @@ enum sidestep_status series_fetch(struct sidestep_series *series, int64_t newer_
         err));
     if (*step >= 0)
         events_emit(&series->engine->events, "fetched",
-                    json_pack("{s:I, s:o}", "step", (json_int_t)*step, "from",
-                              events_text(series->mirror->root)));
+                    json_pack("{s:o, s:I, s:o}", "path", events_text(series->root), "step",
+                              (json_int_t)*step, "from", events_text(series->mirror->root)));
     return SIDESTEP_OK;
 }
 

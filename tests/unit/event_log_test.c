@@ -49,7 +49,7 @@ static void make_root(void)
 /* A log whose files are full after a few lines. */
 static struct event_log *open_small(int32_t rank)
 {
-    struct event_log *log = event_log_open(scratch.path, 7, rank, 2);
+    struct event_log *log = event_log_open(scratch.path, NULL, 7, rank, 2);
 
     assert_non_null(log);
     log->limit = 4 * sizeof(LINE);
@@ -119,13 +119,13 @@ TEST(a_link_or_a_fifo_is_left_alone)
     assert_non_null(file);
     fclose(file);
     assert_int_equal(symlink(target, path_of("events.rank-0")), 0);
-    assert_null(event_log_open(scratch.path, 1, 0, 1));
+    assert_null(event_log_open(scratch.path, NULL, 1, 0, 1));
     assert_int_equal(unlink(path_of("events.rank-0")), 0);
     assert_int_equal(link(target, path_of("events.rank-0")), 0);
-    assert_null(event_log_open(scratch.path, 1, 0, 1));
+    assert_null(event_log_open(scratch.path, NULL, 1, 0, 1));
     assert_int_equal(unlink(path_of("events.rank-0")), 0);
     assert_int_equal(mkfifo(path_of("events.rank-0"), 0666), 0);
-    assert_null(event_log_open(scratch.path, 1, 0, 1));
+    assert_null(event_log_open(scratch.path, NULL, 1, 0, 1));
     struct sidestep_series *series = open_with(NULL);
     save_step(series, 1);
     close_series(&series);
@@ -144,7 +144,7 @@ TEST(a_relative_root_covers_its_saves)
     snprintf(save, sizeof(save), "%s/step-1", absolute);
     for (size_t i = 0; i < ARRAY_LENGTH(places); i++) {
         assert_int_equal(chdir(places[i]), 0);
-        struct event_log *log = event_log_open(i == 0 ? scratch.path : absolute + 1, 1, 0, 1);
+        struct event_log *log = event_log_open(i == 0 ? scratch.path : absolute + 1, NULL, 1, 0, 1);
         assert_int_equal(fchdir(here), 0);
         assert_non_null(log);
         assert_true(event_log_covers(log, save));

@@ -366,6 +366,57 @@ TEST(saves_do_not_need_the_mirror)
     assert_false(is_at(near, 5) || is_at(near, 10));
 }
 
+/* ---- what is told */
+
+/* Is there a line with both words in the log of the series at ${root}? */
+static bool is_told(const char *root, const char *event, const char *word)
+{
+    char line[4096], path[256];
+    bool is_told = false;
+
+    snprintf(path, sizeof(path), "%s/.sidestep/events.rank-0", root);
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    while (fgets(line, sizeof(line), f) != NULL)
+        is_told |= strstr(line, event) != NULL && strstr(line, word) != NULL;
+    fclose(f);
+    return is_told;
+}
+
+/* Also what the first look does; and nothing of it is in the log of another series. */
+TEST(what_the_mirror_gets_is_in_the_log)
+{
+    struct sidestep_series *other = NULL;
+    struct sidestep_series_options alone = SIDESTEP_SERIES_OPTIONS_INIT;
+
+    ASSERT_OK(sidestep_series_open(engine, near, &alone, &series, &err));
+    for (uint64_t step = 1; step <= 3; step++)
+        save_step(series, step);
+    ASSERT_OK(sidestep_series_close(&series, &err));
+    ASSERT_OK(sidestep_series_open(engine, scratch_path(&scratch, "other"), &alone, &other, &err));
+    far_keep.keep_last = 1;
+    to_mirror.retention = &far_keep;
+    ASSERT_OK(try_open(near));
+    await(far, 3);
+    reopen(near);
+    save_step(series, 4);
+    reopen(near);
+    assert_true(is_told(near, "\"mirrored\"", path_of(far, 3, "")));
+    assert_true(is_told(near, "\"deleted\"", path_of(far, 3, "")));
+    assert_true(is_told(near, "\"not_mirrored\"", path_of(near, 2, "")));
+    flip(path_of(near, 4, "/__0_0.distcp"), 5000);
+    expect_resume(4);
+    assert_true(is_told(near, "\"fetched\"", far));
+    take_away();
+    save_step(series, 5);
+    assert_int_not_equal(sidestep_series_close(&series, &err), SIDESTEP_OK);
+    assert_true(is_told(near, "\"mirror_failed\"", far));
+    bring_back();
+    assert_false(is_told(scratch_path(&scratch, "other"), "mirror", ""));
+    assert_false(is_told(scratch_path(&scratch, "other"), "fetched", ""));
+    ASSERT_OK(sidestep_series_close(&other, &err));
+}
+
 /* ---- refused */
 
 /* While a copy is written, somebody puts another checkpoint at its name. */
