@@ -116,7 +116,7 @@ static enum sidestep_status missing_argument(struct parser *parser, const struct
                          command_prefix(parser->cli), option->name, option->argument);
 }
 
-/* "--name", "--name=argument", or "--name argument". */
+/* "--name", "--name=argument", or, if the argument is not optional, "--name argument". */
 static enum sidestep_status parse_long(struct parser *parser, const char *text)
 {
     const char *equals = strchr(text, '=');
@@ -131,7 +131,7 @@ static enum sidestep_status parse_long(struct parser *parser, const char *text)
         free(name);
         return status;
     }
-    if (option->argument == NULL) {
+    if (option->argument == NULL || (option->optional && argument == NULL)) {
         if (argument != NULL)
             return cli_error_set(parser->err, SIDESTEP_EINVAL,
                                  "%s: option '--%s' takes no argument", command_prefix(parser->cli),
@@ -140,7 +140,7 @@ static enum sidestep_status parse_long(struct parser *parser, const char *text)
     }
     if (argument == NULL)
         argument = next_argument(parser);
-    if (argument == NULL)
+    if (argument == NULL || (option->optional && argument[0] == '\0'))
         return missing_argument(parser, option);
     return take_option(parser, option, argument);
 }

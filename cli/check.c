@@ -9,6 +9,7 @@
 #include "format_units.h"
 #include "health.h"
 #include "json.h"
+#include "levels.h"
 #include "output.h"
 #include "parse_units.h"
 #include "verify_path.h"
@@ -25,6 +26,10 @@ static void json_look(struct cli_json *json, const struct cli_health_look *look)
 
     cli_json_open(json, NULL, '{');
     cli_json_text(json, "root", look->root);
+    if (look->level != NULL) {
+        cli_json_text(json, "level", look->level);
+        cli_json_text(json, "place", look->place);
+    }
     cli_json_text(json, "status", cli_health_name(cli_health_of(look)));
     cli_json_text(json, "newest", look->newest);
     cli_json_known(json, "step", look->step >= 0, look->step);
@@ -44,14 +49,14 @@ static void json_look(struct cli_json *json, const struct cli_health_look *look)
     cli_json_close(json, '}');
 }
 
-static void print_json(const struct cli *cli, const struct cli_health_look *looks,
+static void print_json(const struct cli *cli, const struct cli_health_look *looks, size_t count,
                        enum cli_health worst)
 {
     struct cli_json json = cli_json_begin(cli->out);
 
     cli_json_text(&json, "status", cli_health_name(worst));
     cli_json_open(&json, "roots", '[');
-    for (size_t i = 0; i < cli->operand_count; i++)
+    for (size_t i = 0; i < count; i++)
         json_look(&json, &looks[i]);
     cli_json_close(&json, ']');
     cli_json_end(&json);
@@ -71,7 +76,9 @@ static void print_look(FILE *out, const struct cli_health_look *look)
 {
     char age[CLI_FORMAT_UNITS_BYTES];
 
-    write_text(out, look->root);
+    if (look->level != NULL)
+        fprintf(out, "%s ", look->level);
+    write_text(out, look->place);
     fputs(": ", out);
     for (size_t i = 0; i < look->finding_count; i++) {
         fputs(i != 0 ? "; " : "", out);
@@ -98,6 +105,8 @@ static void print_look(FILE *out, const struct cli_health_look *look)
 static void print_label(const struct cli *cli, const struct cli_health_look *look, const char *what)
 {
     fputs(" '", cli->out);
+    if (look->level != NULL)
+        fprintf(cli->out, "%s ", look->level);
     for (const char *at = look->root; cli->operand_count > 1 && *at != '\0'; at++)
         fputc(*at == '\'' || *at == '=' || *at == '|' || (unsigned char)*at < 0x20 ? '_' : *at,
               cli->out);
@@ -120,7 +129,7 @@ static void print_values(const struct cli *cli, const struct cli_health_look *lo
     fprintf(cli->out, "%" PRIu64 "B", look->bytes);
 }
 
-static void print_line(const struct cli *cli, const struct cli_health_look *looks,
+static void print_line(const struct cli *cli, const struct cli_health_look *looks, size_t count,
                        const struct cli_health_limits *limits, enum cli_health worst)
 {
     static const enum cli_health worst_first[] = {CLI_HEALTH_CRITICAL, CLI_HEALTH_UNKNOWN,
@@ -129,7 +138,7 @@ static void print_line(const struct cli *cli, const struct cli_health_look *look
 
     fprintf(cli->out, "SIDESTEP %s - ", cli_health_name(worst));
     for (size_t level = 0; level < sizeof(worst_first) / sizeof(worst_first[0]); level++)
-        for (size_t i = 0; i < cli->operand_count; i++) {
+        for (size_t i = 0; i < count; i++) {
             if (cli_health_of(&looks[i]) != worst_first[level])
                 continue;
             fputs(is_first ? "" : "; ", cli->out);
@@ -137,7 +146,7 @@ static void print_line(const struct cli *cli, const struct cli_health_look *look
             print_look(cli->out, &looks[i]);
         }
     fputs(" |", cli->out);
-    for (size_t i = 0; i < cli->operand_count; i++)
+    for (size_t i = 0; i < count; i++)
         print_values(cli, &looks[i], limits);
     fputc('\n', cli->out);
 }
@@ -166,22 +175,21 @@ static int parse_limits(const struct cli *cli, struct cli_health_limits *limits)
 
 int cli_check_run(const struct cli *cli)
 {
-    static struct cli_health_look looks[CLI_MAX_GIVEN_OPERANDS];
+    static struct cli_health_look looks[CLI_HEALTH_MAX_LOOKS];
     struct cli_health_limits limits;
     enum cli_health worst = CLI_HEALTH_OK;
 
-    if (parse_limits(cli, &limits) != 0)
+    if (parse_limits(cli, &limits) != 0 || cli_levels_check_options(cli) != 0)
         return CLI_EXIT_STATUS_UNKNOWN;
     cli_interrupt_watch();
-    for (size_t i = 0; i < cli->operand_count; i++) {
-        cli_health_look(cli, cli->operands[i], &limits, &looks[i]);
+    size_t count = cli_health_look_all(cli, &limits, looks);
+    for (size_t i = 0; i < count; i++)
         worst = cli_health_worse(worst, cli_health_of(&looks[i]));
-    }
     if (cli_has_option(cli, CLI_OPTION_JSON))
-        print_json(cli, looks, worst);
+        print_json(cli, looks, count, worst);
     else
-        print_line(cli, looks, &limits, worst);
-    for (size_t i = 0; i < cli->operand_count; i++)
+        print_line(cli, looks, count, &limits, worst);
+    for (size_t i = 0; i < count; i++)
         cli_health_release(&looks[i]);
     return (int)worst;
 }

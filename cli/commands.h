@@ -68,6 +68,7 @@ enum cli_option_id {
     CLI_OPTION_EVERY,
     CLI_OPTION_FOLLOW,
     CLI_OPTION_RATE,
+    CLI_OPTION_MIRROR,
     CLI_OPTION_COUNT
 };
 
@@ -78,6 +79,14 @@ enum cli_option_id {
 #define CLI_MAX_PARAGRAPHS 4
 #define CLI_MAX_COMMAND_OPTIONS 15
 
+/* The option of the commands that look at both levels: see levels.h. */
+#define CLI_MIRROR_OPTION(what)                                                                    \
+    {                                                                                              \
+        .id = CLI_OPTION_MIRROR, .name = "mirror", .argument = "PLACE", .optional = true,          \
+        .text = what " PLACE is its path or URL. Default: the mirror that ROOT remembers, which "  \
+                     "its run has recorded there."                                                 \
+    }
+
 struct cli_option {
     enum cli_option_id id;
     char letter;          /* "-a"; 0: none */
@@ -85,6 +94,7 @@ struct cli_option {
     bool many;            /* may be given several times: see cli_option_values() */
     const char *name;     /* "all" for "--all"; NULL ends a list */
     const char *argument; /* "WHEN"; NULL: the option takes none */
+    bool optional;        /* "--name" or "--name=argument"; no next word is its argument */
     const char *choices[CLI_MAX_CHOICES];
     bool more_choices; /* there are others, which the command parses */
     const char *text;

@@ -39,9 +39,13 @@ const struct cli_command cli_command_ls = {
             "checkpoints share; small_files and small_bytes are parts of files and bytes; layout "
             "is the program that uses this form; reason says why a "
             "resume does not choose it, and is null only if it is committed or complete; target is "
-            "the checkpoint that a save makes or made.",
+            "the checkpoint that a save makes or made. With --mirror also level (near, mirror, "
+            "both), and beside checkpoints: mirror, its path, and outdated: the run went on "
+            "elsewhere.",
     .options =
         {{.id = CLI_OPTION_ALL, .letter = 'a', .name = "all", .text = "List foreign entries, too."},
+         CLI_MIRROR_OPTION("List the mirror of ROOT, too: at which level each checkpoint is (near, "
+                           "mirror or both), and how far the mirror is behind."),
          CLI_END_OPTIONS},
     .exits = CLI_EXIT_NOT_FOUND | CLI_EXIT_PERMISSION,
     .run = cli_ls_run,
@@ -119,11 +123,15 @@ const struct cli_command cli_command_latest = {
          "The path is printed unchanged. Only on a terminal, its control characters are escaped."},
     .json = "{\"path\",\"step\",\"saved_at\",\"age_seconds\",\"layout\",\"passed_over\":["
             "{\"path\",\"step\",\"state\",\"reason\"}]}; unknown values are null; saved_at is RFC "
-            "3339, UTC; passed_over is newest first; state and layout are those of 'sidestep ls'.",
+            "3339, UTC; passed_over is newest first; state and layout are those of 'sidestep ls'. "
+            "With --mirror also level: near or mirror.",
     .options = {{.id = CLI_OPTION_VERIFY,
                  .name = "verify",
                  .text = "Read everything and check every byte against its checksum. An interrupt "
                          "stops it soon."},
+                CLI_MIRROR_OPTION("Look at ROOT and at its mirror, and print the one that a resume "
+                                  "takes, of ROOT if both have it. A mirror that cannot be read is "
+                                  "an error."),
                 CLI_END_OPTIONS},
     .exits = CLI_EXIT_DAMAGE | CLI_EXIT_UNSUPPORTED | CLI_EXIT_NOT_FOUND | CLI_EXIT_PERMISSION |
              CLI_EXIT_INTERRUPTED,
@@ -169,6 +177,8 @@ const struct cli_command cli_command_verify = {
                  .name = "threads",
                  .argument = "N",
                  .text = "Read and hash with N threads; the default depends on the machine."},
+                CLI_MIRROR_OPTION("PATH is a root: verify what is there and what is at its "
+                                  "mirror."),
                 CLI_END_OPTIONS},
     .exits = CLI_EXIT_DAMAGE | CLI_EXIT_UNCOMMITTED | CLI_EXIT_NOT_FOUND | CLI_EXIT_PERMISSION |
              CLI_EXIT_INTERRUPTED,
@@ -301,10 +311,13 @@ const struct cli_command cli_command_check = {
          "read. Warning: a checkpoint is damaged or was set aside; fewer are kept than --min-kept; "
          "the file system has less space than the newest checkpoint takes; a killed save was not "
          "removed for a day. A save under way, and one that a preemption killed, are no finding."},
-    .json = "{\"status\",\"roots\":[{\"root\",\"status\",\"newest\",\"step\",\"saved_at\","
-            "\"age_seconds\",\"kept\",\"bytes\",\"free_bytes\",\"findings\":[{\"status\","
-            "\"message\"}]}]}; a status is OK, WARNING, CRITICAL or UNKNOWN; findings are worst "
-            "first; unknown values are null; saved_at is RFC 3339, UTC.",
+    .json =
+        "{\"status\",\"roots\":[{\"root\",\"status\",\"newest\",\"step\",\"saved_at\","
+        "\"age_seconds\",\"kept\",\"bytes\",\"free_bytes\",\"findings\":[{\"status\","
+        "\"message\"}]}]}; a status is OK, WARNING, CRITICAL or UNKNOWN; findings are worst "
+        "first; unknown values are null; saved_at is RFC 3339, UTC. With --mirror, roots has two "
+        "entries for each ROOT, with level (near, mirror) and place, the path that was looked "
+        "at.",
     .options = {{.id = CLI_OPTION_MAX_AGE,
                  .name = "max-age",
                  .argument = "TIME",
@@ -322,6 +335,9 @@ const struct cli_command cli_command_check = {
                      "Read and check every byte: of no checkpoint (structure, the default), of the "
                      "newest, of the newest and one other (sample; another one each hour), or of "
                      "all."},
+                CLI_MIRROR_OPTION("Demand the same of the mirror of each ROOT: a mirror that lags "
+                                  "more than --max-age is critical, one that cannot be read is "
+                                  "unknown."),
                 CLI_END_OPTIONS},
     .exits = CLI_EXIT_MONITOR,
     .run = cli_check_run,
@@ -339,7 +355,8 @@ const struct cli_command cli_command_metrics = {
          "call. No value is kept from an earlier one, and a checkpoint that was deleted has no "
          "series. A root that cannot be listed has sidestep_up 0, and no other values but "
          "sidestep_health.",
-         "The labels are root and state. There are about 20 series for each root, whatever the "
+         "The labels are root and state, with --mirror also level. There are about 20 series for "
+         "each root, whatever the "
          "number of ranks and checkpoints."},
     .json = "The output is the same as without --json; errors are JSON.",
     .options = {{.id = CLI_OPTION_OUT,
@@ -348,6 +365,8 @@ const struct cli_command cli_command_metrics = {
                  .argument = "FILE",
                  .text = "Write to FILE instead, by a rename: whoever reads it finds all of the "
                          "old text or all of the new."},
+                CLI_MIRROR_OPTION("Print the same of the mirror of each ROOT, with the label level "
+                                  "(near, mirror). One that cannot be read has sidestep_up 0."),
                 CLI_END_OPTIONS},
     .exits = CLI_EXIT_SPACE,
     .run = cli_metrics_run,

@@ -19,6 +19,7 @@ static const char find_command_head[] = "    for ((i = 1; i < COMP_CWORD; i++));
 
 static const char find_command_tail[] =
     ") [[ ${COMP_WORDS[i+1]} == = ]] && ((i++)); ((i++)) ;;\n"
+    "        =) ((i++)) ;;\n"
     "        -?*) ;;\n"
     "        *) if [[ -z $command ]]; then command=${COMP_WORDS[i]}; else ((operands++)); fi ;;\n"
     "        esac\n"
@@ -38,7 +39,7 @@ static void print_option_words(FILE *out, const struct cli_option *options)
 static void print_argument_case(FILE *out, const struct cli_option *options)
 {
     for (const struct cli_option *option = options; option->name != NULL; option++) {
-        if (option->argument == NULL)
+        if (option->argument == NULL || option->optional)
             continue;
         fprintf(out, "    --%s", option->name);
         if (option->letter != 0)
@@ -54,7 +55,7 @@ static void print_argument_pattern(FILE *out, const struct cli_option *options,
                                    const char **separator)
 {
     for (const struct cli_option *option = options; option->name != NULL; option++) {
-        if (option->argument == NULL)
+        if (option->argument == NULL || option->optional)
             continue;
         fprintf(out, "%s--%s", *separator, option->name);
         if (option->letter != 0)

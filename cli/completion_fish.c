@@ -14,7 +14,7 @@ static void print_options(FILE *out, const struct cli_option *options, const cha
         if (option->letter != 0)
             fprintf(out, " -s %c", option->letter);
         fprintf(out, " -l %s", option->name);
-        if (option->argument != NULL) {
+        if (option->argument != NULL && !option->optional) {
             fputs(" -x -a '", out);
             cli_completion_choices(out, option);
             fputs("'", out);

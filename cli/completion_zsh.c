@@ -6,7 +6,7 @@
 static void print_options(FILE *out, const struct cli_option *options, const char *indent)
 {
     for (const struct cli_option *option = options; option->name != NULL; option++) {
-        const char *equals = option->argument != NULL ? "=" : "";
+        const char *equals = option->argument == NULL ? "" : option->optional ? "=-" : "=";
 
         if (option->hidden)
             continue;
@@ -18,7 +18,7 @@ static void print_options(FILE *out, const struct cli_option *options, const cha
         cli_completion_short_text(out, option->text, "[]\\");
         fputs("]", out);
         if (option->argument != NULL) {
-            fprintf(out, ":%s:(", option->argument);
+            fprintf(out, option->optional ? "::%s:(" : ":%s:(", option->argument);
             cli_completion_choices(out, option);
             fputs(")", out);
         }

@@ -3,6 +3,7 @@
 #include "health.h"
 
 #include "format_units.h"
+#include "levels.h"
 #include "memory.h"
 #include "verify_path.h"
 
@@ -126,7 +127,7 @@ static void judge_space(struct cli_health_look *look)
     struct statvfs space;
     char has[CLI_FORMAT_UNITS_BYTES], needs[CLI_FORMAT_UNITS_BYTES];
 
-    if (statvfs(look->root, &space) != 0) /* an object store */
+    if (statvfs(look->place, &space) != 0) /* an object store */
         return;
     look->has_space = true;
     look->free_bytes = (uint64_t)space.f_bavail * space.f_frsize;
@@ -156,7 +157,7 @@ static void look_for_newest(struct cli_health_look *look, const struct cli_healt
 
     options.cancel = cli_interrupt_flag();
     enum sidestep_status status =
-        sidestep_find_latest(look->root, reads ? SIDESTEP_VERIFY_READ : SIDESTEP_VERIFY_STRUCTURE,
+        sidestep_find_latest(look->place, reads ? SIDESTEP_VERIFY_READ : SIDESTEP_VERIFY_STRUCTURE,
                              &options, &report, &err);
     if (status == SIDESTEP_OK) {
         look->newest = cli_memory_copy(report.path, strlen(report.path));
@@ -219,15 +220,13 @@ static void verify_older(const struct cli *cli, struct cli_health_look *look,
     }
 }
 
-void cli_health_look(const struct cli *cli, const char *root,
-                     const struct cli_health_limits *limits, struct cli_health_look *look)
+static void look_at(const struct cli *cli, const struct cli_health_limits *limits,
+                    struct cli_health_look *look)
 {
     struct sidestep_list list = {0};
     struct sidestep_error err = {0};
 
-    *look = (struct cli_health_look){
-        .root = root, .step = -1, .saved_at = -1, .now = (int64_t)time(NULL)};
-    look->is_up = sidestep_list_root(root, &list, &err) == SIDESTEP_OK;
+    look->is_up = sidestep_list_root(look->place, &list, &err) == SIDESTEP_OK;
     if (!look->is_up)
         find(look, CLI_HEALTH_UNKNOWN, "%s", err.message);
     look_for_newest(look, limits);
@@ -248,8 +247,56 @@ void cli_health_look(const struct cli *cli, const char *root,
     sidestep_list_release(&list);
 }
 
+static struct cli_health_look begin(const char *root, const char *level)
+{
+    return (struct cli_health_look){.root = root,
+                                    .level = level,
+                                    .place = root,
+                                    .step = -1,
+                                    .saved_at = -1,
+                                    .now = (int64_t)time(NULL)};
+}
+
+/* A mirror that cannot be found is unknown, and not an empty one. */
+static void look_at_mirror(const struct cli *cli, const struct cli_health_limits *limits,
+                           struct cli_health_look *look)
+{
+    struct sidestep_error err = {0};
+    struct cli_levels levels;
+    enum sidestep_status status = cli_levels_find(cli, look->root, &levels, &err);
+
+    look->mirror = levels.mirror;
+    if (look->mirror != NULL)
+        look->place = look->mirror;
+    if (status != SIDESTEP_OK) {
+        find(look, CLI_HEALTH_UNKNOWN, "%s", err.message);
+        return;
+    }
+    if (levels.is_outdated)
+        find(look, CLI_HEALTH_WARNING, "'%s' is outdated: the run went on elsewhere", look->root);
+    look_at(cli, limits, look);
+}
+
+size_t cli_health_look_all(const struct cli *cli, const struct cli_health_limits *limits,
+                           struct cli_health_look *looks)
+{
+    bool has_levels = cli_has_option(cli, CLI_OPTION_MIRROR);
+    size_t count = 0;
+
+    for (size_t i = 0; i < cli->operand_count; i++) {
+        looks[count] = begin(cli->operands[i], has_levels ? "near" : NULL);
+        look_at(cli, limits, &looks[count++]);
+        if (!has_levels)
+            continue;
+        looks[count] = begin(cli->operands[i], "mirror");
+        look_at_mirror(cli, limits, &looks[count++]);
+    }
+    return count;
+}
+
 void cli_health_release(struct cli_health_look *look)
 {
     free(look->newest);
-    look->newest = NULL;
+    free(look->mirror);
+    look->newest = look->mirror = NULL;
 }

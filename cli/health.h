@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #define CLI_HEALTH_MAX_FINDINGS 16
+#define CLI_HEALTH_MAX_LOOKS (2 * CLI_MAX_GIVEN_OPERANDS)
 
 /** The values are the exit statuses of monitoring plug-ins. */
 enum cli_health { CLI_HEALTH_OK, CLI_HEALTH_WARNING, CLI_HEALTH_CRITICAL, CLI_HEALTH_UNKNOWN };
@@ -31,11 +32,14 @@ struct cli_health_limits {
 
 /** One look at one root.  Numbers are those of what could be read. */
 struct cli_health_look {
-    const char *root;
-    bool is_up;   /* ${root} could be listed */
-    int64_t now;  /* seconds since 1970 */
-    char *newest; /* the checkpoint that a resume takes; NULL: none, or unknown */
-    int64_t step; /* of it; -1: unknown */
+    const char *root;  /* as it was given */
+    const char *level; /* "near" or "mirror"; NULL: without --mirror */
+    const char *place; /* what was looked at: ${root} or its mirror */
+    char *mirror;      /* NULL, or ${place} */
+    bool is_up;        /* ${place} could be listed */
+    int64_t now;       /* seconds since 1970 */
+    char *newest;      /* the checkpoint that a resume takes; NULL: none, or unknown */
+    int64_t step;      /* of it; -1: unknown */
     int64_t saved_at;
     uint64_t newest_bytes;
     uint64_t kept;                          /* checkpoints that are whole */
@@ -47,10 +51,11 @@ struct cli_health_look {
     struct cli_health_finding findings[CLI_HEALTH_MAX_FINDINGS];
 };
 
-/** cli_health_look(cli, root, limits, look): look at ${root}.  Free ${look} afterwards with
+/** cli_health_look_all(cli, limits, looks): look at each operand, and with --mirror at its mirror
+ * behind it: CLI_HEALTH_MAX_LOOKS at most.  Returns how many looks that are.  Free each with
  * cli_health_release(). */
-void cli_health_look(const struct cli *cli, const char *root,
-                     const struct cli_health_limits *limits, struct cli_health_look *look);
+size_t cli_health_look_all(const struct cli *cli, const struct cli_health_limits *limits,
+                           struct cli_health_look *looks);
 void cli_health_release(struct cli_health_look *look);
 
 /** cli_health_of(look): the worst of its findings; OK if there is none. */

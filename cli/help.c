@@ -44,8 +44,8 @@ static void print_options(struct cli_document *document, const char *title,
         begun = true;
         if (option->letter != 0)
             snprintf(letter, sizeof(letter), "-%c, ", option->letter);
-        snprintf(term, sizeof(term), "%s--%s%s%s", letter, option->name,
-                 option->argument != NULL ? "=" : "",
+        snprintf(term, sizeof(term), option->optional ? "%s--%s[%s%s]" : "%s--%s%s%s", letter,
+                 option->name, option->argument != NULL ? "=" : "",
                  option->argument != NULL ? option->argument : "");
         cli_document_item(document, term, option->text);
     }
@@ -150,6 +150,7 @@ static void json_options(struct cli_json *json, const char *key, const struct cl
         else
             cli_json_null(json, "letter");
         cli_json_text(json, "argument", option->argument);
+        cli_json_bool(json, "optional", option->optional);
         cli_json_text(json, "text", option->text);
         cli_json_close(json, '}');
     }

@@ -4,6 +4,7 @@
 #include "verify_path.h"
 #include "escape.h"
 #include "json.h"
+#include "levels.h"
 #include "output.h"
 #include "progress.h"
 #include "format_units.h"
@@ -12,9 +13,18 @@
 #include <time.h>
 #include <unistd.h>
 
+/* What was found at one level. */
+struct found {
+    const char *level; /* NULL: without --mirror */
+    enum sidestep_status status;
+    struct sidestep_latest_report report;
+    struct sidestep_error err;
+    uint64_t incarnation; /* of the checkpoint, where there are two levels */
+    bool is_abandoned;    /* by what the other level says */
+};
+
 static void json_passed(struct cli_json *json, const struct sidestep_latest_report *report)
 {
-    cli_json_open(json, "passed_over", '[');
     for (size_t i = 0; i < report->passed_count; i++) {
         const struct sidestep_passed_over *passed = sidestep_latest_report_passed(report, i);
 
@@ -25,11 +35,12 @@ static void json_passed(struct cli_json *json, const struct sidestep_latest_repo
         cli_json_text(json, "reason", passed->reason);
         cli_json_close(json, '}');
     }
-    cli_json_close(json, ']');
 }
 
-static void print_json(const struct cli *cli, const struct sidestep_latest_report *report)
+static void print_json(const struct cli *cli, const struct found levels[2],
+                       const struct found *found)
 {
+    const struct sidestep_latest_report *report = &found->report;
     struct cli_json json = cli_json_begin(cli->out);
     int64_t age = report->saved_at >= 0 ? (int64_t)time(NULL) - report->saved_at : -1;
     char when[CLI_FORMAT_UNITS_BYTES];
@@ -40,7 +51,12 @@ static void print_json(const struct cli *cli, const struct sidestep_latest_repor
     cli_json_text(&json, "saved_at", has_time ? when : NULL);
     cli_json_known(&json, "age_seconds", age >= 0, age);
     cli_json_text(&json, "layout", report->layout);
-    json_passed(&json, report);
+    cli_json_open(&json, "passed_over", '[');
+    json_passed(&json, &levels[0].report);
+    json_passed(&json, &levels[1].report);
+    cli_json_close(&json, ']');
+    if (found->level != NULL)
+        cli_json_text(&json, "level", found->level);
     cli_json_end(&json);
 }
 
@@ -80,29 +96,103 @@ static void note_passed_over(const struct cli *cli, const struct sidestep_latest
     }
 }
 
-int cli_latest_run(const struct cli *cli)
+static void find(const struct cli *cli, const char *root, struct found *found)
 {
     bool reads = cli_has_option(cli, CLI_OPTION_VERIFY);
     struct sidestep_verify_options options = SIDESTEP_VERIFY_OPTIONS_INIT;
-    struct sidestep_latest_report report = {0};
-    struct sidestep_error err = {0};
     struct cli_progress progress;
 
-    if (reads)
-        cli_interrupt_watch();
-    cli_progress_begin(&progress, cli, cli->operands[0]);
+    cli_progress_begin(&progress, cli, root);
     options.on_progress = cli_progress_update;
     options.context = &progress;
     options.cancel = cli_interrupt_flag();
-    enum sidestep_status status = sidestep_find_latest(
-        cli->operands[0], reads ? SIDESTEP_VERIFY_READ : SIDESTEP_VERIFY_STRUCTURE, &options,
-        &report, &err);
+    found->status =
+        sidestep_find_latest(root, reads ? SIDESTEP_VERIFY_READ : SIDESTEP_VERIFY_STRUCTURE,
+                             &options, &found->report, &found->err);
     cli_progress_end(&progress);
-    note_passed_over(cli, &report);
-    if (status == SIDESTEP_OK && cli_has_option(cli, CLI_OPTION_JSON))
-        print_json(cli, &report);
-    else if (status == SIDESTEP_OK)
-        print_path(cli, report.path);
-    sidestep_latest_report_release(&report);
-    return status == SIDESTEP_OK ? 0 : cli_output_error(cli, &err);
+}
+
+/* Find out where in the run the checkpoint of each level is. The root decides what is left behind.
+ */
+static void place(const struct cli_levels *levels, struct found found[2])
+{
+    for (size_t i = 0; i < levels->count; i++)
+        for (size_t level = 0; level < 2; level++) {
+            const struct sidestep_listed *entry = levels->rows[i].entry;
+            const char *path = found[level].report.path;
+            const char *name = path != NULL ? strrchr(path, '/') : NULL;
+            if (name == NULL || strcmp(name + 1, entry->name) != 0 ||
+                (strcmp(levels->rows[i].level, "both") != 0 && strcmp(path, entry->path) != 0))
+                continue;
+            found[level].incarnation = entry->incarnation;
+            found[level].is_abandoned = entry->is_abandoned;
+        }
+}
+
+/* Has this level told that it has none that a resume takes? */
+static bool has_none(const struct found *found)
+{
+    return found->status == SIDESTEP_ENOTFOUND || found->status == SIDESTEP_ECORRUPT ||
+           found->status == SIDESTEP_EMISMATCH;
+}
+
+/* Which of both does a resume take? A level that cannot be read may have a newer one. A later
+ * incarnation that is at a lower step has gone back. */
+static const struct found *choose(const struct found found[2])
+{
+    const struct found *near = &found[0], *far = &found[1];
+
+    if (near->level == NULL)
+        return near;
+    if (near->status != SIDESTEP_OK && !has_none(near))
+        return near;
+    if (far->status != SIDESTEP_OK)
+        return !has_none(far) || near->status == SIDESTEP_ENOTFOUND ? far : near;
+    if (near->status != SIDESTEP_OK)
+        return far;
+    if (far->is_abandoned || far->incarnation < near->incarnation)
+        return near;
+    return far->incarnation > near->incarnation || far->report.step > near->report.step ? far
+                                                                                        : near;
+}
+
+/* Look at the root, and with --mirror at both levels. */
+static int print_latest(const struct cli *cli, const struct cli_levels *levels,
+                        struct found found[2])
+{
+    find(cli, levels->root, &found[0]);
+    if (levels->mirror != NULL) {
+        found[0].level = "near";
+        found[1].level = "mirror";
+        find(cli, levels->mirror, &found[1]);
+        place(levels, found);
+    }
+    const struct found *chosen = choose(found);
+    note_passed_over(cli, &found[0].report);
+    note_passed_over(cli, &found[1].report);
+    if (chosen->status != SIDESTEP_OK)
+        return cli_output_error(cli, &chosen->err);
+    if (cli_has_option(cli, CLI_OPTION_JSON))
+        print_json(cli, found, chosen);
+    else
+        print_path(cli, chosen->report.path);
+    return 0;
+}
+
+int cli_latest_run(const struct cli *cli)
+{
+    struct found found[2] = {{.status = SIDESTEP_OK}, {.status = SIDESTEP_OK}};
+    struct cli_levels levels = {.root = cli->operands[0]};
+    struct sidestep_error err = {0};
+    bool is_read = true;
+
+    if (cli_has_option(cli, CLI_OPTION_VERIFY))
+        cli_interrupt_watch();
+    if (cli_has_option(cli, CLI_OPTION_MIRROR))
+        is_read = cli_levels_read(cli, cli->operands[0], &levels, &err) == SIDESTEP_OK;
+    int status = is_read ? print_latest(cli, &levels, found) : cli_output_error(cli, &err);
+    for (size_t level = 0; level < 2; level++)
+        sidestep_latest_report_release(&found[level].report);
+    cli_levels_release(&levels);
+    return status;
 }

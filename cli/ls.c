@@ -2,6 +2,7 @@
 /* ls.c -- `sidestep ls`: lists the checkpoints in a directory. */
 #include "cli.h"
 #include "json.h"
+#include "levels.h"
 #include "no_checkpoint.h"
 #include "output.h"
 #include "table.h"
@@ -31,8 +32,9 @@ static void json_annotations(struct cli_json *json, const struct sidestep_listed
     cli_json_close(json, '}');
 }
 
-static void json_entry(struct cli_json *json, const struct sidestep_listed *entry)
+static void json_entry(struct cli_json *json, const struct cli_level_row *row)
 {
+    const struct sidestep_listed *entry = row->entry;
     char when[CLI_FORMAT_UNITS_BYTES];
     bool has_time = entry->saved_at >= 0 && cli_format_units_time(when, entry->saved_at);
 
@@ -60,18 +62,24 @@ static void json_entry(struct cli_json *json, const struct sidestep_listed *entr
     cli_json_text(json, "layout", entry->layout);
     cli_json_text(json, "reason", entry->reason);
     cli_json_text(json, "target", entry->target);
+    if (row->level != NULL)
+        cli_json_text(json, "level", row->level);
     cli_json_close(json, '}');
 }
 
-static void print_json(const struct cli *cli, const struct sidestep_list *list)
+static void print_json(const struct cli *cli, const struct cli_levels *levels)
 {
     struct cli_json json = cli_json_begin(cli->out);
 
     cli_json_open(&json, "checkpoints", '[');
-    for (size_t i = 0; i < list->count; i++)
-        if (is_wanted(cli, sidestep_list_entry(list, i)))
-            json_entry(&json, sidestep_list_entry(list, i));
+    for (size_t i = 0; i < levels->count; i++)
+        if (is_wanted(cli, levels->rows[i].entry))
+            json_entry(&json, &levels->rows[i]);
     cli_json_close(&json, ']');
+    if (levels->mirror != NULL) {
+        cli_json_text(&json, "mirror", levels->mirror);
+        cli_json_bool(&json, "outdated", levels->is_outdated);
+    }
     cli_json_end(&json);
 }
 
@@ -141,9 +149,10 @@ static void add_name(struct cli_table *table, const struct sidestep_listed *entr
     cli_table_add(table, NULL, text);
 }
 
-static void add_row(struct cli_table *table, const struct sidestep_listed *entry, int64_t now,
+static void add_row(struct cli_table *table, const struct cli_level_row *row, int64_t now,
                     bool exact, bool with_annotations)
 {
+    const struct sidestep_listed *entry = row->entry;
     char text[CLI_FORMAT_UNITS_BYTES] = "-";
 
     if (entry->step >= 0)
@@ -168,36 +177,37 @@ static void add_row(struct cli_table *table, const struct sidestep_listed *entry
     else
         cli_format_units_age(text, now - entry->saved_at);
     cli_table_add(table, NULL, text);
+    if (row->level != NULL)
+        cli_table_add(table, NULL, row->level);
     if (with_annotations)
         add_annotations(table, entry);
     add_name(table, entry);
 }
 
-static void print_table(const struct cli *cli, const char *root, const struct sidestep_list *list)
+static void print_table(const struct cli *cli, const struct cli_levels *levels)
 {
     bool exact = cli_has_option(cli, CLI_OPTION_VERBOSE);
-    struct cli_column columns[] = {
+    struct cli_column columns[9] = {
         {"STEP", true},  {"STATE", false}, {"SIZE", true},
         {"FILES", true}, {"RANKS", true},  {exact ? "SAVED" : "AGE", !exact},
-        {"NAME", false}, {"NAME", false},
     };
-    size_t column_count = sizeof(columns) / sizeof(columns[0]) - 1;
+    size_t column_count = 6, rows = 0, hidden = 0;
     int64_t now = (int64_t)time(NULL);
     struct cli_table table;
-    size_t rows = 0, hidden = 0;
     bool with_annotations = false;
 
-    for (size_t i = 0; i < list->count; i++)
-        with_annotations |= is_wanted(cli, sidestep_list_entry(list, i)) &&
-                            has_annotations(sidestep_list_entry(list, i));
-    if (with_annotations) {
-        columns[6].title = "ANNOTATIONS";
-        column_count++;
-    }
+    for (size_t i = 0; i < levels->count; i++)
+        with_annotations |=
+            is_wanted(cli, levels->rows[i].entry) && has_annotations(levels->rows[i].entry);
+    if (levels->mirror != NULL)
+        columns[column_count++].title = "LEVEL";
+    if (with_annotations)
+        columns[column_count++].title = "ANNOTATIONS";
+    columns[column_count++].title = "NAME";
     cli_table_init(&table, columns, column_count);
-    for (size_t i = 0; i < list->count; i++) {
-        if (is_wanted(cli, sidestep_list_entry(list, i))) {
-            add_row(&table, sidestep_list_entry(list, i), now, exact, with_annotations);
+    for (size_t i = 0; i < levels->count; i++) {
+        if (is_wanted(cli, levels->rows[i].entry)) {
+            add_row(&table, &levels->rows[i], now, exact, with_annotations);
             rows++;
         } else {
             hidden++;
@@ -206,15 +216,15 @@ static void print_table(const struct cli *cli, const char *root, const struct si
     if (rows > 0)
         cli_table_print(&table, cli->out, cli->color);
     else
-        cli_no_checkpoint_note(cli, root,
+        cli_no_checkpoint_note(cli, levels->root,
                                hidden > 0 ? "; other directories are listed with --all" : "");
 }
 
 /* Note why entries are not whole, or cannot be read. */
-static void note_reasons(const struct cli *cli, const struct sidestep_list *list)
+static void note_reasons(const struct cli *cli, const struct cli_levels *levels)
 {
-    for (size_t i = 0; i < list->count; i++) {
-        const struct sidestep_listed *entry = sidestep_list_entry(list, i);
+    for (size_t i = 0; i < levels->count; i++) {
+        const struct sidestep_listed *entry = levels->rows[i].entry;
 
         if (entry->state == SIDESTEP_INCOMPLETE)
             cli_output_note(cli, "'%s' is incomplete (%s): %s", entry->name, entry->layout,
@@ -228,16 +238,35 @@ static void note_reasons(const struct cli *cli, const struct sidestep_list *list
     }
 }
 
+/* Note how far the mirror is behind. */
+static void note_lag(const struct cli *cli, const struct cli_levels *levels)
+{
+    int64_t near = -1, far = -1;
+
+    for (size_t i = 0; i < levels->count; i++) {
+        const struct cli_level_row *row = &levels->rows[i];
+        if (row->entry->state != SIDESTEP_COMMITTED || row->entry->is_abandoned)
+            continue;
+        near = row->entry->step > near ? row->entry->step : near;
+        if (strcmp(row->level, "near") != 0 && row->entry->step > far)
+            far = row->entry->step;
+    }
+    if (near > far && far >= 0)
+        cli_output_note(cli, "the mirror lags: its newest step is %" PRId64 ", not %" PRId64, far,
+                        near);
+    else if (near > far)
+        cli_output_note(cli, "the mirror has no checkpoint yet");
+}
+
 /* Fail if a directory cannot be read, because it may be the checkpoint that the caller needs. */
-static int report_unreadable(const struct cli *cli, const char *root,
-                             const struct sidestep_list *list)
+static int report_unreadable(const struct cli *cli, const struct cli_levels *levels)
 {
     struct sidestep_error err = {0};
     const struct sidestep_listed *first = NULL;
     size_t count = 0;
 
-    for (size_t i = 0; i < list->count; i++) {
-        const struct sidestep_listed *entry = sidestep_list_entry(list, i);
+    for (size_t i = 0; i < levels->count; i++) {
+        const struct sidestep_listed *entry = levels->rows[i].entry;
         if (entry->state != SIDESTEP_UNREADABLE || cli_is_lost_and_found(entry))
             continue;
         first = first != NULL ? first : entry;
@@ -245,8 +274,9 @@ static int report_unreadable(const struct cli *cli, const char *root,
     }
     if (count == 0)
         return 0;
-    cli_error_set(&err, first->status, "ls: in '%s', %zu director%s cannot be read: '%s'%s", root,
-                  count, count == 1 ? "y" : "ies", first->name, count == 1 ? "" : " and others");
+    cli_error_set(&err, first->status, "ls: in '%s', %zu director%s cannot be read: '%s'%s",
+                  levels->root, count, count == 1 ? "y" : "ies", first->name,
+                  count == 1 ? "" : " and others");
     return cli_output_error(cli, &err);
 }
 
@@ -254,17 +284,21 @@ int cli_ls_run(const struct cli *cli)
 {
     const char *root = cli->operand_count > 0 ? cli->operands[0] : ".";
     struct sidestep_error err = {0};
-    struct sidestep_list list = {0};
+    struct cli_levels levels;
     int status;
 
-    if (sidestep_list_root(root, &list, &err) != SIDESTEP_OK)
-        return cli_output_error(cli, &err);
-    if (cli_has_option(cli, CLI_OPTION_JSON))
-        print_json(cli, &list);
-    else
-        print_table(cli, root, &list);
-    note_reasons(cli, &list);
-    status = report_unreadable(cli, root, &list);
-    sidestep_list_release(&list);
+    if (cli_levels_read(cli, root, &levels, &err) == SIDESTEP_OK) {
+        if (cli_has_option(cli, CLI_OPTION_JSON))
+            print_json(cli, &levels);
+        else
+            print_table(cli, &levels);
+        note_reasons(cli, &levels);
+        if (levels.mirror != NULL)
+            note_lag(cli, &levels);
+        status = report_unreadable(cli, &levels);
+    } else {
+        status = cli_output_error(cli, &err);
+    }
+    cli_levels_release(&levels);
     return status;
 }

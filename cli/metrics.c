@@ -8,6 +8,7 @@
  */
 #include "escape.h"
 #include "health.h"
+#include "levels.h"
 #include "memory.h"
 #include "output.h"
 
@@ -50,11 +51,14 @@ static void print_value(FILE *out, const char *text)
     }
 }
 
-static void print_sample(FILE *out, const char *name, const char *root, const char *state)
+static void print_sample(FILE *out, const char *name, const struct cli_health_look *look,
+                         const char *state)
 {
     fprintf(out, "sidestep_%s{root=\"", name);
-    print_value(out, root);
+    print_value(out, look->root);
     fputc('"', out);
+    if (look->level != NULL)
+        fprintf(out, ",level=\"%s\"", look->level);
     if (state != NULL)
         fprintf(out, ",state=\"%s\"", state);
     fputs("} ", out);
@@ -65,7 +69,7 @@ static void print_states(const struct metrics *m)
     print_family(m->out, "entries", NULL, "Entries of the root, by state; see sidestep-ls(1).");
     for (size_t i = 0; i < m->count; i++)
         for (size_t state = 0; m->looks[i].is_up && state < SIDESTEP_PRESENCE_END; state++) {
-            print_sample(m->out, "entries", m->looks[i].root, sidestep_presence_name(state));
+            print_sample(m->out, "entries", &m->looks[i], sidestep_presence_name(state));
             fprintf(m->out, "%" PRIu64 "\n", m->looks[i].counts[state]);
         }
 }
@@ -77,7 +81,7 @@ static void print_states(const struct metrics *m)
             const struct cli_health_look *look = &(m)->looks[i];                                   \
             if (!(known))                                                                          \
                 continue;                                                                          \
-            print_sample((m)->out, name, look->root, NULL);                                        \
+            print_sample((m)->out, name, look, NULL);                                              \
             fprintf((m)->out, "%" format "\n", (value));                                           \
         }                                                                                          \
     } while (0)
@@ -110,14 +114,15 @@ static void print_metrics(const struct metrics *m)
 
 int cli_metrics_run(const struct cli *cli)
 {
-    static struct cli_health_look looks[CLI_MAX_GIVEN_OPERANDS];
+    static struct cli_health_look looks[CLI_HEALTH_MAX_LOOKS];
     const struct cli_health_limits limits = {.min_kept = 1};
-    struct metrics m = {.looks = looks, .count = cli->operand_count};
+    struct metrics m = {.looks = looks};
     char *text = NULL;
     size_t length = 0;
 
-    for (size_t i = 0; i < m.count; i++)
-        cli_health_look(cli, cli->operands[i], &limits, &looks[i]);
+    if (cli_levels_check_options(cli) != 0)
+        return sidestep_status_exit(SIDESTEP_EINVAL);
+    m.count = cli_health_look_all(cli, &limits, looks);
     m.out = cli_memory_stream(&text, &length);
     print_metrics(&m);
     cli_memory_stream_close(m.out);

@@ -357,7 +357,7 @@ int cli_report_run(const struct cli *cli)
 
     if (sidestep_list_root(cli->operands[0], &r.list, &err) != SIDESTEP_OK)
         return cli_output_error(cli, &err);
-    cli_health_look(cli, cli->operands[0], &limits, &r.health);
+    (void)cli_health_look_all(cli, &limits, &r.health);
     (void)cli_event_log_next(&r.log, &err); /* without it the page says so */
     cli_report_saves_sum(&r.log, &r.saves);
     r.out = cli_memory_stream(&text, &length);

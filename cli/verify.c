@@ -10,6 +10,7 @@
 #include "verify_path.h"
 #include "escape.h"
 #include "json.h"
+#include "levels.h"
 #include "memory.h"
 #include "output.h"
 #include "table.h"
@@ -24,6 +25,7 @@
 /* The counts for a directory of checkpoints. */
 struct sum {
     const struct cli *cli;
+    const char *root;            /* which is being checked */
     struct cli_json checkpoints; /* only with --json */
     struct cli_json unfinished;
     uint64_t checked_bytes;
@@ -238,13 +240,13 @@ static void add_unfinished(struct sum *sum, const struct sidestep_listed *entry)
 }
 
 /* Is the checkpoint no longer listed in the root?  Then problems with it are not damage. */
-static bool was_deleted(const struct cli *cli, const char *path)
+static bool was_deleted(const char *root, const char *path)
 {
     struct sidestep_list list = {0};
     struct sidestep_error err = {0};
     bool is_there = false;
 
-    if (sidestep_list_root(cli->operands[0], &list, &err) != SIDESTEP_OK)
+    if (sidestep_list_root(root, &list, &err) != SIDESTEP_OK)
         return false;
     for (size_t i = 0; i < list.count && !is_there; i++)
         is_there = strcmp(sidestep_list_entry(&list, i)->path, path) == 0;
@@ -261,7 +263,7 @@ static enum sidestep_status check_entry(struct sum *sum, const struct sidestep_l
 
     if (status == SIDESTEP_ECANCELLED)
         return status;
-    if ((status != SIDESTEP_OK || !report.is_ok) && was_deleted(sum->cli, entry->path))
+    if ((status != SIDESTEP_OK || !report.is_ok) && was_deleted(sum->root, entry->path))
         sum->gone++;
     else if (status != SIDESTEP_OK)
         add_failed(sum, entry, err);
@@ -362,11 +364,22 @@ static int finish_many(const struct sum *sum, const char *checkpoints, const cha
     return ok ? 0 : sidestep_status_exit(SIDESTEP_EUNCOMMITTED);
 }
 
-static int verify_many(const struct cli *cli, const struct sidestep_list *list)
+static enum sidestep_status add_root(struct sum *sum, const char *root,
+                                     const struct sidestep_list *list, struct sidestep_error *err)
+{
+    enum sidestep_status status = SIDESTEP_OK;
+
+    sum->root = root;
+    for (size_t i = 0; i < list->count && status == SIDESTEP_OK; i++)
+        status = add_entry(sum, sidestep_list_entry(list, i), err);
+    return status;
+}
+
+/* Of the root, and with --mirror of both levels. */
+static int verify_many(const struct cli *cli, const struct cli_levels *levels)
 {
     struct sum sum = {.cli = cli};
     struct sidestep_error err = {0};
-    enum sidestep_status status = SIDESTEP_OK;
     char *checkpoints = NULL, *unfinished = NULL;
     size_t checkpoints_length = 0, unfinished_length = 0;
 
@@ -375,8 +388,9 @@ static int verify_many(const struct cli *cli, const struct sidestep_list *list)
     sum.unfinished.out = cli_memory_stream(&unfinished, &unfinished_length);
     cli_json_open(&sum.checkpoints, NULL, '[');
     cli_json_open(&sum.unfinished, NULL, '[');
-    for (size_t i = 0; i < list->count && status == SIDESTEP_OK; i++)
-        status = add_entry(&sum, sidestep_list_entry(list, i), &err);
+    enum sidestep_status status = add_root(&sum, levels->root, &levels->near, &err);
+    if (status == SIDESTEP_OK && levels->mirror != NULL)
+        status = add_root(&sum, levels->mirror, &levels->far, &err);
     cli_json_close(&sum.checkpoints, ']');
     cli_json_close(&sum.unfinished, ']');
     cli_memory_stream_close(sum.checkpoints.out);
@@ -403,14 +417,18 @@ static bool is_root(const struct sidestep_list *list)
 /* ${err}: why it is not a checkpoint. */
 static int verify_root(const struct cli *cli, const struct sidestep_error *err)
 {
-    struct sidestep_list list = {0};
+    struct cli_levels levels;
     struct sidestep_error why = {0};
+    bool is_read = cli_levels_read(cli, cli->operands[0], &levels, &why) == SIDESTEP_OK;
     int exit_status;
 
-    if (sidestep_list_root(cli->operands[0], &list, &why) != SIDESTEP_OK)
-        return cli_output_error(cli, err->status == SIDESTEP_ENOTFOUND ? err : &why);
-    exit_status = is_root(&list) ? verify_many(cli, &list) : cli_output_error(cli, err);
-    sidestep_list_release(&list);
+    if (is_read && (levels.mirror != NULL || is_root(&levels.near)))
+        exit_status = verify_many(cli, &levels);
+    else if (is_read || (levels.mirror == NULL && err->status == SIDESTEP_ENOTFOUND))
+        exit_status = cli_output_error(cli, err);
+    else
+        exit_status = cli_output_error(cli, &why);
+    cli_levels_release(&levels);
     return exit_status;
 }
 
@@ -425,6 +443,8 @@ int cli_verify_run(const struct cli *cli)
     if (wrong != 0)
         return wrong;
     cli_interrupt_watch();
+    if (cli_has_option(cli, CLI_OPTION_MIRROR))
+        return verify_root(cli, &err);
     status = check(cli, cli->operands[0], &report, &err);
     if (status == SIDESTEP_OK)
         return finish_one(cli, &report);

@@ -80,5 +80,15 @@ def test_commands(root: Path) -> None:
     assert said("check", "check", root)["status"] == "OK"
 
 
+def test_both_levels(tmp_path: Path) -> None:
+    near, far = tmp_path / "near", tmp_path / "far"
+    with sidestep.Checkpointer(near, no_dist=True, signals=(), mirror=sidestep.Mirror(far)) as run:
+        run.save(1, {"w": torch.ones(2)}).wait()
+    assert said("latest", "latest", "--mirror", near)["level"] == "near"
+    assert said("ls", "ls", "--mirror", near)["checkpoints"][0]["level"] == "both"
+    assert said("verify_root", "verify", "--mirror", near)["counts"]["ok"] == 2
+    assert said("check", "check", "--mirror", near)["roots"][1]["place"] == str(far)
+
+
 def test_failures(root: Path) -> None:
     assert said("error", "show", root / "none", status=10)["error"]["status"] == "ENOTFOUND"

@@ -30,6 +30,14 @@ class SaveOptions(ctypes.Structure):
                 ("deadline_ms", ctypes.c_uint64)]
 
 
+class SeriesOptions(ctypes.Structure):
+    _fields_ = [("struct_size", ctypes.c_size_t), ("flags", ctypes.c_uint32),
+                ("max_restarts", ctypes.c_uint32), ("prefix", ctypes.c_char_p),
+                ("retention", ctypes.c_void_p), ("intervals", ctypes.c_uint64 * 4),
+                ("max_lost", ctypes.c_double), ("name", ctypes.c_char_p),
+                ("mirror", ctypes.c_char_p), ("mirror_options", ctypes.c_void_p)]
+
+
 class Saver:
     """One engine. A tensor is (name, dtype, shape, array); an object is (name, int)."""
 
@@ -80,10 +88,13 @@ class Saver:
 class Run(Saver):
     """A series that is open at a root."""
 
-    def __init__(self, build, root):
+    def __init__(self, build, root, mirror=None):
         super().__init__(build)
         self.series = ctypes.c_void_p()
-        self.call("sidestep_series_open", self.engine, root.encode(), None, ctypes.byref(self.series))
+        options = SeriesOptions(ctypes.sizeof(SeriesOptions),
+                                mirror=mirror.encode() if mirror is not None else None)
+        self.call("sidestep_series_open", self.engine, root.encode(), ctypes.byref(options),
+                  ctypes.byref(self.series))
 
     def save(self, step):  # pylint: disable=arguments-differ
         state = ctypes.c_void_p()
