@@ -22,6 +22,8 @@
 #:   make habits       storage with the rules of NFS, Lustre, SMB, mounts of object stores: all of them; minutes
 #:   make nfs          a real NFS, server and clients, in a virtual machine: half an hour
 #:   make hosts        hosts that freeze, or lose their network; 64 ranks, of which one is killed: minutes
+#:   make dist             dist/sidestep-VERSION.tar.gz, which pip builds with gcc and make alone
+#:   make check-dist       that in bare systems, SYSTEMS="debian-11 ubuntu-22.04 ...": minutes, as root
 #:   make wheel            dist/sidestep-...-manylinux_2_28_....whl, which needs nothing but glibc 2.28
 #:       ARCHITECTURES=aarch64  for ARM64
 #:   make check-wheel      that wheel in bare systems, SYSTEMS="debian-11 ubuntu-24.04 ...": minutes, as root
@@ -39,7 +41,7 @@ OPTIONS := $(if $(SAN),-Db_sanitize=$(SAN),$(if $(CI),--werror))
 # The job server is make's; ninja has its own.
 unexport MAKEFLAGS
 
-.PHONY: all check check-frameworks check-gpu check-objects check-source lint demo demo-mpi bench fuzz long combinations kills habits nfs hosts wheel check-wheel install clean help
+.PHONY: all check check-frameworks check-gpu check-objects check-source lint demo demo-mpi bench fuzz long combinations kills habits nfs hosts dist check-dist wheel check-wheel install clean help
 
 # NEEDS: the groups of tools/setup that a target needs beside those to build, so that an ordinary user
 # reads in one message all that is missing.
@@ -121,6 +123,17 @@ hosts: NEEDS = check hosts python
 hosts: all
 	@ninja -C $(BUILD) --quiet test-programs
 	@tests/hosts/run $(BUILD)
+
+dist:
+	@tools/setup wheel
+	@tools/get-libraries
+	@rm -f dist/sidestep-*.tar.gz
+	@PATH=$(abspath .venv/wheel/bin):$$PATH PYTHONPATH=python/backend .venv/wheel/bin/python -c \
+	    'import sidestep_backend; print("dist/" + sidestep_backend.build_sdist("dist"))'
+
+check-dist: dist
+	@tools/setup systems python
+	@tests/systems/run --source $(SYSTEMS)
 
 wheel:
 	@tools/setup wheel

@@ -9,14 +9,15 @@ builds it ("cp311-cp311"), and has no setting for that.
 import pathlib
 import subprocess
 import sys
+import tarfile
 
 from mesonpy import (
     build_editable,
-    build_sdist,
     get_requires_for_build_editable,
     get_requires_for_build_sdist,
     get_requires_for_build_wheel,
 )
+from mesonpy import build_sdist as _build_sdist
 from mesonpy import build_wheel as _build_wheel
 
 __all__ = [
@@ -27,6 +28,23 @@ __all__ = [
     "get_requires_for_build_sdist",
     "get_requires_for_build_wheel",
 ]
+
+
+def build_sdist(sdist_directory, config_settings=None):
+    """As PEP 517 has it; with the sources that tools/get-libraries has fetched.
+
+    Then a build of it needs nothing but gcc and make.
+    """
+    name = _build_sdist(sdist_directory, config_settings)
+    path = pathlib.Path(sdist_directory, name)
+    whole = path.with_suffix(".part")
+    with tarfile.open(path) as made, tarfile.open(whole, "w:gz") as out:
+        for member in made:
+            out.addfile(member, made.extractfile(member) if member.isfile() else None)
+        for source in sorted(pathlib.Path("subprojects/packagefiles").glob("*.tar")):
+            out.add(source, f"{name[: -len('.tar.gz')]}/{source}")
+    whole.replace(path)
+    return name
 
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):

@@ -32,7 +32,11 @@ enum sidestep_status error_from_errno(int sys_errno);
 
 #define ERROR_STR_(x) #x
 #define ERROR_STR(x) ERROR_STR_(x)
+#ifdef __FILE_NAME__ /* gcc 12, clang 9 */
 #define HERE __FILE_NAME__ ":" ERROR_STR(__LINE__)
+#else
+#define HERE __FILE__ ":" ERROR_STR(__LINE__)
+#endif
 
 /* Fail here.  FAIL: for a reason that the code found.  FAIL_SYS: a system call failed, and errno
  * gives the status. */
