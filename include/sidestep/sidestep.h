@@ -658,7 +658,8 @@ struct sidestep_engine_options {
     uint32_t threads;       /* of each kind (staging; hashing and I/O); 0: by number of cores */
     uint32_t flags;         /* SIDESTEP_ENGINE_* */
     uint64_t pool_bytes;    /* hard cap of staging memory on this rank, at least 16 MiB; 0: what
-                               the largest state so far needs.  Under a smaller cap, a save by copy
+                               the largest state so far needs, as far as the machine and the cgroups
+                               have room for it.  Under a smaller cap, a save by copy
                                writes the rest before it returns, and reports that; under write
                                protection, writes to the state may wait */
     uint64_t timeout_ms;    /* give up on a silent rank; 0: 600,000 */
@@ -1009,6 +1010,7 @@ struct sidestep_save_info {
                               had split them (sidestep_state_dict_huge_pages()) ... */
     uint64_t huge_ns;      /* ... in this time of a background thread */
     uint64_t backed_off_ns; /* of write_ns: one write at a time, as others read from the disk */
+    char pool_reason[128];  /* why the pool is smaller than the state without pool_bytes, or "" */
 };
 #define SIDESTEP_SAVE_INFO_INIT SIDESTEP_INIT(struct sidestep_save_info)
 

@@ -453,7 +453,7 @@ class SaveHandle(_Stage):
         rank = self._engine.rank
         log.log(
             logging.INFO if rank == 0 else logging.DEBUG,
-            "saved %s'%s': training waited %.1f ms, %.3f s in the background, %s of rank %d%s",
+            "saved %s'%s': training waited %.1f ms, %.3f s in the background, %s of rank %d%s%s",
             "" if self.step is None else f"step {self.step} as ",
             self._told_as,
             max(p.call_s, self.stall_s or 0.0) * 1e3,
@@ -461,6 +461,7 @@ class SaveHandle(_Stage):
             size_text(p.bytes_total),
             rank,
             " (storage that a power loss empties)" if p.volatile else "",
+            f" (it was written while it was copied: {p.pool_reason})" if p.pool_reason else "",
         )
         log.debug(
             "save '%s', rank %d: waiting %.3f s, planning %.3f, allocating %.3f, copying %.3f, "

@@ -42,6 +42,7 @@ class Progress:
     faults_disk    faults that had to wait for room in the staging memory
     pool_bytes     most staging memory that was in use at once (known once written)
     ahead_bytes    copied in the background, ahead of the disk
+    pool_reason    why the staging memory is smaller than the state, or ""
     raw_bytes      with compression, of what was compressed or tried: the size before ... (known
                    once written)
     stored_bytes   ... and after
@@ -93,6 +94,7 @@ class Progress:
     faults_disk: int
     pool_bytes: int
     ahead_bytes: int
+    pool_reason: str
     raw_bytes: int
     stored_bytes: int
     encode_s: float

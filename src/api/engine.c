@@ -131,6 +131,8 @@ enum sidestep_status sidestep_engine_open(struct sidestep_engine **out,
     if (status == SIDESTEP_OK) {
         status = engine_open_local(engine, options, err);
         status = comm_agree_all(&engine->comm, status, err);
+        if (status == SIDESTEP_OK)
+            status = sight_count_here_all(&engine->comm, &engine->ranks_here, err);
     }
     if (status != SIDESTEP_OK) {
         engine_shut(engine);

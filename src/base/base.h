@@ -25,6 +25,7 @@
 
 #include "base/budget.h"
 #include "base/buffer.h"
+#include "base/cgroup.h"
 #include "base/checked.h"
 #include "base/clock.h"
 #include "base/cursor.h"

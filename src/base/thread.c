@@ -5,8 +5,10 @@
 #include <assert.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <string.h>
 
+#include "base/cgroup.h"
 #include "base/checked.h"
 #include "base/fault.h"
 
@@ -26,6 +28,18 @@ enum sidestep_status thread_start(pthread_t *thread, const char *name, void *(*r
     return SIDESTEP_OK;
 }
 
+unsigned thread_cpu_quota(void)
+{
+    static atomic_uint known; /* plus 1 */
+    struct cgroup_limits limits;
+
+    if (atomic_load(&known) == 0) {
+        cgroup_read("", &limits);
+        atomic_store(&known, limits.cpus + 1);
+    }
+    return atomic_load(&known) - 1;
+}
+
 unsigned thread_cpu_count(void)
 {
     cpu_set_t set;
@@ -33,7 +47,8 @@ unsigned thread_cpu_count(void)
     if (sched_getaffinity(0, sizeof(set), &set) != 0)
         return 1;
     int count = CPU_COUNT(&set);
-    return count > 0 ? (unsigned)count : 1;
+    unsigned quota = thread_cpu_quota();
+    return quota != 0 && quota < (unsigned)count ? quota : (unsigned)max_u64(1, (uint64_t)count);
 }
 
 unsigned thread_choose_count(unsigned wanted, unsigned least, unsigned most)

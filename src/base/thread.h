@@ -12,7 +12,9 @@
 enum sidestep_status thread_start(pthread_t *thread, const char *name, void *(*run)(void *),
                                   void *argument, struct sidestep_error *err);
 
-/* The number of CPUs that this process may use, at least 1. */
+/* The quota of the process's cgroups in whole CPUs, as it was at the first call; 0: none. */
+unsigned thread_cpu_quota(void);
+/* The number of CPUs that this process may use, at least 1: by its affinity and by the quota. */
 unsigned thread_cpu_count(void);
 
 /* ${wanted}.  If it is 0: the number of CPUs, but at least ${least} and at most ${most}. */

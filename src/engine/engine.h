@@ -50,6 +50,7 @@ struct sidestep_engine {
     uint64_t timeout_ms;
     struct workers *stagers;
     struct workers *writers; /* all of them encode */
+    uint32_t ranks_here;     /* on this host, this one included */
     unsigned write_threads;  /* of these, and the caller: those that write without compression */
     struct events events;
 

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #define MAX_NAMED_HOSTS 3u /* that see it, and that do not; others are counted */
 
@@ -112,4 +113,26 @@ enum sidestep_status sight_agree_all(struct comm *comm, bool sees, const char *p
         assert(status != SIDESTEP_OK);
     }
     return comm_agree_all(comm, status, err);
+}
+
+enum sidestep_status sight_count_here_all(struct comm *comm, uint32_t *count,
+                                          struct sidestep_error *err)
+{
+    OWNED uint64_t *hosts = memory_new((size_t)comm->size, sizeof(*hosts));
+    char name[64] = "";
+
+    *count = 1;
+    if (comm->size == 1)
+        return SIDESTEP_OK;
+    TRY(comm_agree_all(
+        comm, hosts != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, (size_t)comm->size * sizeof(*hosts)),
+        err));
+    (void)gethostname(name, sizeof(name) - 1);
+    uint64_t mine = XXH3_64bits(name, strlen(name)) | 1; /* 0: a rank that has not said its own */
+    hosts[comm->rank] = mine;
+    TRY(comm_reduce_max_all(comm, hosts, (size_t)comm->size, err));
+    *count = 0;
+    for (int32_t i = 0; i < comm->size; i++)
+        *count += hosts[i] == mine;
+    return SIDESTEP_OK;
 }

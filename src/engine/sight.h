@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * sight.h -- checks that all ranks see what rank 0 has just made on storage.
+ * sight.h -- checks that all ranks see what rank 0 has just made on storage, and counts the ranks
+ * of a host.
  *
  * A path may lead to a disk of its own on each host. Then the votes of some ranks would never come,
  * or each host would keep a part of a checkpoint. So each rank looks for what rank 0 has just made,
@@ -20,5 +21,10 @@
  * the caller named, is for the message. */
 enum sidestep_status sight_agree_all(struct comm *comm, bool sees, const char *path,
                                      struct sidestep_error *err);
+
+/* The number of ranks on this rank's host, this one included.  Hosts are told apart by their names.
+ * It takes two all-reduces. */
+enum sidestep_status sight_count_here_all(struct comm *comm, uint32_t *count,
+                                          struct sidestep_error *err);
 
 #endif

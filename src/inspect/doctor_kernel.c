@@ -18,55 +18,16 @@
 
 #define CALL_CACHESTAT 451 /* not in glibc yet */
 
-/* The smallest memory limit of a cgroup and of those around it, in bytes; UINT64_MAX: none.
- * ${path}, from /proc/self/cgroup, is overwritten.  In a container it may not exist; the root of
- * the mount does. */
-static uint64_t limit_of_cgroup(const char *mount, char *path, const char *file)
-{
-    uint64_t least = UINT64_MAX;
-
-    for (;;) {
-        char name[640], line[32];
-        unsigned long long limit = 0;
-
-        snprintf(name, sizeof(name), "%s%s/%s", mount, path, file);
-        doctor_read_line(name, line, sizeof(line));
-        if (sscanf(line, "%llu", &limit) == 1 && limit < least)
-            least = limit;
-        char *slash = strrchr(path, '/');
-        if (slash == NULL)
-            return least;
-        *slash = '\0';
-    }
-}
-
-/* Version 2 has the line "0::/path", version 1 "4:memory:/path". */
+/* What the cgroups of this process leave of the machine's ${total} bytes. */
 static void check_memory_limit(struct doctor *doctor, uint64_t total)
 {
-    uint64_t least = UINT64_MAX, limit;
-    char line[512];
-    FILE *list = fopen("/proc/self/cgroup", "re");
+    struct cgroup_limits limits;
 
-    while (list != NULL && fgets(line, sizeof(line), list) != NULL) {
-        char *names = strchr(line, ':'), *path = names != NULL ? strchr(names + 1, ':') : NULL;
-        if (path == NULL)
-            continue;
-        path++;
-        path[strcspn(path, "\n")] = '\0';
-        if (strncmp(names, "::", 2) == 0)
-            limit = limit_of_cgroup("/sys/fs/cgroup", path, "memory.max");
-        else if (strncmp(names, ":memory:", 8) == 0)
-            limit = limit_of_cgroup("/sys/fs/cgroup/memory", path, "memory.limit_in_bytes");
-        else
-            continue;
-        least = limit < least ? limit : least;
-    }
-    if (list != NULL)
-        (void)fclose(list);
-    if (least < total)
-        doctor_add_bytes(doctor, "memory_limit", least,
-                         " in this cgroup: a process that needs more is killed; "
-                         "SIDESTEP_POOL_BYTES limits what saves need");
+    cgroup_read("", &limits);
+    if (limits.memory < total)
+        doctor_add_bytes(doctor, "memory_limit", limits.memory,
+                         " in this cgroup: a process that needs more is killed; saves take what is "
+                         "left of it, and SIDESTEP_POOL_BYTES makes that less");
 }
 
 /* What to say of a system call that failed with ${code}.  ENOSYS is not only of old kernels:
@@ -89,8 +50,10 @@ static void check_system(struct doctor *doctor)
     if (uname(&name) == 0)
         doctor_add_finding(doctor, "kernel", SIDESTEP_ALLOWED_FACT, NULL, "Linux %s, %s",
                            name.release, name.machine);
-    doctor_add_finding(doctor, "processors", SIDESTEP_ALLOWED_FACT, NULL, "%u for this process",
-                       thread_cpu_count());
+    doctor_add_finding(doctor, "processors", SIDESTEP_ALLOWED_FACT, NULL, "%u for this process%s",
+                       thread_cpu_count(),
+                       thread_cpu_quota() == thread_cpu_count() ? " (the quota of its cgroup)"
+                                                                : "");
     FILE *meminfo = fopen("/proc/meminfo", "re");
     while (meminfo != NULL && fgets(line, sizeof(line), meminfo) != NULL) {
         (void)sscanf(line, "MemTotal: %llu kB", &total);

@@ -170,8 +170,7 @@ static enum sidestep_status bind_image(struct save_start *start, struct sidestep
     bool in_background = start->still && !pin;
     if (in_background)
         wanted = min_u64(wanted, BACKGROUND_POOL_BYTES);
-    if (start->saver->pool_cap != 0 && wanted > start->saver->pool_cap)
-        wanted = start->saver->pool_cap;
+    wanted = slot_fit_pool(engine, &slot->pool, wanted, start->info->pool_reason);
     uint64_t from = clock_now(engine->clock), waited_ns = start->info->wait_ns;
     /* A protected save needs the pool gradually, and maybe only a part of it.  A pinned pool is
      * needed at once.  A save that waits for its memory turn does not need the pool yet. */

@@ -3,8 +3,12 @@
 #include "save/slot.h"
 
 #include <assert.h>
+#include <stdio.h>
 
 #include "save/save.h"
+
+/* What a save, and the program beside it, may need besides the pool. */
+#define BESIDE_POOL_BYTES ((uint64_t)64 << 20)
 
 static bool is_used(const struct turns *turns, const struct save_slot *slot) ON_THREAD(CALLER)
 {
@@ -119,12 +123,33 @@ enum sidestep_status slot_reserve_pool(struct sidestep_save *save, uint64_t byte
     }
 }
 
+uint64_t slot_fit_pool(const struct sidestep_engine *engine, const struct pool *pool,
+                       uint64_t wanted, char reason[SLOT_REASON_BYTES])
+{
+    uint64_t cap = engine->saver->pool_cap;
+
+    if (cap != 0 || wanted <= pool->length)
+        return cap != 0 ? min_u64(wanted, cap) : wanted;
+    uint64_t room = cgroup_memory_room(); /* beside the pool, which a larger one replaces */
+    uint64_t share = room / engine->ranks_here;
+    share -= min_u64(share, max_u64(share / 8, BESIDE_POOL_BYTES));
+    share = round_down(share, image_align());
+    if (wanted - pool->length <= share)
+        return wanted;
+    snprintf(reason, SLOT_REASON_BYTES, "%llu MiB of memory are left here, for %u rank%s",
+             (unsigned long long)(room >> 20), engine->ranks_here,
+             engine->ranks_here != 1 ? "s" : "");
+    return max_u64(max_u64(share, pool->length), PIPELINE_MIN_POOL_BYTES);
+}
+
 enum sidestep_status slot_prepare_pool(struct sidestep_engine *engine, uint64_t bytes, bool pin,
                                        struct sidestep_error *err)
 {
-    if (engine->saver->pool_cap != 0)
-        bytes = min_u64(bytes, engine->saver->pool_cap);
-    return enlarge_pool(engine, &engine->saver->slots[0].pool, bytes, engine->stagers, pin, err);
+    struct pool *pool = &engine->saver->slots[0].pool;
+    char reason[SLOT_REASON_BYTES];
+
+    bytes = slot_fit_pool(engine, pool, bytes, reason);
+    return enlarge_pool(engine, pool, bytes, engine->stagers, pin, err);
 }
 
 void slot_begin_memory_turn(struct sidestep_save *save)

@@ -17,6 +17,8 @@
 #include "save/turn.h"
 #include "snapshot/snapshot.h"
 
+#define SLOT_REASON_BYTES 128u /* sidestep_save_info.pool_reason */
+
 /* A slot's memory is freed after this many saves that did not use it. */
 #define SLOT_IDLE_SAVES 8u
 
@@ -37,7 +39,13 @@ struct save_slot *slot_take(struct sidestep_engine *engine) ON_THREAD(CALLER);
  * it. */
 enum sidestep_status slot_reserve_pool(struct sidestep_save *save, uint64_t bytes, bool at_once,
                                        bool pin, struct sidestep_error *err) ON_THREAD(CALLER);
-/* Give the first slot a pool of ${bytes}, or of the engine's cap.  No save may be under way. */
+/* What a pool may have of ${wanted} bytes: the engine's cap, or without one what the machine and
+ * the cgroups have left, because the kernel kills a process that takes more.  The
+ * ranks of a host share it; an eighth of each share, and at least 64 MiB, stays free.  ${reason}:
+ * if that is less than ${wanted}, why. */
+uint64_t slot_fit_pool(const struct sidestep_engine *engine, const struct pool *pool,
+                       uint64_t wanted, char reason[SLOT_REASON_BYTES]) ON_THREAD(CALLER);
+/* Give the first slot a pool of ${bytes}, as far as it fits.  No save may be under way. */
 enum sidestep_status slot_prepare_pool(struct sidestep_engine *engine, uint64_t bytes, bool pin,
                                        struct sidestep_error *err) ON_THREAD(CALLER);
 

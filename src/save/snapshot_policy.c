@@ -188,4 +188,5 @@ void snapshot_policy_report_event(const struct sidestep_save_info *info, json_t 
         (void)json_object_set_new(fields, numbers[i].name,
                                   json_integer((json_int_t)numbers[i].value));
     (void)json_object_set_new(fields, "copy_reason", json_string(info->copy_reason));
+    (void)json_object_set_new(fields, "pool_reason", json_string(info->pool_reason));
 }

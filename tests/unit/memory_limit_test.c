@@ -1,7 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* memory_limit_test.c -- saves in a process with little memory beside its state (RLIMIT_DATA). */
+/* memory_limit_test.c -- saves in a process with little memory beside its state: by RLIMIT_DATA,
+ * and in a cgroup. */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 
+#include "base/cgroup.h"
+#include "base/owned.h"
 #include "support/held.h"
 
 #define STATE_BYTES (128 * MIB)
@@ -106,6 +114,165 @@ TEST(without_a_cap_it_fails_and_harms_nothing)
     expect_ok(finish());
     expect_epoch(3);
     end();
+}
+
+/* ---- cgroups */
+
+static const struct {
+    const char *place, *limit;
+} versions[] = {{"/sys/fs/cgroup/memory", "memory.limit_in_bytes"},
+                {"/sys/fs/cgroup", "memory.max"}};
+
+static bool write_text(const char *dir, const char *file, const char *text)
+{
+    char path[192];
+
+    snprintf(path, sizeof(path), "%s/%s", dir, file);
+    OWNED_FD fd = open(path, O_WRONLY | O_CLOEXEC);
+    return fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
+}
+
+/* Make a cgroup with a limit.  False: not possible here. */
+static bool make_cgroup(char dir[128], uint64_t bytes)
+{
+    char text[32];
+
+    snprintf(text, sizeof(text), "%llu", (unsigned long long)bytes);
+    for (size_t i = 0; i < sizeof(versions) / sizeof(versions[0]); i++) {
+        snprintf(dir, 128, "%s/sidestep-unit-%d", versions[i].place, (int)getpid());
+        if (mkdir(dir, 0755) != 0)
+            continue;
+        if (write_text(dir, versions[i].limit, text))
+            return true;
+        (void)rmdir(dir);
+    }
+    return false;
+}
+
+/* In a child that is in the cgroup: 0 if a copy of a state of half the limit is right although the
+ * pool must be smaller, else the line where it is not.  ${pool_bytes}: a cap of the program. */
+#define CHECK(condition)                                                                           \
+    do {                                                                                           \
+        if (!(condition))                                                                          \
+            return __LINE__ & 0xff;                                                                \
+    } while (0)
+static int save_in_cgroup(const char *dir, const char *path, uint64_t pool_bytes)
+{
+    char pid[16];
+
+    snprintf(pid, sizeof(pid), "%d", (int)getpid());
+    CHECK(write_text(dir, "cgroup.procs", pid));
+    opened(SIDESTEP_SNAPSHOT_COPY, pool_bytes);
+    snprintf(job.path, sizeof(job.path), "%s/it", path);
+    for (uint64_t epoch = 1; epoch < 4; epoch++) {
+        fill(epoch);
+        CHECK(start() == SIDESTEP_OK);
+        fill(epoch + 10);
+        CHECK(finish() == SIDESTEP_OK);
+        CHECK((job.info.flags & SIDESTEP_SAVE_STREAMED) != 0);
+        CHECK(strstr(job.info.pool_reason, "of memory are left") != NULL);
+    }
+    end();
+    return 0;
+}
+
+/* How a child ended that saved in a cgroup with ${limit} bytes. */
+static int in_a_child(uint64_t limit, uint64_t pool_bytes)
+{
+    struct scratch disk; /* files in memory would count, too */
+    char dir[128];
+    int status;
+
+    assert_true(scratch_make(&disk, NULL));
+    if (!make_cgroup(dir, limit)) {
+        scratch_remove(&disk);
+        print_message("no cgroup can be made here\n");
+        skip();
+    }
+    munmap(memory, STATE_BYTES); /* the child's own state counts in its cgroup */
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        memory = map(STATE_BYTES);
+        _exit(save_in_cgroup(dir, disk.path, pool_bytes));
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    memory = map(STATE_BYTES);
+    (void)rmdir(dir);
+    scratch_remove(&disk);
+    return status;
+}
+
+/* The state has more than half of what the cgroup may have. */
+TEST(a_pool_fits_into_the_memory_of_a_cgroup)
+{
+    need_plain_memory();
+    assert_int_equal(in_a_child(STATE_BYTES + 2 * BESIDE_BYTES, 0), 0);
+}
+
+/* The control: the cgroup's limit is effective. */
+TEST(a_pool_that_does_not_fit_ends_the_process)
+{
+    need_plain_memory();
+    int status = in_a_child(STATE_BYTES + 2 * BESIDE_BYTES, 2 * STATE_BYTES);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+}
+
+/* Files of a machine: ${path} below the scratch directory. */
+static void machine_has(const char *path, const char *text)
+{
+    char dir[256], *slash;
+
+    snprintf(dir, sizeof(dir), "%s/%s", scratch.path, path);
+    for (slash = strchr(dir + strlen(scratch.path) + 1, '/'); slash != NULL;
+         slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        assert_true(mkdir(dir, 0755) == 0 || errno == EEXIST);
+        *slash = '/';
+    }
+    OWNED_FD fd = open(dir, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    assert_int_equal(write(fd, text, strlen(text)), (ssize_t)strlen(text));
+}
+
+static void expect_limits(uint64_t bytes, uint64_t room, unsigned cpus)
+{
+    struct cgroup_limits limits;
+
+    cgroup_read(scratch.path, &limits);
+    assert_int_equal(limits.memory, bytes);
+    assert_int_equal(limits.memory_room, room);
+    assert_int_equal(limits.cpus, cpus);
+}
+
+TEST(limits_of_both_versions_of_cgroups_are_read)
+{
+    expect_limits(UINT64_MAX, UINT64_MAX, 0); /* there is nothing */
+    machine_has("proc/self/cgroup", "0::/pod/one\n");
+    machine_has("sys/fs/cgroup/pod/one/memory.max", "max\n");
+    machine_has("sys/fs/cgroup/pod/one/cpu.max", "150000 100000\n");
+    machine_has("sys/fs/cgroup/pod/memory.max", "1000\n");
+    machine_has("sys/fs/cgroup/pod/memory.current", "900\n");
+    machine_has("sys/fs/cgroup/pod/memory.stat",
+                "anon 5\ninactive_file 200\nactive_file 100\nfile 350\n");
+    machine_has("sys/fs/cgroup/pod/cpu.max", "max 100000\n");
+    expect_limits(1000, 400, 2);
+    machine_has("sys/fs/cgroup/pod/memory.current", "2000\n"); /* it was lowered */
+    expect_limits(1000, 0, 2);
+    machine_has("proc/self/cgroup", "4:memory:/a\n2:cpu,cpuacct:/b\n1:name=systemd:/\n0::/\n");
+    machine_has("sys/fs/cgroup/memory/a/memory.limit_in_bytes", "5000\n");
+    machine_has("sys/fs/cgroup/memory/a/memory.usage_in_bytes", "3000\n");
+    machine_has("sys/fs/cgroup/memory/a/memory.stat",
+                "inactive_file 9\ntotal_inactive_file 500\ntotal_active_file 0\n");
+    machine_has("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
+    machine_has("sys/fs/cgroup/cpu/b/cpu.cfs_quota_us", "-1\n");
+    machine_has("sys/fs/cgroup/cpu/b/cpu.cfs_period_us", "100000\n");
+    expect_limits(5000, 2500, 0);
+    machine_has("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "50000\n");
+    machine_has("sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n");
+    expect_limits(5000, 2500, 1);
+    machine_has("proc/self/cgroup", "::\n4:memory\nx\n");
+    machine_has("sys/fs/cgroup/memory.max", "no number\n");
+    expect_limits(UINT64_MAX, UINT64_MAX, 0);
 }
 
 EACH_TEST(NULL, lift);
