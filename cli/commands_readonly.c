@@ -30,16 +30,22 @@ const struct cli_command cli_command_ls = {
          "Annotations are shown if there are any: pinned; abandoned (a run went back to an older "
          "checkpoint and left this one behind); renamed (a series saved it under another name); "
          "the number of shared files; tags; metrics. 'sidestep latest' and a resume do not choose "
-         "an abandoned or renamed checkpoint."},
+         "an abandoned or renamed checkpoint.",
+         "If a run deletes old checkpoints here, KEPT says why each one stays, as the run would "
+         "decide now: newest; last; every (its step is kept); best (by a metric); apart (it shares "
+         "no file with the newest); pinned; only (no other is valid); not-ours; no-step (its name "
+         "is not one of the series); damaged; unreadable; unknown (no run has recorded what it "
+         "keeps); all (nothing is deleted); - (the next prune deletes it)."},
     .json = "{\"checkpoints\":[{\"name\",\"path\",\"step\",\"state\",\"bytes\",\"files\","
             "\"shared_files\",\"small_files\",\"small_bytes\",\"ranks\",\"saved_at\",\"pinned\","
-            "\"abandoned\",\"renamed\","
+            "\"abandoned\",\"renamed\",\"kept\",\"kept_because\","
             "\"tags\":[tag],\"metrics\":{name:value},\"layout\",\"reason\",\"target\"}]}; unknown "
             "values are null; saved_at is RFC 3339, UTC; shared_files counts files that earlier "
             "checkpoints share; small_files and small_bytes are parts of files and bytes; layout "
             "is the program that uses this form; reason says why a "
-            "resume does not choose it, and is null only if it is committed or complete; target is "
-            "the checkpoint that a save makes or made. With --mirror also level (near, mirror, "
+            "resume does not choose it, and is null only if it is committed or complete; kept "
+            "is the word under KEPT, and kept_because says it in a sentence; target is the "
+            "checkpoint that a save makes or made. With --mirror also level (near, mirror, "
             "both), and beside checkpoints: mirror, its path, and outdated: the run went on "
             "elsewhere.",
     .options =
@@ -121,10 +127,11 @@ const struct cli_command cli_command_latest = {
          "another run, a copy under another name. If a checkpoint cannot be read now, it may be "
          "whole, so no older one is chosen: status 12, or 1 where storage fails.",
          "The path is printed unchanged. Only on a terminal, its control characters are escaped."},
-    .json = "{\"path\",\"step\",\"saved_at\",\"age_seconds\",\"layout\",\"passed_over\":["
-            "{\"path\",\"step\",\"state\",\"reason\"}]}; unknown values are null; saved_at is RFC "
-            "3339, UTC; passed_over is newest first; state and layout are those of 'sidestep ls'. "
-            "With --mirror also level: near or mirror.",
+    .json =
+        "{\"path\",\"step\",\"saved_at\",\"age_seconds\",\"kept\",\"kept_because\","
+        "\"layout\",\"passed_over\":[{\"path\",\"step\",\"state\",\"reason\"}]}; unknown values "
+        "are null; saved_at is RFC 3339, UTC; passed_over is newest first; state, kept and "
+        "layout are those of 'sidestep ls'. With --mirror also level: near or mirror.",
     .options = {{.id = CLI_OPTION_VERIFY,
                  .name = "verify",
                  .text = "Read everything and check every byte against its checksum. An interrupt "

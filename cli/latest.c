@@ -50,6 +50,8 @@ static void print_json(const struct cli *cli, const struct found levels[2],
     cli_json_known(&json, "step", report->step >= 0, report->step);
     cli_json_text(&json, "saved_at", has_time ? when : NULL);
     cli_json_known(&json, "age_seconds", age >= 0, age);
+    cli_json_text(&json, "kept", report->kept);
+    cli_json_text(&json, "kept_because", report->kept_because);
     cli_json_text(&json, "layout", report->layout);
     cli_json_open(&json, "passed_over", '[');
     json_passed(&json, &levels[0].report);

@@ -25,6 +25,8 @@ static void json_annotations(struct cli_json *json, const struct sidestep_listed
     cli_json_bool(json, "pinned", entry->is_pinned);
     cli_json_bool(json, "abandoned", entry->is_abandoned);
     cli_json_bool(json, "renamed", entry->is_renamed);
+    cli_json_text(json, "kept", entry->kept);
+    cli_json_text(json, "kept_because", entry->kept_because);
     cli_json_texts(json, "tags", entry->tags, entry->tag_count);
     cli_json_open(json, "metrics", '{');
     for (uint32_t i = 0; i < entry->metric_count; i++)
@@ -136,6 +138,29 @@ static void add_annotations(struct cli_table *table, const struct sidestep_liste
     cli_table_add(table, NULL, used != 0 ? text : "-");
 }
 
+/* Which columns there are beside those that there always are. */
+struct ls_columns {
+    bool exact;       /* times, not ages */
+    bool kept;        /* a run deletes old checkpoints */
+    bool annotations; /* there are some */
+};
+
+static struct ls_columns choose_columns(const struct cli *cli, const struct cli_levels *levels)
+{
+    struct ls_columns with = {.exact = cli_has_option(cli, CLI_OPTION_VERBOSE)};
+
+    for (size_t i = 0; i < levels->count; i++) {
+        const struct sidestep_listed *entry = levels->rows[i].entry;
+        if (!is_wanted(cli, entry))
+            continue;
+        with.annotations |= has_annotations(entry);
+        /* A retention that deletes keeps one as the newest. */
+        with.kept |= entry->kept != NULL &&
+                     (strcmp(entry->kept, "newest") == 0 || strcmp(entry->kept, "only") == 0);
+    }
+    return with;
+}
+
 /* A save under way has a hidden name; the name of its checkpoint follows. */
 static void add_name(struct cli_table *table, const struct sidestep_listed *entry)
 {
@@ -150,7 +175,7 @@ static void add_name(struct cli_table *table, const struct sidestep_listed *entr
 }
 
 static void add_row(struct cli_table *table, const struct cli_level_row *row, int64_t now,
-                    bool exact, bool with_annotations)
+                    const struct ls_columns *with)
 {
     const struct sidestep_listed *entry = row->entry;
     char text[CLI_FORMAT_UNITS_BYTES] = "-";
@@ -172,42 +197,42 @@ static void add_row(struct cli_table *table, const struct cli_level_row *row, in
         cli_table_add(table, NULL, "-");
     if (entry->saved_at < 0)
         snprintf(text, sizeof(text), "-");
-    else if (exact)
+    else if (with->exact)
         cli_format_units_time(text, entry->saved_at);
     else
         cli_format_units_age(text, now - entry->saved_at);
     cli_table_add(table, NULL, text);
     if (row->level != NULL)
         cli_table_add(table, NULL, row->level);
-    if (with_annotations)
+    if (with->kept)
+        cli_table_add(table, NULL, entry->kept != NULL ? entry->kept : "-");
+    if (with->annotations)
         add_annotations(table, entry);
     add_name(table, entry);
 }
 
 static void print_table(const struct cli *cli, const struct cli_levels *levels)
 {
-    bool exact = cli_has_option(cli, CLI_OPTION_VERBOSE);
-    struct cli_column columns[9] = {
+    const struct ls_columns with = choose_columns(cli, levels);
+    struct cli_column columns[CLI_TABLE_MAX_COLUMNS] = {
         {"STEP", true},  {"STATE", false}, {"SIZE", true},
-        {"FILES", true}, {"RANKS", true},  {exact ? "SAVED" : "AGE", !exact},
+        {"FILES", true}, {"RANKS", true},  {with.exact ? "SAVED" : "AGE", !with.exact},
     };
     size_t column_count = 6, rows = 0, hidden = 0;
     int64_t now = (int64_t)time(NULL);
     struct cli_table table;
-    bool with_annotations = false;
 
-    for (size_t i = 0; i < levels->count; i++)
-        with_annotations |=
-            is_wanted(cli, levels->rows[i].entry) && has_annotations(levels->rows[i].entry);
     if (levels->mirror != NULL)
         columns[column_count++].title = "LEVEL";
-    if (with_annotations)
+    if (with.kept)
+        columns[column_count++].title = "KEPT";
+    if (with.annotations)
         columns[column_count++].title = "ANNOTATIONS";
     columns[column_count++].title = "NAME";
     cli_table_init(&table, columns, column_count);
     for (size_t i = 0; i < levels->count; i++) {
         if (is_wanted(cli, levels->rows[i].entry)) {
-            add_row(&table, &levels->rows[i], now, exact, with_annotations);
+            add_row(&table, &levels->rows[i], now, &with);
             rows++;
         } else {
             hidden++;

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdio.h>
 
-#define CLI_TABLE_MAX_COLUMNS 8
+#define CLI_TABLE_MAX_COLUMNS 10
 
 struct cli_column {
     const char *title;

@@ -81,6 +81,14 @@ struct sidestep_listed {
                                     ECORRUPT ...); else SIDESTEP_OK */
     uint32_t small_files;        /* of ${files}: small files of ours, without aliases */
     uint64_t small_bytes;        /* of ${bytes} */
+    /* Why the retention of the run that has the root keeps it: "newest", "last", "every" (its step
+     * is kept), "best" (by a metric), "apart" (it shares no file with the newest), "pinned",
+     * "only" (no other is valid), "all" (the run deletes nothing), "not-ours", "no-step",
+     * "damaged", "unreadable", "unknown" (no run has recorded here what it keeps).  Decided by the
+     * function that the run's prune uses.  NULL: the next prune deletes it; or it is no
+     * checkpoint. */
+    const char *kept;
+    const char *kept_because; /* in words: "it is pinned"; NULL as ${kept} */
 };
 struct sidestep_list {
     size_t count;
@@ -176,6 +184,8 @@ struct sidestep_latest_report {
     const char *layout; /* of the checkpoint: see struct sidestep_listed */
     int64_t step;       /* -1: unknown */
     int64_t saved_at;   /* seconds since 1970, for people; -1: unknown */
+    const char *kept;   /* see struct sidestep_listed */
+    const char *kept_because;
     size_t passed_count;
     const void *passed; /* the library's: see sidestep_latest_report_passed() */
     void *owner;

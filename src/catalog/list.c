@@ -45,6 +45,34 @@ const char *const *list_origins(const struct sidestep_list *list, const char *sa
     return NULL;
 }
 
+struct sidestep_listed *list_entries(struct sidestep_list *list)
+{
+    struct listing *l = list->owner;
+
+    return l->entries;
+}
+
+const struct annotations *list_annotations(const struct sidestep_list *list)
+{
+    const struct listing *l = list->owner;
+
+    return &l->annotations;
+}
+
+const char *list_run_id(const struct sidestep_list *list)
+{
+    const struct listing *l = list->owner;
+
+    return l->run_id;
+}
+
+const char *list_record(const struct sidestep_list *list)
+{
+    const struct listing *l = list->owner;
+
+    return l->record;
+}
+
 /* May it be the name of a step? The series decides where in the name the number is. */
 static bool has_digit(const char *name)
 {
@@ -215,16 +243,4 @@ void sidestep_list_release(struct sidestep_list *list)
         clear_listing(l);
     free(l);
     *list = (struct sidestep_list){0};
-}
-
-enum sidestep_status sidestep_list_root(const char *root, struct sidestep_list *list,
-                                        struct sidestep_error *err)
-{
-    if (root == NULL || list == NULL)
-        return FAIL(err, SIDESTEP_EINVAL, "root or list is NULL");
-    OWNED_STORE *store = NULL;
-    enum sidestep_status status = object_path_open(root, &store, err);
-    if (status == SIDESTEP_OK)
-        status = list_root(store, root, LIST_CHECKED, list, err);
-    return WRAP(status, err, "list '%s'", root);
 }

@@ -4,6 +4,7 @@
 #define CATALOG_LIST_H
 
 #include "base/base.h"
+#include "catalog/annotations.h"
 #include "sidestep/sidestep_tools.h"
 #include "store/store.h"
 
@@ -39,6 +40,14 @@ bool list_is_skipped(const struct sidestep_listed *entry);
 /* The earlier saves whose files the checkpoint of ${save_id} shares. ${save_id} may be NULL. */
 const char *const *list_origins(const struct sidestep_list *list, const char *save_id,
                                 size_t *count);
+
+/* For selection/kept.h, which marks the entries of a list: those of ${list}, and what was read with
+ * them.  list_run_id() and list_record() are "" if the root has no run, or it has recorded nothing.
+ */
+struct sidestep_listed *list_entries(struct sidestep_list *list);
+const struct annotations *list_annotations(const struct sidestep_list *list);
+const char *list_run_id(const struct sidestep_list *list);
+const char *list_record(const struct sidestep_list *list);
 
 /* The step in a checkpoint's name, if it has one of the forms that trainers use ("step-42",
  * "iter_0000042", "epoch_1_step_42"); -1: none. */

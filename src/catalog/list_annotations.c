@@ -85,6 +85,18 @@ enum sidestep_status listing_add_annotations(struct listing *l, struct sidestep_
     return SIDESTEP_OK;
 }
 
+static enum sidestep_status read_run(struct listing *l, struct store_dir *dir,
+                                     struct sidestep_error *err)
+{
+    struct lease_state state;
+
+    TRY(lease_state_read(dir, &state, err));
+    memcpy(l->run_id, state.run_id, sizeof(l->run_id));
+    memcpy(l->record, state.keeps, sizeof(l->record));
+    l->incarnation = state.incarnation;
+    return SIDESTEP_OK;
+}
+
 enum sidestep_status listing_read_annotations(struct listing *l, struct sidestep_error *err)
 {
     OWNED_DIR *dir = NULL;
@@ -92,10 +104,9 @@ enum sidestep_status listing_read_annotations(struct listing *l, struct sidestep
     enum sidestep_status status =
         store_dir_open(l->store, l->root_dir, FILE_NAME_SERIES_DIR, &dir, &why);
 
+    l->run_id[0] = l->record[0] = '\0';
     if (status == SIDESTEP_OK)
-        status = lease_read(dir, l->run_id, &l->incarnation, &why);
-    if (status != SIDESTEP_OK)
-        l->run_id[0] = '\0';
+        status = read_run(l, dir, &why);
     if (status == SIDESTEP_OK ||
         reader_status_is_damage(status)) /* there is no series, or its state was lost */
         status = annotations_read(dir, &l->annotations, &why);

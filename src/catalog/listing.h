@@ -6,6 +6,7 @@
 #include "catalog/annotations.h"
 #include "catalog/list.h"
 #include "format/format.h"
+#include "root/root.h"
 
 /* A checkpoint that shares files with earlier saves. */
 struct listing_shared_files {
@@ -25,6 +26,7 @@ struct listing {
     struct annotations annotations;
     char run_id[SAVE_ID_HEX]; /* of the series; "": there is no series */
     uint64_t incarnation;
+    char record[LEASE_KEEPS_BYTES]; /* of what the run keeps; "": there is none */
     struct sidestep_listed *entries;
     size_t count;
     struct listing_shared_files *sharing; /* as many as entries, at most */

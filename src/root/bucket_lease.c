@@ -67,12 +67,11 @@ static enum sidestep_status is_ours(struct lease *lease, const char *key, bool *
 
 static void format_state(const struct lease *lease, struct buffer *text)
 {
-    char host[64] = "?";
+    char host[64] = "?", holder[100];
 
     (void)gethostname(host, sizeof(host) - 1);
-    buffer_printf(text, "run %s incarnation %llu\ntoken %s\nholder process %ld on %s\n",
-                  lease->run_id, (unsigned long long)lease->incarnation, lease->token,
-                  (long)getpid(), host);
+    snprintf(holder, sizeof(holder), "process %ld on %s", (long)getpid(), host);
+    lease_state_format(lease, holder, text);
 }
 
 /* Set the incarnation after that of ${state}, and a new token. */

@@ -96,12 +96,13 @@ static enum sidestep_status take_lock(struct lease *lease, bool starts_run,
 static enum sidestep_status next_incarnation(struct lease *lease, bool is_new,
                                              struct sidestep_error *err)
 {
-    char text[128];
+    OWNED_BUFFER text = {0};
 
     TRY(lease_choose_next(lease, lease->run_id, lease->incarnation, is_new, err));
-    snprintf(text, sizeof(text), "run %s incarnation %llu\n", lease->run_id,
-             (unsigned long long)lease->incarnation);
-    return small_file_replace(lease->dir, LEASE_STATE, LEASE_STATE_NEW, text, strlen(text), err);
+    lease_state_format(lease, NULL, &text);
+    TRY(buffer_check(&text, err));
+    return small_file_replace(lease->dir, LEASE_STATE, LEASE_STATE_NEW, text.bytes, text.length,
+                              err);
 }
 
 /*
@@ -127,13 +128,19 @@ static enum sidestep_status make_root_durable(struct lease *lease, const char *r
 enum sidestep_status directory_take_lease(struct lease *lease, const char *path, bool starts_run,
                                           struct sidestep_error *err)
 {
+    struct lease_state state = {0};
+
     TRY(take_lock(lease, starts_run, err));
-    enum sidestep_status status = lease_read(lease->dir, lease->run_id, &lease->incarnation, err);
+    enum sidestep_status status = lease_state_read(lease->dir, &state, err);
     if (lease_state_is_lost(status) && !starts_run)
         return SIDESTEP_OK; /* another run's checkpoints: the next run may continue from them */
     if (lease_state_is_lost(status))
         TRY(make_root_durable(lease, path, err));
     else
         TRY(status); /* it may be readable later, so do not start another run */
+    memcpy(lease->run_id, state.run_id, sizeof(lease->run_id));
+    lease->incarnation = state.incarnation;
+    if (!starts_run) /* a deletion by hand changes nothing of what the run keeps */
+        memcpy(lease->keeps, state.keeps, sizeof(lease->keeps));
     return next_incarnation(lease, lease_state_is_lost(status), err);
 }

@@ -2,6 +2,7 @@
 /* lease.c -- see lease.h: does what leases in directories and buckets have in common. */
 #include "root/lease.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -81,10 +82,12 @@ enum sidestep_status lease_choose_next(struct lease *lease, const char *run_id,
 }
 
 enum sidestep_status lease_acquire(struct lease *lease, struct store *store, const char *root,
-                                   const struct lease_elsewhere *elsewhere,
+                                   const struct lease_elsewhere *elsewhere, const char *keeps,
                                    struct sidestep_error *err)
 {
     *lease = (struct lease){.store = store};
+    if (keeps != NULL)
+        snprintf(lease->keeps, sizeof(lease->keeps), "%s", keeps);
     if (elsewhere != NULL)
         lease->elsewhere = *elsewhere;
     enum sidestep_status status = acquire(lease, root, true, err);

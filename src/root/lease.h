@@ -17,6 +17,8 @@ struct lease_elsewhere {
     uint64_t incarnation;     /* the newest one */
 };
 
+#define LEASE_KEEPS_BYTES 512u
+
 struct lease {
     struct store *store;
     struct lease_elsewhere elsewhere;
@@ -28,15 +30,17 @@ struct lease {
                                 "": it is not needed, or no incarnation was taken */
     char run_id[SAVE_ID_HEX];
     uint64_t incarnation;
+    char keeps[LEASE_KEEPS_BYTES]; /* for the state: see lease_acquire() */
 };
 
 /* Make ${root} if it is missing, take the lock if the storage has locks, and start a new
  * incarnation durably. It is also later than the one that ${elsewhere} knows, and if the root has
- * no run yet, the run is that one. NULL: nothing is known elsewhere. Waits up to 30 s for a holder
- * that only deletes. ELOCKED: the message names the holder. EMISMATCH: the root has another run
- * than ${elsewhere}. */
+ * no run yet, the run is that one. NULL: nothing is known elsewhere. ${keeps} is recorded with the
+ * incarnation, for whoever lists the root (selection/kept.h); NULL: nothing is. Waits up to 30 s
+ * for a holder that only deletes. ELOCKED: the message names the holder. EMISMATCH: the root has
+ * another run than ${elsewhere}. */
 enum sidestep_status lease_acquire(struct lease *lease, struct store *store, const char *root,
-                                   const struct lease_elsewhere *elsewhere,
+                                   const struct lease_elsewhere *elsewhere, const char *keeps,
                                    struct sidestep_error *err);
 /* For the storages: set run and incarnation of the lease to what follows ${run_id} and
  * ${incarnation}, which the root has now; ${is_new}: it has none. */

@@ -7,6 +7,8 @@
 
 #include "base/base.h"
 
+#define LEASE_KEEPS "\nkeeps "
+
 enum sidestep_status lease_state_parse(const char *text, struct lease_state *state,
                                        struct sidestep_error *err)
 {
@@ -22,7 +24,20 @@ enum sidestep_status lease_state_parse(const char *text, struct lease_state *sta
     const char *rest = strchr(text, '\n');
     if (rest != NULL)
         (void)sscanf(rest, "\ntoken %32s\nholder %159[^\n]", state->token, state->holder);
+    rest = strstr(text, LEASE_KEEPS);
+    if (rest != NULL)
+        snprintf(state->keeps, sizeof(state->keeps), "%s", rest + strlen(LEASE_KEEPS));
     return SIDESTEP_OK;
+}
+
+void lease_state_format(const struct lease *lease, const char *holder, struct buffer *text)
+{
+    buffer_printf(text, "run %s incarnation %llu\n", lease->run_id,
+                  (unsigned long long)lease->incarnation);
+    if (holder != NULL)
+        buffer_printf(text, "token %s\nholder %s\n", lease->token, holder);
+    if (lease->keeps[0] != '\0')
+        buffer_printf(text, "%s%s", &LEASE_KEEPS[1], lease->keeps);
 }
 
 enum sidestep_status lease_state_read(struct store_dir *dir, struct lease_state *state,

@@ -3,24 +3,27 @@
 #ifndef ROOT_LEASE_STATE_H
 #define ROOT_LEASE_STATE_H
 
-#include "commit/commit.h"
+#include "root/lease.h"
 
 #define LEASE_STATE "state"
 #define LEASE_LOCK "lock"
 #define LEASE_MAX_BYTES 4096u
 
 /* The state is a line "run <id> incarnation <n>". In a bucket, lines with token and holder
- * follow. */
+ * follow. The rest, "keeps ..." to the end, is for selection/kept.h. */
 struct lease_state {
     char run_id[SAVE_ID_HEX];
     char token[SAVE_ID_HEX]; /* "": a lock protects this series, or it did */
     char holder[160];        /* "": not known */
     uint64_t incarnation;
+    char keeps[LEASE_KEEPS_BYTES]; /* "": nothing is recorded */
 };
 
 /* Parse a state. ECORRUPT: it is damaged. */
 enum sidestep_status lease_state_parse(const char *text, struct lease_state *state,
                                        struct sidestep_error *err);
+/* Append the state of ${lease}. ${holder}: in a bucket, who has it. */
+void lease_state_format(const struct lease *lease, const char *holder, struct buffer *text);
 /* Read the state in ${dir}, ROOT/.sidestep. */
 enum sidestep_status lease_state_read(struct store_dir *dir, struct lease_state *state,
                                       struct sidestep_error *err);

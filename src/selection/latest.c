@@ -11,6 +11,7 @@
 #include "checkpoint/checkpoint.h"
 #include "object/object.h"
 #include "selection/choose.h"
+#include "selection/kept.h"
 
 #define THREADS 4u /* if the caller sets no number */
 
@@ -179,6 +180,32 @@ static enum sidestep_status fail_root(const char *root, enum sidestep_status sta
     return error_copy(err, why);
 }
 
+static bool was_rejected(const void *context, const struct sidestep_listed *entry)
+{
+    const struct finding *f = context;
+
+    for (size_t i = 0; i < f->count; i++)
+        if (strcmp(f->passed[i].path, entry->path) == 0)
+            return f->passed[i].status != SIDESTEP_OK;
+    return false;
+}
+
+/* Why retention keeps what was found. */
+static enum sidestep_status find_kept(const struct finding *f, struct sidestep_list *list,
+                                      struct sidestep_latest_report *report,
+                                      struct sidestep_error *err)
+{
+    if (f->path == NULL)
+        return SIDESTEP_OK;
+    TRY(kept_mark(list, was_rejected, f, err));
+    for (size_t i = 0; i < list->count; i++)
+        if (strcmp(sidestep_list_entry(list, i)->path, f->path) == 0) {
+            report->kept = sidestep_list_entry(list, i)->kept;
+            report->kept_because = sidestep_list_entry(list, i)->kept_because;
+        }
+    return SIDESTEP_OK;
+}
+
 /* Look once.  ${*gone}: the checkpoint that was found has been deleted, so look again. */
 static enum sidestep_status look(const char *root, struct choose_options *how,
                                  struct sidestep_latest_report *report, bool *gone,
@@ -208,6 +235,10 @@ static enum sidestep_status look(const char *root, struct choose_options *how,
     TRY(note_untried(f, &list, f->path, status == SIDESTEP_OK ? err : NULL));
     report->passed_count = f->count;
     report->passed = f->passed;
+    if (status == SIDESTEP_OK)
+        status = find_kept(f, &list, report, err);
+    if (status != SIDESTEP_OK)
+        report->path = NULL;
     return status;
 }
 

@@ -9,26 +9,8 @@
 #include "catalog/catalog.h"
 #include "object/object.h"
 #include "root/root.h"
+#include "selection/candidates.h"
 #include "verify/verify.h"
-
-#define IS_PINNED "it is pinned"
-
-/* The checkpoints of a root, and those of them that retention decides about: one item per entry. */
-struct prune_listing {
-    struct sidestep_list list;
-    struct sidestep_listed *entries;
-    struct retention_item *items;
-    size_t count;
-    struct annotations annotations;
-};
-
-static void prune_listing_release(struct prune_listing *l)
-{
-    sidestep_list_release(&l->list);
-    annotations_release(&l->annotations);
-    free(l->entries);
-    free(l->items);
-}
 
 static bool is_pinned(struct store_dir *annotations_dir, const char *name)
 {
@@ -57,7 +39,7 @@ static enum sidestep_status delete_seen(struct deletion *d, struct store_dir *an
     *is_gone = false;
     TRY(ops->hide(d, err));
     const char *objection = ops->was_replaced(d)                  ? DELETION_WAS_REPLACED
-                            : is_pinned(annotations_dir, d->name) ? IS_PINNED
+                            : is_pinned(annotations_dir, d->name) ? RETENTION_PINNED.text
                                                                   : NULL;
     if (objection != NULL) {
         TRY(ops->restore(d, err));
@@ -81,111 +63,24 @@ enum sidestep_status prune_delete(struct store_dir *root, struct store_dir *anno
     return delete_seen(&d, annotations_dir, bytes, &is_gone, err);
 }
 
-/* Does retention decide about ${entry}?  Sets its step from the name, as a series does. */
-static bool is_in_scope(const struct prune *p, struct sidestep_listed *entry)
-{
-    uint64_t step;
-
-    if (p->naming != NULL)
-        entry->step = name_template_parse_name(p->naming, entry->name, &step) ? (int64_t)step : -1;
-    return entry->state == SIDESTEP_COMMITTED && entry->step >= 0 &&
-           (p->is_settled == NULL || p->is_settled(p->context, entry));
-}
-
-/* Why it is not ours to delete, and how it could become ours; NULL: it is ours. */
-static const char *find_not_ours(const struct prune *p, const struct annotations *annotations,
-                                 const struct sidestep_listed *entry)
-{
-    if (entry->save_id == NULL)
-        return "sidestep did not write it, and deletes only what it wrote ('sidestep convert "
-               "--to=dcp' makes a checkpoint of sidestep's of it)";
-    if (entry->is_link)
-        return "it is a symbolic link, and nothing is deleted through one";
-    if (annotations_find(annotations, ANNOTATION_ADOPTED, entry->name, entry->save_id) != NULL)
-        return NULL;
-    if (entry->is_renamed)
-        return "it was saved under another name, and copied or renamed (a run that resumes from it "
-               "by its step adopts it)";
-    if (p->run_id != NULL && (entry->run_id == NULL || strcmp(entry->run_id, p->run_id) != 0))
-        return "another run wrote it (a run that resumes from it by its step adopts it)";
-    return NULL;
-}
-
-static struct retention_item make_item(const struct prune *p, const struct annotations *annotations,
-                                       const struct sidestep_listed *entry)
-{
-    struct retention_item item = {.step = entry->step,
-                                  .not_ours = find_not_ours(p, annotations, entry),
-                                  .is_pinned = entry->is_pinned,
-                                  .save_id = entry->save_id};
-
-    item.is_abandoned = entry->is_abandoned;
-    for (uint32_t i = 0; i < entry->metric_count; i++)
-        if (strcmp(entry->metrics[i].name, p->retention->metric) == 0) {
-            item.has_metric = true;
-            item.metric = entry->metrics[i].value;
-        }
-    return item;
-}
-
 static void report_kept(const struct prune *p, const struct sidestep_listed *entry, const char *why)
 {
     if (p->report != NULL)
         gc_report_add_kept(p->report, entry->name, why);
 }
 
-/* A prune by hand covers the whole root, so it also reports entries without a step, and entries
- * that are not whole checkpoints. */
-static void report_others(const struct prune *p, const struct sidestep_listed *entry)
+/* A prune by hand covers the whole root, so it also reports what retention does not decide about.
+ */
+static void report_others(const struct prune *p, const struct candidates *c)
 {
-    if (p->naming != NULL)
-        return;
-    switch (entry->state) {
-    case SIDESTEP_COMMITTED:
-        report_kept(p, entry, "its step is not known");
-        break;
-    case SIDESTEP_COMPLETE:
-    case SIDESTEP_INCOMPLETE:
-        report_kept(p, entry, "another program wrote it");
-        break;
-    case SIDESTEP_DAMAGED:
-    case SIDESTEP_BAD:
-        report_kept(p, entry, "it is damaged");
-        break;
-    case SIDESTEP_UNREADABLE:
-        report_kept(p, entry, "it cannot be read now");
-        break;
-    default: /* not checkpoints; gc removes their remains */
-        break;
+    for (size_t i = 0; p->naming == NULL && i < c->other_count; i++) {
+        const struct retention_reason *why = candidates_why_other(p, c->others[i]);
+        if (why != NULL)
+            report_kept(p, c->others[i], why->text);
     }
 }
 
-static enum sidestep_status look(struct prune *p, struct prune_listing *l,
-                                 struct sidestep_error *err)
-{
-    TRY(list_root(p->store, p->path, p->dry_run ? 0 : LIST_KEEPS_INDEX, &l->list, err));
-    TRY(annotations_read(p->annotations_dir, &l->annotations, err));
-    l->entries = memory_new(l->list.count + 1, sizeof(*l->entries));
-    l->items = memory_new(l->list.count + 1, sizeof(*l->items));
-    if (l->entries == NULL || l->items == NULL)
-        return FAIL_NOMEM(err, l->list.count * sizeof(*l->entries));
-    for (size_t i = 0; i < l->list.count; i++) {
-        struct sidestep_listed entry = *sidestep_list_entry(&l->list, i);
-        if (is_in_scope(p, &entry))
-            l->entries[l->count++] = entry;
-        else
-            report_others(p, &entry);
-    }
-    list_sort(l->entries, l->count);
-    for (size_t i = 0; i < l->count; i++) {
-        l->items[i] = make_item(p, &l->annotations, &l->entries[i]);
-        l->items[i].origins =
-            list_origins(&l->list, l->entries[i].save_id, &l->items[i].origin_count);
-    }
-    return SIDESTEP_OK;
-}
-
-static bool has_deletable(const struct prune_listing *l)
+static bool has_deletable(const struct candidates *l)
 {
     for (size_t i = 0; i < l->count; i++)
         if (l->items[i].keep == NULL)
@@ -193,7 +88,7 @@ static bool has_deletable(const struct prune_listing *l)
     return false;
 }
 
-static enum sidestep_status check_one(struct prune *p, struct prune_listing *l, size_t i,
+static enum sidestep_status check_one(struct prune *p, struct candidates *l, size_t i,
                                       struct sidestep_error *err)
 {
     struct sidestep_error why = {0};
@@ -205,7 +100,7 @@ static enum sidestep_status check_one(struct prune *p, struct prune_listing *l, 
         return FAIL_NOMEM(err, sizeof(*l));
     if (status != SIDESTEP_OK)
         l->items[i].flaw =
-            reader_status_is_damage(status) ? "it does not verify" : "it cannot be read now";
+            reader_status_is_damage(status) ? &RETENTION_DAMAGED : &RETENTION_UNREADABLE;
     return SIDESTEP_OK;
 }
 
@@ -226,8 +121,7 @@ static enum sidestep_status sync_one(const struct prune *p, const char *name,
  * policy counts must be valid and durable.  One that is to be deleted may be damaged: it stays,
  * because somebody may want to recover what is left of it.
  */
-static enum sidestep_status check(struct prune *p, struct prune_listing *l,
-                                  struct sidestep_error *err)
+static enum sidestep_status check(struct prune *p, struct candidates *l, struct sidestep_error *err)
 {
     uint32_t wanted = p->retention->keep_last != 0 ? p->retention->keep_last : 1, valid = 0;
 
@@ -268,7 +162,7 @@ static const char *find_objection(const struct prune *p, const struct sidestep_l
         return objection;
     if (p->annotations_dir != NULL &&
         annotations_may_exist(p->annotations_dir, ANNOTATION_PIN, entry->name))
-        return IS_PINNED;
+        return RETENTION_PINNED.text;
     const char *need = p->needs != NULL ? p->needs(p->context, entry) : NULL;
     if (need != NULL)
         return need;
@@ -333,9 +227,12 @@ static enum sidestep_status remove_one(struct prune *p, const struct sidestep_li
 
 enum sidestep_status prune_run(struct prune *p, struct sidestep_error *err)
 {
-    OWNED_BY(prune_listing_release) struct prune_listing l = {0};
+    OWNED_BY(sidestep_list_release) struct sidestep_list list = {0};
+    OWNED_BY(candidates_release) struct candidates l = {0};
 
-    TRY(look(p, &l, err));
+    TRY(list_root(p->store, p->path, p->dry_run ? 0 : LIST_KEEPS_INDEX, &list, err));
+    TRY(candidates_find(p, &list, &l, err));
+    report_others(p, &l);
     retention_plan(p->retention, l.items, l.count);
     if (has_deletable(&l)) {
         TRY(check(p, &l, err));
@@ -346,7 +243,7 @@ enum sidestep_status prune_run(struct prune *p, struct sidestep_error *err)
             if (l.items[i].is_abandoned != (abandoned == 1))
                 continue;
             if (l.items[i].keep != NULL)
-                report_kept(p, &l.entries[i], l.items[i].keep);
+                report_kept(p, &l.entries[i], l.items[i].keep->text);
             else
                 TRY(remove_one(p, &l.entries[i], err));
         }

@@ -39,29 +39,40 @@ enum sidestep_status retention_copy(struct retention *retention,
     return SIDESTEP_OK;
 }
 
+const struct retention_reason RETENTION_ALL = {"all", "everything stays"};
+const struct retention_reason RETENTION_PINNED = {"pinned", "it is pinned"};
+const struct retention_reason RETENTION_DAMAGED = {"damaged", "it does not verify"};
+const struct retention_reason RETENTION_UNREADABLE = {"unreadable", "it cannot be read now"};
+static const struct retention_reason is_newest = {"newest", "it is the newest valid checkpoint"};
+static const struct retention_reason is_last = {"last", "it is one of the last"};
+static const struct retention_reason is_every = {"every", "its step is kept"};
+static const struct retention_reason is_best = {"best", "it is one of the best"};
+static const struct retention_reason is_apart = {"apart", "it shares no file with the newest"};
+static const struct retention_reason is_only = {"only", "no other is valid"};
+
 /* Does it count as a valid checkpoint of the lineage? */
 static bool counts(const struct retention_item *item)
 {
     return item->not_ours == NULL && !item->is_abandoned && item->flaw == NULL;
 }
 
-static const char *judge(const struct retention *r, const struct retention_item *item,
-                         uint64_t newer)
+static const struct retention_reason *judge(const struct retention *r,
+                                            const struct retention_item *item, uint64_t newer)
 {
     if (item->not_ours != NULL)
         return item->not_ours;
     if (item->is_pinned)
-        return "it is pinned";
+        return &RETENTION_PINNED;
     if (item->flaw != NULL)
         return item->flaw;
     if (item->is_abandoned)
         return NULL;
     if (newer == 0)
-        return "it is the newest valid checkpoint";
+        return &is_newest;
     if (newer < r->keep_last)
-        return "it is one of the last";
+        return &is_last;
     if (r->keep_every != 0 && item->step >= 0 && (uint64_t)item->step % r->keep_every == 0)
-        return "its step is kept";
+        return &is_every;
     return NULL;
 }
 
@@ -126,7 +137,7 @@ static void keep_one_apart(const struct retention *r, struct retention_item *ite
     if (apart == NULL)
         return;
     apart->is_apart = true;
-    apart->keep = "it shares no file with the newest";
+    apart->keep = &is_apart;
 }
 
 void retention_plan(const struct retention *r, struct retention_item *items, size_t count)
@@ -135,19 +146,19 @@ void retention_plan(const struct retention *r, struct retention_item *items, siz
 
     for (size_t i = count; i-- > 0;) {
         items[i].is_best = items[i].is_apart = false;
-        items[i].keep = r->wanted ? judge(r, &items[i], newer) : "everything stays";
+        items[i].keep = r->wanted ? judge(r, &items[i], newer) : &RETENTION_ALL;
         newer += counts(&items[i]);
     }
     for (size_t i = 0; i < count && newer == 0; i++)
         if (items[i].keep == NULL)
-            items[i].keep = "no other is valid";
+            items[i].keep = &is_only;
     for (uint32_t n = 0; n < r->keep_best; n++) {
         struct retention_item *best = find_best(r, items, count);
         if (best == NULL)
             break;
         best->is_best = true;
         if (best->keep == NULL)
-            best->keep = "it is one of the best";
+            best->keep = &is_best;
     }
     keep_one_apart(r, items, count);
 }

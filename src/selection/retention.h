@@ -17,21 +17,30 @@ struct retention {
     char metric[RETENTION_MAX_METRIC + 1];
 };
 
+/* Why a checkpoint stays. */
+struct retention_reason {
+    const char *word; /* for programs and tables: "pinned", "newest", "not-ours" ... */
+    const char *text; /* "it is pinned" */
+};
+extern const struct retention_reason RETENTION_ALL, RETENTION_PINNED, RETENTION_DAMAGED,
+    RETENTION_UNREADABLE;
+
 struct retention_item {
     int64_t step;
-    const char *not_ours; /* why it may not be deleted: another run wrote it ...; NULL: it may */
+    /* Why it may not be deleted: another run wrote it ...; NULL: it may. */
+    const struct retention_reason *not_ours;
     bool is_pinned;
-    bool is_abandoned; /* left behind: part of a lineage that ended */
-    const char *flaw;  /* why it does not count, and is not deleted; NULL: none */
+    bool is_abandoned;                   /* left behind: part of a lineage that ended */
+    const struct retention_reason *flaw; /* why it does not count, and stays; NULL: none */
     bool has_metric;
     double metric;
     const char *save_id; /* NULL: not known */
     /* The earlier saves whose files it shares. */
     const char *const *origins;
     size_t origin_count;
-    bool is_best;     /* output */
-    bool is_apart;    /* output: kept because it shares no file with the newest */
-    const char *keep; /* output: why it stays; NULL: it may be deleted */
+    bool is_best;  /* output */
+    bool is_apart; /* output: kept because it shares no file with the newest */
+    const struct retention_reason *keep; /* output: why it stays; NULL: it may be deleted */
 };
 
 /* Copy and check the caller's policy; NULL: everything stays. */

@@ -4,7 +4,8 @@
  *
  * choose.h finds the newest valid checkpoint of a listing and says what it passed over and why.
  * retention.h decides, as a pure function of a listing, what may go.  prune.h looks, decides,
- * checks and deletes.  space_report.h says what deleting would free when storage is full.
+ * checks and deletes; kept.h looks and decides, to show it.  space_report.h says what deleting
+ * would free when storage is full.
  *
  * What comes in: a listing of catalog/, and a policy.
  * What goes out: an index into the listing; or a report of what was deleted and what was kept.
@@ -21,6 +22,7 @@
 #define SELECTION_SELECTION_H
 
 #include "selection/choose.h"
+#include "selection/kept.h"
 #include "selection/prune.h"
 #include "selection/space_report.h"
 

@@ -120,10 +120,12 @@ static enum sidestep_status set_options(struct sidestep_series *series, const ch
 static enum sidestep_status open_lease(struct sidestep_series *series, struct sidestep_error *err)
 {
     struct lease_elsewhere elsewhere = {0};
+    char keeps[LEASE_KEEPS_BYTES];
 
     TRY(engine_find_store(series->engine, series->root, &series->store, err));
     TRY(series_mirror_read(series, &elsewhere, err));
-    TRY(lease_acquire(&series->lease, series->store, series->root, &elsewhere, err));
+    kept_format_record(&series->retention, &series->naming, keeps);
+    TRY(lease_acquire(&series->lease, series->store, series->root, &elsewhere, keeps, err));
     TRY(series_mirror_claim(series, err));
     memcpy(series->run_id, series->lease.run_id, sizeof(series->run_id));
     series->incarnation = series->lease.incarnation;

@@ -153,7 +153,8 @@ def test_latest_says_what_and_when(sidestep):
         f"sidestep: passed over: '{bad}' is damaged: a resume found it damaged, and set it aside\n"))
     sidestep.expect("latest", "-q", sidestep.folder, stdout=sidestep.path("step-1") + "\n")
     found = sidestep.json("latest", sidestep.folder)
-    assert list(found) == ["path", "step", "saved_at", "age_seconds", "layout", "passed_over"], found
+    assert list(found) == ["path", "step", "saved_at", "age_seconds", "kept", "kept_because", "layout",
+                           "passed_over"], found
     assert (found["path"], found["step"], found["layout"]) == (sidestep.path("step-1"), 1, None)
     listed = entries_of(sidestep)["step-1"]
     assert found["saved_at"] == listed["saved_at"] and 0 <= found["age_seconds"] < 3600, found

@@ -140,7 +140,8 @@ def test_ls(sidestep):
     assert [entry["name"] for entry in entries] == ["four_ranks", "nested"], entries
     for entry in entries:
         assert list(entry) == ["name", "path", "step", "state", "bytes", "files", "shared_files",
-                               "small_files", "small_bytes", "ranks", "saved_at", "pinned", "abandoned", "renamed", "tags",
+                               "small_files", "small_bytes", "ranks", "saved_at", "pinned", "abandoned", "renamed", "kept",
+                               "kept_because", "tags",
                                "metrics", "layout", "reason", "target"], entry
         assert entry["state"] == "committed" and entry["step"] is None, entry
         assert entry["path"] == os.path.join(root, entry["name"]), entry

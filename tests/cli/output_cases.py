@@ -81,7 +81,7 @@ def test_foreign_is_hidden(sidestep):
     assert list(entry) == ["name", "path", "step", "state", "bytes", "files", "shared_files",
                            "small_files", "small_bytes",
                            "ranks", "saved_at",
-                           "pinned", "abandoned", "renamed", "tags", "metrics", "layout",
+                           "pinned", "abandoned", "renamed", "kept", "kept_because", "tags", "metrics", "layout",
                            "reason", "target"]
     assert entry["name"] == "src" and entry["state"] == "foreign" and entry["step"] is None
     assert entry["ranks"] is None

@@ -30,11 +30,17 @@ class SaveOptions(ctypes.Structure):
                 ("deadline_ms", ctypes.c_uint64)]
 
 
+class Retention(ctypes.Structure):
+    _fields_ = [("struct_size", ctypes.c_size_t), ("flags", ctypes.c_uint32), ("keep_last", ctypes.c_uint32),
+                ("keep_every", ctypes.c_uint64), ("keep_best", ctypes.c_uint32), ("reserved", ctypes.c_uint32),
+                ("metric", ctypes.c_char_p)]
+
+
 class SeriesOptions(ctypes.Structure):
-    _fields_ = [("struct_size", ctypes.c_size_t), ("flags", ctypes.c_uint32),
-                ("max_restarts", ctypes.c_uint32), ("prefix", ctypes.c_char_p),
-                ("retention", ctypes.c_void_p), ("intervals", ctypes.c_uint64 * 4),
-                ("max_lost", ctypes.c_double), ("name", ctypes.c_char_p),
+    _fields_ = [("struct_size", ctypes.c_size_t), ("flags", ctypes.c_uint32), ("max_restarts", ctypes.c_uint32),
+                ("prefix", ctypes.c_char_p), ("retention", ctypes.POINTER(Retention)),
+                ("interval_steps", ctypes.c_uint64), ("interval_ms", ctypes.c_uint64), ("check_ms", ctypes.c_uint64),
+                ("mtbf_ms", ctypes.c_uint64), ("max_lost", ctypes.c_double), ("name", ctypes.c_char_p),
                 ("mirror", ctypes.c_char_p), ("mirror_options", ctypes.c_void_p)]
 
 
@@ -88,11 +94,14 @@ class Saver:
 class Run(Saver):
     """A series that is open at a root."""
 
-    def __init__(self, build, root, mirror=None):
+    def __init__(self, build, root, mirror=None, keep_last=None):
         super().__init__(build)
         self.series = ctypes.c_void_p()
         options = SeriesOptions(ctypes.sizeof(SeriesOptions),
                                 mirror=mirror.encode() if mirror is not None else None)
+        if keep_last is not None:
+            self.keep = Retention(ctypes.sizeof(Retention), 0, keep_last)
+            options.retention = ctypes.pointer(self.keep)
         self.call("sidestep_series_open", self.engine, root.encode(), ctypes.byref(options),
                   ctypes.byref(self.series))
 

@@ -5,6 +5,7 @@ import re
 import struct
 import subprocess
 
+from saver import Run
 from saved_cases import F_OFD_SETLK, saved
 
 
@@ -92,6 +93,28 @@ def test_marks_are_listed(sidestep):
                               (["tag", sidestep.path("step-1"), "a/b"], 2),
                               (["pin", sidestep.folder], 10)):
         assert sidestep.run(*arguments).status == status, arguments
+
+
+def test_why_each_is_kept(sidestep):
+    """ls and latest say why the retention of the run keeps each; without one, there is no column"""
+    build = os.path.dirname(sidestep.program)
+    run = Run(build, sidestep.folder)
+    for step in (1, 2, 3, 4):
+        run.save(step)
+    run.close()
+    assert "KEPT" not in sidestep.run("ls", sidestep.folder).stdout
+    assert sidestep.json("latest", sidestep.folder)["kept"] == "all"
+    Run(build, sidestep.folder, keep_last=2).close()  # it has committed nothing, so it deletes nothing
+    sidestep.expect("pin", sidestep.path("step-1"))
+    found = [(entry["kept"], entry["kept_because"]) for entry in sidestep.json("ls", sidestep.folder)["checkpoints"]]
+    assert found == [("pinned", "it is pinned"), (None, None), ("last", "it is one of the last"),
+                     ("newest", "it is the newest valid checkpoint")], found
+    sidestep.expect("ls", sidestep.folder, stdout=re.compile(
+        r"STEP .* AGE  KEPT    ANNOTATIONS  NAME\n   1 .*  pinned  pinned       step-1\n"
+        r"   2 .*  -       -            step-2\n   3 .*  last    -            step-3\n"
+        r"   4 .*  newest  -            step-4\n"))
+    latest = sidestep.json("latest", sidestep.folder)
+    assert (latest["kept"], latest["kept_because"]) == ("newest", "it is the newest valid checkpoint"), latest
 
 
 def test_what_was_left_is_not_the_latest(sidestep):

@@ -397,7 +397,7 @@ bool program_open_series(struct lease *lease, struct store *store, struct ledger
                          int *chosen, struct sidestep_error *err)
 {
     model_enter(PHASE_LEASE);
-    if (lease_acquire(lease, store, model.parent, NULL, err) != SIDESTEP_OK)
+    if (lease_acquire(lease, store, model.parent, NULL, NULL, err) != SIDESTEP_OK)
         return false;
     struct sweep sweep = {.store = store, .parent = lease->root, .mode = SWEEP_SERIES};
     model_enter(PHASE_FENCE);

@@ -284,7 +284,8 @@ TEST(a_series_is_locked_under_its_name)
     struct lease first = {0}, second = {0};
 
     atomic_store(&armed, &before_the_lock);
-    assert_int_equal(lease_acquire(&first, sim_store(sim, 0), PARENT, NULL, NULL), SIDESTEP_OK);
+    assert_int_equal(lease_acquire(&first, sim_store(sim, 0), PARENT, NULL, NULL, NULL),
+                     SIDESTEP_OK);
     assert_int_equal(lease_acquire_to_delete(&second, sim_store(sim, 2), PARENT, NULL),
                      SIDESTEP_ELOCKED);
     lease_release(&first);

@@ -78,6 +78,8 @@ static const struct row rows[] = {
     {"oooo", {.wanted = false}, {0}, "++++", "..aa"},
 };
 
+static const struct retention_reason not_ours = {"not-ours", "another run wrote it"};
+
 static void decide(const struct row *row, struct retention_item *items, size_t count)
 {
     static const char *const letters[] = {"a", "b"}, *const * origins;
@@ -87,10 +89,10 @@ static void decide(const struct row *row, struct retention_item *items, size_t c
         char shared = row->shared != NULL ? row->shared[i] : '.';
         origins = &letters[shared == 'b'];
         items[i] = (struct retention_item){.step = 10 * (int64_t)(i + 1),
-                                           .not_ours = c == 'f' ? "another run wrote it" : NULL,
+                                           .not_ours = c == 'f' ? &not_ours : NULL,
                                            .is_pinned = c == 'p' || c == 'P',
                                            .is_abandoned = c == 'a' || c == 'P',
-                                           .flaw = c == 'd' ? "it does not verify" : NULL,
+                                           .flaw = c == 'd' ? &RETENTION_DAMAGED : NULL,
                                            .save_id = "another",
                                            .origins = origins,
                                            .origin_count = shared != '.',
