@@ -60,7 +60,8 @@ static void write_cost(FILE *out, const struct cli_event *event)
 static void print_event(const struct cli *cli, const struct cli_event *event)
 {
     char when[CLI_FORMAT_UNITS_BYTES], kind[24];
-    double ranks = cli_event_number(event, "ranks"), start = cli_event_number(event, "incarnation");
+    double ranks = cli_event_number(event, "ranks"), start = cli_event_number(event, "incarnation"),
+           lost = cli_event_number(event, "lost_steps");
 
     if (cli_has_option(cli, CLI_OPTION_JSON)) {
         fprintf(cli->out, "%s\n", event->text);
@@ -81,6 +82,11 @@ static void print_event(const struct cli *cli, const struct cli_event *event)
     write_field(cli->out, " on ", cli_event_string(event, "host"));
     write_field(cli->out, " from ", cli_event_string(event, "from"));
     write_cost(cli->out, event);
+    if (lost >= 0)
+        fprintf(cli->out, "  %.0f step%s lost", lost, lost == 1 ? "" : "s");
+    write_field(cli->out, ", was ", cli_event_string(event, "before"));
+    write_field(cli->out, "  ", cli_event_string(event, "why"));
+    write_field(cli->out, " to ", cli_event_string(event, "to"));
     write_field(cli->out, "  ", cli_event_string(event, "message"));
     fputc('\n', cli->out);
 }

@@ -250,9 +250,21 @@ SIDESTEP_API uint64_t sidestep_series_quiet_until(const struct sidestep_series *
 /**
  * sidestep_series_request(series, what):
  * Ask for a save (SIDESTEP_DUE_SAVE), or for a last one (SIDESTEP_DUE_STOP), on any rank, from any
- * thread, or from a signal handler.  Needs SIDESTEP_SERIES_REQUESTS.
+ * thread, or from a signal handler.  Needs SIDESTEP_SERIES_REQUESTS.  What a signal asks for may
+ * name it, for the event "signal": SIDESTEP_DUE_STOP | SIDESTEP_DUE_SIGNAL(number).
  */
+#define SIDESTEP_DUE_SIGNAL(number) ((uint32_t)(number) << 8)
 SIDESTEP_API void sidestep_series_request(struct sidestep_series *series, uint32_t what);
+
+/**
+ * sidestep_series_exported(series, step, path, err): tell in the events ("exported") that the
+ * program has written the checkpoint of ${step} to ${path} in another form.  A failure to write the
+ * event is ignored.  Any rank; not collective; does not wait for saves.  SIDESTEP_EINVAL: ${path}
+ * is NULL, or the engine was closed.
+ */
+SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
+sidestep_series_exported(struct sidestep_series *series, uint64_t step, const char *path,
+                         struct sidestep_error *err);
 
 struct sidestep_series_status {
     size_t struct_size;

@@ -485,7 +485,7 @@ class Checkpointer:
     def _asked_to_stop(self) -> None:
         """Called in the signal handler."""
         self._end_in(self._grace_s)
-        self._series.request(abi.DUE_STOP)
+        self._series.request(abi.DUE_STOP, self._signals.received or 0)
 
     def _end_in(self, seconds: float) -> None:
         """From now on nothing waits longer than this, or than the job lives."""
@@ -527,7 +527,9 @@ class Checkpointer:
             if not handle._wait_until(self._engine.comm.waits_until):
                 self._give_up(f"save '{handle.path}' was not committed within the grace time")
             if self._final is not None and self._engine.rank == 0:
-                export(handle.path, self._final.path_in(self.root), self._final)
+                path = self._final.path_in(self.root)
+                export(handle.path, path, self._final)
+                self._series.exported(self._last_step, path)
 
     def _stop(self, handle: Optional[SaveHandle]) -> None:
         """End the run when the save under way is committed, or the grace time is over."""

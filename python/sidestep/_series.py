@@ -146,13 +146,14 @@ class Series:
         self._quiet_until = lib().sidestep_series_quiet_until(self._pointer, step + 1)
         return due.value
 
-    def request(self, what: int) -> None:
-        """Ask for a save (DUE_SAVE) or the end (DUE_STOP).  Any thread, or a signal handler."""
+    def request(self, what: int, number: int = 0) -> None:
+        """Ask for a save (DUE_SAVE) or the end (DUE_STOP).  Any thread, or a signal handler.
+        ``number``: the signal that asks"""
         if self.is_of_parent:
             return
         with self._asking:
             if self._pointer:
-                lib().sidestep_series_request(self._pointer, what)
+                lib().sidestep_series_request(self._pointer, what | number << 8)
 
     def note(self, step: int, metrics: Mapping[str, float], tags: Sequence[str]) -> None:
         """Add metrics and tags to the checkpoint of ``step``.  Rank 0's count; a str is a tag."""
@@ -171,6 +172,11 @@ class Series:
             len(words),
             rank=self.engine.rank,
         )
+
+    def exported(self, step: int, path: str) -> None:
+        """Tell in the events that ``step`` was exported to ``path``."""
+        self._opened()
+        call(lib().sidestep_series_exported, self._pointer, a_step(step), os.fsencode(path))
 
     def prune(self) -> tuple[str, ...]:
         """Delete what retention does not keep.  Returns the paths.  On rank 0; any thread."""

@@ -27,6 +27,7 @@
 #include "base/base.h"
 #include "comm/comm.h"
 #include "engine/buckets.h"
+#include "engine/event_log.h"
 #include "engine/events.h"
 #include "engine/sight.h"
 #include "engine/throttle.h"

@@ -19,6 +19,7 @@
 
 #define RANK_0_BYTES (UINT64_C(4) << 20)
 #define OTHERS_BYTES (UINT64_C(32) << 20) /* of all files of other ranks */
+#define PROGRESS "progress"
 #define LEAST_BYTES (UINT64_C(64) << 10)
 
 /* "on-HOST", where HOST has only bytes that are harmless in a file name. */
@@ -34,16 +35,20 @@ static void name_of_host(char *name, size_t bytes)
 }
 
 /* -1: something else has the name, or it cannot be made. */
-static int open_file(const struct event_log *log)
+static int open_name(int dir, const char *name, int flags)
 {
     struct stat stat;
-    int fd = openat(log->dir, log->name,
-                    O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
+    int fd = openat(dir, name, flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
 
     if (fd < 0 || (fstat(fd, &stat) == 0 && S_ISREG(stat.st_mode) && stat.st_nlink == 1))
         return fd;
     (void)close(fd);
     return -1;
+}
+
+static int open_file(const struct event_log *log)
+{
+    return open_name(log->dir, log->name, O_WRONLY | O_CREAT | O_APPEND);
 }
 
 static int open_series_dir(const char *root)
@@ -77,7 +82,7 @@ struct event_log *event_log_open(const char *root, const char *mirror, uint64_t 
 
     if (log == NULL)
         return NULL;
-    *log = (struct event_log){.incarnation = incarnation, .dir = -1, .fd = -1};
+    *log = (struct event_log){.incarnation = incarnation, .dir = -1, .fd = -1, .progress = -1};
     log->limit = rank == 0
                      ? RANK_0_BYTES
                      : min_u64(max_u64(OTHERS_BYTES / (uint64_t)ranks, LEAST_BYTES), RANK_0_BYTES);
@@ -102,6 +107,8 @@ void event_log_close(struct event_log *log)
         return;
     if (log->fd >= 0)
         (void)close(log->fd);
+    if (log->progress >= 0)
+        (void)close(log->progress);
     if (log->dir >= 0)
         (void)close(log->dir);
     free(log->absolute);
@@ -150,6 +157,27 @@ void event_log_write(struct event_log *log, const char *line)
     ssize_t written = writev(log->fd, parts, 3);
     if (written > 0)
         log->is_torn = written < wanted;
+}
+
+void event_log_keep_progress(struct event_log *log, const char *text)
+{
+    if (log->progress < 0)
+        log->progress = open_name(log->dir, PROGRESS, O_WRONLY | O_CREAT);
+    ssize_t ignored = log->progress >= 0 ? pwrite(log->progress, text, strlen(text), 0) : 0;
+    (void)ignored;
+}
+
+bool event_log_read_progress(const char *root, char text[EVENT_LOG_PROGRESS_BYTES])
+{
+    int dir = open_series_dir(root), fd = dir >= 0 ? open_name(dir, PROGRESS, O_RDONLY) : -1;
+    ssize_t length = fd >= 0 ? pread(fd, text, EVENT_LOG_PROGRESS_BYTES - 1, 0) : -1;
+
+    if (fd >= 0)
+        (void)close(fd);
+    if (dir >= 0)
+        (void)close(dir);
+    text[length > 0 ? length : 0] = '\0';
+    return length > 0;
 }
 
 static bool is_in(const char *path, const char *root)

@@ -71,6 +71,15 @@ void events_end_log(struct events *events, const char *root)
     event_log_close(log);
 }
 
+void events_keep_progress(struct events *events, const char *root, const char *text)
+{
+    lock_acquire(&events->lock);
+    for (struct event_log *log = events->logs; log != NULL; log = log->next)
+        if (strcmp(log->root, root) == 0)
+            event_log_keep_progress(log, text);
+    lock_release(&events->lock);
+}
+
 bool events_is_enabled(struct events *events)
 {
     lock_acquire(&events->lock);

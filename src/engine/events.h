@@ -33,6 +33,8 @@ void events_close(struct events *events);
 void events_begin_log(struct events *events, const char *root, const char *mirror,
                       uint64_t incarnation, int32_t ranks);
 void events_end_log(struct events *events, const char *root);
+/* Keep how far the run of the series in ${root} has come, beside its log if it has one. */
+void events_keep_progress(struct events *events, const char *root, const char *text);
 bool events_is_enabled(struct events *events);
 /* A text for ${fields}, which may be a path of any bytes: what is not UTF-8 becomes U+FFFD.  The
  * caller owns it; "s:o" of json_pack() takes it.  NULL: there is no memory. */

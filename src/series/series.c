@@ -139,39 +139,6 @@ static enum sidestep_status open_lease(struct sidestep_series *series, struct si
     return series_start_mirror(series, err);
 }
 
-/* Keep the events of this series, and tell that it is open. */
-static void begin_events(struct sidestep_series *series)
-{
-    struct sidestep_engine *engine = series->engine;
-    struct store *store = NULL;
-    char host[64] = "";
-
-    if (engine_find_store(engine, series->root, &store, NULL) == SIDESTEP_OK &&
-        store == store_posix())
-        events_begin_log(&engine->events, series->root,
-                         series->mirror != NULL ? series->mirror->root : NULL, series->incarnation,
-                         engine->comm.size);
-    (void)gethostname(host, sizeof(host) - 1);
-    events_emit(&engine->events, "opened",
-                json_pack("{s:o, s:s, s:I, s:i, s:o, s:I}", "path", events_text(series->root),
-                          "run_id", series->run_id, "incarnation", (json_int_t)series->incarnation,
-                          "ranks", (int)engine->comm.size, "host", events_text(host), "pid",
-                          (json_int_t)getpid()));
-    series->is_open = true;
-    series_let_mirror_begin(series);
-}
-
-static void end_events(struct sidestep_series *series)
-{
-    struct events *events = &series->engine->events;
-
-    if (!series->is_open)
-        return;
-    series->is_open = false;
-    events_emit(events, "closed", json_pack("{s:o}", "path", events_text(series->root)));
-    events_end_log(events, series->root);
-}
-
 struct sidestep_series *series_shut_down(struct sidestep_series *series)
 {
     struct sidestep_series *next = series->next;
@@ -188,7 +155,7 @@ struct sidestep_series *series_shut_down(struct sidestep_series *series)
     lock_alone(&series->prune_lock);
     gc_report_free(TAKE(series->prune_report));
     series_free_annotations(series);
-    end_events(series);
+    series_end_events(series);
     lease_release(&series->lease);
     assert(!series->is_shut && !series->has_pruner);
     series->next = NULL;
@@ -285,7 +252,7 @@ static enum sidestep_status open_all(struct sidestep_series *series, const char 
     series->incarnation = identity.incarnation;
     TRY(check_settings_all(series, err));
     TRY(check_lease_visible_all(series, err));
-    begin_events(series);
+    series_begin_events(series);
     return SIDESTEP_OK;
 }
 
@@ -464,6 +431,7 @@ static enum sidestep_status start_all(struct sidestep_series *series, uint64_t s
         series_pending_cancel(series, name);
     TRY(status);
     add_save(series, *save);
+    series_note_step(series, step, began_ns);
     if (part.guard != NULL)
         series_pending_attach(series, name, *save);
     uint64_t busy_ns = release_ended(series);

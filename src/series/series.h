@@ -72,6 +72,13 @@ struct sidestep_series {
     char resumed_name[FILE_NAME_BYTES]; /* rank 0: the checkpoint that was loaded, until a commit */
     struct series_annotations next_notes; /* rank 0: for a save that has not started */
 
+    /* For events (series_events.c). */
+    int64_t reached;      /* the newest step of the run that is known; -1: none */
+    const char *before;   /* how the run was before: "killed", "closed", "running"; NULL: unknown */
+    uint64_t progress_ns; /* when ${reached} was written last; 0: write at once */
+    int64_t told_due;     /* the step of the last event "due" */
+    atomic_int signal;    /* that has asked for a save or the end; 0: none */
+
     /* Rank 0's pruning thread (series_prune.c); none if nothing is to be deleted. */
     bool has_pruner;
     pthread_t pruner;
@@ -119,6 +126,24 @@ void series_record_outcomes(struct sidestep_series *series);
 bool series_should_check_space(const struct sidestep_series *series);
 /* Rank 0, any thread: record the size of the newest checkpoint, as the estimate for the next. */
 void series_record_bytes(struct sidestep_series *series, uint64_t bytes);
+
+/* ---- series_events.c ---- */
+
+/* Keep the events of this series, and tell that it is open; or that it is closed. */
+void series_begin_events(struct sidestep_series *series);
+void series_end_events(struct sidestep_series *series);
+/* The run is at ${step}.  Rank 0 writes it down now and then. */
+void series_note_step(struct sidestep_series *series, uint64_t step, uint64_t now_ns);
+/* Rank 0: a save is due at ${step}: SIDESTEP_DUE_*. */
+void series_emit_due(struct sidestep_series *series, uint64_t step, uint32_t why);
+/* The ranks have agreed to leave a save out, or to end. */
+void series_emit_agreed(struct sidestep_series *series, uint64_t step, bool skips, bool stops);
+/* This rank has asked for what the ranks have agreed on now, maybe because of a signal. */
+void series_emit_asked(struct sidestep_series *series, uint64_t step, uint32_t what);
+/* The run goes on from ${path}.  ${why} that one: "newest", "rejected" (newer ones were), "asked".
+ */
+void series_emit_resumed(struct sidestep_series *series, const char *path, uint64_t step,
+                         const char *why);
 
 /* ---- series_choose.c ---- */
 

@@ -113,7 +113,8 @@ static void end_resume(struct sidestep_series *series) RELEASE(&series->prune_lo
 /* All ranks have loaded ${step}: record that the run goes on from it. ${goes_back}: somebody named
  * it, so there may be newer ones at the mirror, too. */
 static enum sidestep_status record_resume_all(struct sidestep_series *series, uint64_t step,
-                                              bool goes_back, struct sidestep_error *err)
+                                              bool goes_back, const char *why,
+                                              struct sidestep_error *err)
 {
     enum sidestep_status status = SIDESTEP_OK;
     char path[COMMIT_PATH_BYTES];
@@ -125,9 +126,7 @@ static enum sidestep_status record_resume_all(struct sidestep_series *series, ui
     TRY(comm_agree_all(&series->engine->comm, status, err));
     series->has_resumed = true;
     format_path(series, step, path);
-    events_emit(&series->engine->events, "resumed",
-                json_pack("{s:o, s:I, s:s}", "path", events_text(path), "step", (json_int_t)step,
-                          "run_id", series->run_id));
+    series_emit_resumed(series, path, step, why);
     return SIDESTEP_OK;
 }
 
@@ -147,7 +146,8 @@ load_newest_all(struct sidestep_series *series, struct sidestep_state_dict *stat
         choose_by = SIDESTEP_VERIFY_BEFORE; /* it was damaged: verify all bytes first from now on */
     } while (status != SIDESTEP_OK && again);
     if (status == SIDESTEP_OK)
-        return record_resume_all(series, choice->step, false, err);
+        return record_resume_all(series, choice->step, false,
+                                 choice->rejected[0] != '\0' ? "rejected" : "newest", err);
     error_wrap(err, "resume from series '%s'", series->root);
     return status;
 }
@@ -209,7 +209,7 @@ static enum sidestep_status load_step_all(struct sidestep_series *series, uint64
     if (status == SIDESTEP_OK)
         status = load_path_all(series->engine, path, state, options, 0, report, err);
     if (status == SIDESTEP_OK)
-        return record_resume_all(series, step, true, err);
+        return record_resume_all(series, step, true, "asked", err);
     error_wrap(err, "go back to step %llu of series '%s'", (unsigned long long)step, series->root);
     return status;
 }

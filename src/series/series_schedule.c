@@ -16,25 +16,21 @@ static bool is_busy(struct sidestep_series *series)
     return series->save_count != 0 && save_get_state(series->saves[0]) < until;
 }
 
-static json_t *fields_at(const struct sidestep_series *series, uint64_t step)
-{
-    return json_pack("{s:o, s:I}", "path", events_text(series->root), "step", (json_int_t)step);
-}
-
 static enum sidestep_status agree_due_all(struct sidestep_series *series, uint64_t step,
                                           uint64_t now, uint32_t *due, struct sidestep_error *err)
 {
     struct comm *comm = &series->engine->comm;
     uint64_t words[SCHEDULE_WORDS], skipped = series->due.skipped;
     bool was_stopping = series->due.stopping;
+    unsigned asked = series->due.listens ? atomic_load(&series->due.requested) : 0;
 
     schedule_fill_words(&series->due, step, now, *due, comm->rank == 0, is_busy(series), words);
     TRY(comm_reduce_max_all(comm, words, SCHEDULE_WORDS, err));
     *due = schedule_apply_words(&series->due, step, now, words);
-    if (series->due.skipped != skipped)
-        events_emit(&series->engine->events, "skipped", fields_at(series, step));
-    if (series->due.stopping && !was_stopping)
-        events_emit(&series->engine->events, "stopping", fields_at(series, step));
+    if ((asked & *due & (SIDESTEP_DUE_SAVE | SIDESTEP_DUE_STOP)) != 0)
+        series_emit_asked(series, step, asked);
+    series_emit_agreed(series, step, series->due.skipped != skipped,
+                       series->due.stopping && !was_stopping);
     return SIDESTEP_OK;
 }
 
@@ -48,8 +44,12 @@ enum sidestep_status sidestep_series_should_save(struct sidestep_series *series,
         return FAIL(err, SIDESTEP_EINVAL, "due is NULL");
     *due = 0;
     uint64_t now = clock_now(series->engine->clock);
+    bool was_stopping = series->due.stopping;
     if (schedule_needs_agreement(&series->due, step, now, series->engine->comm.size == 1, &why))
         TRY(agree_due_all(series, step, now, &why, err));
+    series_note_step(series, step, now);
+    if (!was_stopping) /* from then on one is due at each step */
+        series_emit_due(series, step, why);
     *due = why;
     return SIDESTEP_OK;
 }
@@ -63,8 +63,13 @@ uint64_t sidestep_series_quiet_until(const struct sidestep_series *series, uint6
 
 void sidestep_series_request(struct sidestep_series *series, uint32_t what)
 {
-    if (series != NULL)
-        atomic_fetch_or(&series->due.requested, what & (SIDESTEP_DUE_SAVE | SIDESTEP_DUE_STOP));
+    int number = (int)(what >> 8), none = 0;
+
+    if (series == NULL)
+        return;
+    if (number != 0)
+        (void)atomic_compare_exchange_strong(&series->signal, &none, number);
+    atomic_fetch_or(&series->due.requested, what & (SIDESTEP_DUE_SAVE | SIDESTEP_DUE_STOP));
 }
 
 enum sidestep_status sidestep_series_status(struct sidestep_series *series,
