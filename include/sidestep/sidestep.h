@@ -673,6 +673,9 @@ struct sidestep_engine_options {
     enum sidestep_copy_ahead copy_ahead;
     uint64_t write_bytes_per_second; /* limit of what this rank writes; 0: none */
     const char *background_cpus;     /* where background threads run, as "0-3,8"; NULL: anywhere */
+    const char *metrics_path; /* rank 0 keeps counters and histograms of its saves there, in the
+                                 text format of Prometheus: a file of ours, which each save replaces
+                                 by a rename (docs/OBSERVABILITY.md).  NULL: none */
 };
 #define SIDESTEP_ENGINE_OPTIONS_INIT SIDESTEP_INIT(struct sidestep_engine_options)
 

@@ -115,6 +115,7 @@ class Engine:
         events = os.environ.get("SIDESTEP_EVENTS")
         if events:
             options.event_path = os.fsencode(events.replace("{rank}", str(self.rank)))
+        options.metrics_path = os.fsencode(os.environ.get("SIDESTEP_METRICS", "")) or None
         self.call(lib().sidestep_engine_open, self._pointer, options)
 
     # -- what others use

@@ -18,7 +18,7 @@
 #define ENGINE_DEFAULT_URING_WRITERS 2u /* with io_uring they only hash */
 #define ENGINE_DEFAULT_URING_DEPTH 8u
 
-_Static_assert(sizeof(struct sidestep_engine_options) == 96, "a field was added: apply it below");
+_Static_assert(sizeof(struct sidestep_engine_options) == 104, "a field was added: apply it below");
 
 #define ENGINE_FLAGS ((uint32_t)SIDESTEP_ENGINE_USER_MODE_FAULTS | SIDESTEP_ENGINE_KEEP_PACE)
 
@@ -103,7 +103,7 @@ static enum sidestep_status engine_open_local(struct sidestep_engine *engine,
     TRY(throttle_init(&engine->throttle, !keeps_pace, options.write_bytes_per_second,
                       options.background_cpus, err));
     engine->throttle.keeps_pace = keeps_pace;
-    TRY(events_open(&engine->events, &options, engine->comm.rank, err));
+    TRY(events_open(&engine->events, &options, engine->comm.rank, &engine->buckets, err));
     TRY(start_threads(engine, options.threads, err));
     return saver_new(engine, &options, err);
 }

@@ -20,6 +20,18 @@ const char *sidestep_status_text(enum sidestep_status status)
     return "unknown status";
 }
 
+const char *error_status_name(enum sidestep_status status)
+{
+    switch (status) {
+#define STATUS_NAME(name, exit_status, text)                                                       \
+    case SIDESTEP_##name:                                                                          \
+        return #name;
+        SIDESTEP_STATUS_MAP(STATUS_NAME)
+#undef STATUS_NAME
+    }
+    return "unknown";
+}
+
 int sidestep_status_exit(enum sidestep_status status)
 {
     switch (status) {

@@ -23,6 +23,8 @@ void error_wrap(struct sidestep_error *err, const char *fmt, ...)
 /* Returns the status of ${why}. */
 enum sidestep_status error_copy(struct sidestep_error *err, const struct sidestep_error *why);
 
+/* "ENOSPC" of SIDESTEP_ENOSPC. */
+const char *error_status_name(enum sidestep_status status);
 /* The status for the errno of a storage call.  EIO if no other status fits. */
 enum sidestep_status error_from_errno(int sys_errno);
 

@@ -73,3 +73,16 @@ enum sidestep_status buckets_find(struct buckets *buckets, const char *url, stru
     lock_release(&buckets->shared.lock);
     return status;
 }
+
+uint64_t buckets_count_retries(struct buckets *buckets)
+{
+    uint64_t retries = 0;
+
+    lock_acquire(&buckets->shared.lock);
+    for (size_t i = 0; i < buckets->shared.count; i++) {
+        const struct object_client *client = object_store_client(buckets->shared.stores[i]);
+        retries += client->ops->retry_count(client);
+    }
+    lock_release(&buckets->shared.lock);
+    return retries;
+}

@@ -27,4 +27,7 @@ enum sidestep_status buckets_find(struct buckets *buckets, const char *url, stru
 enum sidestep_status buckets_add(struct buckets *buckets, struct store *store,
                                  struct sidestep_error *err);
 
+/* How many requests to all of them were repeated so far. */
+uint64_t buckets_count_retries(struct buckets *buckets);
+
 #endif

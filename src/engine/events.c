@@ -9,7 +9,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "engine/buckets.h"
 #include "engine/event_log.h"
+#include "engine/metrics.h"
 #include "store/store.h"
 
 void events_init(struct events *events)
@@ -20,11 +22,16 @@ void events_init(struct events *events)
 
 enum sidestep_status events_open(struct events *events,
                                  const struct sidestep_engine_options *options, int32_t rank,
-                                 struct sidestep_error *err)
+                                 struct buckets *buckets, struct sidestep_error *err)
 {
     events->rank = rank;
+    events->buckets = buckets;
     events->on_event = options->on_event;
     events->context = options->event_context;
+    if (options->metrics_path != NULL && rank == 0) {
+        TRY(WRAP(location_check(options->metrics_path, err), err, "the metrics file"));
+        TRY(metrics_new(options->metrics_path, &events->metrics, err));
+    }
     if (options->event_path == NULL)
         return SIDESTEP_OK;
     TRY(WRAP(location_check(options->event_path, err), err, "the event file"));
@@ -40,6 +47,7 @@ void events_close(struct events *events)
         (void)close(events->fd);
     events->fd = -1;
     events->on_event = NULL;
+    metrics_free(&events->metrics);
     lock_destroy(&events->lock);
 }
 
@@ -85,7 +93,7 @@ bool events_is_enabled(struct events *events)
     lock_acquire(&events->lock);
     bool is_kept = events->logs != NULL;
     lock_release(&events->lock);
-    return is_kept || events->fd >= 0 || events->on_event != NULL;
+    return is_kept || events->metrics != NULL || events->fd >= 0 || events->on_event != NULL;
 }
 
 json_t *events_text(const char *text)
@@ -142,6 +150,23 @@ static void tell(struct events *events, const json_t *line)
     free(text);
 }
 
+/* Into the metrics of this process. They are written without a lock, because storage may be slow.
+ */
+static void count(struct events *events, const char *event, const json_t *line)
+{
+    OWNED_BUFFER text = {0};
+
+    if (events->metrics == NULL)
+        return;
+    uint64_t retries = buckets_count_retries(events->buckets);
+    lock_acquire(&events->lock);
+    if (metrics_count(events->metrics, event, line))
+        metrics_format(events->metrics, retries, &text);
+    lock_release(&events->lock);
+    if (text.length != 0 && buffer_check(&text, NULL) == SIDESTEP_OK)
+        (void)metrics_write(events->metrics, &text, NULL);
+}
+
 void events_emit(struct events *events, const char *event, json_t *fields)
 {
     struct timespec now;
@@ -157,6 +182,7 @@ void events_emit(struct events *events, const char *event, json_t *fields)
         (void)json_object_update(line, fields);
     if (line != NULL) {
         tell(events, line);
+        count(events, event, line);
         keep(events, line);
     }
     json_decref(line);

@@ -11,7 +11,9 @@
 
 #include "base/base.h"
 
+struct buckets;
 struct event_log;
+struct metrics;
 
 struct events {
     int fd; /* -1: none */
@@ -20,13 +22,15 @@ struct events {
     void *context;
     struct lock lock LOCK_KIND(EVENTS);
     struct event_log *logs GUARDED_BY(&lock);
+    struct metrics *metrics; /* what it counts changes under ${lock}; NULL: none */
+    struct buckets *buckets; /* for the metrics */
 };
 
 /* Events that go nowhere yet; events_close() ends them, whether they were opened or not. */
 void events_init(struct events *events);
 enum sidestep_status events_open(struct events *events,
                                  const struct sidestep_engine_options *options, int32_t rank,
-                                 struct sidestep_error *err);
+                                 struct buckets *buckets, struct sidestep_error *err);
 void events_close(struct events *events);
 /* From now on also keep what concerns the series in ${root}, if it is a directory, and its
  * ${mirror}; NULL: it has none.  Ends with events_end_log(). */

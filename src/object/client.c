@@ -110,6 +110,11 @@ static uint64_t request_count(const struct object_client *base)
     return atomic_load(&((const struct client *)base)->request_count);
 }
 
+static uint64_t retry_count(const struct object_client *base)
+{
+    return atomic_load(&((const struct client *)base)->retry_count);
+}
+
 static unsigned count_reads(const struct object_client *base)
 {
     const struct client *client = (const struct client *)base;
@@ -133,6 +138,7 @@ static const struct object_ops client_ops = {
     .reads = count_reads,
     .describe = describe,
     .request_count = request_count,
+    .retry_count = retry_count,
     .free = free_client,
 };
 

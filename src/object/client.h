@@ -169,6 +169,8 @@ struct object_ops {
     const char *(*describe)(const struct object_client *client);
     /* How many requests this client sent, repetitions included. */
     uint64_t (*request_count)(const struct object_client *client);
+    /* How many of these were repetitions. */
+    uint64_t (*retry_count)(const struct object_client *client);
     /* No request may be in flight. Wipes all secrets. */
     void (*free)(struct object_client *client);
 };

@@ -27,6 +27,7 @@ struct client {
     atomic_bool has_no_checksums; /* the store refuses checksum headers */
     atomic_bool has_bare_tags;    /* the store compares If-Match with the unquoted tag */
     atomic_uint_fast64_t request_count;
+    atomic_uint_fast64_t retry_count;
     _Atomic uint64_t latency_ns;  /* from a request to the first byte of its answer; 0: unknown */
     _Atomic int64_t clock_offset; /* the store's clock minus this host's, in seconds */
 

@@ -115,6 +115,7 @@ static void send_request(struct request_state *s, const char *method,
 
     request->attempts++;
     atomic_fetch_add(&s->client->request_count, 1);
+    atomic_fetch_add(&s->client->retry_count, request->attempts > 1);
     s->facts.outcome = transport_perform(s->client->transport, &call);
     s->facts.was_sent = call.was_sent;
     s->facts.was_resent = call.was_resent;

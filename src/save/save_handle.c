@@ -106,12 +106,12 @@ static void emit_state(struct sidestep_save *save, enum sidestep_save_state stat
 {
     if (!events_is_enabled(&save->engine->events))
         return;
-    json_t *fields =
-        json_pack("{s:s, s:o, s:I, s:I, s:I, s:I, s:I, s:I}", "save_id", save->commit.save_id,
-                  "path", events_text(save->commit.path), "step",
-                  (json_int_t)save->commit.request.step, "bytes", (json_int_t)info->bytes_total,
-                  "call_ns", (json_int_t)info->call_ns, "stage_ns", (json_int_t)info->stage_ns,
-                  "write_ns", (json_int_t)info->write_ns, "commit_ns", (json_int_t)info->commit_ns);
+    json_t *fields = json_pack(
+        "{s:s, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "save_id", save->commit.save_id, "path",
+        events_text(save->commit.path), "step", (json_int_t)save->commit.request.step, "bytes",
+        (json_int_t)info->bytes_total, "call_ns", (json_int_t)info->call_ns, "wait_ns",
+        (json_int_t)info->wait_ns, "stage_ns", (json_int_t)info->stage_ns, "write_ns",
+        (json_int_t)info->write_ns, "commit_ns", (json_int_t)info->commit_ns);
     if (fields != NULL && (state == SIDESTEP_SAVE_WRITTEN || state == SIDESTEP_SAVE_COMMITTED))
         (void)json_object_update_new(
             fields,
@@ -127,6 +127,8 @@ static void emit_state(struct sidestep_save *save, enum sidestep_save_state stat
         struct sidestep_error named = *err;
         add_save_name(save, &named);
         (void)json_object_set_new(fields, "message", events_text(named.message));
+        (void)json_object_set_new(
+            fields, "status", json_string(error_status_name((enum sidestep_status)err->status)));
     }
     events_emit(&save->engine->events, state_events[state], fields);
 }

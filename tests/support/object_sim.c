@@ -428,6 +428,12 @@ static unsigned sim_reads(const struct object_client *client UNUSED)
     return 1;
 }
 
+static uint64_t sim_retry_count(const struct object_client *client)
+{
+    (void)client;
+    return 0;
+}
+
 static uint64_t sim_request_count(const struct object_client *client)
 {
     return ((const struct sim_client *)(const void *)client)->bucket->requests;
@@ -453,6 +459,7 @@ static const struct object_ops ops = {.head = sim_head,
                                       .describe = sim_describe,
                                       .reads = sim_reads,
                                       .request_count = sim_request_count,
+                                      .retry_count = sim_retry_count,
                                       .free = sim_client_free};
 
 /* ---- for tests */
