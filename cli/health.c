@@ -223,15 +223,13 @@ static void verify_older(const struct cli *cli, struct cli_health_look *look,
 static void look_at(const struct cli *cli, const struct cli_health_limits *limits,
                     struct cli_health_look *look)
 {
-    struct sidestep_list list = {0};
-    struct sidestep_error err = {0};
-
-    look->is_up = sidestep_list_root(look->place, &list, &err) == SIDESTEP_OK;
+    look->is_up = sidestep_list_root(look->place, &look->list, &look->unlisted) == SIDESTEP_OK;
     if (!look->is_up)
-        find(look, CLI_HEALTH_UNKNOWN, "%s", err.message);
-    look_for_newest(look, limits);
-    count_entries(look, &list);
-    judge_entries(look, &list);
+        find(look, CLI_HEALTH_UNKNOWN, "%s", look->unlisted.message);
+    else
+        look_for_newest(look, limits);
+    count_entries(look, &look->list);
+    judge_entries(look, &look->list);
     if (look->newest != NULL) {
         judge_age(look, limits);
         judge_space(look);
@@ -241,10 +239,9 @@ static void look_at(const struct cli *cli, const struct cli_health_limits *limit
              (unsigned long long)look->kept, look->kept == 1 ? "" : "s",
              (unsigned long long)limits->min_kept);
     if (limits->verify == CLI_HEALTH_ALL || limits->verify == CLI_HEALTH_SAMPLE)
-        verify_older(cli, look, &list, limits->verify == CLI_HEALTH_ALL);
+        verify_older(cli, look, &look->list, limits->verify == CLI_HEALTH_ALL);
     if (cli_interrupt_received())
         find(look, CLI_HEALTH_UNKNOWN, "interrupted");
-    sidestep_list_release(&list);
 }
 
 static struct cli_health_look begin(const char *root, const char *level)
@@ -299,4 +296,5 @@ void cli_health_release(struct cli_health_look *look)
     free(look->newest);
     free(look->mirror);
     look->newest = look->mirror = NULL;
+    sidestep_list_release(&look->list);
 }

@@ -32,22 +32,24 @@ struct cli_health_limits {
 
 /** One look at one root.  Numbers are those of what could be read. */
 struct cli_health_look {
-    const char *root;  /* as it was given */
-    const char *level; /* "near" or "mirror"; NULL: without --mirror */
-    const char *place; /* what was looked at: ${root} or its mirror */
-    char *mirror;      /* NULL, or ${place} */
-    bool is_up;        /* ${place} could be listed */
-    int64_t now;       /* seconds since 1970 */
-    char *newest;      /* the checkpoint that a resume takes; NULL: none, or unknown */
-    int64_t step;      /* of it; -1: unknown */
+    const char *root;               /* as it was given */
+    const char *level;              /* "near" or "mirror"; NULL: without --mirror */
+    const char *place;              /* what was looked at: ${root} or its mirror */
+    char *mirror;                   /* NULL, or ${place} */
+    bool is_up;                     /* ${place} could be listed ... */
+    struct sidestep_error unlisted; /* ... or why not */
+    int64_t now;                    /* seconds since 1970 */
+    char *newest;                   /* the checkpoint that a resume takes; NULL: none, or unknown */
+    int64_t step;                   /* of it; -1: unknown */
     int64_t saved_at;
     uint64_t newest_bytes;
     uint64_t kept;                          /* checkpoints that are whole */
     uint64_t bytes;                         /* of all entries that are ours or checkpoints */
     uint64_t counts[SIDESTEP_PRESENCE_END]; /* by enum sidestep_presence */
     bool has_space;
-    uint64_t free_bytes;  /* of the file system */
-    size_t finding_count; /* worst first; the worst is also that of the root */
+    uint64_t free_bytes;       /* of the file system */
+    struct sidestep_list list; /* what is there */
+    size_t finding_count;      /* worst first; the worst is also that of the root */
     struct cli_health_finding findings[CLI_HEALTH_MAX_FINDINGS];
 };
 

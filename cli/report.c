@@ -28,7 +28,6 @@
 struct report {
     FILE *out;
     struct cli_health_look health;
-    struct sidestep_list list;
     struct cli_event_log log;
     struct cli_report_saves saves;
 };
@@ -210,7 +209,10 @@ static void print_why(FILE *out, const struct sidestep_listed *entry)
     char number[CLI_FORMAT_UNITS_BYTES];
 
     fputs("<td class=\"text\">", out);
-    if (entry->is_pinned)
+    if (entry->kept != NULL && strcmp(entry->kept, "all") != 0 &&
+        strcmp(entry->kept, "unknown") != 0)
+        fprintf(out, "kept: %s ", entry->kept_because);
+    else if (entry->is_pinned)
         fputs("pinned ", out);
     if (entry->is_abandoned)
         fputs("left behind by a resume ", out);
@@ -270,12 +272,12 @@ static void print_checkpoints(const struct report *r)
 
     fputs("<h2>Checkpoints</h2>\n", r->out);
     cli_html_heads(r->out, heads);
-    for (size_t i = r->list.count; i-- > 0 && shown < MAX_ROWS; shown++)
-        print_row(r->out, sidestep_list_entry(&r->list, i));
+    for (size_t i = r->health.list.count; i-- > 0 && shown < MAX_ROWS; shown++)
+        print_row(r->out, sidestep_list_entry(&r->health.list, i));
     cli_html_end_table(r->out);
-    if (r->list.count > shown)
+    if (r->health.list.count > shown)
         fprintf(r->out, "<p class=\"dim\">and %zu more; sidestep ls prints all.</p>\n",
-                r->list.count - shown);
+                r->health.list.count - shown);
 }
 
 /* ---- the last events */
@@ -347,6 +349,15 @@ static void print_page(const struct report *r)
     cli_html_end(r->out);
 }
 
+/* There is nothing to report about: say why, as ls does. */
+static int fail_unlisted(const struct cli *cli, struct cli_health_look *health)
+{
+    int status = cli_output_error(cli, &health->unlisted);
+
+    cli_health_release(health);
+    return status;
+}
+
 int cli_report_run(const struct cli *cli)
 {
     const struct cli_health_limits limits = {.min_kept = 1};
@@ -355,9 +366,9 @@ int cli_report_run(const struct cli *cli)
     char *text = NULL;
     size_t length = 0;
 
-    if (sidestep_list_root(cli->operands[0], &r.list, &err) != SIDESTEP_OK)
-        return cli_output_error(cli, &err);
     (void)cli_health_look_all(cli, &limits, &r.health);
+    if (!r.health.is_up)
+        return fail_unlisted(cli, &r.health);
     (void)cli_event_log_next(&r.log, &err); /* without it the page says so */
     cli_report_saves_sum(&r.log, &r.saves);
     r.out = cli_memory_stream(&text, &length);
@@ -367,6 +378,5 @@ int cli_report_run(const struct cli *cli)
     free(text);
     cli_event_log_release(&r.log);
     cli_health_release(&r.health);
-    sidestep_list_release(&r.list);
     return status;
 }
