@@ -268,24 +268,34 @@ const struct cli_command cli_command_diff = {
 const struct cli_command cli_command_watch = {
     .name = "watch",
     .summary = "watch saves that are under way",
-    .operands = {{"ROOT", CLI_OPERAND_DIRECTORY, true}},
+    .operands = {{"ROOT", CLI_OPERAND_DIRECTORY, true, true}},
     .examples = {{"sidestep watch runs/7b", "Until it is interrupted."},
+                 {"sidestep watch runs/*", "All runs."},
                  {"sidestep watch --once --json runs/7b | jq '.saving[].seconds_left'",
                   "Look once, for a program; the rate needs two looks."}},
     .description =
-        {"Shows each save under way in ROOT (default: the current directory): how much of it is "
-         "written, how fast, the time left, its ranks, and its outcome. It reads all of this from "
+        {"Shows each save under way in each ROOT (default: the current directory): how much of it "
+         "is written, how fast, the time left, its ranks, and its outcome. It reads all of this "
+         "from "
          "storage, so the job may run anywhere, and is not disturbed.",
          "The final size of a save is that of its files, or, until all ranks have made theirs, "
-         "that of the newest checkpoint in ROOT. On a terminal the lines are redrawn; elsewhere "
-         "each look is printed. An interrupt ends it, with status 0. Directories that cannot be "
-         "looked into are named; with --once, the status is then 12, or 1 where storage fails."},
-    .json = "one line per look: {\"saving\":[{\"name\",\"path\",\"save_id\",\"step\","
-            "\"owner\",\"dead\",\"ranks\",\"done\",\"failed\",\"written_bytes\","
-            "\"total_bytes\",\"bytes_per_second\",\"seconds_left\",\"writers\":[{"
-            "\"rank\",\"state\",\"bytes\",\"written_bytes\"}]}],\"ended\":[{\"name\","
-            "\"save_id\",\"committed\"}],\"unread\":[\"path: reason\"]}; state is writing, sealed, "
-            "done or failed; committed is null if the path cannot be read.",
+         "that of the newest checkpoint in ROOT. On a terminal each save has a bar, and below it "
+         "its ranks, the slowest first, as many as there is room for; all is redrawn at each look. "
+         "Elsewhere each look is a few lines. An interrupt ends it, with status 0. Directories "
+         "that cannot be "
+         "looked into are named; with --once, the status is then 12, or 1 where storage fails. A "
+         "ROOT "
+         "that cannot be looked at ends it, but not if there are several."},
+    .json =
+        "one line per root and look: {\"root\",\"saving\":[{\"name\",\"path\",\"save_id\",\"step\","
+        "\"owner\",\"dead\",\"ranks\",\"done\",\"failed\",\"written_bytes\","
+        "\"total_bytes\",\"bytes_per_second\",\"seconds_left\",\"writers\":[{"
+        "\"rank\",\"state\",\"bytes\",\"written_bytes\"}]}],\"ended\":[{\"name\","
+        "\"save_id\",\"committed\"}],\"unread\":[\"path: reason\"],\"error\"}; state is writing, "
+        "sealed, "
+        "done or failed; committed is null if the path cannot be read; error says why a root "
+        "cannot be looked "
+        "at.",
     .options = {{.id = CLI_OPTION_INTERVAL,
                  .letter = 'i',
                  .name = "interval",

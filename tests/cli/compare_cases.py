@@ -1,11 +1,15 @@
 """Comparing checkpoints, and watching saves under way."""
 import array
 import fcntl
+import json
 import os
+import pty
 import re
+import select
 import signal
 import struct
 import subprocess
+import termios
 
 from harness import GOLDEN, one_line
 from saved_cases import F_OFD_SETLK, saved
@@ -175,11 +179,70 @@ def test_watch_nothing(sidestep):
     """watch of a root without saves, and of a missing root"""
     saved(sidestep, 1)
     sidestep.expect("watch", "--once", sidestep.folder, stdout="nothing is being saved\n")
-    assert sidestep.json("watch", "--once", sidestep.folder) == {"saving": [], "ended": [],
-                                                                 "unread": []}
+    assert sidestep.json("watch", "--once", sidestep.folder) == {
+        "root": sidestep.folder, "saving": [], "ended": [], "unread": [], "error": None}
     assert sidestep.run("watch", "--once", sidestep.path("nowhere")).status == 10
     for interval in ("x", "0", "0.001", "2d"):
         assert sidestep.run("watch", "--interval", interval, sidestep.folder).status == 2
+
+
+def test_watch_several(sidestep):
+    """watch of several roots names each; one that is missing ends it only if it is alone"""
+    save, other, missing = Saving(sidestep), sidestep.path("other"), sidestep.path("no")
+    os.mkdir(other)
+    sidestep.expect("watch", "--once", sidestep.folder, other, stdout=re.compile(
+        rf"{sidestep.folder}: step-12  .* 3 ranks, 1 done\n{other}: nothing is being saved\n"))
+    sidestep.expect("watch", "--once", other, missing, status=10, stdout=re.compile(
+        rf"{other}: nothing is being saved\n{missing}: .*No such file or directory\n"))
+    result = sidestep.run("--json", "watch", "--once", sidestep.folder, missing)
+    first, second = map(json.loads, result.stdout.splitlines())
+    assert (first["root"], len(first["saving"]), first["error"]) == (sidestep.folder, 1, None), first
+    assert (second["root"], second["saving"]) == (missing, []) and "No such" in second["error"], second
+    save.mark.close()
+
+
+def on_terminal(sidestep, rows, *arguments, until=None):
+    """What `watch` writes to a terminal of so many rows; it is interrupted at ${until}."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, 40, 0, 0))
+    process = subprocess.Popen([sidestep.program, "watch", *arguments], stdin=theirs, stdout=theirs, stderr=theirs,
+                               env=sidestep.environment())
+    os.close(theirs)
+    shown = b""
+    while select.select([ours], [], [], 60)[0]:
+        try:
+            piece = os.read(ours, 65536)
+        except OSError:  # EIO: it has ended
+            break
+        shown += piece
+        if until is not None and until in shown:
+            process.send_signal(signal.SIGINT)
+            until = None
+    os.close(ours)
+    assert process.wait(60) == 0
+    return shown.decode().replace("\r\n", "\n")
+
+
+def test_watch_on_a_terminal(sidestep):
+    """watch draws bars and ranks, the slowest first, in no more lines than the terminal has"""
+    save = Saving(sidestep)
+    for rank in range(3, 203):
+        with open(os.path.join(save.folder, f"__{rank}_0.distcp.part"), "wb") as file:
+            file.truncate(2 << 20)
+    shown = on_terminal(sidestep, 30, "--once", "--color=never", sidestep.folder)
+    assert shown.startswith("\x1b[?7l") and shown.endswith("\x1b[?7h"), shown
+    lines = shown[5:-5].split("\n")[:-1]
+    assert len(lines) == 29, lines
+    assert re.fullmatch(r"step-12  \[-{24}\] +[01] %  .*  203 ranks, 1 done", lines[0]), lines[0]
+    assert re.fullmatch(r"  rank 3     \[-{24}\]   0 %  writing  0 B of 2\.0 MiB", lines[1]), lines[1]
+    assert lines[-1] == "  and 176 more ranks, which are further", lines[-1]
+    for rows in (4, 10):  # it stays within them, and draws over what it has drawn
+        shown = on_terminal(sidestep, rows, "-i", "0.01s", "--color=never", sidestep.folder, sidestep.folder,
+                            until=b"A\x1b[J")
+        counts = {int(count) for count in re.findall(r"\x1b\[(\d+)A\x1b\[J", shown)}
+        assert counts == {rows - 1}, (rows, shown)
+        assert max(frame.count("\n") for frame in shown.split("\x1b[?7l")) == rows - 1, shown
+    save.mark.close()
 
 
 def test_watch_until_interrupted(sidestep):
