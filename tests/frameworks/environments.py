@@ -8,9 +8,12 @@ of this tree and the library of its build, and no network.
 
 from __future__ import annotations
 
+import json
 import os
+import select
 import signal
 import subprocess
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
@@ -100,18 +103,77 @@ class Environment:
         return Ended(process.wait(), output)
 
 
+class Forks:
+    """Runs programs in forks of one process, which has imported ``modules``
+    (``programs/forks.py``).  For suites with many starts of one framework."""
+
+    def __init__(self, environment: Environment, *modules: str) -> None:
+        self._environment, self._modules = environment, modules
+        self._process: Optional[subprocess.Popen[str]] = None
+
+    def run(
+        self,
+        program: str | Path,
+        *arguments: object,
+        ranks: int = 0,
+        variables: Optional[dict[str, str]] = None,
+    ) -> Ended:
+        """As `Environment.run`.  A status that is not 0 is 1 here."""
+        with tempfile.TemporaryDirectory() as place:
+            output = Path(place, "output")
+            output.touch()
+            order = {
+                "words": [str(PROGRAMS / program), *map(str, arguments)],
+                "ranks": ranks,
+                "variables": variables or {},
+                "output": str(output),
+            }
+            status = self._ask(json.dumps(order))
+            return Ended(status, output.read_text(errors="replace"))
+
+    def _ask(self, order: str) -> int:
+        process = self._process = self._process or self._start()
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.write(f"{order}\n")
+        process.stdin.flush()
+        if select.select([process.stdout], [], [], TIMEOUT_S)[0]:
+            return int(process.stdout.readline() or "-1")
+        self.end()
+        return -signal.SIGKILL
+
+    def _start(self) -> subprocess.Popen[str]:
+        words = [str(self._environment.python), str(PROGRAMS / "forks.py"), *self._modules]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        return subprocess.Popen(
+            words, env=_variables(self._environment), start_new_session=True, **pipes
+        )
+
+    def end(self) -> None:
+        """And all that runs."""
+        process, self._process = self._process, None
+        if process is not None:
+            _kill_group(process)
+            process.wait()
+
+
 def flip(checkpoint: Path, name: str, share: float = 0.5) -> None:
-    """Flip a bit of file ``name`` of a checkpoint, at that share of its length or after it, where
-    data is: not between tensors.  A save in place adds an id to names."""
+    """Flip a bit of file ``name`` of a checkpoint (`flipped`).  A save in place adds an id to
+    names."""
     stem, dot, end = name.partition(".")
     (file,) = [*checkpoint.glob(name), *checkpoint.glob(f"{stem}.*{dot}{end}")]
-    found = bytearray(file.read_bytes())
+    file.write_bytes(flipped(file.read_bytes(), share))
+
+
+def flipped(content: bytes, share: float = 0.5) -> bytes:
+    """With another bit at that share of its length or after it, where data is: not between
+    tensors."""
+    found = bytearray(content)
     begin = int(share * len(found))
     places = range(begin, len(found) - 256)
     parts = ((at, found[at : at + 256]) for at in places)
     data = (at for at, part in parts if part.count(0) < 32 and b"PK" not in part)
     found[next(data, begin - 128) + 128] ^= 4
-    file.write_bytes(found)
+    return bytes(found)
 
 
 def find(name: str) -> Environment:

@@ -5,13 +5,21 @@ import json
 import shutil
 
 import pytest
-from environments import TOP, flip
+from environments import TOP, Forks, find, flip
 
 import sidestep
 
 SLOW = {"SIDESTEP_WRITE_BYTES_PER_SECOND": "5000"}  # a save takes longer than the steps after it
 PROGRAM = "titan_train.py"
 REPLICAS = "titan_ft.py"
+
+
+@pytest.fixture(scope="module")
+def torchtitan():
+    """The environment, with one process that is forked for each start."""
+    forks = Forks(find("torchtitan"), "sidestep.torchtitan", "titan_parts")
+    yield forks
+    forks.end()
 
 
 @pytest.fixture(scope="module")
@@ -194,8 +202,9 @@ def test_replicas_of_torchft_are_killed_in_a_save(torchtitan, replicas, tmp_path
     assert lines_of(torchtitan.run(REPLICAS, tmp_path, 6)) == replicas[1]
 
 
-def test_the_example(torchtitan, tmp_path):
-    example = TOP / "examples" / "train_torchtitan.py"
+def test_the_example(tmp_path):
+    """Under torchrun, as the others are not."""
+    torchtitan, example = find("torchtitan"), TOP / "examples" / "train_torchtitan.py"
     torchtitan.run(example, tmp_path, 10, ranks=2).ok()
     assert names(tmp_path) == ["step-10", "step-5"]
     ended = torchtitan.run(example, tmp_path, 15, ranks=2)

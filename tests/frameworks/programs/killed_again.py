@@ -21,19 +21,17 @@ control=anew    nothing is resumed: starts must go back
 """
 
 import contextlib
-import gc
 import importlib
 import os
 import random
 import re
-import runpy
 import shutil
 import signal
-import socket
 import sys
 import time
-import traceback
 from pathlib import Path
+
+import forks
 
 HERE = Path(__file__).parent
 PATIENCE_S = 300
@@ -75,15 +73,6 @@ KINDS = {
 }  # fmt: skip
 
 
-def alone():
-    """The environment of a run of one rank, for programs that want one."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    names = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_PORT": port}
-    os.environ.update(names, MASTER_ADDR="127.0.0.1")
-
-
 def spoil(control):
     if control == "delete":
         directories = importlib.import_module("sidestep._directory")
@@ -111,26 +100,13 @@ class Training:
         pid = os.fork()
         if pid:
             return pid, first
-        log = os.open(self.log, os.O_WRONLY | os.O_APPEND)
-        os.dup2(log, 1)
-        os.dup2(log, 2)
         resumes = self.kind.resume if self.committed() and self.control != "anew" else []
         program = str(HERE / self.kind.program)
-        sys.argv = [program, str(self.folder), *self.kind.words, *resumes]
+        words = [program, str(self.folder), *self.kind.words, *resumes]
         if self.kind is KINDS["torchtitan"]:
-            alone()
+            os.environ.update(forks.of_rank(0, 1, forks.free_port()))
         spoil(self.control)
-        status = 1
-        try:
-            runpy.run_path(program, run_name="__main__")
-            status = 0
-        except SystemExit as end:
-            status = int(bool(end.code))
-        except BaseException:
-            traceback.print_exc()
-        (self.folder.with_suffix(".modules")).write_text("\n".join(sys.modules))
-        sys.stdout.flush()
-        os._exit(status)
+        forks.run_program(words, self.log, self.folder.with_suffix(".modules"))
 
     def committed(self):
         """What is committed, by name and time."""
@@ -221,11 +197,7 @@ class Rig:
     def learn(self):
         """What a training imports; then its losses, and how long it takes."""
         modules = self.whole("imports").folder.with_suffix(".modules")
-        for name in modules.read_text().split():
-            with contextlib.suppress(ImportError):
-                importlib.import_module(name)
-        gc.collect()
-        gc.freeze()  # or each start goes over all of it when it collects garbage
+        forks.import_all(modules)
         began = time.monotonic()
         self.expected = self.whole("whole").losses()
         self.whole_s = time.monotonic() - began

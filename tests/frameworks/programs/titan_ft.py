@@ -19,6 +19,7 @@ import subprocess
 import sys
 
 import torch
+from forks import free_port, of_rank
 from titan_parts import Data, Progress
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -106,12 +107,14 @@ def launch():
     """Both replicas, each as a job of its own.  The exit status."""
     house = LighthouseServer(bind="[::]:0", min_replicas=2, join_timeout_ms=60000)
     environment = {**os.environ, "TORCHFT_LIGHTHOUSE": house.address()}
-    torchrun = sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=1"
     jobs = [
-        subprocess.Popen([*torchrun, *sys.argv, f"replica={replica}"], env=environment)
+        subprocess.Popen(
+            [sys.executable, *sys.argv, f"replica={replica}"],
+            env={**environment, **of_rank(0, 1, free_port())},
+        )
         for replica in (0, 1)
     ]
-    status = max(job.wait() for job in jobs)
+    status = max(abs(job.wait()) for job in jobs)
     house.shutdown()
     return status
 
