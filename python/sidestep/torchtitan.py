@@ -11,10 +11,12 @@ in a function of the config registry.  All fields mean what they mean there; ``a
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
 import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -23,20 +25,23 @@ from typing import Any, Literal, Optional, TypeVar
 import torch.distributed as dist
 from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 from torchtitan.components.checkpointer import CheckpointManager as _Stock
+from torchtitan.tools import filesystem
 
 from ._c.abi import Status
+from ._c.checked import is_url
 from ._c.errors import Error, make_error
 from ._directory import (
     collect_garbage,
     damage_of,
     delete_oldest,
+    described,
     names_in,
     raise_advised,
     tell_passed_over,
 )
 from ._handle import SaveHandle, in_background
 from ._metrics import Costs
-from ._redirect import ours_everywhere
+from ._redirect import in_place, ours_everywhere
 from ._waiting import waits
 
 log = logging.getLogger("sidestep")
@@ -102,7 +107,8 @@ class _Saves:
         while True:
             self._found = ""
             try:
-                return bool(super()._load(step))  # type: ignore[misc]
+                with _buckets():
+                    return bool(super()._load(step))  # type: ignore[misc]
             except Error as error:
                 if error.status == Status.ECORRUPT and self._found:
                     self._damaged[self._found] = error.message
@@ -118,9 +124,9 @@ class _Saves:
         """
         me: Any = self
         root = folder or me.folder
-        if "://" in root or not os.path.isdir(root):
+        if filesystem.is_remote(root) and not is_url(root):
             return int(super()._find_load_step(folder))  # type: ignore[misc]
-        steps = [int(match[1]) for match in map(_STEP.search, os.listdir(root)) if match]
+        steps = [int(match[1]) for match in map(_STEP.search, names_in(root)) if match]
         damaged = ""
         for step in sorted(steps, reverse=True):
             path = me._create_checkpoint_id(step, root)
@@ -129,7 +135,7 @@ class _Saves:
                 self._found = path
                 return step
             tell_passed_over(path, problem)
-            if os.path.exists(os.path.join(path, ".metadata")):
+            if is_url(path) or os.path.exists(os.path.join(path, ".metadata")):
                 damaged = damaged or f"'{path}': {problem}"
         if damaged:
             raise make_error(
@@ -138,6 +144,10 @@ class _Saves:
                 status=Status.ECORRUPT,
             )
         return -1
+
+    def _should_purge(self) -> bool:
+        with _buckets():
+            return bool(super()._should_purge())  # type: ignore[misc]
 
     def _purge_stale_checkpoints(self) -> None:
         """When the one under way is committed: until then it is not there, and does not count.
@@ -194,11 +204,33 @@ def with_sidestep(kind: Kind) -> Kind:
 
 def _problem(path: str) -> str | None:
     """Why it is no checkpoint to load; None: it is one."""
+    if is_url(path):
+        return damage_of(path)
     if os.path.isfile(os.path.join(path, ".metadata")):
         return damage_of(path)
     if os.path.isfile(os.path.join(path, "model.safetensors.index.json")):
         return None
     return "it has neither .metadata nor model.safetensors.index.json"
+
+
+@contextlib.contextmanager
+def _buckets() -> Iterator[None]:
+    """Inside, sidestep answers what torchtitan asks of a URL of ours.  Its own answer needs s3fs,
+    which has settings of its own, and remembers what was there."""
+
+    def answers(stock: Callable[[Any], bool]) -> Callable[[Any], bool]:
+        return lambda path: _is_there(path) if is_url(str(path)) else stock(path)
+
+    with (
+        in_place("exists", answers(filesystem.exists), filesystem),
+        in_place("isdir", answers(filesystem.isdir), filesystem),
+    ):
+        yield
+
+
+def _is_there(url: str) -> bool:
+    """Whether it is a checkpoint, or has some below."""
+    return bool(names_in(url)) or described(url) is not None
 
 
 def _purge(manager: Any) -> None:

@@ -75,3 +75,22 @@ def test_files_of_others_stay_and_damage_is_refused(deepspeed, stock, tmp_path):
     flip(tmp_path / "global_step6", "__0_0.distcp")
     ended = run(deepspeed, stage, tmp_path, 8)
     assert ended.status == 1 and "ECORRUPT" in ended.output, ended.output
+
+
+@pytest.mark.parametrize("kind", ["pipe", "moe"])
+def test_pipelines_and_mixtures_of_experts(deepspeed, tmp_path, kind):
+    """Killed in a save and resumed; both ways with stock."""
+    words, how = (f"model={kind}",), {"ranks": 2}
+    whole = deepspeed.run(PROGRAM, 0, tmp_path / "stock", 6, "by=stock", *words, **how)
+    whole.ok()
+    ours = tmp_path / "ours"
+    ended = deepspeed.run(PROGRAM, 0, ours, 6, "kill=4", *words, **how, variables=SLOW)
+    assert ended.status != 0 and (ours / "latest").read_text() == "global_step2", ended.output
+    assert_same_end(deepspeed.run(PROGRAM, 0, ours, 6, *words, **how), whole, 2)
+    shutil.copytree(tmp_path / "stock" / "global_step4", tmp_path / "mixed" / "global_step4")
+    more = "tag=global_step4", *words
+    assert_same_end(deepspeed.run(PROGRAM, 0, tmp_path / "mixed", 6, *more, **how), whole, 4)
+    out = tmp_path / "theirs" / "global_step4"
+    deepspeed.run(ours / "global_step4", out, launcher=("-m", "sidestep.deepspeed")).ok()
+    ended = deepspeed.run(PROGRAM, 0, out.parent, 6, "by=stock", *more, **how)
+    assert_same_end(ended, whole, 4)

@@ -5,9 +5,10 @@ import json
 import shutil
 
 import pytest
-from environments import TOP, Forks, find, flip
+from environments import TOP, Forks, find, flip, flipped
 
 import sidestep
+from sidestep._roots import checkpoints_of
 
 SLOW = {"SIDESTEP_WRITE_BYTES_PER_SECOND": "5000"}  # a save takes longer than the steps after it
 PROGRAM = "titan_train.py"
@@ -99,6 +100,30 @@ def test_it_does_not_begin_anew_where_all_are_damaged(torchtitan, tmp_path):
     assert ended.status != 0
     assert ended.values("loss") == []
     assert "is whole; " in ended.output and "to begin anew, move them away" in ended.output
+
+
+def test_in_a_bucket(torchtitan, stock, bucket, monkeypatch):
+    """Killed in a save and resumed; what is kept; flipped bits are passed over.  Without s3fs."""
+    for name, value in bucket.environment().items():
+        monkeypatch.setenv(name, value)
+    url, how = "s3://runs/titan", {"ranks": 2, "variables": bucket.environment()}
+
+    def steps():
+        return [path.rpartition("/")[2] for path in checkpoints_of(f"{url}/checkpoint")]
+
+    slow = {"ranks": 2, "variables": {**bucket.environment(), **SLOW}}
+    ended = torchtitan.run(PROGRAM, url, 7, "keep=2", "kill=4", **slow)
+    assert ended.status != 0 and steps() == ["step-2"], ended.output
+    assert_same_end(torchtitan.run(PROGRAM, url, 7, "keep=2", **how), stock[1], 3)
+    assert sorted(steps()) == names(stock[0])
+    client = bucket.client()
+    found = client.list_objects_v2(Bucket="runs", Prefix="titan/checkpoint/step-7/__1_0")
+    key = found["Contents"][0]["Key"]
+    data = client.get_object(Bucket="runs", Key=key)["Body"].read()
+    client.put_object(Bucket="runs", Key=key, Body=flipped(data))
+    ended = torchtitan.run(PROGRAM, url, 7, "keep=2", **how)
+    assert_same_end(ended, stock[1], 7)
+    assert "passed over" in ended.output
 
 
 def losses_from(torchtitan, directory, place, last, *words):

@@ -3,6 +3,7 @@
 
     deepspeed_train.py STAGE DIRECTORY STEPS [NAME=VALUE ...]
 
+model=pipe   a pipeline, with a stage on each rank; model=moe: a mixture of an expert on each rank
 by=stock     DeepSpeed's own checkpoints
 kill=STEP    SIGKILL to this rank a step after the save of STEP has begun
 tag=TAG      load this one, and not what ``latest`` names
@@ -24,14 +25,55 @@ import torch
 importlib.import_module("deepspeed.comm.torch").build_shm_op = lambda: None  # it takes minutes
 options = dict(word.split("=", 1) for word in sys.argv[4:])
 stage, directory, steps = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-RANK = int(os.environ["RANK"])
+RANK, KIND = int(os.environ["RANK"]), options.get("model")
+
+
+def layers():
+    return [torch.nn.Linear(16, 64), torch.nn.Tanh(), torch.nn.Dropout(0.1), torch.nn.Linear(64, 4)]
+
+
+class Mixture(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        from deepspeed.moe.layer import MoE
+
+        ranks = torch.distributed.get_world_size()
+        expert = torch.nn.Linear(64, 64)
+        self.first, self.last = torch.nn.Linear(16, 64), torch.nn.Linear(64, 4)
+        self.moe = MoE(64, expert, num_experts=ranks, ep_size=ranks, use_rts=False)
+
+    def forward(self, rows):
+        return self.last(self.moe(self.first(rows))[0])
+
+
+def model_of(kind):
+    if kind == "moe":
+        return Mixture()
+    if kind == "pipe":
+        from deepspeed.pipe import PipelineModule
+
+        ranks = torch.distributed.get_world_size()
+        return PipelineModule(layers(), num_stages=ranks, loss_fn=lambda made, _: loss_of(made))
+    return torch.nn.Sequential(*layers())
+
+
+def loss_of(made):
+    return made.float().square().mean()
+
+
+def train_step(engine, rows):
+    """The loss."""
+    if KIND == "pipe":
+        return engine.train_batch(iter([(rows, rows)]))
+    loss = loss_of(engine(rows))
+    engine.backward(loss)
+    engine.step()
+    return loss
 
 
 def made():
     torch.manual_seed(1)
-    model = torch.nn.Sequential(
-        torch.nn.Linear(16, 64), torch.nn.Tanh(), torch.nn.Dropout(0.1), torch.nn.Linear(64, 4)
-    )
+    model = model_of(KIND)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     config = {
         "train_micro_batch_size_per_gpu": 4,
@@ -62,9 +104,7 @@ def main():
         print("loaded", os.path.basename(os.path.dirname(path)), flush=True)
     dtype = torch.bfloat16 if stage else torch.float32
     while step < steps:
-        loss = engine(torch.randn(4, 16).to(dtype)).float().square().mean()
-        engine.backward(loss)
-        engine.step()
+        loss = train_step(engine, torch.randn(4, 16).to(dtype))
         step += 1
         total = loss.detach().double()
         torch.distributed.all_reduce(total)
