@@ -10,15 +10,39 @@ ADAPTER_CONFIG = "adapter_config.json"
 
 
 def is_peft(model: Any) -> bool:
-    """Whether it is a model of PEFT.  PEFT is not imported."""
-    return any(base.__module__.partition(".")[0] == "peft" for base in type(model).__mro__)
+    """Whether it is a ``PeftModel``; its layers are of PEFT, too, but no models.  PEFT is not
+    imported."""
+    return any(
+        base.__name__ == "PeftModel" and base.__module__.partition(".")[0] == "peft"
+        for base in type(model).__mro__
+    )
 
 
-def without_frozen(model: Any, state: dict[str, Any]) -> dict[str, Any]:
-    """What of ``state``, its ``state_dict()``, is not of a frozen parameter: adapters, what else is
-    trained, and buffers.  A quantized parameter has more entries, which begin with its name."""
-    named = model.named_parameters(remove_duplicate=False)
-    frozen = {name for name, parameter in named if not parameter.requires_grad}
+def peft_models(module: Any) -> dict[str, Any]:
+    """The models of PEFT that ``module`` is or holds, by name, "" for itself; none inside another
+    one."""
+    found: dict[str, Any] = {}
+    for name, part in module.named_modules():
+        inside = any(not one or name.startswith(f"{one}.") for one in found)
+        if not inside and is_peft(part):
+            found[name] = part
+    return found
+
+
+def without_frozen(module: Any, state: dict[str, Any]) -> dict[str, Any]:
+    """What of ``state``, the ``state_dict()`` of ``module``, is not of a parameter that is frozen
+    in a model of PEFT: adapters, what else is trained, buffers, and all outside of such models.  A
+    quantized parameter has more entries, which begin with its name."""
+    bases = {
+        id(parameter)
+        for model in peft_models(module).values()
+        for parameter in model.parameters()
+        if not parameter.requires_grad
+    }
+    if not bases:
+        return state
+    named = module.named_parameters(remove_duplicate=False)
+    frozen = {name for name, parameter in named if id(parameter) in bases}
 
     def is_frozen(name: str) -> bool:
         while name not in frozen and "." in name:
@@ -28,7 +52,10 @@ def without_frozen(model: Any, state: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in state.items() if not is_frozen(name)}
 
 
-def write_adapters(model: Any, directory: str) -> None:
-    """Write ``adapter_model.safetensors`` and ``adapter_config.json``."""
-    os.makedirs(directory, exist_ok=True)
-    model.save_pretrained(directory)
+def write_adapters(module: Any, directory: str) -> None:
+    """Write ``adapter_model.safetensors`` and ``adapter_config.json`` of the model of PEFT that
+    ``module`` is or holds; of further ones that it holds, into a directory with their name."""
+    for i, (name, model) in enumerate(peft_models(module).items()):
+        home = os.path.join(directory, name) if i else directory
+        os.makedirs(home, exist_ok=True)
+        model.save_pretrained(home)

@@ -49,7 +49,7 @@ from ._directory import (
 from ._engine import engine_for
 from ._files import FirstRank, Taken
 from ._metrics import Costs
-from ._peft import ADAPTER_CONFIG, is_peft, without_frozen, write_adapters
+from ._peft import ADAPTER_CONFIG, without_frozen, write_adapters
 from ._plain import (
     export_model,
     export_optimizer,
@@ -226,7 +226,7 @@ class Accelerator(accelerate.Accelerator):
                 states[f"optimizer_{i}"] = lambda one=optimizer: optimizer_state(one)
             for i, model in enumerate([] if hooks else self._models):
                 states[f"model_{i}"] = {"groups": (i,), "values": _values(self, model)}
-                if is_peft(_bare(self, model)) and self.is_main_process:
+                if self.is_main_process:
                     write_adapters(_bare(self, model), os.path.join(saves.place, _home_of(i)))
         configuration = self.project_configuration
         naming = configuration.automatic_checkpoint_naming
@@ -263,10 +263,9 @@ def _bare(accelerator: Any, model: Any) -> Any:
 
 
 def _values(accelerator: Any, model: Any) -> dict[str, Any]:
-    """The tensors to save: of a model of PEFT, all but the frozen base."""
+    """The tensors to save: of models of PEFT, all but the frozen base."""
     bare = _bare(accelerator, model)
-    state: dict[str, Any] = bare.state_dict()
-    return without_frozen(bare, state) if is_peft(bare) else state
+    return without_frozen(bare, bare.state_dict())
 
 
 def _home_of(i: int) -> str:

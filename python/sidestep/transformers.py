@@ -49,7 +49,7 @@ from ._directory import (
 )
 from ._files import FirstRank
 from ._metrics import Costs
-from ._peft import is_peft
+from ._peft import is_peft, peft_models
 from ._plain import (
     export_model,
     export_optimizer,
@@ -299,6 +299,17 @@ def _unwrapped(trainer: Any, model: Any = None) -> Any:
     return trainer.accelerator.unwrap_model(model, keep_torch_compile=False)
 
 
+def _tell_of_base(model: Any) -> None:
+    """Warn that more is saved than of a model that is itself one of PEFT."""
+    inside = [name for name in peft_models(model) if name]
+    if inside:
+        tell_once(
+            f"the frozen base of '{inside[0]}', a model of PEFT in the model, is in each "
+            "checkpoint, too: model.safetensors has to be whole",
+            _told,
+        )
+
+
 class _Taking:
     """The files of a checkpoint while the trainer, its bases and its callbacks write them.
 
@@ -364,6 +375,7 @@ class _Taking:
         """The tensors."""
         if not self.trainer.is_fsdp_enabled:
             model = _unwrapped(self.trainer)
+            _tell_of_base(model)
             return {
                 **({} if is_peft(model) else {"model": model}),
                 "optimizer": lambda: optimizer_state(self.trainer.optimizer),

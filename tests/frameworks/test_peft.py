@@ -74,6 +74,17 @@ def test_the_best_and_a_damaged_adapter(transformers, stock, tmp_path):
     assert_same_end(ended, best, 5)
 
 
+def test_inside_another_module_all_is_saved(transformers, tmp_path):
+    """With the frozen base, and a warning: the export has to be whole."""
+    whole = transformers.run(PROGRAM, "inside", tmp_path, 4)
+    whole.ok()
+    assert whole.output.count("the frozen base of 'net', a model of PEFT in the model, is in") == 1
+    found = sidestep.load_metadata(tmp_path / "checkpoint-2").tensors
+    assert any(name.startswith("model.net.") and "base_layer" in name for name in found)
+    shutil.rmtree(tmp_path / "checkpoint-4")
+    assert_same_end(transformers.run(PROGRAM, "inside", tmp_path, 4, "resume=true"), whole, 3)
+
+
 def test_the_example(transformers, tmp_path):
     example = TOP / "examples" / "train_lora.py"
     transformers.run(example, tmp_path, 10).ok()
@@ -82,19 +93,21 @@ def test_the_example(transformers, tmp_path):
     assert ADAPTER <= names(tmp_path / "checkpoint-15")
 
 
-@pytest.fixture(scope="module")
-def of_accelerate(transformers, tmp_path_factory):
-    """Stock Accelerate's training of 6 steps: checkpoints 0, 1 and 2."""
+@pytest.fixture(scope="module", params=["true", "inside"])
+def of_accelerate(request, transformers, tmp_path_factory):
+    """Whether the model of PEFT is inside another; stock Accelerate's training of 6 steps, with
+    checkpoints 0, 1 and 2."""
     directory = tmp_path_factory.mktemp("accelerate")
-    ended = transformers.run("accelerate_train.py", directory, 6, "peft=true", "by=stock")
+    how = f"peft={request.param}"
+    ended = transformers.run("accelerate_train.py", directory, 6, how, "by=stock")
     ended.ok()
-    return directory / "checkpoints", ended
+    return how, directory / "checkpoints", ended
 
 
 def test_accelerate(transformers, of_accelerate, tmp_path):
     """Killed and resumed; what is saved; stock's is resumed."""
-    theirs, whole = of_accelerate
-    words = "accelerate_train.py", tmp_path, 6, "peft=true"
+    how, theirs, whole = of_accelerate
+    words = "accelerate_train.py", tmp_path, 6, how
     ended = transformers.run(
         *words, "kill=4", variables={"SIDESTEP_WRITE_BYTES_PER_SECOND": "5000"}
     )
@@ -103,10 +116,13 @@ def test_accelerate(transformers, of_accelerate, tmp_path):
     saved = tmp_path / "checkpoints" / "checkpoint_1"
     found = sidestep.load_metadata(saved)
     assert set(found.files) >= ADAPTER
+    prefix = "model_0.values." + ("0." if how == "peft=inside" else "")
     model = {name for name in found.tensors if name.startswith("model_0.")}
     assert any("lora_A" in name for name in model) and any("running_mean" in name for name in model)
     assert not any("base_layer" in name or "original_module" in name for name in model)
-    words = "accelerate_train.py", tmp_path / "other", 6, "peft=true"
+    assert ("model_0.values.1.weight" in model) == (how == "peft=inside")
+    transformers.run("peft_files.py", saved, prefix).ok()
+    words = "accelerate_train.py", tmp_path / "other", 6, how
     ended = transformers.run(*words, f"resume={theirs / 'checkpoint_1'}")
     assert_same_losses(ended, whole, 5)
     transformers.run(saved, tmp_path / "out", launcher=("-m", "sidestep.accelerate")).ok()
@@ -140,10 +156,11 @@ def test_lightning(lightning, of_lightning, tmp_path):
     assert_same_losses(ended, whole, 3)
     saved = tmp_path / "step=4.ckpt"
     found = sidestep.load_metadata(saved)
-    assert set(found.files) >= ADAPTER
+    assert set(found.files) >= ADAPTER | {f"second/{name}" for name in ADAPTER}
     model = {name for name in found.tensors if name.startswith("state_dict.")}
     assert {"state_dict.scale"} < model and any("running_mean" in name for name in model)
-    assert not any("base_layer" in name or "original_module" in name for name in model)
+    bases = {name for name in model if "base_layer" in name or "original_module" in name}
+    assert bases == {"state_dict.layers.0.base_layer.weight", "state_dict.layers.0.base_layer.bias"}
     words = "peft_lightning.py", tmp_path / "other", 6
     ended = lightning.run(*words, f"resume={theirs / 'step=4.ckpt'}")
     assert_same_losses(ended, whole, 5)

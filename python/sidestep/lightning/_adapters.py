@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from .._peft import is_peft, without_frozen, write_adapters
+from .._peft import without_frozen, write_adapters
 from ._io import FILES, SidestepCheckpointIO
 from ._modules import of_pytorch
 
@@ -33,35 +32,15 @@ class SaveAdapters(_Callback):
         if not isinstance(io, SidestepCheckpointIO) or hasattr(trainer.strategy, "saves_shards"):
             return
         state = checkpoint["state_dict"]
-        for prefix, model in _outermost(pl_module).items():
-            mine = {
-                name[len(prefix) :]: value
-                for name, value in state.items()
-                if name.startswith(prefix)
-            }
-            for name in mine.keys() - without_frozen(model, mine).keys():
-                del state[prefix + name]
-            if trainer.is_global_zero:
-                checkpoint.setdefault(FILES, {}).update(_files_of(model, checkpoint.get(FILES)))
+        for name in state.keys() - without_frozen(pl_module, state).keys():
+            del state[name]
+        if trainer.is_global_zero:
+            checkpoint.setdefault(FILES, {}).update(_files_of(pl_module))
 
 
-def _outermost(module: Any) -> dict[str, Any]:
-    """The models of PEFT in ``module``, by the beginning of the names of their tensors."""
-    found: dict[str, Any] = {}
-    for name, part in module.named_modules():
-        prefix = f"{name}." if name else ""
-        if is_peft(part) and not prefix.startswith(tuple(found)):
-            found[prefix] = part
-    return found
-
-
-def _files_of(model: Any, others: Any) -> dict[str, bytes]:
-    """The files of its adapters: of a second model in a directory of their own."""
-    home = f"model_{len(others)}" if others else ""
+def _files_of(module: Any) -> dict[str, bytes]:
+    """The files of its adapters."""
     with tempfile.TemporaryDirectory(prefix="sidestep-") as directory:
-        write_adapters(model, directory)
+        write_adapters(module, directory)
         paths = [path for path in Path(directory).rglob("*") if path.is_file()]
-        return {
-            os.path.join(home, str(path.relative_to(directory))): path.read_bytes()
-            for path in paths
-        }
+        return {str(path.relative_to(directory)): path.read_bytes() for path in paths}

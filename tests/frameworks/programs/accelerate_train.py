@@ -11,7 +11,7 @@ kill_in=delete  after a save was committed, before an older one is deleted (with
 limit=N      total_limit
 hooks=true   models are written by a hook
 loader=true  rows come from torchdata's StatefulDataLoader
-peft=true    LoRA: the first layer is frozen, with adapters
+peft=true    LoRA: the first layer is frozen, with adapters; peft=inside: in another module
 tell=true    "LOG LEVEL MESSAGE" for each line of the log
 report=KINDS log_with these trackers, which write into DIRECTORY
 
@@ -56,13 +56,25 @@ def read_models(models, directory):
         model.load_state_dict(state)
 
 
-def with_adapters(model):
-    """Buffers, and a layer that is trained whole, are beside the adapters."""
+def layers():
+    torch.manual_seed(1)
+    return torch.nn.Sequential(
+        torch.nn.Linear(8, 64), torch.nn.Dropout(0.3), torch.nn.ReLU(), torch.nn.Linear(64, 8)
+    )
+
+
+def base():
+    """With buffers."""
+    return layers().append(torch.nn.BatchNorm1d(8))
+
+
+def with_adapters(inside):
+    """A layer that is trained whole is beside the adapters."""
     import peft
 
-    model.append(torch.nn.BatchNorm1d(8))
     how = {"target_modules": ["0"], "modules_to_save": ["3"], "lora_dropout": 0.2}
-    return peft.get_peft_model(model, peft.LoraConfig(r=4, **how))
+    model = peft.get_peft_model(base(), peft.LoraConfig(r=4, **how))
+    return torch.nn.Sequential(model, torch.nn.Linear(8, 8)) if inside else model
 
 
 def kind_of_accelerator():
@@ -87,12 +99,7 @@ def made(directory):
             total_limit=int(limit) if limit else None,
         ),
     )
-    torch.manual_seed(1)
-    model = torch.nn.Sequential(
-        torch.nn.Linear(8, 64), torch.nn.Dropout(0.3), torch.nn.ReLU(), torch.nn.Linear(64, 8)
-    )
-    if options.get("peft") == "true":
-        model = with_adapters(model)
+    model = with_adapters(options["peft"] == "inside") if "peft" in options else layers()
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     model, optimizer = accelerator.prepare(model, optimizer)
     scheduler = accelerator.prepare(torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 20))
@@ -166,4 +173,5 @@ def main():
     leave(accelerator.num_processes)
 
 
-main()
+if __name__ == "__main__":
+    main()

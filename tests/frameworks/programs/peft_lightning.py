@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Lightning with LoRA by PEFT: a frozen layer with adapters, dropout and buffers.
+"""Lightning with LoRA by PEFT: a frozen layer with adapters, dropout and buffers; a second model of
+PEFT; and layers of PEFT that are in no model of it, of which all is saved.
 
     peft_lightning.py DIRECTORY STEPS [NAME=VALUE ...]
 
-by=stock     Lightning's own CheckpointIO
+by=stock     Lightning's own CheckpointIO; else a save waits until the one before is committed
 kill=STEP    SIGKILL to this rank a step after the save of that step has begun
 resume=PATH
 It saves every second step, and prints "loss STEP VALUE" for each.
@@ -32,12 +33,18 @@ class Model(LightningModule):
         )
         lora = peft.LoraConfig(r=4, target_modules=["0"], modules_to_save=["2"], lora_dropout=0.2)
         self.net = peft.get_peft_model(base, lora)
+        lora = peft.LoraConfig(r=2, target_modules=["0"])
+        self.second = peft.get_peft_model(torch.nn.Sequential(torch.nn.Linear(8, 8)), lora)
+        self.layers = peft.inject_adapter_in_model(
+            peft.LoraConfig(r=2, target_modules=["0"]), torch.nn.Sequential(torch.nn.Linear(8, 8))
+        )
         self.scale = torch.nn.Parameter(torch.ones(1))
 
     def training_step(self, batch, number):
         torch.manual_seed(self.global_step)  # Lightning saves no random numbers, nor the place
         batch = torch.randn(4, 8)
-        loss = (self.scale * self.net(batch) - batch.sin()).square().mean()
+        made = self.net(batch) + self.second(batch) + self.layers(batch)
+        loss = (self.scale * made - batch.sin()).square().mean()
         print("loss", self.global_step + 1, float(loss.detach()).hex(), flush=True)
         return loss
 
@@ -60,7 +67,7 @@ def main():
         devices=1,
         max_steps=steps,
         callbacks=[saves, Kills(), SaveAdapters()],
-        plugins=[] if stock else [SidestepCheckpointIO()],
+        plugins=[] if stock else [SidestepCheckpointIO(queue=0)],
         logger=False,
         enable_progress_bar=False,
         enable_model_summary=False,

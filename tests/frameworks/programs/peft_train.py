@@ -3,7 +3,8 @@
 
     peft_train.py KIND DIRECTORY STEPS [NAME=VALUE ...]
 
-KIND            transformers, or trl: SFTTrainer; of Transformers' or TRL's own with by=stock
+KIND            transformers, or trl: SFTTrainer; of Transformers' or TRL's own with by=stock; or
+                inside: Transformers, where the model of PEFT is in another module
 resume=true     or a path
 kill=STEP       SIGKILL to this rank a step after the save of STEP has begun
 best=true       load_best_model_at_end
@@ -32,6 +33,15 @@ def base():
         bos_token_id=0, eos_token_id=0, vocab_size=64, n_positions=32, n_embd=32, n_layer=2, n_head=2
     )  # fmt: skip
     return transformers.GPT2LMHeadModel(config)
+
+
+class Outer(torch.nn.Module):
+    def __init__(self, net):
+        super().__init__()
+        self.net = net
+
+    def forward(self, input_ids, labels):
+        return self.net(input_ids=input_ids, labels=labels)
 
 
 class Prints(transformers.TrainerCallback):
@@ -66,7 +76,7 @@ def arguments(kind, directory, steps):
         "report_to": [],
         "disable_tqdm": True,
     }
-    if kind == "transformers":
+    if kind != "trl":
         return transformers.TrainingArguments(**how)
     import trl
 
@@ -86,13 +96,13 @@ def trainer(kind, directory, steps):
         "callbacks": [Prints()],
     }
     set_up["eval_dataset"] = rows()
-    if kind == "transformers":
+    if kind != "trl":
         if mine:
             from sidestep.transformers import Trainer
         else:
             from transformers import Trainer
         model = peft.get_peft_model(base(), LORA)
-        return Trainer(model, **set_up)
+        return Trainer(Outer(model) if kind == "inside" else model, **set_up)
     import trl
 
     from sidestep.transformers import SidestepMixin
