@@ -131,7 +131,8 @@ struct sidestep_series_options {
  * sidestep_series_load() takes the newest valid checkpoint of both places: if that is at the mirror
  * alone, or damaged at ${root}, it is copied to ${root} first ("fetched"), by rank 0.
  * sidestep_series_close() sends the newest, whatever ${every} says, and blocks until that is done.
- * ${cancel} of the mirror's options, once it is true, ends that soon.
+ * Meanwhile ${on_progress} of the mirror's options is called, and events tell how far it is
+ * ("mirroring").  ${cancel}, once it is true, ends that soon.
  */
 SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_series_open(struct sidestep_engine *engine, const char *root,

@@ -166,7 +166,7 @@ class Checkpointer:
             name=name,
             **{option: more[option] for option in OF_SERIES},
         )
-        self._gives_up = attach(mirror, series)
+        self._mirror = attach(mirror, series)
         self._series = self._open(series)
         close_when_dropped(self, self._series, self._signals)
         deletes = self._series if series.retention and self._engine.rank == 0 else None
@@ -441,8 +441,8 @@ class Checkpointer:
                 self._give_up(f"save '{handle.path}' was not committed within the grace time")
         error = take_sticky(self._saves)
         self._hooks.tell_deleted()
-        gives_up = self._gives_up if self._engine.rank == 0 else None
-        close_series(self._series, gives_up, self._engine.comm.waits_until, lambda: self._is_ending)
+        mirror = self._mirror if self._engine.rank == 0 else None
+        close_series(self._series, mirror, self._engine.comm.waits_until, lambda: self._is_ending)
         last = "none" if self._last is None else self._last.step
         self._tell("stopped: '%s' is closed, the last step saved is %s", self.root, last)
         self._engine.comm.ends_at = float("inf")

@@ -16,9 +16,13 @@ from typing import Optional, Union
 
 from ._c import abi
 from ._c.abi import Status
+from ._c.calls import report_progress
 from ._c.checked import MAX_STEP, a_count, a_path, absolute
 from ._c.errors import Error
+from ._progress import size_text
 from ._series import Series
+
+PROGRESS_S = 10.0
 
 log = logging.getLogger("sidestep")
 
@@ -42,11 +46,11 @@ class Mirror:
     keep_every: int = 0
     bytes_per_second: int = 0
 
-    def add_to(self, options: abi.SeriesOptions, cancel: ctypes.c_bool) -> None:
-        """Enter it into the ``options`` of a series.  ``cancel``: once it is true, nothing is sent
-        any more.  ValueError, TypeError: it is not valid."""
+    def add_to(self, options: abi.SeriesOptions) -> abi.MirrorOptions:
+        """Enter it into the ``options`` of a series.  Returns what must live as long as the series;
+        its ``cancel`` ends the sending.  ValueError, TypeError: it is not valid."""
         mirror = abi.MirrorOptions(
-            cancel=pointer(cancel),
+            cancel=pointer(ctypes.c_bool(False)),
             every=a_count(self.every, "mirror: every", most=MAX_STEP),
             bytes_per_second=a_count(
                 self.bytes_per_second, "mirror: bytes_per_second", most=MAX_STEP
@@ -60,33 +64,47 @@ class Mirror:
             raise ValueError("mirror: keep_every without keep_last_n: all stay anyway")
         options.mirror = os.fsencode(absolute(a_path(self.root, "mirror: root")))
         options.mirror_options = pointer(mirror)
+        report_progress(mirror, _progress_log(f"sending the newest checkpoint to '{self.root}'"))
+        return mirror
 
 
-def attach(mirror: Optional[Mirror], options: abi.SeriesOptions) -> Optional[ctypes.c_bool]:
-    """Enter ``mirror`` into the ``options`` of a series.  Returns what gives up sending once it is
-    true; None: there is no mirror."""
+def _progress_log(what: str) -> Callable[[int, int], None]:
+    """A function that writes to the log how far it is, every `PROGRESS_S`."""
+    last = 0.0
+
+    def tell(done: int, total: int) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if last == 0.0 or now - last >= PROGRESS_S:
+            last = now
+            log.info("%s: %s of %s", what, size_text(done), size_text(total))
+
+    return tell
+
+
+def attach(mirror: Optional[Mirror], options: abi.SeriesOptions) -> Optional[abi.MirrorOptions]:
+    """Enter ``mirror`` into the ``options`` of a series: see `Mirror.add_to`.  None: there is no
+    mirror."""
     if mirror is None:
         return None
     if not isinstance(mirror, Mirror):
         raise TypeError(f"mirror={mirror!r} is not a sidestep.Mirror")
-    gives_up = ctypes.c_bool(False)
-    mirror.add_to(options, gives_up)
-    return gives_up
+    return mirror.add_to(options)
 
 
 def close_series(
     series: Series,
-    gives_up: Optional[ctypes.c_bool],
+    mirror: Optional[abi.MirrorOptions],
     until: Callable[[], float],
     may_give_up: Callable[[], bool],
 ) -> None:
-    """Close ``series``.  If it has a mirror, sending is given up when ``until`` has come, with a
+    """Close ``series``.  If it has a ``mirror`` (see `attach`), sending is given up when ``until`` has come, with a
     warning if ``may_give_up``; else that is an error."""
-    if gives_up is None:
+    if mirror is None:
         series.close()
         return
     try:
-        with _cancelled_when(gives_up, until):
+        with _cancelled_when(mirror.cancel.contents, until):
             series.close()
     except Error as unsent:
         if not may_give_up() or unsent.status is not Status.ECANCELLED:

@@ -4,9 +4,12 @@ sent, and when, is in tests/unit/series_mirror_test.c."""
 
 from __future__ import annotations
 
+import json
+import logging
 import os
 import shutil
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +118,24 @@ def test_the_grace_time_ends_it(tmp_path: Path) -> None:
         found = again.resume(state)
         assert found is not None and found.step == 1
     assert names(far) == ["step-1"]
+
+
+def test_closing_tells_of_its_progress(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """While closing waits for the mirror, the log and the events say how far it is; before, not."""
+    near, far = tmp_path / "near", tmp_path / "far"
+    caplog.set_level(logging.INFO, "sidestep")
+    with open_at(near, Mirror(far, every=100)) as checkpoints:
+        checkpoints.save(1, state_of(1)).wait()
+        while names(far) != ["step-1"]:
+            time.sleep(0.01)
+        assert "sending" not in caplog.text
+        checkpoints.save(2, state_of(2)).wait()
+    assert f"sending the newest checkpoint to '{far}': " in caplog.text
+    told = [json.loads(line) for line in (near / ".sidestep/events.rank-0").read_text().splitlines()]
+    told = [event for event in told if event["event"] == "mirroring"]
+    assert [event["path"] for event in told] == [str(far)] and told[0]["bytes"] > 4000
 
 
 def run_two(rank: int, near: str, far: str, steps: list[int]) -> None:

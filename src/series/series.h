@@ -220,6 +220,8 @@ struct series_mirror {
     bool has_thread;
     pthread_t thread;
     struct sidestep_error err; /* of the last look; the thread's, until it has ended */
+    _Atomic bool is_closing;   /* somebody waits for it, and is told of the progress */
+    _Atomic uint64_t told_ns;  /* when the last event told of it */
 };
 /* Copy and check the options. */
 enum sidestep_status series_set_mirror(struct sidestep_series *series,

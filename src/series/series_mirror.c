@@ -15,6 +15,7 @@
 #include "series/series.h"
 
 #define RETRY_NS 10000000000ull       /* after a look that has failed ... */
+#define PROGRESS_NS 10000000000ull    /* between events that tell of progress */
 #define MOST_RETRY_NS 300000000000ull /* ... and after many of them */
 
 /* In ROOT/.sidestep: the path of the mirror. */
@@ -83,13 +84,35 @@ static struct mirror_level level_of(const struct series_mirror *mirror)
     return (struct mirror_level){.root = mirror->root, .store = mirror->store};
 }
 
-static struct mirror_look begin_look(const struct sidestep_series *series)
+/* Tell of the progress only when closing waits for it. From any thread of a copy. */
+static void tell_progress(void *context, uint64_t done_bytes, uint64_t total_bytes)
 {
-    return (struct mirror_look){.options = series->mirror->options,
-                                .near = {.root = series->root, .store = series->store},
-                                .far = level_of(series->mirror),
-                                .is_claimed = true,
-                                .clock = series->engine->clock};
+    struct sidestep_series *series = context;
+    struct series_mirror *mirror = series->mirror;
+    uint64_t now = clock_now(clock_system()), told = mirror->told_ns;
+
+    if (!mirror->is_closing)
+        return;
+    if (mirror->options.on_progress != NULL)
+        mirror->options.on_progress(mirror->options.context, done_bytes, total_bytes);
+    if ((told == 0 || now - told >= PROGRESS_NS) &&
+        atomic_compare_exchange_strong(&mirror->told_ns, &told, now))
+        events_emit(&series->engine->events, "mirroring",
+                    json_pack("{s:o, s:I, s:I}", "path", events_text(mirror->root), "done_bytes",
+                              (json_int_t)done_bytes, "bytes", (json_int_t)total_bytes));
+}
+
+static struct mirror_look begin_look(struct sidestep_series *series)
+{
+    struct mirror_look m = {.options = series->mirror->options,
+                            .near = {.root = series->root, .store = series->store},
+                            .far = level_of(series->mirror),
+                            .is_claimed = true,
+                            .clock = series->engine->clock};
+
+    m.options.on_progress = tell_progress;
+    m.options.context = series;
+    return m;
 }
 
 enum sidestep_status series_mirror_read(struct sidestep_series *series,
@@ -294,6 +317,7 @@ enum sidestep_status series_stop_mirror(struct sidestep_series *series, struct s
 
     if (mirror == NULL || !mirror->has_thread)
         return SIDESTEP_OK;
+    mirror->is_closing = true;
     lock_acquire(&series->shared.lock);
     series->shared.mirror_stops = true;
     lock_wake_all(&series->shared.changed);
