@@ -134,7 +134,8 @@ enum sidestep_status mirror_annotate(struct mirror_look *m, const struct sideste
 
 /* mirror_fetch.c: copy to the near level the newest checkpoint of the mirror that the run has not
  * left behind, with a step from ${newer_than} + 1 to ${at_most}, and that the near level does not
- * have. A single step is also fetched if it was left behind. ${*step}: its step; -1: there is none.
+ * have. If the one of the step ${newer_than} is left behind, as both levels show, the steps begin
+ * at 0. A single step is also fetched if it was left behind. ${*step}: its step; -1: there is none.
  * ${reject} is called for each that turned out to be damaged. Reads both levels, and releases them.
  */
 typedef void mirror_reject(void *context, const char *path, const char *why);

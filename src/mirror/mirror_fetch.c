@@ -11,15 +11,15 @@
 #define FETCH_THREADS 8u /* a resume waits for it */
 
 /* The save id of the checkpoint of the near level that the copy replaces: a damaged one of the same
- * save, or one that the run has left behind. NULL: there is none. */
+ * save, or one that the run has left behind, here or at the mirror. NULL: there is none. */
 static const char *find_replaced(const struct mirror_look *m, const struct sidestep_listed *far)
 {
     for (size_t i = 0; i < m->count; i++) {
         const struct sidestep_listed *near = &m->entries[i];
         if (strcmp(near->name, far->name) != 0 || near->is_pinned || near->save_id == NULL)
             continue;
-        bool is_left_behind =
-            near->is_abandoned && near->run_id != NULL && strcmp(near->run_id, m->run_id) == 0;
+        bool is_left_behind = (near->is_abandoned || near->incarnation < far->incarnation) &&
+                              near->run_id != NULL && strcmp(near->run_id, m->run_id) == 0;
         return is_left_behind || strcmp(near->save_id, far->save_id) == 0 ? near->save_id : NULL;
     }
     return NULL;
@@ -59,22 +59,48 @@ static enum sidestep_status copy_back(struct mirror_look *m, const struct sidest
 struct wanted {
     int64_t newer_than, at_most;
     const struct name_template *naming;
+    const struct sidestep_listed *chosen; /* of the near level, at ${newer_than}; NULL: none */
 };
+
+/* Is it later in the run than what the near level has? A later incarnation may have gone back to a
+ * lower step, elsewhere. Then the near level's newest is left behind, as both levels show. */
+static bool is_later(const struct wanted *wanted, const struct sidestep_listed *entry, int64_t step)
+{
+    const struct sidestep_listed *chosen = wanted->chosen;
+
+    return step > wanted->newer_than ||
+           (chosen != NULL && (chosen->is_abandoned || (step == wanted->newer_than &&
+                                                        entry->incarnation > chosen->incarnation)));
+}
+
+static bool is_single(const struct wanted *wanted)
+{
+    return wanted->at_most - 1 == wanted->newer_than;
+}
+
+/* What the near level has chosen, as both levels show it. */
+static void find_chosen(const struct mirror_look *m, struct wanted *wanted,
+                        const struct sidestep_listed *both, size_t count)
+{
+    for (size_t i = 0; i < count && !is_single(wanted); i++)
+        if (both[i].step == wanted->newer_than && !mirror_is_far(m, &both[i]))
+            wanted->chosen = &both[i];
+}
 
 static bool is_wanted(const struct mirror_look *m, const struct wanted *wanted,
                       const struct sidestep_listed *entry, int64_t *step)
 {
-    bool is_single = wanted->at_most - 1 == wanted->newer_than;
     uint64_t named;
 
-    if (!mirror_is_far(m, entry) || (entry->is_abandoned && !is_single) || is_near(m, entry) ||
-        !name_template_parse_name(wanted->naming, entry->name, &named) || named > INT64_MAX)
+    if (!mirror_is_far(m, entry) || (entry->is_abandoned && !is_single(wanted)) ||
+        is_near(m, entry) || !name_template_parse_name(wanted->naming, entry->name, &named) ||
+        named > INT64_MAX)
         return false;
     *step = (int64_t)named;
-    return *step > wanted->newer_than && *step <= wanted->at_most;
+    return is_later(wanted, entry, *step) && *step <= wanted->at_most;
 }
 
-static enum sidestep_status fetch(struct mirror_look *m, const struct wanted *wanted,
+static enum sidestep_status fetch(struct mirror_look *m, struct wanted *wanted,
                                   mirror_reject *reject, void *context, int64_t *step,
                                   struct sidestep_error *err)
 {
@@ -83,7 +109,9 @@ static enum sidestep_status fetch(struct mirror_look *m, const struct wanted *wa
 
     if (both == NULL)
         return FAIL_NOMEM(err, most * sizeof(*both));
-    for (size_t i = mirror_gather(m, both); i-- > 0;) {
+    size_t count = mirror_gather(m, both);
+    find_chosen(m, wanted, both, count);
+    for (size_t i = count; i-- > 0;) {
         struct sidestep_error why = {.rank = -1};
         int64_t named;
         if (!is_wanted(m, wanted, &both[i], &named))
@@ -106,7 +134,7 @@ enum sidestep_status mirror_fetch(struct mirror_look *m, int64_t newer_than, int
                                   const struct name_template *naming, mirror_reject *reject,
                                   void *context, int64_t *step, struct sidestep_error *err)
 {
-    const struct wanted wanted = {newer_than, at_most, naming};
+    struct wanted wanted = {.newer_than = newer_than, .at_most = at_most, .naming = naming};
 
     *step = -1;
     enum sidestep_status status = mirror_read(m, err);

@@ -64,9 +64,23 @@ enum sidestep_status mirror_level_read(struct mirror_level *far, bool makes,
     return WRAP(read_level(far, LIST_CHECKED, err), err, "look at '%s'", far->root);
 }
 
+/* Does its path still lead to the directory that was listed? */
+static bool is_still_there(const struct mirror_level *level)
+{
+    struct store_stat listed, now;
+    OWNED_DIR *dir = NULL;
+
+    return store_dir_open(level->store, NULL, level->root, &dir, NULL) == SIDESTEP_OK &&
+           store_dir_stat(dir, &now, NULL) == SIDESTEP_OK &&
+           store_dir_stat(level->dir, &listed, NULL) == SIDESTEP_OK && now.inode == listed.inode &&
+           now.device == listed.device;
+}
+
 bool mirror_is_damaged(const struct mirror_level *level, const struct sidestep_listed *entry,
                        enum sidestep_status status)
 {
+    if (!is_still_there(level)) /* what was listed there may be whole */
+        return false;
     return status == SIDESTEP_ECORRUPT || (reader_status_is_damage(status) &&
                                            reader_status_is_damage(verify_path(
                                                level->store, entry->path, SIDESTEP_VERIFY_STRUCTURE,

@@ -149,17 +149,29 @@ static enum sidestep_status remember(const struct sidestep_series *series,
 {
     const char *root = series->mirror->root;
 
-    if (!remembers(series))
-        return small_file_replace(series->lease.dir, MIRROR_AT, MIRROR_AT ".new", root,
-                                  strlen(root), err);
-    if (series->mirror->had_run)
+    return remembers(series) ? SIDESTEP_OK
+                             : small_file_replace(series->lease.dir, MIRROR_AT, MIRROR_AT ".new",
+                                                  root, strlen(root), err);
+}
+
+/* A mirror that has no run yet must not be one that had this run. */
+static enum sidestep_status check_has_run(const struct sidestep_series *series,
+                                          const struct mirror_level *far,
+                                          struct sidestep_error *err)
+{
+    struct lease_elsewhere owner;
+
+    TRY(mirror_read_owner(far, &owner, err));
+    if (owner.run_id[0] != '\0' || (!series->mirror->had_run && !remembers(series)))
         return SIDESTEP_OK;
     return FAIL(err, SIDESTEP_EIO,
                 "'%s' had this run, and is empty now: is its file system mounted? (If it was "
                 "emptied on purpose, remove '%s/%s/%s')",
-                root, series->root, FILE_NAME_SERIES_DIR, MIRROR_AT);
+                far->root, series->root, FILE_NAME_SERIES_DIR, MIRROR_AT);
 }
 
+/* The root remembers the mirror only once that has the run: a crash between the two is no mirror
+ * that was lost. */
 enum sidestep_status series_mirror_claim(struct sidestep_series *series, struct sidestep_error *err)
 {
     struct lease_elsewhere self = {.incarnation = series->lease.incarnation};
@@ -168,15 +180,17 @@ enum sidestep_status series_mirror_claim(struct sidestep_series *series, struct 
         return SIDESTEP_OK;
     memcpy(self.run_id, series->lease.run_id, sizeof(self.run_id));
     struct mirror_level far = level_of(series->mirror);
-    enum sidestep_status status = mirror_level_read(&far, true, err);
+    enum sidestep_status status = mirror_level_read(&far, false, err);
     if (status == SIDESTEP_OK)
         status = mirror_check_places(series->lease.root, far.dir, err);
     if (status == SIDESTEP_OK)
-        status = remember(series, err);
+        status = check_has_run(series, &far, err); /* it may be another one than was read before */
     if (status == SIDESTEP_OK)
         status = mirror_record_owner(&far, &self, err);
+    if (status == SIDESTEP_OK)
+        status = remember(series, err);
     mirror_level_release(&far);
-    return WRAP(status, err, "record this run at its mirror");
+    return not_absent(WRAP(status, err, "record this run at its mirror"), err);
 }
 
 /* ---- the thread */

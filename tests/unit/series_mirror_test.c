@@ -3,9 +3,12 @@
  * series_mirror_test.c -- a series with a mirror: what is sent without being asked for, what waits
  * for it, and where a run goes on after a level was lost, damaged, or left behind.
  */
+#include <errno.h>
 #include <sys/stat.h>
 
 #include "base/base.h"
+#include "base/fault.h"
+#include "mirror/mirror.h"
 #include "support/flip.h"
 #include "support/one_rank.h"
 
@@ -238,6 +241,58 @@ TEST(a_late_node_goes_on_from_the_mirror)
     expect_resume(4);
 }
 
+/* The node saved up to step 3, of which the mirror has the first. The run went on from there. */
+static void leave_node_behind(uint64_t last)
+{
+    ASSERT_OK(try_open(near));
+    save_step(series, 1);
+    await(far, 1);
+    run("mv '%s' '%s.away'", far, far);
+    save_step(series, 2);
+    save_step(series, 3);
+    assert_int_not_equal(sidestep_series_close(&series, &err), SIDESTEP_OK);
+    run("mv '%s.away' '%s'", far, far);
+    run("mv '%s' '%s.late'", near, near);
+    ASSERT_OK(try_open(near));
+    expect_resume(1);
+    for (uint64_t step = 2; step <= last; step++)
+        save_step(series, step);
+    ASSERT_OK(sidestep_series_close(&series, &err));
+    ASSERT_OK(try_open(scratch_path(&scratch, "near.late")));
+}
+
+static void expect_incarnation(const char *root, uint64_t step, uint64_t incarnation)
+{
+    struct sidestep_list list = {0};
+    bool is_found = false;
+
+    ASSERT_OK(sidestep_list_root(root, &list, &err));
+    for (size_t i = 0; i < list.count; i++) {
+        const struct sidestep_listed *entry = sidestep_list_entry(&list, i);
+        is_found |= entry->step == (int64_t)step && entry->incarnation == incarnation;
+    }
+    sidestep_list_release(&list);
+    assert_true(is_found);
+}
+
+/* It is at a higher step, and behind nevertheless. */
+TEST(a_late_node_is_left_behind_at_a_higher_step)
+{
+    leave_node_behind(2);
+    expect_resume(2);
+    expect_incarnation(scratch_path(&scratch, "near.late"), 2, 2);
+    save_step(series, 3);
+    expect_resume(3);
+    expect_incarnation(scratch_path(&scratch, "near.late"), 3, 3);
+}
+
+TEST(a_late_node_is_left_behind_at_the_same_step)
+{
+    leave_node_behind(3);
+    expect_resume(3);
+    expect_incarnation(scratch_path(&scratch, "near.late"), 3, 2);
+}
+
 static enum sidestep_status go_back_to(uint64_t step)
 {
     struct world loaded;
@@ -332,6 +387,58 @@ TEST(an_empty_directory_is_not_the_mirror)
     ASSERT_OK(try_open(near));
     expect_resume(2);
     await(far, 2);
+}
+
+static void leave(void *context, const char *path UNUSED, const char *why UNUSED)
+{
+    unsigned *rejected = context;
+
+    (*rejected)++;
+    if (access(far, F_OK) == 0)
+        run("mv '%s' '%s.away'", far, far);
+}
+
+/* What was listed there and is gone now is not damaged. */
+TEST(a_mirror_that_goes_away_while_it_is_read_is_not_empty)
+{
+    struct mirror_look m = {.near = {.root = near, .store = store_posix()},
+                            .far = {.root = far, .store = store_posix()},
+                            .is_claimed = true,
+                            .clock = clock_system()};
+    struct name_template naming;
+    unsigned rejected = 0;
+    int64_t step;
+
+    ASSERT_OK(try_open(near));
+    for (uint64_t i = 1; i <= 2; i++) {
+        save_step(series, i);
+        await(far, i);
+    }
+    ASSERT_OK(sidestep_series_close(&series, &err));
+    run("rm -r '%s/step-1' '%s/step-2'", near, near);
+    flip(path_of(far, 2, "/__0_0.distcp"), 5000);
+    ASSERT_OK(name_template_from_prefix("step-", &naming, &err));
+    assert_int_not_equal(mirror_fetch(&m, -1, INT64_MAX, &naming, leave, &rejected, &step, &err),
+                         SIDESTEP_OK);
+    assert_int_equal(rejected, 1);
+    assert_int_equal(step, -1);
+}
+
+/* Nor is it lost if opening failed at any call. */
+TEST(a_first_opening_may_fail_anywhere)
+{
+    bool fired = true;
+
+    for (unsigned long nth = 1; fired; nth++) {
+        run("rm -rf '%s' '%s'", near, far);
+        fault_arm("posix.fsync|posix.dir_sync|posix.close|posix.pwrite", nth, false, EIO);
+        (void)try_open(near);
+        fired = fault_fired() != NULL;
+        fault_arm("", 0, false, 0);
+        (void)sidestep_series_close(&series, NULL);
+        ASSERT_OK(try_open(near));
+        ASSERT_OK(sidestep_series_close(&series, &err));
+    }
 }
 
 TEST(saves_do_not_need_the_mirror)
