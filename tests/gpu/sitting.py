@@ -26,19 +26,21 @@ QUERY = "name,driver_version,memory.total,pcie.link.gen.max,pcie.link.width.max"
 
 # (stage, name, module, share of the time, arguments). The steps of a stage run together; those that
 # measure time have a stage of their own. What is left over goes to the stages that follow.
-MANY = ["--gib", "1", "--tensors", "10000"]
+ONE = ["--gib", "1"]
+MANY = [*ONE, "--tensors", "10000"]
 STEPS = [
     (1, "stand-in", "probe", 0.30, ["--place", "standin"]),
     (1, "driver", "probe", 0.30, []),
     (1, "tests", "checks", 0.30, []),
     (1, "race", "race", 0.30, ["--words", "2e9"]),
     (1, "training", "train", 0.40, []),
-    (2, "figures", "gpu_bench", 0.20, ["--gib", "1", "--runs", "5"]),
+    (2, "figures", "gpu_bench", 0.20, [*ONE, "--runs", "5", "--ways", "pinned,shared,default"]),
     (3, "many tensors", "gpu_bench", 0.20, [*MANY, "--runs", "3", "--ways", "pinned"]),
     (4, "4 GiB", "gpu_bench", 0.20, ["--gib", "4", "--runs", "3", "--ways", "pinned,shared"]),
     (5, "long race", "race", 0.40, ["--words", "1e10"]),
     (6, "16 GiB", "gpu_bench", 0.40, ["--gib", "16", "--runs", "3", "--ways", "pinned"]),
-    (7, "32 GiB", "gpu_bench", 1.0, ["--gib", "32", "--runs", "2", "--ways", ""]),
+    (7, "32 GiB", "gpu_bench", 0.40, ["--gib", "32", "--runs", "2", "--ways", ""]),
+    (8, "process", "gpu_bench", 1.0, [*ONE, "--runs", "2", "--ways", "process"]),
 ]
 SMALL = ["--gib", "0.001", "--tensors", "6", "--runs", "1", "--ways", "default"]
 REHEARSAL = [
