@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -53,17 +54,37 @@ def of(found: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
     return [event for event in found if event["event"] == kind]
 
 
+def fields_of(name: str) -> set[str]:
+    """The fields of an event in the schema, without those of all events."""
+    schema = next(one for one in SCHEMA["oneOf"] if is_of(one, {"event": name}))
+    return set(schema["properties"]) - {"event", "time", "rank", "incarnation"}
+
+
 def test_the_schema_has_what_is_documented() -> None:
     section = (ROOT / "docs" / "SERIES-REFERENCE.md").read_text()
     names = [schema["properties"]["event"]["const"] for schema in SCHEMA["oneOf"]]
     assert len(set(names)) == len(names) > 20
+    table = section.partition("## Events\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)
+    assert sorted(names) == sorted(re.findall(r"`(\w+)`", " ".join(rows)))
     fields = section.partition("## Fields of events\n")[2].partition("\n## ")[0]
-    for schema in SCHEMA["oneOf"]:
-        name = schema["properties"]["event"]["const"]
-        assert f"`{name}`" in section.partition("## Events\n")[2], name
-        for field in schema["properties"]:
-            if field not in ("event", "time", "rank", "incarnation"):
-                assert f"`{field}`" in fields, (name, field)
+    for name in names:
+        for field in fields_of(name):
+            assert f"`{field}`" in fields, (name, field)
+
+
+def test_the_schema_has_what_is_emitted() -> None:
+    """Also events that no test here brings about: where name and fields are in one call."""
+    seen = 0
+    for file in sorted((ROOT / "src").glob("*/*.c")):
+        for call in re.findall(r"(?<!void )events_emit\(([^;]*);", file.read_text()):
+            names, _, packed = call.partition("json_pack(")
+            found = re.findall(r'"(\w+)"', names)
+            if found and packed:
+                keys = set(re.findall(r'"(\w+)"', packed.partition("}")[2])) - {"incarnation"}
+                assert all(keys == fields_of(name) for name in found) or found == ["deleted"], call
+                seen += 1
+    assert seen >= 8
 
 
 def test_a_line_that_does_not_fit_is_found() -> None:
