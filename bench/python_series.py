@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""python_series.py -- measures what a series costs a training loop: should_save(), retention, a
-resume among many checkpoints, and a resume past damaged ones.
+"""python_series.py -- measures what a series costs a training loop: should_save(), retention, an
+event, a resume among many checkpoints, and a resume past damaged ones.
 
 bench/run calls it; it needs torch in .venv.
 """
@@ -90,6 +90,16 @@ def retention(directory: str, runs: int) -> list[float]:
     return differences
 
 
+def events(root: str, runs: int) -> list[float]:
+    """Seconds to keep one event, with the call that tells it: the median of ASKED, for each run."""
+    with sidestep.Checkpointer(root, signals=()) as checkpoints:
+        tell = checkpoints._series.exported
+        return [
+            statistics.median(timed(lambda: tell(1, root))[0] for _ in range(ASKED))
+            for _ in range(runs)
+        ]
+
+
 def frozen(directory: str, runs: int) -> None:
     """Report the bytes and the background time of incremental saves, compared with saves that write
     everything. Nine tenths of the state are frozen."""
@@ -164,6 +174,12 @@ def main() -> None:
         report("python: should_save, 2 ranks, 'no'", "duration", 10e-6, two_ranks(directory, options.runs))
         report(
             "series: retention, on the training thread", "duration", 1e-3, retention(directory, options.runs)
+        )
+        report(
+            "series: an event that is kept (a save has 5)",
+            "duration",
+            20e-6,
+            events(os.path.join(directory, "events"), options.runs),
         )
         frozen(directory, options.runs)
         many = os.path.join(directory, "many")
