@@ -15,6 +15,10 @@
 
 #include "base/base.h"
 
+#ifndef SYS_openat2 /* in the C library since glibc 2.32 */
+#define SYS_openat2 437
+#endif
+
 /* Sets ELOOP for a symbolic link, also where the kernel sets ENOTDIR. */
 static int open_component(int dir_fd, const char *name, int flags)
 {
