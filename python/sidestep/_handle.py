@@ -461,7 +461,7 @@ class SaveHandle(_Stage):
             size_text(p.bytes_total),
             rank,
             " (storage that a power loss empties)" if p.volatile else "",
-            f" (it was written while it was copied: {p.pool_reason})" if p.pool_reason else "",
+            f" (less staging memory than the state: {p.pool_reason})" if p.pool_reason else "",
         )
         log.debug(
             "save '%s', rank %d: waiting %.3f s, planning %.3f, allocating %.3f, copying %.3f, "
