@@ -2,7 +2,9 @@
 /* compat.h -- what liburing's configure writes. */
 #ifndef LIBURING_COMPAT_H
 #define LIBURING_COMPAT_H
+#if __has_include(<linux/blkdev.h>) /* Linux 6.12 */
 #include <linux/blkdev.h>
+#endif
 #include <linux/ioctl.h>
 #include <linux/openat2.h>
 #include <linux/time_types.h>
