@@ -98,8 +98,8 @@ def close_series(
     until: Callable[[], float],
     may_give_up: Callable[[], bool],
 ) -> None:
-    """Close ``series``.  If it has a ``mirror`` (see `attach`), sending is given up when ``until`` has come, with a
-    warning if ``may_give_up``; else that is an error."""
+    """Close ``series``.  If it has a ``mirror`` (see `attach`), sending is given up when ``until``
+    has come, with a warning if ``may_give_up``; else that is an error."""
     if mirror is None:
         series.close()
         return

@@ -475,7 +475,6 @@ def test_objects_that_are_more_than_data(path: str, monkeypatch: pytest.MonkeyPa
         loaded(path + "2", {"o": None})
 
 
-
 def _one_refuses(rank: int, path: str) -> tuple[str, float]:
     sidestep.save({"a": torch.ones(2), "o": Harmless()}, checkpoint_id=path)
     reader = Reader(path, allow_pickle=rank == 0)

@@ -120,9 +120,7 @@ def test_the_grace_time_ends_it(tmp_path: Path) -> None:
     assert names(far) == ["step-1"]
 
 
-def test_closing_tells_of_its_progress(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_closing_tells_of_its_progress(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """While closing waits for the mirror, the log and the events say how far it is; before, not."""
     near, far = tmp_path / "near", tmp_path / "far"
     caplog.set_level(logging.INFO, "sidestep")
@@ -133,7 +131,8 @@ def test_closing_tells_of_its_progress(
         assert "sending" not in caplog.text
         checkpoints.save(2, state_of(2)).wait()
     assert f"sending the newest checkpoint to '{far}': " in caplog.text
-    told = [json.loads(line) for line in (near / ".sidestep/events.rank-0").read_text().splitlines()]
+    log = (near / ".sidestep/events.rank-0").read_text()
+    told = [json.loads(line) for line in log.splitlines()]
     told = [event for event in told if event["event"] == "mirroring"]
     assert [event["path"] for event in told] == [str(far)] and told[0]["bytes"] > 4000
 
