@@ -8,18 +8,17 @@
  *      saver_tool save-devices ...     the same with tensors on devices of the stand-in driver
  *      saver_tool save-planes ...      the same, compressed
  *      saver_tool save-zstd ...        the same, with the other codec
+ *      saver_tool save-files ...       the same with two small files
  *      saver_tool series ROOT STEP     open the series, save STEP, close
  *      saver_tool hold ROOT            open the series; close at the end of the input
  *      saver_tool check PATH SEED...   load PATH: "seed N" if it is bit for bit that of one of the
  *                                      SEEDs, "none" if there is no checkpoint, else status 1
- *      saver_tool resume ROOT          load the newest of a series: "step N" or "none"
- *      saver_tool gc PARENT            print what is kept
- *      saver_tool careless PATH SEED   for negative controls: writes PATH file by file, .metadata
- *                                      first, and ignores errors
- *      saver_tool COMMAND ... , COMMAND ...
- *                                      run the commands one after the other, each in a process of
- *                                      its own, until one fails; after each a line "= STATUS" on
- *                                      both outputs
+ *      saver_tool check-files ...      the same, and the last SEED has its small files, the others
+ * none saver_tool resume ROOT          load the newest of a series: "step N" or "none" saver_tool
+ * gc PARENT            print what is kept saver_tool careless PATH SEED   for negative controls:
+ * writes PATH file by file, .metadata first, and ignores errors saver_tool COMMAND ... , COMMAND
+ * ... run the commands one after the other, each in a process of its own, until one fails; after
+ * each a line "= STATUS" on both outputs
  *
  * The exit status is that of the command line for the same failure; the reason is on stderr. Two
  * calls of close() with invalid descriptors enclose the work, so that a rig that counts system
@@ -45,6 +44,7 @@
 
 static enum sidestep_io io = SIDESTEP_IO_AUTO;
 static enum sidestep_compress compress = SIDESTEP_COMPRESS_NONE;
+static bool with_files;
 static struct sidestep_error err = {.rank = -1};
 
 static void begin_count(void)
@@ -86,6 +86,58 @@ static enum sidestep_status close_engine(struct sidestep_engine **engine,
     return status != SIDESTEP_OK ? status : closed;
 }
 
+/* ---- small files */
+
+static const char *const file_names[] = {"trainer_state.json", "more/state.txt"};
+#define FILE_COUNT (sizeof(file_names) / sizeof(file_names[0]))
+
+static size_t file_text(uint64_t seed, size_t i, char text[64])
+{
+    return (size_t)snprintf(text, 64, "file %zu of seed %llu\n", i, (unsigned long long)seed);
+}
+
+static enum sidestep_status add_files(struct sidestep_state_dict *state, uint64_t seed)
+{
+    enum sidestep_status status = SIDESTEP_OK;
+    char text[64];
+
+    for (size_t i = 0; i < FILE_COUNT && status == SIDESTEP_OK; i++) {
+        size_t length = file_text(seed, i, text);
+        status = sidestep_state_dict_add_file(state, file_names[i], text, length, 0, &err);
+    }
+    return status;
+}
+
+/* Are the files of ${path} those of ${seed}, by the checkpoint and by their names; or none? */
+static bool has_files(const char *path, uint64_t seed, bool any)
+{
+    struct sidestep_checkpoint *checkpoint = NULL;
+    char text[64], found[64], name[512];
+    bool good = sidestep_checkpoint_open(path, &checkpoint, &err) == SIDESTEP_OK &&
+                sidestep_checkpoint_file_count(checkpoint) == (any ? FILE_COUNT : 0);
+
+    for (size_t i = 0; i < FILE_COUNT && good; i++) {
+        size_t length = file_text(seed, i, text), bytes = 0;
+        void *data = NULL;
+        snprintf(name, sizeof(name), "%s/%s", path, file_names[i]);
+        FILE *stream = fopen(name, "re");
+        if (stream != NULL) {
+            good = any && fread(found, 1, sizeof(found), stream) == length &&
+                   memcmp(found, text, length) == 0;
+            (void)fclose(stream);
+        }
+        if (any && good)
+            good = sidestep_checkpoint_read_file(checkpoint, file_names[i], &data, &bytes, &err) ==
+                       SIDESTEP_OK &&
+                   bytes == length && memcmp(data, text, length) == 0;
+        sidestep_bytes_free(&data);
+    }
+    sidestep_checkpoint_close(&checkpoint);
+    return good;
+}
+
+/* ---- commands */
+
 static enum sidestep_status save_state(const char *path, uint64_t seed, bool counted)
 {
     struct sidestep_engine *engine = open_engine();
@@ -96,6 +148,8 @@ static enum sidestep_status save_state(const char *path, uint64_t seed, bool cou
     options.compress = compress;
     world_make(&world, 0, 1, WORLD_BY_ROWS, 1, false);
     world_fill(&world, seed);
+    if (with_files && add_files(world.state, seed) != SIDESTEP_OK)
+        exit(report(SIDESTEP_EINVAL));
     if (counted)
         begin_count();
     enum sidestep_status status = sidestep_save(engine, path, world.state, &options, &info, &err);
@@ -164,7 +218,9 @@ static int check_path(const char *path, char *const *seeds)
         result = report(status);
     } else {
         for (; *seeds != NULL && result != 0; seeds++) {
-            result = world_check(&world, strtoull(*seeds, NULL, 10)) != 0;
+            uint64_t seed = strtoull(*seeds, NULL, 10);
+            result = world_check(&world, seed) != 0 ||
+                     (with_files && !has_files(path, seed, seeds[1] == NULL));
             if (result == 0)
                 printf("seed %s\n", *seeds);
         }
@@ -284,17 +340,20 @@ static int run_command(int argc, char **argv)
         (void)setenv("SIDESTEP_TEST_CUDA", STANDIN, 1);
         return report(save_state(argv[2], number, true));
     }
+    with_files = strcmp(command, "save-files") == 0 || strcmp(command, "check-files") == 0;
     if (strcmp(command, "save-planes") == 0)
         compress = SIDESTEP_COMPRESS_PLANES;
     if (strcmp(command, "save-zstd") == 0)
         compress = SIDESTEP_COMPRESS_ZSTD;
-    if ((strcmp(command, "save") == 0 || compress != SIDESTEP_COMPRESS_NONE) && argc == 4)
+    if ((strcmp(command, "save") == 0 || strcmp(command, "save-files") == 0 ||
+         compress != SIDESTEP_COMPRESS_NONE) &&
+        argc == 4)
         return report(save_state(argv[2], number, true));
     if (strcmp(command, "series") == 0 && argc == 4)
         return report(save_step(argv[2], number));
     if (strcmp(command, "hold") == 0 && argc == 3)
         return report(hold_series(argv[2]));
-    if (strcmp(command, "check") == 0 && argc >= 4)
+    if ((strcmp(command, "check") == 0 || strcmp(command, "check-files") == 0) && argc >= 4)
         return check_path(argv[2], argv + 3);
     if (strcmp(command, "resume") == 0 && argc == 3)
         return resume(argv[2]);

@@ -216,7 +216,8 @@ class Workload:
         path = os.path.join(folder, "it")
         if self.is_series:
             return ["resume", path]
-        return ["check", path, str(self.before), str(self.after)]
+        check = "check-files" if self.command == "save-files" else "check"
+        return [check, path, str(self.before), str(self.after)]
 
     def saves_again(self, folder):
         """The commands of a later save and of a reader of its state."""
@@ -287,6 +288,7 @@ def workloads(rig, saver):
             Workload(rig, saver, "a new checkpoint, without io_uring", 0, "save-threads"),
             Workload(rig, saver, "a checkpoint in place of an older one", 1),
             Workload(rig, saver, "a compressed one in place of an older one", 1, "save-planes"),
+            Workload(rig, saver, "small files, in place of an older one", 1, "save-files"),
             Workload(rig, saver, "a new series", 0, "series"),
             Workload(rig, saver, "an existing series", 1, "series")]
 
