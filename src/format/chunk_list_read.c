@@ -467,25 +467,10 @@ static enum sidestep_status begin_page(struct chunk_list_reader *l, const char *
     return take_record(l, err);
 }
 
-/* Make room for all names of the state and a chunk of each at once: growing arrays would touch
- * twice the memory, which takes longer than to fill it. */
-static enum sidestep_status reserve(struct chunk_list_reader *l, size_t count,
-                                    struct sidestep_error *err)
-{
-    l->names = memory_new(count, sizeof(*l->names));
-    l->kept = memory_new(count, sizeof(*l->kept));
-    if (l->names == NULL || l->kept == NULL)
-        return FAIL_NOMEM(err, count * (sizeof(*l->names) + sizeof(*l->kept)));
-    l->name_capacity = l->kept_capacity = count;
-    return hash_table_reserve(&l->out->names, count, err);
-}
-
 enum sidestep_status chunk_list_reader_add(struct chunk_list_reader *l, const void *page,
                                            size_t length, const char *first,
                                            struct sidestep_error *err)
 {
-    if (l->names == NULL && !takes_everything(l))
-        TRY(reserve(l, l->filter->state->count, err));
     l->cursor = cursor_from_memory(page, length);
     TRY(begin_page(l, first, err));
     return take_records(l, err);
