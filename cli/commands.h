@@ -79,6 +79,13 @@ enum cli_option_id {
 #define CLI_MAX_PARAGRAPHS 4
 #define CLI_MAX_COMMAND_OPTIONS 15
 
+/* The option of the commands whose output may become a file: see cli_output_document(). */
+#define CLI_OUT_OPTION(what)                                                                       \
+    {                                                                                              \
+        .id = CLI_OPTION_OUT, .letter = 'o', .name = "out", .argument = "FILE",                    \
+        .text = "Write to FILE instead, by a rename" what                                          \
+    }
+
 /* The option of the commands that look at both levels: see levels.h. */
 #define CLI_MIRROR_OPTION(what)                                                                    \
     {                                                                                              \

@@ -376,12 +376,7 @@ const struct cli_command cli_command_metrics = {
          "each root, whatever the "
          "number of ranks and checkpoints."},
     .json = "The output is the same as without --json; errors are JSON.",
-    .options = {{.id = CLI_OPTION_OUT,
-                 .letter = 'o',
-                 .name = "out",
-                 .argument = "FILE",
-                 .text = "Write to FILE instead, by a rename: whoever reads it finds all of the "
-                         "old text or all of the new."},
+    .options = {CLI_OUT_OPTION(": whoever reads it finds all of the old text or all of the new."),
                 CLI_MIRROR_OPTION("Print the same of the mirror of each ROOT, with the label level "
                                   "(near, mirror). One that cannot be read has sidestep_up 0."),
                 CLI_END_OPTIONS},
@@ -426,12 +421,7 @@ const struct cli_command cli_command_trace = {
          "commit in the background. Other events are moments. What an event says is in its "
          "arguments."},
     .json = "The output is the same as without --json; errors are JSON.",
-    .options = {{.id = CLI_OPTION_OUT,
-                 .letter = 'o',
-                 .name = "out",
-                 .argument = "FILE",
-                 .text = "Write to FILE instead, by a rename."},
-                CLI_END_OPTIONS},
+    .options = {CLI_OUT_OPTION("."), CLI_END_OPTIONS},
     .exits = CLI_EXIT_NOT_FOUND | CLI_EXIT_PERMISSION | CLI_EXIT_UNSUPPORTED | CLI_EXIT_SPACE,
     .run = cli_trace_run,
 };
@@ -447,12 +437,7 @@ const struct cli_command cli_command_report = {
          "checkpoints have cost the training, which interval would cost least, and the last "
          "events. Nothing reads tensors."},
     .json = "The output is the same as without --json; errors are JSON.",
-    .options = {{.id = CLI_OPTION_OUT,
-                 .letter = 'o',
-                 .name = "out",
-                 .argument = "FILE",
-                 .text = "Write to FILE instead, by a rename."},
-                CLI_END_OPTIONS},
+    .options = {CLI_OUT_OPTION("."), CLI_END_OPTIONS},
     .exits = CLI_EXIT_NOT_FOUND | CLI_EXIT_PERMISSION | CLI_EXIT_SPACE,
     .run = cli_report_run,
 };

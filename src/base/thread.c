@@ -46,9 +46,8 @@ unsigned thread_cpu_count(void)
 
     if (sched_getaffinity(0, sizeof(set), &set) != 0)
         return 1;
-    int count = CPU_COUNT(&set);
-    unsigned quota = thread_cpu_quota();
-    return quota != 0 && quota < (unsigned)count ? quota : (unsigned)max_u64(1, (uint64_t)count);
+    unsigned count = (unsigned)max_u64(1, (uint64_t)CPU_COUNT(&set)), quota = thread_cpu_quota();
+    return quota != 0 && quota < count ? quota : count;
 }
 
 unsigned thread_choose_count(unsigned wanted, unsigned least, unsigned most)

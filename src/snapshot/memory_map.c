@@ -230,8 +230,8 @@ static bool ask_about(struct memory_map_files *files, uint64_t at)
 
 bool memory_map_has_file(struct memory_map_files *files, uint64_t begin, uint64_t end)
 {
-    for (uint64_t at = begin; at < end; at = safe_until(files, at))
-        if (safe_until(files, at) == at && !ask_about(files, at))
+    for (uint64_t at = begin; (at = safe_until(files, at)) < end;)
+        if (!ask_about(files, at))
             return true;
     return false;
 }
