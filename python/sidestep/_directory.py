@@ -40,6 +40,7 @@ T = TypeVar("T")
 
 _NUMBER = re.compile("0|[1-9][0-9]{0,17}")
 _HOOKS = ".sidestep-hooks"  # the beginning of the names of directories for hooks
+_OWNER = re.compile(r"([0-9]{1,9})\.[0-9]{1,20}-")  # what follows, and the name of the host
 _kept: set[str] = set()  # paths whose deletion was refused, to say so once
 
 
@@ -190,7 +191,7 @@ def for_hooks(target: str, name: str = "", *, home: Optional[str] = None) -> Ite
         _delete_left(home)
     else:
         home = None
-    prefix = f"{_HOOKS}-{socket.gethostname()}-{os.getpid()}-"
+    prefix = f"{_HOOKS}-{socket.gethostname()}-{_process_name(os.getpid())}-"
     with tempfile.TemporaryDirectory(prefix=prefix, dir=home) as hidden, _locked(hidden):
         inside = os.path.join(hidden, name) if name else hidden
         os.makedirs(inside, exist_ok=True)
@@ -212,13 +213,24 @@ def _locked(directory: str) -> Iterator[bool]:
         os.close(held)
 
 
+def _process_name(pid: int) -> Optional[str]:
+    """NUMBER.START of a process on this host, with the time when it was started: numbers are used
+    again.  None: there is no such process."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return None
+    return f"{pid}.{int(fields[19])}"  # field 22 of proc(5); the second is in brackets
+
+
 def _delete_left(home: str) -> None:
     """Delete directories for hooks whose process on this host is dead.  A container may have the
     name of this host and other numbers of processes: the lock on the directory tells."""
     mine = f"{_HOOKS}-{socket.gethostname()}-"
     for name in names_in(home):
-        owner = name[len(mine) :].partition("-")[0] if name.startswith(mine) else ""
-        if not owner.isdigit() or os.path.exists(f"/proc/{owner}"):
+        owner = _OWNER.match(name[len(mine) :]) if name.startswith(mine) else None
+        if owner is None or _process_name(int(owner[1])) == owner[0][:-1]:
             continue
         path = os.path.join(home, name)
         with contextlib.suppress(OSError), _locked(path) as is_dead:
@@ -451,6 +463,7 @@ def delete_oldest(paths: Sequence[str], limit: int, kept: Sequence[str], why: st
 
 def collect_garbage(parent: str) -> None:
     """Remove what killed saves have left in ``parent``.  Call it on one rank."""
+    _delete_left(parent)
     report = GcReport()
     try:
         call(lib().sidestep_gc, os.fsencode(parent), 0, report)

@@ -169,21 +169,31 @@ def test_what_the_trainer_waited_before_the_call_is_in_the_log(tmp_path, caplog)
     assert saving.handle.progress().call_s >= 7
 
 
-def test_only_those_of_dead_processes_on_this_host_are_removed(tmp_path):
+def make_hooks(parent):
+    with _directory.for_hooks(str(parent / "checkpoint-1")):
+        pass
+
+
+@pytest.mark.parametrize(
+    "sweep", [make_hooks, lambda parent: _directory.collect_garbage(str(parent))]
+)
+def test_only_those_of_dead_processes_on_this_host_are_removed(tmp_path, sweep):
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
     host = socket.gethostname()
-    dead = f".sidestep-hooks-{host}-{process.pid}-x"
-    alive = [
-        f".sidestep-hooks-{host}-{os.getpid()}-x",
-        f".sidestep-hooks-another{host}-{process.pid}-x",
-        ".sidestep-hooks-of-somebody",
-        f"sidestep-hooks-{host}-{process.pid}-x",
+    dead = [
+        f".sidestep-hooks-{host}-{process.pid}.7-x",
+        f".sidestep-hooks-{host}-{os.getpid()}.7-x",  # its number is in use again
     ]
-    for name in (dead, *alive):
+    alive = [
+        f".sidestep-hooks-{host}-{_directory._process_name(os.getpid())}-x",
+        f".sidestep-hooks-another{host}-{process.pid}.7-x",
+        ".sidestep-hooks-of-somebody",
+        f"sidestep-hooks-{host}-{process.pid}.7-x",
+    ]
+    for name in (*dead, *alive):
         (tmp_path / name).mkdir()
-    with _directory.for_hooks(str(tmp_path / "checkpoint-1")):
-        pass
+    sweep(tmp_path)
     assert sorted(os.listdir(tmp_path)) == sorted(alive)
 
 

@@ -148,7 +148,7 @@ def what_hooks_write_is_not_copied(root):
         seen.append((seen[-1] / "unet" / "weights.bin").stat().st_ino)
         weights.clear()
 
-    left = root / f".sidestep-hooks-{socket.gethostname()}-{2**22}-x"
+    left = root / f".sidestep-hooks-{socket.gethostname()}-{2**22}.7-x"
     (left / "unet").mkdir(parents=True)
     accelerator.register_save_state_pre_hook(hook)
     with sidestep.paused():
