@@ -564,6 +564,7 @@ struct sidestep_comm {
     int (*scatter)(void *context, const void *send, const size_t *send_bytes, void *recv,
                    size_t recv_bytes);
 };
+#define SIDESTEP_COMM_INIT SIDESTEP_INIT(struct sidestep_comm)
 
 /* ---------------------------------------------------------------- engine */
 

@@ -791,10 +791,7 @@ struct sidestep_mirror_options {
     void *context;
     const bool volatile *cancel; /* set to true to stop with SIDESTEP_ECANCELLED; may be NULL */
 };
-#define SIDESTEP_MIRROR_OPTIONS_INIT                                                               \
-    {                                                                                              \
-        .struct_size = sizeof(struct sidestep_mirror_options)                                      \
-    }
+#define SIDESTEP_MIRROR_OPTIONS_INIT SIDESTEP_INIT(struct sidestep_mirror_options)
 
 struct sidestep_mirror_report {
     int64_t step;          /* of the newest whole checkpoint at the near level; -1: none */
