@@ -4,12 +4,21 @@
 import json
 
 import pytest
+from environments import Forks, find
 
 import sidestep
 
 SLOW = {"SIDESTEP_WRITE_BYTES_PER_SECOND": "5000"}  # a save takes longer than the steps after it
 PROGRAM = "megatron_train.py"
 RANKS = [1, 2]
+
+
+@pytest.fixture(scope="module")
+def megatron():
+    """The environment, with one process that is forked for each start."""
+    forks = Forks(find("megatron"), "sidestep.megatron")
+    yield forks
+    forks.end()
 
 
 @pytest.fixture(scope="module")
@@ -82,8 +91,9 @@ def test_other_numbers_of_ranks(megatron, tmp_path):
     assert mine.values("loaded") == stock.values("loaded")
 
 
-def test_in_wrappers_and_by_name(megatron, whole, tmp_path):
+def test_in_wrappers_and_by_name(whole, tmp_path):
     """In Megatron's FullyParallel wrappers, in a program that does not know of sidestep."""
+    megatron = find("megatron")  # with a launcher, as the others are not
     launcher = (
         *("-m", "sidestep.run", "--adapt", "megatron", "python", "-m", "torch.distributed.run"),
         *("--standalone", "--nproc-per-node=2"),
@@ -136,8 +146,9 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("how", ["fork", "spawn"])
-def test_the_worker_of_megatron_waits_for_the_end(megatron, tmp_path, how):
+def test_the_worker_of_megatron_waits_for_the_end(tmp_path, how):
     """Its queue forks a process for each save, or has one that it spawned."""
+    megatron = find("megatron")
     program = tmp_path / "waiter.py"
     program.write_text(WAITER)
     ended = megatron.run(program, how)
