@@ -28,6 +28,8 @@
 #:       ARCHITECTURES=aarch64  for ARM64
 #:   make check-wheel      that wheel in bare systems, SYSTEMS="debian-11 ubuntu-24.04 ...": minutes, as root
 #:       ARCHITECTURES=aarch64 SYSTEMS=debian-12-arm64  under qemu-user
+#:   make deb              dist/*.deb, for the Debian that this machine runs
+#:   make check-deb        those, installed in a bare Debian 12, used and removed: minutes, as root
 #:   make install          to PREFIX=/usr/local, below DESTDIR if that is given
 #:   make clean
 
@@ -41,7 +43,7 @@ OPTIONS := $(if $(SAN),-Db_sanitize=$(SAN),$(if $(CI),--werror))
 # The job server is make's; ninja has its own.
 unexport MAKEFLAGS
 
-.PHONY: all check check-frameworks check-gpu check-objects check-source lint demo demo-mpi bench fuzz long combinations kills habits nfs hosts dist check-dist wheel check-wheel install clean help
+.PHONY: all check check-frameworks check-gpu check-objects check-source lint demo demo-mpi bench fuzz long combinations kills habits nfs hosts dist check-dist wheel check-wheel deb check-deb install clean help
 
 # NEEDS: the groups of tools/setup that a target needs beside those to build, so that an ordinary user
 # reads in one message all that is missing.
@@ -96,7 +98,7 @@ fuzz:
 
 long:
 	@SIDESTEP_LONG=1 $(MAKE) --no-print-directory check
-	@$(MAKE) --no-print-directory lint check-frameworks check-wheel
+	@$(MAKE) --no-print-directory lint check-frameworks check-wheel check-deb
 	@$(MAKE) --no-print-directory fuzz FUZZ_SECONDS=600
 
 combinations: NEEDS = check python
@@ -143,13 +145,21 @@ check-wheel: wheel
 	@tools/setup systems python $(if $(filter %-arm64,$(SYSTEMS)),emulator)
 	@tests/systems/run $(SYSTEMS)
 
+deb:
+	@tools/setup deb
+	@tools/make-deb
+
+check-deb: deb
+	@tools/setup systems
+	@tests/systems/from-deb
+
 install: all
 	@meson configure $(BUILD) -Dprefix=$(abspath $(PREFIX)) -Dlibdir=$(LIBDIR)
 	@meson install -C $(BUILD) $(if $(DESTDIR),--destdir $(abspath $(DESTDIR)))
 	@[ -n "$(DESTDIR)" ] || [ "$$(id -u)" != 0 ] || ldconfig
 
 clean:
-	rm -rf build build-address build-undefined build-thread build-fuzz build-wheel
+	rm -rf build build-address build-undefined build-thread build-fuzz build-wheel build-deb
 	rm -f python/sidestep/_c/abi.py
 	rm -rf .mesonpy-* .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find python tests tools bench -name __pycache__ -prune -exec rm -rf {} +
