@@ -625,8 +625,9 @@ struct sidestep_engine;
  * to free pool memory (${faults_disk}).
  */
 enum sidestep_snapshot {
-    SIDESTEP_SNAPSHOT_AUTO, /* COW.  After a save by COW whose call and waits took longer than a
-                               copy would have taken: COPY, for some saves */
+    SIDESTEP_SNAPSHOT_AUTO, /* COW.  After a save by COW that cost the program more time than a
+                               copy would have: COPY, for some saves.  Call and waits count, and
+                               processor time in the background while all processors are busy */
     SIDESTEP_SNAPSHOT_COPY,
     SIDESTEP_SNAPSHOT_COW, /* wherever it is possible */
 };
@@ -1015,6 +1016,11 @@ struct sidestep_save_info {
     uint64_t huge_ns;      /* ... in this time of a background thread */
     uint64_t backed_off_ns; /* of write_ns: one write at a time, as others read from the disk */
     char pool_reason[128];  /* why the pool is smaller than the state without pool_bytes, or "" */
+    uint64_t cpu_ns; /* processor time in the background, all threads together: copies, hashes and
+                        writes; known from WRITTEN on ... */
+    uint64_t cpu_wait_ns; /* ... and how long these threads, of low priority, waited for a
+                             processor: more than 4 times as long means that the program keeps all
+                             processors busy.  0 where the kernel does not count it */
 };
 #define SIDESTEP_SAVE_INFO_INIT SIDESTEP_INIT(struct sidestep_save_info)
 

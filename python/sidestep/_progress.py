@@ -62,6 +62,9 @@ class Progress:
     huge_s         ... in this time of a background thread
     backed_off_s   of write_s: one write at a time, because others read from the disk (known once
                    written)
+    cpu_s          processor time in the background, all threads together (known once written) ...
+    cpu_wait_s     ... and how long these threads, of low priority, waited for a processor; much
+                   more than cpu_s: the program keeps all processors busy
     """
 
     state: str
@@ -111,6 +114,8 @@ class Progress:
     huge_bytes: int
     huge_s: float
     backed_off_s: float
+    cpu_s: float
+    cpu_wait_s: float
 
 
 def state_name(state: int) -> str:

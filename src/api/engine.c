@@ -120,6 +120,7 @@ enum sidestep_status sidestep_engine_open(struct sidestep_engine **out,
         return FAIL(err, SIDESTEP_EINVAL, "engine is NULL");
     }
     *out = NULL;
+    THREAD_IS(CALLER);
     trace_init();
     if (engine == NULL) /* the collectives of the other ranks then fail */
         return FAIL_NOMEM(err, sizeof(*engine));
@@ -133,6 +134,8 @@ enum sidestep_status sidestep_engine_open(struct sidestep_engine **out,
         status = comm_agree_all(&engine->comm, status, err);
         if (status == SIDESTEP_OK)
             status = sight_count_here_all(&engine->comm, &engine->ranks_here, err);
+        if (status == SIDESTEP_OK)
+            engine->saver->snapshot_policy.ranks_here = engine->ranks_here;
     }
     if (status != SIDESTEP_OK) {
         engine_shut(engine);
@@ -170,6 +173,7 @@ enum sidestep_status sidestep_engine_prepare(struct sidestep_engine *engine,
         pin = pin || device >= 0;
     }
     snapshot_policy_open(&engine->saver->snapshot_policy);
+    engine->saver->snapshot_policy.pool_is_warm = true;
     return slot_prepare_pool(engine, bytes, pin, err);
 }
 

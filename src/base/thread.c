@@ -3,10 +3,14 @@
 #include "base/thread.h"
 
 #include <assert.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "base/cgroup.h"
 #include "base/checked.h"
@@ -48,6 +52,26 @@ unsigned thread_cpu_count(void)
         return 1;
     unsigned count = (unsigned)max_u64(1, (uint64_t)CPU_COUNT(&set)), quota = thread_cpu_quota();
     return quota != 0 && quota < count ? quota : count;
+}
+
+/* The second number of schedstat; see sched-stats.rst of the kernel's documentation.  The first one
+ * is up to a tick old for a thread that runs. */
+void thread_time_read(struct thread_time *time)
+{
+    struct timespec ran = {0};
+    char text[64];
+    unsigned long long waited = 0;
+    int fd = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
+
+    if (fd >= 0) {
+        ssize_t length = read(fd, text, sizeof(text) - 1);
+        text[length > 0 ? length : 0] = '\0';
+        (void)sscanf(text, "%*u %llu", &waited);
+        (void)close(fd);
+    }
+    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ran);
+    time->ran = (uint64_t)ran.tv_sec * 1000000000u + (uint64_t)ran.tv_nsec;
+    time->waited = waited;
 }
 
 unsigned thread_choose_count(unsigned wanted, unsigned least, unsigned most)

@@ -4,6 +4,7 @@
 #define BASE_THREAD_H
 
 #include <pthread.h>
+#include <stdint.h>
 
 #include "base/error.h"
 
@@ -16,6 +17,14 @@ enum sidestep_status thread_start(pthread_t *thread, const char *name, void *(*r
 unsigned thread_cpu_quota(void);
 /* The number of CPUs that this process may use, at least 1: by its affinity and by the quota. */
 unsigned thread_cpu_count(void);
+
+/* Time of a thread, in nanoseconds. */
+struct thread_time {
+    uint64_t ran;    /* on a processor */
+    uint64_t waited; /* ready to run, for a processor; 0 if this system does not count it */
+};
+/* The time of the calling thread so far. */
+void thread_time_read(struct thread_time *time);
 
 /* ${wanted}.  If it is 0: the number of CPUs, but at least ${least} and at most ${most}. */
 unsigned thread_choose_count(unsigned wanted, unsigned least, unsigned most);

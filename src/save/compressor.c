@@ -330,8 +330,9 @@ static void compress_windows(void *context)
     struct pipeline *p = compressor->p;
     struct compressor_thread thread = {.compressor = compressor, .file = job->file};
     struct sidestep_error why = {0};
+    struct thread_time began;
 
-    pipeline_writer_begin(p);
+    pipeline_writer_begin(p, &began);
     store_queue_open(&thread.queue, job->config, job->threads);
     for (unsigned i = 0; i < thread.queue.depth; i++) {
         thread.requests[i].next = thread.free;
@@ -348,7 +349,7 @@ static void compress_windows(void *context)
     lock_release(&thread.compressor->p->shared.lock);
     store_queue_close(&thread.queue); /* after a failure, requests may still read the blocks */
     compressor->codec->encoder_free(thread.encoder);
-    pipeline_writer_end(p);
+    pipeline_writer_end(p, &began);
 }
 
 enum sidestep_status compressor_write(struct compressor *compressor, struct pipeline *p,

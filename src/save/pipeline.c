@@ -249,13 +249,16 @@ void pipeline_defer_staging(struct pipeline *p, struct workers *workers,
 static void copy_ahead(void *context)
 {
     struct pipeline *p = context;
+    struct thread_time began;
     size_t i;
 
     if (p->cow != NULL && !cow_wait_for_faults(p->cow, p->fault_threshold))
         return;
+    thread_time_read(&began);
     atomic_store(&p->copiers_started, true);
     while (take_window(p, &i) && pipeline_stage_taken(p, i))
         atomic_fetch_add(&p->ahead_bytes, p->image->windows[i].bytes);
+    pipeline_count_time(p, &began);
 }
 
 void pipeline_start_staging(struct pipeline *p, uint64_t fault_threshold)

@@ -48,6 +48,9 @@ struct pipeline {
     bool writers_stage;         /* writers stage until copiers begin, or if there are none */
     atomic_bool copiers_started;
     _Atomic uint64_t ahead_bytes; /* staged by the copiers */
+    /* Of the threads that copied in the background, hashed and wrote: see struct thread_time. */
+    _Atomic uint64_t ran_ns;
+    _Atomic uint64_t waited_ns;
     void (*released)(void *context);
     void *context;
     struct throttle *throttle; /* of the writers; NULL: none; set before pipeline_write() */

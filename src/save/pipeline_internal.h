@@ -8,9 +8,12 @@
 
 enum window_state { WINDOW_EMPTY, WINDOW_STAGED, WINDOW_HASHED, WINDOW_WRITTEN };
 
-/* The calling thread begins, and ends, to write: with low priority unless the trainer waits. */
-void pipeline_writer_begin(struct pipeline *p);
-void pipeline_writer_end(struct pipeline *p);
+/* The calling thread begins, and ends, to write: with low priority unless the trainer waits.
+ * ${began}: its time at the beginning. */
+void pipeline_writer_begin(struct pipeline *p, struct thread_time *began);
+void pipeline_writer_end(struct pipeline *p, const struct thread_time *began);
+/* Count the time of the calling thread since ${began}. */
+void pipeline_count_time(struct pipeline *p, const struct thread_time *began);
 /* Locked: is the next window hashed, and do the writes in flight allow one more? */
 bool pipeline_can_start_write(struct pipeline *p) REQUIRES(&p->shared.lock);
 /* Locked: may one more write start beside ${in_flight} others?  Not while others read from the

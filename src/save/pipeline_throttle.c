@@ -57,8 +57,18 @@ bool pipeline_try_acquire_bandwidth(struct pipeline *p, uint64_t bytes)
            throttle_try_acquire(p->throttle, bytes, p->bytes_per_second, urgency_flag(p));
 }
 
-void pipeline_writer_begin(struct pipeline *p)
+void pipeline_count_time(struct pipeline *p, const struct thread_time *began)
 {
+    struct thread_time now;
+
+    thread_time_read(&now);
+    atomic_fetch_add(&p->ran_ns, now.ran - began->ran);
+    atomic_fetch_add(&p->waited_ns, now.waited - began->waited);
+}
+
+void pipeline_writer_begin(struct pipeline *p, struct thread_time *began)
+{
+    thread_time_read(began);
     if (p->throttle != NULL)
         throttle_attach_thread(p->throttle);
     if (p->cow != NULL)
@@ -66,8 +76,9 @@ void pipeline_writer_begin(struct pipeline *p)
                           p->throttle != NULL && p->throttle->lower ? &p->throttle->rights : NULL);
 }
 
-void pipeline_writer_end(struct pipeline *p)
+void pipeline_writer_end(struct pipeline *p, const struct thread_time *began)
 {
+    pipeline_count_time(p, began);
     if (p->cow != NULL)
         cow_detach_thread(p->cow);
     if (p->throttle != NULL)

@@ -169,8 +169,9 @@ static void write_windows(void *context)
     const struct write_job *job = context;
     struct pipeline *p = job->p;
     struct writer writer = {.p = p, .job = job};
+    struct thread_time began;
 
-    pipeline_writer_begin(p);
+    pipeline_writer_begin(p, &began);
     store_queue_open(&writer.queue, job->writers->config, job->writers->threads);
     for (unsigned i = 0; i < writer.queue.depth; i++) {
         writer.requests[i].next = writer.free;
@@ -184,7 +185,7 @@ static void write_windows(void *context)
     p->shared.used_ring = p->shared.used_ring || writer.queue.ring_count != 0;
     lock_release(&writer.p->shared.lock);
     store_queue_close(&writer.queue); /* after a failure, requests may still read the pool */
-    pipeline_writer_end(p);
+    pipeline_writer_end(p, &began);
 }
 
 static enum sidestep_status first_failure(struct pipeline *p, struct sidestep_error *err)

@@ -377,9 +377,7 @@ static void stage(struct save_start *start) ON_THREAD(CALLER)
     if (shares_pool)
         throttle_wait_end(&start->engine->throttle);
     set_staged(start, from);
-    if (!shares_pool && start->saver->offload.bytes == 0)
-        snapshot_policy_record_copy(&start->saver->snapshot_policy, save->slot->image.body_bytes,
-                                    start->info->stage_ns);
+    save->teaches = !shares_pool && start->saver->offload.bytes == 0;
     save_advance(save, SIDESTEP_SAVE_RELEASED, NULL);
 }
 
@@ -446,7 +444,8 @@ static bool protect(struct save_start *start, struct cow *cow) ON_THREAD(CALLER)
     snapshot_policy_report_stats(&stats, start->info);
     start->info->snapshot = SIDESTEP_SNAPSHOT_COW;
     set_staged(start, from);
-    start->saver->snapshot_policy.protect_ns = start->info->stage_ns;
+    save->teaches = true;
+    save->warms_pool = start->saver->snapshot_policy.wants_pool;
     save->pipeline.trims_pool = snapshot_policy_can_trim_pool(&start->saver->snapshot_policy);
     pipeline_start_staging(&save->pipeline,
                            snapshot_policy_choose_copy_threshold(&start->saver->snapshot_policy));

@@ -56,10 +56,13 @@ struct sidestep_save {
     struct sidestep_save_options options;
     bool incremental; /* see incremental.h */
     pthread_t runner;
-    void (*run)(struct sidestep_save *save);         /* what ${runner} does in its turn */
-    bool has_runner;                                 /* ${runner} has to be joined */
-    bool has_updated_policy OWNED_BY_THREAD(CALLER); /* the compression policy, or need not */
-    bool has_memory_turn;                            /* see slot.h */
+    void (*run)(struct sidestep_save *save); /* what ${runner} does in its turn */
+    bool has_runner;                         /* ${runner} has to be joined */
+    bool has_taught OWNED_BY_THREAD(CALLER); /* later saves have learned from it */
+    bool teaches;         /* the snapshot policy may learn from how it was staged */
+    bool warms_pool;      /* its runner touches the pool at the end, for copies ... */
+    bool warmed_pool;     /* ... and has touched all of it */
+    bool has_memory_turn; /* see slot.h */
     atomic_bool cancelled;
     bool checks_fences;  /* SIDESTEP_FENCE_DEBUG: see save_end_fence_check() */
     uint64_t body_bytes; /* of the image */
@@ -92,9 +95,6 @@ enum sidestep_status save_start_all(struct sidestep_engine *engine, const char *
 /* Choose the codec of this rank's items by the options, and set ->compressor (NULL: none). */
 enum sidestep_status save_choose_codec(struct sidestep_save *save, struct sidestep_error *err)
     ON_THREAD(CALLER);
-/* Let later saves compress by what this one took.  Call when the runner has ended.  Later calls are
- * no-ops. */
-void save_update_compression_policy(struct sidestep_save *save) ON_THREAD(CALLER);
 /* Make a new plan, because the layout of some rank has changed.  Collective. */
 enum sidestep_status save_plan_all(struct sidestep_engine *engine,
                                    const struct sidestep_state_dict *state,
@@ -143,6 +143,10 @@ void save_mark_reported(struct sidestep_save *save);
 
 /* Write, vote, and on rank 0 commit. */
 void save_run(struct sidestep_save *save);
+
+/* save_teach.c: let later saves learn from what this one took.  Call when the runner has ended.
+ * Later calls are no-ops. */
+void save_teach(struct sidestep_save *save) ON_THREAD(CALLER);
 
 /* save_space.c: this rank's save failed with ${why}.  If space was short, add how much its shards
  * needed and how much was free.  Rank 0 also adds how much older checkpoints use. */

@@ -137,6 +137,7 @@ static void protect_host_tensors(struct sidestep_save *save) ON_THREAD(CALLER)
         return;
     }
     save->saver->snapshot_policy.copied_ahead = true;
+    save->teaches = true;
     cow_get_stats(cow, &stats);
     cow_add_protect_failure(cow, info->copy_reason, sizeof(info->copy_reason));
     snapshot_policy_report_stats(&stats, info);

@@ -147,9 +147,26 @@ static void recover_huge_pages(struct sidestep_save *save)
                           (json_int_t)recovered.bytes, "huge_ns", (json_int_t)recovered.took_ns));
 }
 
+/* A save by copy is next.  Nobody waits now, so touch its pool. */
+static void warm_pool(struct sidestep_save *save)
+{
+    struct throttle *throttle = &save->engine->throttle;
+    uint64_t at = 0;
+    bool more = true;
+
+    if (!save->warms_pool || save_get_state(save) > SIDESTEP_SAVE_COMMITTED)
+        return;
+    throttle_attach_thread(throttle);
+    while (more && throttle_is_idle(throttle))
+        more = pool_touch_next(&save->slot->pool, &at);
+    throttle_detach_thread(throttle);
+    save->warmed_pool = !more;
+}
+
 void save_run(struct sidestep_save *save)
 {
     THREAD_IS(RUNNER);
     run(save);
     recover_huge_pages(save);
+    warm_pool(save);
 }

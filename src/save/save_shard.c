@@ -89,6 +89,8 @@ static void record_io(struct sidestep_save *save, struct store_file *file)
     save->shared.info.backed_off_ns = save->pipeline.shared.backed_off_ns;
     save->shared.info.pool_bytes = pool_slots_peak_bytes(save->pipeline.slots);
     save->shared.info.ahead_bytes = atomic_load(&save->pipeline.ahead_bytes);
+    save->shared.info.cpu_ns = atomic_load(&save->pipeline.ran_ns);
+    save->shared.info.cpu_wait_ns = atomic_load(&save->pipeline.waited_ns);
     lock_release(&save->shared.lock);
 }
 

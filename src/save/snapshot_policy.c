@@ -10,8 +10,10 @@
 
 #define MAX_HANDLERS 4u
 #define GIB ((uint64_t)1 << 30)
-/* The cost of copying until a save has measured it.  Smaller saves are not measured. */
-#define DEFAULT_COPY_NS_PER_GIB ((uint64_t)100000000)
+/* The cost of copying until a save has measured it: of the call, and of the background.  Smaller
+ * saves are not measured. */
+#define DEFAULT_COPY_NS_PER_GIB ((uint64_t)80000000)
+#define DEFAULT_COPY_CPU_NS_PER_GIB ((uint64_t)60000000)
 #define MIN_MEASURED_BYTES ((uint64_t)64 << 20)
 /* Smaller differences are noise on a busy machine, and nobody notices them. */
 #define TOLERANCE_NS ((uint64_t)20000000)
@@ -23,6 +25,9 @@
 #define MAX_BACKOFF_SAVES 64u
 /* If the trainer writes this often before the disk is done, it rewrites its state. */
 #define COPY_AHEAD_FAULTS 4u
+/* Threads of the lowest priority that wait so much longer than they run find all processors busy.
+ */
+#define BUSY_WAIT_FACTOR 4u
 /* After this many saves that needed no copiers, unused pool memory is freed.  Not earlier, because
  * allocating it again is slow. */
 #define SAVES_BEFORE_TRIM 3u
@@ -32,7 +37,6 @@ void snapshot_policy_open(struct snapshot_policy *policy)
     if (policy->opened || policy->requested == SIDESTEP_SNAPSHOT_COPY)
         return;
     policy->opened = true;
-    policy->is_up_to_date = true;
     (void)cow_open(&policy->cow, policy->user_mode_only,
                    (unsigned)min_u64(thread_cpu_count(), MAX_HANDLERS),
                    &policy->unavailable_reason);
@@ -45,12 +49,12 @@ static unsigned next_backoff(unsigned backoff, unsigned first)
 
 /* Only saves whose copiers wait show when the trainer writes to its state.  If a granule was copied
  * first, nobody knows whether the trainer would have written to it. */
-static void update_copy_ahead(struct snapshot_policy *policy, const struct cow_stats *stats)
+static void update_copy_ahead(struct snapshot_policy *policy, uint64_t faults) ON_THREAD(CALLER)
 {
     if (policy->copied_ahead || !policy->has_cow_save)
         return;
     policy->last_copy_ahead_backoff =
-        stats->faults < COPY_AHEAD_FAULTS
+        faults < COPY_AHEAD_FAULTS
             ? 0
             : next_backoff(policy->last_copy_ahead_backoff, MIN_COPY_AHEAD_SAVES);
     policy->copy_ahead_saves_left = policy->last_copy_ahead_backoff;
@@ -58,27 +62,49 @@ static void update_copy_ahead(struct snapshot_policy *policy, const struct cow_s
         policy->copy_ahead_saves_left == 0 ? policy->saves_without_faults + 1 : 0;
 }
 
-/* Update the estimates from the last save by cow. */
-static void evaluate_last_save(struct snapshot_policy *policy)
+/* What ${cpu_ns} of processor time in the background cost a trainer beside ${save}. */
+static uint64_t trainer_share(const struct snapshot_measure *save, uint64_t cpu_ns)
 {
-    struct cow_stats stats;
+    return save->cpu_wait_ns > BUSY_WAIT_FACTOR * save->cpu_ns ? cpu_ns / thread_cpu_count() : 0;
+}
 
-    if (policy->is_up_to_date)
-        return;
-    assert(policy->cow != NULL);
-    policy->is_up_to_date = true;
-    cow_get_stats(policy->cow, &stats);
-    update_copy_ahead(policy, &stats);
-    uint64_t ns_per_gib =
-        policy->copy_ns_per_gib != 0 ? policy->copy_ns_per_gib : DEFAULT_COPY_NS_PER_GIB;
-    policy->cow_cost_ns = policy->protect_ns + stats.fault_ns;
-    policy->copy_cost_ns = (uint64_t)((double)stats.held_bytes / (double)GIB * (double)ns_per_gib);
-    if (policy->cow_cost_ns <= policy->copy_cost_ns + TOLERANCE_NS) {
-        policy->last_backoff = 0;
-        return;
+static uint64_t scale_to(uint64_t bytes, uint64_t per_gib)
+{
+    return (uint64_t)((double)bytes / (double)GIB * (double)per_gib);
+}
+
+static void learn_from_cow(struct snapshot_policy *policy, const struct snapshot_measure *save)
+    ON_THREAD(CALLER)
+{
+    bool known = policy->copy_ns_per_gib != 0;
+    uint64_t copy_ns = known ? policy->copy_ns_per_gib : DEFAULT_COPY_NS_PER_GIB;
+    uint64_t copy_cpu_ns = known ? policy->copy_cpu_ns_per_gib : DEFAULT_COPY_CPU_NS_PER_GIB;
+
+    policy->pool_is_warm = save->warmed_pool ||
+                           save->pool_bytes >= save->bytes - save->bytes / 16 ||
+                           (policy->pool_is_warm && !snapshot_policy_can_trim_pool(policy));
+    update_copy_ahead(policy, save->faults);
+    policy->cow_cost_ns = save->stage_ns + save->fault_ns + trainer_share(save, save->cpu_ns);
+    policy->copy_cost_ns =
+        scale_to(save->bytes, copy_ns) + trainer_share(save, scale_to(save->bytes, copy_cpu_ns));
+    if (policy->cow_cost_ns <= policy->copy_cost_ns + TOLERANCE_NS)
+        policy->copy_saves_left = policy->last_backoff = 0;
+    else if (policy->copy_saves_left == 0) { /* else this save only touched the pool */
+        policy->last_backoff = next_backoff(policy->last_backoff, MIN_BACKOFF_SAVES);
+        policy->copy_saves_left = policy->last_backoff;
     }
-    policy->last_backoff = next_backoff(policy->last_backoff, MIN_BACKOFF_SAVES);
-    policy->copy_saves_left = policy->last_backoff;
+}
+
+void snapshot_policy_learn(struct snapshot_policy *policy, const struct snapshot_measure *save)
+{
+    if (save->snapshot == SIDESTEP_SNAPSHOT_COW)
+        learn_from_cow(policy, save);
+    else if (save->bytes >= MIN_MEASURED_BYTES) {
+        policy->copy_ns_per_gib =
+            (uint64_t)((double)save->stage_ns / (double)save->bytes * (double)GIB);
+        policy->copy_cpu_ns_per_gib =
+            (uint64_t)((double)save->cpu_ns / (double)save->bytes * (double)GIB);
+    }
 }
 
 bool snapshot_policy_can_use_cow(struct snapshot_policy *policy)
@@ -91,20 +117,13 @@ void snapshot_policy_note_cow_failure(struct snapshot_policy *policy,
                                       char reason[SNAPSHOT_POLICY_REASON_BYTES])
 {
     assert(policy->cow != NULL);
-    policy->is_up_to_date = true;
     snprintf(reason, SNAPSHOT_POLICY_REASON_BYTES, "%s", cow_failure_reason(policy->cow));
-}
-
-void snapshot_policy_record_copy(struct snapshot_policy *policy, uint64_t bytes, uint64_t ns)
-{
-    if (bytes >= MIN_MEASURED_BYTES)
-        policy->copy_ns_per_gib = (uint64_t)((double)ns / (double)bytes * (double)GIB);
 }
 
 bool snapshot_policy_can_trim_pool(const struct snapshot_policy *policy)
 {
-    return policy->copy_ahead == SIDESTEP_COPY_AHEAD_NEVER ||
-           policy->saves_without_faults >= SAVES_BEFORE_TRIM;
+    return policy->copy_saves_left == 0 && (policy->copy_ahead == SIDESTEP_COPY_AHEAD_NEVER ||
+                                            policy->saves_without_faults >= SAVES_BEFORE_TRIM);
 }
 
 uint64_t snapshot_policy_choose_copy_threshold(struct snapshot_policy *policy)
@@ -119,6 +138,18 @@ uint64_t snapshot_policy_choose_copy_threshold(struct snapshot_policy *policy)
     return policy->copied_ahead ? 0 : COPY_AHEAD_FAULTS;
 }
 
+/* Copies are cheaper.  May this save be one?  If the pool is still untouched, this save touches it
+ * first, provided that as much memory stays free. */
+static bool can_copy(struct snapshot_policy *policy, const struct image *image, uint64_t pool_bytes)
+    ON_THREAD(CALLER)
+{
+    if (pool_bytes < image->body_bytes) /* the call would wait for the disk */
+        return false;
+    policy->wants_pool =
+        !policy->pool_is_warm && cgroup_memory_room() / policy->ranks_here >= 2 * pool_bytes;
+    return policy->pool_is_warm;
+}
+
 struct cow *snapshot_policy_choose(struct snapshot_policy *policy, const struct image *image,
                                    uint64_t pool_bytes, char reason[SNAPSHOT_POLICY_REASON_BYTES])
 {
@@ -126,6 +157,7 @@ struct cow *snapshot_policy_choose(struct snapshot_policy *policy, const struct 
     uint64_t held_bytes = 0;
 
     reason[0] = '\0';
+    policy->wants_pool = false;
     snapshot_policy_open(policy);
     if (policy->cow == NULL) {
         snprintf(reason, SNAPSHOT_POLICY_REASON_BYTES, "%s",
@@ -134,11 +166,11 @@ struct cow *snapshot_policy_choose(struct snapshot_policy *policy, const struct 
                      : policy->unavailable_reason.message);
         return NULL;
     }
-    evaluate_last_save(policy);
-    if (policy->requested == SIDESTEP_SNAPSHOT_AUTO && policy->copy_saves_left != 0) {
+    if (policy->requested == SIDESTEP_SNAPSHOT_AUTO && policy->copy_saves_left != 0 &&
+        can_copy(policy, image, pool_bytes)) {
         policy->copy_saves_left--;
         snprintf(reason, SNAPSHOT_POLICY_REASON_BYTES,
-                 "by cow the program lost %.1f ms, and copying takes %.1f ms",
+                 "by cow the program lost %.1f ms, and a copy costs it %.1f ms",
                  (double)policy->cow_cost_ns / 1e6, (double)policy->copy_cost_ns / 1e6);
         return NULL;
     }
@@ -149,11 +181,7 @@ struct cow *snapshot_policy_choose(struct snapshot_policy *policy, const struct 
     snprintf(reason, SNAPSHOT_POLICY_REASON_BYTES, "%s", cow_eager_copy_reason(policy->cow));
     if (held_bytes == 0 && reason[0] == '\0')
         snprintf(reason, SNAPSHOT_POLICY_REASON_BYTES, "the state is too small to be protected");
-    if (held_bytes == 0)
-        return NULL;
-    policy->is_up_to_date = false;
-    policy->protect_ns = 0;
-    return policy->cow;
+    return held_bytes != 0 ? policy->cow : NULL;
 }
 
 void snapshot_policy_report_stats(const struct cow_stats *stats, struct sidestep_save_info *info)
@@ -179,7 +207,8 @@ void snapshot_policy_report_event(const struct sidestep_save_info *info, json_t 
         {"faults_waited", info->faults_waited}, {"faults_disk", info->faults_disk},
         {"fault_bytes", info->fault_bytes},     {"fault_ns", info->fault_ns},
         {"fault_max_ns", info->fault_max_ns},   {"pool_bytes", info->pool_bytes},
-        {"ahead_bytes", info->ahead_bytes},
+        {"ahead_bytes", info->ahead_bytes},     {"cpu_ns", info->cpu_ns},
+        {"cpu_wait_ns", info->cpu_wait_ns},
     };
     bool by_cow = info->snapshot == SIDESTEP_SNAPSHOT_COW;
 

@@ -3,6 +3,19 @@
  * snapshot_policy.h -- decides how the saves of an engine take a snapshot.
  *
  * It combines what the user requests, what the machine allows, and what the last saves measured.
+ *
+ * By itself (SIDESTEP_SNAPSHOT_AUTO) it compares what a save costs the trainer by copy-on-write,
+ * and by a copy in the call:
+ *
+ *      cow    the call + the waits of the trainer's writes + its share of the background
+ *      copy   the call                                     + its share of the background
+ *
+ * A save by copy-on-write needs more processor time in the background, because that reads memory
+ * which is in no cache, through the kernel.  This costs a trainer nothing while a processor is
+ * idle: then the threads of the background, which have the lowest priority, do not wait for one.
+ *
+ * A copy needs a pool as large as the state.  So cow comes first, and stays where the difference is
+ * small or where memory is short.  Before the first copy, the thread of a save touches the pool.
  */
 #ifndef SAVE_SNAPSHOT_POLICY_H
 #define SAVE_SNAPSHOT_POLICY_H
@@ -18,17 +31,19 @@ struct snapshot_policy {
     enum sidestep_snapshot requested;
     enum sidestep_copy_ahead copy_ahead;
     bool user_mode_only;
+    unsigned ranks_here; /* of the job on this host, which save at the same time */
     /* Used only by the thread that calls collective functions. */
     bool opened; /* cow was opened, or is unavailable */
     struct cow *cow;
     struct sidestep_error unavailable_reason;
-    bool is_up_to_date;               /* the last save by cow is evaluated, or there was none */
     unsigned copy_saves_left;         /* saves by copy before cow is tried again */
     unsigned last_backoff;            /* where that count last started */
-    uint64_t protect_ns;              /* how long the last save by cow protected, in the call */
-    uint64_t cow_cost_ns;             /* that, plus how long the trainer waited afterwards */
-    uint64_t copy_cost_ns;            /* what copying the same bytes would have taken */
-    uint64_t copy_ns_per_gib;         /* measured; 0: not yet */
+    bool pool_is_warm;                /* a copy finds the pool touched */
+    bool wants_pool;                  /* this save is by cow, and touches the pool for copies */
+    uint64_t cow_cost_ns;             /* what the last save by cow cost the trainer */
+    uint64_t copy_cost_ns;            /* what copying the same bytes would have cost */
+    uint64_t copy_ns_per_gib;         /* the call, measured; 0: not yet */
+    uint64_t copy_cpu_ns_per_gib;     /* the background, measured with that */
     bool has_cow_save;                /* a save by cow was made: the fields below are valid */
     bool copied_ahead;                /* the copiers of the last save began at once */
     unsigned copy_ahead_saves_left;   /* saves whose copiers begin at once */
@@ -40,6 +55,20 @@ struct snapshot_policy {
 void snapshot_policy_open(struct snapshot_policy *policy) ON_THREAD(CALLER);
 /* May the next save use cow? */
 bool snapshot_policy_can_use_cow(struct snapshot_policy *policy) ON_THREAD(CALLER);
+/* What a save that has ended measured. */
+struct snapshot_measure {
+    enum sidestep_snapshot snapshot;
+    uint64_t bytes;    /* protected, or copied in the call */
+    uint64_t stage_ns; /* in the call */
+    uint64_t faults;   /* as in struct sidestep_save_info, down to cpu_wait_ns */
+    uint64_t fault_ns;
+    uint64_t pool_bytes;
+    uint64_t cpu_ns;
+    uint64_t cpu_wait_ns;
+    bool warmed_pool; /* it has touched the whole pool */
+};
+void snapshot_policy_learn(struct snapshot_policy *policy, const struct snapshot_measure *save)
+    ON_THREAD(CALLER);
 /*
  * Return the cow to protect ${image} with, prepared for a pool of ${pool_bytes}; NULL: copy.
  * ${reason}: why all or some is copied, or "".
@@ -50,10 +79,7 @@ struct cow *snapshot_policy_choose(struct snapshot_policy *policy, const struct 
 /* Record that protecting has failed for that save, and set ${reason}. */
 void snapshot_policy_note_cow_failure(struct snapshot_policy *policy,
                                       char reason[SNAPSHOT_POLICY_REASON_BYTES]) ON_THREAD(CALLER);
-/* Record that copying ${bytes} took ${ns}.  Small saves are ignored. */
-void snapshot_policy_record_copy(struct snapshot_policy *policy, uint64_t bytes, uint64_t ns)
-    ON_THREAD(CALLER);
-/* Did the last saves show that the trainer needs no pool memory for copies? */
+/* Did the last saves show that later ones need no pool memory for copies? */
 bool snapshot_policy_can_trim_pool(const struct snapshot_policy *policy) ON_THREAD(CALLER);
 /* After how many page faults the copiers begin.  Call after snapshot_policy_choose(). */
 uint64_t snapshot_policy_choose_copy_threshold(struct snapshot_policy *policy) ON_THREAD(CALLER);

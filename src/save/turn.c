@@ -237,7 +237,7 @@ enum sidestep_status turn_look(struct turns *turns, struct turn_news *news,
 {
     for (unsigned i = turns->count; i > 0; i--)
         if (turn_has_ended(turns->saves[i - 1]))
-            save_update_compression_policy(turns->saves[i - 1]);
+            save_teach(turns->saves[i - 1]);
     news->verdicts = pack_verdicts(turns);
     return report(turns, &news->reported, err);
 }

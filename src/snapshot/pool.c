@@ -90,6 +90,15 @@ enum sidestep_status pool_reserve_on_node(struct pool *pool, uint64_t bytes, int
     return SIDESTEP_OK;
 }
 
+bool pool_touch_next(const struct pool *pool, uint64_t *at)
+{
+    uint64_t end = min_u64(*at + POOL_HUGE_BYTES, pool->length);
+
+    for (uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE); *at < end; *at += page)
+        *(volatile unsigned char *)(pool->bytes + *at) = 0;
+    return end < pool->length;
+}
+
 void pool_trim(const struct pool *pool, const unsigned char *begin)
 {
     assert(pool->bytes <= begin && begin <= pool->bytes + pool->length);

@@ -24,6 +24,9 @@ enum sidestep_status pool_reserve(struct pool *pool, uint64_t bytes, struct work
 /* The same, on NUMA node ${node} if it has free memory; -1: any node. */
 enum sidestep_status pool_reserve_on_node(struct pool *pool, uint64_t bytes, int node,
                                           struct workers *workers, struct sidestep_error *err);
+/* Touch the pages of [*at, ...), at most 2 MiB of them, and move ${*at} behind them; false: there
+ * are no more.  Contents may be lost. */
+bool pool_touch_next(const struct pool *pool, uint64_t *at);
 /* Return the memory from ${begin}, an address in the pool or its end, to the system until it is
  * used again. */
 void pool_trim(const struct pool *pool, const unsigned char *begin);

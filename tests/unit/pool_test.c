@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* pool_test.c -- staging memory: how it grows, and on which node it is. */
 #include <linux/mempolicy.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -26,6 +27,23 @@ TEST(the_pool_grows)
     fault_arm("", 0, false, 0);
     pool_release(&pool);
     assert_null(pool.bytes);
+}
+
+TEST(all_of_the_pool_is_touched_in_steps)
+{
+    struct pool pool = {0};
+    unsigned char resident[(5 << 20) / 4096 + 512] = {0};
+    uint64_t at = 0, steps = 0, page = (uint64_t)sysconf(_SC_PAGESIZE);
+
+    assert_int_equal(pool_reserve(&pool, 5 << 20, NULL, NULL), SIDESTEP_OK);
+    while (pool_touch_next(&pool, &at))
+        steps++;
+    assert_int_equal(at, pool.length);
+    assert_int_equal(steps, 2);
+    assert_int_equal(mincore(pool.bytes, pool.length, resident), 0);
+    for (uint64_t i = 0; i < pool.length / page; i++)
+        assert_int_equal(resident[i] & 1, 1);
+    pool_release(&pool);
 }
 
 /* The memory policy of the pool; -1: the kernel does not say. */

@@ -256,3 +256,15 @@ TEST(a_save_with_a_waiter_does_not_back_off)
     assert_true(throttle_should_back_off(&n, NULL, 5));
     throttle_destroy(&n);
 }
+
+TEST(the_time_of_a_thread_grows_with_its_work)
+{
+    struct thread_time before, after;
+
+    thread_time_read(&before);
+    do
+        thread_time_read(&after);
+    while (after.ran < before.ran + 1000000);
+    assert_true(after.waited >= before.waited);
+    assert_true(after.ran - before.ran < 1000000000);
+}

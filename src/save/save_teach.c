@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* save_teach.c -- what later saves learn from one that has ended: how to take a snapshot, and
+ * whether to compress. */
+#include <assert.h>
+
+#include "base/base.h"
+#include "save/save.h"
+
+/* Was the save delayed by a pause, by spread_ms, or by others that read from the disk? */
+static bool was_held(struct sidestep_save *save) REQUIRES(&save->shared.lock)
+{
+    return save->options.spread_ms != 0 || save->shared.info.backed_off_ns != 0 ||
+           (save->shared.info.held_ns != 0 && save->engine->throttle.bytes_per_second == 0);
+}
+
+static void teach(struct sidestep_save *save) ON_THREAD(CALLER) REQUIRES(&save->shared.lock)
+{
+    const struct sidestep_save_info *info = &save->shared.info;
+    bool by_cow = info->snapshot == SIDESTEP_SNAPSHOT_COW;
+    struct snapshot_measure measure = {
+        .snapshot = info->snapshot,
+        .bytes = by_cow ? info->cow_bytes : info->copy_bytes,
+        .stage_ns = info->device_bytes == 0 ? info->stage_ns : 0, /* else it submitted copies */
+        .faults = info->faults,
+        .fault_ns = info->fault_ns,
+        .pool_bytes = info->pool_bytes,
+        .cpu_ns = info->cpu_ns,
+        .cpu_wait_ns = info->cpu_wait_ns,
+        .warmed_pool = save->warmed_pool,
+    };
+
+    if (save->teaches)
+        snapshot_policy_learn(&save->saver->snapshot_policy, &measure);
+    if (!was_held(save) && info->linked_bytes == 0)
+        compression_policy_record_save(&save->saver->compression_policy, save->body_bytes,
+                                       info->write_ns, info->stored_bytes != info->raw_bytes,
+                                       save->engine->throttle.bytes_per_second);
+}
+
+void save_teach(struct sidestep_save *save)
+{
+    lock_acquire(&save->shared.lock);
+    assert(!save->has_runner || save->shared.runner_ended);
+    if (!save->has_taught && save->shared.info.write_ns != 0)
+        teach(save);
+    lock_release(&save->shared.lock);
+    save->has_taught = true;
+}

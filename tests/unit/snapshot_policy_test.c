@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* snapshot_policy_test.c -- what the policy learns from saves, and when it copies instead of
+ * protecting. */
+#include "save/snapshot_policy.h"
+#include "support/unit.h"
+
+#define GIB ((uint64_t)1 << 30)
+#define MS ((uint64_t)1000000)
+
+/* Times of a GiB on pages of 4 KiB, and on huge pages.  The trainer's share of the processor time
+ * is the same on any number of processors. */
+static struct snapshot_measure cow_save(uint64_t stage_ms, uint64_t share_ms, bool busy)
+{
+    uint64_t cpu_ns = share_ms * MS * thread_cpu_count();
+
+    return (struct snapshot_measure){.snapshot = SIDESTEP_SNAPSHOT_COW,
+                                     .bytes = GIB,
+                                     .stage_ns = stage_ms * MS,
+                                     .pool_bytes = 16u << 20,
+                                     .cpu_ns = cpu_ns,
+                                     .cpu_wait_ns = busy ? 10 * cpu_ns : cpu_ns / 10};
+}
+
+static struct snapshot_measure copy_save(void)
+{
+    struct snapshot_measure save = cow_save(55, 35, true);
+
+    save.snapshot = SIDESTEP_SNAPSHOT_COPY;
+    return save;
+}
+
+static void learn(struct snapshot_policy *policy, struct snapshot_measure save)
+{
+    THREAD_IS(CALLER);
+    snapshot_policy_learn(policy, &save);
+}
+
+TEST(protection_stays_where_a_processor_is_idle)
+{
+    struct snapshot_policy policy = {.has_cow_save = true};
+
+    learn(&policy, copy_save());
+    learn(&policy, cow_save(13, 500, false));
+    assert_int_equal(policy.copy_saves_left, 0);
+    assert_int_equal(policy.cow_cost_ns, 13 * MS);
+}
+
+TEST(a_copy_is_tried_where_all_processors_are_busy)
+{
+    struct snapshot_policy policy = {.has_cow_save = true};
+
+    learn(&policy, cow_save(13, 500, true)); /* nothing is known of copies yet */
+    assert_int_equal(policy.copy_saves_left, 2);
+    assert_false(policy.pool_is_warm);
+}
+
+TEST(protection_stays_where_it_costs_the_same)
+{
+    struct snapshot_policy policy = {.has_cow_save = true};
+
+    learn(&policy, copy_save());
+    learn(&policy, cow_save(1, 90, true)); /* huge pages: 91 beside 90 ms */
+    assert_int_equal(policy.copy_saves_left, 0);
+    learn(&policy, cow_save(13, 135, true)); /* pages of 4 KiB: 148 beside 90 ms */
+    assert_int_equal(policy.copy_saves_left, 2);
+}
+
+TEST(writes_that_wait_count_on_idle_processors_too)
+{
+    struct snapshot_policy policy = {.has_cow_save = true};
+    struct snapshot_measure save = cow_save(13, 135, false);
+
+    save.fault_ns = 300 * MS;
+    save.faults = 1000;
+    learn(&policy, save);
+    assert_int_equal(policy.copy_saves_left, 2);
+}
+
+TEST(a_save_that_touches_the_pool_does_not_prolong_the_copies)
+{
+    struct snapshot_policy policy = {.has_cow_save = true};
+    struct snapshot_measure save = cow_save(13, 135, true);
+
+    learn(&policy, copy_save());
+    learn(&policy, save);
+    assert_int_equal(policy.copy_saves_left, 2);
+    assert_false(policy.pool_is_warm);
+    save.warmed_pool = true;
+    learn(&policy, save);
+    assert_int_equal(policy.copy_saves_left, 2);
+    assert_true(policy.pool_is_warm);
+    assert_false(snapshot_policy_can_trim_pool(&policy)); /* the copies need it */
+}
+
+TEST(protection_is_tried_again_rarely_and_comes_back)
+{
+    struct snapshot_policy policy = {.has_cow_save = true};
+    unsigned backoff = 0;
+
+    learn(&policy, copy_save());
+    for (int i = 0; i < 10; i++) {
+        learn(&policy, cow_save(13, 135, true));
+        assert_true(policy.copy_saves_left >= backoff && policy.copy_saves_left <= 64);
+        backoff = policy.copy_saves_left;
+        policy.copy_saves_left = 0; /* as so many saves by copy leave it */
+    }
+    assert_int_equal(backoff, 64);
+    learn(&policy, cow_save(13, 135, false)); /* a processor is idle now */
+    assert_int_equal(policy.copy_saves_left, 0);
+    assert_int_equal(policy.last_backoff, 0);
+    for (int i = 0; i < 3; i++)
+        learn(&policy, cow_save(13, 135, false));
+    assert_true(snapshot_policy_can_trim_pool(&policy)); /* nobody needs the pool any more */
+    learn(&policy, cow_save(13, 135, false));
+    assert_false(policy.pool_is_warm);
+}
+
+TEST(small_copies_are_not_measured)
+{
+    struct snapshot_policy policy = {0};
+    struct snapshot_measure save = copy_save();
+
+    save.bytes = 1 << 20;
+    learn(&policy, save);
+    assert_int_equal(policy.copy_ns_per_gib, 0);
+}
