@@ -4,6 +4,7 @@
 
 #include <assert.h>
 #include <stdio.h>
+#include <strings.h>
 
 #include "object/client_internal.h"
 
@@ -167,6 +168,8 @@ enum sidestep_status object_client_new(const char *bucket, const struct object_c
     TRY(set_limits(client, config, err));
     TRY(profile_read(config->profile, &profile, err));
     TRY(set_endpoint(client, bucket, config, &profile, err));
+    client->leaves_bodies_unsigned =
+        profile.payload_signing != NULL && strcasecmp(profile.payload_signing, "false") == 0;
     TRY(start_transport(client, config, &profile, err));
     lock_alone(&client->shared.lock);
     struct credentials_config credentials = {

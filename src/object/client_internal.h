@@ -17,6 +17,7 @@ struct client {
     uint64_t bytes_per_second; /* 0: no limit */
     uint64_t deadline_ns;
     const atomic_bool *cancelled; /* may be NULL */
+    bool leaves_bodies_unsigned;  /* the user trusts the network, also without TLS */
     struct transport *transport;
     struct credentials *credentials;
     char description[ENDPOINT_HOST_BYTES + ENDPOINT_REGION_BYTES + 32];

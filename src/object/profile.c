@@ -110,8 +110,9 @@ static const char **setting_of(struct profile *p, const char *key)
     return NULL;
 }
 
-/* "key = value".  The credentials file, which is read first, has precedence. */
-static enum sidestep_status take_setting(struct profile *profile, char *line,
+/* "key = value".  The credentials file, which is read first, has precedence.  ${is_nested}: it
+ * belongs to "s3 =". */
+static enum sidestep_status take_setting(struct profile *profile, char *line, bool is_nested,
                                          struct sidestep_error *err)
 {
     char *equals = strchr(line, '=');
@@ -120,29 +121,42 @@ static enum sidestep_status take_setting(struct profile *profile, char *line,
         return SIDESTEP_OK;
     *equals = '\0';
     const char *value = trim(equals + 1);
-    const char **setting = setting_of(profile, trim(line));
+    const char *key = trim(line);
+    const char **setting = !is_nested                                    ? setting_of(profile, key)
+                           : strcmp(key, "payload_signing_enabled") == 0 ? &profile->payload_signing
+                                                                         : NULL;
     if (setting == NULL || *setting != NULL || *value == '\0')
         return SIDESTEP_OK;
     *setting = arena_strndup(&profile->arena, value, strlen(value));
     return *setting != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, strlen(value));
 }
 
+/* "s3 =": the indented lines that follow are settings of S3. */
+static bool is_nested_s3(const char *line)
+{
+    size_t length = strcspn(line, " \t=");
+
+    return length == 2 && strncmp(line, "s3", 2) == 0 && line[2 + strspn(line + 2, " \t=")] == '\0';
+}
+
 enum sidestep_status profile_parse(struct profile *profile, char *text, bool is_config,
                                    struct sidestep_error *err)
 {
-    bool is_chosen_section = false;
+    bool is_chosen_section = false, is_below_s3 = false;
     char *rest = text;
 
     for (char *line; (line = strsep(&rest, "\n")) != NULL;) {
         bool is_nested = isspace((unsigned char)line[0]);
         char *trimmed = trim(line);
-        if (*trimmed == '\0' || *trimmed == '#' || *trimmed == ';' || is_nested)
-            continue; /* an indented line belongs to a setting that is not used */
+        if (*trimmed == '\0' || *trimmed == '#' || *trimmed == ';' || (is_nested && !is_below_s3))
+            continue; /* an indented line belongs to a setting that is not used, or to "s3 =" */
+        if (!is_nested)
+            is_below_s3 = is_nested_s3(trimmed);
         if (*trimmed == '[') {
             is_chosen_section = is_section_of(trimmed, profile, is_config);
             profile->is_found |= is_chosen_section;
         } else if (is_chosen_section) {
-            TRY(take_setting(profile, trimmed, err));
+            TRY(take_setting(profile, trimmed, is_nested, err));
         }
     }
     return SIDESTEP_OK;

@@ -23,7 +23,8 @@ struct profile {
     const char *ca_bundle;
     const char *credential_process;
     const char *role_arn, *web_identity_token_file, *role_session_name;
-    const char *sso; /* a setting of single sign-on, which sidestep does not support */
+    const char *payload_signing; /* "payload_signing_enabled" of the nested settings "s3" */
+    const char *sso;             /* a setting of single sign-on, which sidestep does not support */
     struct arena arena;
 };
 

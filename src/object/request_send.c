@@ -33,20 +33,21 @@ static enum sidestep_status make_url(struct request_state *s, struct sidestep_er
     return buffer_check(&s->url, err);
 }
 
-/* Without TLS, the body is signed. */
-static const char *payload_of(struct request_state *s)
-{
-    if (s->endpoint.is_tls)
-        return SIGN_UNSIGNED_PAYLOAD;
-    if (s->payload[0] == '\0')
-        sign_sha256(s->request->body, s->request->body_length, s->payload);
-    return s->payload;
-}
-
 /* Is the checksum sent?  To AWS always, to other stores until they refuse it. */
 static bool sends_checksum(const struct request_state *s)
 {
     return s->request->checksum.name != NULL && !s->without_checksum;
+}
+
+/* Without TLS, the body is signed, unless the user trusts the network and the store compares a
+ * checksum. */
+static const char *payload_of(struct request_state *s)
+{
+    if (s->endpoint.is_tls || (s->client->leaves_bodies_unsigned && sends_checksum(s)))
+        return SIGN_UNSIGNED_PAYLOAD;
+    if (s->payload[0] == '\0')
+        sign_sha256(s->request->body, s->request->body_length, s->payload);
+    return s->payload;
 }
 
 static unsigned fill_headers(struct request_state *s, struct sign_pair headers[SIGN_MAX_PAIRS])

@@ -73,6 +73,21 @@ region = nowhere
         assert tool.ok("describe")["describe"] == f"{store.endpoint} (region us-east-1)"
 
 
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("signs", ["false", "true", None])
+def test_bodies_without_a_hash(store, tmp_path, signs, strict):
+    """A store that refuses them gets the hash, and each body has a checksum or a hash."""
+    setting = f"    payload_signing_enabled = {signs}\n" if signs else ""
+    config = write(tmp_path / "config", f"[default]\ns3 =\n{setting}")
+    store.control(clear=True, settings={"strict": strict})
+    with Tool(store, environment={"AWS_CONFIG_FILE": config}) as tool:
+        works(tool)
+    puts = [line["headers"] for line in store.log(operation="PutObject", status=200)]
+    unsigned = [put["x-amz-content-sha256"] == "UNSIGNED-PAYLOAD" for put in puts]
+    assert unsigned == [signs == "false" and not strict]
+    assert all("x-amz-checksum-crc32c" in put for put, bare in zip(puts, unsigned) if bare)
+
+
 def test_home(store, tmp_path):
     (tmp_path / ".aws").mkdir()
     text = "[default]\naws_access_key_id = test-key\naws_secret_access_key = test-secret\n"
