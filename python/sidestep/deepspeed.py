@@ -189,7 +189,8 @@ def export(checkpoint: str, directory: Optional[str] = None) -> None:
     """Write the files that DeepSpeed itself would have written, for its loads and its scripts
     (``zero_to_fp32.py``).  By this process alone.
 
-    directory  where to: one that is called like the tag, in a directory of checkpoints
+    directory  where to: one that is called like the tag, in a directory of checkpoints.  If there
+               is no ``latest`` yet, it is made, and names this one
 
     ``python -m sidestep.deepspeed CHECKPOINT DIRECTORY`` does the same.
     """
@@ -203,6 +204,9 @@ def export(checkpoint: str, directory: Optional[str] = None) -> None:
     for name in names:
         with whole_file(os.path.join(directory, name)) as part:
             torch.save(read_file_of(checkpoint, name), part)
+    home, tag = os.path.split(os.path.abspath(directory))
+    with contextlib.suppress(FileExistsError), open(os.path.join(home, "latest"), "x") as file:
+        file.write(tag)
 
 
 if __name__ == "__main__":
