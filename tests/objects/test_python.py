@@ -59,3 +59,30 @@ def test_a_series_resumes_and_keeps_the_last_two():
         keys = [o["Key"] for o in store.client().list_objects_v2(Bucket="runs")["Contents"]]
         names = {key.split("/")[1] for key in keys}
         assert names == {".sidestep", "step-3", "step-4"}, keys
+
+
+SAVES = """
+import sys
+import torch
+import sidestep
+
+for step in range(3):
+    sidestep.save({"w": torch.ones(1000)}, checkpoint_id=f"{sys.argv[1]}/step-{step}")
+"""
+
+
+def test_metrics_count_the_requests_that_were_repeated(tmp_path):
+    def retries(name, rules):
+        metrics = tmp_path / name
+        with servers.strict(bucket="runs") as store:
+            store.control(rules=rules)
+            run(SAVES, "s3://runs/job", SIDESTEP_METRICS=str(metrics), **store.environment())
+            failed = len(store.log(status=503))
+        (line,) = [x for x in metrics.read_text().splitlines() if x.startswith("sidestep_object_r")]
+        name, count = line.split()
+        assert name.startswith("sidestep_object_retries_total")
+        return int(count), failed
+
+    assert retries("calm", []) == (0, 0)
+    count, failed = retries("flaky", [{"fault": "status", "status": 503, "every": 5}])
+    assert count == failed > 2
