@@ -204,29 +204,36 @@ static void print_chart(const struct report *r)
 
 /* ---- checkpoints */
 
-static void print_why(FILE *out, const struct sidestep_listed *entry)
+/* Print one of the notes on a checkpoint. */
+static void print_note(FILE *out, bool *is_first, const char *before, const char *text)
+{
+    fprintf(out, "%s%s", *is_first ? "" : "; ", before);
+    cli_html_text(out, text);
+    *is_first = false;
+}
+
+static void print_notes(FILE *out, const struct sidestep_listed *entry)
 {
     char number[CLI_FORMAT_UNITS_BYTES];
+    bool is_first = true;
 
     fputs("<td class=\"text\">", out);
     if (entry->kept != NULL && strcmp(entry->kept, "all") != 0 &&
         strcmp(entry->kept, "unknown") != 0)
-        fprintf(out, "kept: %s ", entry->kept_because);
+        print_note(out, &is_first, "kept: ", entry->kept_because);
     else if (entry->is_pinned)
-        fputs("pinned ", out);
+        print_note(out, &is_first, "", "pinned");
     if (entry->is_abandoned)
-        fputs("left behind by a resume ", out);
-    for (uint32_t i = 0; i < entry->tag_count; i++) {
-        cli_html_text(out, entry->tags[i]);
-        fputc(' ', out);
-    }
+        print_note(out, &is_first, "", "left behind by a resume");
+    for (uint32_t i = 0; i < entry->tag_count; i++)
+        print_note(out, &is_first, "", entry->tags[i]);
     for (uint32_t i = 0; i < entry->metric_count; i++) {
-        cli_html_text(out, entry->metrics[i].name);
+        print_note(out, &is_first, "", entry->metrics[i].name);
         cli_format_units_real(number, entry->metrics[i].value);
-        fprintf(out, "=%s ", number);
+        fprintf(out, "=%s", number);
     }
     if (entry->reason != NULL)
-        cli_html_text(out, entry->reason);
+        print_note(out, &is_first, "", entry->reason);
     fputs("</td>", out);
 }
 
@@ -261,7 +268,7 @@ static void print_row(FILE *out, const struct sidestep_listed *entry)
                                                                                        : NULL);
     cli_format_units_size(text, entry->bytes);
     cli_html_cell(out, "number", entry->state != SIDESTEP_UNREADABLE ? text : NULL);
-    print_why(out, entry);
+    print_notes(out, entry);
     fputs("</tr>\n", out);
 }
 

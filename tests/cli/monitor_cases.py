@@ -306,7 +306,10 @@ def test_report(sidestep):
     os.mkdir(sidestep.path("<img src=x>"))
     keep(sidestep, event(1000, "opened", incarnation=1), *save_of(1, 1100), event(2000, "opened", incarnation=2),
          *save_of(2, 2100, call=1.5), event(3000, "aborted", step=3, message=attack, call_ns=0))
+    sidestep.run("pin", sidestep.path("step-1"))
+    sidestep.run("tag", sidestep.path("step-1"), "good")
     page = sidestep.run("report", sidestep.folder).stdout
+    assert '<td class="text">pinned; good</td>' in page, page
     assert "<script" not in page and "<img" not in page, page
     assert "&lt;script&gt;alert(1)&lt;/script&gt;&amp;&quot;" in page and "&lt;img src=x&gt;" in page, page
     assert "Training waited 2.000 s for 2 saves, 1.0000 s each and 1.5000 s at most, which is 0.100 %" in page, page
