@@ -9,6 +9,7 @@
 #:                         for a GPU on loan: tests/gpu/run --sitting 20m
 #:   make check-objects    object stores and clients that others wrote, on this machine
 #:   make check-frameworks the adapters under the real Lightning, Transformers, ...: minutes
+#:   make check-torch      quick tests with other versions of torch, VERSIONS="2.5.1 2.14.1": large downloads
 #:   make check-source     the rules of CONTRIBUTING.md that a program can keep
 #:   make lint             the checks of clang-tidy that are quiet on this code (.clang-tidy): minutes
 #:   make demo             a training in PyTorch, killed and resumed, beside the same with stock DCP
@@ -43,7 +44,7 @@ OPTIONS := $(if $(SAN),-Db_sanitize=$(SAN),$(if $(CI),--werror))
 # The job server is make's; ninja has its own.
 unexport MAKEFLAGS
 
-.PHONY: all check check-frameworks check-gpu check-objects check-source lint demo demo-mpi bench fuzz long combinations kills habits nfs hosts dist check-dist wheel check-wheel deb check-deb install clean help
+.PHONY: all check check-frameworks check-gpu check-objects check-source lint demo demo-mpi bench fuzz long combinations kills habits nfs hosts dist check-dist wheel check-wheel deb check-deb check-torch install clean help
 
 # NEEDS: the groups of tools/setup that a target needs beside those to build, so that an ordinary user
 # reads in one message all that is missing.
@@ -72,6 +73,12 @@ check-frameworks:
 	@FRAMEWORKS="$(FRAMEWORKS)" tools/setup build check frameworks
 	@tools/run-tests $(or $(SUITES),lightning transformers accelerate torchtitan torchtune megatron deepspeed ray adapt framework-kills)
 
+VERSIONS ?= 2.5.1 2.14.1
+check-torch: NEEDS = python
+check-torch: all
+	@TORCH="$(VERSIONS)" tools/setup torch
+	@tests/torch/run $(VERSIONS)
+
 lint: NEEDS = lint
 lint: all
 	@clang-tidy-19 --quiet -p $(BUILD) $$(git ls-files 'src/*.c' 'cli/*.c')
@@ -98,7 +105,7 @@ fuzz:
 
 long:
 	@SIDESTEP_LONG=1 $(MAKE) --no-print-directory check
-	@$(MAKE) --no-print-directory lint check-frameworks check-wheel check-deb
+	@$(MAKE) --no-print-directory lint check-frameworks check-wheel check-deb check-torch
 	@$(MAKE) --no-print-directory fuzz FUZZ_SECONDS=600
 
 combinations: NEEDS = check python

@@ -25,6 +25,7 @@ from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 import sidestep
 from sidestep import Error, Reader, Status
 from sidestep._torch import load as _load
+from sidestep._torch import objects
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 
@@ -475,6 +476,20 @@ def test_objects_that_are_more_than_data(path: str, monkeypatch: pytest.MonkeyPa
         loaded(path + "2", {"o": None})
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Unsupported class a.B",
+        "Unsupported global: GLOBAL a.B was not an allowed global by default.",  # torch 2.5
+        "Trying to load unsupported GLOBAL a.B whose module",
+    ],
+)
+def test_the_class_in_a_message_of_torch(message: str) -> None:
+    assert objects._named_in(f"Weights only load failed. WeightsUnpickler error: {message}") == [
+        "a.B"
+    ]
+
+
 def _one_refuses(rank: int, path: str) -> tuple[str, float]:
     sidestep.save({"a": torch.ones(2), "o": Harmless()}, checkpoint_id=path)
     reader = Reader(path, allow_pickle=rank == 0)
@@ -568,13 +583,7 @@ def sharded_meta(path: str) -> int:
 
 
 def on_ranks(rank: int, path: str) -> tuple[list[str], int]:
-    if rank == 0:
-        stock.save(
-            {"a": {"x": torch.ones(1)}, "w": torch.ones(4), "o": Harmless()},
-            checkpoint_id=path,
-            no_dist=True,
-        )
-    dist.barrier()
+    stock.save({"a": {"x": torch.ones(1)}, "w": torch.ones(4), "o": Harmless()}, checkpoint_id=path)
     return failures(path), sharded_meta(path + "-sharded")
 
 

@@ -58,6 +58,18 @@ def test_import_is_light() -> None:
     assert loaded == "[]"
 
 
+def test_a_torch_that_is_too_old_is_refused() -> None:
+    out = run("""
+        import torch.distributed
+        torch.__version__ = "2.4.1+cu121"
+        try:
+            import sidestep
+        except ImportError as error:
+            print(error)
+    """)
+    assert out.startswith("sidestep needs torch 2.5 or later, and this is 2.4.1+cu121:")
+
+
 def test_without_torch() -> None:
     out = run("""
         import sys

@@ -307,7 +307,8 @@ def _asked_for(stored: bytes) -> list[str]:
 
 def _named_in(message: str) -> list[str]:
     """The class that an older torch names in its message."""
-    return re.findall(r"(?:GLOBAL|[Uu]nsupported (?:global|class)):? ([\w.]+)", message)[:1]
+    words = r"(?:[Uu]nsupported (?:global|class):?(?! GLOBAL)|GLOBAL) ([\w.]+)"
+    return re.findall(words, message)[:1]
 
 
 _names: dict[str, Any] = {}  # full name in a pickle -> class or function
@@ -330,16 +331,20 @@ def _allowing() -> AbstractContextManager[Any]:
     return cast(AbstractContextManager[Any], context([(t, name) for name, t in _names.items()]))
 
 
+class _Probe:
+    """A class that no torch allows of its own accord."""
+
+
 @functools.cache
 def _takes_names() -> bool:
-    """Whether this torch lets a class be allowed by another name than its own."""
+    """Whether this torch lets a class be allowed by another name than its own; from 2.6 on."""
     import torch
 
     archive = io.BytesIO()
-    torch.save(collections.Counter(), archive)
+    torch.save(_Probe(), archive)
     archive.seek(0)
     try:
-        with torch.serialization.safe_globals([(collections.Counter, "collections.Counter")]):
+        with torch.serialization.safe_globals([(_Probe, f"{__name__}._Probe")]):
             torch.load(archive, weights_only=True)
     except Exception:
         return False

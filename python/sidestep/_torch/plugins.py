@@ -54,6 +54,13 @@ PathLike = Union[str, "os.PathLike[str]"]
 logger = logging.getLogger("sidestep")
 T = TypeVar("T")
 
+if tuple(int(number) for number in torch.__version__.split(".")[:2]) < (2, 5):
+    raise ImportError(
+        f"sidestep needs torch 2.5 or later, and this is {torch.__version__}: it has DTensor "
+        "elsewhere, so that FSDP2's tensors would not be known.  Files of this torch can be read "
+        "with a later one, or with the command line 'sidestep'"
+    )
+
 POOL_BYTES = 128 << 20
 """Staging memory of a `Writer`: torch waits for it, so it need not hold the whole state."""
 
