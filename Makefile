@@ -25,6 +25,7 @@
 #:   make hosts        hosts that freeze, or lose their network; 64 ranks, of which one is killed: minutes
 #:   make dist             dist/sidestep-VERSION.tar.gz, which pip builds with gcc and make alone
 #:   make check-dist       that in bare systems, SYSTEMS="debian-11 ubuntu-22.04 ...": minutes, as root
+#:   make check-build      a build from source with the packages of SYSTEMS="debian-13 ubuntu-24.04 ...": minutes, as root
 #:   make wheel            dist/sidestep-...-manylinux_2_28_....whl, which needs nothing but glibc 2.28
 #:       ARCHITECTURES=aarch64  for ARM64
 #:   make check-wheel      that wheel in bare systems, SYSTEMS="debian-11 ubuntu-24.04 ...": minutes, as root
@@ -44,7 +45,7 @@ OPTIONS := $(if $(SAN),-Db_sanitize=$(SAN),$(if $(CI),--werror))
 # The job server is make's; ninja has its own.
 unexport MAKEFLAGS
 
-.PHONY: all check check-frameworks check-gpu check-objects check-source lint demo demo-mpi bench fuzz long combinations kills habits nfs hosts dist check-dist wheel check-wheel deb check-deb check-torch install clean help
+.PHONY: all check check-frameworks check-gpu check-objects check-source lint demo demo-mpi bench fuzz long combinations kills habits nfs hosts dist check-dist wheel check-wheel deb check-deb check-torch check-build install clean help
 
 # NEEDS: the groups of tools/setup that a target needs beside those to build, so that an ordinary user
 # reads in one message all that is missing.
@@ -143,6 +144,10 @@ dist:
 check-dist: dist
 	@tools/setup systems python
 	@tests/systems/run --source $(SYSTEMS)
+
+check-build:
+	@tools/setup systems python
+	@tests/systems/from-source $(SYSTEMS)
 
 wheel:
 	@tools/setup wheel

@@ -72,7 +72,7 @@ TEST(metadata_that_torch_wrote)
         struct sidestep_error err = {0};
         assert_int_equal(read_guarded(file.bytes, file.length, &metadata, &err), SIDESTEP_OK);
         OWNED_BUFFER shown = metadata_show(&metadata);
-        assert_string_equal(shown.bytes, golden[i].shown);
+        assert_string_equal((char *)shown.bytes, golden[i].shown);
         assert_ptr_equal(metadata_find(&metadata, "w"), &metadata.entries[0]);
         assert_int_equal(metadata.entries[0].dtype, SIDESTEP_FLOAT32);
         assert_null(metadata_find(&metadata, "nothing"));
@@ -198,7 +198,7 @@ static void check_recipes(const struct recipe *recipes, size_t count)
             continue;
         }
         OWNED_BUFFER shown = metadata_show(&metadata);
-        assert_string_equal(shown.bytes, recipes[i].expected);
+        assert_string_equal((char *)shown.bytes, recipes[i].expected);
         assert_int_equal(recipes[i].status, SIDESTEP_OK);
     }
 }

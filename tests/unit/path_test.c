@@ -286,7 +286,7 @@ TEST(metadata_keeps_integer_keys)
                          counts[k] > 1); /* absent if there are no integer keys */
         assert_int_equal(dcp_metadata_read(out.bytes, out.length, &again, &err), SIDESTEP_OK);
         OWNED_BUFFER shown = metadata_show(&metadata), shown_again = metadata_show(&again);
-        assert_string_equal(shown.bytes, shown_again.bytes);
+        assert_string_equal((char *)shown.bytes, (char *)shown_again.bytes);
         if (counts[k] > 1)
             assert_non_null(strstr((char *)shown_again.bytes, "d.1 (d, int 1) object"));
     }

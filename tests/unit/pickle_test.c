@@ -223,7 +223,7 @@ TEST(opcodes_give_their_values)
             fail_msg("%s: %s", values[i].shown, err.message);
         show(&shown, value);
         buffer_put_u8(&shown, 0);
-        assert_string_equal(shown.bytes, values[i].shown);
+        assert_string_equal((char *)shown.bytes, values[i].shown);
         /* Every beginning of it is an error. */
         for (size_t n = 0; n < values[i].length; n++) {
             OWNED_VALUE none = NULL;
