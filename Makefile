@@ -22,6 +22,7 @@
 #:   make kills            a training, of one rank and of 4 under torchrun, ended KILLS=200 times; an hour or more
 #:   make habits       storage with the rules of NFS, Lustre, SMB, mounts of object stores: all of them; minutes
 #:   make nfs          a real NFS, server and clients, in a virtual machine: half an hour
+#:   make environments limits, locales, containers, allocators ...: some 70 environments; minutes, as root
 #:   make hosts        hosts that freeze, or lose their network; 64 ranks, of which one is killed: minutes
 #:   make dist             dist/sidestep-VERSION.tar.gz, which pip builds with gcc and make alone
 #:   make check-dist       that in bare systems, SYSTEMS="debian-11 ubuntu-22.04 ...": minutes, as root
@@ -45,7 +46,7 @@ OPTIONS := $(if $(SAN),-Db_sanitize=$(SAN),$(if $(CI),--werror))
 # The job server is make's; ninja has its own.
 unexport MAKEFLAGS
 
-.PHONY: all check check-frameworks check-gpu check-objects check-source lint demo demo-mpi bench fuzz long combinations kills habits nfs hosts dist check-dist wheel check-wheel deb check-deb check-torch check-build install clean help
+.PHONY: all check check-frameworks check-gpu check-objects check-source lint demo demo-mpi bench fuzz long combinations kills habits nfs hosts dist check-dist wheel check-wheel deb check-deb check-torch check-build environments install clean help
 
 # NEEDS: the groups of tools/setup that a target needs beside those to build, so that an ordinary user
 # reads in one message all that is missing.
@@ -133,6 +134,10 @@ hosts: NEEDS = check hosts python
 hosts: all
 	@ninja -C $(BUILD) --quiet test-programs
 	@tests/hosts/run $(BUILD)
+
+environments:
+	@tools/setup build check python environments
+	@SIDESTEP_LONG=1 tools/run-tests environments
 
 dist:
 	@tools/setup wheel

@@ -88,9 +88,8 @@ enum sidestep_status uffd_open(struct uffd *uffd, bool user_mode_only, struct si
     if (errno == EPERM)
         return error_set(
             err, SIDESTEP_EPERM, errno, HERE,
-            "userfaultfd needs vm.unprivileged_userfaultfd=1 or CAP_SYS_PTRACE, and in "
-            "a container a seccomp profile that allows it; or access to "
-            "/dev/userfaultfd");
+            "userfaultfd needs vm.unprivileged_userfaultfd=1 or CAP_SYS_PTRACE, and no seccomp "
+            "profile against it");
     if (errno == ENOSYS)
         return error_set(err, SIDESTEP_EUNSUPPORTED, errno, HERE,
                          "userfaultfd is not offered here (old kernel, or a filter)");

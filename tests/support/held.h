@@ -166,6 +166,7 @@ static inline void expect_cow(size_t at_least, const char *reason)
     if (strstr(job.info.copy_reason, reason) == NULL)
         print_message("# reason: '%s'\n", job.info.copy_reason);
     assert_non_null(strstr(job.info.copy_reason, reason));
+    assert_true(strlen(job.info.copy_reason) + 1 < sizeof(job.info.copy_reason)); /* whole */
     assert_int_equal(job.info.snapshot,
                      at_least != 0 ? SIDESTEP_SNAPSHOT_COW : SIDESTEP_SNAPSHOT_COPY);
     assert_true(job.info.cow_bytes >= at_least);

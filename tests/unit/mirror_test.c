@@ -496,10 +496,11 @@ TEST(every_call_may_fail)
             ASSERT_OK(sidestep_tag(path_of(near, saved, ""), "five", true, &err));
         fault_arm("", nth, false, EIO);
         enum sidestep_status status = sidestep_mirror(near, far, &options, NULL, &why);
-        fired = fault_fired() != NULL;
+        const char *point = fault_fired();
+        fired = point != NULL;
         fault_arm("", 0, false, 0);
         if (status == SIDESTEP_OK && !is_there(saved))
-            fail_msg("hit %lu: it says OK, and step %llu is not there", nth,
+            fail_msg("hit %lu (%s): it says OK, and step %llu is not there", nth, point,
                      (unsigned long long)saved);
         failures += status != SIDESTEP_OK;
         if (mirror() != SIDESTEP_OK)
