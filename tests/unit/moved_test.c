@@ -64,8 +64,8 @@ static void replace_parent(void)
 
 static void switch_link(void)
 {
-    (void)symlink("elsewhere", at("new-link"));
-    (void)rename(at("new-link"), at("link"));
+    if (symlink("elsewhere", at("new-link")) == 0)
+        (void)rename(at("new-link"), at("link"));
 }
 
 static void remove_parent(void)
