@@ -72,9 +72,9 @@ struct chunk_list_filter {
     const char *const *files; /* names of the files by number */
     size_t file_count;
 };
-/* Add what ${filter} selects to ${out}, which is empty; names of files are not copied.  ${filter}
- * and
- * ${out} must outlive the reader. */
+/* Add what ${filter} selects to ${out}, which is empty; names of files are not copied.  With a
+ * state,
+ * ${out} gets ->of_state and no table of names.  ${filter} and ${out} must outlive the reader. */
 struct chunk_list_reader;
 struct chunk_list_reader *chunk_list_reader_new(const struct chunk_list_filter *filter,
                                                 struct metadata *out, struct sidestep_error *err);

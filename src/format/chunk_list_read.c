@@ -9,14 +9,11 @@
  * finds faster which of them overlap. */
 #define MAX_SHARDS_COMPARED 16u
 
-struct kept_chunk {
-    size_t entry;
-    struct metadata_chunk chunk;
-};
+/* Chunks are allocated so many at a time. */
+#define CHUNKS_AT_ONCE 1024u
 
-/* An entry, and the entry of the state with its name. */
+/* What belongs to an entry of the result. */
 struct listed_name {
-    struct metadata_entry entry;
     const struct state_entry *wanted; /* its first shard; NULL: the state does not have it */
     size_t place;                     /* in .metadata, if everything is taken */
 };
@@ -25,11 +22,14 @@ struct chunk_list_reader {
     struct cursor cursor;
     const struct chunk_list_filter *filter;
     struct metadata *out;
-    struct listed_name *names;
+    struct metadata_entry
+        *entries; /* in the arena of ${out}, or if everything is taken, allocated */
+    size_t entry_capacity;
+    struct listed_name *names; /* of the entries */
     size_t name_capacity;
-    size_t found; /* the name of the previous record; SIZE_MAX: it is not taken */
-    struct kept_chunk *kept;
-    size_t kept_count, kept_capacity;
+    size_t found;                  /* the name of the previous record; SIZE_MAX: it is not taken */
+    struct metadata_chunk *chunks; /* the next to use ... */
+    size_t chunks_left;            /* ... and how many follow it */
     /* The current record. */
     struct chunk_record record;
     bool has_shape;
@@ -43,20 +43,21 @@ struct chunk_list_reader {
     struct arena texts; /* of the path */
 };
 
+static bool takes_everything(const struct chunk_list_reader *l)
+{
+    return l->filter->state == NULL;
+}
+
 void chunk_list_reader_free(struct chunk_list_reader **reader)
 {
     if (*reader == NULL)
         return;
     arena_release(&(*reader)->texts);
+    if (takes_everything(*reader))
+        free((*reader)->entries);
     free((*reader)->names);
-    free((*reader)->kept);
     free(*reader);
     *reader = NULL;
-}
-
-static bool takes_everything(const struct chunk_list_reader *l)
-{
-    return l->filter->state == NULL;
 }
 
 /* ---- one record */
@@ -246,7 +247,7 @@ static enum sidestep_status add_name(struct chunk_list_reader *l, const struct s
 {
     const struct chunk_record *record = &l->record;
     struct arena *arena = &l->out->arena;
-    size_t i = l->out->count, existing;
+    size_t i = l->out->count;
     char *name = arena_strndup(arena, record->name, strlen(record->name));
     int64_t *shape = NULL;
 
@@ -255,16 +256,20 @@ static enum sidestep_status add_name(struct chunk_list_reader *l, const struct s
     if (name == NULL || (shape == NULL && !record->is_object))
         return FAIL_NOMEM(err, sizeof(l->name));
     TRY_GROW(l->names, l->name_capacity, i, err);
-    TRY(hash_table_insert(&l->out->names, name, i, &existing, err));
-    l->names[i] = (struct listed_name){.entry = {.name = name, .is_object = record->is_object},
-                                       .wanted = wanted,
-                                       .place = record->place};
     if (takes_everything(l))
-        TRY(copy_path(l, &l->names[i].entry, err));
+        TRY_GROW(l->entries, l->entry_capacity, i, err);
+    else
+        TRY_RESERVE(arena, l->entries, l->entry_capacity, i + 1, err);
+    l->names[i] = (struct listed_name){.wanted = wanted, .place = record->place};
+    struct metadata_entry *entry = &l->entries[i];
+    *entry = (struct metadata_entry){.name = name, .is_object = record->is_object};
+    if (takes_everything(l))
+        TRY(copy_path(l, entry, err));
+    else if (wanted != NULL)
+        l->out->of_state[wanted - l->filter->state->entries] = i;
     l->out->count++;
     if (record->is_object)
         return SIDESTEP_OK;
-    struct metadata_entry *entry = &l->names[i].entry;
     memcpy(shape, record->shape, record->ndim * sizeof(*shape));
     entry->dtype = record->dtype;
     entry->dtype_name = sidestep_dtype_name(record->dtype);
@@ -295,7 +300,7 @@ static enum sidestep_status find_name(struct chunk_list_reader *l, struct sidest
         return add_new_name(l, err);
     if (l->found == SIZE_MAX)
         return SIDESTEP_OK;
-    const struct metadata_entry *entry = &l->names[l->found].entry;
+    const struct metadata_entry *entry = &l->entries[l->found];
     const struct chunk_record *record = &l->record;
     if (entry->is_object || record->is_object)
         return FAIL(err, SIDESTEP_ECORRUPT, "'%s' was saved twice", display_name(entry->name).text);
@@ -337,7 +342,28 @@ static enum sidestep_status copy_storage(struct chunk_list_reader *l, struct met
     return arena_copy_text(&l->out->arena, record->transform, &out->transform, err);
 }
 
-static enum sidestep_status keep_chunk(struct chunk_list_reader *l, size_t entry,
+/* Make room for one more chunk of ${entry}, the last one that has any, behind the others. */
+static enum sidestep_status reserve_chunk(struct chunk_list_reader *l, struct metadata_entry *entry,
+                                          struct sidestep_error *err)
+{
+    size_t count = entry->chunk_count;
+
+    if (l->chunks_left == 0) {
+        l->chunks_left = max_u64(CHUNKS_AT_ONCE, count);
+        l->chunks = arena_new(&l->out->arena, count + l->chunks_left, sizeof(*l->chunks));
+        if (l->chunks == NULL)
+            return FAIL_NOMEM(err, l->chunks_left * sizeof(*l->chunks));
+        if (count != 0)
+            memcpy(l->chunks, entry->chunks, count * sizeof(*l->chunks));
+        entry->chunks = l->chunks;
+        l->chunks += count;
+    }
+    if (count == 0)
+        entry->chunks = l->chunks;
+    return SIDESTEP_OK;
+}
+
+static enum sidestep_status keep_chunk(struct chunk_list_reader *l, struct metadata_entry *entry,
                                        struct sidestep_error *err)
 {
     uint32_t ndim = l->record.ndim;
@@ -347,12 +373,12 @@ static enum sidestep_status keep_chunk(struct chunk_list_reader *l, size_t entry
         return FAIL_NOMEM(err, 2 * ndim * sizeof(*numbers));
     memcpy(numbers, l->offsets, ndim * sizeof(*numbers));
     memcpy(numbers + ndim, l->lengths, ndim * sizeof(*numbers));
-    TRY_GROW(l->kept, l->kept_capacity, l->kept_count, err);
-    struct kept_chunk *kept = &l->kept[l->kept_count++];
-    kept->entry = entry;
-    kept->chunk.box = (struct box){ndim, numbers, numbers + ndim};
-    l->names[entry].entry.chunk_count++;
-    return copy_storage(l, &kept->chunk.storage, err);
+    TRY(reserve_chunk(l, entry, err));
+    struct metadata_chunk *chunk = l->chunks++;
+    l->chunks_left--;
+    chunk->box = (struct box){ndim, numbers, numbers + ndim};
+    entry->chunk_count++;
+    return copy_storage(l, &chunk->storage, err);
 }
 
 static enum sidestep_status take_record(struct chunk_list_reader *l, struct sidestep_error *err)
@@ -362,67 +388,53 @@ static enum sidestep_status take_record(struct chunk_list_reader *l, struct side
     if (i == SIZE_MAX || (l->names[i].wanted == NULL && !takes_everything(l)))
         return SIDESTEP_OK;
     if (l->record.is_object)
-        return copy_storage(l, &l->names[i].entry.storage, err);
+        return copy_storage(l, &l->entries[i].storage, err);
     if (box_check(&l->record.box, l->shape, sidestep_dtype_size(l->record.dtype), NULL) !=
         SIDESTEP_OK)
         return FAIL(err, SIDESTEP_ECORRUPT, "tensor '%s': a stored chunk lies outside of its shape",
                     display_name(l->record.name).text);
-    return takes_everything(l) || is_needed(l, l->names[i].wanted) ? keep_chunk(l, i, err)
-                                                                   : SIDESTEP_OK;
+    return takes_everything(l) || is_needed(l, l->names[i].wanted)
+               ? keep_chunk(l, &l->entries[i], err)
+               : SIDESTEP_OK;
 }
 
 /* ---- the result */
-
-/* Give each entry its chunks. */
-static enum sidestep_status give_chunks(struct chunk_list_reader *l, struct sidestep_error *err)
-{
-    struct metadata *out = l->out;
-    struct metadata_chunk *chunks = arena_new(&out->arena, l->kept_count, sizeof(*chunks));
-
-    if (chunks == NULL)
-        return FAIL_NOMEM(err, l->kept_count * sizeof(*chunks));
-    for (size_t i = 0; i < out->count; i++) {
-        struct metadata_entry *entry = &l->names[i].entry;
-        entry->chunks = chunks;
-        chunks += entry->chunk_count;
-        entry->chunk_count = 0;
-    }
-    for (size_t k = 0; k < l->kept_count; k++) {
-        struct metadata_entry *entry = &l->names[l->kept[k].entry].entry;
-        entry->chunks[entry->chunk_count++] = l->kept[k].chunk;
-    }
-    return SIDESTEP_OK;
-}
-
-/* Put the entries in the order of .metadata. */
-static enum sidestep_status restore_order(struct chunk_list_reader *l, struct sidestep_error *err)
-{
-    struct metadata *out = l->out;
-
-    for (size_t i = 0; i < out->count; i++) {
-        size_t place = l->names[i].place;
-        if (place >= out->count || out->entries[place].name != NULL)
-            return FAIL(err, SIDESTEP_ECORRUPT,
-                        "the index has two names at one place, or a name is missing");
-        out->entries[place] = l->names[i].entry;
-    }
-    hash_table_release(&out->names);
-    return metadata_index_names(out, err);
-}
 
 enum sidestep_status chunk_list_reader_finish(struct chunk_list_reader *l,
                                               struct sidestep_error *err)
 {
     struct metadata *out = l->out;
 
-    TRY(give_chunks(l, err));
+    if (!takes_everything(l)) {
+        out->entries = l->entries;
+        return SIDESTEP_OK;
+    }
     out->entries = arena_new(&out->arena, out->count, sizeof(*out->entries));
     if (out->entries == NULL)
         return FAIL_NOMEM(err, out->count * sizeof(*out->entries));
-    if (takes_everything(l))
-        return restore_order(l, err);
-    for (size_t i = 0; i < out->count; i++)
-        out->entries[i] = l->names[i].entry;
+    for (size_t i = 0; i < out->count; i++) {
+        size_t place = l->names[i].place;
+        if (place >= out->count || out->entries[place].name != NULL)
+            return FAIL(err, SIDESTEP_ECORRUPT,
+                        "the index has two names at one place, or a name is missing");
+        out->entries[place] = l->entries[i];
+    }
+    return metadata_index_names(out, err);
+}
+
+/* Prepare ${out} for the names of the state. */
+static enum sidestep_status prepare(struct chunk_list_reader *l, struct sidestep_error *err)
+{
+    const struct sidestep_state_dict *state = l->filter->state;
+    struct metadata *out = l->out;
+
+    if (state == NULL)
+        return SIDESTEP_OK;
+    out->of_state = arena_new(&out->arena, state->count, sizeof(*out->of_state));
+    if (out->of_state == NULL)
+        return FAIL_NOMEM(err, state->count * sizeof(*out->of_state));
+    memset(out->of_state, 0xff, state->count * sizeof(*out->of_state)); /* SIZE_MAX */
+    TRY_RESERVE(&out->arena, l->entries, l->entry_capacity, state->names.count, err);
     return SIDESTEP_OK;
 }
 
@@ -438,6 +450,8 @@ struct chunk_list_reader *chunk_list_reader_new(const struct chunk_list_filter *
     l->filter = filter;
     l->out = out;
     l->found = SIZE_MAX;
+    if (prepare(l, err) != SIDESTEP_OK)
+        chunk_list_reader_free(&l);
     return l;
 }
 

@@ -51,6 +51,9 @@ struct metadata {
     size_t count;
     size_t capacity; /* of ${entries} while it grows; 0: exactly count */
     struct hash_table names;
+    /* Or what a state needs of it was taken from an index: for each entry of that state that is the
+     * first with its name, the index of the saved one; SIZE_MAX: it was not saved. */
+    size_t *of_state;          /* NULL: use ${names} */
     struct chunk_table chunks; /* empty until metadata_index_chunks() */
     const char *save_id;       /* storage_meta.save_id; NULL: none */
     const char *checkpoint_id; /* storage_meta.checkpoint_id as text; NULL: none */

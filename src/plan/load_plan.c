@@ -313,12 +313,18 @@ static enum sidestep_status add_mismatch(struct load_plan *plan, const struct me
     return SIDESTEP_OK;
 }
 
-/* Find an entry by name.  Try the next one first, because most loads have the order of the save. */
-static const struct metadata_entry *find_saved(struct builder *b, const char *name)
+/* Find a saved entry by name.  Try the next one first, because most loads have the order of the
+ * save. */
+static const struct metadata_entry *find_saved(struct builder *b, const struct state_entry *wanted)
 {
     const struct metadata *metadata = b->metadata;
     const struct metadata_entry *saved = NULL;
+    const char *name = wanted->name;
 
+    if (metadata->of_state != NULL) {
+        size_t i = metadata->of_state[wanted - b->state->entries];
+        return i != SIZE_MAX ? &metadata->entries[i] : NULL;
+    }
     if (b->next < metadata->count && strcmp(metadata->entries[b->next].name, name) == 0)
         saved = &metadata->entries[b->next];
     else
@@ -332,7 +338,7 @@ static const struct metadata_entry *find_saved(struct builder *b, const char *na
 static enum sidestep_status plan_name(struct builder *b, struct state_entry *wanted,
                                       struct sidestep_error *err)
 {
-    const struct metadata_entry *saved = find_saved(b, wanted->name);
+    const struct metadata_entry *saved = find_saved(b, wanted);
 
     if (saved == NULL) {
         b->plan->missing[b->plan->missing_count++] = wanted->name;
