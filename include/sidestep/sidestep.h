@@ -78,13 +78,13 @@ extern "C" {
 #endif
 
 #define SIDESTEP_VERSION_MAJOR 0
-#define SIDESTEP_VERSION_MINOR 1
+#define SIDESTEP_VERSION_MINOR 2
 #define SIDESTEP_VERSION_PATCH 0
 
 #define SIDESTEP_API __attribute__((visibility("default")))
 #define SIDESTEP_MUST_USE __attribute__((warn_unused_result))
 
-/** sidestep_version(): the version of the loaded library, as "0.1.0". */
+/** sidestep_version(): the version of the loaded library, as "0.2.0". */
 SIDESTEP_API const char *sidestep_version(void);
 
 /* ---------------------------------------------------------------- status and errors */

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checkpoints that version 0.1.0 wrote: every later one loads and verifies them, and stock torch
-loads those that it can.
+"""Checkpoints that versions 0.1.0 and 0.2.0 ("files") wrote: every later one loads and verifies
+them, and stock torch loads those that it can.
 
 tests/golden/sidestep-1 has them.  A new version of the format adds a folder.  A new form adds a
 checkpoint; those that are there are not made anew.  They were made by: PYTHONPATH=python SIDESTEP_LIBRARY=... python tests/interop/test_golden.py
