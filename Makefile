@@ -107,7 +107,7 @@ fuzz:
 
 long:
 	@SIDESTEP_LONG=1 $(MAKE) --no-print-directory check
-	@$(MAKE) --no-print-directory lint check-frameworks check-wheel check-deb check-torch
+	@$(MAKE) --no-print-directory lint check-frameworks check-wheel check-deb check-torch check-build
 	@$(MAKE) --no-print-directory fuzz FUZZ_SECONDS=600
 
 combinations: NEEDS = check python

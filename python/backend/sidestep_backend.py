@@ -6,7 +6,9 @@ meson-python takes everything native beside Python files for an extension module
 builds it ("cp311-cp311"), and has no setting for that.
 """
 
+import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -47,8 +49,19 @@ def build_sdist(sdist_directory, config_settings=None):
     return name
 
 
+def _look_for_compiler(config_settings):
+    """Meson's own words name no package. Settings may name a compiler."""
+    known = config_settings or "CC" in os.environ
+    if not known and not any(map(shutil.which, ("cc", "gcc", "clang"))):
+        sys.exit(
+            "sidestep: there is no C compiler: apt-get install gcc libc6-dev\n"
+            "Or install the wheel of sidestep, which needs none."
+        )
+
+
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     """As PEP 517 has it; the wheel is py3-none-PLATFORM."""
+    _look_for_compiler(config_settings)
     name = _build_wheel(wheel_directory, config_settings, metadata_directory)
     command = ["tags", "--remove", "--python-tag=py3", "--abi-tag=none"]
     done = subprocess.run(

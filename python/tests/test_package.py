@@ -57,6 +57,17 @@ def tools() -> str:
     return f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 
 
+def test_without_a_compiler(tmp_path: Path) -> None:
+    pytest.importorskip("mesonpy")
+    environment = {"PATH": str(tmp_path), "PYTHONPATH": str(ROOT / "python" / "backend")}
+    code = f"import sidestep_backend; sidestep_backend.build_wheel({str(tmp_path)!r})"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("sidestep: there is no C compiler: apt-get install gcc libc6-dev")
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for module in ("mesonpy", "wheel"):
