@@ -42,7 +42,7 @@ def without_frozen(module: Any, state: dict[str, Any]) -> dict[str, Any]:
     if not bases:
         return state
     named = module.named_parameters(remove_duplicate=False)
-    frozen = {name for name, parameter in named if id(parameter) in bases}
+    frozen = {_bare(name) for name, parameter in named if id(parameter) in bases}
 
     def is_frozen(name: str) -> bool:
         while name not in frozen and "." in name:
@@ -50,6 +50,11 @@ def without_frozen(module: Any, state: dict[str, Any]) -> dict[str, Any]:
         return name in frozen
 
     return {name: value for name, value in state.items() if not is_frozen(name)}
+
+
+def _bare(name: str) -> str:
+    """A parameter's name in a ``state_dict()``, where wrappers take theirs out of it."""
+    return name.replace("_fsdp_wrapped_module.", "").replace("_checkpoint_wrapped_module.", "")
 
 
 def write_adapters(module: Any, directory: str) -> None:

@@ -24,7 +24,7 @@ from functools import cached_property
 from typing import Any, Optional, Union
 
 import accelerate
-from accelerate.utils import DistributedType
+from accelerate.utils import DistributedType, fsdp_utils
 
 from ._c.checked import a_path, absolute, is_url
 from ._c.errors import Error
@@ -58,7 +58,7 @@ from ._plain import (
     optimizer_state,
     run_export,
 )
-from ._redirect import Recorded, ours_loads, recorded_saves
+from ._redirect import Recorded, in_place, ours_loads, recorded_saves
 from ._registered import export_registered, put_together, taken_apart
 from ._torch.load import agreed, load
 
@@ -164,6 +164,7 @@ class Accelerator(accelerate.Accelerator):
             with (
                 _without(self, has_plain(place, "model_0"), has_plain(place, "optimizer_0")),
                 put_together(place, directory),
+                _without_base(self._has_shards()),
             ):
                 super().load_state(directory, load_kwargs, **more)
         tell_loaded(_step_of(place), place, began)
@@ -218,7 +219,7 @@ class Accelerator(accelerate.Accelerator):
         self, saves: Recorded, safe_serialization: bool, more: dict[str, Any]
     ) -> dict[str, Any]:
         """Let Accelerate write its small files.  Returns the tensors that it has not named."""
-        shards = self.distributed_type == DistributedType.FSDP
+        shards = self._has_shards()
         hooks = bool(self._save_model_state_pre_hook)  # they may write models in a way of their own
         states: dict[str, Any] = {}
         if not shards:
@@ -235,12 +236,16 @@ class Accelerator(accelerate.Accelerator):
             with (
                 _without(self, not shards and not hooks, not shards),
                 taken_apart(states, apart=not shards),
+                _without_base(shards),
                 _quiet(),
             ):
                 super().save_state(saves.place, safe_serialization, **more)
         finally:
             configuration.automatic_checkpoint_naming = naming
         return states
+
+    def _has_shards(self) -> bool:
+        return bool(self.distributed_type == DistributedType.FSDP)
 
     def _load_plain(self, place: str) -> None:
         for i, model in enumerate(self._models):
@@ -283,6 +288,33 @@ def _without(accelerator: Any, models: bool, optimizers: bool) -> Iterator[None]
         yield
     finally:
         accelerator._models, accelerator._optimizers = before
+
+
+@contextlib.contextmanager
+def _without_base(shards: bool) -> Iterator[None]:
+    """Inside, under FSDP, Accelerate neither saves nor loads the frozen base of models of PEFT: it
+    stays as it is."""
+    if not shards:
+        yield
+        return
+    home: Any = fsdp_utils
+    taken, given = home._get_model_state_dict, home._set_model_state_dict
+    base: dict[str, Any] = {}
+
+    def take(model: Any, *args: Any, **how: Any) -> dict[str, Any]:
+        state = taken(model, *args, **how)
+        trained = without_frozen(model, state)
+        base.update((name, state[name]) for name in state.keys() - trained.keys())
+        return trained
+
+    def give(model: Any, state_dict: dict[str, Any], *args: Any, **how: Any) -> Any:
+        return given(model, {**base, **state_dict}, *args, **how)
+
+    with (
+        in_place("_get_model_state_dict", take, home),
+        in_place("_set_model_state_dict", give, home),
+    ):
+        yield
 
 
 @contextlib.contextmanager

@@ -4,7 +4,7 @@
 import shutil
 
 import pytest
-from environments import TOP, flip
+from environments import LAUNCH_FSDP, TOP, flip
 
 import sidestep
 
@@ -128,6 +128,25 @@ def test_accelerate(transformers, of_accelerate, tmp_path):
     transformers.run(saved, tmp_path / "out", launcher=("-m", "sidestep.accelerate")).ok()
     assert ADAPTER | {"optimizer.bin"} <= names(tmp_path / "out")
     assert "model.safetensors" not in names(tmp_path / "out")
+
+
+def test_accelerate_with_fsdp(transformers, tmp_path):
+    """Killed and resumed; the base is not saved; stock's, which has it, is resumed."""
+    ours, theirs, how = tmp_path / "ours", tmp_path / "theirs", {"launcher": LAUNCH_FSDP}
+    name, more = "accelerate_train.py", ("fsdp=true", "peft=true")
+    whole = transformers.run(name, theirs, 6, "by=stock", *more, **how)
+    slow = {"SIDESTEP_WRITE_BYTES_PER_SECOND": "5000"}
+    ended = transformers.run(name, ours, 6, "kill=4", *more, **how, variables=slow)
+    assert ended.status != 0, whole.ok()
+    ended = transformers.run(name, ours, 6, "resume=auto", *more, **how)
+    assert_same_losses(ended, whole, 3)
+    found = sidestep.load_metadata(ours / "checkpoints" / "checkpoint_1").tensors
+    model = {one for one in found if one.startswith("model.")}
+    assert any("lora_A" in one for one in model) and any("modules_to_save" in one for one in model)
+    assert not any("base_layer" in one or "original_module" in one for one in model)
+    words = f"resume={theirs / 'checkpoints' / 'checkpoint_1'}", *more
+    ended = transformers.run(name, tmp_path / "other", 6, *words, **how)
+    assert_same_losses(ended, whole, 5)
 
 
 def assert_same_losses(ended, whole, step):
