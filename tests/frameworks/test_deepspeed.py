@@ -4,13 +4,21 @@
 import shutil
 
 import pytest
-from environments import flip
+from environments import Forks, find, flip
 
 import sidestep
 
 SLOW = {"SIDESTEP_WRITE_BYTES_PER_SECOND": "3000"}  # a save takes longer than the steps after it
 PROGRAM = "deepspeed_train.py"
 STAGES = {0: 1, 2: 2, 3: 2}  # of ZeRO, and the ranks
+
+
+@pytest.fixture(scope="module")
+def deepspeed():
+    """The environment, with one process that is forked for each start."""
+    forks = Forks(find("deepspeed"), "sidestep.deepspeed")
+    yield forks
+    forks.end()
 
 
 @pytest.fixture(scope="module", params=STAGES)
@@ -24,6 +32,10 @@ def stock(request, deepspeed, tmp_path_factory):
 
 def run(deepspeed, stage, directory, steps, *more, **how):
     return deepspeed.run(PROGRAM, stage, directory, steps, *more, ranks=STAGES[stage], **how)
+
+
+def export(saved, out):
+    find("deepspeed").run(saved, out, launcher=("-m", "sidestep.deepspeed")).ok()
 
 
 def assert_same_end(ended, whole, step):
@@ -55,7 +67,7 @@ def test_both_ways_with_stock(deepspeed, stock, tmp_path):
         path.name for path in saved.iterdir()
     }
     out = tmp_path / "theirs" / "global_step4"
-    deepspeed.run(saved, out, launcher=("-m", "sidestep.deepspeed")).ok()
+    export(saved, out)
     ended = run(deepspeed, stage, out.parent, 6, "by=stock")
     assert_same_end(ended, whole, 4)
 
@@ -91,6 +103,6 @@ def test_pipelines_and_mixtures_of_experts(deepspeed, tmp_path, kind):
     more = "tag=global_step4", *words
     assert_same_end(deepspeed.run(PROGRAM, 0, tmp_path / "mixed", 6, *more, **how), whole, 4)
     out = tmp_path / "theirs" / "global_step4"
-    deepspeed.run(ours / "global_step4", out, launcher=("-m", "sidestep.deepspeed")).ok()
+    export(ours / "global_step4", out)
     ended = deepspeed.run(PROGRAM, 0, out.parent, 6, "by=stock", *more, **how)
     assert_same_end(ended, whole, 4)

@@ -10,6 +10,7 @@ answers with a line that has the exit status.  As with torchrun, the ranks have 
 fails, and the others are ended.
 """
 
+import atexit
 import contextlib
 import gc
 import importlib
@@ -56,6 +57,7 @@ def run_program(words, output, modules):
     except BaseException:
         traceback.print_exc()
     Path(modules).write_text("\n".join(sys.modules))
+    atexit._run_exitfuncs()  # saves are waited for
     sys.stdout.flush()
     os._exit(status)
 
