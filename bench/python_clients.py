@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""python_clients.py [MIB] -- compares saves and loads of sidestep with those of stock torch through
-s3fs and s3torchconnector, on the store of bench/object_server.c. Prints the median of 3 runs, in
-seconds.
+"""python_clients.py [MIB [unsigned]] -- compares saves and loads of sidestep with those of stock
+torch through s3fs and s3torchconnector, on the store of bench/object_server.c. Prints the median of
+3 runs, in seconds. With "unsigned", no client makes a hash of what it sends: the profile says so.
 
     make && ninja -C build && tools/setup clients
     PYTHONPATH=python SIDESTEP_LIBRARY=$PWD/build/libsidestep.so.0 \\
@@ -16,6 +16,7 @@ import resource
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 import warnings
 
@@ -25,7 +26,7 @@ RUNS = 3
 TENSORS = 16
 
 
-def start_store():
+def start_store(config):
     process = subprocess.Popen(
         [ROOT / "build/bench/object-server"],
         stdin=subprocess.PIPE,
@@ -40,6 +41,7 @@ def start_store():
         AWS_REGION="us-east-1",
         AWS_ENDPOINT_URL_S3=endpoint,
         AWS_EC2_METADATA_DISABLED="true",
+        AWS_CONFIG_FILE=config,
         AWS_REQUEST_CHECKSUM_CALCULATION="when_required",
         AWS_RESPONSE_CHECKSUM_VALIDATION="when_required",
     )
@@ -96,11 +98,15 @@ def measure_all(mib):
     return found
 
 
-def main(mib="1024"):
+def main(mib="1024", signing=""):
     warnings.filterwarnings("ignore")
-    store = start_store()
+    config = tempfile.NamedTemporaryFile("w")
+    if signing == "unsigned":
+        config.write("[default]\ns3 =\n    payload_signing_enabled = false\n")
+    config.flush()
+    store = start_store(config.name)
     try:
-        print(f"{mib} MiB, load average {os.getloadavg()[0]:.0f}, {os.cpu_count()} processors")
+        print(f"{mib} MiB {signing}, load average {os.getloadavg()[0]:.0f}, {os.cpu_count()} processors")
         for (name, what), values in measure_all(int(mib)).items():
             times, used = (statistics.median(column) for column in zip(*values))
             print(f"{what} {name:17} {times:6.2f} s, {used:6.2f} s of a processor")
