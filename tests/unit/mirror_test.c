@@ -11,7 +11,6 @@
 #include "base/fault.h"
 #include "mirror/mirror.h"
 #include "support/flip.h"
-#include "support/object_sim.h"
 #include "support/one_rank.h"
 
 static char near[128], far[128];
@@ -511,81 +510,6 @@ TEST(every_call_may_fail)
         step = nth < 150 ? 3 : 31;
     }
     assert_true(failures > 30);
-}
-
-/* ---- to a simulated bucket */
-
-struct meeting {
-    unsigned seen, at;
-    enum object_fate fate;
-};
-
-static enum object_fate choose(void *context, int client UNUSED, const char *request UNUSED,
-                               const char *key UNUSED)
-{
-    struct meeting *meeting = context;
-
-    return __atomic_add_fetch(&meeting->seen, 1, __ATOMIC_SEQ_CST) == meeting->at ? meeting->fate
-                                                                                  : OBJECT_DONE;
-}
-
-static enum sidestep_status mirror_to(struct object_bucket *bucket)
-{
-    struct store *store = NULL;
-    struct mirror_look look = {.options = options, .clock = clock_system()};
-
-    sidestep_mirror_report_release(&report);
-    ASSERT_OK(object_store_new("runs", object_sim_client(bucket, 1), &store, &err));
-    look.near = (struct mirror_level){.root = near, .store = store_posix()};
-    look.far = (struct mirror_level){.root = "s3://runs/far", .store = store};
-    enum sidestep_status status = mirror_run(&look, &report, &err);
-    object_store_free(&store);
-    return status;
-}
-
-static bool is_in_bucket(struct object_bucket *bucket, uint64_t step)
-{
-    char key[64];
-    size_t length;
-
-    snprintf(key, sizeof(key), "far/step-%llu/.metadata", (unsigned long long)step);
-    return object_sim_bytes(bucket, key, &length) != NULL;
-}
-
-TEST(a_bucket_gets_whole_ones)
-{
-    static const enum object_fate fates[] = {OBJECT_LOST, OBJECT_REFUSED, OBJECT_LATE};
-    struct meeting meeting = {0};
-    struct object_bucket *bucket = object_sim_new(0, OBJECT_MIN_PART_BYTES);
-    uint64_t saved = 0;
-
-    object_sim_set_hook(bucket, choose, &meeting);
-    options.threads = 1;
-    keep.keep_last = 2;
-    options.retention = &keep;
-    for (size_t f = 0; f < ARRAY_LENGTH(fates); f++)
-        for (bool met = true; met;) {
-            save_step(series, ++saved);
-            meeting = (struct meeting){.at = meeting.at + 2, .fate = fates[f]};
-            enum sidestep_status status = mirror_to(bucket);
-            met = meeting.seen >= meeting.at;
-            if (status == SIDESTEP_OK && !is_in_bucket(bucket, saved))
-                fail_msg("request %u: it says OK, and it is not there", meeting.at);
-            unsigned at = meeting.at;
-            meeting.at = 0;
-            while (object_sim_late_count(bucket) != 0)
-                object_sim_land(bucket, 0);
-            object_sim_advance(bucket, OBJECT_DEAD_SECONDS + 1); /* sweeps wait for that */
-            if (mirror_to(bucket) != SIDESTEP_OK)
-                fail_msg("after request %u: %s", at, err.message);
-            if (!is_in_bucket(bucket, saved))
-                fail_msg("fate %zu of request %u: step %llu is not there: %s", f, at,
-                         (unsigned long long)saved,
-                         report.passed_count != 0 ? report.passed[0] : "");
-            assert_int_equal(report.mirrored_step, saved);
-            meeting.at = met ? at : 1;
-        }
-    object_sim_free(&bucket);
 }
 
 EACH_TEST(set_up, tear_down);
