@@ -194,7 +194,7 @@ TEST(test_tails_like_the_last)
 {
     static const int64_t lengths[] = {
         1, 1, 1, 0, 0, 12, 12, 4096, 1, (int64_t)5 << 30, (int64_t)5 << 30, 1};
-    static const uint8_t firsts[][8] = {"abcdefgh", "PK\7\bwxyz", "\0\0\0\0\0\0\0"};
+    static const uint8_t firsts[][9] = {"abcdefgh", "PK\7\bwxyz", "\0\0\0\0\0\0\0"};
     OWNED_BY(archive_tail_cache_release) struct archive_tail_cache last = {0};
     uint32_t crc = 1;
 
