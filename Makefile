@@ -31,6 +31,8 @@
 #:       ARCHITECTURES=aarch64  for ARM64
 #:   make check-wheel      that wheel in bare systems, SYSTEMS="debian-11 ubuntu-24.04 ...": minutes, as root
 #:       ARCHITECTURES=aarch64 SYSTEMS=debian-12-arm64  under qemu-user
+#:   make check-arm64-machine  copy-on-write, O_DIRECT and io_uring in an emulated machine for ARM64,
+#:                         with Linux 6.12 and PAGES="4k 16k": half an hour, as root
 #:   make deb              dist/*.deb, for the Debian that this machine runs
 #:   make check-deb        those, installed in a bare Debian 12, used and removed: minutes, as root
 #:   make install          to PREFIX=/usr/local, below DESTDIR if that is given
@@ -46,7 +48,7 @@ OPTIONS := $(if $(SAN),-Db_sanitize=$(SAN),$(if $(CI),--werror))
 # The job server is make's; ninja has its own.
 unexport MAKEFLAGS
 
-.PHONY: all check check-frameworks check-gpu check-objects check-source lint demo demo-mpi bench fuzz long combinations kills habits nfs hosts dist check-dist wheel check-wheel deb check-deb check-torch check-build environments install clean help
+.PHONY: all check check-frameworks check-gpu check-objects check-source lint demo demo-mpi bench fuzz long combinations kills habits nfs hosts dist check-dist wheel check-wheel check-arm64-machine deb check-deb check-torch check-build environments install clean help
 
 # NEEDS: the groups of tools/setup that a target needs beside those to build, so that an ordinary user
 # reads in one message all that is missing.
@@ -162,6 +164,11 @@ check-wheel: wheel
 	@tools/setup systems python $(if $(filter %-arm64,$(SYSTEMS)),emulator)
 	@tests/systems/run $(SYSTEMS)
 
+check-arm64-machine:
+	@tools/setup build check emulator arm64
+	@tests/arm64/run build-tests
+	@for pages in $(or $(PAGES),4k 16k); do tests/arm64/machine $$pages || exit 1; done
+
 deb:
 	@tools/setup deb
 	@tools/make-deb
@@ -176,7 +183,7 @@ install: all
 	@[ -n "$(DESTDIR)" ] || [ "$$(id -u)" != 0 ] || ldconfig
 
 clean:
-	rm -rf build build-address build-undefined build-thread build-fuzz build-wheel build-deb
+	rm -rf build build-address build-undefined build-thread build-fuzz build-wheel build-deb build-arm64
 	rm -f python/sidestep/_c/abi.py
 	rm -rf .mesonpy-* .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find python tests tools bench -name __pycache__ -prune -exec rm -rf {} +

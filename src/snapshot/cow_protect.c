@@ -184,7 +184,7 @@ void cow_unprotect(struct cow *cow, uint64_t begin, uint64_t end)
         failed = lift_registered(cow, begin, end);
     lock_acquire(&cow->shared.lock);
     if (failed == ENOENT)
-        report_lost_memory(cow, begin, end, "unmapped");
+        report_lost_memory(cow, begin, end, "unmapped, or taken by another user of userfaultfd,");
     else
         disable(cow, "lift protection", failed);
     lock_release(&cow->shared.lock);

@@ -19,7 +19,7 @@ TEST(private_memory_is_protected)
     add(memory + 64 + 3 * MIB + 64, 3 * MIB, 1, 0);
     for (int i = 0; i < 3; i++) {
         save_and_overwrite();
-        expect_cow(6 * MIB - 8192, "");
+        expect_cow(6 * MIB - 2 * (size_t)sysconf(_SC_PAGESIZE), "");
         assert_int_equal(job.info.copy_reason[0], 0);
         assert_int_equal(job.info.cow_bytes + job.info.copy_bytes, 6 * MIB);
         assert_true(job.info.faults != 0 || job.info.fault_bytes == 0);

@@ -9,12 +9,13 @@
 #include "snapshot/memory_reader.h"
 #include "support/unit.h"
 
-#define PAGE ((size_t)4096)
+#define PAGE ((size_t)sysconf(_SC_PAGESIZE))
+#define LARGEST_PAGE ((size_t)65536)
 #define PAGES 64u
 
 static struct memory_reader reader;
 static uint8_t *memory; /* PAGES pages, of which each word has its number */
-static uint8_t copy[PAGES * PAGE];
+static uint8_t copy[PAGES * LARGEST_PAGE];
 
 static void each_way(void (*check)(void))
 {
