@@ -87,6 +87,10 @@ static void errors_are_told(void)
 
 TEST(memory_that_is_gone_is_an_error)
 {
+    if (8 * PAGE > MEMORY_READER_BYTES) {
+        print_message("8 pages are more than a reader reads at once\n");
+        skip();
+    }
     each_way(errors_are_told);
 }
 
@@ -94,8 +98,8 @@ TEST(memory_that_was_never_touched_is_zero)
 {
     memory = mmap(NULL, PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     assert_true(memory != MAP_FAILED);
-    assert_int_equal(copy_range(0, 16 * PAGE), 0);
-    assert_int_equal(copy[0] | copy[16 * PAGE - 1], 0);
+    assert_int_equal(copy_range(0, MEMORY_READER_BYTES), 0);
+    assert_int_equal(copy[0] | copy[MEMORY_READER_BYTES - 1], 0);
     memory_reader_close(&reader);
     munmap(memory, PAGES * PAGE);
 }
