@@ -55,7 +55,10 @@ def test_another_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
     assert "is not libsidestep: it has no sidestep_version()" in message(monkeypatch, other)
 
 
-@pytest.mark.parametrize("version", ["0.0.9", "0.2.0", "1.1.0", "x"])
+MAJOR, MINOR, _ = (int(number) for number in abi.VERSION.split("."))
+
+
+@pytest.mark.parametrize("version", ["0.0.9", f"{MAJOR}.{MINOR + 1}.0", f"{MAJOR + 1}.1.0", "x"])
 def test_another_version(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: str) -> None:
     text = f'const char *sidestep_version(void) {{ return "{version}"; }}\n'
     other = compiled(tmp_path, "other", text)
@@ -64,9 +67,10 @@ def test_another_version(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, versio
 
 def test_an_older_build(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Another patch level would do, but what it lacks is named."""
-    text = 'const char *sidestep_version(void) { return "0.1.99"; }\n'
+    version = f"{MAJOR}.{MINOR}.99"
+    text = f'const char *sidestep_version(void) {{ return "{version}"; }}\n'
     other = compiled(tmp_path, "other", text)
-    assert "version 0.1.99 lacks sidestep_status_text()" in message(monkeypatch, other)
+    assert f"version {version} lacks sidestep_status_text()" in message(monkeypatch, other)
 
 
 def test_what_it_needs_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

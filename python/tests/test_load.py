@@ -25,7 +25,6 @@ from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 import sidestep
 from sidestep import Error, Reader, Status
 from sidestep._torch import load as _load
-from sidestep._torch import objects
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 
@@ -474,20 +473,6 @@ def test_objects_that_are_more_than_data(path: str, monkeypatch: pytest.MonkeyPa
     save(path + "2", {"o": Dangerous()})
     with pytest.raises(Error, match="exec"):
         loaded(path + "2", {"o": None})
-
-
-@pytest.mark.parametrize(
-    "message",
-    [
-        "Unsupported class a.B",
-        "Unsupported global: GLOBAL a.B was not an allowed global by default.",  # torch 2.5
-        "Trying to load unsupported GLOBAL a.B whose module",
-    ],
-)
-def test_the_class_in_a_message_of_torch(message: str) -> None:
-    assert objects._named_in(f"Weights only load failed. WeightsUnpickler error: {message}") == [
-        "a.B"
-    ]
 
 
 def _one_refuses(rank: int, path: str) -> tuple[str, float]:

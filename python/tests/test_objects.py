@@ -387,3 +387,17 @@ def test_broken_bytes_are_an_error_of_ours() -> None:
             refused += 1
     assert refused > 30
     assert math.isnan(decode("x", stored(math.nan)))
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Unsupported class a.B",
+        "Unsupported global: GLOBAL a.B was not an allowed global by default.",  # torch 2.5
+        "Trying to load unsupported GLOBAL a.B whose module",
+    ],
+)
+def test_the_class_in_a_message_of_torch(message: str) -> None:
+    assert _objects._named_in(f"Weights only load failed. WeightsUnpickler error: {message}") == [
+        "a.B"
+    ]

@@ -51,6 +51,20 @@ static int open_file(const struct event_log *log)
     return open_name(log->dir, log->name, O_WRONLY | O_CREAT | O_APPEND);
 }
 
+/* Has a kill cut the last line? */
+static bool ends_torn(const struct event_log *log)
+{
+    struct stat stat;
+    char last = '\n';
+    int fd = open_name(log->dir, log->name, O_RDONLY);
+
+    if (fd >= 0 && fstat(fd, &stat) == 0 && stat.st_size > 0)
+        (void)!pread(fd, &last, 1, stat.st_size - 1);
+    if (fd >= 0)
+        (void)close(fd);
+    return last != '\n';
+}
+
 static int open_series_dir(const char *root)
 {
     int at = open(root, O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -95,6 +109,7 @@ struct event_log *event_log_open(const char *root, const char *mirror, uint64_t 
     log->mirror = mirror != NULL ? memory_strdup(mirror) : NULL;
     log->dir = log->root != NULL && log->absolute != NULL ? open_series_dir(root) : -1;
     log->fd = log->dir >= 0 ? open_file(log) : -1;
+    log->is_torn = log->fd >= 0 && ends_torn(log);
     if (log->fd >= 0)
         return log;
     event_log_close(log);

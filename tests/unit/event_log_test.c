@@ -78,6 +78,26 @@ TEST(what_a_series_does_is_kept_beside_it)
     assert_non_null(strstr(text, "\"incarnation\":2"));
 }
 
+/* A kill between two pages of a write leaves a part of a line. */
+TEST(a_line_that_a_kill_has_cut_takes_no_other_along)
+{
+    make_root();
+    for (int whole = 0; whole < 2; whole++) {
+        FILE *file = fopen(path_of("events.rank-0"), "w");
+        assert_non_null(file);
+        fputs(whole ? LINE "\n" : "{\"event\":\"ope", file);
+        fclose(file);
+        struct event_log *log = event_log_open(scratch.path, NULL, 7, 0, 2);
+        assert_non_null(log);
+        event_log_write(log, LINE);
+        event_log_write(log, LINE);
+        event_log_close(log);
+        assert_string_equal(text_of("events.rank-0"), whole ? LINE "\n" LINE "\n" LINE "\n"
+                                                            : "{\"event\":\"ope\n" LINE "\n" LINE
+                                                              "\n");
+    }
+}
+
 TEST(its_size_is_bounded)
 {
     make_root();
