@@ -22,7 +22,7 @@ from torch_support import report, settle, warm
 
 WORK = [sys.executable, "-c", "while True: pass"]
 GOAL = 1 / 5
-SECONDS = 2  # a save ends in this time even if it gets little processor time
+SECONDS = 4  # a save ends in this time even if it gets little processor time
 
 
 class Trainer:

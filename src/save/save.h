@@ -76,8 +76,8 @@ struct sidestep_save {
         bool must_stop GUARDED_BY(&lock);    /* ... or must end at once */
         bool runner_ended GUARDED_BY(&lock); /* the runner has ended */
         bool is_polling GUARDED_BY(&lock);   /* a thread is asking storage for the outcome */
-        bool is_urgent GUARDED_BY(&lock);   /* it counts as waited for until the runner has ended */
-        bool is_reported GUARDED_BY(&lock); /* its end was reported to a caller */
+        bool is_urgent GUARDED_BY(&lock);    /* somebody waits, until turn_end_hurry() or the end */
+        bool is_reported GUARDED_BY(&lock);  /* its end was reported to a caller */
         enum sidestep_save_state state GUARDED_BY(&lock);
         struct sidestep_error err GUARDED_BY(&lock); /* set once ABORTED or UNKNOWN */
         struct sidestep_save_info info GUARDED_BY(&lock);

@@ -167,6 +167,7 @@ void save_run(struct sidestep_save *save)
 {
     THREAD_IS(RUNNER);
     run(save);
+    turn_end_hurry(save);
     recover_huge_pages(save);
     warm_pool(save);
 }

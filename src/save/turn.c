@@ -33,20 +33,31 @@ static bool wait_for_predecessor(struct sidestep_save *save)
     return starts;
 }
 
+/* Whoever has hurried ${save} waits for it no more.  ${ended}: nor can anybody do so later. */
+static void end_hurry(struct sidestep_save *save, bool ended)
+{
+    lock_acquire(&save->shared.lock);
+    bool hurried = save->shared.is_urgent;
+    save->shared.is_urgent = false;
+    save->shared.runner_ended = ended;
+    lock_wake_all(&save->shared.changed);
+    lock_release(&save->shared.lock);
+    if (hurried)
+        throttle_wait_end(&save->engine->throttle);
+}
+
+void turn_end_hurry(struct sidestep_save *save)
+{
+    end_hurry(save, false);
+}
+
 static void *runner_main(void *argument)
 {
     struct sidestep_save *save = argument;
 
     if (wait_for_predecessor(save))
         save->run(save);
-    lock_acquire(&save->shared.lock);
-    assert(!save->shared.runner_ended);
-    save->shared.runner_ended = true;
-    bool hurried = save->shared.is_urgent;
-    lock_wake_all(&save->shared.changed);
-    lock_release(&save->shared.lock);
-    if (hurried)
-        throttle_wait_end(&save->engine->throttle);
+    end_hurry(save, true);
     return NULL;
 }
 

@@ -73,6 +73,9 @@ void turn_release(struct turns *turns) ON_THREAD(CALLER);
 /* Start the runner of ${save}.  It waits, and then calls ${run}. */
 enum sidestep_status turn_start(struct sidestep_save *save, void (*run)(struct sidestep_save *save),
                                 struct sidestep_error *err);
+/* On the runner's thread: the save has ended, so nobody waits for it.  Optional work follows, until
+ * somebody waits for the thread. */
+void turn_end_hurry(struct sidestep_save *save);
 /* Let it begin when the save before it has ended, or, with ${cancel}, end at once.  Later calls are
  * no-ops. */
 void turn_begin(struct sidestep_save *save, bool cancel);
