@@ -84,6 +84,8 @@ static void learn_from_cow(struct snapshot_policy *policy, const struct snapshot
                            save->pool_bytes >= save->bytes - save->bytes / 16 ||
                            (policy->pool_is_warm && !snapshot_policy_can_trim_pool(policy));
     update_copy_ahead(policy, save->faults);
+    if (policy->requested != SIDESTEP_SNAPSHOT_AUTO) /* no save by copy follows */
+        return;
     policy->cow_cost_ns = save->stage_ns + save->fault_ns + trainer_share(save, save->cpu_ns);
     policy->copy_cost_ns =
         scale_to(save->bytes, copy_ns) + trainer_share(save, scale_to(save->bytes, copy_cpu_ns));

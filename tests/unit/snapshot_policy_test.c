@@ -54,6 +54,16 @@ TEST(a_copy_is_tried_where_all_processors_are_busy)
     assert_false(policy.pool_is_warm);
 }
 
+TEST(protection_that_was_asked_for_needs_no_pool_for_copies)
+{
+    struct snapshot_policy policy = {.requested = SIDESTEP_SNAPSHOT_COW, .has_cow_save = true};
+
+    for (int i = 0; i < 4; i++)
+        learn(&policy, cow_save(13, 500, true));
+    assert_int_equal(policy.copy_saves_left, 0);
+    assert_true(snapshot_policy_can_trim_pool(&policy));
+}
+
 TEST(protection_stays_where_it_costs_the_same)
 {
     struct snapshot_policy policy = {.has_cow_save = true};
