@@ -16,21 +16,9 @@ static bool was_held(struct sidestep_save *save) REQUIRES(&save->shared.lock)
 static void teach(struct sidestep_save *save) ON_THREAD(CALLER) REQUIRES(&save->shared.lock)
 {
     const struct sidestep_save_info *info = &save->shared.info;
-    bool by_cow = info->snapshot == SIDESTEP_SNAPSHOT_COW;
-    struct snapshot_measure measure = {
-        .snapshot = info->snapshot,
-        .bytes = by_cow ? info->cow_bytes : info->copy_bytes,
-        .stage_ns = info->device_bytes == 0 ? info->stage_ns : 0, /* else it submitted copies */
-        .faults = info->faults,
-        .fault_ns = info->fault_ns,
-        .pool_bytes = info->pool_bytes,
-        .cpu_ns = info->cpu_ns,
-        .cpu_wait_ns = info->cpu_wait_ns,
-        .warmed_pool = save->warmed_pool,
-    };
 
     if (save->teaches)
-        snapshot_policy_learn(&save->saver->snapshot_policy, &measure);
+        snapshot_policy_learn(&save->saver->snapshot_policy, info, save->warmed_pool);
     if (!was_held(save) && info->linked_bytes == 0)
         compression_policy_record_save(&save->saver->compression_policy, save->body_bytes,
                                        info->write_ns, info->stored_bytes != info->raw_bytes,

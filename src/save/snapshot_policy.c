@@ -62,10 +62,10 @@ static void update_copy_ahead(struct snapshot_policy *policy, uint64_t faults) O
         policy->copy_ahead_saves_left == 0 ? policy->saves_without_faults + 1 : 0;
 }
 
-/* What ${cpu_ns} of processor time in the background cost a trainer beside ${save}. */
-static uint64_t trainer_share(const struct snapshot_measure *save, uint64_t cpu_ns)
+/* What ${cpu_ns} of processor time in the background cost a trainer beside the save of ${info}. */
+static uint64_t trainer_share(const struct sidestep_save_info *info, uint64_t cpu_ns)
 {
-    return save->cpu_wait_ns > BUSY_WAIT_FACTOR * save->cpu_ns ? cpu_ns / thread_cpu_count() : 0;
+    return info->cpu_wait_ns > BUSY_WAIT_FACTOR * info->cpu_ns ? cpu_ns / thread_cpu_count() : 0;
 }
 
 static uint64_t scale_to(uint64_t bytes, uint64_t per_gib)
@@ -73,22 +73,29 @@ static uint64_t scale_to(uint64_t bytes, uint64_t per_gib)
     return (uint64_t)((double)bytes / (double)GIB * (double)per_gib);
 }
 
-static void learn_from_cow(struct snapshot_policy *policy, const struct snapshot_measure *save)
-    ON_THREAD(CALLER)
+static uint64_t scale_to_gib(uint64_t ns, uint64_t bytes)
+{
+    return (uint64_t)((double)ns / (double)bytes * (double)GIB);
+}
+
+static void learn_from_cow(struct snapshot_policy *policy, const struct sidestep_save_info *info,
+                           bool warmed_pool) ON_THREAD(CALLER)
 {
     bool known = policy->copy_ns_per_gib != 0;
+    uint64_t bytes = info->cow_bytes;
     uint64_t copy_ns = known ? policy->copy_ns_per_gib : DEFAULT_COPY_NS_PER_GIB;
     uint64_t copy_cpu_ns = known ? policy->copy_cpu_ns_per_gib : DEFAULT_COPY_CPU_NS_PER_GIB;
+    /* With devices it is mostly the time of submitting copies. */
+    uint64_t protect_ns = info->device_bytes == 0 ? info->stage_ns : 0;
 
-    policy->pool_is_warm = save->warmed_pool ||
-                           save->pool_bytes >= save->bytes - save->bytes / 16 ||
+    policy->pool_is_warm = warmed_pool || info->pool_bytes >= bytes - bytes / 16 ||
                            (policy->pool_is_warm && !snapshot_policy_can_trim_pool(policy));
-    update_copy_ahead(policy, save->faults);
+    update_copy_ahead(policy, info->faults);
     if (policy->requested != SIDESTEP_SNAPSHOT_AUTO) /* no save by copy follows */
         return;
-    policy->cow_cost_ns = save->stage_ns + save->fault_ns + trainer_share(save, save->cpu_ns);
+    policy->cow_cost_ns = protect_ns + info->fault_ns + trainer_share(info, info->cpu_ns);
     policy->copy_cost_ns =
-        scale_to(save->bytes, copy_ns) + trainer_share(save, scale_to(save->bytes, copy_cpu_ns));
+        scale_to(bytes, copy_ns) + trainer_share(info, scale_to(bytes, copy_cpu_ns));
     if (policy->cow_cost_ns <= policy->copy_cost_ns + TOLERANCE_NS)
         policy->copy_saves_left = policy->last_backoff = 0;
     else if (policy->copy_saves_left == 0) { /* else this save only touched the pool */
@@ -97,15 +104,14 @@ static void learn_from_cow(struct snapshot_policy *policy, const struct snapshot
     }
 }
 
-void snapshot_policy_learn(struct snapshot_policy *policy, const struct snapshot_measure *save)
+void snapshot_policy_learn(struct snapshot_policy *policy, const struct sidestep_save_info *info,
+                           bool warmed_pool)
 {
-    if (save->snapshot == SIDESTEP_SNAPSHOT_COW)
-        learn_from_cow(policy, save);
-    else if (save->bytes >= MIN_MEASURED_BYTES) {
-        policy->copy_ns_per_gib =
-            (uint64_t)((double)save->stage_ns / (double)save->bytes * (double)GIB);
-        policy->copy_cpu_ns_per_gib =
-            (uint64_t)((double)save->cpu_ns / (double)save->bytes * (double)GIB);
+    if (info->snapshot == SIDESTEP_SNAPSHOT_COW)
+        learn_from_cow(policy, info, warmed_pool);
+    else if (info->copy_bytes >= MIN_MEASURED_BYTES) {
+        policy->copy_ns_per_gib = scale_to_gib(info->stage_ns, info->copy_bytes);
+        policy->copy_cpu_ns_per_gib = scale_to_gib(info->cpu_ns, info->copy_bytes);
     }
 }
 

@@ -55,20 +55,10 @@ struct snapshot_policy {
 void snapshot_policy_open(struct snapshot_policy *policy) ON_THREAD(CALLER);
 /* May the next save use cow? */
 bool snapshot_policy_can_use_cow(struct snapshot_policy *policy) ON_THREAD(CALLER);
-/* What a save that has ended measured. */
-struct snapshot_measure {
-    enum sidestep_snapshot snapshot;
-    uint64_t bytes;    /* protected, or copied in the call */
-    uint64_t stage_ns; /* in the call */
-    uint64_t faults;   /* as in struct sidestep_save_info, down to cpu_wait_ns */
-    uint64_t fault_ns;
-    uint64_t pool_bytes;
-    uint64_t cpu_ns;
-    uint64_t cpu_wait_ns;
-    bool warmed_pool; /* it has touched the whole pool */
-};
-void snapshot_policy_learn(struct snapshot_policy *policy, const struct snapshot_measure *save)
-    ON_THREAD(CALLER);
+/* Learn from a save that has ended, with ${info}.  ${warmed_pool}: it has touched the whole pool.
+ */
+void snapshot_policy_learn(struct snapshot_policy *policy, const struct sidestep_save_info *info,
+                           bool warmed_pool) ON_THREAD(CALLER);
 /*
  * Return the cow to protect ${image} with, prepared for a pool of ${pool_bytes}; NULL: copy.
  * ${reason}: why all or some is copied, or "".

@@ -497,6 +497,15 @@ void object_sim_free(struct object_bucket **bucket)
     *bucket = NULL;
 }
 
+enum object_fate object_sim_meet(void *context, int client UNUSED, const char *request UNUSED,
+                                 const char *key UNUSED)
+{
+    struct object_meeting *meeting = context;
+
+    return __atomic_add_fetch(&meeting->seen, 1, __ATOMIC_SEQ_CST) == meeting->at ? meeting->fate
+                                                                                  : OBJECT_DONE;
+}
+
 void object_sim_set_hook(struct object_bucket *bucket, object_hook *hook, void *context)
 {
     bucket->hook = hook;

@@ -39,6 +39,13 @@ enum object_fate {
 typedef enum object_fate object_hook(void *context, int client, const char *request,
                                      const char *key);
 
+/* A hook whose context this is: request number ${at} meets ${fate}, all others nothing. */
+struct object_meeting {
+    unsigned seen, at;
+    enum object_fate fate;
+};
+object_hook object_sim_meet;
+
 /* NULL: out of memory. Parts but the last must have ${min_part_bytes}; 0: any. */
 struct object_bucket *object_sim_new(unsigned flags, size_t min_part_bytes);
 void object_sim_free(struct object_bucket **bucket);

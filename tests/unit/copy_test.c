@@ -373,20 +373,6 @@ TEST(a_full_disk_says_how_much_is_needed)
 
 /* ---- simulated buckets */
 
-struct meeting {
-    unsigned seen, at;
-    enum object_fate fate;
-};
-
-static enum object_fate choose(void *context, int client UNUSED, const char *request UNUSED,
-                               const char *key UNUSED)
-{
-    struct meeting *meeting = context;
-
-    return __atomic_add_fetch(&meeting->seen, 1, __ATOMIC_SEQ_CST) == meeting->at ? meeting->fate
-                                                                                  : OBJECT_DONE;
-}
-
 static enum sidestep_status copy_between(struct object_bucket *from, const char *a,
                                          struct object_bucket *to, const char *b)
 {
@@ -431,10 +417,10 @@ TEST(each_request_meets_each_fate)
     for (size_t f = 0; f < ARRAY_LENGTH(fates); f++)
         for (unsigned at = 1;; at += 2) {
             struct object_bucket *bucket = object_sim_new(0, OBJECT_MIN_PART_BYTES);
-            struct meeting meeting = {.at = at, .fate = fates[f]};
+            struct object_meeting meeting = {.at = at, .fate = fates[f]};
             char name[64];
             snprintf(name, sizeof(name), "fate %zu of request %u", f, at);
-            object_sim_set_hook(bucket, choose, &meeting);
+            object_sim_set_hook(bucket, object_sim_meet, &meeting);
             enum sidestep_status status = copy_between(NULL, source, bucket, "s3://runs/copy");
             bool ends = meeting.seen < at;
             meeting.at = 0;

@@ -29,20 +29,6 @@ static int tear_down(void **test UNUSED)
     return sidestep_series_close(&series, NULL) == SIDESTEP_OK ? one_rank_end() : -1;
 }
 
-struct meeting {
-    unsigned seen, at;
-    enum object_fate fate;
-};
-
-static enum object_fate choose(void *context, int client UNUSED, const char *request UNUSED,
-                               const char *key UNUSED)
-{
-    struct meeting *meeting = context;
-
-    return __atomic_add_fetch(&meeting->seen, 1, __ATOMIC_SEQ_CST) == meeting->at ? meeting->fate
-                                                                                  : OBJECT_DONE;
-}
-
 static enum sidestep_status mirror_to(struct object_bucket *bucket)
 {
     struct store *store = NULL;
@@ -77,18 +63,18 @@ static bool is_in_bucket(struct object_bucket *bucket, uint64_t step)
 TEST(a_bucket_gets_whole_ones)
 {
     static const enum object_fate fates[] = {OBJECT_LOST, OBJECT_REFUSED, OBJECT_LATE};
-    struct meeting meeting = {0};
+    struct object_meeting meeting = {0};
     struct object_bucket *bucket = object_sim_new(0, OBJECT_MIN_PART_BYTES);
     uint64_t saved = 0;
 
-    object_sim_set_hook(bucket, choose, &meeting);
+    object_sim_set_hook(bucket, object_sim_meet, &meeting);
     options.threads = 1;
     keep.keep_last = 2;
     options.retention = &keep;
     for (size_t f = 0; f < ARRAY_LENGTH(fates); f++)
         for (bool met = true; met;) {
             save_step(series, ++saved);
-            meeting = (struct meeting){.at = meeting.at + 2, .fate = fates[f]};
+            meeting = (struct object_meeting){.at = meeting.at + 2, .fate = fates[f]};
             enum sidestep_status status = mirror_to(bucket);
             met = meeting.seen >= meeting.at;
             if (status == SIDESTEP_OK && !is_in_bucket(bucket, saved))

@@ -9,30 +9,32 @@
 
 /* Times of a GiB on pages of 4 KiB, and on huge pages.  The trainer's share of the processor time
  * is the same on any number of processors. */
-static struct snapshot_measure cow_save(uint64_t stage_ms, uint64_t share_ms, bool busy)
+static struct sidestep_save_info cow_save(uint64_t stage_ms, uint64_t share_ms, bool busy)
 {
     uint64_t cpu_ns = share_ms * MS * thread_cpu_count();
 
-    return (struct snapshot_measure){.snapshot = SIDESTEP_SNAPSHOT_COW,
-                                     .bytes = GIB,
-                                     .stage_ns = stage_ms * MS,
-                                     .pool_bytes = 16u << 20,
-                                     .cpu_ns = cpu_ns,
-                                     .cpu_wait_ns = busy ? 10 * cpu_ns : cpu_ns / 10};
+    return (struct sidestep_save_info){.snapshot = SIDESTEP_SNAPSHOT_COW,
+                                       .cow_bytes = GIB,
+                                       .stage_ns = stage_ms * MS,
+                                       .pool_bytes = 16u << 20,
+                                       .cpu_ns = cpu_ns,
+                                       .cpu_wait_ns = busy ? 10 * cpu_ns : cpu_ns / 10};
 }
 
-static struct snapshot_measure copy_save(void)
+static struct sidestep_save_info copy_save(void)
 {
-    struct snapshot_measure save = cow_save(55, 35, true);
+    struct sidestep_save_info save = cow_save(55, 35, true);
 
     save.snapshot = SIDESTEP_SNAPSHOT_COPY;
+    save.cow_bytes = 0;
+    save.copy_bytes = GIB;
     return save;
 }
 
-static void learn(struct snapshot_policy *policy, struct snapshot_measure save)
+static void learn(struct snapshot_policy *policy, struct sidestep_save_info save)
 {
     THREAD_IS(CALLER);
-    snapshot_policy_learn(policy, &save);
+    snapshot_policy_learn(policy, &save, false);
 }
 
 TEST(protection_stays_where_a_processor_is_idle)
@@ -78,7 +80,7 @@ TEST(protection_stays_where_it_costs_the_same)
 TEST(writes_that_wait_count_on_idle_processors_too)
 {
     struct snapshot_policy policy = {.has_cow_save = true};
-    struct snapshot_measure save = cow_save(13, 135, false);
+    struct sidestep_save_info save = cow_save(13, 135, false);
 
     save.fault_ns = 300 * MS;
     save.faults = 1000;
@@ -89,14 +91,14 @@ TEST(writes_that_wait_count_on_idle_processors_too)
 TEST(a_save_that_touches_the_pool_does_not_prolong_the_copies)
 {
     struct snapshot_policy policy = {.has_cow_save = true};
-    struct snapshot_measure save = cow_save(13, 135, true);
+    struct sidestep_save_info save = cow_save(13, 135, true);
 
     learn(&policy, copy_save());
     learn(&policy, save);
     assert_int_equal(policy.copy_saves_left, 2);
     assert_false(policy.pool_is_warm);
-    save.warmed_pool = true;
-    learn(&policy, save);
+    THREAD_IS(CALLER);
+    snapshot_policy_learn(&policy, &save, true);
     assert_int_equal(policy.copy_saves_left, 2);
     assert_true(policy.pool_is_warm);
     assert_false(snapshot_policy_can_trim_pool(&policy)); /* the copies need it */
@@ -128,9 +130,9 @@ TEST(protection_is_tried_again_rarely_and_comes_back)
 TEST(small_copies_are_not_measured)
 {
     struct snapshot_policy policy = {0};
-    struct snapshot_measure save = copy_save();
+    struct sidestep_save_info save = copy_save();
 
-    save.bytes = 1 << 20;
+    save.copy_bytes = 1 << 20;
     learn(&policy, save);
     assert_int_equal(policy.copy_ns_per_gib, 0);
 }
