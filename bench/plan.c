@@ -82,7 +82,8 @@ static double plan_anew(struct plan_bench *p)
         p->starts[r] = p->tables[r].bytes;
         p->lengths[r] = p->tables[r].length;
     }
-    bench_check(save_plan_build(p->starts, p->lengths, p->ranks, &p->plans, p->sizes, &err), &err);
+    bench_check(save_plan_build(p->starts, p->lengths, p->ranks, NULL, &p->plans, p->sizes, &err),
+                &err);
     bench_check(save_plan_decode(p->plans.bytes, p->sizes[0], p->states[0], &p->plan, &err), &err);
     bench_check(image_build(&p->image, &p->plan, p->states[0], &err), &err);
     bench_check(image_bind(&p->image, &p->plan, p->states[0], &err), &err);

@@ -281,8 +281,9 @@ struct sidestep_path_item {
  * Two entries of one state may have the same name if their boxes differ (a rank with several
  * shards of a tensor).  If several ranks list a tensor with the same box, it is saved once: by
  * the lowest rank.  With SIDESTEP_TENSOR_REPLICATED on all of them, the rank with the least to
- * write saves it, and several ranks save parts of a large tensor.  Nothing compares their values:
- * the caller, which knows what its ranks have, gives values that differ names that differ.
+ * write saves it, on the host with the least, and several ranks save parts of a large tensor.
+ * Nothing compares their values: the caller, which knows what its ranks have, gives values that
+ * differ names that differ.
  */
 struct sidestep_tensor {
     size_t struct_size;

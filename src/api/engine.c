@@ -34,6 +34,7 @@ static void engine_shut(struct sidestep_engine *engine)
     devices_close(&engine->devices);
     saver_free(engine);
     events_close(&engine->events);
+    sight_hosts_release(&engine->hosts);
     engine_release(engine);
 }
 
@@ -133,9 +134,9 @@ enum sidestep_status sidestep_engine_open(struct sidestep_engine **out,
         status = engine_open_local(engine, options, err);
         status = comm_agree_all(&engine->comm, status, err);
         if (status == SIDESTEP_OK)
-            status = sight_count_here_all(&engine->comm, &engine->ranks_here, err);
+            status = sight_find_hosts_all(&engine->comm, &engine->hosts, err);
         if (status == SIDESTEP_OK)
-            engine->saver->snapshot_policy.ranks_here = engine->ranks_here;
+            engine->saver->snapshot_policy.ranks_here = engine->hosts.ranks_here;
     }
     if (status != SIDESTEP_OK) {
         engine_shut(engine);

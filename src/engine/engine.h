@@ -50,9 +50,9 @@ struct sidestep_engine {
     struct throttle throttle;
     uint64_t timeout_ms;
     struct workers *stagers;
-    struct workers *writers; /* all of them encode */
-    uint32_t ranks_here;     /* on this host, this one included */
-    unsigned write_threads;  /* of these, and the caller: those that write without compression */
+    struct workers *writers;  /* all of them encode */
+    struct sight_hosts hosts; /* of the ranks */
+    unsigned write_threads;   /* of these, and the caller: those that write without compression */
     struct events events;
 
     /* Touched only by the thread that calls collective functions, and, while a save is being

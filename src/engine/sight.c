@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* sight.c -- agrees on whether all ranks see what rank 0 made; see sight.h. */
+/* sight.c -- agrees on whether all ranks see what rank 0 made, and finds their hosts; see sight.h.
+ */
 #include "engine/sight.h"
 
 #include <assert.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include <xxhash.h>
@@ -115,24 +117,61 @@ enum sidestep_status sight_agree_all(struct comm *comm, bool sees, const char *p
     return comm_agree_all(comm, status, err);
 }
 
-enum sidestep_status sight_count_here_all(struct comm *comm, uint32_t *count,
+/* ---- hosts */
+
+void sight_hosts_release(struct sight_hosts *hosts)
+{
+    free(hosts->of_rank);
+    *hosts = (struct sight_hosts){0};
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    const uint64_t *x = a, *y = b;
+
+    return *x < *y ? -1 : *x > *y;
+}
+
+/* Number the hosts in the order of the hashes of their names, ${names} (of each rank), and find the
+ * number of each rank.  ${sorted}: for as many. */
+static void number_hosts(const uint64_t *names, uint64_t *sorted, uint32_t ranks,
+                         struct sight_hosts *hosts)
+{
+    memcpy(sorted, names, ranks * sizeof(*sorted));
+    qsort(sorted, ranks, sizeof(*sorted), compare_names);
+    hosts->count = 0;
+    for (uint32_t i = 0; i < ranks; i++)
+        if (i == 0 || sorted[i] != sorted[hosts->count - 1])
+            sorted[hosts->count++] = sorted[i];
+    for (uint32_t rank = 0; hosts->of_rank != NULL && rank < ranks; rank++) {
+        const uint64_t *found =
+            bsearch(&names[rank], sorted, hosts->count, sizeof(*sorted), compare_names);
+        hosts->of_rank[rank] = (uint32_t)(found - sorted);
+    }
+}
+
+enum sidestep_status sight_find_hosts_all(struct comm *comm, struct sight_hosts *hosts,
                                           struct sidestep_error *err)
 {
-    OWNED uint64_t *hosts = memory_new((size_t)comm->size, sizeof(*hosts));
+    uint32_t ranks = (uint32_t)comm->size;
+    OWNED uint64_t *names = memory_new((size_t)2 * ranks, sizeof(*names));
     char name[64] = "";
 
-    *count = 1;
-    if (comm->size == 1)
+    *hosts = (struct sight_hosts){.ranks_here = 1, .count = 1};
+    if (ranks == 1)
         return SIDESTEP_OK;
+    if (comm->rank == 0)
+        hosts->of_rank = memory_new(ranks, sizeof(*hosts->of_rank));
+    bool has_memory = names != NULL && (comm->rank != 0 || hosts->of_rank != NULL);
     TRY(comm_agree_all(
-        comm, hosts != NULL ? SIDESTEP_OK : FAIL_NOMEM(err, (size_t)comm->size * sizeof(*hosts)),
-        err));
+        comm, has_memory ? SIDESTEP_OK : FAIL_NOMEM(err, (size_t)2 * ranks * sizeof(*names)), err));
     (void)gethostname(name, sizeof(name) - 1);
     uint64_t mine = XXH3_64bits(name, strlen(name)) | 1; /* 0: a rank that has not said its own */
-    hosts[comm->rank] = mine;
-    TRY(comm_reduce_max_all(comm, hosts, (size_t)comm->size, err));
-    *count = 0;
-    for (int32_t i = 0; i < comm->size; i++)
-        *count += hosts[i] == mine;
+    names[comm->rank] = mine;
+    TRY(comm_reduce_max_all(comm, names, ranks, err));
+    hosts->ranks_here = 0;
+    for (uint32_t i = 0; i < ranks; i++)
+        hosts->ranks_here += names[i] == mine;
+    number_hosts(names, names + ranks, ranks, hosts);
     return SIDESTEP_OK;
 }

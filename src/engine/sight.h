@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * sight.h -- checks that all ranks see what rank 0 has just made on storage, and counts the ranks
- * of a host.
+ * sight.h -- checks that all ranks see what rank 0 has just made on storage, and finds out which
+ * ranks are on one host.
  *
  * A path may lead to a disk of its own on each host. Then the votes of some ranks would never come,
  * or each host would keep a part of a checkpoint. So each rank looks for what rank 0 has just made,
@@ -22,9 +22,15 @@
 enum sidestep_status sight_agree_all(struct comm *comm, bool sees, const char *path,
                                      struct sidestep_error *err);
 
-/* The number of ranks on this rank's host, this one included.  Hosts are told apart by their names.
- * It takes two all-reduces. */
-enum sidestep_status sight_count_here_all(struct comm *comm, uint32_t *count,
+/* The hosts of the ranks.  They are told apart by their names. */
+struct sight_hosts {
+    uint32_t ranks_here; /* on this rank's host, this one included */
+    uint32_t count;
+    uint32_t *of_rank; /* rank 0, of several: the number of each rank's host, below ${count} */
+};
+void sight_hosts_release(struct sight_hosts *hosts);
+/* It takes two all-reduces. */
+enum sidestep_status sight_find_hosts_all(struct comm *comm, struct sight_hosts *hosts,
                                           struct sidestep_error *err);
 
 #endif

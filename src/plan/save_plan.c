@@ -17,6 +17,7 @@
 #include "model/model.h"
 #include "plan/save_plan_encoding.h"
 #include "plan/save_plan_table.h"
+#include "plan/shares.h"
 #include "plan/tiling.h"
 
 /* A box that several ranks have and declare replicated: claims[0 .. count). */
@@ -27,19 +28,15 @@ struct shared_box {
     size_t order; /* in which the boxes were found, so that the sort is unambiguous */
 };
 
-/* A rank that might write a shared box. */
-struct candidate {
-    uint64_t load; /* bytes that it writes so far */
-    struct plan_claim *claim;
-};
-
 struct builder {
     struct plan_tables *tables;
-    struct arena arena; /* for all below */
-    uint64_t *load;     /* per rank: bytes that it writes so far */
-    struct box *boxes;  /* distinct boxes of the current tensor */
-    size_t *box_claims; /* the first claim of each of them */
-    struct candidate *candidates;
+    const uint32_t *hosts; /* per rank: the number of its host; NULL: all are on one */
+    struct arena arena;    /* for all below */
+    uint64_t *load;        /* per rank: bytes that it writes so far */
+    uint64_t *host_load;   /* per host: bytes that its ranks write so far */
+    struct box *boxes;     /* distinct boxes of the current tensor */
+    size_t *box_claims;    /* the first claim of each of them */
+    struct share *shares;  /* of the ranks that might write the current shared box */
     struct shared_box *shared;
     size_t shared_count;
 };
@@ -58,12 +55,13 @@ static enum sidestep_status builder_init(struct builder *b, struct sidestep_erro
     for (size_t i = 0; i < tables->name_count; i++)
         claims = max_u64(claims, tables->names[i].claim_count);
     b->load = arena_new(&b->arena, tables->world_size, sizeof(*b->load));
+    b->host_load = arena_new(&b->arena, tables->world_size, sizeof(*b->host_load));
     b->boxes = arena_new(&b->arena, claims, sizeof(*b->boxes));
     b->box_claims = arena_new(&b->arena, claims + 1, sizeof(*b->box_claims));
-    b->candidates = arena_new(&b->arena, claims, sizeof(*b->candidates));
+    b->shares = arena_new(&b->arena, claims, sizeof(*b->shares));
     b->shared = arena_new(&b->arena, tables->count / 2, sizeof(*b->shared));
-    if (b->load == NULL || b->boxes == NULL || b->box_claims == NULL || b->candidates == NULL ||
-        b->shared == NULL)
+    if (b->load == NULL || b->host_load == NULL || b->boxes == NULL || b->box_claims == NULL ||
+        b->shares == NULL || b->shared == NULL)
         return FAIL_NOMEM(err, tables->count / 2 * sizeof(*b->shared));
     return SIDESTEP_OK;
 }
@@ -162,10 +160,21 @@ static enum sidestep_status check_tiling(const struct builder *b, const struct p
     return SIDESTEP_OK;
 }
 
+static uint32_t host_of(const struct builder *b, uint32_t rank)
+{
+    return b->hosts != NULL ? b->hosts[rank] : 0;
+}
+
+static void add_load(struct builder *b, uint32_t rank, uint64_t bytes)
+{
+    b->load[rank] += bytes;
+    b->host_load[host_of(b, rank)] += bytes;
+}
+
 static void assign_whole(struct builder *b, struct plan_claim *claim, uint64_t bytes)
 {
     claim->part = &claim->box;
-    b->load[claim->rank] += bytes;
+    add_load(b, claim->rank, bytes);
 }
 
 static bool is_replicated(struct plan_claim *const *claims, size_t count)
@@ -226,22 +235,6 @@ static int compare_shared(const void *a, const void *b)
     return x->order < y->order ? -1 : x->order > y->order;
 }
 
-static int compare_candidates_by_load(const void *a, const void *b)
-{
-    const struct candidate *x = a, *y = b;
-
-    if (x->load != y->load)
-        return x->load < y->load ? -1 : 1;
-    return x->claim->rank < y->claim->rank ? -1 : x->claim->rank > y->claim->rank;
-}
-
-static int compare_candidates_by_rank(const void *a, const void *b)
-{
-    const struct candidate *x = a, *y = b;
-
-    return x->claim->rank < y->claim->rank ? -1 : x->claim->rank > y->claim->rank;
-}
-
 /* The outermost dimension with several rows.  If a box is cut there, each part is contiguous. */
 static uint32_t row_dimension(const struct box *box)
 {
@@ -252,19 +245,28 @@ static uint32_t row_dimension(const struct box *box)
     return d;
 }
 
-/* The number of parts, of at least PLAN_SPLIT_BYTES / 2 each, in which a shared box is written. */
-static size_t part_count(const struct shared_box *shared)
+/* How a shared box is cut. */
+struct cut {
+    uint32_t d; /* the dimension of the rows */
+    uint64_t rows;
+    uint64_t row_bytes;
+    uint64_t min_rows; /* of a part: PLAN_SPLIT_BYTES / 2 */
+    size_t parts;      /* at most */
+};
+
+/* The parts have at least PLAN_SPLIT_BYTES / 2 each. */
+static struct cut find_cut(const struct shared_box *shared)
 {
     const struct box *box = &shared->claims[0]->box;
-    uint32_t d = row_dimension(box);
+    struct cut cut = {.d = row_dimension(box), .parts = 1};
 
-    if (shared->bytes <= PLAN_SPLIT_BYTES || d == box->ndim)
-        return 1;
-    uint64_t rows = (uint64_t)box->lengths[d], row_bytes = shared->bytes / rows;
-    uint64_t min_rows = (PLAN_SPLIT_BYTES / 2 + row_bytes - 1) / row_bytes;
-    uint64_t parts = rows / min_rows;
-
-    return parts < 1 ? 1 : parts < shared->count ? (size_t)parts : shared->count;
+    if (shared->bytes <= PLAN_SPLIT_BYTES || cut.d == box->ndim)
+        return cut;
+    cut.rows = (uint64_t)box->lengths[cut.d];
+    cut.row_bytes = shared->bytes / cut.rows;
+    cut.min_rows = (PLAN_SPLIT_BYTES / 2 + cut.row_bytes - 1) / cut.row_bytes;
+    cut.parts = (size_t)max_u64(1, min_u64(cut.rows / cut.min_rows, shared->count));
+    return cut;
 }
 
 /* Assign rows [begin, begin + rows) of its box to ${claim}. */
@@ -284,35 +286,80 @@ static enum sidestep_status assign_rows(struct builder *b, struct plan_claim *cl
     lengths[d] = rows;
     *part = (struct box){claim->box.ndim, offsets, lengths};
     claim->part = part;
-    b->load[claim->rank] += (uint64_t)rows * row_bytes;
+    add_load(b, claim->rank, (uint64_t)rows * row_bytes);
     return SIDESTEP_OK;
 }
 
-/* Split a shared box into equal parts.  Assign them, in the order of the ranks, to the ${parts}
- * candidates with the fewest bytes. */
-static enum sidestep_status split(struct builder *b, const struct shared_box *shared, size_t parts,
-                                  struct sidestep_error *err)
+/* Divide a shared box among its ranks, and put those that write a part first, in their order.
+ * Returns how many these are. */
+static size_t choose_writers(struct builder *b, const struct shared_box *shared,
+                             const struct cut *cut)
 {
-    const struct box *box = &shared->claims[0]->box;
-    uint32_t d = row_dimension(box);
-    int64_t rows = box->lengths[d] / (int64_t)parts, extra = box->lengths[d] % (int64_t)parts;
-    uint64_t row_bytes = shared->bytes / (uint64_t)box->lengths[d];
+    size_t writers = 0;
+
+    for (size_t i = 0; i < shared->count; i++) {
+        uint32_t rank = shared->claims[i]->rank, host = host_of(b, rank);
+        b->shares[i] = (struct share){
+            .index = i, .host = host, .host_load = b->host_load[host], .load = b->load[rank]};
+    }
+    shares_divide(b->shares, shared->count, shared->bytes);
+    for (size_t i = 0; i < shared->count; i++)
+        writers += b->shares[i].bytes >= 1;
+    writers = (size_t)max_u64(1, min_u64(writers, cut->parts));
+    shares_choose(b->shares, shared->count, writers);
+    return writers;
+}
+
+/* What a writer's share has above the least that a part has. */
+static double above_least(const struct share *share, const struct cut *cut)
+{
+    double least = (double)(cut->min_rows * cut->row_bytes);
+
+    return share->bytes > least ? share->bytes - least : 0;
+}
+
+/* Split a shared box by rows, in the order of the ranks, so that loads become as equal as parts of
+ * at least ${cut->min_rows} allow. */
+static enum sidestep_status split(struct builder *b, const struct shared_box *shared,
+                                  const struct cut *cut, struct sidestep_error *err)
+{
+    size_t writers = choose_writers(b, shared, cut);
+    uint64_t spare = cut->rows - writers * cut->min_rows, left = spare;
+    double above = 0;
     int64_t begin = 0;
 
-    for (size_t i = 0; i < shared->count; i++)
-        b->candidates[i] = (struct candidate){b->load[shared->claims[i]->rank], shared->claims[i]};
-    if (parts < shared->count) {
-        qsort(b->candidates, shared->count, sizeof(*b->candidates), compare_candidates_by_load);
-        qsort(b->candidates, parts, sizeof(*b->candidates), compare_candidates_by_rank);
+    if (writers == 1) {
+        assign_whole(b, shared->claims[b->shares[0].index], shared->bytes);
+        return SIDESTEP_OK;
     }
-    for (size_t i = 0; i < parts; i++) {
-        int64_t count = rows + ((int64_t)i < extra);
+    for (size_t i = 0; i < writers; i++)
+        above += above_least(&b->shares[i], cut);
+    for (size_t i = 0; i < writers; i++) { /* from now on, ${bytes} are the spare rows of each */
+        double part = above > 0 ? above_least(&b->shares[i], cut) / above : 1 / (double)writers;
+        b->shares[i].bytes = (double)min_u64(left, (uint64_t)(part * (double)spare));
+        left -= (uint64_t)b->shares[i].bytes;
+    }
+    for (size_t i = 0; i < writers; i++) {
+        uint64_t more = left / (writers - i) + (left % (writers - i) != 0);
+        int64_t rows = (int64_t)(cut->min_rows + (uint64_t)b->shares[i].bytes + more);
 
-        TRY(assign_rows(b, b->candidates[i].claim, d, begin, count, row_bytes, err));
-        begin += count;
+        left -= more;
+        TRY(assign_rows(b, shared->claims[b->shares[i].index], cut->d, begin, rows, cut->row_bytes,
+                        err));
+        begin += rows;
     }
-    assert(begin == box->lengths[d]);
+    assert(left == 0 && begin == (int64_t)cut->rows);
     return SIDESTEP_OK;
+}
+
+/* Is ${a} a better writer of a whole box than ${b}, which has a lower rank? */
+static bool writes_less(const struct builder *b, const struct plan_claim *a,
+                        const struct plan_claim *other)
+{
+    uint64_t mine = b->host_load[host_of(b, a->rank)];
+    uint64_t others = b->host_load[host_of(b, other->rank)];
+
+    return mine != others ? mine < others : b->load[a->rank] < b->load[other->rank];
 }
 
 /* Assign the replicated boxes, the largest first. */
@@ -322,14 +369,14 @@ static enum sidestep_status balance(struct builder *b, struct sidestep_error *er
     for (size_t i = 0; i < b->shared_count; i++) {
         const struct shared_box *shared = &b->shared[i];
         struct plan_claim *least = shared->claims[0];
-        size_t parts = part_count(shared);
+        struct cut cut = find_cut(shared);
 
-        if (parts > 1) {
-            TRY(split(b, shared, parts, err));
+        if (cut.parts > 1) {
+            TRY(split(b, shared, &cut, err));
             continue;
         }
         for (size_t k = 1; k < shared->count; k++)
-            if (b->load[shared->claims[k]->rank] < b->load[least->rank])
+            if (writes_less(b, shared->claims[k], least))
                 least = shared->claims[k];
         assign_whole(b, least, shared->bytes);
     }
@@ -354,11 +401,11 @@ static uint64_t digest_of(const void *const *tables, const size_t *table_bytes, 
 }
 
 enum sidestep_status save_plan_build(const void *const *tables, const size_t *table_bytes,
-                                     uint32_t world_size, struct buffer *out, size_t *sizes,
-                                     struct sidestep_error *err)
+                                     uint32_t world_size, const uint32_t *hosts, struct buffer *out,
+                                     size_t *sizes, struct sidestep_error *err)
 {
     OWNED_BY(save_plan_table_release) struct plan_tables decoded = {0};
-    OWNED_BY(builder_release) struct builder b = {.tables = &decoded};
+    OWNED_BY(builder_release) struct builder b = {.tables = &decoded, .hosts = hosts};
 
     if (world_size < 1 || world_size > SIDESTEP_MAX_RANKS)
         return FAIL(err, SIDESTEP_EINVAL, "%u ranks; the limits are 1 and %u", world_size,

@@ -41,17 +41,19 @@ void save_plan_release(struct save_plan *plan);
  * On rank 0: from ${world_size} tables make ${world_size} plans, encoded one after the other in
  * ${out}.  sizes[r] is the length of rank r's plan.  EINVAL, which names the tensor and the ranks:
  * shapes, dtypes or kinds differ between ranks, boxes overlap, or they leave gaps.
+ * ${hosts}: the number of each rank's host, below ${world_size}; NULL: all are on one host.
  *
  * The rules: A box that several ranks list is written once.  The lowest of them writes it, unless
- * all declare it REPLICATED.  Then the one with the fewest bytes so far writes it (the lowest of
- * several such); the largest boxes are assigned first.  If it is larger than PLAN_SPLIT_BYTES, it
- * is split by rows between them, into parts of at least half of that.  A box without elements is
- * written only if the whole tensor has none: one box, by the lowest rank.  The lowest rank that
- * lists an object writes it.
+ * all declare it REPLICATED.  Then the one on the host with the fewest bytes so far, and of those
+ * the one with the fewest itself, writes it (the lowest of several such); the largest boxes are
+ * assigned first.  If it is larger than PLAN_SPLIT_BYTES, it is split by rows between them, into
+ * parts of at least half of that, so that hosts, and then ranks, have equal bytes.  A box without
+ * elements is written only if the whole tensor has none: one box, by the lowest rank.  The lowest
+ * rank that lists an object writes it.
  */
 enum sidestep_status save_plan_build(const void *const *tables, const size_t *table_bytes,
-                                     uint32_t world_size, struct buffer *out, size_t *sizes,
-                                     struct sidestep_error *err);
+                                     uint32_t world_size, const uint32_t *hosts, struct buffer *out,
+                                     size_t *sizes, struct sidestep_error *err);
 /* Decode a plan from rank 0, and check it against this rank's state. */
 enum sidestep_status save_plan_decode(const void *bytes, size_t length,
                                       const struct sidestep_state_dict *state,

@@ -5,10 +5,11 @@
 #include "base/base.h"
 #include "save/save.h"
 
-static enum sidestep_status build_plans(struct comm *comm, const struct comm_parts *tables,
-                                        struct buffer *plans, struct comm_parts *out,
-                                        struct sidestep_error *err)
+static enum sidestep_status build_plans(const struct sidestep_engine *engine,
+                                        const struct comm_parts *tables, struct buffer *plans,
+                                        struct comm_parts *out, struct sidestep_error *err)
 {
+    const struct comm *comm = &engine->comm;
     OWNED const void **table_addresses = memory_new((size_t)comm->size, sizeof(*table_addresses));
 
     assert(comm->rank == 0);
@@ -18,8 +19,8 @@ static enum sidestep_status build_plans(struct comm *comm, const struct comm_par
         return FAIL_NOMEM(err, (size_t)comm->size * sizeof(*table_addresses));
     for (int32_t rank = 0; rank < comm->size; rank++)
         table_addresses[rank] = tables->bytes + tables->offsets[rank];
-    TRY(save_plan_build(table_addresses, tables->sizes, (uint32_t)comm->size, plans, out->sizes,
-                        err));
+    TRY(save_plan_build(table_addresses, tables->sizes, (uint32_t)comm->size, engine->hosts.of_rank,
+                        plans, out->sizes, err));
     for (int32_t rank = 1; rank < comm->size; rank++)
         out->offsets[rank] = out->offsets[rank - 1] + out->sizes[rank - 1];
     out->bytes = TAKE(plans->bytes);
@@ -46,7 +47,7 @@ enum sidestep_status save_plan_all(struct sidestep_engine *engine,
         status = comm_gather_all(comm, table.bytes, table.length, &tables, err);
     if (status == SIDESTEP_OK) {
         if (comm->rank == 0)
-            status = build_plans(comm, &tables, &plans, &parts, err);
+            status = build_plans(engine, &tables, &plans, &parts, err);
         status = comm_agree_all(comm, status, err);
     }
     if (status == SIDESTEP_OK)

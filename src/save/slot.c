@@ -131,14 +131,14 @@ uint64_t slot_fit_pool(const struct sidestep_engine *engine, const struct pool *
     if (cap != 0 || wanted <= pool->length)
         return cap != 0 ? min_u64(wanted, cap) : wanted;
     uint64_t room = cgroup_memory_room(); /* beside the pool, which a larger one replaces */
-    uint64_t share = room / engine->ranks_here;
+    uint64_t share = room / engine->hosts.ranks_here;
     share -= min_u64(share, max_u64(share / 8, BESIDE_POOL_BYTES));
     share = round_down(share, image_align());
     if (wanted - pool->length <= share)
         return wanted;
     snprintf(reason, SLOT_REASON_BYTES, "%llu MiB of memory are left here, for %u rank%s",
-             (unsigned long long)(room >> 20), engine->ranks_here,
-             engine->ranks_here != 1 ? "s" : "");
+             (unsigned long long)(room >> 20), engine->hosts.ranks_here,
+             engine->hosts.ranks_here != 1 ? "s" : "");
     return max_u64(max_u64(share, pool->length), PIPELINE_MIN_POOL_BYTES);
 }
 

@@ -12,6 +12,7 @@
 
 struct plan_world {
     uint32_t size;
+    const uint32_t *hosts; /* of the ranks; NULL: all are on one host */
     struct sidestep_state_dict *states[PLAN_WORLD_MAX];
     struct buffer tables[PLAN_WORLD_MAX];
     struct buffer out;
@@ -89,7 +90,7 @@ static inline enum sidestep_status plan_world_plan(struct plan_world *w, struct 
         tables[r] = w->tables[r].bytes;
         table_bytes[r] = w->tables[r].length;
     }
-    TRY(save_plan_build(tables, table_bytes, w->size, &w->out, w->sizes, err));
+    TRY(save_plan_build(tables, table_bytes, w->size, w->hosts, &w->out, w->sizes, err));
     for (uint32_t r = 0; r < w->size; at += w->sizes[r++])
         TRY(save_plan_decode(w->out.bytes + at, w->sizes[r], w->states[r], &w->plans[r], err));
     assert_int_equal(at, w->out.length);

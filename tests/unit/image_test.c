@@ -58,7 +58,8 @@ static void make_plan(const struct sidestep_state_dict *state, struct save_plan 
 
     assert_int_equal(save_plan_table_encode(state, &table, NULL), SIDESTEP_OK);
     const void *bytes = table.bytes;
-    assert_int_equal(save_plan_build(&bytes, &table.length, 1, &plans, &size, NULL), SIDESTEP_OK);
+    assert_int_equal(save_plan_build(&bytes, &table.length, 1, NULL, &plans, &size, NULL),
+                     SIDESTEP_OK);
     assert_int_equal(save_plan_decode(plans.bytes, size, state, plan, NULL), SIDESTEP_OK);
 }
 

@@ -13,7 +13,7 @@ static enum sidestep_status build_with(const struct buffer *first, const void *b
     OWNED_BY(buffer_release) struct buffer out = {0};
     const void *tables[] = {first->bytes, guard_copy(bytes, length)};
     size_t table_bytes[] = {first->length, length}, sizes[2];
-    enum sidestep_status status = save_plan_build(tables, table_bytes, 2, &out, sizes, err);
+    enum sidestep_status status = save_plan_build(tables, table_bytes, 2, NULL, &out, sizes, err);
 
     guard_free((void *)tables[1]);
     return status;

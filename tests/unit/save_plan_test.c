@@ -186,6 +186,74 @@ TEST(parts_go_to_idle_ranks)
     plan_world_close(&w);
 }
 
+/* Bytes that rank ${rank} writes. */
+static uint64_t written_by(const struct plan_world *w, uint32_t rank)
+{
+    uint64_t bytes = 0;
+
+    for (size_t i = 0; i < w->plans[rank].count; i++)
+        bytes += 4 * box_volume(&w->plans[rank].items[i].box);
+    return bytes;
+}
+
+/* The ranks of a host share one link.  So a host of three ranks writes as much as one of one. */
+TEST(hosts_are_balanced_before_ranks)
+{
+    static const uint32_t hosts[] = {0, 0, 0, 1}, pairs[] = {0, 0, 1, 1};
+    const uint64_t mib = 1 << 20;
+    struct plan_world w;
+    char name[16];
+
+    plan_world_open(&w, 4);
+    w.hosts = hosts;
+    for (uint32_t r = 0; r < 4; r++)
+        plan_world_add_rows(&w, r, "big", 0, 96, 96, 1 << 18, SIDESTEP_TENSOR_REPLICATED);
+    assert_int_equal(plan_world_plan(&w, NULL), SIDESTEP_OK);
+    for (uint32_t r = 0; r < 4; r++)
+        assert_int_equal(written_by(&w, r), (r == 3 ? 48 : 16) * mib);
+    plan_world_close(&w);
+
+    plan_world_open(&w, 4); /* small boxes */
+    w.hosts = hosts;
+    for (uint32_t r = 0; r < 4; r++)
+        for (int i = 0; i < 60; i++) {
+            snprintf(name, sizeof(name), "w%d", i);
+            plan_world_add_rows(&w, r, name, 0, 1, 1, 1024, SIDESTEP_TENSOR_REPLICATED);
+        }
+    assert_int_equal(plan_world_plan(&w, NULL), SIDESTEP_OK);
+    for (uint32_t r = 0; r < 4; r++)
+        assert_int_equal(written_by(&w, r), (r == 3 ? 30 : 10) * 4096);
+    plan_world_close(&w);
+
+    plan_world_open(&w, 4); /* what one rank has alone counts for its host */
+    w.hosts = pairs;
+    plan_world_add_rows(&w, 0, "own", 0, 64, 64, 1 << 18, 0);
+    for (uint32_t r = 0; r < 4; r++)
+        plan_world_add_rows(&w, r, "big", 0, 64, 64, 1 << 18, SIDESTEP_TENSOR_REPLICATED);
+    assert_int_equal(plan_world_plan(&w, NULL), SIDESTEP_OK);
+    assert_null(plan_world_find(&w, 1, "big"));
+    for (uint32_t r = 2; r < 4; r++)
+        assert_int_equal(written_by(&w, r), 32 * mib);
+    plan_world_close(&w);
+}
+
+/* Parts are as large as the loads ask for, and not equal. */
+TEST(parts_level_loads)
+{
+    const uint64_t mib = 1 << 20;
+    struct plan_world w;
+
+    plan_world_open(&w, 4);
+    plan_world_add_rows(&w, 0, "own", 0, 40, 40, 1 << 18, 0);
+    plan_world_add_rows(&w, 2, "less", 0, 10, 10, 1 << 18, 0);
+    for (uint32_t r = 0; r < 4; r++)
+        plan_world_add_rows(&w, r, "big", 0, 130, 130, 1 << 18, SIDESTEP_TENSOR_REPLICATED);
+    assert_int_equal(plan_world_plan(&w, NULL), SIDESTEP_OK);
+    for (uint32_t r = 0; r < 4; r++)
+        assert_int_equal(written_by(&w, r), 45 * mib);
+    plan_world_close(&w);
+}
+
 /* ---------------------------------------------------------------- disagreements */
 
 static void fails_with(struct plan_world *w, const char *words)
@@ -236,9 +304,9 @@ TEST(world_sizes_are_limited)
     struct sidestep_error err = {0};
     struct buffer out = {0};
 
-    assert_int_equal(save_plan_build(NULL, NULL, 0, &out, NULL, &err), SIDESTEP_EINVAL);
+    assert_int_equal(save_plan_build(NULL, NULL, 0, NULL, &out, NULL, &err), SIDESTEP_EINVAL);
     assert_non_null(strstr(err.message, "0 ranks; the limits are 1 and 1048576"));
-    assert_int_equal(save_plan_build(NULL, NULL, SIDESTEP_MAX_RANKS + 1, &out, NULL, &err),
+    assert_int_equal(save_plan_build(NULL, NULL, SIDESTEP_MAX_RANKS + 1, NULL, &out, NULL, &err),
                      SIDESTEP_EINVAL);
 }
 

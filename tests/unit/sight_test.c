@@ -163,6 +163,53 @@ TEST(hosts_that_share_are_not_refused)
     }
 }
 
+/* ---- which ranks are on one host */
+
+struct host_job {
+    bool cannot;
+    uint32_t here[RANKS], count[RANKS], of_rank[RANKS];
+};
+
+static int find_hosts(struct sidestep_comm *comm, void *context)
+{
+    static const char *const names[RANKS] = {"b", "a", "b", "b"};
+    struct host_job *job = context;
+    struct sidestep_engine *engine = NULL;
+    const char *name = names[comm->rank];
+    uint64_t cannot = unshare(CLONE_NEWUTS) != 0 || sethostname(name, strlen(name)) != 0;
+
+    if (comm->all_reduce_max(comm->context, &cannot, 1) != 0)
+        return 1;
+    if (cannot) {
+        job->cannot = true;
+        return 0;
+    }
+    if (comm_threads_open(comm, &engine, NULL) != SIDESTEP_OK)
+        return 1;
+    job->here[comm->rank] = engine->hosts.ranks_here;
+    job->count[comm->rank] = engine->hosts.count;
+    if (comm->rank == 0)
+        memcpy(job->of_rank, engine->hosts.of_rank, sizeof(job->of_rank));
+    return sidestep_engine_close(&engine, NULL) != SIDESTEP_OK;
+}
+
+TEST(ranks_know_their_hosts)
+{
+    struct host_job job = {0};
+
+    assert_int_equal(comm_threads_run(RANKS, find_hosts, &job), 0);
+    if (job.cannot) {
+        print_message("skipped: a host name of one rank alone needs privileges\n");
+        skip();
+    }
+    for (int rank = 0; rank < RANKS; rank++) {
+        assert_int_equal(job.here[rank], rank == 1 ? 1 : 3);
+        assert_int_equal(job.count[rank], 2);
+        assert_true(job.of_rank[rank] < 2);
+        assert_int_equal(job.of_rank[rank] == job.of_rank[0], rank != 1);
+    }
+}
+
 /* ---- once */
 
 static int count_calls(struct sidestep_comm *comm, void *context)
