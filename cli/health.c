@@ -157,8 +157,11 @@ static void look_for_newest(struct cli_health_look *look, const struct cli_healt
 
     options.cancel = cli_interrupt_flag();
     enum sidestep_status status =
-        sidestep_find_latest(look->place, reads ? SIDESTEP_VERIFY_READ : SIDESTEP_VERIFY_STRUCTURE,
-                             &options, &report, &err);
+        sidestep_look(look->place, reads ? SIDESTEP_VERIFY_READ : SIDESTEP_VERIFY_STRUCTURE,
+                      &options, &look->list, &report, &err);
+    look->is_up = look->list.owner != NULL;
+    if (!look->is_up)
+        look->unlisted = err;
     if (status == SIDESTEP_OK) {
         look->newest = cli_memory_copy(report.path, strlen(report.path));
         look->step = report.step;
@@ -169,9 +172,11 @@ static void look_for_newest(struct cli_health_look *look, const struct cli_healt
                 find(look, CLI_HEALTH_WARNING, "'%s' is damaged, so a resume takes '%s': %s",
                      passed->path, report.path, passed->reason);
         }
-    } else if (status == SIDESTEP_ENOTFOUND && look->is_up) {
+    } else if (!look->is_up) {
+        find(look, CLI_HEALTH_UNKNOWN, "%s", err.message);
+    } else if (status == SIDESTEP_ENOTFOUND) {
         find(look, CLI_HEALTH_CRITICAL, "there is no checkpoint yet");
-    } else if (look->is_up) {
+    } else {
         find(look, health_of_status(status), "%s", err.message);
     }
     sidestep_latest_report_release(&report);
@@ -223,11 +228,7 @@ static void verify_older(const struct cli *cli, struct cli_health_look *look,
 static void look_at(const struct cli *cli, const struct cli_health_limits *limits,
                     struct cli_health_look *look)
 {
-    look->is_up = sidestep_list_root(look->place, &look->list, &look->unlisted) == SIDESTEP_OK;
-    if (!look->is_up)
-        find(look, CLI_HEALTH_UNKNOWN, "%s", look->unlisted.message);
-    else
-        look_for_newest(look, limits);
+    look_for_newest(look, limits);
     count_entries(look, &look->list);
     judge_entries(look, &look->list);
     if (look->newest != NULL) {

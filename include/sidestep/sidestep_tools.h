@@ -215,6 +215,16 @@ SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
 sidestep_find_latest(const char *root, enum sidestep_verify_mode verify,
                      const struct sidestep_verify_options *options,
                      struct sidestep_latest_report *report, struct sidestep_error *err);
+/**
+ * sidestep_look(root, verify, options, list, report, err): sidestep_find_latest() and
+ * sidestep_list_root() by one look.  On an object store it takes half of the requests.  ${list} is
+ * filled whenever the root could be listed, whatever is returned; its ${owner} is NULL if it could
+ * not.  Release it in each case.  Errors and the rest: as for sidestep_find_latest().
+ */
+SIDESTEP_API SIDESTEP_MUST_USE enum sidestep_status
+sidestep_look(const char *root, enum sidestep_verify_mode verify,
+              const struct sidestep_verify_options *options, struct sidestep_list *list,
+              struct sidestep_latest_report *report, struct sidestep_error *err);
 /** sidestep_latest_report_passed(report, i): newest first; NULL past the end.  It lives as long as
  * the report. */
 SIDESTEP_API const struct sidestep_passed_over *

@@ -196,11 +196,28 @@ enum sidestep_status list_root(struct store *store, const char *root, uint32_t f
     enum sidestep_status status = named_dir_open(store, root, &l->root_dir, err);
     if (status == SIDESTEP_OK)
         status = fill_listing(l, err);
-    store_dir_close(TAKE(l->root_dir));
+    if ((flags & LIST_STAYS_OPEN) == 0)
+        store_dir_close(TAKE(l->root_dir));
     *list = (struct sidestep_list){.count = l->count, .entries = l->entries, .owner = l};
     if (status != SIDESTEP_OK)
         sidestep_list_release(list);
     return status;
+}
+
+enum sidestep_status list_check(struct sidestep_list *list, bool *gone, struct sidestep_error *err)
+{
+    struct listing *l = list->owner;
+
+    l->has_changed = false;
+    TRY(listing_check(l, err));
+    store_dir_close(TAKE(l->root_dir));
+    for (size_t i = 0; i < l->count; i++)
+        if (list_is_unreadable(&l->entries[i])) { /* and has been opened now */
+            listing_set_state(&l->entries[i], SIDESTEP_UNREADABLE);
+            l->entries[i].reason = "it could not be read when it was listed";
+        }
+    *gone = l->has_changed;
+    return SIDESTEP_OK;
 }
 
 enum sidestep_status list_check_readable(const struct sidestep_listed *entry,
@@ -239,8 +256,10 @@ void sidestep_list_release(struct sidestep_list *list)
 {
     struct listing *l = list->owner;
 
-    if (l != NULL)
+    if (l != NULL) {
         clear_listing(l);
+        store_dir_close(l->root_dir);
+    }
     free(l);
     *list = (struct sidestep_list){0};
 }

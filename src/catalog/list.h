@@ -16,11 +16,19 @@
 /* Keep the index of the root (root/index.h) up to date. This is for callers that delete under the
  * root; other listings write nothing. */
 #define LIST_KEEPS_INDEX 4u
+/* Keep the root open for list_check(). */
+#define LIST_STAYS_OPEN 8u
 /* List ${root} by names and manifests. Without LIST_CHECKED, a committed checkpoint may turn out to
  * be damaged: this is for callers that open what they choose. Starts over if names disappear
  * meanwhile. */
 enum sidestep_status list_root(struct store *store, const char *root, uint32_t flags,
                                struct sidestep_list *list, struct sidestep_error *err);
+
+/* Check a list with LIST_WITH_UNREADABLE and LIST_STAYS_OPEN as LIST_CHECKED would have: afterwards
+ * it is as sidestep_list_root() shows it.  So one look serves a choice, which needs it unchecked,
+ * and a report.  Closes the root.  ${*gone}: a checkpoint was deleted since it was listed, so the
+ * caller must list again. */
+enum sidestep_status list_check(struct sidestep_list *list, bool *gone, struct sidestep_error *err);
 
 /* Call it before an entry of list_root() is annotated. EPERM, EIO: the entry could not be read. */
 enum sidestep_status list_check_readable(const struct sidestep_listed *entry,

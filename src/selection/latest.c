@@ -206,23 +206,18 @@ static enum sidestep_status find_kept(const struct finding *f, struct sidestep_l
     return SIDESTEP_OK;
 }
 
-/* Look once.  ${*gone}: the checkpoint that was found has been deleted, so look again. */
-static enum sidestep_status look(const char *root, struct choose_options *how,
-                                 struct sidestep_latest_report *report, bool *gone,
-                                 struct sidestep_error *err)
+/* Choose from ${list}, and report what is passed over. */
+static enum sidestep_status report_choice(const char *root, struct choose_options *how,
+                                          struct sidestep_list *list,
+                                          struct sidestep_latest_report *report, bool *gone,
+                                          struct sidestep_error *err)
 {
-    OWNED_BY(sidestep_list_release) struct sidestep_list list = {0};
     struct finding *f = report->owner;
-    struct sidestep_error why = {.rank = -1};
 
-    *gone = false;
-    enum sidestep_status status = list_root(how->store, root, LIST_WITH_UNREADABLE, &list, &why);
-    if (status != SIDESTEP_OK)
-        return fail_root(root, status, &why, err);
-    f->passed = arena_new(&f->arena, list.count, sizeof(*f->passed));
+    f->passed = arena_new(&f->arena, list->count, sizeof(*f->passed));
     if (f->passed == NULL)
-        return FAIL_NOMEM(err, list.count * sizeof(*f->passed));
-    status = choose(how, &list, f, report, gone, err);
+        return FAIL_NOMEM(err, list->count * sizeof(*f->passed));
+    enum sidestep_status status = choose(how, list, f, report, gone, err);
     if (*gone || status == SIDESTEP_ENOMEM)
         return status;
     if (status == SIDESTEP_ENOTFOUND && referenced_files_has_metadata(how->store, NULL, root))
@@ -232,14 +227,47 @@ static enum sidestep_status look(const char *root, struct choose_options *how,
                     root);
     if (status != SIDESTEP_OK)
         error_wrap(err, "'%s'", root);
-    TRY(note_untried(f, &list, f->path, status == SIDESTEP_OK ? err : NULL));
+    TRY(note_untried(f, list, f->path, status == SIDESTEP_OK ? err : NULL));
     report->passed_count = f->count;
     report->passed = f->passed;
     if (status == SIDESTEP_OK)
-        status = find_kept(f, &list, report, err);
+        status = find_kept(f, list, report, err);
     if (status != SIDESTEP_OK)
         report->path = NULL;
     return status;
+}
+
+/* Hand ${from} out as sidestep_list_root() makes it. */
+static enum sidestep_status give_list(struct sidestep_list *from, struct sidestep_list *to,
+                                      bool *gone, struct sidestep_error *err)
+{
+    TRY(list_check(from, gone, err));
+    TRY(kept_mark(from, NULL, NULL, err));
+    *to = *from;
+    *from = (struct sidestep_list){0};
+    return SIDESTEP_OK;
+}
+
+/* Look once.  ${*gone}: a checkpoint that was found has been deleted, so look again. */
+static enum sidestep_status look(const char *root, struct choose_options *how,
+                                 struct sidestep_list *given, struct sidestep_latest_report *report,
+                                 bool *gone, struct sidestep_error *err)
+{
+    OWNED_BY(sidestep_list_release) struct sidestep_list list = {0};
+    uint32_t flags = LIST_WITH_UNREADABLE | (given != NULL ? LIST_STAYS_OPEN : 0);
+    struct sidestep_error why = {.rank = -1};
+
+    *gone = false;
+    enum sidestep_status status = list_root(how->store, root, flags, &list, &why);
+    if (status != SIDESTEP_OK)
+        return fail_root(root, status, &why, err);
+    status = report_choice(root, how, &list, report, gone, err);
+    if (given == NULL || *gone || status == SIDESTEP_ENOMEM)
+        return status;
+    enum sidestep_status listed = give_list(&list, given, gone, err);
+    if (listed != SIDESTEP_OK)
+        report->path = NULL;
+    return listed != SIDESTEP_OK ? listed : status;
 }
 
 /* Empty ${*report}, and give it an owner. */
@@ -258,14 +286,17 @@ static enum sidestep_status begin(struct sidestep_latest_report *report, struct 
 }
 
 static enum sidestep_status find(const char *root, struct choose_options *how,
-                                 struct sidestep_latest_report *report, struct sidestep_error *err)
+                                 struct sidestep_list *list, struct sidestep_latest_report *report,
+                                 struct sidestep_error *err)
 {
     for (unsigned attempt = 1;; attempt++) {
         bool gone;
         TRY(begin(report, how, err));
-        enum sidestep_status status = look(root, how, report, &gone, err);
+        enum sidestep_status status = look(root, how, list, report, &gone, err);
         if (!gone)
             return status;
+        if (list != NULL)
+            sidestep_list_release(list);
         if (attempt == LIST_MAX_ATTEMPTS) /* and not "nothing yet" */
             return FAIL(err, SIDESTEP_ELOCKED,
                         "'%s': each checkpoint that was found was deleted before it could be "
@@ -292,10 +323,11 @@ void sidestep_latest_report_release(struct sidestep_latest_report *report)
     *report = (struct sidestep_latest_report){.step = -1, .saved_at = -1};
 }
 
-enum sidestep_status sidestep_find_latest(const char *root, enum sidestep_verify_mode verify,
-                                          const struct sidestep_verify_options *theirs,
-                                          struct sidestep_latest_report *report,
-                                          struct sidestep_error *err)
+static enum sidestep_status find_in(const char *root, enum sidestep_verify_mode verify,
+                                    const struct sidestep_verify_options *theirs,
+                                    struct sidestep_list *list,
+                                    struct sidestep_latest_report *report,
+                                    struct sidestep_error *err)
 {
     OWNED_BY(workers_free) struct workers *workers = NULL;
     OWNED_STORE *store = NULL;
@@ -316,5 +348,25 @@ enum sidestep_status sidestep_find_latest(const char *root, enum sidestep_verify
         .on_progress = options.on_progress, .context = options.context, .cancel = options.cancel};
     struct choose_options how = {
         .store = store, .mode = verify, .workers = workers, .options = &inner};
-    return find(root, &how, report, err);
+    return find(root, &how, list, report, err);
+}
+
+enum sidestep_status sidestep_find_latest(const char *root, enum sidestep_verify_mode verify,
+                                          const struct sidestep_verify_options *options,
+                                          struct sidestep_latest_report *report,
+                                          struct sidestep_error *err)
+{
+    return find_in(root, verify, options, NULL, report, err);
+}
+
+enum sidestep_status sidestep_look(const char *root, enum sidestep_verify_mode verify,
+                                   const struct sidestep_verify_options *options,
+                                   struct sidestep_list *list,
+                                   struct sidestep_latest_report *report,
+                                   struct sidestep_error *err)
+{
+    if (list == NULL)
+        return FAIL(err, SIDESTEP_EINVAL, "list is NULL");
+    *list = (struct sidestep_list){0};
+    return find_in(root, verify, options, list, report, err);
 }

@@ -66,7 +66,7 @@ def test_check_without_a_checkpoint(sidestep):
     sidestep.expect("check", sidestep.folder, status=2,
                     stdout=re.compile(r"SIDESTEP CRITICAL - .*: there is no checkpoint yet \| .*\n"))
     sidestep.expect("check", sidestep.path("no"), status=3, stdout=re.compile(
-        r"SIDESTEP UNKNOWN - .*/no: list '.*': No such file or directory \| 'age'=U .*\n"))
+        r"SIDESTEP UNKNOWN - .*/no: open directory '.*': No such file or directory \| 'age'=U .*\n"))
     found = metrics(sidestep, sidestep.path("no"))
     assert set(name for name, _, _ in found) == {"up", "health", "build_info"}, found
     assert found["up", sidestep.path("no"), None] == 0

@@ -89,6 +89,26 @@ def test_prune_where_conditions_are_weak(root, conditions):
     assert not [key for key in keys(root) if key.startswith(("job/step-1/", "job/step-2/"))]
 
 
+def requests_of(store, *arguments):
+    store.control(clear=["log"])
+    ok(store, *arguments)
+    return store.log()
+
+
+def test_requests_of_check(root, checkpoint):
+    """With an index of the root, three checkpoints take as many requests as twenty."""
+    for step in range(4, 21):
+        for path in checkpoint.iterdir():
+            root.client().upload_file(str(path), BUCKET, f"job/step-{step}/{path.name}")
+    without = len(requests_of(root, "check", ROOT))
+    ok(root, "prune", ROOT, "--keep-last", "20", "--yes")  # writes the index
+    many = requests_of(root, "check", ROOT)
+    ok(root, "prune", ROOT, "--keep-last", "3", "--yes")
+    few = requests_of(root, "check", ROOT)
+    assert (len(many), without) == (len(few), len(few) + 20 - 1)
+    assert len(many) <= 7  # four of them open the newest
+
+
 def test_rebuild(root):
     root.client().delete_object(Bucket=BUCKET, Key="job/step-3/.metadata")
     assert states(root)["step-3"] == "damaged"

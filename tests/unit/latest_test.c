@@ -123,6 +123,36 @@ TEST(a_cancelled_search_names_nothing)
     assert_true(report.path == NULL && report.passed_count == 0);
 }
 
+static void expect_same_text(const char *a, const char *b)
+{
+    assert_true((a == NULL) == (b == NULL));
+    if (a != NULL)
+        assert_string_equal(a, b);
+}
+
+/* One look gives the list of sidestep_list_root() and the report of sidestep_find_latest(). */
+TEST(a_look_lists_too)
+{
+    OWNED_BY(sidestep_latest_report_release) struct sidestep_latest_report report = {0};
+    OWNED_BY(sidestep_list_release) struct sidestep_list listed = {0}, list = {0};
+
+    make_root();
+    ASSERT_OK(sidestep_list_root(scratch.path, &listed, &err));
+    ASSERT_OK(sidestep_look(scratch.path, SIDESTEP_VERIFY_READ, NULL, &list, &report, &err));
+    assert_int_equal(report.step, found_step);
+    expect_passed(&report, 0, 5, ".metadata is missing");
+    assert_int_equal(list.count, listed.count);
+    for (size_t i = 0; i < list.count; i++) {
+        const struct sidestep_listed *a = sidestep_list_entry(&list, i);
+        const struct sidestep_listed *b = sidestep_list_entry(&listed, i);
+        assert_string_equal(a->path, b->path);
+        assert_string_equal(a->state_name, b->state_name);
+        assert_int_equal(a->state, b->state);
+        expect_same_text(a->reason, b->reason);
+        expect_same_text(a->kept, b->kept);
+    }
+}
+
 /* The right answer, or an error. */
 TEST(any_failure_is_survived)
 {
@@ -133,9 +163,10 @@ TEST(any_failure_is_survived)
         bool fired = true;
         for (unsigned long nth = 1; fired; nth++) {
             OWNED_BY(sidestep_latest_report_release) struct sidestep_latest_report report = {0};
+            OWNED_BY(sidestep_list_release) struct sidestep_list list = {0};
             fault_arm(points[p], nth, false, p == 0 ? ENOMEM : EIO);
             enum sidestep_status status =
-                sidestep_find_latest(scratch.path, SIDESTEP_VERIFY_READ, NULL, &report, &err);
+                sidestep_look(scratch.path, SIDESTEP_VERIFY_READ, NULL, &list, &report, &err);
             fired = fault_fired() != NULL;
             fault_arm("", 0, false, 0);
             assert_true(fired || status == SIDESTEP_OK);

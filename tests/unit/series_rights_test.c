@@ -46,6 +46,23 @@ static bool load_by_name(struct sidestep_engine *own, uint64_t step)
            world_check(&world, step) == 0;
 }
 
+/* What cannot be read is tried by the search, and listed as unreadable. */
+static bool look_says_unreadable(uint64_t step)
+{
+    struct sidestep_latest_report report = {0};
+    struct sidestep_list list = {0};
+    enum sidestep_status status =
+        sidestep_look(scratch.path, SIDESTEP_VERIFY_STRUCTURE, NULL, &list, &report, &err);
+    const struct sidestep_listed *last = sidestep_list_entry(&list, list.count - 1);
+    bool found = status == SIDESTEP_EPERM && report.path == NULL && last->step == (int64_t)step &&
+                 strcmp(last->state_name, "unreadable") == 0 && last->reason != NULL &&
+                 sidestep_list_entry(&list, 0)->state == SIDESTEP_COMMITTED;
+
+    sidestep_latest_report_release(&report);
+    sidestep_list_release(&list);
+    return found;
+}
+
 static int permissions_come_and_go(void)
 {
     struct sidestep_engine *own = NULL;
@@ -87,6 +104,7 @@ static int permissions_come_and_go(void)
          SIDESTEP_EPERM);
     NEED(strstr(err.message, "step-3") != NULL && strstr(err.message, "by naming it") != NULL);
     NEED(find_newest(scratch.path, SIDESTEP_VERIFY_STRUCTURE, &latest, &err) == SIDESTEP_EPERM);
+    NEED(look_says_unreadable(3));
     NEED(chmod(step_path(3), 0755) == 0); /* no older one was taken, and it is unchanged */
     for (size_t i = 0; i < sizeof(records) / sizeof(records[0]); i++) {
         snprintf(dir, sizeof(dir), "chmod %s %s/%s", "000", step_path(3), records[i]);
