@@ -18,11 +18,12 @@
 /* Smaller differences are noise on a busy machine, and nobody notices them. */
 #define TOLERANCE_NS ((uint64_t)20000000)
 /* A trainer may change its behaviour.  After this many saves by copy, cow is tried again.  The
- * number doubles each time that cow is slower again.  It begins small, because the first save also
+ * number grows each time that cow is slower again.  It begins small, because the first save also
  * pays for the pool. */
 #define MIN_BACKOFF_SAVES 2u
 #define MIN_COPY_AHEAD_SAVES 8u /* the same for saves whose copiers begin at once */
 #define MAX_BACKOFF_SAVES 64u
+#define BACKOFF_GROWTH 4u
 /* If the trainer writes this often before the disk is done, it rewrites its state. */
 #define COPY_AHEAD_FAULTS 4u
 /* Threads of the lowest priority that wait so much longer than they run find all processors busy.
@@ -44,7 +45,7 @@ void snapshot_policy_open(struct snapshot_policy *policy)
 
 static unsigned next_backoff(unsigned backoff, unsigned first)
 {
-    return backoff == 0 ? first : (unsigned)min_u64(2 * backoff, MAX_BACKOFF_SAVES);
+    return backoff == 0 ? first : (unsigned)min_u64(BACKOFF_GROWTH * backoff, MAX_BACKOFF_SAVES);
 }
 
 /* Only saves whose copiers wait show when the trainer writes to its state.  If a granule was copied

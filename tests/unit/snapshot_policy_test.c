@@ -127,6 +127,20 @@ TEST(protection_is_tried_again_rarely_and_comes_back)
     assert_false(policy.pool_is_warm);
 }
 
+TEST(protection_that_is_slower_is_one_save_in_25)
+{
+    struct snapshot_policy policy = {.has_cow_save = true};
+    unsigned saves = 0, tries = 0;
+
+    learn(&policy, copy_save());
+    for (; saves < 100; tries++) {
+        learn(&policy, cow_save(13, 135, true));
+        saves += 1 + policy.copy_saves_left;
+        policy.copy_saves_left = 0;
+    }
+    assert_true(tries * 25 <= saves);
+}
+
 TEST(small_copies_are_not_measured)
 {
     struct snapshot_policy policy = {0};
