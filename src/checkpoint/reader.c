@@ -240,12 +240,15 @@ void reader_records_release(struct reader_records *records)
 
 /* ---- files */
 
-/* Add a file, unless it is there already. ${*i}: its number. */
+/* Add a file, unless it is there already. ${*i}: its number; before, that of a file that it may be.
+ */
 static enum sidestep_status add_file(struct reader *r, const char *name, size_t *i,
                                      struct sidestep_error *err)
 {
     size_t existing;
 
+    if (*i < r->file_count && r->files[*i].name == name)
+        return SIDESTEP_OK;
     *i = hash_table_find(&r->file_names, name);
     if (*i != SIZE_MAX)
         return SIDESTEP_OK;
@@ -255,46 +258,45 @@ static enum sidestep_status add_file(struct reader *r, const char *name, size_t 
     return SIDESTEP_OK;
 }
 
-/* Add the file of an item. Without a manifest, the file must reach to the end of its items: a torch
- * that is killed leaves truncated files. */
+/* Add the file of an item; ${*at} as ${*i} of add_file(). Without a manifest, the file must reach
+ * to the end of its items: a torch that is killed leaves truncated files. */
 static enum sidestep_status add_storage(struct reader *r, const char *name,
-                                        const struct metadata_storage *storage,
+                                        const struct metadata_storage *storage, size_t *at,
                                         struct sidestep_error *err)
 {
     uint64_t end;
-    size_t i;
 
     if (storage->file == NULL)
         return SIDESTEP_OK;
-    TRY(add_file(r, storage->file, &i, err));
+    TRY(add_file(r, storage->file, at, err));
     if (!checked_add(storage->offset, storage->length, &end))
         end = UINT64_MAX;
-    if (!r->has_manifest && end > r->files[i].bytes) {
-        r->files[i].bytes = end;
-        r->files[i].last = name;
+    if (!r->has_manifest && end > r->files[*at].bytes) {
+        r->files[*at].bytes = end;
+        r->files[*at].last = name;
     }
     return SIDESTEP_OK;
 }
 
 static enum sidestep_status list_files(struct reader *r, struct sidestep_error *err)
 {
-    size_t max_files = r->manifest.file_count;
+    size_t max_files = r->manifest.file_count, at = 0;
 
     for (size_t i = 0; i < r->metadata.count; i++)
         max_files += r->metadata.entries[i].is_object ? 1 : r->metadata.entries[i].chunk_count;
     r->files = memory_new(max_files, sizeof(*r->files));
     if (r->files == NULL)
         return FAIL_NOMEM(err, max_files * sizeof(*r->files));
-    for (size_t i = 0, at; i < r->manifest.file_count; i++) {
+    for (size_t i = 0; i < r->manifest.file_count; i++) {
         TRY(add_file(r, r->manifest.files[i].name, &at, err));
         r->files[at].bytes = r->manifest.files[i].bytes;
     }
     for (size_t i = 0; i < r->metadata.count; i++) {
         const struct metadata_entry *entry = &r->metadata.entries[i];
         if (entry->is_object)
-            TRY(add_storage(r, entry->name, &entry->storage, err));
+            TRY(add_storage(r, entry->name, &entry->storage, &at, err));
         for (size_t c = 0; c < entry->chunk_count; c++)
-            TRY(add_storage(r, entry->name, &entry->chunks[c].storage, err));
+            TRY(add_storage(r, entry->name, &entry->chunks[c].storage, &at, err));
     }
     if (r->has_manifest && r->file_count != r->manifest.file_count)
         return FAIL(err, SIDESTEP_ECORRUPT,

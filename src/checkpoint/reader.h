@@ -129,10 +129,12 @@ enum sidestep_status reader_open_to_load(struct store *store, const char *path, 
 enum sidestep_status reader_check_sizes(struct reader *r, size_t begin, size_t end,
                                         struct sidestep_error *err);
 /* If ${r} opens files late, open the file of an item, unless it is open, and check it against the
- * manifest. reader_locate_item() calls this. Only one thread may call it at a time, unless all
+ * manifest. reader_locate_item() does so, too. Only one thread may call it at a time, unless all
  * files that it needs are open. */
 enum sidestep_status reader_admit(struct reader *r, const struct metadata_storage *storage,
                                   struct sidestep_error *err);
+enum sidestep_status reader_admit_file(struct reader *r, const struct reader_file *file,
+                                       struct sidestep_error *err);
 
 /* ---- reader_index.c: the index of chunks */
 

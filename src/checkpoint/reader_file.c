@@ -275,14 +275,20 @@ enum sidestep_status reader_check_sizes(struct reader *r, size_t begin, size_t e
     return SIDESTEP_OK;
 }
 
+enum sidestep_status reader_admit_file(struct reader *r, const struct reader_file *file,
+                                       struct sidestep_error *err)
+{
+    if (!r->opens_late || file->dir != NULL)
+        return SIDESTEP_OK;
+    return reader_file_check(r, (size_t)(file - r->files), r->flags, err);
+}
+
 enum sidestep_status reader_admit(struct reader *r, const struct metadata_storage *storage,
                                   struct sidestep_error *err)
 {
     size_t i = storage->file != NULL ? hash_table_find(&r->file_names, storage->file) : SIZE_MAX;
 
-    if (!r->opens_late || i == SIZE_MAX || r->files[i].dir != NULL)
-        return SIDESTEP_OK;
-    return reader_file_check(r, i, r->flags, err);
+    return i != SIZE_MAX ? reader_admit_file(r, &r->files[i], err) : SIDESTEP_OK;
 }
 
 uint64_t reader_data_bytes(const struct reader *r)

@@ -89,14 +89,16 @@ static enum sidestep_status take_pages(struct index_file *x, size_t begin, size_
 static void mark_pages(const struct index_file *x, const struct chunk_list_filter *filter,
                        bool *marked)
 {
-    size_t begin, end;
+    bool takes_all = filter->state == NULL || filter->all_names || x->checks_all;
+    size_t begin, end, left = takes_all ? 0 : x->index.page_count;
 
-    for (size_t i = 0; i < x->index.page_count; i++)
-        marked[i] = filter->state == NULL || filter->all_names || x->checks_all;
-    for (size_t e = 0; filter->state != NULL && e < filter->state->count; e++) {
+    memset(marked, takes_all, x->index.page_count * sizeof(*marked));
+    for (size_t e = 0; left != 0 && e < filter->state->count; e++) {
         chunk_index_find(&x->index, filter->state->entries[e].name, &begin, &end);
-        for (size_t i = begin; i < end; i++)
+        for (size_t i = begin; i < end; i++) {
+            left -= !marked[i];
             marked[i] = true;
+        }
     }
 }
 

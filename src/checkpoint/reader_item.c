@@ -149,10 +149,10 @@ enum sidestep_status reader_locate_item(struct reader *reader, const struct meta
     enum sidestep_status status = SIDESTEP_OK;
 
     *out = (struct reader_item){.offset = storage->offset, .bytes = storage->length};
-    TRY(reader_admit(reader, storage, err));
     out->file = find_file(reader, storage->file, before);
     if (out->file == NULL)
         return FAIL(err, SIDESTEP_ECORRUPT, "'%s' has no storage entry", entry->name);
+    TRY(reader_admit_file(reader, out->file, err));
     out->transform = storage->transform;
     out->raw_limit = entry->is_object ? READER_MAX_OBJECT_BYTES
                                       : box_volume(box) * sidestep_dtype_size(entry->dtype) +

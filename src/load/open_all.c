@@ -116,10 +116,15 @@ static enum sidestep_status plan_and_open(struct open_call *o, struct sidestep_e
 {
     uint64_t rank = (uint64_t)o->engine->comm.rank, size = (uint64_t)o->engine->comm.size;
     struct reader *r = *o->reader;
+    const char *last = NULL; /* most items are in the file of the one before */
 
     TRY(load_plan_build(&r->metadata, o->state, o->wanted.all_names, o->plan, err));
-    for (size_t i = 0; i < o->plan->count; i++)
-        TRY(reader_admit(r, o->plan->chunks[i].storage, err));
+    for (size_t i = 0; i < o->plan->count; i++) {
+        const struct metadata_storage *storage = o->plan->chunks[i].storage;
+        if (storage->file != last)
+            TRY(reader_admit(r, storage, err));
+        last = storage->file;
+    }
     return reader_check_sizes(r, (size_t)(rank * r->file_count / size),
                               (size_t)((rank + 1) * r->file_count / size), err);
 }
